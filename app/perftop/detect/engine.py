@@ -1,5 +1,5 @@
 """The base of all detectors: their input, the list of running episodes, and the hysteresis that
-turns a high share with short pauses into one episode.
+joins a high share with short pauses into one episode.
 """
 
 from __future__ import annotations
@@ -17,35 +17,38 @@ from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sample, SampleBatch
 
 GAP_NS, GAP_SAMPLES = 5_000_000_000, 3
-"""A gap longer than both ends an episode, since its real end is unknown."""
+"""A gap in the stream that is longer than both this time in ns and this number of sample intervals
+ends an episode, since the real end of the episode is unknown."""
 PAUSE_NS = 400_000_000
-"""A pause that lasts this long ends an episode. Control loops of power and heat oscillate several
-times a second, and ticks of 10 ms of a loss of 5 % come more often: one line for each would bury
-them."""
+"""Length in ns of a pause that ends an episode. Control loops of power and heat oscillate several
+times a second, and at a loss of 5 % the ticks of 10 ms come more often than that. One line for each
+oscillation or tick would hide the other episodes."""
 
 
 @dataclass(slots=True)
 class DetectorInput:
-    """One sample; `cores` is another object when they were regrouped."""
+    """The input of detectors: one sample and its times. `cores` is a new object after cores were
+    regrouped."""
 
     sample: Sample
     since_ns: int
     time_ns: int
     cores: Cores
     records: Mapping[str, object]
-    """The frame's records besides counters. They are untrusted: readers must check them."""
+    """Records of the frame other than counters. They are untrusted: readers must check them."""
 
     @property
     def ceiling_hz(self) -> Floats:
-        """The certain minimum that turbo allows each core; NaN: unknown."""
+        """The lowest clock that turbo may have allowed each core; NaN where unknown."""
         return self.sample.ceilings.hz
 
     def util(self) -> Floats:
-        """Utilisation of each core's busiest thread; NaN: not read."""
+        """Returns the utilisation of each core's busiest thread; NaN if it was not read."""
         return self.sample.part(_util)
 
     def ran(self) -> tuple[Floats, Floats]:
-        """Cycles of each core's threads together and the seconds they took; 0: unknown."""
+        """Returns the cycles of each core's threads together, and the seconds that they took; 0
+        where unknown."""
         cycles, run_s = self.sample.part(ran)
         return cycles, run_s
 
@@ -55,7 +58,7 @@ def _util(batch: SampleBatch) -> Floats:
 
 
 def ran(batch: SampleBatch) -> Floats:
-    """(samples, 2, cores): `DetectorInput.ran` of each sample."""
+    """Returns `DetectorInput.ran` of each sample, (samples, 2, cores)."""
     values, at = batch.values, INDEX["busy_hz"]
     both = np.array([values.top[:, at], values.bottom[:, at]])
     both[:, ~np.logical_and.reduce(np.isfinite(both))] = 0.0
@@ -63,18 +66,18 @@ def ran(batch: SampleBatch) -> Floats:
 
 
 class RunningEpisodes:
-    """The episodes that run, of all kinds. An episode that ends is returned by the call that ended
-    it."""
+    """The running episodes of all kinds. The call that ends an episode returns it."""
 
     def __init__(self) -> None:
         self.running: list[Episode] = []
 
     def of_kind(self, kind: str) -> list[Episode]:
-        """The episodes of one kind that run and are visible now."""
+        """Returns the running episodes of one kind that are visible now."""
         return [e for e in self.running if e.kind == kind and not e.calm]
 
     def hotplug(self, cpu: int, time_ns: int, *, online: bool) -> list[Episode]:
-        """A CPU went offline or online."""
+        """Starts or ends the episode of a CPU that went offline or online. Returns the episodes
+        that have ended."""
         away = [e for e in self.of_kind("offline") if e.cpus == [cpu]]
         if online:
             back = Episode("online", [cpu], time_ns, time_ns, cause="hotplug")
@@ -90,26 +93,27 @@ class RunningEpisodes:
 
 
 def gap_ns(sample_ns: int) -> int:
-    """The longest gap in ns that does not end an episode."""
+    """Returns the length in ns of the longest gap that does not end an episode."""
     return max(GAP_NS, GAP_SAMPLES * sample_ns)
 
 
 @dataclass(slots=True)
 class AllSums:
-    """Sums over all samples."""
+    """Sums over all samples of a high share."""
 
     samples: int = 0
     sums: Floats | float = 0.0
 
     def add(self, parts: Sequence[Floats]) -> None:
-        """The sums of samples, oldest first."""
+        """Adds the sums of samples, oldest first."""
         self.sums, self.samples = self.sums + sum(parts), self.samples + len(parts)
 
 
 @dataclass(slots=True)
 class InnerSums:
-    """Sums over the samples that are within an episode for certain. It may have started and ended
-    in the middle of its first and its last sample: these count only if there is no other."""
+    """Sums over the samples that are certainly within an episode. The episode may have started and
+    ended in the middle of its first and its last sample, so these two count only if there are no
+    others."""
 
     samples: int = 0
     _first: Floats | float = 0.0
@@ -121,7 +125,7 @@ class InnerSums:
         return self._between if self.samples > 2 else self._first + self._latest
 
     def add(self, parts: Sequence[Floats]) -> None:
-        """The sums of samples, oldest first."""
+        """Adds the sums of samples, oldest first."""
         for part in parts:
             if self.samples == 0:
                 self._first = part
@@ -130,39 +134,42 @@ class InnerSums:
             self.samples += 1
 
     def amend(self, part: Floats) -> None:
-        """More of the latest sample."""
+        """Adds more sums of the latest sample."""
         self._latest = self._latest + part
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class HighShare:
-    """A share that is high, from the first sample that showed it. The detector decides what is high
-    and for which positions; this class keeps the pauses, and the sums of the right samples."""
+    """A share that has been high since the first sample that showed it. The detector decides what
+    is high and for which positions; this class tracks the pauses, and the sums of the samples that
+    count."""
 
     group: int
-    """Those of one group that start together are one episode."""
+    """Number of its group. High shares of one group that start together are one episode."""
     start_ns: int
     last_ns: int
-    """End of the last sample that showed it."""
+    """End of the last sample that showed the high share."""
     totals: InnerSums | AllSums
     calm_ns: int | None = None
-    """Start of the pause it is in."""
+    """Start of the current pause; None if there is no pause."""
     calm: list[Floats] = field(default_factory=list)
-    """Sums of that pause, sample by sample. They count once the share is high again."""
+    """Sums of the samples of the current pause. They count once the share is high again."""
 
     @property
     def until_ns(self) -> int:
-        """Its end, should it be over."""
+        """The end of the high share, in case it is over now."""
         return self.last_ns if self.calm_ns is None else self.calm_ns
 
     def show(self, sums: Floats, time_ns: int) -> None:
-        """A sample that ended at `time_ns` shows it. The pause before belongs to it."""
+        """Records that the sample that ended at `time_ns` shows the high share. The pause before
+        that sample counts as part of the episode."""
         self.totals.add([*self.calm, sums])
         self.calm.clear()
         self.calm_ns, self.last_ns = None, time_ns
 
     def pause(self, since_ns: int, sums: Floats | None = None) -> None:
-        """A sample does not show it. Without sums the pause never counts."""
+        """Records that a sample does not show the high share. If `sums` is None, the sample never
+        counts."""
         self.calm_ns = since_ns if self.calm_ns is None else self.calm_ns
         if sums is not None:
             self.calm.append(sums)
@@ -170,17 +177,18 @@ class HighShare:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long an episode continues although no sample shows it."""
+    """Time in ns for which an episode continues although no sample shows it."""
 
     pause_ns: int
     gap_ns: int
 
     def is_gap(self, since_ns: int, time_ns: int) -> bool:
-        """Whether the stream has a gap between these samples, or goes back in time."""
+        """Returns whether the stream has a gap between these times, or goes back in time."""
         return not 0 < time_ns - since_ns <= self.gap_ns
 
     def has_ended(self, high: HighShare, time_ns: int, *, known: bool) -> bool:
-        """Whether a share is over, after a sample; `known`: the sample has its value."""
+        """Returns whether a high share is over after a sample. `known`: the sample has a value of
+        the share."""
         if not known:
             return time_ns - high.last_ns > self.gap_ns
         return high.calm_ns is not None and time_ns - high.calm_ns >= self.pause_ns
@@ -188,7 +196,7 @@ class Patience:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class ShareEpisode(HighShare):
-    """A high share of several positions - CPUs, cores or packages - that is one episode."""
+    """A high share of several positions (CPUs, cores or packages) that forms one episode."""
 
     totals: InnerSums = field(default_factory=InnerSums)
     episode: Episode
@@ -203,7 +211,7 @@ S = TypeVar("S", bound=ShareEpisode)
 
 
 class OpenEpisodes(Generic[S]):
-    """The running episodes of one detector. No position is in two."""
+    """The running episodes of one detector. Each position is in at most one episode."""
 
     def __init__(self, episodes: RunningEpisodes, patience: Patience) -> None:
         self.running: list[S] = []
@@ -211,13 +219,13 @@ class OpenEpisodes(Generic[S]):
         self._episodes = episodes
 
     def member_mask(self, count: int) -> Bools:
-        """Mask of `count` positions: those in a running episode."""
+        """Returns a mask of `count` positions: the positions in a running episode."""
         members = [current.members for current in self.running]
         return np.asarray(np.any([np.zeros(count, bool), *members], axis=0))
 
     def just_started(self, group: int) -> S | None:
-        """The episode of this group that started with the previous sample, perhaps in its middle,
-        so that some positions show it only now."""
+        """Returns the episode of this group that started in the previous sample. It may have
+        started in the middle of that sample, so that some positions show it only now."""
         same = (
             current
             for current in self.running
@@ -230,22 +238,23 @@ class OpenEpisodes(Generic[S]):
         self._episodes.running.append(started.episode)
 
     def close(self, over: Sequence[S]) -> list[Episode]:
-        """End these episodes, and return them."""
+        """Ends these episodes, and returns them."""
         self.running = [current for current in self.running if current not in over]
         return [self._episodes.end(current.episode, current.until_ns) for current in over]
 
 
 class ShareEpisodes:
-    """Episodes of one kind: positions on which a share is high. Positions of a group whose shares
-    rise in the same sample, or one sample apart, are one episode."""
+    """Detects episodes of one kind: positions whose share is high. Positions of one group whose
+    shares rise in the same sample, or one sample apart, form one episode."""
 
     def __init__(
         self, episodes: RunningEpisodes, kind: str, start: float, end: float, sample_ns: int, *,
         after: int = 1, pause_ns: int = 0,
     ) -> None:  # fmt: skip
-        """`start`: the share at which one starts; less, down to `end`, keeps it running. `after`:
-        number of samples in a row that must show it; it started with the first of them. It is over
-        once it has not shown for `pause_ns`, and then from where that began."""
+        """`start`: the share at which an episode starts; a lower share, down to `end`, keeps it
+        running. `after`: number of consecutive samples that must show it; the episode started with
+        the first of them. It is over once no sample has shown it for `pause_ns`; its end is then
+        the start of that pause."""
         self._open: OpenEpisodes[ShareEpisode] = OpenEpisodes(
             episodes, Patience(pause_ns, gap_ns(sample_ns))
         )
@@ -253,9 +262,10 @@ class ShareEpisodes:
         self._start, self._end, self._after = start, end, after
         self._names: Sequence[Sequence[int]] = ()
         self._high: Ints = np.zeros(0, int)
-        """By position: samples in a row with a high share, not yet an episode ..."""
+        """By position: number of consecutive samples with a high share that are not yet an episode
+        ..."""
         self._since_ns: Ints = np.zeros(0, int)
-        """... and the start of the first."""
+        """... and the start of the first of these samples."""
 
     @property
     def running(self) -> list[ShareEpisode]:
@@ -263,7 +273,7 @@ class ShareEpisodes:
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing runs or is about to: then a sample without a high share may be
+        """Whether no episode runs or is about to start. If so, a sample without a high share may be
         skipped."""
         return not self.running and not self._high.any()
 
@@ -274,9 +284,10 @@ class ShareEpisodes:
         self, shares: Floats, weights: Floats, groups: Ints, names: Sequence[Sequence[int]],
         since_ns: int, time_ns: int, more: Sequence[Floats] = (),
     ) -> list[Episode]:  # fmt: skip
-        """The episodes that this sample ended. By position: shares, NaN where unknown; the weight
-        of each; its group; its CPUs, another object once they change; `more` values to sum up.
-        Those that `running` has now and had not before have just started."""
+        """Advances by one sample. Returns the episodes that the sample ended. By position: the
+        shares, NaN where unknown; their weights; the groups; `names`, the CPUs of each position, a
+        new object after they change; `more`, further values to sum up. Episodes that were not in
+        `running` before have just started."""
         if names is not self._names:
             # The positions changed: re-attach running episodes by their CPUs.
             self._names = names
@@ -293,7 +304,7 @@ class ShareEpisodes:
         ended = self._open.close(self._follow(sums, since_ns, time_ns))
         high = known & (share >= self._start) & ~self.member_mask(len(names))
         # Positions that have been high for long enough start an episode.
-        self._high[time_ns - self._since_ns > self._open.patience.gap_ns] = 0  # unknown since
+        self._high[time_ns - self._since_ns > self._open.patience.gap_ns] = 0  # too long unread
         self._since_ns[self._high == 0] = since_ns
         self._high = np.where(known, np.where(high, self._high + 1, 0), self._high)
         rises = high & (self._high >= self._after)
@@ -303,7 +314,7 @@ class ShareEpisodes:
         return ended
 
     def _follow(self, by_position: Floats, since_ns: int, time_ns: int) -> list[ShareEpisode]:
-        """Adds the sample to the running episodes. Returns those that have ended."""
+        """Adds the sample to the running episodes. Returns the episodes that have ended."""
         over: list[ShareEpisode] = []
         for current in self.running:
             sums = by_position[:, current.members].sum(axis=1)

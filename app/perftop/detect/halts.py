@@ -1,7 +1,8 @@
-"""Detects involuntary halts: CPUs that stand still although the system has work for them, and why.
+"""Detects involuntary halts, in which a CPU stands still although the operating system has work for
+it, and their causes.
 
-Each possible cause is measured in seconds of the loss that it explains. The first that explains
-most of the loss is the cause.
+For each possible cause, the seconds of the loss that it explains are computed. The cause of the
+episode is the first one that explains at least half of the loss.
 """
 
 from __future__ import annotations
@@ -25,36 +26,40 @@ from perftop.model.episode import Episode
 from perftop.model.sample_reader import SampleReader
 
 START, END = 0.003, 0.0015
-"""Shares of the time lost, beyond the possible error. A machine without a fault loses up to 0.0006;
-the smallest loss that was ever worth reporting is about 0.005."""
+"""Shares of the time lost beyond the possible error, at which an episode starts and below which it
+ends. A machine without a fault loses up to 0.0006; the smallest loss ever worth reporting is about
+0.005."""
 MIN_SAMPLES = 2
-"""Samples that must show it. A single one may be a tick of steal that was booked late."""
+"""Number of samples that must show the loss. A single sample may contain a tick of steal that was
+accounted late."""
 MIN_PACKET_NS = 80_000_000
-"""Shorter samples are joined up to this length, because time is lost in pieces: to SMIs some ten
-times a second, to a hypervisor in ticks."""
+"""Minimum length in ns of a span that is judged; shorter samples are joined. Time is lost in
+pieces: to SMIs some ten times a second, to a hypervisor in ticks."""
 MIN_EXPLAINED = 0.5
-"""Share of the loss that a sign must explain to be its cause."""
+"""Share of the loss that a marker must explain to be its cause."""
 TRANSITION_S = 8.5e-6
-"""Time that a core of the Skylake generation stands still when its clock changes."""
+"""Time in s for which a core of the Skylake generation stands still when its clock changes."""
 CHANGES = f"as_if_clock_changes_of_{TRANSITION_S * 1e6:.1f}_us_per_s"
 STEP_HZ = 100e6
-"""Step between two clocks of an Intel core since Sandy Bridge. Steps of others are finer."""
+"""Step in Hz between two clocks of an Intel core since Sandy Bridge. Other cores have finer
+steps."""
 MIN_BETWEEN = 0.1
-"""Share of a step. A core whose mean clock is further from both neighbours has changed its
-clock."""
+"""Share of a step. If the mean clock of a core is at least this far from both neighbouring steps,
+the core has changed its clock."""
 MIN_HDC = 0.02
-"""Share of reference cycles by which MPERF must be ahead. MPERF may tick by the nameplate
-frequency, up to a per cent off the TSC."""
+"""Share of the reference cycles by which MPERF must exceed them. MPERF may tick at the nameplate
+frequency, which differs from the TSC by up to a per cent."""
 MIN_SMI_S, MAX_SMI_S = 10e-6, 10e-3
-"""Time that one SMI may cost. Entering and leaving alone takes the first; an operating system would
-lose ticks by the second."""
+"""Shortest and longest time in s that one SMI may cost. Entering and leaving SMM already takes the
+shortest; with the longest, an operating system would lose ticks."""
 LOST_S, ERRORS, SMIS, EXPLAINED = 2, 3, 6, 7
-"""Places in the sums of an episode: the loss, the three errors, SMIs, and what explains the
-loss."""
+"""Indices in the sums of an episode: the loss, the three errors, SMIs, and the seconds that each
+marker explains."""
 Sums = list[Floats]
-"""Sums of some samples by position of the CPU: the seconds they last, then the places above."""
+"""Sums of some samples by position of the CPU: the seconds that the samples last, then the sums at
+the indices above."""
 READ, STEAL = 3, 4
-"""Places of two errors in Sums."""
+"""Indices of two errors in Sums."""
 
 
 class Sign(NamedTuple):
@@ -71,7 +76,8 @@ SIGNS = {
     "pcu": Sign("clock-change", "measured"),
     "between": Sign("clock-change"),
 }
-"""Causes and how sure they are, in the order in which they are believed."""
+"""The cause that each marker shows and its confidence, in the order in which the markers are
+checked."""
 
 
 class Halts:
@@ -89,10 +95,10 @@ class Halts:
         )  # fmt: skip
         self._gap_ns = gap_ns(sample_ns)
         self._packet: tuple[int, Sums] | None = None
-        """Start of the samples that are being joined, and their sums."""
+        """Start of the samples that are being joined, and their sums; None if there are none."""
 
     def sample(self, data: DetectorInput) -> list[Episode]:
-        """The episodes that this sample ended."""
+        """Returns the episodes that this sample ended."""
         calm = not self._standstill.any(data, START)
         if calm and self._halts.quiet and self._packet is None:
             return []
@@ -113,8 +119,8 @@ class Halts:
         return ended
 
     def _joined(self, data: DetectorInput) -> tuple[int, Sums]:
-        """The sample, joined with those before it that were too short, but not across a gap in the
-        stream."""
+        """Returns the start and the sums of the sample, joined with the previous samples that were
+        too short. Samples are not joined across a gap in the stream."""
         share, span_s, error_s = self._standstill.shares(data)
         smis = self._counters.moved(data.sample.delta, "smi")
         counted = np.zeros(len(share)) if smis is None else np.nan_to_num(smis)
@@ -124,7 +130,7 @@ class Halts:
             return data.since_ns, now
         since_ns, before = self._packet
         both = [old + new for old, new in zip(before, now, strict=True)]
-        for error in (READ, STEAL):  # an error in one sample is made up for in the next
+        for error in (READ, STEAL):  # an error in one sample is compensated in the next
             both[error] = np.maximum(before[error], now[error])
         return since_ns, both
 
@@ -156,7 +162,7 @@ def _describe(halt: ShareEpisode) -> None:
 
 
 class Signs:
-    """Signs of the possible causes, each as the seconds of standstill that it explains."""
+    """Markers of the possible causes, each as the seconds of standstill that it explains."""
 
     def __init__(self, reader: SampleReader) -> None:
         hello, self._counters = reader.hello, reader.counters
@@ -168,15 +174,17 @@ class Signs:
         self._thermal, self._modulation = Thermal(reader), Modulation(reader)
 
     def explained(self, data: DetectorInput, share: Floats, span_s: Floats) -> Floats:
-        """Seconds of standstill that each sign explains, (SIGNS, CPUs), for CPUs that lose this
-        share of a span. 0: none, or the stream has no such sign."""
+        """Returns the seconds of standstill that each marker explains, (SIGNS, CPUs), for CPUs that
+        lose this share of a span. 0 if it explains nothing, or if the stream does not have the
+        marker."""
         lost_s, values = share * span_s, data.sample.values
         with np.errstate(divide="ignore", invalid="ignore"):
             hot = data.cores.by_cpu(np.fmax.reduce(self._thermal.shares(data), axis=0))
-            # Under hardware duty cycling MPERF counts on where the reference counter stops.
+            # With hardware duty cycling, MPERF continues to count while the reference counter
+            # stops.
             ref = self._tsc_share(data, "ref")
             ahead = self._tsc_share(data, "mperf") - ref
-            # An SMI stops all CPUs: it took as much as the CPU lost that lost least.
+            # An SMI stops all CPUs, so it cost at most the smallest loss among the CPUs.
             busy = share[np.isfinite(share) & (values["idle"] < SMALL_IDLE)]
             all_s = span_s * (busy.min() if len(busy) else 0.0)
             smi_s = all_s / self._moved(data, "smi")
@@ -199,7 +207,7 @@ class Signs:
         return np.full(self._rows, np.nan) if moved is None else moved
 
     def _tsc_share(self, data: DetectorInput, key: str) -> Floats:
-        """A counter as a share of the TSC's ticks in the span of its block."""
+        """Returns a counter as a share of the TSC ticks in the span of its block."""
         column = self._counters.columns.get(key)
         if column is None:
             return np.full(self._rows, np.nan)
@@ -207,7 +215,8 @@ class Signs:
         return self._moved(data, key) / ticks
 
     def _transition_share(self, data: DetectorInput) -> Floats:
-        """Share of its own ticks for which the power control unit changed a clock."""
+        """Returns the share of the power control unit's own ticks that it spent changing a
+        clock."""
         changing, ticks = (
             self._counters.moved(data.sample.delta, key) for key in ("pcu_transition", "pcu_ticks")
         )

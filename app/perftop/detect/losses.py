@@ -1,10 +1,11 @@
-"""Shared by the detectors of neighbours: which CPUs have work, how fast their programs ran while
-undisturbed, and the share of something that they lose to others, with its start and end.
+"""Shared by the detectors of neighbours: which CPUs have work, the speed of their programs while
+undisturbed, and the share that they lose to others, with its start and end.
 
-Other tasks run in pieces (ticks, time slices), so one sample proves little. A loss starts once it
-has lasted, and then from its first sample; it ends once it has been over for a while, and then with
-its last one. Each position has a high share of its own; those of a group that started together are
-one episode. All arrays are by position, of CPUs or of packages.
+Other tasks run in pieces (ticks, time slices), so one sample proves little. A loss is reported once
+it has lasted for some samples, and starts with the first of them. It ends once no sample has shown
+it for a while, and its end is that of the last sample that did. Each position has its own high
+share. The high shares of one group that started together form one episode. All arrays are by
+position, of CPUs or of packages.
 """
 
 from __future__ import annotations
@@ -25,66 +26,73 @@ from perftop.model.tasks import RunningTasks, Task
 
 NEIGHBOUR = "neighbour"
 MIN_LOSS_SAMPLES = 2
-"""Samples that show it: one may be a tick that fell into it, or the edge of something else."""
+"""Minimum number of samples that show the loss. A single sample may contain a stray tick, or the
+edge of something else."""
 MIN_PRESENT_SHARE = 0.25
-"""Share of the time since a loss started that a task must have run to be still present."""
+"""Share of the time since the start of a loss that a task must have run to count as still
+present."""
 LEARNED_S = 10.0
-"""Running time after which older samples count for e times less, because programs have phases."""
+"""Running time in s after which the weight of older samples is divided by e, because programs have
+phases."""
 STABLE_S = 10.0
-"""Undisturbed time after which a program counts as the same one, in streams without tasks."""
+"""Undisturbed time in s after which a program counts as the same program, in streams without task
+records."""
 CYCLES = 1
-"""Row of the sums of UndisturbedPrograms."""
+"""Row of the cycles in the sums of UndisturbedPrograms."""
 MIN_BUSY = 0.5
 """Share of the time that a CPU must work, steal included. A CPU that is idle for half of the time
-has time to lose."""
+has time to spare."""
 MIN_JOB_BUSY = 0.1
-"""The same for CPUs of a watched job, which the user asked for."""
+"""MIN_BUSY for the CPUs of a watched job. It is lower, because the user asked for that job."""
 
 
 @dataclass(slots=True, eq=False)
 class NeighbourLoss:
-    """An episode that runs."""
+    """A running episode of a loss."""
 
     episode: Episode
     group: int
     members: list[int] = field(default_factory=list)
-    """Positions, including those for which it is over."""
+    """Positions in the episode, including those whose loss is over."""
     lost: float = 0.0
     weight: float = 0.0
-    """Sums of those for which it is over."""
+    """Sums of the positions whose loss is over."""
 
 
 class NeighbourLosses:
-    """Losses to one cause: the high share of each position, and the episodes that these form."""
+    """Detects losses to one cause: the high share of each position, and the episodes that these
+    shares form."""
 
     def __init__(self, episodes: RunningEpisodes, cause: str, groups: Ints, sample_ns: int, *,
                  start: float, end: float, least: float = 0.0) -> None:  # fmt: skip
-        """`start`: the share at which a loss starts; less, down to `end`, keeps it running.
-        `least`: minimum total loss, in the unit of weights."""
+        """`start`: the share at which a loss starts; a lower share, down to `end`, keeps it
+        running. `least`: minimum total loss, in the unit of the weights."""
         self.running: list[NeighbourLoss] = []
         self._episodes, self._cause, self._groups = episodes, cause, groups
         self._start, self._end, self._least = start, end, least
         self._sample_ns, self._patience = sample_ns, Patience(PAUSE_NS, gap_ns(sample_ns))
         n = len(groups)
         self.shares: dict[int, HighShare] = {}
-        """The last one of each position that ever lost anything; its sums: lost and weight."""
+        """The latest high share of each position that ever lost anything. Its sums are the loss and
+        its weight."""
         self.quiet = True
-        """Whether no position seems to lose anything."""
+        """Whether no position appears to lose anything."""
         self.open: Bools = np.zeros(n, bool)
-        """Positions that seem to lose ..."""
+        """Mask of the positions that appear to lose something ..."""
         self.sure: Bools = np.zeros(n, bool)
-        """... those of them that belong to an episode ..."""
+        """... of those that belong to an episode ..."""
         self.fresh: Bools = np.zeros(n, bool)
-        """... and those that started to in this sample."""
+        """... and of those whose loss started in this sample."""
 
     def share(self, at: int) -> float:
-        """The share that a losing position has lost so far."""
+        """Returns the share that a losing position has lost so far."""
         lost, weight = _total(self.shares[at]).tolist()
         return float(lost / weight) if weight > 0 else float("nan")
 
     def step(self, shares: Floats, weights: Floats, may_begin: Bools, since_ns: int,
              time_ns: int) -> list[Episode]:  # fmt: skip
-        """The episodes that this sample ended. Shares are NaN where unknown."""
+        """Advances by one sample. Returns the episodes that the sample ended. Shares are NaN where
+        unknown."""
         self.fresh = self.open & False
         if self._patience.is_gap(since_ns, time_ns):
             return self._close(self.open.copy())
@@ -108,7 +116,7 @@ class NeighbourLosses:
             elif known[at]:
                 high_share.pause(high_share.last_ns, sums[at])
             over[at] = self._patience.has_ended(high_share, time_ns, known=bool(known[at]))
-            if not over[at] and not self.sure[at]:  # it may turn out to be slight
+            if not over[at] and not self.sure[at]:  # the loss may be too small after all
                 total, weight = _total(high_share).tolist()
                 over[at] = total < self._start * weight
         return self._close(over)
@@ -116,8 +124,8 @@ class NeighbourLosses:
     def begin(
         self, proven: Bools, names: Sequence[Sequence[int]], time_ns: int
     ) -> list[NeighbourLoss]:
-        """Makes episodes of losses that have lasted and are proven. Returns the new ones, and those
-        that more CPUs have joined. `names`: the CPUs of each position."""
+        """Makes episodes from losses that have lasted and are proven. Returns the new episodes, and
+        the episodes that more CPUs have joined. `names`: the CPUs of each position."""
         begun = []
         for at in np.flatnonzero(self.open & ~self.sure & proven).tolist():
             share = self.shares[at]
@@ -137,7 +145,7 @@ class NeighbourLosses:
         return begun
 
     def _sums(self, members: Sequence[int]) -> tuple[float, float]:
-        """Lost and weight, up to the last samples that showed it."""
+        """Returns the loss and its weight, up to the last sample that showed the loss."""
         if not members:
             return 0.0, 0.0
         lost, weight = (
@@ -146,7 +154,8 @@ class NeighbourLosses:
         return lost, weight
 
     def _loss_of(self, at: int) -> NeighbourLoss:
-        """One that started with this position, or had it before; else a new one."""
+        """Returns the episode that started together with this position's loss, or that already
+        included the position; otherwise a new episode."""
         share = self.shares[at]
         for loss in self.running:
             apart_ns = abs(loss.episode.start_ns - share.start_ns)
@@ -173,12 +182,13 @@ class NeighbourLosses:
 
 
 def _total(share: HighShare) -> Floats:
-    """Lost and weight up to now."""
+    """Returns the loss and its weight so far, the current pause included."""
     return np.asarray(share.totals.sums + sum(share.calm))
 
 
 def were_present(running: RunningTasks, tasks: Sequence[Task], start_ns: int) -> bool:
-    """Whether the tasks cannot have had all of their share before the loss started."""
+    """Returns whether the tasks have certainly run since the loss started, and not only before
+    it."""
     since_ns = max(start_ns, running.since_ns)
     had_ns = sum(task.share for task in tasks) * (running.time_ns - running.since_ns)
     left_ns = had_ns - (since_ns - running.since_ns)
@@ -186,53 +196,55 @@ def were_present(running: RunningTasks, tasks: Sequence[Task], start_ns: int) ->
 
 
 def blamed_tasks(tasks: Sequence[tuple[Task, int]], own: set[int]) -> dict[str, list[TaskOnCpu]]:
-    """The tasks to blame, with their CPUs, as evidence: `who` are others, `self` is the job
-    itself."""
+    """Returns the tasks to blame, with their CPUs, as evidence: `who` are other tasks, `self` are
+    tasks of the watched job."""
     ran = [TaskOnCpu(task.pid, task.comm, cpu) for task, cpu in tasks]
     who, selves = [r for r in ran if r.pid not in own], [r for r in ran if r.pid in own]
     return {key: blamed for key, blamed in (("who", who), ("self", selves)) if blamed}
 
 
 class UndisturbedPrograms:
-    """The undisturbed IPC of the program on each CPU, and whether the same program runs there now.
+    """The undisturbed IPC of the program on each CPU, and whether that program still runs there.
     Arrays are by position of the CPU."""
 
     def __init__(self, losses: NeighbourLosses, names: Sequence[Sequence[int]],
                  running: RunningTasks, *, learned: int, lost: int) -> None:  # fmt: skip
-        """`learned`, `lost`: numbers of sums."""
+        """`learned`, `lost`: number of rows of the sums."""
         self._losses, self._names, self._running = losses, names, running
         self.learned: Floats = np.zeros((learned, len(names)))
-        """Sums while it was undisturbed: instructions, cycles, cycles times the square of their
-        ratio, and what else the caller learns."""
+        """Sums while the program was undisturbed: instructions, cycles, cycles times the square of
+        their ratio, and further sums of the caller."""
         self.lost: Floats = np.zeros((lost, len(names)))
-        """Sums of the losses that run."""
+        """Sums of the running losses."""
         self.tasks: list[tuple[int, str] | None] = [None] * len(names)
         self.proven: Bools = np.zeros(len(names), bool)
-        """The loss is one of the program that was seen undisturbed."""
+        """Whether the loss affects the program that was measured undisturbed."""
 
     def learn(self, quiet: Bools, run_s: Floats, parts: Floats) -> None:
-        """Add a sample of the CPUs that were undisturbed in it; `parts` as in `learned`."""
+        """Adds a sample of the CPUs that were undisturbed in it. `parts` has the rows of
+        `learned`."""
         newer = self.learned * np.exp(-run_s / LEARNED_S)
         newer += parts
         np.copyto(self.learned, newer, where=quiet)
 
     def compared(self, ipc: Floats) -> tuple[Floats, Floats, Floats]:
-        """The undisturbed IPC; by what share of it the IPC is lower now; and the share by which it
-        varied, as a standard deviation."""
+        """Returns the undisturbed IPC, the share of it by which the IPC is lower now, and the
+        relative standard deviation of the undisturbed IPC."""
         with np.errstate(invalid="ignore", divide="ignore"):
             before, _, squares = self.learned[:3] / self.learned[CYCLES]
             spread = np.sqrt(np.maximum(squares - before**2, 0.0)) / before
             return before, np.maximum(1 - ipc / before, 0.0), spread
 
     def lose(self, losing: Bools, *parts: Floats) -> None:
-        """Add a sample to the sums of losses. A loss that has just started begins at 0."""
+        """Adds a sample to the sums of losses. The sums of a loss that has just started begin at
+        0."""
         fresh = self._losses.fresh
         self.lost[:, fresh], self.proven[fresh] = 0.0, False
         self.lost[:, losing] += np.array(parts)[:, losing]
 
     def identify(self, busy: Bools) -> list[int]:
-        """Use a new record of the tasks on these CPUs. Returns where the program is another one:
-        what was learned there is forgotten."""
+        """Uses a new record of the tasks on these CPUs. Returns the positions where the program has
+        changed; what was learned there is discarded."""
         rows = np.flatnonzero(busy).tolist()
         cpus, changed = [self._names[at][0] for at in rows], []
         for at, cpu, task in zip(rows, cpus, self._running.firsts(cpus), strict=True):
@@ -247,14 +259,16 @@ class UndisturbedPrograms:
         return changed
 
     def sound(self, undisturbed_s: Floats) -> Bools:
-        """Losses of the program that was seen undisturbed; in a stream without tasks, of a CPU that
-        has long been as it was."""
+        """Returns a mask of the positions where the loss certainly affects the program that was
+        measured undisturbed. In a stream without task records, these are the CPUs that were
+        undisturbed for long enough."""
         known = bool(self._running.time_ns)
         return self.proven if known else np.asarray(undisturbed_s >= STABLE_S)
 
 
 def wanted_share(batch: SampleBatch) -> Floats:
-    """(samples, CPUs): share of the time in which a CPU worked or was robbed."""
+    """Returns (samples, CPUs): the share of the time in which a CPU worked or the hypervisor had
+    taken it."""
     stolen = batch.values["steal"]
     return np.asarray(batch.values["util"] + np.where(np.isnan(stolen), 0.0, stolen))
 
@@ -264,22 +278,22 @@ def busy_cpus(batch: SampleBatch) -> Bools:
 
 
 class CpuWork(NamedTuple):
-    """The work of CPUs, by position, or, with a leading axis, in each of several samples."""
+    """The work of CPUs, by position; with a leading axis, in each of several samples."""
 
     util: Floats
-    """0 where the work does not matter."""
+    """Utilisation; 0 where the work does not matter."""
     counted: Bools
-    """IPC is known."""
+    """Whether the IPC is known."""
     cycles: Floats
-    """0 where it is not."""
+    """Cycles; 0 where the IPC is unknown."""
     ipc: Floats
     sums: Floats
-    """(3, ...): what samples add to the first sums of what is learned of a program: instructions,
-    cycles, cycles times the square of their ratio."""
+    """(3, ...): the contributions of the samples to the first sums of
+    `UndisturbedPrograms.learned`: instructions, cycles, cycles times the square of their ratio."""
 
 
 def cpu_work(values: Values, busy: Bools) -> CpuWork:
-    """`busy`: CPUs whose work matters."""
+    """Returns the work of CPUs. `busy`: mask of the CPUs whose work matters."""
     at = INDEX["ipc"]
     top, bottom = values.top[..., at, :], values.bottom[..., at, :]
     util = np.where(busy, values["util"], 0.0)

@@ -1,4 +1,5 @@
-"""The cause of a low clock: rules in their order, over the counts of a stream."""
+"""Finds the cause of a low clock, by rules that are checked in order, from the counters of a
+stream."""
 
 from __future__ import annotations
 
@@ -21,34 +22,37 @@ CAUSES = {
     "running average thermal limit": "thermal", "PROCHOT": "prochot", "VR thermal": "vr",
     "VR thermal alert": "vr", "VR thermal design current": "vr", "autonomous utilisation": "hwp",
 }  # fmt: skip
-"""Cause by the name of a limit reason; of two seen equally often the first one counts. Other
-reasons limit nothing, or it is not known what they limit."""
+"""Cause by the name of a limit reason. Of two reasons that are seen equally often, the first one
+counts. Other reasons limit nothing, or their effect is unknown."""
 LEVELS = "license_1", "license_2", "license_3"
-"""Counters of cycles for which wide code had the clock lowered."""
+"""Counters of the cycles in which wide SIMD code lowered the clock."""
 LEVEL_PREFIX = "license_"
-"""Start of the keys of such counters. Each thread counts these cycles of its whole core, even while
-it is halted itself: Intel's metrics for Skylake-SP halve the sum of two."""
+"""Prefix of the keys of such counters. Each thread counts these cycles of its whole core, even
+while the thread itself is halted: Intel's metrics for Skylake-SP halve the sum of two threads."""
 CORE_CYCLES, PCU_TICKS = "cycles", "pcu_ticks"
 
 MIN_ACTIVE_SHARE = 0.1
-"""Minimum share of polls or cycles; rarer limits cannot lower the mean clock by START."""
+"""Minimum share of polls or cycles. A limit that is active more rarely cannot lower the mean clock
+by START."""
 MIN_LIMIT_SHARE = 0.99
-"""Share of the power limit from which on a controller keeps the mean power there."""
+"""Share of the power limit from which the mean power counts as held at the limit by a
+controller."""
 MIN_STEAL = 0.05
-"""Share of the time. A hypervisor that takes so much has more to run than there are cores."""
+"""Share of the time. A hypervisor that takes this much has more work than cores."""
 MIN_SAVING_EPP = 128
-"""Energy preference, 0 to 255, from which on power goes before speed."""
+"""Energy preference, from 0 to 255, at which the hardware starts to prefer saving power to
+speed."""
 POWER, LIMITS = "power", ("power-pl1", "power-pl2")
-"""A power limit without its number, and the limits that it may be."""
+"""The cause "some power limit", and the power limits that it may be."""
 
 
 class Clue(NamedTuple):
-    """A counter that shows what limits the clock, by the share of polls, cycles or time."""
+    """A counter that shows what limits the clock, by its share of polls, cycles or time."""
 
     cause: str
     key: str
     part: str = ""
-    least: float = MIN_ACTIVE_SHARE  # 0: events; one is enough, and they rank after all shares
+    least: float = MIN_ACTIVE_SHARE  # 0: one event is enough; events rank after all shares
 
 
 PLR = {
@@ -58,8 +62,8 @@ PLR = {
     "THERMAL_PER_CORE": "thermal", "MISC_PCS_PSTATE": "policy", "POWER_FAST_RAPL": POWER,
     "CURRENT": "current", "POWER": POWER, "THERMAL": "thermal",
 }  # fmt: skip
-"""Cause by the name of TPMI's limit reason, the finer ones first. They are sticky: each is seen
-only when it comes on."""
+"""Cause by the name of TPMI's limit reason, the more specific reasons first. The bits are sticky:
+each is seen only when its limit becomes active."""
 
 CLUES = (
     *(Clue(cause, "limit_reasons", part) for part, cause in CAUSES.items()),
@@ -83,16 +87,16 @@ CLUES = (
     *(Clue("thermal", f"{scope}_{what}", least=0.0)
       for scope in ("package", "core") for what in ("throttled_s", "throttles")),
 )  # fmt: skip
-"""Of several seen equally often, the first one counts."""
+"""Clues for the cause. Of several that are seen equally often, the first one counts."""
 WIDE = (*LEVELS, "pcu_avx256", "pcu_avx512")
 PCU = ("pcu_power", "pcu_current", "pcu_thermal", "pcu_prochot_internal", "pcu_prochot_external",
        "pcu_vr", "pcu_os", "pcu_avx256", "pcu_avx512")  # fmt: skip
-"""Counters of the power control unit, in cycles of its own."""
+"""Counters of the power control unit, in its own cycles."""
 FLAGS = "package_thermal", "core_thermal", "hsmp_limits"
 COUNTED = (*dict.fromkeys(clue.key for clue in CLUES), *WIDE, "hsmp_limits", "energy_j",
            "power_limit_w", "power_limit2_w", "power_throttled_s", "temperature_c", "hwp_epp",
            "hwp_max", "hwp_highest", "pstate_limit", "stat_steal_s")  # fmt: skip
-"""All counters that rules and evidence read."""
+"""All counters that the rules and the evidence use."""
 
 
 class Verdict(NamedTuple):
@@ -101,22 +105,22 @@ class Verdict(NamedTuple):
 
 
 class Case(NamedTuple):
-    """One drop."""
+    """One turbo drop whose cause is to be found."""
 
     facts: Facts
     cap: Cap | None
-    """The cap in force; None: there is none."""
+    """The clock limit that was set; None if there is none."""
     guest: bool
 
 
 def verdict(case: Case) -> Verdict:
-    """The first rule that holds names the cause."""
+    """Returns the cause of the first rule that applies."""
     return next(verdicts(case), Verdict("unknown", "unknown"))
 
 
 def verdicts(case: Case) -> Iterator[Verdict]:
-    """The causes by all rules that hold: what was set, what the code asks for, what limits the
-    package, what is only likely."""
+    """Yields the causes of all rules that apply: first limits that were set, then what the code
+    asks for, then what limits the package, and last what is only likely."""
     facts, mean = case.facts, case.facts.mean
     if case.cap:
         yield Verdict("policy", "measured")
@@ -127,7 +131,7 @@ def verdicts(case: Case) -> Iterator[Verdict]:
         return mean(key) > 0 and facts.watts >= MIN_LIMIT_SHARE * mean(key)
 
     power_limit = Verdict(LIMITS[at_limit("power_limit2_w")], "inferred")
-    # The limit that was seen most. For power: the clue that shows which of its limits it is.
+    # The limit that was seen most often. For power: the clue that shows which power limit it is.
     shares = [(clue, mean(clue.key, clue.part)) for clue in CLUES]
     seen = [(clue, share) for clue, share in shares if share > 0 and share >= clue.least]
     seen.sort(key=lambda pair: -pair[1] if pair[0].least else 0.0)
@@ -137,11 +141,11 @@ def verdicts(case: Case) -> Iterator[Verdict]:
         yield Verdict(causes[0], "measured") if causes else power_limit
     elif causes:
         yield Verdict(causes[0], "measured")
-    # Power at its limit, or time that counts as throttled, which some models count for power only.
+    # Power is at its limit, or throttled time was counted, which some models count only for power.
     throttled = mean("power_throttled_s") >= MIN_ACTIVE_SHARE
     if at_limit("power_limit_w") or at_limit("power_limit2_w") or throttled:
         yield power_limit
-    # A preference counts only where limit reasons are polled and none was found.
+    # An energy preference counts only if limit reasons are polled and none was found.
     saving = mean("hwp_epp") >= MIN_SAVING_EPP and facts.polls("limit_reasons") > 0
     if mean("hwp_max") < mean("hwp_highest") or saving:
         yield Verdict("hwp", "inferred")
@@ -150,14 +154,14 @@ def verdicts(case: Case) -> Iterator[Verdict]:
 
 
 def evidence(case: Case, cause: str) -> dict[str, Any]:
-    """Evidence for the cause, and other counts of the drop."""
+    """Returns the evidence for the cause, and other counts of the drop."""
     facts, mean = case.facts, case.facts.mean
     result: dict[str, Any] = {"cap": case.cap} if case.cap else {}
     levels = {key: share for key in LEVELS if (share := mean(key)) > 0}
     if sum(levels.values()) >= MIN_ACTIVE_SHARE:
         most = max(levels, key=lambda key: levels[key])
         result["simd"] = Level(int(most[-1]), levels[most])
-    # Limit reasons: first those that limit the clock, the most frequent in front.
+    # Limit reasons: those that limit the clock come first, the most frequent in front.
     rank = {part: place for place, part in enumerate(CAUSES)}
     reasons = facts.bits("limit_reasons", MIN_ACTIVE_SHARE)
     reasons.sort(key=lambda bit: (bit.part not in rank, -bit.times, rank.get(bit.part or "", 0)))
@@ -179,7 +183,7 @@ def evidence(case: Case, cause: str) -> dict[str, Any]:
             result["hwp_max"] = OutOf(requested, highest)
         if (preference := mean("hwp_epp")) >= MIN_SAVING_EPP:
             result["hwp_epp"] = round(preference)
-    if (limit := mean("pstate_limit")) > 0:  # how far it is lowered, not why
+    if (limit := mean("pstate_limit")) > 0:  # shows how far the clock is lowered, not why
         result["pstate_limit"] = round(limit, 1)
     if cause == "hypervisor":
         result["steal_share"] = round(mean("stat_steal_s"), 3)
@@ -193,10 +197,11 @@ def evidence(case: Case, cause: str) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class _Entry:
-    """Position of a counter in the sums of a tally: its base, then itself, or each of its bits."""
+    """Position of a counter in the sums of a tally: first its base, then the counter itself or each
+    of its bits."""
 
     column: BlockCounter
-    base: BlockCounter | None  # what it is a share of; None: polls or time
+    base: BlockCounter | None  # the whole of which it is a share; None: polls or time
     place: int
 
     @property
@@ -206,14 +211,14 @@ class _Entry:
 
 
 class Tally:
-    """The counters of a stream that may show a cause, in sums that can be added up."""
+    """The counters of a stream that may show a cause, as sums that can be added up."""
 
     def __init__(self, counters: Counters, keys: Iterable[str]) -> None:
         self._counters = counters
         self.entries: dict[str, _Entry] = {}
         self.width = 0
         for key in keys:
-            whole = ""  # key of what it is a share of
+            whole = ""  # key of the counter of which it is a share
             if key.startswith(LEVEL_PREFIX):
                 whole = CORE_CYCLES
             elif key.startswith("pcu_"):
@@ -229,7 +234,8 @@ class Tally:
             self.width += entry.width
 
     def sums(self, delta: Delta, cores: Cores) -> Floats:
-        """(cores, width). Each core has all that its package or the machine counts."""
+        """Returns the sums, (cores, width). Each core has the full counts of its package and of the
+        machine."""
         where = {
             "cpu": cores.rows, "core": cores.block_row[:, None], "package": cores.package[:, None],
             "machine": np.zeros((len(cores.lists), 1), int),
@@ -249,7 +255,7 @@ class Tally:
         return out
 
     def _moved(self, entry: _Entry, delta: Delta) -> Floats:
-        """(rows, width); unknown rows are 0 in both sums."""
+        """Returns the sums of one counter, (rows, width); unknown rows are 0 in all columns."""
         counter, first = entry.column.counter, entry.column.first
         table = delta.tables[entry.column.block]
         if counter.kind == "flags":
@@ -269,14 +275,14 @@ class Tally:
 
 
 class Facts:
-    """Sums of a tally over one episode."""
+    """The sums of a tally over one episode."""
 
     def __init__(self, tally: Tally, sums: Floats) -> None:
         self._entries, self._sums = tally.entries, sums.tolist()
 
     def mean(self, key: str, part: str = "") -> float:
-        """A gauge's mean, a rate per second (watts of energy), or a bit's share of the polls; NaN:
-        unknown."""
+        """Returns the mean of a gauge, a rate per second (of energy: watts), or a bit's share of
+        the polls; NaN where unknown."""
         entry = self._entries.get(key)
         if entry is None or not (base := self._sums[entry.place]):
             return nan
@@ -291,7 +297,8 @@ class Facts:
         return self._sums[entry.place] if entry is not None else 0.0
 
     def bits(self, key: str, share: float = 0.0) -> list[Bit]:
-        """The bits that were set in this share of the polls, and at least in one."""
+        """Returns the bits that were set in at least this share of the polls, and in at least one
+        poll."""
         entry = self._entries.get(key)
         if entry is None:
             return []

@@ -1,9 +1,9 @@
-"""Detects the loss of a CPU to others that saturate its package's memory: instructions per cycle
-before and since.
+"""Detects losses of a CPU to others that saturate the memory of its package, by comparing
+instructions per cycle before and since.
 
-Traffic is not counted by CPU, so three things must come together: the program runs slower than when
-there was less traffic, the traffic is near the most in this run, and other programs of the package
-work more than before. If a program saturates memory by itself, no other one is blamed.
+Traffic is not counted by CPU, so three conditions must hold together: the program runs slower than
+with less traffic, the traffic is near the highest of this run, and other programs of the package
+work more than before. If a program saturates memory by itself, no other program is blamed.
 """
 
 from __future__ import annotations
@@ -34,48 +34,52 @@ from perftop.model.smt import Split
 from perftop.model.tasks import RunningTasks, Task
 
 START, END = 0.1, 0.05
-"""Shares of the IPC before, as for siblings: IPC varies by some per cent."""
+"""Shares of the earlier IPC, at which a loss starts and below which it ends; the same values as for
+siblings, because IPC varies by some per cent."""
 MIN_SPREADS = 2.0
-"""Standard deviations of the IPC before. A smaller loss may be the program's own variation."""
+"""Number of standard deviations of the earlier IPC. A smaller loss may be the program's own
+variation."""
 MIN_OF_BEST = 0.7
-"""Share of the best traffic of this run that counts as saturated. Latency rises steeply from there
-on, whatever the best may be."""
+"""Share of the highest traffic of this run that counts as saturated. Latency rises steeply from
+this share on, whatever the highest traffic is."""
 MIN_GROWTH = 1.25
-"""Factor by which traffic must grow to count. Less than that changes no latency."""
+"""Factor by which traffic must grow to count. Smaller growth does not change latency."""
 MIN_OTHERS_WORK = 0.5
-"""CPUs' worth of others' work that must have been added: one that is busy for half of the time."""
+"""Minimum increase in the work of other programs, in CPUs: 0.5 is one CPU that is busy half of the
+time."""
 MAX_SIBLING_CHANGE = 0.1
-"""Share of running time. With the sibling at work for so much more or less, the IPC differs."""
+"""Maximum change of the share of running time in which the sibling works. With a larger change, the
+IPC differs for that reason alone."""
 MAX_NAMED_TASKS = 8
-"""Tasks that are kept as evidence."""
+"""Maximum number of tasks that are kept as evidence."""
 _BYTES, _WORK, _BOTH, _TIME = range(3, 7)
-"""Further rows of what was learned while it was quiet, weighted by running time: bytes per second,
-others' work, share of the time with the sibling running, and that time itself."""
+"""Further rows of the sums learned while memory was quiet, weighted by running time: bytes per
+second, work of others, share of the time with the sibling running, and the running time itself."""
 
 
 class _MemoryWork(NamedTuple):
-    """Work of CPUs and traffic of their packages, by position, or, with a leading axis, in each of
+    """Work of CPUs and traffic of their packages, by position; with a leading axis, in each of
     several samples."""
 
     rate: Floats
     """Traffic of the package in bytes per second."""
     util: Floats
-    """0 where the work does not matter."""
+    """Utilisation; 0 where the work does not matter."""
     work: Floats
-    """Utilisation, 0 where unknown."""
+    """Utilisation of all CPUs, whether or not their work matters; 0 where unknown."""
     known: Bools
-    """There is something to learn: IPC, traffic and the sibling's work are known."""
+    """Whether the sample can be learned: IPC, traffic and the sibling's work are known."""
     cycles: Floats
     ipc: Floats
     both: Floats
-    """Share of the running time in which the sibling ran; 0 without one."""
+    """Share of the running time in which the sibling ran; 0 for a CPU without a sibling."""
     sums: Floats
-    """The sums to learn, without others' work; per running time, where they are weighted by
-    that."""
+    """The sums to learn, without the work of others. Rows that are weighted by running time are
+    still per unit of running time."""
 
 
 class Memory:
-    """Detects losses to memory traffic."""
+    """Detects losses to the memory traffic of others."""
 
     def __init__(
         self, reader: SampleReader, episodes: RunningEpisodes, running: RunningTasks, groups: Ints,
@@ -89,20 +93,20 @@ class Memory:
             episodes, "memory", groups, reader.hello.sample_ns, start=START, end=END
         )
         self._programs = UndisturbedPrograms(self.losses, self._names, running, learned=7, lost=5)
-        """Sums of a loss: instructions, cycles, cycles times IPC before, seconds run, bytes per
-        second times those."""
+        """Sums of a loss: instructions, cycles, cycles times the earlier IPC, seconds run, and
+        bytes per second times the seconds run."""
         self._inside: Bools = groups >= 0
         self._packages = len(reader.hello.packages)
         self._set_programs(np.zeros(len(groups), np.int64))
         self._before: list[list[set[tuple[int, str]]]] = [
             [set()] * 2 for _ in reader.hello.packages
         ]
-        """Tasks of each package while none of its CPUs lost anything, by the last two records. The
-        newer one may already include newcomers."""
+        """Tasks of each package while none of its CPUs lost anything, from the last two records.
+        The newer record may already include newcomers."""
 
     def sample(self, data: DetectorInput, busy: Bools, own: set[int] | None) -> list[Episode]:
-        """`busy`: CPUs whose work matters; `own`: PIDs of the watched job; None: no job is watched,
-        and all busy CPUs matter."""
+        """Returns the episodes that this sample ended. `busy`: mask of the CPUs whose work matters.
+        `own`: PIDs of the watched job; None if no job is watched, so that all busy CPUs matter."""
         if not self._known or (self.losses.quiet and not np.count_nonzero(busy)):
             return []
         sample = data.sample
@@ -114,13 +118,13 @@ class Memory:
         run_s, learned = work.util * ((data.time_ns - data.since_ns) / 1e9), self._programs.learned
         others_work = self._others_work(work.work)
         with np.errstate(invalid="ignore", divide="ignore"):
-            # Learned while it was quiet; NaN where nothing was.
+            # means while memory was quiet; NaN where nothing was learned
             before = learned[_BYTES:_TIME] / learned[_TIME]
         crowded = (work.rate > MIN_GROWTH * before[0]) & (others_work > before[1] + MIN_OTHERS_WORK)
         calm = self.losses.quiet and not np.count_nonzero(crowded)
         over = [] if calm else self._compare(data, work, run_s, before[2], crowded)
         quiet = work.known if calm else work.known & ~crowded
-        # Traffic is far below what was learned as quiet: learn again.
+        # Traffic is far below the traffic that was learned as quiet: learn again.
         stale = quiet & (work.rate * MIN_GROWTH < before[0])
         learned[:, stale] = 0.0
         parts = work.sums.copy()
@@ -138,7 +142,7 @@ class Memory:
         return over
 
     def _busy_work(self, batch: SampleBatch) -> list[_MemoryWork]:
-        """The work of busy CPUs in each sample."""
+        """Returns the work of busy CPUs in each sample."""
         counts = batch.once(busy_work)
         work = self._work(batch.delta, batch.values, batch.split, batch.cores, counts)
         return [_MemoryWork(*parts) for parts in zip(*work, strict=True)]
@@ -162,13 +166,14 @@ class Memory:
         return _MemoryWork(rate, util, every, known, cycles, ipc, both, learned)
 
     def _set_programs(self, program: Ints) -> None:
-        """`program`: by position, a number for each name of a program that runs now; 0: unknown."""
+        """Sets the programs that run now. `program`: by position, a number for each program name; 0
+        where unknown."""
         self._named, self._count = program > 0, int(program.max(initial=0)) + 1
-        key = self._package * self._count + program  # a number for each program of each package
+        key = self._package * self._count + program  # one number for each program of each package
         self._inside_key, self._key = key[self._inside], np.maximum(key, 0)
 
     def _others_work(self, work: Floats) -> Floats:
-        """By position: how many CPUs of the package's worth of work other programs do."""
+        """Returns, by position, the work of other programs in the same package, in CPUs."""
         count, inside = self._count, self._inside
         of = np.bincount(self._inside_key, work[inside], self._packages * count)
         whole = of.reshape(-1, count).sum(axis=1)
@@ -177,7 +182,7 @@ class Memory:
 
     def _compare(self, data: DetectorInput, work: _MemoryWork, run_s: Floats, both_before: Floats,
                  crowded: Bools) -> list[Episode]:  # fmt: skip
-        """The episodes that this sample ended, by the loss against the IPC before."""
+        """Returns the episodes that this sample ended, from the loss against the earlier IPC."""
         rate, ipc, cycles = work.rate, work.ipc, work.cycles
         best = extended(self._reader.memory.rate, np.nan)[self._package]
         before, shares, spread = self._programs.compared(ipc)
@@ -195,7 +200,7 @@ class Memory:
         return over
 
     def _identify(self, busy: Bools) -> None:
-        """Use a new record of the tasks on each CPU."""
+        """Uses a new record of the tasks on each CPU."""
         tasks = self._running.firsts([cpu for (cpu,) in self._names])
         names = dict.fromkeys([task[1] for task in tasks if task])
         numbers = {name: number for number, name in enumerate(names, 1)}
@@ -227,8 +232,8 @@ class Memory:
             episode.evidence |= blamed_tasks(self._suspects(loss, own), own)
 
     def _suspects(self, loss: NeighbourLoss, own: set[int]) -> list[tuple[Task, int]]:
-        """Tasks of other programs that have come to the package since it was quiet, the busiest
-        first."""
+        """Returns the tasks of other programs that have started on the package since it was quiet,
+        the busiest first."""
         names = {task[1] for task in self._running.firsts(loss.episode.cpus) if task}
         suspects = [
             (task, cpu)

@@ -1,6 +1,6 @@
-"""Detects losses to neighbours: of the CPUs of the watched job, or of all that are busy if no job
-is watched. What CPUs lose to the hypervisor is here; what they lose to siblings, to memory traffic,
-in run queues and of their clock is in files of its own."""
+"""Detects losses to neighbours: of the CPUs of the watched job, or of all busy CPUs if no job is
+watched. Losses to the hypervisor are detected in this file; losses to siblings, to memory traffic,
+in run queues, and of clock to other tasks of the package are detected in files of their own."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from perftop.model.sample_reader import SampleReader
 from perftop.model.tasks import RunningTasks, WatchedJob
 
 HYPERVISOR_START, HYPERVISOR_END = 0.05, 0.02
-"""Shares of the time. Hosts take up to a twentieth for themselves. Most steal is counted in ticks,
-and one now and then keeps a loss running."""
+"""Shares of the time, at which a loss starts and below which it ends. Hosts take up to a twentieth
+for themselves. Most steal is counted in ticks, and an occasional tick keeps a loss running."""
 MIN_STOLEN_S = 0.03
-"""Time stolen before a loss is reported: three ticks of 10 ms, because one may be a rounding."""
+"""Minimum stolen time in s before a loss is reported: three ticks of 10 ms, because a single tick
+may be due to rounding."""
 
 
 class Neighbours:
-    """Detects losses to neighbours; has the watched job and the tasks on each CPU."""
+    """Detects losses to neighbours. Owns the watched job and the tasks on each CPU."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         hello = reader.hello
@@ -43,7 +44,7 @@ class Neighbours:
         self.budget = Budget(reader, episodes, self.running_tasks)
 
     def sample(self, data: DetectorInput) -> list[Episode]:
-        """The episodes that this sample ended."""
+        """Returns the episodes that this sample ended."""
         self.running_tasks.take(data.records, data.time_ns)
         self.watched_job.take(data.records, data.time_ns)
         self.l3_groups.take(data.records, data.time_ns)
@@ -70,7 +71,8 @@ class Neighbours:
         return ended
 
     def share(self, episode: Episode, cpu: int) -> float | None:
-        """Share that this CPU has lost so far in an episode that runs, if it is known by CPU."""
+        """Returns the share that this CPU has lost so far in a running episode; None if it is not
+        known by CPU."""
         at = self._position.get(cpu, -1)
         for detector in (self.siblings, self.hypervisor, self.memory, self.scheduler):
             losses = detector.losses
@@ -80,7 +82,8 @@ class Neighbours:
 
 
 class Hypervisor:
-    """Detects the loss of CPUs with work to the hypervisor, which runs others on their time."""
+    """Detects losses of busy CPUs to the hypervisor, which runs something else during their
+    time."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes, groups: Ints) -> None:
         hello = reader.hello
@@ -101,7 +104,7 @@ class Hypervisor:
         over = self.losses.step(shares, values.bottom[at], everywhere, data.since_ns, data.time_ns)
         self.losses.begin(everywhere, self._names, data.time_ns)
         for loss in self.losses.running:
-            # Steal is measured; its beneficiary is not visible in a guest.
+            # Steal is measured, but a guest cannot see which other guest benefits.
             evidence, suspect = loss.episode.evidence, data.sample.delta.suspect
             evidence["who"], evidence["rests_on"] = Host(self._host), "stat_steal_s"
             for key in sorted({key for at in loss.members for key, _ in suspect.get(at, ())}):

@@ -1,4 +1,4 @@
-"""All detectors, called one after another with each sample."""
+"""Calls all detectors, one after another, with each sample."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from perftop.model.sample_reader import Sample, SampleReader
 
 
 class Detector(Protocol):
-    """Starts and ends the episodes of one kind."""
+    """A detector, which starts and ends the episodes of one kind."""
 
     available: bool
-    """Whether this stream has the counters for it."""
+    """Whether this stream has the counters that the detector needs."""
 
     def sample(self, data: DetectorInput) -> list[Episode]:
-        """The episodes that this sample ended."""
+        """Returns the episodes that this sample ended."""
 
 
 class Detection:
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._reader = reader
         self.neighbours = Neighbours(reader, episodes)
-        # Drops come first: other detectors leave out what a drop covers.
+        # Drops come first: other detectors leave out losses that a drop covers.
         detectors: list[Detector] = [
             Drops(reader, episodes), Ramps(reader), self.neighbours, Throttles(reader, episodes),
             Licenses(reader, episodes), Halts(reader, episodes), Smis(reader, episodes),
@@ -43,6 +43,6 @@ class Detection:
     def sample(
         self, sample: Sample, since_ns: int, time_ns: int, records: Mapping[str, object]
     ) -> list[Episode]:
-        """The episodes that this sample ended."""
+        """Returns the episodes that this sample ended."""
         data = DetectorInput(sample, since_ns, time_ns, self._reader.cores, records)
         return [episode for detector in self._detectors for episode in detector.sample(data)]

@@ -1,8 +1,9 @@
-"""Detects ramps: from a core's waking to a steady clock, and how long that took. Pure steps.
+"""Detects ramps: the climb of a core's clock from its wake-up to a steady clock, and how long the
+climb took. Each step depends only on its arguments and earlier steps.
 
-A ramp is reported once its clock has been steady for a while: only then is the final clock known.
-Within a sample only the mean clock is visible: times as short as that are bounds, and the climb is
-at least what is reported.
+A ramp is reported once the clock has been steady for a while, because only then is the final clock
+known. Within a sample only the mean clock is visible. So times as short as a sample are upper
+bounds, and the real climb is at least as large as the reported one.
 """
 
 from __future__ import annotations
@@ -23,42 +24,45 @@ from perftop.model.episode import Episode
 from perftop.model.sample_reader import SampleReader
 
 MIN_UP_SHARE = 0.1
-"""Share of a sample that a core must work to be up. An idle system works less."""
+"""Share of a sample that a core must work to count as awake. An idle system works less."""
 REST_NS = 1_000_000_000
-"""Sleep before a waking counts. Builds and databases sleep and wake several times a second, and
-their clock follows as it can."""
+"""Minimum sleep in ns before a wake-up that counts. Builds and databases sleep and wake several
+times a second, and their clock does not settle in between."""
 HOLD_NS, HOLD_SAMPLES = 500_000_000, 3
-"""A clock is steady once it has stayed the same for both. Governors adjust it every 10 to 100
-ms."""
+"""Time in ns and number of samples for which a clock must stay the same to be steady. Governors
+adjust it every 10 to 100 ms."""
 MAX_CLIMB_NS = 10_000_000_000
-"""A clock that is not steady by then follows something other than the core's waking."""
+"""Maximum duration of a climb in ns. A clock that is not steady by then follows something other
+than the core's wake-up."""
 MIN_MEASURED_SAMPLES = 4
-"""Samples of a climb that counts as measured. With fewer, the mean clock of the first sample may be
-further above the clock at the start than an eighth of the climb."""
+"""Minimum number of samples of a climb that counts as measured. With fewer samples, the mean clock
+of the first sample may exceed the clock at the start by more than an eighth of the climb."""
 MIN_WORK = 0.5
-"""Share of the time since it woke that a core must work. Otherwise its load sets its clock."""
+"""Share of the time since its wake-up that a core must work. Otherwise its load determines its
+clock."""
 MAX_WAVER_SHARE = 0.05
-"""Share of the clock by which a steady one may vary: a step of 100 MHz."""
+"""Share of the clock by which a steady clock may vary: a step of 100 MHz."""
 MIN_GAIN = 0.05
-"""Share of the steady clock that a climb must gain. Less is variation."""
+"""Share of the steady clock that a climb must gain. A smaller gain is variation."""
 MIN_CLIMB_SHARE = 0.25
-"""Share of the way from the first clock to the ceiling that a climb must take. Power limits and
-policies stop real climbs at a third of it; a varying clock at the bottom gains some per cent."""
+"""Share of the distance from the first clock to the ceiling that a climb must cover. Power limits
+and policies stop real climbs at a third of the distance; a varying low clock gains some per
+cent."""
 NEVER = -1
 
 
 @dataclass(slots=True)
 class Clocks:
-    """One sample, by position of the core; NaN: unknown."""
+    """The clocks of one sample, by position of the core; NaN where unknown."""
 
     busy_hz: Callable[[], Floats]  # called only while a core climbs
-    util: Floats  # of its busiest thread
+    util: Floats  # of the core's busiest thread
     ceiling_hz: Floats
 
 
 class Ramps:
-    """Follows the cores that have woken up; those of one group that did so together are one
-    episode."""
+    """Detects ramps of the cores that have woken up. Cores of one group that woke up together form
+    one episode."""
 
     def __init__(self, reader: SampleReader) -> None:
         self.available = bool(reader.evaluator.chosen["busy_hz"])
@@ -67,30 +71,30 @@ class Ramps:
         self._forget(reader.cores)
 
     def _forget(self, cores: Cores) -> None:
-        """Resets all state, because the cores have changed or the stream has a gap."""
+        """Resets all state, after the cores have changed or the stream had a gap."""
         self._cores, count = cores, len(cores.lists)
-        self._awake_ns = np.zeros(count)  # when each was last not known to sleep
-        self._known_ns = np.zeros(count)  # when each was read last
-        self._woke = np.full(count, NEVER)  # in which of the samples below
-        self._batch = np.full(count, NEVER)  # number of the cores that woke together
-        self._end_ns: list[int] = []  # of samples since the first that a climbing core needs
+        self._awake_ns = np.zeros(count)  # time at which each core was last awake or unknown
+        self._known_ns = np.zeros(count)  # time at which each core was last read
+        self._woke = np.full(count, NEVER)  # index of the sample below in which the core woke
+        self._batch = np.full(count, NEVER)  # number of the batch of cores that woke together
+        self._end_ns: list[int] = []  # end of each stored sample, which a climbing core needs
         self._hz: list[Floats] = []
         self._util: list[Floats] = []
-        self._apart_ns: list[Floats] = []  # since each was read before; 0: it was not
-        self._young: dict[int, int] = {}  # by group: the batch that the last sample began
+        self._apart_ns: list[Floats] = []  # time since the previous reading; 0: not read
+        self._young: dict[int, int] = {}  # by group: the batch that started in the last sample
         self._batches = 0
-        self._ceiling_hz = np.full(count, np.nan)  # now
+        self._ceiling_hz = np.full(count, np.nan)  # at present
         self._climbed: dict[int, list[Ramp]] = {}
 
     def sample(self, data: DetectorInput) -> list[Episode]:
-        """The episodes that this sample ended, which is when they are first reported."""
+        """Returns the episodes that this sample ended. A ramp is first reported when it ends."""
         if data.cores is not self._cores:
             self._forget(data.cores)
         clocks = Clocks(partial(_busy_hz, data), data.util(), data.ceiling_hz)
         return self.step(clocks, data.since_ns, data.time_ns)
 
     def step(self, now: Clocks, since_ns: int, time_ns: int) -> list[Episode]:
-        """Advance by one sample, from per-core clocks."""
+        """Advances by one sample, from per-core clocks."""
         if not 0 < time_ns - since_ns <= self._gap_ns:
             self._forget(self._cores)
             return []
@@ -112,7 +116,8 @@ class Ramps:
         return self._finish()
 
     def _record(self, hz: Floats, util: Floats, time_ns: int, apart_ns: Floats) -> None:
-        """A core that was not read is as it was: it is reported later rather than too early."""
+        """Stores one sample. A core that was not read keeps its previous values: a late report is
+        better than a premature one."""
         if self._hz:
             hz = np.where(np.isnan(hz), self._hz[-1], hz)
             util = np.where(np.isnan(util), self._util[-1], util)
@@ -122,7 +127,8 @@ class Ramps:
         self._end_ns.append(time_ns)
 
     def _wake(self, woke: Bools) -> None:
-        """A core that woke late in a sample shows it in the next, so both are one batch."""
+        """Puts cores that woke into batches. A core that woke late in a sample shows it only in the
+        next sample, so both samples belong to one batch."""
         self._woke[woke] = len(self._hz) - 1
         young, self._young = self._young, {}
         for group in distinct(self._cores.group[woke]):
@@ -158,7 +164,8 @@ class Ramps:
         self._leave(np.isin(np.arange(len(self._woke)), cores))
 
     def _finish(self) -> list[Episode]:
-        """The batches in which no core climbs any more. Drops the samples that no core needs."""
+        """Returns the episodes of the batches in which no core climbs any more. Drops the samples
+        that no core needs."""
         left = set(self._batch.tolist())
         over = [batch for batch in self._climbed if batch not in left]
         live = self._woke[self._woke != NEVER]
@@ -169,7 +176,8 @@ class Ramps:
         return [self._episode(self._climbed.pop(batch)) for batch in over]
 
     def _episode(self, ramps: list[Ramp]) -> Episode:
-        """Numbers are those of the median core, and of the slowest one if it stands out."""
+        """Returns the episode of a batch. Its numbers are those of the median core, and of the
+        slowest core if it stands out."""
         members = np.zeros(len(self._cores.lists), bool)
         members[[ramp.core for ramp in ramps]] = True
 
@@ -201,7 +209,7 @@ class Ramps:
 
 
 def _busy_hz(data: DetectorInput) -> Floats:
-    """The clock of each core while it ran, its threads together; NaN: it did not run."""
+    """Returns the clock of each core while it ran, over all its threads; NaN if it did not run."""
     cycles, run_s = data.ran()
     unknown = np.full(len(run_s), np.nan)
     return np.asarray(np.divide(cycles, run_s, out=unknown, where=run_s > 0))
@@ -220,40 +228,42 @@ class Ramp:
     t99_s: float
     steady_s: float
     resolution_s: float
-    """Error of the times, which is also the shortest measurable one."""
+    """Error of the times in s, which is also the shortest measurable time."""
     drops: int
     samples: int
-    """Samples that showed it climb."""
+    """Number of samples that showed the climb."""
 
 
 @dataclass(slots=True)
 class Climb:
-    """The clocks of some cores from their waking until all were steady; (samples, cores) each."""
+    """The clocks of some cores from their wake-up until all clocks were steady; arrays are
+    (samples, cores)."""
 
     cores: Ints
     woke: Ints
-    """The sample in which each woke."""
+    """Index of the sample in which each core woke."""
     begin: int
-    """The sample since which all clocks are steady."""
+    """Index of the sample since which all clocks have been steady."""
     end_ns: Ints
-    """(samples) ends of the samples."""
+    """(samples): raw time of the end of each sample."""
     hz: Floats
-    """NaN: it slept."""
+    """Clock of each core; NaN while it slept."""
     util: Floats
     apart_ns: Floats
-    """Time between one reading of the core and the next; 0: it was not read."""
+    """Time in ns between one reading of the core and the previous one; 0 if the core was not
+    read."""
     ceiling_hz: Floats
-    """(cores) now; NaN: unknown."""
+    """(cores): the ceiling at present; NaN where unknown."""
 
     def _at(self, samples: Ints, values: Floats) -> Floats:
         return np.asarray(values[samples, np.arange(len(self.cores))])
 
     def ramps(self) -> list[Ramp]:
-        """The ramps of the cores whose clock climbed."""
+        """Returns the ramps of the cores whose clock climbed."""
         hz, woke, number = self.hz, self.woke, np.arange(len(self.hz))[:, None]
         first_hz, steady_hz = self._at(woke, hz), np.median(hz[self.begin :], axis=0)
         at90, at99 = ((hz >= share * steady_hz).argmax(axis=0) for share in (0.9, 0.99))
-        # The first sample after which the clock is steady.
+        # The first sample since which the clock has been steady.
         astray = (np.abs(hz - steady_hz) > MAX_WAVER_SHARE * steady_hz) & (number < self.begin)
         settled = np.maximum(np.where(astray, number, -1).max(axis=0) + 1, at99)
         fell = hz[1:] < hz[:-1] * (1 - MAX_WAVER_SHARE)
@@ -261,17 +271,18 @@ class Climb:
         lost_hz = np.where(fell, hz[:-1] - hz[1:], 0.0).sum(axis=0)
         climbing = (number >= woke) & (number <= settled)
         apart_s = np.where(climbing, self.apart_ns, 0.0).max(axis=0) / 1e9
-        # In the sample of the waking, the work was at its end.
+        # In the sample of the wake-up, the work came at the end.
         work = np.minimum(1.0, self._at(woke, self.util) / self._at(woke + 1, self.util))
         start_ns = self.end_ns[woke] - work * self._at(woke, self.apart_ns)
-        # A sample starts for each core when it was read before: that may be longer ago.
+        # For each core, a sample starts at the core's previous reading, which may be longer ago.
         starts = [self.end_ns[at] - self._at(at, self.apart_ns) for at in (at90, at99, settled)]
         columns: Sequence[Floats | Ints] = (
             self.cores, start_ns.astype(int), starts[2].astype(int), first_hz, steady_hz,
             *(np.maximum(apart_s, (start - start_ns) / 1e9) for start in starts),
             apart_s, fell.sum(axis=0), settled - woke,
         )  # fmt: skip
-        # The clock gained enough, more than it lost on the way, and came nearer to its ceiling.
+        # The clock gained enough, gained more than it lost on the way, and came nearer to its
+        # ceiling.
         gained_hz, room_hz = steady_hz - first_hz, self.ceiling_hz - first_hz
         climbed = np.isnan(room_hz) | (gained_hz >= MIN_CLIMB_SHARE * room_hz)
         climbed &= (gained_hz >= MIN_GAIN * steady_hz) & (gained_hz > lost_hz)

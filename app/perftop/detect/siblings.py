@@ -1,7 +1,8 @@
-"""Detects the loss of a CPU to its sibling: instructions per cycle alone and together.
+"""Detects losses of a CPU to its sibling, by comparing instructions per cycle while the sibling is
+idle and while it runs.
 
-A program may be slower for reasons of its own. So the same task must be seen alone and together,
-and it must lose more than its IPC varies when alone.
+A program may be slower for reasons of its own. So the same task must be measured both alone and
+together with a running sibling, and it must lose more than the variation of its IPC while alone.
 """
 
 from __future__ import annotations
@@ -29,42 +30,43 @@ from perftop.model.smt import Split
 from perftop.model.tasks import RunningTasks
 
 START, END = 0.1, 0.05
-"""Shares of the IPC alone. IPC varies by some per cent from sample to sample, and nobody moves a
-job for less than a tenth. Half of that keeps a loss running, so that one at the edge is one
-episode."""
+"""Shares of the IPC while alone, at which a loss starts and below which it ends. IPC varies by some
+per cent from sample to sample, and nobody moves a job to gain less than a tenth. Half of START
+keeps a loss running, so that a loss near START is one episode."""
 MAX_ALONE, MIN_TOGETHER = 0.1, 0.5
-"""Share of a CPU's running time in which its sibling ran, too. Below MAX_ALONE the loss is below
-START even if both were half as fast together; from MIN_TOGETHER on the mean is mostly that of
-both."""
+"""Shares of a CPU's running time in which its sibling ran too. Below MAX_ALONE, the loss is below
+START even if both threads run at half speed together; from MIN_TOGETHER on, the mean is mostly that
+of running together."""
 MIN_SPREADS = 2.0
-"""Standard deviations of the IPC alone. A smaller loss may be the program's own variation."""
+"""Number of standard deviations of the IPC while alone. A smaller loss may be the program's own
+variation."""
 CONTENTION = "smt_contention_ratio"
 MIN_GIVEN = 0.02
-"""Share of the slots given to the sibling from which on its contention counts as measured."""
+"""Share of the slots given to the sibling from which its contention counts as measured."""
 MAX_AGE_NS = 60_000_000_000
-"""Age from which a baseline may be of another phase of the program."""
+"""Age in ns from which a baseline may belong to another phase of the program."""
 
 
 class _SiblingWork(NamedTuple):
-    """Work of CPUs and of their siblings, by position, or, with a leading axis, in each of several
+    """Work of CPUs and of their siblings, by position; with a leading axis, in each of several
     samples."""
 
     util: Floats
-    """0 where the work does not matter."""
+    """Utilisation; 0 where the work does not matter."""
     alone: Bools
-    """IPC is known, and the sibling hardly ran."""
+    """Whether the IPC is known and the sibling hardly ran."""
     together: Bools
-    """The sibling mostly ran."""
+    """Whether the sibling ran most of the time."""
     cycles: Floats
     ipc: Floats
     overlap: Floats
-    """Share of the running time in which the sibling ran; 0 without one."""
+    """Share of the running time in which the sibling ran; 0 for a CPU without a sibling."""
     sums: Floats
-    """The sums to learn while it is alone."""
+    """The sums to learn while the CPU is alone."""
 
 
 class Siblings:
-    """Detects losses to siblings."""
+    """Detects losses of CPUs to their siblings."""
 
     def __init__(
         self, reader: SampleReader, episodes: RunningEpisodes, running: RunningTasks, groups: Ints
@@ -76,13 +78,15 @@ class Siblings:
         )
         n = len(groups)
         self._programs = UndisturbedPrograms(self.losses, self._names, running, learned=3, lost=6)
-        """Undisturbed is alone. Sums of a loss: instructions, cycles, cycles times IPC alone,
-        seconds run, seconds run together, cycles whose slots the sibling had."""
+        """A program is undisturbed while its sibling is idle. Sums of a loss: instructions, cycles,
+        cycles times the IPC while alone, seconds run, seconds run together, cycles whose slots went
+        to the sibling."""
         self._alone_s: Floats = np.zeros(n)
         self._alone_ns: Ints = np.zeros(n, np.int64)
-        """Seconds that it was alone, and the raw time when it last was."""
+        """Seconds for which each CPU has run alone so far, and the raw time at which it last
+        did."""
         self._given = CONTENTION in reader.evaluator.metrics
-        """The slots that go to the sibling are counted here."""
+        """Whether the stream counts the slots that go to the sibling."""
         self._cores: object = None
 
     def _regroup(self, data: DetectorInput) -> None:
@@ -93,12 +97,13 @@ class Siblings:
             pairs = np.flatnonzero(two)
         self._pairs, self._rows = pairs, rows[pairs][:, :2]
         self._other: Ints = np.full(len(self._alone_s), -1, np.int64)
-        """By position, that of the sibling; -1: none, or more than one."""
+        """By position of a CPU, the position of its sibling; -1 if it has none, or more than
+        one."""
         self._other[self._rows] = self._rows[:, ::-1]
 
     def sample(self, data: DetectorInput, busy: Bools, own: set[int] | None) -> list[Episode]:
-        """`busy`: CPUs whose work matters; `own`: PIDs of the watched job; None: no job is watched,
-        and all busy CPUs matter."""
+        """Returns the episodes that this sample ended. `busy`: mask of the CPUs whose work matters.
+        `own`: PIDs of the watched job; None if no job is watched, so that all busy CPUs matter."""
         if data.cores is not self._cores:
             self._regroup(data)
         if self.losses.quiet and not (len(self._pairs) and np.count_nonzero(busy)):
@@ -121,7 +126,8 @@ class Siblings:
         return over
 
     def alone(self, at: int) -> float:
-        """IPC of the program at this position while its sibling was idle; NaN if it was not."""
+        """Returns the IPC of the program at this position while its sibling was idle; NaN if the
+        sibling never was."""
         instructions, cycles = self._programs.learned[:2, at].tolist()
         return float(instructions / cycles) if cycles > 0 else nan
 
@@ -129,17 +135,18 @@ class Siblings:
         self, data: DetectorInput, work: _SiblingWork, run_s: Floats, together: Bools,
         own: set[int],
     ) -> list[Episode]:  # fmt: skip
-        """The episodes that this sample ended, by the loss against the IPC alone."""
+        """Returns the episodes that this sample ended, from the loss against the IPC while
+        alone."""
         ipc, cycles, overlap = work.ipc, work.cycles, work.overlap
         alone, shares, spread = self._programs.compared(ipc)
-        # Nothing is lost without a sibling, nor to one that has left.
+        # A CPU without a sibling loses nothing, and neither does a CPU whose sibling is idle now.
         unread = np.isnan(data.sample.values["util"])
         unknown = unread | (cycles > 0) & np.isnan(overlap)
         shares = np.where(np.isnan(shares) | (overlap < MAX_ALONE), 0.0, shares)
         shares = np.where(unknown, np.nan, shares)
         may_begin = together & (shares >= MIN_SPREADS * spread)
         over = self.losses.step(shares, run_s, may_begin, data.since_ns, data.time_ns)
-        if self.losses.quiet:  # usually
+        if self.losses.quiet:  # the usual case
             return over
         given = np.zeros(len(cycles))
         if self._given:
@@ -155,7 +162,7 @@ class Siblings:
         return over
 
     def _busy_work(self, batch: SampleBatch) -> list[_SiblingWork]:
-        """The work of busy CPUs in each sample."""
+        """Returns the work of busy CPUs in each sample."""
         work = self._work(batch.once(busy_work), batch.split)
         return [_SiblingWork(*parts) for parts in zip(*work, strict=True)]
 
@@ -183,7 +190,7 @@ class Siblings:
         }
         if self._given:
             episode.evidence["slots_to_sibling"] = round(float(given / cycles), 3)
-            if given >= MIN_GIVEN * cycles:  # counted, not concluded from the IPC before
+            if given >= MIN_GIVEN * cycles:  # counted, not inferred from the earlier IPC
                 episode.confidence = "measured"
         if age_ns > MAX_AGE_NS:
             episode.evidence["since_alone_s"] = round(age_ns / 1e9)

@@ -1,4 +1,5 @@
-"""Detects cores that wide code keeps at a SIMD level, although their clock does not drop for it."""
+"""Detects cores that wide SIMD code keeps at a SIMD level although their clock does not drop for
+that reason."""
 
 from __future__ import annotations
 
@@ -18,19 +19,21 @@ from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import SampleBatch, SampleReader
 
 START, END = MIN_ACTIVE_SHARE, MIN_ACTIVE_SHARE / 2
-"""Shares of a core's cycles. START is the share from which a level is the cause of a drop."""
+"""Shares of a core's cycles, at which an episode starts and below which it ends. From START on, a
+level counts as the cause of a drop."""
 MIN_SAMPLES = 2
-"""Samples that must show it. A single one may be the edge of a drop that the level has caused."""
+"""Number of samples that must show the level. A single sample may be the edge of a drop that the
+level has caused."""
 MIN_MISSING = 0.01
-"""Share of the ceiling. A clock that misses it by less is at the ceiling: a step of the clock is
-two to three times as much."""
+"""Share of the ceiling. A clock that misses the ceiling by less counts as at the ceiling: a step of
+the clock is two to three times as much."""
 RUN_S, CYCLES, ALLOWED, FIRST = 2, 3, 4, 5
-"""Places in the sums of an episode: run time, cycles, run time x ceiling, and the cycles of each
-level."""
+"""Indices in the sums of an episode: run time, cycles, run time times ceiling, and the cycles of
+each level."""
 
 
 class Licenses:
-    """Detects SIMD levels without a drop."""
+    """Detects SIMD levels without a drop of the clock."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._counters, self._episodes = reader.counters, episodes
@@ -42,7 +45,7 @@ class Licenses:
         )  # fmt: skip
 
     def sample(self, data: DetectorInput) -> list[Episode]:
-        """The episodes that this sample ended."""
+        """Returns the episodes that this sample ended."""
         cores = data.cores
         levels = data.sample.part(self._level_cycles)
         if self._licenses.quiet and not levels.any():
@@ -51,7 +54,7 @@ class Licenses:
         with np.errstate(divide="ignore", invalid="ignore"):
             levels = np.minimum(levels / cores.most(data.sample.values.top[INDEX["busy_hz"]]), 1.0)
         share = np.minimum(levels.sum(axis=0), 1.0)
-        # The drop of a core includes its level.
+        # A core in a drop is left out, because the drop includes its level.
         drops = [drop for drop in self._episodes.of_kind("turbo-drop") if drop.cause == "license"]
         share[cores.with_cpus([cpu for drop in drops for cpu in drop.cpus])] = 0.0
         more = [run_s, cycles, run_s * data.ceiling_hz, *np.nan_to_num(levels * cycles)]
@@ -62,15 +65,15 @@ class Licenses:
         return ended
 
     def _level_cycles(self, batch: SampleBatch) -> Floats:
-        """(samples, levels, cores): cycles of the core, which each thread counts whole; see
-        low_clock_causes.LEVEL_PREFIX."""
+        """Returns (samples, levels, cores): the cycles of the core at each level. Each thread
+        counts those of the whole core; see low_clock_causes.LEVEL_PREFIX."""
         moved = [self._counters.moved(batch.delta, key) for key in self._levels]
         by_core = [batch.cores.most(counts) for counts in moved if counts is not None]
         return np.nan_to_num(np.stack(by_core, axis=1))
 
     def _describe(self, running: ShareEpisode) -> None:
-        """Sets evidence and depth. The depth is what the clock lacks, not the share of wide
-        code."""
+        """Sets evidence and depth. The depth is how far the clock is below its ceiling, not the
+        share of wide code."""
         sums = running.sums
         run_s, cycles, allowed = sums[[RUN_S, CYCLES, ALLOWED]].tolist()
         most = int(sums[FIRST:].argmax())

@@ -11,15 +11,15 @@ from perftop.model.episode import Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
 
 QUIET_NS = 1_000_000_000
-"""Time without an SMI that ends an episode. Firmware that polls hardware does so at least this
-often; one line for each SMI would bury it."""
+"""Time in ns without an SMI that ends an episode. Firmware that polls hardware does so at least
+this often; one line for each SMI would hide the other episodes."""
 MAX_SPAN_RATIO = 1.5
-"""Multiple of the sample. A row whose span is longer was not read for a while: it counts SMIs that
-other rows have counted before."""
+"""Multiple of the sample's length. A row with a longer span was not read for a while, so it counts
+SMIs that other rows have already counted."""
 
 
 class Smis:
-    """Detects SMIs by the counter of each CPU."""
+    """Detects SMIs by the SMI counter of each CPU."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._counters, self._episodes = reader.counters, episodes
@@ -32,7 +32,7 @@ class Smis:
         self._last_ns = 0
 
     def sample(self, data: DetectorInput) -> list[Episode]:
-        """The episodes that this sample ended."""
+        """Returns the episodes that this sample ended."""
         if self._episode is None and not data.sample.part(self._counted):
             return []
         assert self._column is not None
@@ -42,13 +42,14 @@ class Smis:
         return self.step(moved, span_ns, data.since_ns, data.time_ns)
 
     def _counted(self, batch: SampleBatch) -> list[bool]:
-        """Whether any CPU counted one."""
+        """Returns, by sample, whether any CPU counted an SMI."""
         moved = self._counters.moved(batch.delta, "smi")
         assert moved is not None
         return any_by_sample(moved > 0)
 
     def step(self, moved: Floats, span_ns: Floats, since_ns: int, time_ns: int) -> list[Episode]:
-        """As `sample`, from the number that each CPU counted and its span in ns."""
+        """Does what `sample` does, from the number of SMIs that each CPU counted and the CPU's span
+        in ns."""
         counted = moved > 0
         if self._episode is None and not counted.any():
             return []
@@ -65,7 +66,7 @@ class Smis:
                     start_ns = int(begin_ns[news].min())
                     self._episode = Episode("smi", [], start_ns, cause="firmware")
                     self._episodes.running.append(self._episode)
-            if self._episode is not None:  # else late news of one that is over
+            if self._episode is not None:  # otherwise late counts of a past episode
                 self._counts += np.where(counted, moved, 0.0)
                 self._episode.cpus = self._cpus[self._counts > 0].tolist()
                 self._episode.depth = most = float(self._counts.max())

@@ -1,5 +1,6 @@
-"""Evidence that CPUs stood still: the share of time for which they did although the system had
-work, with its error; the time for which they reported heat; and the modulation asked of them."""
+"""Evidence that CPUs stood still although the operating system had work: the share of that time,
+with its error; the time for which CPUs reported heat; and the clock modulation that they were asked
+for."""
 
 from __future__ import annotations
 
@@ -14,32 +15,34 @@ from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import SampleBatch, SampleReader
 
 SMALL_IDLE = 0.05
-"""Share of the time. So little idle time cannot hide or cause much, however it was measured."""
+"""Share of the time. Less idle time than this cannot hide or cause much loss, however it was
+measured."""
 MAX_READ_S = 20e-6
-"""Time to read a row: its counters are up to this far apart. Rows that take longer are read again,
-or left out."""
+"""Maximum time in s to read a row, so its counters are up to this far apart. Rows that take longer
+are read again, or left out."""
 ENTRY_S, IDLE_ERROR = 2e-6, 0.1
-"""cpuidle rounds each idle period to a microsecond at both ends. Where these are not counted:
-hardly any is shorter than 20 us. Its other error is that it books the way into an idle state and
-out of it as idle, by which less seems lost than is."""
+"""Error in s of each idle period, because cpuidle rounds it to a microsecond at both ends; and the
+error as a share of the idle time where idle periods are not counted, because hardly any is shorter
+than 20 us. cpuidle also counts the time to enter and leave an idle state as idle; this error makes
+the loss appear smaller than it is."""
 ROBBED_NS = 60_000_000_000
-"""Time after a stolen tick in which the hypervisor may have taken most of the next one."""
+"""Time in ns after a stolen tick in which the hypervisor may have taken most of the next tick."""
 TICK_S = 0.01
-"""Unit of /proc/stat on every x86 kernel, whatever the kernel's own tick is."""
+"""Unit of /proc/stat in s on every x86 kernel, whatever the kernel's own tick is."""
 HOT = {
     "thermal": {"thermal", "critical temperature", "running average thermal limit"},
     "prochot": {"PROCHOT"},
 }
-"""Names of the status bits by the cause that they show."""
+"""Names of status bits by the cause that the bits show."""
 STATUS_COUNTERS = "limit_reasons", "package_thermal", "core_thermal"
 MODULATED = 1 << 4
-"""Bit of register 19AH: the OS or firmware asks the core to halt part of the time. Bits 3:0 hold
-the duty in sixteenths. CPUs without CPUID.06H:EAX bit 5 know eighths only, in bits 3:1; bit 0 is
-reserved there, and 0."""
+"""Bit of register 19AH that shows that the OS or firmware asks the core to halt part of the time.
+Bits 3:0 hold the duty in sixteenths. CPUs without CPUID.06H:EAX bit 5 support only eighths, in bits
+3:1; there bit 0 is reserved, and 0."""
 
 
 class Standstill:
-    """The share of time for which each CPU stood still although the system had work."""
+    """The share of time for which each CPU stood still although the operating system had work."""
 
     def __init__(self, reader: SampleReader) -> None:
         rows = len(reader.hello.topology)
@@ -52,17 +55,17 @@ class Standstill:
         self._robbed_ns = np.full(rows, -ROBBED_NS)
 
     def any(self, data: DetectorInput, least: float) -> bool:
-        """Whether any CPU loses this share. Must be called with every sample, because it remembers
-        which CPUs were robbed."""
+        """Returns whether any CPU loses this share. Must be called with every sample, because it
+        records which CPUs have lost time to the hypervisor."""
         highest = data.sample.highest
         if highest.steal > 0:
             self._robbed_ns[data.sample.values["steal"] > 0] = data.time_ns
         return highest.involuntary >= least
 
     def shares(self, data: DetectorInput) -> tuple[Floats, Floats, Floats]:
-        """By position of the CPU: the share, NaN where it means nothing, and below 0 where an error
-        is the other way; its time base in seconds; and in seconds (3, CPUs) how much of it idle,
-        the reading and steal may have caused."""
+        """Returns, by position of the CPU: the share, NaN where it has no meaning, and below 0
+        where an error outweighs the loss; its time base in seconds; and, in seconds (3, CPUs), how
+        much of the loss may be an error of idle time, of the reading and of steal."""
         values = data.sample.values
         idle = values["idle"]
         lost_s, span_s = (part[INDEX["involuntary"]] for part in (values.top, values.bottom))
@@ -89,13 +92,13 @@ class Standstill:
 
 @dataclass(slots=True)
 class _StatusBits:
-    """Bits of one counter that show one cause."""
+    """The bits of one counter that show one cause."""
 
     column: BlockCounter
     cause: int
-    """Number of the cause in HOT."""
+    """Index of the cause in HOT."""
     columns: Ints
-    """Their columns in the block."""
+    """Columns of the bits in the block."""
     by_core: bool
 
 
@@ -112,10 +115,10 @@ class Thermal:
             if (bits := [i for i, name in enumerate(column.counter.parts) if name in names])
         ]
         self.available = bool(self._status)
-        """This stream has such bits."""
+        """Whether this stream has such bits."""
 
     def any(self, data: DetectorInput) -> bool:
-        """A poll in this sample found one set."""
+        """Returns whether a poll in this sample found such a bit set."""
         return self.available and data.sample.part(self._set)
 
     def _set(self, batch: SampleBatch) -> list[bool]:
@@ -127,29 +130,30 @@ class Thermal:
         return result
 
     def shares(self, data: DetectorInput) -> Floats:
-        """(HOT, cores) share of the polls in this sample that found it; NaN: no polls."""
+        """Returns (HOT, cores): the share of the polls in this sample that found the cause; NaN
+        where there were no polls."""
         result = np.full((len(HOT), len(data.cores.lists)), np.nan)
         for status in self._status:
             moved = data.sample.delta.tables[status.column.block].moved
             polls = moved[:, status.column.first]
             most = moved[:, status.columns].max(axis=1) / np.where(polls > 0, polls, np.nan)
             rows = data.cores.block_row if status.by_core else data.cores.package
-            share = np.append(most, np.nan)[rows]  # for row -1
+            share = np.append(most, np.nan)[rows]  # NaN for row -1
             result[status.cause] = np.fmax(result[status.cause], share)
         return result
 
 
 class Modulation:
-    """Clock modulation that register 19AH asks of each CPU, as last read."""
+    """The clock modulation that register 19AH asks of each CPU, as last read."""
 
     def __init__(self, reader: SampleReader) -> None:
         self._column = reader.counters.columns.get("modulation")
         self.available = self._column is not None
-        """This stream has the register."""
+        """Whether this stream has the register."""
         self._rows = len(reader.hello.topology)
 
     def any(self, data: DetectorInput) -> bool:
-        """Whether the register of any CPU is not 0."""
+        """Returns whether the register of any CPU is not 0."""
         return self.available and data.sample.part(self._set)
 
     def _set(self, batch: SampleBatch) -> list[bool]:
@@ -158,7 +162,8 @@ class Modulation:
         return any_by_sample(moved != 0)
 
     def shares(self, data: DetectorInput) -> Floats:
-        """Share of the time that each CPU is asked to halt, by position; 0: none."""
+        """Returns the share of the time for which each CPU is asked to halt, by position; 0 if it
+        is not asked to."""
         if self._column is None:
             return np.full(self._rows, np.nan)
         table = data.sample.delta.tables[self._column.block]
@@ -167,6 +172,6 @@ class Modulation:
         known = np.isfinite(level)
         bits = np.where(known, level, 0).astype(int)
         duty = (bits & 15) / 16
-        # No duty at all is reserved: undocumented.
+        # A duty of 0 is reserved and undocumented.
         asked = np.where((bits & MODULATED != 0) & (duty > 0), 1 - duty, 0.0)
         return np.where(known, asked, np.nan)

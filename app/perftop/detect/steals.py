@@ -12,12 +12,13 @@ from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import SampleReader
 
 START, END = 0.04, 0.02
-"""Shares of the time. Neighbours on a well-kept host take up to a tick in 250 ms now and then."""
+"""Shares of the time, at which an episode starts and below which it ends. Neighbours on a well-run
+host occasionally take up to a tick in 250 ms."""
 MIN_TICKS = 3
-"""Ticks that must follow each other closely. One may have filled up over any time, and two may meet
-by chance."""
+"""Number of ticks that must follow each other closely. A single tick may have accumulated over any
+time, and two may be close by chance."""
 QUIET_NS = round(TICK_S / END * 1e9)
-"""Time without a tick after which the share is below END."""
+"""Time in ns without a tick after which the share is below END."""
 
 
 class Steals:
@@ -30,24 +31,25 @@ class Steals:
         self._host = np.zeros(len(rows), int)
         self._steals = ShareEpisodes(episodes, "steal", START, END, reader.hello.sample_ns)
         self._ticks = np.zeros(len(rows))
-        """In a row, each so soon after the one before that it alone makes a high share ..."""
+        """Number of consecutive ticks, each so soon after the previous one that it makes a high
+        share by itself ..."""
         self._start_ns = np.zeros(len(rows), int)
-        """... and the start of the sample with the first."""
+        """... and the start of the sample with the first of these ticks."""
         self._last_ns = np.full(len(rows), -QUIET_NS - 1)
 
     def sample(self, data: DetectorInput) -> list[Episode]:
-        """The episodes that this sample ended."""
+        """Returns the episodes that this sample ended."""
         if not self._steals.running and data.sample.highest.stolen_s <= 0:
             return []
         return self.step(data.sample.values.top[INDEX["steal"]], data.since_ns, data.time_ns)
 
     def step(self, stolen_s: Floats, since_ns: int, time_ns: int) -> list[Episode]:
-        """As `sample`, from the seconds stolen, by position of the CPU."""
+        """Does what `sample` does, from the stolen seconds by position of the CPU."""
         if not self._steals.running and not (stolen_s > 0).any():
             return []
         came = stolen_s >= TICK_S / 2
         soon = since_ns - self._last_ns <= QUIET_NS
-        # A tick covers all the time since the last one.
+        # A tick covers all the time since the previous tick.
         elapsed_s = (time_ns - np.where(soon, self._last_ns, since_ns)) / 1e9
         share = np.where(came, stolen_s / elapsed_s, np.nan)
         share[~came & np.isfinite(stolen_s) & (time_ns - self._last_ns > QUIET_NS)] = 0.0
@@ -62,7 +64,7 @@ class Steals:
 
         running = {id(steal.episode): steal for steal in self._steals.running}
         ended = self._steals.step(share, elapsed_s, self._host, self._names, since_ns, time_ns)
-        for episode in ended:  # it ended with its last tick
+        for episode in ended:  # an episode ends with its last tick
             episode.end_ns = running[id(episode)].last_ns
         for steal in self._steals.running:
             if id(steal.episode) not in running:

@@ -1,7 +1,8 @@
-"""Detects counters whose values cannot be true: which counters, on which CPUs, from when to when.
+"""Detects counters whose values cannot be true: which counters, on which CPUs, and from when to
+when.
 
-A program that takes counters takes them on many CPUs, and each CPU shows it in another sample, when
-its work contradicts the count. All of that is one episode, and its cause names the counters.
+A program that takes counters takes them on many CPUs. Each CPU shows this in a different sample,
+when its work contradicts the count. All of this forms one episode, whose cause lists the counters.
 """
 
 from __future__ import annotations
@@ -14,27 +15,29 @@ from perftop.model.delta import Doubt
 from perftop.model.episode import Episode
 
 CLEAN_NS, CLEAN_SAMPLES = 1_000_000_000, 3
-"""An episode ends when none of its counters was doubted for so long: shorter gaps are the same
-disturbance seen twice, and one line for each would bury it."""
+"""Time in ns and number of samples without a suspect counter after which an episode ends. Shorter
+gaps are within the same disturbance, and one line for each part of it would hide the other
+episodes."""
 JOIN_NS = 2_000_000_000
-"""Counters doubted within this time of the first belong to one takeover."""
+"""Time in ns. Counters that become suspect within this time of the first one belong to the same
+takeover."""
 READ = "time stamps"
-"""Cause if the whole read is wrong, not one counter."""
+"""The cause when the whole read is wrong, not a single counter."""
 
 
 @dataclass(slots=True)
 class _Suspect:
-    """An episode that runs."""
+    """A running episode."""
 
     episode: Episode
     last_ns: int
     why: dict[str, Doubt] = field(default_factory=dict)
-    """The first doubt about each counter."""
+    """The first doubt about each counter of the episode."""
     samples: dict[int, int] = field(default_factory=dict)
-    """Number of doubted samples of each CPU."""
+    """Number of suspect samples of each CPU."""
 
     def includes(self, key: str, time_ns: int) -> bool:
-        """Whether a doubt about this counter belongs to the episode."""
+        """Returns whether a doubt about this counter belongs to the episode."""
         if (key == READ) != (READ in self.why):
             return False
         return key in self.why or time_ns - self.episode.start_ns <= JOIN_NS
@@ -48,8 +51,8 @@ class Suspects:
     def sample(
         self, doubts: Mapping[int, set[tuple[str, Doubt]]], since_ns: int, time_ns: int
     ) -> list[Episode]:
-        """The episodes that the sample from since_ns to time_ns ended. `doubts`: its doubted
-        counters, by number of the CPU."""
+        """Returns the episodes that the sample from since_ns to time_ns ended. `doubts`: its
+        suspect counters with their doubts, by CPU number."""
         if doubts:
             self._add(doubts, since_ns, time_ns)
         clean_ns = max(CLEAN_NS, CLEAN_SAMPLES * (time_ns - since_ns))

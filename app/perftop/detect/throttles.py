@@ -1,5 +1,5 @@
-"""Detects throttling: cores that report heat, or are asked to halt, without a clock below what
-turbo allows."""
+"""Detects throttling: cores that report heat, or are asked to halt, although their clock is not
+below what turbo allows."""
 
 from __future__ import annotations
 
@@ -21,19 +21,22 @@ from perftop.model.sample_reader import SampleReader
 
 CAUSES = (*HOT, "modulation")
 START, END = MIN_ACTIVE_SHARE, MIN_ACTIVE_SHARE / 2
-"""Shares of polls or time. START is the share from which a status is the cause of a drop."""
+"""Shares of polls or time, at which an episode starts and below which it ends. From START on, a
+status counts as the cause of a drop."""
 MIN_SAMPLES = 2
-"""Samples that must show it. A single one may be the edge of a drop of the same cause."""
+"""Number of samples that must show the status. A single sample may be the edge of a drop with the
+same cause."""
 LOST_S, KNOWN_S, ASKED, STATUS = 2, 3, 4, 5
-"""Places in the sums of an episode: seconds lost, their time base, the share that modulation asked
+"""Indices in the sums of an episode: seconds lost, their time base, the share that modulation asked
 for, and the share of each cause."""
 BOOKED = "package_throttled_s", "core_throttled_s"
-"""Counters of booked time. The order counts: what a package reported is not reported again for its
-cores."""
+"""Counters of throttled time that the kernel accumulates. The order matters: time that was reported
+for a package is not reported again for its cores."""
 
 
 class Throttles:
-    """Detects throttling by polled status bits, else by the time that the kernel books."""
+    """Detects throttling by polled status bits, or else by the throttled time that the kernel
+    accumulates."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._episodes = episodes
@@ -48,7 +51,7 @@ class Throttles:
         )  # fmt: skip
 
     def sample(self, data: DetectorInput) -> list[Episode]:
-        """The episodes that this sample ended."""
+        """Returns the episodes that this sample ended."""
         by_kernel = self._booked.available and not self._thermal.available
         ended = self._booked.sample(data) if by_kernel else []
         if self._throttles.quiet and not self._thermal.any(data) and not self._modulation.any(data):
@@ -72,8 +75,9 @@ class Throttles:
         return ended
 
     def _dropping(self, cores: Cores) -> Bools:
-        """Cores of a drop; if its cause is heat, all of the package, because they share the status:
-        those that hardly work have no clock to lose."""
+        """Returns a mask of the cores in a drop. If its cause is heat, the mask includes all cores
+        of the package, because they share the status, and cores that hardly work have no clock to
+        lose."""
         dropping = np.zeros(len(cores.lists), bool)
         for episode in self._episodes.of_kind("turbo-drop"):
             members = cores.with_cpus(episode.cpus)
@@ -84,7 +88,8 @@ class Throttles:
 
 
 def _describe(throttle: ShareEpisode) -> None:
-    """Sets cause, evidence and depth. The depth is the cost, not how often the status was set."""
+    """Sets cause, evidence and depth. The depth is the lost share, not how often the status was
+    set."""
     sums, episode = throttle.sums, throttle.episode
     shares = dict(zip(CAUSES, (sums[STATUS:] / sums[1]).tolist(), strict=True))
     episode.cause = max(shares, key=lambda cause: shares[cause])
@@ -96,26 +101,28 @@ def _describe(throttle: ShareEpisode) -> None:
         episode.evidence["duty_by_register_19AH_share"] = round(1 - asked, 4)
     if sums[KNOWN_S] > 0:
         episode.depth = max(0.0, float(sums[LOST_S] / sums[KNOWN_S]))
-    else:  # standstill is not measured; only the register that asks for it is known
+    else:  # standstill is not measured; only the register that asks for it was read
         episode.depth = asked if asked > 0 else None
 
 
 class BookedThrottling:
-    """Ended episodes of streams without polled status bits. Only the kernel counts their
-    throttling, as time, and books all of it when it is over."""
+    """Detects throttling in streams without polled status bits. There only the kernel counts
+    throttling, as time, and adds all of it to a counter when the throttling is over. So these
+    episodes have already ended."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._episodes = episodes
         columns = (reader.counters.columns.get(key) for key in BOOKED)
         self._columns = [column for column in columns if column is not None]
         self.available = bool(self._columns)
-        """The kernel of this stream books such time."""
+        """Whether the kernel of this stream counts such time."""
         self._cpus = {"package": reader.hello.packages, "core": reader.hello.cores}
         self._dropped_ns: dict[int, int] = {}
-        """By CPU, when it was last in a drop, which covers that throttling."""
+        """By CPU, the raw time at which it was last in a drop, which covers throttling at that
+        time."""
 
     def sample(self, data: DetectorInput) -> list[Episode]:
-        """The episodes that the kernel booked in this sample."""
+        """Returns the episodes that the kernel reported in this sample."""
         time_ns, dropped_ns = data.time_ns, self._dropped_ns
         for drop in self._episodes.of_kind("turbo-drop"):
             dropped_ns.update(dict.fromkeys(drop.cpus, time_ns))

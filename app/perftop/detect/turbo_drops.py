@@ -1,9 +1,11 @@
-"""Detects turbo drops: cores that run below what turbo allows them, and why. Pure steps.
+"""Detects turbo drops: cores that run below the clock that turbo allows them, and the causes. Each
+step depends only on its arguments and earlier steps.
 
-Cores are grouped by package and type, because these share a ceiling and a budget. If a group drops
-as one it is one episode; otherwise those of its cores that start to drop in the same sample are.
-Cores that a cap keeps below turbo's ceiling are a separate group: they miss that ceiling by policy,
-others the lower of the two.
+Cores are grouped by package and type, because the cores of such a group share a ceiling and a power
+budget. If a whole group drops, that is one episode; otherwise, the cores of the group that start to
+drop in the same sample form one episode. Cores that a cap keeps below turbo's ceiling are a
+separate group: their clock is compared with that ceiling, and the cause is the policy. The clock of
+other cores is compared with the lower of ceiling and cap.
 """
 
 from __future__ import annotations
@@ -31,72 +33,75 @@ from perftop.model.kinds import CAPS
 from perftop.model.sample_reader import SampleBatch, SampleReader
 
 START, END = 0.05, 0.03
-"""Shares of the ceiling that the clock misses. START is more than a step of 100 MHz, by which a
-clock may vary, and the share from which rows are marked. Between END and START a drop continues, so
-that a clock at the edge makes one episode."""
+"""Shares of the ceiling by which the clock is lower, at which a drop starts and below which it
+ends. START is more than a step of 100 MHz, by which a clock may vary, and is also the share from
+which rows are marked. Between END and START a drop continues, so that a clock near START makes one
+episode."""
 CAP_MARGIN = 0.02
-"""Share of a cap within which the mean of a clock that is limited by it stays."""
+"""Share of a cap within which the mean clock stays if that cap limits it."""
 MIN_WORK, MIN_AWAKE_SAMPLES = 0.5, 2
-"""Share of the time that a core must work, in this sample and in this number of samples before it.
-A core that works less is clocked by what it needs. The span of a core that was not read began
+"""Share of the time that a core must work in this sample and in this number of samples before it.
+The clock of a core that works less follows its needs. The span of a core that was not read starts
 before the sample."""
 MIN_AWAKE_NS = 200_000_000
-"""Time after a core woke in which its clock still climbs. Hardware takes tens of ms, the kernel's
-governor some of its periods."""
+"""Time in ns after a wake-up in which the clock may still climb. Hardware takes tens of ms, the
+kernel's governor some of its periods."""
 MIN_ACTIVE = 0.1
-"""Share of the time that a core must work to be counted as active."""
+"""Share of the time that a core must work to count as active."""
 MIN_WHOLE_SHARE = 0.75
-"""Share of a group's running time in cores that drop; from there the whole group drops."""
+"""Share of a group's running time that must be in dropping cores for the whole group to count as
+dropping."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """One sample; arrays by position of the core."""
+    """The clocks of one sample; arrays are by position of the core."""
 
-    run_s: Floats  # of its threads together, 0 where unknown
+    run_s: Floats  # of the core's threads together; 0 where unknown
     cycles: Floats
-    util: Floats  # of its busiest thread; NaN: not read
+    util: Floats  # of the core's busiest thread; NaN: not read
     ceiling_hz: Floats
     delta: Delta
-    """Everything that was counted in the sample."""
+    """The differences of all counters over the sample."""
 
 
 @dataclass(slots=True)
 class _DropSample:
-    """A sample in which something may drop, by position of the core."""
+    """A sample in which some core may drop; arrays are by position of the core."""
 
     clocks: Floats  # (3, cores): run_s, cycles, run_s * allowed clock; 0 where unknown
-    key: Ints  # twice the group, and 1 where a cap limits the clock
+    key: Ints  # twice the group, plus 1 where a cap limits the clock
     cap_hz: Floats
-    cap: Ints  # place in kinds.CAPS
+    cap: Ints  # index in kinds.CAPS
     sums: Floats
     since_ns: int
     time_ns: int
 
     def missing(self, share: float) -> Bools:
-        """Cores that miss this share of the allowed clock."""
+        """Returns a mask of the cores whose clock is lower than allowed by at least this share."""
         run_s, cycles, allowed = self.clocks
         return np.asarray((run_s > 0) & (allowed - cycles >= share * allowed))
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Drop(ShareEpisode):
-    """A drop that runs. It sums up clocks; its group is a key of _DropSample."""
+    """A running drop. Its sums are those of `_DropSample.clocks`, and its group is a key of
+    _DropSample."""
 
-    whole: bool  # cores of the group that wake up join
+    whole: bool  # cores of the group that wake up join the drop
     facts: Floats
-    """Sums that may show the cause, over all samples that showed the drop."""
+    """Sums of the counters that may show the cause, over all samples that showed the drop."""
     paused_ns: int = 0
-    """Sum of the pauses after which it showed again."""
+    """Total length in ns of the pauses after which the drop appeared again."""
 
 
 def _some_ceiling(batch: SampleBatch) -> list[bool]:
-    """Whether the ceiling of any core is known."""
+    """Returns, by sample, whether the ceiling of any core is known."""
     return any_by_sample(~np.isnan(batch.ceilings.low_hz))
 
 
 def _some_slow(batch: SampleBatch) -> list[bool]:
-    """Whether any core may be below its ceiling by END."""
+    """Returns, by sample, whether the clock of any core may be below its ceiling by END."""
     cycles, run_s = batch.once(ran).swapaxes(0, 1)
     return any_by_sample(cycles < (1 - END) * run_s * batch.ceilings.low_hz)
 
@@ -113,20 +118,20 @@ class Drops:
         self._regroup(reader.cores)
 
     def _regroup(self, cores: Cores) -> None:
-        """The core list changed: re-attach running episodes by their CPUs."""
+        """Uses a new core list: re-attaches running episodes by their CPUs."""
         self._cores, count = cores, len(cores.lists)
-        self._awake = np.full(count, MIN_AWAKE_SAMPLES)  # samples in a row
+        self._awake = np.full(count, MIN_AWAKE_SAMPLES)  # number of consecutive samples with work
         self._awake_ns = np.full(count, MIN_AWAKE_NS)
         self._ceiling = np.full(count, np.nan)
         self._capped = np.zeros(count, bool)
-        self._work = np.full(count, np.nan)  # as last read; NaN: never
+        self._work = np.full(count, np.nan)  # utilisation as last read; NaN: never read
         for drop in self._drops.running:
             drop.members = cores.with_cpus(drop.episode.cpus)
             if drop.members.any():
                 drop.group = 2 * int(cores.group[drop.members][0]) + drop.group % 2
 
     def sample(self, data: DetectorInput) -> list[Episode]:
-        """The episodes that this sample ended."""
+        """Returns the episodes that this sample ended."""
         if data.cores is not self._cores:
             self._regroup(data.cores)
         ceiling, calm = data.sample.ceilings.low_hz, not self._drops.running
@@ -142,10 +147,11 @@ class Drops:
         return self.step(clocks, data.since_ns, data.time_ns)
 
     def step(self, now: Clocks, since_ns: int, time_ns: int) -> list[Episode]:
-        """Advance by one sample, from per-core clocks."""
+        """Advances by one sample, from per-core clocks."""
         if self._drops.patience.is_gap(since_ns, time_ns):
             return self._drops.close(self._drops.running)
-        # The lower of this ceiling and the last one: it may have moved anywhere in the sample.
+        # Use the lower of this ceiling and the last: the change may have been anywhere in the
+        # sample.
         lower = np.fmin(now.ceiling_hz, self._ceiling)
         ceiling = np.where(np.isfinite(now.ceiling_hz), lower, 0.0)
         settled = (now.util >= MIN_WORK) & (self._cores.package >= 0)
@@ -174,7 +180,7 @@ class Drops:
         self, now: Clocks, ceiling: Floats, known: Bools, since_ns: int, time_ns: int
     ) -> _DropSample:
         caps = self._reader.turbo.caps(now.delta)
-        near = np.where(self._capped, START, CAP_MARGIN)  # once capped, until it drops below
+        near = np.where(self._capped, START, CAP_MARGIN)  # hysteresis of the cap
         hz = now.cycles / np.where(now.run_s > 0, now.run_s, np.inf)
         self._capped = known & (caps.hz < ceiling) & (hz >= (1 - near) * caps.hz)
         allowed = np.where(self._capped, ceiling, np.minimum(ceiling, caps.hz))
@@ -185,7 +191,7 @@ class Drops:
         )  # fmt: skip
 
     def _follow(self, sample: _DropSample) -> list[_Drop]:
-        """Adds the sample to the drops that run. Returns those that are over."""
+        """Adds the sample to the running drops. Returns the drops that are over."""
         over, low = [], sample.missing(END)
         for drop in self._drops.running:
             if drop.whole:
@@ -193,7 +199,7 @@ class Drops:
             members = drop.members & (sample.key == drop.group)
             known_s = sample.clocks[0, drop.members].sum()
             run_s, cycles, allowed = clocks = sample.clocks[:, members].sum(axis=1)
-            changed = run_s < known_s / 2  # capped now, or no longer: another episode from now on
+            changed = run_s < known_s / 2  # newly capped or no longer capped: a new episode
             if known_s and (changed or allowed - cycles < END * allowed):
                 drop.pause(sample.since_ns)
                 drop.episode.calm = True
@@ -231,7 +237,7 @@ class Drops:
             "busy_hz": round(cycles / run_s),
             "ceiling_hz": round(allowed / run_s),
         }
-        # Active cores of its package, as each was last read; unless some are never read.
+        # Active cores of the package, as each core was last read; omitted if some were never read.
         on = self._cores.total(self._reader.online.astype(float)) > 0
         work = self._work[on & (self._cores.package == self._cores.package[first])]
         if np.isfinite(work).all():

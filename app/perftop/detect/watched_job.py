@@ -1,5 +1,5 @@
-"""Detects what a watched job loses to others: in run queues, where its threads are ready while
-another runs; and of its clock, because others work in its package."""
+"""Detects losses of a watched job to others: time in run queues, where its threads are ready while
+another task runs; and clock, because others work in its package."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ from perftop.model.sample_reader import SampleReader
 from perftop.model.tasks import KEPT_NS, RunningTasks, ThreadActivity, WatchedJob
 
 QUEUE_START, QUEUE_END = 0.05, 0.02
-"""Shares of the time that threads wanted to run. Kernel threads and interrupts make every task wait
-for one or two per cent; a twentieth is another program's work."""
+"""Shares of the time for which threads were running or ready, at which a loss starts and below
+which it ends. Kernel threads and interrupts make every task wait for one or two per cent; 5 %
+indicates another program."""
 MIN_WAITED_S = 0.02
-"""Time waited before a loss is reported: some time slices, because one may be a wake-up that
-collided."""
+"""Minimum waiting time in s before a loss is reported: some time slices, because a single slice may
+be a wake-up that collided with another."""
 MIN_TASK_SHARE = 0.02
-"""Share of the CPU's time that a task must have to be blamed for the waits."""
+"""Share of the CPU's time that a task must use to be blamed for the waits."""
 CLOCK_START, CLOCK_END = 0.02, 0.01
-"""Shares of the clock. The smallest step that turbo makes is 100 MHz of less than 5 GHz."""
+"""Shares of the clock, at which a loss starts and below which it ends. The smallest step that turbo
+makes is 100 MHz of less than 5 GHz."""
 MIN_WORK = 0.1
-"""Share of the time that a core must work to count for a step of turbo."""
+"""Share of the time that a core must work to count as active in the turbo table."""
 NEWEST_WEIGHT = 0.1
-"""Weight of the newest sample in the clock before: the mean of about a second of samples of 100
-ms."""
+"""Weight of the newest sample in the average of the earlier clock: with samples of 100 ms, the
+average covers about a second."""
 
 
 class Scheduler:
@@ -44,12 +46,12 @@ class Scheduler:
                                       start=QUEUE_START, end=QUEUE_END,
                                       least=MIN_WAITED_S)  # fmt: skip
         self._switches: dict[NeighbourLoss, list[float]] = {}
-        """Involuntary switches and seconds of each loss that runs."""
+        """Number of involuntary switches and seconds of each running loss."""
 
     def sample(self, data: DetectorInput, own: set[int]) -> list[Episode]:
         if self._job.time_ns != data.time_ns and self.losses.quiet:
             return []
-        # Activity of the threads in this sample's record, by position of the CPU.
+        # Activity of the threads in the record of this sample, by position of the CPU.
         activity: dict[int, ThreadActivity] = {}
         for thread in self._job.last_threads if self._job.time_ns == data.time_ns else ():
             at = self._position.get(thread.cpu)
@@ -92,8 +94,9 @@ class Scheduler:
         loss.episode.confidence = "measured" if {"who", "self"} & {*evidence} else "inferred"
 
     def _crowded(self, cpus: list[int]) -> dict[str, list[CrowdedCpu]]:
-        """CPUs on which threads of the job wait for each other. Records of processes do not show
-        it, because a whole process counts for the CPU of its first thread."""
+        """Returns the CPUs on which threads of the job wait for each other, as evidence. Records of
+        processes do not show these waits, because a whole process counts for the CPU of its first
+        thread."""
         ran: dict[int, list[float]] = {}
         for thread in self._job.threads.values():
             activity = thread.activity(KEPT_NS)
@@ -105,19 +108,20 @@ class Scheduler:
 
 @dataclass(slots=True)
 class _Clock:
-    """The job's clock in a package."""
+    """The job's clock in one package, and the cores that work there."""
 
     own: int
-    """Number of its cores ..."""
+    """Number of cores on which the job works ..."""
     others: int
-    """... and of those on which others work."""
+    """... and of cores on which others work."""
     hz: float
     ceiling_hz: float
 
 
 class Budget:
-    """Detects the clock that a job loses because others work in its package. Turbo allows less with
-    every core that wakes up, and all share the power. Positions are packages."""
+    """Detects the clock that a job loses because others work in its package. Turbo allows a lower
+    clock with every core that wakes up, and all cores share the power budget. Positions are
+    packages."""
 
     def __init__(
         self, reader: SampleReader, episodes: RunningEpisodes, running: RunningTasks
@@ -129,10 +133,11 @@ class Budget:
         self.losses = NeighbourLosses(episodes, "package", groups, reader.hello.sample_ns,
                                       start=CLOCK_START, end=CLOCK_END)  # fmt: skip
         self._best: dict[int, _Clock] = {}
-        """By package, with the fewest others."""
+        """By package, the clock with the fewest cores of others."""
 
     def sample(self, data: DetectorInput, busy: Bools, own: set[int]) -> list[Episode]:
-        """`busy`: CPUs on which the job works, by position."""
+        """Returns the episodes that this sample ended. `busy`: mask, by position, of the CPUs on
+        which the job works."""
         n = len(self._packages)
         shares, weights = np.full(n, np.nan), np.zeros(n)
         may_begin: Bools = np.zeros(n, bool)
@@ -161,7 +166,8 @@ class Budget:
     def _clock(
         self, data: DetectorInput, ran: tuple[Floats, Floats], job: Bools, awake: Bools
     ) -> _Clock | None:
-        """None: the job does not work there, or its clock is unknown."""
+        """Returns the job's clock in a package; None if the job does not work there, or its clock
+        is unknown."""
         if not job.any():
             return None
         cycles, run_s = (float(part[job].sum()) for part in ran)
@@ -173,7 +179,8 @@ class Budget:
         return _Clock(int(job.sum()), int((awake & package & ~job).sum()), cycles / run_s, hz)
 
     def _learn(self, package: int, now: _Clock) -> _Clock:
-        """The clock before others came. It is learned again when the job itself grows."""
+        """Returns the job's clock before others started to work. It is learned again when the job
+        itself uses more cores."""
         best = self._best.get(package)
         if best is None or now.own > best.own or now.others < best.others:
             best = self._best[package] = now
@@ -184,7 +191,8 @@ class Budget:
         return best
 
     def _power_drop(self, package: int) -> Episode | None:
-        """A drop for lack of power that runs there."""
+        """Returns a running turbo drop of the package that a power limit causes; None if there is
+        none."""
         cpus = {*self._packages[package]}
         drops = (e for e in self._episodes.of_kind("turbo-drop") if e.cause.startswith("power"))
         return next((e for e in drops if not cpus.isdisjoint(e.cpus)), None)

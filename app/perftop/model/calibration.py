@@ -1,11 +1,12 @@
 """The worth of one tick of an SMT event in TSC ticks, learned from the frames themselves.
 
-Tables and CPUID give candidates, which are sometimes wrong (a workstation's crystal under a
-server's model number). The counts of the siblings bound the factor from both sides, for example
-`(r0 - r1) / one0 <= k <= r0 / one0`. A sample is evidence for the candidates within its
-bounds. A sample that no candidate explains was disturbed, or another program took the counter; it
-is evidence for none. The first candidate that explains nearly as many samples as the best one is
-used; old samples fade. Live and replayed frames give the same result.
+Tables and CPUID give candidates for this factor. Some are wrong: for example, a workstation's
+crystal frequency for a server with the same model number. The siblings' counts bound the factor
+from both sides, for example `(r0 - r1) / one0 <= k <= r0 / one0`. A sample is evidence for the
+candidates within its bounds. A sample that no candidate explains was disturbed, or another program
+took the counter; it supports no candidate. The first candidate that explains nearly as many samples
+as the best one is used. Older samples count for less. Live and replayed frames give the same
+result.
 """
 
 from __future__ import annotations
@@ -20,21 +21,23 @@ from perfprobe import wire
 from perftop.base.arrays import Floats
 
 MARGIN = 0.005
-"""Share of the factor; read skew and tick quanta move a bound by less over the spans used."""
+"""Tolerance of the bounds, as a share of the factor. Read skew and tick quanta move a bound by less
+over the spans used."""
 MIN_COUNTED_SHARE = 0.02
-"""Counted share of the span below which skew and quantisation dominate."""
+"""Minimum share of the span that must be counted. Below it, read skew and quantisation dominate."""
 MIN_SAMPLES = 3
-"""Number of samples for a decision; a single one may be disturbed."""
+"""Minimum number of samples for a decision, because a single sample may be disturbed."""
 MAX_DISTURBED_SHARE = 0.1
-"""Share of the samples that late reads and other programs may turn to a wrong candidate."""
+"""Maximum share of the samples that late reads and other programs may attribute to a wrong
+candidate."""
 HALVING_SAMPLES = 4096
 """Number of samples after which all sums are halved, so that recent samples weigh more."""
 MAX_TIGHT_WIDTH = 0.03
-"""Relative distance below which bounds leave no room for a second candidate. The closest candidates
-known, of a 24 and a 25 MHz crystal, are 4 % apart (a Cascade Lake-X of 3 GHz: 125 and 120), and
-MARGIN is taken off on both sides."""
+"""Relative distance between two bounds below which no second candidate fits between them. The
+closest known candidates, for crystals of 24 and 25 MHz, are 4 % apart (a Cascade Lake-X of 3 GHz:
+125 and 120), and MARGIN is subtracted on both sides."""
 MAX_READ_DISTANCE_S = 300e-6
-"""Time between the reads of two siblings; their counts may differ by as much."""
+"""Maximum time between the reads of two siblings; their counts may differ by as much."""
 State = Literal["uncalibrated", "settled", "refused"]
 
 
@@ -43,37 +46,37 @@ class _Candidate:
     factor: float
     why: str
     explains: float = 0.0
-    """Samples whose bounds include the factor ..."""
+    """Number of samples whose bounds include the factor ..."""
     tight: float = 0.0
-    """... and those of them that leave no room for another candidate."""
+    """... and number of those samples whose bounds leave no room for another candidate."""
 
 
 class BoundsEvidence(NamedTuple):
-    """Evidence of one sample for the factor, in cores."""
+    """Evidence of one sample for the factor of a counter, as numbers of cores."""
 
     explains: list[int]
-    """By candidate: its factor is within the bounds ..."""
+    """By candidate: the number of cores whose bounds include its factor ..."""
     tight: list[int]
-    """... and these leave no room for another."""
+    """... and the number of those cores whose bounds leave no room for another candidate."""
     explained: int
-    """Some candidate explains it."""
+    """Number of cores whose sample some candidate explains."""
     unexplained: int
-    """None does, although the bounds are tight."""
+    """Number of cores whose sample no candidate explains, although its bounds are tight."""
 
 
 @dataclass(slots=True)
 class Calibration:
-    """The factor of one counter."""
+    """The calibration of one counter: its candidates, and the factor in use."""
 
     candidates: list[_Candidate]
     explained: float = 0.0
-    """Samples that some candidate explains."""
+    """Number of samples that some candidate explains."""
     unexplained: float = 0.0
-    """Tight samples that none explains."""
+    """Number of samples with tight bounds that no candidate explains."""
     chosen: _Candidate | None = field(init=False)
-    """The candidate in use; None if all are refused because none explains the counts. A factor that
-    was settled once is never refused: later contradictions mean that another program took the
-    counter."""
+    """The candidate in use; None if all candidates are refused because none explains the counts. A
+    factor that was once settled is never refused: later contradictions mean that another program
+    took the counter."""
     _settled: bool = False
 
     def __post_init__(self) -> None:
@@ -95,8 +98,8 @@ class Calibration:
         return "settled" if self._settled else "uncalibrated"
 
     def judge(self, low: Floats, high: Floats) -> list[BoundsEvidence]:
-        """Evidence of bounds of the factor in each of several samples, (samples, cores); NaN where
-        too little was counted."""
+        """Returns the evidence of each of several samples, from their bounds of the factor,
+        (samples, cores). Bounds are NaN where too little was counted."""
         known = np.isfinite(low) & np.isfinite(high) & (low <= high)
         tight = (high - low < MAX_TIGHT_WIDTH * high) & known
         factors = np.array([candidate.factor for candidate in self.candidates])[:, None, None]
@@ -106,7 +109,7 @@ class Calibration:
         return [BoundsEvidence(c[:count], c[count:-2], *c[-2:]) for c in cores.T.tolist()]
 
     def observe(self, evidence: BoundsEvidence) -> None:
-        """Add the evidence of one sample."""
+        """Adds the evidence of one sample."""
         for candidate, explains, tight in zip(
             self.candidates, evidence.explains, evidence.tight, strict=True
         ):
@@ -126,7 +129,8 @@ class Calibration:
 
 
 def calibrations(multipliers: Sequence[wire.Multiplier]) -> dict[str, Calibration]:
-    """A calibration for each counter with candidates in hello; hello lists the likeliest first."""
+    """Returns a calibration for each counter that has candidates in hello, which lists the most
+    likely candidate first."""
     by_counter: dict[str, dict[float, _Candidate]] = {}
     for item in multipliers:
         candidate = _Candidate(item.factor, item.why)
@@ -139,15 +143,15 @@ def calibrations(multipliers: Sequence[wire.Multiplier]) -> dict[str, Calibratio
 def factor_bounds(
     counter: str, r: Floats, x: Floats, other: Floats, span_s: Floats
 ) -> tuple[Floats, Floats]:
-    """Low and high bounds of a counter's factor, from the unhalted shares `r` and `other` of two
-    siblings and the share `x` of their span that the counter moved in its own ticks. All arrays
-    have the same shape."""
+    """Returns the low and high bounds of a counter's factor. `r` and `other` are the unhalted
+    shares of two siblings; `x` is the share of their span that the counter advanced, in its own
+    ticks. All arrays have the same shape."""
     with np.errstate(divide="ignore", invalid="ignore"):
         blur = MAX_READ_DISTANCE_S / span_s
-        if counter == "one_thread":  # time alone is at most r and at least r - other
+        if counter == "one_thread":  # alone, a thread ran for r - other to r
             low, high = np.maximum(r - other, 0), r
             counted = r
-        else:  # any_thread; distributed: x is the sum over both
+        else:  # any_thread; or distributed, for which x is the sum of both threads
             high = np.minimum(1.0, r + other) if counter == "any_thread" else r + other
             low = counted = np.maximum(r, other)
         low, high = np.maximum(low - blur, 0) / x, (high + blur) / x

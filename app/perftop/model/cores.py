@@ -11,21 +11,21 @@ from perftop.base.arrays import Bools, Floats, Ints
 
 
 def packages(hello: wire.Hello) -> Ints:
-    """The number of each CPU's package, by position of the CPU; -1: unknown."""
+    """Returns the number of each CPU's package, by position of the CPU; -1 where unknown."""
     package = {cpu: i for i, group in enumerate(hello.packages) for cpu in group}
     return np.array([package.get(row.cpu, -1) for row in hello.topology], np.int64)
 
 
 def extended(values: Floats, none: float) -> Floats:
-    """Values by row with `none` appended, for row -1."""
+    """Returns the values by row with `none` appended, which row -1 then selects."""
     longer = np.empty((*values.shape[:-1], values.shape[-1] + 1))
     longer[..., :-1], longer[..., -1] = values, none
     return longer
 
 
 class Cores:
-    """The cores until a hotplug changes them; arrays are by position of the core. Methods keep a
-    leading axis of samples."""
+    """The physical cores of a stream, until a hotplug changes them. Arrays are by position of the
+    core. Methods keep a leading axis of samples."""
 
     def __init__(self, hello: wire.Hello, lists: list[list[int]]) -> None:
         self.lists = lists
@@ -35,52 +35,54 @@ class Cores:
         rows = [[position[cpu] for cpu in core] for core in lists]
         padded = np.array([row + [-1] * (width - len(row)) for row in rows], int)
         self.rows: Ints = padded.reshape(len(lists), width)
-        """(cores, threads) positions of CPUs; -1: the core has fewer threads."""
+        """(cores, threads): positions of the CPUs; -1 where the core has fewer threads."""
         self._by_thread: Ints = np.ascontiguousarray(self.rows.T)
-        """(threads, cores): numpy is slow along a last axis of two."""
+        """`rows` as (threads, cores), because numpy is slow along a last axis of length two."""
         self.package: Ints = packages(hello)[self.rows[:, 0]]
-        """Number of the core's package; -1: unknown."""
+        """Number of the core's package; -1 where unknown."""
         types = [hello.topology[at].type for at in self.rows[:, 0]]
         kinds = [*zip(self.package.tolist(), types, strict=True)]
         number = {kind: i for i, kind in enumerate(dict.fromkeys(kinds))}
         self.group: Ints = np.array([number[kind] for kind in kinds], int)
-        """Number of the group of cores with one package and type, which share a ceiling and a
-        budget."""
+        """Number of the core's group. The cores of a group have the same package and type, so they
+        share a ceiling and a power budget."""
         row_of = {tuple(core): row for row, core in enumerate(hello.cores)}
         self.block_row: Ints = np.array([row_of.get(tuple(core), -1) for core in lists], int)
-        """Row of the core in blocks of core scope; -1: hello has no such core."""
+        """Row of the core in blocks of core scope; -1 if hello does not list this core."""
         self.of_cpu: Ints = np.full(len(hello.topology), -1)
-        """Position of the core, by position of the CPU; -1: the CPU is in no core."""
+        """Position of the core, by position of the CPU; -1 if the CPU is in no core."""
         self.alone: Bools = np.ones(len(hello.topology), bool)
-        """Whether the core has no other thread, by position of the CPU."""
+        """Whether the CPU is the only thread of its core, by position of the CPU."""
         for i, row in enumerate(rows):
             self.of_cpu[row], self.alone[row] = i, len(row) == 1
         self._equal_threads = bool((self.rows >= 0).all())
         self._complete = bool((self.of_cpu >= 0).all())
-        """Whether all CPUs are in cores."""
+        """Whether every CPU belongs to a core."""
 
     def threads(self, values: Floats, none: float) -> Floats:
-        """Values by CPU as (cores, threads); `none` fills the places without a thread."""
+        """Returns values by CPU as (cores, threads), with `none` where a core has no such
+        thread."""
         return np.asarray(extended(values, none).take(self.rows, axis=-1))
 
     def by_cpu(self, values: Floats) -> Floats:
-        """Values of cores, by position of their CPUs; NaN for a CPU in no core."""
+        """Returns values by core as values by CPU; NaN for a CPU in no core."""
         known = values if self._complete else extended(values, np.nan)
         return np.asarray(known.take(self.of_cpu, axis=-1))
 
     def total(self, values: Floats) -> Floats:
-        """The sum over the threads of each core; unknown values count as 0."""
+        """Returns the sum over the threads of each core; unknown values count as 0."""
         known = np.isfinite(values)
         if np.count_nonzero(known) < known.size:
             values = np.where(known, values, 0.0)
         return np.asarray(np.add.reduce(self._threads_first(values, 0.0), axis=-2))
 
     def most(self, values: Floats) -> Floats:
-        """The maximum over the threads of each core; NaN if it is unknown for all of them."""
+        """Returns the maximum over the threads of each core; NaN if the value of every thread is
+        unknown."""
         return np.asarray(np.fmax.reduce(self._threads_first(values, np.nan), axis=-2))
 
     def _threads_first(self, values: Floats, none: float) -> Floats:
-        """Values by CPU as (threads, cores)."""
+        """Returns values by CPU as (threads, cores)."""
         every = values if self._equal_threads else extended(values, none)
         return every.take(self._by_thread, axis=-1)
 
@@ -88,10 +90,11 @@ class Cores:
         return sorted(cpu for i in np.flatnonzero(members) for cpu in self.lists[i])
 
     def with_cpus(self, cpus: list[int]) -> Bools:
-        """Mask of the cores that have at least one of these CPUs."""
+        """Returns a mask of the cores that contain at least one of these CPUs."""
         members = {*cpus}
         return np.array([not members.isdisjoint(core) for core in self.lists], bool)
 
     def find(self, asked: Sequence[Sequence[int]]) -> list[int]:
-        """The position of each of these cores, even if a sibling has been added since; -1: none."""
+        """Returns the position of each of these cores, even if a sibling has been added since; -1
+        where there is no such core."""
         return [next((self._of[cpu] for cpu in core if cpu in self._of), -1) for core in asked]

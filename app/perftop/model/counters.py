@@ -1,7 +1,8 @@
-"""The counters of one stream: the block of each, and its movement over a span of time.
+"""The counters of one stream: the block that holds each counter, and how far the counter advanced
+over a span of time.
 
-A `Delta` holds, for every counter of hello, how far it moved on each row, in base units, and the
-stamp ticks that this took. Deltas add up: an interval is the sum of its samples.
+A `Delta` holds, for every counter of hello and every row, how far the counter advanced in base
+units, and the stamp ticks of that span. Deltas add up: an interval is the sum of its samples.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ KEYS_BY_SCOPE: dict[wire.Scope, frozenset[str]] = {
         "load_1", "load_5", "load_15", "interrupts", "context_switches", "probe_cpu_s",
     }),
 }  # fmt: skip
-"""Counters of cores, packages and the whole machine, as the table in the wire's docstring has them;
-all others are of CPUs."""
+"""Counters of cores, packages and the whole machine, as in the table of the wire's docstring. All
+other counters are of CPUs."""
 _SCOPES = {key: scope for scope, keys in KEYS_BY_SCOPE.items() for key in keys}
 
 
 def rename_misplaced(hello: wire.Hello) -> wire.Hello:
-    """Hello in which a counter in a block of the wrong scope, with too many rows or too few, has a
-    key that nothing reads. Its values keep their place in frames."""
+    """Returns hello with unknown keys for counters in a block of the wrong scope, which has the
+    wrong number of rows. Nothing reads these keys. Their values keep their place in frames."""
     blocks = []
     for block in hello.blocks:
         counters = [
@@ -58,7 +59,7 @@ def rename_misplaced(hello: wire.Hello) -> wire.Hello:
 
 @dataclass(frozen=True, slots=True)
 class BlockCounter:
-    """A counter, its block and its first column there."""
+    """A counter, its block and its first column in that block."""
 
     counter: wire.Counter
     block: str
@@ -67,8 +68,8 @@ class BlockCounter:
 
 
 class Counters:
-    """The counters of one stream: their movement and rates over a span, and the differences between
-    frames."""
+    """The counters of one stream. Computes how far they advanced between frames, and their rates
+    over a span."""
 
     def __init__(self, hello: wire.Hello) -> None:
         self.hello = hello
@@ -79,54 +80,55 @@ class Counters:
                 self.columns.setdefault(counter.key, column)
         rate = hello.tsc_hz.hz if hello.tsc_hz else float("nan")
         self.stamp_hz = 1e9 if hello.stamp == "raw" else rate
-        """Ticks of the stamps in a second."""
+        """Stamp ticks per second."""
         counted = hello.stamp == "tsc" or "tsc" in self.columns
         self.has_tsc = counted and hello.tsc_hz is not None
-        """Elapsed time is known in TSC ticks, and so is their rate."""
+        """Whether elapsed time is known in TSC ticks, and the TSC rate is known too."""
         self._times = {block.name: perf_time_columns(block) for block in hello.blocks}
         of_cpus = [b.counters for b in hello.blocks if b.scope == "cpu"]
         self.keys = tuple(dict.fromkeys(c.key for counters in of_cpus for c in counters))
-        """Counters of blocks of CPU scope; only these can be doubted."""
+        """Counters of blocks of CPU scope; only these can be suspect."""
         self.key_at = {key: at for at, key in enumerate(self.keys)}
         self._places = BlockPlaces(hello)
         home = {key: column.block for key, column in self.columns.items()}
         self._differences = Differences(hello, self._places, self.stamp_hz, home, self.key_at)
 
     def copy(self) -> Counters:
-        """A copy whose state changes independently."""
+        """Returns a copy whose state changes independently."""
         twin = copy.copy(self)
         twin._differences = self._differences.copy()  # noqa: SLF001
         return twin
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the state that a copy does not share."""
+        """Bytes of the state that a copy does not share with the original."""
         return self._differences.nbytes
 
     def tsc_ticks(self, delta: Delta, block: str = "cpu") -> Floats:
-        """TSC ticks between the reads of each CPU: by the stamps, or by a counter where the stamps
-        are of another clock."""
+        """Returns the TSC ticks between the reads of each CPU: from the stamps, or from a counter
+        if the stamps are from another clock."""
         column = self.columns.get("tsc")
         if column is None:
             return delta.tables[block].ticks
         return delta.tables[column.block].moved[..., column.first]
 
     def places(self, column: BlockCounter) -> tuple[Ints, Ints]:
-        """By row of its block, where a Delta holds the ticks and the first column of a counter."""
+        """Returns, by row of the counter's block, the indices in a Delta of the ticks and of the
+        counter's first column."""
         return self._places.in_delta(column.block, column.first)
 
     def empty_delta(self, *samples: int) -> Delta:
-        """An empty span to add samples to, or as many spans as `samples`."""
+        """Returns an empty span to which samples can be added, or as many spans as `samples`."""
         sums = np.zeros((*samples, self._places.rows + self._places.values))
         widths = np.zeros((*samples, self._places.rows))
         codes = np.zeros((*samples, len(self.hello.topology), len(self.keys)), np.uint8)
         return Delta(self._places, sums, widths, codes, self.keys, np.zeros(samples, int))
 
     def blank_doubted(self, delta: Delta) -> None:
-        """Set doubted counters to NaN."""
+        """Sets suspect counters to NaN."""
         if not np.count_nonzero(delta.doubts):
             return
-        # A read that went backwards is in no difference.
+        # A read whose time stamps went backwards is already excluded from all differences.
         doubted = (delta.doubts != 0) & (delta.doubts != Doubt.BACKWARDS)
         for at, key in enumerate(self.keys):
             column, rows = self.columns[key], doubted[..., at]
@@ -134,7 +136,7 @@ class Counters:
             delta.tables[column.block].moved[..., column.first : last][rows] = np.nan
 
     def without_cpus(self, delta: Delta, rows: Ints) -> Delta:
-        """A copy in which the CPUs at these positions count as not read."""
+        """Returns a copy in which the CPUs at these positions count as not read."""
         result = delta.copy()
         for block in self.hello.blocks:
             if block.scope == "cpu":
@@ -143,14 +145,15 @@ class Counters:
         return result
 
     def steps(self, frames: Sequence[wire.Frame]) -> Delta:
-        """Movement since each row was last read, with a leading axis of frames."""
+        """Returns how far each counter advanced since its row was last read, with a leading axis of
+        frames."""
         delta = self.empty_delta(len(frames))
         self._differences.steps(frames, delta)
         return delta
 
     def moved(self, delta: Delta, key: str) -> Floats | None:
-        """How far a counter moved, summed over its columns, by row; None: there is no such
-        counter."""
+        """Returns how far a counter advanced, summed over its columns, by row; None if the stream
+        does not have the counter."""
         column = self.columns.get(key)
         if column is None:
             return None
@@ -161,8 +164,8 @@ class Counters:
         return np.asarray(columns.sum(axis=-1))
 
     def rates(self, delta: Delta, key: str) -> Floats | None:
-        """A counter's movement per second, or a gauge's mean, by row of its block; NaN where it was
-        not read. None: there is no such counter."""
+        """Returns the rate of a counter per second, or the mean of a gauge, by row of its block;
+        NaN where the row was not read. Returns None if the stream does not have the counter."""
         column, moved = self.columns.get(key), self.moved(delta, key)
         if column is None or moved is None:
             return None
@@ -173,15 +176,16 @@ class Counters:
         return rates
 
     def has(self, key: str) -> Bools:
-        """Mask by position of the CPUs that have this counter."""
+        """Returns a mask, by position, of the CPUs that have this counter."""
         column, rows = self.columns.get(key), self.hello.topology
         if column is None or column.counter.cpus is None:
             return np.full(len(rows), column is not None)
         return np.isin(np.array([row.cpu for row in rows]), column.counter.cpus)
 
     def counted_share(self, delta: Delta, key: str = PERF_TIMES[0]) -> Floats | None:
-        """Share of the time in which perf counted the block of a counter, by position of the CPU;
-        below 1 it multiplexed, and the counts are estimates. None: unknown."""
+        """Returns the share of the time in which perf counted the block of a counter, by position
+        of the CPU. Below 1, perf multiplexed the counters, and their counts are estimates. None if
+        unknown."""
         column = self.columns.get(key)
         times = None if column is None else self._times[column.block]
         if column is None or times is None:
@@ -192,13 +196,13 @@ class Counters:
         return share
 
     def forget(self, cpu_row: int) -> None:
-        """Drop the baseline of a CPU that went offline; its counters may restart."""
+        """Drops the baseline of a CPU that went offline, because its counters may restart."""
         self._differences.forget(cpu_row)
 
 
 class Quantities:
-    """Inputs of formulas over a span: how far each counter moved, by key and then by CPU, and
-    elapsed time."""
+    """Inputs of formulas over a span: elapsed time, and how far each counter advanced, by key and
+    then by CPU."""
 
     def __init__(self, counters: Counters, delta: Delta, base_hz: float) -> None:
         self._counters, self._delta = counters, delta
@@ -219,20 +223,21 @@ class Quantities:
 
     @cached_property
     def tsc_s(self) -> Floats:
-        """Seconds between the two reads of a row, by the TSC."""
+        """Seconds between the two reads of each row, by the TSC."""
         return self._counters.tsc_ticks(self._delta) / self.tsc_hz
 
     @cached_property
     def ref_s(self) -> Floats:
-        """Seconds not halted; reference cycles count at the rate of the TSC."""
+        """Seconds in which each CPU was not halted. Reference cycles count at the rate of the
+        TSC."""
         return self["ref"] / self.tsc_hz
 
     def share(self, key: str) -> Floats:
-        """A counter of seconds as a share of its own span."""
+        """Returns a counter of seconds as a share of its own span."""
         return self[key] / self.seconds(key)
 
     def seconds(self, key: str) -> Floats:
-        """Elapsed seconds of the span in which `key` was counted."""
+        """Returns the elapsed seconds of the span in which `key` was counted."""
         block = self._counters.columns[key].block
         elapsed = self._seconds.get(block)
         if elapsed is None:

@@ -1,8 +1,8 @@
-"""Differences of all counters over a span of time: where each is stored, how far it moved, and
-which of them are doubted.
+"""Differences of all counters over a span of time: where each counter is stored, how far it
+advanced, and which counters are suspect.
 
-The rows and the values of all blocks of a stream are stored one after another, so numpy is called
-as often for all blocks as for one.
+The rows and the values of all blocks of a stream are stored one after another, so the number of
+numpy calls does not grow with the number of blocks.
 """
 
 from __future__ import annotations
@@ -19,48 +19,51 @@ from perftop.base.arrays import Bools, Codes, Floats, Ints
 
 
 class Doubt(IntEnum):
-    """Reason to doubt a counter of a CPU in a sample; 0 in an array of codes means none. A metric
-    is absent exactly if one of its counters is doubted."""
+    """Reason why a counter of a CPU is suspect in a sample; code 0 means that there is none. A
+    metric is unknown exactly if one of its counters is suspect."""
 
     JUMPED = 1
-    """It moved further than its unit can in that time, or backwards, so it was written."""
+    """The counter advanced further than its unit can in that time, or went backwards, so something
+    wrote it."""
     FAST = 2
-    """Reference cycles ran faster than the TSC."""
+    """Reference cycles advanced faster than the TSC."""
     UNLIKE = 3
-    """It differs from APERF or MPERF, though it agreed with them before."""
+    """The counter differs from APERF or MPERF, though it agreed with them before."""
     IPC = 4
-    """More instructions than any core can retire in that number of cycles."""
+    """More instructions were counted than any core can retire in that number of cycles."""
     ABOVE = 5
-    """A part was counted more often than its whole."""
+    """A part exceeds the whole that contains it."""
     STILL = 6
-    """It did not move, although another counter shows that the CPU worked."""
+    """The counter did not advance, although another counter shows that the CPU worked."""
     OUTSIDE = 7
-    """It is outside the bounds given by the unhalted times of the siblings."""
+    """The counter is outside the bounds given by the unhalted times of the siblings."""
     APART = 8
-    """The siblings' counts of the same time differ."""
+    """The counts of the same time by two siblings differ."""
     BACKWARDS = 9
-    """The time stamps of the read went backwards: nothing of that read counts."""
+    """The time stamps of the read went backwards, so nothing from that read is used."""
     TAKEN = 10
-    """Its register does not hold what was programmed."""
+    """The counter's register does not hold what the probe programmed."""
     SLOTS = 11
-    """The parts of the issue slots do not add up to them."""
+    """The counts of the parts of the issue slots do not add up to the count of all slots."""
 
 
 LASTING = np.isin(
     np.arange(256),
     [Doubt.UNLIKE, Doubt.ABOVE, Doubt.STILL, Doubt.OUTSIDE, Doubt.APART, Doubt.SLOTS],
 )
-"""Mask by code of the doubts that recur while a counter is taken or dead. Such a counter is used
-again only after two samples in a row without a doubt."""
+"""Mask, by code, of the doubts that recur while another program has the counter or the counter is
+dead. Such a counter is used again only after two samples in a row without a doubt."""
 
 
 def with_lasting(fresh: Codes, before: Codes) -> Codes:
-    """The codes in force for a sample: its own, else the lasting ones of the sample before it."""
+    """Returns the codes that apply to a sample: its own, or else the lasting codes of the sample
+    before it."""
     return np.where((fresh == 0) & LASTING[before], before, fresh)
 
 
 def doubts_by_cpu(codes: Codes, keys: Any) -> dict[int, set[tuple[str, Doubt]]]:
-    """The doubted counters with their doubts, by position of the CPU; `codes`: (CPUs, counters)."""
+    """Returns the suspect counters with the doubts about them, by position of the CPU. `codes` is
+    (CPUs, counters)."""
     by_cpu: dict[int, set[tuple[str, Doubt]]] = {}
     for row, counter in zip(*np.nonzero(codes), strict=True):
         by_cpu.setdefault(int(row), set()).add((keys[counter], Doubt(codes[row, counter])))
@@ -73,11 +76,11 @@ class BlockPlace:
 
     block: wire.Block
     count: int
-    """Number of its rows."""
+    """Number of rows of the block."""
     columns: int
     rows: slice
     values: slice
-    """Its values; those of a row are together."""
+    """Values of the block; the values of a row are adjacent."""
 
 
 class BlockPlaces:
@@ -86,7 +89,7 @@ class BlockPlaces:
     def __init__(self, hello: wire.Hello) -> None:
         self.blocks: list[BlockPlace] = []
         self.rows = self.values = 0
-        """Total numbers."""
+        """Total numbers of rows and values."""
         for block in hello.blocks:
             count, columns = hello.rows(block.scope), block.columns
             rows, values = self.rows + count, self.values + count * columns
@@ -98,27 +101,28 @@ class BlockPlaces:
         """The row of each value."""
         self._with_values: Ints = np.flatnonzero(widths)
         self._starts: Ints = (np.cumsum(widths) - widths)[self._with_values]
-        """The rows that have values, and the first of each."""
+        """The rows that have values, and the index of the first value of each."""
         self.of_cpus = [place for place in self.blocks if place.block.scope == "cpu"]
         self.cpu_rows: Bools = np.zeros(self.rows, bool)
         """Mask of the rows of blocks of CPU scope."""
         for place in self.of_cpus:
             self.cpu_rows[place.rows] = True
         self.stamps = next((p.rows for p in self.blocks if p.block.name == "cpu"), None)
-        """The rows of block `cpu`, which carry the stamps even without values."""
+        """The rows of block `cpu`, which carry the stamps even if they have no values."""
 
     def in_delta(self, block: str, column: int) -> tuple[Ints, Ints]:
-        """By row of a block, where a Delta holds its ticks and how far a column moved."""
+        """Returns, by row of a block, the indices in a Delta of the row's ticks and of the
+        difference of a column."""
         place = next(place for place in self.blocks if place.block.name == block)
         rows = np.arange(place.count)
         return place.rows.start + rows, self.rows + place.values.start + column * len(rows) + rows
 
     def by_value(self, rows: np.ndarray) -> np.ndarray:
-        """(frames, rows) as (frames, values)."""
-        return rows.take(self.row_of, axis=1)  # takes a quarter of the time of indexing
+        """Returns (frames, rows) as (frames, values)."""
+        return rows.take(self.row_of, axis=1)  # take() needs a quarter of the time of indexing
 
     def any_value(self, values: Bools) -> Bools:
-        """(frames, rows) whether this is true of any value of the row."""
+        """Returns (frames, rows): whether this is true of any value of the row."""
         result: Bools = np.zeros((len(values), self.rows), bool)
         if len(self._with_values):
             result[:, self._with_values] = np.logical_or.reduceat(values, self._starts, axis=1)
@@ -131,12 +135,12 @@ class BlockDelta:
     Delta."""
 
     ticks: Floats
-    """(rows) stamp ticks covered; 0 where the row was not read."""
+    """(rows) stamp ticks of the span; 0 where the row was not read."""
     moved: Floats
-    """(rows, columns) in base units; gauges: value times ticks, so that sums give means. NaN:
-    unknown or doubted."""
+    """(rows, columns) how far each counter advanced, in base units. Gauges are value times ticks,
+    so that sums give means. NaN where unknown or suspect."""
     width: Floats
-    """(rows) stamp ticks that the reads at both ends of the span took; 0 of a sum of samples."""
+    """(rows) stamp ticks that the reads at both ends of the span took; 0 in a sum of samples."""
 
     @property
     def reads(self) -> Floats:
@@ -146,8 +150,8 @@ class BlockDelta:
 
 
 class Delta:
-    """Differences of all counters over one span. All numbers are in two arrays, so that a sample is
-    added to a sum at once."""
+    """Differences of all counters over one span. All numbers are in two arrays, so that one numpy
+    operation adds a sample to a sum."""
 
     __slots__ = ("_places", "_sums", "_tables", "_widths", "doubts", "keys", "skew_ns")
 
@@ -158,11 +162,11 @@ class Delta:
         self._places, self._sums, self._widths = places, sums, widths
         self._tables: dict[str, BlockDelta] | None = None
         self.doubts = doubts
-        """(CPUs, counters), with a leading axis for several samples: codes of doubt, 0 for none;
-        counters are in the order of `keys`."""
+        """(CPUs, counters), with a leading axis for several samples: codes of Doubt; 0 means that
+        there is none. Counters are in the order of `keys`."""
         self.keys = keys
         self.skew_ns = skew_ns
-        """Longest time between the first and the last wake-up of the reads of a frame."""
+        """Longest time, in ns, between the first and the last wake-up of the reads of a frame."""
 
     @property
     def tables(self) -> Mapping[str, BlockDelta]:
@@ -171,8 +175,9 @@ class Delta:
         return self._tables
 
     def _table(self, place: BlockPlace) -> BlockDelta:
-        """The sums are the ticks of all rows, then how far all values moved, block by block and
-        column by column: numpy is twice as fast along a column whose rows are contiguous."""
+        """Returns the part of the arrays that belongs to one block. The sums are the ticks of all
+        rows, then the differences of all values, block by block and column by column: numpy is
+        twice as fast along a column whose rows are contiguous."""
         sums = self._sums
         moved = sums[..., self._places.rows :][..., place.values]
         return BlockDelta(
@@ -182,12 +187,12 @@ class Delta:
         )
 
     def take(self, places: Ints) -> Floats:
-        """The numbers at these places (see `BlockPlaces.in_delta`), of any blocks."""
+        """Returns the numbers at these indices (see `BlockPlaces.in_delta`), of any blocks."""
         return self._sums.take(places, axis=-1)
 
     def write(self, ticks: Floats, moved: Floats, width: Floats) -> None:
-        """Rows and values of all blocks as frames have them: (samples, rows) and (samples, values),
-        those of a row together."""
+        """Writes the rows and values of all blocks in the layout of frames: (samples, rows) and
+        (samples, values), where the values of a row are adjacent."""
         self._sums[:, : self._places.rows] = ticks
         for place in self._places.blocks:
             of_rows = moved[:, place.values].reshape(len(moved), place.count, place.columns)
@@ -195,8 +200,8 @@ class Delta:
         self._widths[...] = width
 
     def add(self, other: Delta, *, doubted: bool = True) -> None:
-        """Add a sample or another sum. `doubted`: the other may have doubted counters; its reasons
-        replace older ones."""
+        """Adds a sample or another sum. `doubted`: whether the other Delta may have suspect
+        counters; its doubts replace older ones."""
         self._sums += other._sums
         self.skew_ns = max(self.skew_ns, other.skew_ns)
         if doubted and other.doubts.any():
@@ -204,11 +209,11 @@ class Delta:
 
     @property
     def suspect(self) -> dict[int, set[tuple[str, Doubt]]]:
-        """The doubted counters with their doubts, by position of the CPU."""
+        """The suspect counters with the doubts about them, by position of the CPU."""
         return doubts_by_cpu(self.doubts, self.keys)
 
     def __getitem__(self, samples: int | slice) -> Delta:
-        """One sample, or a slice of them; arrays are shared."""
+        """Returns one sample, or a slice of the samples. The result shares the arrays."""
         return Delta(
             self._places, self._sums[samples], self._widths[samples], self.doubts[samples],
             self.keys, self.skew_ns[samples],

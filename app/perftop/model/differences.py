@@ -1,12 +1,14 @@
-"""From raw frames to differences. Wraps, gaps, restarts and rewrites are handled only here.
+"""Computes differences from raw frames. Wraps, gaps, restarts and rewrites of counters are handled
+only here.
 
-A row that was not read adds nothing: its ticks are 0, and its next difference covers that time too.
-An interrupted read counts as not read. A column that could not be read is NaN. A difference that
-cannot be true is left out, and the reason is kept as a doubt.
+A row that was not read adds nothing: its ticks are 0, and the row's next difference covers that
+time too. An interrupted read counts as not read. A column that could not be read is NaN. A
+difference that cannot be true is left out, and the reason is kept as a doubt.
 
-If perf has more events than there are counters, it multiplexes them. A block with the two columns
-of PERF_TIMES shows for how long each group was counted; its other columns whose origin begins with
-"perf" are scaled up to the whole span, and are unknown if they were not counted at all.
+If perf has more events than there are hardware counters, it multiplexes the events. A block with
+the two columns of PERF_TIMES shows for how long each group was counted. The other columns whose
+origin begins with "perf" are scaled up to the whole span; they are unknown if they were not counted
+at all.
 
 Arrays are (frames, rows) or (frames, values), with the rows and values of all blocks one after
 another.
@@ -26,23 +28,24 @@ from perftop.base.arrays import Bools, Floats, Ints, Words
 from perftop.model.delta import BlockPlace, BlockPlaces, Delta, Doubt
 
 MAX_HZ = 10e9
-"""Faster than any clock; a cycle counter that moved more was rewritten, it did not wrap."""
+"""Upper bound of any clock. A cycle counter that advanced faster was rewritten; it did not wrap."""
 MAX_IPC = 16.0
 MAX_EVENTS = 1000 * MAX_HZ
-"""Upper bound of any event per second: counters of queues add up what is in them in each cycle."""
+"""Upper bound of the rate of any event. Counters of queues add the number of entries in each
+cycle."""
 MAX_PER_SECOND = {
     "cycles": MAX_HZ, "instructions": MAX_HZ * MAX_IPC, "events": MAX_EVENTS, "s": 1.0,
 }  # fmt: skip
-"""Upper bound of a counter of CPU scope, by unit."""
+"""Upper bound per second of a counter of CPU scope, by unit."""
 UNLIMITED = 1e30
-"""No upper bound; finite, so that its product with 0 seconds is 0."""
+"""Stands for "no upper bound"; it is finite, so that its product with 0 seconds is 0."""
 TIME_SLACK_S = 0.05
-"""How far a counter of seconds may run ahead of its span: it has ticks of 10 ms, and an idle period
-is added to it at once."""
+"""Time by which a counter of seconds may exceed its span: it has ticks of 10 ms, and an idle period
+is added to the counter at once."""
 MAX_FIRST_READ_S, MAX_FIRST_READ_RATIO = 1e-3, 4
 """A first read that took longer than both this time and this multiple of the next read was
-interrupted between its stamp and its values, so no difference is taken with it. The probe compares
-later reads with the ones before, and flags them."""
+interrupted between its stamp and its values, so no difference is taken from it. The probe compares
+later reads with earlier ones, and flags interrupted reads itself."""
 PERF_TIMES = ("perf_enabled_s", "perf_running_s")
 USELESS = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE)
 PLAIN = np.uint64(wire.ROW_SAMPLED)
@@ -52,13 +55,13 @@ WORD_BITS = 64
 
 
 class Differences:
-    """Computes the differences between the frames of one stream; keeps the latest reading of each
+    """Computes the differences between the frames of one stream. Keeps the latest reading of each
     row."""
 
     def __init__(self, hello: wire.Hello, places: BlockPlaces, stamp_hz: float,
                  home: Mapping[str, str], key_at: Mapping[str, int]) -> None:  # fmt: skip
-        """`home`: the block of each counter, where its key is in several; `key_at`: places of the
-        counters that can be doubted."""
+        """`home`: the block from which each counter is used, in case several blocks have its key.
+        `key_at`: indices of the counters that can be suspect."""
         self._places, self._stamp_hz = places, stamp_hz
         self._unpacker = _Unpacker(places)
         self._limits = CounterLimits(places.blocks)
@@ -78,37 +81,37 @@ class Differences:
         self._keys = {
             name: np.array([key_at[key] for key in keys], int) for name, keys in columns.items()
         }
-        """By block of CPU scope, the place of each column among the counters that can be
-        doubted ..."""
+        """By block of CPU scope: the index of each column among the counters that can be suspect
+        ..."""
         self._home = {
             name: np.array([home[key] == name for key in keys], bool)
             for name, keys in columns.items()
         }
-        """... and the mask of the columns whose key is not another block's: only times of perf are
-        in several."""
+        """... and a mask of the columns that are used from this block. Only the times of perf are
+        in several blocks."""
         self._asleep_ns = 0
         self._doubtful = 0
-        """Number of further frames that may hold rows from before the machine slept."""
+        """Number of further frames that may hold rows read before the machine was suspended."""
 
     def copy(self) -> Differences:
-        """A copy whose state changes independently."""
+        """Returns a copy whose state changes independently."""
         twin = copy.copy(self)
         twin._baseline = self._baseline.copy()  # noqa: SLF001
         return twin
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the state that a copy does not share."""
+        """Bytes of the state that a copy does not share with the original."""
         return self._baseline.nbytes
 
     def forget(self, cpu_row: int) -> None:
-        """Drop the baseline of a CPU that went offline; its counters may restart."""
+        """Drops the baseline of a CPU that went offline, because its counters may restart."""
         for place in self._places.of_cpus:
             self._baseline.known[place.rows][cpu_row] = False
 
     def steps(self, frames: Sequence[wire.Frame], delta: Delta) -> None:
-        """Write the movement since each row was last read into an empty delta with a leading axis
-        of frames."""
+        """Writes how far each counter advanced since its row was last read into an empty delta with
+        a leading axis of frames."""
         wakes = [self._wakes(frame) for frame in frames]
         now = self._unpacker.unpack(frames)
         read = self._read(now)
@@ -123,8 +126,8 @@ class Differences:
         self._write(now, usable, before, delta)
 
     def _wakes(self, frame: wire.Frame) -> bool:
-        """Whether all baselines must be dropped before this frame: after a suspend counters may
-        have been reset, and differences across it are meaningless."""
+        """Returns whether all baselines must be dropped before this frame. A suspend may have reset
+        the counters, so differences across it are meaningless."""
         slept_ns = asleep_ns(frame)
         if slept_ns != self._asleep_ns:
             self._asleep_ns, self._doubtful = slept_ns, 2
@@ -132,10 +135,10 @@ class Differences:
         return wakes
 
     def _read(self, now: _Readings) -> Bools:
-        """The rows that can be used for a difference. Widens the reads of block `cpu` by the
-        distance between siblings."""
+        """Returns a mask of the rows that can be used for a difference. Widens the reads of block
+        `cpu` by the distance between siblings."""
         sampled = now.sampled
-        read: Bools = sampled & now.some  # a CPU that is off has no line in /proc/stat
+        read: Bools = sampled & now.some  # an offline CPU has no line in /proc/stat
         if not now.plain:
             read &= now.flags & USELESS == 0
         if (rows := self._places.stamps) is not None:
@@ -148,8 +151,8 @@ class Differences:
         return read
 
     def _known(self, now: _Readings, read: Bools, wakes: Sequence[bool]) -> Bools:
-        """(frames, rows) whether the baseline has a reading before each frame. Clears rows of
-        `read` whose sibling was not read: they wait for the next frame."""
+        """Returns (frames, rows): whether the baseline has a reading before each frame. Clears rows
+        of `read` whose sibling was not read: these rows wait for the next frame."""
         baseline = self._baseline
         if now.plain and not any(wakes):
             by_then = np.logical_or.accumulate(np.concatenate([baseline.known[None], read]))
@@ -170,14 +173,15 @@ class Differences:
                 missing = ~sampled[i, rows] & before[rows] & ~offline[i, rows]
                 waits = np.zeros(self._cores + 1, bool)
                 waits[self._core_of[wide[i, rows] | missing]] = True
-                waits[-1] = False  # CPUs of no known core
+                waits[-1] = False  # CPUs whose core is unknown
                 read[i, rows] &= ~waits[self._core_of]
             baseline.known = (baseline.known | read[i]) & ~offline[i]
         return known
 
     def _gaps_of(self, read: Bools) -> tuple[_Gaps, _Gaps] | None:
-        """The rows that were not read in each frame, and their values; None: all were. Usually they
-        are the same in each batch, since slow blocks come with its last frame."""
+        """Returns the rows that were not read in each frame, and their values; None if all rows
+        were read. The result is usually the same for each batch, since slow blocks come with its
+        last frame."""
         key = read.tobytes()
         if self._gaps[0] != key:
             some = np.count_nonzero(read) < read.size
@@ -194,7 +198,7 @@ class Differences:
         wrong = limits.wrong(moved, places.by_value(ticks / self._stamp_hz)) & both
         good = usable & ~backwards
         some_wrong = bool(np.count_nonzero(wrong))
-        if some_wrong:  # rows of blocks whose counters cannot be doubted are left out
+        if some_wrong:  # only counters of CPUs can be suspect: leave out rows of other blocks
             good &= places.cpu_rows | ~places.any_value(wrong)
         moved, width = limits.scaled(moved), before.width + now.width
         known = both & ~wrong if some_wrong else both
@@ -218,28 +222,28 @@ class Differences:
 
 
 def asleep_ns(frame: wire.Frame) -> int:
-    """Nanoseconds that the machine was suspended from hello to this frame; 0 if the untrusted
-    record is not valid."""
+    """Returns the time in ns that the machine was suspended between hello and this frame; 0 if the
+    record, which is untrusted, is not valid."""
     asleep = frame.records.get("asleep_ns")
     return asleep if type(asleep) is int and 0 <= asleep < wire.LATEST_NS else 0
 
 
 @dataclass
 class _Readings:
-    """The content of some frames; the rows of a block that a frame lacks are all 0."""
+    """The content of some frames. The rows of a block that a frame lacks are all 0."""
 
     head: Words
     valid: Bools
     values: Words
     some: Bools
-    """Rows with a valid value, and all rows that a frame has of block `cpu`."""
+    """Mask of the rows that have a valid value, and of all rows of block `cpu` in a frame."""
     present: Bools
-    """Rows of the blocks that each frame has."""
+    """Mask of the rows of the blocks that each frame has."""
     width: Floats
     """Stamp ticks that each read took."""
     flags: Words
     plain: bool
-    """Every row that is present was read and has no other flag, as usual."""
+    """Whether every row that is present was read and has no other flag, which is the usual case."""
 
     def flagged(self, bit: int) -> Bools:
         mask: Bools = self.flags & np.uint64(bit) != 0
@@ -250,8 +254,8 @@ class _Readings:
         return self.present if self.plain else self.flagged(wire.ROW_SAMPLED)
 
     def skew_ns(self, places: BlockPlaces) -> Ints:
-        """Time between the first and the last wake-up of the reads of each frame, the longest of
-        all blocks of CPU scope."""
+        """Returns the time in ns between the first and the last wake-up of the reads of each frame:
+        the longest among the blocks of CPU scope."""
         late, longest = self.head[..., 2].copy(), np.zeros(len(self.head), np.int64)
         for place in places.of_cpus:
             ours, read = late[:, place.rows], self.sampled[:, place.rows]
@@ -266,25 +270,27 @@ class _Readings:
 
 
 def row_heads(data: wire.Bytes, rows: int) -> wire.Bytes:
-    """The heads of all rows of a block; a single one for all of them is repeated."""
+    """Returns the heads of all rows of a block. If the block has a single head for all rows, it is
+    repeated."""
     return bytes(data) * rows if len(data) == HEAD_BYTES else data
 
 
 class _Unpacker:
-    """Makes readings of frames. Two results are usually the same for each batch, so they are
-    cached: which blocks each frame has, and which values are valid."""
+    """Converts frames to readings. Caches which blocks each frame has and which values are valid,
+    because both are usually the same for each batch."""
 
     def __init__(self, places: BlockPlaces) -> None:
         self._places = places
         self._blocks = [(place.block.name, _empty_rows(place)) for place in places.blocks]
-        """The blocks, and what replaces each in a frame that does not have it."""
+        """The name of each block, and the rows that replace the block in a frame that does not have
+        it."""
         bits, first = [], 0
         for place in places.blocks:
             words, rows = place.block.valid_words, np.arange(place.count)[:, None]
             bits.append((first + WORD_BITS * words * rows + np.arange(place.columns)).ravel())
             first += WORD_BITS * words * place.count
         self._bits: Ints = np.concatenate(bits)
-        """The bit of each value among those of all validity words."""
+        """Index of the validity bit of each value among the bits of all validity words."""
         self._present: tuple[bytes, Bools, Words] | None = None
         self._valid: tuple[bytes, bytes, Bools, Bools] | None = None
 
@@ -293,7 +299,7 @@ class _Unpacker:
         blocks = [frame.blocks.get(name, empty) for frame in frames for name, empty in self._blocks]
         present = bytes([name in frame.blocks for frame in frames for name, _ in self._blocks])
         head = b"".join([rows.head for rows in blocks])
-        if len(head) != HEAD_BYTES * places.rows * count:  # one head for all rows of some blocks
+        if len(head) != HEAD_BYTES * places.rows * count:  # some blocks have one head for all rows
             sizes = [place.count for place in places.blocks] * count
             head = b"".join([row_heads(r.head, n) for r, n in zip(blocks, sizes, strict=True)])
         heading = np.frombuffer(head, "<u8").reshape(count, places.rows, wire.HEAD)
@@ -307,7 +313,8 @@ class _Unpacker:
         return _Readings(heading, valid, values, some, rows, width, flags, plain)
 
     def _presence(self, present: bytes, count: int) -> tuple[Bools, Words]:
-        """(frames, rows) which rows are present, and their flags if all were read as usual."""
+        """Returns (frames, rows): which rows are present, and the flags they have if all were read
+        as usual."""
         if self._present is None or self._present[0] != present:
             blocks = np.frombuffer(present, bool).reshape(count, -1)
             rows: Bools = np.repeat(blocks, [p.count for p in self._places.blocks], axis=1)
@@ -315,7 +322,8 @@ class _Unpacker:
         return self._present[1:]
 
     def _validity(self, present: bytes, words: bytes, rows: Bools) -> tuple[Bools, Bools]:
-        """(frames, values) which are valid, and (frames, rows) which rows have some."""
+        """Returns (frames, values): which values are valid; and (frames, rows): which rows have a
+        valid value."""
         if self._valid is None or self._valid[:2] != (present, words):
             packed = np.frombuffer(words, np.uint8).reshape(len(rows), -1)
             bits = np.unpackbits(packed, axis=1, bitorder="little").view(bool)
@@ -334,16 +342,17 @@ def _empty_rows(place: BlockPlace) -> wire.Rows:
 
 @dataclass(slots=True)
 class _Gaps:
-    """Rows that were not read in each frame, or their values, and where their latest readings are:
-    0 is the baseline, then the frames."""
+    """Rows that were not read in each frame, or their values, and the source of their latest
+    readings: 0 is the baseline; greater numbers are the frames."""
 
     missing: Ints
     source: Ints
-    """(1 + frames, missing)"""
+    """(1 + frames, missing): source of the latest reading before each frame, and after the last
+    frame."""
 
     @classmethod
     def find(cls, read: Bools, row_of: Ints) -> tuple[_Gaps, _Gaps]:
-        """Gaps of the rows, and of their values."""
+        """Returns the gaps of the rows, and those of their values."""
         all_read = np.logical_and.reduce(read)
         rows, values = np.flatnonzero(~all_read), np.flatnonzero(~all_read.take(row_of))
         frames = np.arange(1, len(read) + 1)[:, None]
@@ -354,16 +363,17 @@ class _Gaps:
 
 @dataclass(slots=True)
 class _Baseline:
-    """The latest reading of each row; with a leading axis, as before each of several frames."""
+    """The latest reading of each row. With a leading axis, the latest reading before each of
+    several frames."""
 
     stamp: Words
     width: Floats
     first: Bools
-    """(rows) nothing was read before it."""
+    """(rows) whether nothing was read before this reading."""
     values: Words
     valid: Bools
     known: Bools
-    """(rows) there is a reading to take a difference with."""
+    """(rows) whether there is a reading from which a difference can be taken."""
 
     @classmethod
     def empty(cls, places: BlockPlaces) -> _Baseline:
@@ -381,7 +391,7 @@ class _Baseline:
         return sum(getattr(self, field.name).nbytes for field in fields(self))
 
     def replace(self, now: _Readings, known: Bools, gaps: tuple[_Gaps, _Gaps] | None) -> _Baseline:
-        """The baselines of each frame; then the newest readings are the baseline."""
+        """Returns the baseline of each frame, and makes the newest readings the baseline."""
         of_rows, of_values = gaps or (None, None)
         stamp, self.stamp = _earlier(self.stamp, now.head[..., 0], of_rows)
         width, self.width = _earlier(self.width, now.width, of_rows)
@@ -392,8 +402,9 @@ class _Baseline:
 
 
 def _earlier(old: np.ndarray, new: np.ndarray, gaps: _Gaps | None) -> tuple[np.ndarray, np.ndarray]:
-    """The latest reading before each frame, and after all of them; neither may be changed."""
-    if len(new) == 1:  # copying less saves 6 % of a sample of 1024 CPUs
+    """Returns the latest reading before each frame, and the latest reading after all of them.
+    Callers must not change either."""
+    if len(new) == 1:  # copying less makes a sample of 1024 CPUs 6 % faster
         after = new[0]
         if gaps is not None:
             after = after.copy()
@@ -406,7 +417,7 @@ def _earlier(old: np.ndarray, new: np.ndarray, gaps: _Gaps | None) -> tuple[np.n
 
 
 class CounterLimits:
-    """The scale, width and upper bound of differences, for each value of all blocks."""
+    """The scale, width and upper bound of the differences of each value of all blocks."""
 
     def __init__(self, places: Sequence[BlockPlace]) -> None:
         def by_value(of: Callable[[wire.Counter, wire.Scope], object], kind: type) -> np.ndarray:
@@ -425,23 +436,24 @@ class CounterLimits:
         self._limit: Floats = by_value(_max_per_second, float)
         self._slack: Floats = by_value(lambda c, _: TIME_SLACK_S if c.unit == "s" else 1e6, float)
         self._least = np.where(full, -self._slack, -np.inf)
-        """The kernel's sums may step back a little, so they are signed."""
+        """Lower bounds. The kernel's sums are signed, because they may step back a little."""
         self._multiplexed = [*_multiplexed(places)]
 
     def moved(self, old: Words, new: Words, ticks: Floats, row_of: Ints) -> Floats:
-        """Differences in base units (gauges: value times ticks), modulo the width of each counter,
-        so that a wrap needs no special case. `ticks`: of each row; `row_of`: the row of each
-        value."""
+        """Returns differences in base units (gauges: value times ticks), modulo the width of each
+        counter, so that a wrap needs no special case. `ticks`: stamp ticks of each row. `row_of`:
+        the row of each value."""
         steps = new - old
         steps &= self._mask
         plain = steps.view(np.int64).astype(np.float64)
-        if len(at := self._gauges):  # signed, and weighted with time
+        if len(at := self._gauges):  # gauges are signed and weighted by time
             plain[:, at] = new[:, at].view(np.int64).astype(np.float64) * ticks[:, row_of[at]]
         plain *= self._scale
         return plain
 
     def scaled(self, moved: Floats) -> Floats:
-        """The differences, scaled up to the whole span where perf multiplexed the counters."""
+        """Returns the differences, scaled up to the whole span where perf multiplexed the
+        counters."""
         for block in self._multiplexed:
             table = moved[:, block.values].reshape(-1, block.rows, len(block.columns))
             enabled, running = (table[..., at, None] for at in block.times)
@@ -451,14 +463,14 @@ class CounterLimits:
         return moved
 
     def wrong(self, moved: Floats, seconds: Floats) -> Bools:
-        """Mask of differences that cannot be true: the counter was written, or the read cannot
-        be trusted. `seconds`: of each value; they are changed."""
+        """Returns a mask of differences that cannot be true: the counter was written, or the read
+        cannot be trusted. `seconds`: the span of each value; this method overwrites the array."""
         seconds *= self._limit
         seconds += self._slack
         result: Bools = moved > seconds
         if not np.minimum.reduce(moved, axis=None, initial=0.0) >= 0:
             result |= moved < self._least
-        for block in self._multiplexed:  # values scaled by wrong times are wrong
+        for block in self._multiplexed:  # values that were scaled by wrong times are wrong too
             table = result[:, block.values].reshape(-1, block.rows, len(block.columns))
             table |= block.columns & table[..., block.times].any(axis=-1, keepdims=True)
         return result
@@ -472,14 +484,14 @@ def _max_per_second(counter: wire.Counter, scope: wire.Scope) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Multiplexed:
-    """A block whose counters take turns."""
+    """A block whose counters perf multiplexes."""
 
     values: slice
     rows: int
     columns: Bools
-    """Mask of those that are scaled up."""
+    """Mask of the columns that are scaled up."""
     times: tuple[int, int]
-    """The columns of PERF_TIMES."""
+    """Indices of the columns of PERF_TIMES."""
 
 
 def _multiplexed(places: Sequence[BlockPlace]) -> Iterator[_Multiplexed]:
@@ -495,7 +507,7 @@ def _counter_of_columns(block: wire.Block) -> list[wire.Counter]:
 
 
 def perf_time_columns(block: wire.Block) -> tuple[int, int] | None:
-    """The columns of PERF_TIMES; None: the block does not have both."""
+    """Returns the indices of the columns of PERF_TIMES; None if the block does not have both."""
     keys = [c.key for c in _counter_of_columns(block)]
     enabled, running = PERF_TIMES
     both = enabled in keys and running in keys

@@ -1,5 +1,6 @@
-"""Episodes: states with a start and an end on certain CPUs. Their evidence as detectors give it:
-numbers whose keys name their unit, and the types below. `output/sentences.py` words them.
+"""Episodes: states of certain CPUs with a start and an end. Detectors give their evidence as
+numbers, whose keys name the unit, and as the types below. `output/sentences.py` turns the evidence
+into text.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ _ORDER = [*KINDS]
 
 
 def rank(kind: str) -> int:
-    """Position of a kind in order of severity, the worst first; unknown kinds come last."""
+    """Returns the position of a kind in order of severity, the worst first. Unknown kinds come
+    last."""
     return _ORDER.index(kind) if kind in KINDS else len(_ORDER)
 
 
@@ -21,18 +23,18 @@ def rank(kind: str) -> int:
 class Episode:
     kind: str
     cpus: list[int]
-    start_ns: int  # raw
-    end_ns: int | None = None  # None while running
+    start_ns: int  # raw time
+    end_ns: int | None = None  # None while the episode runs
     depth: float | None = None
     cause: str = "unknown"
     evidence: dict[str, Any] = field(default_factory=dict)
     confidence: Literal["measured", "inferred", "unknown"] = "measured"
     calm: bool = False
-    """The episode is not visible in the newest samples; it ends if that lasts."""
+    """Whether the episode is not visible in the newest samples. The episode ends if that lasts."""
 
     @property
     def lost_share(self) -> float:
-        """Share of each CPU's work that is lost, 0 to 1; 0 where unknown."""
+        """Share of each CPU's work that is lost, from 0 to 1; 0 where unknown."""
         depth, kind = self.depth or 0.0, KINDS.get(self.kind)
         measure = kind.depth if kind else ""
         if measure == "share":
@@ -41,12 +43,13 @@ class Episode:
         return depth / ceiling_hz if measure == "hz" and ceiling_hz else 0.0
 
     def span_s(self, since_ns: int, until_ns: int) -> float:
-        """Its seconds between two moments."""
+        """Returns how many seconds of the episode are between two times."""
         end_ns = until_ns if self.end_ns is None else min(self.end_ns, until_ns)
         return max(0, end_ns - max(self.start_ns, since_ns)) / 1e9
 
     def lost_s(self, now_ns: int) -> float:
-        """Its cost by then, in seconds of CPUs: share lost times length times CPUs."""
+        """Returns the cost of the episode until `now_ns` in CPU seconds: lost share times duration
+        times number of CPUs."""
         end_ns = now_ns if self.end_ns is None else self.end_ns
         return self.lost_share * len(self.cpus) * max(0, end_ns - self.start_ns) / 1e9
 
@@ -54,7 +57,7 @@ class Episode:
 BASE_CLOCK = "base"
 """The ceiling is the base clock, because no turbo table is known."""
 KERNEL = "kernel"
-"""Only the kernel reported it, after its end."""
+"""Only the kernel reported the episode, after its end."""
 
 
 class Bit(NamedTuple):
@@ -62,7 +65,7 @@ class Bit(NamedTuple):
 
     number: int
     part: str | None
-    """Name of the bit; None: the stream has no name for it."""
+    """Name of the bit; None if the stream has no name for it."""
     times: float
 
 
@@ -71,25 +74,26 @@ class PolledBits(NamedTuple):
 
     bits: tuple[Bit, ...]
     polls: float
-    """Number of reads of the register; 0: the source has no such register."""
+    """Number of reads of the register; 0 if the source has no such register."""
 
 
 class Level(NamedTuple):
-    """A SIMD level, and the share of the core's cycles spent at it."""
+    """A SIMD level, and the share of the core's cycles spent at that level."""
 
     number: int
     share: float
 
 
 class Cap(NamedTuple):
-    """A limit that was set: its name in model.kinds.CAPS, and its clock in Hz."""
+    """A clock limit that a user or program set: its name in model.kinds.CAPS, and its clock in
+    Hz."""
 
     by: str
     hz: float
 
 
 class OutOf(NamedTuple):
-    """A number and the highest value it can have."""
+    """A number and the highest value that it can have."""
 
     number: float
     highest: float
@@ -117,7 +121,7 @@ class Host(NamedTuple):
 
 
 class GroupTraffic(NamedTuple):
-    """A group of resctrl, and its traffic from and to memory."""
+    """A resctrl group, and its memory traffic in bytes per second."""
 
     group: str
     bytes_per_s: float

@@ -1,7 +1,8 @@
-"""Metrics of one stream: which variant serves which CPU, and the values over a span.
+"""Metrics of one stream: which variant of a metric serves which CPU, and the values over a span.
 
-A metric is a ratio of two sums (see `model.numbers`); both are kept, for a sample, an interval or
-several samples along a leading axis, so that any span and any group of CPUs is evaluated alike.
+A metric is a ratio of two sums (see `model.numbers`). Both sums are kept for a sample, for an
+interval, or for several samples along a leading axis, so that any span and any group of CPUs is
+evaluated in the same way.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ COUNT_UNITS = frozenset({"1", "events", "cycles", "instructions"})
 
 
 class Registry:
-    """The metrics of one stream: those of METRICS, then two for each of its chosen events, then
-    those that few CPUs have. So a position in METRICS is the same position in every stream."""
+    """The metrics of one stream: first those of METRICS, then two for each event that the user
+    chose, then the metrics that few CPUs have. So a position in METRICS is the same position in
+    every stream."""
 
     def __init__(self, hello: wire.Hello | None = None) -> None:
         blocks = [block for block in hello.blocks if block.scope == "cpu"] if hello else []
@@ -51,7 +53,8 @@ STATIC = Registry()
 
 
 def _event_metrics(counter: wire.Counter) -> Iterator[Metric]:
-    """A chosen event per second and per thousand instructions."""
+    """Yields the two metrics of a chosen event: its count per second and per thousand
+    instructions."""
     key = counter.key
     label = printable(key.removeprefix(EVENT))
     about = printable(counter.name) or label
@@ -71,7 +74,7 @@ def _event_metrics(counter: wire.Counter) -> Iterator[Metric]:
 
 
 class Evaluator:
-    """The metrics, bound to the counters of one stream."""
+    """Evaluates the metrics with the counters of one stream."""
 
     def __init__(self, counters: Counters) -> None:
         hello = counters.hello
@@ -82,7 +85,8 @@ class Evaluator:
         self.metrics = self.registry.metrics
         """All metrics of this stream."""
         self.chosen: dict[str, list[tuple[Variant, Bools]]] = {}
-        """The variants of each metric with the CPUs that each serves (a mask by position)."""
+        """The variants of each metric, each with a mask, by position, of the CPUs that it
+        serves."""
         self._masks: dict[str, Bools] = {}
         for metric in self.metrics.values():
             self.chosen[metric.key] = chosen = []
@@ -106,7 +110,8 @@ class Evaluator:
         ]  # fmt: skip
 
     def origin(self, key: str) -> str | None:
-        """The formulas and counters of a metric on this stream; None if it is not available."""
+        """Returns the formulas and counters of a metric on this stream; None if it is not
+        available."""
         parts, columns = [], self._counters.columns
         for variant, _ in self.chosen[key]:
             counters = dict.fromkeys(columns[need].counter.origin for need in variant.needs)
@@ -114,20 +119,20 @@ class Evaluator:
         return " | ".join(parts) or None
 
     def serves(self, key: str, row: int) -> bool:
-        """Whether this CPU has the counters for the metric."""
+        """Returns whether this CPU has the counters for the metric."""
         return bool(self._masks[key][row])
 
     def mask(self, key: str) -> Bools:
-        """The CPUs that have the counters for the metric, by position."""
+        """Returns a mask, by position, of the CPUs that have the counters for the metric."""
         return self._masks[key]
 
     def needs(self, key: str) -> set[str]:
-        """Counters that the metric uses on any CPU of this stream."""
+        """Returns the counters that the metric uses on any CPU of this stream."""
         keys = self.metrics[key].made_of or (key,)
         return {need for part in keys for variant, _ in self.chosen[part] for need in variant.needs}
 
     def lacking(self, key: str) -> str | None:
-        """The first missing counter of a metric that no CPU has; None if some CPU has the
+        """Returns the first missing counter of a metric that no CPU has; None if some CPU has the
         metric."""
         if self.chosen[key]:
             return None
@@ -135,7 +140,7 @@ class Evaluator:
         return next((k for k in needs if k not in self._counters.columns), "tsc")
 
     def evaluate(self, delta: Delta) -> Values:
-        """All metrics over a span, or over each of several samples."""
+        """Returns all metrics over a span, or over each of several samples."""
         q = Quantities(self._counters, delta, self._base_hz)
         samples = delta.doubts.shape[:-2]
         top, bottom = np.full((2, *samples, len(self.metrics), self._cpus), np.nan)
@@ -150,8 +155,8 @@ class Evaluator:
 
 
 class Values:
-    """Metrics over one span, by CPU and over any group of CPUs; or, with a leading axis, over each
-    of several samples."""
+    """Metrics over one span, by CPU and over any group of CPUs. With a leading axis, metrics over
+    each of several samples."""
 
     def __init__(
         self, top: Floats, bottom: Floats, values: Floats | None = None,
@@ -165,23 +170,26 @@ class Values:
         self.all = values
 
     def __getitem__(self, key: str) -> Floats:
-        """Values of a metric by position of the CPU; NaN where unknown, also where nothing ran."""
+        """Returns the values of a metric by position of the CPU; NaN where the value is unknown or
+        nothing ran."""
         return self.all[..., self.registry.index[key], :]
 
     def samples(self, samples: int | slice) -> Values:
-        """One sample of several, or some of them. Their arrays are shared."""
+        """Returns one sample of several, or a slice of the samples. The result shares the
+        arrays."""
         parts = self.top[samples], self.bottom[samples], self.all[samples]
         return Values(*parts, registry=self.registry)
 
     def mean(self, key: str, rows: list[int] | slice) -> float:
-        """One value for a group of CPUs together, from those for which it is known."""
+        """Returns one value for a group of CPUs together, from the CPUs whose value is known."""
         return float(self.group(rows)[self.registry.index[key]])
 
     def group(
         self, rows: list[int] | slice | Ints, metrics: list[int] | slice = slice(None)
     ) -> Floats:
-        """Metrics for a group of CPUs: all, or those at two or more places in the registry. A
-        single one would be added up in another order, to another last digit."""
+        """Returns metrics for a group of CPUs: all metrics, or those at two or more positions in
+        the registry. numpy would add up a single metric in another order, which changes the last
+        digit."""
         top, bottom = (part[..., metrics, :][..., rows] for part in (self.top, self.bottom))
         known = np.isfinite(top) & np.isfinite(bottom)
         if np.count_nonzero(known) < known.size:
@@ -194,7 +202,7 @@ class Values:
 
 
 def ratio(top: Floats, bottom: Floats, low: Floats | float, high: Floats | float) -> Floats:
-    """Quotients, clipped to `low` and `high`; NaN where `bottom` is not positive."""
+    """Returns quotients, clipped to `low` and `high`; NaN where `bottom` is not positive."""
     values = np.full(top.shape, np.nan)
     np.divide(top, bottom, out=values, where=bottom > 0)
     np.maximum(values, low, out=values)
@@ -205,42 +213,43 @@ def ratio(top: Floats, bottom: Floats, low: Floats | float, high: Floats | float
 LOST_RATIO = "lost_ratio"
 LOSS_PARTS = "steal", "involuntary", "clock"
 MIN_WANTED_SHARE = 0.5
-"""Minimum share of a sample that a CPU wants. One that wants less has time to spare, and its clock
-follows what it needs."""
+"""Minimum share of a sample for which the operating system must have work for a CPU. A CPU with
+less work has time to spare, and its clock follows its needs."""
 
 
 class Lost(NamedTuple):
-    """Seconds that working CPUs did not get, by position of the CPU, or, with a leading axis, of
-    each of several samples. 0 for CPUs that do not work, NaN where a counter failed.
+    """Seconds that working CPUs lost, by position of the CPU; with a leading axis, in each of
+    several samples. 0 for CPUs that do not work, NaN where a counter failed.
 
     A CPU wants time while the operating system has work for it: wanted = elapsed - idle - polling
-    idle. A sample counts for a CPU that wants at least MIN_WANTED_SHARE of it. Each moment of the
-    wanted time goes to one part, in this order:
+    idle. A sample counts for a CPU that wants at least MIN_WANTED_SHARE of the sample. Each moment
+    of the wanted time belongs to at most one part, in this order:
 
     1. steal: the hypervisor ran something else.
-    2. involuntary: of what is left, the core was halted.
-    3. clock: it ran, in run = wanted - steal - involuntary, slower than its ceiling allows. The
-       seconds that are missing are run * (1 - clock / ceiling).
+    2. involuntary: the core was halted in the rest of the wanted time.
+    3. clock: the CPU ran, in run = wanted - steal - involuntary, more slowly than its ceiling
+       allows. The missing seconds are run * (1 - clock / ceiling).
 
         lost_ratio = (steal + involuntary + clock) / wanted
 
-    All parts are seconds, so they are added up over CPUs and over samples before the division. As
-    clock is at most run, the sum of the parts is at most wanted. A part that the stream never has
-    is left out of the sum. A part that it has, but not for this sample, makes the whole sample
-    unknown for this CPU.
+    All parts are in seconds, so they are added up over CPUs and over samples before the division.
+    As clock is at most run, the sum of the parts is at most wanted. A part that the stream never
+    has is left out of the sum. A part that the stream has, but not in this sample, makes the whole
+    sample unknown for this CPU.
 
-    Losses of a task while its CPU works for others (waiting, a sibling) are no loss of the CPU;
-    they are added in `session.losses`.
+    The losses of a task while its CPU works for other tasks (waits, a busy sibling) are not losses
+    of the CPU; `session.losses` adds them.
     """
 
     wanted_s: Floats
     parts_s: Floats
-    """(LOSS_PARTS, CPUs). Involuntary halts are a difference of two clocks: a single sample may be
-    a little below 0."""
+    """(LOSS_PARTS, CPUs). Involuntary halts are a difference of two clocks, so the value of a
+    single sample may be slightly below 0."""
 
 
 def lost_time(values: Values, ceiling_hz: Floats, evaluator: Evaluator) -> Lost:
-    """`ceiling_hz`: by position of the CPU, the minimum that turbo allows it; NaN: unknown."""
+    """Returns the lost time of each CPU. `ceiling_hz`: by position of the CPU, the lowest clock
+    that turbo may have allowed; NaN where unknown."""
     top, bottom = values.top, values.bottom
     span_s, poll = bottom[..., INDEX["util"], :], values["poll"]
     spare = values["idle"] + np.where(np.isnan(poll), 0.0, poll)
@@ -248,10 +257,11 @@ def lost_time(values: Values, ceiling_hz: Floats, evaluator: Evaluator) -> Lost:
     works = wanted >= MIN_WANTED_SHARE
     parts = np.zeros((*wanted.shape[:-1], len(LOSS_PARTS), wanted.shape[-1]))
     steal, halted, clock = (parts[..., at, :] for at in range(len(LOSS_PARTS)))
-    # A CPU that never has a part keeps its 0.
+    # On a CPU whose counters do not give a part, the part stays 0.
     np.minimum(values["steal"], wanted, out=steal, where=evaluator.mask("steal"))
     left = wanted - steal
-    # Clipping each sample to the metric's range, 0 and more, would make a loss of noise.
+    # Do not clip each sample to the metric's range of 0 and more: that would turn noise into a
+    # loss.
     at = INDEX["involuntary"]
     halt = ratio(top[..., at, :], bottom[..., at, :], -wanted, np.minimum(wanted, left))
     np.copyto(halted, halt, where=evaluator.mask("involuntary"))
@@ -264,7 +274,7 @@ def lost_time(values: Values, ceiling_hz: Floats, evaluator: Evaluator) -> Lost:
 
 
 def write_lost(values: Values, lost: Lost) -> None:
-    """Write `lost_ratio` into values that lack it; 0 of 0 s where it is unknown."""
+    """Writes `lost_ratio` into values that lack it. Where it is unknown, both sums are 0."""
     at, metric = INDEX[LOST_RATIO], METRICS[LOST_RATIO]
     top, bottom = lost.parts_s.sum(axis=-2), lost.wanted_s
     known = np.isfinite(top) & np.isfinite(bottom)
@@ -274,14 +284,15 @@ def write_lost(values: Values, lost: Lost) -> None:
 
 
 MAX_RESTING_SHARE, MIN_AWAKE_SHARE = 0.01, 0.02
-"""Busy share below which a CPU comes to rest, and from which on it is awake again. In between it
-stays what it was, so that its numbers do not flicker."""
+"""Busy share below which a CPU comes to rest, and busy share from which it is awake again. In
+between, a CPU keeps its previous state, so that its numbers do not flicker."""
 
 
 def resting(util: Floats, before: Bools | None = None) -> Bools:
-    """Mask of the CPUs at rest: they run so seldom that a number per running time, such as clock or
-    IPC, describes a few wake-ups only. `before`: the mask of the interval before; without it CPUs
-    between both shares are awake. A CPU whose share is unknown is not at rest."""
+    """Returns a mask of the CPUs at rest. They run so rarely that a number per running time, such
+    as clock or IPC, only describes a few wake-ups. `before`: the mask of the previous interval;
+    without it, CPUs between both shares count as awake. A CPU whose busy share is unknown is not at
+    rest."""
     mask: Bools = util < MAX_RESTING_SHARE
     if before is not None and len(before) == len(util):
         mask |= before & (util < MIN_AWAKE_SHARE)

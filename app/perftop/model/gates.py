@@ -1,16 +1,16 @@
 """Checks whether a sample can be true, before its numbers are shown.
 
-Each gate compares two counts of the same time and names the counter to doubt. Fixed counters are
-witnesses against programmable ones, which other programs can take; APERF, MPERF and the TSC, which
-nobody programs, are witnesses against the fixed ones. (Counters that moved further than any clock
-could drive them are caught earlier, where differences are taken.)
+Each gate compares two counts of the same time and marks one of the two counters as suspect. Fixed
+counters are witnesses against programmable counters, which other programs can take. APERF, MPERF
+and the TSC, which no program reprograms, are witnesses against the fixed counters. (Counters that
+advanced faster than any clock are caught earlier, where differences are taken.)
 
-Siblings count the same core: the running times r0 and r1 of the threads bound an SMT event. They
-come from fixed counters, so an event outside the bounds is doubted, not they. The same bounds are
-evidence for the worth of the event's ticks.
+Siblings count events of the same core: the running times r0 and r1 of the threads bound an SMT
+event. The running times come from fixed counters, so an SMT event outside the bounds is suspect,
+not the running times. The same bounds are evidence for the worth of the event's ticks.
 
-Tolerances are shares of the span, plus the time that the reads at its ends took: counters are read
-one after the other, so two of them never cover exactly the same span.
+Tolerances are shares of the span, plus the time that the reads at both ends of the span took.
+Counters are read one after the other, so two of them never cover exactly the same span.
 """
 
 from __future__ import annotations
@@ -34,46 +34,50 @@ from perftop.model.differences import MAX_IPC
 from perftop.model.smt import TOLERANCE, Splitter, mean_known
 
 SLACK = 0.01
-"""Share of the span by which counts may differ; serial reads of real siblings missed bounds by 0.6
-%."""
+"""Share of the span by which two counts may differ. Serial reads of real siblings missed the bounds
+by 0.6 %."""
 MIN_BUSY_S = 0.02
-"""Running time by the system's account after which a counter must have moved; our own wake-ups take
-a thousandth of it."""
+"""Running time in s, by the operating system's account, after which a counter must have advanced.
+Wake-ups of the probe itself take a thousandth of this time."""
 MIN_WORKED_S = 5e-6
-"""Running time by a witness after which a counter must have moved: less than any wake-up takes,
-more than one tick of a crystal."""
+"""Running time in s, by a witness, after which a counter must have advanced: less than any wake-up
+takes, and more than one tick of a crystal."""
 MAX_CLOCK_DIFFERENCE = 0.02
-"""Relative difference below which two clocks agree; turbo and halts cause far larger ones."""
+"""Relative difference below which two clocks agree. Turbo and halts cause far larger
+differences."""
 SLOT_KEYS = ("topdown_retiring", "topdown_bad_speculation", "topdown_frontend", "topdown_backend")
-"""Each issue slot goes one of these ways."""
+"""Counters of the four uses of an issue slot. Each slot counts for exactly one of them."""
 CHECKED = {"ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions", *SLOT_KEYS}
 WITNESSES = {
     "ref": ("cycles", "mperf"), "cycles": ("ref", "aperf"), "instructions": ("cycles",),
     "kernel_cycles": ("cycles",), "kernel_instructions": ("instructions",),
 }  # fmt: skip
-"""Counters that show that a CPU worked, by the counter that must have moved then."""
+"""Witnesses of each counter: if a witness shows that the CPU worked, the counter must have
+advanced."""
 MAX_SLOT_ERROR = 0.02
-"""Share of the slots by which the four may miss them: four fields, each right to 1 in 255."""
+"""Share of the slots by which the sum of the four counters may differ from the number of slots.
+Each of them is a field with a resolution of 1 in 255."""
 MIN_RUN_SHARE = 0.1
 """Share of the span that a CPU must have run before its clocks are first compared."""
 MIN_TIME_DIFFERENCE = 1e-3
 """Share of the span by which the running times must differ before an event of one thread must have
-moved. Threads with equal times may never have run alone: clock modulation halts both at once."""
+advanced. Threads with equal running times may never have run alone: clock modulation halts both at
+once."""
 
 
 class Gates:
-    """The gates of one stream. They remember on which CPUs a counter has agreed with its witness.
-    Only there a later difference raises a doubt, because a hypervisor or an odd model may let the
-    two run at different rates."""
+    """The gates of one stream. They remember on which CPUs a counter has agreed with its witness. A
+    later difference raises a doubt only on these CPUs, because a hypervisor or an unusual CPU model
+    may let the two counters run at different rates."""
 
     def __init__(self, counters: Counters) -> None:
         rows = len(counters.hello.topology)
         self._agreed = {"ref": np.zeros(rows, bool), "cycles": np.zeros(rows, bool)}
         self._some = not CHECKED.isdisjoint(counters.key_at)
-        """Whether the stream has counters to check."""
+        """Whether the stream has any counters to check."""
 
     def check(self, counters: Counters, delta: Delta) -> None:
-        """Write the doubts into `delta`, which holds samples along its first axis."""
+        """Writes the doubts into `delta`, which holds samples along its first axis."""
         if not self._some or "cpu" not in delta.tables:
             return
         samples = _CheckedSamples(counters, delta)
@@ -97,8 +101,9 @@ class Gates:
                 samples.doubt(key, Doubt.SLOTS, wrong)
 
     def _check_clocks(self, samples: _CheckedSamples) -> Bools:
-        """Compare reference cycles with the TSC and MPERF, and cycles with APERF. Returns where
-        cycles have agreed by then; without the axis of samples if that is not new."""
+        """Compares reference cycles with the TSC and MPERF, and cycles with APERF. Returns a mask
+        of the CPUs whose cycles have agreed with APERF by each sample; without the axis of samples
+        if no CPU is new."""
         ref = samples.moved("ref")
         if ref is not None and samples.counters.has_tsc:
             samples.doubt("ref", Doubt.FAST, ref > samples.ticks + samples.slack)
@@ -112,7 +117,7 @@ class Gates:
             if np.count_nonzero(before) < before.size:
                 agree = other > MIN_RUN_SHARE * samples.ticks
                 agree &= apart < MAX_CLOCK_DIFFERENCE * other
-                if np.count_nonzero(agree & ~before):  # seldom
+                if np.count_nonzero(agree & ~before):  # rare
                     by_now = np.logical_or.accumulate(np.concatenate([before[None], agree]))
                     before, self._agreed[key] = by_now[:-1], by_now[-1]
                     if key == "cycles":
@@ -128,7 +133,7 @@ class _CheckedSamples:
         self.counters, self.delta = counters, delta
         self._moved: dict[str, Floats | None] = {}
         self._clean = not np.count_nonzero(delta.doubts)
-        """Nothing is doubted yet."""
+        """Whether no counter is suspect yet."""
         table = delta.tables["cpu"]
         self.ticks: Floats = counters.tsc_ticks(delta) if counters.has_tsc else table.ticks
         """TSC ticks of each span."""
@@ -138,8 +143,8 @@ class _CheckedSamples:
         self.worked_ticks = MIN_WORKED_S * hz
 
     def moved(self, key: str) -> Floats | None:
-        """How far a counter moved; NaN where it is doubted already, so that it raises no doubt
-        elsewhere."""
+        """Returns how far a counter advanced; NaN where the counter is already suspect, so that it
+        raises no doubt about other counters."""
         if key not in self._moved:
             self._moved[key] = self.counters.moved(self.delta, key)
         moved = self._moved[key]
@@ -148,7 +153,7 @@ class _CheckedSamples:
         return np.where(self.delta.doubts[..., self.counters.key_at[key]] == 0, moved, np.nan)
 
     def doubt(self, key: str, why: Doubt, rows: Bools) -> None:
-        """Doubt a counter on these rows; a reason noted earlier stays."""
+        """Marks a counter as suspect on these rows. A reason that was noted earlier stays."""
         if np.count_nonzero(rows):
             codes = self.delta.doubts[..., self.counters.key_at[key]]
             codes[rows & (codes == 0)] = why
@@ -156,8 +161,9 @@ class _CheckedSamples:
 
 
 def _check_standstill(samples: _CheckedSamples) -> None:
-    """Doubt counters that do not move while the CPU works: a hypervisor may answer every read with
-    the same number, or another program may have put another event in a counter's place."""
+    """Marks counters as suspect that do not advance while the CPU works. A hypervisor may answer
+    every read with the same number, or another program may have reprogrammed the counter for
+    another event."""
     read = samples.ticks > 0
     for key, witnesses in WITNESSES.items():
         moved = samples.moved(key)
@@ -173,7 +179,8 @@ def _check_standstill(samples: _CheckedSamples) -> None:
 
 
 def _busy_s(counters: Counters, delta: Delta) -> Floats | None:
-    """Seconds that each CPU was not idle, by the system's account; None if the stream has none."""
+    """Returns the seconds in which each CPU was not idle, by the operating system's account; None
+    if the stream does not have that account."""
     busy, idle, poll = (counters.moved(delta, key) for key in ("busy_s", "idle_s", "poll_s"))
     if busy is not None or idle is None:
         return busy
@@ -184,13 +191,14 @@ def _busy_s(counters: Counters, delta: Delta) -> Floats | None:
 
 @dataclass(slots=True)
 class SiblingCounts:
-    """Cores with the same number of threads, in some samples: arrays are (samples, threads, cores),
-    because numpy is slow along a last axis of two."""
+    """Counts of cores with the same number of threads in some samples. Arrays are (samples,
+    threads, cores), because numpy is slow along a last axis of length two."""
 
     rows: Ints
-    """(threads, cores) positions of CPUs."""
+    """(threads, cores): positions of the CPUs."""
     uneven: Bools
-    """(samples, cores): the siblings were read over different spans, so nothing can be compared."""
+    """(samples, cores): whether the siblings were read over different spans, so that their counts
+    cannot be compared."""
     r: Floats
     """The share of the span that each thread ran."""
     x: Floats
@@ -202,7 +210,7 @@ class Evidence(NamedTuple):
 
     calibration: Calibration
     by_sample: list[tuple[BoundsEvidence, ...]]
-    """By sample, in the order in which it is used."""
+    """By sample, in the order in which the calibration uses the evidence."""
 
 
 class SiblingGates:
@@ -212,7 +220,8 @@ class SiblingGates:
         self._counters, self._splitter = counters, splitter
 
     def counts(self, delta: Delta, util: Floats, online: Bools) -> list[SiblingCounts]:
-        """Counts of siblings with the event in use; none if there is no such event."""
+        """Returns counts of siblings by the event in use; an empty list if there is no such
+        event."""
         key, groups = self._key(), list[SiblingCounts]()
         if key is None:
             return groups
@@ -225,8 +234,8 @@ class SiblingGates:
         return groups
 
     def evidence(self, siblings: list[SiblingCounts], delta: Delta) -> Evidence | None:
-        """Evidence for the factor of the event in use. A doubted event counts too, because a wrong
-        factor makes every sample doubtful."""
+        """Returns the evidence for the factor of the event in use. Suspect events count too,
+        because a wrong factor makes the event suspect in every sample."""
         key = self._key()
         calibration = self._splitter.calibrations.get(key or "")
         if key is None or calibration is None:
@@ -242,7 +251,8 @@ class SiblingGates:
         return Evidence(calibration, [*zip(*by_group, strict=True)])
 
     def _factor_bounds(self, key: str, group: SiblingCounts, delta: Delta) -> tuple[Floats, Floats]:
-        """(samples, ways, cores): by each of two threads, or by all of them together."""
+        """Returns bounds of the factor, (samples, ways, cores). A way is one of two threads, or all
+        threads together if there are more."""
         counters, r, x = self._counters, group.r, group.x
         block = counters.columns[key].block
         span_s = delta.tables[block].ticks.take(group.rows, axis=-1) / counters.stamp_hz
@@ -254,12 +264,12 @@ class SiblingGates:
         return factor_bounds(key, r, x, r[:, ::-1], span_s)
 
     def learn(self, evidence: Evidence, sample: int) -> None:
-        """Use one of these samples as evidence."""
+        """Uses one of these samples as evidence."""
         for bounds in evidence.by_sample[sample] if evidence.by_sample else ():
             evidence.calibration.observe(bounds)
 
     def check(self, siblings: list[SiblingCounts], delta: Delta) -> Codes:
-        """The doubts of `delta` and those about SMT events."""
+        """Returns the doubts of `delta` together with those about SMT events."""
         key, doubts = self._key(), delta.doubts
         if key is None:
             return doubts
@@ -270,8 +280,8 @@ class SiblingGates:
                 continue
             if not copied:
                 doubts, copied = doubts.copy(), True
-            # A program that takes the event of one thread takes that of the other: without the
-            # first, nothing supports the second.
+            # A program that takes the event of one thread also takes that of its sibling: without
+            # the first event, nothing supports the second.
             codes = np.where(codes == 0, codes.max(axis=1, keepdims=True), codes)
             np.copyto(codes, 0, where=group.uneven[:, None])
             before = doubts[:, group.rows, at]
@@ -279,7 +289,7 @@ class SiblingGates:
         return doubts
 
     def _codes(self, key: str, group: SiblingCounts, delta: Delta) -> Codes | None:
-        """The doubts about the event by (samples, threads, cores); None: there are none."""
+        """Returns the doubts about the event, (samples, threads, cores); None if there are none."""
         counters, table, rows, r = self._counters, delta.tables["cpu"], group.rows, group.r
         slack = TOLERANCE + table.reads.take(rows, axis=-1).max(axis=1, keepdims=True)
         x = group.x * self._splitter.factor(key)
@@ -289,7 +299,7 @@ class SiblingGates:
             hz = counters.hello.tsc_hz.hz if counters.hello.tsc_hz else np.nan
             ran = r * counters.tsc_ticks(delta)[..., rows] > MIN_WORKED_S * hz
             still &= ran if key == "distributed" else ran.any(axis=1, keepdims=True)
-            if key == "one_thread":  # never alone, although their running times differ
+            if key == "one_thread":  # no thread ran alone, although their running times differ
                 apart = r.max(axis=1, keepdims=True) - r.min(axis=1, keepdims=True)
                 least = MIN_TIME_DIFFERENCE + slack - TOLERANCE
                 still &= still.all(axis=1, keepdims=True) & (apart > least)
@@ -309,8 +319,8 @@ class SiblingGates:
 
 
 def _bounds(key: str, r: Floats) -> tuple[Floats, Floats]:
-    """Lowest and highest possible share of the event of each CPU (samples, threads, cores), by how
-    long each thread ran."""
+    """Returns the lowest and highest possible share of the event of each CPU (samples, threads,
+    cores), from the running times of the threads."""
     if key == "distributed":
         return r / 2, r
     if key == "one_thread":
@@ -319,7 +329,7 @@ def _bounds(key: str, r: Floats) -> tuple[Floats, Floats]:
 
 
 def _disagree(key: str, r: Floats, x: Floats, slack: Floats) -> Bools:
-    """(samples, 1, cores) where the events of two threads disagree on ANY."""
+    """Returns (samples, 1, cores): where the events of two threads disagree on ANY."""
     if key == "distributed":
         any_ = x[:, :1] + x[:, 1:]
         low, high = r.max(axis=1, keepdims=True), np.minimum(1.0, _sum_of_threads(r))
@@ -329,13 +339,14 @@ def _disagree(key: str, r: Floats, x: Floats, slack: Floats) -> Bools:
 
 
 def _sum_of_threads(r: Floats) -> Floats:
-    """(samples, 1, cores). Along another axis numpy would add up more than two in another order, to
-    another last digit."""
+    """Returns the sum over threads, (samples, 1, cores). Along another axis numpy would add up more
+    than two threads in another order, which changes the last digit."""
     return np.asarray(np.ascontiguousarray(r.swapaxes(1, 2)).sum(axis=2)[:, None])
 
 
 def _bounds_of_many(r: Floats, x: Floats, span_s: Floats) -> tuple[Floats, Floats]:
-    """Bounds as in `factor_bounds`, for an any-thread event of cores with more than two threads."""
+    """Returns bounds as `factor_bounds` does, for an any-thread event of cores with more than two
+    threads."""
     share = mean_known(np.ascontiguousarray(x.swapaxes(1, 2)))
     with np.errstate(divide="ignore", invalid="ignore"):
         blur = MAX_READ_DISTANCE_S / span_s

@@ -1,12 +1,12 @@
 """The kinds of episodes and their causes: how each is drawn, named and explained.
 
-A new loss needs one entry here and a file in `detect/`. Signs, names, remedies and sentences are
-chosen from these tables everywhere: on the screen, in `why`, `summary`, `diff`, the exporter and
+A new loss needs one entry here and a file in `detect/`. Markers, names, remedies and sentences are
+taken from these tables everywhere: on the screen, in `why`, `summary`, `diff`, the exporter and
 help.
 
-A sentence is data: braces name a field that the sentence engine fills in (`clocks` is "2.78 of 3.40
-GHz"), a verb is written `present|past`. The first sentence is used that fits and whose fields are
-all known.
+A sentence is data: braces name a field that the sentence engine fills in (for example, `clocks` is
+"2.78 of 3.40 GHz"), and a verb is written `present|past`. The engine uses the first sentence that
+applies and whose fields are all known.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from typing import Literal, Protocol
 
 Depth = Literal["share", "hz", "gain", "count", ""]
 """Meaning of an episode's depth: a share of the time or of the work, a clock that is missing or was
-gained, a number of events, or none."""
+gained, a number of events, or nothing."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of episode; of neighbours, each cause is one."""
+    """A kind of episode. For neighbours, each cause is a kind of its own."""
 
     key: str
     sign: str
-    """One character, the same in all views."""
+    """Marker of the kind: one character, the same in all views."""
     meaning: str
-    """For the legend and the glossary."""
+    """Explanation of the kind in the legend and the glossary."""
     depth: Depth = "share"
     wrong: bool = True
-    """Something is wrong while it runs: drawn as an alarm."""
+    """Whether something is wrong while the episode runs. Such an episode is drawn as an alarm."""
     lowers: str = ""
-    """Key of the number that it makes worse."""
+    """Key of the number that the episode makes worse."""
     loss: str = ""
-    """The loss of cores in a few words: "time to heat"."""
+    """The loss of cores in a few words, for example "time to heat"."""
     of_cycles: bool = False
-    """It costs cycles; other kinds cost time."""
+    """Whether the episode costs cycles; other kinds cost time."""
     of_cpu: bool = False
-    """Each CPU suffers by itself; other kinds can affect a whole package."""
+    """Whether each CPU is affected by itself; other kinds can affect a whole package."""
     rows: tuple[str, ...] = ()
-    """Keys of the numbers of a run that it explains."""
+    """Keys of the numbers of a run that the episode explains."""
     sentences: tuple[str, ...] = ()
 
 
@@ -130,7 +130,7 @@ KINDS: dict[str, Kind] = {
         ),
     )
 }  # fmt: skip
-"""Kinds by key, the worst first."""
+"""Kinds of episodes by key, the worst first."""
 OTHER = Kind(
     "other", "│", "an episode of a newer perftop", wrong=False, sentences=("{kind} on {where}",)
 )
@@ -138,7 +138,7 @@ MARK = Kind("mark", "│", "a moment that somebody named", "", wrong=False, sent
 
 
 def _neighbour(cause: str, lowers: str, loss: str, *sentences: str) -> Kind:
-    like = KINDS["steal" if cause == "hypervisor" else "neighbour"]  # two detectors report steal
+    like = KINDS["steal" if cause == "hypervisor" else "neighbour"]  # two detectors find steal
     return Kind(
         cause, like.sign, _NEIGHBOUR, lowers=lowers, loss=loss, of_cpu=True,
         rows=KINDS["neighbour"].rows, sentences=sentences,
@@ -191,7 +191,7 @@ NEIGHBOURS: dict[str, Kind] = {
         _neighbour("hypervisor", "steal", "to the hypervisor", *_STOLEN),
     )
 }  # fmt: skip
-"""Neighbours by cause: each has its own number and sentences."""
+"""Kinds of neighbour episodes by cause; each cause has its own number and sentences."""
 
 
 class Classified(Protocol):
@@ -202,7 +202,7 @@ class Classified(Protocol):
 
 
 def kind_of(episode: Classified) -> Kind:
-    """The kind of an episode; of a neighbour, that of its cause."""
+    """Returns the kind of an episode; for a neighbour, the kind of its cause."""
     neighbour = NEIGHBOURS.get(episode.cause) if episode.kind == "neighbour" else None
     return neighbour or KINDS.get(episode.kind) or (MARK if episode.kind == MARK.key else OTHER)
 
@@ -211,15 +211,16 @@ def kind_of(episode: Classified) -> Kind:
 class Cause:
     key: str
     name: str
-    """In a list: "power limit PL1"."""
+    """Name in a list, for example "power limit PL1"."""
     subject: str = ""
-    """At the start of a sentence; singular. Empty: causes that never are one."""
+    """Name at the start of a sentence, in the singular; empty for a cause that never starts a
+    sentence."""
     short: str = ""
-    """For narrow columns: "PL1"."""
+    """Name in narrow columns, for example "PL1"."""
     remedy: str = ""
     """Advice to the user; empty if there is none."""
     states: tuple[str, ...] = ()
-    """Recorded states of the machine that can cause it."""
+    """Recorded settings and states of the machine that can be the cause."""
 
 
 _CAP = "the limit in /sys/class/powercap; the power cap in the BMC"
@@ -284,9 +285,10 @@ CAPS: dict[str, tuple[str, str]] = {
         "The limit max_perf_pct", "100 into /sys/devices/system/cpu/*pstate/max_perf_pct"
     ),
 }  # fmt: skip
-"""Clock limits that a user or program set, by name: the subject of a sentence, and advice."""
+"""Clock limits that a user or program set, by name: the subject of a sentence, and the advice."""
 
 
 def cause_of(key: str) -> Cause:
-    """The cause with this key; one that this version does not know has its key as its name."""
+    """Returns the cause with this key. A cause that this version does not know has its key as its
+    name."""
     return CAUSES.get(key) or Cause(key, key, CAUSES["unknown"].subject)

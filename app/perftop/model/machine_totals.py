@@ -1,5 +1,5 @@
-"""Power, temperature, memory traffic, pressure, load and interrupts: of the machine, and of each
-package, core and L3 that has them.
+"""Power, temperature, memory traffic, pressure, load and interrupts of the machine, and of each
+package, core and L3 that has counters for them.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from perftop.model.memory import TRAFFIC_KEYS, BestTraffic
 from perftop.model.numbers import CORE, L3, MACHINE, PACKAGE
 
 NAMES = {key: number.counter for key, number in MACHINE.items()}
-"""Numbers of the machine, with the counter of each."""
+"""Numbers of the machine, each with its counter."""
 OF_PACKAGE = tuple(key.removeprefix("package_") for key in PACKAGE)
-"""Those of them that each package has, too."""
+"""Those numbers of the machine that each package has too."""
 OF_L3 = {key.removeprefix("l3_"): number.counter for key, number in L3.items()}
-"""Numbers of an L3, by name in a line of JSON, with the counter of each."""
+"""Numbers of an L3, by their name in a line of JSON, each with its counter."""
 OF_BEST = "memory_of_best"
 MEMORY = {name: key for name, key in NAMES.items() if key in TRAFFIC_KEYS and name != OF_BEST}
-"""Traffic with memory: reads and writes, with the counter of each."""
+"""Memory traffic: reads and writes, each with its counter."""
 CORE_ENERGY = CORE["core_power_w"].counter
 TRACED = (
     "pressure_cpu", "pressure_memory", "pressure_io", "load_1", "interrupts_hz",
@@ -28,23 +28,24 @@ TRACED = (
 )  # fmt: skip
 """Numbers of the machine whose history is kept sample by sample."""
 SHARED = (*TRAFFIC_KEYS, "energy_j", "energy_ram_j", "l3_memory_bytes")
-"""Counters of packages and of L3s whose history is kept, too."""
+"""Counters of packages and L3s whose history is kept too."""
 MIN_BUSY = 0.5
-"""Busy share from which a CPU is bound to miss its caches."""
+"""Busy share from which a CPU is certain to miss its caches."""
 Rates = dict[str, Floats]
-"""By key of the counter and then by row: counters per second, and means of gauges; NaN where it was
-not read."""
+"""By key of the counter and then by row: counters per second, and means of gauges; NaN where the
+row was not read."""
 
 
 class MachineTotals:
-    """The numbers of one stream that belong to no single CPU."""
+    """Computes the numbers of one stream that do not belong to a single CPU."""
 
     def __init__(self, counters: Counters, best: BestTraffic) -> None:
         self._counters, self._best = counters, best
         self._names = [(name, key) for name, key in NAMES.items() if key in counters.columns]
         self._cores, self._topology = len(counters.hello.cores), counters.hello.topology
         self._wide: list[str] = []
-        """Counters of several columns; of the others, all rows are computed together:"""
+        """Counters with several columns. The rows of all other counters are computed together, in
+        the arrays below."""
         self._rows: list[tuple[str, slice]] = []
         ticks, moved, per = [np.zeros(0, int)], [np.zeros(0, int)], [np.zeros(0)]
         first = 0
@@ -57,14 +58,14 @@ class MachineTotals:
                 continue
             of_ticks, of_moved = counters.places(column)
             self._rows.append((key, slice(first, first := first + len(of_ticks))))
-            gauge = column.counter.kind == "gauge"  # its sum is of values times ticks
+            gauge = column.counter.kind == "gauge"  # the sum of a gauge is of values times ticks
             ticks.append(of_ticks)
             moved.append(of_moved)
             per.append(np.full(len(of_ticks), 1.0 if gauge else counters.stamp_hz))
         self._ticks, self._moved, self._per = map(np.concatenate, (ticks, moved, per))
 
     def rates(self, delta: Delta) -> Rates:
-        """The rates of all counters of NAMES, OF_L3 and CORE_ENERGY that the stream has."""
+        """Returns the rates of all counters of NAMES, OF_L3 and CORE_ENERGY that the stream has."""
         moved, span = delta.take(self._moved), delta.take(self._ticks) / self._per
         values = np.divide(moved, span, out=np.full(len(span), np.nan), where=span > 0)
         rates = {key: values[rows] for key, rows in self._rows}
@@ -74,7 +75,7 @@ class MachineTotals:
         return rates
 
     def numbers(self, rates: Rates) -> dict[str, float]:
-        """Numbers of the machine. A sum is NaN if one of its parts is."""
+        """Returns the numbers of the machine. A sum is NaN if one of its parts is NaN."""
         numbers: dict[str, float] = {}
         for name, key in self._names:
             if name == OF_BEST:
@@ -84,7 +85,7 @@ class MachineTotals:
                 continue
             by_row = rates.get(key)
             if by_row is not None and len(by_row):
-                if len(by_row) == 1:  # usually; saves 8 % of an interval
+                if len(by_row) == 1:  # the usual case; saves 8 % of an interval
                     value = float(by_row[0])
                 else:
                     value = float(by_row.max() if name == "temperature_c" else by_row.sum())
@@ -93,7 +94,7 @@ class MachineTotals:
         return numbers
 
     def by_package(self, rates: Rates) -> dict[str, Floats]:
-        """The numbers of OF_PACKAGE, by package in the order of hello."""
+        """Returns the numbers of OF_PACKAGE, by package in the order of hello."""
         own = [name for name in OF_PACKAGE if name != OF_BEST]
         numbers = {name: rates[NAMES[name]] for name in own if NAMES[name] in rates}
         if {*MEMORY} <= numbers.keys():
@@ -102,16 +103,17 @@ class MachineTotals:
         return numbers
 
     def by_core(self, rates: Rates, rows: Ints) -> Floats:
-        """Power of each core in W, NaN where it is unknown. `rows`: of the cores in blocks of core
-        scope; -1: it has none."""
+        """Returns the power of each core in W; NaN where unknown. `rows`: row of each core in
+        blocks of core scope; -1 for a core without a row."""
         watts = rates.get(CORE_ENERGY)
         if watts is None or len(watts) != self._cores:
             return np.full(len(rows), np.nan)
         return np.asarray(np.append(watts, np.nan)[rows])
 
     def by_l3(self, rates: Rates, util: Floats) -> dict[str, Floats]:
-        """Traffic of each L3 and how much of it is in use, by position of the CPU that has it. No
-        traffic although a CPU works counts as unknown: such monitors are known to be dead."""
+        """Returns the traffic and the occupancy of each L3, by position of the CPU in whose row it
+        is counted. Zero traffic while a CPU is busy counts as unknown, because some monitors are
+        known to be dead."""
         numbers, topology = {}, self._topology
         for name, key in OF_L3.items():
             by_cpu = rates.get(key)

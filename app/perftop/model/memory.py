@@ -1,5 +1,6 @@
-"""Traffic between packages and their memory, relative to the highest second of this run, because no
-documented maximum can be trusted; and the traffic of resctrl groups by L3.
+"""Traffic between packages and their memory, and the traffic of resctrl groups by L3. Traffic is
+compared with the highest traffic in any second of this run, because no documented maximum can be
+trusted.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from perftop.model.episode import GroupTraffic
 
 READ, WRITE = TRAFFIC_KEYS = ("memory_read_bytes", "memory_write_bytes")
 WINDOW_S = 0.95
-"""Minimum span of the mean in s: ten samples of 100 ms, less their jitter. A short sample may hold
+"""Minimum span of the mean in s: ten samples of 100 ms, less their jitter. A shorter span may hold
 a burst from a queue."""
 
 
 def traffic(counters: Counters, delta: Delta) -> tuple[Floats, Floats] | None:
-    """Bytes read and written together, and their seconds, by package. None: not counted."""
+    """Returns the bytes read and written together, and the seconds of their span, by package; None
+    if the stream does not count them."""
     parts = [counters.moved(delta, key) for key in TRAFFIC_KEYS]
     if parts[0] is None or parts[1] is None:
         return None
@@ -31,16 +33,18 @@ def traffic(counters: Counters, delta: Delta) -> tuple[Floats, Floats] | None:
 
 
 class BestTraffic:
-    """The highest mean of a second, by package, in bytes per second; NaN before the first."""
+    """The highest traffic in any second so far, by package, in bytes per second; NaN before the
+    first complete second."""
 
     def __init__(self, counters: Counters) -> None:
         count = len(counters.hello.packages)
         self.rate: Floats = np.full(count, np.nan)
         self._bytes, self._seconds = np.zeros((2, count))
-        """Sums of the second that is not complete yet."""
+        """Sums of the current second, which is not complete yet."""
 
     def learn(self, now: Floats, seconds: Floats) -> None:
-        """Add the `traffic` of a sample. A second with an unknown sample in it does not count."""
+        """Adds the `traffic` of a sample. A second that contains an unknown sample does not
+        count."""
         read = seconds > 0
         self._bytes += np.where(read, now, 0.0)
         self._seconds += np.where(read, seconds, 0.0)
@@ -52,32 +56,32 @@ class BestTraffic:
             self._bytes[full] = self._seconds[full] = 0.0
 
     def share(self, rate: Floats) -> Floats:
-        """Rates in bytes per second as shares of the best. A span shorter than a second may have
-        more than the best, which is returned as 1."""
+        """Returns rates in bytes per second as shares of the best rate. Over a span shorter than a
+        second, traffic may exceed the best rate; the share is then 1."""
         return np.minimum(rate / np.where(self.rate > 0, self.rate, np.nan), 1.0)
 
 
 RECORD = "l3_groups"
 DEFAULT = "(default)"
-"""Name of the group of all tasks that are in no other."""
+"""Name of the group of all tasks that are in no other group."""
 MAX_L3_GROUPS, MAX_NAME_LENGTH, MAX_NAMED_GROUPS = 256, 60, 3
-"""Limits of the groups kept, the characters of a name, and the groups in evidence."""
+"""Maximum number of groups kept, of characters of a name, and of groups listed as evidence."""
 MAX_AGE_NS = 10_000_000_000
-"""Age from which a record no longer describes the present."""
+"""Age in ns from which a record no longer describes the present."""
 
 
 class L3Groups:
-    """The bandwidth that each group of resctrl uses, between its last two records."""
+    """The memory bandwidth of each resctrl group, from the last two records."""
 
     def __init__(self, topology: Sequence[Cpu]) -> None:
         self._l3 = {row.cpu: row.l3 for row in topology}
         self._last: dict[tuple[str, int], int] = {}
-        """Bytes by group and L3."""
+        """Bytes moved so far, by group and L3, at the last record."""
         self._rates: dict[tuple[str, int], float] = {}
         self._at_ns = self._now_ns = 0
 
     def take(self, records: Mapping[str, object], time_ns: int) -> None:
-        """Read the records of a frame, which are untrusted."""
+        """Reads the records of a frame, which are untrusted."""
         self._now_ns = time_ns
         record = records.get(RECORD)
         if not isinstance(record, dict):
@@ -98,8 +102,9 @@ class L3Groups:
         self._last, self._at_ns = now, time_ns
 
     def traffic(self, cpus: Collection[int]) -> list[GroupTraffic]:
-        """Traffic by group in the L3s of these CPUs, highest first; empty: unknown. Monitoring
-        groups are part of their control group and listed in addition to it."""
+        """Returns the traffic by group in the L3s of these CPUs, highest first; empty if unknown.
+        Traffic of a monitoring group is also part of the traffic of its control group; both are
+        listed."""
         if self._now_ns - self._at_ns > MAX_AGE_NS:
             return []
         l3s = {self._l3.get(cpu) for cpu in cpus}

@@ -1,10 +1,10 @@
-"""All numbers that perftop shows: each is declared here, once.
+"""The table of all numbers that perftop shows. Each number is declared once, here.
 
-Columns, panels, filters, sort orders, exports, rows of `diff`, text tables and help are choices of
-keys from this table; headings, units, digits and the better direction are read from it. Numbers
-that only some streams have (chosen events) are added by `evaluation.Registry`.
+Columns, panels, filters, sort orders, exports, rows of `diff`, text tables and help refer to keys
+of this table. Headings, units, digits and the better direction come from it. `evaluation.Registry`
+adds the numbers that only some streams have (events that the user chose).
 
-A metric of a CPU comes with its formulas, one for each set of counters that allows to compute it.
+A metric of a CPU has several formulas, one for each set of counters from which it can be computed.
 """
 
 from __future__ import annotations
@@ -31,42 +31,48 @@ class Number:
     label: str
     """Short name, used as a heading."""
     unit: str
-    """"ratio" (shown in %), "Hz", "1", "s", "W", "J", "°C", "B", "B/s", a rate such as "1/s" or
-    "Joules/s", "G" for counts shown in thousands of millions, or "" for text."""
+    """Unit: "ratio" (shown in %), "Hz", "1", "s", "W", "J", "°C", "B", "B/s", a rate such as "1/s"
+    or "Joules/s", "G" for counts shown in thousands of millions, or "" for text."""
     help: str
     _: KW_ONLY
     scope: Scope = "cpu"
     title: str = ""
     """Longer name, used where there is room."""
     digits: int = 1
-    """Decimals shown; of ratios those of the percentage. Clocks have those of their unit."""
+    """Number of decimals shown; for a ratio, those of the percentage. For clocks, the clock unit
+    sets it."""
     better: int = 0
     """1: more is better; -1: less is better; 0: neither."""
     export: str = ""
-    """Name of its column in exports and, after `perftop_`, in OpenMetrics; empty: see `column`."""
+    """Name of its column in exports and, after `perftop_`, in OpenMetrics; if empty, `column`
+    derives the name."""
     coarse: bool = False
-    """The kernel samples it once a tick, so it is shown without decimals where room is scarce."""
+    """Whether the kernel samples the number once a tick. Such a number is shown without decimals
+    where room is scarce."""
     small: bool = False
-    """A share for which a few per cent are a lot."""
+    """Whether the number is a share for which a few per cent are a lot."""
     stands_out: float = inf
-    """Value from which on it is highlighted."""
+    """Value from which the number is highlighted."""
     of_running: bool = False
-    """It describes the running time of a CPU, so it means little for a CPU that hardly ran."""
+    """Whether the number describes the running time of a CPU. Such a number means little for a CPU
+    that hardly ran."""
     added: bool = False
-    """Several CPUs together have the sum, not the mean."""
+    """Whether the number of several CPUs together is the sum of their numbers, not the mean."""
     counter: str = ""
-    """Key of the counter that it is read from, of numbers that are no metrics of a CPU."""
+    """Key of the counter from which the number is read. Metrics of a CPU leave it empty."""
     grows: bool = False
-    """It grows with the length of a run, so it can have any size; `digits` are significant ones."""
+    """Whether the number grows with the length of a run, so that it can have any size. `digits`
+    then counts significant digits."""
 
     @property
     def rate(self) -> bool:
-        """It has no upper bound, and is shown with a prefix such as k or M."""
+        """Whether the number is a rate, which has no upper bound and is shown with a prefix such as
+        k or M."""
         return self.unit.endswith("/s")
 
     @property
     def of_core(self) -> bool:
-        """The siblings of a core share one value."""
+        """Whether the siblings of a core share one value."""
         return self.scope == "core"
 
     @property
@@ -75,33 +81,35 @@ class Number:
 
     @property
     def column(self) -> str:
-        """Name in exports, with its unit."""
+        """Name of the number in exports, with its unit."""
         if self.export:
             return self.export
         ratio = self.unit == "ratio" and not self.key.endswith("_ratio")
         return f"{self.key}_ratio" if ratio else self.key
 
     def scale(self, clock: ClockUnit, *, brief: bool = False) -> tuple[float, int]:
-        """Factor and decimals with which its values are shown; `brief`: room is scarce."""
+        """Returns the factor and the number of decimals with which values are shown. `brief`: room
+        is scarce."""
         if self.unit == "Hz":
             return clock.per_hz, clock.digits
         digits = 0 if brief and self.coarse else self.digits
         return _SCALES.get(self.unit, 1.0), digits
 
     def unit_name(self, clock: ClockUnit) -> str:
-        """The unit after a value; rates carry it in their heading."""
+        """Returns the unit that is shown after a value; empty for rates, whose heading has the
+        unit."""
         if self.rate and self.unit not in _SHOWN_UNITS:
             return ""
         return clock.name if self.unit == "Hz" else _SHOWN_UNITS.get(self.unit, self.unit)
 
     def name(self, clock: ClockUnit) -> str:
-        """The label with its unit, as a heading."""
+        """Returns the label with its unit, as a heading."""
         if self.rate and self.unit not in _SHOWN_UNITS:
             return f"{self.label}{self.unit.removeprefix('1')}"
         return f"{self.label} {self.unit_name(clock)}".rstrip()
 
     def text(self, value: float, clock: ClockUnit) -> str:
-        """A value with its digits and without its unit; `n/a` where it is unknown."""
+        """Returns a value with its digits and without its unit; `n/a` where it is unknown."""
         if not isfinite(value):
             return MISSING
         if self.unit == "B" or (self.rate and self.unit not in _SHOWN_UNITS):
@@ -114,13 +122,13 @@ class Number:
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to compute a metric: the counters it needs, and a ratio of two sums."""
+    """One way to compute a metric: the counters that it needs, and a ratio of two sums."""
 
     needs: tuple[str, ...]
     origin: str
     numerator: Formula | None = None
     denominator: Formula | None = None
-    """None: the metric is made of others."""
+    """None if the metric is computed from other metrics."""
     needs_tsc: bool = False
 
 
@@ -128,19 +136,21 @@ class Variant:
 class Metric(Number):
     """A number of a CPU that is a ratio of two sums.
 
-    Both sums are kept apart, so that one formula serves a sample, an interval, a core, a package
-    and the machine: add the numerators, add the denominators, divide once. So all denominators of a
-    metric are in one unit, seconds where they are time. Each CPU uses the first variant whose
-    counters it has; this is decided once, from hello, and does not change during a stream.
+    Both sums are kept separately, so that one formula serves a sample, an interval, a core, a
+    package and the machine: add the numerators, add the denominators, divide once. Therefore all
+    denominators of a metric must be in the same unit, which is seconds for times. Each CPU uses the
+    first variant whose counters it has. This choice is made once, from hello, and does not change
+    during a stream.
     """
 
     variants: tuple[Variant, ...]
     made_of: tuple[str, ...] = ()
-    """Metrics from which, with the ceilings, `evaluation.lost_time` computes this one; its variants
-    only list the counters that a CPU must have."""
+    """Metrics from which, with the ceilings, `evaluation.lost_time` computes this metric. The
+    variants of such a metric only list the counters that a CPU must have."""
     low: float = 0.0
     high: float = inf
-    """Values are clipped to `low` and `high`: read skew can make 1.0003 of a full second."""
+    """Values are clipped to `low` and `high`, because read skew can turn a full second into
+    1.0003."""
 
 
 _SCALES = {"ratio": 100.0, "B/s": 1e-9, "J": 1e-3, "G": 1e-9}
@@ -148,7 +158,7 @@ _SHOWN_UNITS = {"ratio": "%", "1": "", "B/s": "GB/s", "J": "kJ", "": ""}
 
 
 def significant(value: float, digits: int) -> str:
-    """A number with `digits` significant digits, but at most four decimals."""
+    """Returns a number with `digits` significant digits, but at most four decimals."""
     before = len(str(int(abs(value)))) if abs(value) >= 1 else 0
     return f"{value:.{max(0, min(4, digits - before))}f}"
 
@@ -174,7 +184,7 @@ METRICS: dict[str, Metric] = {
                     lambda q: q.seconds("idle_s"),
                 ),
                 Variant(
-                    ("idle_s", "stat_steal_s"), "1 - cpuidle - steal",  # no state that polls
+                    ("idle_s", "stat_steal_s"), "1 - cpuidle - steal",  # no polling idle state
                     lambda q: q.seconds("idle_s")
                     * (1 - q.share("stat_steal_s")) - q["idle_s"],
                     lambda q: q.seconds("idle_s"),
@@ -321,7 +331,7 @@ METRICS: dict[str, Metric] = {
     )
 }  # fmt: skip
 INDEX = {key: i for i, key in enumerate(METRICS)}
-"""Position of a metric; the same in every stream."""
+"""Position of each metric; it is the same in every stream."""
 COUNTS = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions", "smi")
 """Counters that are also exported as raw counts."""
 
@@ -400,7 +410,7 @@ CPU = _of(
     Number("ipc_alone", "IPC alone", "1",
            "IPC of its task while the sibling was idle, learnt from this run.", digits=2),
 )  # fmt: skip
-"""Numbers of a CPU that are no metrics."""
+"""Numbers of a CPU that are not metrics."""
 _POWER = (
     Number("power_w", "power", "W", "Power of all packages.", counter="energy_j"),
     Number("power_limit_w", "limit", "W", "What the power of all packages is limited to.",
@@ -438,11 +448,11 @@ MACHINE = _of(
     Number("load_15", "load 15", "1", "Load average of 15 minutes.", digits=2,
            counter="load_15"),
 )  # fmt: skip
-"""Numbers that only the machine has; keys as in the object `machine` of a line of JSON."""
+"""Numbers of the whole machine. Their keys are those of the object `machine` in a line of JSON."""
 
 
 def _of_package(number: Number) -> Number:
-    """The number of one package that corresponds to one of the machine."""
+    """Returns the number of one package that corresponds to a number of the machine."""
     text = number.help.replace("of all packages", "of its package")
     text = text.replace("all packages", "its package").replace("the hottest package", "its package")
     text = text.replace("Traffic to memory", "Traffic of its package")
@@ -483,13 +493,13 @@ RUN = _of(
 NUMBERS: dict[str, Number] = METRICS | RARE | CORE | CPU | MACHINE | PACKAGE | L3 | RUN
 """All numbers by key."""
 EVENT = "e."
-"""Start of the keys of chosen events."""
+"""Prefix of the keys of chosen events."""
 PER_KI = "/ki"
-"""End of the keys of events per thousand instructions."""
+"""Suffix of the keys of events per thousand instructions."""
 
 
 def suggestion(key: str, known: Iterable[str]) -> str:
-    """ "did you mean busy_hz?" for a mistyped key, or the keys there are."""
+    """Returns "did you mean busy_hz?" for a mistyped key, or a list of all known keys."""
     names = [*dict.fromkeys(known)]
     near = difflib.get_close_matches(key, names, 3, 0.5)
     return f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"

@@ -1,7 +1,7 @@
-"""From frames to samples, without the values that cannot be true.
+"""Computes samples from frames, without the values that cannot be true.
 
-Live numbers and numbers read back from history both come from here: a reader resumed from an
-earlier state makes the same samples of the same frames.
+Both live numbers and numbers read back from history come from here: a reader that resumes from an
+earlier state computes the same samples from the same frames.
 """
 
 from __future__ import annotations
@@ -37,35 +37,35 @@ class BySample(Protocol[T_co]):
 
 
 class Maxima(NamedTuple):
-    """The highest values among the CPUs, 0 where none is known. In most samples they show that most
-    detectors have nothing to do."""
+    """The highest values among the CPUs; 0 where no value is known. In most samples these maxima
+    show that most detectors have nothing to do."""
 
     stolen_s: float
     steal: float
     busy: float
-    """Utilisation and steal together."""
+    """The sum of utilisation and steal."""
     involuntary: float
 
 
 @dataclass(slots=True)
 class SampleBatch:
-    """Samples that were computed together; all parts have a leading axis for them."""
+    """Samples that were computed together. All parts have a leading axis of samples."""
 
     delta: Delta
     values: Values
     fresh: Codes
-    """Doubts of each sample alone, without those that last from samples before."""
+    """Doubts of each sample by itself, without the lasting doubts of earlier samples."""
     split: Split
     ceilings: Ceilings
     lost: Lost
     doubted: list[bool]
     highest: list[list[float]]
-    """The fields of Maxima for each sample."""
+    """The fields of Maxima, for each sample."""
     cores: Cores
     _made: dict[Callable[[SampleBatch], Any], Any] = field(default_factory=dict)
 
     def once(self, make: Callable[[SampleBatch], T]) -> T:
-        """The result of `make` for the batch; it is called once."""
+        """Returns the result of `make` for the batch; `make` is called only once."""
         made = self._made.get(make)
         if made is None:
             made = self._made[make] = make(self)
@@ -74,19 +74,19 @@ class SampleBatch:
 
 
 class Sample:
-    """The difference between one frame and the frame before it: a place in a batch. Parts that are
-    rarely read are taken out of the batch when they are."""
+    """The difference between one frame and the previous frame: one index in a batch. Parts that are
+    rarely read are extracted from the batch on first use."""
 
     def __init__(self, batch: SampleBatch, at: int, whole: Delta | None = None) -> None:
-        """`whole`: None if nothing in it is doubted."""
+        """`whole`: None if no counter of the sample is suspect."""
         self.batch, self.index = batch, at
         self.delta = batch.delta[at]
-        """Differences, with NaN for doubted counters."""
+        """Differences, with NaN for suspect counters."""
         self.whole = whole or self.delta
-        """Differences without the CPUs of cores whose SMT states are doubted, so that their sums
-        can be split."""
+        """Differences without the CPUs of cores whose SMT states are suspect, so that sums of these
+        differences can be split into states."""
         self.doubted = batch.doubted[at]
-        """Whether any counter is."""
+        """Whether any counter is suspect."""
         self.highest = Maxima(*batch.highest[at])
 
     @cached_property
@@ -107,13 +107,14 @@ class Sample:
         return Lost(lost.wanted_s[self.index], lost.parts_s[self.index])
 
     def part(self, make: Callable[[SampleBatch], BySample[T]]) -> T:
-        """The result of `make` for this sample; it is called once for the whole batch."""
+        """Returns the result of `make` for this sample; `make` is called only once for the whole
+        batch."""
         return self.batch.once(make)[self.index]
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderState:
-    """The state of a reader between two frames; never modified."""
+    """The state of a reader between two frames; it is never modified."""
 
     counters: Counters
     online: Bools
@@ -126,15 +127,15 @@ class ReaderState:
 
 
 class SampleReader:
-    """Makes samples of the frames of one stream."""
+    """Computes samples from the frames of one stream."""
 
     def __init__(self, hello: wire.Hello) -> None:
         hello = rename_misplaced(hello)
         self.hello = hello
         self.counters = Counters(hello)
         self.evaluator = Evaluator(self.counters)
-        # A hello that was brought up to date may have a CPU online that is in none of its cores,
-        # because the kernel lists no core for a CPU that is offline.
+        # An updated hello may list an online CPU that is in none of its cores, because the kernel
+        # lists no core for an offline CPU.
         listed = {cpu for core in hello.cores for cpu in core}
         came = (row for row in hello.topology if row.online and row.core is not None)
         complete = all(row.cpu in listed for row in came)
@@ -147,10 +148,10 @@ class SampleReader:
         self._gates = Gates(self.counters)
         self._siblings = SiblingGates(self.counters, self.splitter)
         self._doubts = self.counters.empty_delta().doubts
-        """Doubts of the last sample alone, without those that last from samples before."""
+        """Doubts of the last sample by itself, without the lasting doubts of earlier samples."""
         self._taken = self._doubts != 0
-        """(CPUs, counters): mask of the counters whose registers another program uses, by the notes
-        of the probe."""
+        """(CPUs, counters): mask of the counters whose registers another program uses, according to
+        the notes of the probe."""
         self._started = False
         self.turbo = Turbo(self.counters, self.cores)
         self.memory = memory.BestTraffic(self.counters)
@@ -160,8 +161,8 @@ class SampleReader:
         return ReaderState(self.counters.copy(), self.online.copy(), self._doubts, self._taken)
 
     def resumed(self, state: ReaderState) -> SampleReader:
-        """A reader in that state. It shares the present cores, calibrations and best traffic of the
-        memory with this reader."""
+        """Returns a reader in that state. It shares the current cores, calibrations and best memory
+        traffic with this reader."""
         twin = copy.copy(self)
         twin.counters = state.counters.copy()
         twin.online = state.online.copy()
@@ -174,8 +175,9 @@ class SampleReader:
         self.turbo.regroup(self.cores)
 
     def hotplug(self, note: wire.Note) -> tuple[int, bool] | None:
-        """The position of the CPU that went offline or online, and whether it is online now. None
-        for other notes, and for a CPU that hello did not list, which has no row in any frame."""
+        """Returns the position of the CPU that went offline or online, and whether it is online
+        now. Returns None for other notes, and for a CPU that hello did not list, because such a CPU
+        has no row in any frame."""
         cpu, online = note.data.get("cpu"), bool(note.data.get("online"))
         row = self.position.get(cpu) if isinstance(cpu, int) else None
         if note.kind != "hotplug" or row is None:
@@ -186,8 +188,8 @@ class SampleReader:
         return row, online
 
     def ownership(self, note: wire.Note) -> None:
-        """Handle a note that another program took the registers of counters or gave them back. Its
-        data are untrusted."""
+        """Handles a note that another program took the registers of counters or gave them back. The
+        note's data are untrusted."""
         cpus, keys = note.data.get("cpus"), note.data.get("counters")
         if note.kind not in {"taken", "given-back"}:
             return
@@ -196,23 +198,24 @@ class SampleReader:
         rows = [self.position[cpu] for cpu in cpus if type(cpu) is int and cpu in self.position]
         at = self.counters.key_at
         columns = [at[key] for key in keys if isinstance(key, str) and key in at]
-        self._taken = self._taken.copy()  # states that were handed out must not change
+        self._taken = self._taken.copy()  # states that `state` returned must not change
         self._taken[np.ix_(rows, columns)] = note.kind == "taken"
 
     def skip(self, frames: Sequence[wire.Frame]) -> None:
-        """Use frames only as the baseline of the next sample."""
+        """Uses frames only as the baseline of the next sample."""
         if frames:
             self.counters.steps(frames)
 
     def samples(
         self, frames: Sequence[wire.Frame], *, learn: bool = False
     ) -> Iterator[Sample | None]:
-        """The sample of each frame; None for the first frame of all, which is only a baseline.
-        `learn`: the samples are new, so they are used as evidence for the factors of counters.
+        """Yields the sample of each frame; None for the first frame of the stream, which is only a
+        baseline. `learn`: the samples are new, so they are used as evidence for the factors of
+        counters.
 
-        The frames are computed together, and doubts and factors carry over from sample to sample:
-        the result is that of one call for each frame. A caller that leaves before the last sample
-        must not go on with later frames."""
+        The frames are computed together, but doubts and factors carry over from sample to sample,
+        so the result is the same as with one call for each frame. A caller that stops before the
+        last sample must not continue with later frames."""
         if not frames:
             return
         delta, count = self.counters.steps(frames), len(frames)
@@ -245,7 +248,7 @@ class SampleReader:
             if traffic is not None:
                 self.memory.learn(traffic[0][i], traffic[1][i])
             at = i - begin
-            self._doubts = batch.fresh[at].copy()  # a view would keep the whole batch
+            self._doubts = batch.fresh[at].copy()  # a view would keep the whole batch in memory
             whole = self._whole(batch.delta[at]) if batch.doubted[at] else None
             yield Sample(batch, at, whole)
 
@@ -274,7 +277,7 @@ class SampleReader:
         )
 
     def _whole(self, delta: Delta) -> Delta:
-        """The differences without the cores whose states depend on a doubted counter."""
+        """Returns the differences without the cores whose states depend on a suspect counter."""
         keys = {"tsc", self.splitter.any_counter(), *self.evaluator.needs("util")}
         at = [i for i, key in enumerate(self.counters.keys) if key in keys]
         doubted = delta.doubts[:, at].any(axis=1)
@@ -283,13 +286,13 @@ class SampleReader:
         return self.counters.without_cpus(delta, np.flatnonzero(with_siblings))
 
     def ceilings(self, delta: Delta, values: Values) -> Ceilings:
-        """The turbo ceiling of each core; `values` are the metrics of the same span."""
+        """Returns the turbo ceiling of each core. `values` are the metrics of the same span."""
         return self.turbo.ceilings(delta, values["util"], self.online)
 
 
 class StackedSamples:
-    """Samples in a row, each part of them as one array. Usually they were computed together, so the
-    arrays exist."""
+    """Consecutive samples, with each of their parts as one array. The samples were usually computed
+    together, so that the arrays already exist."""
 
     def __init__(self, samples: Sequence[Sample]) -> None:
         self._runs: list[tuple[SampleBatch, int, int]] = []
@@ -301,6 +304,6 @@ class StackedSamples:
                 runs.append((sample.batch, sample.index, sample.index + 1))
 
     def part(self, part: Callable[[SampleBatch], Array]) -> Array:
-        """A part of them, with a leading axis for samples."""
+        """Returns one part of the samples, with a leading axis of samples."""
         parts = [part(batch)[first:last] for batch, first, last in self._runs]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -1,15 +1,15 @@
 """The four states of a physical core (neither, lp0 only, lp1 only, both) from the counts of its
 siblings.
 
-All values are fractions of each sibling's own span, so that reads at slightly different moments do
-not look like states. With the unhalted fractions r0 and r1, and ANY the fraction in which at least
+All values are fractions of each sibling's own span, so that reads at slightly different times do
+not appear as states. With the unhalted fractions r0 and r1, and ANY the fraction in which at least
 one thread ran:
 
     neither = 1 - ANY    lp0 = ANY - r1    lp1 = ANY - r0    both = r0 + r1 - ANY
 
-ANY is checked first. If it lies further outside the bounds set by r0 and r1 than the tolerance, the
-event that gave it is doubted; else ANY is clamped to the bounds. Then no state is negative and the
-four sum to 1.
+ANY is checked first. If ANY exceeds the bounds set by r0 and r1 by more than the tolerance, the
+event from which ANY was computed is suspect; otherwise ANY is clamped to the bounds. Then no state
+is negative and the four states sum to 1.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from perftop.model.evaluation import Values
 
 STATES = ("neither", "lp0", "lp1", "both")
 MAX_SPAN_DIFFERENCE = 0.02
-"""Relative difference of the siblings' spans above which no states are given. One sibling may have
-come online in between, or been read late."""
+"""Relative difference between the siblings' spans above which no states are reported. One sibling
+may have come online in between, or may have been read late."""
 ANY_COUNTERS = ("one_thread", "any_thread", "distributed")
-"""Counters that give ANY, best first."""
+"""Counters from which ANY can be computed, best first."""
 TRACED_COUNTERS = ("neither_s", "lp0_s", "lp1_s", "both_s")
 """Counters of core scope: seconds in each state, by the kernel's own account."""
 TOLERANCE = 0.01
-"""Share of the span by which ANY may miss its bounds. Serial reads of real siblings missed them by
-0.6 % (worst of 816); a reprogrammed counter misses them by nearly the whole span."""
+"""Share of the span by which ANY may exceed its bounds. Serial reads of real siblings exceeded them
+by 0.6 % (worst of 816); with a reprogrammed counter ANY exceeds them by nearly the whole span."""
 METHODS = (None, "single", "one-thread", "any-thread", "distributed", "traced", "bounds")
-"""Ways to find states, by code."""
+"""Methods to compute the states, by code."""
 SINGLE, ANY_THREAD, TRACE, BOUNDS = (
     METHODS.index(name) for name in ("single", "any-thread", "traced", "bounds")
 )
@@ -48,15 +48,15 @@ SINGLE, ANY_THREAD, TRACE, BOUNDS = (
 
 @dataclass(frozen=True)
 class Split:
-    """SMT states by position of the core, or, with a leading axis, in each of several samples; NaN:
-    unknown."""
+    """SMT states by position of the core; with a leading axis, in each of several samples. NaN
+    where unknown."""
 
     states: Floats  # (cores, 4)
     low: Floats  # (cores, 4), for method "bounds" only
     high: Floats
     active_threads: Floats  # mean number of unhalted threads
     how: Ints
-    """(cores) places in METHODS."""
+    """(cores): the code of each core's method, an index in METHODS."""
 
     @cached_property
     def method(self) -> list[str | None]:
@@ -64,12 +64,13 @@ class Split:
 
     @property
     def usual(self) -> str | None:
-        """The method of most pairs; None if no pair has one."""
+        """The most frequent method of cores with several threads; None if there is no such core."""
         pairs = self.how[self.how > SINGLE]
         return METHODS[int(np.bincount(pairs).argmax())] if len(pairs) else None
 
     def mean(self, state: str, cores: Sequence[int] | slice = slice(None)) -> float:
-        """Mean share of a state over those of these cores where it is known; NaN: none."""
+        """Returns the mean share of a state over those of these cores whose share is known; NaN if
+        there are none."""
         shares = self.states[cores, STATES.index(state)]
         known = shares[np.isfinite(shares)]
         return float(known.mean()) if len(known) else float("nan")
@@ -83,7 +84,7 @@ class Split:
 
 
 def states(r0: Floats, r1: Floats, any_: Floats) -> Floats:
-    """(n, 4) shares of the states, none negative; NaN where an input is NaN."""
+    """Returns (n, 4) shares of the states, none of them negative; NaN where an input is NaN."""
     low = np.maximum(r0, r1)
     high = np.minimum(1.0, r0 + r1)
     settled = np.minimum(np.maximum(any_, low), np.maximum(low, high))
@@ -94,7 +95,8 @@ def states(r0: Floats, r1: Floats, any_: Floats) -> Floats:
 
 
 def bounds(r0: Floats, r1: Floats) -> tuple[Floats, Floats]:
-    """Lowest and highest share of each state that r0 and r1 alone allow, (n, 4) each."""
+    """Returns the lowest and highest share of each state that r0 and r1 alone allow, (n, 4)
+    each."""
     least = np.maximum(0.0, r0 + r1 - 1)
     most = np.minimum(r0, r1)
     low = np.stack([1 - r0 - r1 + least, r0 - most, r1 - most, least], axis=-1)
@@ -104,12 +106,12 @@ def bounds(r0: Floats, r1: Floats) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Cores with the same number of threads online."""
+    """A group of cores with the same number of threads online."""
 
     cores: Ints
     by_thread: Ints
-    """(threads, cores) positions of the CPUs that are online; numpy is slow along a last axis of
-    two."""
+    """(threads, cores): positions of the CPUs that are online. numpy is slow along a last axis of
+    length two."""
 
     @property
     def threads(self) -> int:
@@ -117,16 +119,16 @@ class Group:
 
 
 class Splitter:
-    """The split of every core of one stream."""
+    """Splits the time of every core of one stream into SMT states."""
 
     def __init__(self, counters: Counters, cores: Cores) -> None:
         self._counters = counters
         self.calibrations = calibrations(counters.hello.multipliers)
         self._methods = set(counters.hello.smt_methods)
-        """Methods that hello allows; empty: all that the counters support."""
+        """Methods that hello allows; empty if all methods are allowed that the counters support."""
         named = ((key, key.replace("_", "-")) for key in ANY_COUNTERS if key in counters.columns)
         self._counted = [key for key, method in named if self._allowed(method)]
-        """Available counters that give ANY, best first."""
+        """Available counters from which ANY can be computed, best first."""
         self._has = {key: counters.has(key) for key in self._counted}
         self.regroup(cores)
 
@@ -135,7 +137,8 @@ class Splitter:
         self._grouped: tuple[bytes, list[Group]] = (b"", [])
 
     def groups(self, online: Bools) -> list[Group]:
-        """The cores by number of CPUs online, fewest first; without those of none."""
+        """Returns the cores grouped by their number of online CPUs, the smallest number first.
+        Cores without an online CPU are left out."""
         known = online.tobytes()
         if self._grouped[0] != known:
             by_count: dict[int, list[tuple[int, list[int]]]] = {}
@@ -151,8 +154,8 @@ class Splitter:
         return self._grouped[1]
 
     def split(self, delta: Delta, values: Values, online: Bools) -> Split:
-        """Shares over the span, or over each of several samples, by the best method that the
-        counters allow for each core."""
+        """Returns the shares of the states over the span, or over each of several samples. For each
+        core, uses the best method that its counters allow."""
         util = values["util"]
         shape = (*util.shape[:-1], len(self._cores.lists))
         states, low, high = np.full((3, *shape, len(STATES)), np.nan)
@@ -192,15 +195,15 @@ class Splitter:
         out.how[..., cores] = np.where(counted, counted, np.where(known, TRACE, BOUNDS))
 
     def uneven(self, by_thread: Ints, delta: Delta) -> Bools:
-        """Mask of the groups of siblings whose reads do not cover the same span."""
+        """Returns a mask of the cores whose siblings were not read over the same span."""
         ticks = delta.tables["cpu"].ticks.take(by_thread, axis=-1)
         longest = np.maximum.reduce(ticks, axis=-2)
         result: Bools = longest - np.minimum.reduce(ticks, axis=-2) > MAX_SPAN_DIFFERENCE * longest
         return result
 
     def _traced(self, cores: Ints, delta: Delta) -> Floats:
-        """(cores, 4) shares of the states by the kernel's idle transitions; NaN where they are not
-        traced, or where a sibling's state was not known all the time."""
+        """Returns (cores, 4) shares of the states by the kernel's idle transitions; NaN where these
+        are not traced, or where the state of a sibling was unknown for part of the span."""
         columns = [c for key in TRACED_COUNTERS if (c := self._counters.columns.get(key))]
         if len(columns) < len(TRACED_COUNTERS) or not self._allowed("traced"):
             return np.full((len(cores), 4), np.nan)
@@ -211,14 +214,14 @@ class Splitter:
             total = moved.sum(axis=-1)
             elapsed = table.ticks[..., rows] / self._counters.stamp_hz
             whole = (np.abs(total / elapsed - 1) <= TOLERANCE) & (rows >= 0)
-            # A value may step back by ns between two reads; the sum of all four may not.
+            # A value may step back by some ns between two reads; the sum of all four may not.
             positive = np.clip(moved, 0, None)
             shares = positive / positive.sum(axis=-1)[..., None]
         return np.where(whole[..., None], shares, np.nan)
 
     def _any(self, pair: Ints, r0: Floats, r1: Floats, delta: Delta) -> tuple[Ints, Floats]:
-        """The method for each pair, (threads, cores), and ANY by that method; 0 and NaN where there
-        is none."""
+        """Returns the method for each pair of siblings, and ANY by that method; 0 and NaN for a
+        pair without a method. `pair` is (threads, cores)."""
         name = self.any_counter()
         if name is None:
             return np.zeros(pair.shape[1], np.int64), np.full(pair.shape[1], np.nan)
@@ -230,7 +233,7 @@ class Splitter:
             first, second = r1 + first, r0 + second
         any_ = (first + second) / 2
         if np.count_nonzero(np.isnan(any_)):
-            # Where only one sibling has the counter, its estimate is the mean.
+            # If only one sibling has the counter, its estimate stands for the mean of both.
             first, second = (
                 np.where(np.isnan(first), second, first),
                 np.where(np.isnan(second), first, second),
@@ -240,8 +243,8 @@ class Splitter:
         return np.where(self._has[name][pair].any(axis=0), code, 0), any_
 
     def any_counter(self) -> str | None:
-        """The counter that gives ANY: the best one available whose factor is not refused; None if
-        there is none."""
+        """Returns the counter from which ANY is computed: the best available counter whose factor
+        is not refused; None if there is none."""
         for key in self._counted:
             calibration = self.calibrations.get(key)
             if calibration is None or calibration.chosen is not None:
@@ -250,7 +253,7 @@ class Splitter:
 
     @property
     def unit(self) -> tuple[str | None, float]:
-        """The counter that gives ANY, and what its ticks are worth."""
+        """The counter from which ANY is computed, and its factor."""
         key = self.any_counter()
         return key, 0.0 if key is None else self.factor(key)
 
@@ -258,12 +261,13 @@ class Splitter:
         return not self._methods or method in self._methods
 
     def factor(self, key: str) -> float:
-        """TSC ticks per tick of the counter; 1 for a counter without candidates in hello."""
+        """Returns the TSC ticks per tick of the counter; 1 for a counter without candidates in
+        hello."""
         calibration = self.calibrations.get(key)
         return calibration.factor if calibration else 1.0
 
     def shares(self, key: str, delta: Delta) -> Floats:
-        """Ticks of a counter per TSC tick of the span, by position of the CPU."""
+        """Returns the ticks of a counter per TSC tick of the span, by position of the CPU."""
         column = self._counters.columns[key]
         moved = delta.tables[column.block].moved[..., column.first]
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -271,8 +275,8 @@ class Splitter:
         return share
 
     def _many(self, out: Split, group: Group, util: Floats, delta: Delta) -> None:
-        """Split cores with more than two threads: only `neither` is known, exactly or as a
-        range."""
+        """Splits cores with more than two threads. Only the share of `neither` is known, exactly or
+        as a range."""
         rows = np.ascontiguousarray(group.by_thread.T)
         r = util[..., rows]
         total = r.sum(axis=-1)
@@ -289,15 +293,16 @@ class Splitter:
 
 
 def mean_known(values: Floats) -> Floats:
-    """Mean over the threads of each core whose value is known; NaN: none."""
+    """Returns the mean over those threads of each core whose value is known; NaN if there are
+    none."""
     known = ~np.isnan(values)
     with np.errstate(invalid="ignore"):
         return np.asarray(np.where(known, values, 0.0).sum(axis=-1) / known.sum(axis=-1))
 
 
 def core_lists(topology: list[wire.Cpu]) -> list[list[int]]:
-    """Cores of a topology that has changed since hello: CPUs with the same package, die and core
-    number."""
+    """Returns the cores of a topology that has changed since hello: CPUs with the same package, die
+    and core number."""
     groups: dict[tuple[int | None, int | None, int | None], list[int]] = {}
     alone: list[list[int]] = []
     for row in topology:

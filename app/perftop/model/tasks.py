@@ -1,4 +1,4 @@
-"""Tasks: which run on each CPU, and the threads of the watched job. Records come from outside:
+"""The tasks that run on each CPU, and the threads of the watched job. Records come from outside:
 they are checked here, and names are made safe.
 """
 
@@ -12,15 +12,16 @@ from math import inf, nan
 from typing import Any, NamedTuple
 
 MAX_NAME_LENGTH = 64
-"""Characters kept of a name: as many as the kernel uses for its own threads."""
+"""Maximum length of a name in characters: as many as the kernel uses for its own threads."""
 MAX_TASKS = 3
-"""Tasks kept for a CPU."""
+"""Maximum number of tasks kept for a CPU."""
 MAX_THREADS = 1024
-"""Threads kept of a record; a probe sends fewer."""
+"""Maximum number of threads kept from a record; a probe sends fewer."""
 MAX_POINTS = 256
-"""Points kept of a thread; the limit matters if samples are short."""
+"""Maximum number of points kept for a thread; this limit matters only if samples are short."""
 KEPT_NS = 2_000_000_000
-"""How far back differences of threads reach: longer than the probe takes to scan all threads."""
+"""Time in ns over which differences of threads are taken: longer than the probe takes to scan all
+threads."""
 
 
 class Task(NamedTuple):
@@ -34,7 +35,7 @@ class Task(NamedTuple):
 
 
 def task(record: object) -> Task | None:
-    """The task in a wire record of pid, name and share; None if the record is not valid."""
+    """Returns the task in a wire record of PID, name and share; None if the record is not valid."""
     match record:
         case [int() as pid, str() as name, int() | float() as share, *_] if 0 <= pid < 1 << 32:
             return Task(pid, safe_name(name), min(1.0, max(0.0, float(share))))
@@ -42,27 +43,30 @@ def task(record: object) -> Task | None:
 
 
 def safe_name(name: str) -> str:
-    """A task's name made safe and short; a task may name itself with a control sequence."""
+    """Returns a task's name, made safe and short, because a task's name may contain a control
+    sequence."""
     cut = name[:MAX_NAME_LENGTH]
     return cut if cut.isprintable() else "".join(c if c.isprintable() else "?" for c in cut)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskSnapshot:
-    """A record of the tasks that ran on each CPU, as the wire has it: by CPU as text, unchecked."""
+    """A record of the tasks that ran on each CPU, as in the wire format: keys are CPU numbers as
+    text, and values are unchecked."""
 
     tasks: Mapping[str, Any] = field(default_factory=dict)
-    """The task that ran most: pid, name and share."""
+    """By CPU, the task that ran most: PID, name and share."""
     top_tasks: Mapping[str, Any] = field(default_factory=dict)
-    """The tasks that ran most, a list of such entries."""
+    """By CPU, a list of such entries for the tasks that ran most."""
     waits: Mapping[str, Any] | None = None
-    """Their shares of waiting and switches per second; None if the stream does not have them."""
+    """By CPU, the shares of waiting and the switches per second of these tasks; None if the stream
+    does not have them."""
     _on: dict[str, list[TaskActivity]] = field(default_factory=dict, init=False)
-    """Results of `activity_on`, because a snapshot is shown for many refreshes."""
+    """Cached results of `activity_on`, because a snapshot is shown for many refreshes."""
 
     @classmethod
     def from_records(cls, records: Mapping[str, object]) -> TaskSnapshot | None:
-        """The snapshot in these records of a frame; None if there is none."""
+        """Returns the snapshot in these records of a frame; None if there is none."""
         tasks = records.get("tasks")
         if not isinstance(tasks, dict):
             return None
@@ -74,11 +78,11 @@ class TaskSnapshot:
         )
 
     def tasks_on(self, cpu: str) -> list[Task]:
-        """The tasks that ran most on this CPU, in descending order."""
+        """Returns the tasks that ran most on this CPU, in descending order."""
         return [activity.task for activity in self.activity_on(cpu)]
 
     def activity_on(self, cpu: str) -> list[TaskActivity]:
-        """The tasks that ran most on this CPU, with their waits and switches."""
+        """Returns the tasks that ran most on this CPU, with their waits and switches."""
         if cpu not in self._on:
             ranked, waits = self.top_tasks.get(cpu), self.waits.get(cpu) if self.waits else None
             if isinstance(ranked, list) and ranked:
@@ -92,13 +96,13 @@ class TaskSnapshot:
 
 
 class TaskActivity(NamedTuple):
-    """A task on a CPU, with its waits and switches; NaN if unknown."""
+    """A task on a CPU, with its waits and switches; NaN where unknown."""
 
     task: Task
     wait: float
-    """Share of the time that it waited for a CPU, 0 to 1."""
+    """Share of the time for which the task waited for a CPU, 0 to 1."""
     switches: float
-    """Per second, how often it gave up or lost its CPU."""
+    """Number of times per second that the task gave up or lost its CPU."""
 
 
 def _waited(record: object) -> tuple[float, float]:
@@ -109,24 +113,24 @@ def _waited(record: object) -> tuple[float, float]:
 
 
 def _number(value: object, most: float) -> float:
-    """A number from 0 to `most`; NaN if it is not one."""
+    """Returns a number limited to `most`; NaN if the value is not a finite number from 0 up."""
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < inf:
         return min(float(value), most)
     return nan
 
 
 class RunningTasks:
-    """The last record of the tasks on each CPU, and the time that it covers."""
+    """The latest record of the tasks on each CPU, and the time that it covers."""
 
     def __init__(self) -> None:
         self._snapshot = TaskSnapshot()
         self._firsts: dict[int, tuple[int, str] | None] = {}
-        """Results of `firsts` for this record, by CPU."""
+        """Cached results of `firsts` for this record, by CPU."""
         self.since_ns = self.time_ns = 0
-        """Raw times between which the tasks ran; both 0: no record yet."""
+        """Raw times between which the tasks ran; both are 0 before the first record."""
 
     def take(self, records: Mapping[str, object], time_ns: int) -> bool:
-        """Read the records of a frame; return whether they have one of tasks."""
+        """Reads the records of a frame. Returns whether there is a record of tasks."""
         snapshot = TaskSnapshot.from_records(records)
         if snapshot is None:
             return False
@@ -135,8 +139,8 @@ class RunningTasks:
         return True
 
     def firsts(self, cpus: Sequence[int]) -> list[tuple[int, str] | None]:
-        """Pid and name of the task that ran most on each of these CPUs; None: unknown. The name is
-        not made safe: only for comparison."""
+        """Returns the PID and name of the task that ran most on each of these CPUs; None where
+        unknown. The name is not made safe, so use it only for comparison."""
         known = self._firsts
         news = [cpu for cpu in cpus if cpu not in known]
         for cpu, record in zip(news, map(self._snapshot.tasks.get, map(str, news)), strict=True):
@@ -148,12 +152,12 @@ class RunningTasks:
         return [known[cpu] for cpu in cpus]
 
     def tasks_on(self, cpu: int) -> list[Task]:
-        """The tasks that ran most on this CPU, in descending order."""
+        """Returns the tasks that ran most on this CPU, in descending order."""
         return self._snapshot.tasks_on(str(cpu))
 
 
 class _Point(NamedTuple):
-    """Sums since the start of a thread, at one moment."""
+    """Sums since the start of a thread, at one time."""
 
     time_ns: int
     run_ns: int
@@ -164,21 +168,23 @@ class _Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ThreadActivity:
-    """Running, waiting and switches of a thread, or of several together, over some time."""
+    """Running time, waiting time and switches of a thread, or of several threads together, over
+    some time."""
 
     elapsed_s: float = 0.0
     run_s: float = 0.0
     wait_s: float = 0.0
-    """Seconds ready to run but not running; NaN where the kernel does not report them."""
+    """Seconds in which it was ready to run but not running; NaN where the kernel does not report
+    them."""
     voluntary: int = 0
-    """Number of times it went to sleep ..."""
+    """Number of times the thread went to sleep ..."""
     involuntary: int = 0
-    """... and of times it was preempted."""
+    """... and number of times it was preempted."""
 
     @property
     def wait(self) -> float:
-        """Waiting as a share of running and waiting; NaN if it did neither, or waits are
-        unknown."""
+        """Waiting time as a share of running and waiting time together; NaN if both are 0 or
+        waiting time is unknown."""
         wanted_s = self.run_s + self.wait_s
         return self.wait_s / wanted_s if wanted_s > 0 else nan
 
@@ -202,7 +208,8 @@ class Thread:
     points: deque[_Point] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
 
     def activity(self, span_ns: int) -> ThreadActivity:
-        """Its activity in the last `span_ns`, or since the oldest point if that is later."""
+        """Returns the thread's activity in the last `span_ns`, or since the oldest point if that is
+        later."""
         last = self.points[-1]
         first = next((p for p in reversed(self.points) if p.time_ns <= last.time_ns - span_ns),
                      self.points[0])  # fmt: skip
@@ -217,7 +224,7 @@ class Thread:
         )
 
     def since_last(self) -> ThreadActivity:
-        """Its activity between the last two points."""
+        """Returns the thread's activity between its last two points."""
         if len(self.points) < 2:
             return ThreadActivity()
         return self.activity(self.points[-1].time_ns - self.points[-2].time_ns)
@@ -225,26 +232,27 @@ class Thread:
 
 class WatchedJob:
     """The watched job and its threads. The probe sends sums since the start of each thread; this
-    takes differences."""
+    class takes differences."""
 
     def __init__(self, name: str | None, record: str = "watched") -> None:
-        """`name`: the PID or name that the user gave; None: no job is watched. `record`: the record
-        of frames that has its threads."""
+        """`name`: the PID or name that the user gave; None if no job is watched. `record`: key of
+        the frame record that lists the job's threads."""
         self.name = name
         self._record = record
         self.threads: dict[int, Thread] = {}
-        """Threads by thread id."""
+        """Threads by thread ID."""
         self.more = 0
-        """Number of further threads of the job."""
+        """Number of further threads of the job, which are not in the record."""
         self.time_ns = 0
-        """Time of the last record."""
+        """Raw time of the last record."""
         self.last_threads: list[Thread] = []
         """Threads in the last record."""
         self.disk_ns: dict[int, int] = {}
-        """By thread of the last record, how long it had waited for a disk; empty: unknown."""
+        """By thread of the last record, the time in ns for which it has waited for a disk; empty if
+        unknown."""
 
     def take(self, records: Mapping[str, object], time_ns: int) -> bool:
-        """Read the records of a frame; return whether they have one of the job."""
+        """Reads the records of a frame. Returns whether there is a record of the job."""
         record = records.get(self._record)
         threads = record.get("threads") if isinstance(record, dict) else None
         if not isinstance(record, dict) or not isinstance(threads, dict):
@@ -267,7 +275,7 @@ class WatchedJob:
             case _:
                 return
         thread = self.threads.get(tid)
-        if thread is None or thread.pid != pid or thread.points[-1].run_ns > run:  # a new one
+        if thread is None or thread.pid != pid or thread.points[-1].run_ns > run:  # a new thread
             thread = self.threads[tid] = Thread(tid, pid)
         thread.comm, thread.cpu = safe_name(comm), cpu
         while len(thread.points) > 1 and thread.points[1].time_ns <= time_ns - KEPT_NS:
@@ -276,19 +284,19 @@ class WatchedJob:
         self.last_threads.append(thread)
 
     def job(self, span_ns: int) -> ThreadActivity:
-        """The sum over all threads."""
+        """Returns the sum over all threads."""
         return sum((thread.activity(span_ns) for thread in self.threads.values()), ThreadActivity())
 
     def pids(self) -> set[int]:
         return {thread.pid for thread in self.threads.values()}
 
     def cpus(self) -> set[int]:
-        """CPUs on which threads of the job ran in the last 2 s."""
+        """Returns the CPUs on which threads of the job ran in the last 2 s."""
         return {t.cpu for t in self.threads.values() if t.activity(KEPT_NS).run_s > 0}
 
 
 def _disk_waits(record: object) -> dict[int, int]:
-    """The valid times by thread id."""
+    """Returns the valid times in ns, by thread ID."""
     items = list(record.items())[:MAX_THREADS] if isinstance(record, dict) else []
     return {
         int(tid): ns

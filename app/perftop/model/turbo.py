@@ -1,9 +1,9 @@
-"""The clock that turbo allows a core, and the limits that keep it below.
+"""The clock that turbo allows a core, and the limits that keep the clock lower.
 
-A clock is a mean over the time in which a CPU ran. With n cores active turbo allows f(n). So the
-clock that it allowed over that time lies between the greatest convex function below f and the least
-concave function above f, both at the mean of n. The time that each core was active bounds that
-mean, whatever the order.
+A clock is a mean over the time in which a CPU ran. With n active cores, turbo allows f(n). So the
+mean clock that turbo allowed over that time is between the greatest convex function below f and the
+least concave function above f, both at the mean of n. The time that each core was active bounds
+that mean, in whatever order the cores were active.
 """
 
 from __future__ import annotations
@@ -24,28 +24,29 @@ from perftop.model.differences import MAX_HZ
 from perftop.model.kinds import CAPS
 
 CEILING_GAUGES = ("ceiling_hz", "e_ceiling_hz")
-"""Counters with the exact ceiling of a package. Hybrids have one for each core type; the list of
-CPUs of a counter shows which."""
+"""Counters with the exact ceiling of a package. Hybrids have one for each core type; the counter's
+list of CPUs shows which CPUs it applies to."""
 DEEP_SLEEPS = ("core_c3", "core_c6", "core_c7")
-"""Idle states in which a core does not count as active; in C1 it does."""
+"""Counters of the idle states in which a core does not count as active. In C1 a core does count."""
 SMALL_TYPES, SMALL_MODELS = {"E", "L"}, {("GenuineIntel", 6, 0xBE)}
-"""Cores whose C6 counter goes on in C7 (turbostat: "cc6 and deeper", by CPUID.1AH): small core
+"""Cores whose C6 counter also counts in C7 (turbostat: "cc6 and deeper", by CPUID.1AH): small core
 types of hybrids, and Alder Lake-N, which has only small cores."""
 MIN_ACTIVE_SHARE = 0.001
-"""Share of the time; less is read skew and moves no mean."""
+"""Minimum share of the span for which a core must be active to count. A smaller share is read skew
+and does not change a mean."""
 
 
 @dataclass(slots=True)
 class Ceilings:
-    """Means over a span in Hz, by position of the core, or, with a leading axis, over each of
-    several samples; NaN where unknown."""
+    """Mean ceilings over a span in Hz, by position of the core; with a leading axis, over each of
+    several samples. NaN where unknown."""
 
     low_hz: Floats
-    """The certain minimum, against which drops are measured; the base clock if no table is
-    known."""
+    """Guaranteed lower bound of the ceiling, from which drops are measured; the base clock if no
+    table is known."""
     high_hz: Floats
     hz: Floats
-    """`low_hz` where it comes from turbo, else NaN."""
+    """`low_hz` where it comes from turbo, NaN elsewhere."""
 
     def __getitem__(self, samples: int | slice) -> Ceilings:
         return Ceilings(self.low_hz[samples], self.high_hz[samples], self.hz[samples])
@@ -53,14 +54,14 @@ class Ceilings:
 
 @dataclass(slots=True)
 class Caps:
-    """The lowest limit that was set, by position of the core."""
+    """The lowest clock limit that a user or program set, by position of the core."""
 
-    hz: Floats  # infinite: none
-    by: Ints  # place in kinds.CAPS
+    hz: Floats  # infinite: no limit
+    by: Ints  # index in kinds.CAPS
 
 
 class Turbo:
-    """The ceilings of one stream."""
+    """Computes the turbo ceilings of one stream."""
 
     def __init__(self, counters: Counters, cores: Cores) -> None:
         self._counters, hello = counters, counters.hello
@@ -74,7 +75,7 @@ class Turbo:
         masks = [np.zeros(len(position), bool), *(steps.cpus for steps in self._tables)]
         masks += [counters.has(column.counter.key) for column in self._gauges]
         self.cpus: Bools = np.any(masks, axis=0)
-        """Mask by position of the CPUs whose turbo ceiling is known."""
+        """Mask, by position, of the CPUs whose turbo ceiling is known."""
         self.some = bool(self.cpus.any() or np.isfinite(self._bounds).any())
         """Whether any ceiling is known."""
         self.regroup(cores)
@@ -86,13 +87,14 @@ class Turbo:
         return ", ".join(dict.fromkeys(names)) or None
 
     def regroup(self, cores: Cores) -> None:
-        """The core list changed."""
+        """Uses a new core list, after the cores changed."""
         self._cores, first, package = cores, cores.rows[:, 0], cores.package
         self._fastest = cores.most(self._bounds)
         self._bounded = bool(np.isfinite(self._fastest).any())
         self._known = self.cpus[first]
         self._domains: list[tuple[Steps, Ints]] = []
-        """Tables with the cores of a package that share it; the active ones select its step."""
+        """Tables, each with the cores of one package that share it. The number of active cores
+        among them selects the step."""
         self._favoured = np.full(len(first), np.nan)
         for steps in self._tables:
             listed = steps.cpus[first] & (package >= 0)
@@ -107,12 +109,13 @@ class Turbo:
             self._exact.append((column.counter.key, np.flatnonzero(listed), package[listed]))
 
     def ceilings(self, delta: Delta, util: Floats, online: Bools) -> Ceilings:
-        """`util`: by position of the CPU, the share of the span in which it ran."""
+        """Returns the ceilings. `util`: by position of the CPU, the share of the span in which it
+        ran."""
         low, high = np.full((2, *util.shape[:-1], len(self._known)), np.nan)
         if not self.some:
             return Ceilings(low, high, low)
         if self._bounded:
-            # With more cores active the ceiling is unknown, but it is at least the base clock.
+            # With more active cores the ceiling is unknown, but it is at least the base clock.
             low[...], high[...] = np.minimum(self._base(delta), self._fastest), self._fastest
         if self._domains:
             least, most = self._looked_up(delta, np.where(online, util, 0.0), online)
@@ -121,13 +124,14 @@ class Turbo:
             high = np.fmax(np.where(known, most, high), self._favoured)
         for key, at, of in self._exact:
             low[..., at] = high[..., at] = self._level(key, "package", delta).take(of, axis=-1)
-        # Tables are of the best core: others, and cores that firmware holds back, never get there.
+        # Tables hold for the best core. Other cores, and cores that firmware limits, never reach
+        # them.
         if self._bounded:
             low, high = (np.where(hz > self._fastest, self._fastest, hz) for hz in (low, high))
         return Ceilings(low, high, np.where(self._known, low, np.nan))
 
     def _looked_up(self, delta: Delta, util: Floats, online: Bools) -> tuple[Floats, Floats]:
-        """Low and high ceilings by the tables, in Hz; NaN for cores without a table."""
+        """Returns low and high ceilings by the tables, in Hz; NaN for cores without a table."""
         run = self._cores.threads(util, 0.0)
         on = self._cores.total(online.astype(float)) > 0
         least, most = self._active(delta, run, on)
@@ -141,8 +145,8 @@ class Turbo:
         return (low * runs).sum(axis=-1) / total, (high * runs).sum(axis=-1) / total
 
     def _base(self, delta: Delta) -> Floats:
-        """Base clock by core. A single one for the machine does not fit all core types, so hybrids
-        need one for each CPU."""
+        """Returns the base clock of each core. A single base clock for the machine does not fit all
+        core types, so hybrids need one for each CPU."""
         counters = self._counters
         if "base_hz" in counters.columns:
             return self._most("base_hz", delta)
@@ -152,19 +156,21 @@ class Turbo:
         return np.full(len(self._known), hz)
 
     def _most(self, key: str, delta: Delta) -> Floats:
-        """A gauge by CPU as its maximum by core: a core obeys its most demanding thread."""
+        """Returns, by core, the maximum of a gauge of CPUs, because a core follows its most
+        demanding thread."""
         return self._cores.most(self._level(key, "cpu", delta)[..., :-1])
 
     def _level(self, key: str, scope: wire.Scope, delta: Delta) -> Floats:
-        """Mean of a gauge by row, NaN where it is unknown; with NaN appended for row -1."""
+        """Returns the mean of a gauge by row, NaN where unknown; NaN is appended for row -1."""
         means = self._counters.rates(delta, key)
         if means is None:
             return np.full(self._counters.hello.rows(scope) + 1, np.nan)
         return extended(means, np.nan)
 
     def _active(self, delta: Delta, run: Floats, on: Bools) -> tuple[Floats, Floats]:
-        """Least and most share of the span in which each core counted as active. Without counters
-        of deep sleep, a core that did not run at all is taken to have slept deeply."""
+        """Returns the lower and upper bounds of the share of the span in which each core counted as
+        active. Without counters of deep sleep, a core that did not run at all is assumed to have
+        been in deep sleep."""
         if self._sleeps:
             share = self._awake(delta)
             known = np.isfinite(share)
@@ -193,14 +199,14 @@ class Turbo:
         return np.asarray(1 - slept)
 
     def caps(self, delta: Delta) -> Caps:
-        """The lowest limit that was set; a switch counts as on if it was on for most of the
-        span."""
+        """Returns the lowest clock limit that was set. A switch counts as on if it was on for most
+        of the span."""
         off = self._level("turbo_off", "machine", delta)[0] >= 0.5
         disabled = self._level("turbo_disabled", "package", delta)[self._cores.package] >= 0.5
         configured = self._level("tdp_base_hz", "package", delta)[self._cores.package]
         percent = self._level("max_perf_pct", "machine", delta)[0]
         share = percent / 100 if percent < 100 else np.nan
-        top = self._fastest.copy()  # with no other core active; NaN: unknown
+        top = self._fastest.copy()  # maximum clock with no other core active; NaN: unknown
         for steps, cores in self._domains:
             top[cores] = np.fmax(top[cores], steps.hz[0])
         by_cap = {
@@ -214,8 +220,8 @@ class Turbo:
 
 
 def _range(steps: Steps, runs: Floats, least: Floats, most: Floats) -> tuple[Floats, Floats]:
-    """Low and high ceiling while each of (cores, threads) ran; `least` and `most` are from
-    Turbo._active."""
+    """Returns the low and high ceiling over the running time of each thread, (cores, threads).
+    `least` and `most` are from Turbo._active."""
     always = max(1, int((least >= 1 - MIN_ACTIVE_SHARE).sum()))
     ever = max(always, int((most > MIN_ACTIVE_SHARE).sum()))
     if always == ever:
@@ -233,7 +239,8 @@ def _corners(steps: Steps, always: int, ever: int) -> tuple[Corners, Corners]:
 
 
 def _common(shares: Floats, runs: Floats) -> Floats:
-    """For each run, the sum of the largest overlaps that the shares can have with it."""
+    """Returns, for each running share in `runs`, the sum of the largest possible overlaps of
+    `shares` with it."""
     ordered = np.sort(shares)
     below = np.searchsorted(ordered, runs)
     sums = np.concatenate([[0.0], np.cumsum(ordered)])
@@ -241,44 +248,45 @@ def _common(shares: Floats, runs: Floats) -> Floats:
 
 
 MAX_TABLES, MAX_STEPS, MAX_CORES = 256, 64, 1 << 16
-"""Limits, because hello is not trusted. No known table has more than 18 steps; each core may have a
-table of its own."""
+"""Maximum number of tables, of steps of a table, and of cores of a step, because hello is not
+trusted. No known table has more than 18 steps; each core may have its own table."""
 UPPER_BOUND = "cpufreq"
-"""Start of the origin of a table without the number of cores that may run that fast."""
+"""Prefix of the origin of a table that does not specify how many cores may run at its clock."""
 Points = list[tuple[float, float]]
 Corners = tuple[list[float], list[float]]
-"""Numbers of active cores, ascending, and Hz, with straight lines between the points."""
+"""Numbers of active cores in ascending order, and clocks in Hz, with straight lines between the
+points."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Steps:
     """A turbo table; its clocks never rise with the number of active cores."""
 
-    cores: Ints  # most active cores of each step; the last step is also for more
+    cores: Ints  # maximum active cores of each step; above the last, its clock still applies
     hz: Floats
-    cpus: Bools  # mask by position of the CPUs with this table
+    cpus: Bools  # mask, by position, of the CPUs with this table
     origin: str = ""
 
     def hz_at(self, active: int) -> float:
         return float(self.hz[min(int(np.searchsorted(self.cores, active)), len(self.hz) - 1)])
 
     def below(self, least: int, most: int) -> Corners:
-        """Corners of the greatest convex function nowhere above the table, from `least` to `most`
-        cores."""
+        """Returns the corners of the greatest convex function that is nowhere above the table, from
+        `least` to `most` cores."""
         begins = [c + 1 for c in self.cores.tolist() if least <= c < most]
         corners = lower_hull([(n, self.hz_at(n)) for n in dict.fromkeys([least, *begins, most])])
         return [n for n, _ in corners], [hz for _, hz in corners]
 
     def above(self, least: int, most: int) -> Corners:
-        """Corners of the least concave function nowhere below the table, from `least` to `most`
-        cores."""
+        """Returns the corners of the least concave function that is nowhere below the table, from
+        `least` to `most` cores."""
         ends = [c for c in self.cores.tolist() if least <= c < most]
         corners = lower_hull([(n, -self.hz_at(n)) for n in dict.fromkeys([least, *ends, most])])
         return [n for n, _ in corners], [-hz for _, hz in corners]
 
 
 def lower_hull(points: Points) -> Points:
-    """The lower convex hull of points from left to right."""
+    """Returns the lower convex hull of points that are ordered from left to right."""
     hull: Points = []
     for x, y in points:
         while len(hull) > 1:
@@ -291,8 +299,9 @@ def lower_hull(points: Points) -> Points:
 
 
 def valid_tables(turbos: Sequence[wire.Turbo], cpus: Sequence[int]) -> tuple[list[Steps], Floats]:
-    """The valid tables, each CPU in the first one that lists it; and the upper bounds of the clock
-    that origins `cpufreq` give, in Hz by position of the CPU. NaN: unknown."""
+    """Returns the valid tables, where each CPU belongs to the first table that lists it; and the
+    upper bounds of the clock from tables of origin `cpufreq`, in Hz by position of the CPU, NaN
+    where unknown."""
     numbers = np.array(cpus)
     free, bounds = np.ones(len(numbers), bool), np.full(len(numbers), np.nan)
     tables = []
