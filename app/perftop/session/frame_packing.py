@@ -23,8 +23,8 @@ _ONE = np.uint64(1)
 MAX_LAYOUTS = 64
 """Maximum number of layouts kept; no probe sends so many combinations of blocks."""
 MAX_WORDS = 1 << 22
-"""Maximum number of words kept of the newest frames of all forms together, and twice that of the
-layouts: the largest frame has 1 << 21 words."""
+"""Maximum number of words kept of the newest frames of all forms together; the layouts may have
+half as many in total. The largest frame has 1 << 21 words."""
 
 
 class Layout:

@@ -205,8 +205,7 @@ class History:
         return self.fields([key], rows, edges_ns)[:, 0]
 
     def fields(self, keys: Sequence[str], rows: Sequence[int], edges_ns: Times) -> Floats:
-        """(bins, metrics, rows): `field` of several metrics, which costs little more than of one.
-        """
+        """(bins, metrics, rows): `field` of several metrics; many cost little more than one."""
         values = np.full((len(edges_ns) - 1, len(keys), len(rows)), np.nan)
         served = [i for i, key in enumerate(keys) if key in self._metrics]
         if not served:
@@ -339,7 +338,7 @@ class History:
         end_ns = int(ended[-1])
         chunk = bisect_left(self._chunks, end_ns - span_ns, key=lambda c: c.end_ns)
         moments = self._chunks[chunk].moments()
-        begun = moments[moments < end_ns][::-1]  # of two equally close ones the later, as in a live interval
+        begun = moments[moments < end_ns][::-1]  # if two are equally close, the later one
         if not len(begun):
             return None
         return int(begun[np.argmin(np.abs(begun - (end_ns - span_ns)))]), end_ns

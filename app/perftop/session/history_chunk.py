@@ -97,8 +97,7 @@ class Trail:
         return self._parts[:, metrics, samples]
 
     def of_counters(self, rows: Sequence[int] | slice, samples: slice) -> Singles:
-        """(samples, 2, rows): by how much these rows of counters advanced, and in how many ticks.
-        """
+        """(samples, 2, rows): by how much rows of counters advanced, and in how many ticks."""
         self.settle()
         return self._counters[:, rows, samples].transpose(2, 0, 1)
 

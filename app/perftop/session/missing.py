@@ -73,7 +73,7 @@ def lasting(session: Session) -> list[wire.Missing]:
     if "turbo_ceiling_hz" not in why and not has_limits.all():
         rows = zip(session.topology, has_limits, strict=True)
         cpus = [row.cpu for row, known in rows if not known]
-        reason = why.get("turbo") or why.get("limit_reasons")  # the tables, or the registers that contain them
+        reason = why.get("turbo") or why.get("limit_reasons")  # its tables or their registers
         text = "perftop knows no register with turbo's limits here"
         reasons.append(_as("turbo_ceiling_hz", reason, text, cpus if has_limits.any() else None))
     return reasons
@@ -112,7 +112,7 @@ def doubt(key: str, why: Doubt) -> str:
 def doubts(interval: Interval, row: int, needs: Container[str] | None = None) -> list[str]:
     """Texts on why counters of a CPU are suspect; `needs`: only these counters."""
     codes = sorted(doubts_by_cpu(interval.doubts[row : row + 1], interval.keys).get(0, ()))
-    if {why for _, why in codes} == {Doubt.BACKWARDS}:  # concerns the whole read, not a single counter
+    if {why for _, why in codes} == {Doubt.BACKWARDS}:  # a whole read is suspect
         return [DOUBTS[Doubt.BACKWARDS]]
     return [doubt(key, why) for key, why in codes if needs is None or key in needs]
 

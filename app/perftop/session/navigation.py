@@ -1,5 +1,4 @@
-"""Moments of history that the user can jump to: those of episodes, and those that the user types.
-"""
+"""Moments of history to jump to: those of episodes, and those that the user types."""
 
 from __future__ import annotations
 
