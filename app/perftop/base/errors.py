@@ -13,7 +13,7 @@ from perftop.base.text import printable
 USAGE = 2
 """Exit status: the request is invalid."""
 UNAVAILABLE = 3
-"""Exit status: this machine cannot do what was asked."""
+"""Exit status: this machine cannot fulfil the request."""
 DAMAGED = 4
 """Exit status: the input is damaged; everything readable was output."""
 

@@ -1,4 +1,4 @@
-"""Imports of large modules, for a program that may run for days."""
+"""Makes imports of large modules cheap, for a program that may run for days."""
 
 from __future__ import annotations
 

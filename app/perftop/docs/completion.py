@@ -43,7 +43,7 @@ def _bash(main: Verb, rest: list[Verb]) -> list[str]:
     keys: dict[tuple[Kind, tuple[str, ...]], list[str]] = {}
     for verb in (main, *rest):
         for option in (*verb.options, *verb.positionals):
-            if option.metavar:  # the key is `verb--option`; the verb for its positional
+            if option.metavar:  # `verb--option`, or `verb` for a positional
                 named = [f"{verb.name}{name}" for name in option.names] or [verb.name]
                 keys.setdefault((option.kind, option.words), []).extend(named)
     for (kind, words), of in keys.items():

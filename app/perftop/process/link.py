@@ -66,7 +66,7 @@ class LinkState:
     rate: float
     """Bytes received per second."""
     down: str = ""
-    """Why it is broken; '': it is not."""
+    """Text on why the link is broken; '': it is not broken."""
     down_s: float = nan
     next_s: float = nan
     """Seconds since the link broke, and seconds until the next attempt; 0: an attempt is under
@@ -83,7 +83,7 @@ class Link:
         self._probe = probe
         self._clock = clock
         self.down = ""
-        """Why the link is broken; '': it is not."""
+        """Text on why the link is broken now; '': it is not broken."""
         self.down_since_s = self.next_s = nan
         """Times, by `clock`, when the link broke and when the next attempt starts."""
         self.until_s = inf

@@ -3,8 +3,8 @@
 We must wait for the end of a probe, because it restores registers. So a signal that arrives while a
 probe is being started is held until the start is complete. A signal that arrives while the probe
 runs starts its end once. Later signals are ignored, since the end is under way. asyncio's own
-handlers cannot do this: when they are removed, which a closing loop does, the default action of the
-signal would kill perftop for a moment.
+handlers cannot do this: a closing loop removes them, and for a moment the default action of the
+signal could kill perftop.
 
 A pipe that nobody reads is full after 64 KiB, and a plain write then waits until there is room.
 Python continues the write after a signal, so the signal would not end perftop, and the probe's
@@ -60,8 +60,8 @@ def on_signal(
     at_once: Callable[[], None] = lambda: None,
 ) -> None:  # fmt: skip
     """Calls `take(number)` in the running loop when a signal arrives, and `at_once` immediately
-    before that, even while the loop is blocked. After the loop has closed, the signal only calls
-    `at_once`."""
+    before that, even while the loop waits for something else. After the loop has closed, the signal
+    only calls `at_once`."""
     import asyncio  # not before the probe has been started
 
     loop = asyncio.get_running_loop()

@@ -257,7 +257,7 @@ class Readers:
         except Ended:
             self._forget(peer)
             return
-        if outbox:  # it is slow
+        if outbox:  # the reader is slow
             loop.add_writer(peer, self._flush, peer, outbox)
         else:
             loop.remove_writer(peer)

@@ -119,8 +119,8 @@ class ProbeStream:
             self._transport.close()
 
     async def close(self, first: Failed | None = None) -> None:
-        """End the probe. Raises Failed for `first`, an earlier failure, and for registers that were
-        not restored."""
+        """End the probe. Raises Failed if registers were not restored, or with the earlier failure
+        `first`."""
         self.disconnect()
         last = await asyncio.to_thread(self._probe.end)
         if last is not None:

@@ -58,7 +58,7 @@ class Recorder:
         self._put(wire.Packed(self._last_ns, first, self._crc, data))
 
     def end(self) -> None:
-        """Writes the index. Nothing may be written after it."""
+        """Writes the index. No message may be written after the index."""
         data = {"blocks": self._blocks.tobytes(), "at": self.bytes.to_bytes(8, "little")}
         self._put(wire.Note(INDEX, self._last_ns, "recorder", data))
 

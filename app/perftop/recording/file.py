@@ -358,7 +358,7 @@ class PipedRecording:
         """The size of a pipe is unknown."""
         self.damage: str | None = None
         """Text on why not everything was read; None: there was no damage."""
-        self.growing = False  # it is read until its writer ends
+        self.growing = False  # reading ends with the writer
         self._file = file
         self._reader, self.offset = Reader(), 0
         self._messages = self._read()
@@ -376,7 +376,7 @@ class PipedRecording:
         self._file.close()
 
     def messages(self) -> Iterator[wire.Message]:
-        """All messages after the hello, once."""
+        """All messages after the hello. They can be read only once."""
         return self._messages
 
     def _read(self) -> Iterator[wire.Message]:

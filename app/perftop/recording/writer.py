@@ -84,7 +84,7 @@ class Writer:
         except OSError as error:
             raise cannot(path, error) from None
         with contextlib.suppress(OSError):  # not every file system has locks
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # `Recording` checks for it
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # `Recording` tests this lock
         try:
             self._recorder = Recorder(partial(write_all, self._fd), hello)
         except OSError as error:

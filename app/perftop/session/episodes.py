@@ -69,8 +69,8 @@ class EpisodeLog:
         return self._marks if self.recording is None else self.recording.with_marks(self._marks)
 
     def between(self, since_ns: int, until_ns: int) -> list[Episode]:
-        """Episodes that ran after `since_ns` and had begun by `until_ns`; running ones first, then
-        the others in the order of their ends."""
+        """Episodes that started by `until_ns` and did not end before `since_ns`; running episodes
+        first, then ended ones in the order of their ends."""
         running = [e for e in self.running if e.start_ns <= until_ns]
         if self.recording is not None and self.recording.complete:
             return [*running, *self.recording.overlapping(since_ns, until_ns)]
@@ -134,7 +134,8 @@ class RecordingEpisodes:
         self.marks = sorted([*self.marks, mark], key=_start_ns)
 
     def overlapping(self, since_ns: int, until_ns: int) -> list[Episode]:
-        """Ended episodes that ran after `since_ns` and had begun by `until_ns`, in their order."""
+        """Ended episodes that started by `until_ns` and ended after `since_ns`, in the order of
+        `ended`."""
         if self._spans.shape[1] != len(self.ended):
             spans = [(e.start_ns, e.end_ns) for e in self.ended]
             self._spans = np.array(spans, np.int64).reshape(-1, 2).T

@@ -65,7 +65,7 @@ class Follower:
         """Called when an interval is complete."""
 
     def on_message(self, message: wire.Message) -> bool:  # noqa: ARG002 - for overrides
-        """Called for each message, after the other hooks. True: stop reading."""
+        """Called for each message, after the other hooks. Returns True to stop reading."""
         return False
 
     def on_end(self) -> None:
@@ -114,7 +114,7 @@ class Follower:
         return self._session is not None
 
     def cut(self) -> None:
-        """Ends the current interval early, unless it has hardly begun."""
+        """Ends the current interval early, unless it has only just begun."""
         if self.interval_ns is not None and self.session.span_ns > self._slack_ns:
             self._interval()
 

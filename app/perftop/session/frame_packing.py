@@ -128,7 +128,7 @@ class Layouts:
         return words.reshape(len(frames), len(words) // len(frames))
 
     def blocks(self, form: bytes, words: Words) -> dict[str, wire.Rows]:
-        """The blocks that consist of these words."""
+        """Splits the words of a frame of this form into its blocks, by name."""
         ends = np.cumsum([0, *(8 * rows * width for rows, width in self._shapes(form))]).tolist()
         data = words.tobytes()
         parts = iter([data[start:end] for start, end in pairwise(ends)])

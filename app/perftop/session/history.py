@@ -55,7 +55,7 @@ class History:
         self._layouts = Layouts(hello)
         self._chunks: list[Chunk] = []
         self._sealed_bytes = 0
-        """Bytes of all chunks but the newest."""
+        """Size in bytes of all chunks except the newest."""
         self._now_ns = -1
         self._rows = [*range(len(hello.topology))]
         self._metrics: list[str] = []
@@ -163,7 +163,7 @@ class History:
             self._first[name] = first
             first += len(counter_rows.rows)
 
-    # --- what is kept
+    # --- size and times of the kept history
 
     @property
     def bytes(self) -> int:
@@ -197,8 +197,8 @@ class History:
         return np.concatenate([np.zeros(0, np.int64), *(c.trail.ends for c in self._chunks)])
 
     # --- charts: sums over bins of time. A bin is the span from one edge to the next, its end
-    # included. One in which no sample ends has the value of the sample that covers it, and NaN
-    # where nothing is known.
+    # included. A bin in which no sample ends has the value of the sample that covers the bin.
+    # Unknown values are NaN.
 
     def field(self, key: str, rows: Sequence[int], edges_ns: Times) -> Floats:
         """(bins, rows): values of a metric, of CPUs given by position."""

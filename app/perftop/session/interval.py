@@ -32,7 +32,7 @@ class Interval:
     """The numbers of one span of time; arrays by position of CPU or core."""
 
     seq: int
-    """Number of the interval in its session; 0: computed from history."""
+    """Sequence number of the interval in its session; 0: the interval was computed from history."""
     time: float
     """Unix time of the interval's end, in s."""
     time_ns: int

@@ -118,7 +118,7 @@ def doubts(interval: Interval, row: int, needs: Container[str] | None = None) ->
 
 
 class Reasons:
-    """Why values of the CPUs of one stream are missing."""
+    """Finds the reasons why values of one stream are missing."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -187,7 +187,7 @@ def _why(missing: wire.Missing | None) -> str:
 
 
 def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
-    """Why a value that this source has is missing in this interval."""
+    """Why a value is missing in this interval, if the source has it in general."""
     if not interval.online[row]:
         return OFF
     metric = session.evaluator.metrics.get(key)
@@ -205,7 +205,7 @@ def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
 
 
 def why_unknown(session: Session, interval: Interval, rows: Sequence[int], key: str) -> str:
-    """Why none of these CPUs has a value of a metric that this source has."""
+    """Why a metric that the source has is missing for all of these CPUs."""
     served = [row for row in rows if session.evaluator.serves(key, row)]
     texts = dict.fromkeys(
         text for row in served for text in why_absent(session, interval, row, key).split("; ")
@@ -214,7 +214,7 @@ def why_unknown(session: Session, interval: Interval, rows: Sequence[int], key: 
 
 
 def why_no_states(session: Session, interval: Interval, core: int) -> dict[str, str]:
-    """Why the states of a core are missing, by key; empty where their bounds are known."""
+    """Why the SMT states of a core are missing, by key; empty if they or their bounds are known."""
     split, cpus = interval.split, session.cores[core]
     method = split.method[core]
     known = {"smt": all(map(math.isfinite, split.shares(core).values())),

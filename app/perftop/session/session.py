@@ -143,7 +143,7 @@ class Session:
                 batch = batch[len(frames) or 1 :]
 
     def _leading_frames(self, messages: Sequence[wire.Message]) -> list[wire.Frame]:
-        """The frames at the start that can be computed together."""
+        """The frames at the start of `messages` that can be computed together."""
         frames: list[wire.Frame] = []
         now_ns, most = self.now_ns, self._max_batch
         for message in messages:
@@ -222,7 +222,7 @@ class Session:
                 self._factors[key] = [factors[-1], calibration.factor]
 
     def _other(self, message: wire.Message) -> None:
-        """Take a note, or a frame that cannot be used."""
+        """Take a message that is not a usable frame: a note, or a frame that goes back in time."""
         if isinstance(message, wire.Frame):
             self._warn(self.now_ns, f"frame {message.seq} goes back in time, and was left out")
         elif isinstance(message, wire.Note):

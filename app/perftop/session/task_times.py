@@ -28,8 +28,8 @@ MIN_WAIT = 0.05
 MAX_FIRST_NS = 1_500_000_000
 """Upper bound, in ns, on the time attributed to the first snapshot of all tasks."""
 MIN_CPU_SHARE = 0.01
-"""Minimum share of the job's running time for a CPU to count. The job was on other CPUs only
-briefly, and they would lower the mean of the CPUs that did the work."""
+"""Minimum share of the job's running time for a CPU to count. The job was on all other CPUs only
+briefly, so they would lower the mean of the CPUs that did the work."""
 HALF_CPU = 0.5
 """Rounds sums of busy shares to whole CPUs: 15.5 of 16 CPUs count as all."""
 MAX_NAMES = 256

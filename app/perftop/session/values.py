@@ -164,7 +164,7 @@ class CpuColumns:
         return keys | ({"smi"} & counters.keys())
 
     def columns(self) -> tuple[Number, ...]:
-        """The columns of this stream that are known by now."""
+        """The columns that this stream counts, and the task column once tasks are known."""
         return (*self._counted, BY_KEY["task"]) if self._session.tasks else self._counted
 
     def values(self, key: str, interval: Interval) -> Floats:

@@ -75,7 +75,7 @@ FIELDS: dict[str, Number] = {
         Number("power_limit_w", "of", "W", "limit of that power", digits=0),
     )
 }  # fmt: skip
-"""The numbers of a machine in a fleet; keys as in its lines of JSON."""
+"""The numbers of a machine in a fleet, by the keys used in the fleet's JSON lines."""
 _OF_WORK = frozenset({"lost", "clock_hz", "ceiling_hz", "below"})
 """Numbers that concern busy time: their means over time and machines are weighted with `busy`."""
 _OF_MACHINE = {"lost": "lost_ratio", "busy": "util", "clock_hz": "busy_hz",
@@ -157,7 +157,7 @@ class MachineEpisode:
     """None while the episode is running."""
     depth: float | None = None
     share: float = 0.0
-    """Share of the machine's CPUs on which it runs."""
+    """Share of the machine's CPUs that the episode affects."""
 
     @property
     def group(self) -> tuple[str, str]:

@@ -118,7 +118,7 @@ def scraped_fleet(answers: Answers, now: float, before: Mapping[str, Machine]) -
 
 
 def _host(instance: str) -> str:
-    """The name of a machine without the port of its exporter."""
+    """The host name in an `instance` label, without the port of the exporter."""
     host, colon, port = instance.rpartition(":")
     return host.strip("[]") if colon and port.isdecimal() else instance
 
