@@ -1,4 +1,4 @@
-"""Types of numpy arrays, without numpy.typing, which takes longer to import than a view."""
+"""Types of numpy arrays. numpy.typing is not used, as it takes longer to import than a view."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Codes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 def any_by_sample(mask: Bools) -> list[bool]:
-    """For each sample, along the first of two axes, whether anything is true."""
+    """For each sample (the first of two axes) whether any element is true."""
     result: list[bool] = np.logical_or.reduce(mask, axis=-1).tolist()
     return result
 

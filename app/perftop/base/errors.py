@@ -1,4 +1,4 @@
-"""Failures as the user sees them: one line of text and an exit status."""
+"""Failures that are reported to the user: one line of text and an exit status."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 from perftop.base.text import printable
 
 USAGE = 2
-"""Exit status: the request makes no sense."""
+"""Exit status: the request is invalid."""
 UNAVAILABLE = 3
-"""Exit status: this machine cannot do what was asked."""
+"""Exit status: this machine cannot fulfil the request."""
 DAMAGED = 4
 """Exit status: the input is damaged; everything readable was output."""
 
@@ -25,8 +25,8 @@ class Failed(Exception):  # noqa: N818 - what happened, not what class of mistak
 
 
 def cannot(action: str, error: OSError) -> Failed:
-    """The failure of an action, such as `write stdout`, by an error of the system."""
-    if error.errno in {errno.EMFILE, errno.ENFILE}:  # this has nothing to do with the file
+    """The failure of an action, such as `write stdout`, because of a system error."""
+    if error.errno in {errno.EMFILE, errno.ENFILE}:  # the file is not the cause
         return Failed(f"{error.strerror}: raise the limit of open files (ulimit -n)")
     return Failed(f"cannot {action}: {error.strerror or error}")
 
@@ -36,8 +36,8 @@ def cannot_write(name: object, error: OSError) -> Failed:
 
 
 def unhandled(error: OSError) -> Failed:
-    """The failure by an unexpected error. It names the file, or stdout if the error has none, which
-    is so for writes to an open file."""
+    """The failure because of an unexpected error. It names the file, or stdout if the error has no
+    file name, as is the case for writes to an open file."""
     return cannot("write stdout" if error.filename is None else f"use {error.filename}", error)
 
 
@@ -51,7 +51,7 @@ def complain(text: str) -> None:
 
 
 def discard(fd: int) -> None:
-    """Replace a descriptor by /dev/null, so that flushing what is still buffered cannot fail."""
+    """Replace a descriptor by /dev/null, so that flushing buffered data cannot fail."""
     with contextlib.suppress(OSError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, fd)
@@ -59,7 +59,8 @@ def discard(fd: int) -> None:
 
 
 def report(error: BaseException) -> str:
-    """Write the traceback, without values of variables, to a file; return a line that names it."""
+    """Write the traceback, without values of variables, to a file; return a line that names the
+    file."""
     import tempfile
     import traceback
 

@@ -1,12 +1,13 @@
-"""Files and directories that we write, also below places that other users can write to.
+"""Files and directories that we write, also in directories that other users can write to.
 
-A path is walked once, to a descriptor of the directory that holds it. All else is done relative to
-that descriptor and follows no link, so renaming a directory, or putting a link in its place,
-redirects nothing. On the way a link is followed only if it is ours or root's. The kernel's own
-protection (fs.protected_symlinks and the like) covers sticky directories only, and can be off.
+A path is resolved once, to a descriptor of the directory that contains the file. All other
+operations are relative to that descriptor and follow no link, so renaming a directory, or putting a
+link in its place, redirects nothing. While a path is resolved, a link is followed only if it
+belongs to us or to root. The kernel's own protection (fs.protected_symlinks and similar) covers
+sticky directories only, and can be off.
 
-Files of numbers may hold command lines of other users' processes, so only their owner may read
-them. A file that exists is replaced only where that was asked for.
+Files with measurements may contain command lines of other users' processes, so only their owner may
+read them. An existing file is replaced only on request.
 """
 
 from __future__ import annotations
@@ -28,23 +29,25 @@ if TYPE_CHECKING:
 
 MODE = 0o600
 MAX_LINKS = 40
-"""Links on one path, as in the kernel."""
+"""Maximum number of links on one path, as in the kernel."""
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _INODE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-"""Opens whatever has the name, without acting on it."""
+"""Flags to open whatever has the name, without following, reading or changing it."""
 
 
-# --- files of numbers
+# --- files with measurements
 
 
 def refuse(path: Path, *, force: bool) -> None:
-    """Raises Failed if the file exists. A device or a pipe is no file: nothing is replaced."""
+    """Raises Failed if the file exists. Devices and pipes are allowed, because writing to them
+    replaces nothing."""
     if path.is_file() and not force:
         raise Failed(f"{path} exists already; --force replaces it")
 
 
 def create(path: Path, *, force: bool) -> BinaryIO:
-    """A file to write to. Raises Failed, and so does a write once the file has been removed."""
+    """Opens a file to write to. Raises Failed; a write also raises Failed once the file was
+    removed."""
     refuse(path, force=force)
     try:
         return io.BufferedWriter(_File(path, "w" if force or path.exists() else "x"))
@@ -69,17 +72,18 @@ class _File(io.FileIO):
 
 
 def _opened(path: str, flags: int) -> int:
-    """Takes the rights of others from a file that is replaced, too, before anything is in it."""
+    """Opens the file, and removes the access rights of others before anything is written, also from
+    an existing file."""
     fd = open_to_write(Path(path), flags, MODE)
     if stat.S_ISREG(os.fstat(fd).st_mode):
-        with contextlib.suppress(PermissionError):  # another user's file, whose rights are theirs
+        with contextlib.suppress(PermissionError):  # another user's file
             os.fchmod(fd, MODE)
     return fd
 
 
 def replace(path: Path, data: bytes, mode: int = MODE) -> os.stat_result:
-    """Writes a whole file in one step: its readers see the old content or all of the new one.
-    Returns what `remove` recognizes it by. Raises OSError."""
+    """Writes a whole file atomically: readers see either the old content or the complete new
+    content. Returns the status by which `remove` recognizes the file. Raises OSError."""
     with parent(path) as (fd, name):
         return replace_in(fd, name, data, mode)
 
@@ -87,7 +91,7 @@ def replace(path: Path, data: bytes, mode: int = MODE) -> os.stat_result:
 def replace_in(
     fd: int, name: str, data: bytes | bytearray | memoryview, mode: int
 ) -> os.stat_result:
-    """`replace` in the directory of a descriptor."""
+    """Like `replace`, in the directory of a descriptor."""
     new = f".{name}.{os.urandom(8).hex()}"
     file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=fd)
     try:
@@ -104,23 +108,24 @@ def replace_in(
 
 
 def remove(path: Path, made: os.stat_result) -> None:
-    """Removes the file, if it is still the one that we made there."""
+    """Removes the file, if it is still the file that we created."""
     with contextlib.suppress(OSError), parent(path) as (fd, name):
         if os.path.samestat(made, os.stat(name, dir_fd=fd, follow_symlinks=False)):
             os.unlink(name, dir_fd=fd)
 
 
-# --- places where others could redirect us
+# --- directories where other users could redirect us
 
 
 class Untrusted(OSError):  # noqa: N818 - what the place is, not what class of mistake
-    """Another user could redirect or replace what we write. The text explains how, with advice."""
+    """Another user could redirect or replace what we write. The text explains how, and what to
+    do."""
 
 
 @contextlib.contextmanager
 def parent(path: Path, *, follow: bool = False) -> Iterator[tuple[int, str]]:
-    """A descriptor of the directory that holds `path`, and the name in it. `follow`: that name may
-    be a link as well. Raises OSError."""
+    """A descriptor of the directory that contains `path`, and the name in it. `follow`: if the name
+    is a link, it is followed as well. Raises OSError."""
     fd, names, links = os.open(".", os.O_PATH | os.O_CLOEXEC), [*reversed(path.parts)] or ["."], 0
     try:
         while len(names) > 1 or follow:
@@ -144,8 +149,8 @@ def parent(path: Path, *, follow: bool = False) -> Iterator[tuple[int, str]]:
 
 
 def _target(fd: int, name: str) -> Path | None:
-    """Target of the link of that name; None: it is not a link, or one that only the kernel
-    follows."""
+    """Target of the link of that name; None: there is no link, or it is one that only the kernel
+    can follow."""
     try:
         inode = os.open(name, _INODE, dir_fd=fd)
     except FileNotFoundError:
@@ -163,8 +168,8 @@ def _target(fd: int, name: str) -> Path | None:
 
 
 def _nofollow(fd: int) -> int:
-    """O_NOFOLLOW, but not for names in /proc: its links (/proc/self/fd/1) are made by the kernel,
-    and their text leads nowhere."""
+    """O_NOFOLLOW, or 0 for names in /proc: the kernel makes its links (/proc/self/fd/1), and their
+    text is not a valid path."""
     with contextlib.suppress(FileNotFoundError):
         if os.fstat(fd).st_dev == os.stat("/proc").st_dev:  # noqa: PTH116 - no Path needed
             return 0
@@ -172,13 +177,14 @@ def _nofollow(fd: int) -> int:
 
 
 def _trusted() -> set[int]:
-    """Root and us. In a user namespace root outside has no ID, but it owns the root directory."""
+    """The IDs of root and of our user. In a user namespace the outer root has no ID, but it owns
+    the root directory."""
     return {0, os.geteuid(), os.stat("/").st_uid}  # noqa: PTH116 - no Path needed
 
 
 def closed(fd: int, *, sticky: bool = False) -> bool:
-    """Whether only we and root can add and remove names in the directory. `sticky`: or others too,
-    but only names of their own."""
+    """Whether only we and root can add and remove names in the directory. `sticky`: also true if
+    others can, but only their own names."""
     status = os.fstat(fd)
     shared = status.st_mode & 0o022 and not (sticky and status.st_mode & stat.S_ISVTX)
     return status.st_uid in _trusted() and not shared
@@ -217,7 +223,8 @@ class OwnDirectory:
     """A directory that belongs to us and that only we and root can write to."""
 
     def __init__(self, path: Path, name: str, above: int, *, make: bool = False) -> None:
-        """`name`: relative to the descriptor `above`. `path` is for messages. Raises OSError."""
+        """`name` is relative to the descriptor `above`; `path` is used in messages. Raises
+        OSError."""
         self.path = path
         if make:
             with contextlib.suppress(FileExistsError):
@@ -247,17 +254,18 @@ class OwnDirectory:
         os.close(self.fd)
 
     def stat(self, name: str) -> os.stat_result | None:
-        """Status of the file of that name, not following links; None: there is none."""
+        """Status of the file of that name, without following a link; None: there is no such
+        file."""
         try:
             return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
         except FileNotFoundError:
             return None
 
     def names(self) -> list[str]:
-        return sorted(os.listdir(self.fd))  # noqa: PTH208 - a Path would be looked up again
+        return sorted(os.listdir(self.fd))  # noqa: PTH208 - a Path would be resolved again
 
     def files(self, names: re.Pattern[str]) -> dict[str, os.stat_result]:
-        """Our regular files with such names, in the order of their names."""
+        """Our regular files whose names match, sorted by name."""
         by_name = {}
         for name in filter(names.fullmatch, self.names()):
             status = self.stat(name)
@@ -274,8 +282,8 @@ class OwnDirectory:
 
 
 def user_directory(kind: str, usual: str) -> Path:
-    """The directory of this kind by the XDG specification: CONFIG, STATE or CACHE; `usual`: its
-    default. A value that is no absolute path is ignored, as the specification says."""
+    """The directory of this kind (CONFIG, STATE or CACHE) by the XDG specification; `usual`: its
+    default. A value that is not an absolute path is ignored, as the specification demands."""
     base = os.environ.get(f"XDG_{kind}_HOME", "")
     if not Path(base).is_absolute():
         base = os.path.expanduser(usual)  # noqa: PTH111 - does not fail without a home
@@ -283,7 +291,8 @@ def user_directory(kind: str, usual: str) -> Path:
 
 
 def own_content(path: Path, most: int) -> bytes | None:
-    """Content of a regular file of ours; None if there is none, or one of over `most` bytes."""
+    """Content of a regular file of ours; None if there is no such file, or if it is larger than
+    `most` bytes."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(fd, "rb") as file:

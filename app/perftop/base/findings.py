@@ -1,5 +1,5 @@
-"""Counters that selftests of this boot found wrong, kept in a file for the screen. The module
-imports quickly because the screen uses it at its start."""
+"""The file of counters that selftests found wrong since this boot, which the screen reads. The
+module imports quickly because the screen uses it at startup."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from perftop.base.files import own_content, replace, user_directory
 FORMAT = "perftop selftest 1"
 """Value of the file's `format` key; a file with any other value is ignored."""
 MAX_FILE = 1 << 16
-"""Bytes of the file; a larger one is ignored."""
+"""Maximum size of the file in bytes; a larger file is ignored."""
 
 
 def file() -> Path:
-    """Path of the file. Under XDG_RUNTIME_DIR, where set, it is deleted at logout or reboot."""
+    """Path of the file. If XDG_RUNTIME_DIR is set, the file is in it and is deleted at logout or
+    reboot."""
     running = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
     base = running if running.is_absolute() else user_directory("CACHE", "~/.cache")
     return base / "perftop" / "selftest.json"
 
 
 def keep(answer: Mapping[str, Any]) -> None:
-    """Replace the file by the counters that are wrong now. Raises OSError."""
+    """Replace the content of the file by the counters that are wrong now. Raises OSError."""
     import json
 
     if answer["boot_id"] is None:
@@ -38,8 +39,8 @@ def keep(answer: Mapping[str, Any]) -> None:
 
 
 def _still_wrong(answer: Mapping[str, Any]) -> list[str]:
-    """Counters found wrong earlier on this boot and not found right by this answer. A disturbed
-    test, or a source without the counter, clears nothing."""
+    """Counters found wrong earlier on this boot that this answer does not find correct. A disturbed
+    test, or a source without the counter, clears no counter."""
     right: dict[str, bool] = {}
     for check in answer["checks"]:
         clear = check["verdict"] in {"trusted", "close"} and not check["disturbed"]
@@ -53,14 +54,16 @@ def _still_wrong(answer: Mapping[str, Any]) -> list[str]:
 
 @functools.cache
 def verdict(boot_id: str | None) -> str | None:
-    """A line that names the counters that selftests of that boot found wrong; None if there are
-    none. Cached, so findings made while the screen is open show at its next start."""
+    """A line that names the counters found wrong by selftests on the boot with this ID; None if
+    there are none. The line is cached, so findings made while the screen is open are shown at its
+    next start."""
     wrong = _found_wrong(boot_id) if boot_id is not None else []
     return f"selftest found counters wrong on this boot: {', '.join(wrong)}" if wrong else None
 
 
 def _found_wrong(boot_id: str) -> list[str]:
-    """Counters in the file, if it is a file of ours in the format of `keep`, of this boot."""
+    """The counters in the file, if the file is ours, has the format written by `keep` and is of
+    this boot."""
     import json
 
     with suppress(ValueError, RecursionError):

@@ -10,7 +10,7 @@ MISSING = "n/a"
 
 
 def percent(share: float) -> str:
-    """A share in per cent to 0.1, without the sign."""
+    """A share in per cent to 0.1, without the % sign."""
     return f"{100 * share:.1f}" if math.isfinite(share) else MISSING
 
 
@@ -25,7 +25,7 @@ def clock_ghz(hz: float) -> str:
 
 
 class ClockUnit(NamedTuple):
-    """Unit in which clocks are shown; the user chooses it."""
+    """Unit in which clocks are shown, as selected by the user."""
 
     name: str
     per_hz: float
@@ -33,7 +33,8 @@ class ClockUnit(NamedTuple):
 
 
 def clock_unit(units: str, base_hz: float) -> ClockUnit:
-    """`units`: GHz, MHz or base. If the base clock is unknown (NaN), multiples of it are NaN."""
+    """The unit of this name: GHz, MHz or base. If the base clock is unknown (NaN), multiples of it
+    are NaN."""
     if units == "MHz":
         return ClockUnit("MHz", 1e-6, 0)
     if units == "base":
@@ -42,7 +43,7 @@ def clock_unit(units: str, base_hz: float) -> ClockUnit:
 
 
 def rate_unit(most: float) -> ClockUnit:
-    """The unit in which rates up to `most` a second have at most four digits."""
+    """The unit in which rates of up to `most` per second have at most four digits."""
     power, prefix = scale(most)
     return ClockUnit(f"{prefix}/s", 10.0**-power, 1)
 
@@ -60,7 +61,7 @@ PREFIXES = ((12, "T"), (9, "G"), (6, "M"), (3, "k"))
 
 def scale(value: float) -> tuple[int, str]:
     """The power of ten and the prefix with which a number has one to three digits before the
-    point."""
+    decimal point."""
     return next(((power, name) for power, name in PREFIXES if abs(value) >= 10**power), (0, ""))
 
 
@@ -105,7 +106,7 @@ def duration(seconds: float) -> str:
 
 
 def length(ns: int) -> str:
-    """A length of time: 4.1 s, 3 min 12 s, 2 h 05 min."""
+    """A duration: 4.1 s, 3 min 12 s, 2 h 05 min."""
     tenths = max(0, ns) // 10**8
     if tenths < 600:
         return f"{tenths / 10:.1f} s"
@@ -116,24 +117,24 @@ def length(ns: int) -> str:
 
 
 def place(ns: int) -> str:
-    """A position in a recording, as media players write it: 0:28, 1:02:28."""
+    """A position in a recording, as media players show it: 0:28, 1:02:28."""
     minutes, seconds = divmod(max(0, ns) // 10**9, 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
 def running(seconds: int) -> str:
-    """Time since the start of something that still runs: 59 s, 1 min 00 s."""
+    """Time since the start of something that is still running: 59 s, 1 min 00 s."""
     return f"{seconds} s" if seconds < 60 else length(seconds * 10**9)
 
 
 def short_duration(seconds: float) -> str:
-    """A short span: 16 ms, 1.2 s."""
+    """A short duration: 16 ms, 1.2 s."""
     return f"{1e3 * seconds:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
 def rounded(seconds: float) -> str:
-    """A span to two digits: 9.8 µs, 16 ms, 1.2 s."""
+    """A duration to two digits: 9.8 µs, 16 ms, 1.2 s."""
     if seconds <= 0:
         return "0 µs"
     seconds = round(seconds, 1 - math.floor(math.log10(seconds)))
@@ -146,7 +147,7 @@ _UNITS = (("s", 1.0), ("ms", 1e3), ("µs", 1e6))
 
 
 def exact(ns: float | None) -> str:
-    """The step of a clock: 4 ms, 1 µs, 27.8 ns."""
+    """The resolution of a clock: 4 ms, 1 µs, 27.8 ns."""
     if ns is None:
         return MISSING
     for name, size in (("ms", 1e6), ("µs", 1e3)):

@@ -1,4 +1,4 @@
-"""Imports of large modules, for a program that may run for days."""
+"""Makes imports of large modules cheap, for a program that may run for days."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ _THREADS = "OPENBLAS_NUM_THREADS"
 
 @contextmanager
 def lean() -> Iterator[None]:
-    """Imports in the block are not searched for garbage, neither now, which takes a tenth of their
-    time, nor at any later collection. numpy starts no threads for products of matrices, one for
-    each CPU, which spin for some ms; commands that are started later do not inherit that."""
+    """A block for imports. Objects created in it are never scanned by the garbage collector:
+    neither during the imports, where scanning takes a tenth of the time, nor in later collections.
+    numpy starts no threads for matrix products, of which it would start one for each CPU that spin
+    for some ms. Commands that are started later do not inherit this setting."""
     ours = _THREADS not in os.environ
     if ours:
         os.environ[_THREADS] = "1"

@@ -14,8 +14,8 @@ from unicodedata import category
 
 
 def ranges(numbers: Iterable[int], *, strides: bool = False) -> str:
-    """Numbers as the kernel writes CPU lists: 0-2,5. With `strides`, four or more numbers at even
-    steps become the kernel's 0-46:1/2."""
+    """Numbers in the kernel's format of CPU lists: 0-2,5. With `strides`, four or more numbers at
+    even steps become 0-46:1/2, also as in the kernel."""
     todo, parts, at = sorted(set(numbers)), [], 0
     while at < len(todo):
         step = todo[at + 1] - todo[at] if at + 1 < len(todo) else 1
@@ -31,26 +31,26 @@ def ranges(numbers: Iterable[int], *, strides: bool = False) -> str:
 
 
 _FILLERS = frozenset("\u115f\u1160\u3164\uffa0")
-"""Letters of Hangul that are drawn as nothing."""
+"""Hangul fillers: letters that are drawn as blanks."""
 
 
 def _shows(sign: str) -> bool:
-    """Whether a terminal draws this character as itself, in a cell of its own. It does not draw
-    controls, marks of direction and characters without width."""
+    """Whether a terminal draws this character as itself, in a cell of its own. This is not so for
+    control characters, direction marks and characters without width."""
     return sign.isprintable() and category(sign) not in {"Mn", "Me"} and sign not in _FILLERS
 
 
 def printable(text: str) -> str:
-    """Untrusted text for a terminal: characters that could steer it, or deceive its reader, become
-    question marks."""
+    """Untrusted text, made safe for a terminal: characters that could control the terminal or
+    deceive the reader become question marks."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(sign if _shows(sign) else "?" for sign in text)
 
 
 def escaped(text: str) -> str:
-    """Untrusted text for a data format: characters that `printable` replaces, but for the ends of
-    lines, are written as in JSON, \\u001b."""
+    """Untrusted text, made safe for a data format: characters that `printable` replaces, except
+    line ends, are escaped as in JSON: \\u001b."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(sign if sign == "\n" or _shows(sign) else _escape(sign) for sign in text)
@@ -68,20 +68,20 @@ def safe(text: str, most: int) -> str:
 
 
 MIN_WIDTH = 40
-"""Minimum width of wrapped lines, in cells; a narrower terminal wraps them itself."""
+"""Minimum width of wrapped lines, in cells; a narrower terminal breaks them itself."""
 _UNIT = re.compile(r"(?<=[0-9]) (?=(?:%|°C|[kMG]?Hz|[kMG]?B|k?J|W|[mµn]?s)(?![A-Za-z]))")
 """The space between a number and its unit."""
 
 
 def folded(text: str, width: int, **options: Any) -> list[str]:
-    """`textwrap.wrap`, but a number and its unit stay together."""
+    """`textwrap.wrap`, but without breaks between a number and its unit."""
     lines = textwrap.wrap(_UNIT.sub("\u00a0", text), width, **options)
     return [line.replace("\u00a0", " ") for line in lines]
 
 
 def wrapped(text: str, width: int, indent: int) -> list[str]:
-    """The text in lines of `width` cells, all but the first of them indented. Words stay whole,
-    because many are options, names of events or parts of commands."""
+    """The text in lines of `width` cells, all but the first of them indented. Words are never
+    broken, because many are options, names of events or parts of commands."""
     return folded(
         text, max(width, 2 * indent, MIN_WIDTH), subsequent_indent=" " * indent,
         replace_whitespace=False, break_long_words=False, break_on_hyphens=False,
@@ -97,9 +97,9 @@ def machine(answer: Mapping[str, Any]) -> list[str]:
 
 
 def utf8() -> bool:
-    """Whether shapes can be drawn: both the user's locale and stdout must be UTF-8."""
+    """Whether graphic characters can be drawn: both the user's locale and stdout must be UTF-8."""
     if "LC_ALL" not in os.environ and os.environ.get("LANG") in {"C", "POSIX"}:
-        # Python replaces a C locale by C.UTF-8; a user who sets C by name wants plain text.
+        # Python replaces a C locale by C.UTF-8; a user who explicitly sets C wants plain text.
         named = os.environ.get("LC_CTYPE", "C.UTF-8") not in {"C.UTF-8", "C", "POSIX"}
     else:
         named = codecs.lookup(locale.getencoding()).name == "utf-8"
@@ -107,17 +107,17 @@ def utf8() -> bool:
 
 
 def full_terminal(stream: TextIO) -> bool:
-    """Whether this is a terminal that can do more than print line after line."""
+    """Whether the stream is a terminal that can do more than print line after line."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def colours(stream: TextIO) -> bool:
-    """Whether to colour what is written there."""
+    """Whether to colour text written to this stream."""
     return full_terminal(stream) and not os.environ.get("NO_COLOR")
 
 
 def painted(text: str, code: str) -> str:
-    """The text with an SGR code of the terminal; without a code, unchanged."""
+    """The text with an SGR code (colour or style) of the terminal; unchanged if the code is ''."""
     return f"\x1b[{code}m{text}\x1b[0m" if code else text
 
 
@@ -129,16 +129,16 @@ _SAME_WIDTH = {
     "└": "`", "├": "|", "▌": ">", "▔": "-", "◂": "<", "┬": "+", "✕": "x", "≈": "~",
 }  # fmt: skip
 _CUT = re.compile("..…")
-"""A cut with the two characters before it: the ellipsis in ASCII is as wide as all three."""
+"""An ellipsis with the two characters before it: in ASCII, three dots replace all three."""
 _IN_LINES = {"±": "+-", "σ": "sd", " · ": ", ", "…": "..."}
-"""Longer, more readable stand-ins, for lines that need not keep their width."""
+"""Longer, more readable replacements, for lines whose width may change."""
 _TABLE = str.maketrans(_SAME_WIDTH)
 _MARKS = {
     "usable": "✓+", "ready": "✓+", "trusted": "✓+", "limited": "~~", "matters": "~~",
     "close": "~~", "unknown": "??", "disturbed": "??", "not usable": "✗-", "unusable": "✗X",
     "not there": "  ", "works": "✓+", "wrong": "✗X", "undecided": "??", "not tried": "??",
 }  # fmt: skip
-"""Marks for the states that the probe reports: first a shape, then an ASCII character."""
+"""Marks for the states that the probe reports: a graphic character, then an ASCII character."""
 
 
 def mark(state: str, *, unicode: bool) -> str:
@@ -153,7 +153,7 @@ def plain(text: str) -> str:
 
 
 def in_ascii(line: str) -> str:
-    """A line for terminals without `utf8`; its width may change."""
+    """A line in ASCII, for terminals without UTF-8; its width may change."""
     for sign, instead in _IN_LINES.items():
         line = line.replace(sign, instead)
     return plain(line)
@@ -163,15 +163,15 @@ EIGHTHS = " ▁▂▃▄▅▆▇█"
 
 
 def columns(counts: Sequence[int], signs: str) -> str:
-    """A chart in one line, with a sign for each count: the last sign for the highest count, the
-    first for 0, and for a 1 never the first."""
+    """A chart in one line, with a character of `signs` for each count: the last character for the
+    highest count, the first for 0 only."""
     highest, last = max(counts, default=0), len(signs) - 1
     return "".join(signs[-(-count * last // highest) if count else 0] for count in counts)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A hint to append to a message; '' if no known word is similar."""
-    import difflib  # seldom needed
+    import difflib  # rarely needed
 
     near = difflib.get_close_matches(word.partition("=")[0], list(known), 1, 0.6)
     return f"; did you mean {near[0]}?" if near else ""

@@ -1,6 +1,6 @@
-"""The command line of perftop as completion and man pages need it: verbs, their options, and
-possible values. Names that the parser does not know (metrics, scenarios, kinds of episodes) come
-from tables of the pages, which are tested against the code and can be read without numpy."""
+"""The command line of perftop, for completion and man pages: verbs, their options, and possible
+values. Names that the parser does not know (metrics, scenarios, kinds of episodes) come from tables
+in the help pages, which are tested against the code and can be read without numpy."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from perftop.docs.page import cells, read, topics
 Kind = Literal[
     "none", "words", "list", "events", "files", "directories", "hosts", "processes", "groups"
 ]
-"""Kinds of values. `list`: words with commas in between; `events`: the same, with those of this
-machine's PMU."""
+"""Kinds of values. `list`: words separated by commas; `events`: the same, and also the events of
+this machine's PMU."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
     names: tuple[str, ...]
-    """None for a positional, which has its metavar in the usage."""
+    """Empty for a positional, which is shown by its metavar."""
     metavar: str
-    """'' for one without a value."""
+    """'' for an option without a value."""
     help: str
     kind: Kind
-    """Kind of its value."""
+    """Kind of the option's value."""
     words: tuple[str, ...]
 
 
@@ -41,7 +41,7 @@ class Verb:
 
 
 def verbs(parser: argparse.ArgumentParser) -> list[Verb]:
-    """All verbs, and first, without a name, perftop alone."""
+    """All verbs. The first one has no name and stands for perftop without a verb."""
     all_verbs = [_verb("", "", parser)]
     for action in parser._actions:  # noqa: SLF001 - argparse has no public way to read them
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
@@ -54,7 +54,8 @@ def verbs(parser: argparse.ArgumentParser) -> list[Verb]:
 
 
 def names(topic: str, heading: str) -> tuple[str, ...]:
-    """The names in code in the first column of those tables of a page that begin with `heading`."""
+    """The code-formatted names in the first column of a page's tables whose first heading is
+    `heading`."""
     rows = (
         row
         for block in read(topic).blocks
@@ -81,7 +82,7 @@ _KNOWN: dict[str, tuple[Kind, Callable[[], Sequence[str]]]] = {
     "demo SCENARIO[,KEY=VALUE…]": ("words", lambda: names("sim", "scenario")),
     "help TOPIC": ("words", topics),
 }
-"""Values by option, or by verb and name of a positional."""
+"""Kind and words of values, by option, or by verb and metavar of a positional."""
 
 
 def _verb(name: str, text: str, parser: argparse.ArgumentParser) -> Verb:

@@ -1,8 +1,8 @@
-"""Completion of perftop's command line for bash, zsh and fish, made from its parser.
+"""Completion scripts for bash, zsh and fish, generated from perftop's parser.
 
-The scripts are static: they start neither perftop nor Python. After `--` the command is completed
-as if it stood alone. Generators such as shtab know no words with commas in between, no options of a
-verb that is left out, and no command after `--`; so this is our own.
+The scripts are static: they start neither perftop nor Python. After `--` they complete the command
+as if it were typed alone. We generate them ourselves because generators such as shtab support
+neither comma-separated words, nor options when the verb is left out, nor a command after `--`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _bash(main: Verb, rest: list[Verb]) -> list[str]:
     keys: dict[tuple[Kind, tuple[str, ...]], list[str]] = {}
     for verb in (main, *rest):
         for option in (*verb.options, *verb.positionals):
-            if option.metavar:  # the key is `verb--option`; the verb for its positional
+            if option.metavar:  # `verb--option`, or `verb` for a positional
                 named = [f"{verb.name}{name}" for name in option.names] or [verb.name]
                 keys.setdefault((option.kind, option.words), []).extend(named)
     for (kind, words), of in keys.items():
@@ -132,5 +132,5 @@ def _fish_values(option: Option) -> str:
 
 
 def _fish_text(text: str) -> str:
-    """In single quotes as fish has them."""
+    """The text in single quotes, escaped for fish."""
     return "'" + _one_line(text).replace("\\", "\\\\").replace("'", "\\'") + "'"

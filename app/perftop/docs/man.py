@@ -1,5 +1,6 @@
-"""Man pages, made from the parser and the pages of `perftop help`: perftop(1), one of each verb,
-and one of each page in section 7. `app/build_manual.py` writes them when a wheel is built."""
+"""Man pages, generated from the parser and the pages of `perftop help`: perftop(1), one for each
+verb, and one in section 7 for each page. `app/build_manual.py` writes them when a wheel is built.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ ENVIRONMENT = (
 
 
 def manual(parser: ArgumentParser, version: str, date: str) -> dict[str, str]:
-    """The text of each man page, by the name of its file."""
+    """The text of each man page, by its file name."""
     main, *rest = verbs(parser)
     pages = [read(topic) for topic in topics()]
     texts = {"perftop.1": _main(main, rest, pages)}
@@ -31,8 +32,8 @@ def manual(parser: ArgumentParser, version: str, date: str) -> dict[str, str]:
 
 
 def _whole(name: str, lines: list[str], version: str, date: str) -> str:
-    """The page with its head, in ASCII: other characters are named by their numbers, so that its
-    readers need to know no encoding."""
+    """The page with its header, in ASCII. Other characters are written as escapes with their code
+    points, so that the page does not depend on an encoding."""
     title, _, section = name.rpartition(".")
     head = f'.TH {title.upper()} {section} {date} "perftop {version}" "perftop manual"'
     text = "\n".join(["'\\\" t", head, ".nh", ".ad l", *_tidy(lines), ""])
@@ -40,7 +41,7 @@ def _whole(name: str, lines: list[str], version: str, date: str) -> str:
 
 
 def _tidy(lines: list[str]) -> Iterator[str]:
-    """The lines without requests for a gap where there is one already."""
+    """The lines, without `.PP` requests where there already is a gap."""
     gap = (".SH", ".SS", ".TP", ".TS", ".IP", ".PP")
     for before, line, after in zip([".SH", *lines], lines, [*lines[1:], ""], strict=False):
         if line != ".PP" or not (before.startswith(gap) or after.startswith((".TP", ".TS", ".IP"))):
@@ -95,7 +96,7 @@ def _name(name: str, text: str) -> list[str]:
 
 
 def _synopsis(verb: Verb) -> list[str]:
-    """The usage; options keep together with their values."""
+    """The usage line, in which an option and its value are never separated."""
     usage = " ".join(verb.parser.format_usage().removeprefix("usage: ").split())
     parts = re.findall(r"\[\[.*?\]\]|\[[^\[\]]*(?:\[[^\]]*\][^\[\]]*)*\]|\S+", usage)
     escaped_parts = [_escaped(part).replace(" ", "\\~") for part in parts]
@@ -129,7 +130,8 @@ def _block(block: Block) -> list[str]:
 
 
 def _table(rows: list[list[str]]) -> list[str]:
-    """Two columns become tagged paragraphs, more a table of tbl(1)."""
+    """A table with two columns becomes tagged paragraphs, one with more columns a table for
+    tbl(1)."""
     if len(rows[0]) == 2:
         lines = [".PP"]
         for name, text in rows[1:]:
@@ -148,13 +150,13 @@ def _table(rows: list[list[str]]) -> list[str]:
 
 
 def _text(text: str | None, *, apart: bool = False) -> list[str]:
-    """A paragraph; `apart`: with a gap before it."""
+    """The lines of a paragraph; `apart`: with a gap before it."""
     words = " ".join((text or "").replace("%%", "%").split())
     return [*([".PP"] * apart), _line(_inline(words))] if words else []
 
 
 def _inline(text: str) -> str:
-    """`code` and **strong** become bold, *emphasis* italic."""
+    """Text in which `code` and **strong** are bold and *emphasis* is italic."""
     text = _escaped(linkless(text))
     text = re.sub(r"`([^`]*)`", r"\\fB\1\\fR", text)
     text = re.sub(r"\*\*([^*]*)\*\*", r"\\fB\1\\fR", text)
@@ -166,5 +168,5 @@ def _escaped(text: str) -> str:
 
 
 def _line(text: str) -> str:
-    """A line of text that begins no request."""
+    """A text line, escaped if it would otherwise be read as a roff request."""
     return f"\\&{text}" if text.startswith((".", "'")) else text

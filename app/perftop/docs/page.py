@@ -1,8 +1,9 @@
-"""The pages of `perftop help`: files of Markdown beside this module, read into blocks and drawn for
-a terminal or a pipe.
+"""The pages of `perftop help`: Markdown files in the directory of this module, parsed into blocks
+and drawn for a terminal or a pipe.
 
-Only what the pages use is understood: headings, paragraphs, lists, tables, code between fences, and
-within a line `code`, **strong** and [links](of.md). Pictures are left out: a terminal shows none.
+Only the Markdown that the pages use is supported: headings, paragraphs, lists, tables, fenced code,
+and within a line `code`, **strong** and [links](of.md). Pictures are left out, since a terminal
+cannot show them.
 """
 
 from __future__ import annotations
@@ -19,28 +20,29 @@ Kind = Literal["heading", "paragraph", "item", "table", "code"]
 _ENDS = re.compile(r"#+ |- |\||```|!\[|$")
 """Start of a line that ends a paragraph."""
 MARGIN, GAP = 2, 2
-"""Columns before text and between columns of a table."""
+"""Width of the margin before text, and of the gap between the columns of a table, in cells."""
 MAX_WIDTH, UNLIMITED = 96, 10_000
-"""Columns of a page, and of a line that is never broken."""
+"""Maximum width of a page, and a width at which no line is ever broken, in cells."""
 BOLD, CODE, END = "\x1b[1m", "\x1b[34m", "\x1b[0m"
 _JOINED = "\xa0"
-"""Stands for blanks at which no line may end: within code, and before a percent sign."""
+"""Replaces blanks at which a line must not be broken: within code, and before a percent sign."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
     kind: Kind
     lines: tuple[str, ...]
-    """A table's rows without the rule below the headings; code's lines; else one line of text."""
+    """The rows of a table, without the rule below the headings; the lines of code; or a single line
+    of text for other kinds."""
     level: int = 0
-    """From 1, for headings."""
+    """Level of a heading, from 1; 0 for other kinds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
     topic: str
     title: str
-    """One line on what the page is about."""
+    """The title: one line on the subject of the page."""
     blocks: tuple[Block, ...]
 
 
@@ -52,13 +54,13 @@ def topics() -> list[str]:
 def read(topic: str) -> Page:
     text = (resources.files(__package__) / f"{topic}.md").read_text(encoding="utf-8")
     first, *rest = blocks(text)
-    while rest[-1].kind == "heading":  # there are only pictures below it
+    while rest[-1].kind == "heading":  # only pictures are below it
         rest.pop()
     return Page(topic, first.lines[0], tuple(rest))
 
 
 def names_word(page: Page, word: str) -> bool:
-    """Whether the page has this word, or its plural."""
+    """Whether the page contains this word or its plural."""
     text = "\n".join(line for block in page.blocks for line in block.lines).lower()
     return re.search(rf"\b{re.escape(word.lower())}s?\b", text) is not None
 
@@ -89,13 +91,13 @@ def blocks(text: str) -> Iterator[Block]:
 
 
 def cells(row: str) -> list[str]:
-    """The cells of a table's row. A bar within code is a part of it."""
+    """The cells of a table's row. A bar within code does not end a cell."""
     inner = re.sub(r"`[^`]*`", lambda code: code[0].replace("|", "\0"), row.strip()[1:-1])
     return [cell.strip().replace("\0", "|") for cell in inner.split("|")]
 
 
 def linkless(text: str) -> str:
-    """The text with links as their words."""
+    """The text in which each link is replaced by its label."""
     return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
 
 
@@ -103,7 +105,8 @@ def linkless(text: str) -> str:
 
 
 def lines(page: Page, width: int, *, colour: bool, unicode: bool) -> list[str]:
-    """`colour`: with sequences for a terminal. `unicode`: without it the text is ASCII."""
+    """The lines of a page. `colour`: with escape sequences for a terminal. `unicode`: if false, the
+    text is converted to ASCII."""
     room = max(40, min(width, MAX_WIDTH)) - MARGIN
     drawn = [_strong(page.title, colour=colour)]
     before = ""
@@ -135,8 +138,8 @@ def _strong(text: str, *, colour: bool) -> str:
 
 
 def _table(rows: Sequence[list[str]], room: int, colour: bool) -> list[str]:
-    """The rows, each in as many lines as its highest cell needs. If there is no room the widest
-    columns shrink first, none below its longest word."""
+    """The lines of a table, with as many lines for a row as its highest cell needs. If there is not
+    enough room, the widest columns are narrowed first, but no column below its longest word."""
     rows = rows if any(rows[0]) else rows[1:]
     widths, least = (
         [
@@ -165,7 +168,7 @@ def _table(rows: Sequence[list[str]], room: int, colour: bool) -> list[str]:
 
 
 def _filled(text: str, width: int, *, colour: bool) -> list[str]:
-    """Lines of at most `width` columns, unless a word is longer."""
+    """The text in lines of at most `width` cells, unless a word is longer."""
     text = re.sub("([0-9]) %", rf"\1{_JOINED}%", linkless(text))
     text = re.sub(r"`[^`]*`", lambda code: code[0].replace(" ", _JOINED), text)
     text = re.sub(r"\*\*[^*]*\*\*|\*[^*]*\*", lambda strong: _emphasis(strong[0], colour), text)
@@ -190,5 +193,5 @@ def _emphasis(text: str, colour: bool) -> str:
 
 
 def _shown(text: str) -> int:
-    """Columns of the text on a terminal."""
+    """Width of the text on a terminal, in cells."""
     return len(re.sub(r"\x1b\[[0-9]*m", "", text))

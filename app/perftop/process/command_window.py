@@ -1,14 +1,14 @@
-"""The measurement around a command: each CPU is read before the command starts and again after it
-has ended. The run is noted in the stream.
+"""The measurement of a command: each CPU is read before the command starts and again after it has
+ended. Notes of the run are added to the stream.
 
-The span between the first and the last sample of a CPU then holds the whole run. Only hello and
-frames are needed, so any stream will do. A simulated machine has its own time: there only the order
-of messages counts, and no bounds are given.
+So the span between the first and the last sample of a CPU contains the whole run. Only hello and
+frames are needed, so this works with any stream. A simulated machine has its own time: only the
+order of its messages counts, and no bounds are given.
 
-A remote machine has its own clock, too, which is never compared with ours. Frames that arrived
-before the start were read before it; frames read there after an echo that was requested after the
-end were read after it. Only lengths are compared: that of the window there, and that of the run
-here.
+A remote machine also has its own clock, which is never compared with ours. Frames that arrived here
+before the start were read before the start. Frames that the remote machine read after it answered
+an echo that was requested after the end were read after the end. Only durations are compared: that
+of the window on the remote machine, and that of the run here.
 """
 
 from __future__ import annotations
@@ -29,51 +29,52 @@ from perftop.process.link import Link
 
 PATIENCE = 20
 """Minimum number of frames to wait for a read of each CPU, before the run and again after it. Under
-load several reads in a row may be interrupted; a CPU that fails more often would delay all
+load several reads in a row may be interrupted; a CPU that fails more often must not delay all
 others."""
 PATIENCE_NS = 1_000_000_000
-"""Minimum time to wait as well: under load a CPU may miss many short samples."""
+"""Minimum time to wait as well, in ns: under load a CPU may miss many short samples."""
 PASSED_ON = (signal.SIGTERM, signal.SIGHUP)
-"""Signals that only we get. The terminal sends the others to the command as well."""
+"""Signals that only we get, and pass on to the command. The terminal sends the others to the
+command as well."""
 HANDLED_SIGNALS = (signal.SIGINT, signal.SIGQUIT, *PASSED_ON)
 ECHO_NS = 500_000_000
-"""Time after the command's end in which a signal still counts as the command's: the terminal sent
-it to both, and the command may end before we handle it."""
+"""Time in ns after the command's end in which a signal still counts as the command's: the terminal
+sends it to both, and the command may end before we handle it."""
 LAST_S = 30.0
-"""Longest time after the end of a run for which a broken link is tried again."""
+"""Time in s after the end of a run during which a broken link is still retried."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MAX_ARGV = 4096
-"""Characters of a command line that are kept."""
+"""Maximum number of characters kept of a command line."""
 _BAD = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE)
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Ranges of raw times that hold the first and the last samples of all CPUs, by the clock of
-    the machine that was read."""
+    """Ranges of raw times of the first and of the last samples of all CPUs, by the clock of the
+    measured machine."""
 
     first_ns: tuple[int, int]
     last_ns: tuple[int, int]
 
     def slack_s(self, start_ns: int, end_ns: int) -> float:
-        """Largest time in s by which the measurement of a CPU exceeds the run. Only lengths go in,
-        so start and end may be by another clock."""
+        """Largest time in s by which the measurement of a CPU exceeds the run. Only durations are
+        used, so start and end may be by a different clock."""
         return ((self.last_ns[1] - self.first_ns[0]) - (end_ns - start_ns)) / 1e9
 
 
 class CommandStart:
-    """The one run of a job that several machines are measured around: it starts when all windows
-    are open, or have been given up."""
+    """The start of a job that is measured on several machines: the job starts when all windows are
+    open or have been given up."""
 
     def __init__(self, job: Job, windows: int = 1) -> None:
         self.job = job
         self.links: list[Link] = []
-        """Connections to machines far away."""
+        """Connections to remote machines."""
         self.rests: list[tuple[Callable[[float], None], float]] = []
-        """For each stream that rests while the command runs: what sets its pause between two reads,
-        and the seconds of the pause."""
+        """For each stream that pauses while the command runs: the function that sets the pause
+        between two reads, and the length of the pause in s."""
         self.stopped = False
-        """Whether the command must not start any more."""
+        """Whether the command must no longer be started."""
         self._silent = self._unopened = windows
         self._any = False
         """Whether a window is open."""
@@ -81,7 +82,7 @@ class CommandStart:
 
     @property
     def all_answered(self) -> bool:
-        """Whether all machines have sent something. Samples before that only lengthen the
+        """Whether all machines have sent a frame. Earlier samples would only lengthen the
         window."""
         return self._silent <= 0
 
@@ -99,7 +100,8 @@ class CommandStart:
                 rest(seconds)
 
     def _over(self, _: object) -> None:
-        """From now on the windows wait for samples, but not for ever for a broken link."""
+        """Called at the end of the run: streams no longer pause, since the windows wait for
+        samples, and broken links are retried only for a limited time."""
         for rest, _ in self.rests:
             rest(0.0)
         for link in self.links:
@@ -107,24 +109,26 @@ class CommandStart:
 
 
 class CommandWindow:
-    """The window of one machine around a job: the job starts after its first reads, and it closes
-    after the last."""
+    """The measurement window of one machine around a job: the job starts after the first read of
+    each CPU, and the window closes after the last read of each CPU."""
 
     def __init__(self, job: Job, start: CommandStart | None = None, rest_s: float = 0.0) -> None:
-        """`start`: shared with other machines; None: there are none. `rest_s`: seconds for which
-        nobody waits for a sample while the command runs."""
+        """`start`: shared with the windows of other machines; None: there are no other machines.
+        `rest_s`: pause in s between two reads while the command runs and nobody waits for samples.
+        """
         self.job, self._rest_s = job, rest_s
         self._start = start or CommandStart(job)
         self.link: Link | None = None
-        """The connection to a machine far away; None: it is here."""
+        """The connection to a remote machine; None: the machine is this one."""
         self.far = False
-        """Whether only the order of messages ties its clock to ours."""
+        """Whether the machine's clock can be related to ours only through the order of messages."""
         self._answered = self._opened = self._after_echo = False
         self._frames = 0
-        """Frames of this phase: before the start, or after the end."""
+        """Number of frames in this phase, which is before the start or after the end."""
         self.closed = False
         self.missed: list[int] = []
-        """CPUs without a sample at either end: they were offline or could not be read."""
+        """CPUs without a sample before the start or after the end: they were offline or could not
+        be read."""
 
     def set_link(self, link: Link | None) -> None:
         """Sets the connection to the machine. Called before the first message."""
@@ -133,8 +137,8 @@ class CommandWindow:
             self._start.links.append(link)
 
     def set_rest(self, rest: Callable[[float], None]) -> None:
-        """Sets what makes the stream of this machine pause so many seconds between two reads; 0: it
-        reads whenever something comes. Called before the first message."""
+        """Sets the function that makes this machine's stream pause for a number of seconds between
+        two reads; with 0 it reads whenever data arrive. Called before the first message."""
         if self._rest_s:
             self._start.rests.append((rest, self._rest_s))
 
@@ -143,20 +147,20 @@ class CommandWindow:
         self.far = self.link is not None and not is_here(hello)
         self._simulated = hello.source.startswith("sim")
         self.ours = not self._simulated and not self.far
-        """Whether its raw times are ours."""
+        """Whether the stream's raw times are by our clock."""
         self._cpus = [row.cpu for row in hello.topology]
         selected = self._cpus if hello.selected is None else hello.selected
         self._wanted: Bools = np.isin(self._cpus, selected)
         core = {cpu: i for i, group in enumerate(hello.cores) for cpu in group}
-        alone = len(hello.cores)  # CPUs of no known core wait for no sibling
+        alone = len(hello.cores)  # a CPU of no known core has no sibling
         self._core = np.array([core.get(cpu, alone + i) for i, cpu in enumerate(self._cpus)])
         self._block = next(block.name for block in hello.blocks if block.scope == "cpu")
         self._first_ns: Floats = np.full(len(self._cpus), np.nan)
         self._last_ns = self._first_ns.copy()
 
     def admit(self, frame: wire.Frame) -> bool:
-        """Take a frame before the session applies it. False: it was read before we were ready to
-        start the command, and would only lengthen the measured time."""
+        """Take a frame before the session applies it. False: drop it, because it was read before we
+        were ready to start the command, and would only lengthen the measured time."""
         if not self._answered:
             self._answered = True
             self._start.answered()
@@ -165,7 +169,7 @@ class CommandWindow:
         return self._start.all_answered and (not self.ours or frame.time_ns >= self._ready_ns)
 
     def take(self, frame: wire.Frame) -> bool:
-        """Take the next frame. True: it closed the window."""
+        """Take the next frame. Returns True if the window is closed."""
         if not self._opened:
             if self._all(self._first_ns, frame):
                 self._frames = 0
@@ -177,8 +181,8 @@ class CommandWindow:
         return self.closed
 
     def leave(self) -> None:
-        """Called when nothing more comes from this machine, so that the others do not wait for
-        it."""
+        """Called when this machine will send nothing more, so that the other machines do not wait
+        for it."""
         if not self._answered:
             self._answered = True
             self._start.answered()
@@ -190,11 +194,12 @@ class CommandWindow:
             self._start.opened(given_up=given_up)
 
     def stop(self) -> None:
-        """Called when the command must not start any more."""
+        """Called when the command must no longer be started."""
         self._start.stopped = True
 
     def on_signal(self, number: int) -> bool:
-        """Handle a signal. False: the command is not running, so the signal is for us."""
+        """Handle a signal. Returns False if the signal is for us, because the command is not
+        running."""
         if self._start.running is None:
             return False
         if self._start.running.done():
@@ -205,7 +210,8 @@ class CommandWindow:
         return True
 
     async def ended(self) -> Run | None:
-        """Wait for the command's end, also if the measurement failed. None: it never started."""
+        """Wait for the command's end, also if the measurement failed. None: the command never
+        started."""
         return None if self._start.running is None else await self._start.running
 
     @property
@@ -226,7 +232,7 @@ class CommandWindow:
         return Bounds((int(first.min()), int(first.max())), (int(last.min()), int(last.max())))
 
     def _ended(self, frame: wire.Frame, run: Run) -> bool:
-        """Note the CPUs that the frame read after the end; return whether all were."""
+        """Record which CPUs the frame read after the end; returns whether all CPUs were read."""
         link = self.link
         if not self.far or link is None or self._simulated:
             return self._all(self._last_ns, frame, run.end_ns)
@@ -237,14 +243,14 @@ class CommandWindow:
         return link.mute and self._all(self._last_ns, frame)
 
     def _all(self, times_ns: Floats, frame: wire.Frame, since_ns: int = 0) -> bool:
-        """Note the CPUs that the frame read; return whether no CPU is left to wait for."""
+        """Record when the frame read each CPU; returns whether there is no CPU left to wait for."""
         head = np.frombuffer(frame.blocks[self._block].head, "<u8").reshape(-1, wire.HEAD)
         head = np.broadcast_to(head, (len(self._cpus), wire.HEAD))
         off = head[:, 4] & np.uint64(wire.ROW_OFFLINE) != 0
         begun_ns = frame.time_ns + head[:, 2].astype(np.int64)
         since = (begun_ns >= since_ns) | self._simulated
         if not since.any():
-            return False  # it was read earlier and waited in the pipe
+            return False  # an earlier frame that waited in the pipe
         self._frames += 1
         if self._frames == 1:
             self._since_ns = frame.time_ns
@@ -255,8 +261,8 @@ class CommandWindow:
         return not waits.any() or (self._frames >= PATIENCE and waited_ns >= PATIENCE_NS)
 
     def _read(self, flags: np.ndarray, off: Bools) -> Bools:
-        """Mask of rows that can be used for a difference; a core counts only if all its siblings
-        were read."""
+        """Mask of the rows that can be used for a difference. A CPU counts only if all CPUs of its
+        core were read."""
         good = (flags & np.uint64(wire.ROW_SAMPLED) != 0) & (flags & _BAD == 0)
         spoilt = np.zeros(int(self._core.max()) + 1, bool)
         spoilt[self._core[~good & ~off]] = True
@@ -265,8 +271,8 @@ class CommandWindow:
 
 
 def is_here(hello: wire.Hello) -> bool:
-    """Whether hello is of the kernel that we run on. Without a boot ID a machine counts as
-    remote."""
+    """Whether hello is from the running kernel of this machine. Without a boot ID a machine counts
+    as remote."""
     with contextlib.suppress(OSError):
         return BOOT_ID.read_text(encoding="ascii").strip() == hello.boot_id
     return False
@@ -281,8 +287,8 @@ class RunNotes:
         self._start_ns = 0
 
     def due(self, now_ns: int, *, over: bool) -> Iterator[wire.Note]:
-        """The notes that are due. `now_ns`: time of the newest frame, the only time that a
-        simulated machine has. `over`: nothing more will become known of the run."""
+        """Yields the notes that are due. `now_ns`: time of the newest frame, the only time that a
+        simulated machine has. `over`: nothing more can become known about the run."""
         job, window = self._job, self._window
         if job.start_ns > 0 and not self._started:
             self._started = True
@@ -304,7 +310,7 @@ class RunNotes:
 
 
 def argv_text(argv: Sequence[str]) -> list[str]:
-    """The command line as valid text, cut to MAX_ARGV characters."""
+    """The command line as valid Unicode text, cut to MAX_ARGV characters."""
     words: list[str] = []
     left = MAX_ARGV
     for word in argv:
@@ -317,7 +323,7 @@ def argv_text(argv: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Labels, command and report interval that the user gives a measurement. They are put into
+    """Labels, command and report interval that the user sets for a measurement. They are added to
     hello, so that recordings and all outputs have them."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -325,7 +331,7 @@ class Identity:
     interval_ns: int | None = None
 
     def apply(self, hello: wire.Hello) -> wire.Hello:
-        """The hello with them; they override those of the stream."""
+        """The hello with these values, which override those of the stream."""
         return replace(
             hello,
             labels=hello.labels | dict(self.labels),

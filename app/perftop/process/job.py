@@ -1,7 +1,8 @@
-"""A command that we run: it is forked, held at a gate until we are ready, started and waited for.
+"""A command that we run: we fork a process, hold it at a gate until we are ready, start the
+command, and wait for its end.
 
-It is forked before there are threads or an event loop. The measurement starts while it waits at the
-gate. The resources that our fork used before it became the command are subtracted.
+The fork happens before there are threads or an event loop. The measurement starts while the process
+waits at the gate. The resources that it used before it became the command are subtracted.
 """
 
 from __future__ import annotations
@@ -25,18 +26,20 @@ from typing import NoReturn, Self
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """Exit statuses as in a shell, which also uses 128 + n for signal n."""
 RESIDENT = "/proc/self/statm"
-"""File with the memory of this process."""
+"""File with the memory use of this process."""
 _IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Signals that Python ignores; they are reset, because the command would inherit that."""
+"""Signals that Python ignores. They are reset to their defaults, because the command would inherit
+this."""
 PEAK_MARGIN = 1.1
-"""Factor above our own memory from which the peak is the command's."""
+"""Factor by which the peak memory must exceed our own to be that of the command."""
 CHECK_S = 1.0
-"""Seconds between two checks whether we were stopped ourselves, and may have missed the end."""
+"""Seconds between two checks whether we were stopped ourselves, and may have noticed the end
+late."""
 _STARTED = struct.Struct("=q2d3q")
-"""Written by the fork just before it becomes the command: raw time, and its resource use so far, in
-the order of `_used`."""
+"""Format of the message that the fork writes just before it becomes the command: raw time, and its
+resource use so far, in the order of `_used`."""
 RESOURCE_KEYS = "switches", "page_faults", "disk_faults", "peak_bytes"
-"""Fields of a run other than times."""
+"""Names of the fields of a run that are not times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +49,23 @@ class Run:
     pid: int
     status: int
     failed: str | None
-    """Why the command could not be run; None if it could."""
+    """Text on why the command could not be run; None if it could."""
     start_ns: int  # raw: time just before the start
     end_ns: int  # raw: time just after the end
     late_s: float
-    """Time by which the end may have been earlier than `end_ns`, because we were stopped; mostly
-    0."""
+    """Time in s by which the end may have been earlier than `end_ns`, because we were stopped;
+    usually 0."""
     user_s: float
-    """User time, including that of all children that it waited for, as in `time`."""
+    """User time of the command and of all children that it waited for, as in `time`."""
     sys_s: float
     switches: int | None = None
-    """Context switches; this and the following as `user_s`."""
+    """Context switches. Like `user_s`, this field and the following ones include children."""
     page_faults: int | None = None
     disk_faults: int | None = None
     """Page faults that waited for a disk."""
     peak_bytes: int | None = None
-    """Memory of the largest process; None: less than ours, from which the first one was forked."""
+    """Peak memory of the largest process, in bytes; None: unknown, as it is no larger than our own,
+    from which the command was forked."""
 
     @property
     def wall_s(self) -> float:
@@ -88,19 +92,19 @@ class Job:
     def __init__(
         self, argv: Sequence[str], terminal: int | None = None, *, apart: bool = False
     ) -> None:
-        """`terminal`: file descriptor of a terminal for the command; None: it shares ours. `apart`:
-        what it writes to stdout goes to stderr, because stdout is for the measurement."""
+        """`terminal`: file descriptor of a terminal for the command; None: the command shares ours.
+        `apart`: the command's stdout goes to stderr, because stdout is for the measurement."""
         self.argv = list(argv)
         gate, self._gate = os.pipe()
         self._reports, reports = os.pipe()
         self.start_ns = 0
-        """Raw time of the start; 0: it still waits at the gate."""
+        """Raw time of the start; 0: the process still waits at the gate."""
         self._forked_bytes = _resident_bytes()
         self._before: list[float] = [0.0] * 5
-        """Resource use of our fork before the start, as `_used`."""
+        """Resource use of the fork before the start, as returned by `_used`."""
         self._end_ns, self._late_s = 0, 0.0
         self._watcher: threading.Thread | None = None
-        """Notes the time of its end, when a slow terminal may hold up the event loop."""
+        """Records the time of the command's end, even if a slow terminal blocks the event loop."""
         self.pid = os.fork()
         if self.pid == 0:
             os.close(self._gate)  # else the child would never see the gate close
@@ -120,7 +124,7 @@ class Job:
     def go(self) -> None:
         """Open the gate, and wait until the fork is about to become the command."""
         self.start_ns = raw_ns()
-        with contextlib.suppress(BrokenPipeError):  # it was killed at the gate
+        with contextlib.suppress(BrokenPipeError):  # the fork was killed at the gate
             os.write(self._gate, b"\n")
         os.close(self._gate)
         self._gate = -1
@@ -141,7 +145,7 @@ class Job:
         os.close(handle)
 
     async def ended(self) -> Run:
-        """Wait for its end, but not for processes that it left behind."""
+        """Wait for the command's end, but not for processes that it left running."""
         loop, over = asyncio.get_running_loop(), asyncio.Event()
         handle = os.pidfd_open(self.pid)
         loop.add_reader(handle, over.set)
@@ -153,8 +157,8 @@ class Job:
         return self._reap()
 
     def drop(self) -> None:
-        """If it was not started, close the gate; the child then ends without running the
-        command."""
+        """If the command was not started, close the gate, so that the child ends without running
+        it."""
         if self._gate >= 0:
             os.close(self._gate)
             self._gate = -1
@@ -192,7 +196,7 @@ def _used(used: resource.struct_rusage) -> tuple[float, float, int, int, int]:
 
 
 def _resident_bytes() -> int:
-    """Memory of this process; its maximum so far, where /proc does not have it."""
+    """Resident memory of this process in bytes; if /proc does not have it, its maximum so far."""
     try:
         with open(RESIDENT, "rb") as file:  # noqa: PTH123 - quick to import
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -201,10 +205,11 @@ def _resident_bytes() -> int:
 
 
 def _wait_and_run(argv: list[str], gate: int, reports: int, terminal: int | None) -> NoReturn:
-    """The child process. No code of the parent may run here, least of all its exit handlers."""
+    """The code of the child process. No other code of the parent may run in it, in particular no
+    exit handlers."""
     status = NOT_EXECUTABLE
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it, as it would end the command
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # so Ctrl-C ends it, like the command
     try:
         if terminal is not None:
             _move_to(terminal)
@@ -223,7 +228,8 @@ def _wait_and_run(argv: list[str], gate: int, reports: int, terminal: int | None
 
 
 def _programs(name: str) -> list[str]:
-    """Paths of the program, by the rules of execvp; several, as some may not be executable."""
+    """Candidate paths of the program, by the rules of execvp; several, since some may not be
+    executable."""
     if "/" in name:
         return [name]
     paths = [os.path.join(folder, name) for folder in os.get_exec_path()] if name else []  # noqa: PTH118
@@ -231,7 +237,8 @@ def _programs(name: str) -> list[str]:
 
 
 def _become(programs: Sequence[str], argv: list[str]) -> NoReturn:
-    """Executes the first that can be. Raises the OSError of the last one."""
+    """Executes the first program that can be executed. If none can, raises the OSError of the last
+    one."""
     why = OSError(errno.ENOENT, "")
     for program in programs:
         try:
@@ -242,7 +249,8 @@ def _become(programs: Sequence[str], argv: list[str]) -> NoReturn:
 
 
 def _move_to(terminal: int) -> None:
-    """Start a session on that terminal, so that its keys and its hangup reach only the command."""
+    """Start a session on that terminal, so that signals from its keys and its hangup reach only the
+    command."""
     os.setsid()
     fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
     for fd in range(3):

@@ -1,5 +1,5 @@
-"""Terminals without a screen of ours: the one that a command runs on, the lines that it printed
-there, and keys that are typed on our own while a verb runs."""
+"""The pseudo-terminal on which a command runs, the lines that the command printed there, and keys
+typed on our own terminal while a verb without a screen runs."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ from perftop.process.job import Job
 
 READ_BYTES = 1 << 16
 TURN_BYTES = 1 << 17
-"""Bytes read in one turn, before the event loop continues."""
+"""Maximum number of bytes read in one turn, before the event loop continues."""
 PAUSE_S = 0.004
-"""Pause between two such turns: it slows a program that prints without end, as any terminal does,
-and not the screen."""
+"""Pause in s between two turns. It slows down a program that prints without end, as any terminal
+does, but not the screen."""
 LAST_MS, LAST_BYTES = 100, 1 << 18
-"""Limits in ms and bytes for output after the command's end. More output comes from a process that
-the command left behind."""
+"""Limits, in ms and in bytes, for output after the command's end. Further output comes from a
+process that the command left running."""
 INTERRUPT, QUIT = b"\x03", b"\x1c"
 """Keys that a terminal turns into signals for its foreground processes."""
 MAX_LINES = 2000
 MAX_BYTES = 1 << 20
-"""Limits of the output that is kept."""
+"""Limits of the kept output, in lines and in bytes."""
 LINE_BYTES = 1 << 16
-"""Bytes kept of one line; the rest is left out."""
+"""Maximum number of bytes kept of one line; the rest is dropped."""
 MAX_REWRITES = 8
-"""Rewrites kept of one line, which a program uses to show progress; earlier ones are overwritten
-anyway."""
+"""Maximum number of rewrites kept of one line, with which a program shows progress; earlier
+rewrites are overwritten anyway."""
 COLOUR_BYTES = 128
-"""Maximum length of the colour sequences that are in force."""
+"""Maximum length in bytes of the colour sequences in force."""
 _COLOUR = re.compile(rb"\x1b\[[0-9;:]*m")
 
 
 class JobTerminal:
-    """A pseudo-terminal with its `job`, which is held at its gate. We read what it prints, and send
-    keys through the terminal, which turns some of them into signals. It must be made before there
-    are threads."""
+    """A pseudo-terminal with its `job`, which is held at its gate. We read the job's output, and
+    send keys through the terminal, which turns some of them into signals. It must be created before
+    there are threads."""
 
     def __init__(self, argv: Sequence[str], columns: int, lines: int) -> None:
         try:
@@ -60,7 +60,7 @@ class JobTerminal:
         self.job = Job(argv, theirs)
         os.close(theirs)
         self.closed = False
-        """Whether no process is left that could print."""
+        """Whether no process is left that could print to the terminal."""
         self._following: asyncio.AbstractEventLoop | None = None
         self._done, self._finish = os.pipe()
 
@@ -68,21 +68,21 @@ class JobTerminal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the terminal; processes left on it get a hangup, as when a terminal window is
+        """Close the terminal; remaining processes on it get a hangup, as when a terminal window is
         closed."""
         for fd in (self._ours, self._done, self._finish):
             os.close(fd)
         self.job.drop()
 
     def resize(self, columns: int, lines: int) -> None:
-        """Set the size; the foreground processes get a signal if it changed."""
+        """Set the size; the foreground processes get a signal if the size changed."""
         if min(columns, lines) > 0 and (columns, lines) != self.size:
             self.size = (columns, lines)
             packed = struct.pack("HHHH", lines, columns, 0, 0)
             fcntl.ioctl(self._ours, termios.TIOCSWINSZ, packed)
 
     def type(self, keys: bytes) -> None:
-        with contextlib.suppress(OSError):  # nobody reads, and the buffer is full
+        with contextlib.suppress(OSError):  # no process reads, and the buffer is full
             os.write(self._ours, keys)
 
     def read(self) -> bytes:
@@ -93,7 +93,7 @@ class JobTerminal:
                 data = os.read(self._ours, READ_BYTES)
             except BlockingIOError:
                 break
-            except OSError:  # a terminal without processes gives an error
+            except OSError:  # reading fails once no process is left
                 self.closed = True
                 break
             if not data:
@@ -105,7 +105,7 @@ class JobTerminal:
     # --- while there is a screen
 
     def follow(self, take: Callable[[bytes], None]) -> None:
-        """Pass what is printed to `take`, until `leave`."""
+        """Pass all output to `take`, until `leave` is called."""
         self._following = loop = asyncio.get_running_loop()
         loop.add_reader(self._ours, self._turn, take)
 
@@ -126,11 +126,11 @@ class JobTerminal:
         if self._following is not None:
             self.follow(take)
 
-    # --- when there is none
+    # --- while there is no screen
 
     def copy(self, to: int, first: bytes = b"") -> None:
-        """Write `first` and then all that is printed to the descriptor `to`, until `finish`. Run it
-        in a thread, because writes to a terminal may block."""
+        """Write `first` and then all output to the descriptor `to`, until `finish` is called. It
+        must run in a thread, because writes to a terminal may block."""
         to = _written(to, first)
         wait = select.poll()
         wait.register(self._ours, select.POLLIN)
@@ -145,13 +145,13 @@ class JobTerminal:
             to = _written(to, data)
 
     def finish(self) -> None:
-        """End `copy`, as the command has ended."""
+        """Make `copy` end, after the command has ended."""
         os.write(self._finish, b"\n")
 
 
 def _written(to: int, data: bytes) -> int:
-    """Write data; return the descriptor for the next write, -1 after a failure, which must not
-    reach the command."""
+    """Write data; returns the descriptor for the next write, or -1 after a failure, since a failure
+    must not affect the command."""
     try:
         while data and to >= 0:
             data = data[os.write(to, data) :]
@@ -162,29 +162,29 @@ def _written(to: int, data: bytes) -> int:
 
 class Line(NamedTuple):
     pen: bytes
-    """Colour sequences in force at its beginning."""
+    """Colour sequences in force at the beginning of the line."""
     raw: bytes
 
 
 class Printout:
-    """The last lines that a program printed: raw, bounded, and cheap to collect at any rate. Lines
-    are rendered only when they are shown."""
+    """The last lines that a program printed, raw and bounded. They are cheap to collect at any
+    rate, as lines are rendered only when they are shown."""
 
     def __init__(self) -> None:
         self._lines: deque[Line] = deque()
         self._bytes = 0
         self._open, self._pen = b"", b""
-        """The line that has no end yet, and the colour sequences at its beginning."""
+        """The last line, which has no end yet, and the colour sequences at its beginning."""
         self._new: deque[bytes] = deque()
         self._new_bytes = 0
         self._skipped = 0
-        """Number of lines that were dropped before they were split off."""
+        """Number of lines that were dropped before the data were split into lines."""
         self.left_out = 0
-        """Number of lines that were dropped; so the number of the first line kept."""
+        """Number of lines that were dropped, and so the number of the first line kept."""
 
     @property
     def ended(self) -> int:
-        """Number of lines kept that will not change any more."""
+        """Number of kept lines that are complete, so that they will not change any more."""
         return len(self._lines)
 
     def __len__(self) -> int:
@@ -194,7 +194,7 @@ class Printout:
         return self._lines[at] if at < len(self._lines) else Line(self._pen, self._open)
 
     def take(self, data: bytes) -> None:
-        """Keep data unsplit: most of a flood is never shown."""
+        """Add data without splitting them into lines: most of a flood of output is never shown."""
         self._new.append(data)
         self._new_bytes += len(data)
         while self._new_bytes - len(self._new[0]) > MAX_BYTES:
@@ -203,7 +203,7 @@ class Printout:
             self._skipped += dropped.count(b"\n")
 
     def settle(self) -> None:
-        """Split what has come since the last time into lines."""
+        """Split the data added since the last call into lines."""
         if self._skipped:
             self.left_out += self._skipped + len(self._lines)
             self._lines.clear()
@@ -249,8 +249,8 @@ def _colours_after(pen: bytes, raw: bytes) -> bytes:
 
 @contextlib.contextmanager
 def typed_keys(take: Callable[[str], None]) -> Iterator[None]:
-    """Within the block `take` gets each key at once, without Enter. Nothing is read in the
-    background, or where stdin is no terminal."""
+    """Within the block `take` is called with each key immediately, without Enter. No keys are read
+    in the background, or if stdin is not a terminal."""
     try:
         fd = sys.stdin.fileno()
         ours = os.tcgetpgrp(fd) == os.getpgrp()

@@ -1,8 +1,9 @@
-"""Starts a probe, here, over ssh, or one that is served at a socket, and waits for its end. The
-module imports quickly, so that the probe starts while the app is still being imported.
+"""Starts a probe on this machine or over ssh, or connects to a stream served at a socket, and waits
+for its end. The module imports quickly, so that the probe can start while the app is still being
+imported.
 
-A probe that programs registers restores them before it ends. So we always wait for it, also when a
-signal ends us, and raise Failed for registers that it could not restore.
+A probe that programs registers restores them before it ends. So we always wait for its end, also
+when a signal ends us, and raise Failed if it could not restore registers.
 """
 
 from __future__ import annotations
@@ -27,24 +28,28 @@ if TYPE_CHECKING:
     from perftop.process.link import Link
 
 ENVIRONMENT = {"PYTHONWARNINGS": "ignore", "OPENBLAS_NUM_THREADS": "1"}
-"""Environment of a probe: no warnings on its stderr, no threads of numpy in a simulation."""
+"""Environment variables of a probe: no warnings on its stderr, and no numpy threads in a
+simulation."""
 STDERR_BYTES = 4096
-"""Bytes kept of the end of a probe's stderr, where its line with the reason is."""
+"""Maximum number of bytes kept from the end of a probe's stderr, whose last line has the reason of
+a failure."""
 GRACE_S = 2.0
-"""Longest wait for a probe that has no registers to restore; then it is killed."""
+"""Longest wait in s for the end of a probe that has no registers to restore; after that the probe
+is killed."""
 RESTORE_S = 60.0
-"""Longest wait for a probe that restores registers. It is never killed."""
+"""Longest wait in s for a probe that restores registers. Such a probe is never killed."""
 STDERR_S = 0.5
-"""Longest wait for stderr after the probe's end, in case a descendant keeps it open."""
+"""Longest wait in s for stderr after the probe's end, in case a descendant keeps it open."""
 SCHEME = "unix:"
-"""Start of the address of a stream that is served at a socket."""
+"""Prefix of the address of a stream that is served at a socket."""
 CONNECT_S = 5.0
-"""Longest wait for a connection to a socket."""
+"""Longest wait in s for a connection to a socket."""
 
 
 def probe_command(*arguments: str, sudo: bool = False) -> list[str]:
-    """The argv of a probe on this machine. It uses the same interpreter, never one from PATH. With
-    `sudo` only the probe runs as root; `authorize` must have asked for the password before."""
+    """The argv of a probe on this machine. It runs in the same Python interpreter, never in one
+    from PATH. With `sudo` only the probe runs as root; `authorize` must have asked for the password
+    before."""
     # -P: a perfprobe/ in the working directory must not run with our rights.
     own = [os.path.abspath(sys.executable), "-P", "-m", "perfprobe", *arguments]  # noqa: PTH100
     return ["sudo", "-n", "--", *own] if sudo else own
@@ -61,35 +66,37 @@ def authorize() -> None:
 
 def longest_batch_ns(sample_ns: int, *spans_ns: int | None) -> int:
     """Length in ns of the longest batch of samples that a probe may write at once for a reader that
-    shows these spans, which are whole samples. A span that ended inside a batch would be shown
-    late."""
+    shows these spans, which are multiples of the sample time. A span that ended inside a batch
+    would be shown late."""
     samples = math.gcd(*(round(span_ns / sample_ns) for span_ns in spans_ns if span_ns))
     most = batches.most(sample_ns)
     return sample_ns * max(n for n in range(1, most + 1) if samples % n == 0)
 
 
 class Probe:
-    """A running probe. A thread reads its stderr, so that its last lines are known at its end, with
-    or without an event loop."""
+    """A running probe. A thread reads its stderr, so that the last lines of it are available at the
+    probe's end, with or without an event loop."""
 
     def __init__(self, argv: Sequence[str]) -> None:
         self._argv = list(argv)
         self.host = ssh.host(argv)
-        """The machine that it runs on, as ssh knows it; None: this one."""
+        """The machine on which the probe runs, as named for ssh; None: this machine."""
         self._programs = "msr" in ssh.words(argv)
-        """Whether it programs registers."""
+        """Whether the probe programs registers."""
         self.failure_raised = False
-        """Whether a caller has already raised how it ended."""
+        """Whether a caller has already raised the failure with which the probe ended."""
         self.place = self.host
-        """Name of the connection to it; None: there is none, it runs here."""
+        """Name of the connection; None: the probe runs on this machine."""
         self.link: Link | None = None
-        """The state of the connection, while its stream is read; None: it runs here."""
+        """The state of the connection while the stream is read; None: the probe runs on this
+        machine."""
         self._batch_ns: int | None = None
         self.start()
 
     def start(self) -> None:
-        """Starts it, also after it has ended. It has its own process group, so that the terminal's
-        signals reach only us. It ends when its stdin closes, so it never outlives us."""
+        """Starts the probe, also again after it has ended. It has its own process group, so that
+        the terminal's signals reach only us. It ends when its stdin closes, so it never outlives
+        us."""
         pipe, self._stderr = subprocess.PIPE, b""
         with _starting(self._argv):
             self.process = subprocess.Popen(
@@ -114,29 +121,31 @@ class Probe:
         return self.process.stdout
 
     def pace(self, batch_ns: int) -> None:
-        """Ask for frames once in this time, counted from the last that it wrote; it bounds the time
-        to a sample and to a second. It may be called often, and from any thread."""
+        """Ask the probe to write frames once in `batch_ns`, counted from its last write. The probe
+        limits this time to at least a sample and at most a second. May be called often, and from
+        any thread."""
         self._batch_ns = batch_ns
         self._order(b"batch %d\n" % batch_ns)
 
     def echo(self, number: int) -> None:
-        """Ask for a note with this number, at once."""
+        """Ask the probe to send a note with this number immediately."""
         self._order(b"echo %d\n" % number)
 
     def _order(self, line: bytes) -> None:
         if self.process.stdin is not None:
-            with suppress(OSError, ValueError):  # it has ended, or its stdin is closed
+            with suppress(OSError, ValueError):  # the probe has ended, or its stdin is closed
                 self.process.stdin.write(line)
 
     def ended(self, cut: int = 0) -> Failed:
-        """Why a stream ended without a farewell; `cut`: bytes of an unfinished message."""
+        """The failure of a stream that ended without a bye message; `cut`: bytes received of an
+        incomplete message."""
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(GRACE_S)
         return self._failure(f", {cut} bytes into a message" if cut else "")
 
     def end(self) -> Failed | None:
-        """Ask it to end and wait for that. Returns a failure if registers are not restored. It may
-        be called again, and from any thread."""
+        """Ask the probe to end, and wait for its end. Returns a failure if registers were not
+        restored. May be called repeatedly, and from any thread."""
         process = self.process
         if process.stdin is not None:
             with suppress(OSError):
@@ -173,7 +182,7 @@ class Probe:
         return Failed(f"{place}the probe {how} without a word{tail}{left}", status)
 
     def _restoring(self) -> str:
-        """The command that restores what such a probe left behind when it was killed."""
+        """Advice with the command that restores the registers after such a probe was killed."""
         words = ssh.words(self._argv)
         more = [f"--host {self.host}"] if self.host else []
         more += ["--sudo"] if words[0] == "sudo" else []
@@ -183,8 +192,8 @@ class Probe:
 
 
 class SocketProbe:
-    """A stream that is served on this machine, in the place of a probe of our own. Nothing is
-    written to it: it takes no orders."""
+    """A stream that is served on this machine, used instead of a probe of our own. It accepts no
+    orders, so nothing is written to it."""
 
     def __init__(self, address: str) -> None:
         self.place = address
@@ -217,7 +226,7 @@ class SocketProbe:
         return self._socket
 
     def pace(self, batch_ns: int) -> None:
-        """Ignored, as the stream has other readers, too."""
+        """Does nothing, because the stream has other readers too."""
 
     def echo(self, number: int) -> None: ...
 
@@ -243,15 +252,16 @@ def socket_path(address: str) -> str:
 
 
 def started(argv: Sequence[str]) -> Feed:
-    """The probe of this command line, or, for `unix:PATH` alone, the stream served there."""
+    """Starts the probe with this command line, or connects to the stream if `unix:PATH` is its only
+    word."""
     served = len(argv) == 1 and argv[0].startswith(SCHEME)
     return SocketProbe(argv[0]) if served else Probe(argv)
 
 
 @contextmanager
 def launched(argv: Sequence[str]) -> Iterator[Feed]:
-    """A probe that ends with the block. Signals that ask perftop to end leave the block by an
-    exception, as Ctrl-C does; from its end on they are ignored."""
+    """Starts a probe that ends with the block. Signals that ask perftop to end raise an exception
+    in the block, as Ctrl-C does; after the block they are ignored."""
     with Exits() as exits:
         probe = started(argv)
         try:
@@ -268,8 +278,8 @@ def launched(argv: Sequence[str]) -> Iterator[Feed]:
 
 
 def ask(argv: Sequence[str]) -> dict[str, Any]:
-    """The answer of a probe that measures once. It restores what it programmed, so it is waited for
-    in any case."""
+    """The answer of a probe that measures once. We always wait for its end, because it restores the
+    registers that it programmed."""
     import json
 
     stdin, lifeline = os.pipe()
@@ -300,7 +310,7 @@ def ask(argv: Sequence[str]) -> dict[str, Any]:
 
 
 def _no_answer(argv: Sequence[str], code: int, errors: bytes) -> Failed:
-    """The failure of a probe without an answer, from the last line of its stderr."""
+    """The failure of a probe that gave no answer, with the last line of its stderr."""
     lines = errors.decode(errors="replace").strip().splitlines()
     if (failed := ssh.failure(argv, code, lines)) is not None:
         return failed

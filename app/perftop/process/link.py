@@ -1,9 +1,9 @@
-"""A connection that can break: over ssh, or to a socket whose server may end. `Link` is its state;
-`StreamJoiner` makes the streams of later connections continue the first, by a note for the gap and
-frames whose counters begin again.
+"""A connection that can break: over ssh, or to a socket whose server may end. `Link` is its state.
+`StreamJoiner` makes the streams of later connections continue the first stream, by a note for the
+gap and frames whose counters start again.
 
-That needs the same boot of the same machine, so that raw times continue, and, as readers know the
-first hello only, frames that are described alike.
+This needs the same boot of the same machine, so that raw times continue, and frames with the same
+layout, because readers know only the first hello.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ from perfprobe import wire
 from perftop.process.job import raw_ns
 
 WAITS_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
-"""Seconds before each try; the last one applies to all later ones."""
+"""Seconds to wait before each attempt; the last value applies to all later attempts."""
 MAX_UNANSWERED = 3
-"""Echoes without an answer after which none is sent: an older probe answers none."""
+"""Maximum number of unanswered echoes, after which no more are requested: an older probe answers
+none."""
 LOST_NS = 30_000_000_000
-"""Age of an echo that is not waited for any more, in ns: a probe whose output is full drops
-some."""
+"""Age in ns after which an unanswered echo counts as lost: a probe whose output buffer is full
+drops some echoes."""
 RATE_S = 5.0
-"""Span of the mean of bytes a second."""
+"""Span in s over which the mean of bytes per second is computed."""
 SLEPT_NS = 1_000_000_000
-"""Wall time may move this far against raw time because the clock was set; more is sleep of the
-machine."""
+"""Largest difference in ns between wall time and raw time that is attributed to setting the clock;
+a larger one is a sleep of the machine."""
 
 
 def waits_s() -> Iterator[float]:
-    """Seconds to wait before each try to reach a machine that does not answer."""
+    """Yields the seconds to wait before each attempt to reach a machine that does not answer."""
     yield from WAITS_S
     yield from repeat(WAITS_S[-1])
 
@@ -49,30 +50,31 @@ class Echoing(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Echo:
-    """An answer from there. Times of the two machines are never compared."""
+    """The answer to an echo. The clocks of the two machines are never compared."""
 
-    sent_ns: int  # raw, here
-    there_ns: int  # raw, there: when it was read
+    sent_ns: int  # raw time on this machine
+    there_ns: int  # raw time on the remote machine when the request was read
     took_ns: int
 
 
 @dataclass(frozen=True, slots=True)
 class LinkState:
-    """A link at one moment, as a screen shows it."""
+    """The state of a link at one moment, for display."""
 
     place: str
     rtt_s: float
     rate: float
-    """Bytes a second that come."""
+    """Bytes received per second."""
     down: str = ""
-    """Why it is broken; '': it is not."""
+    """Text on why the link is broken; '': it is not broken."""
     down_s: float = nan
     next_s: float = nan
-    """Seconds since it broke, and until it is tried again; 0: it is being tried."""
+    """Seconds since the link broke, and seconds until the next attempt; 0: an attempt is under
+    way."""
 
 
 class Link:
-    """The state of a link, for those who show it. It is used in one loop."""
+    """The state of a link. It must be used in one event loop only."""
 
     def __init__(
         self, place: str, probe: Echoing, clock: Callable[[], float] = time.monotonic
@@ -81,40 +83,40 @@ class Link:
         self._probe = probe
         self._clock = clock
         self.down = ""
-        """Why the link is broken; '': it is not."""
+        """Text on why the link is broken now; '': it is not broken."""
         self.down_since_s = self.next_s = nan
-        """Times by `clock` when it broke, and when it is tried again."""
+        """Times, by `clock`, when the link broke and when the next attempt starts."""
         self.until_s = inf
-        """Time of `clock` from which on a broken link is not tried again."""
+        """Time, by `clock`, after which a broken link is not tried again."""
         self.echoed: Echo | None = None
-        """The newest answer."""
+        """The newest answer to an echo."""
         self.bytes = 0
         self._counts: deque[tuple[float, int]] = deque([(clock(), 0)])
         self._sent: dict[int, int] = {}
-        """Raw time of each echo that has no answer yet, by its number."""
+        """Raw time at which each unanswered echo was requested, by its number."""
         self._number = 0
         self._waits_s = waits_s()
 
     @property
     def mute(self) -> bool:
-        """Whether the probe there answers no echo, as older ones do not."""
+        """Whether the remote probe answers no echoes, as older probes do not."""
         return self.echoed is None and len(self._sent) >= MAX_UNANSWERED
 
     @property
     def rtt_s(self) -> float:
-        """Time to there and back; NaN: unknown."""
+        """Round-trip time in s; NaN: unknown."""
         return nan if self.echoed is None else self.echoed.took_ns / 1e9
 
     @property
     def over(self) -> bool:
-        """Whether it is too late for another try."""
+        """Whether it is too late for another attempt."""
         return self._clock() >= self.until_s
 
     def count(self, read: int) -> None:
         self.bytes += read
 
     def rate(self) -> float:
-        """Bytes a second that come from there; NaN: unknown yet."""
+        """Bytes received per second; NaN: not known yet."""
         now_s, counts = self._clock(), self._counts
         if now_s - counts[-1][0] >= 1:
             counts.append((now_s, self.bytes))
@@ -144,14 +146,14 @@ class Link:
         self.until_s = self._clock() + seconds
 
     def wait_s(self) -> float:
-        """Seconds to wait now for the next try."""
+        """Seconds to wait before the next attempt, which is scheduled by this call."""
         now_s = self._clock()
         wait_s = min(next(self._waits_s), max(0.0, self.until_s - now_s))
         self.next_s = now_s + wait_s
         return wait_s
 
     def ping(self) -> None:
-        """Asks for an echo now."""
+        """Requests an echo."""
         now_ns = raw_ns()
         if self.echoed is not None:
             self._sent = {n: ns for n, ns in self._sent.items() if now_ns - ns < LOST_NS}
@@ -169,26 +171,27 @@ class Link:
 
 
 class StreamJoiner:
-    """Makes messages of later connections fit the first hello. It is fed all of them."""
+    """Makes messages of later connections fit the first hello. All messages of all connections must
+    be passed to it."""
 
     def __init__(self, hello: wire.Hello | None = None) -> None:
         self.hello = hello
-        """The first hello; None: none has come."""
+        """The first hello; None: no hello has been received."""
         rows = () if hello is None else hello.topology
         self.now_ns = 0 if hello is None else hello.raw_ns
         """Raw time of the newest frame."""
         self._seq = self._lost = self._late = 0
         self._totals = (0, 0, 0)
-        """Sequence, losses and late frames of earlier connections together."""
+        """Sums of frames, lost frames and late frames over the earlier connections."""
         self._asleep_ns = self._slept_ns = 0
-        """Sleep of the machine: up to now, and up to this connection."""
+        """Total sleep of the machine in ns, up to now and up to the start of this connection."""
         self._cpus = [row.cpu for row in rows]
         self._offline = {row.cpu for row in rows if not row.online}
         self._unread: dict[str, np.ndarray] = {}
-        """Mask of the rows that were not read since the gap, by block."""
+        """Masks of the rows that were not read since the gap, by block."""
 
     def mismatch(self, hello: wire.Hello) -> str:
-        """Why frames after this hello cannot follow those before; '': they can."""
+        """Why the frames after this hello cannot continue the earlier stream; '': they can."""
         old = self.hello
         assert old is not None
         if hello.boot_id != old.boot_id or hello.host != old.host or hello.raw_ns < self.now_ns:
@@ -201,7 +204,7 @@ class StreamJoiner:
         return "" if same and cpus else "its CPUs or counters have changed"
 
     def gap(self, hello: wire.Hello, why: str) -> list[wire.Message]:
-        """The notes that replace a later hello that fits."""
+        """The notes that replace a later hello, if it fits."""
         old = self.hello
         assert old is not None
         self._totals = (self._seq + 1, self._lost, self._late)
@@ -219,7 +222,7 @@ class StreamJoiner:
         return list(notes)
 
     def frames(self, messages: list[wire.Message]) -> Iterator[wire.Message]:
-        """Messages after a hello, as they follow those of earlier connections."""
+        """Messages after a hello, changed so that they continue those of earlier connections."""
         for message in messages:
             if isinstance(message, wire.Frame):
                 yield self._frame(message)
@@ -246,14 +249,15 @@ class StreamJoiner:
         return frame
 
     def _rebased(self, blocks: dict[str, wire.Rows]) -> dict[str, wire.Rows]:
-        """The blocks, with ROW_REBASED on each row up to its first read."""
+        """The blocks, with ROW_REBASED set in each row up to and including its first read after the
+        gap."""
         if not self._unread:
             return blocks
         rebased = dict(blocks)
         for name, unread in list(self._unread.items()):
             if name in blocks:
                 head = np.frombuffer(blocks[name].head, "<u8").reshape(-1, wire.HEAD).copy()
-                whole = len(head) == 1  # a single head row stands for all rows
+                whole = len(head) == 1  # a single head applies to all rows
                 marked = np.array([unread.any()]) if whole else unread
                 head[marked, 4] |= np.uint64(wire.ROW_REBASED)
                 rebased[name] = replace(blocks[name], head=head.tobytes())
@@ -265,5 +269,5 @@ class StreamJoiner:
 
 
 def _sum(total: int, more: int) -> int:
-    """A sum that a message can hold, whatever came."""
+    """The sum, limited to values that a message can hold, whatever was received."""
     return min(total + max(0, more), wire.LATEST_NS)

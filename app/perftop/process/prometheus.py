@@ -1,5 +1,5 @@
-"""Queries to a Prometheus server, for one moment or for a span. Answers are bounded in size and
-time; their shape is checked in all parts."""
+"""Queries to a Prometheus server, for one moment or for a span. The size of an answer and the time
+for it are limited, and its structure is checked completely."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from perftop.base.errors import USAGE, Failed
 from perftop.base.text import safe
 
 MAX_BYTES = 32 << 20
-"""Maximum size of an answer."""
+"""Maximum size of an answer in bytes."""
 MAX_S = 20.0
-"""Longest time for a query and its answer."""
+"""Longest time in s for a query and its answer."""
 QUIET_S = 10.0
-"""Longest time between two pieces of an answer."""
+"""Longest time in s between two pieces of an answer."""
 MAX_SERIES = 200_000
 MAX_TEXT = 300
-"""Characters kept of a message of the server."""
+"""Maximum number of characters kept of a message from the server."""
 _PIECE = 1 << 16
 
 Labels = dict[str, str]
@@ -31,7 +31,7 @@ Labels = dict[str, str]
 class Series(NamedTuple):
     labels: Labels
     points: list[tuple[float, float]]
-    """Unix seconds of the server, and values."""
+    """Pairs of the server's time, in Unix seconds, and the value."""
 
 
 class Server:
@@ -45,12 +45,13 @@ class Server:
         """Bytes received so far."""
 
     def query(self, expression: str, at: float | None = None) -> list[Series]:
-        """Values at a moment; None: the server's now. Raises Failed."""
+        """Values at a moment; None: the server's present time. Raises Failed."""
         more = {} if at is None else {"time": f"{at:.3f}"}
         return self._ask("query", {"query": expression, **more})
 
     def query_range(self, expression: str, start: float, end: float, step: float) -> list[Series]:
-        """Values between two moments of the server, in steps. Raises Failed."""
+        """Values between two times of the server's clock, in steps of `step` seconds. Raises
+        Failed."""
         span = {"start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:g}"}
         return self._ask("query_range", {"query": expression, **span})
 
@@ -81,7 +82,8 @@ class Server:
 
 
 def _refusal(error: urllib.error.HTTPError) -> str:
-    """The server's own message, made safe; else the status."""
+    """A text with the server's error message, made safe, or with the HTTP status if there is no
+    message."""
     message = ""
     try:
         answer = json.loads(error.read(_PIECE))

@@ -1,13 +1,14 @@
-"""Signals that ask perftop to end, and writes that do not outlast such a signal.
+"""Handling of signals that ask perftop to end, and writes that such a signal can interrupt.
 
-A probe has to be waited for, because it restores registers. So a signal that comes while a probe is
-being started waits until that is done, a signal that comes while it runs starts the end once, and
-one that comes later is ignored: the end is under way. asyncio's own handlers cannot do this. When
-they are removed, and a loop that closes removes them, the signal is deadly again for a moment.
+We must wait for the end of a probe, because it restores registers. So a signal that arrives while a
+probe is being started is held until the start is complete. A signal that arrives while the probe
+runs starts its end once. Later signals are ignored, since the end is under way. asyncio's own
+handlers cannot do this: a closing loop removes them, and for a moment the default action of the
+signal could kill perftop.
 
-A pipe that nobody empties is full after 64 KiB, and a plain write waits until there is room. Python
-continues the write after a signal, so the signal would not end perftop, and the probe would keep
-its counters programmed. `write_text` checks for a signal while it waits.
+A pipe that nobody reads is full after 64 KiB, and a plain write then waits until there is room.
+Python continues the write after a signal, so the signal would not end perftop, and the probe's
+counters would stay programmed. `write_text` checks for a signal while it waits.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from perftop.base.errors import discard
 ENDS = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
 """Signals that ask perftop to end."""
 CHECK_MS = 200
-"""Time between two checks for a signal by a write that waits."""
+"""Time in ms between two checks for a signal by a waiting write."""
 GRACE_S = 1.0
-"""Time that a reader has for the rest of the output after a signal."""
+"""Time in s that a reader has for the rest of the output after a signal."""
 
 
 class EndRequest:
-    """The time since which this process has been asked to end."""
+    """Stores the time when this process was first asked to end."""
 
     def __init__(self) -> None:
         self._since_s: float | None = None
@@ -51,20 +52,21 @@ class EndRequest:
 
 
 END_REQUEST = EndRequest()
-"""The request to this process. `on_signal` resets it."""
+"""The request to end this process. `on_signal` resets it."""
 
 
 def on_signal(
     numbers: Iterable[int], take: Callable[[Any], None],
     at_once: Callable[[], None] = lambda: None,
 ) -> None:  # fmt: skip
-    """Calls `take(number)` in the running loop when a signal comes, and `at_once` before that, even
-    while the loop waits for something else; when the loop has closed the signal is ignored."""
+    """Calls `take(number)` in the running loop when a signal arrives, and `at_once` immediately
+    before that, even while the loop waits for something else. After the loop has closed, the signal
+    only calls `at_once`."""
     import asyncio  # not before the probe has been started
 
     loop = asyncio.get_running_loop()
-    # asyncio lets signals wake the loop once it handles one itself. This one is harmless without
-    # a handler, too.
+    # Signals wake the loop only if asyncio handles at least one signal itself. SIGURG is used
+    # because it is harmless even without a handler.
     loop.add_signal_handler(signal.SIGURG, lambda: None)
 
     END_REQUEST.reset()
@@ -80,20 +82,20 @@ def on_signal(
 
 
 def ignore(numbers: Iterable[int] = ENDS) -> None:
-    """Ignores signals from now on. Called when only the outcome is still to be reported, which a
-    signal would only hide."""
+    """Ignores signals from now on. Called when only the outcome remains to be reported, which a
+    signal would prevent."""
     for number in numbers:
         signal.signal(number, signal.SIG_IGN)
 
 
 class Exits:
-    """A block that the signals of ENDS leave by one exception: SystemExit with the status that a
-    shell would see, or KeyboardInterrupt.
+    """A context manager in which a signal of ENDS raises an exception: SystemExit with the status
+    that a shell would report, or KeyboardInterrupt.
 
-    It begins held: signals wait. `open` lets them raise, `hold` makes them wait again. A signal
-    that raises holds by itself, so that the way out is not interrupted. After `ignore_all` they are
-    ignored for good; without it they do after the block what they did before it. A signal that was
-    ignored before (nohup) stays ignored.
+    On entry signals are held. `open` lets them raise, and `hold` holds them again. A signal that
+    raises also holds all later ones, so that cleanup is not interrupted. After `ignore_all` signals
+    are ignored for good; without it their previous handlers are restored at the end of the block. A
+    signal that was already ignored (nohup) stays ignored.
     """
 
     def __init__(self) -> None:
@@ -138,11 +140,11 @@ class Exits:
 
 
 def write_text(out: TextIO, text: str) -> None:
-    """Writes the text at once. Text that nobody has read GRACE_S after a signal is lost, and so is
-    all later text."""
+    """Writes and flushes the text. Text that nobody has read GRACE_S after a signal is lost, and so
+    is all later text."""
     try:
         fd = out.fileno()
-    except (OSError, ValueError):  # it is no file
+    except (OSError, ValueError):  # not a real file
         fd = -1
     if fd < 0 or stat.S_ISREG(os.fstat(fd).st_mode):
         out.write(text)
@@ -153,7 +155,7 @@ def write_text(out: TextIO, text: str) -> None:
     room = select.poll()
     room.register(fd, select.POLLOUT)
     while data:
-        if room.poll(CHECK_MS):  # so much fits without waiting
+        if room.poll(CHECK_MS):  # PIPE_BUF bytes fit without waiting
             data = data[os.write(fd, data[: select.PIPE_BUF]) :]
         elif END_REQUEST.age_s() > GRACE_S:
             discard(fd)

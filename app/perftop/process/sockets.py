@@ -1,5 +1,5 @@
-"""Listening sockets, inherited from the service manager or made at a path; the rights of their
-clients; and the readers of a stream that is served there."""
+"""Listening sockets, inherited from the service manager or created at a path; the access rights of
+their clients; and the readers of a stream that is served there."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from perftop.base.errors import USAGE, Failed
 from perftop.base.files import Untrusted, closed, parent
 
 FIRST_FD, MAX_FDS = 3, 8
-"""sd_listen_fds(3): the first descriptor that is inherited; how many are used at most."""
+"""The first inherited descriptor, as in sd_listen_fds(3), and the maximum number that is used."""
 SO_PEERGROUPS = 59
 BACKLOG = 128
-"""Connections that the kernel holds until they are accepted."""
+"""Maximum number of connections that the kernel queues until they are accepted."""
 FIXES = {
     errno.EADDRINUSE: "another program listens there: end it, or give another place",
     errno.EADDRNOTAVAIL: "no interface here has that address",
@@ -34,17 +34,17 @@ FIXES = {
 }
 _CREDENTIALS = struct.Struct("3i")
 QUEUE_BYTES = 2 << 20
-"""Bytes that may wait for one reader, beside those in its socket."""
+"""Maximum number of bytes that wait for one reader, in addition to those in its socket."""
 MAX_READERS = 64
 STATE = ("taken", "given-back")
-"""Kinds of notes that stay true, so a reader that comes later needs them."""
+"""Kinds of notes that describe a lasting state, so that later readers need them too."""
 MAX_STATE = 4096
-"""Maximum number of such notes that are kept."""
+"""Maximum number of notes of these kinds that are kept."""
 
 
 def inherited_sockets() -> list[socket.socket]:
-    """The sockets that the service manager listens on for us, if there is one. They are removed
-    from the environment, so that the probe does not use them."""
+    """The listening sockets inherited from the service manager, if there is one. Their variables
+    are removed from the environment, so that the probe does not use them."""
     pid, count = os.environ.pop("LISTEN_PID", ""), os.environ.pop("LISTEN_FDS", "")
     os.environ.pop("LISTEN_FDNAMES", None)
     if pid != str(os.getpid()) or not (count.isascii() and count.isdigit()):
@@ -65,7 +65,7 @@ def inherited_sockets() -> list[socket.socket]:
 
 
 def inherited_unix_socket() -> socket.socket | None:
-    """The one unix socket that the service manager listens on for us; None: there is none."""
+    """The unix socket inherited from the service manager; None: there is none."""
     sockets = inherited_sockets()
     if len(sockets) > 1 or any(sock.family != socket.AF_UNIX for sock in sockets):
         raise Failed("systemd hands over something else than one unix socket", USAGE)
@@ -74,8 +74,9 @@ def inherited_unix_socket() -> socket.socket | None:
 
 @contextlib.contextmanager
 def listening_socket(path: Path, group: int | None = None) -> Iterator[socket.socket]:
-    """A socket for its owner alone, or for a group as well. It is removed at the end. Raises Failed
-    if the path is a socket that somebody listens on, or is no socket."""
+    """A listening socket for its owner only, or for a group as well. It is removed at the end of
+    the block. Raises Failed if another program listens at the path, or if there is something else
+    than a socket."""
     where = f"unix:{path}"
     with contextlib.ExitStack() as stack:
         try:
@@ -86,15 +87,16 @@ def listening_socket(path: Path, group: int | None = None) -> Iterator[socket.so
         except OSError as error:
             raise cannot_listen(where, error) from None
         sock = socket.socket(socket.AF_UNIX)
-        before = os.umask(0o177)  # from the first moment on for its owner alone
+        before = os.umask(0o177)  # only its owner may ever connect before chmod
         try:
             start_listening(sock, str(path), where)
         finally:
             os.umask(before)
         stack.enter_context(sock)
         try:
-            # bind resolves the path, which may lead elsewhere by now. But nobody else can put a
-            # socket of ours into this directory, and what is changed is the inode that was checked.
+            # bind resolves the path again, and the path may lead elsewhere by now. But nobody else
+            # can put a socket of ours into this directory, and only the inode that was checked is
+            # changed.
             inode = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
             stack.callback(os.close, inode)
             ours = os.fstat(inode)
@@ -110,13 +112,13 @@ def listening_socket(path: Path, group: int | None = None) -> Iterator[socket.so
 
 
 def _remove(at: int, name: str, ours: os.stat_result) -> None:
-    with contextlib.suppress(OSError):  # another may be in its place
+    with contextlib.suppress(OSError):  # it may have been replaced
         if os.path.samestat(ours, os.stat(name, dir_fd=at, follow_symlinks=False)):
             os.unlink(name, dir_fd=at)
 
 
 def _clear(at: int, name: str, where: str) -> None:
-    """Removes a socket that nobody listens on, as a killed program leaves it."""
+    """Removes a socket on which nobody listens, such as a killed program leaves."""
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
             raise Failed(f"cannot listen on {where}: it is there already, and no socket")
@@ -128,7 +130,7 @@ def _clear(at: int, name: str, where: str) -> None:
 
 
 def start_listening(sock: socket.socket, address: str | tuple[object, ...], where: str) -> None:
-    """Makes a new socket listen. Raises Failed, and closes it."""
+    """Makes a new socket listen. On an error it closes the socket and raises Failed."""
     try:
         sock.bind(address)
         sock.listen(BACKLOG)
@@ -153,7 +155,7 @@ def group_id(name: str) -> int:
 
 
 def may_read(peer: socket.socket, group: int | None) -> bool:
-    """Whether the process at the other end is root's, ours, or in the group, by what it was when it
+    """Whether the process at the other end belonged to root, to our user or to the group when it
     connected."""
     packed = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _, uid, gid = _CREDENTIALS.unpack(packed)
@@ -163,27 +165,27 @@ def may_read(peer: socket.socket, group: int | None) -> bool:
 
 
 def _groups(peer: socket.socket) -> list[int]:
-    with contextlib.suppress(OSError):  # it is in more than 1024, or the kernel is older
+    with contextlib.suppress(OSError):  # over 1024 groups, or an older kernel
         packed = peer.getsockopt(socket.SOL_SOCKET, SO_PEERGROUPS, 4096)
         return list(struct.unpack(f"{len(packed) // 4}I", packed))
     return []
 
 
 class Readers:
-    """Many readers of one stream, each behind a queue of its own: one that is slow loses frames,
-    learns so from the count of lost frames in those it gets, and costs the others nothing. Readers
-    are written to and never read from. Used in one loop."""
+    """The readers of one stream, each with its own queue. A slow reader loses frames, which it can
+    see from the count of lost frames in the frames it gets; it does not slow down other readers.
+    Readers are written to and never read from. Used in one event loop only."""
 
     def __init__(self) -> None:
         self._outboxes: dict[socket.socket, Outbox] = {}
         self._hello: wire.Hello | None = None
         self._topology: dict[int, wire.Cpu] = {}
-        """The row of each CPU as it is now."""
+        """The present topology row of each CPU."""
         self._state: list[wire.Note] = []
         self._now_ns, self._slept = 0, False
-        """Raw time of the newest frame, and whether the machine has slept since hello."""
+        """Raw time of the newest frame, and whether the machine was suspended since hello."""
         self._last: tuple[wire.Message, bytes] | None = None
-        """The newest message and its bytes, which most readers share."""
+        """The newest message and its encoding, which is the same for most readers."""
         self.came, self.gone = asyncio.Event(), asyncio.Event()
         """`came` is set while there is a reader, `gone` while there is none."""
         self.gone.set()
@@ -192,10 +194,11 @@ class Readers:
         return len(self._outboxes)
 
     def admit(self, peer: socket.socket) -> bool:
-        """Adds a reader, which gets a hello first, however late. False: there are too many."""
+        """Adds a reader; it gets a hello first, however late it connects. Returns False if there
+        are too many readers."""
         if len(self) >= MAX_READERS:
             return False
-        peer.shutdown(socket.SHUT_RD)  # from now on it cannot write
+        peer.shutdown(socket.SHUT_RD)  # ignore anything that it sends
         outbox = Outbox(peer.fileno(), QUEUE_BYTES, self._encoded)
         self._outboxes[peer] = outbox
         if self._hello is not None:
@@ -225,9 +228,9 @@ class Readers:
             self._flush(peer, outbox)
 
     def _greeting(self, hello: wire.Hello) -> wire.Hello:
-        """The hello as if it had been sent now, for a reader that has seen no earlier hotplug
-        notes. After a sleep of the machine its times are those of the first hello, because frames
-        count sleep from then on."""
+        """The hello as it would be if sent now, for a reader that has seen no earlier hotplug
+        notes. If the machine was suspended, its times stay those of the first hello, because frames
+        count suspended time from then on."""
         hello = replace(hello, topology=list(self._topology.values()))
         past_ns = self._now_ns - hello.raw_ns
         if past_ns <= 0 or self._slept:
@@ -235,7 +238,7 @@ class Readers:
         return replace(hello, raw_ns=self._now_ns, wall_ns=hello.wall_ns + past_ns, tsc=None)
 
     def rested(self) -> None:
-        """Called when the stream has ended: the next one begins with its own hello."""
+        """Called when the stream has ended: the next stream begins with its own hello."""
         self._hello = None
 
     def close(self) -> None:
@@ -254,7 +257,7 @@ class Readers:
         except Ended:
             self._forget(peer)
             return
-        if outbox:  # it is slow
+        if outbox:  # the reader is slow
             loop.add_writer(peer, self._flush, peer, outbox)
         else:
             loop.remove_writer(peer)

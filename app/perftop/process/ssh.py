@@ -1,9 +1,10 @@
-"""The probe of another machine: the argv of ssh that runs it there, and what went wrong when ssh
-ends. It imports quickly, as the first probe starts before anything else is loaded.
+"""The probe of a remote machine: the ssh command that runs it, and the reasons of failures when ssh
+ends. The module imports quickly, as the first probe starts before anything else is loaded.
 
-Frames shrink to a third, for some 3 ms of CPU time a second at 256 CPUs.
-ssh asks for nothing, neither a password nor trust in an unknown host key, because the screen has
-the terminal. A link that is silent for ALIVE_S seconds three times counts as broken.
+Compression reduces frames to a third of their size, for some 3 ms of CPU time a second at 256 CPUs.
+ssh never prompts for a password or for trust in an unknown host key, because the screen uses the
+terminal. A link that does not answer three times, at intervals of ALIVE_S seconds, counts as
+broken.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from perftop.base.errors import UNAVAILABLE, USAGE, Failed
 
 PROGRAM = "ssh"
 REMOTE = "perfprobe"
-"""Name of the probe there, searched in the PATH of a shell that is not a login shell."""
+"""Name of the probe on the remote machine, which is looked up in the PATH of a non-login shell."""
 CONNECT_S, ALIVE_S = 10, 5
 OPTIONS = (
     "-T", "-x",
@@ -28,7 +29,7 @@ OPTIONS = (
     "-o", "ServerAliveCountMax=3",
 )  # fmt: skip
 BROKEN = 255
-"""Exit status of ssh for its own failures; others are those of the program there."""
+"""Exit status of ssh for its own failures; any other is that of the remote program."""
 MAX_HOST = 255
 """Maximum length of USER@HOST, in characters."""
 
@@ -42,7 +43,8 @@ STEPS = (
     ("connection", r"refused|timed out|No route|unreachable|reset|[Cc]losed|kex_|pipe|respond",
      "is it up, and does its sshd listen? ssh {host} true"),
 )  # fmt: skip
-"""Steps of a connection, in turn: name, ssh's words when it fails, and what helps."""
+"""Steps of a connection, in order: name, pattern of ssh's error messages when the step fails, and
+the suggested fix."""
 NOT_FOUND = re.compile(r"not found|No such file|[Pp]ermission denied|[Uu]nknown command")
 REFUSED = re.compile(r"^sudo: .*(password|terminal|not allowed|not in the sudoers|askpass)")
 
@@ -50,16 +52,16 @@ REFUSED = re.compile(r"^sudo: .*(password|terminal|not allowed|not in the sudoer
 def command(
     host: str, arguments: Sequence[str], *, sudo: bool = False, remote: str = REMOTE
 ) -> list[str]:
-    """The argv that runs the probe with these arguments on another machine. `remote`: its path
-    there. Raises Failed for a name that ssh would misread."""
+    """The argv that runs the probe with these arguments on a remote machine. `remote`: path of the
+    probe on that machine. Raises Failed for a host name that ssh would misinterpret."""
     check(host)
-    home = "~/" if remote.startswith("~/") else ""  # the shell there knows whose home it is
+    home = "~/" if remote.startswith("~/") else ""  # expanded by the remote shell
     own = home + shlex.join([remote.removeprefix(home), *arguments])
     return [PROGRAM, *OPTIONS, "--", host, f"sudo -n -- {own}" if sudo else own]
 
 
 def check(host: str) -> None:
-    """Raises Failed for a name that is none of a machine."""
+    """Raises Failed if this is not a valid host name."""
     if not host or host.startswith("-") or len(host) > MAX_HOST:
         raise Failed(f"--host {shlex.quote(host[:40])}: is no [USER@]HOST", USAGE)
     if not host.isprintable() or " " in host:
@@ -67,19 +69,21 @@ def check(host: str) -> None:
 
 
 def host(argv: Sequence[str]) -> str | None:
-    """The machine of an argv that `command` made; None: the argv is of a program here."""
+    """The host in an argv made by `command`; None: the argv is of a program on this machine."""
     ours = argv[: len(OPTIONS) + 1] == [PROGRAM, *OPTIONS]
     return argv[-2] if ours else None
 
 
 def words(argv: Sequence[str]) -> list[str]:
-    """The words of the probe's own command line, wherever it runs."""
+    """The words of the probe's own command line, whether it runs on this machine or a remote
+    one."""
     return list(argv) if host(argv) is None else shlex.split(argv[-1])
 
 
 def failure(argv: Sequence[str], status: int | None, lines: Sequence[str]) -> Failed | None:
-    """Why the probe there could not be reached or run: the step, ssh's or the shell's words for it,
-    and what helps. `lines`: its stderr. None: it ran, and reports its own failures."""
+    """Why the remote probe could not be reached or run: the failed step, the error message of ssh
+    or the shell, and a suggested fix. `lines`: lines of stderr. None: the probe ran, and reports
+    its own failures."""
     name = host(argv)
     if name is None or status is None:
         return None
@@ -101,7 +105,7 @@ def failure(argv: Sequence[str], status: int | None, lines: Sequence[str]) -> Fa
 
 
 class Broken(Failed):
-    """The connection has failed or ended. A later one may succeed."""
+    """The connection has failed or ended. A new attempt may succeed."""
 
 
 def _broken(name: str, lines: Sequence[str], last: str) -> Broken:

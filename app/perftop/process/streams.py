@@ -1,4 +1,4 @@
-"""Streams of messages: of one probe, which may be far away, and of many machines side by side.
+"""Streams of messages: from one local or remote probe, and from many machines at the same time.
 
 `async with spawn([...]) as stream: async for messages in stream: ...`
 """
@@ -20,29 +20,30 @@ from perftop.process.ssh import Broken
 
 READ_BYTES = 1 << 18
 MAX_AT_REST = 1 << 15
-"""If a read returns this many bytes, the next read follows without a rest, so that the pipe, which
-holds at least twice as many, is never full. A dozen CPUs send as many in a second."""
+"""If a read returns this many bytes, the next read follows without a pause, so that the pipe, which
+holds at least twice as many, is never full. A dozen CPUs send this many bytes in a second."""
 REST_S = 1.0
-"""Seconds between two reads while a command runs, for readers that only report its end. Reading
-each sample as it arrives costs three times as much CPU time, next to the command."""
+"""Seconds between two reads while a command runs, for readers that report only at its end. Reading
+each sample as it arrives would take three times as much CPU time while the command runs."""
 LATE_S = 0.01
-"""Time from a sample to its arrival; more is seldom needed."""
+"""Time in s from a sample to its arrival; it is rarely longer."""
 HELLO_S = 30.0
-"""Longest wait for the first message of a machine that is far away: connection, login and start
-take place in it."""
+"""Longest wait in s for the first message of a remote machine, which includes connection, login and
+start."""
 PING_S = 2.0
-"""Seconds between two echoes of a machine that is far away."""
+"""Seconds between two echo requests to a remote machine."""
 SILENT_S = 10.0
-"""Longest time between two messages of one of many machines, plus two samples."""
+"""Longest time in s between two messages of a machine in a fleet, in addition to two samples."""
 MAX_STARTING = 8
-"""Machines that are being connected to at once: each costs a process here, and one there."""
+"""Maximum number of machines to which connections are being made at the same time: each takes a
+process here and one on the machine."""
 START_S = 2.0
-"""Longest time for which one that starts keeps others waiting."""
+"""Longest time in s for which a starting machine keeps others waiting."""
 
 
 class Stream(Protocol):
     def __aiter__(self) -> AsyncIterator[list[wire.Message]]:
-        """The messages in their order, as many at once as have come."""
+        """Yields messages in order, in lists of all that have arrived."""
 
 
 Opener = Callable[[], AbstractAsyncContextManager[Stream]]
@@ -52,12 +53,12 @@ class ProbeStream:
     """The messages of one connection to a probe."""
 
     def __init__(self, probe: Feed, count: Callable[[int], None] = lambda _: None) -> None:
-        """`count` is called with the number of bytes that have come."""
+        """`count` is called with the number of bytes of each read."""
         self._probe, self._count = probe, count
         self._transport: asyncio.ReadTransport | None = None
         self._rest_s = self._due_s = 0.0
-        """Seconds between two reads, 0: what comes is read at once; and the time of the next, by
-        the loop."""
+        """Seconds between two reads (0: data are read as soon as they arrive), and the time of the
+        next read, by the loop's clock."""
         self._hurry = asyncio.Event()
 
     async def __aiter__(self) -> AsyncIterator[list[wire.Message]]:
@@ -78,7 +79,7 @@ class ProbeStream:
                 await self._rested()
         if not decoder.ended:
             failed = await asyncio.to_thread(self._probe.ended, decoder.cut)
-            self._probe.failure_raised = True  # not if we were cancelled meanwhile
+            self._probe.failure_raised = True  # not reached if cancelled
             raise failed
 
     async def _read(self, stdout: asyncio.StreamReader, decoder: wire.Decoder) -> bytes:
@@ -93,9 +94,9 @@ class ProbeStream:
             raise Broken(text, UNAVAILABLE) from None
 
     def rest(self, seconds: float) -> None:
-        """From now on reads once in so many seconds; 0: at once whatever comes, as at the
-        beginning. Output of the probe meanwhile waits in the pipe. Reads follow just after samples
-        if this is called when one has arrived."""
+        """From now on reads once in `seconds`; 0: whenever data arrive, as at the beginning.
+        Between two reads the probe's output waits in the pipe. If this is called when a sample has
+        arrived, reads follow just after samples."""
         self._rest_s = seconds
         self._due_s = asyncio.get_running_loop().time() + seconds + LATE_S
         if not seconds:
@@ -110,7 +111,7 @@ class ProbeStream:
             async with asyncio.timeout_at(due_s):
                 await self._hurry.wait()
         self._transport.resume_reading()
-        if self._due_s == due_s:  # else `rest` was called meanwhile
+        if self._due_s == due_s:  # `rest` was not called meanwhile
             self._due_s = max(due_s + self._rest_s, asyncio.get_running_loop().time())
 
     def disconnect(self) -> None:
@@ -118,8 +119,8 @@ class ProbeStream:
             self._transport.close()
 
     async def close(self, first: Failed | None = None) -> None:
-        """End the probe. Raises Failed for `first`, an earlier failure, and for registers that were
-        not restored."""
+        """End the probe. Raises Failed if registers were not restored, or with the earlier failure
+        `first`."""
         self.disconnect()
         last = await asyncio.to_thread(self._probe.end)
         if last is not None:
@@ -133,7 +134,8 @@ class ProbeStream:
 def _decode(
     decoder: wire.Decoder, data: bytes, messages: list[wire.Message], place: str | None
 ) -> Failed | None:
-    """Add the messages that these bytes complete. Returns why nothing can come after them."""
+    """Add the messages that these bytes complete. Returns a failure if the stream cannot continue
+    after them."""
     try:
         for message in decoder.feed(data):
             if isinstance(message, wire.Bye) and message.status:
@@ -150,12 +152,13 @@ def _decode(
 
 
 class StreamEnded(Failed):
-    """The stream does not go on: it is too late, or what is there now is not what it was."""
+    """The stream cannot continue: it is too late for another attempt, or the machine or its
+    counters have changed."""
 
 
 class LinkedStream:
-    """The stream of a probe that is not our child. If its connection breaks, it is made again, with
-    growing waits, and continues the stream after a gap. If that is impossible (the machine was
+    """The stream of a probe that is not our child. If the connection breaks, it is made again after
+    increasing waits, and continues the stream after a gap. If that is impossible (the machine was
     restarted), the new hello is passed on if `restarts` is set; otherwise the stream fails."""
 
     def __init__(self, probe: Feed, place: str, *, restarts: bool) -> None:
@@ -180,7 +183,7 @@ class LinkedStream:
                 except Failed as failed:
                     self._broken(failed)
                 else:
-                    return  # it sent its farewell
+                    return  # the probe sent a bye message
                 await self._reconnect()
         finally:
             pinging.cancel()
@@ -195,7 +198,8 @@ class LinkedStream:
             await asyncio.sleep(PING_S)
 
     def _joined(self, messages: list[wire.Message]) -> list[wire.Message]:
-        """The messages as they continue the stream; echoes are the link's own."""
+        """The messages, changed so that they continue the stream, without echoes, which are only
+        for the link."""
         joined: list[wire.Message] = []
         rest: list[wire.Message] = []
         for message in messages:
@@ -222,8 +226,8 @@ class LinkedStream:
         return [hello]
 
     def _broken(self, failed: Failed) -> None:
-        """Raises the failure if trying again is of no use: nothing has ever come, or what came is
-        wrong."""
+        """Marks the link as broken. Raises the failure if a new attempt would be useless, because
+        no hello was ever received or the stream was invalid."""
         fatal = isinstance(failed, StreamEnded) or (self._up and not isinstance(failed, Broken))
         if self._joiner.hello is None or fatal:
             raise failed
@@ -233,7 +237,7 @@ class LinkedStream:
         self.link.set_down(str(failed))
 
     async def _reconnect(self) -> None:
-        """Waits, and starts the next connection."""
+        """Waits and starts a new connection, until one succeeds."""
         while True:
             await asyncio.to_thread(self._probe.end)
             await asyncio.sleep(self.link.wait_s())
@@ -247,8 +251,8 @@ class LinkedStream:
 
 @asynccontextmanager
 async def open_stream(probe: Feed, *, restarts: bool = False) -> AsyncIterator[Stream]:
-    """The stream of a launched probe, which has ended when the block is left. Raises Failed for
-    registers that are not restored. `restarts`: the reader takes a second hello, of a machine that
+    """The stream of a launched probe, which has ended when the block is left. Raises Failed if
+    registers were not restored. `restarts`: the reader accepts a second hello, from a machine that
     was restarted."""
     place = probe.place
     stream = LinkedStream(probe, place, restarts=restarts) if place else ProbeStream(probe)
@@ -260,8 +264,8 @@ async def open_stream(probe: Feed, *, restarts: bool = False) -> AsyncIterator[S
 async def open_connection(
     argv: Sequence[str], count: Callable[[int], None] = lambda _: None
 ) -> AsyncIterator[Stream]:
-    """One connection, for readers that try again themselves: it ends when it breaks. `count` is
-    called with the number of bytes that have come."""
+    """The stream of a single connection, for readers that reconnect by themselves: the stream ends
+    when the connection breaks. `count` is called with the number of bytes of each read."""
     stream = ProbeStream(started(argv), count)
     async with _closing(stream):
         yield stream
@@ -286,22 +290,22 @@ async def _closing(stream: LinkedStream | ProbeStream) -> AsyncIterator[None]:
         await stream.close()
 
 
-# --- many machines: one that hangs or sends nonsense does not delay the others
+# --- many machines: a machine that hangs or sends invalid data does not delay the others
 
 
 class Listener(Protocol):
     """Receives the messages of one machine."""
 
     def take(self, messages: Sequence[wire.Message]) -> None:
-        """Take what has come. Raises wire.WireError for what cannot be true."""
+        """Take messages that have arrived. Raises wire.WireError for impossible messages."""
 
     def fail(self, why: str, retry_s: float) -> None:
-        """Called when it does not answer; the next try comes after `retry_s`."""
+        """Called when the machine does not answer; the next attempt follows after `retry_s`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One of the machines."""
+    """A machine to read, and the listener for its messages."""
 
     open: Opener
     listener: Listener
@@ -309,8 +313,8 @@ class Member:
 
 
 async def listen(members: Sequence[Member]) -> None:
-    """Read all of them until it is cancelled; then all streams are closed, side by side."""
-    threads = ThreadPoolExecutor(max(1, len(members)), "link")  # each waits for a process's end
+    """Read all machines until cancelled; then all streams are closed at the same time."""
+    threads = ThreadPoolExecutor(max(1, len(members)), "link")  # each waits for one process to end
     asyncio.get_running_loop().set_default_executor(threads)
     turns = asyncio.Semaphore(MAX_STARTING)
     async with asyncio.TaskGroup() as group:
@@ -319,7 +323,7 @@ async def listen(members: Sequence[Member]) -> None:
 
 
 async def _keep_reading(member: Member, turns: asyncio.Semaphore) -> None:
-    """Read the stream, and open it again whenever it has ended."""
+    """Read a machine's stream, and open it again whenever it has ended."""
     waits = waits_s()
     while True:
         turn = _StartTurn(turns)
@@ -341,7 +345,8 @@ async def _keep_reading(member: Member, turns: asyncio.Semaphore) -> None:
 
 
 async def _read(member: Member, turn: _StartTurn) -> None:
-    """Read a stream to its end. Raises Failed, WireError, or TimeoutError if nothing comes."""
+    """Read a stream to its end. Raises Failed, WireError, or TimeoutError if no message arrives in
+    time."""
     await turn.acquire()
     now = asyncio.get_running_loop().time
     async with asyncio.timeout(HELLO_S) as limit, member.open() as stream:
@@ -354,13 +359,13 @@ async def _read(member: Member, turn: _StartTurn) -> None:
 
 
 class _StartTurn:
-    """The right to start, which MAX_STARTING machines have at once. It ends with the first message,
-    or after START_S."""
+    """The permission to start, which at most MAX_STARTING machines have at the same time. It ends
+    with the first message, or after START_S."""
 
     def __init__(self, turns: asyncio.Semaphore) -> None:
         self._turns, self._held = turns, False
         self.answered = False
-        """Whether a message has come."""
+        """Whether a message has been received."""
 
     async def acquire(self) -> None:
         await self._turns.acquire()

@@ -1,8 +1,9 @@
-"""A stream in a file: messages of the wire, of which frames and notes are packed.
+"""The format of a recording: messages of the wire, with packed frames and notes.
 
-Each message is one write, so a sudden end costs at most the last one. A block of messages begins
-with one that needs none before it; its messages are deflated as one stream, which is flushed after
-each. A file that was ended has an index after all else: where its blocks are.
+Each message is one write, so a sudden end loses at most the last message. The first message of a
+block needs no earlier message. The messages of a block are deflated as one stream, which is flushed
+after each message. A recording that was ended properly has an index as its last message, with the
+positions of its blocks.
 """
 
 from __future__ import annotations
@@ -16,24 +17,25 @@ from perfprobe import wire
 from perftop.session.frame_packing import Layouts, Packer
 
 BLOCK_MESSAGES = 64
-"""Messages in a block. A jump into the file has to unpack those before it in the same block."""
+"""Number of messages in a block. To read a message, all messages before it in its block must be
+unpacked."""
 COMPRESSION_LEVEL = 1
-"""Compression level. The next one takes two times as long and saves a twentieth."""
+"""Compression level of zlib. The next level takes twice as long and saves a twentieth."""
 
 MAX_OVERHEAD_BYTES = 1 << 22
 """Maximum size of a packed message without its blocks, in bytes."""
 INDEX = "index"
-"""Kind of the last note of a file; its data has the offset of each block and its first time, and in
-the last bytes of the file its own offset, by which it is found."""
+"""Kind of the last note of a file. Its data has the offset and the first time of each block. The
+last bytes of the file are the offset of this note, by which it is found."""
 Timed = wire.Frame | wire.Note
 _DAMAGE = wire.WireError, ValueError, TypeError, KeyError, IndexError, zlib.error
 
 
 class Recorder:
-    """Writes messages to a recording, from the hello on."""
+    """Writes messages to a recording, beginning with the hello."""
 
     def __init__(self, write: Callable[[bytes], object], hello: wire.Hello) -> None:
-        """`write` must write a message at once, unbuffered."""
+        """`write` must write all bytes of a message immediately, without buffering."""
         self._write, self._layouts = write, Layouts(hello)
         self._block, self._crc = BLOCK_MESSAGES, 0
         self._blocks = array("Q")
@@ -56,7 +58,7 @@ class Recorder:
         self._put(wire.Packed(self._last_ns, first, self._crc, data))
 
     def end(self) -> None:
-        """Writes the index. Nothing may be written after it."""
+        """Writes the index. No message may be written after the index."""
         data = {"blocks": self._blocks.tobytes(), "at": self.bytes.to_bytes(8, "little")}
         self._put(wire.Note(INDEX, self._last_ns, "recorder", data))
 
@@ -67,7 +69,7 @@ class Recorder:
 
 
 class Unpacking:
-    """Unpacks messages, one block after the other."""
+    """Unpacks messages, block by block."""
 
     def __init__(self, hello: wire.Hello) -> None:
         self._layouts = Layouts(hello)
@@ -75,8 +77,8 @@ class Unpacking:
         self._max_bytes = min(wire.MAX_MESSAGE, wire.frame_bytes(hello) + MAX_OVERHEAD_BYTES)
 
     def message(self, packed: wire.Packed) -> Timed:
-        """The message that was packed. Raises WireError if it is damaged, or a message before it is
-        missing."""
+        """Unpacks a message. Raises WireError if the message is damaged, or if an earlier message
+        of its block is missing."""
         if packed.first:
             self._packer, self._inflate = Packer(self._layouts), zlib.decompressobj()
             self._crc = self._time_ns = 0
@@ -101,7 +103,8 @@ class Unpacking:
 
 
 def _check(message: Timed) -> None:
-    """Raises ValueError or WireError: packed or not, a message comes from outside."""
+    """Raises ValueError or WireError for an invalid message: a packed message is as untrusted as
+    any other."""
     fields: tuple[object, ...]
     if isinstance(message, wire.Frame):
         fields = message.seq, message.time_ns, message.lost, message.late, message.records
@@ -120,12 +123,12 @@ def _check(message: Timed) -> None:
 
 
 class Reader:
-    """Turns the bytes of a stream or a recording into messages, of which none is packed."""
+    """Decodes the bytes of a stream or a recording into unpacked messages."""
 
     def __init__(self) -> None:
         self.decoder = wire.Decoder()
         self.has_end = False
-        """Whether the last message was one with which a stream or a recording ends."""
+        """Whether the last message was the regular end of a stream or a recording."""
         self._unpacking: Unpacking | None = None
 
     def feed(self, data: wire.Bytes) -> Iterator[wire.Message]:
@@ -142,7 +145,7 @@ class Reader:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write all of it. Raises OSError, also where a part was written."""
+    """Write all of the data. Raises OSError, also if a part was written."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]

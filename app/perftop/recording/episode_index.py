@@ -1,8 +1,8 @@
-"""Episodes and marks of a whole recording: found by one pass over it, as export finds them.
+"""Episodes and marks of a whole recording, found by one pass over it, as in export.
 
-The pass is a process of its own, so that it disturbs no key. It writes notes to its stdout, and the
-same bytes to a file in the user's cache, where the next replay of that recording finds them. As a
-program: python -m perftop.recording.episode_index FILE
+The pass runs in a separate process, so that it does not delay the handling of keys. It writes notes
+to its stdout, and the same bytes to a file in the user's cache, where the next replay of that
+recording finds them. To run it: python -m perftop.recording.episode_index FILE
 """
 
 from __future__ import annotations
@@ -38,24 +38,26 @@ from perftop.session.episodes import RecordingEpisodes
 from perftop.session.session import Session
 
 KIND, PROGRESS, COMPLETE = "episode", "progress", "complete"
-"""Kinds of notes: an episode, the time up to which the recording was read, and its end."""
+"""Kinds of notes: an episode, the time up to which the recording was read, and the end of the
+pass."""
 PROGRESS_S = 0.2
-"""Seconds between two notes of progress."""
+"""Seconds between two progress notes."""
 POLL_S = 0.05
 """Seconds between two reads of the output of the pass."""
 CHUNK = 1 << 16
-"""Bytes decoded at once: some hundred episodes, which is a matter of milliseconds."""
+"""Bytes decoded at once: some hundred episodes, which take milliseconds."""
 NICENESS = 10
 FORMAT = "1"
 """Version of cache entries."""
 MAX_BYTES = 1 << 26
-"""Maximum size of an entry; a longer one is not kept."""
+"""Maximum size of a cache entry in bytes; a larger entry is not kept."""
 MAX_ENTRIES = 64
-"""Entries kept, the newest."""
+"""Maximum number of cache entries; the newest are kept."""
 ENDS = 1 << 16
-"""Bytes at both ends of the recording that its entry depends on: its hello and its index."""
+"""Number of bytes at the start and at the end of the recording (its hello and its index) that the
+name of its cache entry depends on."""
 _NAMES = re.compile(r"[0-9a-f]{40}|\.[0-9a-f]{40}\.[0-9a-z_]+")
-"""Names of entries, and of those that are not finished."""
+"""Names of entries, and of unfinished entries."""
 _EVIDENCE: dict[str, type[Any]] = {
     name: cls for name, cls in vars(evidence).items() if getattr(cls, "__bases__", ()) == (tuple,)
 }
@@ -67,8 +69,8 @@ _CONFIDENCE = "measured", "inferred", "unknown"
 async def follow(
     path: Path, hello: wire.Hello, episodes: RecordingEpisodes
 ) -> AsyncGenerator[None]:
-    """Fills `episodes`, from the cache if that has this recording; yields whenever there is more.
-    Raises Failed if not all could be found."""
+    """Fills `episodes`, from the cache if it has this recording; yields whenever there are more.
+    Raises Failed if not all episodes could be found."""
     cached = await asyncio.to_thread(cached_index, path)
     if cached is not None:
         with contextlib.suppress(wire.WireError):
@@ -93,7 +95,8 @@ async def follow(
 
 @contextlib.contextmanager
 def _pass(path: Path) -> Iterator[int]:
-    """Output of the process, a descriptor. The process is killed when the block is left."""
+    """Starts the process; yields a descriptor of its output. The process is killed when the block
+    is left."""
     # -P: a perftop/ in the working directory must not run with our rights.
     argv = sys.executable, "-P", "-m", __name__, os.path.abspath(path)  # noqa: PTH100
     quiet = subprocess.DEVNULL
@@ -116,7 +119,7 @@ async def _read(out: int) -> bytes:
 
 
 def take(decoder: wire.Decoder, data: bytes, episodes: RecordingEpisodes) -> None:
-    """Adds the episodes of these bytes. Raises WireError if they are none of an index."""
+    """Adds the episodes in these bytes. Raises WireError if the bytes are not from an index."""
     for message in decoder.feed(data):
         if not isinstance(message, wire.Note):
             raise wire.WireError("no note of an index")
@@ -131,8 +134,8 @@ def take(decoder: wire.Decoder, data: bytes, episodes: RecordingEpisodes) -> Non
 
 
 def notes(recording: AnyRecording) -> Iterator[wire.Note]:
-    """All episodes and marks in the order in which they were listed, those that run at the end
-    last; in between the progress."""
+    """Yields notes of all episodes and marks in the order in which they were listed, with progress
+    notes in between; episodes that are running at the end come last."""
     session, cursor = Session(recording.hello), 0
     mark = None
     due_s = time.monotonic() + PROGRESS_S
@@ -163,8 +166,8 @@ def run(path: Path, out: BinaryIO) -> None:
     keep(path, before, encoded)
 
 
-# --- the cache: an entry is named after all that it depends on, so that a changed file or another
-# perftop never finds it
+# --- the cache: an entry's name is a hash of everything that the entry depends on, so that it is
+# never used for a changed file or by another version of perftop
 
 
 def cache_directory() -> Path:
@@ -172,7 +175,8 @@ def cache_directory() -> Path:
 
 
 def cache_name(recording: Path) -> str | None:
-    """Name of the recording's entry; None if it cannot be read, or is a directory."""
+    """Name of the recording's cache entry; None if the recording cannot be read, or is a
+    directory."""
     try:
         status = recording.stat()
         size, changed_ns = str(status.st_size), str(status.st_mtime_ns)
@@ -189,21 +193,21 @@ def cache_name(recording: Path) -> str | None:
 
 @cache
 def _code() -> str:
-    """Time of the last change of the code that finds episodes, because a checkout keeps its version
-    for long."""
+    """Time of the last change of perftop's code, which finds the episodes: a checkout keeps its
+    version number for a long time."""
     sources = Path(perftop.__path__[0]).rglob("*.py")
     return str(max((file.stat().st_mtime_ns for file in sources), default=0))
 
 
 def cached_index(recording: Path) -> bytes | None:
-    """The entry's content; None: there is none that can be used."""
+    """Content of the recording's cache entry; None: there is no usable entry."""
     name = cache_name(recording)
     return None if name is None else files.own_content(cache_directory() / name, MAX_BYTES)
 
 
 def keep(recording: Path, before: str | None, data: bytes | bytearray) -> None:
-    """Adds an entry, unless the recording has changed since its name was `before`. A cache that
-    cannot be written, or belongs to another user, is no error."""
+    """Adds a cache entry, unless the recording has changed since the name of its entry was
+    `before`. It is no error if the cache cannot be written, or belongs to another user."""
     if before is None or len(data) > MAX_BYTES or cache_name(recording) != before:
         return
     with contextlib.suppress(OSError):
@@ -211,13 +215,13 @@ def keep(recording: Path, before: str | None, data: bytes | bytearray) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with OwnDirectory.at(path, make=True) as where:
             files.replace_in(where.fd, before, data, 0o600)
-            # The oldest go, and what processes that died have not finished.
+            # Remove the oldest entries, and unfinished entries of processes that died.
             times = {name: found.st_mtime_ns for name, found in where.files(_NAMES).items()}
             for name in sorted(times, key=times.__getitem__, reverse=True)[MAX_ENTRIES:]:
                 where.unlink(name)
 
 
-# --- episodes as notes of the wire, so that its checks hold for them too
+# --- episodes as notes of the wire, so that they pass the same checks
 
 
 def to_note(episode: Episode) -> wire.Note:
@@ -234,7 +238,7 @@ def to_note(episode: Episode) -> wire.Note:
 
 
 def from_note(note: wire.Note) -> Episode:
-    """Raises WireError if the note is none of an episode."""
+    """The episode in a note. Raises WireError if the note is not one of an episode."""
     try:
         data = note.data
         made = Episode(
@@ -259,7 +263,8 @@ def from_note(note: wire.Note) -> Episode:
 
 
 def _packed(value: Any) -> Any:
-    """A list begins with the name of its type; numbers of numpy become plain."""
+    """The value with plain Python types: a tuple or list becomes a list that begins with the name
+    of its type; numpy numbers become int or float."""
     if isinstance(value, str | bool | None):
         return value
     if isinstance(value, tuple | list):
@@ -282,7 +287,7 @@ def _unpacked(value: Any) -> Any:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value fits one of the hints that the types of evidence have."""
+    """Whether a value fits a type hint of a field of evidence."""
     if typing.get_origin(hint) is tuple:
         return type(value) is tuple and all(isinstance(v, typing.get_args(hint)[0]) for v in value)
     if isinstance(hint, types.UnionType):

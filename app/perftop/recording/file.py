@@ -1,7 +1,8 @@
-"""Reads recordings: files that can be entered anywhere, directories of such files, and pipes.
+"""Reads recordings: files that can be read from any moment on, directories of such files, and
+pipes.
 
-Damage costs only the damaged part, and is reported in `damage`. Opening a recording raises Failed
-only if nothing in it can be read.
+Only the damaged part of a recording is lost, and `damage` reports it. Opening a recording raises
+Failed only if nothing in it can be read.
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ from perftop.base.format import many
 from perftop.recording.codec import INDEX, Reader, Timed, Unpacking
 
 WINDOW = 1 << 20
-"""Bytes of a file that are read at once."""
+"""Number of bytes of a file that are read at once."""
 READ_BYTES = 1 << 18
-"""Bytes of a pipe that are read at once."""
+"""Maximum number of bytes of a pipe that are read at once."""
 PREFIX = 64
-"""Bytes of a message that hold its kind and its time."""
+"""Number of bytes at the start of a message that contain its kind and its time."""
 TAIL = 32
-"""Bytes at the end of an index that hold its offset and its checksum."""
+"""Number of bytes at the end of an index that contain its offset and its checksum."""
 ENDING = ".part"
 MAX_PARTS = 4096
-"""Parts of a directory that are opened, the newest."""
+"""Maximum number of parts of a directory that are opened; the newest are."""
 UNCHECKED = "not checked: it is older and has no checksum of its beginning"
 """Notice of a recording that is not `checked`."""
 GROWING = "still being written: this is what was in it when it was opened"
 """Notice of a recording that is `growing`."""
 _WIDTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4}
-"""Bytes of the length of a message, by its first byte."""
+"""Number of bytes of the length of a message, by the first byte of the message."""
 
 
 class Recording:
@@ -48,19 +49,20 @@ class Recording:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: BinaryIO = _opened(path)
-        self.growing = _locked(self._file)  # asked before its size, as it may end in between
-        """Whether it was still being written when it was opened, so it has no end yet."""
+        self.growing = _locked(self._file)  # before `size`, as it may end in between
+        """Whether the file was still being written when it was opened, so that it has no end
+        yet."""
         self.size = os.fstat(self._file.fileno()).st_size
-        """Bytes of the file when it was opened."""
+        """Size of the file in bytes when it was opened."""
         self._window, self.offset = b"", 0
-        """The last bytes that were read, and where in the file they begin."""
+        """The bytes read last, and their offset in the file."""
         self._damages: dict[int, str] = {}
-        """Damage by offset: parts that were skipped, and a missing end."""
+        """Texts on damage, by offset: skipped parts, and a missing end."""
         decoder = wire.Decoder()
         try:
             self.hello = self._greeting(decoder)
             self.checked = decoder.checked
-            """Whether damage to its hello and its index would be noticed."""
+            """Whether damage to the recording's hello and index would be noticed."""
             self._begin = decoder.offset
             self._blocks = self._indexed() or self._scanned()
         except OSError as error:
@@ -78,7 +80,8 @@ class Recording:
 
     @property
     def damage(self) -> str | None:
-        """The first damage that was found, and how much more there is."""
+        """A text on the first damage that was found, and on the number of others; None: no damage
+        was found."""
         if not self._damages:
             return None
         more = len(self._damages) - 1
@@ -99,16 +102,16 @@ class Recording:
         return self.hello.raw_ns
 
     def messages(self, time_ns: int = 0) -> Iterator[Timed]:
-        """Messages from the block that holds this moment, or from the last one before it. Damage
-        costs the rest of its block."""
+        """Messages, beginning with the block that contains this moment, or else the last block
+        before it. After damage the rest of its block is skipped."""
         block = bisect_right(self._blocks[1::2], time_ns) - 1
         at: int | None = self._blocks[2 * max(block, 0)] if self._blocks else self._begin
         while at is not None:
             at = yield from self._until_damage(at)
 
     def _until_damage(self, at: int) -> Generator[Timed, None, int | None]:
-        """Messages from the block there on. Returns the offset of the block after a damage; None:
-        there is none to go on with."""
+        """Messages from the block at this offset to the end or the first damage. Returns the offset
+        of the next block after the damage; None: there is nothing more to read."""
         unpacking, decoder = Unpacking(self.hello), self._decoder()
         try:
             while (length := self._length(at)) is not None:
@@ -130,7 +133,7 @@ class Recording:
     def _decoder(self) -> wire.Decoder:
         return wire.Decoder(self.hello, checked=self.checked)
 
-    # --- where messages are
+    # --- positions of messages
 
     def _greeting(self, decoder: wire.Decoder) -> wire.Hello:
         at = 0
@@ -145,8 +148,8 @@ class Recording:
         raise _no_recording(self.path, "it ends before its start")
 
     def _length(self, at: int) -> int | None:
-        """Length of the whole message there; None: there is none."""
-        head = self._bytes(at, 5) if at < self.size else b""  # it may have grown since
+        """Length of the message at this offset; None: there is no complete message."""
+        head = self._bytes(at, 5) if at < self.size else b""  # the file may have grown since
         width = _WIDTHS.get(head[0]) if head else 0
         if width is None:
             raise wire.WireError("not a message")
@@ -165,8 +168,8 @@ class Recording:
         return self._window[start : start + count]
 
     def _indexed(self) -> array[int] | None:
-        """Offset and first time of each block, by the file's own index. None: it has none, or one
-        that does not fit it, which is damage."""
+        """Offset and first time of each block, from the file's own index. None: the file has no
+        index, or one that does not match the file, which is damage."""
         end = wire.without_check(self._bytes(max(0, self.size - TAIL), TAIL))
         at = int.from_bytes(end[-8:], "little")
         if not self._begin <= at < self.size:
@@ -188,7 +191,8 @@ class Recording:
         return None
 
     def _fits(self, blocks: array[int], end: int) -> bool:
-        """Whether the index has the first message, and a block begins at each of its offsets."""
+        """Whether the index includes the first message, and a block begins at each of its
+        offsets."""
         before = self._begin - 1
         for at, time_ns in zip(blocks[::2], blocks[1::2], strict=True):
             if not before < at < end:
@@ -220,7 +224,7 @@ class Recording:
 
 def _opened(path: Path) -> BinaryIO:
     try:
-        if path == Path("-") or path.is_fifo():  # opening one might wait for ever
+        if path == Path("-") or path.is_fifo():  # opening a pipe might block
             raise Failed(f"cannot replay {path}: it is a pipe; perftop export reads pipes")
         return path.open("rb")
     except OSError as error:
@@ -228,7 +232,8 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _locked(file: BinaryIO) -> bool:
-    """Whether its writer still has its lock, which ends with the writer, however that ends."""
+    """Whether the file's writer still holds its lock, which is released when the writer ends, in
+    whatever way."""
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -244,14 +249,14 @@ def _no_recording(name: object, why: object) -> Failed:
 
 
 def _fields(prefix: bytes) -> dict[str, object]:
-    """Fields of a message, as many as its first bytes hold."""
+    """The fields of a message that its first bytes contain."""
     width = _WIDTHS.get(prefix[0]) if prefix else None
     return {} if width is None else wire.first_fields(prefix, 1 + width)
 
 
 def _block_time(prefix: bytes) -> int | None:
-    """The time of a message with which a block begins, as it needs none before it; None: it is no
-    such message, or has no time."""
+    """The time of the first message of a block, which needs no earlier message; None: this message
+    is not the first of a block, or has no time."""
     fields = _fields(prefix)
     time_ns = fields.get("time_ns")
     alone = fields.get("type") == "frame" or fields.get("first") is True
@@ -259,16 +264,16 @@ def _block_time(prefix: bytes) -> int | None:
 
 
 class RecordingDirectory:
-    """A recording that is a directory: parts, each a whole recording in a file of its own. A ring
-    on disk is one, and so is what was kept of it. It is read like a `Recording`, also where parts
-    are removed meanwhile."""
+    """A recording stored as a directory of parts, each a complete recording in its own file. An
+    on-disk ring has this form, and so does a recording kept from it. It is read like a `Recording`,
+    even if parts are removed during the read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._passed = 0
-        """Bytes of the parts before the one that is read."""
+        """Total size in bytes of the parts before the current one."""
         self._failures: list[str] = []
-        """Why parts could not be opened."""
+        """Messages on parts that could not be opened."""
         with ExitStack() as stack:
             self._parts = [stack.enter_context(part) for part in self._opened()]
             self._files = stack.pop_all()
@@ -283,7 +288,7 @@ class RecordingDirectory:
             try:
                 part = Recording(path)
             except Failed as failed:
-                if path.exists():  # a ring that goes on drops its oldest part
+                if path.exists():  # else a running ring has just dropped it
                     self._failures.append(str(failed))
             else:
                 count += 1
@@ -304,13 +309,13 @@ class RecordingDirectory:
 
     @property
     def offset(self) -> int:
-        """Offset up to which it was read, in bytes of all parts."""
+        """Offset up to which the recording was read, in bytes of all parts."""
         return self._passed + self._current.offset
 
     @property
     def damage(self) -> str | None:
-        """The damage of the first part that has some; like that of a file it can follow `the
-        recording is`."""
+        """The damage of the first damaged part. As for a file, the text can follow `the recording
+        is`."""
         damages = (f"{part.damage} ({part.path.name})" for part in self._parts if part.damage)
         return next(damages, f"not whole: {self._failures[0]}" if self._failures else None)
 
@@ -336,7 +341,7 @@ AnyRecording = Recording | RecordingDirectory
 
 
 def recording(path: Path) -> AnyRecording:
-    """The recording of a file or a directory. Raises Failed where there is nothing to read."""
+    """The recording in a file or a directory. Raises Failed if there is nothing to read."""
     return RecordingDirectory(path) if path.is_dir() else Recording(path)
 
 
@@ -345,14 +350,15 @@ def has_parts(path: Path) -> bool:
 
 
 class PipedRecording:
-    """A recording or a stream that is read once from its beginning, and to the first damage."""
+    """A recording or a stream in a pipe: it is read once, from its beginning to the first
+    damage."""
 
     def __init__(self, name: str, file: io.BufferedReader) -> None:
         self.size: int | None = None
-        """Unknown."""
+        """The size of a pipe is unknown."""
         self.damage: str | None = None
-        """Why not all of it was read, if something was wrong with it."""
-        self.growing = False  # it is read until its writer ends
+        """Text on why not everything was read; None: there was no damage."""
+        self.growing = False  # reading ends with the writer
         self._file = file
         self._reader, self.offset = Reader(), 0
         self._messages = self._read()
@@ -370,7 +376,7 @@ class PipedRecording:
         self._file.close()
 
     def messages(self) -> Iterator[wire.Message]:
-        """All messages after the hello, once."""
+        """All messages after the hello. They can be read only once."""
         return self._messages
 
     def _read(self) -> Iterator[wire.Message]:
@@ -394,7 +400,7 @@ Source = AnyRecording | PipedRecording
 
 
 def open_source(path: Path | None) -> Source:
-    """The recording or stream of a file, a directory or a pipe; None: of stdin. Raises Failed where
+    """The recording or stream in a file, a directory or a pipe; None: on stdin. Raises Failed if
     there is nothing to read."""
     if path is None:
         if sys.stdin is None or sys.stdin.isatty():
@@ -410,8 +416,8 @@ def open_source(path: Path | None) -> Source:
 
 
 def report_damage(name: object, source: Source) -> int:
-    """Reports what was wrong with a source that was read, and whether it is still being written.
-    Returns the exit status."""
+    """Reports damage in a source that was read, and whether it is still being written. Returns the
+    exit status."""
     if source.growing:
         complain(f"{name}: {GROWING}")
     if source.damage is None:
@@ -421,7 +427,7 @@ def report_damage(name: object, source: Source) -> int:
 
 
 def is_same_file(source: Path | None, path: Path) -> bool:
-    """Whether the source is the file there."""
+    """Whether the source is the file at this path."""
     with contextlib.suppress(OSError):
         read = os.fstat(sys.stdin.fileno()) if source is None else source.stat()
         return os.path.samestat(read, path.stat())

@@ -1,5 +1,5 @@
-"""Plays a recording: reads it into a session when it is time for it, and goes to any other moment
-of it."""
+"""Plays a recording: reads it into a session at its own pace, and jumps to any other moment of
+it."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ if TYPE_CHECKING:
     from perftop.session.interval import Interval
 
 WARM_NS = 30_000_000_000
-"""Time that is read before a moment that is entered: three times what the slowest detector needs.
-So numbers and episodes are those of a session that was there from the start."""
+"""Time in ns that is read before the target of a jump: three times what the slowest detector needs.
+So numbers and episodes are those of a session that was running from the start."""
 NEAR_NS = 2 * WARM_NS
-"""Time ahead for which reading on costs less than entering the file again."""
+"""Time ahead, in ns, up to which it is faster to read on than to enter the file again."""
 END_NS = 1 << 63
-"""After all messages."""
+"""A time after all messages."""
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, math.inf)
-"""Multiples of the recording's own pace; the last one: as fast as it can be read."""
+"""Playing speeds, as multiples of the original speed; the last: as fast as the file can be read."""
 BATCH_S = 0.05
-"""Time for which a seek reads before keys are handled."""
+"""Longest time in s for which a seek reads before keys are handled."""
 BREATH_S = 0.005
-"""Pause between two such batches, for keys and the screen."""
+"""Pause in s between two batches of a seek, for keys and the screen."""
 
 
 class Playback:
-    """Begins with the block of the recording that holds a moment. Playbacks of one recording do not
-    disturb each other."""
+    """Reads a recording into a session, from the block that contains a given moment. Several
+    playbacks of one recording are independent."""
 
     def __init__(
         self, recording: AnyRecording, time_ns: int, found: RecordingEpisodes | None = None,
         room: int = MAX_BYTES,
     ) -> None:  # fmt: skip
-        """`found`: episodes of the whole file. `room`: bytes of its history."""
+        """`found`: episodes of the whole file. `room`: budget of the history, in bytes."""
         ahead = recording.messages(time_ns)
         first: list[Timed] = []
         while len(first) < BLOCK_MESSAGES and not (first and isinstance(first[-1], wire.Frame)):
@@ -65,29 +65,31 @@ class Playback:
 
     @property
     def over(self) -> bool:
-        """Whether all was read."""
+        """Whether all messages were read."""
         return self._next is None
 
     @property
     def cost(self) -> float:
-        """CPU seconds per second that the probe has used, in the part that was read."""
+        """CPU seconds per second that the probe used during the part that was read."""
         elapsed_ns = self.session.now_ns - self._begin_ns
         return self.session.probe_cpu_s() / (elapsed_ns / 1e9) if elapsed_ns > 0 else math.nan
 
     @property
     def ends_ns(self) -> tuple[int, int] | None:
-        """First and last moment of the samples that were read and are kept."""
+        """Ends of the first and the last sample in history, in raw ns; None: there are no
+        samples."""
         first_ns, last_ns = self.session.past.first_ns, self.session.past.last_ns
         return None if first_ns is None or last_ns is None else (first_ns, last_ns)
 
     def shown_ns(self, time_ns: int) -> int | None:
-        """The end of the sample that is shown at this moment; None: there is none."""
+        """The end of the sample that is shown at this moment, in raw ns; None: there is no
+        sample."""
         times = self.session.past.times()
         at = int(times.searchsorted(time_ns, side="right")) - 1
         return int(times[max(0, at)]) if len(times) else None
 
     def until(self, time_ns: float) -> Iterator[Timed]:
-        """The next messages, up to this moment. The caller applies them to the session."""
+        """Yields the next messages, up to this moment. The caller applies them to the session."""
         while self._next is not None and self._next.time_ns <= time_ns:
             message = self._next
             self._next = next(self._ahead, None)
@@ -103,8 +105,8 @@ class Playback:
 
 
 def _as_of(hello: wire.Hello, message: Timed) -> wire.Hello:
-    """Hello as it would have been at this frame: notes on which CPUs are online may come before
-    it."""
+    """The hello as it would have been at this frame, since earlier notes may have changed which
+    CPUs are online."""
     blocks = message.blocks if isinstance(message, wire.Frame) else {}
     for block in hello.blocks:
         rows = blocks.get(block.name)
@@ -122,7 +124,7 @@ def _as_of(hello: wire.Hello, message: Timed) -> wire.Hello:
 
 
 class PlayClock:
-    """The moment of the recording that is shown while it is played."""
+    """Computes the moment of the recording that is shown while it is played."""
 
     def __init__(self) -> None:
         self.speed = 1.0
@@ -145,7 +147,7 @@ class PlayClock:
 
 
 def frame_range(recording: AnyRecording) -> tuple[int, int]:
-    """Raw ns of the first frame and of the last message. Raises Failed where there is no sample to
+    """Raw ns of the first frame and of the last message. Raises Failed if there is no sample to
     show."""
     first: list[int] = []
     for message in recording.messages():
@@ -161,17 +163,18 @@ def frame_range(recording: AnyRecording) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Seeker:
-    """Goes to another moment of a recording. That takes as long as reading up to it, so progress is
-    reported and the task can be cancelled."""
+    """Jumps to another moment of a recording. This may take long, because the recording is read up
+    to that moment. So progress is reported, and the task can be cancelled."""
 
     recording: AnyRecording
     found: RecordingEpisodes
     clock: Callable[[], float]
     progress: Callable[[int], None]
-    """Called with the moment up to which it has read."""
+    """Called with the moment up to which the recording was read."""
 
     async def go(self, playback: Playback | None, time_ns: int) -> Playback:
-        """One that has read up to this moment: the given one, if that is near."""
+        """A playback that has read up to this moment: the given one, if it is near, or else a new
+        one."""
         ends_ns = None if playback is None else playback.ends_ns
         if playback is not None and ends_ns is not None and ends_ns[0] <= time_ns <= ends_ns[1]:
             return playback
@@ -183,8 +186,9 @@ class Seeker:
     async def next_episode(
         self, playback: Playback, shown: Interval, by: int, cpus: list[int] | None
     ) -> tuple[Playback, int] | None:
-        """The moment of the next known episode or mark of the file, as seen from an interval, and a
-        playback that has read it; for -1 the one before."""
+        """The moment of the next known episode or mark of the file after an interval, or, if `by`
+        is -1, of the last one before it, and a playback that has read up to there. None: there is
+        none."""
         session = playback.session
         episodes = navigation.reachable(session, cpus)
         moments = {navigation.moment_of(session, episode, shown) for episode in episodes}
@@ -192,15 +196,14 @@ class Seeker:
             (ns for ns in moments if (ns - shown.time_ns) * by > 0), reverse=by < 0
         ):
             reached = await self.go(playback, time_ns)
-            # Samples are apart: this may be the moment that is shown already.
+            # Samples are discrete, so this may be the moment already shown.
             shown_ns = reached.shown_ns(time_ns)
             if shown_ns is not None and (shown_ns - shown.time_ns) * by > 0:
                 return reached, time_ns
         return None
 
     async def deepen(self, playback: Playback, since_ns: int) -> None:
-        """Reads the time from this moment to the start of a playback into its history, if there is
-        room."""
+        """Extends the history of a playback back to this moment, as far as there is room."""
         history = playback.session.past
         if (begin_ns := history.begin_ns) is None:
             return
@@ -209,8 +212,8 @@ class Seeker:
         history.prepend(older.session.past)
 
     async def _read(self, playback: Playback, time_ns: int, *, gently: bool = False) -> None:
-        """Reads up to this moment, and at least to a first sample. `gently`: keys and the screen
-        come first, as nobody waits for it."""
+        """Reads up to this moment, but at least one sample. `gently`: keys and the screen have
+        priority, as nobody is waiting for the result."""
         end_s = self.clock() + BATCH_S
         ahead = playback.until(time_ns)
         while messages := list(islice(ahead, MAX_BATCH)):

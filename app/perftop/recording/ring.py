@@ -1,12 +1,13 @@
-"""The last minutes of a stream on disk, in bounded space: a black box; and what it keeps of them.
+"""An on-disk ring of the last minutes of a stream, in bounded space, as in a flight recorder, and
+the recordings that are kept from it.
 
     FILE/                    a directory, itself a recording
       000007.part …          the ring: each part is a whole recording, the oldest goes first
       kept/NAME.perftop/     parts that are kept, as hard links: they cost no copy and no time
 
-Each part has a hello of its own, as of its start. So after a sudden end all parts can be read
-except for a message at the end of the last one, and nothing has to be repaired before the next
-start. The next run keeps the parts that the last one left.
+Each part has its own hello, with the state at its start. So after a sudden end all parts can be
+read except for a message at the end of the last one, and nothing has to be repaired before the next
+start. The next run keeps the parts left by the last run.
 """
 
 from __future__ import annotations
@@ -35,21 +36,22 @@ from perftop.session.session import Session
 
 KEPT = "kept"
 BY_HAND, BEFORE = "by-hand", "before"
-"""Ends of names of what was kept: by the user, which is never removed, and from the last run."""
+"""Suffixes of the names of kept recordings: those kept by the user, which are never removed, and
+those left by the last run."""
 PARTS = 30
-"""Parts of a ring."""
+"""Number of parts of a ring."""
 MIN_PART_NS, MAX_PART_NS = 1_000_000_000, 60_000_000_000
-"""Bounds of the length of a part."""
+"""Bounds of the length of a part, in ns."""
 MIN_PARTS = 2
-"""Parts that stay, however full the ring is."""
+"""Minimum number of parts that are not dropped, however full the ring is."""
 _PART = re.compile(rf"[0-9]{{6,}}{re.escape(ENDING)}")
 _KEPT = re.compile(r"[0-9]{8}-[0-9]{6}-.+\.perftop")
-"""Names that a ring gives. A file with another name, a link, or a file of another user is neither
+"""Names of kept recordings. A file with another name, a link, or a file of another user is neither
 counted nor removed."""
 AROUND_NS = 30_000_000_000
-"""Time that is kept before an episode and after it."""
+"""Time in ns that is kept before and after an episode."""
 Wanted = tuple[str, int, int]
-"""Kind of an episode, and the raw times between which everything is to be kept."""
+"""Kind of an episode, and the raw times between which everything must be kept."""
 
 
 @dataclass(slots=True)
@@ -60,7 +62,7 @@ class _Part:
 
 @dataclass(slots=True)
 class _Keep:
-    """A recording that is kept, and until when new parts belong to it."""
+    """A recording that is being kept; new parts that start before `until_ns` are added to it."""
 
     name: str
     since_ns: int
@@ -68,13 +70,14 @@ class _Keep:
 
 
 class Ring:
-    """Takes messages as a `Writer` does. Raises Failed where it cannot begin or go on."""
+    """Writes messages to a ring, with the interface of a `Writer`. Raises Failed if it cannot start
+    or continue."""
 
     def __init__(self, path: Path, hello: wire.Hello, length_ns: int, max_bytes: int) -> None:
-        """`max_bytes`: of all that is in the directory."""
+        """`max_bytes`: maximum size of everything in the directory."""
         self.path, self.open, self.frames = path, True, 0
         self.news: list[str] = []
-        """Messages for the user; the reader removes them."""
+        """Messages for the user; whoever shows them removes them."""
         self._hello, self._length_ns, self._max_bytes = hello, length_ns, max_bytes
         self._part_ns = max(MIN_PART_NS, min(MAX_PART_NS, length_ns // PARTS))
         self._topology = {row.cpu: row for row in hello.topology}
@@ -96,7 +99,7 @@ class Ring:
 
     @property
     def extent(self) -> str:
-        """Length and size so far as text, to be followed by a path."""
+        """Text with length and size so far, to be followed by a path."""
         if self._final_extent:
             return self._final_extent
         lasted_ns = self._now_ns - self._parts[0].begin_ns if self._parts else 0
@@ -104,7 +107,7 @@ class Ring:
         return f"the last {length(lasted_ns)} of {self.frames} frames, {whole} with what was kept,"
 
     def write(self, message: Timed) -> None:
-        """Raises Failed; what is in the directory is whole then."""
+        """Raises Failed; the earlier parts in the directory are complete then."""
         try:
             self._write(message)
         except Failed as failed:
@@ -132,12 +135,13 @@ class Ring:
         os.close(self._directory.fd)
 
     def keep(self) -> None:
-        """Keeps the present parts for good."""
+        """Keeps the present parts permanently."""
         self._link(BY_HAND, 0)
 
     def keep_around(self, name: str, since_ns: int, until_ns: int) -> None:
-        """Keeps everything between these raw times, and up to a part more at both ends. Spans that
-        overlap become one recording, which is at most twice as long as the ring."""
+        """Keeps everything between these raw times, and up to one part more at both ends.
+        Overlapping spans are merged into one recording, which is at most twice as long as the ring.
+        """
         now_ns, keep = self._now_ns, self._keep
         if until_ns < now_ns:
             return
@@ -158,7 +162,7 @@ class Ring:
         return self._writer.now_ns if self._writer is not None else self._hello.raw_ns
 
     def _next_part(self, now_ns: int) -> None:
-        """Begins the next part, and drops parts that are too old or too much."""
+        """Begins the next part, and drops parts that are too old or that do not fit."""
         if self._writer is not None:
             self._writer.end()
         self._number += 1
@@ -184,7 +188,8 @@ class Ring:
         self._directory.unlink(self._parts.popleft().name)
 
     def _bound(self) -> None:
-        """Removes what was kept automatically, the oldest first, then the oldest parts."""
+        """Reduces the directory to its maximum size: removes automatically kept recordings, the
+        oldest first, then the oldest parts."""
         while self._total_bytes() > self._max_bytes:
             if not self._remove_oldest():
                 if len(self._parts) <= MIN_PARTS:
@@ -196,8 +201,7 @@ class Ring:
                 self.news.append(full)
 
     def _remove_oldest(self) -> bool:
-        """Removes the oldest recording that was kept automatically; returns whether there was
-        one."""
+        """Removes the oldest automatically kept recording; returns whether there was one."""
         current = None if self._keep is None else self._keep.name
         for kept in self._kept():
             name = kept.path.name
@@ -207,19 +211,21 @@ class Ring:
                 for part in parts:
                     kept.unlink(part)
                 with contextlib.suppress(OSError), self._directory.below(KEPT) as above:
-                    os.rmdir(name, dir_fd=above.fd)  # unless the user put something else there
+                    os.rmdir(name, dir_fd=above.fd)  # unless the user put other files there
                 return True
         return False
 
     def _kept(self) -> Iterator[OwnDirectory]:
-        """The recordings that a ring kept, the oldest first; each is open until the next one."""
+        """Yields the kept recordings, the oldest first; each is open until the next one is
+        requested."""
         with contextlib.suppress(OSError), self._directory.below(KEPT) as above:
             for name in filter(_KEPT.fullmatch, above.names()):
                 with contextlib.suppress(OSError), above.below(name) as kept:
                     yield kept
 
     def _total_bytes(self) -> int:
-        """Bytes of all parts, by inode, so that a part that is kept as well counts once."""
+        """Size of all parts in bytes, by inode, so that a part that is also kept counts only
+        once."""
         sizes = {}
         for directory in chain([self._directory], self._kept()):
             for part in directory.files(_PART).values():
@@ -229,7 +235,8 @@ class Ring:
     # --- keeping
 
     def _link(self, name: str, since_ns: int) -> str | None:
-        """Makes a recording of the parts since then; returns its name. None: that failed."""
+        """Makes a recording of the parts since `since_ns`; returns its name, or None if that
+        failed."""
         ends_ns = [*(part.begin_ns for part in self._parts), self._now_ns][1:]
         parts = [part.name for part, end_ns in zip(self._parts, ends_ns, strict=True)
                   if end_ns >= since_ns]  # fmt: skip
@@ -259,7 +266,7 @@ class Ring:
             return kept.below(f"{stem}.perftop", make=True)
 
     def _put_aside(self) -> None:
-        """Keeps the parts of the last run."""
+        """Moves the parts of the last run to a kept recording."""
         left = self._directory.files(_PART)
         if not left:
             return
@@ -270,7 +277,7 @@ class Ring:
 
 
 def _locked(path: Path) -> OwnDirectory:
-    """The directory, made if missing, locked against other writers. Raises Failed."""
+    """The directory, created if it is missing, and locked against other writers. Raises Failed."""
     directory = _opened(path, make=True)
     try:
         fcntl.flock(directory.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -281,13 +288,13 @@ def _locked(path: Path) -> OwnDirectory:
 
 
 def refuse(path: Path) -> None:
-    """Raises Failed where a ring cannot begin: it needs a directory of its own."""
+    """Raises Failed if a ring cannot be started at this path: it needs its own directory."""
     if path.exists() or not path.parent.is_dir():
         os.close(_opened(path).fd)
 
 
 def _opened(path: Path, *, make: bool = False) -> OwnDirectory:
-    """The directory, if there are only files of a ring in it. Raises Failed."""
+    """The directory, if it contains only files of a ring. Raises Failed."""
     with contextlib.ExitStack() as stack:
         try:
             directory = stack.enter_context(OwnDirectory.at(path, make=make))
@@ -308,15 +315,15 @@ def _opened(path: Path, *, make: bool = False) -> OwnDirectory:
 
 
 class Triggers:
-    """Chooses what a ring keeps: episodes of these kinds or causes. `longest_ns`: of a longer
-    episode only so much is kept, and its end."""
+    """Selects the spans that a ring keeps: those of episodes of given kinds or causes.
+    `longest_ns`: of a longer episode only its first `longest_ns` and its end are kept."""
 
     def __init__(self, kinds: Collection[str], longest_ns: int) -> None:
         self._kinds, self._longest_ns = frozenset(kinds), longest_ns
         self._cursor = 0
 
     def take(self, session: Session) -> Iterator[Wanted]:
-        """The spans to keep by now; a running episode is returned at each call."""
+        """Yields the spans to keep now; a running episode is included in each call."""
         ended, self._cursor = session.log.since(self._cursor)
         for episode in (*ended, *session.running):
             if not self._kinds.isdisjoint((episode.kind, episode.cause)):

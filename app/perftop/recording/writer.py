@@ -1,4 +1,4 @@
-"""Writes recordings to files: message by message, or in a thread while there is a screen."""
+"""Writes recordings to files: directly, or in a thread while there is a screen."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ from perftop.recording.codec import Recorder, Timed, write_all
 from perftop.session.session import Session
 
 WAITING_BYTES = 64_000_000
-"""Size of messages that may wait for the disk: half a minute of the largest machines."""
+"""Maximum size in bytes of messages that wait for the disk: half a minute of the largest
+machines."""
 MAX_HOTPLUGS = 4096
-"""Hotplug notes that are kept. A machine with more changes learns nothing from them."""
+"""Maximum number of hotplug notes kept; with more changes, older ones no longer matter."""
 NOTICE_S = 10.0
-"""Time for which a notice is shown."""
+"""Time in s for which a notice is shown."""
 END_S = 2.0
-"""Time without progress of the disk after which the app ends anyway."""
+"""Time in s without progress of the disk after which the app ends anyway."""
 
 
 def refuse(path: Path, *, force: bool) -> None:
-    """Raises Failed where a recording cannot begin; called before there is anything to record.
-    Only a file is ever replaced, never a device or a link."""
+    """Raises Failed if a recording cannot be started at this path; called before there is anything
+    to record. Only a regular file is ever replaced, never a device or a link."""
     if path == Path("-"):
         text = "a recording is a file: -o NAME; a pipe is written by perfprobe stream"
         raise Failed(text, USAGE)
@@ -56,18 +57,20 @@ def refuse(path: Path, *, force: bool) -> None:
 
 
 class Writer:
-    """Writes a recording. Once it has raised Failed it writes no more; what was written is safe."""
+    """Writes a recording. After it has raised Failed it writes nothing more; the messages written
+    before are safe."""
 
     def __init__(
         self, path: Path, hello: wire.Hello, *, force: bool = False, directory: int | None = None
     ) -> None:
-        """`directory`: a descriptor of the one that holds `path`; None: it is looked up."""
+        """`directory`: a descriptor of the directory that contains `path`; None: it is opened
+        here."""
         if directory is None:
             refuse(path, force=force)
         self.path = path
         self.frames = 0
         self.open = True
-        """Whether it has neither ended nor failed."""
+        """Whether the recording has neither ended nor failed."""
         self.now_ns = hello.raw_ns
         """Raw time of the newest frame."""
         self._begin_ns = hello.raw_ns
@@ -81,7 +84,7 @@ class Writer:
         except OSError as error:
             raise cannot(path, error) from None
         with contextlib.suppress(OSError):  # not every file system has locks
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # `Recording` checks for it
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # `Recording` tests this lock
         try:
             self._recorder = Recorder(partial(write_all, self._fd), hello)
         except OSError as error:
@@ -95,12 +98,12 @@ class Writer:
 
     @property
     def extent(self) -> str:
-        """Length, frames and size so far, as text."""
-        lasted = length(round(self.now_ns - self._begin_ns, -8))  # samples are never quite on time
+        """Text with duration, number of frames and size so far."""
+        lasted = length(round(self.now_ns - self._begin_ns, -8))  # sample times vary slightly
         return f"{lasted}, {self.frames} frames, {size(self.bytes)}"
 
     def write(self, message: Timed) -> None:
-        if os.fstat(self._fd).st_nlink == 0:  # nobody could ever read it
+        if os.fstat(self._fd).st_nlink == 0:  # it could never be read
             self.open = False
             os.close(self._fd)
             raise Failed(f"{self.path} was removed while it was recorded: nothing was kept")
@@ -116,7 +119,7 @@ class Writer:
         self.open = False
         try:
             os.close(self._fd)
-        except OSError as error:  # some file systems only now report that they are full
+        except OSError as error:  # some file systems report only now that they are full
             raise Failed(f"{self.path} may not be whole: {error.strerror}") from None
 
     def drop(self) -> None:
@@ -124,7 +127,8 @@ class Writer:
         files.remove(self.path, self._made)
 
     def _try(self, write: Callable[[], None]) -> None:
-        """Cuts off what was written of the last message if this one fails."""
+        """Calls `write`. If it fails, the incomplete message is cut off the file, and Failed is
+        raised."""
         try:
             write()
         except OSError as error:
@@ -140,7 +144,8 @@ class Writer:
 
 
 def _created(directory: int, name: str, *, force: bool) -> int:
-    """Only its owner may read it, as it has command lines of other users."""
+    """A descriptor of the new file. Only its owner may read it, as it contains command lines of
+    other users."""
     if force:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=directory)
@@ -160,8 +165,8 @@ def cannot(path: Path, error: OSError) -> Failed:
 
 
 class ScreenRecorder:
-    """Records what the screen shows, in a thread of its own, so that a slow disk cannot hold up the
-    screen."""
+    """Records the stream that the screen shows, in a separate thread, so that a slow disk cannot
+    block the screen."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -177,7 +182,7 @@ class ScreenRecorder:
             self._thread.put(message)
 
     def turn(self, now_s: float) -> None:
-        """Starts to record, or stops."""
+        """Starts a recording, or stops the current one."""
         thread = self._thread
         if thread is None or thread.failed:
             self._thread = thread = self._started()
@@ -186,7 +191,7 @@ class ScreenRecorder:
             thread.put(None)
 
     def news(self, now_s: float) -> tuple[str | None, str]:
-        """Size of the recording as text (None: there is none), and a notice, for the status
+        """Size of the recording as text (None: there is no recording), and a notice, for the status
         line."""
         thread = self._thread
         if thread is not None and thread.failed:
@@ -201,7 +206,7 @@ class ScreenRecorder:
         return "" if self._thread.failed else size(self._thread.bytes), notice
 
     def clear_notice(self) -> None:
-        """Removes the notice, as the user has read it."""
+        """Removes the notice; called once the user has read it."""
         self._until_s = 0.0
 
     def end(self) -> str:
@@ -210,7 +215,7 @@ class ScreenRecorder:
         if thread is None:
             return ""
         thread.put(None)
-        while thread.is_alive():  # there may be much history that is not written yet
+        while thread.is_alive():  # much history may still be unwritten
             before = thread.bytes
             thread.join(END_S)
             if thread.is_alive() and thread.bytes == before:
@@ -220,7 +225,8 @@ class ScreenRecorder:
     def _started(self) -> _RecordingThread:
         hello, history = self._session.hello, self._session.past
         history_messages = history.frames(0, self._session.now_ns)
-        # CPUs that went offline or came back before that; hello has them as of its own time.
+        # Hotplug notes from before the kept history are needed too, since hello has the state of
+        # CPUs at its own time.
         before_ns = history.first_ns or 0
         earlier = [note for note in self._hotplugs if note.time_ns < before_ns]
         path = named(hello, self._session.unix(self._session.now_ns))
@@ -235,13 +241,13 @@ class ScreenRecorder:
 
 
 class _RecordingThread(threading.Thread):
-    """Writes the kept messages and then those that it is given."""
+    """Writes the messages in `earlier` and then those passed to `put`."""
 
     def __init__(self, path: Path, hello: wire.Hello, earlier: Iterable[Timed]) -> None:
         super().__init__(name="recording", daemon=True)
         self.path = path
         self.failed = ""
-        """Why it has stopped; '': it has not."""
+        """Text on why the recording has failed; '': it has not."""
         self._hello, self._kept = hello, earlier
         self._writer: Writer | None = None
         self._waiting: SimpleQueue[Timed | None] = SimpleQueue()
@@ -277,6 +283,6 @@ class _RecordingThread(threading.Thread):
 
 
 def named(hello: wire.Hello, unix: float) -> Path:
-    """Name of a recording, from host and time. The stream's host name is untrusted."""
+    """File name of a recording, made from host and time. The stream's host name is untrusted."""
     host = re.sub(r"[^A-Za-z0-9_-]+", "-", hello.host)[:64].strip("-") or "host"
     return Path(f"{host}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(unix))}.perftop")

@@ -1,8 +1,8 @@
-"""The episodes and marks of a stream, in one log that the session owns.
+"""The log of the episodes and marks of a stream; its session owns it.
 
 An episode runs until its detector ends it. For a recording, a pass over the whole file finds all
-episodes (`RecordingEpisodes`). A session that entered the file in its middle has seen some of them
-too, perhaps with a late start; those found by the pass replace them.
+episodes (`RecordingEpisodes`). A session that started reading in the middle of the file also
+detects some of them, perhaps with a late start; the episodes found by the pass replace them.
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ from perftop.detect.engine import RunningEpisodes
 from perftop.model.episode import Episode
 
 MAX_ENDED = 8192
-"""Ended episodes that a log keeps: as many as can end in one frame."""
+"""Maximum number of ended episodes in a log: as many as can end in one frame."""
 MAX_MARKS = 1000
-"""Marks that a log keeps, the newest."""
+"""Maximum number of marks in a log; the newest are kept."""
 MAX_EPISODES = 1 << 16
-"""Episodes and marks kept of a whole recording: about 100 MB."""
+"""Maximum number of episodes and marks kept of a whole recording: about 100 MB."""
 LATE_NS, LATE_SAMPLES = 6_000_000_000, 4
 """The longest time from the end of an episode until it is listed as ended, in ns and in samples;
-the longer one holds. A gap in the samples delays the listing."""
+the longer of the two applies. A gap in the samples delays the listing further."""
 LISTED_NS = 10_000_000_000
-"""Time after its end by which the pass over a recording has certainly listed an episode."""
+"""Time in ns after the end of an episode by which the pass over a recording has certainly listed
+it."""
 MAX_LABEL, MAX_WARNING = 80, 200
-"""Characters of the label of a mark, and of a warning."""
+"""Maximum number of characters of the label of a mark, and of a warning."""
 RUN_STARTED, RUN_ENDED = "run: ", "run ended: "
 ASLEEP, GAP = "was suspended for ", "no link for "
-"""Start of the labels of marks that no user has set."""
+"""Prefixes of the labels of marks that were set automatically."""
 
 
 class EpisodeLog:
@@ -47,28 +48,29 @@ class EpisodeLog:
         self._ended: list[Episode] = []
         """The newest of the episodes that have ended, newest last."""
         self._forgotten = 0
-        """Number of episodes that ended before those."""
+        """Number of ended episodes that were dropped before those in `_ended`."""
         self._marks: list[Episode] = []
 
     @property
     def running(self) -> list[Episode]:
-        """Episodes that have not ended, oldest first; of a recording, up to its end."""
+        """Episodes that have not ended, oldest first; of a recording, those running at its end."""
         seen, recording = self._detector.running, self.recording
         return seen if recording is None else [*recording.running, *recording.not_listed(seen)]
 
     @property
     def ended(self) -> list[Episode]:
-        """Episodes that have ended, newest last: the newest, or all of a recording."""
+        """Ended episodes, newest last: the last MAX_ENDED of a live stream, or all of a
+        recording."""
         return self._ended if self.recording is None else self.recording.with_ended(self._ended)
 
     @property
     def marks(self) -> list[Episode]:
-        """Named moments: on no CPU, without length."""
+        """Marks: named moments, which have no CPUs and no duration."""
         return self._marks if self.recording is None else self.recording.with_marks(self._marks)
 
     def between(self, since_ns: int, until_ns: int) -> list[Episode]:
-        """Episodes that ran after `since_ns` and had begun by `until_ns`; running ones first, then
-        the others in the order of their ends."""
+        """Episodes that started by `until_ns` and did not end before `since_ns`; running episodes
+        first, then ended ones in the order of their ends."""
         running = [e for e in self.running if e.start_ns <= until_ns]
         if self.recording is not None and self.recording.complete:
             return [*running, *self.recording.overlapping(since_ns, until_ns)]
@@ -78,9 +80,9 @@ class EpisodeLog:
         return [*running, *reversed(ended)]
 
     def since(self, cursor: int) -> tuple[list[Episode], int]:
-        """Episodes that have ended since a reader's last call, and its cursor for the next one; the
-        first cursor is 0. A reader that comes after more than MAX_ENDED episodes gets the newest.
-        """
+        """Episodes that have ended since a reader's last call, and the reader's cursor for the next
+        call; the first cursor is 0. If more than MAX_ENDED episodes have ended, the reader gets the
+        newest."""
         news = self._ended[max(0, cursor - self._forgotten) :]
         return news, self._forgotten + len(self._ended)
 
@@ -96,25 +98,25 @@ class EpisodeLog:
 
 
 class RecordingEpisodes:
-    """Episodes and marks of a recording that the pass over it has found so far."""
+    """Episodes and marks of a recording that the pass over the file has found so far."""
 
     def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
         self.ended: list[Episode] = []
-        """Ended episodes in the order in which they were listed, which is nearly that of their
+        """Ended episodes in the order in which they were listed, which is nearly the order of their
         ends."""
         self.running: list[Episode] = []
-        """Episodes that still run at the end of the file; known once the pass is complete."""
+        """Episodes still running at the end of the file; known once the pass is complete."""
         self.marks: list[Episode] = []
         self.until_ns = 0
-        """Raw ns up to which the pass has come."""
+        """Raw time in ns up to which the pass has read the recording."""
         self.complete = False
         self.left_out = 0
-        """Number of episodes beyond MAX_EPISODES."""
+        """Number of episodes left out because there are more than MAX_EPISODES."""
         self._spans = np.zeros((2, 0), np.int64)
-        """Starts and ends of `ended`."""
+        """Starts and ends of the episodes in `ended`."""
         self._merged: tuple[object, list[Episode]] = None, []
 
     def add(self, episode: Episode) -> None:
@@ -128,11 +130,12 @@ class RecordingEpisodes:
             self.ended.append(episode)
 
     def add_mark(self, mark: Episode) -> None:
-        """Add a mark that the user set now, so it is not in the file."""
+        """Add a mark that the user has just set, which is therefore not in the file."""
         self.marks = sorted([*self.marks, mark], key=_start_ns)
 
     def overlapping(self, since_ns: int, until_ns: int) -> list[Episode]:
-        """Ended episodes that ran after `since_ns` and had begun by `until_ns`, in their order."""
+        """Ended episodes that started by `until_ns` and ended after `since_ns`, in the order of
+        `ended`."""
         if self._spans.shape[1] != len(self.ended):
             spans = [(e.start_ns, e.end_ns) for e in self.ended]
             self._spans = np.array(spans, np.int64).reshape(-1, 2).T
@@ -140,8 +143,8 @@ class RecordingEpisodes:
         return [self.ended[i] for i in np.flatnonzero((starts <= until_ns) & (ends > since_ns))]
 
     def with_ended(self, seen: list[Episode]) -> list[Episode]:
-        """All ended episodes: these, and those that a session has seen and the pass has not reached
-        yet."""
+        """All ended episodes: those found by the pass, and those in `seen`, which a session has
+        detected, that the pass has not found yet."""
         if self.complete:
             return self.ended
         state = len(self.ended), self.until_ns, len(seen), *(id(e) for e in seen[-1:])
@@ -158,7 +161,7 @@ class RecordingEpisodes:
         return sorted(known.values(), key=_start_ns)
 
     def not_listed(self, seen: Sequence[Episode]) -> list[Episode]:
-        """The seen episodes that the pass has not found, not even with another start."""
+        """The episodes in `seen` that the pass has not found, not even with a different start."""
         if self.complete:
             return []
         missing, listed_ns = [], self.until_ns - LISTED_NS
@@ -177,7 +180,7 @@ class RecordingEpisodes:
 
 
 class Tally:
-    """Episodes of a run: how many of each kind and cause, and the costliest of each kind."""
+    """Counts the episodes of a run by kind and cause, and keeps the costliest of each kind."""
 
     def __init__(self) -> None:
         self.counted: dict[str, dict[str, int]] = {}
@@ -192,8 +195,8 @@ class Tally:
             self._worst[episode.kind] = episode
 
     def worst(self) -> list[Episode]:
-        """The costliest episode of each kind that occurred more than once; a single one is listed
-        anyway."""
+        """The costliest episode of each kind that occurred more than once; single episodes are
+        listed anyway."""
         several = [kind for kind, causes in self.counted.items() if sum(causes.values()) > 1]
         return [self._worst[kind] for kind in several if self._worst[kind].depth is not None]
 
@@ -202,16 +205,16 @@ def _start_ns(episode: Episode) -> int:
     return episode.start_ns
 
 
-# --- marks and warnings, from notes; their data are untrusted
+# --- marks and warnings, made from notes, whose data are untrusted
 
 
 def new_mark(at_ns: int, text: str) -> Episode:
-    """A moment with a name, `at_ns` raw."""
+    """A new mark at the raw time `at_ns`."""
     return Episode("mark", [], at_ns, at_ns, cause="-", evidence={"label": text})
 
 
 def mark_label(note: wire.Note) -> str | None:
-    """The label of the mark that a note sets; None: it sets none."""
+    """The label of the mark that a note sets; None: the note sets no mark."""
     data = note.data
     match note.kind:
         case "mark":
@@ -233,7 +236,7 @@ def shorten_label(text: str) -> str:
 
 
 def next_mark_label(marks: Iterable[Episode]) -> str:
-    """The label of a new mark that the user gave no name."""
+    """The label of a new mark for which the user gave no name."""
     labels = [str(mark.evidence["label"]) for mark in marks]
     named = [
         label for label in labels if not label.startswith((RUN_STARTED, RUN_ENDED, ASLEEP, GAP))
@@ -255,7 +258,7 @@ def warning_text(note: wire.Note) -> str:
 
 
 def recalibration_text(key: str, before: float, now: float) -> str:
-    """The warning that a counter turned out to count in another unit."""
+    """The warning that a counter was found to count in a different unit."""
     return (
         f"a tick of {key} is {now:g} TSC ticks, not {before:g} as assumed until now: "
         "earlier SMT states are wrong"

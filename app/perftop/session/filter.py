@@ -1,7 +1,7 @@
 """A filter selects CPUs by a line of text, such as `pkg:1 busy>80 | offline !type:E`.
 
-Terms side by side are all required, `|` separates alternatives, `!` before a term negates it. An
-unknown value matches no comparison, negated or not.
+All terms side by side are required, `|` separates alternatives, and `!` before a term negates it.
+An unknown value matches no comparison, negated or not.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from perftop.session.session import Session
 from perftop.session.values import BY_KEY, by_key, shown
 
 MAX_LENGTH = 200
-"""Characters of a filter: more is something pasted by mistake."""
+"""Maximum number of characters of a filter; a longer text was pasted by mistake."""
 WIDTH = 80
-"""Cells of the narrowest terminal, into which a message must fit."""
+"""Width in cells of the narrowest terminal, in which a message must fit."""
 
 HELP: tuple[tuple[str, str], ...] = (
     ("0-15,32", "CPUs by number"),
@@ -47,16 +47,16 @@ HELP: tuple[tuple[str, str], ...] = (
 
 Test = Callable[[Session, Interval | None], Bools]
 Ranges = tuple[tuple[float, float], ...]
-"""First and last of each range, so that a large range needs no memory."""
+"""First and last number of each range, so that a large range needs no memory."""
 
 
 class FilterError(ValueError):
-    """The text is one line for the user."""
+    """An invalid filter. The text is one line for the user."""
 
     def __init__(self, text: str, at: int) -> None:
         super().__init__(text)
         self.offset = at
-        """Position of the first bad character, or of what is missing."""
+        """Position of the first invalid character, or of the missing text."""
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,14 @@ class _Term:
 class Filter:
     text: str
     steady: bool
-    """The topology alone decides: the mask is valid until a CPU goes online or offline."""
+    """Whether the mask depends only on the topology, so that it is valid until a CPU goes online or
+    offline."""
     _ways: tuple[tuple[_Term, ...], ...]
-    """Alternatives; of each, all terms are required."""
+    """Alternatives; all terms of an alternative are required."""
 
     def cpus(self, session: Session, interval: Interval | None) -> Bools:
-        """Mask by position of the CPU. Without an interval nothing measured is known."""
+        """Mask of the matching CPUs, by position. Without an interval no measured value is
+        known."""
         mask = np.zeros(len(session.topology), bool)
         for terms in self._ways:
             mask |= np.logical_and.reduce([term.test(session, interval) for term in terms])
@@ -82,7 +84,7 @@ class Filter:
 
 
 def parse(text: str) -> Filter | None:
-    """None: blank text. Raises FilterError."""
+    """The filter of a text; None: the text is blank. Raises FilterError."""
     if not text.strip():
         return None
     if len(text) > MAX_LENGTH:
@@ -110,7 +112,7 @@ _WORD = re.compile(r'(!*)(?:"([^"]*)("?)|([^\s|"]*))')
 
 
 def _next(text: str, at: int) -> tuple[_Term, int]:
-    """The term that starts here, and where it ends."""
+    """The term that starts at position `at`, and the position of its end."""
     match = _WORD.match(text, at)
     assert match is not None
     bangs, quoted, closed, word = match.groups()
@@ -176,7 +178,8 @@ def _ranges(text: str, at: int, example: str) -> Ranges:
 
 
 def _within(values: list[object], ranges: Ranges) -> Bools:
-    """Mask of the values in a range. Rows and records may hold anything: text is in no range."""
+    """Mask of the values that are in a range. Rows and records may have values of any type; only
+    integers can match."""
     ids = np.array([value if isinstance(value, int) else np.nan for value in values], float)
     mask = np.zeros(len(ids), bool)
     for low, high in ranges:
@@ -194,7 +197,7 @@ def _typed(name: str, session: Session, _: Interval | None) -> Bools:
 
 
 class _Unit(NamedTuple):
-    powers: dict[str, int]  # of ten, by what may follow the number, in lower case
+    powers: dict[str, int]  # of ten, by the suffix of the number, in lower case
     step: float  # the last digit on the screen
     show: Callable[[float], str]
     example: str
@@ -252,7 +255,7 @@ def _no_metric(name: str, operator: str, at: int) -> FilterError:
 
 
 def _level(text: str, unit: _Unit, at: int, example: str) -> float:
-    """A number as typed, in the base unit."""
+    """The value of a typed number, in the base unit."""
     match = _NUMBER.fullmatch(text)
     power = unit.powers.get(match[2].lower()) if match else None
     if match is None or power is None:
@@ -265,7 +268,7 @@ def _as_shown(unit: _Unit, values: Floats, level: float) -> Bools:
     text = unit.show(level)
     steps = np.abs(values - float(f"{text}e{unit.powers['']}")) / unit.step
     mask: Bools = steps < 0.499
-    for row in np.flatnonzero(np.abs(steps - 0.5) <= 0.001):  # near the edge rounding decides
+    for row in np.flatnonzero(np.abs(steps - 0.5) <= 0.001):  # at the edge compare as text
         mask[row] = unit.show(float(values[row])) == text
     return mask
 
@@ -284,7 +287,7 @@ _WORDS: dict[str, Test] = {"online": _online, "offline": partial(_not, _online),
 
 
 def _runs(text: str, pids: Ranges, session: Session, interval: Interval | None) -> Bools:
-    """A task with this in its name, or with such a pid, ran there most."""
+    """Mask of the CPUs whose main task has this text in its name, or a pid in these ranges."""
     tasks = {} if interval is None else interval.tasks
     by_cpu = (tasks.get(str(row.cpu)) for row in session.topology)
     records = [record if isinstance(record, list) else [] for record in by_cpu]
@@ -297,5 +300,5 @@ def _runs(text: str, pids: Ranges, session: Session, interval: Interval | None) 
 
 
 def _cut(text: str) -> str:
-    """Typed text, made safe and short for a message."""
+    """Typed text made printable and short, for a message."""
     return safe(text, 16)

@@ -1,9 +1,10 @@
-"""The one loop over a stream of messages, live, far away or from a file.
+"""The loop over a stream of messages that all readers share: of this machine, a remote one, or a
+file.
 
 A reader of a stream derives from `Follower` and overrides hooks: a verb prints in them, a screen
-draws. A file is read by `take(source.messages())` after its hello, a live stream by `consume`; the
-caller calls `on_end` at the end. Quick to import: `perftop --help` loads all verbs, but neither
-numpy nor the wire.
+draws. To read a file, call `take(source.messages())` after its hello; to read a live stream, call
+`consume`. The caller calls `on_end` at the end. The module imports quickly, since `perftop --help`
+loads all verbs: it loads neither numpy nor the wire.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ if TYPE_CHECKING:
 
 
 class Follower:
-    """Feeds a session, cuts it into intervals, and calls the hooks as things happen."""
+    """Passes messages to a session, divides its time into intervals, and calls the hooks."""
 
     def __init__(
         self, interval_ns: int | None = None, *, duration_ns: int | None = None,
         count: int | None = None, early: bool = False,
     ) -> None:  # fmt: skip
-        """`interval_ns`: length of an interval; None: none is cut. `duration_ns` and `count`: how
-        long the stream is read, and how many intervals of it. `early`: the first interval ends
-        after one sample."""
+        """`interval_ns`: length of an interval; None: there are no intervals. `duration_ns` and
+        `count`: the time and the number of intervals after which reading stops. `early`: the first
+        interval ends after one sample."""
         self.interval_ns, self.duration_ns, self.count = interval_ns, duration_ns, count
         self._early = early
         self._session: Session | None = None
@@ -41,21 +42,21 @@ class Follower:
 
     def on_hello(self, hello: wire.Hello) -> Session | None:
         """Called for a hello, also for a second one after a restart. Returns the session that takes
-        all that follows; None: messages only go to `on_message`."""
+        all later messages; None: messages only go to `on_message`."""
         from perftop.session.session import Session
 
         return Session(hello)
 
     def admits(self, message: wire.Message) -> bool:  # noqa: ARG002 - for overrides
-        """Called before the session takes a message. False: it is left out."""
+        """Called before the session takes a message. False: the message is dropped."""
         return True
 
     def on_episode(self, episode: Episode) -> None:
-        """Called when an episode has ended. Those that still run at the end of the stream are in
+        """Called when an episode has ended. Episodes still running at the end of the stream are in
         `session.running`."""
 
     def on_beginning(self, episode: Episode) -> None:
-        """Called when an episode has begun and runs."""
+        """Called when an episode has started."""
 
     def on_warning(self, text: str) -> None:
         """Called for a warning of the probe."""
@@ -64,11 +65,11 @@ class Follower:
         """Called when an interval is complete."""
 
     def on_message(self, message: wire.Message) -> bool:  # noqa: ARG002 - for overrides
-        """Called for each message, after the other hooks. True: stop reading."""
+        """Called for each message, after the other hooks. Returns True to stop reading."""
         return False
 
     def on_end(self) -> None:
-        """Called once at the end of the stream, even if it never began."""
+        """Called once at the end of the stream, even if the stream never began."""
 
     # --- the loop
 
@@ -79,7 +80,7 @@ class Follower:
                 return
 
     def take(self, messages: Iterable[wire.Message]) -> bool:
-        """Takes messages in their order; a hello must be the first of those given. Returns whether
+        """Takes messages in order; a hello may only be the first message of a call. Returns whether
         to stop reading."""
         from perfprobe import wire
 
@@ -113,17 +114,17 @@ class Follower:
         return self._session is not None
 
     def cut(self) -> None:
-        """Ends the current interval early, unless it has hardly begun."""
+        """Ends the current interval early, unless it has only just begun."""
         if self.interval_ns is not None and self.session.span_ns > self._slack_ns:
             self._interval()
 
     def _begin(self, hello: wire.Hello) -> None:
         self._slack_ns = hello.sample_ns // 2
-        """A frame at most this long before a boundary counts as on it."""
+        """A frame that comes at most this many ns before a boundary counts as on the boundary."""
         self.first_ns, self.intervals = None, 0
         self._cursor = 0
         self._running: dict[int, Episode] = {}
-        """Episodes that run, by identity, which holds as long as they are kept here."""
+        """Running episodes, by their id(), which is unique as long as they are kept here."""
         self._warnings: list[str] = []
         self._session = self.on_hello(hello)
 
@@ -135,13 +136,13 @@ class Follower:
         for key, episode in self._running.items():
             if key not in before:
                 self.on_beginning(episode)
-        if session.warnings is not self._warnings:  # it is another list with each warning
+        if session.warnings is not self._warnings:  # each warning makes a new list
             self._warnings = session.warnings
             if self._warnings:
                 self.on_warning(self._warnings[-1])
 
     def _timed(self, frame: wire.Frame) -> bool:
-        """Ends the interval if it is complete; returns whether the time is up."""
+        """Ends the interval if it is complete; returns whether `duration_ns` is over."""
         if self.first_ns is None:
             self.first_ns = frame.time_ns
         if self._session is not None and self.interval_ns is not None:

@@ -1,9 +1,9 @@
-"""Packs frames and notes without loss, each frame as its difference from the one before it.
+"""Packs frames and notes without loss, each frame as its difference from the previous frame.
 
 A column of a block changes by similar, small amounts on all rows. So all differences of a column
 (signed, since gauges fall; modulo 2**64) take the same number of bytes: the fewest of 0, 1, 2, 4
-and 8 that hold the largest. Unchanged columns take none. The first frame of a run is packed as its
-difference from zero.
+and 8 that hold the largest. Unchanged columns take no bytes. The first frame of a run is packed as
+its difference from zero.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ WIDTHS = ((1, "<u1"), (2, "<u2"), (3, "<u4"), (4, "<u8"))
 _LIMITS = np.array([1, 1 << 8, 1 << 16, 1 << 32], np.uint64)
 _ONE = np.uint64(1)
 MAX_LAYOUTS = 64
-"""Layouts kept; no probe sends so many combinations of blocks."""
+"""Maximum number of layouts kept; no probe sends so many combinations of blocks."""
 MAX_WORDS = 1 << 22
-"""Words kept of the newest frames of all forms together, half as many for the layouts: the largest
-frame has 1 << 21."""
+"""Maximum number of words kept of the newest frames of all forms together; the layouts may have
+half as many in total. The largest frame has 1 << 21 words."""
 
 
 class Layout:
-    """The order in which the words of several tables of u64 are sorted by column."""
+    """The permutation that sorts the words of several tables of u64 by column."""
 
     def __init__(self, shapes: Sequence[tuple[int, int]]) -> None:
-        """Shapes are rows and columns."""
+        """`shapes`: rows and columns of each table."""
         columns, first = [np.zeros(0, int)], 0
         for rows, width in shapes:
             columns.append(first + np.tile(np.arange(width), rows))
@@ -45,8 +45,8 @@ class Layout:
 
 
 def pack(layout: Layout, rows: Words) -> list[bytes]:
-    """The difference of each table of words to the one before it; all sorted into columns. Many
-    cost little more than one."""
+    """Packs the difference of each row of words from the previous row; all rows are sorted by
+    column. Packing many costs little more than packing one."""
     if not layout.words:
         return [b""] * (len(rows) - 1)
     moved = (rows[1:] - rows[:-1]).view(np.int64)
@@ -67,7 +67,7 @@ def pack(layout: Layout, rows: Words) -> list[bytes]:
 
 
 def unpack(layout: Layout, old: Words, packed: bytes) -> Words:
-    """The newer words."""
+    """Returns the newer words: the old ones plus the packed difference."""
     if not layout.words:
         return old
     widths = np.frombuffer(packed, np.uint8, len(layout.heights))
@@ -83,18 +83,19 @@ def unpack(layout: Layout, old: Words, packed: bytes) -> Words:
 
 
 class Layouts:
-    """Layouts of the frames of one stream. A frame may lack a block, and one head may apply to all
-    rows."""
+    """Layouts of the frames of one stream. A frame may lack a block, and a block may have a single
+    head for all rows."""
 
     def __init__(self, hello: wire.Hello) -> None:
         self._blocks = [(block, hello.rows(block.scope)) for block in hello.blocks]
         self._made: dict[bytes, Layout] = {}
         self.most_elements = wire.most_elements(len(hello.topology))
-        """Limit for one message."""
+        """Maximum number of elements in one message."""
         self.nbytes = 0
 
     def form(self, frame: wire.Frame) -> bytes:
-        """One byte a block of hello: 0, it is not there; 1, with one head; 2, a head a row."""
+        """The form of a frame, one byte for each block of hello. 0: the block is missing; 1: it has
+        one head; 2: it has a head for each row."""
         form = []
         for block, _ in self._blocks:
             rows = frame.blocks.get(block.name)
@@ -115,7 +116,7 @@ class Layouts:
         return layout
 
     def words(self, frames: Sequence[wire.Frame]) -> Words:
-        """All words of frames of one form in their order, a row for each frame."""
+        """All words of frames of the same form, a row for each frame."""
         parts = [
             part
             for frame in frames
@@ -127,7 +128,7 @@ class Layouts:
         return words.reshape(len(frames), len(words) // len(frames))
 
     def blocks(self, form: bytes, words: Words) -> dict[str, wire.Rows]:
-        """The blocks that consist of these words."""
+        """Splits the words of a frame of this form into its blocks, by name."""
         ends = np.cumsum([0, *(8 * rows * width for rows, width in self._shapes(form))]).tolist()
         data = words.tobytes()
         parts = iter([data[start:end] for start, end in pairwise(ends)])
@@ -149,7 +150,7 @@ class Layouts:
 
 
 class Packer:
-    """One run of messages, packed or unpacked from its first on."""
+    """Packs or unpacks one run of messages, in order from the first."""
 
     def __init__(self, layouts: Layouts) -> None:
         self._layouts = layouts
@@ -164,7 +165,7 @@ class Packer:
         return self.packs([message])[0]
 
     def packs(self, messages: Sequence[wire.Frame | wire.Note]) -> list[bytes]:
-        """The messages packed, as by `pack` one after the other."""
+        """Packs messages, with the same result as calling `pack` for each in turn."""
         done = [b""] * len(messages)
         forms: dict[bytes, dict[int, wire.Frame]] = {}
         for at, message in enumerate(messages):
@@ -190,7 +191,7 @@ class Packer:
         ]
 
     def _forgets(self, forms: Iterable[bytes]) -> bool:
-        """Whether frames of these forms may exceed MAX_WORDS, so that the words of others are
+        """Whether frames of these forms may exceed MAX_WORDS, so that the words of other forms are
         dropped."""
         sizes = {form: len(words) for form, words in self._last.items()}
         sizes |= {form: self._layouts.layout(form).words for form in forms}
@@ -209,7 +210,8 @@ class Packer:
         return wire.Frame(seq, time_ns, blocks, lost, late, records)
 
     def _keep(self, form: bytes, new: Words) -> None:
-        """Drops old words by the same rule when packing and when unpacking."""
+        """Keeps the newest words of a form. Packing and unpacking drop old words by the same rule,
+        so that they stay in sync."""
         other_words = sum(
             len(words) for known_form, words in self._last.items() if known_form != form
         )
@@ -229,6 +231,6 @@ def _bytes(body: tuple[object, ...]) -> bytes:
 
 
 def records(data: bytes) -> tuple[int, dict[str, object]]:
-    """Time and records of a packed message, without unpacking the rest."""
+    """Time and records of a packed message, read without unpacking its blocks."""
     body = msgpack.unpackb(data)
     return body[1], {} if isinstance(body[0], str) else body[4]

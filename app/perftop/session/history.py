@@ -1,8 +1,9 @@
-"""The measured past, within a budget of bytes: raw frames and notes, from which any moment is
-computed again exactly, and a trail of each sample's metrics, from which charts are drawn.
+"""The history of a stream, within a budget of bytes: raw frames and notes, from which the values at
+any moment are computed again exactly, and a trail of each sample's metrics, from which charts are
+drawn.
 
-Both are in chunks of the same samples, and the oldest chunk goes first. A chunk begins with the
-state in which the stream was read, so nothing before it is needed.
+Both are stored in chunks that cover the same samples, and the oldest chunk is dropped first. A
+chunk begins with the state of the reader, so no older message is needed.
 """
 
 from __future__ import annotations
@@ -25,53 +26,53 @@ from perftop.session.history_chunk import CEILING, WEIGHT, Chunk, CounterRows, T
 from perftop.session.interval import Span
 
 MAX_BYTES = 100_000_000
-"""Budget of a history in bytes: ten minutes of 100 ms on 64 CPUs."""
+"""Budget of a history in bytes: enough for ten minutes of samples of 100 ms on 64 CPUs."""
 CHUNK_SAMPLES = 50
-"""Samples of a chunk: to read one, those before it in its chunk must be unpacked."""
+"""Samples in a chunk. To read a sample, all samples before it in its chunk must be unpacked."""
 MIN_CHUNKS = 8
-"""No chunk takes a greater part of the budget, so that little is dropped at once."""
+"""A chunk takes at most this fraction (1/n) of the budget, so that little is dropped at once."""
 MAX_PACKED_BYTES, MIN_WAITING_PARTS = 1 << 21, 64
-"""Maximum bytes that are packed together, and what part of the budget they may be."""
+"""Maximum bytes that are packed together, and the fraction (1/n) of the budget that they may be."""
 TASKS_NS = 2_000_000_000
-"""Age beyond which a record of the tasks is out of date: the probe sends one each second."""
+"""Age in ns beyond which a record of the tasks is out of date: the probe sends one each second."""
 
 Message = wire.Frame | wire.Note
 
 
 def edges(end_ns: int, bin_ns: int, bins: int) -> Times:
-    """Edges of bins, the last of which holds `end_ns`. They are multiples of `bin_ns`, so that bins
-    stay the same as time advances."""
+    """Edges of bins, in ns; the last bin contains `end_ns`. Edges are multiples of `bin_ns`, so
+    that bins stay the same as time advances."""
     last = -(-end_ns // bin_ns)
     return np.arange(last - bins, last + 1, dtype=np.int64) * bin_ns
 
 
 class History:
-    """Filled by a session, message by message. Charts ask for sums over bins of time; a moment of
-    the past is computed again from raw frames."""
+    """The history of a session, which adds messages one by one. Charts read sums over bins of time;
+    an interval in the past is computed again from raw frames."""
 
     def __init__(self, hello: wire.Hello, budget: int = MAX_BYTES) -> None:
         self._budget = budget
         self._layouts = Layouts(hello)
         self._chunks: list[Chunk] = []
         self._sealed_bytes = 0
-        """Bytes of all chunks but the newest."""
+        """Size in bytes of all chunks except the newest."""
         self._now_ns = -1
         self._rows = [*range(len(hello.topology))]
         self._metrics: list[str] = []
         """Metrics of this stream, in the order of the trail."""
         self._registry = STATIC
         self._counters: dict[str, CounterRows] = {}
-        """Counters of the whole machine, by the name of their number, then those of packages and
+        """Counters of the whole machine by the name of their number, then counters of packages and
         L3s by key, in the order of the trail."""
         self._first: dict[str, int] = {}
-        """The first row of each of them in the trail."""
+        """The first row of each of these counters in the trail."""
         self._stamp_hz = 1.0
 
     # --- filling
 
     def room(self, reader: SampleReader) -> int:
-        """The number of frames that can be kept until this must be called again; `reader` has read
-        none of them yet."""
+        """The number of frames that can be kept before this method must be called again; `reader`
+        has read none of these frames yet."""
         last = self._chunks[-1].trail if self._chunks else None
         full = last is None or last.count == last.room or last.cores is not reader.cores
         if full or self._needs_chunk():
@@ -80,8 +81,8 @@ class History:
         return trail.room - trail.count
 
     def keep(self, message: Message, reader: SampleReader) -> bool:
-        """Keep a note that `reader` has not handled yet, or a frame for which there is room. False:
-        its time is impossible, so it is not kept."""
+        """Keep a note that `reader` has not handled yet, or a frame for which there is room.
+        Returns False, and keeps nothing, if the time of a frame is impossible."""
         is_frame = isinstance(message, wire.Frame)
         if is_frame and not self._now_ns < message.time_ns <= sys.maxsize:
             return False
@@ -95,22 +96,23 @@ class History:
         return True
 
     def trace(self, sample: Sample | None) -> None:
-        """Keep the sample of the frame that was just kept."""
+        """Add the sample of the frame that was just kept to the trail."""
         chunk, now_ns = self._chunks[-1], self._now_ns
-        if sample is None or chunk.before_ns < 0:  # the first is only a baseline
+        if sample is None or chunk.before_ns < 0:  # the first frame is only a baseline
             chunk.before_ns = now_ns
             return
         chunk.trail.add(now_ns, sample)
 
     def settle(self) -> None:
-        """Write what `keep` and `trace` were given; called after some samples."""
+        """Write the messages and samples given to `keep` and `trace`; called once for several
+        samples."""
         if self._chunks:
             self._chunks[-1].trail.settle()
             self._chunks[-1].settle_many()
 
     def prepend(self, older: History) -> None:
-        """Take over the chunks of another history of this stream that precede this one, as many of
-        the newest as fit. The other history must not be used any more."""
+        """Take over the chunks of another history of this stream that precede this history: the
+        newest of them, as many as fit. The other history must not be used afterwards."""
         if not self._chunks or older._metrics != self._metrics:
             return
         first_ns = self._chunks[0].before_ns
@@ -123,7 +125,7 @@ class History:
         self._sealed_bytes += sum(c.nbytes for c in earlier)
 
     def _needs_chunk(self) -> bool:
-        """Whether the newest chunk may not take more, or there is none."""
+        """Whether the newest chunk is full, or there is no chunk."""
         return not self._chunks or self._chunks[-1].nbytes > self._budget // MIN_CHUNKS
 
     def _begin_chunk(self, reader: SampleReader) -> None:
@@ -141,7 +143,7 @@ class History:
         self._chunks.append(Chunk(reader.state(), self._now_ns, trail, packer, waiting))
 
     def _describe(self, reader: SampleReader) -> None:
-        """Choose the metrics and counters of this stream whose past is kept."""
+        """Choose the metrics and counters of this stream of which a history is kept."""
         self._metrics = [key for key, chosen in reader.evaluator.chosen.items() if chosen]
         self._registry, self._stamp_hz = reader.evaluator.registry, reader.counters.stamp_hz
         columns, topology = reader.counters.columns, reader.hello.topology
@@ -161,7 +163,7 @@ class History:
             self._first[name] = first
             first += len(counter_rows.rows)
 
-    # --- what is kept
+    # --- size and times of the kept history
 
     @property
     def bytes(self) -> int:
@@ -195,15 +197,15 @@ class History:
         return np.concatenate([np.zeros(0, np.int64), *(c.trail.ends for c in self._chunks)])
 
     # --- charts: sums over bins of time. A bin is the span from one edge to the next, its end
-    # included. One in which no sample ends has the value of the sample that covers it, and NaN
-    # where nothing is known.
+    # included. A bin in which no sample ends has the value of the sample that covers the bin.
+    # Unknown values are NaN.
 
     def field(self, key: str, rows: Sequence[int], edges_ns: Times) -> Floats:
-        """(bins, rows): a metric of CPUs given by position."""
+        """(bins, rows): values of a metric, of CPUs given by position."""
         return self.fields([key], rows, edges_ns)[:, 0]
 
     def fields(self, keys: Sequence[str], rows: Sequence[int], edges_ns: Times) -> Floats:
-        """(bins, metrics, rows): `field` of some metrics, which costs little more than of one."""
+        """(bins, metrics, rows): `field` of several metrics; many cost little more than one."""
         values = np.full((len(edges_ns) - 1, len(keys), len(rows)), np.nan)
         served = [i for i, key in enumerate(keys) if key in self._metrics]
         if not served:
@@ -223,7 +225,7 @@ class History:
         return values
 
     def machine(self, names: Sequence[str], edges_ns: Times) -> Floats:
-        """(bins, names): numbers of the whole machine that are TRACED."""
+        """(bins, names): values of numbers of the whole machine; NaN for those not in TRACED."""
         values = np.full((len(edges_ns) - 1, len(names)), np.nan)
         served = [i for i, name in enumerate(names) if name in TRACED and name in self._counters]
         if served:
@@ -236,9 +238,9 @@ class History:
         return values
 
     def shared(self, key: str, edges_ns: Times) -> Floats:
-        """(bins, rows): how far a counter of SHARED moved per second, by package in the order of
-        hello, or by L3 in the order of the CPUs that have it. No columns: it is not counted. A read
-        covers the bins since the one before it."""
+        """(bins, rows): by how much a counter of SHARED advanced per second, by package in the
+        order of hello, or by L3 in the order of the CPUs that have it. No columns if it is not
+        counted. A read covers the bins since the previous read."""
         if key not in self._counters:
             return np.full((len(edges_ns) - 1, 0), np.nan)
         first, count = self._first[key], len(self._counters[key].rows)
@@ -252,7 +254,7 @@ class History:
         return self.cores(cores, edges_ns)[..., :WEIGHT]
 
     def cores(self, cores: Sequence[Sequence[int]], edges_ns: Times) -> Floats:
-        """(bins, cores, 5): `states`, and after them the turbo ceiling in Hz."""
+        """(bins, cores, 5): the four columns of `states`, followed by the turbo ceiling in Hz."""
 
         def part(chunk: Chunk, samples: slice) -> Singles:
             known = chunk.trail.of_cores(cores, samples)
@@ -270,7 +272,7 @@ class History:
     def _counter_sums(
         self, rows: Sequence[int] | slice, count: int, edges_ns: Times
     ) -> tuple[Floats, Floats]:
-        """(bins, rows): how far counters moved, and in how many ticks."""
+        """(bins, rows) each: by how much counters advanced, and in how many ticks."""
 
         def part(chunk: Chunk, samples: slice) -> Singles:
             return chunk.trail.of_counters(rows, samples)
@@ -281,7 +283,7 @@ class History:
     def _sums(
         self, edges_ns: Times, shape: tuple[int, ...], part: Callable[[Chunk, slice], Singles]
     ) -> Floats:
-        """(bins, *shape): the parts of all samples that end in a bin, added up. `part`: those of
+        """(bins, *shape): the sum over all samples that end in a bin. `part` returns the values of
         some samples of a chunk."""
         chunks = [c for c in self._near(int(edges_ns[0]), int(edges_ns[-1])) if c.trail.count]
         if not chunks:
@@ -294,8 +296,8 @@ class History:
             count = chunk.trail.count
             parts.append(part(chunk, slice(max(0, first - before), min(count, last - before))))
             before += count
-        # Past the last sample there is one of which nothing is known. reduceat gives an empty span
-        # the part it starts with: the sample that covers it.
+        # After the last sample there is one more, of zeros, without known values. For an empty span
+        # reduceat returns the sample at its start, which is the one that covers it.
         table = np.concatenate([*parts, np.zeros((1, *shape), np.float32)])
         sums: Floats = np.add.reduceat(table, starts - first, axis=0, dtype=np.float64)[:-1]
         if edges_ns[1] <= chunks[0].before_ns:
@@ -303,9 +305,9 @@ class History:
         return sums
 
     def _near(self, first_ns: int, last_ns: int) -> Sequence[Chunk]:
-        """The chunks with samples that end between these moments, and the one after them."""
+        """The chunks with samples that end between these moments, and the next chunk."""
         if self._chunks and first_ns >= self._chunks[-1].before_ns:
-            return self._chunks[-1:]  # mostly: a chart that moves on asks for its newest bins
+            return self._chunks[-1:]  # the usual case: a moving chart reads its newest bins
         first = bisect_right(self._chunks, first_ns, key=lambda c: c.end_ns)
         last = bisect_left(self._chunks, last_ns, key=lambda c: c.end_ns)
         return self._chunks[first : last + 1]
@@ -313,8 +315,8 @@ class History:
     # --- going back
 
     def frames(self, start_ns: int, end_ns: int) -> Iterator[Message]:
-        """Raw messages in their order: those that are kept now, even if they are read later or in
-        another thread."""
+        """Raw messages in their order. They are the messages kept at the time of the call, even if
+        they are read later or in another thread."""
         near = [c for c in self._chunks if c.last_ns >= start_ns and c.first_ns <= end_ns]
         parts = [self._unpacked(chunk) for chunk in near]
         return (m for m in chain.from_iterable(parts) if start_ns <= m.time_ns <= end_ns)
@@ -324,8 +326,8 @@ class History:
         return map(Packer(self._layouts).unpack, tuple(chunk.messages))
 
     def span(self, time_ns: int, span_ns: int) -> tuple[int, int] | None:
-        """Start and end of the samples of an interval that ends with the newest sample by `time_ns`
-        and lasts as nearly as possible `span_ns`; None: they are not kept."""
+        """Start and end of an interval that ends with the newest sample by `time_ns` and is as
+        close to `span_ns` long as possible; None: its samples are not kept."""
         if not self._chunks:
             return None
         chunk = bisect_right(self._chunks, time_ns, key=lambda c: c.end_ns)
@@ -336,14 +338,14 @@ class History:
         end_ns = int(ended[-1])
         chunk = bisect_left(self._chunks, end_ns - span_ns, key=lambda c: c.end_ns)
         moments = self._chunks[chunk].moments()
-        begun = moments[moments < end_ns][::-1]  # of two as close the later: so does a live one
+        begun = moments[moments < end_ns][::-1]  # if two are equally close, the later one
         if not len(begun):
             return None
         return int(begun[np.argmin(np.abs(begun - (end_ns - span_ns)))]), end_ns
 
     def rewind(self, reader: SampleReader, begin_ns: int, end_ns: int) -> tuple[SampleReader, Span]:
-        """The samples between two moments that `span` returned, computed again, and the reader
-        after them. Cores and calibrations are the present ones of `reader`."""
+        """Compute the samples between two moments returned by `span` again; returns the reader
+        after them, and their sums. Cores and calibrations are the present ones of `reader`."""
         first = bisect_right(self._chunks, begin_ns, key=lambda c: c.end_ns)
         reader = reader.resumed(self._chunks[first].state)
         span = Span.empty(reader, begin_ns)
@@ -364,7 +366,7 @@ class History:
         raise AssertionError("no such span")
 
     def tasks_at(self, end_ns: int) -> TaskSnapshot:
-        """The last record of tasks by then; empty if it is out of date."""
+        """The last record of tasks by that time; empty if it is out of date."""
         for chunk in reversed(self._chunks):
             chunk.settle()
             for packed in reversed(chunk.messages):
@@ -380,7 +382,7 @@ class History:
 
 
 def _add(frames: Sequence[wire.Frame], begin_ns: int, reader: SampleReader, span: Span) -> None:
-    """Read frames again, and add the samples that end after that time."""
+    """Read frames again, and add the samples that end after `begin_ns`."""
     reader.skip([frame for frame in frames if frame.time_ns <= begin_ns])
     for sample in reader.samples([frame for frame in frames if frame.time_ns > begin_ns]):
         if sample is not None:
@@ -388,7 +390,7 @@ def _add(frames: Sequence[wire.Frame], begin_ns: int, reader: SampleReader, span
 
 
 def covering(rates: Floats, read_s: Floats, bin_s: Floats) -> Floats:
-    """Copy a rate that was read over several bins into all of them. (bins, rows) each."""
+    """Copy a rate that was read over several bins into all of these bins; returns (bins, rows)."""
     for row in range(rates.shape[1]):
         known = np.flatnonzero(np.isfinite(rates[:, row]))
         for at in known[read_s[known, row] > bin_s[known]].tolist():

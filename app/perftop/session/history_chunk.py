@@ -1,9 +1,9 @@
-"""Consecutive samples as history keeps them: raw messages, packed, and a trail of each sample's
-metrics, for charts at the resolution of sampling.
+"""Consecutive samples as history keeps them: the packed raw messages, and a trail of each sample's
+metrics, from which charts are drawn at the resolution of sampling.
 
-The trail has the numerator and the denominator of each metric, so that any span of time is a sum of
-each and one division, and for each core the seconds in its SMT states and its ceiling; 0 where
-unknown.
+The trail has the numerator and the denominator of each metric. So the value of any span of time is
+a sum of each and one division. For each core it has the seconds in its SMT states and its turbo
+ceiling; 0 where unknown.
 """
 
 from __future__ import annotations
@@ -25,25 +25,27 @@ from perftop.session.frame_packing import Packer
 Times = Ints
 WEIGHT = len(STATES)
 CEILING = WEIGHT + 1
-"""Columns of a core after the seconds in its states: seconds in which these are known; Hz."""
+"""Columns of a core after the seconds in its states: the seconds for which the states are known,
+and the turbo ceiling in Hz."""
 OVERHEAD = 5_500
-"""Bytes of objects and array heads in a chunk, beyond their content."""
+"""Bytes of the objects and array headers of a chunk, in addition to their content."""
 MAX_WAITING, MAX_WAITING_BYTES = 32, 1 << 16
-"""Frames, and their bytes, that wait to be packed together, since packing many costs little more
-than packing one."""
+"""Maximum number of frames, and of their bytes, that wait to be packed together: packing many costs
+little more than packing one."""
 FRAME_OVERHEAD, ROWS_OVERHEAD = 500, 170
-"""Bytes of the objects of a frame, and of each of its blocks, beyond their content."""
+"""Bytes of the objects of a frame, and of each of its blocks, in addition to their content."""
 
 
 @dataclass(frozen=True)
 class CounterRows:
-    """A counter of the machine, of packages or of L3s, and the rows of its block that are kept."""
+    """A counter of the machine, of packages or of L3s, and the rows of its block that history
+    keeps."""
 
     column: BlockCounter
     rows: Ints
 
     def moved(self, batch: SampleBatch) -> Floats:
-        """Its movement, summed over its columns, by sample and row."""
+        """By how much the counter advanced, summed over its columns, by sample and row."""
         first, last = self.column.first, self.column.first + self.column.counter.columns
         block = batch.delta.tables[self.column.block].moved
         return np.asarray(np.ascontiguousarray(block[:, self.rows, first:last]).sum(axis=2))
@@ -56,7 +58,7 @@ class Trail:
         self, metrics: Sequence[int], counter_rows: Sequence[CounterRows], counters: Counters,
         cores: Cores, room: int,
     ) -> None:  # fmt: skip
-        """`metrics`: those that are kept, as positions in the registry."""
+        """`metrics`: the metrics to keep, as positions in the registry."""
         self._metrics, self._stamp_hz = np.array(metrics, int), counters.stamp_hz
         cpus = len(counters.hello.topology)
         self.cores = cores
@@ -75,7 +77,7 @@ class Trail:
         self._ticks, self._moved = map(np.concatenate, zip(*places, strict=True))
         """Positions of the rows of the counters in a Delta."""
         self._counters: Singles = np.zeros((2, len(self._ticks), room), np.float32)
-        # One more than there are cores: position -1 is a core of which nothing is known.
+        # One row more than there are cores: position -1 stands for a core without known values.
         self._cores: Singles = np.zeros((room, len(cores.lists) + 1, CEILING + 1), np.float32)
 
     @property
@@ -89,18 +91,18 @@ class Trail:
         return self._ends[: self.count]
 
     def of_metrics(self, metrics: Sequence[int], samples: slice) -> Singles:
-        """Numerators and denominators, (2, metrics, samples, CPUs), of those kept at these
-        places."""
+        """Numerators and denominators, (2, metrics, samples, CPUs), of the metrics at these
+        positions in the trail."""
         self.settle()
         return self._parts[:, metrics, samples]
 
     def of_counters(self, rows: Sequence[int] | slice, samples: slice) -> Singles:
-        """(samples, 2, rows): how far these rows of counters moved, and in how many ticks."""
+        """(samples, 2, rows): by how much rows of counters advanced, and in how many ticks."""
         self.settle()
         return self._counters[:, rows, samples].transpose(2, 0, 1)
 
     def of_cores(self, cores: Sequence[Sequence[int]], samples: slice) -> Singles:
-        """(samples, cores, CEILING + 1) of cores given as lists of CPUs."""
+        """(samples, cores, CEILING + 1): the values of cores given as lists of CPUs."""
         self.settle()
         return self._cores[samples, self.cores.find(cores)]
 
@@ -110,7 +112,7 @@ class Trail:
         self._waiting.append(sample)
 
     def settle(self) -> None:
-        """Write the samples that were added; many cost little more than one."""
+        """Write the added samples into the arrays; many cost little more than one."""
         if not self._waiting:
             return
         new = slice(self.count - len(self._waiting), self.count)
@@ -156,8 +158,8 @@ def _write(to: Singles, values: Floats, known: Bools) -> None:
 
 
 class Chunk:
-    """Packed messages, their trail, and the state in which the stream was read before them, so that
-    nothing older is needed. The newest frames wait to be packed together."""
+    """Packed messages, their trail, and the state of the reader before the first of them, so that
+    no older message is needed. The newest frames wait to be packed together."""
 
     __slots__ = (
         "_bytes", "_max_waiting_bytes", "_waiting", "_waiting_bytes", "before_ns", "first_ns",
@@ -172,19 +174,19 @@ class Chunk:
         packer: Packer,
         max_waiting_bytes: int,
     ) -> None:
-        """`max_waiting_bytes`: bound of the frames that are not packed yet."""
+        """`max_waiting_bytes`: maximum size in bytes of the frames that are not packed yet."""
         self.state = state
         self.before_ns = before_ns
-        """Raw time of the start of its first sample."""
+        """Raw time of the start of the chunk's first sample."""
         self.trail = trail
         self.messages: list[bytes] = []
         """Packed messages."""
         self.packer: Packer | None = packer
-        """None: nothing can be added any more."""
+        """None: the chunk is sealed."""
         self._waiting: list[wire.Frame] = []
         self._waiting_bytes, self._max_waiting_bytes = 0, max_waiting_bytes
         self.first_ns, self.last_ns = sys.maxsize, 0
-        """Times of its first and its last message."""
+        """Times of the chunk's first and last message."""
         self._bytes = state.nbytes + trail.nbytes + OVERHEAD
 
     @property
@@ -207,18 +209,18 @@ class Chunk:
             self.settle()
 
     def settle_many(self) -> None:
-        """Pack the frames that wait, if that is worth it."""
+        """Pack the waiting frames, if there are enough of them."""
         if len(self._waiting) >= MAX_WAITING or self._waiting_bytes >= MAX_WAITING_BYTES:
             self.settle()
 
     def settle(self) -> None:
-        """Pack the frames that wait."""
+        """Pack the waiting frames."""
         if self._waiting:
             self._pack(self._waiting)
             self._waiting, self._waiting_bytes = [], 0
 
     def seal(self) -> None:
-        """Pack the frames that wait; nothing is added any more."""
+        """Pack the waiting frames; no message can be added afterwards."""
         self.settle()
         self.packer = None
 
@@ -233,5 +235,5 @@ class Chunk:
         return int(self.trail.ends[-1]) if self.trail.count else self.before_ns
 
     def moments(self) -> Times:
-        """Raw times of the start of its first sample and of the end of each."""
+        """Raw times of the start of the chunk's first sample and of the end of each sample."""
         return np.concatenate([np.array([self.before_ns], np.int64), self.trail.ends])

@@ -1,6 +1,6 @@
-"""One span of time: samples summed up in a `Span`, and its numbers, an `Interval`.
+"""One span of time: a `Span` sums up samples, and an `Interval` has the numbers of these sums.
 
-Intervals, runs, phases and moments of the past are all summed this way.
+Live intervals, runs, phases and intervals of history are all computed this way.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from perftop.model.tasks import TaskSnapshot, ThreadActivity
 from perftop.model.turbo import Ceilings
 
 MIN_COUNTED_SHARE = 0.99
-"""Counted share of the time below which counters took turns; a smaller gap is only due to their
-start."""
+"""Counted share of the time below which counters were multiplexed; a smaller gap is only due to
+their start."""
 Tasks = Mapping[str, Any]
-"""The task that ran most, by CPU as text: pid, name and share, as the wire has them."""
+"""The task that ran most on each CPU, by CPU number as text: pid, name and share, as received."""
 
 
 @dataclass(frozen=True)
@@ -32,43 +32,46 @@ class Interval:
     """The numbers of one span of time; arrays by position of CPU or core."""
 
     seq: int
-    """Number of the interval in its session; 0: computed from history."""
+    """Sequence number of the interval in its session; 0: the interval was computed from history."""
     time: float
-    """Unix time of its end."""
+    """Unix time of the interval's end, in s."""
     time_ns: int
-    """The same, raw."""
+    """Raw time of the interval's end, in ns."""
     elapsed_s: float
     skew_s: float
-    """Largest spread of wake-ups among the samples."""
+    """Largest spread of wake-ups among the samples, in s."""
     values: Values
     split: Split
     counts: dict[str, Floats]
     ceilings: Ceilings
     counted: Floats | None
-    """Share of the time for which perf counted; None: all of it, or not perf."""
+    """Share of the time for which perf counted; None: perf counted all the time, or is not the
+    source."""
     shares: dict[str, Floats]
-    """Such a share for each chosen event, by the key of its counter."""
+    """Share of the time for which perf counted each selected event, by the key of its counter."""
     online: Bools
     resting: Bools
-    """CPUs whose numbers per running time are not shown; they hardly ran."""
+    """CPUs that hardly ran, so that their numbers per running time are not shown."""
     doubts: Codes
-    """(CPUs, counters): the newest reason why a counter was left out of a sample."""
+    """(CPUs, counters): codes of the newest reason why a counter was left out of a sample."""
     keys: tuple[str, ...]
-    """The counters that `doubts` is about."""
+    """Keys of the counters in `doubts`."""
     samples: int
     snapshot: TaskSnapshot
-    """The tasks on each CPU at its end; empty if there is no recent record."""
+    """The tasks on each CPU at the interval's end; empty if there is no recent record."""
     machine: dict[str, float]
-    """Numbers of the machine: power, temperature, pressure. Only those that are counted here."""
+    """Numbers of the machine, such as power, temperature and pressure; only those counted on this
+    machine."""
     core_power_w: Floats
-    """Power by core; NaN where it is not counted by core."""
+    """Power in W by core; NaN where it is not counted by core."""
     caches: dict[str, Floats]
-    """Traffic and occupancy of each L3, by position of the CPU that has them; NaN elsewhere."""
+    """Traffic and occupancy of each L3, at the position of the CPU that reads its counters; NaN at
+    all other positions."""
     packages: dict[str, Floats]
-    """Power, temperature, traffic to memory by package, in the order of hello's packages."""
+    """Power, temperature and memory traffic by package, in the order of hello's packages."""
 
     watched: ThreadActivity | None = None
-    """Activity of the threads of the watched job, by their records in this time; None: no job is
+    """Activity of the watched job's threads, from their records in this interval; None: no job is
     watched."""
 
     @property
@@ -77,32 +80,33 @@ class Interval:
 
     @property
     def suspect(self) -> dict[int, set[tuple[str, Doubt]]]:
-        """Counters that were left out, and why, by position of the CPU."""
+        """Counters that were left out and the reasons, by position of the CPU."""
         return doubts_by_cpu(self.doubts, self.keys)
 
     @property
     def ceiling_hz(self) -> Floats:
-        """Clock that turbo allows each core for certain; NaN: unknown."""
+        """Clock in Hz that turbo certainly allows each core; NaN: unknown."""
         return self.ceilings.hz
 
 
 @dataclass(slots=True)
 class Span:
-    """Sums over samples. Samples that are doubted in part need two further sums: of the metrics of
-    good samples, and of the counters from which SMT states can be split."""
+    """Sums over samples. Samples with suspect counters need two more sums: of the metrics of good
+    samples, and of the counters from which SMT states can be computed."""
 
     delta: Delta
     start_ns: int
     samples: int = 0
     _lost: Floats | None = None
-    """(2, CPUs): numerators and denominators of `lost_ratio`, a sum over samples, since ceilings
-    change from one to the next."""
+    """(2, CPUs): numerators and denominators of `lost_ratio`. They are summed sample by sample,
+    since ceilings change between samples."""
     _good: Floats | None = None
-    """(2, metrics, CPUs): numerators and denominators of the samples in which both are known."""
+    """(2, metrics, CPUs): sums of numerators and denominators over the samples in which both are
+    known."""
     _whole: Delta | None = None
     _only: tuple[Sample, bytes] | None = None
-    """The sample, while it is the only one and nothing in it is doubted, and the CPUs online then:
-    its own numbers are those of the sums."""
+    """The sample and the CPUs online at its end, as long as it is the only sample and has no
+    suspect counters. Its own numbers are then those of the sums."""
 
     @classmethod
     def empty(cls, reader: SampleReader, start_ns: int) -> Span:
@@ -135,7 +139,7 @@ class Span:
         self._good += np.where(known, [values.top, values.bottom], 0.0)
 
     def values(self, reader: SampleReader) -> Values:
-        """Metrics over all samples; those that were doubted in some, over the others."""
+        """Metrics over all samples; a metric that is suspect in some samples is over the others."""
         values = reader.evaluator.evaluate(self.delta)
         if self._lost is None:
             return values
@@ -150,8 +154,8 @@ class Span:
         self, reader: SampleReader, end_ns: int, unix: float, seq: int, snapshot: TaskSnapshot,
         rested: Bools | None = None,
     ) -> Interval:  # fmt: skip
-        """The numbers of the sums; `reader` knows the CPUs online at the end. `rested`: CPUs at
-        rest in the interval before."""
+        """The numbers of the sums. `reader` has the CPUs online at the end; `rested`: CPUs at rest
+        in the previous interval."""
         counters, events = reader.counters, reader.evaluator.registry.counters
         values, split, ceilings = self._evaluated(reader)
         totals, rates = reader.totals, reader.totals.rates(self.delta)

@@ -1,20 +1,21 @@
-"""Seconds that all working CPUs, or the watched job, have lost so far, by cause.
+"""Seconds that all busy CPUs, or the watched job, have lost so far, by cause.
 
-The whole is the time that was wanted: that of working CPUs (see `evaluation.Lost`), and the time
-that tasks waited for a CPU. While a job is watched it is the time that its threads ran and waited.
-A CPU's losses count for the job as far as the job ran there.
+The whole is the time that tasks wanted: the time of busy CPUs (see `evaluation.Lost`) and the time
+that tasks waited for a CPU. If a job is watched, it is the time that its threads ran and waited. A
+CPU's losses count for the job in proportion to the job's running time on that CPU.
 
-Each second of it belongs to one cause at most, in this order:
+Each second of the whole belongs to at most one cause, in this order:
 
-1. scheduler: a task was ready, and its CPU worked for another. This is time of the waiting task,
-   in addition to that of the CPU.
+1. scheduler: a task was ready while its CPU ran another task. This is time of the waiting task, in
+   addition to the time of the CPU.
 2. steal, involuntary halts, clock below the ceiling: parts of the CPU's time (`evaluation.Lost`).
    An episode that runs on the CPU at that time names the cause; without one it is UNEXPLAINED.
-3. sibling, package: of what is left, the share that the detector measured. A loss that the detector
-   attributes to a clock below the ceiling is in the part of the clock, and not counted again.
+3. sibling, package: the share of the remaining time that the detector measured. A loss that the
+   detector attributes to a clock below the ceiling is already in the clock's part, and is not
+   counted again.
 
-So the shares of all causes add up to 1 at most. A sample is settled LATE_NS after its end, since
-some episodes are detected only after they have lasted.
+So the shares of all causes add up to at most 1. A sample is settled LATE_NS after its end, since
+some episodes are detected only after they have lasted for a while.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from perftop.model.evaluation import LOSS_PARTS, Lost
 from perftop.session.episodes import LATE_NS
 
 Cause = tuple[str, str]
-"""Kind and cause of the episodes that took the time."""
+"""Kind and cause of the episodes that caused the loss."""
 STEAL: Cause = ("steal", "hypervisor")
 WAIT: Cause = ("neighbour", "scheduler")
 UNEXPLAINED = "other"
@@ -40,12 +41,13 @@ _NAMED_BY: dict[str, tuple[str, ...]] = {
     "involuntary": ("throttle", "involuntary-halt"),
     "clock": ("turbo-drop", "throttle", "license", "ramp"),
 }
-"""Kinds of episodes that name the cause of each part, in this order."""
+"""For each part of the loss, the kinds of episodes that name its cause, by priority."""
 _SHARED = frozenset({"sibling", "package", "memory"})
 JOB_SPREAD_NS = 1_000_000_000
-"""Time within which the probe reads all threads of a job, by turns."""
+"""Time in ns within which the probe reads all threads of a job, in turn."""
 MAX_OPEN = 256
-"""Samples that wait to be settled. Beyond that the oldest are settled early."""
+"""Maximum number of samples that wait to be settled; if there are more, the oldest are settled
+early."""
 
 
 class _Sample(NamedTuple):
@@ -61,50 +63,51 @@ class LossSums(NamedTuple):
     wanted_s: Floats
     waited_s: Floats
     by_cause: dict[Cause, Floats]
-    """Seconds by cause, without those that took nothing."""
+    """Lost seconds by cause; causes without a loss are left out."""
 
     @property
     def whole_s(self) -> float:
         return float(self.wanted_s.sum() + self.waited_s.sum())
 
     def share(self, cause: Cause) -> float:
-        """The share of the whole that a cause took; NaN if no CPU worked."""
+        """The share of the whole lost to a cause; NaN if no CPU was busy."""
         lost_s = float(self.by_cause[cause].sum()) if cause in self.by_cause else 0.0
         return max(0.0, lost_s) / self.whole_s if self.whole_s > 0 else float("nan")
 
     def shares(self) -> dict[Cause, float]:
-        """The share of each cause, the costliest first."""
+        """The share of the whole lost to each cause, the largest first."""
         by_cause = {cause: self.share(cause) for cause in self.by_cause}
         return dict(sorted(by_cause.items(), key=lambda pair: -pair[1]))
 
     @property
     def lost_ratio(self) -> float:
-        """Share of the whole that all causes took together; NaN if no CPU worked."""
+        """Share of the whole lost to all causes together; NaN if no CPU was busy."""
         return sum(self.shares().values()) if self.whole_s > 0 else float("nan")
 
 
 class Losses:
-    """The sums of a stream. They only grow, but for the noise of involuntary halts."""
+    """The loss sums of a stream. They only grow, apart from the noise of involuntary halts."""
 
     def __init__(self, cpus: Sequence[int]) -> None:
-        """`cpus`: by position."""
+        """`cpus`: CPU numbers by position."""
         self._position = {cpu: at for at, cpu in enumerate(cpus)}
         self._wanted_s, self._waited_s = np.zeros((2, len(cpus)))
         self._by_cause: dict[Cause, Floats] = {}
-        """Settled sums, but for waiting."""
+        """Settled sums by cause, without the time that tasks waited."""
         self._open: deque[_Sample] = deque()
-        """Samples that are not settled."""
+        """Samples that are not settled yet."""
         self._unsplit: list[_Sample] = []
-        """Later samples of which it is not known yet how much the job ran in them ..."""
+        """Later samples for which the job's running time is not known yet."""
         self._run_s = np.zeros(len(cpus))
-        """... and the seconds that it ran since the first of them."""
+        """Seconds that the job ran since the first sample in `_unsplit`."""
 
     def add(
         self, lost: Lost, since_ns: int, until_ns: int, waited_s: Floats | float,
         run_s: Floats | None,
     ) -> None:  # fmt: skip
-        """A sample. `waited_s`: seconds that tasks waited for a CPU by the records in it. `run_s`:
-        seconds that the watched job ran, by the same records; None: no job is watched."""
+        """Add a sample. `waited_s`: seconds that tasks waited for a CPU, from the records in the
+        sample. `run_s`: seconds that the watched job ran, from the same records; None: no job is
+        watched."""
         known = np.isfinite(lost.parts_s).all(axis=0) & np.isfinite(lost.wanted_s)
         wanted_s, parts_s = np.where(known, lost.wanted_s, 0.0), np.where(known, lost.parts_s, 0.0)
         self._waited_s = self._waited_s + waited_s
@@ -118,8 +121,8 @@ class Losses:
             self._narrow_to_job()
 
     def _narrow_to_job(self) -> None:
-        """Split off the job's part of the samples that wait for it: what it ran in all of them goes
-        to each in proportion to the work of the CPU there."""
+        """Reduce the samples in `_unsplit` to the job's part. The time that the job ran on a CPU in
+        all of them is distributed over the samples in proportion to the CPU's busy time."""
         samples, self._unsplit = self._unsplit, []
         if not samples:
             return
@@ -130,19 +133,20 @@ class Losses:
             share = np.where(worked_s > 0, np.minimum(self._run_s / worked_s, 1.0), 0.0)
             weights = np.where(worked_s > 0, (wanted_s - stolen_s) / worked_s, 1 / len(wanted_s))
         for sample, stolen, weight in zip(samples, stolen_s, weights, strict=True):
-            # The kernel does not count known steal as running.
+            # The kernel does not count steal that it knows of as running time.
             wanted, parts = self._run_s * weight + stolen * share, sample.parts_s * share
             self._open.append(sample._replace(wanted_s=wanted, parts_s=parts))
         self._run_s = np.zeros(len(self._run_s))
 
     def due(self, now_ns: int) -> int | None:
-        """Raw time of the oldest sample that is to be settled now; None: it is too early."""
+        """Raw time of the oldest sample to settle now; None: it is too early."""
         oldest_ns = self._open[0].since_ns if self._open else now_ns
         late = oldest_ns < now_ns - 2 * LATE_NS or len(self._open) > MAX_OPEN
         return oldest_ns if late else None
 
     def settle(self, episodes: Iterable[Episode], now_ns: int) -> None:
-        """Add up the samples of which all episodes are known. `episodes`: those since `due`."""
+        """Add up the samples for which all episodes are known. `episodes`: those since the time
+        that `due` returned."""
         over: list[_Sample] = []
         least = len(self._open) - MAX_OPEN // 2
         while self._open and (self._open[0].until_ns < now_ns - LATE_NS or len(over) < least):
@@ -151,11 +155,11 @@ class Losses:
 
     @property
     def unsettled_ns(self) -> int:
-        """Raw time of the oldest sample that is not settled."""
+        """Raw time of the oldest sample that is not settled yet."""
         return min((sample.since_ns for sample in (*self._open, *self._unsplit)), default=0)
 
     def sums(self, episodes: Iterable[Episode]) -> LossSums:
-        """The sums up to the last sample, by the causes known now. `episodes`: since
+        """The sums up to the last sample, by the causes known now. `episodes`: those since
         `unsettled_ns`."""
         self._narrow_to_job()
         wanted_s, by_cause = self._with(list(self._open), list(episodes))
@@ -166,7 +170,7 @@ class Losses:
     def _with(
         self, samples: Sequence[_Sample], episodes: Sequence[Episode]
     ) -> tuple[Floats, dict[Cause, Floats]]:
-        """The settled sums and those of some samples."""
+        """The settled sums plus the sums of some samples."""
         by_cause = {cause: lost_s.copy() for cause, lost_s in self._by_cause.items()}
         if not samples:
             return self._wanted_s, by_cause
@@ -180,7 +184,7 @@ class Losses:
     def _causes(
         self, wanted_s: Floats, parts_s: Floats, times: Floats, episodes: Sequence[Episode]
     ) -> Iterator[tuple[Cause, Floats]]:
-        """Seconds of each CPU by cause; one cause may come several times."""
+        """Yields causes with the lost seconds of each CPU; a cause may be yielded several times."""
         steal = parts_s[:, LOSS_PARTS.index("steal")]
         yield STEAL, steal.sum(axis=0)
         for part, kinds in _NAMED_BY.items():
@@ -195,14 +199,15 @@ class Losses:
             yield (kind, UNEXPLAINED), left.sum(axis=0)
         rest = np.maximum(wanted_s - np.maximum(parts_s, 0.0).sum(axis=1), 0.0)
         for episode in episodes:
-            counted = "turbo_drop" in episode.evidence  # in the part of the clock
+            counted = "turbo_drop" in episode.evidence  # already in the clock's part
             if episode.kind == "neighbour" and episode.cause in _SHARED and not counted:
                 taken = np.where(self._mask(episode, times), rest * (episode.depth or 0.0), 0.0)
                 rest = rest - taken
                 yield (episode.kind, episode.cause), taken.sum(axis=0)
 
     def _mask(self, episode: Episode, times: Floats) -> Bools:
-        """Mask of (samples, CPUs) during the episode: samples at least half of which are in it."""
+        """(samples, CPUs): mask of the episode's CPUs in samples at least half of which are within
+        the episode."""
         end_ns = times[-1, 1] if episode.end_ns is None else episode.end_ns
         middle = times.mean(axis=1)
         during = (middle >= episode.start_ns) & (middle <= end_ns)

@@ -1,4 +1,4 @@
-"""Why a number is missing, in words, for all outputs: on the whole stream, or in one interval."""
+"""Texts for all outputs on why a number is missing: in the whole stream, or in one interval."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ DOUBTS = {
 }
 SUMMED = {"energy_j": "energy_j", "energy_dram_j": "energy_ram_j", "probe_cpu_s": "probe_cpu_s",
           "core_power_w": "energy_core_j"}  # fmt: skip
-"""Numbers of a whole run, and of cores, with the counter of each."""
+"""Numbers of a whole run and of cores, each with the key of its counter."""
 _MISSED = ("util", "busy_hz", "ipc", "halt", "involuntary", "kernel_cycles", "turbo_ceiling_hz",
            "idle", "steal")  # fmt: skip
 NAMES = {key: NUMBERS[key].words for key in _MISSED} | {
     "halt": "halts", "involuntary": "halts", "tasks": "task data",
 }  # fmt: skip
-"""Names of the numbers that people miss, by key, in the order in which they are listed; others are
-not listed."""
+"""Names of the numbers that users look for, by key, in the order in which they are listed; other
+numbers are not listed."""
 
 
 def lasting(session: Session) -> list[wire.Missing]:
-    """Why numbers are missing on this stream, by the keys that users see."""
+    """Reasons why numbers are missing in the whole stream, by the keys that users see."""
     why = {m.what: m for m in session.hello.missing}
     reasons = [*session.hello.missing]
     for key, known, text in (
@@ -73,14 +73,14 @@ def lasting(session: Session) -> list[wire.Missing]:
     if "turbo_ceiling_hz" not in why and not has_limits.all():
         rows = zip(session.topology, has_limits, strict=True)
         cpus = [row.cpu for row, known in rows if not known]
-        reason = why.get("turbo") or why.get("limit_reasons")  # tables, or registers that hold them
+        reason = why.get("turbo") or why.get("limit_reasons")  # its tables or their registers
         text = "perftop knows no register with turbo's limits here"
         reasons.append(_as("turbo_ceiling_hz", reason, text, cpus if has_limits.any() else None))
     return reasons
 
 
 def _metrics(session: Session, why: Mapping[str, wire.Missing]) -> Iterator[wire.Missing]:
-    """Metrics that no CPU has, or only some have."""
+    """Yields the reasons for metrics that no CPU has or only some CPUs have."""
     for key, chosen in session.evaluator.chosen.items():
         if key in why:
             continue
@@ -105,20 +105,20 @@ def _as(
 
 
 def doubt(key: str, why: Doubt) -> str:
-    """Why a counter is doubted."""
+    """A text on why a counter is suspect."""
     return f"{key}: {DOUBTS[why]}"
 
 
 def doubts(interval: Interval, row: int, needs: Container[str] | None = None) -> list[str]:
-    """Why counters of a CPU are doubted; `needs`: only these counters."""
+    """Texts on why counters of a CPU are suspect; `needs`: only these counters."""
     codes = sorted(doubts_by_cpu(interval.doubts[row : row + 1], interval.keys).get(0, ()))
-    if {why for _, why in codes} == {Doubt.BACKWARDS}:  # a whole read, not a counter
+    if {why for _, why in codes} == {Doubt.BACKWARDS}:  # a whole read is suspect
         return [DOUBTS[Doubt.BACKWARDS]]
     return [doubt(key, why) for key, why in codes if needs is None or key in needs]
 
 
 class Reasons:
-    """Why values of the CPUs of one stream are missing."""
+    """Finds the reasons why values of one stream are missing."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -127,7 +127,7 @@ class Reasons:
             self._lasting.setdefault(missing.what, []).append(missing)
 
     def for_good(self, key: str, cpu: int | None = None) -> wire.Missing | None:
-        """The reason that holds for the whole stream; without a CPU, for all of them."""
+        """The reason that holds for the whole stream, of this CPU; None: of all CPUs."""
         return next(
             (m for m in self._lasting.get(key, ()) if m.cpus is None or cpu in m.cpus), None
         )
@@ -136,7 +136,7 @@ class Reasons:
         return _why(self.for_good(key)) or UNREAD
 
     def of_l3(self, name: str) -> str:
-        """A number of L3s, by its name in a line of JSON."""
+        """Why a number of L3s is missing, given its name in a line of JSON."""
         counter = machine_totals.OF_L3[name]
         if counter in self._session.counters.columns:
             return UNREAD
@@ -144,7 +144,7 @@ class Reasons:
         return next((text for text in reasons if text), UNCOUNTED)
 
     def of_cpu(self, key: str, interval: Interval, row: int, *, count: bool = False) -> str:
-        """A metric or another number of a CPU; `count`: the counter itself."""
+        """Why a metric or another number of a CPU is missing; `count`: the counter itself."""
         if not interval.online[row]:
             return OFF
         cpu = self._session.topology[row].cpu
@@ -159,7 +159,7 @@ class Reasons:
         return for_good or why_absent(self._session, interval, row, key)
 
     def of_states(self, interval: Interval, row: int) -> str:
-        """The SMT states of its core, and how they were measured."""
+        """Why the SMT states of the CPU's core are missing."""
         if not interval.online[row]:
             return OFF
         core = int(self._session.reader.cores.of_cpu[row])
@@ -172,7 +172,7 @@ class Reasons:
         return next(iter(why.values()), UNREAD)
 
     def in_short(self, key: str, row: int, *, bounds: bool) -> str:
-        """Why a value is missing, in a few words; `bounds`: of the core's states only these are
+        """Why a value is missing, in a few words; `bounds`: only bounds of the core's states are
         known."""
         if (missing := self.for_good(key, self._session.topology[row].cpu)) is not None:
             return missing.why
@@ -187,7 +187,7 @@ def _why(missing: wire.Missing | None) -> str:
 
 
 def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
-    """Why a value that this source has is missing in this interval."""
+    """Why a value is missing in this interval, if the source has it in general."""
     if not interval.online[row]:
         return OFF
     metric = session.evaluator.metrics.get(key)
@@ -205,7 +205,7 @@ def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
 
 
 def why_unknown(session: Session, interval: Interval, rows: Sequence[int], key: str) -> str:
-    """Why none of these CPUs has a value of a metric that this source has."""
+    """Why a metric that the source has is missing for all of these CPUs."""
     served = [row for row in rows if session.evaluator.serves(key, row)]
     texts = dict.fromkeys(
         text for row in served for text in why_absent(session, interval, row, key).split("; ")
@@ -214,7 +214,7 @@ def why_unknown(session: Session, interval: Interval, rows: Sequence[int], key: 
 
 
 def why_no_states(session: Session, interval: Interval, core: int) -> dict[str, str]:
-    """Why the states of a core are missing, by key; empty where their bounds are known."""
+    """Why the SMT states of a core are missing, by key; empty if they or their bounds are known."""
     split, cpus = interval.split, session.cores[core]
     method = split.method[core]
     known = {"smt": all(map(math.isfinite, split.shares(core).values())),
@@ -243,13 +243,14 @@ def why_no_states(session: Session, interval: Interval, core: int) -> dict[str, 
 
 
 Reason = tuple[str, str | None]
-"""Why, and how to fix it."""
+"""The reason and the fix."""
 
 
 def by_reason(
     reasons: Iterable[wire.Missing], name: Callable[[wire.Missing], str | None]
 ) -> dict[Reason, list[str]]:
-    """Names of what is missing, by reason. `name`: None or '' for what is not listed."""
+    """Names of the missing numbers, by reason. `name` returns None or '' for numbers that are not
+    listed."""
     names: dict[Reason, list[str]] = {}
     for missing in reasons:
         if (what := name(missing)) and what not in names.setdefault((missing.why, missing.fix), []):
@@ -258,7 +259,7 @@ def by_reason(
 
 
 def missing_text(session: Session) -> list[str]:
-    """One line a reason: what is missing, why, and how to get it."""
+    """Lines for the user, one for each reason: the missing numbers, the reason and the fix."""
     return [
         f"n/a: {', '.join(labels)} - {why}" + (f" · {fix}" if fix else "")
         for (why, fix), labels in by_reason(lasting(session), _listed_name).items()
@@ -266,8 +267,8 @@ def missing_text(session: Session) -> list[str]:
 
 
 def _listed_name(missing: wire.Missing) -> str | None:
-    """The label; None for numbers that lack only the instructions, which are listed themselves, and
-    for numbers that few machines have."""
+    """The label of a missing number. None for numbers per 1000 instructions, as the instructions
+    themselves are listed, and for numbers that few machines have."""
     return None if missing.what.endswith(PER_KI) or missing.what in _FEW else _label(missing)
 
 

@@ -1,4 +1,4 @@
-"""Moments of the past to go to: those of episodes, and those that a user types."""
+"""Moments of history to jump to: those of episodes, and those that the user types."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NS = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 
 
 def reachable(session: Session, cpus: Iterable[int] | None = None) -> list[Episode]:
-    """Episodes on some of these CPUs (None: on any) that can be shown, and marks."""
+    """Marks, and episodes on at least one of these CPUs (None: any CPU), that can be shown."""
     asked = None if cpus is None else set(cpus)
     return [
         episode
@@ -32,7 +32,7 @@ def reachable(session: Session, cpus: Iterable[int] | None = None) -> list[Episo
 
 
 def is_reachable(session: Session, episode: Episode) -> bool:
-    """Whether the episode can be shown: history still has it, or a recording."""
+    """Whether the episode can be shown, because it is still in history or in a recording."""
     if session.log.recording is not None:
         return True
     first_ns = session.history.first_ns if session.history is not None else None
@@ -40,26 +40,27 @@ def is_reachable(session: Session, episode: Episode) -> bool:
 
 
 def moment_of(session: Session, episode: Episode, interval: Interval) -> int:
-    """Raw ns. An interval of as many samples as this one that ends there begins with the episode;
-    of a short one it is the end."""
+    """The moment in raw ns at which to show an episode. An interval with as many samples as
+    `interval` that ends there begins with the episode; for a shorter episode the moment is its end.
+    """
     sample_ns = session.hello.sample_ns
     samples = max(1, round(interval.elapsed_s * 1e9 / sample_ns))
-    full_ns = episode.start_ns + samples * sample_ns + sample_ns // 2  # samples come a bit late
+    full_ns = episode.start_ns + samples * sample_ns + sample_ns // 2  # samples arrive a bit late
     return full_ns if episode.end_ns is None else min(full_ns, episode.end_ns)
 
 
 def nearest_moment(
     session: Session, interval: Interval, episodes: Iterable[Episode], by: int
 ) -> int | None:
-    """The moment of the next episode after this interval, or for -1 of the last one before it;
-    None: there is none."""
+    """The moment of the next episode after this interval, or, if `by` is -1, of the last episode
+    before it; None: there is none."""
     if session.history is None:
         return None
     times = session.history.times()
     starts = [moment_of(session, episode, interval) for episode in episodes]
     if not len(times) or not starts:
         return None
-    # At the ends of samples: else one would come back to the moment that is shown already.
+    # Use the ends of samples; otherwise navigation would return to the moment already shown.
     moments = times[(times.searchsorted(starts, side="right") - 1).clip(0)]
     beyond = moments[moments > interval.time_ns] if by > 0 else moments[moments < interval.time_ns]
     if not len(beyond):
@@ -70,8 +71,8 @@ def nearest_moment(
 def typed_moment(
     text: str, session: Session, interval: Interval, reach_ns: tuple[int, int] | None = None
 ) -> int:
-    """Raw ns; seen from `interval`. `reach_ns`: the range of possible moments, if not that which
-    the session keeps. ValueError: one line for the user."""
+    """The typed moment in raw ns, relative to `interval`. `reach_ns`: the range of possible
+    moments; None: the session's history. ValueError: one line for the user."""
     history = session.history
     if reach_ns is None and history is not None and history.first_ns is not None:
         reach_ns = history.first_ns, history.last_ns or history.first_ns
@@ -83,8 +84,9 @@ def typed_moment(
 
 
 def parse_moment(text: str, shown_ns: int, first_ns: int, last_ns: int) -> int:
-    """Unix ns. A time of day is the latest one until the newest sample, a span counts from what is
-    shown, in seconds if it has no unit. ValueError: one line for the user."""
+    """The typed moment in Unix ns. A time of day means its latest occurrence before the newest
+    sample. A span counts from the moment shown, in seconds if it has no unit. ValueError: one line
+    for the user."""
     text = text.strip()
     if match := _SPAN.fullmatch(text):
         sign, number, unit = match.groups()
@@ -100,7 +102,7 @@ def parse_moment(text: str, shown_ns: int, first_ns: int, last_ns: int) -> int:
 
 
 def _time_of_day(match: re.Match[str], last_ns: int) -> tuple[int, int]:
-    """First and last moment that it may mean: 12:03 is a whole minute."""
+    """First and last moment that a time of day may mean: 12:03 is a whole minute."""
     hour, minute, second = int(match[1]), int(match[2]), float(match[3] or 0)
     if hour > 23 or minute > 59 or second >= 60:
         raise ValueError(f"invalid time of day (try {HINT})")

@@ -1,7 +1,7 @@
-"""The one mutable model: hello, what is online, sums over the interval and the run, episodes.
+"""The mutable model of a stream: hello, online CPUs, sums over the interval and the run, episodes.
 
-Messages go in by `apply` or `play`, in their order; nothing here waits, reads or draws. The same
-code serves a live stream, a file and a test.
+Messages are added by `apply` or `play`, in order. Nothing in this module waits, reads or draws. The
+same code serves live streams, files and tests.
 """
 
 from __future__ import annotations
@@ -33,25 +33,26 @@ from perftop.session.summary import LIVE_BYTES, Distribution
 from perftop.session.task_times import BusyCpus, RunTimes
 
 MAX_BATCH = 16
-"""Frames computed at once. More would take memory and gain little."""
+"""Maximum number of frames computed at once. More would need memory and gain little."""
 BATCH_BYTES = 2 << 20
-"""Bytes of counters computed at once, where 16 frames have more. Some twenty arrays of this size
-exist at a time."""
+"""Maximum size in bytes of the counters computed at once, if MAX_BATCH frames have more. Some
+twenty arrays of this size exist at a time."""
 MAX_WARNINGS = 20
-"""Warnings kept, the newest: a probe that repeats itself must not fill the memory."""
+"""Maximum number of warnings kept, the newest: a probe that repeats warnings must not fill the
+memory."""
 MAX_PROCESSES = 4096
-"""Processes of which details are kept, the newest."""
+"""Maximum number of processes of which details are kept, the newest."""
 MAX_DETAIL = 1 << 14
-"""Characters of the details of one process, as text: a list of all CPUs of a big machine is a third
-of it."""
+"""Maximum number of characters of the details of one process, as text: a list of all CPUs of a big
+machine takes a third of it."""
 
 
 class Session:
     def __init__(
         self, hello: wire.Hello, history: History | None = None, summary_bytes: int | None = None
     ) -> None:
-        """`history`: filled here. `summary_bytes`: bound of the samples kept for percentiles, where
-        nobody asks for them."""
+        """`history`: the session adds messages to it. `summary_bytes`: maximum size of the samples
+        kept for percentiles, if these are never read."""
         self.hello = hello
         self.history = history
         self.now_ns = hello.raw_ns
@@ -65,7 +66,8 @@ class Session:
         self.topology = list(hello.topology)
         selected = self.position if hello.selected is None else hello.selected
         self.shown = [at for cpu, at in self.position.items() if cpu in selected]
-        """Positions of the CPUs that the user asked for; the others are read for siblings only."""
+        """Positions of the CPUs that the user selected; other CPUs are read only because they are
+        siblings."""
         frame_bytes = sum(8 * hello.rows(block.scope) * block.columns for block in hello.blocks)
         self._max_batch = max(1, min(MAX_BATCH, BATCH_BYTES // max(1, frame_bytes)))
 
@@ -75,7 +77,7 @@ class Session:
         self._detection = Detection(self.reader, self.detector)
         self.neighbours = self._detection.neighbours
         self.warnings: list[str] = []
-        """Warnings of the probe and of this session, newest last; a new list with each."""
+        """Warnings of the probe and of this session, newest last; each warning makes a new list."""
         self.warned_ns = 0
 
         kept_bytes = LIVE_BYTES if history is not None and summary_bytes is None else summary_bytes
@@ -88,7 +90,7 @@ class Session:
         self._watched = ThreadActivity()
         """Activity of the watched job since the last `take`."""
         self.accounts = False
-        """Whether losses and the times of tasks are summed up."""
+        """Whether losses and times of tasks are summed up."""
         self._start_sums()
 
         self.sample: Sample | None = None
@@ -98,12 +100,12 @@ class Session:
         """The latest record of the tasks on each CPU."""
         self._snapshot_ns = 0
         self.details: dict[str, dict[str, object]] = {}
-        """Details of processes, by pid, as the wire has them; newest last."""
+        """Details of processes, by pid, as received; newest last."""
         self._factors: dict[str, list[float]] = {}
-        """The last two settled factors of each counter of the SMT states."""
+        """The last two settled calibration factors of each counter used for SMT states."""
         self._asleep: list[tuple[int, int]] = []
-        """Times at which suspensions were noticed, with the total suspended time by then; newest
-        last."""
+        """Raw times at which suspensions of the machine were noticed, each with the total suspended
+        time by then, in ns; newest last."""
 
     def _start_sums(self, root: int = -1) -> None:
         cpus = [*self.position]
@@ -120,9 +122,9 @@ class Session:
             pass
 
     def play(self, messages: Iterable[wire.Message]) -> Iterator[wire.Message]:
-        """Take messages in their order; yields each as soon as it was taken. Consecutive frames are
-        computed together, with the same result as one by one, so up to MAX_BATCH are read from
-        `messages` at once."""
+        """Take messages in order; yields each message once it has been taken. Consecutive frames
+        are computed together, with the same result as one by one, so up to MAX_BATCH messages are
+        read from `messages` at once."""
         ahead = iter(messages)
         while batch := list(islice(ahead, MAX_BATCH)):
             while batch:
@@ -141,7 +143,7 @@ class Session:
                 batch = batch[len(frames) or 1 :]
 
     def _leading_frames(self, messages: Sequence[wire.Message]) -> list[wire.Frame]:
-        """The frames at the start that can be computed together."""
+        """The frames at the start of `messages` that can be computed together."""
         frames: list[wire.Frame] = []
         now_ns, most = self.now_ns, self._max_batch
         for message in messages:
@@ -186,8 +188,8 @@ class Session:
             self._sum_up(sample, since_ns, new_snapshot=new_snapshot)
 
     def _take_records(self, frame: wire.Frame) -> bool:
-        """Take the tasks and processes of a frame, which are untrusted. Returns whether there is a
-        new snapshot of the tasks."""
+        """Take the records of tasks and processes in a frame, which are untrusted. Returns whether
+        there is a new snapshot of the tasks."""
         if (snapshot := TaskSnapshot.from_records(frame.records)) is not None:
             self.snapshot, self._snapshot_ns = snapshot, frame.time_ns
         if isinstance(details := frame.records.get("details"), dict):
@@ -200,7 +202,7 @@ class Session:
         return snapshot is not None
 
     def _notice_suspension(self, frame: wire.Frame) -> None:
-        """Mark that the machine was suspended, unless that was before the stream began."""
+        """Add a mark if the machine was suspended since the stream began."""
         before_ns = self._asleep[-1][1] if self._asleep else 0
         now_ns = asleep_ns(frame)
         if now_ns != before_ns:
@@ -209,7 +211,7 @@ class Session:
                 self.log.add_mark(frame.time_ns, episodes.ASLEEP + length(now_ns - before_ns))
 
     def _notice_recalibration(self) -> None:
-        """Warn once when a settled factor has moved."""
+        """Warn once when a settled calibration factor has changed."""
         for key, calibration in self.calibrations.items():
             if calibration.state != "settled":
                 continue
@@ -220,7 +222,7 @@ class Session:
                 self._factors[key] = [factors[-1], calibration.factor]
 
     def _other(self, message: wire.Message) -> None:
-        """Take a note, or a frame that cannot be used."""
+        """Take a message that is not a usable frame: a note, or a frame that goes back in time."""
         if isinstance(message, wire.Frame):
             self._warn(self.now_ns, f"frame {message.seq} goes back in time, and was left out")
         elif isinstance(message, wire.Note):
@@ -232,7 +234,7 @@ class Session:
             if message.kind in {"warning", "gap"}:
                 self._warn(message.time_ns, episodes.warning_text(message))
             if message.kind == "gap" and message.time_ns >= self.now_ns:
-                # Start a new interval, so that none covers only a part of its time.
+                # Start a new interval, so that no interval contains the gap.
                 self.now_ns = message.time_ns
                 self._span = Span.empty(self.reader, message.time_ns)
             if (label := episodes.mark_label(message)) is not None:
@@ -256,7 +258,7 @@ class Session:
     # --- sums
 
     def take(self) -> Interval:
-        """The interval since the last call, and the start of the next."""
+        """Returns the interval since the last call, and starts the next one."""
         span, self._span = self._span, Span.empty(self.reader, self.now_ns)
         self._seq += 1
         interval = self._interval(span)
@@ -268,18 +270,18 @@ class Session:
 
     @property
     def span_ns(self) -> int:
-        """Length of the current interval so far."""
+        """Length of the current interval so far, in ns."""
         return self.now_ns - self._span.start_ns
 
     def whole(self) -> Interval:
-        """The run so far as one interval."""
+        """The whole run so far as one interval."""
         self.run.samples = self.frames
         return self._interval(self.run)
 
     def interval_at(self, time_ns: int, span_ns: int) -> Interval | None:
-        """The interval that `take` would have returned after the last sample by then, over about
-        `span_ns`: computed again from the raw frames, with the present factors of counters and
-        cores. None: it is not kept."""
+        """The interval of about `span_ns` that `take` would have returned after the last sample by
+        `time_ns`. It is computed again from raw frames, with the present cores and calibration
+        factors. None: its frames are not kept."""
         bounds = None if self.history is None else self.history.span(time_ns, span_ns)
         if self.history is None or bounds is None:
             return None
@@ -293,15 +295,15 @@ class Session:
         return span.interval(self.reader, self.now_ns, unix, self._seq, snapshot, self._rested)
 
     def reset_sums(self) -> None:
-        """Start all sums of the run with the next sample; what was learned, episodes and marks
-        stay."""
+        """Start all sums of the run again with the next sample. Calibrations, episodes and marks
+        are kept."""
         self._start_sums(self.run_times.job.root)
         self.distribution, self.frames = Distribution(self.shown), min(self.frames, 1)
 
     def account(self, root: int = -1) -> None:
-        """From now on, sum up how long tasks ran and waited, and what was lost to which cause, for
-        `lost_time` and `run_times`. On a big machine that costs milliseconds a second. `root`:
-        first process of a job that we started."""
+        """From now on, sum up how long tasks ran and waited, and how much time each cause took, for
+        `lost_time` and `run_times`. On a big machine this takes milliseconds of CPU time a second.
+        `root`: first process of a job that we started."""
         self.accounts, self.run_times.job.root = True, root
 
     def _sum_up(self, sample: Sample, since_ns: int, *, new_snapshot: bool) -> None:
@@ -319,8 +321,8 @@ class Session:
             losses.settle(self.episodes(oldest_ns, now_ns), now_ns)
 
     def lost_time(self) -> LossSums:
-        """Losses of working CPUs, or of the watched job, since the start, by cause. Needs `account`
-        from the start on."""
+        """Losses of busy CPUs, or of the watched job, since the start, by cause. `account` must
+        have been called at the start."""
         assert self.accounts
         return self._losses.sums(self.episodes(self._losses.unsettled_ns, self.now_ns))
 
@@ -343,7 +345,7 @@ class Session:
 
     @property
     def known_ns(self) -> int:
-        """Time up to which episodes are known: now, or the end of the recording."""
+        """Raw time up to which episodes are known: now, or the end of the recording."""
         recording = self.log.recording
         return self.now_ns if recording is None else max(self.now_ns, recording.until_ns)
 
@@ -360,33 +362,34 @@ class Session:
 
     @property
     def cores(self) -> list[list[int]]:
-        """The CPUs of each core, of those that have been online."""
+        """The CPUs of each core, only those that have been online."""
         return self.reader.cores.lists
 
     def shown_cores(self) -> list[int]:
-        """Positions of the cores with a CPU that the user asked for."""
+        """Positions of the cores with a CPU that the user selected."""
         rows = set(self.shown)
         cores = enumerate(self.cores)
         return [i for i, core in cores if any(self.position[cpu] in rows for cpu in core)]
 
     @property
     def calibrations(self) -> dict[str, Calibration]:
-        """The unit that each counter of the SMT states was found to have."""
+        """The calibration of each counter used for SMT states, which finds its unit."""
         return self.reader.splitter.calibrations
 
     def factor_before(self, key: str) -> float | None:
-        """The settled factor of that counter before the present one; None: there was none."""
+        """The settled calibration factor of a counter before the present one; None: there was
+        none."""
         factors = self._factors.get(key, [])
         return factors[0] if len(factors) > 1 else None
 
     @property
     def past(self) -> History:
-        """The history of a session that keeps one, as those of all screens do."""
+        """The history, for a session that has one, as the sessions of all screens do."""
         assert self.history is not None
         return self.history
 
     def probe_cpu_s(self) -> float:
-        """CPU time of the probe itself, of the run; NaN if unknown."""
+        """CPU time in s that the probe itself used in this run; NaN if unknown."""
         column = self.counters.columns.get("probe_cpu_s")
         if column is None:
             return float("nan")

@@ -1,4 +1,5 @@
-"""Minimum, maximum, percentiles and mean states over the samples of a run, in bounded memory."""
+"""Minimum, maximum, percentiles and mean SMT states over the samples of a run, in bounded
+memory."""
 
 from __future__ import annotations
 
@@ -14,52 +15,53 @@ from perftop.model.sample_reader import Sample, StackedSamples
 from perftop.model.smt import METHODS, STATES, Split
 
 MAX_BYTES = 16 << 20
-"""Bytes of the samples kept. Beyond, every second sample is dropped, and only every second one is
-kept from then on. The choice is even, so percentiles stay unbiased; minimum and maximum are of all
-samples."""
+"""Maximum size of the kept samples, in bytes. When it is reached, every second sample is dropped,
+and only every second one is kept from then on. The choice is even, so percentiles stay unbiased;
+minimum and maximum are of all samples."""
 MIN_ROWS = 512
-"""Samples for which there is room in any case: after a drop a fifth percentile still has a dozen
-samples below it. More than MAX_BYTES beyond 256 CPUs, 64 MB at 1024."""
+"""Minimum number of samples for which there is room: after a drop there are still a dozen samples
+below the fifth percentile. With more than 256 CPUs they need more than MAX_BYTES: 64 MB at 1024
+CPUs."""
 MOVED_ROWS = 256
-"""Samples that are moved at once when others are dropped."""
+"""Number of samples that are moved at once when others are dropped."""
 LIVE_BYTES = 4 << 20
-"""Bytes of the samples kept where history is kept too, at any number of CPUs."""
+"""Maximum size in bytes of the kept samples if there is a history too, with any number of CPUs."""
 MAX_WAITING, MAX_WAITING_BYTES = 32, 1 << 16
-"""Samples, and bytes of their metrics, that wait to be counted together."""
+"""Maximum number of samples, and bytes of their metrics, that wait to be counted together."""
 UNREAD_BYTES = 1 << 16
-"""Bytes of the samples kept where nobody asks for percentiles."""
+"""Maximum size in bytes of the kept samples if percentiles are never read."""
 
 
 class Distribution:
-    """Every metric of every CPU, and every state of every core, sample by sample. After `finish`,
-    the lowest value, percentiles and the highest value of each are known."""
+    """The distribution over samples of each metric of each CPU and each state of each core. After
+    `finish`, the minimum, percentiles and the maximum of each are known."""
 
     def __init__(
         self, shown: list[int], max_bytes: int = MAX_BYTES, least_rows: int = MIN_ROWS
     ) -> None:
-        """`least_rows` must be 2 at least."""
+        """`least_rows` must be at least 2."""
         self._shown = np.array(shown, int)
         self._max_bytes, self._least_rows = max_bytes, least_rows
         self._kept = np.empty((0, 0), np.float32)
-        """Room for samples, of which `_count` are used. A row takes memory only when it is
-        written."""
+        """Room for samples, one in each row; `_count` rows are used. A row takes memory only when
+        it is written."""
         self._count = 0
         self._stride = 1
         self._seen = 0
         self._low, self._high = np.zeros((2, 0))
         self._series: dict[str, Floats] = {}
-        """min, p5 and max of all columns, as of `finish`."""
+        """min, p5 and max of all columns, as computed by `finish`."""
         self._cpus = 0
         self._states, self._weights = np.zeros((2, 0, len(STATES)))
         """(cores, states): sums over the samples in which a state is known."""
         self._how: Ints | None = None
-        """The methods of the last sample, by core."""
+        """Codes of the methods of the last sample, by core."""
         self._methods: list[dict[str, None]] = []
-        """All methods, by core, in the order of their use."""
+        """All methods used for each core, in the order of their first use."""
         self._waiting: list[Sample] = []
         self._registry = STATIC
         self._cores: Cores
-        """Cores of the samples that wait."""
+        """The cores of the waiting samples."""
 
     def add(self, sample: Sample, cores: Cores) -> None:
         if self._waiting and cores is not self._cores:
@@ -68,14 +70,14 @@ class Distribution:
         self._cores = cores
 
     def settle_many(self) -> None:
-        """Count the samples that wait, if that is worth it."""
+        """Count the waiting samples, if there are enough of them."""
         count = len(self._waiting)
         size = self._waiting[0].batch.values.all[0].nbytes if count else 0
         if count >= MAX_WAITING or count * size >= MAX_WAITING_BYTES:
             self.settle()
 
     def settle(self) -> None:
-        """Count the samples that wait, which costs little more than to count one."""
+        """Count the waiting samples; counting many costs little more than counting one."""
         if not self._waiting:
             return
         self._registry = registry = self._waiting[0].batch.values.registry
@@ -92,7 +94,8 @@ class Distribution:
         flat = every.all.reshape(count, -1), states.reshape(count, -1)
         rows = np.concatenate([everyone, *flat], axis=1)
         if rows.shape[1] != len(self._low):
-            # The first samples - or cores were regrouped, and older samples are of other cores.
+            # These are the first samples, or cores were regrouped, so that older samples are of
+            # other cores.
             self._low, self._high = rows[0], rows[0]
             room = max(self._max_bytes // (4 * rows.shape[1]), self._least_rows)
             self._kept, self._count = np.empty((room, rows.shape[1]), np.float32), 0
@@ -117,8 +120,8 @@ class Distribution:
             self._seen += 1
 
     def _thin(self) -> None:
-        """Drop every second row. Piece by piece, since numpy copies what overlaps, and the memory
-        of a large copy would not be freed."""
+        """Drop every second row, piece by piece: numpy copies overlapping arrays, and the memory of
+        a large copy would not be freed."""
         self._count = (self._count + 1) // 2
         self._stride *= 2
         for at in range(0, self._count, MOVED_ROWS):
@@ -144,7 +147,7 @@ class Distribution:
                         methods[method] = None
 
     def finish(self) -> Distribution:
-        """Compute what the methods below return, of all samples so far."""
+        """Compute the values that the methods below return, from all samples so far."""
         self.settle()
         # float32 may round below the true minimum
         p5 = np.fmax(_p5(self._kept[: self._count]), self._low)
@@ -155,20 +158,20 @@ class Distribution:
         return self._at(self._registry.index[key])
 
     def percentiles(self, key: str, shares: Sequence[float]) -> list[float]:
-        """Percentiles over the samples of the machine; NaN if there are none."""
+        """Percentiles of a metric of the machine over the samples; NaN if there are none."""
         known = self._known(key)
         if not len(known):
             return [float("nan")] * len(shares)
         return [float(np.percentile(known, 100 * share)) for share in shares]
 
     def samples(self, key: str, most: int) -> list[float]:
-        """Values of the machine, at most `most` of them, evenly chosen."""
+        """At most `most` values of a metric of the machine, chosen evenly from the samples."""
         known = self._known(key)
         step = max(1, -(-len(known) // most))
         return [float(value) for value in known[::step]]
 
     def _known(self, key: str) -> Singles:
-        """The samples of the machine in which this is known."""
+        """The known values of a metric of the machine."""
         if not self._kept.shape[1]:
             return np.zeros(0, np.float32)
         column = self._kept[: self._count, self._registry.index[key]]
@@ -178,7 +181,7 @@ class Distribution:
         return self._at(self._column(key) + row)
 
     def group(self, key: str, rows: list[int]) -> dict[str, float]:
-        """The distribution over all samples of these CPUs."""
+        """Minimum, p5 and maximum of a metric over all samples of these CPUs."""
         columns = [self._column(key) + row for row in rows]
         if not columns or columns[-1] >= self._kept.shape[1]:
             return self._at(len(self._series["min"]))
@@ -190,9 +193,10 @@ class Distribution:
         return {"min": least, "p5": max(p5, least), "max": float(np.fmax.reduce(high))}
 
     def split(self, split: Split, core: int) -> tuple[str | None, dict[str, float]]:
-        """A core's method and the means of its states; `split` is that of the whole run. Sums of
-        counters cannot be split if a sibling was off for a part of the run; then these are means of
-        the samples, in which a lone thread is lp0. NaN where only bounds were known."""
+        """A core's method and the means of its states; `split` is of the whole run. If a sibling
+        was offline for part of the run, the states cannot be computed from sums of counters. The
+        means over the samples are returned then, in which a lone thread is lp0. NaN where only
+        bounds were known."""
         method, means = split.method[core], split.shares(core)
         methods = self._methods[core] if core < len(self._methods) else []
         paired = [name for name in methods if name != "single"]
@@ -211,7 +215,7 @@ class Distribution:
         return self._at(first + core * len(STATES) + STATES.index(state))
 
     def _column(self, key: str) -> int:
-        """Column of the first CPU."""
+        """Column of the first CPU's values of a metric."""
         return len(self._registry.index) + self._registry.index[key] * self._cpus
 
     def _at(self, i: int) -> dict[str, float]:
@@ -222,9 +226,9 @@ class Distribution:
 
 
 def _p5(table: Singles) -> Floats:
-    """The fifth percentile of each column, interpolated; NaN of a column without values. As
-    np.nanpercentile, which computes a column at a time."""
-    ordered = np.sort(table, axis=0)  # NaN is last
+    """The fifth percentile of each column, interpolated; NaN for a column without values. Same
+    result as np.nanpercentile, which computes one column at a time."""
+    ordered = np.sort(table, axis=0)  # NaN is sorted last
     place = 0.05 * (np.maximum((~np.isnan(table)).sum(axis=0), 1) - 1)
     below, columns = place.astype(int), np.arange(table.shape[1])
     low, high = (ordered[at, columns] for at in (below, np.ceil(place).astype(int)))

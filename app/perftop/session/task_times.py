@@ -1,9 +1,9 @@
-"""Times that tasks ran and waited for a CPU, summed up over a stream.
+"""Sums up, over a stream, how long tasks ran and how long they waited for a CPU.
 
-The probe sends each thread of a watched job with its sums since its start. Of all other tasks it
-sends only the shares of the busiest between two snapshots. A thread that was born and ended between
-two records is never seen, and all time between two records counts for the CPU where a thread ran
-last.
+The probe sends the times of each thread of a watched job since the thread's start. Of all other
+tasks it sends only the shares of the busiest between two snapshots. A thread that started and ended
+between two records is never seen. All time between two records is counted on the CPU where the
+thread ran last.
 """
 
 from __future__ import annotations
@@ -19,33 +19,34 @@ from perftop.base.arrays import Floats
 from perftop.model.tasks import TaskSnapshot, Thread, WatchedJob
 
 MAX_THREADS = 1 << 14
-"""Threads of the job that are remembered, the last seen."""
+"""Maximum number of the job's threads that are remembered; those seen last are kept."""
 MAX_TASKS = 4096
-"""Tasks that are remembered, the last seen. A process counts once on each CPU."""
+"""Maximum number of tasks that are remembered; those seen last are kept. A process counts once for
+each CPU."""
 MIN_WAIT = 0.05
-"""Share of the time from which a task counts as waiting."""
+"""Minimum share of the time that a task must wait to count as waiting."""
 MAX_FIRST_NS = 1_500_000_000
-"""Upper bound on the time attributed to the first snapshot of all tasks."""
+"""Upper bound, in ns, on the time attributed to the first snapshot of all tasks."""
 MIN_CPU_SHARE = 0.01
-"""Minimum share of the job's running time. A CPU with less was only visited, and would thin the
-mean of those that worked."""
+"""Minimum share of the job's running time for a CPU to count. The job was on all other CPUs only
+briefly, so they would lower the mean of the CPUs that did the work."""
 HALF_CPU = 0.5
-"""Sums of busy shares are rounded to whole CPUs: 15.5 of 16 are all."""
+"""Rounds sums of busy shares to whole CPUs: 15.5 of 16 CPUs count as all."""
 MAX_NAMES = 256
 
 Key = tuple[int, int]
-"""Process and thread."""
+"""IDs of a process and of a thread."""
 
 
 @dataclass(slots=True)
 class TaskTimes:
-    """Seconds of one task, or of several."""
+    """Seconds that one task, or several together, ran and waited."""
 
     comm: str
     run_s: float = 0.0
     wait_s: float = 0.0
     by_cpu: dict[int, float] = field(default_factory=dict)
-    """Seconds that it ran or waited, by CPU."""
+    """Seconds that the task ran or waited, by CPU."""
 
     @property
     def wanted_s(self) -> float:
@@ -58,13 +59,13 @@ class TaskTimes:
 
 
 class JobFootprint:
-    """On which CPUs a job ran, and how long it waited for a CPU and for a disk."""
+    """The CPUs on which a job ran, and how long it waited for a CPU and for a disk."""
 
     def __init__(self, root: int) -> None:
-        """`root`: the first process of a job that we started. All that its threads and children did
-        since their birth was done for the job; of the process itself, only what it did after the
-        first record, when it still waited for its start. -1: the job ran before, and of each thread
-        only what it did after the first record counts."""
+        """`root`: the first process of a job that we started. All the time of its children and
+        threads since their start counts for the job; the process itself counts only from the first
+        record on, when it was still waiting to be started. -1: the job was already running, and
+        each thread counts only from its first record on."""
         self.root = root
         self.seconds: dict[int, float] = {}
         """Seconds that the job ran, by CPU."""
@@ -74,17 +75,17 @@ class JobFootprint:
         """Seconds that all threads together waited for a disk; None: unknown."""
         self.pids: set[int] = set()
         self._run_ns: dict[Key, tuple[int, int | None]] = {}
-        """Nanoseconds that each thread had run and waited at the last record."""
+        """Nanoseconds that each thread had run and waited by its last record."""
         self._disk_ns: dict[Key, int] = {}
 
     def take(self, watched_job: WatchedJob, time_ns: int) -> None:
-        """Add the threads in the frame of that time."""
+        """Add the times of the threads in the frame at `time_ns`."""
         for _ in self.steps(watched_job, time_ns):
             pass
 
     def steps(self, watched_job: WatchedJob, time_ns: int) -> Iterator[tuple[Thread, float, float]]:
-        """Add the threads in the frame of that time; yields each, and the seconds that it ran and
-        waited since the record before."""
+        """Add the times of the threads in the frame at `time_ns`; yields each thread with the
+        seconds that it ran and waited since its previous record."""
         if watched_job.time_ns != time_ns:
             return
         for thread in watched_job.last_threads:
@@ -119,10 +120,11 @@ class JobFootprint:
 
 
 class RunTimes:
-    """Times of the watched job's threads and of the busiest tasks."""
+    """Run and wait times of the watched job's threads and of the busiest tasks."""
 
     def __init__(self, cpus: Sequence[int], root: int = -1) -> None:
-        """`cpus`: by position, as in what is returned here; `root`: as in JobFootprint."""
+        """`cpus`: CPU numbers in the order of the arrays returned here; `root`: as in
+        JobFootprint."""
         self._position = {cpu: at for at, cpu in enumerate(cpus)}
         self.job = JobFootprint(root)
         self.threads: dict[Key, TaskTimes] = {}
@@ -131,15 +133,15 @@ class RunTimes:
         """Times of tasks by process, name and CPU."""
         self._snapshot_ns = 0
         self.seen_s = 0.0
-        """Seconds that the snapshots of all tasks cover."""
+        """Seconds covered by all snapshots of tasks."""
         self.has_waits = False
-        """Whether the stream has times of waiting."""
+        """Whether the stream has wait times."""
         self.waiting_s = 0.0
-        """Seconds of snapshots in which a task waited for MIN_WAIT of the time or more."""
+        """Seconds covered by snapshots in which a task waited for at least MIN_WAIT of the time."""
 
     def of_job(self, watched_job: WatchedJob, time_ns: int) -> tuple[Floats, Floats]:
-        """Add the threads of the job in the frame of that time; the seconds that they ran and
-        waited since the record before."""
+        """Add the times of the job's threads in the frame at `time_ns`; returns the seconds that
+        they ran and waited since the previous record, by CPU."""
         run_s, wait_s = np.zeros((2, len(self._position)))
         for thread, ran_s, waited_s in self.job.steps(watched_job, time_ns):
             self.has_waits |= thread.points[-1].wait_ns is not None
@@ -153,8 +155,8 @@ class RunTimes:
         return run_s, wait_s
 
     def of_all(self, snapshot: TaskSnapshot, since_ns: int, time_ns: int) -> Floats:
-        """Add a snapshot of all tasks; the seconds that they waited since the one before.
-        `since_ns`: start of the stream."""
+        """Add a snapshot of all tasks; returns the seconds that they waited since the previous
+        snapshot, by CPU. `since_ns`: start of the stream."""
         first_ns = max(since_ns, time_ns - MAX_FIRST_NS)
         span_s = max(0, time_ns - (self._snapshot_ns or first_ns)) / 1e9
         self._snapshot_ns = time_ns
@@ -176,17 +178,17 @@ class RunTimes:
 
 
 class BusyCpus:
-    """Seconds in which all CPUs worked, in which only one did, and in which none did. They show a
-    program that leaves most CPUs idle."""
+    """Seconds in which all CPUs were busy, in which only one was, and in which none was. They
+    reveal a program that leaves most CPUs idle."""
 
     def __init__(self) -> None:
         self.all_s = self.one_s = self.none_s = self.between_s = 0.0
         self._alone: dict[str, float] = {}
-        """By name of a task, seconds of `one_s` in which it ran most."""
+        """Seconds of `one_s` in which each task ran most, by its name."""
 
     def add(self, util: Floats, span_s: float, snapshot: TaskSnapshot) -> None:
-        """A sample. `util`: busy shares of the CPUs asked for; NaN for those that are off or not
-        known. `snapshot`: the latest."""
+        """Add a sample. `util`: busy shares of the selected CPUs; NaN for those that are offline or
+        unknown. `snapshot`: the latest snapshot of tasks."""
         known = util[np.isfinite(util)]
         if not len(known):
             return
@@ -206,7 +208,8 @@ class BusyCpus:
 
     @property
     def alone(self) -> str:
-        """The task that ran most while one CPU worked; '' if none ran for half of that time."""
+        """The task that ran most while only one CPU was busy; '' if none ran for half of that
+        time."""
         name = max(self._alone, key=lambda task: self._alone[task], default="")
         return name if name and self._alone[name] >= HALF_CPU * self.one_s else ""
 

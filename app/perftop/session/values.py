@@ -1,8 +1,8 @@
-"""Values of numbers in one interval, by key: of CPUs, including numbers that a core, package or L3
-shares, and of the machine. `CpuColumns` has the numbers of one stream that a table of CPUs can
-show.
+"""Values of numbers in one interval, by key: of the machine, and of CPUs, including the numbers
+that a core, package or L3 shares. `CpuColumns` has the numbers of one stream that a table of CPUs
+can show.
 
-What a number is called, its unit and its digits are in `model.numbers`.
+Names, units and digits of numbers are in `model.numbers`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 
 MAX_NAME = 64
-"""Characters of a task's name that a table shows."""
+"""Maximum number of characters of a task's name in a table."""
 _KEYS = (*METRICS, "both", "lp0", "lp1", "neither", "turbo_ceiling_hz", "smi", "task")
 BY_KEY: dict[str, Number] = {key: NUMBERS[key] for key in _KEYS}
-"""Numbers that tables of CPUs of any stream can have."""
+"""Numbers that a table of CPUs can have in any stream."""
 PACKAGE = dict(zip(numbers.PACKAGE, OF_PACKAGE, strict=True))
 """Keys of the numbers of packages, with their names in a line of JSON."""
 L3 = dict(zip(numbers.L3, OF_L3, strict=True))
@@ -32,21 +32,21 @@ L3 = dict(zip(numbers.L3, OF_L3, strict=True))
 
 
 def is_possible(key: str) -> bool:
-    """Whether some stream can have this column."""
+    """Whether any stream can have this column."""
     return key in BY_KEY or key in RARE or key.startswith(EVENT)
 
 
 def by_key(session: Session) -> dict[str, Number]:
-    """All columns of a stream. Its chosen events follow right after the first two, since a user who
-    asks for them wants to see them."""
+    """All columns of a stream. Events that the user selected follow the first two columns, since a
+    user who selects events wants to see them."""
     events = session.evaluator.registry.events
     first = {key: BY_KEY[key] for key in ("util", "busy_hz")}
     return first | events | BY_KEY if events else BY_KEY
 
 
 def of_cpus(session: Session, interval: Interval, key: str) -> Floats:
-    """By position of the CPU, any number of it, of its core, package or L3, or how far a counter
-    moved per second; NaN where unknown."""
+    """Values by position of the CPU: a number of the CPU, of its core, package or L3, or by how
+    much a counter advanced per second; NaN where unknown."""
     if key in session.evaluator.metrics:
         return interval.values[key]
     if key in STATES:
@@ -79,8 +79,8 @@ def of_cpus(session: Session, interval: Interval, key: str) -> Floats:
 
 
 def of_machine(session: Session, interval: Interval, key: str) -> float:
-    """A number of the machine as a whole: its own, or of the CPUs that the user asked for together;
-    NaN where unknown."""
+    """A number of the machine as a whole, or the mean over the CPUs that the user selected; NaN
+    where unknown."""
     if key in interval.machine:
         return interval.machine[key]
     if key in session.evaluator.metrics:
@@ -91,14 +91,14 @@ def of_machine(session: Session, interval: Interval, key: str) -> float:
 
 
 def shown(column: Number, session: Session, interval: Interval) -> Floats:
-    """As `of_cpus`; NaN also where a CPU at rest has a number per running time."""
+    """Values as in `of_cpus`, but NaN for numbers per running time of CPUs at rest."""
     values = of_cpus(session, interval, column.key)
     return np.where(interval.resting, nan, values) if column.of_running else values
 
 
 def spread(session: Session, by_core: Floats) -> Floats:
-    """Values of cores by position of their CPUs; NaN where none is known, and for all if a core has
-    come since."""
+    """Values of cores by position of their CPUs; NaN where unknown, and for all CPUs if the list of
+    cores has changed since."""
     cores = session.reader.cores
     if len(by_core) != len(cores.lists):
         return np.full(len(cores.of_cpu), nan)
@@ -106,8 +106,8 @@ def spread(session: Session, by_core: Floats) -> Floats:
 
 
 def mean_ceiling(ceilings: Floats, util: Floats) -> float:
-    """The ceiling of CPUs together, in Hz: each counts as long as it runs, as in their clock. Of
-    CPUs at rest it is the highest."""
+    """The mean ceiling of CPUs, in Hz, weighted with their busy time, as the mean clock is. If all
+    are at rest it is the highest ceiling."""
     known = np.isfinite(ceilings) & np.isfinite(util)
     weights = np.where(known, util, 0.0)
     total = float(weights.sum())
@@ -117,8 +117,8 @@ def mean_ceiling(ceilings: Floats, util: Floats) -> float:
 
 
 def doubted(key: str, session: Session, interval: Interval) -> Bools:
-    """Mask by position of the CPUs with a doubted counter that this number is made of. A core's
-    states depend on the counters of all its CPUs."""
+    """Mask by position of the CPUs where a counter used for this number is suspect. A core's states
+    depend on the counters of all its CPUs."""
     if not np.count_nonzero(interval.doubts):  # mostly
         return np.zeros(len(interval.doubts), bool)
     needs = {"tsc", key}
@@ -146,7 +146,7 @@ class CpuColumns:
         cores = session.reader.cores
         positions = zip(session.topology, cores.of_cpu.tolist(), strict=True)
         self.first = [row.cpu if core < 0 else cores.lists[core][0] for row, core in positions]
-        """The first CPU of its core; of a CPU in no known core, itself."""
+        """For each CPU the first CPU of its core; the CPU itself if its core is unknown."""
         self.by_key = by_key(session)
         counted = self._counted_keys()
         self._counted = tuple(column for key, column in self.by_key.items() if key in counted)
@@ -164,7 +164,7 @@ class CpuColumns:
         return keys | ({"smi"} & counters.keys())
 
     def columns(self) -> tuple[Number, ...]:
-        """The columns of this stream that are known by now."""
+        """The columns that this stream counts, and the task column once tasks are known."""
         return (*self._counted, BY_KEY["task"]) if self._session.tasks else self._counted
 
     def values(self, key: str, interval: Interval) -> Floats:
@@ -177,8 +177,8 @@ class CpuColumns:
     def arranged(
         self, rows: Ints, column: Number, interval: Interval, clock: ClockUnit, *, reverse: bool
     ) -> Ints:
-        """The rows in the order of a column: the highest first, names from a to z, unknown ones
-        last, whichever way. Values that are shown alike count as equal, so rows do not change
+        """The rows sorted by a column: the highest value first, names from a to z, unknown values
+        always last. Values that look the same on screen count as equal, so rows do not change
         places without a visible reason."""
         if not column.unit:
             names = {row: self.task(row, interval).casefold() for row in rows.tolist()}
@@ -190,8 +190,8 @@ class CpuColumns:
         return rows[np.argsort(values if reverse else -values, kind="stable")]
 
     def task(self, row: int, interval: Interval) -> str:
-        """Name and pid of the task that used the CPU most, as the wire has them: untrusted, to be
-        made printable before they are drawn."""
+        """Name and pid of the task that used the CPU most, as they were received: they are
+        untrusted and must be made printable before they are drawn."""
         if not interval.online[row]:
             return ""
         match interval.tasks.get(str(self._session.topology[row].cpu)):

@@ -1,4 +1,4 @@
-"""Many machines together: their order, their totals, and their episodes."""
+"""A fleet of machines: their order, their totals, and their episodes."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from perftop.model.episode import rank
 from perftop.session.fleet.machine import FIELDS, Machine, MachineEpisode, Numbers, mean
 
 MIN_SHARED_MACHINES = 3
-"""Machines from which on a cause that they share is one shared episode."""
+"""Minimum number of machines with the same cause for their episodes to become one shared
+episode."""
 TOGETHER_S = 30.0
-"""Ended episodes of one cause that began within this time are one shared episode."""
+"""Ended episodes of one cause that started within this time, in s, become one shared episode."""
 ORDERS = ("lost", "name", "busy", "clock_hz", "below", "both", "involuntary", "steal", "power_w",
           "episodes", "suspects", "age")  # fmt: skip
 _RISING = frozenset({"name", "clock_hz"})
-"""Orders of which the lowest value is first."""
+"""Orders in which the lowest value is first."""
 _WORDS = ("silent", "suspect", "episode")
-"""States of machines that a filter can name."""
+"""Words in a filter for states of machines."""
 
 
 @dataclass(frozen=True)
 class SharedEpisode:
-    """One cause on one machine or on several."""
+    """Episodes with the same cause on one machine or on several."""
 
     kind: str
     cause: str
@@ -32,11 +33,11 @@ class SharedEpisode:
     start: float
     end: float | None
     depth: float | None
-    """The deepest."""
+    """The greatest depth of the episodes."""
     least: float | None
-    """The least deep."""
+    """The smallest depth of the episodes."""
     lost: float
-    """The sum of the shares that these machines lose."""
+    """Sum of the lost shares of the machines whose main cause this is."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Fleet:
         return [machine for machine in self.machines.values() if not machine.answers]
 
     def totals(self) -> Numbers:
-        """Means over machines; power is their sum."""
+        """The numbers of the fleet: means over the machines, but sums for power."""
         answering = self.answering
         sums = dict(mean([machine.numbers for machine in answering]))
         for key in ("power_w", "power_limit_w"):
@@ -73,7 +74,8 @@ class Fleet:
         return sums
 
     def rows(self, choice: RowChoice, now: float) -> list[Machine]:
-        """The machines asked for: those that do not answer first, then the worst."""
+        """The machines that match the filter, sorted: those that do not answer first, then the
+        worst."""
         matching = [m for m in self.machines.values() if matches(m, choice.filter)]
         silent = sorted((m for m in matching if not m.answers), key=lambda m: natural(m.name))
         answering = [m for m in matching if m.answers]
@@ -86,7 +88,7 @@ class Fleet:
         return [*silent, *(machine for _, machine in known)]
 
     def running(self) -> list[SharedEpisode]:
-        """Episodes that run, the costliest first; a cause that several machines share is listed
+        """Running episodes, the costliest first; a cause that several machines share is listed
         once."""
         groups: dict[tuple[str, str], list[MachineEpisode]] = {}
         for machine in self.machines.values():
@@ -98,7 +100,8 @@ class Fleet:
         return shared
 
     def _shared(self, episodes: Sequence[MachineEpisode]) -> list[SharedEpisode]:
-        """One for all episodes of one cause, or one for each machine where there are few."""
+        """Merges episodes of one cause into one shared episode, or into one for each machine if
+        there are only few machines."""
         names = dict.fromkeys(episode.machine for episode in episodes)
         if len(names) >= MIN_SHARED_MACHINES:
             return [self._merged(episodes)]
@@ -123,8 +126,8 @@ class Fleet:
         )  # fmt: skip
 
     def happened(self, most: int) -> list[SharedEpisode]:
-        """Running and ended episodes, the newest start first; those that share a cause and began
-        together are listed once."""
+        """Running and ended episodes, the newest start first. Episodes with the same cause that
+        started together are listed once."""
         ended: dict[tuple[str, str], list[MachineEpisode]] = {}
         for machine in self.machines.values():
             for episode in machine.ended:
@@ -174,7 +177,8 @@ def value(machine: Machine, order: str, now: float) -> float:
 
 @lru_cache(maxsize=8192)
 def natural(name: str) -> tuple[object, ...]:
-    """Sort key that puts n9 before n10. Texts and numbers alternate, so keys can be compared."""
+    """Sort key that puts n9 before n10. Texts and numbers alternate in it, so any two keys can be
+    compared."""
     parts: list[object] = []
     text, number = "", ""
     for sign in name:
@@ -189,7 +193,7 @@ def natural(name: str) -> tuple[object, ...]:
 
 
 def matches(machine: Machine, words: str) -> bool:
-    """Whether a machine has all words of the filter, each in its name, its cause or its state."""
+    """Whether all words of the filter occur in the machine's name, model, causes or state."""
     running = " ".join(f"{e.kind} {e.cause}" for e in machine.running)
     flags = (not machine.answers, bool(machine.suspects), bool(running))
     state = " ".join(word for word, is_so in zip(_WORDS, flags, strict=True) if is_so)
@@ -198,8 +202,8 @@ def matches(machine: Machine, words: str) -> bool:
 
 
 def racks(machines: Sequence[Machine]) -> dict[str, list[Machine]]:
-    """The machines by the part of their names before the last number, in natural order; without
-    such parts they are one group."""
+    """The machines, grouped by the part of the name before the last number, in natural order; if no
+    name has such a part, all machines form one group."""
     groups: dict[str, list[Machine]] = {}
     for machine in sorted(machines, key=lambda m: natural(m.name)):
         stem = machine.name.partition("@")[2] or machine.name

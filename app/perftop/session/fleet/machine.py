@@ -1,9 +1,9 @@
-"""One machine among many: its numbers, its past, its episodes, and whether it answers.
+"""One machine of a fleet: its numbers, their history, its episodes, and whether it answers.
 
-Its reader fills it: `LiveMachine` from a stream of frames, `fleet.scraped` from a Prometheus
-server. The screen and the JSON lines only read it. A row has one value of each number for a span of
-some seconds; NaN is unknown. Times are Unix seconds of the viewer: no clocks of two machines are
-compared.
+A reader fills it: `LiveMachine` from a stream of frames, `fleet.scraped` from a Prometheus server.
+The screen and the JSON lines only read it. A row has one value of each number for a span of some
+seconds; NaN is unknown. Times are Unix seconds of the viewer's clock: the clocks of two machines
+are never compared.
 """
 
 from __future__ import annotations
@@ -30,25 +30,26 @@ from perftop.session.summary import UNREAD_BYTES
 from perftop.session.values import of_machine
 
 SPAN_S = 10.0
-"""Seconds that the numbers of a row cover: short enough to follow, long enough to be read."""
+"""Seconds covered by the numbers of a row: few enough to follow changes, enough to be readable."""
 PAST_S = 600.0
-"""Length of a machine's past in s."""
+"""Length of a machine's history, in s."""
 MAX_POINTS = 600
-"""Entries of a machine's past; some 15 KB."""
+"""Maximum number of points in a machine's history; some 15 KB."""
 FRESH_S = 5.0
-"""Seconds after which a series is computed again."""
+"""Age in s after which a series is computed again."""
 MAX_GAP = 1.6
-"""Multiple of the mean distance of two points up to which the earlier one fills a gap."""
+"""Longest gap that is filled with the earlier point, as a multiple of the mean distance of two
+points."""
 MAX_SERIES = 8
-"""Series kept of a machine."""
+"""Maximum number of series cached for a machine."""
 TRACED = ("lost", "busy", "clock_hz", "ceiling_hz", "below")
-"""Numbers of which the past is kept."""
+"""Numbers of which a history is kept."""
 MAX_EPISODES = 200
-"""Ended episodes kept of a machine, the newest."""
+"""Maximum number of ended episodes kept of a machine, the newest."""
 _HARMLESS = frozenset({"ramp", "online"})
-"""Kinds of episodes in which nothing is wrong."""
+"""Kinds of episodes that are not a problem."""
 MIN_TASK_CPUS = 0.05
-"""CPUs that the busiest task must use to be named."""
+"""Minimum CPU use of the busiest task for its name to be shown, in CPUs."""
 
 Numbers = Mapping[str, float]
 
@@ -74,18 +75,19 @@ FIELDS: dict[str, Number] = {
         Number("power_limit_w", "of", "W", "limit of that power", digits=0),
     )
 }  # fmt: skip
-"""The numbers of a machine in a fleet; keys as in its lines of JSON."""
+"""The numbers of a machine in a fleet, by the keys used in the fleet's JSON lines."""
 _OF_WORK = frozenset({"lost", "clock_hz", "ceiling_hz", "below"})
-"""Numbers of the time at work: means over time and machines are weighted with `busy`."""
+"""Numbers that concern busy time: their means over time and machines are weighted with `busy`."""
 _OF_MACHINE = {"lost": "lost_ratio", "busy": "util", "clock_hz": "busy_hz",
                "involuntary": "involuntary", "steal": "steal", "power_w": "power_w",
                "power_limit_w": "power_limit_w"}  # fmt: skip
-"""Those that are numbers of the machine in any interval, with their keys there."""
+"""The numbers in FIELDS that every interval has for the machine, with their keys in the
+interval."""
 NOTHING: Numbers = dict.fromkeys(FIELDS, nan)
 
 
 def read_numbers(session: Session, interval: Interval) -> Numbers:
-    """The numbers of one interval of a machine."""
+    """The numbers of a machine in one interval."""
     numbers = dict(NOTHING)
     numbers |= {key: of_machine(session, interval, number) for key, number in _OF_MACHINE.items()}
     cores = session.shown_cores()
@@ -106,7 +108,8 @@ def read_numbers(session: Session, interval: Interval) -> Numbers:
 
 
 def _work(session: Session, interval: Interval, core: int) -> tuple[float, float, float]:
-    """Busy share of a core's CPUs together, the clock of its busiest one, and its ceiling."""
+    """Sum of the busy shares of a core's CPUs, the clock of its busiest CPU in Hz, and its ceiling
+    in Hz."""
     at = [session.position[cpu] for cpu in session.cores[core]]
     util = np.nan_to_num(interval.values["util"][at])
     clock = interval.values["busy_hz"][at][int(util.argmax())]
@@ -114,8 +117,8 @@ def _work(session: Session, interval: Interval, core: int) -> tuple[float, float
 
 
 def lost(numbers: Numbers) -> float:
-    """Lost share of a machine, from its means alone, if there are no samples: steal, involuntary
-    halts and a clock below its ceiling exclude each other. NaN if none of them is known."""
+    """Lost share of a machine, computed from its means for use without samples: steal, involuntary
+    halts and a clock below the ceiling exclude each other. NaN if none of them is known."""
     busy, clock, ceiling = numbers["busy"], numbers["clock_hz"], numbers["ceiling_hz"]
     halted = [numbers[key] for key in ("involuntary", "steal") if isfinite(numbers[key])]
     slow = max(0.0, 1 - clock / ceiling) if isfinite(clock / ceiling if ceiling else nan) else nan
@@ -128,7 +131,7 @@ def lost(numbers: Numbers) -> float:
 
 
 def mean(several: Sequence[Numbers]) -> Numbers:
-    """Means over spans of one length, or over machines, of the values that are known."""
+    """Means of the known values over spans of equal length, or over machines."""
     means = dict(NOTHING)
     for key in FIELDS:
         total = weights = 0.0
@@ -151,14 +154,15 @@ class MachineEpisode:
     cause: str
     start: float
     end: float | None
-    """None while it runs."""
+    """None while the episode is running."""
     depth: float | None = None
     share: float = 0.0
-    """Share of the machine's CPUs on which it runs."""
+    """Share of the machine's CPUs that the episode affects."""
 
     @property
     def group(self) -> tuple[str, str]:
-        """Kind and cause; of what a hypervisor takes, which two detectors find, always the same."""
+        """Kind and cause. Time taken by the hypervisor, which two detectors find, always gets the
+        same kind and cause."""
         stolen = self.kind == "steal" or self.cause == "hypervisor"
         return ("steal", "hypervisor") if stolen else (self.kind, self.cause)
 
@@ -169,23 +173,23 @@ class MachineEpisode:
 
 @dataclass(slots=True)
 class Past:
-    """A ring of numbers over time, the newest last."""
+    """A ring buffer of numbers over time, the newest last."""
 
     times: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
     points: deque[array[float]] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
     _made: dict[tuple[str, int, float], tuple[tuple[int, int], list[float]]] = field(
         default_factory=dict
     )
-    """Series that were computed, with the moments that they are of."""
+    """Cached series, each with the time steps for which it was computed."""
 
     def add(self, time: float, numbers: Numbers) -> None:
         self.times.append(time)
         self.points.append(array("f", [numbers[key] for key in TRACED]))
 
     def series(self, key: str, cells: int, now: float, span_s: float = PAST_S) -> list[float]:
-        """Means of `cells` equal parts of the last `span_s`, the newest last; NaN where nothing is
-        known. Parts begin at whole multiples of their length, so that a mean once shown stays; the
-        series is computed again every FRESH_S."""
+        """Means over `cells` equal parts of the last `span_s`, the newest last; NaN where unknown.
+        Parts begin at whole multiples of their length, so that a mean does not change once shown.
+        The series is computed again every FRESH_S."""
         step = span_s / cells
         stamp = int(now // step), int(now // FRESH_S)
         known = self._made.get((key, cells, span_s))
@@ -209,7 +213,7 @@ class Past:
         means = [total / n if n else nan for total, n in zip(sums, counts, strict=True)]
         spacing = self._spacing()
         if self.times and not counts[-1] and end - self.times[-1] <= step + MAX_GAP * spacing:
-            means[-1] = means[-2] if cells > 1 else nan  # nothing of this part has come yet
+            means[-1] = means[-2] if cells > 1 else nan  # no data of this part yet
         return _held(means, spacing / step)
 
     def _spacing(self) -> float:
@@ -219,7 +223,7 @@ class Past:
 
 
 def _held(means: list[float], spacing: float) -> list[float]:
-    """Fill parts between two points with the value of the earlier one."""
+    """Fill parts without a point with the value of the last point before them."""
     most, since = int(spacing * MAX_GAP), 0
     last = nan
     for i, value in enumerate(means):
@@ -234,12 +238,13 @@ def _held(means: list[float], spacing: float) -> list[float]:
 class Machine:
     name: str
     opens: tuple[str, ...] = ()
-    """Arguments of the perftop that shows this machine alone; empty: there is none."""
+    """Arguments of the perftop command that shows this machine alone; empty: there is no such
+    command."""
     answers: bool = False
     why: str = "connecting"
-    """Why there are no numbers, as text for the user."""
+    """Text for the user on why there are no numbers."""
     silent_since: float = nan
-    """Time of its last numbers, or of the first attempt."""
+    """Time of the machine's last numbers, or of the first attempt to reach it."""
     retry_at: float = nan
     updated: float = nan
     """Time at which the newest numbers arrived."""
@@ -251,23 +256,23 @@ class Machine:
     guest: bool = False
     version: str = ""
     tasks: str = ""
-    """The busiest task."""
+    """The busiest task, with the number of CPUs that it uses."""
     absent: str = ""
-    """Why there is no clock."""
+    """Text on why the clock is missing."""
     suspects: int = 0
-    """Samples of the last span in which a counter was doubted."""
+    """Number of suspect samples in the last span."""
     running: list[MachineEpisode] = field(default_factory=list)
     ended: deque[MachineEpisode] = field(default_factory=lambda: deque(maxlen=MAX_EPISODES))
     bytes: int = 0
-    """Received so far."""
+    """Bytes received so far."""
     probe_share: float = nan
-    """CPU time of the probe there, in CPUs."""
+    """CPU time used by the machine's probe, in CPUs."""
     frames_lost: int = 0
 
     _recent: deque[tuple[float, Numbers, int]] = field(default_factory=deque)
 
     def add_numbers(self, now: float, numbers: Numbers, suspects: int = 0) -> None:
-        """Take the numbers of one more interval."""
+        """Add the numbers of one interval."""
         recent = self._recent
         recent.append((now, numbers, suspects))
         while recent[0][0] <= now - SPAN_S or len(recent) > SPAN_S * 10:
@@ -279,13 +284,13 @@ class Machine:
         self.silent_since = now
 
     def show(self, updated: float, numbers: Numbers, suspects: int) -> None:
-        """Take numbers that cover a span already."""
+        """Set numbers that already cover a whole span."""
         self.numbers, self.suspects, self.updated = numbers, suspects, updated
         self.answers, self.why, self.retry_at, self.silent_since = True, "", nan, updated
 
     def fall_silent(self, now: float, why: str, retry_at: float = nan) -> None:
-        """Called when it does not answer. Its past is kept; its episodes end, since it is unknown
-        whether they still run."""
+        """Called when the machine does not answer. Its history is kept. Its episodes end, since it
+        is unknown whether they are still running."""
         if not isfinite(self.silent_since):
             self.silent_since = now
         self.answers, self.why, self.retry_at = False, why, retry_at
@@ -298,36 +303,37 @@ class Machine:
 
     @property
     def cause(self) -> tuple[str, str]:
-        """Kind and cause of the episode that runs on most of its CPUs; empty if none does."""
+        """Kind and cause of the episode that affects most of the machine's CPUs; empty if there is
+        none."""
         wrong = [episode for episode in self.running if episode.wrong and episode.kind != "suspect"]
         worst = max(wrong, key=lambda episode: (episode.share, episode.depth or 0.0), default=None)
         return ("", "") if worst is None else worst.group
 
     def rank(self, key: str) -> float:
-        """Sort key, in steps so coarse that noise moves no row; NaN if unknown."""
+        """Sort key of a number, in steps so coarse that noise moves no row; NaN if unknown."""
         value = self.numbers.get(key, nan)
         scale = {"Hz": 1e-8, "W": 0.2}.get(FIELDS[key].unit, 100.0)
         return round(value * scale) if isfinite(value) else nan
 
 
 class LiveMachine(Follower):
-    """Fills a machine from a stream of frames. A new hello begins a new session."""
+    """Fills a machine from a stream of frames. Each hello starts a new session."""
 
     def __init__(self, machine: Machine, span_s: float = 1.0) -> None:
-        """`span_s`: seconds that one point of its past covers; a sample, if that is longer."""
+        """`span_s`: seconds that one point of the history covers, but at least one sample."""
         super().__init__(round(span_s * 1e9), early=True)
         self.machine = machine
         self._now: float | None = None
         self._offset_s = inf
-        """Smallest offset seen from the machine's raw time to the viewer's: that of the frame that
-        was least delayed."""
+        """Smallest offset seen between the machine's raw time and the viewer's time, in s: the
+        offset of the frame with the least delay."""
         self._suspects = 0
         self._ended: list[Episode] = []
         """Episodes that have ended since the last interval."""
 
     def take(self, messages: Iterable[wire.Message], now: float | None = None) -> bool:
-        """Take messages that arrived at `now`; None: their times are those of the machine's own
-        clock. Raises wire.WireError for what cannot be true."""
+        """Take messages that arrived at `now`; None: use times of the machine's own clock. Raises
+        wire.WireError for impossible messages."""
         self._now = now
         return super().take(messages)
 
@@ -380,7 +386,7 @@ class LiveMachine(Follower):
 
 
 def _busiest(session: Session) -> str:
-    """The task that uses most CPUs, and how many."""
+    """The task that uses most CPUs and their number, as text; '' if no task is busy enough."""
     shares: dict[str, float] = {}
     for record in session.tasks.values():
         if (entry := task(record)) is not None:

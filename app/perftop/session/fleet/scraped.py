@@ -1,5 +1,5 @@
 """A fleet read from a Prometheus server that scrapes the exporter: the queries, and the machines,
-pasts and episodes in their answers."""
+histories and episodes in the answers."""
 
 from __future__ import annotations
 
@@ -10,25 +10,27 @@ from perftop.session.fleet.fleet import Fleet
 from perftop.session.fleet.machine import NOTHING, PAST_S, Machine, MachineEpisode, lost
 
 NUMBER, BY = "perftop_number", "instance"
-"""The label that names a number in an answer, and the one that names a machine."""
+"""The label that names a number in an answer, and the label that names a machine."""
 MAX_MACHINES = 10_000
 MAX_POINTS = 100_000
-"""Points of the past of all machines; with more machines each has fewer of them."""
+"""Maximum number of points in the histories of all machines together; the more machines, the fewer
+points each has."""
 EPISODES_S, EPISODE_STEPS = 1800.0, 120
-"""Span in s for which episodes are queried, and its number of steps."""
+"""Span in s for which episodes are queried, and the number of steps in it."""
 MIN_SHARE = 0.05
-"""Share of a window from which on an episode counts as running."""
+"""Minimum share of a window for an episode to count as running in it."""
 KNOWN = "1h"
-"""Time for which a machine that is no longer scraped is listed as silent."""
+"""Time for which a machine is listed as silent after it is no longer scraped, in PromQL."""
 _SHARES = {"busy": "busy", "involuntary": "involuntary_halt", "steal": "steal"}
 _PAST = ("busy", "involuntary", "steal", "clock_hz", "ceiling_hz", "below")
-"""Numbers of which the past is queried."""
+"""Numbers of which a history is queried."""
 
 Answers = Iterable[tuple[dict[str, str], Sequence[tuple[float, float]]]]
 
 
 class Questions:
-    """PromQL, each over all machines at once, so that an answer is small and of one moment."""
+    """PromQL queries, each for all machines at once, so that an answer is small and all its values
+    are of one moment."""
 
     def __init__(self, match: str, window_s: float) -> None:
         """`match`: label matchers, with or without braces."""
@@ -36,7 +38,7 @@ class Questions:
         self._window = f"{max(1, round(window_s))}s"
 
     def now(self) -> str:
-        """All numbers of all machines."""
+        """The query for all numbers of all machines."""
         queries = self._numbers() | {
             "power_w": self._sum("energy_joules_total"),
             "power_limit_w": f"sum by ({BY}) ({self._of('power_limit_watts')})",
@@ -51,12 +53,13 @@ class Questions:
         return f"{_joined(queries)} or {named}"
 
     def past(self) -> str:
-        """The numbers of which a past is kept."""
+        """The query for the numbers of which a history is kept."""
         numbers = self._numbers()
         return _joined({key: numbers[key] for key in _PAST})
 
     def episodes(self) -> str:
-        """The share of the window in which each kind and cause ran."""
+        """The query for the share of the window in which episodes of each kind and cause were
+        running."""
         rate = self._rate("episode_seconds_total")
         return f"max by ({BY}, kind, cause) ({rate}) > {MIN_SHARE}"
 
@@ -87,15 +90,15 @@ class Questions:
 
 
 def _joined(queries: dict[str, str]) -> str:
-    """Several expressions as one; a label of each series names its number."""
+    """Joins several expressions into one; a label of each series names its number."""
     return " or ".join(
         f'label_replace({query}, "{NUMBER}", "{key}", "", "")' for key, query in queries.items()
     )
 
 
 def scraped_fleet(answers: Answers, now: float, before: Mapping[str, Machine]) -> Fleet:
-    """The fleet in the answers of `Questions.now`; `now`: the viewer's, or a past moment. Machines
-    that the server no longer scrapes are silent, since the time in `before`."""
+    """The fleet in the answers to `Questions.now`. `now`: the viewer's time, or a past moment.
+    Machines that the server no longer scrapes are silent, since the time recorded in `before`."""
     by_machine: dict[str, dict[str, float]] = {}
     for labels, points in answers:
         if points and (name := labels.get(BY, "")):
@@ -115,14 +118,14 @@ def scraped_fleet(answers: Answers, now: float, before: Mapping[str, Machine]) -
 
 
 def _host(instance: str) -> str:
-    """The name of a machine without the port of its exporter."""
+    """The host name in an `instance` label, without the port of the exporter."""
     host, colon, port = instance.rpartition(":")
     return host.strip("[]") if colon and port.isdecimal() else instance
 
 
 def fill_past(fleet: Fleet, answers: Answers, shift_s: float) -> None:
-    """Put the answers of `Questions.past` into the machines' past; `shift_s` leads from the
-    server's time to the viewer's."""
+    """Add the answers to `Questions.past` to the machines' histories. `shift_s`: difference between
+    the viewer's time and the server's."""
     by_time: dict[str, dict[float, dict[str, float]]] = {}
     for labels, points in answers:
         name, key = labels.get(BY, ""), labels.get(NUMBER, "")
@@ -137,8 +140,8 @@ def fill_past(fleet: Fleet, answers: Answers, shift_s: float) -> None:
 
 
 def fill_episodes(fleet: Fleet, answers: Answers, end: float, step: float, shift_s: float) -> None:
-    """Put the answers of `Questions.episodes` into the fleet. `end`: the server's time of the
-    newest step; an episode in it runs."""
+    """Add the episodes in the answers to `Questions.episodes` to the fleet. `end`: the server's
+    time of the newest step; an episode in that step is running."""
     for labels, points in answers:
         machine = fleet.machines.get(labels.get(BY, ""))
         if machine is None:
@@ -153,7 +156,7 @@ def fill_episodes(fleet: Fleet, answers: Answers, end: float, step: float, shift
 
 
 def _runs(times: Sequence[float], step: float) -> list[tuple[float, float]]:
-    """First and last moment of each run of steps without a gap."""
+    """First and last time of each run of consecutive steps."""
     runs: list[tuple[float, float]] = []
     for time in times:
         if runs and time - runs[-1][1] <= 1.5 * step:
@@ -164,11 +167,11 @@ def _runs(times: Sequence[float], step: float) -> list[tuple[float, float]]:
 
 
 def past_step(machines: int, every_s: float) -> float:
-    """Seconds between two points of the past."""
+    """Seconds between two points of the history, for a number of machines."""
     points = max(10, MAX_POINTS // max(1, machines * len(_PAST)))
     return max(every_s, PAST_S / points, 1.0)
 
 
 def newest_time(answers: Answers) -> float:
-    """The server's time of an answer; NaN if it is empty."""
+    """The newest time in an answer, by the server's clock; NaN if the answer is empty."""
     return max((points[-1][0] for _, points in answers if points), default=nan)
