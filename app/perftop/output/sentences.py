@@ -42,7 +42,7 @@ MAX_SENTENCE = 76
 CUT = "…"
 
 
-# --- which CPUs
+# --- names of CPUs
 
 
 def where(topology: Sequence[Cpu], cpus: Iterable[int], most: int = 24) -> str:
@@ -93,7 +93,7 @@ def _whole(online: Sequence[Cpu], chosen: Sequence[Cpu], count: int) -> tuple[st
     return None
 
 
-# --- how much, and to what
+# --- amounts and causes of losses
 
 MIN_LOSS_HZ = 5e6
 """Minimum clock loss in Hz that is reported; a smaller one counts as zero."""

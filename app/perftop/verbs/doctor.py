@@ -136,7 +136,7 @@ def _verdict(answer: Answer) -> list[tuple[str, str]]:
     return rows + [("n/a", f"{', '.join(keys)}: {why}") for why, keys in reasons.items()]
 
 
-# --- the last lines
+# --- the final lines
 
 
 def sentences(answer: Answer, asked: Asked) -> list[str]:

@@ -205,7 +205,7 @@ def _target(
     return files.create(output, force=force)
 
 
-# --- which CPUs, by the text of -c/--cpus
+# --- the CPUs selected by -c/--cpus
 
 _PLACE = re.compile(r"(?:pkg([0-9]{1,9}))?(?:core([0-9]{1,9}))?")
 _OTHER = re.compile(r"[0-9]+(-[0-9]+)?|type:\S+")

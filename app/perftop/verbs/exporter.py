@@ -213,7 +213,7 @@ class Exporter(Follower):
             self._written_s = now_s
 
 
-# --- sockets: of the service manager, or opened at an address
+# --- sockets: from the service manager, or opened at an address
 
 
 @contextlib.contextmanager

@@ -116,7 +116,7 @@ def _row(row: Row) -> str:
     return table_line(COLUMNS, cells).ljust(sum(column.width for column in COLUMNS))
 
 
-# --- pictures
+# --- charts
 
 BINS = 32
 ASCII_STEPS = " .:-=+*#"

@@ -210,7 +210,7 @@ def _of_event(session: Session, key: str) -> tuple[Field, ...]:
     )  # fmt: skip
 
 
-# --- the choice
+# --- choosing fields
 
 
 def chosen(names: Sequence[str] | None) -> tuple[Field, ...]:
