@@ -98,10 +98,10 @@ def summary_line(
 
 
 def _losses(session: Session) -> Line:
-    """Returns two keys if the session accounts for losses. `causes` lists the losses of busy CPUs
-    or of the watched job, the largest first. `busy` has the seconds in which all, one, several and
-    none of the selected CPUs were busy; its `alone` is the task that ran on the only busy CPU, or
-    '' if it is unknown."""
+    """Returns two keys if losses are accumulated in this session, else no keys. `causes` lists the
+    losses of busy CPUs or of the watched job, the largest first. `busy` has the seconds in which
+    all, one, several and none of the selected CPUs were busy; its `alone` is the task that ran on
+    the only busy CPU, or '' if it is unknown."""
     if not session.accounts:
         return {}
     sums, busy = session.lost_time(), session.busy_cpus

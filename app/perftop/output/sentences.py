@@ -152,8 +152,8 @@ def cause(kind: str, name: str) -> str:
 
 
 def inside(subject: str) -> str:
-    """Returns a subject for the middle of a sentence: in lower case, unless it begins with an
-    abbreviation."""
+    """Returns a subject for the middle of a sentence. Its first letter becomes lower case, unless
+    it begins with an abbreviation."""
     return subject if subject[:2].isupper() else subject[0].lower() + subject[1:]
 
 

@@ -19,7 +19,7 @@ from perftop.session.values import CpuColumns, is_possible, of_cpus, of_machine
 
 USUAL = ("util", "busy_hz", "net_hz", "halt", "idle", "poll", "involuntary", "steal", "ipc",
          "kernel_cycles", "kernel_instructions")  # fmt: skip
-"""Default columns: the most useful metrics that fit on one line."""
+"""Keys of the default columns: the most useful metrics that fit on one line."""
 SCREENFUL = 24
 """Lines between two headings if the height of the terminal is unknown."""
 NAME_WIDTH, TIME_WIDTH, STATE_WIDTH, MIN_WIDTH = 5, 10, 9, 6

@@ -43,7 +43,7 @@ MAX_PHASES = 1000
 class Phase:
     label: str
     start: float
-    """Unix seconds."""
+    """Start of the phase, in Unix seconds."""
     elapsed_s: float
     samples: int
     suspect: int
@@ -52,7 +52,7 @@ class Phase:
     percentiles: dict[str, dict[str, float]]
     """Percentiles of the machine's metrics, by key."""
     both: float
-    """Mean share over cores with both threads active; NaN: not known."""
+    """Mean share of time, over the cores, with both threads active; NaN if unknown."""
     lost_ratio: float
     answer: str
     findings: list[Finding]

@@ -27,7 +27,7 @@ GIVES = {
 """Numbers that a source provides, by the name of its check. The first source is required by all
 others."""
 BY_ROOT = "perftop --sudo"
-"""Text that occurs in each fix that consists of more rights."""
+"""Text that occurs in each fix that requires root's rights."""
 SUDO = "sudo "
 UNUSABLE = "not usable"
 

@@ -139,7 +139,7 @@ class Export(Follower):
         return session
 
     def on_episode(self, episode: Episode) -> None:
-        """Also called at the end for episodes that still run."""
+        """Writes an episode. It is also called at the end, for episodes that are still running."""
         if self._chosen(episode):
             self._tally.add(episode, self.session.now_ns)
             self.form.episode(episode)

@@ -235,7 +235,7 @@ def listening(asked: str | None) -> Iterator[list[socket.socket]]:
 
 
 def address(one: socket.socket) -> str:
-    """Returns the address at which a socket can be read."""
+    """Returns the URL or path at which clients reach a socket."""
     name = one.getsockname()
     if isinstance(name, str):
         return f"{UNIX}{name}"

@@ -131,7 +131,7 @@ async def _attended(
     tasks: list[asyncio.Task[None]] = []
     bracket = works[0][0].bracket
     numbers = HANDLED_SIGNALS if bracket else ENDS
-    caught = _handle_signals(numbers, tasks, bracket)  # first: probes must be ended
+    caught = _handle_signals(numbers, tasks, bracket)  # probes must be ended, too
     try:
         running = [_one(work, argv, max_s, tasks) for work, argv in works]
         results = await asyncio.gather(*running, return_exceptions=True)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 STAT_INTERVAL_NS = 1_000_000_000
 SAMPLE_NS = 100_000_000
-"""Maximum default length of a sample in ns; --sample may set a longer one."""
+"""Maximum length in ns of a sample whose length is not set by --sample."""
 MIN_SPAN_NS = 1_000_000
 """Minimum interval in ns; a shorter one would mostly measure the wake-ups of the probe."""
 LONG_NS = 60_000_000_000
@@ -38,8 +38,8 @@ Verb = Callable[[argparse.Namespace], int]
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that reports errors in one line. For verbs that can run a command, the usage shows
-    it."""
+    """A parser that reports errors in one line. The usage of verbs that can run a command includes
+    the command."""
 
     def format_help(self) -> str:
         usage, gap, rest = super().format_help().partition("\n\n")

@@ -418,8 +418,8 @@ def _disturbed(ramp: Ramp) -> str:
 
 
 def table(measured: Measured, failed: Mapping[int, str]) -> list[str]:
-    """Returns a row for each CPU, with the reason if it failed; and an explanation of the terms
-    below."""
+    """Returns the lines of a table with a row for each CPU (for a failed CPU, the reason), and a
+    last line that explains the terms."""
     from perftop.verbs.ramp_runs import HOLD_S
 
     rows = dict(failed)

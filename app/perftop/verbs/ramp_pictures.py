@@ -67,7 +67,7 @@ def chart(
         hz, np.full(room, steady), np.full(room, charts.key("clock")), low, high, height,
         ascii_=not unicode,
     )  # fmt: skip
-    moments = {column(at_s): name for name, at_s in climb.moments}  # the last in a column
+    moments = {column(at_s): name for name, at_s in climb.moments}  # one a column: the last
     numbers = charts.marks(low, high, height, height // 2)
     lines = []
     for i, line in enumerate(rows_of(charts.ruled(graph.columns(), moments))):

@@ -35,8 +35,8 @@ killed."""
 RING_NS = 600_000_000_000
 """Length of the ring in ns if --on is given without --ring."""
 MAX_BYTES = 1_000_000_000
-"""Default maximum bytes of a ring and of everything that is kept of it; --max-size sets another
-limit."""
+"""Default limit, in bytes, of a ring together with everything that is kept of it; --max-size
+changes the limit."""
 PROGRESS_S = 1.0
 """Seconds between two updates of the progress line."""
 REST_S = 0.2
@@ -361,9 +361,9 @@ class Command(Follower):
 
     def measure(self, message: wire.Message) -> None:
         """Measures a message of the recording. While the command runs, messages are measured in
-        batches, which disturbs the command less; only its end is reported. Messages of a remote
-        machine are not batched, because after the end of the command each message is followed by a
-        request for an echo."""
+        batches, which disturbs the command less; only the results at its end are reported. Messages
+        of a remote machine are not batched, because after the end of the command each message is
+        followed by a request for an echo."""
         from perftop.session.session import MAX_BATCH
 
         self._waiting.append(message)

@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         if args.host is None:  # the file describes this machine, for the screen on it
             findings.keep(answer)
     except OSError as error:
-        why = cannot_write(str(error.filename or findings.file()), error)  # write errors have no name
+        why = cannot_write(str(error.filename or findings.file()), error)  # writes have no name
         complain(f"the result was not saved, so the screen will not warn: {why}")
     machine.show(answer, draw, as_json=args.json)
     return 1 if answer["wrong"] else 0

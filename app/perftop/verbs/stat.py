@@ -132,7 +132,8 @@ class Stat(Measured):
         return session
 
     def on_episode(self, episode: Episode) -> None:
-        """Also called at the end for episodes that still run."""
+        """Counts and prints an episode. It is also called at the end, for episodes that are still
+        running."""
         from perftop.output import stat_json
 
         self.measurement.tally.add(episode, self.session.now_ns)
@@ -165,7 +166,7 @@ class Stat(Measured):
             self._print([*self._heading(), *self._table.lines(interval)])
 
     def on_end(self) -> None:
-        """Prints the episodes that still run, and the summary."""
+        """Prints the episodes that are still running, and the summary."""
         from perftop.output import stat_text
         from perftop.output.export.forms import only
 

@@ -198,7 +198,7 @@ def _run(cores: list[_Core]) -> tuple[list[str], list[_Branch]]:
     kind = f"{cores[0].type} " if cores[0].type else ""
     ids = [core.core for core in cores]
     known = [n for n in ids if n is not None]
-    alike = len(cores) > 1 and len(set(ids)) == 1  # one core in each of several packages
+    alike = len(cores) > 1 and len(set(ids)) == 1  # one core in each package
     plural = "s" if len(cores) > 1 and not alike else ""
     label = f"{kind}core{plural} {_listed(known)}" if known else kind + many(len(cores), "core")
     label += " of each" if known and alike else ""

@@ -31,8 +31,8 @@ from perftop.output.machine_state import STATES, differs, label, shown
 from perftop.output.sentences import inside
 
 MIN_CAUSE = 0.01
-"""Minimum difference between the shares that both sides lost to a cause for the cause to explain
-anything."""
+"""Minimum difference between the shares that the two sides lost to a cause. With a smaller one, the
+cause explains nothing."""
 MIN_DIFFERENCE = 0.0005
 """Minimum difference, as a share or relative to A. A smaller one is ignored however significant it
 is, because counters are not more accurate."""
@@ -264,8 +264,8 @@ def _rank(row: Row) -> int:
 
 
 def _why(one: Comparison, row: Row) -> str:
-    """Returns the state that explains a difference, else the cause of the episodes that explain it;
-    '' if there is no explanation or several changed states are possible ones."""
+    """Returns the state that explains a difference, else the cause of the episodes that explain it.
+    Returns '' without an explanation, or if several changed states could explain the difference."""
     causes = [each.cause for each in one.rows if each.cause is not None]
     cause = row.cause or next(iter(causes), None)
     if cause is None:

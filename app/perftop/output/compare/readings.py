@@ -105,7 +105,8 @@ _VALUES: dict[str, Value] = {
 """Functions that get a value from a summary of `stat --json`, by key of the number, in the order of
 rows."""
 NUMBERS: dict[str, Number] = {key: model_numbers.NUMBERS[key] for key in _VALUES}
-"""The numbers by which runs are compared. Recordings can also have numbers of events."""
+"""The numbers by which runs are compared. Recordings can also have event numbers, which are not
+listed here."""
 UNUSUAL = frozenset({"cpu_s", "kernel_cycles"})
 """Keys that are compared only on request."""
 

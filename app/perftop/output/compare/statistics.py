@@ -12,7 +12,8 @@ from itertools import pairwise
 from statistics import fmean, median, variance
 
 LEVEL = 0.95
-"""Confidence of all intervals; 1 - LEVEL is the chance that noise is called a difference."""
+"""Confidence of all intervals; 1 - LEVEL is the probability that noise is reported as a
+difference."""
 MIN_OUTLIER_SDS = 3.0
 """Minimum distance of an outlier from the median, in standard deviations that are estimated by the
 MAD."""

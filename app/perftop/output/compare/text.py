@@ -121,7 +121,7 @@ def _row(row: Row) -> str:
 BINS = 32
 ASCII_STEPS = " .:-=+*#"
 MAX_PICTURES = 3
-"""Maximum number of charts; numbers that differ and the run time have one."""
+"""Maximum number of charts. Each number that differs has a chart, and so has the run time."""
 MIN_VALUES = 3
 """Minimum number of values that each side needs for a chart."""
 TRIM = 0.005

@@ -25,9 +25,9 @@ class Out(Protocol):
 
 
 class Form(Protocol):
-    """An export format, whose methods write their argument at once. `finish` is the last call, also
-    for a damaged recording. `summary` is called just before `finish` if there was a frame. Tables
-    write intervals only."""
+    """An export format. Each method writes its argument immediately. `finish` is the last call,
+    also for a damaged recording. `summary` is called just before `finish` if there was a frame.
+    Tables write intervals only."""
 
     @abstractmethod
     def interval(self, interval: Interval) -> None: ...

@@ -161,7 +161,7 @@ def _constant(name: str, text: str) -> Field:
 
 
 ALL_THERE = "-"
-"""Value of `why` in the row in which no value is missing any more."""
+"""Value of `why` in the first row of a CPU in which no value is missing any more."""
 
 
 class Delimited(Form):

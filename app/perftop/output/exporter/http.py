@@ -3,8 +3,8 @@ connections, the size of a request and its duration are limited, and the respons
 sample.
 
 A connection serves one request. The server runs in the event loop that reads the probe. An
-iteration of the loop handles each connection at most once, so the probe never waits for one for
-long.
+iteration of the loop handles each connection at most once, so the probe never waits long for a
+connection.
 """
 
 from __future__ import annotations
@@ -148,7 +148,8 @@ class Connection(asyncio.Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether the client has not sent a request yet, or its response is already being sent."""
+        """Whether the client has not sent a complete request yet, or its whole response has been
+        handed to the kernel."""
         return not self._answered or self._transport.get_write_buffer_size() == 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -228,8 +228,8 @@ class Page:
         return [*families, series_of(SERIES, [({}, count)])]
 
     def _missing(self, shown: set[str]) -> Family:
-        """Returns a family that lists the families missing on the page, with the reasons. `shown`:
-        names of the samples that are on the page."""
+        """Returns a family that lists the families that are missing on the page, with the reasons.
+        `shown`: names of the samples on the page."""
         sums = self._sums
         parts = [(f"{CPU.sample}:{mode}", key, not sums.known_seconds[index].any())
                  for index, (mode, key) in enumerate(MODES.items())]  # fmt: skip
