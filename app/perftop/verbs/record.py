@@ -148,7 +148,7 @@ class Record(Follower):
         self._args, self._path, self._name = args, path, name
         self._tape: Writer | Ring | None = None
         self._ring: Ring | None = None
-        """The same object as `_tape` if that is a ring; else None."""
+        """The recording, if it is a ring; else None."""
         self._now_ns = 0
         self._marks = self._marks_due = 0
         self._command = None if job is None else Command(job, start)
