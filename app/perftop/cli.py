@@ -1,7 +1,7 @@
-"""The command line: finds the verb, understands habits of other tools, and words mistakes.
+"""The command line: finds the verb, translates options of other tools, and reports errors.
 
-A verb is a module of `verbs`, with its options and its work. All are imported here, so they import
-heavy modules only when they run.
+A verb is a module of `verbs`, with its options and its code. All verbs are imported here, so they
+import heavy modules only when they run.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from perftop.verbs import (
 
 VERBS = (live, stat, record, fleet, export, exporter, serve, summary, why, diff, topology, doctor,
          events, timers, ramp, selftest, help_pages)  # fmt: skip
-"""In the order of the list of verbs."""
+"""Modules of the verbs, in the order of the list in the help."""
 GENERAL = {"-h", "--help", "--version", "-V", "-v", "--default-config", "--print-completion"}
 """Options of perftop itself, which need no verb."""
 RUN = ("live", "stat", "record", "why")
@@ -65,10 +65,10 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        discard(sys.stdout.fileno())  # a closed stdout is a normal end
+        discard(sys.stdout.fileno())  # a closed pipe is a normal end
         return 0
     except OSError as error:
-        if error.filename is None:  # it is stdout that cannot be written
+        if error.filename is None:  # writing to stdout failed
             discard(sys.stdout.fileno())
         complain(str(unhandled(error)))
         return 1
@@ -76,7 +76,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def split(arguments: list[str]) -> tuple[list[str], list[str] | None]:
-    """The arguments of perftop, and the command after `--`; None without `--`."""
+    """Returns the arguments of perftop, and the command after `--` (None without `--`)."""
     if "--" not in arguments:
         return arguments, None
     at = arguments.index("--")
@@ -84,8 +84,8 @@ def split(arguments: list[str]) -> tuple[list[str], list[str] | None]:
 
 
 def with_verb(arguments: list[str], command: list[str] | None, *, screen: bool) -> list[str]:
-    """The arguments with the verb that is meant where none is given: the screen, or text for a pipe
-    or a file."""
+    """Returns the arguments with a default verb if none is given: the screen on a terminal, or text
+    for a pipe or a file."""
     first = arguments[0].partition("=")[0] if arguments else "-"
     if not first.startswith("-") or first in GENERAL:
         return arguments
@@ -153,7 +153,7 @@ class _PrintCompletion(argparse.Action):
 
 
 def _parsed(arguments: list[str], command: list[str] | None = None) -> argparse.Namespace:
-    """The options of a verb, and the command after `--`. Raises Failed."""
+    """Parses the options of a verb and adds the command after `--`. Raises Failed."""
     parser = _parser()
     verbs: Mapping[str, argparse.ArgumentParser] = parser.get_default("verbs")
     _check_verb(verbs, arguments)
@@ -166,12 +166,12 @@ def _parsed(arguments: list[str], command: list[str] | None = None) -> argparse.
     return args
 
 
-# --- mistakes
+# --- errors
 
 
 def _check_verb(verbs: Mapping[str, object], arguments: list[str]) -> None:
-    """Raises Failed if the first word is no verb. Users of perf or turbostat expect it to be a
-    command, so the message shows how to measure one."""
+    """Raises Failed if the first argument is no verb. Users of perf or turbostat may expect it to
+    be a command, so the message shows how to measure a command."""
     verb = arguments[0]
     if verb.startswith("-") or verb in verbs:
         return
@@ -186,7 +186,7 @@ def _check_verb(verbs: Mapping[str, object], arguments: list[str]) -> None:
 def _unexpected(
     verb: str, left: list[str], verbs: Mapping[str, argparse.ArgumentParser]
 ) -> str:  # fmt: skip
-    """The message for arguments that the verb does not have; they may be meant as a command."""
+    """Returns the message for unexpected arguments, which may be intended as a command."""
     first = left[0].partition("=")[0]
     if first in verbs:
         return f"the verb comes first: perftop {first} [OPTIONS]"
@@ -221,8 +221,8 @@ def _check_command(args: argparse.Namespace) -> None:
 
 
 def _choose_hosts(args: argparse.Namespace) -> None:
-    """Makes `hosts` of what --host has named, and `host` of the only one. Raises Failed if a verb
-    is asked for more than one and cannot do that."""
+    """Sets `hosts` to all names given by --host, and `host` to the first one. Raises Failed if
+    several hosts are given and the verb supports only one."""
     if not hasattr(args, "host"):
         return
     named = args.host or []
@@ -232,19 +232,19 @@ def _choose_hosts(args: argparse.Namespace) -> None:
         raise Failed("one --host at a time here; stat and record take several", USAGE)
 
 
-# --- habits of users of perf, turbostat and htop
+# --- options of perf, turbostat and htop
 
 HABITUAL = ("live", "stat", "record", "why", "serve")
-"""Verbs that read a machine, as perf and turbostat do."""
+"""Verbs that accept options of perf and turbostat, because they read a machine as well."""
 _SAME = {"-p": "--watch", "--pid": "--watch", "-C": "--cpus", "--cpu": "--cpus",
          "--num_iterations": "--count"}  # fmt: skip
-"""Options that have another name here, and a value."""
+"""Options with a value that have another name in perftop."""
 _DEFAULT = {"-a", "--all-cpus"}
-"""Options for the default behaviour."""
+"""Options that request the default behaviour."""
 _MILLISECONDS = {"-I", "--interval-print"}
-"""The interval, of which a bare number is milliseconds."""
+"""Options for the interval, in which a bare number means milliseconds."""
 _LINES = {"-n", "--count", "--num_iterations"}
-"""The number of lines that `stat` prints; other verbs print none."""
+"""Options for the number of lines that `stat` prints; other verbs print no such lines."""
 _TABLE = "perftop record -o FILE, then perftop export FILE; or stat --json"
 _THREADS = "--watch takes a process, and follows its threads"
 _ENERGY = "energy of the whole run is in the summary; power: --metrics power_w"
@@ -266,12 +266,12 @@ _ANSWERS = {
     "-A": _ROWS,
     "--no-aggr": _ROWS,
 }
-"""Options that mean something else or nothing here, and what to type instead."""
+"""Options that have another meaning or none in perftop, and what to type instead."""
 
 
 def translated(arguments: Sequence[str]) -> list[str]:
-    """The arguments in the words of perftop; the first one is a verb. Raises Failed with the answer
-    to what means something else here."""
+    """Translates arguments to options of perftop; the first argument is a verb. Raises Failed, with
+    a hint, for an option that has another meaning in perftop."""
     verb, *rest = arguments
     if verb in {"-V", "-v"}:
         return ["--version"]
@@ -305,5 +305,5 @@ def _translated(verb: str, rest: list[str]) -> Iterator[str]:
 
 
 def _milliseconds(text: str) -> str:
-    """A bare number as perf means it; other durations as they are."""
+    """Returns a bare number as milliseconds, as perf does; other durations are unchanged."""
     return f"{text}ms" if text.isdecimal() else text

@@ -1,6 +1,7 @@
-"""The text that Prometheus reads, as OpenMetrics or in the older form: names, labels, headings.
+"""Names, labels and headings of the text that Prometheus reads: OpenMetrics or the older format.
 
-Names end with their unit in full. The samples of a family are the same in both; its heading is not.
+Metric names end with the full name of their unit. Both formats write the samples of a family alike,
+but not its heading.
 """
 
 from __future__ import annotations
@@ -12,19 +13,19 @@ from perftop.base.text import escaped
 
 UNITS = ("hertz", "seconds", "watts", "celsius", "ratio", "joules")
 END = "# EOF\n"
-"""Last line of OpenMetrics. The older form has none."""
+"""Last line of an OpenMetrics page. A page in the older format has no such line."""
 
 
 @dataclass(frozen=True)
 class Heading:
     name: str
-    """Name of the family, without the suffix of its samples."""
+    """Name of the family, without the suffix that its samples have."""
     kind: Literal["counter", "gauge", "info"]
     help: str
 
     @property
     def unit(self) -> str:
-        """The unit that the name ends with; '' if there is none."""
+        """The unit at the end of the name; '' if the name has no unit."""
         last = self.name.rpartition("_")[2]
         return last if last in UNITS else ""
 
@@ -41,20 +42,20 @@ class Heading:
 
     @property
     def text(self) -> str:
-        """The heading in the older form, version 0.0.4. It has the name of the samples, and
-        information is a gauge."""
+        """The heading in the older format, version 0.0.4. Its name is that of the samples, and its
+        type for an `info` family is gauge."""
         kind = "gauge" if self.kind == "info" else self.kind
         help_ = self.help.replace("\\", r"\\").replace("\n", r"\n")
         return f"# HELP {self.sample} {help_}\n# TYPE {self.sample} {kind}\n"
 
 
 def labels(**of: object) -> str:
-    """The labels of a series; '' without any."""
+    """The labels of a series as text; '' if the series has no labels."""
     inner = ",".join(f'{key}="{escaped_value(str(value))}"' for key, value in of.items())
     return f"{{{inner}}}" if inner else ""
 
 
 def escaped_value(text: str) -> str:
-    """The text as a label's value or as help. The format has escapes for three characters only;
-    others are escaped in the text itself."""
+    """Escapes text for a label value or a help line. The format defines escapes for three
+    characters only; other special characters are escaped in the text itself."""
     return escaped(text).replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

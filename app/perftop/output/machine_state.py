@@ -1,5 +1,6 @@
-"""The state of a machine: its parts and settings, by which two measurements can differ from the
-start. Keys and values are those of JSON; the tables translate them into words."""
+"""The state of a machine: hardware and settings in which two measurements can differ from the
+start. Keys and values are those of the JSON output; the tables in this module translate them into
+text."""
 
 from __future__ import annotations
 
@@ -13,10 +14,11 @@ from perftop.output.stat_json import Line, number
 from perftop.session.session import Session
 
 MAX_SHOWN, MAX_VALUE = 60, 200
-"""Characters of a value that is shown, and of one that is kept."""
+"""Maximum characters of a value on display, and of a value in the state."""
 MAX_SETTINGS = 64
 EQUAL = 0.002
-"""Share by which numbers may differ and still be the same: a gauge's mean is rounded."""
+"""Relative difference up to which two numbers count as equal, because the mean of a gauge is
+rounded."""
 STATES = {
     "power_limit_w": "power limit PL1",
     "power_limit2_w": "power limit PL2",
@@ -41,7 +43,8 @@ STATES = {
     "sample_s": "sample",
     "command": "command",
 }
-"""Labels of the states by key, the most important first. Others have their key as their label."""
+"""Labels of the states by key, the most important first. A state that is not listed has its key as
+its label."""
 _SHOWS: dict[str, Callable[[float], str]] = {
     "power_limit_w": "{:g} W".format,
     "power_limit2_w": "{:g} W".format,
@@ -50,7 +53,8 @@ _SHOWS: dict[str, Callable[[float], str]] = {
     "base_hz": lambda hz: f"{hz / 1e9:.2f} GHz",
     "sample_s": "{:g} s".format,
 }
-"""Numbers with their unit, by key; others are printed as they are."""
+"""By key, functions that format a number with its unit; numbers of other keys are printed as they
+are."""
 
 
 def label(key: str) -> str:
@@ -58,7 +62,7 @@ def label(key: str) -> str:
 
 
 def shown(key: str, value: object) -> str:
-    """A value in words; of a boot, the first part of its number."""
+    """A value as text; for a boot, the first part of its ID."""
     if value is None:
         return "n/a"
     if isinstance(value, int | float):
@@ -68,14 +72,15 @@ def shown(key: str, value: object) -> str:
 
 
 def differs(a: object, b: object) -> bool:
-    """Whether two values are more than a little different."""
+    """Whether two values differ; numbers must differ by more than EQUAL."""
     if isinstance(a, int | float) and isinstance(b, int | float):
         return abs(a - b) > EQUAL * max(abs(a), abs(b))
     return a != b
 
 
 def state(session: Session) -> Line:
-    """States by key, without those that are unknown. Limits are means over the run."""
+    """Returns the states by key, without unknown ones. Power and clock limits are means over the
+    run."""
     hello = session.hello
     on = [row.cpu for row in session.topology if row.online]
     many = any(len(set(core) & set(on)) > 1 for core in session.cores)
@@ -97,7 +102,7 @@ def state(session: Session) -> Line:
 
 
 def _gauges(session: Session) -> Line:
-    """Settings that frames report."""
+    """Returns the settings that the frames of the stream report as gauges."""
     states: Line = {}
     for key in ("power_limit_w", "power_limit2_w", "max_perf_pct", "max_hz", "hwp_epp"):
         means = _means(session, key)
@@ -110,6 +115,6 @@ def _gauges(session: Session) -> Line:
 
 
 def _means(session: Session, key: str) -> Floats:
-    """Means of a gauge over the run, where it was read."""
+    """Returns the means of a gauge over the run, without those that could not be read."""
     means = session.counters.rates(session.run.delta, key)
     return np.zeros(0) if means is None else means[np.isfinite(means)]

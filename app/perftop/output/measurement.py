@@ -1,5 +1,5 @@
-"""The measurement of a session, from its first frame to the end of its command, if it has one; and
-its summary."""
+"""The measurement of a session and its summary. It covers the time from the first frame to the end
+of the command, if there is a command."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from perftop.session.task_times import JobFootprint
 
 
 class Measurement:
-    """Decides which messages belong to the measurement. The caller owns the session and applies
-    them."""
+    """Decides which messages belong to the measurement. The caller owns the session and applies the
+    messages to it."""
 
     def __init__(
         self, job: Job | None = None, start: CommandStart | None = None, rest_s: float = 0.0
     ) -> None:
-        """`start`: of the job, where several machines are measured around it. `rest_s`: seconds for
-        which no sample is waited for while the command runs."""
+        """`start`: start of the job, if several machines are measured around it. `rest_s`: seconds
+        without waiting for a sample while the command runs."""
         self.bracket = None if job is None else CommandWindow(job, start, rest_s)
         self.tally = Tally()
         self.first_ns: int | None = None
         """Raw time of the first frame."""
         self._here = False
-        """Whether the machine that is measured is the one that we run on."""
+        """Whether the measured machine is the one that perftop runs on."""
         self._cpu_s = 0.0
-        """CPU time that our process had used by the first frame, the kernel's included."""
+        """User and system CPU time, in s, that the perftop process had used by the first frame."""
         self._footprint = None if job is None else JobFootprint(job.pid)
         self._command = WatchedJob(None if job is None else str(job.pid), "command")
-        """The command, where another job is watched."""
+        """The command, used if the session watches another job."""
 
     def begin(self, hello: wire.Hello) -> None:
         self._here = hello.source.startswith("sim") or is_here(hello)
@@ -45,8 +45,8 @@ class Measurement:
             self.bracket.begin(hello)
 
     def admit(self, message: wire.Message) -> bool:
-        """Takes a message before the session applies it. False: leave it out, because it would only
-        lengthen the measurement."""
+        """Processes a message before the session applies it. Returns False if the caller must skip
+        the message, because it would only lengthen the measurement."""
         if isinstance(message, wire.Hello):
             self.begin(message)
         if isinstance(message, wire.Frame):
@@ -57,8 +57,8 @@ class Measurement:
         return True
 
     def follow(self, session: Session, frame: wire.Frame) -> bool:
-        """Takes a frame after the session has applied it. True: the command has ended and all CPUs
-        were read since."""
+        """Processes a frame after the session has applied it. Returns True once the command has
+        ended and all CPUs have been read since."""
         if self.bracket is None or self._footprint is None:
             return False
         watched_job = session.neighbours.watched_job
@@ -69,7 +69,7 @@ class Measurement:
         return self.bracket.take(frame)
 
     def line(self, session: Session) -> Line:
-        """The summary; its episodes are those in `tally`."""
+        """Returns the summary of the measurement, with the episodes counted in `tally`."""
         assert self.first_ns is not None
         elapsed_s = (session.now_ns - self.first_ns) / 1e9
         run = None if self.bracket is None else run_summary.run_line(session, self.bracket)
@@ -83,7 +83,7 @@ class Measurement:
 
 
 class CommandMeasurement(Measurement):
-    """The measurement of a command in a session that continues after it."""
+    """The measurement of a command in a session that continues after the command."""
 
     bracket: CommandWindow
 
@@ -102,7 +102,7 @@ class CommandMeasurement(Measurement):
         return self.job.start_ns > 0 and self.bracket.run is None
 
     def take(self, session: Session, message: wire.Message) -> None:
-        """Takes a message that the session has applied."""
+        """Processes a message that the session has applied."""
         if self.summary or not isinstance(message, wire.Frame):
             return
         news, self._cursor = session.log.since(self._cursor)
@@ -112,13 +112,14 @@ class CommandMeasurement(Measurement):
             self.finish(session)
 
     def finish(self, session: Session) -> None:
-        """Makes the summary now, because the measurement of the run is over."""
+        """Builds the summary at the end of the measurement. It does nothing if there is no complete
+        run or the summary exists."""
         if self.summary or self.first_ns is None or self.bracket.run is None:
             return
         for episode in session.running:
             self._count(episode, session.now_ns)
         line, counted = self.line(session), self.tally.counted
-        # For kinds with several episodes, the summary has the worst.
+        # For a kind with several episodes, `ending` prints the worst one.
         only = [
             stat_text.episode(session, episode) for kind, episode in self._first.items()
             if sum(counted[kind].values()) == 1

@@ -22,30 +22,30 @@ from perftop.session.summary import Distribution
 from perftop.session.task_times import JobFootprint
 
 MAX_NEIGHBOURS = 3
-"""Other processes that are listed with the CPUs of a job."""
+"""Maximum number of other processes that are listed with the CPUs of a job."""
 OURS = "perftop", "perfprobe"
-"""Names of our own processes, whose cost is reported separately."""
+"""Names of perftop's own processes; their cost is reported separately."""
 
 
 # --- the command
 
 
 def run_line(session: Session, bracket: CommandWindow) -> Line | None:
-    """The command's run, or None without one. All first samples lie before its start, all last
-    samples after its end."""
+    """Returns the run of the command, or None if there was none. All first samples were taken
+    before its start, all last samples after its end."""
     run = bracket.run
     if run is None:
         return None
     times = run_times(session, run.start_ns, run.end_ns, bracket.bounds)
-    if bracket.far:  # on the clock there, it is known to the delay of the connection only
+    if bracket.far:  # remote times are only known to within the connection's delay
         times |= {"start": None, "end": None}
     return {**run.fields(), **times, "missed": bracket.missed}
 
 
 def run_times(session: Session, start_ns: int, end_ns: int, bounds: Bounds | None) -> Line:
-    """Start and end of the run, and the ranges over all CPUs of first and last samples, in Unix
-    time. All are null if the window was not closed, or if the machine is simulated and so has
-    another time than the run."""
+    """Returns start and end of the run, and the ranges over all CPUs of the first and last samples,
+    in Unix time. All are null if the measuring window was not closed, or if the machine is
+    simulated, because its clock is then not that of the run."""
     if bounds is None:
         return dict.fromkeys(("start", "end", "slack_s", "first_samples", "last_samples"))
     return {
@@ -103,9 +103,10 @@ def summary_line(
 
 
 def _losses(session: Session) -> Line:
-    """Where losses are added up: `causes`, by what they cost working CPUs or the watched job; and
-    `busy`, seconds in which all selected CPUs worked, one, several and none, with `alone`: the task
-    that ran on the only one, '' if it is unknown."""
+    """Returns two keys if losses are accumulated in this session, else no keys. `causes` lists the
+    losses of busy CPUs or of the watched job, the largest first. `busy` has the seconds in which
+    all, one, several and none of the selected CPUs were busy; its `alone` is the task that ran on
+    the only busy CPU, or '' if it is unknown."""
     if not session.accounts:
         return {}
     sums, busy = session.lost_time(), session.busy_cpus
@@ -120,8 +121,8 @@ def _losses(session: Session) -> Line:
 
 
 def _others(session: Session, footprint: JobFootprint | None) -> Line | None:
-    """CPUs that other processes used on average in the time that records of tasks cover, and the
-    one that used most. None: there was no command, or no record."""
+    """Returns the mean number of CPUs that other processes used while task records were available,
+    and the process that used most. Returns None without a command or without task records."""
     seen_s = session.run_times.seen_s
     if footprint is None or not session.run_times.tasks or seen_s <= 0:
         return None
@@ -141,7 +142,8 @@ def _others(session: Session, footprint: JobFootprint | None) -> Line | None:
 def _job(
     session: Session, whole: Interval, extremes: Distribution, footprint: JobFootprint | None
 ) -> Line:
-    """Measures of the CPUs on which the command was seen to run, and of the other selected CPUs."""
+    """Returns the measures of the CPUs on which the command was seen to run, and of the other
+    selected CPUs."""
     cpus = [] if footprint is None else footprint.cpus()
     rows = [row for row in session.shown if session.topology[row].cpu in cpus]
     if footprint is None or not rows:
@@ -164,8 +166,8 @@ def _job(
 
 
 def _totals(session: Session, whole: Interval) -> Line:
-    """Counts of all selected CPUs, and the share of their running time in which they were seen
-    below the ceiling. Counts of which a part is suspect are left out, and unknown ones."""
+    """Returns the counts of all selected CPUs, and the share of their running time in which they
+    were below the ceiling. Unknown and partly suspect counts are left out."""
     totals: dict[str, float] = {
         key: float(whole.counts[key][session.shown].sum())
         for key in ("cycles", "instructions")
@@ -183,13 +185,14 @@ def _totals(session: Session, whole: Interval) -> Line:
 
 
 def working(session: Session, whole: Interval, episode: Episode) -> float:
-    """Mean number of an episode's CPUs that worked, over the run."""
+    """Returns the mean number of busy CPUs over the run, among the CPUs of an episode."""
     rows = [session.position[cpu] for cpu in episode.cpus if cpu in session.position]
     return float(np.nansum(whole.values["util"][rows]))
 
 
 def _energy_j(session: Session, key: str) -> float:
-    """Energy of all packages, or of their memory, in J; NaN if it is unknown for one of them."""
+    """Returns the energy of all packages, or of their memory, in J; NaN if it is unknown for any
+    package."""
     moved = session.counters.moved(session.run.delta, key)
     return math.nan if moved is None else float(moved.sum())
 
@@ -205,7 +208,7 @@ def _measure(mean: float, extremes: dict[str, float]) -> Line | None:
 
 
 def _why(session: Session, whole: Interval, rows: Sequence[int], measures: Line) -> dict[str, str]:
-    """Reasons for the metrics that these CPUs lack and that this source can have."""
+    """Returns the reason for each metric that this source can provide but these CPUs lack."""
     chosen = session.evaluator.chosen.items()
     lacking = [key for key, variants in chosen if variants and measures[key] is None]
     return {key: why_unknown(session, whole, [*rows], key) for key in lacking}

@@ -1,9 +1,9 @@
-"""Episodes in words: the one place that names, counts and explains them, for the alert line, lists
-of episodes, `why`, `stat`, `summary`, `diff` and the exporter.
+"""Text about episodes. Only this module names, counts and explains episodes; the alert line, the
+lists of episodes, `why`, `stat`, `summary`, `diff` and the exporter use it.
 
-A sentence answers who loses how much to what. Its phrases are declared with the kinds of episodes
-in `model/kinds.py`; this module fills them in. Of several phrases the first is used whose fields
-are all known and that fits; where none fits, a few words do.
+A sentence states who loses how much to what. Its phrases are declared with the kinds of episodes in
+`model/kinds.py`; this module fills in their fields. It uses the first phrase that fits and whose
+fields are all known. If no phrase fits, it falls back to a few words.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
     from perftop.session.session import Session
 
 MAX_SENTENCE = 76
-"""Characters of a sentence: with the four before it, it fills 80 columns."""
+"""Maximum characters of a sentence, which fills 80 columns with the four characters before it."""
 CUT = "…"
 
 
-# --- which CPUs
+# --- names of CPUs
 
 
 def where(topology: Sequence[Cpu], cpus: Iterable[int], most: int = 24) -> str:
-    """Names of packages or cores if the CPUs are all their online CPUs, else CPU numbers. A list of
-    more than `most` characters is cut."""
+    """Returns the names of packages or cores if the CPUs are all of their online CPUs, else CPU
+    numbers. A list of more than `most` characters is truncated."""
     chosen = set(cpus)
     if len(chosen) == 1:
         return f"CPU {min(chosen)}"
@@ -64,8 +64,8 @@ def where(topology: Sequence[Cpu], cpus: Iterable[int], most: int = 24) -> str:
 def where_briefly(
     topology: Sequence[Cpu], cpus: Iterable[int], first: int | None, most: int = 9
 ) -> str:
-    """Name of the CPUs in a few words, for a sentence: of a list longer than `most` characters,
-    `first` and how many more."""
+    """Returns a short name of the CPUs for a sentence. A list longer than `most` characters becomes
+    the CPU `first` and the number of the other CPUs."""
     chosen = set(cpus)
     name = where(topology, chosen, most)
     if name.startswith("packages ") and len(chosen) == sum(row.online for row in topology):
@@ -76,8 +76,8 @@ def where_briefly(
 
 
 def _whole(online: Sequence[Cpu], chosen: Sequence[Cpu], count: int) -> tuple[str, str] | None:
-    """Kind and numbers of the packages or cores that the CPUs fill; None if they fill none.
-    `chosen`: those of the `count` CPUs that are online."""
+    """Returns the kind and the numbers of the packages or cores that the CPUs fill completely; None
+    if they fill none. `chosen`: the online CPUs among the `count` CPUs."""
     cores, packages = {(row.package, row.core) for row in chosen}, {row.package for row in chosen}
     numbers = [package for package in packages if package is not None]
     if len(numbers) < len(packages) or len(chosen) != count:
@@ -93,16 +93,17 @@ def _whole(online: Sequence[Cpu], chosen: Sequence[Cpu], count: int) -> tuple[st
     return None
 
 
-# --- how much, and to what
+# --- amounts and causes of losses
 
 MIN_LOSS_HZ = 5e6
-"""A smaller loss of clock is none."""
+"""Minimum clock loss in Hz that is reported; a smaller one counts as zero."""
 MIN_LOSS_SHARE = 0.0005
-"""A smaller share is none: it would be shown as 0.0 %."""
+"""Minimum lost share that is reported; a smaller one would be shown as 0.0 %."""
 
 
 def depth(kind: str, value: float | None) -> str:
-    """The depth of a kind's episode with its sign and unit; '' if it was not measured."""
+    """Returns the depth of an episode of this kind with sign and unit; '' if it was not
+    measured."""
     unit = KINDS[kind].depth if kind in KINDS else "share"
     if value is None or not math.isfinite(value) or (unit == "hz" and value < MIN_LOSS_HZ):
         return ""
@@ -112,7 +113,7 @@ def depth(kind: str, value: float | None) -> str:
 
 
 def lost(episode: Episode) -> str:
-    """The amount lost, with its unit; '' if it is zero or unknown."""
+    """Returns the amount lost in the episode, with its unit; '' if it is zero or unknown."""
     value, unit = episode.depth, kind_of(episode).depth
     if value is None or not math.isfinite(value):
         return ""
@@ -128,7 +129,8 @@ def lost(episode: Episode) -> str:
 
 
 def clocks(episodes: Iterable[Episode]) -> str:
-    """Mean clock and ceiling, by length and CPUs: "2.78 of 3.40 GHz"; '' if not measured."""
+    """Returns mean clock and ceiling, such as "2.78 of 3.40 GHz", weighted with the duration and
+    the number of CPUs of each episode; '' if they were not measured."""
     weights = {"busy_hz": 0.0, "ceiling_hz": 0.0}
     whole = 0
     for one in episodes:
@@ -144,18 +146,19 @@ def clocks(episodes: Iterable[Episode]) -> str:
 
 
 def cause(kind: str, name: str) -> str:
-    """The name of a cause; '' where the kind implies it."""
+    """Returns the name of a cause; '' if the kind implies the cause."""
     unnamed = name == "unknown" and kind in {"ramp", "smi", "online", "offline"}
     return "" if unnamed else cause_of(name).name
 
 
 def inside(subject: str) -> str:
-    """A subject in the middle of a sentence: abbreviations stay as they are."""
+    """Returns a subject for the middle of a sentence. Its first letter becomes lower case, unless
+    it begins with an abbreviation."""
     return subject if subject[:2].isupper() else subject[0].lower() + subject[1:]
 
 
 def subject(episode: Episode) -> str:
-    """The cause as the subject of a sentence, with what the evidence knows of it."""
+    """Returns the cause as the subject of a sentence, with details from the evidence."""
     cap, simd = episode.evidence.get("cap"), episode.evidence.get("simd")
     if episode.cause == "policy" and isinstance(cap, Cap):
         return CAPS[cap.by][0] if cap.by in CAPS else f"The limit {cap.by}"
@@ -166,14 +169,16 @@ def subject(episode: Episode) -> str:
 
 
 def culprits(episode: Episode, key: Literal["who", "self"] = "who") -> list[TaskOnCpu]:
-    """The tasks that take something from others; `self`: the tasks that slow themselves."""
+    """Returns the tasks that take time or resources from other tasks; with `self`, the tasks that
+    slow themselves."""
     tasks = episode.evidence.get(key, ())
     return [] if isinstance(tasks, Host) else [one for one in tasks if isinstance(one, TaskOnCpu)]
 
 
 def losers(session: Session, episodes: Sequence[Episode], tasks: Tasks) -> list[str]:
-    """Names of the tasks that lose by them, the one with the largest share of a CPU first: those
-    that run on their CPUs by `tasks`, or the job that is watched."""
+    """Returns the names of the tasks that lose in these episodes, the task with the largest share
+    of a CPU first. They are the tasks that run on the CPUs of the episodes according to `tasks`, or
+    the watched job."""
     watched_job = session.neighbours.watched_job
     if watched_job.name is not None and any(e.kind == "neighbour" for e in episodes):
         names = [thread.comm for thread in watched_job.threads.values()]
@@ -186,7 +191,7 @@ def losers(session: Session, episodes: Sequence[Episode], tasks: Tasks) -> list[
 
 
 MIN_LOSER_SHARE = 0.02
-"""Share of a CPU from which a task is named as one that loses."""
+"""Minimum share of a CPU that a task must use to be named as a loser."""
 
 
 # --- the sentence
@@ -195,11 +200,12 @@ Role = Literal["text", "lost", "name"]
 
 
 class Part(NamedTuple):
-    """A piece of a sentence. Text of role name comes from outside and is not safe to draw."""
+    """A piece of a sentence. Text with the role `name` is untrusted input and must be sanitised
+    before it is drawn."""
 
     text: str
     role: Role = "text"
-    """lost: the size of the loss; name: a task or the name of a mark."""
+    """`lost`: the size of the loss; `name`: the name of a task or of a mark."""
 
 
 def text(parts: Sequence[Part]) -> str:
@@ -208,22 +214,22 @@ def text(parts: Sequence[Part]) -> str:
 
 _FIELD = re.compile(r"(\{\w+\}|[a-z]+\|[a-z]+)")
 _NUMBERS = "{clocks}", "{lost}", "{climb}"
-"""Fields one of which no sentence leaves out if it is known."""
+"""If one of these fields is known, the sentence contains at least one of them."""
 _FEW_WORDS = ("{kind} ({short}) {lost}, {where}", "{kind} {climb}, {where}",
               "{kind} {lost}, {where}", "{kind} {lost}", "{kind}, {where}", "{kind}")  # fmt: skip
-"""For all kinds, where no sentence fits."""
+"""Fallback phrases for all kinds, used if no sentence fits."""
 _NAME_SIZES = 15, 9
-"""Characters kept of a task's name; the second, and a cause's abbreviation, where the sentence is
-too long with the first."""
+"""Maximum characters of a task's name. If the sentence is too long with the first limit, the second
+limit and the abbreviation of the cause are used."""
 
 
 def sentence(
     topology: Sequence[Cpu], episodes: Sequence[Episode], names: Sequence[str] = (), *,
     over: bool = False, when: str = "", most: int = MAX_SENTENCE,
 ) -> list[Part]:  # fmt: skip
-    """One sentence on these episodes of one kind and cause, by the deepest. `names`: the tasks that
-    lost, the most important first. `over`: in the past tense. `when`: a phrase for its time, left
-    out where the sentence would be longer than `most` characters."""
+    """Returns one sentence about episodes of one kind and cause, based on the deepest one. `names`:
+    the tasks that lost, the most important first. `over`: use the past tense. `when`: a phrase for
+    the time, left out if the sentence would exceed `most` characters."""
     worst = max(episodes, key=lambda e: e.depth or 0.0)
     fields = _fields(topology, worst, episodes, over=over)
     by_size = [fields | _tasks(worst, names, size) for size in _NAME_SIZES]
@@ -251,8 +257,8 @@ def _needs(phrase: str) -> frozenset[str]:
 
 
 def _filled(phrase: str, fields: Mapping[str, Part], end: str, *, over: bool) -> list[Part]:
-    """The phrase with its fields, its verbs in their tense, and the phrase for its time; adjacent
-    parts of one role are joined."""
+    """Returns the phrase with its fields filled in, its verbs in the right tense, and `end` (the
+    phrase for the time) added. Adjacent parts of the same role are joined."""
     pieces = []
     for piece in _FIELD.split(phrase):
         present, bar, past = piece.partition("|")
@@ -276,7 +282,7 @@ def _filled(phrase: str, fields: Mapping[str, Part], end: str, *, over: bool) ->
 def _fields(
     topology: Sequence[Cpu], worst: Episode, episodes: Sequence[Episode], *, over: bool
 ) -> dict[str, Part]:
-    """Fields of phrases, except the names of tasks."""
+    """Returns the values for the fields of phrases, except the names of tasks."""
     cpus = {cpu for episode in episodes for cpu in episode.cpus}
     place = where_briefly(topology, cpus, worst.cpus[0] if worst.cpus else None)
     several = any(word.endswith("s") for word in place.split(" ")) or "(" in place
@@ -309,7 +315,8 @@ def _fields(
 
 
 def _tasks(worst: Episode, names: Sequence[str], size: int) -> dict[str, Part]:
-    """Fields for the tasks that take and that lose; names are cut to `size` characters."""
+    """Returns the fields for the tasks that cause the loss and those that lose; names are truncated
+    to `size` characters."""
     fields: dict[str, Part] = {}
     if names:
         fields["{loser}"] = Part(_names(names, size), "name")
@@ -325,20 +332,21 @@ def _tasks(worst: Episode, names: Sequence[str], size: int) -> dict[str, Part]:
 
 
 def _names(names: Sequence[str], size: int) -> str:
-    """The first name, and how many more."""
+    """Returns the first name and the number of the other names."""
     first = names[0] if len(names[0]) <= size else f"{names[0][: size - 1]}{CUT}"
     return f"{first} (+{len(names) - 1})" if len(names) > 1 else first
 
 
 YOUNG_NS = 10_000_000_000
-"""Age up to which a running episode is described by its length; an older one by its start."""
+"""Age in ns up to which a running episode is described by its duration; an older one is described
+by its start time."""
 
 
 def lasting(session: Session, episodes: Sequence[Episode], now_ns: int) -> str:
-    """A phrase for the length of the episodes, or for their start. If they end after `now_ns`, the
-    moment shown, the whole length follows."""
+    """Returns a phrase for the duration of the episodes, or for their start time. If they end after
+    `now_ns` (the displayed time), the phrase also includes their full duration."""
     start_ns = min(e.start_ns for e in episodes)
-    now_ns = max(now_ns, start_ns)  # an episode may have begun since
+    now_ns = max(now_ns, start_ns)  # an episode may have begun after the displayed time
     end_ns = max(now_ns if e.end_ns is None else e.end_ns for e in episodes)
     so_far, whole = (length(ns - start_ns) for ns in (min(now_ns, end_ns), end_ns))
     if so_far != whole:
@@ -352,17 +360,18 @@ def lasting(session: Session, episodes: Sequence[Episode], now_ns: int) -> str:
 # --- groups of episodes
 
 STOLEN = "steal", "hypervisor"
-"""Group of the hypervisor's episodes, which two detectors report."""
+"""The group of episodes of steal by the hypervisor, which two detectors report."""
 
 
 def group(episode: Episode) -> tuple[str, str]:
-    """Episodes of one group share a sentence."""
+    """Returns the group of an episode. Episodes of one group share a sentence."""
     stolen = episode.kind == "steal" or (episode.kind, episode.cause) == ("neighbour", STOLEN[1])
     return STOLEN if stolen else (episode.kind, episode.cause)
 
 
 def cost(episodes: Iterable[Episode]) -> float:
-    """The cost of all of them, in CPUs; a loss of one CPU in two of them counts once."""
+    """Returns the cost of all episodes together, in CPUs. If a CPU loses in several episodes, only
+    its largest loss counts."""
     by_cpu: dict[int, float] = {}
     for episode in episodes:
         share = episode.lost_share
@@ -372,7 +381,8 @@ def cost(episodes: Iterable[Episode]) -> float:
 
 
 def grouped(episodes: Iterable[Episode]) -> list[list[Episode]]:
-    """The groups of these episodes, the costliest first, each with its first episode in front."""
+    """Returns these episodes in groups, the costliest group first. Each group begins with its
+    earliest episode."""
     groups: dict[tuple[str, str], list[Episode]] = {}
     for episode in sorted(episodes, key=lambda e: (rank(e.kind), e.start_ns)):
         groups.setdefault(group(episode), []).append(episode)
@@ -380,8 +390,8 @@ def grouped(episodes: Iterable[Episode]) -> list[list[Episode]]:
 
 
 def unique_losses(episodes: Sequence[Episode]) -> list[Episode]:
-    """These episodes without steal that is also there as a loss of the same CPUs to the hypervisor:
-    two detectors saw it, and it was lost only once."""
+    """Returns these episodes without each steal episode that is also reported as a loss of the same
+    CPUs to the hypervisor: two detectors saw it, but the time was lost only once."""
     losses: dict[int, list[Episode]] = {}
     for episode in episodes:
         if (episode.kind, episode.cause) == ("neighbour", STOLEN[1]):
@@ -389,7 +399,8 @@ def unique_losses(episodes: Sequence[Episode]) -> list[Episode]:
                 losses.setdefault(cpu, []).append(episode)
 
     def covered(steal: Episode, cpu: int) -> bool:
-        """Whether a loss lasted for at least half of the steal. One that runs has no end yet."""
+        """Whether a loss to the hypervisor lasted for at least half of the steal. A loss that is
+        still in progress has no end yet."""
         for loss in losses.get(cpu, ()):
             if loss.end_ns is None or steal.end_ns is None:
                 if loss.end_ns is steal.end_ns:
@@ -410,7 +421,8 @@ def unique_losses(episodes: Sequence[Episode]) -> list[Episode]:
 
 
 def evidence_json(evidence: Mapping[str, Any]) -> dict[str, Any]:
-    """Evidence as in JSON: codes of detectors become text, numbers stay."""
+    """Returns the evidence as it is in JSON: codes of detectors become text, numbers are
+    unchanged."""
     line = {}
     for key, value in evidence.items():
         name, shown = _WORDED.get(key, (key, None))
@@ -419,12 +431,12 @@ def evidence_json(evidence: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def evidence(cause: str, evidence: Mapping[str, Any]) -> str:
-    """The evidence in one line, without pieces that the cause implies."""
+    """Returns the evidence in one line, without pieces that the cause implies."""
     return " · ".join(pieces(cause, evidence))
 
 
 def pieces(cause: str, evidence: Mapping[str, Any]) -> list[str]:
-    """The evidence piece by piece, the most convincing ones first."""
+    """Returns the pieces of the evidence as text, the most convincing first."""
     evidence = evidence_json(evidence)
     limits = {limit for key, limit in _LIMITS.items() if key in evidence}
     keys = [key for key in evidence if key not in limits and key != cause]
@@ -434,7 +446,7 @@ def pieces(cause: str, evidence: Mapping[str, Any]) -> list[str]:
         piece, limit = evidence_piece(key, evidence[key]), _LIMITS.get(key, "")
         if limit in evidence and key == "IPC":
             piece = f"IPC {evidence[key]}, alone {evidence[limit]}"
-        elif limit in evidence:  # 150 of 150 W
+        elif limit in evidence:  # for example: 150 of 150 W
             number, _, unit = piece.rpartition(" ")
             piece = f"{number} of {evidence_piece(key, evidence[limit]).split(' ')[-2]} {unit}"
         texts.append(piece)
@@ -442,7 +454,7 @@ def pieces(cause: str, evidence: Mapping[str, Any]) -> list[str]:
 
 
 def evidence_piece(key: str, value: object) -> str:
-    """A piece of evidence as text; the end of its key names the unit of a number."""
+    """Returns a piece of evidence as text; the unit of a number is the end of its key."""
     name = _LABELS.get(key)
     for end, shown in _UNITS.items():
         if key.endswith(end) and isinstance(value, int | float):
@@ -451,11 +463,11 @@ def evidence_piece(key: str, value: object) -> str:
 
 
 _LIMITS = {"power_w": "power_limit_w", "busy_hz": "ceiling_hz", "IPC": "IPC alone"}
-"""Evidence shown together with what it is compared with, by key."""
+"""By key of the evidence, the key of the limit or reference that is shown with it."""
 _FIRST = "capped by", "SIMD", "power_w", "IPC", "temperature_c"
 """Keys of the most convincing evidence."""
 MAX_NAMES = 4
-"""Tasks named in one piece of evidence; the others are only counted."""
+"""Maximum number of tasks named in one piece of evidence; the other tasks are only counted."""
 
 
 def _polled(polled: PolledBits, name: Callable[[Bit], str]) -> str:
@@ -499,7 +511,7 @@ def _share(whole: str, before: str = "") -> Callable[[float], str]:
 
 
 def _groups(took: Iterable[GroupTraffic]) -> str:
-    """Groups of resctrl and what each moved: batch 45.1 GB/s."""
+    """Returns the resctrl groups with the memory traffic of each, such as "batch 45.1 GB/s"."""
     return ", ".join(f"{one.group} {one.bytes_per_s / 1e9:.1f} GB/s" for one in took)
 
 
@@ -548,7 +560,8 @@ _WORDED: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
     "self": ("self", _who),
     "rests_on": ("rests on", _always("steal of /proc/stat, in ticks of 10 ms")),
 }  # fmt: skip
-"""The key in JSON and the words for the value, by the key of detectors; None: the value stays."""
+"""By detector key: the JSON key, and a function that formats the value as text; None: the value is
+unchanged."""
 _LABELS = {
     "busy_hz": "clock", "sibling_active_share": "both busy", "rests on": "from",
     "first_hz": "from at most", "steady_hz": "to", "drops": "drops on the way:",
@@ -559,7 +572,7 @@ _LABELS = {
     "memory_bytes_per_s": "traffic", "memory_of_best_share": "memory used, of the best seen:",
     "error_of_reading_share": "of reading", "error_of_steal_share": "of steal",
 }  # fmt: skip
-"""Words for keys of JSON that are not clear by themselves."""
+"""Text for JSON keys that are not clear by themselves."""
 _UNITS: dict[str, Callable[[float], str]] = {
     "_bytes_per_s": lambda value: f"{1e-9 * value:.1f} GB/s",
     "_hz": lambda value: f"{1e-9 * value:.2f} GHz",
@@ -569,4 +582,5 @@ _UNITS: dict[str, Callable[[float], str]] = {
     "_per_s": lambda value: f"{value:.3g}/s" if value < 100 else f"{value:.0f}/s",
     "_s": lambda value: f"{1e6 * value:.0f} us" if value < 1e-3 else short_duration(value),
 }
-"""Values as text, by the end of the key; the first end that fits is used."""
+"""By suffix of the key, functions that format a value as text; the first matching suffix is
+used."""

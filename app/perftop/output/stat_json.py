@@ -1,7 +1,7 @@
 """A session as JSON lines (`stat --json`), the stable format for scripts.
 
-Unknown values are null. The line `hello` has reasons that hold for the whole run in `missing`,
-under the same key; a row has later reasons in `why`.
+Unknown values are null. Reasons that hold for the whole run are in `missing` of the line `hello`,
+under the same key; later reasons are in `why` of a row.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ NO_WAITS = "the kernel does not report how long they waited"
 
 
 def text(line: Line) -> str:
-    # Characters that are not ASCII are in strings only, where JSON reads their escapes.
+    # Non-ASCII characters occur in strings only, where their escapes are valid JSON.
     return escaped(json.dumps(line, ensure_ascii=False, separators=(",", ":")))
 
 
 def number(value: float) -> float | None:
-    """A number to seven digits, more than any counter supports and short enough to read; None if it
-    is not finite."""
+    """Rounds a number to seven digits, which is more than the precision of any counter and still
+    readable. Returns None if the number is not finite."""
     return float(f"{value:.7g}") if math.isfinite(value) else None
 
 
@@ -71,7 +71,8 @@ def hello_line(session: Session) -> Line:
 
 
 def smt_method(session: Session) -> str:
-    """The best method for the states; where hello names none, by the counters that are there."""
+    """Returns the best method for the SMT states. If hello names no method, it is chosen by the
+    available counters."""
     if session.hello.smt_methods:
         return session.hello.smt_methods[0]
     if all(len(core) < 2 for core in session.hello.cores):
@@ -107,7 +108,7 @@ def interval_line(session: Session, interval: Interval) -> Line:
 
 
 def _watched(session: Session, moved: ThreadActivity) -> Line:
-    """Activity of the watched job in this interval, from the records of its threads."""
+    """Returns the activity of the watched job in this interval, from the records of its threads."""
     watched_job = session.neighbours.watched_job
     line: Line = {
         "job": watched_job.name, "threads": len(watched_job.threads) + watched_job.more,
@@ -119,7 +120,8 @@ def _watched(session: Session, moved: ThreadActivity) -> Line:
 
 
 def _package(session: Session, interval: Interval, index: int) -> Line:
-    """Numbers of a package; hello has the reasons under the key of the machine's number."""
+    """Returns the numbers of a package. For missing ones, hello has the reasons under the key of
+    the machine-wide number."""
     first = session.hello.packages[index][0]
     line: Line = {"package": session.topology[session.position[first]].package}
     for name in machine_totals.OF_PACKAGE:
@@ -131,7 +133,7 @@ def _package(session: Session, interval: Interval, index: int) -> Line:
 
 
 def _caches(session: Session, interval: Interval) -> Line:
-    """A row for each L3, where the stream has them."""
+    """Returns a row for each L3 cache for which the stream has counters."""
     columns = [session.counters.columns.get(key) for key in machine_totals.OF_L3.values()]
     cpus = sorted({cpu for column in columns if column for cpu in column.counter.cpus or ()})
     rows = [session.position[cpu] for cpu in cpus if cpu in session.position]
@@ -143,7 +145,7 @@ def _caches(session: Session, interval: Interval) -> Line:
 
 
 def _multiplier(session: Session, key: str) -> Line:
-    """The value of a tick of the counter; `before`: an earlier, wrong one."""
+    """Returns the value of one tick of the counter; `before` is an earlier, wrong value."""
     calibration, before = session.calibrations[key], session.factor_before(key)
     line: Line = {"factor": number(calibration.factor), "state": calibration.state}
     return line if before is None else line | {"before": before}
@@ -172,8 +174,9 @@ def _cpu(session: Session, interval: Interval, row: int, counted: float | None) 
 
 
 def multiplexed(interval: Interval) -> dict[int, float]:
-    """Counted share of the time by position of the CPU, for CPUs on which perf multiplexed
-    counters. Their counts are scaled up, so they are estimates."""
+    """Returns the share of time in which counters were active, by position of the CPU, for CPUs on
+    which perf multiplexed counters. The counts of these CPUs are scaled up, so they are
+    estimates."""
     if interval.counted is None:
         return {}
     shares = enumerate(interval.counted.tolist())
@@ -181,7 +184,8 @@ def multiplexed(interval: Interval) -> dict[int, float]:
 
 
 def estimates(interval: Interval, row: int) -> dict[str, float]:
-    """Counted share of the time by chosen event, for those that took turns on a CPU."""
+    """Returns the share of time in which each chosen event was counted on a CPU, for the events
+    that were multiplexed."""
     shares = ((key, float(share[row])) for key, share in interval.shares.items())
     return {key: share for key, share in shares if share < MIN_COUNTED_SHARE}
 
@@ -226,7 +230,8 @@ def _states(shares: Any) -> Line:
 
 
 def beginning_line(session: Session, episode: Episode) -> Line:
-    """An episode that has just begun; its line follows when it ends."""
+    """Returns the line of an episode that has just begun. The line of the whole episode follows
+    when it ends."""
     return episode_line(session, episode) | {"type": "episode-start"}
 
 

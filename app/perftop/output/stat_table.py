@@ -1,4 +1,4 @@
-"""The intervals of `stat` as tables for people: which numbers they have, and their lines."""
+"""Human-readable tables of `stat` intervals: their columns and their lines."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from perftop.session.values import CpuColumns, is_possible, of_cpus, of_machine
 
 USUAL = ("util", "busy_hz", "net_hz", "halt", "idle", "poll", "involuntary", "steal", "ipc",
          "kernel_cycles", "kernel_instructions")  # fmt: skip
-"""Columns that nobody has to ask for: the most useful metrics that fit into a line."""
+"""Keys of the default columns: the most useful metrics that fit on one line."""
 SCREENFUL = 24
-"""Lines between two headings where the height of the terminal is not known."""
+"""Lines between two headings if the height of the terminal is unknown."""
 NAME_WIDTH, TIME_WIDTH, STATE_WIDTH, MIN_WIDTH = 5, 10, 9, 6
-"""Columns of a CPU's name, of a time, of a state's widest range (100..100) and of any number; all
-but the first two with their gap."""
+"""Widths in columns of a CPU's name, a time, the widest range of a state (100..100) and any number.
+The last two include the gap before the cell."""
 SHARE_WIDTH = len(" (100 %)")
 MAX_NAME, MAX_TASK = 15, 24
 MAX_CACHES = 8
-"""L3s that are listed, those that move most."""
+"""Maximum number of L3 caches listed, those with the most traffic."""
 
 
 # --- the numbers
 
 
 def columns(session: Session, asked: Sequence[str] | None) -> tuple[Number, ...]:
-    """The numbers asked for by key, else the usual ones that this stream can have. The states of
-    cores are not among them: see `has_states`."""
+    """Returns the numbers requested by key, else the default ones that this stream can provide. The
+    SMT states of cores are not included: see `has_states`."""
     chosen = session.evaluator.chosen
     if asked is None:
         keys = [key for key in USUAL if chosen[key]]
@@ -52,36 +52,38 @@ def has_states(asked: Sequence[str] | None) -> bool:
 
 
 def known(key: str) -> bool:
-    """Whether a table can have it."""
+    """Whether a table can have a column for this key."""
     return is_possible(key) or key in MACHINE or key in PACKAGE or key in L3 or key == "smt"
 
 
 def shown_unit(number: Number) -> str:
-    """The unit below its label; that of rates is not in their values."""
+    """Returns the unit that is shown with the label. The values of rates do not include the
+    unit."""
     return number.unit_name(GHZ) or (number.unit.removeprefix("1") if number.rate else "")
 
 
 def shown(number: Number, value: float | None) -> str:
-    """The value without its unit, with the digits of the number; `n/a` if it is unknown."""
+    """Returns the value without its unit, with the number's decimals; `n/a` if the value is
+    unknown."""
     return number.text(nan if value is None else value, GHZ)
 
 
 def seconds_text(seconds: float) -> str:
-    """A length of time of a command or a job: "5.65 s", "3 ms", "0 s"."""
+    """Formats the duration of a command or a job: "5.65 s", "3 ms", "0 s"."""
     if not seconds:
         return "0 s"
     return f"{1e3 * seconds:.2g} ms" if seconds < 0.0995 else f"{seconds:.2f} s"
 
 
 def table_columns(name_width: int, numbers: Sequence[Number], states: int = 0) -> list[Column]:
-    """A column for the name of a line, for each number and for each state of a core."""
+    """Returns a column for the name of a line, for each number and for each state of a core."""
     placed = [Column("", "", name_width)]
     placed += [Column(n.key, n.label, max(MIN_WIDTH, len(n.label) + 1)) for n in numbers]
     return placed + [Column(state, state, STATE_WIDTH) for state in STATES[:states]]
 
 
 def table_line(columns: Sequence[Column], cells: Sequence[str]) -> str:
-    """A line of a table; cells after the last column stand as they are."""
+    """Returns a line of a table; cells after the last column are appended unpadded."""
     cells = [*cells, *[""] * (len(columns) - len(cells))]
     runs = line(columns, [(cell, "") for cell in cells[: len(columns)]])
     return plain([*runs, ("".join(cells[len(columns) :]), "")])
@@ -91,8 +93,9 @@ def table_line(columns: Sequence[Column], cells: Sequence[str]) -> str:
 
 
 class StatTable:
-    """`asked`: keys of columns; None: the usual ones. `brief`: only the machine, a line an
-    interval. `height`: lines between two headings at most."""
+    """Formats the intervals of a session. `asked`: keys of the columns; None: the default ones.
+    `brief`: one line an interval, for the machine only. `height`: maximum lines between two
+    headings."""
 
     def __init__(
         self, session: Session, asked: Sequence[str] | None = None, *, brief: bool = False,
@@ -106,15 +109,16 @@ class StatTable:
         width = TIME_WIDTH if brief else NAME_WIDTH
         self._placed = table_columns(width, self.columns, self._states)
         self._lines_left = 0
-        """Lines until a heading is due."""
+        """Lines until the next heading."""
         self._estimated: set[str] = set()
-        """Keys of the events that took turns until now."""
+        """Keys of the events that were multiplexed so far."""
 
     def lines(self, interval: Interval) -> list[str]:
         session = self._session
         shared_events = {key for row in session.shown for key in estimates(interval, row)}
         if not self._brief and shared_events - self._estimated:
-            # An event takes turns now: make room for shares of time, under a new heading.
+            # An event is multiplexed now: widen its column for shares of time and print a new
+            # heading.
             self._estimated |= shared_events
             wider = [n.key in self._estimated for n in self.columns]
             placed = table_columns(NAME_WIDTH, self.columns, self._states)
@@ -147,7 +151,7 @@ class StatTable:
         return [*above, *titles, *(table_line(self._placed, cells) for cells in rows)]
 
     def _rows(self, interval: Interval) -> list[list[str]]:
-        """A row for each CPU; the states of a core are in the row of its first CPU."""
+        """Returns a row for each CPU; the states of a core are in the row of its first CPU."""
         session, rows = self._session, []
         first = {session.cores[i][0]: i for i in session.shown_cores()}
         values = [of_cpus(session, interval, number.key) for number in self.columns]
@@ -161,7 +165,7 @@ class StatTable:
             cells = [name]
             for number, each in zip(self.columns, values, strict=True):
                 cell = "" if number.scope == "machine" else shown(number, float(each[row]))
-                if number.key in shares:  # for which share of the time it was counted
+                if number.key in shares:  # the share of time in which the event was counted
                     cell += f" ({rough(shares[number.key])})"
                 cells.append(cell)
             core = first.get(cpu) if self._states else None
@@ -187,8 +191,8 @@ def of_states(interval: Interval, core: int) -> list[str]:
 
 
 def _above(session: Session, interval: Interval) -> list[str]:
-    """The time, with how far the interval can be believed; then the packages, the L3s that move
-    most and the watched job, as far as they are known."""
+    """Returns the lines above the table: the time and how reliable the interval is; then the known
+    packages, the L3 caches with the most traffic, and the watched job."""
     time = f"{when(interval.time)}  {interval.elapsed_s:.3f} s"
     if interval.suspect:
         time += f"  ~ {len(interval.suspect)} CPUs with suspect samples, left out"

@@ -1,5 +1,5 @@
-"""A session as text for people: its heading, its episodes and the lines at its end, which report on
-a command, with tables of minimum, mean, maximum and fifth percentile of every measure."""
+"""A session as human-readable text: its heading, its episodes and its final lines. These report on
+the command and have tables of minimum, mean, maximum and fifth percentile of every measure."""
 
 from __future__ import annotations
 
@@ -32,17 +32,18 @@ from perftop.session.missing import missing_text
 from perftop.session.session import Session
 
 MAX_CPU_LIST, MAX_SENTENCE = 60, 200
-"""Characters of a list of CPUs, and of the sentence about an episode."""
+"""Maximum characters of a list of CPUs, and of the sentence about an episode."""
 SPANS = ("min", "mean", "max", "p5")
 EACH_WIDTH, LABEL_WIDTH, SPAN_WIDTH = 12, 24, 9
 MAX_EACH = 8
-"""CPUs that the summary of a command lists one by one, in four lines each."""
+"""Maximum number of CPUs that the summary of a command lists individually, in four lines each."""
 _GROUPS = {"job": "job CPUs", "rest": "others"}
-"""Titles of means over some CPUs; not all work of a CPU was for the job."""
+"""Titles of the columns with means over some of the CPUs. CPUs of the job may also have run other
+tasks."""
 
 
 def heading(session: Session) -> list[str]:
-    """The machine, and what is missing with the reasons."""
+    """Returns lines on the machine, and on what cannot be measured there, with the reasons."""
     hello = session.hello
     cores = many(len(session.shown_cores()), "core")
     cpus = many(len(session.shown), "CPU")
@@ -52,8 +53,8 @@ def heading(session: Session) -> list[str]:
 
 
 def episode(session: Session, one: Episode) -> str:
-    """An episode in one line: the sentence of the screen, when it was, all its CPUs if the sentence
-    has not named them, and the evidence."""
+    """Returns an episode in one line: the sentence that the screen shows, with the time of the
+    episode, all its CPUs if the sentence does not name them, and the evidence."""
     words = _sentence(session, one)
     place = where(session.topology, one.cpus, MAX_CPU_LIST) if one.cpus else ""
     parts = f"! {words}", place if "(+" in words else "", evidence(one.cause, one.evidence)
@@ -74,9 +75,9 @@ def ending(
     session: Session, tally: Tally, line: Line, argv: Sequence[str] | None = None,
     asked: Sequence[str] | None = None, *, brief: bool = False,
 ) -> list[str]:  # fmt: skip
-    """The lines at the end: the command, if there was one, and the summary. `line`: the same as
-    JSON. `asked`: keys of what is summed up, None: the usual. `brief`: without the CPUs, and of a
-    command only its lines."""
+    """Returns the final lines: about the command, if there was one, and the summary. `line`: the
+    summary as JSON. `asked`: keys of the metrics to summarise; None: the defaults. `brief`: omit
+    the per-CPU lines and, if there was a command, everything but its own lines."""
     lines = []
     if argv is not None:
         lines = ["", headline(argv[0], line), "", *block(session, argv, line)]
@@ -106,7 +107,7 @@ def ending(
         counts = ", ".join(f"{cause} {count}" for cause, count in causes.items())
         lines.append(f"{kind}: {sum(causes.values())} ({counts})")
     lines += [f"worst {worst.kind}: {_sentence(session, worst)}" for worst in tally.worst()]
-    whole = "own_cpu_s" in line  # else only the probe's own account is known
+    whole = "own_cpu_s" in line  # else only the CPU time of the probe is known
     name, own_s = ("own", line["own_cpu_s"]) if whole else ("probe", line["probe_cpu_s"])
     share = "" if own_s is None else f"{100 * own_s / elapsed_s:.1f} % of one CPU"
     cost = "n/a" if own_s is None else f"{own_s:.2f} s CPU ({share})"
@@ -118,7 +119,8 @@ def ending(
 
 
 def _measures(line: Line, numbers: Sequence[Number]) -> list[str]:
-    """The table of measures, with means over the CPUs that the job ran on and over the others."""
+    """Returns the table of measures, with means over the CPUs that the job ran on and over the
+    other CPUs."""
     groups = {title: line[key] for key, title in _GROUPS.items() if line[key] is not None}
     placed = [Column("", "", LABEL_WIDTH)]
     placed += [Column("", title, SPAN_WIDTH) for title in (*SPANS, *groups)]
@@ -138,7 +140,7 @@ def _spans(number: Number, measure: Line | None) -> list[str]:
 
 
 def _states(line: Line) -> list[str]:
-    """The mean of each SMT state over the cores for which it is known."""
+    """Returns the mean of each SMT state over the cores for which it is known."""
     parts, known_cores = [], 0
     for state in STATES:
         means = state_means(line, state)
@@ -151,8 +153,8 @@ def _states(line: Line) -> list[str]:
 
 
 def _each_cpu(session: Session, line: Line, numbers: Sequence[Number]) -> list[str]:
-    """Four lines for each CPU, and for the states of each of their cores; above MAX_EACH CPUs only
-    for those that the job ran on."""
+    """Returns four lines for each CPU and for the states of each of their cores. With more than
+    MAX_EACH CPUs, only CPUs that the job ran on are listed."""
     cpus = line["cpus"]
     if len(cpus) > MAX_EACH and line["job"] is not None:
         cpus = [cpu for cpu in cpus if cpu["cpu"] in line["job"]["cpus"]]
@@ -187,20 +189,20 @@ def _each_cpu(session: Session, line: Line, numbers: Sequence[Number]) -> list[s
 
 MAX_NAME, MAX_COMMAND = 24, 100
 ALONE_CPUS = 1.05
-"""Up to this number of busy CPUs the sentence names them instead of counting them."""
+"""Maximum number of busy CPUs that the sentence names; more are counted."""
 MIN_WAIT = 0.01
-"""Share of the elapsed time from which waiting is reported."""
+"""Minimum share of the elapsed time from which waiting is reported."""
 MIN_ALONE = 0.1
-"""Share of the elapsed time with one CPU at work from which that is reported."""
+"""Minimum share of the elapsed time with a single busy CPU that is reported."""
 MIN_SEEN = 0.9
-"""Share of its running time that must be covered by records of tasks; with less, it waited longer
-than is known."""
+"""Minimum share of the command's running time that task records must cover. With less, its known
+wait is only a lower bound."""
 BLOCK_LABEL = 13
 
 
 def headline(command: str, line: Line) -> str:
-    """One sentence on the time of the command. `line`: the summary, with a run. Times are of the
-    whole tree of the command."""
+    """Returns one sentence on the time of the command. `line`: a summary that contains a run. Times
+    are of the whole process tree of the command."""
     run, job = line["run"], line["job"]
     used_s, wall_s = run["user_s"] + run["sys_s"], run["wall_s"]
     name = safe(Path(command).name or command, MAX_NAME)
@@ -229,8 +231,8 @@ def headline(command: str, line: Line) -> str:
 
 
 def block(session: Session, argv: Sequence[str], line: Line) -> list[str]:
-    """Lines on the command's times, the CPUs, its waits and the other tasks, without those that are
-    unknown. `line`: the summary, with a run."""
+    """Returns lines on the command's times, its CPUs, its waits and the other tasks; unknown items
+    are left out. `line`: a summary that contains a run."""
     run, job, others, machine = line["run"], line["job"], line.get("others"), line["machine"]
     user, system = (f"{run[key]:.3f} s" for key in ("user_s", "sys_s"))
     slack_s = run["slack_s"]
@@ -305,7 +307,8 @@ def _clock(session: Session, line: Line) -> str:
 
 
 def _used(line: Line) -> list[str]:
-    """Resources used: cycles are the machine's, the rest is the command's own."""
+    """Returns the resources used. Cycles and instructions are those of the machine, the others are
+    those of the command."""
     run, totals, parts = line["run"], line["totals"], []
     if {"instructions", "cycles"} <= totals.keys():
         counts = f"{_si(totals['instructions'])} instructions in {_si(totals['cycles'])} cycles"

@@ -1,4 +1,4 @@
-"""The phases of a recording, summed up: as JSON, and as a table of 80 columns."""
+"""Summaries of the phases of a recording, as JSON and as a table of 80 columns."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ PERCENTILES = {"p5": 0.05, "p50": 0.5, "p95": 0.95, "p99": 0.99}
 ROWS = ("util", "busy_hz", "lost_ratio", "ipc", "kernel_cycles", "involuntary", "steal")
 """Metrics of the table, before the chosen events."""
 TOTALS = ("length_s", "both", "power_w", "energy_j")
-"""Numbers of a phase that have no percentiles."""
+"""Keys of the numbers of a phase that have no percentiles."""
 LABEL_WIDTH, CELL_WIDTH, ROW_CELL_WIDTH, WIDTH = 19, 7, 9, 80
 MAX_SIDE_BY_SIDE = 3
-"""Phases that are columns; with more, each is a row."""
+"""Maximum number of phases shown as columns; with more phases, each is a row."""
 MAX_ROW_NUMBERS = 6
-"""Numbers in the row of a phase."""
+"""Maximum number of values in the row of a phase."""
 MAX_NAME, MAX_EVENT = 15, 13
 WHOLE = "whole"
-"""Label of the phase that is all of a recording."""
+"""Label of the phase that covers the whole recording."""
 MAX_PHASES = 1000
 
 
@@ -43,24 +43,24 @@ MAX_PHASES = 1000
 class Phase:
     label: str
     start: float
-    """Unix seconds."""
+    """Start of the phase, in Unix seconds."""
     elapsed_s: float
     samples: int
     suspect: int
     line: Line
-    """The summary as `stat --json` has it."""
+    """The summary, in the form that `stat --json` prints."""
     percentiles: dict[str, dict[str, float]]
     """Percentiles of the machine's metrics, by key."""
     both: float
-    """Mean share over cores with both threads active; NaN: not known."""
+    """Mean share of time, over the cores, with both threads active; NaN if unknown."""
     lost_ratio: float
     answer: str
     findings: list[Finding]
     worst: list[tuple[Finding, Episode | None]]
-    """The costliest causes, each with its costliest episode; None: it has no episode."""
+    """The costliest causes, each with its costliest episode; None if the cause has no episode."""
 
     def value(self, key: str, name: str = "mean") -> float:
-        """A number of the phase, or a percentile of it; NaN where unknown."""
+        """Returns a number of the phase, or one of its percentiles; NaN if it is unknown."""
         energy_j = self.line["energy_j"]
         totals = {
             "length_s": self.elapsed_s, "both": self.both,
@@ -75,7 +75,7 @@ class Phase:
 
 
 def phase(session: Session, label: str) -> Phase:
-    """The sums of the session since they were last reset."""
+    """Returns a phase with the sums of the session since their last reset."""
     first_ns, now_ns = session.run.start_ns, session.now_ns
     elapsed_s = (now_ns - first_ns) / 1e9
     episodes, tally = session.episodes(first_ns, now_ns), Tally()
@@ -100,18 +100,18 @@ def phase(session: Session, label: str) -> Phase:
 
 
 class Phases(Follower):
-    """Sums up the phases of a recording: from a mark to the next, or to the end. Samples before the
-    first mark are in none."""
+    """Summarises the phases of a recording. A phase lasts from one mark to the next mark or to the
+    end. Samples before the first mark belong to no phase."""
 
     def __init__(self, *, by_mark: bool, since_ns: int = 0) -> None:
-        """`since_ns`: raw time before which no phase begins. `by_mark`: else everything after it is
-        one phase."""
+        """`since_ns`: raw time of the earliest possible start of a phase. `by_mark`: start a phase
+        at each mark; otherwise everything after `since_ns` is one phase."""
         super().__init__()
         self._by_mark, self._since_ns = by_mark, since_ns
         self._label = "" if by_mark else WHOLE
-        """Name of the current phase; '': there is none."""
+        """Name of the current phase; '' if there is none."""
         self.reached = False
-        """Whether the time of `since_ns` was reached."""
+        """Whether the recording has reached the time `since_ns`."""
         self.phases: list[Phase] = []
 
     def on_hello(self, hello: wire.Hello) -> Session:
@@ -141,8 +141,8 @@ class Phases(Follower):
 
 
 def phase_json(phase: Phase) -> Line:
-    """A phase: the summary of `stat --json` with `label`, `start`, `answer`, `lost_ratio`, `causes`
-    by what they cost, and p50, p95 and p99 of the machine's measures."""
+    """Returns a phase as JSON: the summary of `stat --json` with `label`, `start`, `answer`,
+    `lost_ratio`, `causes` (the costliest first), and p50, p95 and p99 of the machine's measures."""
     machine = {
         key: None if measure is None else measure | {
             name: number(value) for name, value in phase.percentiles[key].items()
@@ -163,7 +163,8 @@ def phase_json(phase: Phase) -> Line:
 
 
 def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
-    """`phases`: empty where the recording was not divided."""
+    """Returns the lines of the table. `phases`: empty if the recording was not divided into
+    phases."""
     events = session.evaluator.registry.events
     numbers = [*map(NUMBERS.__getitem__, ROWS), *events.values()]
     all_phases = [*phases, whole]
@@ -189,7 +190,7 @@ def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
 
 
 def _sentence(phases: Sequence[Phase]) -> str:
-    """The costliest cause of each phase, in one sentence."""
+    """Returns one sentence with the costliest cause of each phase."""
     parts = []
     for one in phases:
         first, name = next(iter(one.findings), None), safe(one.label, MAX_NAME)
@@ -206,7 +207,7 @@ def _placed(width: int, *headings: str) -> list[Column]:
 
 
 def _label(one: Number) -> str:
-    """The name of a number with its unit at the end of its column."""
+    """Returns the name of a number, with its unit right-aligned in the label column."""
     unit = PER_KI if one.key.endswith(PER_KI) else shown_unit(one)
     known = one.key in NUMBERS
     name = one.words if known else safe(one.label.removesuffix(PER_KI), MAX_EVENT)
@@ -230,7 +231,8 @@ def _phases_as_columns(phases: Sequence[Phase], numbers: Sequence[Number]) -> li
 
 
 def _totals(phases: Sequence[Phase], columns: int) -> list[str]:
-    """Rows of numbers without percentiles. `columns`: those of each phase."""
+    """Returns the rows of numbers without percentiles. `columns`: number of columns of each
+    phase."""
     placed, lines = _placed(CELL_WIDTH, *[""] * len(phases) * columns), []
     for one in map(NUMBERS.__getitem__, TOTALS):
         values = [each.value(one.key) for each in phases]
@@ -242,7 +244,7 @@ def _totals(phases: Sequence[Phase], columns: int) -> list[str]:
 
 
 def _phases_as_rows(phases: Sequence[Phase], numbers: Sequence[Number]) -> list[str]:
-    """A row of means for each phase."""
+    """Returns a table with a row of means for each phase."""
     heads = [GHZ.name if one.unit == "Hz" else f"{one.label.split()[0]} {shown_unit(one)}".rstrip()
              for one in numbers]  # fmt: skip
     placed = [Column("", "phase", LABEL_WIDTH - 3, left=True, gap=0), Column("", "s", CELL_WIDTH)]

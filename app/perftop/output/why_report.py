@@ -1,5 +1,6 @@
-"""The report of `perftop why`: the causes that cost most, the tasks that others waited for, causes
-that were ruled out, and causes that cannot be measured here. Nothing is detected in this module."""
+"""The report of `perftop why`: the causes that cost most, the tasks that other tasks waited for,
+causes that were ruled out, and causes that cannot be measured here. This module only reports; the
+detectors are elsewhere."""
 
 from __future__ import annotations
 
@@ -33,15 +34,15 @@ from perftop.session.session import Session
 from perftop.session.task_times import TaskTimes
 
 MIN_SHARE = 0.01
-"""Share of the time from which a cause is named."""
+"""Minimum share of the time that a cause must cost to be named."""
 MAX_CAUSES = 4
-"""Causes that are named; others are counted."""
+"""Maximum number of causes that are named; further causes are only counted."""
 WHOLE = 0.97
-"""Share of the observed time from which a cause acted all the time."""
+"""Minimum share of the observed time from which a cause is reported as active all the time."""
 STILL_NS = 1_000_000_000
-"""A cause that was seen this short before the end still acts."""
+"""A cause that was last active less than this time in ns before the end counts as still active."""
 MAX_STEAL_CPUS = 3
-"""CPUs whose stolen time is given one by one."""
+"""Maximum number of CPUs whose stolen time is listed per CPU."""
 MAX_NAME = 15
 
 
@@ -52,17 +53,17 @@ class Finding:
     lost_s: float
     text: str
     by: str
-    """The cause in a few words, inside a sentence."""
+    """The cause in a few words, for use inside a sentence."""
     cpus: list[int]
     for_s: float | None
-    """Seconds of the observed time in which it acted; None: not known."""
+    """Seconds of the observed time in which the cause was active; None if unknown."""
     running: bool
     confidence: str
     evidence: list[str]
     hint: str
-    """A remedy; '' where none is known."""
+    """A remedy; '' if none is known."""
     details: dict[str, Any] = field(default_factory=dict)
-    """The evidence as in an episode's line of JSON."""
+    """The evidence, in the form of an episode's JSON line."""
 
     @property
     def unit(self) -> str:
@@ -76,42 +77,43 @@ class Check:
 
     key: str
     looked_for: str
-    """Name of the loss in a table; '': it is only named where it was ruled out."""
+    """Name of the loss in the table; '' if the loss is only listed among the ruled-out ones."""
     found: str
-    """The result."""
+    """The measured result as text."""
     share: float
-    """Share of the time that was lost to it."""
+    """Share of the time that was lost in this way."""
     brief: str
-    """The result in a few words, for what was ruled out."""
+    """The result in a few words, for the list of ruled-out losses."""
 
 
 @dataclass(frozen=True)
 class Report:
     job: str | None
-    """Name of the watched job; None: all working CPUs."""
+    """Name of the watched job; None if the report is about all busy CPUs."""
     sums: LossSums
     findings: list[Finding]
-    """All causes, the costliest first."""
+    """All causes of losses, the costliest first."""
     checks: list[Check]
     not_seen: list[tuple[str, str, str | None]]
     """Name, reason and fix of each loss that cannot be measured here."""
     hides: str
-    """A sentence on losses that look like others because of that; '' if there are none."""
+    """A sentence on losses that may be mistaken for others because of unavailable measurements; ''
+    if there are none."""
     elapsed_s: float
     samples: int
     suspect: int
 
     @property
     def named(self) -> list[Finding]:
-        """The causes that cost enough to be named."""
+        """The causes that cost at least MIN_SHARE."""
         return [one for one in self.findings if one.share >= MIN_SHARE]
 
 
 def report(
     session: Session, first_ns: int, name: str | None = None, *, past: bool = False
 ) -> Report:
-    """`first_ns`: raw time of the first frame. `name`: of a command that we ran. `past`: it is a
-    recording."""
+    """Returns the report of a session. `first_ns`: raw time of the first frame. `name`: name of the
+    command that perftop ran. `past`: true if the session is a recording."""
     sums, job = session.lost_time(), name or _job(session)
     episodes = session.episodes(first_ns, session.now_ns)
     span_ns = session.now_ns - first_ns
@@ -133,9 +135,9 @@ _NAMES = {
     "busy_hz": "clock", "ipc": "IPC", "involuntary": "halts", "turbo_ceiling_hz": "turbo ceiling",
     "steal": "steal", "tasks": "who runs", "smt": "SMT states", OF_BEST: "memory bandwidth",
 }  # fmt: skip
-"""Names of numbers without which a cause can stay hidden, by key."""
+"""By key, names of the numbers without which a cause can go undetected."""
 OWN_WAITS = ("a program's own waits", "locks, disks, network are not counted", None)
-"""Losses that no counter shows; named where everything else was measured."""
+"""Losses that no counter shows; reported if everything else was measured."""
 
 
 def _hides(session: Session) -> str:
@@ -149,7 +151,8 @@ def _hides(session: Session) -> str:
 
 
 def _job(session: Session) -> str | None:
-    """Name of the watched job; of one that is watched by its PID, that of most of its threads."""
+    """Returns the name of the watched job; None if no job is watched. A job that is watched by its
+    PID has the name of most of its threads."""
     name = session.neighbours.watched_job.name
     if name is None or not name.isdecimal():
         return None if name is None else safe(name, MAX_NAME + 1)
@@ -176,7 +179,7 @@ def _finding(
     )
     known = alike or [Episode(cause[0], cpus, now_ns, cause=cause[1])]
     words = text(sentence(session.topology, known, [job] if job else [], over=not running))
-    # The clocks are in the sentence already.
+    # The sentence already contains the clocks.
     drop = {"busy_hz", "ceiling_hz"} if kind is not None and kind.of_cycles else set()
     shown = {} if worst is None else {k: v for k, v in worst.evidence.items() if k not in drop}
     finding = Finding(
@@ -236,7 +239,8 @@ def _stolen(session: Session, lost_s: Floats, cpus: Sequence[int], span_ns: int)
 
 
 def _acted_s(episodes: Sequence[Episode], now_ns: int, span_ns: int) -> float | None:
-    """Seconds of the last `span_ns` in which at least one of them ran; None: there are none."""
+    """Returns the seconds of the last `span_ns` in which at least one of the episodes was active;
+    None without episodes."""
     if not episodes:
         return None
     whole, until_ns = 0, now_ns - span_ns
@@ -250,21 +254,21 @@ def _acted_s(episodes: Sequence[Episode], now_ns: int, span_ns: int) -> float | 
 # --- waiting for a CPU
 
 MIN_WAIT = 0.05
-"""Share of its time that a task must have waited to count as one that waits."""
+"""Minimum share of its time that a task must have waited to count as waiting."""
 MIN_BLAME = 0.1
-"""Time that another task must have run on the CPUs of those that waited, as a share of their
-waiting, to be named."""
+"""Minimum time that another task must have run on the CPUs of the waiting tasks to be named, as a
+share of their waiting time."""
 CROWDED = 1.05
-"""Busy CPUs that tasks of one group must need on a single CPU to compete for certain; with less,
-one may have run after the other."""
+"""Minimum demand of tasks of one group on a single CPU, in CPUs, that proves that they compete.
+With less demand they may have run one after the other."""
 ROOM = 0.5
-"""A CPU that was busy for less than this share of the time had room for one more task."""
+"""A CPU that was busy for less than this share of the time could have run one more task."""
 UNKNOWN_NEIGHBOUR = "what ran there is not known"
 
 
 @dataclass(frozen=True)
 class Queue:
-    """The tasks that waited most, together, and what they waited for."""
+    """The group of tasks that waited most, and the tasks that they waited for."""
 
     text: str
     by: str
@@ -272,16 +276,16 @@ class Queue:
     hint: str
     cpus: list[int]
     known: bool
-    """Whether the tasks that they waited for are known."""
+    """Whether it is known which tasks they waited for."""
 
 
 Tasks = Mapping[tuple[int, str, int], TaskTimes]
-"""Times of tasks by PID, name and CPU."""
+"""Run and wait times of tasks by PID, name and CPU."""
 
 
 def queue(session: Session, job: str | None) -> Queue | None:
-    """`job`: name of the watched job; None: of all tasks those of one name that waited most. None:
-    nobody waited."""
+    """Returns the tasks that waited most; None if no task waited. `job`: name of the watched job;
+    None selects, among all tasks, the group of tasks with one name that waited most."""
     tasks = session.run_times.tasks
     members: Mapping[Any, TaskTimes] = session.run_times.threads
     name, what, pids = job or "", "thread", {pid for pid, _ in session.run_times.threads}
@@ -353,7 +357,7 @@ def _sum(times: Iterable[TaskTimes]) -> TaskTimes:
 def run_beside(
     tasks: Tasks, cpus: Sequence[int], own: Collection[int]
 ) -> dict[tuple[int, str], float]:
-    """Seconds that other processes ran on these CPUs, by PID and name."""
+    """Returns the seconds that other processes than `own` ran on these CPUs, by PID and name."""
     ran_s: dict[tuple[int, str], float] = {}
     for (pid, comm, cpu), one in tasks.items():
         if cpu in cpus and pid not in own:
@@ -365,7 +369,7 @@ def _queue_hint(
     session: Session, pids: Iterable[int], neighbours: Sequence[tuple[int, str]],
     cpus: Sequence[int], *, mutual: bool,
 ) -> str:  # fmt: skip
-    """A command or sentence that may help; '' where none is known."""
+    """Returns a command or sentence that may help; '' if none is known."""
     util = session.whole().values["util"]
     spare = [session.topology[row].cpu for row in session.shown
              if session.online[row] and util[row] < ROOM]  # fmt: skip
@@ -382,7 +386,8 @@ def _queue_hint(
 
 
 def _excludes(affinity: str, cpus: Sequence[int]) -> bool:
-    """Whether a list as 0-3,8 has none of these CPUs; False if it is no such list."""
+    """Whether a list such as 0-3,8 contains none of these CPUs; False if the text is no such
+    list."""
     for part in affinity.split(","):
         first, _, last = part.partition("-")
         if not first.isdecimal() or not (last or first).isdecimal() or len(part) > 12:
@@ -396,7 +401,7 @@ def _excludes(affinity: str, cpus: Sequence[int]) -> bool:
 
 
 def checks(session: Session, sums: LossSums, episodes: Sequence[Episode]) -> list[Check]:
-    """The losses that can be measured here, the costliest first."""
+    """Returns the losses that can be measured here, the costliest first."""
     whole, shares, chosen = session.whole(), sums.shares(), session.evaluator.chosen
     results: list[Check] = []
     if chosen["busy_hz"] and (clocks := _mean_clocks(session, whole)):
@@ -446,7 +451,7 @@ def _small(share: float) -> str:
 
 
 def _mean_clocks(session: Session, whole: Interval) -> str:
-    """Mean clock and ceiling of the cores that worked; '' if none did."""
+    """Returns the mean clock and ceiling of the busy cores; '' if no core was busy."""
     cores = session.reader.cores
     if len(whole.ceilings.low_hz) != len(cores.lists):
         return ""

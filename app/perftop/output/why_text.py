@@ -1,4 +1,4 @@
-"""The report of `perftop why` as text, the answer in one sentence and a table of 80 columns; and as
+"""The report of `perftop why` as text (the answer in one sentence and a table of 80 columns) and as
 JSON."""
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from perftop.session.session import Session
 
 MAX_ANSWER = 80
 TABLE_WIDTH, WIDTH = 78, 80
-"""Columns of the table, and of all lines."""
+"""Width in columns of the table, and of all other lines."""
 INDENT = 10
-"""Columns of sign and number, before the text."""
+"""Width in columns of the marker and the number before the text."""
 LABEL_WIDTH = 11
-"""Columns of `not seen` and the like."""
+"""Width in columns of labels such as `not seen`."""
 MAX_EVIDENCE_LINES = 2
 MAX_UNSEEN = 4
 
@@ -73,12 +73,12 @@ def _much(share: float) -> str:
 
 
 def _capital(who: str) -> str:
-    """The start of a sentence has a capital letter; the name of a program stays as it is."""
+    """Capitalises the start of a sentence, unless it is the name of a program."""
     return who[0].upper() + who[1:] if who.startswith("this ") else who
 
 
 def _fitting(tries: list[str]) -> str:
-    """The first that fits into a line; else the last."""
+    """Returns the first text that fits on one line; else the last text."""
     return next((text for text in tries if len(text) <= MAX_ANSWER), tries[-1])
 
 
@@ -97,7 +97,8 @@ TextLine = list[Part]
 
 
 def lines(session: Session, report: Report, *, colour: bool, unicode: bool) -> list[str]:
-    """`colour`: with sequences for a terminal. `unicode`: signs may be drawn."""
+    """Returns the lines of the report. `colour`: add escape sequences for colours. `unicode`: allow
+    characters outside ASCII."""
     rows: list[TextLine] = [[Part(answer(session, report), "answer")], []]
     if report.named:
         rows.append([Part(f"{'lost':>7}{'for':>{TABLE_WIDTH - 7}}", "dim")])
@@ -152,8 +153,8 @@ def _finding(one: Finding, elapsed_s: float) -> list[TextLine]:
 
 
 def _healthy(session: Session, report: Report) -> list[TextLine]:
-    """The losses that were measured on a machine where none costs much, and how the machine
-    works."""
+    """Returns rows for a report without a costly cause: the measured losses, and how busy the
+    machine was."""
     rows: list[TextLine] = []
     if report.checks:
         rows.append([Part(f"{'lost':>7}  {'looked for':<28}found", "dim")])
@@ -170,7 +171,7 @@ def _healthy(session: Session, report: Report) -> list[TextLine]:
 
 
 def _works(session: Session, report: Report) -> str:
-    """How busy the machine was; '' if that is unknown."""
+    """Returns a sentence on how busy the machine was; '' if that is unknown."""
     whole = session.whole()
     util, ipc, kernel = (
         whole.values.mean(key, session.shown) for key in ("util", "ipc", "kernel_cycles")
@@ -189,7 +190,7 @@ def _works(session: Session, report: Report) -> str:
         parts.append(f"both threads of a core {rough(both)}")
     state = "Working" if isfinite(report.sums.lost_ratio) else "Idle"
     if report.job is not None:
-        state = "The machine"  # others may work, too
+        state = "The machine"  # other tasks than the job may be busy, too
     text = f"{state}: {', '.join(parts)}."
     return text if len(text) <= TABLE_WIDTH else text.replace(" of a core", "")
 
@@ -222,17 +223,17 @@ def _labelled(label: str, text: str, role: Role = "text") -> list[TextLine]:
 
 
 def why_json(session: Session, report: Report, run: Line | None) -> Line:
-    """One object. Keys may be added; these stay. Ratios are 0 to 1, times are Unix seconds; what is
-    not known is null.
+    """Returns one object. Later versions may add keys but keep these. Ratios are 0 to 1, times are
+    Unix seconds; unknown values are null.
 
-    `answer` is the sentence; `job` the watched job, or null: then all working CPUs are meant.
-    `lost_ratio` is the share of `wanted_s` that all `causes` took, which are ordered by it. A cause
-    has `kind` and `cause` as an episode's line has them (`cause` is "other" where no episode
-    explains it), `lost_ratio`, `lost_s`, `for_s` (null: not known), `running`, `cpus`, `text`,
-    `confidence`, `evidence` (lines) with `details` (numbers), and `try` (null: no remedy is
+    `answer` is the sentence. `job` is the watched job; null if the report is about all busy CPUs.
+    `lost_ratio` is the share of `wanted_s` lost to all `causes`, which are in the order of their
+    share. A cause has `kind` and `cause` as in the line of an episode (`cause` is "other" where no
+    episode explains it), `lost_ratio`, `lost_s`, `for_s` (null: unknown), `running`, `cpus`,
+    `text`, `confidence`, `evidence` (lines) with `details` (numbers), and `try` (null: no remedy is
     known). `looked_for` lists the losses that were measured, whether or not they are causes;
-    `not_seen` those that could not be, with `why` and `fix`; `seen` the basis of the report.
-    `run`: of the command, as in the summary of `stat`.
+    `not_seen` lists those that could not be measured, with `why` and `fix`; `seen` is the basis of
+    the report. `run` is the run of the command, as in the summary of `stat`.
     """
     hello, end = session.hello, session.unix(session.now_ns)
     causes = [

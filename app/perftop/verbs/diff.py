@@ -1,5 +1,5 @@
-"""`perftop diff A B`: which numbers of two runs, or of two groups of them, differ by more than the
-noise, and what differs in their machines."""
+"""`perftop diff A B`: shows which numbers of two runs, or of two groups of runs, differ by more
+than the noise, and how their machines differ."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from perftop.output.compare.readings import Reading
 
 MAX_BYTES = 256 << 20
-"""Bytes that are read of a file of JSON."""
+"""Maximum bytes that are read from a JSON file."""
 EPILOG = (
     "A file is a recording, or what stat --json, stat -r N --json or summary --json has written. "
     "The exit status is 0, with and without a difference."
@@ -77,7 +77,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _sides(args: argparse.Namespace) -> tuple[list[Path], list[Path]]:
-    """The files of both sides: two of them, or the groups of --a and --b. Raises Failed."""
+    """Returns the files of both sides: the two given files, or the groups of --a and --b. Raises
+    Failed."""
     files, a, b = args.files, args.a, args.b
     if len(files) == 2 and not (a or b):
         return [files[0]], [files[1]]
@@ -89,7 +90,7 @@ def _sides(args: argparse.Namespace) -> tuple[list[Path], list[Path]]:
 def _pairs(
     a: Sequence[Reading], b: Sequence[Reading], *, by_mark: bool
 ) -> list[tuple[str, list[Reading], list[Reading]]]:
-    """Label and both sides; phases of one label belong together."""
+    """Returns label and both sides of each comparison. Phases with the same label are compared."""
     pairs = []
     for label in dict.fromkeys(one.label for one in a if one.label) if by_mark else [""]:
         sides = [[one for one in side if one.label == label] for side in (a, b)]
@@ -103,7 +104,8 @@ def _pairs(
 
 
 def _read(path: Path, damages: list[str], *, by_mark: bool) -> list[Reading]:
-    """The runs or phases of a file. Where it is damaged is added to `damages`."""
+    """Returns the runs or phases of a file. If the file is damaged, a description is added to
+    `damages`."""
     from perftop.output.compare.readings import Foreign, from_lines
 
     try:

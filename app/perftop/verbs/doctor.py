@@ -1,5 +1,5 @@
-"""`perftop doctor`: the sources that can be read here, those that cannot, why, and the fix; at its
-end the best next step, and the command for it."""
+"""`perftop doctor`: lists the sources that can be read here and those that cannot, with reasons and
+fixes. Its last lines name the best next step, and the command for it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ GIVES = {
     "MSRs": "ceilings and causes of a low clock",
     "idle transitions": "busy time to the microsecond",
 }
-"""Numbers that a source provides, by the name of its check; the one that all others need is
-first."""
+"""Numbers that a source provides, by the name of its check. The first source is required by all
+others."""
 BY_ROOT = "perftop --sudo"
-"""Part of each fix that is more rights."""
+"""Text that occurs in each fix that requires root's rights."""
 SUDO = "sudo "
 UNUSABLE = "not usable"
 
@@ -49,29 +49,30 @@ def run(args: argparse.Namespace) -> int:
 
 
 class Asked(NamedTuple):
-    """The machine that the doctor was asked about, and the rights of the user there."""
+    """The machine that the doctor examines, and the rights of the user there."""
 
     host: str | None = None
-    """As ssh knows it; None: this machine."""
+    """Host name for ssh; None for this machine."""
     remote: str | None = None
     sysroot: str | None = None
-    """Directory that is read in place of the machine's own files."""
+    """Directory that is read instead of the machine's own files."""
     root: bool = False
-    """The probe runs as root without --sudo."""
+    """Whether the probe runs as root without --sudo."""
     sudo: bool = False
-    """The probe runs as root by --sudo."""
+    """Whether the probe runs as root because of --sudo."""
     program: str | None = None
-    """Path of perftop if `su` must start it, because there is no sudo."""
+    """Path of perftop if `su` must start it because sudo is not installed; else None."""
 
     def command(self, *words: str, sudo: bool = False) -> str:
-        """perftop with these words, for the same machine."""
+        """Returns a perftop command line with these arguments, for the same machine."""
         where = ["--host", self.host] if self.host is not None else []
         where += ["--remote", self.remote] if self.remote is not None else []
         where += ["--sysroot", self.sysroot] if self.sysroot is not None else []
         return shlex.join(["perftop", *words, *where, *(["--sudo"] if sudo or self.sudo else [])])
 
     def with_rights(self, first: str = "") -> str:
-        """The screen with root's rights, after a command that needs the same."""
+        """Returns the command that starts the screen as root, after the command `first`, which also
+        needs root."""
         if self.program is not None:
             return f"su -c {shlex.quote(f'{first} && {self.program}' if first else self.program)}"
         screen = self.command(sudo=not self.root)
@@ -88,7 +89,8 @@ def draw(
     answer: Answer, width: int = 100, *, unicode: bool = True, asked: Asked = HERE
 ) -> list[str]:
     def described(item: Answer, now: str, details: Sequence[tuple[str, str | None]]) -> list[str]:
-        """A check: its sign, its name and its state; below them what is lost and the fix."""
+        """Returns the lines of a check: its marker, name and state; below them the missing numbers
+        and the fix."""
         sign = text.mark(item["state"], unicode=unicode)
         lines = fact(f"{sign} {item['what']}", now, width)
         for label, what in details:
@@ -114,7 +116,8 @@ def draw(
 
 
 def _verdict(answer: Answer) -> list[tuple[str, str]]:
-    """The sources that perftop uses, and the numbers that it cannot measure here."""
+    """Returns rows on the sources that perftop uses and on the numbers that it cannot measure
+    here."""
     rows = [("source", answer["source"]), ("SMT method", answer["smt_method"] or "none")]
     for name in ("tsc_hz", "base_hz"):
         rate = answer[name]
@@ -133,15 +136,15 @@ def _verdict(answer: Answer) -> list[tuple[str, str]]:
     return rows + [("n/a", f"{', '.join(keys)}: {why}") for why, keys in reasons.items()]
 
 
-# --- the last lines
+# --- the final lines
 
 
 def sentences(answer: Answer, asked: Asked) -> list[str]:
-    """Sentences on what perftop can read, the best next step, and the command for it."""
+    """Returns sentences on what perftop can read, the best next step, and the command for it."""
     checks = {check["what"]: check for check in answer["checks"] if check["what"] in GIVES}
     lacking = [what for what in GIVES if what in checks and checks[what]["state"] == UNUSABLE]
     usable = [GIVES[what] for what in GIVES if what in checks and what not in lacking]
-    if PROC not in checks:  # it is a check only where it is missing
+    if PROC not in checks:  # this source has a check only if it is missing
         usable.append(GIVES[PROC])
     summary = f"You have {', '.join(usable) or 'little'}"
     if lacking:
@@ -152,8 +155,8 @@ def sentences(answer: Answer, asked: Asked) -> list[str]:
 
 
 def _step(lacking: list[Answer], asked: Asked, writable: bool) -> tuple[str, str]:
-    """The step that adds most of the missing numbers, and the command for it. `writable`: whether
-    MSRs are."""
+    """Returns the step that adds most of the missing numbers, and the command for it. `writable`:
+    whether MSRs are writable."""
     command = asked.command("why")
     if not lacking:
         return "Look at what costs most", command

@@ -1,4 +1,4 @@
-"""`perftop events`: what can be chosen by -e here."""
+"""`perftop events`: lists the events that -e can choose on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`perftop export`: converts a recording to another format, and shows its progress."""
+"""`perftop export`: converts a recording to another format, and shows the progress."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from perftop.session.session import Session
 
 EVERY_NS = 1_000_000_000
-"""Length of an interval if neither --every nor the recording sets one."""
+"""Length of an interval in ns if neither --every nor the recording sets one."""
 FORMS = ("csv", "jsonl", "parquet", "openmetrics")
 ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
            ".parquet": "parquet", ".om": "openmetrics", ".prom": "openmetrics"}  # fmt: skip
@@ -91,13 +91,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 class Export(Follower):
-    """Writes the intervals and episodes of a recording in a form, cut where `stat` would have cut
-    them."""
+    """Writes the intervals and episodes of a recording in an export format. Intervals have the same
+    boundaries as those of `stat`."""
 
     form: Form
 
     def __init__(self, every_ns: int, cpus: str | None) -> None:
-        """`cpus`: which ones, as typed; also only episodes on them, or on none, are written."""
+        """`cpus`: the selected CPUs, as typed; None for all. Only episodes on these CPUs, or on no
+        CPU, are written."""
         from perftop.session.episodes import Tally
 
         super().__init__(every_ns)
@@ -106,7 +107,7 @@ class Export(Follower):
         self._tally = Tally()
 
     def read(self, source: Source, out: BinaryIO) -> None:
-        """Reads all that follows the hello."""
+        """Reads all messages after the hello."""
         from perftop.session.session import MAX_BATCH
 
         progress, messages = Progress(_progress_line(out), source.size), source.messages()
@@ -116,7 +117,7 @@ class Export(Follower):
                 intervals = self.intervals
                 self.take(batch)
                 if self.intervals > intervals:
-                    out.flush()  # a reader of a pipe gets each line at once
+                    out.flush()  # the reader of a pipe gets each line immediately
                 progress.show(source.offset)
         finally:
             progress.clear()
@@ -138,7 +139,7 @@ class Export(Follower):
         return session
 
     def on_episode(self, episode: Episode) -> None:
-        """Also called at the end for episodes that still run."""
+        """Writes an episode. It is also called at the end, for episodes that are still running."""
         if self._chosen(episode):
             self._tally.add(episode, self.session.now_ns)
             self.form.episode(episode)
@@ -159,7 +160,8 @@ class Export(Follower):
         return False
 
     def on_end(self) -> None:
-        """Writes the rest of the last interval, the running episodes, the summary and the end."""
+        """Writes the rest of the last interval, the running episodes, the summary and the end of
+        the file."""
         if self.first_ns is not None:
             self.cut()
             for episode in self.session.running:
@@ -174,8 +176,9 @@ class Export(Follower):
 
 
 def _every_ns(asked_ns: int | None, hello: wire.Hello) -> int:
-    """Length of the interval that a line covers, in ns: a whole number of samples. By default that
-    of the recording. Raises Failed if the one asked for is no such number."""
+    """Returns the length of an exported interval in ns, a whole number of samples. The default is
+    the interval of the recording. Raises Failed if the requested length is not a whole number of
+    samples."""
     sample_ns = hello.sample_ns
     if asked_ns is None:
         length_ns = hello.interval_ns or EVERY_NS
@@ -202,15 +205,15 @@ def _target(
     return files.create(output, force=force)
 
 
-# --- which CPUs, by the text of -c/--cpus
+# --- the CPUs selected by -c/--cpus
 
 _PLACE = re.compile(r"(?:pkg([0-9]{1,9}))?(?:core([0-9]{1,9}))?")
 _OTHER = re.compile(r"[0-9]+(-[0-9]+)?|type:\S+")
 
 
 def selected_cpus(session: Session, text: str) -> list[int]:
-    """Ascending numbers of the CPUs that `text` names, out of those selected for the recording.
-    Each term is read in the syntax of the screen's filter. Raises Failed."""
+    """Returns the numbers of the CPUs that `text` names, in ascending order, among those selected
+    for the recording. Each term has the syntax of the screen's filter. Raises Failed."""
     from perftop.session import filter as filters
 
     shown, chosen = set(session.shown), set[int]()
@@ -239,13 +242,14 @@ def selected_cpus(session: Session, text: str) -> list[int]:
 # --- progress
 
 QUIET_S = 2.0
-"""No progress is shown for the first 2 s."""
+"""Seconds at the start without a progress line."""
 REDRAW_S = 0.2
 BAR_WIDTH = 30
 
 
 def _progress_line(out: BinaryIO) -> TextIO | None:
-    """The stream for progress: stderr, if that is a terminal and `out` is none."""
+    """Returns the stream for the progress line: stderr if it is a terminal and `out` is not; else
+    None."""
     alone = sys.stderr is not None and sys.stderr.isatty() and not out.isatty()
     return sys.stderr if alone else None
 
@@ -256,7 +260,8 @@ class Progress:
     def __init__(
         self, out: TextIO | None, size: int | None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`out`: None shows nothing. `size`: of the input, in bytes; None if unknown."""
+        """`out`: stream for the line; None shows nothing. `size`: bytes of the input; None if
+        unknown."""
         self._out, self._size, self._clock = out, size, clock
         self._due_s = clock() + QUIET_S
         self._drawn = False

@@ -1,4 +1,4 @@
-"""`perftop exporter`: the counters of this machine, for Prometheus to fetch."""
+"""`perftop exporter`: serves the counters of this machine to Prometheus."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from perftop.session.session import Session
 
 SAMPLE_NS = 1_000_000_000
-"""Length of a sample: the exporter runs for ever, with nobody watching."""
+"""Length of a sample in ns, long because the exporter runs permanently in the background."""
 DEFAULT_ADDRESS, UNIX = "127.0.0.1:9917", "unix:"
-"""Address that it listens on unless another is given, and the prefix of the path of a socket."""
+"""Default address to listen on, and the prefix that marks the path of a unix socket."""
 FILE_S, FILE_MODE = 10.0, 0o644
-"""Seconds between two versions of the text file; the collector of node_exporter that reads it runs
-as another user, and nothing in it is a secret."""
+"""Seconds between two versions of the text file, and its mode. The file is readable by all because
+node_exporter reads it as another user, and it contains no secrets."""
 STALE_S, STALE_SAMPLES = 10.0, 5
-"""After the longer of both without a sample the page is not served: counters that do not
-move would look like a machine at rest."""
+"""Maximum seconds and maximum sample lengths without a new sample. After the longer of both, the
+page is not served, because counters that do not change would look like an idle machine."""
 SHIPPED = {
     "unit": "perftop.service", "recorder": "perftop-record.service", "socket": "perftop.socket",
     "rules": "rules.yml", "dashboard": "dashboard.json",
 }  # fmt: skip
-"""Files that go with the exporter, by the name of their option."""
+"""Files that come with the exporter, by the name of their option."""
 HOMES = "/home", "/root", "/run/user"
 """Directories that the service cannot see."""
 EPILOG = (
@@ -71,8 +71,8 @@ def add(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs until a signal. It listens on the sockets of the service manager, else on the default
-    address; nowhere if only a text file is asked for."""
+    """Runs the exporter until a signal. It listens on the sockets of the service manager, else on
+    the given or default address. If only a text file is requested, it does not listen."""
     if args.printed is not None:
         return show(args.printed)
     import asyncio
@@ -100,7 +100,8 @@ def shipped(name: str) -> str:
 
 
 def show(name: str) -> int:
-    """Prints one of the files that go with the exporter. The service runs this installation."""
+    """Prints one of the files that come with the exporter. The printed service runs this
+    installation."""
     own = sys.argv[0] if Path(sys.argv[0]).name == "perftop" else shutil.which("perftop")
     program = Path(own or "/usr/bin/perftop").absolute()
     if name in {"unit", "recorder"} and any(program.is_relative_to(home) for home in HOMES):
@@ -111,7 +112,8 @@ def show(name: str) -> int:
 
 
 class Exporter(Follower):
-    """One run. Connections wait in their sockets until the first sample is there."""
+    """Serves the counters of one stream. Connections wait in their sockets until the first
+    sample."""
 
     bracket = None
 
@@ -127,12 +129,12 @@ class Exporter(Follower):
         self._since_ns: int | None = None
         """Raw time of the newest sample."""
         self._sampled = False
-        """Whether there was a sample in the current batch."""
+        """Whether the current batch contained a sample."""
         self._sampled_s = self._written_s = -FILE_S
-        """Times of the loop: of the newest sample, and of the newest text file."""
+        """Event loop times of the newest sample and of the newest text file, in s."""
         self._serves = False
         self._made: os.stat_result | None = None
-        """The text file that we wrote last."""
+        """File status of the text file that was written last."""
 
     async def consume(self, stream: Stream) -> None:
         import asyncio
@@ -177,7 +179,7 @@ class Exporter(Follower):
             files.remove(self._file, self._made)
 
     def page(self, *, openmetrics: bool) -> bytes | None:
-        """The page to serve; None while the probe is silent."""
+        """Returns the page to serve; None while the probe sends no samples."""
         import asyncio
 
         stale_s = max(STALE_S, STALE_SAMPLES * self.session.hello.sample_ns / 1e9)
@@ -186,7 +188,7 @@ class Exporter(Follower):
         return self._page.text(openmetrics=openmetrics)
 
     async def _serve(self, servers: contextlib.AsyncExitStack) -> None:
-        """Starts to accept connections, once."""
+        """Starts to accept connections; later calls do nothing."""
         import asyncio
 
         if self._serves:
@@ -211,13 +213,14 @@ class Exporter(Follower):
             self._written_s = now_s
 
 
-# --- sockets: of the service manager, or opened at an address
+# --- sockets: from the service manager, or opened at an address
 
 
 @contextlib.contextmanager
 def listening(asked: str | None) -> Iterator[list[socket.socket]]:
-    """Listening sockets: those of the service manager if no address was asked for. Connections wait
-    in them until they are accepted. A unix socket is removed at the end."""
+    """Provides the listening sockets: those of the service manager if no address was given, else
+    one at the address. Connections wait in the sockets until they are accepted. A unix socket is
+    removed at the end."""
     from perftop.process.sockets import inherited_sockets, listening_socket
 
     with contextlib.ExitStack() as stack:
@@ -232,7 +235,7 @@ def listening(asked: str | None) -> Iterator[list[socket.socket]]:
 
 
 def address(one: socket.socket) -> str:
-    """The address to read it from."""
+    """Returns the URL or path at which clients reach a socket."""
     name = one.getsockname()
     if isinstance(name, str):
         return f"{UNIX}{name}"
@@ -241,7 +244,7 @@ def address(one: socket.socket) -> str:
 
 
 def public(one: socket.socket) -> bool:
-    """Whether other machines may reach it."""
+    """Whether other machines can reach this socket."""
     name = one.getsockname()
     return not isinstance(name, str) and not (name[0].startswith("127.") or name[0] == "::1")
 

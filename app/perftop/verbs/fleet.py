@@ -1,4 +1,4 @@
-"""`perftop fleet`: many machines, a row each, on a screen or as JSON lines for programs."""
+"""`perftop fleet`: shows many machines, a row each, on a screen or as JSON lines."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     Source = LiveSource | PrometheusSource | RecordingsSource
 
 MAX_FILE_BYTES = 1 << 20
-"""Size of a file of hosts."""
+"""Maximum bytes of a file of hosts."""
 FIRST_S = 10.0
-"""Longest time that the first lines wait until all machines have answered."""
+"""Maximum seconds to wait for all machines before the first lines are printed."""
 
 
 def add(verbs: Any) -> None:
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _source(args: argparse.Namespace) -> Source:
-    """The source of the machines. Raises Failed for options that contradict each other."""
+    """Returns the source of the machines. Raises Failed for contradictory options."""
     from perftop.verbs import fleet_sources as sources
 
     hosts, file, remote = args.hosts, args.hosts_file, args.remote
@@ -81,8 +81,8 @@ def _source(args: argparse.Namespace) -> Source:
 
 
 def names(hosts: Sequence[str], file: Path | None) -> list[str]:
-    """The hosts of the command line and of a file: a name a line, after # a comment. Raises
-    Failed."""
+    """Returns the hosts of the command line and of a file, which has one name a line and comments
+    after #. Raises Failed."""
     names = list(hosts)
     if file is not None:
         try:
@@ -100,11 +100,12 @@ def names(hosts: Sequence[str], file: Path | None) -> list[str]:
     return names
 
 
-# --- lines for programs
+# --- JSON lines
 
 
 async def _print_lines(source: Source, count: int | None) -> int:
-    """Prints a line a machine for each interval, `count` times; returns the exit status."""
+    """Prints one line for each machine and interval, for `count` intervals; returns the exit
+    status."""
     import asyncio
 
     from perftop.output.stat_json import text
@@ -120,7 +121,7 @@ async def _print_lines(source: Source, count: int | None) -> int:
 
     on_signal(ENDS, stop)
     ended: dict[str, float] = {}
-    """The end of the newest episode that was printed, by machine."""
+    """By machine, the end time of the newest printed episode."""
     try:
         await _first_answers(source, feeding)
         while not feeding.done() and count != 0:
@@ -138,12 +139,12 @@ async def _print_lines(source: Source, count: int | None) -> int:
     finally:
         feeding.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await feeding  # raises what ended it
+            await feeding  # raises the exception that ended it
     return 128 + caught[0] if caught else 0
 
 
 async def _first_answers(source: Source, feeding: asyncio.Task[None]) -> None:
-    """Waits until every machine has answered, failed, or had its time."""
+    """Waits until every machine has answered or failed, for at most FIRST_S."""
     import asyncio
 
     until = asyncio.get_running_loop().time() + FIRST_S

@@ -1,5 +1,5 @@
 """Sources of a fleet's numbers: a probe on each machine over ssh, a Prometheus server, or
-recordings of several machines. Each fills a `Fleet` while its `run` runs."""
+recordings of several machines. The method `run` of a source updates its `Fleet`."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from perftop.session.fleet.fleet import Fleet
 from perftop.session.fleet.machine import PAST_S, SPAN_S, LiveMachine, Machine
 
 MAX_HOSTS = 64
-"""Machines over ssh; more need Prometheus."""
+"""Maximum number of machines over ssh; more machines need Prometheus."""
 RATE_S = 10.0
-"""Span of the mean of bytes a second."""
+"""Seconds over which the received bytes a second are averaged."""
 SIMULATED = "sim:"
-"""Prefix of the name of a host that is simulated here, to try the screen."""
+"""Prefix of the name of a simulated host, for trying the screen."""
 
 
 # --- over ssh
 
 
 class LiveSource:
-    """Machines by their names as ssh knows them, with a probe on each, read side by side."""
+    """Machines by their ssh host names, with a probe on each. All probes are read concurrently."""
 
     problem = ""
     moment = ""
@@ -46,7 +46,7 @@ class LiveSource:
     def __init__(
         self, hosts: Sequence[str], every_s: float = 1.0, *, remote: str | None = None
     ) -> None:
-        """Raises Failed for names that ssh would misread, and for too many."""
+        """Raises Failed for host names that ssh would misinterpret, and for too many hosts."""
         hosts = list(dict.fromkeys(hosts))
         if len(hosts) > MAX_HOSTS:
             text = f"{len(hosts)} machines: at most {MAX_HOSTS} over ssh"
@@ -55,7 +55,7 @@ class LiveSource:
         self.what = "simulated" if all(h.startswith(SIMULATED) for h in hosts) else "over ssh"
         self._bytes = 0
         self._read: deque[tuple[float, int]] = deque()
-        """Moments, and bytes received until then."""
+        """Times, and the total bytes received until each time."""
         self._feeds = [_HostFeed(host, every_s, remote) for host in hosts]
         self.fleet = Fleet([feed.machine for feed in self._feeds])
 
@@ -79,13 +79,13 @@ class LiveSource:
         return False
 
     def pause(self) -> None:
-        """The screen freezes by itself."""
+        """Does nothing: the screen itself freezes the view."""
 
     def _count(self, read: int) -> None:
         self._bytes += read
 
     def _rate(self) -> float:
-        """kB a second over the last RATE_S."""
+        """Returns the received kB a second over the last RATE_S seconds."""
         now = time.time()
         self._read.append((now, self._bytes))
         while self._read[0][0] < now - RATE_S:
@@ -95,7 +95,7 @@ class LiveSource:
 
 
 class _HostFeed:
-    """Fills a machine from the stream of its probe."""
+    """Updates a machine from the stream of its probe."""
 
     def __init__(self, host: str, every_s: float, remote: str | None) -> None:
         simulated = host.startswith(SIMULATED)
@@ -122,15 +122,15 @@ class _HostFeed:
 # --- a Prometheus server
 
 SCRAPE_S = 15.0
-"""Seconds between two queries by default: the usual scrape interval."""
+"""Default seconds between two queries, which is a common scrape interval."""
 WINDOW = 4
-"""Intervals that numbers cover; a rate needs two scrapes in it."""
+"""Number of intervals that a query covers; a rate needs at least two scrapes."""
 MAX_BACK_S = 30 * 86400.0
-"""Longest way back into the past, in seconds."""
+"""Maximum age in seconds of the displayed time."""
 
 
 class PrometheusSource:
-    """Thousands of machines, and their past."""
+    """Machines and their history on a Prometheus server, up to thousands."""
 
     over = False
 
@@ -138,14 +138,14 @@ class PrometheusSource:
         self, url: str, match: str = "", every_s: float = SCRAPE_S, *,
         clock: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
-        """Raises Failed if `url` is none."""
+        """Raises Failed if `url` is no valid URL."""
         self._server, self.every_s, self._clock = Server(url), every_s, clock
         self._questions = scraped.Questions(match, WINDOW * every_s)
         self.fleet = Fleet([])
         self.what = f"prometheus {safe(url, 60)}"
         self.problem = ""
         self._back_s = 0.0
-        """Age of the moment shown, in seconds; 0: now."""
+        """Age of the displayed time, in seconds; 0 for live."""
         self._shown = clock()
         self._wake = asyncio.Event()
         self._rate = 0.0
@@ -180,8 +180,8 @@ class PrometheusSource:
                     await self._wake.wait()
 
     def _ask(self, back_s: float) -> None:
-        """Makes three queries for one moment. Runs in a thread; the fleet that the screen reads is
-        replaced at the end, at once."""
+        """Makes three queries for one time. Runs in a thread; only at the end it replaces the
+        machines that the screen reads, in one step."""
         server, questions = self._server, self._questions
         moment = None
         if back_s:
@@ -207,13 +207,14 @@ class PrometheusSource:
         self.fleet.machines = fleet.machines
 
     def travel(self, by: int) -> bool:
-        """Moves back or forward in steps of the source; after the newest one it is live again."""
+        """Moves back or forward in time by `by` steps of the source. After the newest step the view
+        is live again."""
         self._back_s = min(max(0.0, self._back_s - by * self.every_s), MAX_BACK_S)
         self._wake.set()
         return True
 
     def pause(self) -> None:
-        """Freezes at this moment; or is live again."""
+        """Freezes the view at this moment, or returns to live mode."""
         self._back_s = 0.0 if self._back_s else 0.001
         self._wake.set()
 
@@ -223,22 +224,23 @@ class PrometheusSource:
 PATTERN = "*.perftop"
 MAX_FILES = 256
 WARM_S = SPAN_S + 5.0
-"""Time read before a moment that is entered, so that its numbers cover their whole span."""
+"""Seconds of a recording that are read before the target of a jump, so that its numbers cover their
+whole span."""
 TICK_S = 0.5
-"""Seconds between two steps of playing."""
+"""Seconds between two steps of the playback."""
 TOGETHER = 64
-"""Messages read at once."""
+"""Maximum number of messages processed together."""
 
 
 class RecordingsSource:
-    """Recordings on one axis, by the clock of each machine. It plays from the beginning; every
-    moment of it can be entered."""
+    """Recordings of several machines on one time axis, by the clock of each machine. Playback
+    starts at the beginning and can jump to any time."""
 
     every_s = 1.0
     problem = ""
 
     def __init__(self, directory: Path, *, playing: bool = True) -> None:
-        """Raises Failed if there is no recording, or none that can be read. One that cannot is a
+        """Raises Failed if there is no readable recording. An unreadable recording is shown as a
         machine that does not answer."""
         files = (path for path in directory.glob(PATTERN) if path.is_file() or has_parts(path))
         paths = [directory] if has_parts(directory) else sorted(files)
@@ -284,14 +286,14 @@ class RecordingsSource:
 
     @property
     def over(self) -> bool:
-        """Whether all of it was played."""
+        """Whether the playback has reached the end."""
         return self._now >= self.last and self._target is None
 
     def facts(self) -> Sequence[str]:
         return ["times by each machine's own clock"]
 
     async def run(self) -> None:
-        """Plays on, or jumps to the chosen moment, until cancelled."""
+        """Plays the recordings, and jumps to a chosen time on request, until cancelled."""
         with self._open:
             while True:
                 began, target = time.monotonic(), self._target
@@ -304,8 +306,8 @@ class RecordingsSource:
                     self._playing = self._now < self.last
 
     async def _go(self, moment: float) -> None:
-        """Reads each machine up to this moment; from shortly before it if it is in the past or far
-        ahead."""
+        """Reads each recording up to this time. If the time is in the past or far ahead, reading
+        starts shortly before it."""
         enters = moment < self._now or moment > self._now + WARM_S
         self._reading = enters
         tracks = [_Track(t.path, t.recording, t.last) if enters else t for t in self._tracks]
@@ -315,14 +317,14 @@ class RecordingsSource:
             else:
                 track.go(moment)
                 await asyncio.sleep(0)
-        if enters:  # all at once: the screen never mixes two moments
+        if enters:  # all at once, so the screen never mixes two times
             self._tracks = tracks
             played = {track.live.machine.name: track.live.machine for track in tracks}
             self.fleet.machines = played | self._unread
         self._now, self._reading = moment, False
 
     def travel(self, by: int) -> bool:
-        """A second back or on for each step; it pauses there."""
+        """Jumps back or forward by a second for each step, and pauses there."""
         moment = self._now if self._target is None else self._target
         self._target, self._playing = moment + by, False
         return True
@@ -332,7 +334,7 @@ class RecordingsSource:
 
 
 class _Track:
-    """One recording, read up to a moment."""
+    """A recording that has been read up to a certain time."""
 
     def __init__(self, path: Path, recording: AnyRecording, last: float | None = None) -> None:
         self.path, self.recording = path, recording
@@ -349,7 +351,7 @@ class _Track:
         return session.unix(time_ns)
 
     def enter(self, moment: float) -> None:
-        """Begins shortly before this moment."""
+        """Starts reading shortly before this time, and reads up to it."""
         hello = self.recording.hello
         since_ns = hello.raw_ns + round((moment - WARM_S) * 1e9) - hello.wall_ns
         self._ahead = self.recording.messages(max(0, since_ns))
@@ -357,7 +359,7 @@ class _Track:
         self.go(moment)
 
     def go(self, moment: float) -> None:
-        """Reads on up to this moment."""
+        """Continues reading up to this time."""
         machine, messages = self.live.machine, list[Timed]()
         while self._next is not None and self._unix(self._next.time_ns) <= moment:
             messages.append(self._next)

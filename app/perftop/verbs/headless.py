@@ -1,5 +1,5 @@
-"""Runs verbs without a screen until their stream ends, a signal arrives or their command has ended,
-on one machine or on several side by side; and opens their output."""
+"""Runs verbs that have no screen, on one machine or concurrently on several, until the stream ends,
+a signal arrives or the command has ended. It also opens their output."""
 
 from __future__ import annotations
 
@@ -29,34 +29,36 @@ if TYPE_CHECKING:
 
 ENDING = ".perftop"
 MAX_NAME = 64
-"""Characters of a host's name in the name of its file."""
+"""Maximum characters of a host's name in the name of its file."""
 MAX_MACHINES = 64
-"""Machines at once."""
+"""Maximum number of machines at once."""
 STDOUT = Path("-")
 
 
 class Work(Protocol):
-    """A job on a stream: mostly a `Follower`."""
+    """A consumer of a stream, usually a `Follower`."""
 
     @property
     def bracket(self) -> CommandWindow | None:
-        """The measuring window around the command; None without a command."""
+        """The measuring window around the command; None if there is no command."""
 
     async def consume(self, stream: Stream) -> None: ...
 
     def on_end(self) -> None:
-        """Writes the results. Called however the stream ended, after the command has ended."""
+        """Writes the results. It is always called after the end of the stream and of the command,
+        whatever the reason."""
 
 
 class Measured(Follower):
-    """Follows a stream for a while or around a command, and leaves out what was read before."""
+    """Follows a stream for a limited time or around a command. Samples from before the measurement
+    are left out."""
 
     def __init__(
         self, interval_ns: int | None, job: Job | None, start: CommandStart | None = None,
         *, rest_s: float, duration_ns: int | None = None, count: int | None = None,
     ) -> None:  # fmt: skip
-        """`start`: the job's one run, where several machines are measured around it. `rest_s`:
-        seconds for which no sample is waited for while the command runs."""
+        """`start`: the shared start of the job, if several machines are measured around it.
+        `rest_s`: seconds without waiting for a sample while the command runs."""
         from perftop.output.measurement import Measurement
 
         super().__init__(interval_ns, duration_ns=duration_ns, count=count)
@@ -69,13 +71,13 @@ class Measured(Follower):
 
     @property
     def status(self) -> int:
-        """Exit status of the command; 0 without one."""
+        """Exit status of the command; 0 without a command."""
         return _status(self)
 
     @property
     def measured(self) -> bool:
-        """Whether there is something to report: a frame, and a run of the command, if there is
-        one."""
+        """Whether there is something to report: at least one frame and, if there is a command, its
+        run."""
         ran = self.bracket is None or (self.bracket.run is not None and not self.bracket.run.failed)
         return self.started and self.measurement.first_ns is not None and ran
 
@@ -98,10 +100,10 @@ class Measured(Follower):
 
 
 async def attend(work: Work, argv: list[str], max_s: float = inf) -> int:
-    """Runs the work on a probe's stream. Returns the command's exit status, else 128 + the signal
-    that ended us, else 0. `argv`: the probe's command line. `max_s`: after that time a broken link
-    is not tried again. When it returns, signals are ignored. Raises Failed, with the command's
-    status unless that is 0.
+    """Runs the work on a probe's stream. Returns the exit status of the command, else 128 + the
+    signal that ended perftop, else 0. `argv`: the probe's command line. `max_s`: seconds after
+    which a broken connection is not retried. After the return, signals stay ignored. Raises Failed,
+    with the command's status unless that is 0.
     """
     (failed,), caught = await _attended([(work, argv)], max_s)
     if failed is not None:
@@ -112,8 +114,8 @@ async def attend(work: Work, argv: list[str], max_s: float = inf) -> int:
 async def attend_all(
     works: Sequence[tuple[Work, list[str]]], max_s: float = inf
 ) -> tuple[int, list[Failed | None]]:
-    """Runs works side by side, each on a stream of its own; none stops another. Returns a status as
-    `attend` does, and the failures, in the order of the works."""
+    """Runs works concurrently, each on its own stream; a failure does not stop the others. Returns
+    a status as `attend` does, and the failure of each work or None, in the order of the works."""
     failed, caught = await _attended(works, max_s)
     return _status(works[0][0]) or caught, failed
 
@@ -129,7 +131,7 @@ async def _attended(
     tasks: list[asyncio.Task[None]] = []
     bracket = works[0][0].bracket
     numbers = HANDLED_SIGNALS if bracket else ENDS
-    caught = _handle_signals(numbers, tasks, bracket)  # before the probes start: they must be ended
+    caught = _handle_signals(numbers, tasks, bracket)  # probes must be ended, too
     try:
         running = [_one(work, argv, max_s, tasks) for work, argv in works]
         results = await asyncio.gather(*running, return_exceptions=True)
@@ -144,7 +146,7 @@ async def _attended(
 
 
 async def _one(work: Work, argv: list[str], max_s: float, tasks: list[asyncio.Task[None]]) -> None:
-    """Runs one work. It can be ended by its task, which is added to `tasks`."""
+    """Runs one work. Its task is added to `tasks`, so that the work can be cancelled."""
     import asyncio
 
     from perftop.process.launch import started
@@ -175,7 +177,7 @@ async def _one(work: Work, argv: list[str], max_s: float, tasks: list[asyncio.Ta
 
 
 async def _end(work: Work) -> None:
-    """Waits for the end of the command, if it has begun. Raises Failed if it could not be run."""
+    """Waits for the end of the command, if it has started. Raises Failed if it could not be run."""
     bracket = work.bracket
     run = None if bracket is None else await bracket.ended()
     try:
@@ -195,8 +197,9 @@ def _handle_signals(
     tasks: list[asyncio.Task[None]],
     bracket: CommandWindow | None,
 ) -> list[int]:
-    """Installs handlers: a signal is passed to a running command, else it cancels the tasks and is
-    added to the returned list. A hang-up that was ignored before (nohup) stays ignored."""
+    """Installs signal handlers. A signal is passed to a running command; without one, it cancels
+    the tasks and is added to the returned list. SIGHUP stays ignored if it was ignored before
+    (nohup)."""
     from perftop.process.signals import on_signal
 
     caught: list[int] = []
@@ -215,7 +218,7 @@ def _handle_signals(
 
 
 def report_failures(status: int, failed: Sequence[Failed | None]) -> int:
-    """Prints failures; returns the exit status: 0 only without any."""
+    """Prints the failures and returns the exit status, which is 0 only without failures."""
     lines = [str(each) for each in failed if each is not None]
     for line in dict.fromkeys(lines):
         complain(line)
@@ -231,7 +234,8 @@ def report_failures(status: int, failed: Sequence[Failed | None]) -> int:
 
 
 def paths(directory: Path, hosts: Sequence[str]) -> list[Path]:
-    """A file for each machine, in a directory that is made if need be. Raises Failed."""
+    """Returns the path of a file for each machine, in a directory that is created if necessary.
+    Raises Failed."""
     if len(hosts) > MAX_MACHINES:
         raise Failed(f"{len(hosts)} machines: at most {MAX_MACHINES} at once", USAGE)
     if len(set(hosts)) != len(hosts):
@@ -255,16 +259,16 @@ def paths(directory: Path, hosts: Sequence[str]) -> list[Path]:
 def destination(
     args: argparse.Namespace, status: Callable[[], int] = lambda: 0
 ) -> Iterator[TextIO]:
-    """Opens the output: the new file of -o, or stdout (`-`); without -o stdout, or stderr if there
-    is a command, which has stdout for itself. The block ends if the reader of a pipe is gone.
-    Raises Failed, with the command's `status` unless that is 0."""
+    """Opens the output: the new file of -o, or stdout for `-`. Without -o it is stdout, or stderr
+    if a command uses stdout. The block ends if the reader of a pipe disconnects. Raises Failed,
+    with the command's `status` unless that is 0."""
     from perftop.base import files
 
     path: Path | None = args.output
     standard = sys.stdout if args.command is None or path == STDOUT else sys.stderr
     if path is not None and path != STDOUT:
         out: TextIO = io.TextIOWrapper(files.create(path, force=args.force), encoding="utf-8")
-    elif standard is None:  # it was closed; the command must run nevertheless
+    elif standard is None:  # the stream was closed; the command must run nevertheless
         out = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - closed below
     else:
         out = standard

@@ -1,4 +1,4 @@
-"""`perftop help [TOPIC]`: the pages that come with perftop, and the help of each verb."""
+"""`perftop help [TOPIC]`: shows the pages that come with perftop, and the help of each verb."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def add(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Shows a page, the options of a verb without a page of its name, or the list of pages."""
+    """Shows a page, the options of a verb that has no page, or the list of pages."""
     from perftop.docs import page
 
     topic: str | None = args.topic
@@ -53,12 +53,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print_paged(text: str) -> None:
-    """Through the user's pager if the terminal is too small for it."""
+    """Prints the text, through the user's pager if it does not fit on the terminal."""
     if not full_terminal(sys.stdout) or text.count("\n") < shutil.get_terminal_size().lines - 1:
         print(text)
         return
     import os
     import pydoc
 
-    os.environ.setdefault("LESS", "FRX")  # colours, and no screen of its own
+    os.environ.setdefault("LESS", "FRX")  # allow colours, and do not clear the screen
     pydoc.pager(text + "\n")

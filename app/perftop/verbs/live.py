@@ -1,5 +1,5 @@
-"""`perftop live`, the screen; and the same on a recording (replay), on a simulated machine (demo),
-and on a stream that is served (attach)."""
+"""`perftop live`: shows the screen for a machine, a recording (replay), a simulated machine (demo)
+or a stream of `perftop serve` (attach)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def add(verbs: Any) -> None:
 
 
 def alignment(text: str) -> tuple[str, str]:
-    """The kind of moment at which two recordings are aligned, and the label of a mark."""
+    """Parses the moment at which two recordings are aligned. Returns its kind and, for a mark, the
+    label."""
     kind, _, label = text.partition(":")
     if text in {"start", "command"} or (kind == "mark" and label):
         return kind, label
@@ -94,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
 
     columns, lines = os.get_terminal_size()
     with (
-        JobTerminal(args.command, columns - 1, lines // 4) as console,  # about the final size
+        JobTerminal(args.command, columns - 1, lines // 4) as console,  # approximate final size
         launch.launched(options.stream_command(args, sample_ns, sample_ns, console.job)) as probe,
     ):
         with lean():

@@ -1,6 +1,6 @@
-"""Shared by the verbs that ask about the machine itself: doctor, topology, events, timers,
-selftest, ramp. The probe runs as a child and answers with JSON, which is drawn here, so only the
-probe needs rights."""
+"""Code shared by the verbs that query the machine itself: doctor, topology, events, timers,
+selftest, ramp. The probe runs as a child process and answers with JSON, which is formatted here. So
+only the probe needs more rights."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from perftop.verbs import options
 
 Answer = dict[str, Any]
 Draw = Callable[..., list[str]]
-"""The lines to print for an answer, its width in columns, and `unicode`: shapes may be drawn."""
+"""Function that returns the lines to print for an answer. Its arguments are the answer, the width
+in columns, and `unicode`, which allows characters outside ASCII."""
 INDENT = 20
-"""Cells of the first column."""
+"""Width in cells of the first column."""
 
 
 def add_instrument(verbs: Any, name: str, verb: options.Verb, text: str) -> options.Parser:
-    """Adds a verb that runs code, which needs the machine itself: it has no --sysroot."""
+    """Adds a verb that measures by running code. It needs the machine itself, so it has no
+    --sysroot."""
     parser = options.add_verb(verbs, name, verb, text)
     options.add_json(parser)
     options.add_machine(parser)
@@ -34,13 +36,13 @@ def ask(args: argparse.Namespace, verb: str, *arguments: str) -> Answer:
 
 
 def answer(args: argparse.Namespace, draw: Draw, verb: str, *arguments: str) -> int:
-    """Asks the probe, and prints what it answers."""
+    """Queries the probe and prints its answer. Returns the exit status."""
     show(ask(args, verb, *arguments), draw, as_json=args.json)
     return 0
 
 
 def show(answer: Answer, draw: Draw, *, as_json: bool) -> None:
-    """Prints an answer on stdout, as wide as the terminal, or as JSON."""
+    """Prints an answer on stdout, formatted to the width of the terminal or as JSON."""
     if as_json:
         import json
 
@@ -56,5 +58,5 @@ def drawn(answer: Answer, draw: Draw, width: int = 100, *, unicode: bool = True)
 
 
 def fact(name: str, text: str, width: int, indent: int = INDENT) -> list[str]:
-    """Lines of a table: a name in the first column, then text."""
+    """Returns lines of a table: a name in the first column, then the wrapped text."""
     return wrapped(f"{name:<{indent}}{text}", width, indent)

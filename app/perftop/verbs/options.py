@@ -1,8 +1,8 @@
-"""Options that verbs share, and the probe's command line that follows from them.
+"""Options that verbs share, and the command line of the probe that is derived from them.
 
-A verb is a module with `add(verbs)`, which adds its parser, and a function that runs it on the
-parsed options and returns the exit status. `perftop --help` loads all of them, so what needs numpy,
-asyncio or the wire is imported within functions.
+A verb is a module with `add(verbs)`, which adds its parser, and a function that runs the verb with
+the parsed options and returns the exit status. `perftop --help` loads all verbs, so modules that
+need numpy, asyncio or the wire are imported within functions.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 STAT_INTERVAL_NS = 1_000_000_000
 SAMPLE_NS = 100_000_000
-"""Longest sample unless --sample asks for a longer one."""
+"""Maximum length in ns of a sample whose length is not set by --sample."""
 MIN_SPAN_NS = 1_000_000
-"""Shortest interval; below 1 ms the measurement is mostly of the probe's own wake-ups."""
+"""Minimum interval in ns; a shorter one would mostly measure the wake-ups of the probe."""
 LONG_NS = 60_000_000_000
-"""A longer interval without a unit is questioned."""
+"""Interval in ns above which a number without a unit causes a warning."""
 _UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "m": 60_000_000_000,
              "h": 3_600_000_000_000}  # fmt: skip
 REMOTE = "where perfprobe is on HOST (default: in the PATH of its shell)"
@@ -38,7 +38,8 @@ Verb = Callable[[argparse.Namespace], int]
 
 
 class Parser(argparse.ArgumentParser):
-    """Words mistakes in one line. The usage of verbs that can run a command shows that."""
+    """A parser that reports errors in one line. The usage of verbs that can run a command includes
+    the command."""
 
     def format_help(self) -> str:
         usage, gap, rest = super().format_help().partition("\n\n")
@@ -47,12 +48,12 @@ class Parser(argparse.ArgumentParser):
         return f"{usage}{gap}{rest}"
 
     def print_help(self, file: Any = None) -> None:
-        """As argparse does, which drops the error of an output that cannot be written."""
+        """Prints the help as argparse does, but does not suppress write errors of the output."""
         print(self.format_help(), end="", file=file, flush=True)
 
     def error(self, message: str) -> NoReturn:
         text = message.removeprefix("argument ")
-        if not text.endswith(")"):  # else it names what can be typed
+        if not text.endswith(")"):  # a message that ends with ) already has a hint
             text += f"; see {self.prog} --help"
         raise Failed(text, USAGE)
 
@@ -61,7 +62,8 @@ class Parser(argparse.ArgumentParser):
 
 
 def span_ns(text: str) -> int:
-    """A duration such as `100ms`, `1s` or `2`, in ns; bare numbers are seconds."""
+    """Parses a duration such as `100ms`, `1s` or `2`. Returns it in ns; bare numbers are
+    seconds."""
     match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ns|us|ms|s|m|h)?", text)
     length = round(float(match[1]) * _UNITS_NS[match[2] or "s"]) if match else 0
     if length < MIN_SPAN_NS:
@@ -71,8 +73,8 @@ def span_ns(text: str) -> int:
 
 
 def interval_ns(text: str) -> int:
-    """A duration as in `span_ns`. Warns of a long bare number: perf and others count
-    milliseconds."""
+    """Parses a duration as `span_ns` does. Warns of a large bare number, because perf and other
+    tools use milliseconds."""
     length = span_ns(text)
     if length > LONG_NS and text.isdecimal():
         complain(f"-i {text} is {text} seconds; for milliseconds: -i {text}ms")
@@ -86,7 +88,8 @@ def count(text: str) -> int:
 
 
 def label(text: str) -> tuple[str, str]:
-    """Name and value of a label. Names are such as other programs accept."""
+    """Parses a label. Returns its name and its value. The syntax of names is one that other
+    programs accept."""
     match = re.fullmatch(r"([A-Za-z_][A-Za-z0-9_]{0,39})=(.{1,200})", text)
     if match is None or not match[2].isprintable():
         raise argparse.ArgumentTypeError(f"invalid label {text!r} (try run=17)")
@@ -100,8 +103,9 @@ def add_verb(
     verbs: Any, name: str, verb: Verb, text: str, *, about: str = "", epilog: str | None = None,
     machine: bool = False, stream: bool = False,
 ) -> Parser:  # fmt: skip
-    """Adds a verb. `text`: its line in the list of verbs; `about`: how its own help begins, if that
-    is more. `machine`: it reads a machine; `stream`: with samples, again and again."""
+    """Adds a verb. `text`: its line in the list of verbs. `about`: a longer description for its own
+    help, if there is one. `machine`: whether the verb reads a machine. `stream`: whether it reads a
+    stream of samples."""
     about = about or text
     description = f"{about[0].upper()}{about[1:]}."
     parents = [stream_options.sysroot()] if machine or stream else []
@@ -118,7 +122,7 @@ def add_verb(
 
 
 def add_machine(parser: argparse.ArgumentParser) -> None:
-    """Adds the options for the machine that the probe runs on, and for its rights."""
+    """Adds the options for the machine that the probe runs on, and for the rights of the probe."""
     text = "run the probe, and only it, as root; with --host there"
     parser.add_argument("--sudo", action="store_true", help=text)
     text = "run the probe on that machine: ssh HOST perfprobe …"
@@ -152,7 +156,7 @@ def add_duration(parser: argparse.ArgumentParser, text: str = "stop after this l
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
-    """Adds the options for the name of a run, and for a stream that is served."""
+    """Adds the options for the labels of a run, and for reading from `perftop serve`."""
     parser.add_argument(
         "--label", action="append", type=label, metavar="KEY=VALUE",
         help="name of this run, kept in recordings and all output; may be repeated",
@@ -173,7 +177,7 @@ def at_terminal() -> bool:
 
 
 def names(text: str | None) -> list[str] | None:
-    """The names in a list with commas; None: no list was given."""
+    """Returns the names in a comma-separated list; None if no list was given."""
     return None if text is None else text.split(",")
 
 
@@ -181,8 +185,8 @@ def names(text: str | None) -> list[str] | None:
 
 
 def times(args: argparse.Namespace, usual_ns: int = STAT_INTERVAL_NS) -> tuple[int, int]:
-    """Lengths of interval and sample in ns, as asked for or by default. An interval that was not
-    asked for has whole samples. Raises Failed."""
+    """Returns the lengths of interval and sample in ns, as requested or by default. The default
+    interval is a multiple of the sample. Raises Failed."""
     asked = args.sample or 1
     interval: int = args.interval or -(-usual_ns // asked) * asked
     steps = -(-interval // SAMPLE_NS)
@@ -195,7 +199,8 @@ def times(args: argparse.Namespace, usual_ns: int = STAT_INTERVAL_NS) -> tuple[i
 
 
 def probe_command(args: argparse.Namespace, *arguments: str) -> list[str]:
-    """The probe's command line; with --sudo here, sudo has asked for its password by then."""
+    """Returns the probe's command line. With --sudo on this machine, sudo has asked for the
+    password before the return."""
     from perftop.process import launch, ssh
 
     below = [] if args.sysroot is None else ["--sysroot", str(args.sysroot)]
@@ -212,8 +217,9 @@ def probe_command(args: argparse.Namespace, *arguments: str) -> list[str]:
 def stream_command(
     args: argparse.Namespace, sample_ns: int, batch_ns: int, job: Job | None = None
 ) -> list[str]:
-    """The command line of a probe that streams, or the address of one that is served. Around a
-    command it writes each sample at once: the command starts and its numbers end with samples."""
+    """Returns the command line of a probe that streams, or the address of a served stream. If there
+    is a command, the probe writes each sample immediately, because samples trigger the start of the
+    command and the end of the measurement."""
     if (address := getattr(args, "attach", None)) is not None:
         _check_attached(args, address)
         return [address]
@@ -222,7 +228,7 @@ def stream_command(
         sample += ["--batch", f"{batch_ns / 1e9:g}"]
     chosen = stream_options.handed_on(args)
     if args.watch is not None:
-        chosen.append(f"--watch={args.watch}")  # it may start with a -
+        chosen.append(f"--watch={args.watch}")  # the value may start with a -
     elsewhere = args.sysroot is not None or args.host is not None
     if job is not None and not elsewhere and args.source.partition(":")[0] != "sim":
         chosen += ["--watch-tree", str(job.pid)]
@@ -230,7 +236,7 @@ def stream_command(
 
 
 def _check_attached(args: argparse.Namespace, address: str) -> None:
-    """Raises Failed if an option asks for what only a probe of our own could do."""
+    """Raises Failed if an option requires a separate probe instead of a served stream."""
     from perftop.process import launch
 
     launch.socket_path(address)
@@ -245,19 +251,20 @@ def _check_attached(args: argparse.Namespace, address: str) -> None:
 def stream_commands(
     args: argparse.Namespace, sample_ns: int, batch_ns: int, job: Job | None
 ) -> list[tuple[str | None, list[str]]]:
-    """The name and the probe's command line of each machine; the name of the only one is None."""
+    """Returns the name and the probe's command line of each machine. A single machine has the name
+    None."""
     if len(args.hosts) < 2:
         return [(None, stream_command(args, sample_ns, batch_ns, job))]
     by_host = ((host, argparse.Namespace(**vars(args) | {"host": host})) for host in args.hosts)
     return [(host, stream_command(options, sample_ns, batch_ns, job)) for host, options in by_host]
 
 
-# --- the command that is measured
+# --- the measured command
 
 
 def held_job(args: argparse.Namespace) -> contextlib.AbstractContextManager[Job | None]:
-    """The command, forked and waiting for its start. Called before there are threads, or much
-    memory to copy."""
+    """Returns the command, forked and waiting for its start. It must be called before threads start
+    and before much memory is used, because of the fork."""
     if args.command is None:
         return contextlib.nullcontext()
     from perftop.process.job import Job
@@ -266,7 +273,7 @@ def held_job(args: argparse.Namespace) -> contextlib.AbstractContextManager[Job 
 
 
 def shared_start(job: Job | None, machines: int) -> CommandStart | None:
-    """The start of a command that several machines are measured around."""
+    """Returns the shared start of a command around which several machines are measured."""
     from perftop.process.command_window import CommandStart
 
     return None if job is None else CommandStart(job, machines)

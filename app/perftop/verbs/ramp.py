@@ -1,5 +1,5 @@
-"""`perftop ramp`: the probe goes from idle to load, and the time that the clock takes is printed in
-words, as a chart, an SVG or JSON."""
+"""`perftop ramp`: the probe changes from idle to load, and the time that the clock needs to rise is
+reported as text, chart, SVG or JSON."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ Ask = Callable[..., Answer]
 """Returns the probe's answer to a verb and its arguments."""
 INTERRUPTED = 130
 SCREEN_LINES = 7
-"""Lines of the screen besides chart and words: title, gaps, axis, blank lines, the prompt."""
+"""Lines of the screen besides chart and text: title, gaps, axis, blank lines, the prompt."""
 MIN_CHART, MAX_CHART = 6, 20
-"""Lines of a chart."""
+"""Minimum and maximum lines of a chart."""
 MAX_WIDTH = 160
 INDENT = 12
 SAME = 0.001
-"""Share of a clock; levels that differ by less count as the same."""
+"""Maximum relative difference of two clock levels that count as equal."""
 AGREE = 0.01
-"""Maximum share by which the clock of counted cycles and the chain's may differ. The chain's is off
-by a few tenths of a per cent, as only the least cost of a stamp is subtracted."""
+"""Maximum relative difference between the clock from counted cycles and the clock from the chain.
+The latter is wrong by a few tenths of a per cent, because only the minimum cost of a time stamp is
+subtracted."""
 
 
 def add(verbs: Any) -> None:
@@ -60,7 +61,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def measure(args: argparse.Namespace, ask: Ask) -> int:
-    """Measures one CPU, or all in turn, and prints the results; the picture is of the slowest."""
+    """Measures one CPU, or all CPUs in turn, and prints the results; the chart shows the slowest
+    CPU. Returns the exit status."""
     _check_output(args)
     measured, failed, interrupted = _measured(args, _cpus(args.cpu, ask), ask)
     answer, ramp = _slowest(measured)
@@ -81,7 +83,8 @@ def measure(args: argparse.Namespace, ask: Ask) -> int:
 
 
 def _check_output(args: argparse.Namespace) -> None:
-    """Raises Failed if the picture cannot be written, before the time is spent on measuring."""
+    """Raises Failed if the picture cannot be written. It is called before the measurement, which
+    takes long."""
     from perftop.base import files
 
     path: Path | None = args.output
@@ -105,8 +108,8 @@ def _cpus(asked: str | None, ask: Ask) -> list[str | None]:
 def _measured(
     args: argparse.Namespace, cpus: list[str | None], ask: Ask
 ) -> tuple[Measured, dict[int, str], bool]:
-    """Measures each CPU in turn. Returns the results, the reasons of those that failed, and whether
-    Ctrl-C ended it. If all fail, the last error is raised."""
+    """Measures each CPU in turn. Returns the results, the reasons for failures by CPU, and whether
+    Ctrl-C ended the measurement. If all CPUs fail, the last error is raised."""
     from perftop.verbs.ramp_runs import together
 
     measured: list[tuple[Answer, Ramp]] = []
@@ -134,7 +137,7 @@ def _measured(
             drawn, _ = _slowest(measured)
             for each, _ in measured:
                 if each is not drawn:
-                    each["runs"] = []  # a megabyte a CPU
+                    each["runs"] = []  # frees a megabyte for each CPU
     if not measured:
         raise last
     return measured, failed, interrupted
@@ -187,7 +190,8 @@ def _write_picture(args: argparse.Namespace, answer: Answer, ramp: Ramp) -> None
 
 
 def _json(answer: Answer, ramp: Ramp) -> Answer:
-    """The results of a CPU, with its points: seconds since the load began, and clocks."""
+    """Returns the results of a CPU, with its points: seconds since the start of the load, and
+    clocks."""
     from dataclasses import asdict
 
     from perftop.verbs.ramp_runs import traces
@@ -206,17 +210,17 @@ def _json(answer: Answer, ramp: Ramp) -> Answer:
     return line
 
 
-# --- words
+# --- text
 
 
 def counted(answer: Mapping[str, Any]) -> bool:
-    """Whether the clocks are from counted cycles, not from the chain."""
+    """Whether the clocks are derived from counted cycles, not from the chain."""
     return answer["cycles_why"] is None
 
 
 def unit(answer: Answer) -> str:
-    """The unit of the clock. If cycles are not counted and the length of a step is unknown, there
-    is no clock, but a rate of steps in proportion to it."""
+    """Returns the unit of the clock. If cycles are not counted and the cycles of a step are
+    unknown, the result is a rate of steps, which is proportional to the clock."""
     return "GHz" if counted(answer) or answer["step_cycles"] else "G steps/s"
 
 
@@ -230,7 +234,7 @@ def title(answer: Answer) -> str:
 
 
 def sentence(answer: Answer, ramp: Ramp) -> str:
-    """The time to warm up, and the confidence in it."""
+    """Returns a sentence on the time until the clock is steady, and on the confidence in it."""
     cpu, runs = f"CPU {answer['cpu']}", many(len(ramp.climbs), "run")
     if ramp.steady_s is None or ramp.steady_hz is None:
         load = rounded(answer["phases"][0]["seconds"])
@@ -249,13 +253,13 @@ def sentence(answer: Answer, ramp: Ramp) -> str:
 
 
 def round_up(seconds: float) -> float:
-    """A time rounded up to two digits."""
+    """Rounds a time up to two digits."""
     step = 10.0 ** (math.floor(math.log10(seconds)) - 1) if seconds > 0 else 1.0
     return math.ceil(seconds / step - 1e-9) * step
 
 
 def _steady(answer: Answer, ramp: Ramp) -> str:
-    """The steady clock with its error, with as many decimals as the error allows."""
+    """Formats the steady clock with its error, with as many decimals as the error allows."""
     hz, error_hz = ramp.steady_hz or 0.0, ramp.error_hz or 0.0
     digits = 2 if error_hz >= 5e6 else 3
     error = max(error_hz / 1e9, 10.0**-digits)
@@ -263,7 +267,7 @@ def _steady(answer: Answer, ramp: Ramp) -> str:
 
 
 def facts(answer: Answer, ramp: Ramp, width: int) -> list[str]:
-    """Rows of a name and its value: how the clock was measured, when it rose, its level, its
+    """Returns rows of names and values: how the clock was measured, when it rose, its level, its
     interruptions, and the disturbances of the runs."""
     first_s = min((climb.first_s for climb in ramp.climbs), default=0.0)
     first = f"{ramp.first_hz / 1e9:.2f} {unit(answer)} in the first {rounded(first_s)}"
@@ -302,7 +306,8 @@ def _by(times: Spread | None) -> str:
 
 
 def _source(answer: Answer, ramp: Ramp) -> list[tuple[str, str]]:
-    """The method by which the clock was measured, and why it may be wrong."""
+    """Returns rows on the method by which the clock was measured, and on reasons why it may be
+    wrong."""
     chain, cycles = "a chain of multiplications", answer["step_cycles"]
     if not counted(answer):
         unknown = f"how many cycles one takes on this CPU ({answer['uarch']}) is not known"
@@ -330,7 +335,8 @@ def _percent(share: float) -> str:
 
 
 def _levels(answer: Answer, ramp: Ramp) -> list[tuple[str, str]]:
-    """The clock of wide code next to that of scalar code, and the cost of changing between them."""
+    """Returns rows on the clock of wide code compared with that of scalar code, and on the cost of
+    switching between them."""
     if ramp.scalar_hz is None or ramp.steady_hz is None or ramp.error_hz is None:
         return []
     isa = answer["isa"]
@@ -350,12 +356,13 @@ _GAPS = (
     ("long", "longer", " (hypervisor, firmware, interrupts)"),
     ("preempted", "by other tasks", ""),
 )
-"""Kind, name, and possible causes, which are named if cycles were not counted."""
+"""Kind of gap, its name, and possible causes, which are shown if cycles were not counted."""
 
 
 def _gaps(ramp: Ramp) -> str:
-    """The mean number of gaps in a run, by kind, over the runs that count; and how many had no
-    cycles: in interrupts and other tasks cycles go on."""
+    """Returns the mean number of gaps in a run by kind, over the runs that count. If cycles were
+    counted, it includes the number of gaps without cycles; in interrupts and other tasks, cycles
+    continue."""
     among = [ramp.climbs[i] for i in ramp.used] or ramp.climbs
     gaps: list[Gap] = [gap for climb in among for gap in climb.gaps]
     cycles_known = all(gap.halted is not None for gap in gaps)
@@ -411,7 +418,8 @@ def _disturbed(ramp: Ramp) -> str:
 
 
 def table(measured: Measured, failed: Mapping[int, str]) -> list[str]:
-    """A row for each CPU, for one that failed the reason; and below what its words mean."""
+    """Returns the lines of a table with a row for each CPU (for a failed CPU, the reason), and a
+    last line that explains the terms."""
     from perftop.verbs.ramp_runs import HOLD_S
 
     rows = dict(failed)

@@ -1,5 +1,5 @@
 """Pictures of a ramp: a chart for the terminal, and an SVG. Both show the clock over the time since
-the load began, on a log scale."""
+the start of the load, on a logarithmic time axis."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from perftop.draw.charts import rows_of
 from perftop.verbs.ramp_runs import Climb, Ramp, Trace
 
 LABELS = 6
-"""Cells of the labels at the left."""
+"""Width in cells of the labels at the left."""
 STEP_HZ = 1e8
-"""Step to which the ends of the scale are rounded."""
+"""Step in Hz to which the ends of the clock scale are rounded."""
 MIN_CHART_WIDTH = 20
 DECADES = [10.0**power for power in range(-6, 3)]
-"""Moments at which the time axis may have a label, in seconds."""
+"""Times in seconds at which the time axis may have a label."""
 _COLOURS = {"clock": "32", "dim": "2", "faint": "2", "warn": "33"}
 """SGR codes by style, from the terminal's own palette; other styles have no colour."""
 
 
 def columns(parts: Sequence[Trace], width: int) -> tuple[Floats, Floats]:
-    """The moment at the left end of each column, in seconds, and the clock in it: the median of the
-    chunks that begin there, else the clock of the chunk that covers the column."""
+    """Returns the time at the left end of each column, in seconds, and the clock of each column:
+    the median of the chunks that begin in the column, else the clock of the chunk that covers
+    it."""
     start = np.concatenate([part.start_s for part in parts])
     end = np.concatenate([part.end_s for part in parts])
     hz = np.concatenate([part.smooth for part in parts])
@@ -47,7 +48,7 @@ def chart(
     ramp: Ramp, climb: Climb, parts: Sequence[Trace], width: int, height: int,
     *, unicode: bool, colour: bool,
 ) -> list[str]:  # fmt: skip
-    """Lines of the chart, empty if there is nothing to draw. `parts`: phases of the run of
+    """Returns the lines of the chart, empty if there is nothing to draw. `parts`: phases of the run
     `climb`."""
 
     def styled(text: str, key: str) -> str:
@@ -66,7 +67,7 @@ def chart(
         hz, np.full(room, steady), np.full(room, charts.key("clock")), low, high, height,
         ascii_=not unicode,
     )  # fmt: skip
-    moments = {column(at_s): name for name, at_s in climb.moments}  # the later of two
+    moments = {column(at_s): name for name, at_s in climb.moments}  # one a column: the last
     numbers = charts.marks(low, high, height, height // 2)
     lines = []
     for i, line in enumerate(rows_of(charts.ruled(graph.columns(), moments))):
@@ -86,19 +87,20 @@ def chart(
     return lines
 
 
-# --- as an SVG: each run is a thin line, the middle one a thick line
+# --- SVG: each run is a thin line, the median run a thick line
 
 WIDTH, HEIGHT = 960, 420
 LEFT, RIGHT, TOP, BOTTOM = 60, 20, 50, 60
 MAX_POINTS = 600
-"""Points of a line, roughly; more would look the same."""
+"""Approximate maximum number of points of a line; more would look the same."""
 _INK, _GRID, _LINE, _THIN, _GAP = "#24292f", "#d0d7de", "#1a7f37", "#a8d5b5", "#a85400"
 
 
 def svg(
     heading: str, answer: str, clock: str, ramp: Ramp, runs: Sequence[Sequence[Trace]], shown: int
 ) -> str:
-    """The text of the SVG. `runs`: the phases of each run; `shown`: index of the thick one."""
+    """Returns the text of the SVG. `runs`: the phases of each run. `shown`: index of the run with
+    the thick line."""
     hz = np.concatenate([part.smooth for parts in runs for part in parts])
     ends = [float(part.end_s[i]) for parts in runs for part, i in ((parts[0], 0), (parts[-1], -1))]
     scale = _Scale(min(ends) / 2, max(ends), *charts.span(hz, STEP_HZ, None))
@@ -159,7 +161,7 @@ def _grid(scale: _Scale) -> list[str]:
 
 
 def _marks(scale: _Scale, ramp: Ramp, climb: Climb) -> list[str]:
-    """The elements for the steady clock, the moments and the gaps."""
+    """Returns the SVG elements for the steady clock, the moments of the climb and the gaps."""
     bottom = HEIGHT - BOTTOM
     elements = []
     if ramp.steady_hz is not None:
@@ -178,8 +180,8 @@ def _marks(scale: _Scale, ramp: Ramp, climb: Climb) -> list[str]:
 
 
 def _line(scale: _Scale, parts: Sequence[Trace], *, thick: bool) -> str:
-    """The line of one run, through the middle of each chunk. Steps would be exact, but look the
-    same at this size."""
+    """Returns the line of one run, through the middle of each chunk. A step function would be
+    exact, but looks the same at this size."""
     middle_s = np.concatenate([(part.start_s + part.end_s) / 2 for part in parts])
     hz = np.concatenate([part.smooth for part in parts])
     apart = max(1, len(middle_s) // MAX_POINTS)

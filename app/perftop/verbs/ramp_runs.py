@@ -1,12 +1,13 @@
-"""Evaluates the runs of a ramp: the clock in each chunk, when it rose and was steady, what
-disturbed the runs, and what they have in common.
+"""Evaluates the runs of a ramp: the clock in each chunk, the times when the clock rose and became
+steady, the disturbances of the runs, and the results of all runs together.
 
-A chunk consists of neighbouring pieces of a chain of known length, and has the time of its slowest
-piece, which distinguishes one halt in the chunk from a low clock.
+A chunk consists of neighbouring pieces of a chain of known length. It also records the time of its
+slowest piece, which distinguishes a single halt in the chunk from a low clock.
 
-Where cycles were counted, in all rings, the clock is cycles over the time between the same two
-stamps. Interrupts and other tasks do not falsify it, because the CPU runs on. A halt does, because
-it has no cycles. So halted pieces are left out of it, and of the chain's clock too.
+If cycles were counted (in all rings), the clock is the number of cycles divided by the time between
+the same two stamps. Interrupts and other tasks do not distort this clock, because the CPU continues
+to run. A halt does, because it has no cycles. So halted pieces are excluded from this clock and
+from the chain's clock.
 """
 
 from __future__ import annotations
@@ -22,49 +23,53 @@ from numpy.lib.stride_tricks import sliding_window_view
 from perftop.base.arrays import Bools, Floats, Ints
 
 SMOOTH = 5
-"""Chunks in a running median; it is not affected by up to two outliers in a row."""
+"""Number of chunks in a running median; up to two consecutive outliers do not affect it."""
 GAP_S = 5e-6
-"""Minimum seconds of a gap. Interrupts are mostly shorter; clock changes halt for 6 us or more."""
+"""Minimum length of a gap in s. Interrupts are mostly shorter; clock changes halt the CPU for 6 us
+or more."""
 LONGEST_HALT_S = 60e-6
-"""Maximum length of a short gap; halts for a change of clock or SIMD power take at most 50 us."""
+"""Maximum length of a short gap in s; halts for a change of clock or SIMD power take at most 50
+us."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """One phase of a run, as arrays by chunk; moments in seconds since the load began."""
+    """One phase of a run, as arrays by chunk; times are in seconds since the start of the load."""
 
     start_s: Floats
     end_s: Floats
     spent_s: Floats
-    """Time in the chain, at work or halted, without the stamps."""
+    """Seconds in the chain, running or halted, without the time for the stamps."""
     work_s: Floats
-    """Seconds that its pieces take at 1 Hz, or at 1 step/s where the cycles of a step are
+    """Seconds that the pieces of the chunk take at 1 Hz, or at 1 step/s if the cycles of a step are
     unknown."""
     chain_hz: Floats
-    """Clock by the chain; equal to `hz` where no cycles were counted."""
+    """Clock by the chain; equal to `hz` if no cycles were counted."""
     hz: Floats
     """Clock of each chunk without its slowest piece; a chunk of one halted piece has the clock of
     its neighbours."""
     smooth: Floats
     gap_s: Floats
-    """Seconds by which the slowest piece took longer than the others; `gap_at_s`: when it began."""
+    """Seconds by which the slowest piece took longer than the others; `gap_at_s` is the start of
+    that piece."""
     gap_at_s: Floats
     stopped_s: Floats | None
-    """Time without cycles in the slowest piece; None if cycles were not counted."""
+    """Seconds without cycles in the slowest piece; None if cycles were not counted."""
     switches: Ints
 
 
 @dataclass(frozen=True)
 class Gap:
-    """A time in which the chain was halted."""
+    """A span of time in which the chain was halted."""
 
     at_s: float
     length_s: float
     kind: str
-    """preempted: by another task · short: as long as a change of clock or SIMD power, or as an
-    interrupt · long: longer, caused by the hypervisor, the firmware or interrupts"""
+    """`preempted`: by another task. `short`: at most as long as a change of clock or SIMD power, or
+    as an interrupt. `long`: longer, caused by the hypervisor, the firmware or interrupts."""
     halted: bool | None
-    """Whether most of it had no cycles, so that no interrupt caused it; None if not counted."""
+    """Whether most of the gap had no cycles, so that no interrupt caused it; None if cycles were
+    not counted."""
 
 
 def traces(answer: Mapping[str, Any], run: Mapping[str, Any]) -> list[Trace]:
@@ -101,7 +106,7 @@ def _trace(
         smooth = running_median(hz)
         hz = np.where(alone, smooth, hz)
         stopped_s = longest / tsc_hz - columns["longest_cycles"] / np.maximum(1, smooth)
-        work_s *= np.median(hz / chain_hz) if len(hz) else 1  # in the cycles that hz counts
+        work_s *= np.median(hz / chain_hz) if len(hz) else 1  # in units of the cycles of hz
     return Trace(
         columns["begin"] / tsc_hz, columns["end"] / tsc_hz, (spent - stamp * pieces) / tsc_hz,
         work_s, chain_hz, hz, smooth, gap_s, columns["longest_at"] / tsc_hz, stopped_s,
@@ -110,9 +115,10 @@ def _trace(
 
 
 def running_median(values: Floats) -> Floats:
-    """Median of SMOOTH neighbours; at the ends, of fewer, equally many on both sides."""
+    """Returns the running median of SMOOTH values. At the ends, it uses fewer values, with equal
+    numbers on both sides."""
     medians = values.copy()
-    for reach in range(1, SMOOTH // 2 + 1):  # wider ones leave the ends as they are
+    for reach in range(1, SMOOTH // 2 + 1):  # wider windows keep the values at the ends
         if len(values) > 2 * reach:
             around = sliding_window_view(values, 2 * reach + 1)
             medians[reach:-reach] = np.median(around, axis=1)
@@ -131,44 +137,46 @@ def gaps(parts: Sequence[Trace]) -> list[Gap]:
     return gaps_of_run
 
 
-# --- one run: when the clock rose, how steady it is, what disturbed the run
+# --- one run: the rise of the clock, its steadiness, and disturbances
 
 BAND = 0.02
-"""Share of the steady clock by which it may vary. On all but the fastest CPUs a step of 100 MHz is
-more."""
+"""Share of the steady clock by which the clock may vary. Except on the fastest CPUs, a clock step
+of 100 MHz exceeds it."""
 HOLD_S = 0.02
 """Seconds that a clock must hold to be steady; later changes are drops. Governors adjust it every
 10 ms."""
 TAIL = 0.5
-"""Share of a phase, at its end, that is its steady part. A clock that settles within it has held
-for a shorter time than it took to settle, and is not steady."""
+"""Share of a phase, at its end, that is its steady part. A clock that settles within this part is
+not steady, because it has held for a shorter time than it took to settle."""
 PARTS = 4
-"""Number of parts of the steady part; their differences give the error of the clock."""
+"""Number of sections of the steady part; their differences determine the error of the clock."""
 ASTRAY = 0.2
-"""Maximum share of the steady part's work outside the band; with more, the clock is not steady."""
+"""Maximum share of the steady part's work that may be outside the band; with more, the clock is not
+steady."""
 SWITCH_S = 1e-3
-"""Seconds after a change of code in which its cost is measured; it is over by then."""
+"""Seconds after a change of code in which the cost of the change is measured; the effect ends
+earlier."""
 IDLE = 0.9
 """Minimum idle share of the sleep before the load; below it, the CPU did not start from idle."""
 LOST = 0.03
-"""Maximum share of the load in which the chain may be halted. A guest's timer interrupts alone
+"""Maximum share of the load time in which the chain may be halted. A guest's timer interrupts alone
 take up to 2 %, in short gaps that do no harm."""
 SIBLING = 0.1
 
 
 @dataclass(frozen=True)
 class Level:
-    """The steady part of a phase."""
+    """The results of the steady part of a phase."""
 
     isa: str
     hz: float
     error_hz: float
     low_hz: float
     high_hz: float
-    """90 % of the work was done between `low_hz` and `high_hz`."""
+    """The clock was between `low_hz` and `high_hz` for 90 % of the work."""
     steady: bool
     chain_hz: float
-    """Clock by the chain: a check of `hz` where cycles were counted, else equal to it."""
+    """Clock by the chain. It verifies `hz` if cycles were counted; otherwise both are equal."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +188,8 @@ class Climb:
     steady_s: float | None
     first_hz: float
     first_s: float
-    """Length of the first chunk; a clock reached within it counts as reached at its end."""
+    """Seconds of the first chunk; a clock reached within this chunk counts as reached at its
+    end."""
     levels: list[Level]
     gaps: list[Gap]
     drops: int
@@ -190,9 +199,9 @@ class Climb:
     lost_at_switch_s: list[float]
     """Seconds lost at each change of code."""
     disturbed: dict[str, float | None]
-    """Disturbances of the run, empty if there were none: `idle`, the idle share of the sleep
-    before, if too small; `steal_s`, seconds; `lost`, the share of time; `preempted`, a count;
-    `sibling`, its busy share of time."""
+    """Disturbances of the run, empty if there were none. `idle`: idle share of the sleep before the
+    load, if too small; `steal_s`: stolen seconds; `lost`: lost share of the time; `preempted`:
+    number of preemptions; `sibling`: busy share of the sibling's time."""
 
     @property
     def usable(self) -> bool:
@@ -200,13 +209,13 @@ class Climb:
 
     @property
     def moments(self) -> list[tuple[str, float]]:
-        """Names and times of the points that the clock reached."""
+        """Names of the points that the clock reached, and the time of each."""
         points = (("90 %", self.t90_s), ("99 %", self.t99_s), ("steady", self.steady_s))
         return [(name, at_s) for name, at_s in points if at_s is not None]
 
 
 def level(part: Trace, isa: str) -> Level | None:
-    """The steady part of a phase; None if it has too few chunks."""
+    """Returns the results of the steady part of a phase; None if it has too few chunks."""
     begin = part.start_s[0] + (1 - TAIL) * (part.end_s[-1] - part.start_s[0]) if len(part.hz) else 0
     tail = part.start_s >= begin
     hz, work = part.hz[tail], part.work_s[tail]
@@ -226,7 +235,7 @@ def level(part: Trace, isa: str) -> Level | None:
 
 
 def weighted(values: Floats, weights: Floats, share: float) -> float:
-    """The value below which this share of the weight is."""
+    """Returns the weighted quantile: the value below which this share of the weight is."""
     order = np.argsort(values)
     reached = np.cumsum(weights[order])
     index = int(np.searchsorted(reached, share * reached[-1]))
@@ -234,13 +243,15 @@ def weighted(values: Floats, weights: Floats, share: float) -> float:
 
 
 def reached_s(part: Trace, hz: float) -> float | None:
-    """When this clock was reached: the end of the first chunk that has it, or None."""
+    """Returns the time at which this clock was reached, which is the end of the first chunk with
+    it; None if it was not reached."""
     chunks = np.flatnonzero(part.smooth >= hz)
     return float(part.end_s[chunks[0]]) if len(chunks) else None
 
 
 def settled(part: Trace, steady_hz: float) -> tuple[float, int]:
-    """When the clock settled in the band, in seconds, and how often it left the band later."""
+    """Returns the time in seconds at which the clock settled in the band, and how often it left the
+    band later."""
     astray = np.abs(part.smooth - steady_hz) > BAND * steady_hz
     since, drops, end = 0.0, 0, 0.0
     for i in np.flatnonzero(astray).tolist():
@@ -278,7 +289,8 @@ def climb(answer: Mapping[str, Any], run: Mapping[str, Any]) -> Climb:
 
 
 def _switches(parts: Sequence[Trace], levels: Sequence[Level | None]) -> list[float]:
-    """Seconds lost right after each change of code, against running at the new level at once."""
+    """Returns the seconds lost after each change of code, compared with running at the new level
+    immediately."""
     lost_s = []
     for (_, part), (_, reached) in zip(pairwise(parts), pairwise(levels), strict=True):
         if reached is None:
@@ -292,7 +304,8 @@ def _switches(parts: Sequence[Trace], levels: Sequence[Level | None]) -> list[fl
 def disturbed(
     run: Mapping[str, Any], lost: float, siblings: Sequence[int]
 ) -> dict[str, float | None]:
-    """Disturbances of the run, as in `Climb.disturbed`; `idle` is None if it is unknown."""
+    """Returns the disturbances of the run, as in `Climb.disturbed`; `idle` is None if it is
+    unknown."""
     around = run["around"]
     disturbances: dict[str, float | None] = {}
     idle = around["idle_s"]
@@ -316,8 +329,9 @@ def disturbed(
 MIN_CLEAN = 3
 """Minimum number of undisturbed runs; with fewer, disturbed ones are used too, with a note."""
 SOON_S, NEAR_S, NEAR = 5e-3, 20e-6, 0.02
-"""Gaps of several runs belong to the ramp if they begin before SOON_S and are within NEAR_S plus
-NEAR (a share of the time so far) of each other. Later, too many gaps coincide by chance."""
+"""Gaps of several runs belong to the ramp if they begin before SOON_S and their distance is at most
+NEAR_S plus NEAR, a share of the time since the start of the load. After SOON_S, too many gaps
+coincide by chance."""
 
 
 @dataclass(frozen=True)
@@ -331,7 +345,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Halt:
-    """A gap that most runs have at the same place."""
+    """A gap that most runs have at about the same time."""
 
     at_s: float
     length_s: float
@@ -347,8 +361,8 @@ class Ramp:
     """Indices in `climbs` of the runs that count."""
     steady_hz: float | None
     error_hz: float | None
-    """The largest of the differences between runs, those within a run, and the error of the TSC
-    rate."""
+    """The maximum of the differences between runs, the differences within a run, and the error of
+    the TSC rate."""
     first_hz: float
     t90_s: Spread | None
     t99_s: Spread | None
@@ -399,7 +413,7 @@ def together(answer: Mapping[str, Any]) -> Ramp:
 
 
 def recurring(climbs: Sequence[Climb]) -> list[Halt]:
-    """Early gaps that more than half of the runs have, in the order of time."""
+    """Returns the early gaps that more than half of the runs have, in the order of time."""
     early = sorted(
         (gap.at_s, gap.length_s, run)
         for run, each in enumerate(climbs)
@@ -426,7 +440,8 @@ def _spread(values: Sequence[float | None]) -> Spread | None:
 
 
 def middle(ramp: Ramp) -> int:
-    """Index of the run to show: the middle one of those that count, by the time to be steady."""
+    """Returns the index of the run to show: the median of the runs that count, by the time until
+    the clock is steady."""
     among = ramp.used or range(len(ramp.climbs))
     order = sorted(among, key=lambda i: ramp.climbs[i].steady_s or 0.0)
     return order[len(order) // 2]

@@ -1,5 +1,5 @@
-"""`perftop record`: writes a stream to a file, without a screen; with --ring or --on only what is
-worth keeping of it."""
+"""`perftop record`: writes a stream to a file, without a screen. With --ring or --on, only selected
+parts of the stream are kept."""
 
 from __future__ import annotations
 
@@ -30,15 +30,17 @@ if TYPE_CHECKING:
     from perftop.session.session import Session
 
 BATCH_NS = 200_000_000
-"""Time that a recording can lack at its end if perftop or the probe is killed."""
+"""Maximum time in ns that is missing at the end of a recording if perftop or the probe is
+killed."""
 RING_NS = 600_000_000_000
-"""Length of a ring where only --on is given."""
+"""Length of the ring in ns if --on is given without --ring."""
 MAX_BYTES = 1_000_000_000
-"""Limit of a ring and everything that is kept of it, unless --max-size sets another."""
+"""Default limit, in bytes, of a ring together with everything that is kept of it; --max-size
+changes the limit."""
 PROGRESS_S = 1.0
-"""Seconds between two lines that show the progress."""
+"""Seconds between two updates of the progress line."""
 REST_S = 0.2
-"""Seconds between two reads around a command; what was not read is lost if perftop is killed."""
+"""Seconds between two reads around a command; unread data is lost if perftop is killed."""
 EPILOG = (
     "-- CMD [ARG …] runs a command and records it from before its start until after its end: "
     "a summary on stderr; the exit status is the command's. A signal USR1 sets a mark."
@@ -66,7 +68,7 @@ def add(verbs: Any) -> None:
 
 
 def size_bytes(text: str) -> int:
-    """A size such as `500M`, in bytes."""
+    """Parses a size such as `500M`. Returns it in bytes."""
     match = re.fullmatch(r"([0-9]{1,6})([kMGT])B?", text)
     if match is None or int(match[1]) == 0:
         raise argparse.ArgumentTypeError(f"invalid size {text!r} (try 500M, 2G)")
@@ -74,7 +76,7 @@ def size_bytes(text: str) -> int:
 
 
 def kinds(text: str | None) -> tuple[str, ...]:
-    """Kinds and causes of episodes in a list. Raises Failed."""
+    """Parses a list of kinds and causes of episodes. Raises Failed for unknown ones."""
     from perftop.model.kinds import CAUSES, KINDS
 
     names = () if text is None else tuple(dict.fromkeys(text.split(",")))
@@ -87,8 +89,8 @@ def kinds(text: str | None) -> tuple[str, ...]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Records a machine, or several side by side with a file each; one that fails stops no
-    other."""
+    """Records one machine, or several machines concurrently, with a file for each. A failure on one
+    machine does not stop the others. Returns the exit status."""
     if args.print_unit:
         from perftop.verbs import exporter
 
@@ -124,7 +126,7 @@ def run(args: argparse.Namespace) -> int:
     if failed == [None] and not records[0].begun:
         raise Failed("nothing was recorded: it ended before the probe had started", status or 1)
     if job is None:
-        status = 0  # a signal is a usual end
+        status = 0  # a signal is a normal end
     return headless.report_failures(status or max(commands.status for commands in records), failed)
 
 
@@ -133,14 +135,15 @@ def _is_ring(args: argparse.Namespace) -> bool:
 
 
 class Record(Follower):
-    """Copies a stream to a file. Whatever ends it, the file is a complete recording up to then."""
+    """Copies a stream to a file. Whatever ends the recording, the file is complete up to that
+    time."""
 
     def __init__(
         self, args: argparse.Namespace, path: Path, job: Job | None = None,
         start: CommandStart | None = None, name: str | None = None,
     ) -> None:  # fmt: skip
-        """`start`: the job's one run, where several machines are recorded around it. `name`: of
-        the machine, printed before its messages; None: it is the only one."""
+        """`start`: the shared start of the job, if several machines are recorded around it. `name`:
+        name of the machine, printed before its messages; None if it is the only machine."""
         super().__init__(duration_ns=args.duration)
         self._args, self._path, self._name = args, path, name
         self._recording: Writer | Ring | None = None
@@ -153,9 +156,9 @@ class Record(Follower):
         alone = job is None and name is None
         self._shown = alone and sys.stderr is not None and sys.stderr.isatty()
         self.side_by_side: Sequence[Record] = [self]
-        """All recordings that a mark is written to."""
+        """All recordings to which a mark is written."""
         self.status = 0
-        """Exit status; not 0 if the command could not be recorded to its end."""
+        """Exit status; nonzero if the command could not be recorded to its end."""
 
     @property
     def bracket(self) -> CommandWindow | None:
@@ -240,7 +243,7 @@ class Record(Follower):
                 self._print(text if utf8() else in_ascii(text))
 
     async def _show_progress(self) -> None:
-        """Shows once a second, on a terminal, how much has been recorded."""
+        """Shows the size of the recording every PROGRESS_S seconds, on a terminal only."""
         import asyncio
 
         while self._shown:
@@ -255,10 +258,10 @@ class Record(Follower):
             os.kill(os.getpid(), signal.SIGTERM)
 
     def _mark_all(self) -> None:
-        """Asks for a mark. It is written before the next message, with the time of the newest
-        sample, because the signal may arrive at any moment."""
+        """Requests a mark in all recordings. Because the signal may arrive at any time, the mark is
+        written before the next message, with the time of the newest sample."""
         for record in self.side_by_side:
-            record._marks_due += 1  # noqa: SLF001 - of the same class
+            record._marks_due += 1  # noqa: SLF001 - same class
 
     def _write_marks(self) -> None:
         from perfprobe import wire
@@ -272,7 +275,7 @@ class Record(Follower):
                 self._ring.keep()
 
     def _write_run(self, *, over: bool) -> None:
-        """Writes the notes on the command that are due."""
+        """Writes the pending notes on the command."""
         if self._command is not None:
             for note in self._command.notes.due(self._now_ns, over=over):
                 self._write(note)
@@ -288,15 +291,15 @@ class Record(Follower):
         except Failed as failed:
             if self._command is None or not self._command.started_running:
                 raise
-            # The command is measured on: that needs no file.
+            # The measurement of the command continues, because it needs no file.
             self.status = failed.status
             self._print(f"perftop: {failed}\n")
         if isinstance(message, wire.Note) and message.kind in {"warning", "gap"}:
             self._print(f"perftop: {episodes.warning_text(message)}\n")
 
     def _print(self, text: str) -> None:
-        """Prints on stderr, over the progress line if there is one. Errors are ignored: recording
-        continues without stderr."""
+        """Prints on stderr, in place of the progress line if there is one. Errors are ignored,
+        because recording can continue without stderr."""
         if sys.stderr is not None:
             text = f"=== {self._name}\n{text}" if self._name and text else text
             with contextlib.suppress(OSError):
@@ -305,7 +308,8 @@ class Record(Follower):
 
 
 class Triggered(Follower):
-    """Detects episodes of some kinds or causes, and keeps the ring around them."""
+    """Detects episodes of the kinds or causes in --on, and keeps the part of the ring around
+    each."""
 
     def __init__(self, kinds: Sequence[str], length_ns: int) -> None:
         from perftop.recording.ring import Triggers
@@ -326,7 +330,7 @@ class Triggered(Follower):
 
 
 class Command(Follower):
-    """Measures the command that is recorded, for its summary and for the notes in the file."""
+    """Measures the recorded command, for its summary and for the notes in the file."""
 
     def __init__(self, job: Job, start: CommandStart | None = None) -> None:
         from perftop.output.measurement import CommandMeasurement
@@ -337,7 +341,7 @@ class Command(Follower):
         self.measurement = CommandMeasurement(job, start, REST_S)
         self.notes = RunNotes(job, self.measurement.bracket)
         self._waiting: list[wire.Message] = []
-        """Messages that are not measured yet."""
+        """Messages that have not been measured yet."""
 
     @property
     def started_running(self) -> bool:
@@ -356,9 +360,10 @@ class Command(Follower):
         self.session.account()
 
     def measure(self, message: wire.Message) -> None:
-        """Takes a message of the recording. Some are measured together while the command runs, as
-        only its end is reported: that costs the command less. A remote machine is asked for an echo
-        after each message once the command has ended, so none waits there."""
+        """Measures a message of the recording. While the command runs, messages are measured in
+        batches, which disturbs the command less; only the results at its end are reported. Messages
+        of a remote machine are not batched, because after the end of the command each message is
+        followed by a request for an echo."""
         from perftop.session.session import MAX_BATCH
 
         self._waiting.append(message)
@@ -374,7 +379,7 @@ class Command(Follower):
         if not self.started or self.failed:
             return []
         self._measure_waiting()
-        self.measurement.finish(self.session)  # all that was measured is still true
+        self.measurement.finish(self.session)  # everything measured so far is still valid
         return self.measurement.summary
 
     def _measure_waiting(self) -> None:

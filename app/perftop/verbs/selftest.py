@@ -1,4 +1,4 @@
-"""`perftop selftest`: checks every counter against code whose counts are known."""
+"""`perftop selftest`: checks every counter with code whose counts are known."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MEANS = {
     "unusable": "wrong: do not believe numbers that need it",
 }
 NAME, VERDICT = 22, 11
-"""Cells of the columns of names and verdicts."""
+"""Widths in cells of the columns of names and verdicts."""
 MAX_VALUES = 4
 """Maximum number of values shown of a counter: those of all cores would fill the screen."""
 INDENT = 2 + NAME
@@ -41,10 +41,10 @@ def run(args: argparse.Namespace) -> int:
     arguments = ["--source", args.source, *(["--all"] if args.all else [])]
     answer = launch.ask(options.probe_command(args, "selftest", *arguments))
     try:
-        if args.host is None:  # the file is of one machine, and the screen here asks about this
+        if args.host is None:  # the file describes this machine, for the screen on it
             findings.keep(answer)
     except OSError as error:
-        why = cannot_write(str(error.filename or findings.file()), error)  # a write has no name
+        why = cannot_write(str(error.filename or findings.file()), error)  # writes have no name
         complain(f"the result was not saved, so the screen will not warn: {why}")
     machine.show(answer, draw, as_json=args.json)
     return 1 if answer["wrong"] else 0
@@ -84,7 +84,7 @@ def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]
 def _check(check: Answer, sign: str, width: int) -> list[str]:
     verdict, unit, scale = check["verdict"], check["unit"], check["scale"]
     relative = "" if scale in {None, check["expected"]} else f" of {_amount(scale, unit)}"
-    """The value that errors are shares of; '' if it is the expected value."""
+    """Text with the reference value of relative errors; '' if it is the expected value."""
     parts = []
     if check["measured"] is None:
         parts.append("no sample could be used")
@@ -106,7 +106,7 @@ def _check(check: Answer, sign: str, width: int) -> list[str]:
 
 
 def _number(number: Answer) -> str:
-    """A counter with its value of each row, the first MAX_VALUES of them."""
+    """Returns the text of a counter, with its values in the first MAX_VALUES rows."""
     values, unit = number["values"], number["unit"]
     if unit == "polls":
         bits = ", ".join(number["bits"]) or "no bit set"

@@ -1,5 +1,5 @@
-"""`perftop serve`: one probe for many readers on this machine. The probe itself, which may have
-more rights, neither listens nor reads: it writes to us, as it does for a single reader."""
+"""`perftop serve`: shares one probe among many readers on this machine. The probe itself may have
+more rights, so it neither listens nor reads. It only writes to perftop, as for a single reader."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ def run(args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def listening(path: Path | None, group: int | None) -> Iterator[socket.socket]:
-    """systemd's socket if it has one for us, else one at the path. Raises Failed."""
+    """Provides the listening socket: the one passed by systemd, else one at `path`. Raises
+    Failed."""
     from perftop.process.sockets import inherited_unix_socket, listening_socket
 
     given = inherited_unix_socket()
@@ -64,8 +65,8 @@ def listening(path: Path | None, group: int | None) -> Iterator[socket.socket]:
 
 
 async def serve(listener: socket.socket, argv: list[str], group: int | None) -> None:
-    """Serves until a signal. `argv`: the probe's command line. `group`: its members may read,
-    too."""
+    """Serves until a signal. `argv`: the probe's command line. `group`: ID of a group whose members
+    may also read; None for no group."""
     import asyncio
 
     from perftop.process.signals import ENDS, ignore, on_signal
@@ -92,7 +93,7 @@ async def serve(listener: socket.socket, argv: list[str], group: int | None) -> 
 def _admit(listener: socket.socket, readers: Readers, group: int | None) -> None:
     from perftop.process.sockets import may_read
 
-    with contextlib.suppress(OSError, struct.error):  # it has gone again
+    with contextlib.suppress(OSError, struct.error):  # the client has already disconnected
         peer, _ = listener.accept()
         try:
             if may_read(peer, group) and readers.admit(peer):
@@ -104,8 +105,8 @@ def _admit(listener: socket.socket, readers: Readers, group: int | None) -> None
 
 
 async def _relay(readers: Readers, argv: list[str]) -> None:
-    """Runs the probe while there are readers. It starts at once, so that its
-    errors are seen by the user who started us."""
+    """Runs the probe while there are readers. It first starts without readers, so that the user who
+    started perftop sees its errors."""
     import asyncio
 
     from perftop.process.streams import spawn
@@ -135,7 +136,7 @@ async def _relay(readers: Readers, argv: list[str]) -> None:
 
 
 async def _deserted(readers: Readers) -> None:
-    """Waits until there has been no reader for some time."""
+    """Waits until there has been no reader for IDLE_S."""
     import asyncio
 
     while True:

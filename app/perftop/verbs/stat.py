@@ -1,5 +1,5 @@
-"""`perftop stat`: the numbers as text or JSON lines, without a screen; `-r N`: of a command that is
-run several times, with a probe of its own each time."""
+"""`perftop stat`: prints the numbers as text or JSON lines, without a screen. With `-r N`, it runs
+a command several times, with a separate probe for each run."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def add(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the verb on one machine, or on several side by side."""
+    """Runs the verb on one machine, or concurrently on several. Returns the exit status."""
     interval_ns, sample_ns = options.times(args)
     if _repeats(args):
         return _run_repeated(args, sample_ns)
@@ -84,7 +84,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 class Stat(Measured):
-    """One run on one machine: prints numbers as they come, and a summary at the end."""
+    """One run on one machine. Prints the numbers of each interval immediately, and a summary at the
+    end."""
 
     out: TextIO
 
@@ -92,7 +93,7 @@ class Stat(Measured):
         self, args: argparse.Namespace, job: Job | None = None, start: CommandStart | None = None,
         name: str | None = None,
     ) -> None:  # fmt: skip
-        """`name`: of the machine, printed with its lines; None: it is the only one."""
+        """`name`: name of the machine, printed with its lines; None if it is the only machine."""
         from perftop.output.export.fields import chosen
         from perftop.process.streams import REST_S
 
@@ -105,7 +106,7 @@ class Stat(Measured):
         self._args, self._name = args, name
         self._prefix = f"{name}: " if name else ""
         self._lines = lines
-        """Whether intervals are printed, or only the summary."""
+        """Whether intervals are printed; otherwise only the summary is."""
         self._metrics = options.names(args.metrics)
         self._fields = chosen(self._metrics)
         self._columns = None if self._metrics is None else _columns(self._metrics)
@@ -131,7 +132,8 @@ class Stat(Measured):
         return session
 
     def on_episode(self, episode: Episode) -> None:
-        """Also called at the end for episodes that still run."""
+        """Counts and prints an episode. It is also called at the end, for episodes that are still
+        running."""
         from perftop.output import stat_json
 
         self.measurement.tally.add(episode, self.session.now_ns)
@@ -164,7 +166,7 @@ class Stat(Measured):
             self._print([*self._heading(), *self._table.lines(interval)])
 
     def on_end(self) -> None:
-        """Prints the episodes that still run, and the summary."""
+        """Prints the episodes that are still running, and the summary."""
         from perftop.output import stat_text
         from perftop.output.export.forms import only
 
@@ -188,7 +190,8 @@ class Stat(Measured):
         self._print([self._prefix + stat_text.episode(self.session, episode)])
 
     def _heading(self) -> list[str]:
-        """A line before those of one machine of several."""
+        """Returns a heading for the lines of one of several machines; empty for a single
+        machine."""
         return [] if self._name is None else ["", f"=== {self._name}"]
 
     def _print_json(self, line: Line) -> None:
@@ -206,7 +209,7 @@ class Stat(Measured):
 
 
 def _columns(metrics: Sequence[str]) -> list[str]:
-    """Keys of the columns of a table. Raises Failed."""
+    """Returns the keys of the columns of the table. Raises Failed."""
     from perftop.model.numbers import EVENT, RARE
     from perftop.output import stat_table
     from perftop.output.export.fields import chosen
@@ -218,11 +221,11 @@ def _columns(metrics: Sequence[str]) -> list[str]:
     return keys + [name for name in metrics if name.startswith(EVENT) or name in RARE]
 
 
-# --- a command that is run several times
+# --- repeated runs of a command
 
 
 def _repeats(args: argparse.Namespace) -> bool:
-    """Whether a command is to be run several times. Raises Failed if other options contradict."""
+    """Whether a command is to be run several times. Raises Failed for contradictory options."""
     if args.repeat is None:
         if args.warmup:
             raise Failed("--warmup is for -r N: a single run counts from its start", USAGE)
@@ -236,8 +239,8 @@ def _repeats(args: argparse.Namespace) -> bool:
 
 
 def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
-    """Returns the exit status of the first run that failed, warm-ups included. Raises Failed if the
-    command cannot be run."""
+    """Runs the command several times and prints the results. Returns the exit status of the first
+    run that failed, including warm-ups. Raises Failed if the command cannot be run."""
     with lean():
         from perftop.output import stat_json
         from perftop.output.compare.repeated import Runs, first_failed, lines, lines_json
@@ -262,8 +265,8 @@ def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
 
 
 def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[Repeat], str, int]:
-    """The runs, the hello of the first as a line of JSON, and 128 + the signal that ended them
-    early, else 0."""
+    """Returns the runs, the hello of the first run as a JSON line, and 128 + the signal that ended
+    the runs early, else 0."""
     import asyncio
     import io
     import json
@@ -280,7 +283,7 @@ def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[Repea
     repeats: list[Repeat] = []
     for index in range(args.warmup + args.repeat):
         for number, handler in handlers.items():
-            signal.signal(number, handler)  # at its end the run before ignores them
+            signal.signal(number, handler)  # the previous run ignored them at its end
         with Job(args.command, apart=args.output == STDOUT) as job:
             argv = options.stream_command(args, sample_ns, sample_ns, job)
             stat, out = Stat(single, job), io.StringIO()
@@ -289,7 +292,7 @@ def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[Repea
         printed = out.getvalue().splitlines()
         if stat.measurement.bracket is None or stat.measurement.bracket.run is None:
             return repeats, hello, status
-        ended = status - 128 in HANDLED_SIGNALS  # by a signal: no other run follows
+        ended = status - 128 in HANDLED_SIGNALS  # by a signal, so no other run follows
         if ended and repeats:
             complain(f"run {index + 1} was ended by signal {status - 128} and is not counted")
             return repeats, hello, status

@@ -1,4 +1,4 @@
-"""`perftop summary`: a recording summed up, as a whole or phase by phase."""
+"""`perftop summary`: summarises a recording, as a whole or by phase."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from perfprobe import wire
 
 Moment = int | str | None
-"""ns after the start, or a time of day; None: not asked for."""
+"""Nanoseconds after the start, or a time of day as text; None if the option was not given."""
 _CLOCK = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
 DAY_S = 86_400
 
@@ -36,7 +36,7 @@ def add(verbs: Any) -> None:
 
 
 def place(text: str) -> int | str:
-    """A time of day as it is, or a duration in ns."""
+    """Parses a moment. Returns a time of day unchanged, or a duration in ns."""
     return text if ":" in text else options.span_ns(text)
 
 
@@ -90,7 +90,8 @@ def _time_ns(message: wire.Message) -> int:
 
 
 def _span(since: Moment, until: Moment, hello: wire.Hello) -> tuple[int, int | None]:
-    """Raw times at which the summary begins and ends; None: it has no end."""
+    """Returns the raw times in ns at which the summary begins and ends; None if it lasts to the end
+    of the recording."""
     since_ns = hello.raw_ns if since is None else _raw_ns(since, hello)
     until_ns = None if until is None else _raw_ns(until, hello)
     if until_ns is not None and until_ns <= since_ns:
@@ -99,7 +100,8 @@ def _span(since: Moment, until: Moment, hello: wire.Hello) -> tuple[int, int | N
 
 
 def _raw_ns(moment: int | str, hello: wire.Hello) -> int:
-    """A time of day is the first one after the start."""
+    """Returns the raw time of a moment, in ns. A time of day means its first occurrence after the
+    start."""
     if isinstance(moment, int):
         return hello.raw_ns + moment
     match = _CLOCK.fullmatch(moment)

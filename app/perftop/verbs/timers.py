@@ -1,4 +1,4 @@
-"""`perftop timers`: what it costs to ask for the time, and how fine it is."""
+"""`perftop timers`: shows the cost and the resolution of each way to read the time."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from perftop.verbs.machine import INDENT, Answer, add_instrument, fact
 
 COLUMN = 8
 LAST = 10
-"""Cells of the last column, the step, which includes its unit."""
+"""Width in cells of the last column, the step, which includes the unit."""
 WIDE = 112
-"""Columns of the terminal from which costs are shown both in ticks and in ns."""
+"""Minimum width of the terminal at which costs are shown both in ticks and in ns."""
 BARS, SIGNS = 24, " .:-=+*#@"
-"""Bins of a histogram, and what they are drawn with in ASCII."""
+"""Number of bins of a histogram, and the ASCII characters that represent them."""
 MIN_WIDTH = 80
 """Minimum width of lines; a narrower terminal wraps them itself."""
 _TICKS = ("least_ticks", "median_ticks", "mean_ticks", "error_ticks", "sigma_ticks")
@@ -56,7 +56,7 @@ def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]
 
 
 def number(value: float | None) -> str:
-    """A cost with as many decimals as mean something at its size."""
+    """Formats a cost, with fewer decimals for a larger one."""
     if value is None:
         return MISSING
     return f"{value:.{2 if abs(value) < 100 else 1 if abs(value) < 10_000 else 0}f}"
@@ -97,7 +97,8 @@ def _notes(answer: Answer, width: int) -> Iterator[str]:
     )
     notes = [means, stamps]
     by_calls: dict[int, list[str]] = {}
-    """Methods so short that several calls are measured together."""
+    """By number of calls, the methods that are so short that several calls are measured
+    together."""
     for method in methods:
         if method["usable"] and method["calls"] > 1:
             by_calls.setdefault(method["calls"], []).append(method["name"])

@@ -1,7 +1,8 @@
-"""`perftop topology`: the machine as a tree of text.
+"""`perftop topology`: prints the machine as a text tree.
 
-Regular runs are one line: "cores 0-23   cpus 0-23 + 48-71" pairs the first of each list, the
-second, and so on; "(2 a core)" means neighbours. Irregular ones are listed core by core.
+A regular run of cores is one line. For example, "cores 0-23   cpus 0-23 + 48-71" pairs each core
+with the CPUs at its position in both lists; "(2 a core)" means that neighbouring CPUs share a core.
+Irregular runs are listed core by core.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from perftop.verbs import machine, options
 from perftop.verbs.machine import Answer
 
 TYPES = "PEL other"
-"""Types of cores in the order in which they are named."""
+"""Types of cores in the order in which they are listed."""
 MAX_RUN = 72
-"""Cells of a run of CPUs; a longer run is harder to read than a list."""
+"""Maximum cells of a run of CPUs; a longer run is harder to read than a list."""
 
 
 def add(verbs: Any) -> None:
@@ -50,7 +51,7 @@ class _Branch(NamedTuple):
 
 
 def draw(answer: Answer, _: int = 100, *, unicode: bool = True) -> list[str]:  # noqa: ARG001
-    """The tree, as lines."""
+    """Returns the lines of the tree."""
     cpus: list[Mapping[str, Any]] = answer["cpus"]
     cores = _cores(cpus)
     summary = " · ".join(_summary(cpus, cores))
@@ -70,8 +71,8 @@ def _listed(numbers: Iterable[int]) -> str:
 
 
 def _cores(cpus: Sequence[Mapping[str, Any]]) -> list[_Core]:
-    """Cores with an online CPU, ordered by their first CPU. Siblings distinguish cores, too, as
-    some kernels repeat core ids."""
+    """Returns the cores with an online CPU, ordered by their first CPU. Cores are also
+    distinguished by their siblings, because some kernels repeat core IDs."""
     groups: dict[object, list[Mapping[str, Any]]] = {}
     for row in sorted(cpus, key=lambda row: int(row["cpu"])):
         if not row.get("online"):
@@ -116,7 +117,7 @@ def _summary(cpus: Sequence[Mapping[str, Any]], cores: list[_Core]) -> list[str]
 
 
 def _by(cores: list[_Core], key: Callable[[_Core], int | None]) -> list[list[_Core]]:
-    """Cores grouped and ordered by an id; those without one are last."""
+    """Returns the cores, grouped and ordered by an ID; cores without this ID are last."""
     groups: dict[int | None, list[_Core]] = {}
     for core in cores:
         groups.setdefault(key(core), []).append(core)
@@ -163,8 +164,8 @@ def _caches(cores: list[_Core], caches: bool) -> list[_Branch]:
 
 
 def _foldable(groups: list[list[_Core]]) -> bool:
-    """Whether there are over two groups, each with one core and all alike, so that one line is
-    enough for them. Virtual machines have hundreds of such groups."""
+    """Whether there are more than two groups that each have one core and are all alike, so that one
+    line is enough for them. Virtual machines have hundreds of such groups."""
     cores = [group[0] for group in groups]
     kinds = {(core.node, core.type, len(core.cpus), core.die) for core in cores}
     firsts = [core.cpus[0] for core in cores]
@@ -173,7 +174,8 @@ def _foldable(groups: list[list[_Core]]) -> bool:
 
 
 def _group(name: str, cores: list[_Core]) -> _Branch:
-    """The branch of one L3. Cores that differ in node, type or threads have separate lines."""
+    """Returns the branch of one L3 cache. Cores that differ in node, type or number of threads have
+    separate lines."""
     classes: dict[tuple[int | None, str | None, int], list[_Core]] = {}
     for core in cores:
         classes.setdefault((core.node, core.type, len(core.cpus)), []).append(core)
@@ -191,16 +193,17 @@ def _group(name: str, cores: list[_Core]) -> _Branch:
 
 
 def _run(cores: list[_Core]) -> tuple[list[str], list[_Branch]]:
-    """Cells for cores of one kind: either cores and CPUs, or their number and a list below."""
+    """Returns the cells for cores of one kind: cores and CPUs in one line, or the number of cores
+    and a list of branches below."""
     kind = f"{cores[0].type} " if cores[0].type else ""
     ids = [core.core for core in cores]
     known = [n for n in ids if n is not None]
-    alike = len(cores) > 1 and len(set(ids)) == 1  # one core in each of several packages
+    alike = len(cores) > 1 and len(set(ids)) == 1  # one core in each package
     plural = "s" if len(cores) > 1 and not alike else ""
     label = f"{kind}core{plural} {_listed(known)}" if known else kind + many(len(cores), "core")
     label += " of each" if known and alike else ""
     cpus = _pattern(cores)
-    # The k-th core has the k-th CPU of each list: only true if both ascend together.
+    # The k-th core has the k-th CPU of each list only if cores and CPUs ascend together.
     paired = len(known) == len(ids) and all(a < b for a, b in pairwise(known))
     if cpus and max(len(cpus), len(label)) <= MAX_RUN and (paired or alike or not known):
         return [label, cpus], []
@@ -210,7 +213,8 @@ def _run(cores: list[_Core]) -> tuple[list[str], list[_Branch]]:
 
 
 def _pattern(cores: list[_Core]) -> str:
-    """The CPUs of cores with equally many, in short form; '' if they have no regular pattern."""
+    """Returns the CPUs of cores in short form; '' if there is no regular pattern. All cores must
+    have the same number of CPUs."""
     flat = [cpu for core in cores for cpu in core.cpus]
     threads = len(cores[0].cpus)
     plural = "" if len(flat) == 1 else "s"

@@ -1,4 +1,4 @@
-"""`perftop why`: what cost most time, with evidence, in a dozen lines."""
+"""`perftop why`: reports the causes that cost most time, with evidence, in about a dozen lines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from perftop.session.session import Session
 
 USUAL_NS = 10_000_000_000
-"""Length of the measurement of a machine without a command."""
+"""Default duration in ns of a measurement without a command."""
 EPILOG = (
     "-- CMD [ARG …] runs a command and shows what it lost, on stderr; the exit status is the "
     "command's. Without a command it is 0, also if nothing was found."
@@ -79,7 +79,8 @@ def _run_on_file(args: argparse.Namespace) -> int:
 
 
 def _hint(path: Path) -> str:
-    """A hint where an argument that is no recording can be a command or a duration."""
+    """Returns a hint if an argument that is no recording can be a command or a duration; else
+    ''."""
     program = f"./{path}" if path.exists() and not path.is_absolute() else str(path)
     if shutil.which(program):
         return f"; to measure a command: perftop why -- {program}"
@@ -90,7 +91,7 @@ def _hint(path: Path) -> str:
 
 
 class Why(Measured):
-    """Follows a stream, and prints at its end what cost most."""
+    """Follows a stream and prints the report at its end."""
 
     out: TextIO
 

@@ -1,5 +1,5 @@
-"""Compares two sides: the differences between their machines, the numbers that differ by more than
-the noise, and the answer in one sentence."""
+"""Compares two sides. The result has the differences between their machines, the numbers that
+differ by more than the noise, and the answer in one sentence."""
 
 from __future__ import annotations
 
@@ -31,15 +31,17 @@ from perftop.output.machine_state import STATES, differs, label, shown
 from perftop.output.sentences import inside
 
 MIN_CAUSE = 0.01
-"""Share that must be lost to a cause, on one side more than on the other, to explain anything."""
+"""Minimum difference between the shares that the two sides lost to a cause. With a smaller one, the
+cause explains nothing."""
 MIN_DIFFERENCE = 0.0005
-"""Share, or share of A, below which a difference is none, however sure: counters are no better."""
+"""Minimum difference, as a share or relative to A. A smaller one is ignored however significant it
+is, because counters are not more accurate."""
 NOISE, ALONE, UNSTEADY = "within the noise", "1 run", "unsteady"
 UNNAMED = frozenset({"boot_id", "host", "command", "source", "sample_s"})
-"""States that are no cause by themselves."""
+"""States that do not explain a difference by themselves."""
 TIMES = ("run_s", "length_s")
 LEADS = (*TIMES, "lost_ratio", "busy_hz", "ipc", "cpu_s", "util", "steal", "involuntary")
-"""Numbers that the answer is about if they differ, the first that does."""
+"""Candidates for the leading number of the answer, which is the first of them that differs."""
 MAX_NAME = 20
 
 
@@ -49,22 +51,22 @@ class Row:
     a: float
     b: float
     difference: Difference | None
-    """None: the noise is not known."""
+    """None if the noise is unknown."""
     chance: float
-    """That of the difference, among as many rows as there are (Holm)."""
+    """Probability of such a difference by chance, corrected for the number of rows (Holm)."""
     sure: bool
-    """Whether the difference is more than the noise, and not too small to be one."""
+    """Whether the difference exceeds the noise and is at least MIN_DIFFERENCE."""
     verdict: str
     cause: Cause | None = None
-    """Cause of the episodes that explain it."""
+    """Cause of the episodes that explain the difference."""
 
     @property
     def unit(self) -> str:
-        """The unit of its difference: points for shares, else percent of A."""
+        """The unit of the difference: points for shares, else percent of A."""
         return "points" if self.number.unit == "ratio" else "%"
 
     def relative(self, value: float) -> float:
-        """A difference in this unit."""
+        """Returns a difference, converted to `unit`."""
         return 100 * value / (1.0 if self.number.unit == "ratio" else abs(self.a))
 
     @property
@@ -74,31 +76,31 @@ class Row:
 
 @dataclass(frozen=True)
 class Differing:
-    """A state of the machines that is not the same."""
+    """A state in which the machines differ."""
 
     key: str
     a: object
     b: object
     explains: list[str]
-    """Keys of numbers."""
+    """Keys of the numbers whose differences this state explains."""
     cause: Cause | None
 
 
 @dataclass(frozen=True)
 class Comparison:
     label: str
-    """Name of the phase; '': it is the whole."""
+    """Name of the phase; '' for the whole."""
     a: list[Reading]
     b: list[Reading]
     differing: list[Differing]
     same: list[str]
     rows: list[Row]
     only: tuple[list[str], list[str]]
-    """Keys of numbers that only one side has."""
+    """For each side, the keys of the numbers that only this side has."""
 
     @property
     def blocks(self) -> bool:
-        """Whether intervals come from the course of a single run."""
+        """Whether confidence intervals come from the variation within a single run."""
         return len(self.a) == len(self.b) == 1
 
 
@@ -109,14 +111,15 @@ class _Pair:
     b: Estimate
     difference: Difference | None
     course: bool
-    """Whether it is estimated from the course of single runs."""
+    """Whether the difference is estimated from the variation within single runs."""
 
 
 def compare(
     sides: Sequence[tuple[str, list[Reading], list[Reading]]], keys: Sequence[str] | None = None
 ) -> list[Comparison]:
-    """Label and both sides of each comparison. `keys`: the numbers to compare; None: all. The
-    chances allow for all rows of all of them."""
+    """Returns a comparison for each of `sides`, which have a label and the readings of both sides.
+    `keys`: the numbers to compare; None: all. The probabilities are corrected for all rows of all
+    comparisons."""
     pairs = [_pairs(a, b, keys) for _, a, b in sides]
     chances = iter(holm([
         one.difference.p for each in pairs for one in each if one.difference is not None
@@ -149,10 +152,10 @@ def _pairs(a: list[Reading], b: list[Reading], keys: Sequence[str] | None) -> li
         if of_a is None or of_b is None or not asked:
             continue
         if keys is None and not (_shows(number, of_a.mean) or _shows(number, of_b.mean)):
-            continue  # such as steal where there is no hypervisor
+            continue  # for example, steal on a machine without a hypervisor
         if number.unit != "ratio" and of_a.mean == 0:
-            continue  # nothing is a percentage of it
-        # Where one of two runs is too unsteady, the other is no evidence.
+            continue  # no percentage of zero exists
+        # If one of two runs is too unsteady, the other run is no evidence.
         unsteady = course and not (of_a.known and of_b.known)
         pairs.append(
             _Pair(number, of_a, of_b, None if unsteady else difference(of_a, of_b), course)
@@ -161,12 +164,12 @@ def _pairs(a: list[Reading], b: list[Reading], keys: Sequence[str] | None) -> li
 
 
 def _shows(number: Number, value: float) -> bool:
-    """Whether a value is shown as anything but 0."""
+    """Whether the value is displayed as anything but 0."""
     return value != 0 if number.rate else float(shown_like(number, value)) != 0
 
 
 def _estimate(side: Sequence[Reading], key: str, *, course: bool) -> Estimate | None:
-    """Over the runs, or over the course of the only one."""
+    """Returns the estimate over all runs, or over the course of the only run."""
     if course:
         return side[0].courses[key]
     values = [one.numbers[key] for one in side if key in one.numbers]
@@ -179,7 +182,8 @@ def _only(side: Sequence[Reading], other: Sequence[Reading]) -> list[str]:
 
 
 def _lost_more(a: Sequence[Reading], b: Sequence[Reading]) -> dict[Cause, float]:
-    """The share that B lost more than A to each cause, where it is MIN_CAUSE or more."""
+    """Returns, by cause, the share that B lost minus the share that A lost, for differences of at
+    least MIN_CAUSE."""
     differences = {}
     for cause in dict.fromkeys(cause for one in (*a, *b) for cause in one.lost):
         of_a, of_b = (fmean(one.lost.get(cause, 0.0) for one in side) for side in (a, b))
@@ -200,7 +204,7 @@ def _row(pair: _Pair, chance: float, extra: dict[Cause, float]) -> Row:
         verdict = "better" if moved * better > 0 else "worse"
     else:
         verdict = "higher" if moved > 0 else "lower"
-    # A cause explains a difference if it took more from the side that lost.
+    # A cause explains a difference if the side with the worse value lost more to it.
     loses = {
         cause: abs(share) for cause, share in extra.items()
         if pair.number.key in _rows_of(cause) and share * moved * better < 0
@@ -210,14 +214,15 @@ def _row(pair: _Pair, chance: float, extra: dict[Cause, float]) -> Row:
 
 
 def _rows_of(cause: Cause) -> tuple[str, ...]:
-    """Keys of the numbers that episodes of this cause explain."""
+    """Returns the keys of the numbers that episodes of this cause explain."""
     return KINDS[cause[0]].rows if cause[0] in KINDS else ()
 
 
 def _differing(
     key: str, a: object, b: object, extra: dict[Cause, float], explained: set[str]
 ) -> Differing:
-    """A state explains a number only if an episode names it."""
+    """Returns a state in which both sides differ. It explains a number only if the cause of an
+    episode depends on it."""
     names = [cause.key for cause in CAUSES.values() if key in cause.states]
     cause = next((one for one in extra if one[1] in names), None)
     keys = [] if cause is None else [key for key in _rows_of(cause) if key in explained]
@@ -228,7 +233,8 @@ def _differing(
 
 
 def answer(compared: Sequence[Comparison]) -> str:
-    """The sentence on the phase in which the leading number differs most for certain."""
+    """Returns a sentence on the phase with the largest significant difference of the leading
+    number."""
     rows = [(one, row) for one in compared for row in one.rows if row.sure]
     leading = min((_rank(row) for _, row in rows), default=0)
     leads = [pair for pair in rows if _rank(pair[1]) == leading]
@@ -250,8 +256,8 @@ def _rank(row: Row) -> int:
 
 
 def _why(one: Comparison, row: Row) -> str:
-    """The state that explains a difference, else the cause of the episodes that do; '' if none does
-    or several states changed that could."""
+    """Returns the state that explains a difference, else the cause of the episodes that explain it.
+    Returns '' without an explanation, or if several changed states could explain the difference."""
     causes = [each.cause for each in one.rows if each.cause is not None]
     cause = row.cause or next(iter(causes), None)
     if cause is None:
@@ -286,7 +292,8 @@ def _no_difference(compared: Sequence[Comparison]) -> str:
 
 
 def work(one: Comparison) -> str:
-    """How the work and its speed differ, by instructions and clock; '' if these are no evidence."""
+    """Returns a sentence on how the work and its speed differ, by instructions and clock; '' if
+    these are no evidence."""
     rows = {row.number.key: row for row in one.rows}
     done, per, clock = (rows.get(key) for key in ("instructions", "ipc", "busy_hz"))
     if done is None or per is None or not per.sure:
@@ -307,7 +314,7 @@ def work(one: Comparison) -> str:
 
 
 def not_known(compared: Sequence[Comparison]) -> Iterator[str]:
-    """Sentences on questions that stay open."""
+    """Yields sentences on questions that remain open."""
     one = compared[0]
     sure = any(row.sure for each in compared for row in each.rows)
     explaining = [label(state.key) for state in one.differing if state.explains]
@@ -331,7 +338,7 @@ def not_known(compared: Sequence[Comparison]) -> Iterator[str]:
         slow = "it changes" if len(unsteady) == 1 else "they change"
         yield f"noise of {_listed([*unsteady])}: {slow} too slowly for runs of this length"
     for side, keys in zip("AB", one.only, strict=True):
-        if keys:  # an event has two numbers of one name
+        if keys:  # both numbers of an event have the same name
             lacking = dict.fromkeys(number_of(key).words for key in keys)
             yield f"{_listed([*lacking])}: only {side} has it"
 

@@ -1,5 +1,5 @@
-"""The numbers of a run, recording or phase, as they are compared; read from a recording or from
-lines of JSON."""
+"""The numbers by which runs, recordings or phases are compared, read from a recording or from JSON
+lines."""
 
 from __future__ import annotations
 
@@ -27,16 +27,18 @@ from perftop.output.summary_text import WHOLE, Phases, phase_json
 from perftop.session.session import Session
 
 MAX_EVENTS = 64
-"""Events of a summary that are compared; a line from elsewhere may name any number."""
+"""Maximum number of events of a summary that are compared, because an untrusted line may contain
+any number of them."""
 MAX_EVENT_NAME = 12
 MAX_READINGS, MAX_STATES = 10_000, 100
 MAX_SAMPLES = 2000
-"""Samples kept of a number, for the picture of its distribution."""
+"""Maximum number of samples kept for each number, for the chart of its distribution."""
 MAX_SLICES = 2048
-"""Slices of a course. Beyond, two become one, and later ones have twice as many samples."""
+"""Maximum number of slices in a course. When they are full, pairs are merged and later slices have
+twice as many samples."""
 
 Numbers = dict[str, float]
-"""Values by key, in base units; unknown ones are left out."""
+"""Values by key, in base units; unknown values are left out."""
 Cause = tuple[str, str]
 """Kind and cause of episodes."""
 
@@ -51,7 +53,7 @@ def _mean(key: str) -> Value:
 
 
 def _run_time(*keys: str) -> Value:
-    """A sum of times of the command."""
+    """Returns a function that sums times of the command."""
     return lambda line: sum(line["run"][key] for key in keys) if line.get("run") else None
 
 
@@ -60,7 +62,7 @@ def _job(key: str) -> Value:
 
 
 def _others_cpus(line: Line) -> float | None:
-    """CPUs that others than the command kept busy."""
+    """Returns the number of CPUs that were busy with other tasks than the command."""
     util, used_s = _mean("util")(line), _run_time("user_s", "sys_s")(line)
     if util is None or used_s is None or not line["elapsed_s"]:
         return None
@@ -79,7 +81,7 @@ def _power_w(line: Line) -> float | None:
 
 
 _VALUES: dict[str, Value] = {
-    # A run has its run time instead of the length of a phase.
+    # For a run, `run_s` replaces the duration of a phase.
     "length_s": lambda line: line["elapsed_s"] if line["type"] == "phase" else None,
     "run_s": _run_time("wall_s"),
     "cpu_s": _run_time("user_s", "sys_s"),
@@ -99,20 +101,22 @@ _VALUES: dict[str, Value] = {
     "power_w": _power_w,
     "energy_j": lambda line: line["energy_j"],
 }
-"""Values from a summary as `stat --json` has it, by key of the number, in the order of rows."""
+"""Functions that get a value from a summary of `stat --json`, by key of the number, in the order of
+rows."""
 NUMBERS: dict[str, Number] = {key: model_numbers.NUMBERS[key] for key in _VALUES}
-"""The numbers that runs are compared by; of a recording there can be events, too."""
+"""The numbers by which runs are compared. Recordings can also have event numbers, which are not
+listed here."""
 UNUSUAL = frozenset({"cpu_s", "kernel_cycles"})
-"""Keys that are compared only if they are asked for."""
+"""Keys that are compared only on request."""
 
 
 def of_event(key: str) -> bool:
-    """Whether it is a number of a chosen event, or of issue slots."""
+    """Whether the key is that of a chosen event or of an issue-slot metric."""
     return key.startswith(EVENT) or key in RARE
 
 
 def number_of(key: str) -> Number:
-    """The number with this key of NUMBERS or of an event."""
+    """Returns the number with this key, which is in NUMBERS or that of an event."""
     number = NUMBERS.get(key) or RARE.get(key)
     if number is not None:
         return number
@@ -127,7 +131,8 @@ def unit_of(one: Number) -> str:
 
 
 def shown_like(one: Number, value: float, like: float | None = None) -> str:
-    """A value without its unit, with the digits that `like` has; None: with its own."""
+    """Formats a value without its unit, with as many digits as `like` needs, or as the value itself
+    needs if `like` is None."""
     if not isfinite(value):
         return MISSING
     if not one.grows:
@@ -141,13 +146,13 @@ def shown_like(one: Number, value: float, like: float | None = None) -> str:
 
 
 def row_keys(readings: Iterable[Numbers]) -> list[str]:
-    """The keys of NUMBERS, then those of the events that some have."""
+    """Returns the keys of NUMBERS, then those of the events in any of the readings."""
     return list(dict.fromkeys([*NUMBERS, *(key for one in readings for key in one)]))
 
 
 def numbers(line: Line) -> Numbers:
-    """The numbers of a summary. Those that grow are of a command or a phase only: the length of a
-    measurement is no property of the machine."""
+    """Returns the numbers of a summary. Numbers that grow with time are included for a command or a
+    phase only, because the duration of a measurement is no property of the machine."""
     ended = bool(line.get("run")) or line["type"] == "phase"
     values: dict[str, object] = {
         key: value(line) for key, value in _VALUES.items() if ended or not NUMBERS[key].grows
@@ -165,7 +170,7 @@ def _finite(values: Mapping[str, object]) -> Numbers:
 
 
 def numbers_json(values: Numbers) -> Line:
-    """The numbers for a line of JSON, in base units; null: not known."""
+    """Returns the numbers for a JSON line, in base units; null if unknown."""
     return {key: number(values.get(key, nan)) for key in row_keys([values])}
 
 
@@ -174,23 +179,24 @@ def numbers_json(values: Numbers) -> Line:
 
 @dataclass(frozen=True)
 class Reading:
-    """One run, recording or phase."""
+    """The numbers and state of one run, recording or phase."""
 
     numbers: Numbers
     state: Line
-    """Settings of the machine; empty: unknown."""
+    """Settings of the machine; empty if unknown."""
     lost: dict[Cause, float]
     """Share of the time that was lost to each cause."""
     label: str = ""
-    """Name of the phase; '': it is the whole."""
+    """Name of the phase; '' for the whole."""
     courses: dict[str, Estimate] = field(default_factory=dict)
-    """Estimates of the numbers from their course in time, by key; empty: that is unknown."""
+    """Estimates of the numbers from their variation over time, by key; empty if the variation is
+    unknown."""
     samples: dict[str, list[float]] = field(default_factory=dict)
-    """Some hundred values of a number, for its distribution."""
+    """By key, at most MAX_SAMPLES values of a number, for the chart of its distribution."""
 
 
 def reading(line: Line, label: str = "") -> Reading:
-    """Reads a summary, a phase, or a line `run` of `stat -r`. The line is untrusted."""
+    """Parses a summary, a phase, or a line `run` of `stat -r`. The line is untrusted."""
     given = line.get("numbers")
     if isinstance(given, dict):
         events = [key for key in given if of_event(key)][:MAX_EVENTS]
@@ -208,7 +214,8 @@ def reading(line: Line, label: str = "") -> Reading:
 
 
 def state_of(readings: Sequence[Reading]) -> Line:
-    """The state that all of them share; a value in which they differ is replaced by a remark."""
+    """Returns the state that all readings share. If they differ in a value, a remark replaces
+    it."""
     merged: Line = {}
     for key in dict.fromkeys(key for one in readings for key in one.state):
         values = [one.state.get(key) for one in readings]
@@ -217,13 +224,15 @@ def state_of(readings: Sequence[Reading]) -> Line:
     return merged
 
 
-class Foreign(Exception):  # noqa: N818 - what it is, not what class of mistake
-    """The lines are JSON of another program, or damaged; the text says which."""
+class Foreign(Exception):  # noqa: N818 - the name describes the input, not an error
+    """Raised for lines of JSON that are from another program or damaged; the message states
+    which."""
 
 
 def from_lines(lines: Iterable[str]) -> tuple[list[Reading], str | None]:
-    """Returns the readings of a file that `stat --json`, `stat -r --json` or `summary --json` has
-    written, and where it is damaged. Raises Foreign if it is none."""
+    """Returns the readings of a file written by `stat --json`, `stat -r --json` or `summary
+    --json`, and a description of where the file is damaged (None if it is not). Raises Foreign if
+    the file is not such output."""
     readings: list[Reading] = []
     for index, text in enumerate(lines):
         if not text.strip():
@@ -245,7 +254,7 @@ def from_lines(lines: Iterable[str]) -> tuple[list[Reading], str | None]:
 
 
 def _bounded(digits: str) -> int:
-    """A whole number of JSON. Raises OverflowError if it is too large for a float."""
+    """Parses an integer of JSON. Raises OverflowError if it is too large for a float."""
     value = int(digits)
     float(value)
     return value
@@ -266,8 +275,8 @@ def _of_line(line: Line) -> Reading | None:
 
 
 class Course:
-    """The course of a session's numbers in time, in slices of a few samples each, from where it is
-    made on. The noise of a single run is estimated from it."""
+    """The numbers of a session over time, in slices of a few samples each, starting when the object
+    is created. They are used to estimate the noise of a single run."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -278,14 +287,16 @@ class Course:
         self._added = registry.added[self._at]
         self._keys = [*metrics, "both", "power_w"]
         self._amounts, self._sizes = np.zeros((2, MAX_SLICES, len(self._keys)))
-        """A value is the amount in a slice by its size; both in the units of the metric."""
+        """The value of a metric in a slice is the slice's amount divided by its size; both in the
+        units of the metric."""
         self._ends_ns = np.zeros(MAX_SLICES, np.int64)
         self._begin_ns = session.now_ns
         self._count, self._in_last, self._samples = 0, 0, 1
-        """Whole slices, samples in the one that is being filled, and in a whole one."""
+        """Number of complete slices, of samples in the current slice, and of samples in a complete
+        slice."""
 
     def take(self) -> None:
-        """Takes the newest sample of the session."""
+        """Adds the newest sample of the session."""
         sample = self._session.sample
         if sample is None:
             return
@@ -317,19 +328,20 @@ class Course:
             self._count, self._samples = half, 2 * self._samples
 
     def _energy(self) -> tuple[float, float]:
-        """Joules of all packages in the newest sample, and the seconds that this covers."""
+        """Returns the energy of all packages in the newest sample, in J, and the time that it
+        covers, in s."""
         column, sample = self._session.counters.columns.get("energy_j"), self._session.sample
         if column is None or sample is None:
             return 0.0, 0.0
         table = sample.delta.tables[column.block]
         moved, ticks = table.moved[:, column.first], table.ticks
         if not np.isfinite(moved).all() or not (ticks > 0).all():
-            return 0.0, 0.0  # most frames lack it: it is read once for several
+            return 0.0, 0.0  # most frames have no energy, which is read less often
         return float(moved.sum()), float(ticks.mean()) / self._session.counters.stamp_hz
 
     def estimates(self) -> dict[str, Estimate]:
-        """By key of the number; those that were not counted are not there, and none of a stretch
-        that is too short."""
+        """Returns the estimates by key of the number, without numbers that were not counted. The
+        result is empty if the session was too short."""
         amounts, sizes = self._amounts[: self._count], self._sizes[: self._count]
         estimates: dict[str, Estimate] = {}
         if self._count < MIN_BLOCKS:
@@ -347,8 +359,8 @@ class Course:
         return estimates
 
     def sums(self) -> dict[str, tuple[Floats, Floats, Floats]]:
-        """By key: raw ns of the start and of the ends of the slices, and what both parts of the
-        number had added up to at each of them."""
+        """Returns, by key, the raw times in ns of the start and of the end of each slice, and the
+        cumulative amounts and sizes at each of these times."""
         none, count = np.zeros((1, len(self._keys))), self._count
         ends_ns = np.concatenate([[self._begin_ns], self._ends_ns[:count]]).astype(float)
         amounts, sizes = (
@@ -361,7 +373,8 @@ class Course:
         }
 
     def _below_ceiling_s(self) -> Floats:
-        """By slice, seconds that CPUs ran below their ceiling, as if each had run evenly."""
+        """Returns, by slice, the seconds that CPUs ran below their ceiling, assuming that each CPU
+        ran evenly."""
         session, ends_ns = self._session, self._ends_ns[: self._count]
         begins_ns = np.concatenate([[self._begin_ns], ends_ns[:-1]])
         whole, low_s = session.whole(), np.zeros(self._count)
@@ -374,7 +387,7 @@ class Course:
 
 
 class Recorded(Phases):
-    """The readings of a recording: one for each phase, or one of the whole."""
+    """Creates the readings of a recording: one for each phase, or one for the whole."""
 
     def __init__(self, *, by_mark: bool) -> None:
         super().__init__(by_mark=by_mark)
@@ -397,7 +410,7 @@ class Recorded(Phases):
             elif message.kind == "run-end":
                 self._runs.append(message.data)
             elif message.kind == "gap":
-                return False  # it ends no phase here
+                return False  # a gap does not end a phase here
         return super().on_message(message)
 
     def on_end(self) -> None:

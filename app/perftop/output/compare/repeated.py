@@ -1,4 +1,4 @@
-"""Several runs of one command: their numbers, which of them is an outlier and why, as text and
+"""Several runs of one command: their numbers, and which runs are outliers and why, as text and
 JSON."""
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from perftop.output.stat_table import table_line
 
 TIME = "run_s"
 MAX_ROWS = 20
-"""Runs of which each has a row; of more only the outliers."""
+"""Maximum number of runs that each have a row; with more runs, only the outliers have one."""
 MIN_EXPLAINED = 0.25
-"""Share of the time that a run took longer from which something explains it."""
+"""Minimum share of an outlier's extra time that a reason must account for to explain it."""
 HEADINGS = {
     TIME: "time s", "util": "busy %", "busy_hz": "GHz", "ipc": "IPC", "below_ceiling": "below %",
     "lost_ratio": "lost %", "waited_s": "wait s", "disk_s": "disk s", "energy_j": "kJ",
@@ -39,7 +39,7 @@ WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "
 
 @dataclass(frozen=True)
 class Repeat:
-    """A run, from its summary as `stat --json` has it."""
+    """A run and its summary, in the form that `stat --json` prints."""
 
     line: Line
     warmup: bool
@@ -57,14 +57,15 @@ def repeat(line: Line, *, warmup: bool) -> Repeat:
 @dataclass(frozen=True)
 class Outlier:
     place: int
-    """Among the runs that count, from 0."""
+    """Index among the runs that count, from 0."""
     by_s: float
-    """Seconds by which it took longer than the median."""
+    """Seconds by which the run took longer than the median."""
     why: str
 
 
 class Runs:
-    """The runs that count, in their order, at least one."""
+    """The runs that count, in the order of execution, and the outliers among them. At least one run
+    counts."""
 
     def __init__(self, runs: Sequence[Repeat]) -> None:
         self.warmups = [one for one in runs if one.warmup]
@@ -73,13 +74,13 @@ class Runs:
         self.outlying = [one.place for one in self.outliers]
 
     def values(self, key: str, without: Sequence[int] = ()) -> list[float]:
-        """The values of the runs in which the number is known."""
+        """Returns the values of a number, for the runs in which it is known."""
         counted = (one for place, one in enumerate(self.runs) if place not in without)
         return [one.numbers[key] for one in counted if key in one.numbers]
 
     def _outlier(self, place: int) -> Outlier:
-        """The outlier, explained by what this run had more of than the others, or by '' if nothing
-        that was measured explains it. Waits are those of all tasks of the command together."""
+        """Returns the outlier with its reasons, such as longer waits than in the other runs; '' if
+        no measured number explains it. Waits are the sum over all tasks of the command."""
         run = self.runs[place]
         time_s = run.numbers[TIME]
         by_s, reasons = time_s - median(self.values(TIME)), []
@@ -100,8 +101,8 @@ class Runs:
 
 
 def _losses(run: Repeat) -> dict[tuple[str, str], float]:
-    """Seconds of CPUs lost to named causes, except waits for a CPU, which are a number of their
-    own."""
+    """Returns the CPU seconds lost to each named cause, except waits for a CPU, which are a
+    separate number."""
     causes = run.line.get("causes", ())
     return {
         (one["kind"], one["cause"]): one["lost_s"]
@@ -111,7 +112,7 @@ def _losses(run: Repeat) -> dict[tuple[str, str], float]:
 
 
 def first_failed(runs: Sequence[Repeat]) -> int:
-    """Exit status of the first run that failed; 0: none did."""
+    """Returns the exit status of the first run that failed; 0 if none did."""
     return next((one.status for one in runs if one.status), 0)
 
 
@@ -119,7 +120,8 @@ def first_failed(runs: Sequence[Repeat]) -> int:
 
 
 def lines_json(runs: Runs, argv: Sequence[str]) -> list[Line]:
-    """A line `run` for each run, warm-ups first, and a line `runs` of all that count."""
+    """Returns a line `run` for each run, warm-ups first, and a line `runs` on all runs that
+    count."""
     outliers = {one.place: one for one in runs.outliers}
     lines = [run_json(one, index, None) for index, one in enumerate(runs.warmups)]
     lines += [run_json(one, index, outliers.get(index)) for index, one in enumerate(runs.runs)]
@@ -146,7 +148,8 @@ def lines_json(runs: Runs, argv: Sequence[str]) -> list[Line]:
 
 
 def run_json(run: Repeat, place: int, outlier: Outlier | None) -> Line:
-    """A run: its numbers by stable keys, and of its summary what is not of single CPUs."""
+    """Returns the line of a run: its numbers by stable keys, and its summary without the parts on
+    single CPUs and cores."""
     of_run = {key: value for key, value in run.line.items() if key not in {"cpus", "cores", "type"}}
     why = None if outlier is None else {
         "longer_s": number(outlier.by_s), "why": outlier.why or None}  # fmt: skip
@@ -164,7 +167,7 @@ def lines(runs: Runs, argv: Sequence[str]) -> list[str]:
     placed = NAMES + [Column(key, HEADINGS[key], CELL_WIDTH) for key in estimates]
 
     def row(name: str, status: str, values: Numbers) -> str:
-        """Values are shown with the digits of the mean."""
+        """Formats a row; values have as many digits as the mean."""
         cells = [shown_like(NUMBERS[key], values.get(key, nan), one.mean)
                  for key, one in estimates.items()]  # fmt: skip
         return table_line(placed, [name, status, *cells])

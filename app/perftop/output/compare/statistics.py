@@ -1,6 +1,6 @@
-"""Means with their intervals, and differences of two of them, by Student and Welch.
+"""Means with confidence intervals (Student), and differences of two means (Welch).
 
-Without a library: these are a few sums over some hundred values at most.
+No library is needed for these few sums over a few hundred values at most.
 """
 
 from __future__ import annotations
@@ -12,18 +12,20 @@ from itertools import pairwise
 from statistics import fmean, median, variance
 
 LEVEL = 0.95
-"""Confidence of all intervals; 1 - LEVEL is the chance that noise is called a difference."""
+"""Confidence of all intervals; 1 - LEVEL is the probability that noise is reported as a
+difference."""
 MIN_OUTLIER_SDS = 3.0
-"""Distance from the median, in MAD scaled to a standard deviation, of an outlier."""
+"""Minimum distance of an outlier from the median, in standard deviations that are estimated by the
+MAD."""
 SDS_IN_MAD = 1.4826
-"""Standard deviations of normal noise in a MAD."""
+"""Factor from the MAD of normal noise to its standard deviation."""
 MIN_OUTLIER_SHARE = 0.005
-"""Distance from the median, as a share of it, below which no value is an outlier, however close
-together the others are."""
+"""Minimum distance of an outlier from the median, as a share of the median, however close together
+the other values are."""
 MAX_BLOCKS, MIN_BLOCKS = 32, 8
 MAX_CORRELATION = 0.7
-"""Maximum correlation of neighbouring blocks, times the root of their number. A quarter of all pure
-noise has more, which makes its error less well known, but not wrong."""
+"""Maximum correlation of neighbouring blocks, times the square root of their number. A quarter of
+all pure noise exceeds it; its error is then less precise, but not wrong."""
 MIN_VALUES = 4
 """Minimum number of values among which there can be an outlier."""
 
@@ -34,9 +36,9 @@ class Estimate:
 
     mean: float
     error: float
-    """Standard error; NaN of a single value."""
+    """Standard error; NaN for a single value."""
     count: float
-    """Independent values that it rests on."""
+    """Number of independent values that the mean is based on."""
 
     @property
     def half(self) -> float:
@@ -49,18 +51,18 @@ class Estimate:
 
     @property
     def known(self) -> bool:
-        """Whether it is known how the values vary."""
+        """Whether the variation of the values is known."""
         return not math.isnan(self.error)
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The difference of two means: the second less the first."""
+    """The difference of two means: the second minus the first."""
 
     mean: float
     half: float
     p: float
-    """Chance of a difference at least as large if there were none."""
+    """Probability of a difference at least as large if both populations had the same mean."""
     df: float
 
 
@@ -71,13 +73,13 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 
 def estimate_of_series(amounts: Sequence[float], sizes: Sequence[float]) -> Estimate:
-    """The ratio of two sums, from their parts in slices of time of equal length.
+    """Returns the ratio of two sums, estimated from their parts in time slices of equal length.
 
-    Neighbouring slices are correlated, so they vary less than the ratio does. They are joined into
-    MAX_BLOCKS blocks, and these in pairs until the correlation of neighbours is below
-    MAX_CORRELATION / sqrt(blocks), which is what noise alone has. The error is then increased by
-    the correlation that remains, as if there were fewer blocks. If even MIN_BLOCKS are correlated,
-    the ratio changes too slowly and its error is unknown."""
+    Neighbouring slices are correlated, so their variation underestimates the error of the ratio.
+    They are joined into MAX_BLOCKS blocks, and blocks are joined in pairs until the correlation of
+    neighbours is below MAX_CORRELATION / sqrt(blocks), as for noise alone. The error is then
+    increased by the remaining correlation, as if there were fewer blocks. If even MIN_BLOCKS blocks
+    are correlated, the ratio changes too slowly and its error is unknown."""
     whole = sum(amounts) / sum(sizes)
     length = max(1, len(amounts) // MAX_BLOCKS)
     while (count := len(amounts) // length) >= MIN_BLOCKS:
@@ -85,7 +87,7 @@ def estimate_of_series(amounts: Sequence[float], sizes: Sequence[float]) -> Esti
         squares = sum(part * part for part in parts)
         alike = sum(x * y for x, y in pairwise(parts)) / squares if squares > 0 else 0.0
         if alike <= MAX_CORRELATION / math.sqrt(count):
-            alike = max(0.0, alike + 1 / count)  # of noise it is -1 / count in the mean
+            alike = max(0.0, alike + 1 / count)  # for noise, its mean is -1 / count
             fewer = count * (1 - alike) / (1 + alike)
             return Estimate(whole, math.sqrt(squares / (count - 1) / fewer), fewer)
         length *= 2
@@ -95,7 +97,8 @@ def estimate_of_series(amounts: Sequence[float], sizes: Sequence[float]) -> Esti
 def _pulls(
     amounts: Sequence[float], sizes: Sequence[float], whole: float, length: int
 ) -> list[float]:
-    """Distance of each block above or below the whole, weighted with its size."""
+    """Returns each block's deviation from the overall ratio, weighted with the size of the
+    block."""
     last = len(amounts) // length * length
     mean_size = sum(sizes[:last]) * length / last
     pulls = [
@@ -107,8 +110,8 @@ def _pulls(
 
 
 def difference(a: Estimate, b: Estimate) -> Difference | None:
-    """The difference by Welch's test; None if both errors are unknown. If one is, that side is
-    taken to vary as much as the other."""
+    """Returns the difference by Welch's test; None if both errors are unknown. If one error is
+    unknown, that side is assumed to vary as much as the other."""
     if not (a.known or b.known):
         return None
     if a.known and b.known:
@@ -127,12 +130,14 @@ def difference(a: Estimate, b: Estimate) -> Difference | None:
 
 
 def least_difference(sd: float, count: float) -> float:
-    """Smallest difference of two means, of `count` values each, that is more than noise."""
+    """Returns the smallest difference of two means, of `count` values each, that exceeds the
+    noise."""
     return t_quantile(0.5 + LEVEL / 2, 2 * count - 2) * sd * math.sqrt(2 / count)
 
 
 def holm(chances: Sequence[float]) -> list[float]:
-    """Chances corrected by Holm for the number of differences that are tested together."""
+    """Returns the probabilities, corrected by Holm's method for the number of differences that are
+    tested together."""
     corrected, least = [0.0] * len(chances), 0.0
     for place, at in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
         least = max(least, min(1.0, (len(chances) - place) * chances[at]))
@@ -141,7 +146,7 @@ def holm(chances: Sequence[float]) -> list[float]:
 
 
 def apart(values: Sequence[float]) -> list[int]:
-    """Positions of the outliers, ascending."""
+    """Returns the positions of the outliers, in ascending order."""
     if len(values) < MIN_VALUES:
         return []
     middle = median(values)
@@ -151,12 +156,13 @@ def apart(values: Sequence[float]) -> list[int]:
 
 
 def beyond(t: float, df: float) -> float:
-    """Chance that Student's t lies further from 0 than this, on either side."""
+    """Returns the probability that Student's t is further from 0 than `t`, on either side."""
     return _beta(df / (df + t * t), df / 2, 0.5)
 
 
 def t_quantile(share: float, df: float) -> float:
-    """The t below which this share lies, at least a half, by bisection to 1e-9."""
+    """Returns the t below which this share of the distribution is, by bisection to 1e-9. `share`
+    must be at least 0.5."""
     low, high = 0.0, 2.0
     while beyond(high, df) > 2 * (1 - share):
         low, high = high, 2 * high
@@ -167,7 +173,7 @@ def t_quantile(share: float, df: float) -> float:
 
 
 def _beta(x: float, a: float, b: float) -> float:
-    """The regularised incomplete beta function."""
+    """Returns the regularised incomplete beta function."""
     if not 0 < x < 1:
         return min(1.0, max(0.0, x))
     if x > (a + 1) / (a + b + 2):
@@ -178,7 +184,8 @@ def _beta(x: float, a: float, b: float) -> float:
 
 
 def _fraction(x: float, a: float, b: float) -> float:
-    """Its continued fraction, by Lentz; x must be at most (a + 1) / (a + b + 2)."""
+    """Returns the continued fraction of the incomplete beta function, by Lentz's method; x must be
+    at most (a + 1) / (a + b + 2)."""
     tiny = 1e-300
     c, d = 1.0, 1 / (1 - (a + b) * x / (a + 1) or tiny)
     value = d

@@ -1,5 +1,5 @@
-"""A comparison as text: the differences between the machines, a row for each number, and pictures
-of distributions; and as a line of JSON."""
+"""A comparison as text (the differences between the machines, a row for each number, and charts of
+distributions), and as a JSON line."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ from perftop.output.stat_json import Line, number
 from perftop.output.stat_table import table_line
 
 WIDTH, STATE_WIDTH = 80, 21
-"""Columns of all lines, and of the state of a machine."""
+"""Width in columns of all lines, and of the state of a machine."""
 LABEL = Column("", "", 18, left=True, gap=0)
 COLUMNS = [LABEL, Column("", "A", 7), Column("", "B", 8), Column("", "B - A", 10),
            Column("", "95 % interval", 17)]  # fmt: skip
 VERDICT_GAP = " " * 3
 SAME = ("host", "model", "microcode", "kernel", "governor", "turbo", "smt", "cpus", "command")
-"""States that are named first if they are the same."""
+"""States that are listed first if both sides have the same value."""
 MAX_SAME = 8
-"""States that are named; the others are only counted."""
+"""Maximum number of equal states that are listed; the others are only counted."""
 
 
 def lines(
     compared: Sequence[Comparison], names: tuple[str, str], *, unicode: bool = True,
     colour: bool = False,
 ) -> list[str]:  # fmt: skip
-    """`unicode`: blocks may be drawn. `colour`: with sequences for a terminal."""
+    """Returns the lines of the comparison. `unicode`: allow block characters. `colour`: add escape
+    sequences for colours."""
 
     def drawn(text: str, code: str = "") -> str:
-        """Text for a terminal; it may contain names and values from outside."""
+        """Returns the text made safe for a terminal; it may contain untrusted names and values."""
         shown = printable(text if unicode else in_ascii(text)).rstrip()
         return painted(shown, code if colour else "")
 
@@ -68,7 +69,7 @@ def _machines(one: Comparison, names: tuple[str, str]) -> list[str]:
         a, b = (shown(state.key, value) for value in (state.a, state.b))
         head, room = f"  {label(state.key):<{LABEL.width - 1}}", STATE_WIDTH
         if len(a) >= STATE_WIDTH or len(head) + STATE_WIDTH + len(b) > WIDTH:
-            # B on a line of its own, in its column if there is room.
+            # Print B on a separate line, in its column if there is room.
             text_lines.append(f"{head}{a}")
             room = max(0, min(STATE_WIDTH, WIDTH - len(head) - len(b)))
             head, a = " " * len(head), ""
@@ -84,7 +85,7 @@ def _machines(one: Comparison, names: tuple[str, str]) -> list[str]:
 
 
 def _runs(one: Comparison) -> str:
-    """The number of runs on each side, or the name of a phase."""
+    """Returns the number of runs on each side, or the name of the phase."""
     a, b = len(one.a), len(one.b)
     if one.label:
         name = safe(one.label, 10)
@@ -93,7 +94,7 @@ def _runs(one: Comparison) -> str:
 
 
 def _label(row: Row) -> str:
-    """The name of the number, with its unit at the end of the column."""
+    """Returns the name of the number, with its unit right-aligned in the column."""
     unit = unit_of(row.number)
     room = LABEL.width - 2 - len(unit)
     words = row.number.words
@@ -101,7 +102,7 @@ def _label(row: Row) -> str:
 
 
 def _row(row: Row) -> str:
-    """The row up to its verdict, padded."""
+    """Returns the row up to its verdict, padded."""
     unit = "pt" if row.unit == "points" else row.unit
     interval = ""
     if row.difference is not None:
@@ -115,20 +116,20 @@ def _row(row: Row) -> str:
     return table_line(COLUMNS, cells).ljust(sum(column.width for column in COLUMNS))
 
 
-# --- pictures
+# --- charts
 
 BINS = 32
 ASCII_STEPS = " .:-=+*#"
 MAX_PICTURES = 3
-"""Numbers that are drawn: those that differ, and the run time."""
+"""Maximum number of charts. Each number that differs has a chart, and so has the run time."""
 MIN_VALUES = 3
-"""Values that each side of a picture needs."""
+"""Minimum number of values that each side needs for a chart."""
 TRIM = 0.005
-"""Share of the values at each end that the axis does not make room for."""
+"""Share of the values at each end that may be outside the axis."""
 
 
 def pictures(one: Comparison, *, unicode: bool) -> list[str]:
-    """Distributions of numbers on both sides, as rows of blocks on one axis."""
+    """Returns the distributions of numbers on both sides, as rows of blocks on a common axis."""
     rows: list[str] = []
     for row in one.rows:
         sides = [_values(side, row.number.key, samples=one.blocks) for side in (one.a, one.b)]
@@ -139,7 +140,7 @@ def pictures(one: Comparison, *, unicode: bool) -> list[str]:
 
 
 def _values(readings: Sequence[Reading], key: str, *, samples: bool) -> list[float]:
-    """A value for each run, or, with `samples`, for each sample of the only run."""
+    """Returns a value for each run; with `samples`, for each sample of the only run."""
     if samples:
         return readings[0].samples.get(key, [])
     return [one.numbers[key] for one in readings if key in one.numbers]
@@ -164,9 +165,10 @@ def _picture(row: Row, sides: Sequence[Sequence[float]], signs: str) -> Iterator
 
 
 def diff_json(compared: Sequence[Comparison], files: tuple[list[str], list[str]]) -> Line:
-    """`diff`: `answer`, `state` of what differs in the machines, `same`, and by phase (`label`,
-    null of the whole) the numbers in base units: of each side, `difference` B - A with its 95 %
-    interval `low` to `high`, `chance` of it without a difference, allowing for the number of rows,
+    """Returns the line `diff`: `answer`; `state`, the states in which the machines differ; `same`,
+    the equal states; and for each phase (`label`, null for the whole) the numbers in base units. A
+    number has the values of both sides, `difference` B - A with its 95 % interval `low` to `high`,
+    `chance` (the probability of such a difference by chance, corrected for the number of rows) and
     `verdict`."""
     first = compared[0]
     state = [{"key": one.key, "a": one.a, "b": one.b, "explains": one.explains}

@@ -1,5 +1,5 @@
 """The columns of an exported table, which has one row for each CPU and interval. The set of columns
-is the same on every machine, and names include the units."""
+is the same on every machine, and column names include the units."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ from perftop.session.values import of_cpus
 
 
 class IntervalRows:
-    """One interval of the exported CPUs. Lists have one plain value for each of `rows`, None where
-    unknown; a core's value is given for each of its CPUs."""
+    """One interval of the exported CPUs. Methods return lists with one plain value for each of
+    `rows`; None if unknown. The value of a core is repeated for each of its CPUs."""
 
     def __init__(self, session: Session, interval: Interval) -> None:
         self.session, self.interval, self.rows = session, interval, session.shown
         self.cores: Ints = session.reader.cores.of_cpu[self.rows]
-        """Position of the core of each row; -1: not known."""
+        """Position of the core of each row; -1 if unknown."""
 
     def values(self, one: Number) -> list[object]:
-        """Any number with its key in `NUMBERS`."""
+        """Returns the values of a number whose key is in `NUMBERS`."""
         if one.scope == "machine":
             return self.same(self.interval.machine.get(one.key, math.nan))
         return self.of_cpu(of_cpus(self.session, self.interval, one.key))
 
     def same(self, value: float) -> list[object]:
-        """A value of the whole machine, repeated for each row."""
+        """Returns a value of the whole machine, repeated for each row."""
         return [number(value)] * len(self.rows)
 
     def of_cpu(self, values: Floats | None) -> list[object]:
@@ -68,7 +68,7 @@ class IntervalRows:
         return [int(count) if math.isfinite(count) else None for count in moved[self.rows].tolist()]
 
     def methods(self) -> list[object]:
-        """The method that gave the SMT states of each row's core."""
+        """Returns, for each row, the method by which the SMT states of its core were obtained."""
         methods: Sequence[object] = [*self.interval.split.method, None]
         return [methods[core] for core in self.cores.tolist()]
 
@@ -76,7 +76,7 @@ class IntervalRows:
         return [getattr(self.session.topology[row], name) for row in self.rows]
 
     def first_tasks(self, name: str) -> list[object]:
-        """An attribute of the task that ran most on each CPU."""
+        """Returns an attribute of the task that ran longest on each CPU."""
         cpus = (self.session.topology[row].cpu for row in self.rows)
         tasks = (self.interval.snapshot.activity_on(str(cpu))[:1] for cpu in cpus)
         return [getattr(task[0].task, name) if task else None for task in tasks]
@@ -87,7 +87,7 @@ class IntervalRows:
 
 
 Kind = Literal["number", "whole", "count", "total", "truth", "text"]
-"""`whole`: a number without decimals; `count`: events of the interval; `total`: events so far."""
+"""`whole`: an integer; `count`: events in the interval; `total`: events since the start."""
 Values = Callable[[IntervalRows], Sequence[object]]
 
 
@@ -101,7 +101,7 @@ class Field:
     kind: Kind = "number"
     scope: Scope = "cpu"
     explained: bool = True
-    """The table gives a reason for each missing value."""
+    """Whether the table reports a reason for each missing value."""
 
 
 TIME = Field(
@@ -138,20 +138,21 @@ BELIEF = (
         "suspect", "whole",
     ),
 )  # fmt: skip
-"""Reliability of an interval; these are in every export, whatever measures are chosen."""
+"""Fields on the reliability of an interval. Every export has them, whatever measures are chosen."""
 
 
 # --- measures
 
 
 def _of(one: Number, key: str = "") -> Field:
-    """The column of a number. `key`: in a line of JSON, where it is another."""
+    """Returns the column of a number. `key`: its key in a JSON line, if that differs."""
     name = f"machine_{one.column}" if one.scope == "machine" else one.column
     return Field(name, one.help, lambda now: now.values(one), key or one.key, scope=one.scope)
 
 
 def _bounds(end: str, what: str) -> Iterable[Field]:
-    """Lower or upper limits of the states of a core, by method bounds."""
+    """Yields the columns with the lower or upper limits of the SMT states, which the method
+    `bounds` provides."""
 
     def values(i: int, now: IntervalRows) -> list[object]:
         limits = now.of_core(getattr(now.interval.split, end)[:, i])
@@ -209,12 +210,12 @@ def _of_event(session: Session, key: str) -> tuple[Field, ...]:
     )  # fmt: skip
 
 
-# --- the choice
+# --- choosing fields
 
 
 def chosen(names: Sequence[str] | None) -> tuple[Field, ...]:
-    """The measures with these column names or keys; None: all. Those of chosen events, which only
-    a session knows, are added by `with_events`. Raises Failed."""
+    """Returns the measures with these column names or keys; for None, all measures. `with_events`
+    adds the measures of chosen events, which only a session knows. Raises Failed."""
     if names is None:
         return MEASURES
     keys = [field.key for field in MEASURES if field.kind != "count"]
@@ -227,15 +228,15 @@ def chosen(names: Sequence[str] | None) -> tuple[Field, ...]:
 
 
 def _asked(fields: Iterable[Field], names: Sequence[str]) -> tuple[Field, ...]:
-    """Those with these names or keys; a count has the key of its rate, so only its name selects
-    it."""
+    """Returns the fields with these names or keys. A count has the same key as its rate, so only
+    its name selects it."""
     return tuple(f for f in fields if f.name in names or (f.key in names and f.kind != "count"))
 
 
 def with_events(
     session: Session, measures: tuple[Field, ...], names: Sequence[str] | None
 ) -> tuple[Field, ...]:
-    """The measures, and those of the chosen events of a stream that are asked for. Raises
+    """Returns the measures, with the requested measures of the stream's chosen events. Raises
     Failed."""
     counters, metrics = session.evaluator.registry.counters, session.evaluator.registry.events
     events = [field for key in counters for field in _of_event(session, key)]

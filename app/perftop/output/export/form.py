@@ -25,8 +25,9 @@ class Out(Protocol):
 
 
 class Form(Protocol):
-    """A format writes as it is called. `finish` is called last, also for a damaged recording;
-    `summary` is called just before it if there was a frame. Tables write intervals only."""
+    """An export format. Each method writes its argument immediately. `finish` is the last call,
+    also for a damaged recording. `summary` is called just before `finish` if there was a frame.
+    Tables write intervals only."""
 
     @abstractmethod
     def interval(self, interval: Interval) -> None: ...
@@ -36,41 +37,42 @@ class Form(Protocol):
     def episode(self, episode: Episode) -> None: ...
 
     def mark(self, mark: Episode) -> None:
-        """Write a mark: a moment that the user named."""
+        """Write a mark, which is a time that the user labelled."""
 
     def summary(self, counted: Counted, elapsed_s: float, command: Command) -> None: ...
 
     def finish(self) -> None: ...
 
     def drop(self) -> None:
-        """Release what the format holds, because `finish` will not be called or has failed."""
+        """Release the resources of the format, because `finish` will not be called or has
+        failed."""
 
 
 # --- the recorded command
 
 
 class Command:
-    """Collects from the notes of its start and its end what `stat` would have reported of the
-    command. The notes are untrusted."""
+    """Reconstructs what `stat` would have reported about the recorded command, from the notes on
+    its start and its end. The notes are untrusted."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         watch = session.hello.watch or ""
         self._pid = int(watch) if watch.isdecimal() and len(watch) <= 10 else 0
-        """PID that the probe watched from the start; 0: none."""
+        """PID that the probe watched from the start; 0 if it watched none."""
         self._seen = JobFootprint(self._pid)
         self._apart = WatchedJob("", "command")
-        """The command, where another job was watched."""
+        """The command, used if the probe watched another job."""
         self._seen_apart: JobFootprint | None = None
         self._start: wire.Note | None = None
         self._end: wire.Note | None = None
 
     def take(self, message: wire.Message) -> None:
-        """Take a message that the session has applied."""
+        """Process a message that the session has applied."""
         if isinstance(message, wire.Frame):
             self._seen.take(self._session.neighbours.watched_job, message.time_ns)
             if self._apart.take(message.records, message.time_ns) and self._apart.last_threads:
-                # The first record has the command alone, waiting for its start.
+                # The first record contains only the command, which is still waiting for its start.
                 footprint = self._seen_apart or JobFootprint(self._apart.last_threads[0].pid)
                 footprint.take(self._apart, message.time_ns)
                 self._seen_apart = footprint
@@ -81,7 +83,7 @@ class Command:
 
     @property
     def footprint(self) -> JobFootprint | None:
-        """CPUs on which the command ran; None if the probe did not watch it."""
+        """The CPUs on which the command ran; None if the probe did not watch the command."""
         pid = None if self._start is None else self._start.data.get("pid")
         if pid is not None and pid == self._pid:
             return self._seen
@@ -89,7 +91,8 @@ class Command:
         return apart if apart is not None and pid == apart.root else None
 
     def line(self) -> Line | None:
-        """The `run` part of the summary; None without a command, or if its end was not recorded."""
+        """Returns the `run` part of the summary; None without a command, or if its end was not
+        recorded."""
         start, end = self._start, self._end
         if start is None or end is None:
             return None

@@ -1,4 +1,4 @@
-"""The formats of an export except OpenMetrics: JSON lines, and tables as CSV or Parquet."""
+"""Export formats except OpenMetrics: JSON lines, and tables as CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _KEYS = {field.key for field in MEASURES if field.kind != "count"}
 
 
 class JsonLines(Form):
-    """JSON lines. With all measures they equal those of `stat` byte by byte, except that `stat` has
-    no marks."""
+    """JSON lines. With all measures, the lines equal the output of `stat` byte by byte, except that
+    `stat` has no marks."""
 
     def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
         self._session, self._measures, self._out = session, measures, out
@@ -65,7 +65,7 @@ class JsonLines(Form):
 
 
 def only(line: stat_json.Line, measures: Sequence[Field]) -> stat_json.Line:
-    """An interval or a summary with the chosen measures only."""
+    """Returns the line of an interval or a summary with the chosen measures only."""
     if len(measures) >= len(MEASURES):
         return line
     chosen = {field.key for field in measures if field.kind != "count"}
@@ -100,7 +100,8 @@ class ExportTable:
 
     def __init__(self, session: Session, measures: Sequence[Field]) -> None:
         self._session, self._reasons = session, Reasons(session)
-        # Names of the machine and the run, so that tables of several can be joined.
+        # Columns that identify the machine and the run, so that tables of several runs can be
+        # joined.
         labels = {f"label_{key}": text for key, text in session.hello.labels.items()}
         named = {"host": session.hello.host, **labels}
         self.fields = (
@@ -111,13 +112,14 @@ class ExportTable:
                   "suspect", "text"),
             Field("why", "Why values are not there.", lambda _: self._whys(), "why", "text"),
         )  # fmt: skip
-        """In the order of the columns; `why` is the last, because the others fill `_missing`."""
+        """The fields in the order of the columns. `why` is last, because the other fields fill
+        `_missing`."""
 
     def columns(self, interval: Interval) -> list[Sequence[object]]:
-        """The columns in the order of `fields`, with one value for each CPU shown."""
+        """Returns the columns in the order of `fields`, with one value for each CPU shown."""
         now = IntervalRows(self._session, interval)
         self._missing: list[dict[str, list[str]]] = [{} for _ in now.rows]
-        """By row, the names of fields without a value, by reason."""
+        """For each row, the names of the fields without a value, by reason."""
         columns = []
         for field in self.fields:
             values = field.values(now)
@@ -130,7 +132,8 @@ class ExportTable:
         return columns
 
     def _whys(self) -> list[object]:
-        """Reasons for missing values by CPU, each after the names that share it."""
+        """Returns the reasons for missing values by CPU, each after the names of the fields that it
+        applies to."""
         return [
             "; ".join(f"{','.join(names)}={reason}" for reason, names in missing.items())
             for missing in self._missing
@@ -154,17 +157,18 @@ def _constant(name: str, text: str) -> Field:
 
 
 ALL_THERE = "-"
-"""Value of `why` where no value is missing any more."""
+"""Value of `why` in the first row of a CPU in which no value is missing any more."""
 
 
 class Delimited(Form):
-    """A heading, then a row for each CPU and interval. Unknown values are empty. `why` is in the
-    first row of a CPU, and again where it has changed: else it would be most of the bytes."""
+    """A header line, then a row for each CPU and interval. Unknown values are empty. `why` is only
+    in the first row of a CPU and in rows where it has changed; otherwise it would dominate the size
+    of the file."""
 
     def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
         self._out, self._table = out, ExportTable(session, measures)
         self._whys: list[object] = []
-        """Those of the interval before."""
+        """The values of `why` in the previous interval."""
         self._write([[field.name for field in self._table.fields]])
 
     def interval(self, interval: Interval) -> None:
@@ -188,11 +192,12 @@ class Delimited(Form):
 
 
 MIN_GROUP_ROWS = 1 << 16
-"""Rows in a row group: enough for good compression; a group takes some tens of MB of memory."""
+"""Minimum rows in a row group: enough for good compression. A group takes some tens of MB of
+memory."""
 
 
 def pyarrow() -> Any:
-    """The pyarrow module, an optional package. Raises Failed if it is not installed."""
+    """Returns the module pyarrow, an optional dependency. Raises Failed if it is not installed."""
     try:
         import pyarrow as pa
         import pyarrow.parquet
@@ -203,7 +208,8 @@ def pyarrow() -> Any:
 
 
 class Parquet(Form):
-    """The table of the CSV form, in row groups. The file is readable only after `finish`."""
+    """The same table as `Delimited`, written in row groups. The file is readable only after
+    `finish`."""
 
     def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
         self._arrow, hello = pyarrow(), session.hello
@@ -235,7 +241,7 @@ class Parquet(Form):
         self._writer.close()
 
     def drop(self) -> None:
-        self._writer.is_open = False  # else it would try to end the file, and fail
+        self._writer.is_open = False  # otherwise the writer would try to finish the file and fail
 
     def _group(self) -> None:
         if self._batches:

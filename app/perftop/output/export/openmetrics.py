@@ -1,7 +1,7 @@
-"""OpenMetrics text with times, for later import into Prometheus.
+"""OpenMetrics text with timestamps, for later import into Prometheus.
 
-The format needs all samples of a series together, but intervals hold one sample of every series. So
-intervals are kept in a temporary file and read back series by series.
+The format requires all samples of a series to be adjacent, but an interval has one sample of every
+series. So intervals are buffered in a temporary file and read back series by series.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 
 READ_BYTES = 16 << 20
-"""Bytes of the temporary file that are read at once."""
+"""Maximum bytes of the temporary file that are read at once."""
 
 
 class OpenMetrics(Form):
-    """OpenMetrics text with gauges, and with counters that start at 0 with the recording."""
+    """OpenMetrics text with gauges, and with counters that are 0 at the start of the recording."""
 
     def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
         self._session, self._out = session, out
         fields = [field for field in measures if field.kind != "text"]
-        # The samples of a family must be adjacent; those of chosen events are the last.
+        # The samples of a family must be adjacent; the families of chosen events are last.
         fields.sort(key=lambda field: _end(field) if field.key.startswith(EVENT) else "")
         self._fields = [ELAPSED, ONLINE, *fields, *BELIEF]
         self._counts = np.zeros((len(self._fields), len(session.shown)))
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - it ends with the object
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed with the object
         self._times: list[float] = []
 
     def interval(self, interval: Interval) -> None:
@@ -47,7 +47,7 @@ class OpenMetrics(Form):
         values = np.array([field.values(now) for field in self._fields], float)
         first = {scope: _first(self._owners(scope)) for scope in ("core", "package", "l3")}
         for i, field in enumerate(self._fields):
-            if field.scope in first:  # written in the row of its first CPU
+            if field.scope in first:  # written only in the row of its first CPU
                 values[i, ~first[field.scope]] = np.nan
             elif field.kind == "count":
                 self._counts[i] += np.nan_to_num(values[i])
@@ -89,14 +89,14 @@ class OpenMetrics(Form):
             self._file.close()
 
     def _owners(self, scope: str) -> list[int | None]:
-        """The core, package or L3 of each row."""
+        """Returns the core, package or L3 of each row."""
         if scope == "core":
             return [*self._session.reader.cores.of_cpu[self._session.shown].tolist()]
         return [getattr(self._session.topology[row], scope) for row in self._session.shown]
 
     def _core_labels(self) -> list[str]:
-        """Labels by row. `cpus` distinguishes cores to which the kernel gives the same number, or
-        none."""
+        """Returns the labels of each row's core. The label `cpus` distinguishes cores that have the
+        same number in the kernel, or none."""
         session, cores = self._session, self._session.reader.cores
         owners, places = self._owners("core"), []
         first = _first(owners).tolist()
@@ -116,7 +116,7 @@ class OpenMetrics(Form):
             places = [f"{place[:-1]},{labels(event=event)[1:]}" for place in places]
         if not self._times:
             return
-        # The series of the field, one place after the other; each has all times.
+        # Write the field's series one after the other, each with the samples of all times.
         shape = (len(self._times), *self._counts.shape)
         table = np.memmap(self._file, np.float64, "r", shape=shape)
         step = max(1, READ_BYTES // (8 * len(self._times)))
@@ -136,7 +136,7 @@ class OpenMetrics(Form):
 
 
 def _first(owners: Sequence[object]) -> Bools:
-    """Mask of the rows that are the first of their owner."""
+    """Returns a mask of the rows that are the first of their owner."""
     return np.array([owners.index(owner) == index for index, owner in enumerate(owners)], bool)
 
 
@@ -151,7 +151,7 @@ def _of_cpu(session: Session, row: int) -> dict[str, object]:
 
 _UNITS = {"_hz": "hertz", "_per_s": "per_second", "_s": "seconds", "_w": "watts", "_c": "celsius",
           "_ratio": "ratio"}  # fmt: skip
-"""Ends of names of fields, and their replacement in the name of a family. The first that fits is
+"""Suffixes of field names, and their replacement in the family name. The first matching suffix is
 used."""
 _EVENTS = {
     "_count": Heading("perftop_event", "counter", "Chosen events, in samples that can be trusted."),
@@ -161,7 +161,7 @@ _EVENTS = {
     "_counted_ratio": Heading("perftop_event_counted_ratio", "gauge",
                               "Share of the time for which a chosen event was counted."),
 }  # fmt: skip
-"""Families of chosen events, by the end of the field's name; the event is a label."""
+"""Families of chosen events, by suffix of the field name; the event is a label."""
 
 
 def _end(field: Field) -> str:

@@ -1,8 +1,10 @@
-"""A small HTTP/1.1 server for one page. Any request costs a bounded amount: connections, bytes of a
-request and seconds are limited, and the answer is bytes that exist already.
+"""A small HTTP/1.1 server for one page. The cost of a request is bounded: the number of
+connections, the size of a request and its duration are limited, and the response is built once per
+sample.
 
-Each connection has one request. All of it runs in the loop that reads the probe; a turn of the loop
-handles each connection once, so that the probe waits for none of them for long.
+A connection serves one request. The server runs in the event loop that reads the probe. An
+iteration of the loop handles each connection at most once, so the probe never waits long for a
+connection.
 """
 
 from __future__ import annotations
@@ -13,21 +15,22 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 MAX_CONNECTIONS = 32
-"""One more replaces the oldest that has not asked yet, or has its answer."""
+"""Maximum number of open connections. A further connection replaces the oldest idle one."""
 MAX_REQUEST = 8192
-"""Bytes of a request."""
+"""Maximum bytes of a request."""
 MAX_REST = 1 << 16
-"""Bytes that are read after the request, and dropped: a connection that is closed with bytes unread
-is reset, and its reader may lose the answer."""
+"""Maximum bytes that are read after the request and discarded. Closing a connection with unread
+bytes resets it, and the client may lose the response."""
 TIMEOUT_S = 10.0
-"""For a whole request, and again until the answer has been read."""
+"""Maximum seconds to receive a whole request, and maximum seconds until the client has read the
+response."""
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 HTML = "text/html; charset=utf-8"
 INDEX = b'<!DOCTYPE html><title>perftop</title><p><a href="/metrics">metrics</a>\n'
 
 Render = Callable[[bool], bytes | None]
-"""Makes the page, as OpenMetrics or not; None: there is none now."""
+"""Returns the page, in OpenMetrics or in the older format; None if no page is available now."""
 
 
 class Answer(NamedTuple):
@@ -53,7 +56,7 @@ def failure(status: HTTPStatus) -> Answer:
 
 
 def answer(head: bytes, render: Render) -> Answer:
-    """The answer to a request. `head`: all of it up to the empty line."""
+    """Returns the response to a request. `head`: the request up to the empty line."""
     first, *lines = head.decode("latin-1").replace("\r\n", "\n").split("\n")
     method, _, rest = first.partition(" ")
     target, _, version = rest.partition(" ")
@@ -88,7 +91,7 @@ def _page(path: str, accept: str, render: Render) -> Answer:
 
 
 def wants_openmetrics(accept: str) -> bool:
-    """Whether the header prefers it to the older form."""
+    """Whether the Accept header prefers OpenMetrics to the older format."""
     best = {True: 0.0, False: 0.0}
     for part in accept.split(","):
         kind, *parameters = (word.strip().lower() for word in part.split(";"))
@@ -110,7 +113,7 @@ def _quality(text: str) -> float:
 
 
 class Server:
-    """All connections, the oldest first."""
+    """The server with its open connections, the oldest first."""
 
     def __init__(self, render: Render) -> None:
         self.render = render
@@ -120,7 +123,8 @@ class Server:
         return Connection(self)
 
     def enter(self, connection: Connection) -> bool:
-        """False: there is no room."""
+        """Adds a connection, possibly in place of an idle one. Returns False if there is no
+        room."""
         if len(self.open) >= MAX_CONNECTIONS:
             idle = next((one for one in self.open if one.idle), None)
             if idle is None:
@@ -144,7 +148,8 @@ class Connection(asyncio.Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether it has not asked yet, or its answer is on the way."""
+        """Whether the client has not sent a complete request yet, or its whole response has been
+        handed to the kernel."""
         return not self._answered or self._transport.get_write_buffer_size() == 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

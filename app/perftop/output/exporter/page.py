@@ -1,6 +1,6 @@
-"""The page that Prometheus scrapes, made from the sums so far, at most once a sample and form.
+"""The page that Prometheus scrapes, built from the sums so far, at most once per sample and format.
 
-Dashboards and alerts depend on the names, kinds and labels of its families.
+Dashboards and alerts depend on the names, types and labels of the metric families.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ RINGS = {
     INSTRUCTIONS: {"instructions": "all", "kernel_instructions": "kernel"},
     REFERENCE: {"ref": "all"},
 }
-"""The families of counts, with the ring of each counter."""
+"""The families of counts, with the value of the label `ring` for each counter."""
 NEEDS = {
     BELOW: "turbo_ceiling_hz busy_hz",
     CEILING: "turbo_ceiling_hz",
@@ -110,9 +110,10 @@ NEEDS = {
     MEMORY: "memory_read_bytes_per_s",
     PROBE: "probe_cpu_s",
 }
-"""Families that are there or not as a whole, with the keys of what they need."""
+"""Families that are either complete or missing, with the keys of the numbers that they need."""
 QUOTED = re.compile(r'"[^"]*"')
-"""Quoted words of a reason. They may name a program, which is never exported."""
+"""Pattern of quoted words in a reason. They may name a program, and such names are never
+exported."""
 MAX_REASON = 200
 Detail = Literal["package", "core", "cpu"]
 DETAILS: tuple[Detail, ...] = ("package", "core", "cpu")
@@ -123,11 +124,12 @@ class Family(NamedTuple):
     heading: Heading
     lines: str
     series: int
-    """Number of the lines."""
+    """Number of lines, which is the number of series."""
 
 
 def series_of(heading: Heading, values: Iterable[tuple[Labels, float]]) -> Family:
-    """A family whose series appear over time and stay. Values that are NaN have no series."""
+    """Returns a family whose series appear over time and are never removed. NaN values have no
+    series."""
     lines = [f"{heading.sample}{labels(**places)} {value:.15g}\n" for places, value in values
              if not math.isnan(value)]  # fmt: skip
     return Family(heading, "".join(lines), len(lines))
@@ -136,25 +138,26 @@ def series_of(heading: Heading, values: Iterable[tuple[Labels, float]]) -> Famil
 class _Form(NamedTuple):
     places: Sequence[Labels]
     known: bytes
-    """Mask of the values that are known, as bytes."""
+    """Mask of the known values, as bytes."""
     text: str
-    """Text of all lines, with a place for each value."""
+    """Template of all lines, with a placeholder for each value."""
 
 
 class Grids:
-    """Families with a series for each place and name. Most keep their labels, so all but their
-    values is made once."""
+    """Families with a series for each element of `places` and each name. Most families keep their
+    labels, so the template of their lines is built only once."""
 
     def __init__(self) -> None:
         self._forms: dict[str, _Form] = {}
-        """The form that each family had last, by its name."""
+        """The last template of each family, by name of the family."""
 
     def family(
         self, heading: Heading, places: Sequence[Labels], values: Floats, label: str = "",
         names: Sequence[str] = ("",),
     ) -> Family:  # fmt: skip
-        """`places`: another object once they change; `values`: (names, places), NaN for what is not
-        known."""
+        """Returns a family. `places`: labels of the CPUs, cores or packages; the caller passes a
+        new object when they change. `values`: array of shape (names, places), NaN for unknown
+        values."""
         flat = values.ravel()
         known = np.isfinite(flat)
         form = self._forms.get(heading.name)
@@ -182,16 +185,17 @@ class Page:
         self._packages = [_package(session, cpus) for cpus in session.hello.packages]
         self._known: Sequence[Labels] = self._packages[:]
         self._packages.append({})
-        """Labels by position; the last are of what is in no known package, whose position is -1."""
+        """Labels of the packages by position. The last entry is for parts of no known package,
+        whose position is -1."""
         package = self._sums.package % len(self._packages)
         self._members = [np.flatnonzero(package == index) for index in range(len(self._packages))]
-        """CPUs by package, as positions."""
+        """For each package, the positions of its CPUs."""
         self._cores: tuple[Cores | None, list[int], Sequence[Labels]] = (None, [], [])
-        """The cores shown, with their labels; replaced when cores were regrouped."""
+        """The core list, the cores shown and their labels; replaced when the core list changes."""
         self._grids = Grids()
         self._highest: dict[str, Floats] = {}
-        """The highest values shown so far, by family. Read skew takes back some ns now and then; a
-        counter must not."""
+        """The highest values shown so far, by family. Read skew occasionally makes a value drop by
+        a few ns, but a counter must never decrease."""
         self._texts: dict[bool, bytes] = {}
 
     def take(self, since_ns: int) -> None:
@@ -204,7 +208,7 @@ class Page:
             self._texts.clear()
 
     def text(self, *, openmetrics: bool) -> bytes:
-        """The whole page, as of the newest sample."""
+        """Returns the whole page, as of the newest sample."""
         if openmetrics not in self._texts:
             parts: list[str] = []
             for heading, lines, _ in self.families():
@@ -224,8 +228,8 @@ class Page:
         return [*families, series_of(SERIES, [({}, count)])]
 
     def _missing(self, shown: set[str]) -> Family:
-        """The families that are not on the page, and why. `shown`: names of the samples that
-        are."""
+        """Returns a family that lists the families that are missing on the page, with the reasons.
+        `shown`: names of the samples on the page."""
         sums = self._sums
         parts = [(f"{CPU.sample}:{mode}", key, not sums.known_seconds[index].any())
                  for index, (mode, key) in enumerate(MODES.items())]  # fmt: skip
@@ -243,7 +247,8 @@ class Page:
         return series_of(MISSING, rows)
 
     def _why(self, key: str, *, absent: bool) -> str:
-        """Why no CPU has it, or else why some CPUs lack it; '' if all have it."""
+        """Returns the reason why the numbers with these keys are missing on all CPUs (if `absent`)
+        or on some CPUs; '' if there is none."""
         for missing in (m for one in key.split() for m in self._reasons if m.what == one):
             if missing.cpus is not None:
                 return f"{missing.why} (CPUs {ranges(missing.cpus)})"
@@ -302,7 +307,7 @@ class Page:
     def _of_cpus(
         self, heading: Heading, label: str, names: Sequence[str], sums: Floats, known: Bools
     ) -> Family:
-        """Sums by CPU, (names, CPUs), shown by package or by CPU."""
+        """Returns a family of sums by package or by CPU. `sums`: array of shape (names, CPUs)."""
         places = self._cpus
         if self._detail != "cpu":
             places = self._packages
@@ -325,7 +330,7 @@ class Page:
         seconds = core_time.seconds[cores]
         if self._detail == "package":
             packages = core_time.cores.package[cores]
-            by_package = np.full(core_time.gone.shape, np.nan)  # the last row: of no known package
+            by_package = np.full(core_time.gone.shape, np.nan)  # last row: no known package
             for package in np.unique(packages):
                 gone = core_time.gone[package]
                 by_package[package] = seconds[packages == package].sum(axis=0) + gone
@@ -333,8 +338,8 @@ class Page:
         return self._grids.family(SMT, places, seconds.T, "state", CORE_STATES)
 
     def _named(self, cores_shown: Sequence[int]) -> Sequence[Labels]:
-        """Labels of cores. Those to which the kernel gives the same number, or none, have the name
-        of their first CPU."""
+        """Returns the labels of cores. Cores with the same kernel number, or with none, are named
+        after their first CPU."""
         session, cores = self._session, self._core_time.cores
         rows = [session.topology[session.position[cores.lists[core][0]]] for core in cores_shown]
         alike = Counter((row.package, row.core) for row in rows)

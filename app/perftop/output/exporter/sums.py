@@ -1,7 +1,7 @@
-"""Sums over the samples of a session, from its start on: what Prometheus calls counters.
+"""Sums over all samples of a session since its start. Prometheus calls them counters.
 
-They are kept by CPU, by core or by package, in float64, and added up further when they are shown.
-Only what can be trusted is added.
+The sums are kept by CPU, by core or by package, in float64, and aggregated when they are shown.
+Only reliable values are added.
 """
 
 from __future__ import annotations
@@ -25,48 +25,51 @@ from perftop.session.session import Session
 
 MODES = {"busy": "util", "idle": "idle", "poll": "poll", "involuntary_halt": "involuntary",
          "steal": "steal"}  # fmt: skip
-"""Modes that the time of a CPU is divided into, with the metric of each."""
+"""Modes that divide the time of a CPU, with the key of the metric for each."""
 POLL = list(MODES).index("poll")
 COUNTS = "cycles", "instructions", "ref", "kernel_cycles", "kernel_instructions"
 TOGETHER = 3
-"""The first three of COUNTS are added together or not at all; the others only with these."""
+"""Number of leading COUNTS that are added together or not at all; the other counts are added only
+together with these."""
 GAUGES = "power_limit_w", "temperature_c"
 MOVED = "energy_j", "energy_ram_j", "memory_read_bytes", "memory_write_bytes"
-"""Counters of packages."""
+"""Keys of the counters of packages."""
 
 
 class Sums:
-    """Some sums go in together or not at all, so that a ratio of two of them is one of the same
-    spans: the modes of a CPU's time, and its cycles, instructions and reference cycles."""
+    """Sums by CPU and by package. Some are added together or not at all, so that a ratio of two of
+    them covers the same time: the modes of a CPU's time, and its cycles, instructions and reference
+    cycles."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         hello, cpus = session.hello, len(session.hello.topology)
         self.package = packages(hello)
-        """Place of its package by position of the CPU; -1: not known."""
+        """Position of the package, by position of the CPU; -1 if unknown."""
         self.shown: Bools = np.isin(np.arange(cpus), session.shown)
-        """Mask of the CPUs that the user asked for."""
+        """Mask of the CPUs that the user selected."""
         self.seconds, self.counts = np.zeros((len(MODES), cpus)), np.zeros((len(COUNTS), cpus))
         self.known_seconds, self.known_counts = self.seconds > 0, self.counts > 0
-        """Masks of the sums to which something was added; the others are unknown."""
+        """Masks of the sums that have received a value; the other sums are unknown."""
         self._moved = {key: np.zeros(len(hello.packages)) for key in MOVED}
         self._known_moved = {key: moved > 0 for key, moved in self._moved.items()}
         self.gauges = {key: np.full(len(hello.packages), np.nan) for key in GAUGES}
-        """The last known values by package, by key; NaN: none yet."""
+        """By key, the last known value of each package; NaN before the first value."""
         self.suspects = {doubt.name.lower(): 0 for doubt in Doubt}
-        """Samples of CPUs in which a counter was doubted, by reason."""
+        """Number of CPU samples with a suspect counter, by reason."""
         evaluator, rows = session.evaluator, range(cpus)
         self._needs = [self._at({"tsc", *evaluator.needs(key)}) for key in MODES.values()]
         served = [[evaluator.serves(key, row) for row in rows] for key in MODES.values()]
         self._served: Bools = np.array(served, bool)
         self._has: Bools = np.array([session.counters.has(key) for key in COUNTS], bool)
         self._polls: Bools = np.zeros(cpus, bool)
-        """CPUs whose busy time has their polling in it: reference cycles go on meanwhile."""
+        """Mask of the CPUs whose busy time includes polling, because it is measured by reference
+        cycles, which continue during polling."""
         for variant, mask in evaluator.chosen["util"]:
             self._polls |= mask & ("ref" in variant.needs) & self._served[POLL]
 
     def _at(self, keys: Iterable[str]) -> list[int]:
-        """The places of these counters among those that can be doubted."""
+        """Returns the positions of these counters among the counters that can be suspect."""
         positions = self._session.counters.key_at
         return [positions[key] for key in keys if key in positions]
 
@@ -110,7 +113,7 @@ class Sums:
         self.known_counts |= known
 
     def moved(self, key: str) -> Floats:
-        """One of MOVED by package; NaN where it is unknown."""
+        """Returns the sum of one counter of MOVED by package; NaN if unknown."""
         return np.where(self._known_moved[key], self._moved[key], np.nan)
 
 
@@ -118,24 +121,27 @@ class Sums:
 
 CORE_STATES = (*STATES, "unknown")
 MAX_DELAY = 0.5
-"""Share of a sample by which a read may be late. Time beyond that without a read is unknown."""
+"""Maximum delay of a read, as a share of a sample. Time without a read beyond this delay counts as
+unknown."""
 
 
 class CoreTime:
-    """Seconds of cores in each SMT state. With `unknown`, which is time that is doubted or that no
-    read covers, they sum to the time in which the core was on."""
+    """Seconds that cores spent in each SMT state. The state `unknown` is time that is suspect or
+    not covered by a read. All states add up to the time for which the core was online."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self.cores: Cores = session.reader.cores
         self.seconds = np.zeros((len(self.cores.lists), len(CORE_STATES)))
-        """(cores, CORE_STATES)"""
+        """Seconds in an array of shape (cores, CORE_STATES)."""
         self.gone = np.zeros((len(session.hello.packages) + 1, len(CORE_STATES)))
-        """Seconds of cores that are no longer listed, by package; last: of none."""
+        """Seconds of cores that are no longer listed, by package; the last row is for cores of no
+        known package."""
         self._owed_s = np.zeros(len(self.cores.lists))
-        """Time by core since its last read, in s; later reads have it. Below 0: reads are ahead."""
+        """Seconds by core since its last read, which later reads will cover. Below 0, reads are
+        ahead of the samples."""
         self.ceiling_hz: Floats = np.full(len(self.cores.lists), np.nan)
-        """The least ceiling that turbo gives each core, in the newest sample."""
+        """The lowest turbo ceiling of each core in the newest sample."""
 
     def take(self, sample: Sample, span_s: float) -> None:
         if self.cores is not self._session.reader.cores:
@@ -156,7 +162,8 @@ class CoreTime:
         self._owed_s[lost] = 0.0
 
     def _regroup(self, now: Cores) -> None:
-        """The core list changed: adds the time of a core to the new core of its CPUs."""
+        """Handles a changed core list: adds the time of each old core to the new core that has its
+        CPUs."""
         before, seconds, owed_s = self.cores, self.seconds, self._owed_s
         self.cores, count = now, len(now.lists)
         self.seconds, self._owed_s = np.zeros((count, len(CORE_STATES))), np.zeros(count)
@@ -173,29 +180,30 @@ class CoreTime:
 DROP = "turbo-drop"
 CAUSES = ("policy", "license", "power-pl1", "power-pl2", "current", "thermal", "prochot", "vr",
           "hwp", "hypervisor", "unknown")  # fmt: skip
-"""Causes of a clock below its ceiling; labels of series, which stay."""
+"""Causes of a clock below its ceiling. They are label values of exported series, so they must not
+change."""
 Key = tuple[int, str, str]
-"""Position of the package, -1 for none; kind and cause."""
+"""Position of the package (-1 for none), kind and cause of an episode."""
 Place = tuple[int, str]
-"""Position of the package, and cause."""
+"""Position of the package, and cause of an episode."""
 
 
 @dataclass(frozen=True)
 class _Waiting:
-    """A sample that is not added yet."""
+    """A sample that has not been added yet."""
 
     since_ns: int
     time_ns: int
     lost: Floats
-    """Cycles by core by which it stayed below its ceiling."""
+    """By core, the cycles lost below its ceiling."""
     cores: Cores
 
 
 class EpisodeSums:
-    """Lengths of episodes, and the cost of clocks below their ceiling.
+    """Sums of the number and duration of episodes, and of the cost of clocks below their ceiling.
 
-    A counter cannot go back, but a running episode may prove to have ended some seconds ago, or to
-    have another cause. So samples wait until nothing of that can happen any more.
+    A counter must never decrease, but a running episode may turn out to have ended some seconds
+    ago, or to have another cause. So samples wait until their episodes can no longer change.
     """
 
     def __init__(self, session: Session) -> None:
@@ -208,11 +216,12 @@ class EpisodeSums:
         self.count: defaultdict[Key, int] = defaultdict(int)
         self.seconds: defaultdict[Key, float] = defaultdict(float)
         self.below_s: defaultdict[Place, float] = defaultdict(float)
-        """Time in which any core of a package was below its ceiling, by package and cause."""
+        """Seconds in which at least one core of a package was below its ceiling, by package and
+        cause."""
         self.below_cycles: defaultdict[Place, float] = defaultdict(float)
 
     def take(self, sample: Sample, since_ns: int) -> None:
-        """Add a sample, which is the session's newest."""
+        """Add the newest sample of the session."""
         now_ns, cores = self._session.now_ns, self._session.reader.cores
         clock = INDEX["busy_hz"]
         cycles, run_s = sample.values.top[clock], sample.values.bottom[clock]
@@ -228,7 +237,8 @@ class EpisodeSums:
         for episode in self._session.episodes(one.since_ns - 1, one.time_ns):
             seconds = episode.span_s(one.since_ns, one.time_ns)
             begins = one.since_ns <= episode.start_ns < one.time_ns
-            # The cause of a suspect episode lists counters, in too many ways for labels.
+            # The cause of a suspect episode is a list of counters, with too many combinations for
+            # labels.
             cause = "counters" if episode.kind == "suspect" else episode.cause
             for package in sorted({self._package.get(cpu, -1) for cpu in episode.cpus}):
                 key = package, episode.kind, cause
