@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 Opener = Callable[[], AbstractAsyncContextManager[Stream]]
 INTERVALS_NS = tuple(ms * 1_000_000 for ms in (50, 100, 200, 500, 1000, 2000, 5000))
 NOTICE_S = 10.0
-"""How long a message is shown if no key is pressed."""
+"""How long a message is shown if no key is pressed, in seconds."""
 MIN_WATCH_S = 0.9
 """Minimum seconds, while messages arrive, between two checks for changes that no message
 reports, such as a lost link."""
@@ -94,7 +94,7 @@ class Playhead:
             self.go(int(times[max(0, min(len(times) - 1, at))]), span_ns)
 
     def _times(self) -> Ints | None:
-        """Raw ns of the samples in the history."""
+        """Returns the times of the samples in the history, in raw ns; None without a history."""
         history = self.session and self.session.history
         return history.times() if history else None
 
@@ -105,7 +105,8 @@ class Source(Follower, ABC):
 
     app: PerfTopApp
     LACKS: ClassVar[frozenset[str]]
-    """Actions that this source does not have; their keys do nothing and are not listed."""
+    """Names of the actions that this source does not have; their keys do nothing and are not
+    listed."""
     min_interval_ns = 0
 
     @abstractmethod
@@ -129,7 +130,8 @@ class Source(Follower, ABC):
     # --- the status
 
     def read(self, status: Status) -> Status:
-        """Adds the state of this source to the status, and a notice if the status has none."""
+        """Returns the status with the state of this source added, and with the source's notice if
+        the status has none."""
         return status
 
     def watch(self) -> None:
@@ -142,18 +144,18 @@ class Source(Follower, ABC):
 
     @abstractmethod
     def pause(self) -> None:
-        """Stops at the shown moment, or resumes."""
+        """Pauses at the shown moment, or resumes."""
 
     @abstractmethod
     def step(self, by: int) -> None:
-        """Shows the moment `by` samples later."""
+        """Shows the moment that is `by` samples later; earlier if `by` is negative."""
 
     @abstractmethod
     def head_for(self, time_ns: int) -> None:
-        """Shows this moment, or the nearest one available."""
+        """Shows this moment, or the nearest moment available."""
 
     def go(self, time_ns: int) -> None:
-        """Shows this moment, or the nearest one available, and stops there."""
+        """Shows this moment, or the nearest moment available, and pauses there."""
         self.head_for(time_ns)
 
     @abstractmethod
@@ -182,7 +184,7 @@ class Source(Follower, ABC):
         return ""
 
     def speed(self, by: int) -> None:
-        """Plays faster or slower."""
+        """Plays faster (`by` > 0) or slower (`by` < 0)."""
 
     # --- the end
 
@@ -209,7 +211,7 @@ class Live(Source):
         self._open, self._set_pace, self._link = opener, pace, link
         self._recorder: ScreenRecorder | None = None
         self._last_s = 0.0
-        """When messages last arrived, by the app's clock."""
+        """Time of the app's clock at which messages last arrived."""
 
     async def feed(self) -> None:
         try:
@@ -245,7 +247,8 @@ class Live(Source):
         return super().take(messages)
 
     def read(self, status: Status) -> Status:
-        """Adds whether the probe hangs, and the state of the recording and of the link."""
+        """Returns the status with the time since the last message if the probe hangs, and with the
+        state of the recording and of the link."""
         if not self.started:
             return status
         now_s = self.app.clock()
@@ -290,7 +293,7 @@ class Live(Source):
         label = label or next_mark_label(self.session.marks)
         self.add(wire.Note("mark", time_ns, "recorder", {"label": label}))
         self.say(f'marked "{shorten_label(label)}" at {when(self.session.unix(time_ns))}')
-        if self.app.playhead.paused:  # else it appears with the next numbers
+        if self.app.playhead.paused:  # otherwise the mark appears with the next numbers
             self.step(0)
 
     def pace(self) -> None:
@@ -346,7 +349,7 @@ class PerfTopApp(TerminalApp):
 
     @property
     def interval(self) -> Interval | None:
-        """The interval that is shown; None before the first."""
+        """The shown interval; None before the first interval."""
         return self.playhead.shown
 
     @property
@@ -375,7 +378,7 @@ class PerfTopApp(TerminalApp):
     # --- for the source to call
 
     def taken(self) -> None:
-        """Draws the changes made by the last messages."""
+        """Draws what the last messages have changed. Called after messages were applied."""
         newest = self.playhead.newest
         news = newest is not None and newest is not self._drawn and not self.playhead.paused
         self._drawn = newest
@@ -401,14 +404,14 @@ class PerfTopApp(TerminalApp):
         self.moved()
 
     def moved(self) -> None:
-        """Shows the moment of the playhead."""
+        """Shows the moment at which the playhead is. Called after the playhead has moved."""
         shown = self.interval
         paused = shown.time if shown is not None and self.playhead.paused else None
         self.status = replace(self.status, paused=paused)
         self.show()
 
     def say(self, notice: str) -> None:
-        """Shows a message, until a key is pressed or some seconds have passed."""
+        """Shows a message until a key is pressed or NOTICE_S have passed."""
         self._notice, self._until_s = notice, self.clock() + NOTICE_S
         self.show()
 

@@ -31,7 +31,7 @@ from perftop.tui.config import Config
 from perftop.tui.frame.status import Status
 from perftop.tui.terminal_app import drawing_on_stdout
 
-if TYPE_CHECKING:  # it imports numpy
+if TYPE_CHECKING:  # these modules import numpy
     from perfprobe import wire
     from perftop.output.measurement import CommandMeasurement
     from perftop.process.command_window import RunNotes
@@ -77,7 +77,7 @@ class Around(Live):
 
     @property
     def run(self) -> Run | None:
-        """The outcome of the command; None until it has ended."""
+        """The outcome of the command; None until the command has ended."""
         return None if self.measurement is None else self.measurement.bracket.run
 
     # --- the stream
@@ -106,7 +106,7 @@ class Around(Live):
             self.app.end(Failed("the probe has ended", 0))
         except Failed as failed:
             self.app.end(failed)
-        except Exception as error:  # noqa: BLE001 - as in the app's own tasks
+        except Exception as error:  # noqa: BLE001 - handled as in the app's own tasks
             self.app.crash(error)
 
     def _measure(
@@ -170,7 +170,7 @@ class Around(Live):
     async def _show_output(self) -> None:
         self._print_timer = None
         monitor = self.app.monitor
-        if monitor is None:  # not mounted yet
+        if monitor is None:  # the main screen is not mounted yet
             self._print_later()
         elif self._unseen:
             self._unseen = b""
@@ -251,7 +251,7 @@ class Around(Live):
         the command ends."""
 
         def resize() -> None:
-            with contextlib.suppress(OSError):  # the terminal is gone
+            with contextlib.suppress(OSError):  # the terminal may be gone
                 self.tty.resize(*os.get_terminal_size(1))
 
         def pass_on(number: signal.Signals) -> None:

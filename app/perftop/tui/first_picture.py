@@ -40,7 +40,7 @@ def shown() -> Iterator[Picture]:
     quiet[3] &= ~termios.ECHO
     _write(fd, _SHOW.format(host=_host()))
     try:
-        with suppress(termios.error):  # the terminal is gone
+        with suppress(termios.error):  # the terminal may be gone
             termios.tcsetattr(fd, termios.TCSANOW, quiet)
         yield picture
     finally:

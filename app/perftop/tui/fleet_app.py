@@ -76,7 +76,7 @@ class FleetScreen(PageWidget, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bound(keys.FLEET)]
 
     def __init__(self, fill: Callable[[Look], None], look: Look) -> None:
-        """`fill`: updates the look before it is drawn."""
+        """`fill`: updates the state of the page, `look`, before it is drawn."""
         super().__init__(id="fleet", ascii_=look.ascii)
         self.look = look
         self._fill = fill

@@ -65,7 +65,7 @@ HEADROOM = 1.12
 """Factor by which a scale exceeds the highest value, so that a gap separates B from A above."""
 STEPS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400)
 MIN_TICK_GAP = 12
-"""Minimum cells between two ticks."""
+"""Minimum distance of two ticks, in cells."""
 MAX_NAME, MAX_MARK = 28, 20
 """Maximum cells of the name of a recording, and of the label of a mark."""
 HELP = (

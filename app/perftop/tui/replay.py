@@ -54,7 +54,7 @@ class Recorded(Source):
         """The first and the last moment of the file, in raw ns."""
         self._recording = recording
         self._passage: Playback | None = None
-        """The part of the file that is in the history."""
+        """The section of the file that is in the history; None before the first."""
         self._pace = PlayClock()
         self._playing = asyncio.Event()
         self._playing.set()
@@ -253,7 +253,7 @@ class Recorded(Source):
 
     async def _find_episode(self, by: int, cpus: list[int] | None) -> None:
         """Goes to the next (`by` = 1) or previous (-1) episode or mark of the file. Waits until the
-        search of the whole file has found that episode."""
+        search of the whole file has progressed far enough."""
         shown, episodes = self.app.interval, self._episodes
         if shown is None or self._passage is None:
             return

@@ -77,7 +77,7 @@ class Terminal(LinuxDriver):
         self._call_in_loop(self._resume)
 
     def _call_in_loop(self, then: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # the loop has ended
+        with suppress(RuntimeError):  # the event loop may have ended
             self._loop.call_soon_threadsafe(then)
 
     def _resume(self) -> None:
@@ -187,7 +187,7 @@ class _Output:
                 return
 
     def flush(self) -> None:
-        """Nothing is buffered."""
+        """Does nothing, because nothing is buffered."""
 
 
 def _opened_again(fd: int) -> int:

@@ -89,7 +89,8 @@ class TerminalApp(App[None]):
             self.exit(return_code=status)
 
     def _hurry(self) -> None:
-        """Called when a signal arrives, even while the loop waits for the terminal."""
+        """Limits the wait for the terminal. Called when a signal arrives, even while the event loop
+        waits for the terminal."""
         if isinstance(self._driver, Terminal):
             self._driver.hurry()
 
@@ -103,7 +104,7 @@ class TerminalApp(App[None]):
         if self.is_headless:  # tests need the exception itself
             super()._handle_exception(error)
             return
-        if not self._crashed:  # later errors follow from the first
+        if not self._crashed:  # later errors are usually consequences of the first
             self._crashed, self.failure = True, Failed(errors.report(error))
         self.exit(return_code=1)
 

@@ -45,7 +45,7 @@ _URGENT = frozenset({"back", "clear", "output"})
 """Ids of keys that must be shown: if there is no room for them, the views are merged into one
 entry. In a recording, the key that plays it must be shown as well."""
 _PAIRS = {"faster": "speed", "step_on": "step", "finish": "ends", "wider": "window"}
-"""Labels of pairs of keys, by the second key of the pair."""
+"""Labels of pairs of keys, by the id of the second key of the pair."""
 FIRST_HINTS, FIRST_COMMON = 1, 4
 """Order of importance: the first FIRST_HINTS entries of the view, then the first FIRST_COMMON
 entries that all views have, then the other entries of the view. In a recording, the entries that
@@ -68,7 +68,7 @@ class KeyLine(PageWidget):
 
     @dataclass(eq=False)
     class Clicked(Message):
-        """The user has clicked on the key with this id."""
+        """Message: the user has clicked on the key with this id."""
 
         key: str
 
@@ -89,7 +89,7 @@ class KeyLine(PageWidget):
             self._shown = shown
             self.update()
 
-    def page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002 - one line
+    def page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always one line
         if self._shown is None:
             return []
         view, hints, labels, replay = self._shown
@@ -213,7 +213,7 @@ class MissingLine(PageWidget):
         self.styles.height = lines
         self.redraw()
 
-    def page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002 - as laid out
+    def page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002 - laid out before
         return [*[BLANK] * self._at, ([*self._runs], "calm")]
 
 

@@ -45,7 +45,7 @@ class Extent:
     made at every refresh."""
 
     source: tuple[object, ...]
-    """The session's lists from which this was made."""
+    """The session's lists from which this object was made."""
     cores: list[int]
     pairs: Ints
     """Positions of the cores that have siblings."""

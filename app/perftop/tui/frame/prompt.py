@@ -198,7 +198,7 @@ class _OneLine(Input):
 
 
 class _Underline(Highlighter):
-    """Underlines the text from the first character that cannot be parsed."""
+    """A highlighter that underlines the text from the first character that cannot be parsed."""
 
     at: int | None = None
 

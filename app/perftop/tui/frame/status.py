@@ -51,7 +51,8 @@ class Status:
     link: LinkState | None = None
     """The state of the link to a remote probe; None: the probe is local."""
     recording: str | None = None
-    """Size of the recording so far, '' if it failed; None: nothing is being recorded."""
+    """Size of the recording so far, as text; '' if recording failed; None: nothing is being
+    recorded."""
     notice: str = ""
     """A message that is shown for some time; '' if there is none."""
     job: str = ""

@@ -38,9 +38,9 @@ class Groups:
     """The episodes at the end of an interval, in groups; each group has one line."""
 
     running: list[list[Episode]]
-    """The costliest group first."""
+    """Groups of running episodes, the costliest first."""
     ended: list[list[Episode]]
-    """The newest group first."""
+    """Groups of ended episodes, the newest first."""
     count: int
     """Number of all episodes so far; each group counts as one episode, and older episodes are not
     grouped."""

@@ -48,7 +48,7 @@ class Pair:
     cpu: int
     """Number of the CPU that loses; for a loss that has ended, the first of the CPUs."""
     lost: float
-    """Share lost, 0 to 1; NaN if unknown."""
+    """The share that the CPU loses, from 0 to 1; NaN if unknown."""
     ipc: float
     """`ipc` and `alone`: the IPC of the losing CPU, and its IPC without the taker; NaN if unknown
     or if the loss is not one of IPC."""
@@ -201,7 +201,7 @@ def pair_columns(width: int, *, since: bool) -> list[Column]:
         *([column("since", "since", 10, rank=2), column("cause", "cause", 12, rank=4)] if since
           else []),
     ], width)  # fmt: skip
-    # Both names are equally wide.
+    # Both columns of names are equally wide.
     name = min(MAX_NAME, MIN_NAME + max(0, width - total_width(found)) // 2)
     found = [replace(c, width=name) if c.key in {"taker", "loser"} else c for c in found]
     spare = width - total_width(found)

@@ -92,7 +92,7 @@ class Paneled(Canvas):
         """Prepares for another machine or filter; the view may have no size yet."""
 
     def read(self) -> None:
-        """Makes the lines from the interval."""
+        """Makes the lines from the current interval."""
 
     def build(self) -> None:
         self.read()

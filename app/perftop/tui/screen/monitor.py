@@ -324,7 +324,7 @@ class Monitor(DirectScreen):
         self.refresh_view()
 
     def action_sort_menu(self) -> None:
-        from perftop.tui.screen.menu import sorting  # Textual's list is slow to import
+        from perftop.tui.screen.menu import sorting  # late: Textual's list is slow to import
 
         def chosen(key: str | None) -> None:
             if key is not None:
@@ -367,7 +367,7 @@ class Monitor(DirectScreen):
     # --- the prompt: a time, a name, a filter
 
     async def _shown_prompt(self) -> Prompt:
-        from perftop.tui.frame.prompt import Prompt  # Textual's input is slow to import
+        from perftop.tui.frame.prompt import Prompt  # late: Textual's input is slow to import
 
         if self._prompt is None:
             self._prompt = Prompt(self._focus_view, ascii_=self.choice.ascii)
@@ -463,7 +463,7 @@ class Narrowing:
         changes nothing."""
         self._choice.filter = parse(text)
         self._choice.cpu = self._before[1]  # an earlier text may have hidden this core
-        self._choice.mask = self._made_from = None  # views check the selected core again
+        self._choice.mask = self._made_from = None  # makes views check the selected core again
 
     def undo(self) -> None:
         self._choice.filter, self._choice.cpu = self._before

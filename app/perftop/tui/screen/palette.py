@@ -83,14 +83,14 @@ class Palette(CommandPalette):
     CSS_PATH = "palette.tcss"
 
     def _action_command_list(self, action: str) -> None:
-        if self.query_one(CommandList).scrollable_content_region:  # paging fails without room
+        if self.query_one(CommandList).scrollable_content_region:  # without room, paging would fail
             super()._action_command_list(action)
 
     def dismiss(self, result: None = None) -> AwaitComplete:
         closed = self.app.screen_stack[-1] is not self  # a second Enter may follow the first
         return AwaitComplete() if closed else super().dismiss(result)
 
-    @work(exclusive=True, group=CommandPalette._GATHER_COMMANDS_GROUP)  # noqa: SLF001 - the same
+    @work(exclusive=True, group=CommandPalette._GATHER_COMMANDS_GROUP)  # noqa: SLF001 - as above
     async def _gather_commands(self, search_value: str) -> None:
         """Searches for commands. The search for the last typed key may begin after the list has
         closed; it then ends without an error."""

@@ -109,7 +109,7 @@ class PageWidget(Widget, metaclass=Abstract):
             self._strips.paint([(y, self._line(y)) for y in range(height)], width, width)
 
     def redraw(self) -> None:
-        """Draws all lines."""
+        """Makes and draws all lines."""
         self._strips.clear()
         self.update()
 
@@ -143,11 +143,11 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
     """Orders through which the order key cycles; the sort list may have more."""
 
     class Opened(Message):
-        """A core was double-clicked."""
+        """Message: a core was double-clicked."""
 
     @dataclass(eq=False)
     class EpisodeClicked(Message):
-        """An episode below the lines was clicked."""
+        """Message: an episode below the scrolling lines was clicked."""
 
         episode: Episode
 
@@ -253,7 +253,7 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
 
     @property
     def width(self) -> int:
-        """Cells in a line, without the scrollbar."""
+        """Width of a line in cells, without the scrollbar."""
         return self.scrollable_content_region.width
 
     @property
@@ -283,7 +283,7 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
         self.refresh()
 
     def paint(self) -> None:
-        """Paints the lines whose runs have changed."""
+        """Paints the visible lines that have changed."""
         wide, _ = self._area = self.size
         if not wide:
             return

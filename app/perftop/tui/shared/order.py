@@ -32,7 +32,7 @@ def arranged(places: Places, choice: Choice, session: Session, interval: Interva
         return [*(named[::-1] if choice.reverse else named), *unnamed]
     elif choice.order != "topology":
         values = _values(places, choice.order, session, interval)
-        unknown = inf if choice.reverse else -inf  # last in both directions
+        unknown = inf if choice.reverse else -inf  # sorted last in both directions
         rows.sort(key=lambda row: unknown if isnan(values[row]) else values[row], reverse=True)
     return rows[::-1] if choice.reverse else rows
 

@@ -67,7 +67,7 @@ background of its own."""
 
 
 class Ink:
-    """Styles by key, with the escape sequences that switch a terminal to each."""
+    """Styles by key, with the escape sequences that switch a terminal to each style."""
 
     def __init__(self, styles: Mapping[str, Style], system: ColorSystem) -> None:
         self.styles = _Styles(styles)
@@ -145,7 +145,7 @@ def ready_strip(runs: Sequence[Run], ink: Ink, size: int, *, ascii_: bool) -> Re
 
 
 class ReadyStrip(Strip):
-    """A line of exactly `size` cells: the runs, followed by blanks."""
+    """A strip of exactly `size` cells: the runs, followed by blanks."""
 
     # The attributes of the base class are made when they are first read.
     __slots__ = ["_ready", "ink", "runs", "wide"]
@@ -199,7 +199,7 @@ class ReadyStrip(Strip):
         end = self.cell_length if end is None else min(end, self.cell_length)
         if start or end == self.cell_length or end < self.wide:
             return super().crop(start, end)
-        return ReadyStrip(self.runs, self.wide, self.ink, end)  # only blanks are cut off
+        return ReadyStrip(self.runs, self.wide, self.ink, end)  # cuts off blanks only
 
 
 # --- writing past Textual's queue of updates
@@ -303,7 +303,7 @@ class DirectScreen(Screen[None]):
             x, y, _, height = place
             for at, strip in fresh.items():
                 if at < height:
-                    lines[x, y + at] = strip, wide  # a scrollbar may be to the right of it
+                    lines[x, y + at] = strip, wide  # a scrollbar may be to the right of the strip
         if lines:
             shown = self._shown if app.displays == self._displays else {}
             app._display(self, LineUpdate(lines, shown))  # noqa: SLF001

@@ -63,7 +63,7 @@ class Places:
         self.packages = len({place.package for place in places})
         self.cpus_width = spans(map(_cpus, places), 4)
         self.groups: dict[tuple[int | None, int | None], list[int]] = {}
-        """Rows by package and L3, in the order of their first CPU."""
+        """Indices of rows by package and L3, in the order of their first CPU."""
         for i, place in enumerate(self.places):
             self.groups.setdefault((place.package, place.l3), []).append(i)
         self._short = [_name(place) if self.pairs else str(place.cpus[0]) for place in self.places]

@@ -45,7 +45,7 @@ def loser(cpus: Sequence[int], episodes: Iterable[Episode], key: str) -> int | N
 
 @dataclass(frozen=True, slots=True)
 class RowEpisode:
-    """The episodes that run on some CPUs."""
+    """The episodes that run on the CPUs of a row."""
 
     episode: Episode
     """The worst episode; if several CPUs tie, the episode on the first of them."""
@@ -91,7 +91,7 @@ class RowEpisodes:
         self._interval: Interval
 
     def read(self, interval: Interval) -> None:
-        """Finds the episodes of this interval, and those that affect whole packages."""
+        """Reads the episodes of this interval, and finds those that affect whole packages."""
         self._interval = interval
         episodes = sorted(episode_style.during(self._session, interval), key=episode_style.rank)
         of = tuple((id(episode), len(episode.cpus)) for episode in episodes)

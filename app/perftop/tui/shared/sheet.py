@@ -179,7 +179,7 @@ class Reader:
         self.asked = self._there & asked[self.cpus]
         """Whether the user asked for a CPU, by row and sibling."""
         self.at = np.array([place.at for place in self._places], np.intp)
-        """Positions of the rows' cores."""
+        """Position of each row's core in the session's lists."""
         self._row_of = {cpu: i for i, place in enumerate(self._places) for cpu in place.cpus}
         ceiled = session.reader.turbo.cpus
         self._ceiled = np.array([ceiled[place.rows[0]] for place in self._places], bool)
