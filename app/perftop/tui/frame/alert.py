@@ -179,7 +179,7 @@ def _ended(session: Session, last: Episode, now_ns: int, size: int, key: str) ->
 
 def _warning(session: Session, now_ns: int) -> str:
     """Returns the probe's newest warning until it is WARNING_NS old, then a text on the counters
-    that failed the last selftest of this boot; '' if no counter failed."""
+    that selftests since this boot found wrong; '' if they found none."""
     if session.warnings and 0 <= now_ns - session.warned_ns < WARNING_NS:
         return session.warnings[-1]
     return findings.verdict(session.hello.boot_id) or ""
