@@ -1,5 +1,5 @@
-"""The app of the main screen: it shows a source: live, from a file, or around a
-command. The app owns the screen, the shown moment and the messages to the user."""
+"""The app of the main screen. It shows a source: a live stream, a recording, or a live stream
+around a command. The app owns the screen, the shown moment and the messages to the user."""
 
 from __future__ import annotations
 
@@ -45,25 +45,27 @@ if TYPE_CHECKING:
 Opener = Callable[[], AbstractAsyncContextManager[Stream]]
 INTERVALS_NS = tuple(ms * 1_000_000 for ms in (50, 100, 200, 500, 1000, 2000, 5000))
 NOTICE_S = 10.0
-"""How long a message is shown if no key is pressed."""
+"""How long a message is shown if no key is pressed, in seconds."""
 MIN_WATCH_S = 0.9
-"""Minimum seconds between two checks of what no message reports, while messages arrive."""
+"""Minimum seconds, while messages arrive, between two checks for changes that no message
+reports, such as a lost link."""
 MIN_SILENCE_S = 3.0
-"""Seconds without a message, plus two samples, after which the screen reports that no data
-arrives."""
+"""After this many seconds plus two sampling intervals without a message, the screen reports that
+no data arrives."""
 
 
 class Playhead:
     """The shown moment: the newest, or an earlier one that the user has chosen. Sampling continues
-    meanwhile."""
+    while an earlier moment is shown."""
 
     def __init__(self) -> None:
         self.shown: Interval | None = None
-        """It stays while paused, even if the history no longer has it."""
+        """The interval on the screen; while paused it is kept, even if the history has dropped
+        it."""
         self.paused = False
         self.newest: Interval | None = None
         self.session: Session | None = None
-        """The session whose history has the moments."""
+        """The session in whose history moments are looked up."""
 
     def arrived(self, session: Session, interval: Interval) -> None:
         """Stores a newer interval, and shows it unless paused."""
@@ -85,40 +87,41 @@ class Playhead:
             self.shown, self.paused = interval, True
 
     def step(self, by: int, span_ns: int) -> None:
-        """Moves by this many samples, back if negative, and pauses there."""
+        """Moves by this many samples, backwards if negative, and pauses there."""
         times = self._times()
         if self.shown is not None and times is not None and len(times):
             at = int(times.searchsorted(self.shown.time_ns)) + by
             self.go(int(times[max(0, min(len(times) - 1, at))]), span_ns)
 
     def _times(self) -> Ints | None:
-        """Raw ns of the samples in the history."""
+        """Returns the times of the samples in the history, in raw ns; None without a history."""
         history = self.session and self.session.history
         return history.times() if history else None
 
 
 class Source(Follower, ABC):
-    """A stream and the actions on it: going to other moments, marking, recording. Times are raw
-    ns."""
+    """A stream and the actions on it: going to other moments, setting marks, recording. Times are
+    in raw ns."""
 
     app: PerfTopApp
     LACKS: ClassVar[frozenset[str]]
-    """Actions that this source does not have; their keys do nothing and are not listed."""
+    """Names of the actions that this source does not have; their keys do nothing and are not
+    listed."""
     min_interval_ns = 0
 
     @abstractmethod
     async def feed(self) -> None:
-        """Reads messages until the stream ends, then ends the app or leaves it with its last
+        """Reads messages until the stream ends. Then ends the app, or keeps it open with the last
         numbers."""
 
     def take(self, messages: Iterable[wire.Message]) -> bool:
-        """Applies these messages. However many intervals they complete, one is drawn."""
+        """Applies these messages. Draws only the last of the intervals that they complete."""
         over = super().take(messages)
         self.app.taken()
         return over
 
     def add(self, message: wire.Message) -> None:
-        """Applies a message that is not from the stream; draws nothing."""
+        """Applies a message that is not from the stream, without drawing."""
         super().take([message])
 
     def on_interval(self, interval: Interval) -> None:
@@ -127,11 +130,12 @@ class Source(Follower, ABC):
     # --- the status
 
     def read(self, status: Status) -> Status:
-        """Adds the state of this source to the status, and a notice if the status has none."""
+        """Returns the status with the state of this source added, and with the source's notice if
+        the status has none."""
         return status
 
     def watch(self) -> None:
-        """Called about once a second, also while no messages arrive."""
+        """Called about once a second, even while no messages arrive."""
 
     def notice_read(self) -> None:
         """Called when the user has pressed a key, and so has read the notice."""
@@ -140,28 +144,28 @@ class Source(Follower, ABC):
 
     @abstractmethod
     def pause(self) -> None:
-        """Stops at the shown moment, or resumes."""
+        """Pauses at the shown moment, or resumes."""
 
     @abstractmethod
     def step(self, by: int) -> None:
-        """Shows the moment `by` samples later."""
+        """Shows the moment that is `by` samples later; earlier if `by` is negative."""
 
     @abstractmethod
     def head_for(self, time_ns: int) -> None:
-        """Shows this moment, or the nearest one available."""
+        """Shows this moment, or the nearest moment available."""
 
     def go(self, time_ns: int) -> None:
-        """Shows this moment, or the nearest one available, and stops there."""
+        """Shows this moment, or the nearest moment available, and pauses there."""
         self.head_for(time_ns)
 
     @abstractmethod
     def go_to_episode(self, by: int, cpus: list[int] | None) -> None:
-        """Shows the next episode or mark, or for -1 the one before, on one of these CPUs; None: on
+        """Shows the next (`by` = 1) or previous (-1) episode or mark on one of these CPUs; None: on
         any CPU."""
 
     @abstractmethod
     def mark(self, time_ns: int, label: str) -> None:
-        """Names this moment; '': by a number."""
+        """Sets a mark with this label at this moment; '': the label is a number."""
 
     def say(self, notice: str) -> None:
         self.app.say(notice)
@@ -175,16 +179,17 @@ class Source(Follower, ABC):
         """Starts or stops a recording."""
 
     def end_recording(self) -> str:
-        """Ends a recording; returns the message for stderr once the screen is gone, '' if none."""
+        """Ends a recording. Returns the message to print to stderr once the screen has closed; ''
+        if there is none."""
         return ""
 
     def speed(self, by: int) -> None:
-        """Plays faster or slower."""
+        """Plays faster (`by` > 0) or slower (`by` < 0)."""
 
     # --- the end
 
     def handles(self, number: signal.Signals) -> bool:  # noqa: ARG002 - for overrides
-        """Handles a signal, or Ctrl-C; returns False if it is to end the app."""
+        """Handles a signal or Ctrl-C. Returns False if the signal is to end the app."""
         return False
 
     def leave(self) -> None:
@@ -192,7 +197,7 @@ class Source(Follower, ABC):
 
 
 class Live(Source):
-    """A live stream from a probe; other moments are those in the history."""
+    """A live stream from a probe. Only moments in the history can be shown."""
 
     LACKS = frozenset({"speed", "begin", "finish"})
 
@@ -200,12 +205,13 @@ class Live(Source):
         self, opener: Opener, *, pace: Callable[[int], None] = lambda _: None,
         link: Callable[[], Link | None] = lambda: None,
     ) -> None:  # fmt: skip
-        """`pace`: sets how often the probe writes, in ns. `link`: the link to a remote probe."""
+        """`pace`: sets the time between two writes of the probe, in ns. `link`: returns the link
+        to a remote probe; None if the probe is local."""
         super().__init__(early=True)
         self._open, self._set_pace, self._link = opener, pace, link
         self._recorder: ScreenRecorder | None = None
         self._last_s = 0.0
-        """When messages last arrived, by the app's clock."""
+        """Time of the app's clock at which messages last arrived."""
 
     async def feed(self) -> None:
         try:
@@ -216,7 +222,8 @@ class Live(Source):
             self.app.end(failed)
 
     def on_hello(self, hello: wire.Hello) -> Session:
-        """A second hello is that of a machine which restarted while the link was down."""
+        """Starts a session. A second hello comes from a machine that was restarted while the link
+        was down."""
         if self.started:
             recorded = self.end_recording()
             text = f"{hello.host} was restarted: its past before that is gone"
@@ -240,7 +247,8 @@ class Live(Source):
         return super().take(messages)
 
     def read(self, status: Status) -> Status:
-        """Adds whether the probe hangs, and the state of the recording and of the link."""
+        """Returns the status with the time since the last message if the probe hangs, and with the
+        state of the recording and of the link."""
         if not self.started:
             return status
         now_s = self.app.clock()
@@ -285,7 +293,7 @@ class Live(Source):
         label = label or next_mark_label(self.session.marks)
         self.add(wire.Note("mark", time_ns, "recorder", {"label": label}))
         self.say(f'marked "{shorten_label(label)}" at {when(self.session.unix(time_ns))}')
-        if self.app.playhead.paused:  # else it appears with the next numbers
+        if self.app.playhead.paused:  # otherwise the mark appears with the next numbers
             self.step(0)
 
     def pace(self) -> None:
@@ -312,8 +320,8 @@ class PerfTopApp(TerminalApp):
         cpu_clock: Callable[[], float] = time.process_time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        """`source`: an opener alone is that of a live stream. `interval_ns`: the span of the
-        numbers. `greeting`: a message shown with the first numbers."""
+        """`source`: a source, or the opener of a live stream. `interval_ns`: the interval that the
+        numbers cover. `greeting`: a message shown with the first numbers."""
         self._config, self._ascii = config or Config(), ascii_
         super().__init__(self._config)
         self.source = source if isinstance(source, Source) else Live(source)
@@ -325,10 +333,10 @@ class PerfTopApp(TerminalApp):
         self.status = Status(self._usual_ns)
         self.source.interval_ns = self._usual_ns
         self._drawn: Interval | None = None
-        """The newest interval at the last update."""
+        """The interval that was the newest at the last update."""
         self._greeting = greeting
         self._notice, self._until_s = "", 0.0
-        """The last message, and when it is removed, by the clock."""
+        """The last message, and the time of `clock` at which it is removed."""
         self._watched_s = clock()
         self._timer: asyncio.TimerHandle | None = None
         self.choice = Choice(
@@ -341,7 +349,7 @@ class PerfTopApp(TerminalApp):
 
     @property
     def interval(self) -> Interval | None:
-        """The interval that is shown; None before the first."""
+        """The shown interval; None before the first interval."""
         return self.playhead.shown
 
     @property
@@ -350,7 +358,7 @@ class PerfTopApp(TerminalApp):
 
     @property
     def monitor(self) -> Monitor | None:
-        """The lowest screen, which others may cover; None while it is not mounted."""
+        """The main screen, which other screens may cover; None while it is not mounted."""
         screen = self.screen_stack[0] if self.is_running and self.screen_stack else None
         return screen if isinstance(screen, Monitor) and screen.is_mounted else None
 
@@ -364,13 +372,13 @@ class PerfTopApp(TerminalApp):
 
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Key | events.MouseDown) and len(self.screen_stack) == 1:
-            self._notice_read()  # what another screen covers has not been read yet
+            self._notice_read()  # a notice covered by another screen has not been read yet
         await super().on_event(event)
 
     # --- for the source to call
 
     def taken(self) -> None:
-        """Draws the changes made by the last messages."""
+        """Draws what the last messages have changed. Called after messages were applied."""
         newest = self.playhead.newest
         news = newest is not None and newest is not self._drawn and not self.playhead.paused
         self._drawn = newest
@@ -391,37 +399,39 @@ class PerfTopApp(TerminalApp):
         self.moved()
 
     def step(self, by: int) -> None:
-        """Goes this many samples on in the history, and pauses there."""
+        """Moves by this many samples in the history, and pauses there."""
         self.playhead.step(by, self.status.interval_ns)
         self.moved()
 
     def moved(self) -> None:
-        """Shows the moment of the playhead."""
+        """Shows the moment at which the playhead is. Called after the playhead has moved."""
         shown = self.interval
         paused = shown.time if shown is not None and self.playhead.paused else None
         self.status = replace(self.status, paused=paused)
         self.show()
 
     def say(self, notice: str) -> None:
-        """Shows a message, until a key is pressed or some seconds have passed."""
+        """Shows a message until a key is pressed or NOTICE_S have passed."""
         self._notice, self._until_s = notice, self.clock() + NOTICE_S
         self.show()
 
     def show(self) -> None:
-        """Shows the state. The screen is called, not sent a message, which would take a twentieth
-        of a refresh. Until the screen is there, `on_ready` waits."""
+        """Shows the current state. Calls the screen directly, because a message to it would cost a
+        twentieth of a refresh. Does nothing before the screen is mounted; `on_ready` calls this
+        method again then."""
         self.status = self._read()
         if (monitor := self.monitor) is not None:
             monitor.show_state(State(self._session, self.interval, self.status))
 
     def restart(self, notice: str) -> None:
-        """Begins with the stream of a machine that was restarted."""
+        """Starts afresh with the stream of a machine that was restarted."""
         self.playhead = Playhead()
         self.status = replace(self.status, paused=None)
         self.say(notice)
 
     def end(self, failed: Failed) -> None:
-        """The stream has ended. The last numbers stay on the screen; without any, the app exits."""
+        """Called when the stream has ended. The last numbers stay on the screen; if there are none,
+        the app exits."""
         self.failure = failed
         if self.interval is None:
             self.leave(failed.status)
@@ -436,8 +446,9 @@ class PerfTopApp(TerminalApp):
         return self.source.read(replace(self.status, notice=notice))
 
     def _watch_later(self, seconds: float) -> None:
-        """Watches in so many seconds, unless a batch comes first: with a batch the app is awake
-        anyway. To wake up for it would cost a twentieth of a refresh a second."""
+        """Schedules a check in this many seconds. A batch of messages that arrives earlier
+        postpones the check, because the app checks with the batch: waking up only for the check
+        would cost a twentieth of a refresh a second."""
         if self._timer is not None:
             self._timer.cancel()
         loop = asyncio.get_running_loop()
@@ -448,7 +459,7 @@ class PerfTopApp(TerminalApp):
         self._watch()
 
     def _watch(self) -> None:
-        """Shows what no message reports, if it has changed."""
+        """Checks for changes that no message reports, and shows them."""
         self._watched_s = self.clock()
         self.source.watch()
         if self._read() != self.status:
@@ -489,8 +500,8 @@ class PerfTopApp(TerminalApp):
         self._watch()
 
     def action_interval(self, by: int) -> None:
-        """Sets the next longer (`by` > 0) or shorter interval, or, with 0, the usual one; none is
-        below the sampling interval."""
+        """Sets the next longer (`by` > 0) or shorter (`by` < 0) interval; 0 resets the interval to
+        its initial value. No interval is shorter than the sampling interval."""
         now_ns = self.status.interval_ns
         least_ns = self.source.session.hello.sample_ns if self.source.started else 0
         steps = [ns for ns in INTERVALS_NS if ns >= least_ns and (ns - now_ns) * by > 0]
@@ -500,7 +511,7 @@ class PerfTopApp(TerminalApp):
         self.status = replace(self.status, interval_ns=span_ns)
         self.source.interval_ns = span_ns
         self.source.pace()
-        if self.playhead.paused:  # the shown numbers must cover the new interval
+        if self.playhead.paused:  # recompute the shown numbers over the new interval
             self.step(0)
         self.show()
 

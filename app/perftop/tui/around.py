@@ -1,7 +1,8 @@
-"""`perftop -- CMD`: a live stream around a command, whose output has a pane on the screen.
+"""`perftop -- CMD`: a live stream around a command, whose output is shown in a pane.
 
-The command may outlive the screen: if the user quits before its end, the rest of its output and the
-summary appear where the screen was. So a task of its own reads the stream, not the app.
+The command may outlive the screen: if the user quits before the command ends, the rest of its
+output and the summary are printed to the terminal. Therefore a separate task, not the app, reads
+the stream.
 """
 
 from __future__ import annotations
@@ -30,20 +31,21 @@ from perftop.tui.config import Config
 from perftop.tui.frame.status import Status
 from perftop.tui.terminal_app import drawing_on_stdout
 
-if TYPE_CHECKING:  # it imports numpy
+if TYPE_CHECKING:  # these modules import numpy
     from perfprobe import wire
     from perftop.output.measurement import CommandMeasurement
     from perftop.process.command_window import RunNotes
     from perftop.session.session import Session
 
 PRINT_S = 0.1
-"""Seconds between two updates of the output; nobody reads faster."""
+"""Seconds between two updates of the output pane; nobody reads faster."""
 NEWS_NS = 10_000_000_000
-"""How long the end of the command is reported, in ns."""
+"""How long the notice that the command has ended is shown, in ns."""
 MAX_UNSEEN = 1 << 16
-"""Maximum bytes since the last update that are printed if the screen closes meanwhile."""
+"""Maximum bytes of output kept since the pane's last update; they are printed to the terminal if
+the screen closes before the next update."""
 MAX_NAME = 16
-"""Characters of the command's name that are shown."""
+"""Maximum characters shown of the command's name."""
 TYPED = {signal.SIGINT: INTERRUPT, signal.SIGQUIT: QUIT}
 STOPPED = 130
 
@@ -60,21 +62,22 @@ class Around(Live):
         self._left = False
         """Whether the screen has closed."""
         self._stopped = False
-        """Whether the user stopped the run before the command started, so it must not start."""
+        """Whether the user stopped perftop before the command started; the command must then not
+        start."""
         self._end_read = False
         """Whether the user has pressed a key since the command's end was reported."""
         self._printout = Printout()
         self._unseen = b""
         self._rest: Callable[[float], None] = lambda _: None
-        """Sets how many seconds may pass between two reads of the stream."""
+        """Sets the maximum seconds between two reads of the stream."""
         self._print_timer: asyncio.TimerHandle | None = None
-        """The next update of the output; None: there is nothing to show."""
+        """Timer of the next update of the output pane; None: there is no new output."""
         argv = tty.job.argv
         self._name = PurePath(argv[0]).name[:MAX_NAME] or argv[0][:MAX_NAME]
 
     @property
     def run(self) -> Run | None:
-        """The outcome of the command; None until it has ended."""
+        """The outcome of the command; None until the command has ended."""
         return None if self.measurement is None else self.measurement.bracket.run
 
     # --- the stream
@@ -103,7 +106,7 @@ class Around(Live):
             self.app.end(Failed("the probe has ended", 0))
         except Failed as failed:
             self.app.end(failed)
-        except Exception as error:  # noqa: BLE001 - as in the app's own tasks
+        except Exception as error:  # noqa: BLE001 - handled as in the app's own tasks
             self.app.crash(error)
 
     def _measure(
@@ -137,14 +140,14 @@ class Around(Live):
 
     @property
     def _patient(self) -> bool:
-        """Whether samples may arrive late: the command runs, or all of its run was measured. The
-        start and the end of a run need samples at once."""
+        """Whether samples may be read late. They may while the command runs and once its whole run
+        was measured; at the start and the end of the run, samples are needed at once."""
         measurement = self.measurement
         return measurement is not None and (measurement.running or bool(measurement.summary))
 
     @property
     def _rest_s(self) -> float:
-        """Seconds between two reads then."""
+        """Maximum seconds between two reads of the stream while samples may be read late."""
         return min(self.app.status.interval_ns / 1e9, REST_S)
 
     def pace(self) -> None:
@@ -167,7 +170,7 @@ class Around(Live):
     async def _show_output(self) -> None:
         self._print_timer = None
         monitor = self.app.monitor
-        if monitor is None:  # not mounted yet
+        if monitor is None:  # the main screen is not mounted yet
             self._print_later()
         elif self._unseen:
             self._unseen = b""
@@ -209,8 +212,8 @@ class Around(Live):
     # --- signals and keys for the command
 
     def handles(self, number: signal.Signals) -> bool:
-        """Passes a signal on to the command. Returns False if none runs; a command that still waits
-        is then not started."""
+        """Passes a signal on to the command. Returns False if no command is running; a command that
+        has not started yet is then never started."""
         measurement = self.measurement
         if measurement is None or not measurement.running:
             self._stopped = self.run is None
@@ -222,13 +225,14 @@ class Around(Live):
         return True
 
     def leave(self) -> None:
-        """Output printed from now on does not go to the pane."""
+        """Stops sending the command's output to the pane."""
         self.tty.leave()
 
     # --- after the screen
 
     async def see_out(self) -> None:
-        """Lets the command run to its end after the screen has closed, even if the app failed."""
+        """Waits until the command has ended, after the screen has closed, even if the app
+        failed."""
         self._left = True
         reading = self._reading
         if reading is None:
@@ -240,14 +244,14 @@ class Around(Live):
         with contextlib.suppress(asyncio.CancelledError):
             await reading
         if self.measurement is not None and self.started:
-            self.measurement.finish(self.session)  # all that was measured is still true
+            self.measurement.finish(self.session)  # numbers measured so far are still valid
 
     async def _accompany(self, reading: asyncio.Task[None]) -> None:
         """Copies the command's output to the terminal and passes signals on to the command, until
-        its end."""
+        the command ends."""
 
         def resize() -> None:
-            with contextlib.suppress(OSError):  # the terminal is gone
+            with contextlib.suppress(OSError):  # the terminal may be gone
                 self.tty.resize(*os.get_terminal_size(1))
 
         def pass_on(number: signal.Signals) -> None:
@@ -259,7 +263,7 @@ class Around(Live):
         on_signal((*TYPED, signal.SIGTERM, signal.SIGHUP), pass_on)
         on_signal([signal.SIGWINCH], lambda _: resize())
         resize()
-        for number in (signal.SIGTSTP, signal.SIGCONT):  # these handlers were the screen's
+        for number in (signal.SIGTSTP, signal.SIGCONT):  # the screen had installed handlers
             signal.signal(number, signal.SIG_DFL)
         copying = asyncio.ensure_future(asyncio.to_thread(self.tty.copy, 1, self._unseen))
         if self.measurement is not None and self.measurement.summary:
@@ -287,7 +291,7 @@ def run(
     lines = [f"perftop: {recorded}"] if recorded else []
     lines += source.measurement.summary if source.measurement is not None else []
     text = "".join(f"{printable(in_ascii(line) if ascii_ else line)}\n" for line in lines)
-    with contextlib.suppress(OSError):  # the status stays the command's, even if stderr fails
+    with contextlib.suppress(OSError):  # a broken stderr must not change the exit status
         print(text, end="", file=sys.stderr, flush=True)
     if failure is not None and (failure.status or done is None):
         raise Failed(str(failure), (done and done.status) or failure.status)

@@ -1,6 +1,6 @@
-"""The config file: its entries, their defaults, and the errors in a file.
+"""The config file: its entries, their defaults, and the checks of a file.
 
-All errors are reported together, each with its line and a correction.
+All errors in a file are reported together, each with its line and a suggested correction.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _TYPES = {str: "a string", bool: "true or false", int: "a number", float: "a num
 _MISSING_KEY = "a key is missing beside a comma; a comma itself is comma, a space is space"
 _MAX_BYTES = 1 << 20
 _Error = tuple[tuple[str, ...], str]
-"""Path of an entry: the names of the tables around it and its own; and what is wrong."""
+"""The path of an entry (the names of the tables around it, then the entry's own name), and the
+error message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +32,15 @@ class Config:
     theme: str = "perftop-dark"
     units: Units = "GHz"
     columns: tuple[str, ...] = ()
-    """Keys of the table's columns, in their order; empty: all."""
+    """Keys of the table's columns, in display order; empty: all columns."""
     keys: Mapping[str, str] = field(default_factory=dict)
-    """Keys that differ from the defaults: by id of the action, Textual's names, with commas."""
+    """Key bindings that differ from the defaults: Textual's names of the keys, separated by
+    commas, by the id of the action."""
 
 
 def load(path: Path | None) -> Config:
-    """The settings in this file; None: in the usual file, if it exists. Raises Failed."""
+    """Returns the settings in this file; None: in the default file, if it exists. Raises Failed if
+    the file cannot be read or has errors."""
     chosen = path or user_directory("CONFIG", "~/.config") / "perftop" / "config.toml"
     try:
         with chosen.open("rb") as file:
@@ -52,8 +55,9 @@ def load(path: Path | None) -> Config:
 
 
 def read(raw: bytes, name: str) -> Config:
-    """The settings in the bytes of a file; messages call it `name`. Raises Failed."""
-    import tomllib  # most users have no file
+    """Parses the contents of a config file; error messages call the file `name`. Raises Failed if
+    the contents have errors."""
+    import tomllib  # imported late because most users have no config file
 
     try:
         text = raw.decode("utf-8-sig")
@@ -72,7 +76,7 @@ def read(raw: bytes, name: str) -> Config:
 
 
 def default() -> str:
-    """A config file with all entries at their defaults."""
+    """Returns a config file with all entries at their defaults."""
     config = Config()
     lines = [
         "# Settings of perftop. These are the defaults; every line may be left out.",
@@ -147,7 +151,7 @@ def _column_errors(columns: object) -> Iterator[str]:
     if not isinstance(columns, list):
         yield f'columns is {_type(columns)}: it must be a list such as ["util", "ipc"]'
     elif columns:
-        from perftop.session.values import BY_KEY, is_possible  # brings numpy
+        from perftop.session.values import BY_KEY, is_possible  # imported late: needs numpy
 
         for name in columns:
             if not isinstance(name, str):
@@ -157,7 +161,7 @@ def _column_errors(columns: object) -> Iterator[str]:
 
 
 def _key_errors(table: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Ids of actions, and what is wrong with their keys."""
+    """Yields the id of each action whose keys are invalid, and the error message."""
     known = [part for key in keys.KEYS for part in key.keys.split(",") if len(part) > 1]
     for name, value in table.items():
         if name not in keys.BY_ID:
@@ -175,7 +179,8 @@ def _key_errors(table: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _clashes(keymap: dict[str, str], skipped: set[str]) -> Iterator[tuple[str, str]]:
-    """Keys that have two actions in one view. `skipped`: actions whose keys are wrong anyway."""
+    """Yields an action's id and an error message for each key that has two actions in one view.
+    `skipped`: ids of actions whose keys are already reported as invalid."""
     by_default = set(keys.clashes({}))
     for name, one, other in dict.fromkeys(keys.clashes(keymap)):
         if (name, one, other) not in by_default and not skipped & {one.id, other.id}:
@@ -187,7 +192,7 @@ def _clashes(keymap: dict[str, str], skipped: set[str]) -> Iterator[tuple[str, s
 
 
 def _keymap(table: Mapping[str, Any]) -> dict[str, str]:
-    """The valid entries that differ from the defaults."""
+    """Returns the valid entries that differ from the defaults."""
     keymap = {}
     for key in keys.KEYS:
         value = table.get(key.id)
@@ -199,7 +204,7 @@ def _keymap(table: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _canonical(value: str) -> list[str | None]:
-    """Textual's names of the keys in an entry; None for each unknown key."""
+    """Returns Textual's names of the keys in an entry, with None for each unknown key."""
     return [keys.canonical(part.strip()) for part in value.split(",")] if value else []
 
 
@@ -217,7 +222,7 @@ def _type(value: object) -> str:
 
 
 def _syntax(error: Exception, raw: bytes) -> str:
-    """Line and reason of a syntax error."""
+    """Returns the line and the reason of a syntax error, as the rest of a message."""
     import tomllib
 
     if isinstance(error, UnicodeDecodeError):
@@ -234,8 +239,9 @@ def _syntax(error: Exception, raw: bytes) -> str:
 
 
 def _line(text: str, at: tuple[str, ...]) -> int:
-    """The line with the name of an entry, after the names of the tables around it: tomllib does
-    not report it. If there is no such line, that of the last name that was found."""
+    """Returns the number of the line with an entry, which tomllib does not report. Searches for
+    each name of the path in turn; if a name is not found, the line of the last name found
+    remains."""
     rows, line = text.split("\n"), 0
     for name in at:
         named = re.compile(rf"[^#]*(?<![\w-]){re.escape(name)}[\"']?\s*[=.\]]")

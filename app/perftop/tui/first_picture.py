@@ -1,8 +1,7 @@
-"""The first picture: a line that perftop is starting, while it is still being imported, and once a
-hint to the most important keys.
+"""The first picture: a line that reports that perftop is starting, shown while modules are being
+imported. Also a hint at the most important keys, which new users see once.
 
-Plain escape sequences draw the line, because the library that draws the screen takes too long to
-import.
+The line is drawn with plain escape sequences, because Textual takes too long to import.
 """
 
 from __future__ import annotations
@@ -24,14 +23,16 @@ class Picture:
     on_screen = True
 
     def hand_over(self) -> None:
-        """Called when something else takes over the second screen, and leaves it at its end."""
+        """Called when the app takes over the alternate screen; the app restores the main screen
+        when it ends."""
         self.on_screen = False
 
 
 @contextmanager
 def shown() -> Iterator[Picture]:
-    """The picture, on the terminal's second screen. It is removed at the end of the block, unless
-    it was handed over. Typed keys are not echoed meanwhile; they stay to be read."""
+    """Shows the picture on the terminal's alternate screen. The picture is removed at the end of
+    the block, unless the app has taken over the screen. Keys typed within the block are not echoed
+    and can still be read after it."""
     fd, picture = sys.stdout.fileno(), Picture()
     _wait_for_foreground(fd)
     before = termios.tcgetattr(fd)
@@ -39,7 +40,7 @@ def shown() -> Iterator[Picture]:
     quiet[3] &= ~termios.ECHO
     _write(fd, _SHOW.format(host=_host()))
     try:
-        with suppress(termios.error):  # the terminal is gone
+        with suppress(termios.error):  # the terminal may be gone
             termios.tcsetattr(fd, termios.TCSANOW, quiet)
         yield picture
     finally:
@@ -50,9 +51,10 @@ def shown() -> Iterator[Picture]:
 
 
 def _wait_for_foreground(fd: int) -> None:
-    """Stops in the background until the shell brings perftop to the foreground. The kernel does so
-    with a program that sets up the terminal, but later, when the picture is already shown."""
-    with suppress(OSError):  # it is not the terminal of our session
+    """Stops perftop, if it was started in the background, until the shell brings it to the
+    foreground. The kernel would stop it too, but only when it changes terminal settings, after the
+    picture was drawn."""
+    with suppress(OSError):  # the terminal does not control our session
         if os.tcgetpgrp(fd) != os.getpgrp():
             signal.raise_signal(signal.SIGTTOU)
 
@@ -67,8 +69,8 @@ def _write(fd: int, text: str) -> None:
 
 
 def hint(captions: Mapping[str, str]) -> str:
-    """A hint for people who see the screen for the first time; '' if it was shown before, or if
-    that cannot be remembered. `captions`: names of keys, by id."""
+    """Returns a hint for users who see the screen for the first time; '' if the hint was shown
+    before, or if that fact cannot be stored. `captions`: displayed names of keys, by id."""
     place = user_directory("STATE", "~/.local/state") / "perftop" / "greeted"
     try:
         place.parent.mkdir(parents=True, exist_ok=True)

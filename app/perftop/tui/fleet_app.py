@@ -1,4 +1,4 @@
-"""The terminal app of many machines: feeds a fleet from its source, and draws it."""
+"""The terminal app for many machines. It feeds a fleet from a source and draws the fleet."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from perftop.tui.terminal_app import PageApp, show
 
 REFRESH_S = 1.0
 MAX_PROBLEM = 200
-"""Characters of the problem of a source."""
+"""Maximum characters shown of a source's problem."""
 PAGE = 20
-"""Machines that PgUp and PgDn move by."""
+"""Number of machines by which PgUp and PgDn move."""
 MAX_FILTER = 60
-"""Characters of a filter."""
+"""Maximum characters of a filter."""
 CROWDED = 4
-"""Machines per line of the screen; with more, the fleet begins with its heat map."""
+"""Maximum machines per line of the screen; with more, the heat map is the first view."""
 
 
 class Source(Protocol):
@@ -43,46 +43,48 @@ class Source(Protocol):
 
     fleet: Fleet
     what: str
-    """For the first line: over ssh, from this server."""
+    """Description of the source for the first line, such as "over ssh"."""
     every_s: float
     problem: str
-    """Why there are no new numbers; '' if there are."""
+    """Why no new numbers arrive; '' while they do."""
 
     @property
     def now(self) -> float:
-        """The moment shown, in Unix seconds of the viewer, or of the recording."""
+        """The shown moment in Unix seconds, by the viewer's clock or, in a recording, by the
+        recording's."""
 
     @property
     def moment(self) -> str:
-        """The moment as text; '' if it is the newest."""
+        """The shown moment as text; '' if it is the newest."""
 
     def facts(self) -> Sequence[str]:
-        """The cost of the source, piece by piece."""
+        """Returns the cost of the source, as separate pieces of text."""
 
     async def run(self) -> None:
-        """Feeds the fleet until cancelled. Raises Failed if there can be nothing to show."""
+        """Feeds the fleet until cancelled. Raises Failed if no machine can ever be shown."""
 
     def travel(self, by: int, /) -> bool:
-        """Moves by this many steps in time; returns False if the source has no past."""
+        """Moves by this many steps in time. Returns False if the source has no history."""
 
     def pause(self) -> None:
         """Pauses or resumes."""
 
 
 class FleetScreen(PageWidget, can_focus=True):
-    """The fleet's page. Keys have their actions here or in the app."""
+    """The fleet's page. The actions of keys are defined here or, failing that, in the app."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bound(keys.FLEET)]
 
     def __init__(self, fill: Callable[[Look], None], look: Look) -> None:
-        """`fill`: updates the look before it is drawn."""
+        """`fill`: updates the state of the page, `look`, before it is drawn."""
         super().__init__(id="fleet", ascii_=look.ascii)
         self.look = look
         self._fill = fill
         self._selects = False
-        """Whether the user has selected a machine; until then the worst one that answers is."""
+        """Whether the user has selected a machine; until then the worst machine that answers is
+        selected."""
         self._begun = False
-        """Whether there have been machines to draw."""
+        """Whether any machine has been drawn so far."""
 
     def page(self, width: int, height: int) -> list[Line]:
         look = self.look
@@ -137,7 +139,7 @@ class FleetScreen(PageWidget, can_focus=True):
         self.update()
 
     def action_episode(self, by: int) -> None:
-        """Selects the next machine on which an episode runs."""
+        """Selects the next (`by` = 1) or previous (-1) machine on which a harmful episode runs."""
         look, at = self.look, self._chosen_index()
         count = len(look.rows)
         for step in range(1, count + 1):
@@ -153,7 +155,7 @@ class FleetScreen(PageWidget, can_focus=True):
         self._order(self.look.choice.order)
 
     def _order(self, name: str) -> None:
-        """Sorts by this column, or reverses the order if it is the same column."""
+        """Sorts by this column, or reverses the order if the machines are already sorted by it."""
         choice = self.look.choice
         reverse = not choice.reverse if name == choice.order else False
         self.look.choice = RowChoice(name, reverse, choice.filter)
@@ -181,10 +183,10 @@ class FleetScreen(PageWidget, can_focus=True):
         self.look.choice = RowChoice(choice.order, choice.reverse, text[:MAX_FILTER])
         self.update()
 
-    # --- the filter that is typed
+    # --- typing a filter
 
     def typed(self, event: events.Key) -> bool:
-        """Takes a key while a filter is typed; returns whether it did."""
+        """Handles a key while a filter is being typed. Returns whether the key was handled."""
         look = self.look
         if look.typing is None:
             return False
@@ -223,7 +225,7 @@ class FleetScreen(PageWidget, can_focus=True):
         self.update()
 
     async def _press(self, name: str) -> None:
-        """Does what the key of this name does."""
+        """Runs the action of the key with this id."""
         action = keys.BY_ID[name].action
         if not await self.app.run_action(action, self):
             await self.app.run_action(action)
@@ -245,7 +247,8 @@ class FleetApp(PageApp):
         opener: Callable[[Sequence[str]], Awaitable[None]] | None = None,
         cpu_clock: Callable[[], float] = time.process_time,
     ) -> None:  # fmt: skip
-        """`opener`: shows one machine by a perftop with these arguments, and returns at its end."""
+        """`opener`: runs a perftop with the given arguments, which shows one machine, and returns
+        when that perftop ends."""
         config = config or Config()
         super().__init__(config)
         self.source = source
@@ -288,7 +291,7 @@ class FleetApp(PageApp):
         look.facts = (f"every {duration(source.every_s)}", own, *source.facts())
         look.paused = source.moment or ("paused" if look.paused == "paused" else "")
 
-    # --- keys that the list of machines has no action for
+    # --- keys for which the list of machines has no action
 
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Key) and self.page.typed(event):
@@ -296,7 +299,8 @@ class FleetApp(PageApp):
         await super().on_event(event)
 
     def action_step(self, by: int) -> None:
-        """A step in time, or a cell in the heat map; there, leaps step in time."""
+        """Steps in time. In the heat map, moves to the next cell instead; leaps step in time
+        there."""
         if self.page.look.view == "heat":
             self.page.action_move(0, by)
         else:
@@ -324,7 +328,8 @@ class FleetApp(PageApp):
         self.action_open("why")
 
     async def _run_here(self, arguments: Sequence[str]) -> None:
-        """Runs another perftop on this terminal. The fleet keeps reading meanwhile."""
+        """Runs another perftop on this terminal. The fleet keeps reading while that perftop
+        runs."""
         command = [sys.executable, "-P", "-m", "perftop", *arguments]
         with self.suspend():
             if arguments[0] == "why":
@@ -335,7 +340,7 @@ class FleetApp(PageApp):
             except asyncio.CancelledError:
                 child.terminate()
                 raise
-            if status not in {0, 130} or arguments[0] == "why":  # its output is still to be read
+            if status not in {0, 130} or arguments[0] == "why":  # let the user read the output
                 await asyncio.to_thread(input, "\nenter: back to the fleet ")
 
 

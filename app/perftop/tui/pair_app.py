@@ -1,7 +1,8 @@
-"""`perftop replay A B`: two recordings on one time axis, for each number A above B, with one scale.
+"""`perftop replay A B`: two recordings on one time axis. For each number, the chart of A is above
+the chart of B, and both have the same scale.
 
 A `Track` is one recording: its numbers in slices of time, its episodes and marks, and the moment
-from which its time is counted. `Look` is the state of the screen, `page` draws it, `PairApp` reads
+that is zero on the axis. `Look` is the state of the screen, `page` draws it, and `PairApp` reads
 both recordings and handles keys."""
 
 from __future__ import annotations
@@ -45,27 +46,28 @@ from perftop.tui.shared.time_axis import TICK, mark, mildest_first
 from perftop.tui.terminal_app import PageApp, show
 
 BATCH_S, REFRESH_S = 0.03, 0.25
-"""Maximum time for which reading delays keys, and time between two pictures meanwhile."""
+"""Maximum seconds for which reading delays the handling of keys, and minimum seconds between two
+updates of the screen while reading."""
 ZOOM, MAX_ZOOM = 2.0, 4096.0
 MIN_AXIS_S = 1.0
-"""Minimum time on the axis."""
+"""Minimum span of the axis, in seconds."""
 ROWS = ("busy_hz", "util", "lost_ratio", "ipc", "both", "power_w", "kernel_cycles", "steal")
-"""Numbers, the most important first; as many are drawn as fit."""
+"""Keys of the numbers, the most important first; as many as fit are drawn."""
 AREAS = {"ipc": "ipc", "lost_ratio": "loss", "kernel_cycles": "kernel", "both": "both"}
-"""Styles of the areas of some numbers."""
+"""Styles of the charts of some numbers, by key; the other charts have the style "user"."""
 LEFT, RIGHT = 20, 8
-"""Cells left of the axis, and right of it."""
+"""Width in cells of the space to the left and to the right of the axis."""
 MIN_LINES, MAX_LINES = 5, 8
-"""Lines that each number needs, and maximum lines of one recording in it."""
+"""Minimum lines for each number, and maximum lines of one recording's chart."""
 MIN_TOP = 0.02
-"""Minimum end of the scale of shares; smaller shares are noise."""
+"""Minimum upper end of the scale of a share; smaller shares are noise."""
 HEADROOM = 1.12
-"""Room above the highest value, which sets B apart from A."""
+"""Factor by which a scale exceeds the highest value, so that a gap separates B from A above."""
 STEPS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400)
 MIN_TICK_GAP = 12
-"""Minimum cells between two ticks."""
+"""Minimum distance of two ticks, in cells."""
 MAX_NAME, MAX_MARK = 28, 20
-"""Cells of the name of a recording, and of a mark."""
+"""Maximum cells of the name of a recording, and of the label of a mark."""
 HELP = (
     (("step_back", "step_on"), "back and on by a cell"),
     (("leap_back", "leap_on"), "back and on by ten cells"),
@@ -80,12 +82,12 @@ HELP = (
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """The moment of a recording from which its time is counted."""
+    """The moment of a recording that is zero on the time axis."""
 
     what: str = "start"
-    """start, command or mark."""
+    """One of "start", "command" and "mark"."""
     label: str = ""
-    """Name of the mark; '' without one."""
+    """Label of the mark; '' if `what` is not "mark"."""
 
     @property
     def words(self) -> str:
@@ -100,7 +102,7 @@ class Track:
         self.course = Course(self.session)
         self.command_ns: int | None = None
         self.read = False
-        """Whether all of it was read."""
+        """Whether the whole recording was read."""
         self.damage: str | None = None
         self._cut: tuple[int, dict[str, tuple[Floats, Floats, Floats]]] = (-1, {})
 
@@ -112,7 +114,7 @@ class Track:
                 self.command_ns = self.command_ns or message.time_ns
 
     def origin_ns(self, alignment: Alignment) -> int | None:
-        """The moment in raw ns; None: it was not read, or there is none."""
+        """Returns the moment in raw ns; None if it was not read yet or does not exist."""
         if alignment.what == "start":
             return self.session.hello.raw_ns
         if alignment.what == "command":
@@ -125,14 +127,14 @@ class Track:
         return self.session.hello.raw_ns, self.session.now_ns
 
     def events(self) -> list[Episode]:
-        """Episodes and marks, by their starts."""
+        """Returns the episodes and marks, sorted by their start."""
         first_ns, last_ns = self.ends_ns
         found = [*self.session.episodes(first_ns, last_ns), *self.session.marks]
         return sorted(found, key=lambda one: one.start_ns)
 
     def values(self, key: str, edges_ns: Floats) -> Floats:
-        """Means of a number between each two edges, raw ns; NaN where it is not known. A span
-        shorter than a slice has the value of its slice."""
+        """Returns the means of a number between adjacent edges (in raw ns); NaN where the number is
+        unknown. A span shorter than a slice gets the value of that slice."""
         sums = self._sums()
         if key not in sums:
             return np.full(len(edges_ns) - 1, nan)
@@ -147,14 +149,15 @@ class Track:
         return np.where(there & (size > 0), found, nan)
 
     def _sums(self) -> dict[str, tuple[Floats, Floats, Floats]]:
-        """By key: ends of the slices with the start before them, and sums up to each."""
+        """Returns, by key: the start of the first slice followed by the ends of all slices, and the
+        cumulative sums up to each of these times."""
         if self._cut[0] != self.session.frames:
             self._cut = self.session.frames, self.course.sums()
         return self._cut[1]
 
     @property
     def keys(self) -> set[str]:
-        """Numbers that are known and not 0 throughout."""
+        """Keys of the numbers that are known and not 0 throughout."""
         sums = self._sums().items()
         return {key for key, (_, amounts, sizes) in sums if sizes[-1] > 0 and amounts.any()}
 
@@ -166,17 +169,17 @@ class Look:
     width: int = 80
     height: int = 24
     cursor_s: float = 0.0
-    """The moment shown, relative to that at which they are aligned."""
+    """The shown moment, in seconds relative to the moment at which the recordings are aligned."""
     zoom: float = 1.0
-    """The length of both recordings, in lengths of the axis."""
+    """The time that both recordings cover, divided by the span of the axis."""
     ascii: bool = False
     helping: bool = False
     captions: Mapping[str, str] = field(default_factory=partial(captions, {}))
 
     @property
     def origins_ns(self) -> tuple[int, int]:
-        """The moments at which both are aligned; the start of a recording in which it was not read
-        yet, or is none."""
+        """The moments at which A and B are aligned, in raw ns; the start of a recording whose
+        moment was not read yet or does not exist."""
         found = [track.origin_ns(self.alignment) for track in self.tracks]
         a, b = (track.ends_ns[0] if at is None else at
                 for track, at in zip(self.tracks, found, strict=True))  # fmt: skip
@@ -188,7 +191,7 @@ class Look:
 
     @property
     def reach_s(self) -> tuple[float, float]:
-        """From the start of the one that begins first to the end of the one that ends last."""
+        """The earliest start and the latest end of both recordings, in seconds on the axis."""
         pairs = [*zip(self.tracks, self.origins_ns, strict=True)]
         first_ns = min(track.ends_ns[0] - origin for track, origin in pairs)
         last_ns = max(track.ends_ns[1] - origin for track, origin in pairs)
@@ -196,24 +199,25 @@ class Look:
 
     @property
     def window_s(self) -> tuple[float, float]:
-        """The times at both ends of the axis, around the cursor."""
+        """The times at both ends of the axis, in seconds; the cursor is between them."""
         first, last = self.reach_s
         span = max(MIN_AXIS_S, (last - first) / self.zoom)
         start = min(max(first, self.cursor_s - span / 2), max(first, last - span))
         return start, start + span
 
     def edges_ns(self, track: int, cells: int) -> Floats:
-        """Raw ns of the edges of the axis' cells in this recording."""
+        """Returns the edges of the axis' cells, in raw ns of this recording (0: A, 1: B)."""
         first, last = self.window_s
         return np.linspace(first, last, cells + 1) * 1e9 + self.origins_ns[track]
 
     def cell(self, at_s: float, cells: int) -> int:
-        """The cell of a moment; below 0 or beyond the last if it is off the axis."""
+        """Returns the cell of a moment; below 0 or beyond the last cell if the moment is off the
+        axis."""
         first, last = self.window_s
         return int(np.floor((at_s - first) / (last - first) * cells))
 
     def cursor_cell(self, cells: int) -> int:
-        """The cell of the cursor; the end of the axis belongs to the last one."""
+        """Returns the cell of the cursor; the end of the axis belongs to the last cell."""
         return max(0, min(self.cell(self.cursor_s, cells), cells - 1))
 
     def move(self, by_s: float) -> None:
@@ -232,7 +236,7 @@ class PairPage(PageWidget, can_focus=True):
 
 
 def page(look: Look) -> list[Line]:
-    """Exactly `look.height` lines."""
+    """Returns the lines of the page, exactly `look.height` of them."""
     lines = [_header(look), _differing(look), _moment(look)]
     room = look.height - len(lines) - 5
     body = _help(look) if look.helping else _charts(look, room)
@@ -259,8 +263,8 @@ def _header(look: Look) -> Line:
 
 
 def _differing(look: Look) -> Line:
-    """The settings in which the machines differ, the most important first; cut where it is too
-    long."""
+    """Returns a line with the settings in which the machines differ, the most important first. The
+    line is cut if it is too long."""
     a, b = (state(track.session) for track in look.tracks)
     keys = [key for key in (*STATES, *a) if key in a and key in b and differs(a[key], b[key])]
     texts = [f"{label(key)} {shown(key, a[key])} / {shown(key, b[key])}"
@@ -290,7 +294,7 @@ def _charts(look: Look, room: int) -> list[Line]:
 
 
 def _band(look: Look, number: Number, tall: int) -> list[Line]:
-    """A number: A above B."""
+    """Returns the charts of one number: A above B."""
     wide = cells(look)
     values = [track.values(number.key, look.edges_ns(at, wide))
               for at, track in enumerate(look.tracks)]  # fmt: skip
@@ -312,7 +316,7 @@ def _band(look: Look, number: Number, tall: int) -> list[Line]:
 
 
 def _top(number: Number, values: list[Floats]) -> float:
-    """The end of the scale of both, in base units."""
+    """Returns the upper end of the scale that both charts share, in base units."""
     known = np.concatenate([each[np.isfinite(each)] for each in values])
     highest = float(known.max()) if len(known) else 1.0
     if number.unit == "ratio" and highest > 0.1:
@@ -321,7 +325,8 @@ def _top(number: Number, values: list[Floats]) -> float:
 
 
 def _events(look: Look) -> list[Line]:
-    """A line each: signs where episodes begin, strokes while they last, names of marks."""
+    """Returns a line for each recording, with a marker where an episode begins, a stroke while it
+    lasts, and the labels of marks."""
     wide, lines = cells(look), list[Line]()
     for at, (track, origin) in enumerate(zip(look.tracks, look.origins_ns, strict=True)):
         line: list[Run] = [(" ", "text")] * wide
@@ -343,7 +348,7 @@ def _events(look: Look) -> list[Line]:
 
 
 def _ticks(look: Look) -> list[tuple[int, str]]:
-    """Round times on the axis: the cell of each, and its text."""
+    """Returns the round times on the axis: the cell and the text of each."""
     wide, (first, last) = cells(look), look.window_s
     step = next((s for s in STEPS_S if s / (last - first) * wide >= MIN_TICK_GAP), STEPS_S[-1])
     count = range(int(np.ceil(first / step)), int(last / step) + 1)
@@ -351,7 +356,8 @@ def _ticks(look: Look) -> list[tuple[int, str]]:
 
 
 def _time(at_s: float, step_s: float) -> str:
-    """A time on the axis, which may lie before the moment of alignment: 0.5 s, 20 s, 1:30:00."""
+    """Formats a time on the axis, such as 0.5 s, 20 s or 1:30:00. The time is negative before the
+    moment of alignment."""
     if step_s < 60:
         return f"{at_s:.{0 if step_s >= 1 else 1}f} s"
     return f"{'-' if at_s < 0 else ''}{place(round(abs(at_s) * 1e9))}"
@@ -419,7 +425,7 @@ class PairApp(PageApp):
 
     @work(exclusive=True)
     async def _read(self) -> None:
-        """Reads both alternately, so that both appear from the start."""
+        """Reads both recordings alternately, so that both appear from the start."""
         streams: list[tuple[Track, Recording, Iterator[wire.Message]]] = [
             (track, each, each.messages())
             for track, each in zip(self.page.look.tracks, self._recordings, strict=True)
@@ -474,7 +480,8 @@ class PairApp(PageApp):
         self.page.update()
 
     def action_episode(self, by: int) -> None:
-        """To the next start of an episode or mark of either recording."""
+        """Moves to the next (`by` = 1) or previous (-1) start of an episode or mark in either
+        recording."""
         look = self.page.look
         starts = sorted(
             (one.start_ns - origin) / 1e9

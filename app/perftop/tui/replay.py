@@ -1,7 +1,7 @@
 """`perftop replay`: a recording as the source of the app.
 
 Samples read from the file are stored in a history, as in a live session. Reading follows the shown
-moment, and restarts elsewhere when the user goes to a moment outside the history.
+moment. When the user goes to a moment outside the history, reading restarts there.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from perftop.tui.frame.status import Cost, Replay, Status
 from perftop.tui.terminal_app import show
 
 TICK_S = 0.05
-"""Seconds between two steps of playing; no interval is shorter."""
+"""Seconds between two steps of playing; no interval of the screen is shorter."""
 
 
 class Recorded(Source):
@@ -51,29 +51,30 @@ class Recorded(Source):
         super().__init__()
         self.min_interval_ns = recording.hello.sample_ns
         self.reach_ns = frame_range(recording)
-        """The first and the last moment of the file."""
+        """The first and the last moment of the file, in raw ns."""
         self._recording = recording
         self._passage: Playback | None = None
-        """The part of the file that is in the history."""
+        """The section of the file that is in the history; None before the first."""
         self._pace = PlayClock()
         self._playing = asyncio.Event()
         self._playing.set()
         self.seek: Worker[None] | None = None
-        """The seek under way to another moment; None if there is none."""
+        """The worker that is seeking another moment; None if no seek is under way."""
         self._seek_ns = 0
-        """The moment up to which the seek has read."""
+        """The moment up to which the seek has read, in raw ns."""
         self._episodes = RecordingEpisodes()
         self.indexing = True
-        """Whether the pass over the file, which finds its episodes, is under way."""
+        """Whether the search of the whole file for episodes is under way."""
         self._deepened: tuple[Playback, int] | None = None
-        """The passage whose past was read last, and how far back."""
+        """The section for which earlier samples were read last, and the raw ns from which they
+        were read."""
         self._marked = 0
-        """Number of marks that the user has set; they are not written to the file."""
+        """Number of marks that the user has set; marks are not written to the file."""
         self._remarks = [] if recording.checked else [UNCHECKED]
         """Remarks about the recording that have not been reported yet."""
         self._remarks += [GROWING] if recording.growing else []
         self._damage: str | None = None
-        """The damage that was last reported."""
+        """The damage to the file that was reported last; None if none was."""
 
     async def feed(self) -> None:
         await self._go(self.reach_ns[0])
@@ -84,7 +85,7 @@ class Recorded(Source):
             await asyncio.sleep(BREATH_S if late else TICK_S)
 
     async def _index(self) -> None:
-        """Finds the episodes of the whole file, in a process of its own."""
+        """Finds the episodes of the whole file, in a separate process."""
         recording, episodes = self._recording, self._episodes
         try:
             async with aclosing(
@@ -100,7 +101,8 @@ class Recorded(Source):
         self.app.moved()
 
     def watch(self) -> None:
-        """Reports damage to the file once. Reads more of the past if time axes show it."""
+        """Reports damage to the file once. Reads samples from before the history if time axes show
+        that time."""
         self._deepen()
         damage = self._recording.damage
         if damage != self._damage and damage is not None:
@@ -127,7 +129,8 @@ class Recorded(Source):
 
     @property
     def ends_ns(self) -> tuple[int, int] | None:
-        """The first and the last moment in the history."""
+        """The first and the last moment in the history, in raw ns; None before the first
+        section."""
         return None if self._passage is None else self._passage.ends_ns
 
     @property
@@ -140,8 +143,8 @@ class Recorded(Source):
     # --- playing
 
     def _play(self) -> bool:
-        """Plays up to the moment that is due: first from the history, then from the file. Returns
-        True if this machine cannot keep up with the speed."""
+        """Plays up to the moment that is due, first from the history, then from the file. Returns
+        True if this machine cannot read fast enough for the playback speed."""
         app, passage, shown = self.app, self._passage, self.app.interval
         now_ns = self._pace.now_ns(app.clock())
         if passage is None or shown is None:
@@ -175,7 +178,7 @@ class Recorded(Source):
             self._playing.set()
             self._pace.begin(shown.time_ns, self.app.clock())
             if (ends_ns := self.ends_ns) is not None and shown.time_ns < ends_ns[0]:
-                self.head_for(shown.time_ns)  # a search has dropped it from the history
+                self.head_for(shown.time_ns)  # a search has dropped this moment from the history
         self.app.moved()
 
     def speed(self, by: int) -> None:
@@ -199,7 +202,7 @@ class Recorded(Source):
             self.app.step(by)
 
     def head_for(self, time_ns: int) -> None:
-        """Goes to this moment: at once if it is in the history, else by a seek."""
+        """Goes to this moment, immediately if it is in the history, else by a seek."""
         first_ns, last_ns = self.reach_ns
         time_ns = max(first_ns, min(last_ns, time_ns))
         ends_ns = self.ends_ns
@@ -227,7 +230,7 @@ class Recorded(Source):
             self.app.step(0)
 
     def start_seek(self, search: Callable[[], Coroutine[None, None, None]]) -> None:
-        """Starts a seek; it replaces one that is under way."""
+        """Starts a seek, and cancels a seek that is under way."""
 
         async def seek() -> None:
             await search()
@@ -249,8 +252,8 @@ class Recorded(Source):
         self._enter(await self._search().go(self._passage, time_ns), time_ns)
 
     async def _find_episode(self, by: int, cpus: list[int] | None) -> None:
-        """Goes to the next episode or mark of the file, or the one before. Waits while
-        the pass over the file has not reached it."""
+        """Goes to the next (`by` = 1) or previous (-1) episode or mark of the file. Waits until the
+        search of the whole file has progressed far enough."""
         shown, episodes = self.app.interval, self._episodes
         if shown is None or self._passage is None:
             return
@@ -274,7 +277,7 @@ class Recorded(Source):
         self.app.show()
 
     def _enter(self, passage: Playback, time_ns: int) -> None:
-        """Shows this moment of the passage, if the passage has samples."""
+        """Shows this moment of a section of the file, if the section has samples."""
         if passage.ends_ns is None:
             return
         if passage is not self._passage:
@@ -285,22 +288,23 @@ class Recorded(Source):
             self.app.cost.share(passage.session)
             self.app.status = replace(self.app.status, own=passage.cost)
             self.app.playhead.session = passage.session
-        passage.session.take()  # the next interval begins where reading continues
+        passage.session.take()  # ends the interval, so the next one begins where reading continues
         self._show(time_ns)
 
-    def on_hello(self, hello: wire.Hello) -> Session:  # noqa: ARG002 - the passage has read it
+    def on_hello(self, hello: wire.Hello) -> Session:  # noqa: ARG002 - the section has read it
         assert self._passage is not None
         return self._passage.session
 
     def _show(self, time_ns: int) -> None:
-        """Shows this moment; playing continues from there."""
+        """Shows this moment; playing continues from this moment."""
         self.app.go(time_ns)
         if (shown := self.app.interval) is not None:
             self._pace.begin(shown.time_ns, self.app.clock())
         self._deepen()
 
     def _deepen(self) -> None:
-        """Reads, in the background, the time before the history that time axes show."""
+        """Starts to read, in the background, the samples from before the history that time axes
+        show."""
         passage, ends_ns, shown = self._passage, self.ends_ns, self.app.interval
         if passage is None or ends_ns is None or shown is None or self.seek is not None:
             return
@@ -322,7 +326,7 @@ def run(path: Path, interval_ns: int, config: Config, *, mouse: bool = True) -> 
     """Runs the app; returns the exit status. Raises Failed if there is nothing to replay."""
     with opened(path) as recording:
         app = PerfTopApp(Recorded(recording), interval_ns, config, ascii_=not utf8())
-        if not (sys.stdin.isatty() and sys.stdout.isatty()):  # after errors in the file
+        if not (sys.stdin.isatty() and sys.stdout.isatty()):  # errors in the file are raised first
             verbs = "perftop summary, perftop export"
             raise Failed(f"the screen needs a terminal; for pipes and files: {verbs}", USAGE)
         return show(app, mouse=mouse)

@@ -1,4 +1,5 @@
-"""The base of the terminal apps: themes, the user's keys, and how signals and bugs end an app."""
+"""The base class of the terminal apps: themes, the user's key bindings, and how signals and bugs
+end an app."""
 
 from __future__ import annotations
 
@@ -31,12 +32,12 @@ class TerminalApp(App[None]):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.failure: Failed | None = None
-        """Why there is nothing new to show; None if the user ended the app."""
+        """Why no new data can be shown; None if there was no failure."""
         self._up = self._crashed = False
         self._left: int | None = None
-        """Exit status of an app that is to end; None: it continues."""
+        """Exit status if the app is to end; None: the app continues."""
         self.displays = 0
-        """Number of times that something was drawn on the terminal."""
+        """Number of times that the app has drawn on the terminal."""
         for shade in theme.THEMES:
             self.register_theme(shade)
         self.theme = self._first_theme(config.theme)
@@ -44,8 +45,8 @@ class TerminalApp(App[None]):
         self.set_keymap(config.keys)
 
     def _first_theme(self, chosen: str) -> str:
-        """The theme to begin with. A terminal of 16 colours gets the one that is made of them,
-        unless the user has chosen another."""
+        """Returns the theme for the start. On a terminal with 16 colours, that is the theme made of
+        these colours, unless the user has chosen another theme."""
         themes = theme.names(no_color=self.no_color)
         if chosen == Config().theme and self.console.color_system == "standard":
             chosen = "perftop-ansi"
@@ -55,7 +56,7 @@ class TerminalApp(App[None]):
         driver = super().get_driver_class()
         return Terminal if driver is LinuxDriver else driver
 
-    # Textual calls these two after those of the same name in a derived class.
+    # Textual calls these two methods after the methods of the same name in a derived class.
 
     def on_load(self) -> None:
         on_signal(ENDS, self._signalled, self._hurry)
@@ -69,39 +70,41 @@ class TerminalApp(App[None]):
         self.displays += 1
 
     def action_redraw(self) -> None:
-        """Draws every line: a refresh writes only what differs from what was shown."""
+        """Draws every line; a normal refresh only writes the parts that have changed."""
         self.screen.refresh()
 
     async def on_event(self, event: events.Event) -> None:
-        """Drops input after the app has quit, as no screen is left for it."""
+        """Drops input that arrives after the app has quit, because no screen is left to handle
+        it."""
         if not (self._exit and isinstance(event, events.InputEvent)):
             await super().on_event(event)
 
     # --- the end
 
     def leave(self, status: int) -> None:
-        """Ends the app with this exit status. An app that is still starting cannot be ended; it
-        ends as soon as it is up."""
+        """Ends the app with this exit status. An app that is still starting cannot be ended yet; it
+        ends as soon as it has started."""
         self._left = status
         if self._up:
             self.exit(return_code=status)
 
     def _hurry(self) -> None:
-        """Called when a signal arrives, even while the loop waits for the terminal."""
+        """Limits the wait for the terminal. Called when a signal arrives, even while the event loop
+        waits for the terminal."""
         if isinstance(self._driver, Terminal):
             self._driver.hurry()
 
     def _signalled(self, number: signal.Signals) -> None:
-        """Ends the app as `q` does: the terminal is restored and the probe ended."""
+        """Ends the app as `q` does: the terminal is restored and the probe is stopped."""
         self.leave(128 + number)
 
     def _handle_exception(self, error: Exception) -> None:
-        """Handles a bug in perftop: writes a report, restores the terminal, prints where the report
-        is."""
+        """Handles a bug in perftop: writes a report, restores the terminal, and prints the path of
+        the report."""
         if self.is_headless:  # tests need the exception itself
             super()._handle_exception(error)
             return
-        if not self._crashed:  # later errors follow from the first
+        if not self._crashed:  # later errors are usually consequences of the first
             self._crashed, self.failure = True, Failed(errors.report(error))
         self.exit(return_code=1)
 
@@ -110,7 +113,8 @@ class TerminalApp(App[None]):
         self._handle_exception(error)
 
     def ended_recording(self) -> str:
-        """Ends a recording; returns the message for stderr once the screen is gone, '' if none."""
+        """Ends a recording. Returns the message to print to stderr once the screen has closed; ''
+        if there is none."""
         return ""
 
     # --- keys
@@ -119,13 +123,13 @@ class TerminalApp(App[None]):
         self.exit()
 
     def action_theme(self, name: str = "") -> None:
-        """Sets this theme; without a name, the next one."""
+        """Sets this theme, or the next theme if no name is given."""
         names = theme.names(no_color=self.no_color)
         self.theme = name or names[(names.index(self.theme) + 1) % len(names)]
 
 
 class PageApp(TerminalApp):
-    """An app of one widget that fills the screen."""
+    """An app with a single widget, which fills the screen."""
 
     page: PageWidget
 
@@ -150,14 +154,14 @@ def show(app: TerminalApp, *, mouse: bool) -> int:
 
 @contextmanager
 def drawing_on_stdout() -> Iterator[None]:
-    """Makes Textual draw on the terminal of stdout if stderr is none, as with `2>file`. Textual
-    draws on `sys.__stderr__` and has no setting for it, so that name is replaced while the app
-    runs. `sys.stderr`, for messages, stays as the user set it."""
+    """Makes Textual draw on the terminal of stdout if stderr is not a terminal, as with `2>file`.
+    Textual always draws on `sys.__stderr__`, so `sys.__stderr__` is replaced while the app runs.
+    Messages still go to `sys.stderr`, as redirected by the user."""
     shown, terminal = sys.__stderr__, sys.__stdout__
     if terminal is None or not terminal.isatty() or (shown is not None and shown.isatty()):
         yield
         return
-    # A stream with stderr's error handler: what cannot be encoded must not end the app.
+    # With stderr's error handler, a character that cannot be encoded does not end the app.
     with open(terminal.fileno(), "w", encoding=terminal.encoding, errors="backslashreplace",
               closefd=False) as screen:  # fmt: skip
         sys.__stderr__ = screen  # type: ignore[misc]

@@ -1,5 +1,5 @@
 """The alert line: a sentence on the worst running episode with its evidence, or a message. For a
-minute after the last episode it shows that one quietly."""
+minute after the last episode has ended, the line shows that episode in dim text."""
 
 from __future__ import annotations
 
@@ -23,15 +23,17 @@ if TYPE_CHECKING:
     from perftop.session.session import Session
 
 WARNING_NS = 10_000_000_000
-"""How long a warning is shown."""
+"""How long a warning is shown, in ns."""
 LAST_NS = 60_000_000_000
-"""How long the last episode is shown after its end."""
+"""How long the last episode is shown after its end, in ns."""
 MIN_SENTENCE = len("involuntary-halt")
-"""Minimum characters of a sentence on it: any kind, without place and loss."""
+"""Minimum characters for a sentence on the last episode; the name of any kind of episode fits,
+without its CPUs and its loss."""
 
 
 class AlertLine(NamedTuple):
-    """The line, and how it is drawn: an episode that costs has a ground of its own."""
+    """The alert line and its mood, which sets its background; a harmful episode has a background of
+    its own."""
 
     runs: list[Run]
     mood: Mood = "calm"
@@ -41,7 +43,7 @@ def line(
     session: Session | None, interval: Interval | None, status: Status, size: int,
     episodes: str = "5",
 ) -> AlertLine:  # fmt: skip
-    """`episodes`: name of the key that lists all episodes."""
+    """Returns the alert line. `episodes`: displayed name of the key that lists all episodes."""
     if status.failed is not None:
         return AlertLine(_failed(status, interval, size))
     if (link := status.link) is not None and link.down:
@@ -57,7 +59,7 @@ def line(
         return _message(f" {theme.DROPPED} the recording is {replay.damage}", "alarm", size)
     past = status.paused is not None or replay is not None
     now_ns = interval.time_ns if interval is not None and past else session.now_ns
-    # The length of an episode is that of the panels, which show the interval.
+    # An episode's length is up to the end of the interval, so that it equals that in the panels.
     shown_ns = now_ns if interval is None else interval.time_ns
     groups = grouped(going_on(session, interval, status))
     if wrong := [alike for alike in groups if episode_style.wrong(alike[0])]:
@@ -77,15 +79,16 @@ def _message(text: str, style: str, size: int) -> AlertLine:
 
 
 def going_on(session: Session, interval: Interval | None, status: Status) -> list[Episode]:
-    """Episodes that run; while paused and in a recording, those within the shown interval."""
+    """Returns the episodes that run; while paused or in a recording, the episodes that overlap the
+    shown interval."""
     if interval is None or (status.paused is None and status.replay is None):
         return session.running
     return episode_style.overlapping(session, interval)
 
 
 def _last(session: Session, now_ns: int) -> Episode | None:
-    """The episode that ended last, if that is not too long ago, and of several that ended together
-    the costliest; `now_ns` may be in the past."""
+    """Returns the harmful episode that ended last, if it ended within LAST_NS before `now_ns`, else
+    None. Of several that ended together, returns the costliest. `now_ns` may be in the past."""
     ended = [
         e
         for e in session.episodes(now_ns - LAST_NS, now_ns)
@@ -95,7 +98,7 @@ def _last(session: Session, now_ns: int) -> Episode | None:
 
 
 def _failed(status: Status, interval: Interval | None, size: int) -> list[Run]:
-    """Why the stream ended; the rest of the line is left out where there is no room for it."""
+    """Returns why the stream ended, followed by hints where there is room for them."""
     text, quits = foreign(status.failed or ""), " · q quits "
     newest = interval is not None and status.paused is None
     last = f" · these are the last numbers{quits}" if newest else quits
@@ -108,8 +111,8 @@ def _failed(status: Status, interval: Interval | None, size: int) -> list[Run]:
 def _running(
     session: Session, groups: list[list[Episode]], tasks: Tasks, now_ns: int, size: int
 ) -> list[Run]:
-    """A sentence on the worst group, the pieces of its evidence that fit, and how many other groups
-    run."""
+    """Returns a sentence on the worst group of episodes, the pieces of its evidence that fit, and
+    how many other groups run."""
     worst, others = groups[0], groups[1:]
     runs: list[Run] = [
         (theme.CHOSEN, "alarm"), (" ", "text"), (episode_style.sign(worst[0]), "alarm"),
@@ -122,12 +125,13 @@ def _running(
     )  # fmt: skip
     runs += [(foreign(p.text), "alarm" if p.role == "lost" else "bright") for p in parts]
     more = _more(session, others, size - width(runs)) if others else []
-    room = size - width(runs) - width(more) - 1  # evidence leaves the margin free
+    room = size - width(runs) - width(more) - 1  # the right margin of one cell stays blank
     return [*runs, *_evidence(worst[0], sentences.text(parts), room, "text"), *more]
 
 
 def _evidence(episode: Episode, sentence: str, room: int, key: str) -> list[Run]:
-    """The pieces of its evidence that fit, without the clocks if the sentence has them."""
+    """Returns the pieces of the episode's evidence that fit, without clocks that the sentence
+    already states."""
     runs: list[Run] = []
     for piece in map(foreign, pieces(episode.cause, episode.evidence)):
         stated = piece.removeprefix("clock ") in sentence
@@ -137,7 +141,7 @@ def _evidence(episode: Episode, sentence: str, room: int, key: str) -> list[Run]
 
 
 def _more(session: Session, groups: list[list[Episode]], room: int) -> list[Run]:
-    """How many other episodes run, and the worst of them if there is room."""
+    """Returns how many other groups of episodes run, and the worst of them if there is room."""
     next_ = groups[0][0]
     count, sign = len(groups), episode_style.sign(next_)
     place = where_briefly(session.topology, next_.cpus, next_.cpus[0] if next_.cpus else None)
@@ -147,7 +151,7 @@ def _more(session: Session, groups: list[list[Episode]], room: int) -> list[Run]
 
 
 def _harmless(session: Session, alike: list[Episode], now_ns: int, size: int) -> list[Run]:
-    """An episode that costs nothing, such as a CPU that is offline, with its evidence."""
+    """Returns a sentence on a harmless episode, such as a CPU that is offline, and its evidence."""
     first = alike[0]
     when = sentences.lasting(session, alike, now_ns)
     parts = sentences.sentence(session.topology, alike, when=when, most=max(1, size - 4))
@@ -158,7 +162,7 @@ def _harmless(session: Session, alike: list[Episode], now_ns: int, size: int) ->
 
 
 def _ended(session: Session, last: Episode, now_ns: int, size: int, key: str) -> list[Run]:
-    """The last episode: how long ago it ended, what it did and for how long."""
+    """Returns a text on the last episode: how long ago it ended, what it did and for how long."""
     end_ns = last.end_ns or 0
     ago = running(max(0, now_ns - end_ns) // 10**9)
     start = f" {episode_style.sign(last)} {ago} ago: "
@@ -168,14 +172,14 @@ def _ended(session: Session, last: Episode, now_ns: int, size: int, key: str) ->
         return []
     parts = episode_style.ended_sentence(session, [last], min(room, sentences.MAX_SENTENCE))
     text = foreign(sentences.text(parts))
-    if parts[0].role == "text" and not text[1:2].isupper():  # no name, and no abbreviation
+    if parts[0].role == "text" and not text[1:2].isupper():  # neither a name nor an abbreviation
         text = text[0].lower() + text[1:]
     return [(f"{start}{text}{lasted}", "dim"), (key, "key"), (end, "dim")]
 
 
 def _warning(session: Session, now_ns: int) -> str:
-    """The probe's newest warning until it is WARNING_NS old, then the counters that failed the last
-    selftest of this boot; '' if none did."""
+    """Returns the probe's newest warning until it is WARNING_NS old, then a text on the counters
+    that selftests since this boot found wrong; '' if they found none."""
     if session.warnings and 0 <= now_ns - session.warned_ns < WARNING_NS:
         return session.warnings[-1]
     return findings.verdict(session.hello.boot_id) or ""

@@ -1,4 +1,4 @@
-"""A pane below the view with the output of a command: a few lines, or a whole screen of them."""
+"""A pane with the output of a command: a few lines below the view, or a whole screen."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from perftop.tui.shared.paint import ink_of, ready_strip
 
 Extent = Literal["small", "whole", "hidden"]
 MAX_STRIPS = 512
-"""Strips kept; no screen shows as many lines."""
+"""Maximum number of strips kept; no screen shows as many lines."""
 
 
 class Output(ScrollView, can_focus=False, inherit_bindings=False):
@@ -48,21 +48,21 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
     def __init__(
         self, printout: Printout, caption: str, resize: Callable[[int, int], None], *, ascii_: bool
     ) -> None:
-        """`caption`: name of the key that changes the pane's extent. `resize`: is called with each
-        new size of the pane, in columns and lines of output."""
+        """`caption`: displayed name of the key that changes the pane's extent. `resize`: called
+        with each new size of the pane, in columns and lines of output."""
         super().__init__()
         self._printout = printout
         self._caption = caption
         self._resize = resize
         self._ascii = ascii_
         self._first = 0
-        """Number of the oldest line that was still kept at the last `show`."""
+        """Number of the oldest line that was still kept when `show` was last called."""
         self._strips: dict[int, Strip] = {}
-        """Strips of complete lines, by line number."""
+        """Strips of the complete lines, by line number."""
         self._follows = True
         """Whether the pane scrolls along with new lines."""
         self.extent: Extent = "small"
-        if ascii_:  # a scrollbar is drawn with blocks
+        if ascii_:  # scrollbars need block characters
             self.styles.scrollbar_size_vertical = 0
 
     def extend(self, extent: Extent) -> None:
@@ -72,8 +72,8 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
             self.set_class(extent == name, f"-{name}")
 
     def show(self) -> None:
-        """Shows new output. The last line stays in view, or, if the user has scrolled back, the
-        visible lines do."""
+        """Shows new output. The last line stays in view; if the user has scrolled back, the visible
+        lines stay in view instead."""
         gone = self._printout.left_out - self._first
         self._first += gone
         self.virtual_size = Size(self.scrollable_content_region.width, 1 + len(self._printout))
@@ -133,7 +133,7 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
 # --- a printed line
 
 MAX_COLUMNS = 1024
-"""Columns kept of a line; no screen is wider."""
+"""Maximum columns kept of a line; no screen is wider."""
 TAB = 8
 _PIECES = re.compile(
     r"(?P<pen>\x1b\[[0-9;:]*m)|\x1b\[(?P<erase>[0-2]?)K"
@@ -144,9 +144,9 @@ Cell = tuple[str, Style]
 
 
 def printed_line(pen: bytes, raw: bytes, *, ascii_: bool = False) -> Strip:
-    """A line that a program printed, as a terminal would show it. `pen`: the colour sequences in
-    force at its start. Sequences that move the cursor to another line, or that do more than write
-    and colour text, are left out."""
+    """Returns a line that a program printed, as a terminal would show it. `pen`: the colour
+    sequences in effect at the start of the line. Escape sequences that move the cursor to another
+    line, or that do more than write and colour text, are ignored."""
     text = raw.decode(errors="replace")
     if text.isprintable() and not pen:
         return Strip([Segment(_safe(text[:MAX_COLUMNS], ascii_))])
@@ -168,7 +168,7 @@ def _pieces(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _cells(pieces: Iterator[tuple[str, str]]) -> list[Cell]:
-    """The final content of each column."""
+    """Returns the final content of each column."""
     colours, style, nothing = AnsiDecoder(), Style.null(), Style.null()
     cells: list[Cell] = []
     at = 0
@@ -190,7 +190,7 @@ def _cells(pieces: Iterator[tuple[str, str]]) -> list[Cell]:
 
 
 def _calm(style: Style) -> Style:
-    """The style with its colours and weight only: no blinking, hidden text or links."""
+    """Returns the style without blinking, hidden text and links."""
     return Style(
         color=style.color, bgcolor=style.bgcolor, bold=style.bold, dim=style.dim,
         italic=style.italic, underline=style.underline, reverse=style.reverse,

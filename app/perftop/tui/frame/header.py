@@ -1,5 +1,5 @@
-"""The first line of the screen: the machine and how it is read; at the right what that costs, and
-the state of the screen."""
+"""The first line of the screen: at the left the machine; at the right how it is sampled, what
+sampling costs, and the state of the screen."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ if TYPE_CHECKING:
     from perftop.session.session import Session
 
 MIN_WORDY, MIN_WIDE_GAPS = 140, 120
-"""Columns from which parts have their words, and from which gaps are wider."""
+"""Minimum columns of the screen for parts with explanatory words, and for wider gaps."""
 MARGIN = 1
 """Blank columns at both ends of a line."""
 MAX_SKEW = 0.1
-"""Share of a sample; a larger skew between CPUs is shown as a warning."""
+"""Maximum skew between CPUs, as a share of the sampling interval; a larger skew is shown as a
+warning."""
 _NOISE = re.compile(r"\((?:r|tm)\)|\b(?:cpu|processor)\b|@.*|\b\d+-core\b", re.IGNORECASE)
-"""Parts of a CPU's name that do not distinguish it."""
+"""Parts of a CPU model's name that do not distinguish the model."""
 _SEPARATORS: tuple[Run, ...] = ("", "text"), ("  ", "text"), (" · ", "faint")
-"""Before the first, the second and each further part at the left."""
+"""Separators before the first, the second and each further part at the left."""
 
 
 def line(
@@ -71,7 +72,7 @@ def _machine(session: Session, status: Status, *, wordy: bool) -> list[Piece]:
 
 @lru_cache(maxsize=8)
 def model(name: str) -> str:
-    """A CPU's name without the words that all of them have."""
+    """Returns the name of a CPU model without words that all models have."""
     short = " ".join(_NOISE.sub(" ", name).split())
     return short.removeprefix("Intel ") or name
 
@@ -79,8 +80,8 @@ def model(name: str) -> str:
 def _reading(
     session: Session, interval: Interval | None, status: Status, *, wordy: bool
 ) -> list[Piece]:
-    """The link to a remote probe, the source of the numbers, the method of the SMT states, and how
-    often both are read."""
+    """Returns parts on the link to a remote probe, the source of the counters, the method for the
+    SMT states, the interval and the sampling interval."""
     hello, link = session.hello, status.link
     pieces: list[Piece] = []
     if link is not None:
@@ -103,8 +104,8 @@ def _reading(
 
 
 def _method(session: Session, interval: Interval | None) -> str:
-    """The method of the SMT states of most cores, with the factor of its counter once that is
-    settled; '' if no core has a method."""
+    """Returns the method used for the SMT states of most cores, with the calibration factor of its
+    counter once the factor is settled; '' if no core has a method."""
     name = interval.split.usual or "" if interval is not None else ""
     calibration = session.calibrations.get(name.replace("-", "_"))
     if calibration is None or calibration.state != "settled" or calibration.factor == 1:
@@ -113,10 +114,10 @@ def _method(session: Session, interval: Interval | None) -> str:
 
 
 def _cost(session: Session, interval: Interval | None, status: Status) -> list[Piece]:
-    """The cost of watching, and the samples missed. Late counts the sample times at which no CPU
-    was read; both counts begin with the probe."""
+    """Returns parts on the cost of monitoring, the skew, and the late and lost samples. "late"
+    counts the sample times at which no CPU was read. Both counts start with the probe."""
     own = "n/a" if isnan(status.own) else f"{100 * status.own:.1f}"
-    whose = "own" if status.replay is None else "probe"  # a recording has no cost of the app
+    whose = "own" if status.replay is None else "probe"  # recordings lack the cost of the app
     label = f"{whose} ".rjust(len(whose) + 5 - len(own))
     pieces: list[Piece] = [(3, [(label, "dim"), (own, "text"), (" %", "dim")])]
     if interval is not None and session.hello.virtualisation is None:
@@ -131,7 +132,7 @@ def _cost(session: Session, interval: Interval | None, status: Status) -> list[P
 
 
 def _state(status: Status, interval: Interval | None, *, wordy: bool) -> list[Piece]:
-    """Badges for unusual states: a past moment, a recording, a command, no data."""
+    """Returns badges for unusual states: a past moment, a recording, a command, no data."""
     pieces: list[Piece] = []
 
     def badge(rank: int, text: str, style: str) -> None:

@@ -1,5 +1,5 @@
-"""The lines below the view: what this source cannot count, and the last line of the screen with the
-views, keys of the visible one in groups, help and quit."""
+"""The lines below the view: a line on the numbers that this source cannot count, and the last line
+of the screen with the views, keys of the visible view in groups, help and quit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _LABELS = {key.id: key.label for key in KEYS}
 Entry = tuple[str, ...]
-"""Id of a key, or ids of two with opposite effects, which share a label."""
+"""The id of a key, or the ids of two keys with opposite effects, which share a label."""
 _GROUPS: tuple[tuple[Entry, ...], ...] = (
     (("back",), ("open",), ("core_up", "core_down"), ("heat_worst",), ("fold",), ("output",)),
     (("pause",), ("slower", "faster"), ("step_back", "step_on"), ("next_episode",),
@@ -32,28 +32,30 @@ _GROUPS: tuple[tuple[Entry, ...], ...] = (
      ("units",)),
     (("mark",), ("record",), ("theme",)),
 )  # fmt: skip
-"""Move, time, find, keep; in the order in which they are shown."""
+"""Groups of keys, in display order: to move, for time, to find, to keep."""
 _LIVE = ("pause", "next_episode", "sort", "filter", "wider", "mark", "record", "jump", "order",
          "longer", "theme")  # fmt: skip
 _REPLAY = ("pause", "faster", "step_on", "next_episode", "jump", "finish", "filter", "sort",
            "wider", "order", "mark", "longer", "theme")  # fmt: skip
-"""Entries of all views by their last key, the most important first."""
+"""Entries that all views have, each given by its last key, in a live session (_LIVE) and in a
+recording (_REPLAY); the most important first."""
 _ROW_KEYS = frozenset({"sort", "order", "filter"})
-"""Entries that do nothing on the page of a core."""
+"""Ids of keys that do nothing on the page of a core."""
 _URGENT = frozenset({"back", "clear", "output"})
-"""Entries for which the views share one entry if there is no room otherwise; in a recording, the
-key that plays it is another."""
+"""Ids of keys that must be shown: if there is no room for them, the views are merged into one
+entry. In a recording, the key that plays it must be shown as well."""
 _PAIRS = {"faster": "speed", "step_on": "step", "finish": "ends", "wider": "window"}
-"""Labels of pairs of keys, by the second key of the pair."""
+"""Labels of pairs of keys, by the id of the second key of the pair."""
 FIRST_HINTS, FIRST_COMMON = 1, 4
-"""Entries that alternate in importance: so many of the view alone, so many of all views, then the
-others of the view. For recordings those of all views come first: they play it."""
+"""Order of importance: the first FIRST_HINTS entries of the view, then the first FIRST_COMMON
+entries that all views have, then the other entries of the view. In a recording, the entries that
+all views have come first, because they control playback."""
 GAP, GROUP_GAP = 2, 3
 """Cells between two keys, and between two groups of keys."""
 
 
 class Piece(NamedTuple):
-    """A part of the line, and the id of the key that a click on it presses."""
+    """A part of the line, and the id of the key whose action a click on the part runs."""
 
     text: str
     style: str
@@ -61,11 +63,12 @@ class Piece(NamedTuple):
 
 
 class KeyLine(PageWidget):
-    """A click on a key presses it. The help lists the keys that do not fit."""
+    """The last line of the screen. A click on a key runs its action. The help also lists the keys
+    that do not fit."""
 
     @dataclass(eq=False)
     class Clicked(Message):
-        """The user has clicked on the key with this id."""
+        """Message: the user has clicked on the key with this id."""
 
         key: str
 
@@ -74,18 +77,19 @@ class KeyLine(PageWidget):
         self._captions = captions
         self._pieces: list[Piece] = []
         self._shown: tuple[str, tuple[str, ...], dict[str, str], bool] | None = None
-        """The arguments of the last `show`."""
+        """The arguments of the last call of `show`."""
 
     def show(
         self, view: str, hints: tuple[str, ...], labels: Mapping[str, str], *, replay: bool = False
     ) -> None:
-        """`labels`: words for the keys whose effect changes, by id."""
+        """Shows the keys of a view. `hints`: ids of the view's own keys. `labels`: labels of the
+        keys whose effect changes, by id."""
         shown = view, hints, dict(labels), replay
         if shown != self._shown:
             self._shown = shown
             self.update()
 
-    def page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002 - one line
+    def page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always one line
         if self._shown is None:
             return []
         view, hints, labels, replay = self._shown
@@ -106,8 +110,8 @@ def keyline(
     view: str, hints: Sequence[str], captions: Mapping[str, str], labels: Mapping[str, str],
     width: int, *, replay: bool = False,
 ) -> list[Piece]:  # fmt: skip
-    """The views, as many keys as fit, help and quit. The views share one entry where an urgent key
-    would not fit otherwise."""
+    """Returns the views, as many keys as fit, help and quit. The views are merged into one entry if
+    an urgent key would not fit otherwise."""
     words = {**labels, **_PAIRS}
 
     def entry(ids: Entry) -> list[Piece]:
@@ -136,8 +140,8 @@ _BLANK = (" ", "text")
 def _filled(
     views: list[Piece], ends: list[Piece], entries: Mapping[Entry, list[Piece]], room: int
 ) -> tuple[list[Piece], set[Entry]]:
-    """The line with those entries that fit, and which they are; nothing if not even the views
-    fit."""
+    """Returns the line with the entries that fit, and the set of these entries. The line is empty
+    if not even the views fit."""
     kept: set[Entry] = set()
     made = _joined([views, ends], GAP)
     if _size(made) > room:
@@ -154,7 +158,7 @@ def _filled(
 
 
 def _ranked(view: str, hints: Sequence[str], *, replay: bool) -> list[Entry]:
-    """Entries from the most to the least important."""
+    """Returns the entries, the most important first."""
     by_key = {key: ids for group in _GROUPS for ids in group for key in ids}
     common = [key for key in (_REPLAY if replay else _LIVE) if view in TURN or key not in _ROW_KEYS]
     first = 0 if replay else FIRST_HINTS
@@ -174,32 +178,33 @@ def _size(pieces: Sequence[Piece]) -> int:
 
 
 _EXPECTED = ("busy_hz", "ipc", "halt", "turbo_ceiling_hz")
-"""Metrics whose absence is reported, the most important first."""
+"""Keys of the metrics whose absence is reported, the most important first."""
 _MAX_NAMED = 3
-"""Metrics named where there is little room."""
+"""Maximum number of metrics named if there is little room."""
 _DOCTOR: Run = ("perftop doctor", "key")
 
 
 class MissingLine(PageWidget):
-    """The line above the keys on what this source cannot count, why, and how to get it. It is
-    hidden where nothing is missing."""
+    """The line above the keys on the metrics that this source cannot count, the reason, and the
+    fix. It is hidden if no metric is missing."""
 
     _session: Session | None = None
     _runs: Sequence[Run] = ()
     _at = 0
-    """Line of the widget that has the text; the others are blank."""
+    """Index of the line of the widget that has the text; the other lines are blank."""
 
     def on_mount(self) -> None:
         self.lay_out()
 
     def show(self, session: Session | None) -> None:
-        """Called with every refresh; only a new session changes the line."""
+        """Stores the session. Called at every refresh; only a new session changes the line."""
         if session is not self._session:
             self._session = session
             self.lay_out()
 
     def lay_out(self) -> None:
-        """Called when the size of the screen has changed."""
+        """Makes the line for the current session and size of the screen. Called when the size has
+        changed."""
         size = self.screen.size
         self._runs = missing_runs(self._session, size.width) if self._session is not None else []
         self._at = int(size.height >= AIRY)
@@ -208,13 +213,13 @@ class MissingLine(PageWidget):
         self.styles.height = lines
         self.redraw()
 
-    def page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002 - as laid out
+    def page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002 - laid out before
         return [*[BLANK] * self._at, ([*self._runs], "calm")]
 
 
 def missing_runs(session: Session, size: int) -> list[Run]:
-    """The metrics that no CPU of this source has, why, and the fix; where that does not fit,
-    `perftop doctor`, which prints it."""
+    """Returns the metrics that no CPU of this source has, the reason, and the fix. If the text does
+    not fit, it is shortened and refers to `perftop doctor`, which prints all of it."""
     names = {key: NAMES[key] for key in _EXPECTED}
     everywhere = [missing for missing in lasting(session) if missing.cpus is None]
     reasons = by_reason(everywhere, lambda missing: names.get(missing.what))
@@ -238,7 +243,7 @@ def missing_runs(session: Session, size: int) -> list[Run]:
 
 
 def _reason(why: str) -> str:
-    """The first part of a reason, as a sentence begins."""
+    """Returns the first part of a reason, capitalised."""
     short = why.partition(": ")[0].replace("no core PMU", "no PMU")
     return short[:1].upper() + short[1:]
 

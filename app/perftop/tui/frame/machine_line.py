@@ -1,4 +1,5 @@
-"""The lines on the machine as a whole: its numbers, and its SMT states as wide as the screen."""
+"""The lines on the machine as a whole: its numbers, and a bar of its SMT states that is as wide as
+the screen."""
 
 from __future__ import annotations
 
@@ -24,32 +25,32 @@ from perftop.tui.shared import episode_style
 from perftop.tui.shared.row_episodes import lowered_number
 
 MIN_DECIMAL = 110
-"""Columns from which the shares beside the bar have a decimal."""
+"""Minimum columns of the screen for a decimal in the shares beside the bar."""
 NEAR_LIMIT = 0.97
-"""Share of the power limit from which the package counts as held back by it."""
+"""Share of the power limit from which the limit counts as reached."""
 MIN_BAR = 12
-"""Cells of a bar with words beside it; a shorter one shows too little."""
+"""Minimum cells of a bar that has words beside it; a shorter bar shows too little."""
 MIN_CPUS_HIT = 0.5
-"""Share of the CPUs on which an episode must run to redden a number of the machine."""
+"""Minimum share of the CPUs on which episodes must run for a number of the machine to be red."""
 SHARE_WIDTH = len("100.0")
 GAP, NARROW_GAP = 4, 2
-"""Cells between numbers: where all fit, and where they do not."""
+"""Cells between numbers: if all numbers fit, and if they do not."""
 WAITS = {"cpu": "a CPU", "io": "a disk", "memory": "memory"}
-"""Resources that tasks wait for, by the name of the pressure."""
+"""Resources for which tasks wait, by the kernel's name of the pressure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The CPUs asked for and their cores. They change so seldom that they are not listed at every
-    refresh."""
+    """The CPUs that the user asked for, and their cores. The lists change seldom, so they are not
+    made at every refresh."""
 
     source: tuple[object, ...]
-    """The session's lists from which this was made."""
+    """The session's lists from which this object was made."""
     cores: list[int]
     pairs: Ints
-    """Positions of the cores with siblings."""
+    """Positions of the cores that have siblings."""
     cpus: list[int] | slice
-    """Positions of the CPUs, as `Values.group` takes them."""
+    """Positions of the CPUs, as an argument for `Values.group`."""
 
 
 _EXTENTS: WeakKeyDictionary[Session, Extent] = WeakKeyDictionary()
@@ -67,7 +68,7 @@ def extent(session: Session) -> Extent:
 
 
 def has_states(session: Session) -> bool:
-    """Whether there are cores with siblings."""
+    """Returns whether any core has siblings, and so SMT states."""
     return bool(len(extent(session).pairs))
 
 
@@ -77,7 +78,8 @@ def has_states(session: Session) -> bool:
 def numbers(
     session: Session, interval: Interval, running: Iterable[Episode], size: int
 ) -> list[Run]:
-    """The metrics that this source has; one that the running episodes lose is red."""
+    """Returns the numbers that this source has. A number that running episodes make worse is
+    red."""
     chosen, red = session.evaluator.chosen, _lost(session, running)
     counted = interval.values.group(extent(session).cpus).tolist()
     values = dict(zip(chosen, counted, strict=True))
@@ -99,7 +101,7 @@ def numbers(
         runs.append(number(values["busy_hz"] / 1e9, 2, 0, "alarm" if sign else "bright"))
         if not isnan(ceiling_hz):
             runs.append((f" of {ceiling_hz / 1e9:.2f}", "dim"))
-        runs.append((" GHz" if sign else " GHz  ", "dim"))  # the sign moves no later piece
+        runs.append((" GHz" if sign else " GHz  ", "dim"))  # keeps the width with and without sign
         pieces.append((1, runs))
     if chosen["net_hz"]:
         net = number(values["net_hz"] / 1e9, 2, 0)
@@ -118,14 +120,15 @@ def numbers(
     pieces.append((5, share("kernel_cycles", METRICS["kernel_cycles"].label)))
     known = [_power(machine), _temperature(machine, hot="temperature_c" in red), _waits(machine)]
     pieces += [(4 + 2 * i, runs) for i, runs in enumerate(filter(None, known))]
-    pieces.append((6, _memory(machine)))  # before the net clock, which follows from others
-    if not isnan(watts := machine.get("power_dram_w", nan)):  # not within that of packages
+    pieces.append((6, _memory(machine)))  # outranks the net clock, derived from other numbers
+    if not isnan(watts := machine.get("power_dram_w", nan)):  # not part of the package power
         pieces.append((8, [("dram ", "dim"), number(watts, 0, 0), (" W", "dim")]))
     return [(" ", "text"), *_spread([(rank, runs) for rank, runs in pieces if runs], size - 2)]
 
 
 def _lost(session: Session, running: Iterable[Episode]) -> dict[str, str]:
-    """The signs of the episodes that most CPUs suffer, by the metric that they lose."""
+    """Returns the markers of episodes that affect at least MIN_CPUS_HIT of the CPUs, by the key of
+    the number that the episodes make worse."""
     by_key: dict[str, list[Episode]] = {}
     for episode in running:
         keys = {lowered_number(episode), "temperature_c" if episode.kind == "throttle" else ""}
@@ -160,7 +163,7 @@ def _temperature(machine: Mapping[str, float], *, hot: bool) -> list[Run]:
 
 
 def _waits(machine: Mapping[str, float]) -> list[Run]:
-    """The shares of time that tasks wait, by resource."""
+    """Returns the shares of time for which tasks wait, for each resource."""
     shares = {name: machine.get(f"pressure_{kind}", nan) for kind, name in WAITS.items()}
     if all(map(isnan, shares.values())):
         return []
@@ -171,7 +174,8 @@ def _waits(machine: Mapping[str, float]) -> list[Run]:
 
 
 def _memory(machine: Mapping[str, float]) -> list[Run]:
-    """Traffic from and to memory, and its share of the best seen; empty if it is unknown."""
+    """Returns the traffic from and to memory, and its share of the highest traffic measured so far;
+    empty if the traffic is unknown."""
     rates = [machine.get(name, nan) / 1e9 for name in MEMORY]
     if isnan(sum(rates)):
         return []
@@ -182,11 +186,11 @@ def _memory(machine: Mapping[str, float]) -> list[Run]:
 
 
 def _spread(pieces: list[Piece], size: int) -> list[Run]:
-    """The pieces that fit, the most important ones first, with wider gaps where all do. A piece has
-    the room of its longest number, so that those beside it stay in place."""
+    """Returns the pieces that fit, chosen by importance; the gaps are wider if all pieces fit. Each
+    piece has room for its longest number, so that the next pieces do not move."""
     padded = []
     for rank, runs in pieces:
-        shares = [text for text, _ in runs if text[-2:-1] == "."]  # they have one decimal
+        shares = [text for text, _ in runs if text[-2:-1] == "."]  # shares have one decimal
         spare = sum(max(0, SHARE_WIDTH - len(text)) for text in shares)
         padded.append((rank, [*runs, (" " * spare, "text")]))
     gap = GAP
@@ -200,12 +204,13 @@ def _spread(pieces: list[Piece], size: int) -> list[Run]:
 
 
 def strip(session: Session, interval: Interval, size: int) -> list[Run]:
-    """The SMT states of all cores together, in the order of the legend after them. On the
-    narrowest screens the words are left out."""
+    """Returns a bar of the SMT states of all cores together, followed by a legend in the same
+    order. On the narrowest screens the legend is left out."""
     cores, split = extent(session).pairs, interval.split
     bar: Callable[[Sequence[float], int], list[Run]] = bars.possible
     words: list[list[Run]]
-    """Words beside the bar; the first that leave room for it are shown."""
+    """Alternatives for the words beside the bar; the first that leaves room for the bar is
+    used."""
     if known := _mean(split.states[cores]):
         neither, lp0, lp1, both = known
         words = [_legend((both, lp0, lp1, neither), size)]
@@ -213,7 +218,7 @@ def strip(session: Session, interval: Interval, size: int) -> list[Run]:
     elif known := _mean(split.low[cores]):
         words = [[("  ", "text"), ("SMT states not counted here: ", "dim"),
                   (theme.UNKNOWN, "unknown"), (" may be any of them ", "dim")]]  # fmt: skip
-    else:  # more than two threads: whether any is active, and how many are
+    else:  # more than two threads a core: shows whether any is active, and how many are
         known, either = _neither(split.states[cores], split.low[cores], split.high[cores], size)
         if not known:
             return [(" SMT ", "dim"), ("n/a", "faint")]
@@ -226,7 +231,8 @@ def strip(session: Session, interval: Interval, size: int) -> list[Run]:
 
 
 def _neither(states: Floats, low: Floats, high: Floats, size: int) -> tuple[list[float], list[Run]]:
-    """The share of neither, as bounds of a bar, and its words; empty if it is unknown."""
+    """Returns the shares for the bar, of which only that of "neither" is known, and the words
+    beside the bar; both are empty if that share is unknown."""
     if share := _mean(states[:, :1]):
         any_, neither = (_percent(value, size) for value in (1 - share[0], share[0]))
         words: list[Run] = [("  any ", "unknown"), (any_, "text"), ("  neither ", "dim"),
@@ -241,13 +247,14 @@ def _neither(states: Floats, low: Floats, high: Floats, size: int) -> tuple[list
 
 
 def _mean(shares: Floats) -> list[float]:
-    """Mean shares over the cores whose shares are all known; empty if there is no such core."""
+    """Returns the mean shares of the cores whose shares are all known; empty if there is no such
+    core."""
     known = shares[~np.isnan(shares.sum(axis=1))]
     return known.mean(axis=0).tolist() if len(known) else []
 
 
 def _legend(shares: Sequence[float], size: int) -> list[Run]:
-    """The states with their shapes, so that the bar needs no other key."""
+    """Returns the SMT states with their shapes and shares."""
     runs: list[Run] = []
     for (shape, name), share in zip(theme.STATES, shares, strict=True):
         runs += [("   ", "text"), (shape, name), (f" {name} ", "dim")]

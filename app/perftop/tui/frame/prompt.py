@@ -1,5 +1,5 @@
-"""A line to type into, above the last line of the screen: its purpose, the text, and in words the
-text's result or error. It is visible only while it is in use."""
+"""A line to type into, above the last line of the screen. It shows a label, the typed text, and an
+explanation of the text or its error. It is visible only while in use."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from perftop.draw.strips import foreign
 from perftop.tui.shared.keys import bindings
 
 MAX_LENGTH = 400
-"""Characters accepted; pasted text may be of any length."""
+"""Maximum characters of the text; longer pasted text is cut."""
 MIN_BESIDE = 110
-"""Columns from which the words fit beside the text; on narrower screens they are below it."""
+"""Minimum columns of the screen for the explanation beside the text; on narrower screens the
+explanation is below the text."""
 
 
 class Prompt(Widget):
@@ -74,11 +75,11 @@ class Prompt(Widget):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         *bindings("prompt"),
-        Binding("tab,shift+tab", "stay", show=False),  # else Tab changes the view
+        Binding("tab,shift+tab", "stay", show=False),  # without this, Tab would change the view
     ]
 
     def __init__(self, done: Callable[[], object], *, ascii_: bool) -> None:
-        """`done`: is called when the prompt has closed."""
+        """`done`: called when the prompt has closed."""
         super().__init__()
         self._done, self._ascii = done, ascii_
         self._error = _Underline()
@@ -90,7 +91,7 @@ class Prompt(Widget):
         self._words = Static(markup=False, id="prompt-words")
         self._explained: tuple[str, int | None] = "", None
         self._asked = ""
-        """The label of the current question, or of the last one."""
+        """The label of the current question, or of the last question."""
         self._meaning: Callable[[str], str]
         self._accept: Callable[[str], None]
         self._undo: Callable[[], None]
@@ -105,10 +106,11 @@ class Prompt(Widget):
         accept: Callable[[str], None] = lambda _: None, leave: Callable[[], None] = lambda: None,
         text: str = "",
     ) -> None:  # fmt: skip
-        """Opens the prompt with this text; `hint` is shown while it is empty. `preview` is called
-        with each text and returns what it means; it raises ValueError with one line for the user,
-        and perhaps `at`, the character at which the error begins. `accept` is called with a valid
-        text and Enter, `leave` with Esc."""
+        """Opens the prompt with this text; `hint` is shown while the text is empty. `preview` is
+        called with each new text and returns its explanation. It raises ValueError with a message
+        of one line for an invalid text; the error may have an attribute `at`, the index of the
+        first wrong character. `accept` is called with the text when the user presses Enter and the
+        text is valid, `leave` when the user presses Esc."""
         self._asked, self._meaning, self._accept, self._undo = label, preview, accept, leave
         self._label.update(label)
         self._input.value = text
@@ -121,7 +123,7 @@ class Prompt(Widget):
         self._input.focus()
 
     def asks(self, label: str) -> bool:
-        """Whether the prompt is open with this question."""
+        """Returns whether the prompt is open and has this label."""
         return self.display and self._asked == label
 
     @property
@@ -129,7 +131,7 @@ class Prompt(Widget):
         return self._error.at is not None
 
     def _preview(self, text: str) -> bool:
-        """Shows what the text means, or what is wrong with it. Returns whether it is valid."""
+        """Shows the explanation of the text, or its error. Returns whether the text is valid."""
         try:
             self.explain(self._meaning(text))
         except ValueError as error:
@@ -137,7 +139,7 @@ class Prompt(Widget):
         return not self.wrong
 
     def explain(self, words: str, wrong_at: int | None = None) -> None:
-        """Shows what the text means, or its error and the character at which the error begins."""
+        """Shows an explanation of the text, or its error, which begins at character `wrong_at`."""
         if (words, wrong_at) == self._explained:
             return
         self._explained = words, wrong_at
@@ -148,7 +150,7 @@ class Prompt(Widget):
         self._input.refresh()
 
     def leave(self) -> None:
-        """Closes the prompt; all stays as it was before the question."""
+        """Closes the prompt and restores the state from before the question."""
         self.display = False
         self._undo()
         self._done()
@@ -158,7 +160,7 @@ class Prompt(Widget):
 
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
-        if self.display:  # an event from before Esc may arrive after it
+        if self.display:  # an event sent before Esc may arrive after the prompt has closed
             self._preview(event.value)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
@@ -169,7 +171,8 @@ class Prompt(Widget):
             self._accept(event.value)
 
     def on_descendant_blur(self) -> None:
-        """A click elsewhere takes effect, but the focus returns to the prompt."""
+        """Returns the focus to the prompt after a click elsewhere; the click itself takes
+        effect."""
         if self.display and self.screen.focused is not None:
             self._input.focus()
 
@@ -181,8 +184,8 @@ class Prompt(Widget):
 
 
 class _OneLine(Input):
-    """Cuts the placeholder to one line. Textual wraps a long one and emits the line break, which
-    on the last row of a terminal scrolls the whole screen."""
+    """An input whose placeholder is cut to one line. Textual wraps a long placeholder and writes
+    the line break, which on the last row of a terminal scrolls the whole screen."""
 
     def render_line(self, y: int) -> Strip:
         strip, kept = super().render_line(y), []
@@ -195,7 +198,7 @@ class _OneLine(Input):
 
 
 class _Underline(Highlighter):
-    """Underlines the text from the first character that cannot be parsed."""
+    """A highlighter that underlines the text from the first character that cannot be parsed."""
 
     at: int | None = None
 

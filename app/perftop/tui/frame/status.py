@@ -1,4 +1,4 @@
-"""The app's own state and cost, as screens show them."""
+"""The app's own state and CPU cost, which the screens show."""
 
 from __future__ import annotations
 
@@ -19,65 +19,67 @@ STARTING: list[Run] = [(" perftop", "key"), ("  starting the probe ", "dim")]
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """State of the playback of a recording."""
+    """The state of the playback of a recording."""
 
     playing: bool
     speed: float
     reach_ns: tuple[int, int]
     """Raw ns of the first and the last moment of the recording."""
     seeking_ns: int | None
-    """Raw ns up to which a seek has read, not shown yet; None: no seek is under way."""
+    """Raw ns up to which a seek has read; None: no seek is under way."""
     over: bool
     """Whether the last moment of the recording is shown."""
     damage: str | None
-    """Why the recording is incomplete; None if it was ended properly."""
+    """Why the recording is incomplete; None if it is complete."""
     indexed: float | None = None
-    """Share of the file that has been searched for episodes; None: all of it."""
+    """Share of the file that has been searched for episodes; None: the search is complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The app's own state, which a screen shows with the measured numbers."""
+    """The app's own state, which a screen shows beside the measured numbers."""
 
     interval_ns: int
     own: float = float("nan")
-    """CPU seconds per second that probe and app use; on a recording, the probe's alone."""
+    """CPU seconds per second that the probe and the app use; for a recording, only the probe's."""
     paused: float | None = None
-    """Unix time of the shown moment while paused; None: not paused."""
+    """Unix time of the shown moment while paused, in seconds; None: not paused."""
     silent_s: float | None = None
-    """Seconds since the last message; None while that is not too long."""
+    """Seconds since the last message, if that is unusually long; else None."""
     replay: Replay | None = None
-    """None: the stream is live."""
+    """The state of the playback; None: the stream is live."""
     link: LinkState | None = None
-    """The link to a remote probe; None: the probe is local."""
+    """The state of the link to a remote probe; None: the probe is local."""
     recording: str | None = None
-    """Size of the recording so far, '' if it failed; None: nothing is being recorded."""
+    """Size of the recording so far, as text; '' if recording failed; None: nothing is being
+    recorded."""
     notice: str = ""
-    """A message about a recording or command, shown for some time."""
+    """A message that is shown for some time; '' if there is none."""
     job: str = ""
-    """Name and state of the command that perftop runs; '' without one."""
+    """Name and state of the command that perftop runs; '' if it runs none."""
     job_status: int | None = None
-    """Its exit status; None while it has not ended."""
+    """Exit status of the command; None until the command has ended."""
     failed: str | None = None
-    """Why the stream has ended; None while it runs."""
+    """Why the stream has ended; None while the stream runs."""
 
 
 SPAN_NS = 5_000_000_000
-"""Span of the mean that is shown: the cost itself is small and jumps."""
+"""Time over which the shown cost is averaged, in ns; the momentary cost is small and jumps."""
 STEP_NS = 1_000_000_000
-"""Minimum time between two reads of the cost, so that its number seldom changes."""
+"""Minimum time between two reads of the cost, in ns, so that the shown number seldom changes."""
 
 
 class Cost:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        """Returns the CPU seconds that this process has used, those in the kernel included."""
+        """Returns the CPU seconds that this process has used, including those in the kernel."""
         self._readings: deque[tuple[int, float]] = deque()
-        """Raw ns, and CPU seconds used up to then."""
+        """Times in raw ns, with the CPU seconds used up to each."""
         self._share = float("nan")
 
     def share(self, session: Session) -> float:
-        """CPU seconds per second that probe and app use together, up to the newest sample."""
+        """Returns the CPU seconds per second that the probe and the app use together, averaged over
+        SPAN_NS up to the newest sample."""
         readings, now_ns = self._readings, session.now_ns
         if not isnan(self._share) and now_ns - readings[-1][0] < STEP_NS:
             return self._share

@@ -1,5 +1,5 @@
-"""The machine's numbers where no core can be counted: the system's account of CPU time, and the
-waits of tasks, each with its past below it where there is room."""
+"""The machine's numbers if no core has counters: the kernel's accounting of CPU time, and the waits
+of tasks. Each number has its history below it if there is room."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 
 GAP = 3
 MIN_WORDY = 110
-"""Columns from which tiles have their whole names."""
+"""Minimum columns of the screen for the full names of tiles."""
 
 
 class Tile(NamedTuple):
     key: str
     name: str
     brief: str
-    """The name where there is little room."""
+    """The short name, used if there is little room."""
     rank: int
-    """0: the most important, which stays on narrow screens."""
+    """Importance; 0 is the most important tile, which even narrow screens show."""
     area: str
-    """Colour of its past."""
+    """Style of the chart of its history."""
     min_top: float | None = None
-    """Minimum top of the scale of its past, where it is mostly small; None: the scale is fixed."""
+    """Minimum upper end of the scale of its history; None: the scale is fixed, from 0 to 1."""
 
 
 _TILES = (
@@ -60,28 +60,29 @@ HOT = METRICS["steal"].stands_out
 
 
 class Column(NamedTuple):
-    """A tile where there is room for its past."""
+    """A tile with room for its history."""
 
     tile: Tile
     room: int
-    """Cells with the gap after it: those of its words, and an equal part of the spare ones."""
+    """Width in cells, including the gap after the tile: the cells of its text, and an equal part of
+    the spare cells."""
     number: list[Run]
     used: int
-    """Cells of the number."""
+    """Width of the number with its name and unit, in cells."""
 
     @property
     def cells(self) -> int:
-        """Cells of its past."""
+        """Width of its history, in cells."""
         return max(1, self.room - GAP)
 
 
 def serve(session: Session) -> bool:
-    """Whether tiles take the place of the machine's numbers: no clock is counted."""
+    """Returns whether tiles replace the machine's numbers, which is so if no clock is counted."""
     return not session.evaluator.chosen["busy_hz"]
 
 
 def values(session: Session, interval: Interval) -> Mapping[str, float]:
-    """The numbers of the tiles, by key; NaN or absent where unknown."""
+    """Returns the numbers of the tiles, by key. An unknown number is NaN or absent."""
     counted = interval.values.group(extent(session).cpus).tolist()
     chosen = session.evaluator.chosen
     served = {key: value for key, value in zip(chosen, counted, strict=True) if chosen[key]}
@@ -89,7 +90,7 @@ def values(session: Session, interval: Interval) -> Mapping[str, float]:
 
 
 def numbers(known: Mapping[str, float], size: int) -> list[Run]:
-    """All in one line; the least important ones are left out first where it is narrow."""
+    """Returns the tiles in one line. On narrow screens the least important tiles are left out."""
     pieces = [
         (tile.rank, _number(tile, known, wordy=size >= MIN_WORDY))
         for tile in _TILES
@@ -112,9 +113,9 @@ def _number(tile: Tile, known: Mapping[str, float], *, wordy: bool) -> list[Run]
 
 
 def columns(known: Mapping[str, float], size: int) -> list[Column]:
-    """The tiles that fit, the most important ones first; they share the cells that are left."""
+    """Returns the tiles that fit, chosen by importance; they share the spare cells equally."""
     numbers: dict[str, tuple[list[Run], int]] = {}
-    """Runs and their cells, by key."""
+    """The runs of each number and their width in cells, by key."""
     left = size - 2 + GAP
     for tile in sorted(_TILES, key=lambda tile: tile.rank):
         if isnan(known.get(tile.key, nan)):
@@ -134,7 +135,7 @@ def columns(known: Mapping[str, float], size: int) -> list[Column]:
 
 
 def wide(columns: Sequence[Column]) -> list[Run]:
-    """The numbers, each at the left end of its column."""
+    """Returns the line of the numbers, each at the left end of its column."""
     runs: list[Run] = [(" ", "text")]
     for column in columns:
         runs += [*column.number, (" " * (column.room - column.used), "text")]
@@ -142,7 +143,7 @@ def wide(columns: Sequence[Column]) -> list[Run]:
 
 
 class Past:
-    """The past of each tile's number, of one session."""
+    """The history of each tile's number in one session."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -153,8 +154,8 @@ class Past:
     def lines(
         self, columns: Sequence[Column], interval: Interval, step_ns: int, size: int, rows: int = 1
     ) -> list[list[Run]]:
-        """Below each number a cell each `step_ns`, in so many lines; the newest value is at the
-        right end of its column."""
+        """Returns the `rows` lines of charts below the numbers. Each cell covers `step_ns`; the
+        newest value is at the right end of its column."""
         keys = [*self._metrics, *self._others]
         newest, history = -(-interval.time_ns // step_ns), self._session.history
         table = np.zeros((size, len(keys)))
@@ -176,8 +177,8 @@ class Past:
         return [line[:-1] for line in lines]
 
     def _values(self, history: History, edges_ns: Times) -> Floats:
-        """(bins, tiles): the mean over the CPUs that the user asked for, or the number of the
-        machine; 0 where it is unknown, which looks the same."""
+        """Returns (bins, tiles): the mean over the CPUs that the user asked for, or the number of
+        the machine. An unknown value is 0, because both are drawn as blank."""
         fields = history.fields(self._metrics, self._session.shown, edges_ns)
         known = np.isfinite(fields)
         means = np.where(known, fields, 0.0).sum(2) / np.maximum(known.sum(2), 1)
@@ -186,7 +187,8 @@ class Past:
 
 
 def _cells(past: Sequence[float], top: float, rows: int) -> list[str]:
-    """The lines of cells of these values, from the top one. Any value above 0 is visible."""
+    """Returns a chart of these values as lines, the top line first. Any value above 0 is
+    visible."""
     values = np.array(past)
     eighths = np.maximum(np.rint(8 * rows * values / top), values > 0).clip(0, 8 * rows)
     columns = _columns(rows)
@@ -196,7 +198,7 @@ def _cells(past: Sequence[float], top: float, rows: int) -> list[str]:
 
 @cache
 def _columns(rows: int) -> list[str]:
-    """A column of cells by its height in eighths of a cell, from the top."""
+    """Returns, for each height in eighths of a cell, a column of cells from top to bottom."""
     return [
         "".join(theme.LEVELS[min(max(height - base, 0), 8)] for base in range(8 * rows - 8, -8, -8))
         for height in range(8 * rows + 1)
@@ -204,8 +206,8 @@ def _columns(rows: int) -> list[str]:
 
 
 def _heat(past: Sequence[float]) -> list[tuple[str, int]]:
-    """Styles of cells of steal and how many have each: red from the moment since which it has been
-    high without a break."""
+    """Returns the styles of the cells of steal, with the number of adjacent cells of each. The last
+    cells, in which steal has been high without a break, are red."""
     keys = ["over" if value >= HOT else "steal" for value in past]
     at = len(keys)
     while at and keys[at - 1] == "over":

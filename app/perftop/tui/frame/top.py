@@ -1,5 +1,5 @@
-"""The lines above the view: the machine and the cost of watching it, one line of alerts,
-the machine's numbers and its SMT states."""
+"""The lines above the view: the machine and the cost of monitoring it, the alert line, the
+machine's numbers, and its SMT states."""
 
 from __future__ import annotations
 
@@ -20,20 +20,22 @@ if TYPE_CHECKING:
     from perftop.session.session import Session
 
 TINY, SHORT, LOW, ROOMY, AIRY = 8, 12, 24, 40, 50
-"""Heights in lines. Below TINY the keys go, below SHORT most of the head, below LOW the blank line
-under it; from ROOMY on numbers may have their past, from AIRY on blocks are apart."""
+"""Heights of the screen in lines. Below TINY the line of keys is hidden, below SHORT most lines
+above the view, and below LOW the blank line above the view. From ROOMY on, numbers may have their
+history; from AIRY on, blank lines separate the blocks."""
 MIN_PAST_WIDTH = 160
-"""Columns from which numbers may have their past below them."""
+"""Minimum columns of the screen for the history below the numbers."""
 MIN_TALL_PAST, PAST_LINES = 60, 3
-"""Height from which the past has so many lines."""
+"""Minimum height of the screen for a tall history, and the number of its lines."""
 Name = Literal["header", "alert", "numbers", "strip", "past", ""]
-"""A line at the top of the screen; '': a blank one."""
+"""A line above the view; '': a blank line."""
 
 
 def plan(height: int, width: int, *, strip: bool, tiles: bool, alerted: bool) -> Sequence[Name]:
-    """The lines above the view, by the size of the screen. `strip`: there are SMT states to show;
-    `tiles`: the numbers can have their past below them; `alerted`: the alert line has text."""
-    if height < SHORT:  # only one of the two fits
+    """Returns the lines above the view for this size of the screen. `strip`: there are SMT states
+    to show. `tiles`: the numbers can have their history below them. `alerted`: the alert line has
+    text."""
+    if height < SHORT:  # only one line fits below the header
         return "header", "alert" if alerted else "numbers"
     under: Sequence[Name] = ("strip",) if strip else ()
     if tiles and not strip and height >= ROOMY and width >= MIN_PAST_WIDTH:
@@ -46,25 +48,25 @@ def plan(height: int, width: int, *, strip: bool, tiles: bool, alerted: bool) ->
 
 class Top(PageWidget):
     def __init__(self, *, ascii_: bool, episodes: str, id: str) -> None:  # noqa: A002
-        """`episodes`: name of the key that lists all episodes."""
+        """`episodes`: displayed name of the key that lists all episodes."""
         super().__init__(id=id, ascii_=ascii_)
         self._episodes = episodes
         self._session: Session | None = None
         self._interval: Interval | None = None
         self._past: tuple[Session, tiles.Past] | None = None
-        """The session that was shown last, with the past of its tiles."""
+        """The session for which tiles had a history last, and the history of these tiles."""
         self._status = Status(0)
         self._values: Mapping[str, float] = {}
         """The numbers of the tiles."""
         self._columns: Sequence[tiles.Column] = ()
-        """The tiles that have their past below them."""
+        """The tiles that have their history below them."""
         self._plan: Sequence[Name] = ()
 
     def show(self, session: Session | None, interval: Interval | None, status: Status) -> None:
         self._session, self._interval, self._status = session, interval, status
         self.update()
 
-    def page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002 - it sets its height
+    def page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002 - sets its own height
         session, interval, status = self._session, self._interval, self._status
         alert_line = alert.line(session, interval, status, width, self._episodes)
         tiled = session is not None and tiles.serve(session)
@@ -80,7 +82,7 @@ class Top(PageWidget):
             self._values = tiles.values(session, interval)
         self._columns = tiles.columns(self._values, width) if "past" in self._plan else ()
         pasts = self._pasts(width)
-        # The header and the alert line keep their colours when the rest turns grey.
+        # The header and the alert line keep their colours when the other lines turn grey.
         usual: theme.Mood = "calm" if status.failed is None else "stale"
         return [
             alert_line if name == "alert"
@@ -90,7 +92,7 @@ class Top(PageWidget):
         ]  # fmt: skip
 
     def _runs(self, name: Name, width: int) -> list[Run]:
-        """A line that has the usual ground."""
+        """Returns a line other than the alert line and the history."""
         session, interval = self._session, self._interval
         if name == "header":
             return header.line(session, interval, self._status, width)
@@ -105,7 +107,7 @@ class Top(PageWidget):
         return tiles.wide(self._columns) if self._columns else tiles.numbers(self._values, width)
 
     def _pasts(self, width: int) -> Iterator[list[Run]]:
-        """The lines below the numbers, from the top."""
+        """Returns the lines of the history below the numbers, the top line first."""
         rows = self._plan.count("past")
         session, interval = self._session, self._interval
         if not rows or session is None or interval is None:
@@ -117,7 +119,7 @@ class Top(PageWidget):
         )
 
     async def on_click(self, event: events.Click) -> None:
-        """A click on the alert line shows all episodes."""
+        """Shows all episodes after a click on the alert line."""
         y = event.get_content_offset(self)
         if y is not None and self._plan[y.y : y.y + 1] == ("alert",) and self._lines[y.y][0]:
             await self.run_action("screen.view('episodes')")

@@ -1,7 +1,8 @@
-"""The panel "what happened": episodes, those that run first and red, then the newest.
+"""The panel "what happened": episodes. Running episodes come first and are red; ended episodes
+follow, the newest first.
 
-Episodes of one kind and cause that run together, or that began together, are one line. The worst
-running ones have their cause and evidence below them where there is room.
+Episodes of one kind and cause that run at the same time, or that began together, share a line. The
+worst running episodes have their cause and evidence below them if there is room.
 """
 
 from __future__ import annotations
@@ -22,26 +23,27 @@ from perftop.tui.shared import episode_style
 from perftop.tui.shared.choice import Choice
 
 _CLOCK = 8
-"""Cells of a time of day."""
+"""Width of a time of day, in cells."""
 _LABEL = 10
-"""Cells of "cause" and "evidence"."""
+"""Width of the labels "cause" and "evidence", in cells."""
 _MIN_WIDTH_FOR_EVIDENCE = 48
 _MAX_ENDED = 64
-"""Ended episodes that are read, the newest: more than any panel has lines."""
+"""Maximum number of ended episodes that are read, the newest; no panel has as many lines."""
 _TOGETHER_NS = 1_000_000_000
-"""Ended episodes of one cause whose starts are no further apart are one line."""
+"""Maximum time between the starts of ended episodes of one cause that share a line, in ns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Episodes at the end of an interval; each group has one line."""
+    """The episodes at the end of an interval, in groups; each group has one line."""
 
     running: list[list[Episode]]
-    """The costliest group first."""
+    """Groups of running episodes, the costliest first."""
     ended: list[list[Episode]]
-    """The newest group first."""
+    """Groups of ended episodes, the newest first."""
     count: int
-    """Number of all so far: of groups, and of older episodes, which are not grouped."""
+    """Number of all episodes so far; each group counts as one episode, and older episodes are not
+    grouped."""
 
 
 def lines(
@@ -69,7 +71,8 @@ def lines(
 
 
 def grouped_at(session: Session, interval: Interval) -> Groups:
-    """The episodes that run at the end of the interval, and those that have ended by then."""
+    """Returns the groups of episodes that run at the end of the interval, and of episodes that have
+    ended by then."""
     now_ns = interval.time_ns
     ended, marks = session.ended, session.marks
     forgotten = session.log.since(1 << 62)[1] - len(ended) if session.log.recording is None else 0
@@ -83,7 +86,8 @@ def grouped_at(session: Session, interval: Interval) -> Groups:
 
 
 def _together(newest: Iterable[Episode]) -> list[list[Episode]]:
-    """Groups of episodes, sorted by their start, that have one cause and began together."""
+    """Returns groups of episodes that have one cause and began together. `newest`: the episodes,
+    the newest first."""
     found: list[list[Episode]] = []
     last: dict[tuple[str, str], list[Episode]] = {}
     for episode in newest:
@@ -100,7 +104,8 @@ def _together(newest: Iterable[Episode]) -> list[list[Episode]]:
 def _line(
     session: Session, interval: Interval, alike: Sequence[Episode], size: int, *, running: bool
 ) -> list[Run]:
-    """Sign, since when, what and how long; red while it runs, grey once it has ended."""
+    """Returns the line of a group: marker, start, description and length. The line is red while the
+    episodes run, grey once they have ended."""
     first = min(alike, key=lambda e: e.start_ns)
     style = episode_style.severity(first) if running else "dim"
     ends_ns = [interval.time_ns if running or e.end_ns is None else e.end_ns for e in alike]
@@ -119,7 +124,7 @@ def _line(
 def _what(
     session: Session, interval: Interval, alike: Sequence[Episode], room: int, *, running: bool
 ) -> list[Run]:
-    """A sentence in exactly `room` cells."""
+    """Returns a sentence on a group of episodes, in exactly `room` cells."""
     wrong = episode_style.wrong(alike[0])
     if running:
         names = losers(session, alike, interval.tasks)
@@ -136,8 +141,8 @@ def _what(
 def because(
     episode: Episode, size: int, height: int, indent: int = INDENT + _CLOCK + 2
 ) -> list[list[Run]]:
-    """Cause and evidence in at most `height` lines of `size` cells, each with its name before it; a
-    cut of the evidence is marked."""
+    """Returns the cause and the evidence of an episode in at most `height` lines of `size` cells,
+    each with a label before it. An ellipsis shows that the evidence was cut."""
     why = cause(episode.kind, episode.cause)
     if why and episode.confidence != "unknown":
         why = f"{why}, {episode.confidence}"

@@ -1,5 +1,5 @@
-"""The panel "who loses to whom": a pair for each CPU that loses to a neighbour. The neighbour view
-has the same lines, with more columns."""
+"""The panel "who loses to whom": a pair for each CPU that loses time or IPC to a neighbour. The
+neighbour view has the same lines with more columns."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from perftop.tui.shared.choice import Choice
 
 NOBODY = "No CPU is losing time to a neighbour"
 MIN_WIDTH_FOR_WORDS = 72
-"""Width from which there are words between the names: takes 30 % from."""
+"""Minimum width for words between the names, such as "takes 30 % from"."""
 MIN_NAME, MAX_NAME = 12, 22
 MIN_EVIDENCE = 30
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of a pair: a task on a CPU."""
+    """One side of a pair: a task on a CPU."""
 
     name: str
-    """Name and number of the task, made safe to draw; '' if unknown."""
+    """Name and pid of the task, without control characters; '' if unknown."""
     cpu: int | None = None
-    """None: it has no CPU of its own, like the hypervisor."""
+    """Number of the CPU; None: this side has no CPU of its own, like the hypervisor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,29 +46,30 @@ class Pair:
     loser: Side
     """The task on the CPU that loses."""
     cpu: int
-    """The CPU that loses; of a loss that has ended, the first of them."""
+    """Number of the CPU that loses; for a loss that has ended, the first of the CPUs."""
     lost: float
-    """Share lost, 0 to 1; NaN if unknown."""
+    """The share that the CPU loses, from 0 to 1; NaN if unknown."""
     ipc: float
-    """IPC of that CPU, and its IPC without the taker; NaN if unknown or if the cause is another."""
+    """`ipc` and `alone`: the IPC of the losing CPU, and its IPC without the taker; NaN if unknown
+    or if the loss is not one of IPC."""
     alone: float
     since_ns: int
     cause: str
     why: str
-    """Evidence without names and IPC, which have columns of their own."""
+    """The evidence, without names and IPC, which have columns of their own."""
     inferred: bool
     lasted: str = ""
     """How long the loss lasted; '' if it has not ended."""
 
 
-# --- pairs of one moment
+# --- pairs at a single point in time
 
 
 def running(
     session: Session, interval: Interval, watched_job: WatchedJob, shown: frozenset[int]
 ) -> list[Pair]:
-    """Pairs on these positions of CPUs, the greatest loss first; of equal ones the oldest.
-    `watched_job`: as of that moment."""
+    """Returns the pairs whose losing CPU has a position in `shown`, the greatest loss first; of
+    equal losses, the oldest first. `watched_job`: the job at the moment of the interval."""
     position = session.position
     found = [
         _pair(session, interval, watched_job, episode, cpu)
@@ -80,7 +81,8 @@ def running(
 
 
 def ended(session: Session, interval: Interval, shown: frozenset[int]) -> Iterator[Pair]:
-    """Losses that had ended by then, one for each episode, the newest first."""
+    """Yields a pair for each episode that had ended by the end of the interval, the newest
+    first."""
     losses = _losses(session, interval, ended=True)
     for episode in sorted(losses, key=lambda e: -e.start_ns):
         cpus = [cpu for cpu in episode.cpus if session.position.get(cpu) in shown]
@@ -97,12 +99,13 @@ def ended(session: Session, interval: Interval, shown: frozenset[int]) -> Iterat
 
 
 def any_pair(session: Session, interval: Interval) -> bool:
-    """Whether some CPU loses to a neighbour."""
+    """Returns whether any CPU loses to a neighbour."""
     return any(True for _ in _losses(session, interval))
 
 
 def _losses(session: Session, interval: Interval, *, ended: bool = False) -> Iterator[Episode]:
-    """Neighbour episodes that ran at that moment, or that had ended by then."""
+    """Yields the neighbour episodes that ran at the end of the interval, or, if `ended` is set,
+    those that had ended by then."""
     now_ns = interval.time_ns
     for episode in (*session.running, *session.ended):
         over = episode.end_ns is not None and episode.end_ns <= now_ns
@@ -141,13 +144,13 @@ def _pair(
 
 
 def ipc_alone(session: Session, interval: Interval, row: int) -> float:
-    """IPC of the CPU at this position without its sibling; NaN if unknown, as for past
-    intervals."""
+    """Returns the IPC of the CPU at this position without its sibling; NaN if unknown, as for
+    earlier intervals."""
     return session.neighbours.siblings.alone(row) if interval.seq else nan
 
 
 def _named(evidence: Mapping[str, Any], cpu: int) -> Side:
-    """The taker named by the evidence: the one on this CPU, else the first."""
+    """Returns the taker that the evidence names: the taker on this CPU, else the first taker."""
     who, own = evidence.get("who"), evidence.get("self")
     if isinstance(who, Host):
         return Side("hypervisor")
@@ -181,8 +184,8 @@ def _number(value: object) -> float:
 
 
 def pair_columns(width: int, *, since: bool) -> list[Column]:
-    """The columns that fit; names take the spare cells, then evidence. `since`: also when it began,
-    why, and the evidence."""
+    """Returns the columns that fit. Spare cells go to the names first, then to the evidence.
+    `since`: includes the start, the cause and the evidence."""
     words = width >= MIN_WIDTH_FOR_WORDS
 
     def column(key: str, heading: str, size: int, rank: int = 0) -> Column:
@@ -198,7 +201,7 @@ def pair_columns(width: int, *, since: bool) -> list[Column]:
         *([column("since", "since", 10, rank=2), column("cause", "cause", 12, rank=4)] if since
           else []),
     ], width)  # fmt: skip
-    # Both names are equally wide.
+    # Both columns of names are equally wide.
     name = min(MAX_NAME, MIN_NAME + max(0, width - total_width(found)) // 2)
     found = [replace(c, width=name) if c.key in {"taker", "loser"} else c for c in found]
     spare = width - total_width(found)
@@ -208,7 +211,8 @@ def pair_columns(width: int, *, since: bool) -> list[Column]:
 
 
 def pair_line(pair: Pair, shown: Sequence[Column], since: str) -> list[Run]:
-    """One pair: who takes how much from whom; red while it lasts."""
+    """Returns the line of a pair: the taker, the share, and the loser. The share is red while the
+    loss lasts."""
     over = bool(pair.lasted)
     text, red, bold = ("dim",) * 3 if over else ("text", "alarm", "bright")
     share = "" if isnan(pair.lost) else rough(pair.lost)

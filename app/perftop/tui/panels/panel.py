@@ -1,7 +1,7 @@
-"""Parts of all panels: a title with a thin rule, and text in lines.
+"""Parts that all panels share: a title with a thin rule, and wrapped text.
 
-A panel is a function of the session, an interval, the user's choices and a size; it returns lines,
-each with its target for clicks. `row` puts panels of one height side by side, makes
+A panel is a function of the session, an interval, the user's choices and a size. It returns lines,
+each with its target for clicks. The module `row` puts panels of equal height side by side, makes
 each line exactly as wide as its panel, and adds margins and gaps.
 """
 
@@ -15,20 +15,20 @@ from perftop.draw.strips import merged, width
 from perftop.model.episode import Episode
 
 Target = Episode | int | None
-"""An episode, or a CPU by its number: that of a task, or one that loses."""
+"""What a click opens or selects: an episode, or a CPU by its number; None: nothing."""
 PanelLine = tuple[list[Run], Target]
 
 INDENT = 2
-"""Cells before the names of a tall panel, for the sign of a line."""
+"""Cells before the names in a tall panel, for the marker of a line."""
 MIN_HEIGHT = 4
-"""A title and three lines."""
+"""Minimum height of a panel in lines: a title and three lines."""
 MIN_HEIGHT_FOR_HEADINGS = 8
-"""Height from which headings of columns have a line of their own."""
+"""Minimum height of a panel, in lines, for a separate line of column headings."""
 
 
 def title(word: str, rest: str, size: int, after: Sequence[Run] = ()) -> list[Run]:
-    """The first line of a panel: a bold word, dim words to its right, a thin rule up to the end or
-    up to the runs `after`."""
+    """Returns the first line of a panel: the bold title `word`, the dim text `rest`, and a thin
+    rule up to the end of the line or up to the runs `after`."""
     left: list[Run] = [(fit(word, min(len(word), size)), "bright")]
     room = size - width(left) - width(after)
     if rest and len(rest) + 2 <= room:
@@ -40,8 +40,8 @@ def title(word: str, rest: str, size: int, after: Sequence[Run] = ()) -> list[Ru
 
 
 def wrapped(text: str, room: int) -> list[str]:
-    """The text in lines of at most `room` characters, divided between pieces of evidence where that
-    is possible, else between words, else anywhere."""
+    """Returns the text in lines of at most `room` characters. Lines are broken between pieces of
+    evidence if possible, else between words, else within a word."""
     lines: list[str] = []
     held = ""
     for piece in text.split(" · "):

@@ -1,5 +1,5 @@
-"""Panels side by side: who runs or who loses to whom, what happened, the selected core. A view
-fills the spare lines at the bottom of the screen with them."""
+"""Panels side by side: "who runs" or "who loses to whom", "what happened", and the selected core. A
+view fills spare lines at the bottom of the screen with panels."""
 
 from __future__ import annotations
 
@@ -25,23 +25,24 @@ PANELS: dict[Kind, Callable[[Session, Interval, Choice, int, int], list[PanelLin
 GAP = 3
 """Cells between two panels."""
 MARGIN = 1
-"""Cells left and right of a row of panels."""
+"""Cells to the left and to the right of a row of panels."""
 MIN_WIDTH_OF_THREE = 200
-"""Width from which there are three panels."""
+"""Minimum width of the screen for three panels."""
 _SHARES = {2: (5, 4), 3: (5, 6, 4)}
-"""Widths in proportion to each other, by the number of panels."""
+"""Relative widths of the panels, by the number of panels."""
 
 
 @dataclass
 class PanelRow:
-    """Panels on a screen of `width` cells; `kinds` have widths in proportion to `shares`."""
+    """Panels side by side on a screen of `width` cells. Their widths are proportional to
+    `shares`."""
 
     kinds: tuple[Kind, ...]
     shares: tuple[int, ...]
     width: int
     height: int
     _targets: list[tuple[range, list[Target]]] = field(default_factory=list)
-    """The cells of each panel, and the targets of its lines, as drawn last."""
+    """For each panel, its columns on the screen and the targets of its lines, as last drawn."""
 
     def lines(self, session: Session, interval: Interval, choice: Choice) -> list[list[Run]]:
         room = max(0, self.width - 2 * MARGIN - GAP * (len(self.shares) - 1))
@@ -62,7 +63,7 @@ class PanelRow:
         return [[*line, (" " * MARGIN, "text")] for line in lines]
 
     def target(self, x: int, y: int) -> Target:
-        """The target at column `x` of line `y`."""
+        """Returns the target at column `x` of line `y`; None if there is none."""
         if 0 <= y < self.height:
             for cells, targets in self._targets:
                 if x in cells:
@@ -71,11 +72,12 @@ class PanelRow:
 
 
 class Paneled(Canvas):
-    """A view with panels below its lines. It provides `begin`, which is called when the machine or
-    the filter has changed, and `read`, which sets `heads`, `count` and `feet` from the interval."""
+    """A view with panels below its lines. A subclass provides `begin`, which is called when the
+    machine or the filter has changed, and `read`, which sets `heads`, `count` and `feet` from the
+    interval."""
 
     OWN_PANEL: ClassVar[Kind | None] = None
-    """The panel that would repeat what the view itself shows; it is left out."""
+    """The kind of panel that would only repeat the content of the view; it is left out."""
     _drawn: PanelRow | None = None
 
     def show(self, session: Session, interval: Interval) -> None:
@@ -87,10 +89,10 @@ class Paneled(Canvas):
         self.paint()
 
     def begin(self, session: Session) -> None:
-        """Prepares for another machine or filter; there may be no size yet."""
+        """Prepares for another machine or filter; the view may have no size yet."""
 
     def read(self) -> None:
-        """Makes the lines from the interval."""
+        """Makes the lines from the current interval."""
 
     def build(self) -> None:
         self.read()
@@ -98,19 +100,20 @@ class Paneled(Canvas):
 
     @property
     def spare(self) -> int:
-        """Lines below those that scroll, where they all fit; none on a bare screen."""
+        """Number of lines left below the scrolling lines; negative if these do not fit, 0 on a
+        bare screen."""
         return 0 if self.bare else self.size.height - len(self.heads) - max(1, self.count)
 
     def panels(self, room: int, gap: int = 1) -> list[Line]:
-        """`room` lines, of which the first `gap` are empty; all are where there is no room for
-        panels."""
+        """Returns `room` lines with panels; the first `gap` lines are blank. All lines are blank if
+        there is no room for panels."""
         height = room - gap
         if height < MIN_HEIGHT:
             self._drawn = None
             return [BLANK] * room
         width = self.size.width
         first: Kind = "who"
-        # Losses, if any, replace the tasks on a low row.
+        # In a row with few lines, losses, if any, replace the tasks.
         if self.OWN_PANEL != "losses" and height < 2 * MIN_HEIGHT:
             first = "losses" if pairs.any_pair(self.session, self.interval) else "who"
         every: tuple[Kind, ...] = (first, "happened", "selected")
@@ -119,7 +122,7 @@ class Paneled(Canvas):
         return [BLANK] * gap + self.drawn(PanelRow(kinds, _SHARES[len(kinds)], width, height))
 
     def drawn(self, row: PanelRow) -> list[Line]:
-        """The lines of these panels, in which clicks are looked up from now on."""
+        """Returns the lines of these panels. Clicks are looked up in these panels from now on."""
         self._drawn = row
         return [(line, "calm") for line in row.lines(self.session, self.interval, self.choice)]
 

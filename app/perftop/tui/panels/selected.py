@@ -1,4 +1,4 @@
-"""The panel with the numbers of the selected core, a column for each CPU."""
+"""The panel with the numbers of the selected core, with a column for each CPU."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from perftop.tui.shared.fields import clock_of, placed
 from perftop.tui.shared.row_episodes import lowered_number
 
 _NAME, _UNIT = 18, 4
-"""Cells of the names and the units of the numbers."""
+"""Widths of the numbers' names and units, in cells."""
 _VALUE = 7, 12
-"""Minimum and maximum cells of a CPU's column."""
+"""Minimum and maximum width of a CPU's column, in cells."""
 _ROWS = ("util", "busy_hz", "ipc", "ipc_alone", "user", "system", "kernel_cycles", "idle",
          "involuntary", "steal", "runs")  # fmt: skip
-"""Numbers, from the top."""
+"""Keys of the numbers, from top to bottom."""
 _NAMES = {
     "kernel_cycles": "kernel cycles", "idle": "halts, idle", "involuntary": "halts, involuntary",
 }  # fmt: skip
-"""Names that differ from their labels."""
+"""Names of the numbers that are not shown by their label, by key."""
 
 
 def lines(
@@ -57,7 +57,7 @@ def lines(
         red = set(episode.cpus) if episode is not None else set()
         sign: Run = (f"{episode_style.sign(episode)} ", "alarm") if episode else ("  ", "text")
         if key == "runs":
-            spare = _NAME - len(name)  # the first task may begin right after the name
+            spare = _NAME - len(name)  # the first CPU's task may begin right after the name
             cells = [_task(interval, cpu, size + (0 if i else spare)) for i, cpu in enumerate(cpus)]
             cells = [(text, "alarm" if cpu in red and style == "text" else style)
                      for cpu, (text, style) in zip(cpus, cells, strict=True)]  # fmt: skip
@@ -74,7 +74,8 @@ def lines(
 
 
 def _lost(session: Session, interval: Interval, cpus: list[int]) -> dict[str, Episode]:
-    """The worst running episode by the number that it makes worse."""
+    """Returns the worst running episode on these CPUs, by the key of the number that it makes
+    worse."""
     found: dict[str, Episode] = {}
     for episode in sorted(episode_style.during(session, interval), key=episode_style.rank):
         key = lowered_number(episode)
@@ -92,7 +93,7 @@ def _name(session: Session, core: list[int]) -> str:
 
 
 def _counted(session: Session, key: str) -> bool:
-    """Whether this stream has the number."""
+    """Returns whether the panel shows this number, which depends on the stream."""
     if key == "runs":
         return bool(session.tasks)
     if key == "ipc_alone":
@@ -103,7 +104,7 @@ def _counted(session: Session, key: str) -> bool:
 
 
 def _task(interval: Interval, cpu: int, size: int) -> Run:
-    """The task that ran most on the CPU."""
+    """Returns the task that ran most on the CPU."""
     ran = interval.snapshot.activity_on(str(cpu))
     if not ran:
         return f"{AT_REST:>{size}}", "faint"
@@ -116,7 +117,8 @@ def _task(interval: Interval, cpu: int, size: int) -> Run:
 def _cells(
     session: Session, interval: Interval, column: Column, cpus: list[int], red: set[int]
 ) -> Iterator[Run]:
-    """A number of each CPU; red on those that lose some of it."""
+    """Yields a number of each CPU. The number is red for CPUs on which an episode makes it
+    worse."""
     key, number = column.key, column.shows
     doubts, shares = doubted(key, session, interval), interval.shares.get(key)
     for cpu in cpus:
@@ -138,7 +140,8 @@ def _cells(
 
 
 def _ipc_alone(session: Session, interval: Interval, cpu: int) -> float:
-    """The IPC without the sibling: from a loss of that moment, else the present estimate."""
+    """Returns the IPC of a CPU without its sibling: from the evidence of an episode in this
+    interval, else the current estimate."""
     for episode in episode_style.during(session, interval):
         alone = episode.evidence.get("ipc_alone") if cpu in episode.cpus else None
         if isinstance(alone, int | float):

@@ -1,4 +1,4 @@
-"""The panel "who runs": tasks by the share of a CPU that they had."""
+"""The panel "who runs": tasks, sorted by their share of CPU time."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from perftop.tui.panels.panel import (
 from perftop.tui.shared.choice import Choice
 
 MAX_CPU_COLUMNS = 4
-"""A machine of so many CPUs has a column for each."""
+"""Maximum number of CPUs for which each CPU has a column."""
 MIN_WIDTH_FOR_JOBS = 88
 MIN_BAR_FOR_LEGEND = 23
 BOLD_WAIT = 0.2
-"""Share of waiting from which it is bold."""
+"""Minimum share of time waiting that is bold."""
 DIM_SHARE = 0.05
-"""Tasks with a smaller share are dim."""
+"""Tasks with a smaller share of a CPU are dim."""
 _BAR = Column("bar", "", 16, left=True, gap=4, rank=3, most=38)
 _LEGEND: list[Run] = [("━", "lp0"), (" runs ", "dim"), ("━", "text"), (" waits ", "dim"),
                       ("─", "faint"), (" sleeps", "dim")]  # fmt: skip
@@ -37,18 +37,19 @@ _LEGEND: list[Run] = [("━", "lp0"), (" runs ", "dim"), ("━", "text"), (" wai
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """A task on one CPU, or one that was seen on several."""
+    """A task with the CPUs on which it ran."""
 
     pid: int
     comm: str
     shares: dict[int, float]
-    """Share of each CPU's time, by CPU."""
+    """Shares of CPU time, by number of the CPU."""
     threads: int
-    """Number of threads that are added up."""
+    """Number of threads whose shares are added up."""
     wait: float
-    """Share of its own time that it waited for a CPU, the mean of its threads; NaN if unknown."""
+    """Share of time for which the task waited for a CPU, averaged over its threads; NaN if
+    unknown."""
     switches: float
-    """How often a second it gave up or lost its CPU; NaN if unknown."""
+    """Context switches per second, voluntary and involuntary; NaN if unknown."""
 
     @property
     def share(self) -> float:
@@ -56,7 +57,7 @@ class Runner:
 
     @property
     def cpu(self) -> int:
-        """The CPU on which it runs most."""
+        """Number of the CPU on which the task runs most."""
         return max(self.shares, key=self.shares.__getitem__)
 
 
@@ -71,7 +72,7 @@ def lines(
         reason: list[PanelLine] = [([(" " * INDENT + part, "dim")], None) for part in parts]
         return [(title("who runs", "", width), None), *reason]
     shown = _columns(session, interval, ranking, width, height)
-    if height < MIN_HEIGHT_FOR_HEADINGS:  # in the line of the title, where names need no heading
+    if height < MIN_HEIGHT_FOR_HEADINGS:  # headings are in the title's line, except those of names
         numbers = [column for column in shown if column.key not in {"name", "pid", "job"}]
         after = columns.headings(numbers)
         after.append((" " * max(0, width - total_width(shown)), "dim"))
@@ -90,7 +91,7 @@ def lines(
 def _columns(
     session: Session, interval: Interval, ranking: Ranking, width: int, height: int
 ) -> list[Column]:
-    """The columns that fit; the bar takes spare cells first, then the names."""
+    """Returns the columns that fit. Spare cells go to the bar first, then to the names."""
     low = height < MIN_HEIGHT_FOR_HEADINGS
     indent = 0 if low else INDENT
     names = [
@@ -146,7 +147,7 @@ def _cells(
 
 
 def bar(ran: float, waited: float, size: int) -> list[Run]:
-    """How a task spent its time, by shares: it ran, waited for a CPU, and slept."""
+    """Returns a bar of the shares of time for which a task ran, waited for a CPU, and slept."""
     runs = min(size, round(size * min(1.0, ran)))
     waits = 0 if isnan(waited) else min(size - runs, round(size * waited))
     return [
@@ -157,7 +158,8 @@ def bar(ran: float, waited: float, size: int) -> list[Run]:
 
 
 def _ipc(session: Session, interval: Interval, one: Runner) -> float:
-    """IPC of the CPU on which this task ran and no other; NaN if there is none."""
+    """Returns the IPC of the CPU on which this task, and no other task, ran; NaN if the task ran on
+    several CPUs or shared its CPU."""
     cpu, *more = one.shares
     tasks = interval.snapshot.tasks_on(str(cpu))
     if more or any((task.pid, task.comm) != (one.pid, one.comm) for task in tasks):
@@ -166,7 +168,8 @@ def _ipc(session: Session, interval: Interval, one: Runner) -> float:
 
 
 def job(session: Session, pid: int) -> str:
-    """The unit or container that a process belongs to, else what started it; '' if unknown."""
+    """Returns the systemd service to which a process belongs, else the name of its parent; '' if
+    unknown."""
     known = session.details.get(str(pid), {})
     group, parent = known.get("group"), known.get("parent")
     for part in reversed(group.split("/") if isinstance(group, str) else ()):
@@ -177,7 +180,7 @@ def job(session: Session, pid: int) -> str:
 
 
 def _why_none(session: Session, interval: Interval) -> str:
-    """Why there are no tasks."""
+    """Returns the reason why no tasks are shown."""
     if reason := next((m.why for m in session.hello.missing if m.what == "tasks"), None):
         return foreign(reason)
     if (interval.values["util"][session.shown] > DIM_SHARE).any():
@@ -186,8 +189,8 @@ def _why_none(session: Session, interval: Interval) -> str:
 
 
 class Ranking:
-    """The tasks of one record on the CPUs that the user asked for, the busiest first. Threads of
-    one process that have one name are one task."""
+    """The tasks of one record on the CPUs that the user asked for, the busiest first. Threads of a
+    process that have the same name count as one task."""
 
     def __init__(self, session: Session, look: TaskSnapshot) -> None:
         self.look, self.shown = look, session.shown
@@ -200,11 +203,12 @@ class Ranking:
                 shares[cpu] = shares.get(cpu, 0.0) + share
         ranks = [(-round(sum(of.values()), 3), *task) for task, of in self._shares.items()]
         self.tasks = [(pid, comm) for _, pid, comm in sorted(ranks)]
-        """Pid and name of each."""
+        """Pid and name of each task, the busiest first."""
         self._runners: list[Runner] = []
 
     def first(self, count: int) -> list[Runner]:
-        """The busiest ones, made when first asked for: a screen shows few of them."""
+        """Returns the `count` busiest tasks. They are made when first needed, because a screen
+        shows few tasks."""
         for pid, comm in self.tasks[len(self._runners) : count]:
             shares = self._shares[pid, comm]
             tasks = (task for cpu in shares for task in self.look.activity_on(str(cpu)))
@@ -216,7 +220,7 @@ class Ranking:
 
 
 _LAST: WeakKeyDictionary[Session, Ranking] = WeakKeyDictionary()
-"""The last ranking of each session: a record of tasks is shown for a second."""
+"""The last ranking of each session, cached because a record of tasks is shown for a second."""
 
 
 def _ranking(session: Session, interval: Interval) -> Ranking:
@@ -227,6 +231,6 @@ def _ranking(session: Session, interval: Interval) -> Ranking:
 
 
 def runners(session: Session, interval: Interval) -> list[Runner]:
-    """The tasks on the CPUs that the user asked for, the busiest first."""
+    """Returns the tasks on the CPUs that the user asked for, the busiest first."""
     ranking = _ranking(session, interval)
     return ranking.first(len(ranking.tasks))

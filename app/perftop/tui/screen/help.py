@@ -1,4 +1,4 @@
-"""Help: keys by purpose, shapes as they are drawn, and the meaning of every number."""
+"""The help screen: keys by purpose, the shapes in charts, and the meaning of every number."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from perftop.tui.shared import keys
 from perftop.tui.shared.paint import ink_of
 
 MIN_TWO_COLUMNS = 110
-"""Columns from which keys are at the left and shapes at the right."""
+"""Minimum columns of the screen for two halves: keys at the left, shapes at the right."""
 GAP = 3
-"""Cells between the halves."""
+"""Cells between the two halves."""
 TERM_WIDTH = 20
-"""Cells for a key or a shape, before the words."""
+"""Minimum cells for a key or a shape, left of its explanation."""
 MIN_WORDS_WIDTH = 20
-"""Minimum cells for words; with fewer, long lines are cut."""
+"""Minimum cells for an explanation; on narrower screens, long lines are cut."""
 Line = list[Run]
 
 
@@ -79,7 +79,7 @@ class Help(Screen[None]):
 
 
 def page(session: Session | None, bindings: Sequence[Binding], size: int) -> list[Line]:
-    """All lines, none wider than `size`."""
+    """Returns all lines of the help, laid out for `size` columns."""
     title: Line = [(" help", "key"), ("   esc back   ", "dim"), ("j k", "dim"), (" scroll", "dim")]
     left, right = _keys(bindings), [SHAPES_AND_COLOURS, EPISODES, FILTERS]
     if size >= MIN_TWO_COLUMNS:
@@ -106,7 +106,7 @@ def _lines(sections: Sequence[Section], size: int) -> list[Line]:
 
 
 def _wrapped(entry: Entry, size: int) -> list[Line]:
-    """The term, and the words beside it in as many lines as they need."""
+    """Returns the lines of an entry: its term, and its explanation, wrapped, to the right."""
     used = width(entry.term)
     column = max(TERM_WIDTH, used + 2) + 2
     room = max(MIN_WORDS_WIDTH, size - column)
@@ -120,7 +120,8 @@ def _wrapped(entry: Entry, size: int) -> list[Line]:
 
 
 def _keys(bindings: Sequence[Binding]) -> list[Section]:
-    """The keys that work here, in groups; those of one action share a line."""
+    """Returns the keys that work on the screen below the help, in groups; keys with the same action
+    share a line."""
     known: dict[str | None, list[Binding]] = {}
     for binding in bindings:
         known.setdefault(binding.id, []).append(binding)
@@ -168,7 +169,8 @@ FILTERS = Section("filters", [Entry([(example, "key")], what) for example, what 
 
 
 def _numbers(session: Session) -> Section:
-    """The meaning of each number, and its formula and counters on this machine."""
+    """Returns a section with the meaning of each number, and its formula and counters on this
+    machine."""
     entries = []
     for key, metric in METRICS.items():
         origin = session.evaluator.origin(key)

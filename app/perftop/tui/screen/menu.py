@@ -1,4 +1,5 @@
-"""Short lists over a view, which stays visible: for a single choice, and for several."""
+"""Short lists over a view, which stays visible around them: a list for a single choice, and a list
+for several choices."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ Options = Sequence[tuple[str, str]]
 
 class _Options(OptionList):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
-        """Disables paging while the list has no room; Textual's own action would fail."""
+        """Disables paging while the list has no room, because Textual's action would then fail."""
         return "page" not in action or bool(self.scrollable_content_region)
 
 
@@ -41,7 +42,7 @@ class _List(ModalScreen[Result | None], Generic[Result]):
     CSS_PATH = "menu.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("menu")]
     HINT: ClassVar[str]
-    """Keys, for the lower edge."""
+    """The keys that are named on the lower edge of the list."""
 
     def __init__(self, title: str, options: Options, *, ascii_: bool = False) -> None:
         super().__init__()
@@ -62,7 +63,8 @@ class _List(ModalScreen[Result | None], Generic[Result]):
         return plain(label) if self._ascii else label
 
     def dismiss(self, result: Result | None = None) -> AwaitComplete:
-        """Closes the list if it is the top screen; a second key may come after it has closed."""
+        """Closes the list if it is the top screen; a second key may arrive after the list has
+        closed."""
         if self.app.screen_stack[-1] is not self:
             return AwaitComplete()
         return super().dismiss(result)
@@ -74,12 +76,13 @@ class _List(ModalScreen[Result | None], Generic[Result]):
             self.list.action_cursor_up()
 
     def on_click(self, event: events.Click) -> None:
-        if event.widget is self:  # beside the list
+        if event.widget is self:  # the click was outside the list
             self.dismiss(None)
 
 
 class Menu(_List[str]):
-    """A list for one choice; the result is its key, None if the user left."""
+    """A list for one choice. The result is the key of the chosen option; None if the user left
+    without a choice."""
 
     HINT = "enter, esc"
 
@@ -99,7 +102,8 @@ class Menu(_List[str]):
 
 
 class Chooser(_List[set[str]]):
-    """A list for several choices; the result is their keys, None if the user left."""
+    """A list for several choices. The result is the set of the ticked keys; None if the user left
+    without applying the choices."""
 
     HINT = "space, a: all, enter"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("chooser")]
@@ -123,7 +127,7 @@ class Chooser(_List[set[str]]):
             self._draw()
 
     def action_all(self) -> None:
-        """Ticks all; if all are ticked, none."""
+        """Ticks all options, or unticks all if all are ticked."""
         self.chosen = set() if self.chosen >= set(self._keys) else set(self._keys)
         self._draw()
 
@@ -132,7 +136,7 @@ class Chooser(_List[set[str]]):
             self.list.replace_option_prompt_at_index(at, self.text(at))
 
     def on_option_list_option_selected(self, _: OptionList.OptionSelected) -> None:
-        self.action_turn()  # from a click; Enter is bound to `accept`
+        self.action_turn()  # the event is from a click, because Enter is bound to `accept`
 
     def action_accept(self) -> None:
         self.dismiss(self.chosen)
@@ -142,7 +146,7 @@ class Chooser(_List[set[str]]):
 
 
 def sorting(session: Session, choice: Choice, view: Canvas) -> Menu:
-    """The list of orders for this view; only the table has all columns."""
+    """Returns the list of orders for this view; only the table can be sorted by every column."""
     options = [(order, order) for order in view.ORDERS]
     if view.sorting is choice:
         table, known = view.id == "table", {field.key for field in fields(session)}
@@ -155,7 +159,7 @@ def sorting(session: Session, choice: Choice, view: Canvas) -> Menu:
 
 
 def full_name(column: Number, clock: ClockUnit) -> str:
-    """The long name of a number, with its unit."""
+    """Returns the full name of a metric, with its unit."""
     if column.rate:
         return f"{column.words} {column.unit.removesuffix('/s').removeprefix('1')} per second"
     unit = column.unit_name(clock)
@@ -163,7 +167,7 @@ def full_name(column: Number, clock: ClockUnit) -> str:
 
 
 def columns(session: Session, choice: Choice) -> Chooser:
-    """The list of the table's columns."""
+    """Returns the list of the table's columns."""
     clock = clock_unit(choice.units, nan)  # only its name counts here
     options = [(column.key, full_name(column, clock)) for column in CpuColumns(session).columns()]
     keys = {key for key, _ in options}
@@ -172,8 +176,9 @@ def columns(session: Session, choice: Choice) -> Chooser:
 
 
 def ordered(session: Session, before: Sequence[str], ticked: set[str]) -> tuple[str, ...]:
-    """The ticked keys: first those in `before`, in its order, then the others; empty: all. Keys in
-    `before` that this stream does not have were not in the list, and are kept."""
+    """Returns the ticked keys, first those in `before`, in its order, then the others; empty if all
+    keys are ticked. Keys in `before` that this stream does not have are kept, because they were not
+    in the list."""
     keys = [column.key for column in CpuColumns(session).columns()]
     if ticked >= set(keys):
         return ()

@@ -1,5 +1,5 @@
-"""The main screen: the machine at the top, one view below it, a command's output, and the keys in
-the last line. It keeps the user's choices, which all views share."""
+"""The main screen: the machine's lines at the top, one view below them, a command's output, and the
+keys in the last line. The screen holds the user's choices, which all views share."""
 
 from __future__ import annotations
 
@@ -37,15 +37,16 @@ if TYPE_CHECKING:
     from perftop.tui.views.episodes import Episodes
 
 ASIDE = "PERFTOP_FLEET"
-"""Set in the environment of a perftop that a fleet has opened: Esc leads back there."""
+"""Environment variable that `perftop fleet` sets for a perftop that it opens; Esc then returns to
+the fleet."""
 NAMES = ("overview", "heat", "time", "table", "episodes", "neighbours", "core")
 _NEXT_EXTENT: dict[Extent, Extent] = {"small": "whole", "whole": "hidden", "hidden": "small"}
 MAX_FILTER = 24
-"""Characters of a filter shown in the last line of the screen."""
+"""Maximum characters of the filter that are shown in the last line of the screen."""
 
 
 class State(NamedTuple):
-    """The state that the app shows."""
+    """The state that the screen shows."""
 
     session: Session | None
     interval: Interval | None
@@ -58,25 +59,25 @@ class State(NamedTuple):
 
 
 class Controls(Protocol):
-    """Requests to the app. Times are raw ns."""
+    """The requests that the screen sends to the app. Times are in raw ns."""
 
     def go(self, time_ns: int) -> None:
         """Shows this moment."""
 
     def go_to_episode(self, by: int, cpus: list[int] | None) -> None:
-        """Shows the next episode or mark, or for -1 the one before, on one of these CPUs; None: on
+        """Shows the next (`by` = 1) or previous (-1) episode or mark on one of these CPUs; None: on
         any CPU."""
 
     def mark(self, time_ns: int, label: str) -> None:
-        """Names this moment; '': by a number."""
+        """Sets a mark with this label at this moment; '': the label is a number."""
 
     def say(self, notice: str) -> None:
-        """Shows a message until the next key."""
+        """Shows a message until the user presses a key or some seconds have passed."""
 
 
 def view(name: str, choice: Choice) -> Canvas:
-    """The view of this name, which is also its id. It is imported when it is first shown, so that
-    the first numbers need not wait for the others."""
+    """Creates the view with this name, which is also its id. A view is imported when it is first
+    shown, so that the first numbers do not wait for the import of all views."""
     made: type[Canvas]
     match name:
         case "overview":
@@ -109,14 +110,14 @@ class Monitor(DirectScreen):
         """The visible view."""
         self._views = {"overview": self.view}
         self._before = "overview"
-        """Id of the view to which Esc returns from the page of a core."""
+        """The id of the view to which Esc returns from the page of a core."""
         self.last = State(None, None, Status(0))
         self.output: Output | None = None
-        """The pane of a command's output; None until it prints something."""
+        """The pane of a command's output; None until the command prints something."""
         self._prompt: Prompt | None = None
         self._narrowing = Narrowing(choice)
         self._captions = keys.captions(keymap)
-        """Names of keys, by id."""
+        """Displayed names of keys, by id."""
         self._top = Top(ascii_=choice.ascii, episodes=self._captions["episodes"], id="top")
         self._missing = MissingLine(ascii_=choice.ascii, id="missing")
         self._keys = KeyLine(self._captions, ascii_=choice.ascii, id="keys")
@@ -139,10 +140,10 @@ class Monitor(DirectScreen):
     # --- new numbers
 
     def show_state(self, state: State) -> None:
-        """Draws the changes, immediately."""
+        """Stores this state and immediately draws what has changed."""
         before, self.last = self.last, state
         if before.interval is None and state.interval is not None:
-            self._show_machine()  # its lines have other heights than before
+            self._show_machine()  # the machine's lines now have other heights
             self.lay_out()
         with self.together():
             self._show_machine()
@@ -159,7 +160,8 @@ class Monitor(DirectScreen):
             self._show_keys()
 
     def refresh_view(self) -> None:
-        """Shows the view again: after a choice, or when the history has grown backwards."""
+        """Lays out and shows the view again, after a choice or after earlier samples were added to
+        the history."""
         self.view.lay_out()
         self._show_view()
         self._show_keys()
@@ -184,11 +186,11 @@ class Monitor(DirectScreen):
         hints = self.view.HINTS if self.output is None else ("output", *self.view.HINTS)
         if self.choice.filter is not None:
             labels["clear"] = f"all · {self._narrowing.summary(self.last.session)}"
-            hints = ("clear", *hints)  # on narrow screens the last hints go first
+            hints = ("clear", *hints)  # narrow screens leave out the last hints first
         self._keys.show(self.view.id or "", hints, labels, replay=replay is not None)
 
     async def on_key_line_clicked(self, message: KeyLine.Clicked) -> None:
-        """Runs the action of the key. An open prompt closes as by Esc."""
+        """Runs the action of the clicked key. First closes an open prompt, as Esc does."""
         key = keys.BY_ID[message.key]
         if self._prompt is not None and self._prompt.display:
             self._prompt.leave()
@@ -200,7 +202,7 @@ class Monitor(DirectScreen):
     # --- views
 
     async def action_view(self, name: str) -> None:
-        if self.output is not None and self.output.extent == "whole":  # it hides the view
+        if self.output is not None and self.output.extent == "whole":  # the output hides the view
             self._extend_output("small")
         if name == self.view.id or (name == "core" and self.choice.cpu is None):
             return
@@ -248,11 +250,11 @@ class Monitor(DirectScreen):
         bindings = [active.binding for active in self.active_bindings.values()]
         self.app.push_screen(Help(self.last.session, bindings, ascii_=self.choice.ascii))
 
-    # --- the output of a command, below the view or in its place
+    # --- the output of a command, below the view or instead of it
 
     async def show_output(self, printout: Printout, resize: Callable[[int, int], None]) -> None:
-        """Shows the output of the command, in a pane that appears with the first of it. `resize`:
-        is called with the pane's size, in columns and lines of output."""
+        """Shows the output of the command in a pane, which is created at the first output.
+        `resize`: called with the pane's size, in columns and lines of output."""
         if self.output is None:
             caption = self._captions["output"]
             self.output = Output(printout, caption, resize, ascii_=self.choice.ascii)
@@ -269,7 +271,7 @@ class Monitor(DirectScreen):
             self._extend_output(_NEXT_EXTENT[self.output.extent])
 
     def _extend_output(self, extent: Extent) -> None:
-        """Sets the extent of the output; while it is "whole", the view is hidden."""
+        """Sets the extent of the output; the view is hidden while the extent is "whole"."""
         assert self.output is not None
         self.output.extend(extent)
         self.view.display = extent != "whole"
@@ -294,7 +296,7 @@ class Monitor(DirectScreen):
         self.refresh_view()
 
     def action_metric(self, which: int | str) -> None:
-        """Chooses the metric with this key, or the one this many further on."""
+        """Chooses the metric with this key, or moves this many metrics forward in the list."""
         if self.last.session is None:
             return
         known = [field.key for field in fields(self.last.session)]
@@ -322,7 +324,7 @@ class Monitor(DirectScreen):
         self.refresh_view()
 
     def action_sort_menu(self) -> None:
-        from perftop.tui.screen.menu import sorting  # Textual's list is slow to import
+        from perftop.tui.screen.menu import sorting  # late: Textual's list is slow to import
 
         def chosen(key: str | None) -> None:
             if key is not None:
@@ -347,8 +349,8 @@ class Monitor(DirectScreen):
     # --- other moments
 
     def action_episode(self, by: int) -> None:
-        """Goes to the next or previous episode: on the page of a core among episodes on that core,
-        elsewhere among those on CPUs that match the filter."""
+        """Goes to the next (`by` = 1) or previous (-1) episode. On the page of a core, only
+        episodes on that core count; in other views, only episodes on CPUs that match the filter."""
         session, choice = self.last.session, self.choice
         if session is None:
             return
@@ -365,7 +367,7 @@ class Monitor(DirectScreen):
     # --- the prompt: a time, a name, a filter
 
     async def _shown_prompt(self) -> Prompt:
-        from perftop.tui.frame.prompt import Prompt  # Textual's input is slow to import
+        from perftop.tui.frame.prompt import Prompt  # late: Textual's input is slow to import
 
         if self._prompt is None:
             self._prompt = Prompt(self._focus_view, ascii_=self.choice.ascii)
@@ -396,7 +398,8 @@ class Monitor(DirectScreen):
         prompt.ask("jump to", "12:03:05  12:03  -30s", preview, accept=go)
 
     async def action_mark(self) -> None:
-        """Asks for a name for the present moment, which is kept while the user types."""
+        """Asks for the label of a mark at the shown moment. The moment stays the same while the
+        user types."""
         session, interval = self.last.session, self.last.interval
         if session is None or interval is None:
             return
@@ -409,7 +412,8 @@ class Monitor(DirectScreen):
         )  # fmt: skip
 
     async def action_filter(self, text: str = "") -> None:
-        """Asks for a filter; the prompt begins with `text`."""
+        """Asks for a filter. The prompt begins with `text`, or with the current filter if `text` is
+        empty."""
         if self.last.session is None or (self._prompt and self._prompt.asks("filter")):
             return
 
@@ -437,35 +441,36 @@ class Monitor(DirectScreen):
 
 
 class Narrowing:
-    """The filter in force: the CPUs that match it now, and the filter before while one is typed."""
+    """The current filter and the CPUs that match it; also the previous filter, which is restored if
+    the user leaves the prompt with Esc."""
 
     def __init__(self, choice: Choice) -> None:
         self._choice = choice
         self._before: tuple[Filter | None, int | None] = None, None
-        """Filter and selected core when typing began."""
+        """The filter and the selected core from before the prompt was opened."""
         self._made_from: tuple[Filter, Session, list[Cpu]] | None = None
-        """Filter, session and topology from which the mask was made."""
+        """The filter, session and topology from which the mask was made."""
 
     def begin(self, text: str = "") -> str:
-        """Called when typing begins. Returns the text to begin with: this one, else that of the
-        filter in force."""
+        """Stores the current filter. Called when the prompt opens. Returns the initial text of the
+        prompt: `text`, or the text of the current filter if `text` is empty."""
         current = self._choice.filter
         self._before = current, self._choice.cpu
         return text or (current.text if current else "")
 
     def set(self, text: str) -> None:
-        """Sets the filter to this text. Raises FilterError, and changes nothing, if the text is no
-        valid filter."""
+        """Sets the filter to this text. If the text is not a valid filter, raises FilterError and
+        changes nothing."""
         self._choice.filter = parse(text)
-        self._choice.cpu = self._before[1]  # a former text may have hidden this core
-        self._choice.mask = self._made_from = None  # views check the selected core again
+        self._choice.cpu = self._before[1]  # an earlier text may have hidden this core
+        self._choice.mask = self._made_from = None  # makes views check the selected core again
 
     def undo(self) -> None:
         self._choice.filter, self._choice.cpu = self._before
 
     def update_mask(self, session: Session | None, interval: Interval | None) -> None:
-        """Computes the mask if it may have changed. It stays the same object while equal, because
-        views compare it by identity."""
+        """Computes the mask if it may have changed. An equal mask does not replace the old object,
+        because views compare masks by identity."""
         choice, current = self._choice, self._choice.filter
         if session is None or current is None:
             choice.mask = self._made_from = None
@@ -479,7 +484,7 @@ class Narrowing:
             choice.mask = mask
 
     def matches(self, session: Session | None) -> str:
-        """How many CPUs match, in a text of constant width unless none matches."""
+        """Returns how many CPUs match, as a text of constant width unless no CPU matches."""
         mask = self._choice.mask
         if session is None or mask is None:
             return ""
@@ -487,6 +492,6 @@ class Narrowing:
         return f"{count:>{len(str(total))}} of {total} CPUs" if count else "no CPU matches"
 
     def summary(self, session: Session | None) -> str:
-        """The filter's text, cut to MAX_FILTER characters, and how many CPUs match."""
+        """Returns the filter's text, cut to MAX_FILTER characters, and how many CPUs match."""
         text = foreign(self._choice.filter.text) if self._choice.filter else ""
         return f"{fit(text, min(len(text), MAX_FILTER))} · {self.matches(session)}"

@@ -1,4 +1,4 @@
-"""The command palette: all actions by name, those of keys and those without a key."""
+"""The command palette: all actions by name, with and without a key."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from perftop.tui.shared.keys import KEYS, caption
 from perftop.tui.shared.places import ORDERS
 
 SEARCH = inspect.unwrap(CommandPalette._gather_commands)  # noqa: SLF001 - no public name
-"""Textual's search, without the worker around it."""
+"""Textual's search function, without its worker decorator."""
 
 Command = tuple[str, str, str]
-"""A name, a line of help, and an action, which is the screen's if it names no owner."""
+"""A name, a line of help, and an action; the action is the screen's unless it names another
+owner."""
 
 
 def commands(session: Session | None, themes: Iterable[str]) -> Iterator[Command]:
@@ -41,11 +42,11 @@ def commands(session: Session | None, themes: Iterable[str]) -> Iterator[Command
 
 
 def places(session: Session, query: str) -> Iterator[Command]:
-    """Commands that go to the CPUs and cores whose numbers are in the query."""
+    """Yields commands that go to the CPUs and cores whose numbers are in the query."""
     numbers = set(re.findall(r"[0-9]+", query))
     shown = [session.topology[position] for position in session.shown]
     names = {f"Go to CPU {row.cpu}": row.cpu for row in shown if str(row.cpu) in numbers}
-    for row in reversed(shown):  # reversed, so that a core's first CPU stays
+    for row in reversed(shown):  # reversed, so that a core's first CPU overwrites its siblings
         if str(row.core) in numbers:
             names[f"Go to core {row.core} of package {row.package}"] = row.cpu
     return ((name, f"CPU {cpu}", f"goto({cpu})") for name, cpu in names.items())
@@ -56,12 +57,12 @@ class Commands(Provider):
 
     def _all(self, query: str) -> Iterator[tuple[str, str, Callable[[], object]]]:
         do, bound = self.app.run_action, reversed(self.screen.active_bindings.values())
-        active = {it.binding.id: it for it in bound if it.enabled}  # the first of an action's keys
-        for key in sorted(KEYS, key=lambda key: key.id == "quit"):  # Enter runs the first: not quit
+        active = {it.binding.id: it for it in bound if it.enabled}  # first key of an action
+        for key in sorted(KEYS, key=lambda key: key.id == "quit"):  # Enter runs the first entry
             if (it := active.get(key.id)) and key.id not in {"interrupt", "palette"}:
                 means = f"{key.tooltip}  {caption(it.binding.key)}"
                 yield key.label.capitalize(), escape(means), partial(do, key.action, it.node)
-        if self.screen is self.app.screen_stack[0]:  # no screen covers the views
+        if self.screen is self.app.screen_stack[0]:  # no other screen covers the views
             more = [] if self.session is None else places(self.session, query)
             themes = theme.names(no_color=self.app.no_color)
             for name, means, action in (*commands(self.session, themes), *more):
@@ -82,16 +83,17 @@ class Palette(CommandPalette):
     CSS_PATH = "palette.tcss"
 
     def _action_command_list(self, action: str) -> None:
-        if self.query_one(CommandList).scrollable_content_region:  # paging fails without room
+        if self.query_one(CommandList).scrollable_content_region:  # without room, paging would fail
             super()._action_command_list(action)
 
     def dismiss(self, result: None = None) -> AwaitComplete:
         closed = self.app.screen_stack[-1] is not self  # a second Enter may follow the first
         return AwaitComplete() if closed else super().dismiss(result)
 
-    @work(exclusive=True, group=CommandPalette._GATHER_COMMANDS_GROUP)  # noqa: SLF001 - the same
+    @work(exclusive=True, group=CommandPalette._GATHER_COMMANDS_GROUP)  # noqa: SLF001 - as above
     async def _gather_commands(self, search_value: str) -> None:
-        """Searches. A search for the last key may begin after the list has closed."""
+        """Searches for commands. The search for the last typed key may begin after the list has
+        closed; it then ends without an error."""
         with contextlib.suppress(NoMatches):
             await SEARCH(self, search_value)
 

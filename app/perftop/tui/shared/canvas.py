@@ -1,8 +1,8 @@
-"""Widgets of lines by the Line API. A view provides lines as runs; strips are made of those that
-changed, and only these are painted.
+"""Widgets that consist of lines, drawn by Textual's Line API. A view provides its lines as runs;
+only the lines that have changed are made into strips and painted.
 
-A `PageWidget` makes all its lines in one go. A `Canvas` is one of the views of the main screen:
-fixed lines at its top and bottom, and between them lines that scroll and can be clicked.
+A `PageWidget` makes all its lines at once. A `Canvas` is one of the views of the main screen. It
+has fixed lines at its top and bottom, and between them lines that scroll and can be clicked.
 """
 
 from __future__ import annotations
@@ -35,27 +35,29 @@ if TYPE_CHECKING:
 
 
 class Abstract(_MessagePumpMeta, ABCMeta):
-    """The metaclass of widgets and screens with methods that a class made from them must have."""
+    """The metaclass of widgets and screens with abstract methods."""
 
 
 class StripCache:
-    """The strips of a widget's lines. A strip is kept as long as its line stays the same."""
+    """The strips of a widget's lines. A strip is kept as long as its line does not change."""
 
     def __init__(self, widget: Widget, *, ascii_: bool) -> None:
         self._widget, self._ascii = widget, ascii_
         self._made: dict[Hashable, tuple[Line, Strip]] = {}
         self._painted: list[Strip] = []
-        """By height in the widget, the strips that were painted last."""
+        """The strips that were painted last, by line of the widget from the top."""
         self._inks: dict[theme.Mood, Ink] = {}
-        """Inks by mood, looked up once a paint: the theme may change between two."""
+        """Inks by mood. They are looked up again at each paint, because the theme may have
+        changed."""
         self.built = 0
-        """Number of strips made so far, to measure the use of the cache."""
+        """Number of strips made so far, to measure how well the cache works."""
 
     def clear(self) -> None:
         self._made, self._painted, self._inks = {}, [], {}
 
     def strip(self, key: Hashable, line: Line, size: int) -> Strip:
-        """The strip of a line; `key`: its identity, which stays while its text changes."""
+        """Returns the strip of a line. `key`: identity of the line, which stays the same when its
+        text changes."""
         held = self._made.get(key)
         if held is not None and held[0] == line:
             return held[1]
@@ -69,12 +71,13 @@ class StripCache:
         return made
 
     def cropped(self, key: Hashable, line: Line, size: int, crop: Region) -> Strip:
-        """The strip of a line, cut for Textual. It includes the background and needs no border or
-        filter, which would be most of the cost of a line."""
+        """Returns the strip of a line, cut to the region that Textual asks for. The strip includes
+        the background and needs no borders or filters, which would be most of a line's cost."""
         return self.strip(key, line, size).crop_extend(crop.x, crop.right, None)
 
     def paint(self, lines: Sequence[tuple[Hashable, Line]], size: int, wide: int) -> None:
-        """Paints the changed lines of the whole widget, of `size` cells, `wide` of them visible."""
+        """Paints those lines of the widget that have changed. `lines`: all lines of the widget with
+        their keys. Each line has `size` cells, of which the first `wide` are visible."""
         self._inks.clear()
         strips = [self.strip(key, line, size) for key, line in lines]
         before = self._painted
@@ -95,17 +98,18 @@ class PageWidget(Widget, metaclass=Abstract):
 
     @abstractmethod
     def page(self, width: int, height: int) -> Sequence[Line]:
-        """The lines of the whole widget, at this size; missing ones are blank."""
+        """Returns the lines of the whole widget at this size; missing lines at the end are
+        blank."""
 
     def update(self) -> None:
-        """Draws the changed lines."""
+        """Makes all lines and draws those that have changed."""
         width, height = self.size
         if width and height:
             self._lines = self.page(width, height)
             self._strips.paint([(y, self._line(y)) for y in range(height)], width, width)
 
     def redraw(self) -> None:
-        """Draws all lines."""
+        """Makes and draws all lines."""
         self._strips.clear()
         self.update()
 
@@ -133,95 +137,100 @@ class PageWidget(Widget, metaclass=Abstract):
 
 class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=False):
     HINTS: ClassVar[tuple[str, ...]] = ()
-    """Ids of the keys that the last line of the screen shows for this view; the least important
-    last."""
+    """Ids of the keys that the last line of the screen shows for this view, the most important
+    first."""
     ORDERS: ClassVar[tuple[str, ...]] = ORDERS
-    """Orders that the order key goes through; the sort list may have more."""
+    """Orders through which the order key cycles; the sort list may have more."""
 
     class Opened(Message):
-        """A core was double-clicked."""
+        """Message: a core was double-clicked."""
 
     @dataclass(eq=False)
     class EpisodeClicked(Message):
-        """An episode below the lines was clicked."""
+        """Message: an episode below the scrolling lines was clicked."""
 
         episode: Episode
 
     bare = False
-    """Whether the screen is so low that only the most important lines fit."""
+    """Whether the screen has so few lines that only the most important lines fit."""
 
     def __init__(self, choice: Choice, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self.choice = choice
         self.count = 0
-        """Number of lines that scroll, visible or not."""
+        """Number of scrolling lines, visible or not."""
         self.heads: list[list[Run]] = []
-        """Fixed lines above those that scroll."""
+        """Fixed lines above the scrolling lines."""
         self.feet: list[Line] = []
-        """Fixed lines below those that scroll, at the bottom of the canvas."""
+        """Fixed lines below the scrolling lines, at the bottom of the canvas."""
         self._made = StripCache(self, ascii_=choice.ascii)
         self._area = Size(0, 0)
-        """Its size as of the last paint: Textual computes `size` at each access."""
+        """Size of the widget at the last paint; kept because Textual computes `size` at each
+        access."""
         self._theme = ""
-        """The name of the theme for which lines were made last."""
+        """Name of the theme for which lines were made last."""
         self.places: Places
         self.session: Session
         self.interval: Interval
-        """Last given to `settle`; there are none before the first numbers."""
+        """The interval last passed to `settle`. `places`, `session` and `interval` are not set
+        before the first numbers."""
         self._of: tuple[Session, list[list[int]], frozenset[int] | None] | None = None
-        """The origin of `places`; None before the first numbers."""
-        if choice.ascii:  # a scrollbar is drawn with blocks
+        """The session, cores and mask from which `places` was made; None before the first
+        numbers."""
+        if choice.ascii:  # scrollbars need block characters
             self.styles.scrollbar_size_vertical = 0
 
     # --- methods that a view provides
 
     @abstractmethod
     def show(self, session: Session, interval: Interval) -> None:
-        """Shows a new interval, another moment of the past, or another choice. Ends with `lay_out`
-        or `paint`. Only called while the view is visible."""
+        """Shows an interval: the newest, an earlier one, or the same again after a choice has
+        changed. Ends with `lay_out` or `paint`. Only called while the view is visible."""
 
     @abstractmethod
     def line(self, y: int) -> Line:
-        """The runs and mood of line `y` of those that scroll. Only called for visible lines."""
+        """Returns the runs and the mood of the scrolling line `y`. Only called for visible
+        lines."""
 
     @abstractmethod
     def build(self) -> None:
-        """Makes all lines. Sets `count`, `heads` and `feet`; ends with `redraw`. Only called
-        where there are numbers to show and room for them."""
+        """Makes all lines. Sets `count`, `heads` and `feet`; ends with `redraw`. Only called if
+        there are numbers to show and the widget has a size."""
 
     def chosen(self) -> None:
-        """Called after another core was selected."""
+        """Draws the selection. Called after another core was selected."""
         self.paint()
 
     def target(self, x: int, y: int) -> Episode | int | None:  # noqa: ARG002 - for views to provide
-        """The episode, or the number of the CPU, at column `x` of a line of `feet`. `y`: 1 for the
-        last of these lines, 2 for that above it."""
+        """Returns the episode, or the number of the CPU, at column `x` of a line of `feet`; None if
+        there is neither. `y`: 1 for the last line, 2 for the line above it, and so on."""
         return None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Keys of the view wait for its first numbers: without them it has no lines."""
+        """Disables the view's keys until it has its first numbers; without numbers it has no
+        lines."""
         return self._of is not None and super().check_action(action, parameters)
 
     @property
     def sorting(self) -> Sorting:
-        """The order of its lines; all views whose lines are CPUs share it."""
+        """The order of the view's lines. All views whose lines are CPUs share one order."""
         return self.choice
 
     def open(self) -> bool:
-        """Handles Enter; returns whether there is a core to show."""
+        """Handles Enter. Returns whether the page of the selected core is to be shown."""
         return True
 
     # --- methods that a view uses
 
     def lay_out(self) -> None:
-        """Makes all lines for another width, order or machine."""
+        """Makes all lines again, for another width, order or machine."""
         if self._of is not None and self.size.width:
             self._theme = self.app.current_theme.name
             self.build()
 
     def settle(self, session: Session, interval: Interval) -> bool:
-        """Stores this interval. Makes `places` if the machine or the filter has changed; returns
-        whether it did."""
+        """Stores this interval. If the machine or the filter has changed, makes `places` and
+        returns True; else returns False."""
         self.session, self.interval = session, interval
         of = (session, session.cores, self.choice.mask)
         if self._of is not None and all(a is b for a, b in zip(of, self._of, strict=True)):
@@ -235,31 +244,32 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
 
     @property
     def look(self) -> Look:
-        """The cells of areas on this terminal."""
-        from perftop.draw.charts import look  # numpy is imported after the first picture
+        """How charts are drawn on this terminal: in ASCII, in shapes, in 16 colours or in all
+        colours."""
+        from perftop.draw.charts import look  # imported late: needs numpy
 
         name = self.app.current_theme.name
         return look(name, no_color=self.app.no_color, ascii_=self.choice.ascii)
 
     @property
     def width(self) -> int:
-        """Cells in a line, without the scrollbar."""
+        """Width of a line in cells, without the scrollbar."""
         return self.scrollable_content_region.width
 
     @property
     def height(self) -> int:
-        """Visible lines of those that scroll."""
+        """Number of scrolling lines for which there is room."""
         return max(0, self.size.height - self._fixed)
 
     @property
     def _fixed(self) -> int:
-        """Number of fixed lines, above and below."""
+        """Number of fixed lines, above and below the scrolling lines."""
         return len(self.heads) + len(self.feet)
 
     @property
     def top(self) -> int:
-        """Number of the first visible line of those that scroll."""
-        return round(self.scroll_y)  # as in scroll_offset, which costs twice as much
+        """Index of the first visible scrolling line."""
+        return round(self.scroll_y)  # equals scroll_offset.y, which costs twice as much
 
     @property
     def built(self) -> int:
@@ -273,33 +283,35 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
         self.refresh()
 
     def paint(self) -> None:
-        """Paints the lines whose runs have changed."""
+        """Paints the visible lines that have changed."""
         wide, _ = self._area = self.size
         if not wide:
             return
         size = Size(self.width, self.count + self._fixed)
         if size != self.virtual_size:
             self.virtual_size = size
-            self._refresh_scrollbars()  # Textual itself only does it when the size changes
+            self._refresh_scrollbars()  # Textual only refreshes them when the widget's size changes
         self._made.paint(self._visible_lines(), wide, size.width)
 
     def reveal(self, first: int, last: int) -> None:
-        """Scrolls no more than needed to show lines `first` to `last`; if they do not all fit, the
-        last ones."""
+        """Scrolls no further than needed to show lines `first` to `last`. If not all of them fit,
+        the last lines are visible."""
         if last >= self.top + self.height:
             self._go(last - self.height + 1)
         elif first < self.top:
             self._go(first)
 
     def line_at(self, y: int) -> int | None:
-        """Number of the scrolling line at height `y` of the widget; None if there is none."""
+        """Returns the index of the scrolling line at row `y` of the widget; None if there is
+        none."""
         found = y - len(self.heads) + self.top
         scrolls = len(self.heads) <= y < len(self.heads) + self.height
         return found if scrolls and found < self.count else None
 
     def pick(self, event: events.Click) -> bool:
-        """Whether this is a click on a line of `feet`: it opens the episode there, or selects
-        the CPU's core, and goes there if it is the second at once."""
+        """Handles a click on a line of `feet`: opens the clicked episode, or selects the core of
+        the clicked CPU; a double click also opens the page of the core. Returns False if the click
+        is on another line."""
         if event.y < max(len(self.heads), self._area.height - len(self.feet)):
             return False
         found = self.target(event.x, self.size.height - event.y)
@@ -317,9 +329,10 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
     # --- the Line API
 
     def _visible_lines(self) -> list[tuple[Hashable, Line]]:
-        """The lines from the top of the widget, each with its place among heads, lines or feet."""
+        """Returns the visible lines from the top of the widget, each with its key: whether it is a
+        head, a line or a foot, and its index among these."""
         top, height = self.top, self._area.height
-        first_foot = max(len(self.heads), height - len(self.feet))  # without room, some are cut
+        first_foot = max(len(self.heads), height - len(self.feet))  # feet without room are cut
         room = first_foot - len(self.heads)
         lines = [self.line(y) for y in range(top, min(top + room, self.count))]
         if not self.count:
@@ -335,7 +348,7 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
         return found[:height]
 
     def _no_match(self) -> Line:
-        """The first line where there are none."""
+        """Returns the line that is shown if there are no scrolling lines."""
         if self.choice.filter is None:
             return BLANK
         return [(" no CPU matches ", "text"), (foreign(self.choice.filter.text), "bright")], "calm"
@@ -357,7 +370,8 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
         self.lay_out()
 
     def notify_style_update(self) -> None:
-        """Lays out for another theme. A hidden view waits until it is shown."""
+        """Lays out the lines again if the theme has changed. A hidden view is laid out when it is
+        shown."""
         super().notify_style_update()
         if self.is_mounted and self.display and self.app.current_theme.name != self._theme:
             self.lay_out()

@@ -1,4 +1,4 @@
-"""The user's choices. All views of a screen share them, so a selected core and a filter stay the
+"""The user's choices. All views of a screen share them, so the selected core and the filter are the
 same in every view."""
 
 from __future__ import annotations
@@ -13,29 +13,31 @@ Units = Literal["GHz", "MHz", "base"]
 UNITS: tuple[Units, ...] = ("GHz", "MHz", "base")
 """Units of clocks; `base`: multiples of the base clock."""
 WINDOWS_S = (5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0)
-"""Spans of time axes, in seconds."""
+"""Selectable spans of time axes, in seconds."""
 
 
 @dataclass(slots=True)
 class Sorting:
     order: str = "topology"
-    """One of "topology", "CPU number", "worst first", a metric's key; episodes have others."""
+    """One of "topology", "CPU number", "worst first" and "task", or the key of a number; the view
+    of episodes has other orders."""
     reverse: bool = False
 
 
 @dataclass(slots=True)
 class Choice(Sorting):
     cpu: int | None = None
-    """The first CPU of the selected core; it stays selected when rows are sorted or regrouped."""
+    """The first CPU of the selected core; the core stays selected when rows are sorted or
+    regrouped."""
     metric: str = "util"
-    """Key of the field that the heat map and the time view show."""
+    """Key of the metric that the heat map and the time view show."""
     units: Units = "GHz"
     window_s: float = 60.0
     columns: tuple[str, ...] = ()
-    """Keys of the table's columns, in their order; empty: all."""
+    """Keys of the table's columns, in display order; empty: all columns."""
     filter: Filter | None = None
     mask: frozenset[int] | None = None
-    """Positions of the CPUs that now match the filter; None: no filter."""
+    """Positions of the CPUs that currently match the filter; None: there is no filter."""
     stale: bool = False
-    """Whether the stream has ended, so that the numbers are its last."""
+    """Whether the stream has ended, so that the shown numbers are its last numbers."""
     ascii: bool = False

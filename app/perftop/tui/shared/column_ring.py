@@ -1,5 +1,5 @@
-"""Values of bins of time up to now. Complete bins do not change, so at each refresh only the newest
-are looked up."""
+"""Values of time bins up to the shown moment. Complete bins do not change, so only the newest bins
+are looked up at each refresh."""
 
 from __future__ import annotations
 
@@ -12,27 +12,29 @@ from perftop.session.history import History, edges
 from perftop.session.history_chunk import Times
 
 Lookup = Callable[[History, Times], Floats]
-"""Values of some bins, given by their edges; the first axis is that of the bins."""
+"""Returns the values of bins that are given by their edges; the first axis is that of the bins."""
 
 
 class Ring:
-    """The values of some lookups in the same bins, by key."""
+    """The values of several lookups in the same time bins, by key."""
 
     def __init__(self, lookups: Mapping[str, Lookup]) -> None:
         self._lookups = lookups
         self._held: dict[str, Floats] = {}
         self._of: tuple[int, int, int, int] | None = None
-        """Length and number of the bins held, their end, and the newest moment in them."""
+        """Length and number of the stored bins, their end, and the newest moment in them; times are
+        in ns."""
         self._begin_ns = 0
-        """The start of the history that they were read from."""
+        """The start of the history when the bins were read, in raw ns."""
 
     def __getitem__(self, key: str) -> Floats:
-        """(bins, ...); NaN where nothing is known."""
+        """Returns the values of a lookup, (bins, ...); NaN where unknown."""
         return self._held[key]
 
     def read(self, history: History, end_ns: int, bin_ns: int, bins: int, now_ns: int) -> int:
-        """Moves on to the bins up to `end_ns`, the end of the one that holds the moment `now_ns`:
-        a multiple of their length. Returns how many bins, from the newest, were looked up."""
+        """Moves on to the bins that end at `end_ns`, a multiple of their length. The last bin
+        contains the moment `now_ns`. Returns how many bins, counted from the newest, were looked
+        up."""
         moved = self._moved(history, end_ns, bin_ns, bins, now_ns)
         self._of, self._begin_ns = (bin_ns, bins, end_ns, now_ns), history.begin_ns or 0
         if not moved:
@@ -47,14 +49,15 @@ class Ring:
         return moved
 
     def _moved(self, history: History, end_ns: int, bin_ns: int, bins: int, now_ns: int) -> int:
-        """How many bins must be looked up. Those that stay are moved to the front."""
+        """Returns how many bins must be looked up, and moves the values of the other bins to the
+        front."""
         if self._of is None or self._of[:2] != (bin_ns, bins):
             return bins
-        if (history.begin_ns or 0) < self._begin_ns:  # an older part was put before it
+        if (history.begin_ns or 0) < self._begin_ns:  # older samples were added to the history
             return bins
         held_end_ns, before_ns = self._of[2:]
         ahead = (end_ns - held_end_ns) // bin_ns
-        # The newest bin that is held may have been looked up before it was over.
+        # The newest stored bin may have been looked up before it was complete.
         if not 0 <= ahead < bins or now_ns < before_ns:
             return bins
         moved = ahead + (before_ns != held_end_ns)

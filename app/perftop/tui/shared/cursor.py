@@ -1,5 +1,5 @@
-"""A canvas with a cursor that moves up and down from one thing to the next, such as cores, and
-scrolls into view. Other views select the core that it is on."""
+"""A canvas with a cursor that moves up and down from item to item, such as cores, and is scrolled
+into view. The core under the cursor is the selected core of all views."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ class Cursor(Canvas):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("rows")]
 
     _selected: object = None
-    """Identity of what the cursor was put on."""
+    """Identity of the item that was selected last."""
 
     @abstractmethod
     def cpu(self, y: int) -> int | None:
-        """The first CPU of the core that line `y` belongs to; None for headings."""
+        """Returns the first CPU of the core to which line `y` belongs; None for headings."""
 
     def identity(self, y: int) -> object:
-        """Identity of the thing that line `y` shows; None for headings."""
+        """Returns the identity of the item that line `y` shows; None for headings."""
         return self.cpu(y)
 
     def _cursor_line(self) -> int:
-        """The line under the cursor: that of the selected thing, else the first of its core."""
+        """Returns the line of the cursor: the line of the selected item, else the first line of the
+        selected core."""
         lines = [y for y in range(self.count) if self.cpu(y) == self.choice.cpu]
         same = (y for y in lines if self.identity(y) == self._selected)
         return next(same, lines[0] if lines else 0)
 
     def choose(self, y: int, towards: int = 1) -> None:
-        """Selects what is at this line, else the next thing in direction `towards`, else in the
-        other direction."""
+        """Selects the item at this line. If the line is a heading, selects the next item in
+        direction `towards`, or, if there is none, in the other direction."""
         first = max(0, min(self.count - 1, y))
         for step in (towards, -towards):
             y = first

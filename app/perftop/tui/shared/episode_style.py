@@ -1,4 +1,4 @@
-"""How episodes are drawn in all views, which of them run, and their sentences."""
+"""The markers, styles and sentences of episodes in all views, and which episodes run."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ if TYPE_CHECKING:
 
 _RANKS = {kind: rank for rank, kind in enumerate(KINDS)}
 _MAX_SENTENCES = 256
-"""More than any screen shows."""
+"""Maximum number of cached sentences of a session; no screen shows as many."""
 _SENTENCES: WeakKeyDictionary[Session, dict[tuple[int, ...], tuple[list[Episode], list[Part]]]]
 _SENTENCES = WeakKeyDictionary()
-"""By session, sentences by the ids of their episodes and the length. The episodes are kept with
-them, so that no other object gets their ids."""
+"""Cached sentences, by session, then by the maximum length and the ids of the episodes. The
+episodes are stored with their sentence, so that no other object can get their ids."""
 
 
 def rank(episode: Episode) -> tuple[int, int]:
-    """Sort key: the worst kind first, then the oldest."""
+    """Returns a sort key: the worst kind first, then the oldest episode."""
     return _RANKS.get(episode.kind, len(_RANKS)), episode.start_ns
 
 
 def wrong(episode: Episode) -> bool:
-    """Whether its kind means that something is wrong."""
+    """Returns whether the kind of the episode means that something is wrong."""
     return kind_of(episode).wrong
 
 
 def severity(episode: Episode, *, over: bool = False) -> str:
-    """The style for how bad it is; an episode that is `over` has no alarm or warning style."""
+    """Returns the style for the severity of the episode. An episode that has ended (`over`) has no
+    alarm or warning style."""
     if over:
         return "over" if wrong(episode) else "dim"
     return "alarm" if wrong(episode) else "warn" if episode.kind == "suspect" else "text"
@@ -46,7 +47,7 @@ def sign(episode: Episode) -> str:
 
 
 def because(episode: Episode) -> str:
-    """Its cause and the evidence for it."""
+    """Returns the cause of the episode and the evidence for it."""
     parts = cause(episode.kind, episode.cause), evidence(episode.cause, episode.evidence)
     return foreign(" · ".join(part for part in parts if part))
 
@@ -54,8 +55,8 @@ def because(episode: Episode) -> str:
 def ended_sentence(
     session: Session, episodes: Sequence[Episode], most: int = MAX_SENTENCE
 ) -> list[Part]:
-    """`sentence` of episodes that have ended. It is kept, as nothing changes such an episode and
-    the newest are drawn at each refresh, in several places."""
+    """Returns `sentence` of episodes that have ended. The result is cached, because an ended
+    episode does not change, and the newest are drawn at each refresh in several places."""
     kept = _SENTENCES.setdefault(session, {})
     key = (most, *map(id, episodes))
     if key not in kept:
@@ -67,19 +68,20 @@ def ended_sentence(
 
 
 def going(episode: Episode, now_ns: int) -> bool:
-    """Whether it runs at this moment."""
+    """Returns whether the episode runs at this moment."""
     return episode.start_ns <= now_ns and (episode.end_ns is None or episode.end_ns > now_ns)
 
 
 def during(session: Session, interval: Interval) -> list[Episode]:
-    """The episodes of this interval: for the newest interval those that run now, for one of the
-    past or of a recording those that overlap it."""
+    """Returns the episodes of this interval. For the newest interval of a live session, these are
+    the episodes that run now; for an earlier interval or in a recording, the episodes that overlap
+    the interval."""
     if interval.seq and session.log.recording is None:
         return list(session.running)
     return overlapping(session, interval)
 
 
 def overlapping(session: Session, interval: Interval) -> list[Episode]:
-    """The episodes that ran at any moment of this interval."""
+    """Returns the episodes that ran at any moment of this interval."""
     since_ns = interval.time_ns - round(interval.elapsed_s * 1e9)
     return session.episodes(since_ns, interval.time_ns)

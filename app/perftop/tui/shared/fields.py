@@ -1,5 +1,5 @@
-"""The fields that a heat map or a time axis can show for every CPU: the metrics of the registry,
-and the SMT states of its core."""
+"""The fields, which are the numbers that a heat map or a time axis can show for every CPU: the
+metrics of the registry, and the SMT states of the CPU's core."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from perftop.session.session import Session
 from perftop.session.values import by_key
 
 _FIRST = ("util", "busy_hz", "ipc", "involuntary", "both", "steal", "kernel_cycles")
-"""Keys of the fields that come first, in this order."""
+"""Keys of the fields that are listed first, in this order."""
 _TOPS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Upper ends of the scale of a small share. The lowest keeps noise dark; they are few, so that the
-scale seldom changes."""
+"""Possible upper ends of the scale of a small share. The lowest end keeps noise dark. There are few
+ends, so that the scale seldom changes."""
 _STEP = {"Hz": 2e8, "1": 0.5}
-"""Steps to which the ends of a scale are rounded, by unit."""
+"""The ends of a scale are multiples of these steps, by unit."""
 _SLACK = 2.5
-"""A scale is replaced once it is more than this many times as wide as needed."""
+"""Maximum width of a scale, as a multiple of the needed width; a wider scale is replaced."""
 
 
 def clock_of(session: Session, units: str, *, known: bool = False) -> ClockUnit:
-    """The unit of clocks. Multiples of an unknown base clock are NaN; if a unit must be
-    `known`, it is GHz instead."""
+    """Returns the unit of clocks. In multiples of an unknown base clock, values are NaN; if `known`
+    is set, the unit is GHz in this case."""
     base = session.hello.base_hz
     unit = clock_unit(units, math.nan if base is None else base.hz)
     return GHZ if known and math.isnan(unit.per_hz) else unit
 
 
 def unit_in(field: Number, clock: ClockUnit, most: float = 0.0) -> ClockUnit:
-    """The unit of a field's values; rates go up to `most`."""
+    """Returns the unit of a field's values. `most`: the highest value of a rate."""
     if field.rate:
         return rate_unit(most)
     if field.unit == "Hz":
@@ -45,7 +45,7 @@ def unit_in(field: Number, clock: ClockUnit, most: float = 0.0) -> ClockUnit:
 
 
 def placed(number: Number, clock: ClockUnit, width: int) -> columns.Column:
-    """The number as a column of a table."""
+    """Returns a table column for the number."""
     scale, digits = number.scale(clock)
     return columns.Column(
         number.key, number.name(clock), width, scale=scale, digits=digits, prefixed=number.rate,
@@ -55,26 +55,27 @@ def placed(number: Number, clock: ClockUnit, width: int) -> columns.Column:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Maps values to steps of the heat ramp."""
+    """A scale that maps values to steps of the heat ramp."""
 
     low: float
     high: float
 
     def levels(self, values: Floats) -> np.ndarray:
-        """Steps from 0 to HEAT - 1; -1 where the value is unknown."""
+        """Returns steps from 0 to HEAT - 1; -1 where the value is unknown."""
         with np.errstate(invalid="ignore"):
             share = (values - self.low) / (self.high - self.low)
             steps = np.clip(share * HEAT, 0, HEAT - 1)
             return np.where(np.isnan(values), -1, steps).astype(int)
 
     def holds(self, other: Scale) -> bool:
-        """Whether this scale covers the other and is at most _SLACK times as wide."""
+        """Returns whether this scale covers the other scale and is at most _SLACK times as wide."""
         inside = self.low <= other.low and other.high <= self.high
         return inside and self.high - self.low <= _SLACK * (other.high - other.low)
 
 
 def fields(session: Session) -> list[Number]:
-    """The fields that this stream has, in the order in which a key goes through them."""
+    """Returns the fields that this stream has, in the order in which the metric key cycles through
+    them."""
     known = [key for key, chosen in session.evaluator.chosen.items() if chosen]
     if any(len(core) == 2 for core in session.cores):
         known += ["both", "neither"]
@@ -85,21 +86,24 @@ def fields(session: Session) -> list[Number]:
 
 
 def chosen_field(session: Session, metric: str) -> tuple[Number, list[str]]:
-    """The field with this key, else the first one; and the names of the fields after it."""
+    """Returns the field with this key, else the first field; and the names of the fields after
+    it."""
     known = fields(session)
     at = next((i for i, field in enumerate(known) if field.key == metric), 0)
     return known[at], [other.words for other in known[at + 1 :] + known[:at]]
 
 
 def _end(top: float) -> float:
-    """The end of the scale of a number of any size: 1, 2 or 5 times a power of ten."""
+    """Returns the upper end of the scale of a number without a limit: 1, 2 or 5 times a power of
+    ten."""
     power = 10.0 ** math.floor(math.log10(max(top, 1e-3)))
     return next(power * step for step in (1, 2, 5, 10) if top <= power * step)
 
 
 def scale(field: Number, values: Floats, before: Scale | None = None) -> Scale:
-    """A scale that shows differences between CPUs: shares from 0, clocks from the slowest to the
-    fastest one. `before`, the scale in use, is kept while it still fits."""
+    """Returns a scale that shows differences between CPUs: a scale of shares starts at 0, a scale
+    of clocks ranges from about the slowest to the fastest clock. `before`, the scale in use, is
+    returned while it still fits."""
     known = values[np.isfinite(values)]
     least, top = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
     if field.unit == "ratio":

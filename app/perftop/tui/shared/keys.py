@@ -1,5 +1,5 @@
-"""One table of all keys of the screen, from which bindings, help, the config file and the last line
-of the screen are made. Plain data; only `bound` and `canonical` import Textual."""
+"""The table of all keys, from which the bindings, the help, the config file and the last line of
+the screen are made. Only `bound` and `canonical` import Textual."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 Place = Literal["app", "replay", "monitor", "rows", "heat", "time", "table", "core", "help", "menu",
                 "chooser", "prompt", "output", "fleet"]  # fmt: skip
-"""The place where a key works: in the whole app, in the app on a recording (replay), in all views
-(monitor), in views whose cursor moves up and down (rows), in one view; in all lists (menu), in
-lists with several choices (chooser), in the prompt; in a command's output while it fills the
-screen; on the fleet's screen, where keys of other places work too (FLEET)."""
+"""The place where a key works: in the whole app; in the app while it shows a recording (replay); in
+all views (monitor); in views whose cursor moves up and down (rows); in one view; in all lists
+(menu); in lists with several choices (chooser); in the prompt; in a command's output while the
+output fills the screen; on the fleet's screen, where some keys of other places work too (FLEET)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +24,12 @@ class Key:
     id: str
     place: Place
     keys: str
-    """Keys by Textual's names, separated by commas."""
+    """Textual's names of the keys, separated by commas."""
     action: str
     label: str
-    """One or two words for the last line of the screen."""
+    """The label in the last line of the screen, one or two words."""
     tooltip: str
-    """A sentence for the help panel and the config file."""
+    """A sentence for the help screen and the config file."""
     priority: bool = False
 
 
@@ -162,7 +162,7 @@ KEYS: tuple[Key, ...] = (
     Key("sort_next", "fleet", "s", "sort(1)", "sort", "Sort by the next column"),
     Key("sort_before", "fleet", "S", "sort(-1)", "sort", "Sort by the previous column"),
 )  # fmt: skip
-"""The screen shows the first of several keys with one action in one place."""
+"""All keys. If an action has several keys in one place, the screen shows the first."""
 BY_ID = {key.id: key for key in KEYS}
 FLEET = (
     "machines", "heat", "time", "fleet_episodes", "open", "why", "next_episode", "previous_episode",
@@ -170,22 +170,22 @@ FLEET = (
     "down", "step_back", "step_on", "leap_back", "leap_on", "first", "last", "page_up", "page_down",
     "reverse", "theme", "back", "interrupt", "suspend", "redraw",
 )  # fmt: skip
-"""Ids of the keys of the fleet's screen."""
+"""Ids of the keys that work on the fleet's screen."""
 PAIR = (
     "step_back", "step_on", "leap_back", "leap_on", "begin", "finish", "next_episode",
     "previous_episode", "narrower", "wider", "help", "back", "theme", "quit", "interrupt",
     "suspend", "redraw",
 )  # fmt: skip
-"""Ids of the keys of the screen of two recordings."""
+"""Ids of the keys that work on the screen that compares two recordings."""
 
 
 def bindings(*places: Place) -> list[Binding]:
-    """The bindings of these places, for a class's `BINDINGS`."""
+    """Returns the key bindings of the given places, for use as a class's `BINDINGS`."""
     return bound(key.id for key in KEYS if key.place in places)
 
 
 def bound(ids: Iterable[str]) -> list[Binding]:
-    """The bindings of these keys."""
+    """Returns the key bindings with these ids."""
     from textual.binding import Binding
 
     return [
@@ -204,11 +204,11 @@ NAMES = {
     "less_than_sign": "<", "greater_than_sign": ">", "left_square_bracket": "[",
     "right_square_bracket": "]",
 }  # fmt: skip
-"""Names of keys on the screen, where they differ from Textual's."""
+"""Displayed names of keys, by Textual's name, where the two may differ."""
 
 
 def caption(key: str) -> str:
-    """The readable form of one of Textual's key names: ctrl+p, shift+←, ?"""
+    """Returns the displayed name of a key, such as ctrl+p, shift+← or ?, for Textual's name."""
     *held, last = key.split("+")
     function = last[:1] == "f" and last[1:].isdigit()
     name = NAMES.get(last) or (last.upper() if function else _sign(last))
@@ -216,8 +216,9 @@ def caption(key: str) -> str:
 
 
 def _sign(name: str) -> str:
-    """The character with this Unicode name, such as ; for `semicolon`; else the name itself."""
-    if len(name) == 1:  # a letter; looking each up would read a megabyte of Unicode names
+    """Returns the ASCII character with this Unicode name, such as ; for `semicolon`; if there is
+    none, the name itself."""
+    if len(name) == 1:  # a letter; a lookup would load a megabyte of Unicode names
         return name
     try:
         sign = unicodedata.lookup(name.replace("_", " ").upper())
@@ -227,7 +228,8 @@ def _sign(name: str) -> str:
 
 
 def captions(keymap: Mapping[str, str]) -> dict[str, str]:
-    """The first key of each action, by id; `keymap` holds the user's changes."""
+    """Returns the displayed name of the first key of each action, by id. `keymap`: the user's
+    changes to the keys."""
     return {key.id: caption(keymap.get(key.id, key.keys).split(",")[0]) for key in KEYS}
 
 
@@ -247,7 +249,8 @@ VIEWS: dict[str, tuple[Place, ...]] = {
     "prompt": ("prompt",),
     "output": ("app", "monitor", "output"),
 }
-"""The places whose keys work in each view; a key of a later place hides one of an earlier place."""
+"""The places whose keys work in each view. A key of a later place overrides the same key of an
+earlier place."""
 GROUPS: dict[str, tuple[str, ...]] = {
     "move": (
         "up", "down", "page_up", "page_down", "first", "last", "heat_up", "heat_down", "heat_left",
@@ -267,16 +270,17 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "keep": ("mark", "record"),
     "perftop": ("help", "palette", "theme", "redraw", "suspend", "quit", "interrupt"),
 }  # fmt: skip
-"""Ids of the keys of all views by their purpose, in the order of the help."""
+"""Ids of the keys of all views by purpose, in the order in which the help lists them."""
 TURN = ("overview", "heat", "time", "table", "episodes", "neighbours")
-"""The order of the views for Tab and in the last line of the screen."""
+"""The views, in the order in which Tab cycles through them and the last line lists them."""
 NONE = "none"
-"""The keymap entry of an action without a key; no key has this name."""
+"""The keymap entry for an action without a key; no key has this name."""
 _MODIFIERS = frozenset({"alt", "ctrl", "hyper", "meta", "shift", "super"})
 
 
 def canonical(key: str) -> str | None:
-    """Textual's name of this key: question_mark for `?`. None if Textual knows no such key."""
+    """Returns Textual's name of a key, such as question_mark for `?`; None if Textual does not know
+    the key."""
     from textual.keys import Keys, _character_to_key, format_key
 
     *held, last = [key] if len(key) == 1 else key.lower().split("+")
@@ -295,7 +299,8 @@ def canonical(key: str) -> str | None:
 
 
 def clashes(keymap: Mapping[str, str]) -> Iterator[tuple[str, Key, Key]]:
-    """Yields each key that has two different actions in one view, with both of them."""
+    """Yields the name of each key that has two different actions in one view, with the two table
+    entries."""
     views = [[key for key in KEYS if key.place in places] for places in VIEWS.values()]
     for view in [*views, [BY_ID[name] for name in FLEET]]:
         owners: dict[str, Key] = {}

@@ -1,4 +1,4 @@
-"""The order of rows, the same in every view that has rows."""
+"""The order of rows, which all views with rows share."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from perftop.tui.shared.sheet import NUMBERS, Reader
 
 
 def arranged(places: Places, choice: Choice, session: Session, interval: Interval) -> list[int]:
-    """Rows of `places` in the chosen order: values from the highest, tasks by name, unknown ones
-    last. Values are compared as rounded for display, so invisible changes move no row."""
+    """Returns the rows of `places` in the chosen order. Numbers are sorted from the highest, tasks
+    by name; rows without a value come last. Numbers are rounded as for display before they are
+    compared, so that invisible changes move no row."""
     rows = [row for group in places.groups.values() for row in group]
     if choice.order == "CPU number":
         rows.sort(key=lambda row: places.places[row].cpus[0])
@@ -31,13 +32,13 @@ def arranged(places: Places, choice: Choice, session: Session, interval: Interva
         return [*(named[::-1] if choice.reverse else named), *unnamed]
     elif choice.order != "topology":
         values = _values(places, choice.order, session, interval)
-        unknown = inf if choice.reverse else -inf  # last in both directions
+        unknown = inf if choice.reverse else -inf  # sorted last in both directions
         rows.sort(key=lambda row: unknown if isnan(values[row]) else values[row], reverse=True)
     return rows[::-1] if choice.reverse else rows
 
 
 def called(order: str) -> str:
-    """The name of the order, as in headings."""
+    """Returns the displayed name of the order, as in headings."""
     if order in ORDERS:
         return order
     label = BY_KEY[order].label if order in BY_KEY else order
@@ -45,7 +46,8 @@ def called(order: str) -> str:
 
 
 def _values(places: Places, key: str, session: Session, interval: Interval) -> list[float]:
-    """The number that each row shows of its CPUs, else the highest of them."""
+    """Returns, by row, the number that the row shows; for a column that rows do not show, the
+    highest value of the row's CPUs."""
     column = by_key(session).get(key)
     if column is None:
         return [nan] * len(places.places)
@@ -62,6 +64,7 @@ def _values(places: Places, key: str, session: Session, interval: Interval) -> l
 
 
 def _name(cpus: Sequence[int], interval: Interval) -> str:
-    """Name of the first known task on these CPUs, '' if none."""
+    """Returns the name of the first known task on these CPUs, in lower case; '' if there is
+    none."""
     found = (task(interval.tasks.get(str(cpu))) for cpu in cpus)
     return next((it.comm.casefold() for it in found if it), "")

@@ -1,19 +1,19 @@
-"""The painter: how a line reaches the terminal, and how work is saved.
+"""The painter, which writes lines to the terminal with little CPU time.
 
-At each refresh, Textual alone would send messages for each widget, wait for a timer, make segments
-of each strip, cut and filter them, and turn each into an escape sequence of its own: most of the
-cost where most lines change several times a second. Three things avoid that:
+At each refresh, Textual alone would send messages to each widget, wait for a timer, make segments
+of each strip, cut and filter the segments, and write each with an escape sequence of its own. As
+most lines change several times a second, this would be most of the cost. Three measures avoid it:
 
 1. A line is one text. `Ink` writes runs with as few escape sequences as their styles need, and a
-   `ReadyStrip` keeps that text. If something covers the strip, or only a part of it is painted, it
-   acts as an ordinary strip.
-2. Lines are written immediately. If no other widget covers a widget, its lines appear unchanged at
-   its place: `DirectScreen.together` collects those of all widgets and writes them in one go.
-   Textual paints in all other cases, as while a menu is open.
-3. Only what differs is written. As long as nothing else has written to the terminal, the lines
-   there are known, and the runs that are equal at both ends of a line stay.
+   `ReadyStrip` keeps the resulting text. If something covers the strip, or only a part of the strip
+   is painted, it acts as an ordinary strip.
+2. Lines are written immediately. If no other widget covers a widget, its lines can be written as
+   they are: `DirectScreen.together` collects the lines of all such widgets and writes them at once.
+   In all other cases, for example while a menu is open, Textual paints.
+3. Only differences are written. As long as nothing else has written to the terminal, the lines on
+   the terminal are known, and equal runs at both ends of a line are not written again.
 
-Without 1 to 3, a refresh takes 1.3 (2 CPUs) to 2.5 times (256 CPUs) the CPU time.
+Without 1 to 3, a refresh takes 1.3 times (2 CPUs) to 2.5 times (256 CPUs) the CPU time.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ _RESET = "\x1b[0m"
 
 
 class _Styles(dict[str, Style]):
-    """Styles by key. A key `upper/lower` gives the colour of one style on that of another, for
-    cells of two colours; letters keep their weight."""
+    """Styles by key. A key `upper/lower` gives the letter colour and weight of the style `upper` on
+    the letter colour of the style `lower`, for cells of two colours."""
 
     def __missing__(self, key: str) -> Style:
         upper, _, lower = key.partition("/")
@@ -61,12 +61,13 @@ class _Styles(dict[str, Style]):
 
 
 _Switch = tuple[object, str, str, bool]
-"""All of a style but its letter colour, the sequence that switches to the whole style, the one that
-switches to the letter colour alone, and whether the style has a background of its own."""
+"""The attributes of a style except its letter colour, the escape sequence that switches to the
+whole style, the sequence that switches the letter colour only, and whether the style has a
+background of its own."""
 
 
 class Ink:
-    """Styles by key, with the escape sequences that switch a terminal to each."""
+    """Styles by key, with the escape sequences that switch a terminal to each style."""
 
     def __init__(self, styles: Mapping[str, Style], system: ColorSystem) -> None:
         self.styles = _Styles(styles)
@@ -74,9 +75,9 @@ class Ink:
         self._switches: dict[str, _Switch] = {}
 
     def write(self, runs: Iterable[Run], blanks: int = 0) -> str:
-        """The runs with their escape sequences, followed by blanks. Runs of one style share a
-        sequence, blanks need none where the background stays the same, and only the letter colour
-        is switched where nothing else changes, as it mostly does."""
+        """Returns the runs with their escape sequences, followed by `blanks` blanks. Adjacent runs
+        of one style share a sequence. Blanks need no sequence if the background stays the same. If
+        only the letter colour changes, as is most frequent, only that colour is switched."""
         parts: list[str] = []
         append, switches = parts.append, self._switches
         last, ground, field = "", None, False
@@ -102,12 +103,12 @@ class Ink:
 
 
 def _codes(style: Style, system: ColorSystem) -> str:
-    """The sequence that rich writes before text of this style."""
+    """Returns the escape sequence that Rich writes before text of this style."""
     return style.render("|", color_system=system).partition("|")[0]
 
 
 def ink_of(app: App[Any], mood: theme.Mood = "calm") -> Ink:
-    """The ink for the current theme on this app's terminal."""
+    """Returns the ink for the current theme on this app's terminal."""
     system = app.console._color_system or ColorSystem.TRUECOLOR  # noqa: SLF001 - as Strip.render does
     return _ink(app.current_theme.name, mood, app.no_color, system)
 
@@ -119,18 +120,18 @@ def _ink(name: str, mood: theme.Mood, no_color: bool, system: ColorSystem) -> In
         grey, ground = Monochrome(), Color.parse("black")
         drawn = {key: grey.apply([Segment("|", style)], ground) for key, style in styles.items()}
         styles = {key: segments[0].style or Style() for key, segments in drawn.items()}
-        # Grey red is darker than the words around it.
+        # Red as a shade of grey would be darker than the words around it.
         styles |= dict.fromkeys(("alarm", "warn"), styles["bright"])
     if system is ColorSystem.EIGHT_BIT and not theme.PALETTES[name].ansi:
         styles = {key: theme.to_256_colours(style) for key, style in styles.items()}
     return Ink(styles, system)
 
 
-# --- strips that keep this text
+# --- strips that keep their text with escape sequences
 
 
 def ready_strip(runs: Sequence[Run], ink: Ink, size: int, *, ascii_: bool) -> ReadyStrip:
-    """Runs as a line, cut to `size` cells."""
+    """Returns a strip of the runs, cut to `size` cells."""
     whole = "".join([text for text, _ in runs])
     wide = len(whole)
     if not whole.isprintable():
@@ -144,14 +145,14 @@ def ready_strip(runs: Sequence[Run], ink: Ink, size: int, *, ascii_: bool) -> Re
 
 
 class ReadyStrip(Strip):
-    """A line of exactly `size` cells: the runs, followed by blanks."""
+    """A strip of exactly `size` cells: the runs, followed by blanks."""
 
-    # The attributes of an ordinary strip are made when they are first read.
+    # The attributes of the base class are made when they are first read.
     __slots__ = ["_ready", "ink", "runs", "wide"]
 
     def __init__(self, runs: Sequence[Run], wide: int, ink: Ink, size: int) -> None:
         self.runs, self.wide = runs, wide
-        """The text and its cells, at most `size`."""
+        """The runs of the line and their width in cells; the width is at most `size`."""
         self.ink = ink
         self._cell_length = size
         self._ready: str | None = None
@@ -167,15 +168,16 @@ class ReadyStrip(Strip):
         return object.__getattribute__(self, name)
 
     def render(self, console: Console) -> str:
-        if console._color_system is not self.ink.system:  # noqa: SLF001 - a screenshot, say
+        if console._color_system is not self.ink.system:  # noqa: SLF001 - such as for screenshots
             return super().render(console)
         if self._ready is None:
             self._ready = self.ink.write(self.runs, self.cell_length - self.wide)
         return self._ready
 
     def difference(self, shown: Strip | None, x: int, y: int, console: Console) -> str | None:
-        """The text to write where the terminal has the line `shown` at this cell. Runs at both ends
-        that are equal stay. None: the lines cannot be compared."""
+        """Returns the text that replaces the line `shown`, which the terminal shows from cell `x`,
+        `y` on, by this line. Equal runs at both ends are not written again. Returns None if the
+        lines cannot be compared."""
         if not isinstance(shown, ReadyStrip) or shown.ink is not self.ink:
             return None
         if shown.wide != self.wide or console._color_system is not self.ink.system:  # noqa: SLF001
@@ -197,26 +199,27 @@ class ReadyStrip(Strip):
         end = self.cell_length if end is None else min(end, self.cell_length)
         if start or end == self.cell_length or end < self.wide:
             return super().crop(start, end)
-        return ReadyStrip(self.runs, self.wide, self.ink, end)  # only blanks are cut off
+        return ReadyStrip(self.runs, self.wide, self.ink, end)  # cuts off blanks only
 
 
 # --- writing past Textual's queue of updates
 
 Place = tuple[int, int]
-"""Column and row of the screen."""
+"""The column and the row of a cell of the screen."""
 Shown = Mapping[Place, tuple[Strip, int]]
-"""Lines by the place of their first cell, each with its visible cells."""
+"""Lines by the place of their first cell, each with the number of its visible cells."""
 _Visible = dict[Widget, tuple[Region, Region]]
-"""The region of each widget, and that which its parents leave of it."""
+"""The region of each widget, and the region to which its parents clip it."""
 
 
 def _go_to(x: int, y: int) -> str:
-    """The sequence that moves the cursor to this cell of the screen."""
+    """Returns the escape sequence that moves the cursor to this cell of the screen."""
     return f"\x1b[{y + 1};{x + 1}H"
 
 
 class LineUpdate(CompositorUpdate):
-    """Some lines of the screen. `shown`: those that the terminal has, as far as is known."""
+    """An update of some lines of the screen. `shown`: the lines that are known to be on the
+    terminal."""
 
     def __init__(self, lines: Shown, shown: Shown) -> None:
         self._lines, self._shown = lines, shown
@@ -235,8 +238,9 @@ class LineUpdate(CompositorUpdate):
 
 
 def repaint(widget: Widget, lines: Mapping[int, Strip], wide: int) -> None:
-    """Paints these lines of the widget, by height, the first `wide` cells of each, together with
-    those of other widgets if its screen collects them."""
+    """Paints the first `wide` cells of the given lines of the widget, which are keyed by their row
+    in the widget. If the screen is collecting lines, they are painted together with the lines of
+    other widgets."""
     screen = widget.screen
     if isinstance(screen, DirectScreen) and screen.collected is not None:
         screen.collected.append((widget, lines, wide))
@@ -246,31 +250,34 @@ def repaint(widget: Widget, lines: Mapping[int, Strip], wide: int) -> None:
 
 class DirectScreen(Screen[None]):
     collected: list[tuple[Widget, Mapping[int, Strip], int]] | None = None
-    """Lines to be painted together; None: each widget paints its own."""
+    """Lines to be painted together; None: each widget paints its own lines."""
     _seen: _Visible | None = None
     """The visible widgets from which `_uncovered` was made."""
     _uncovered: dict[Widget, Region]
-    """Widgets above which there is nothing but what belongs to them, and their places."""
+    """The widgets that no unrelated widget covers, and their regions."""
     _shown: Shown = MappingProxyType({})
-    """The lines that were written last."""
+    """The lines on the terminal that this class has written, as far as they are known."""
     _displays = 0
-    """How often the app had drawn by then; if it has since, what is shown is not known."""
+    """The app's count of displays after the last write. If the count has changed since, the content
+    of the terminal is unknown."""
 
     def on_resize(self, event: events.Resize) -> None:
-        """Textual calls this before it lays out. A terminal that is as large as before may have
-        been smaller in between, and have lost what it showed; Textual would leave it so."""
+        """Redraws the screen even if its size is unchanged. The terminal may have been smaller for
+        a moment and have lost its content, which Textual would not draw again. Textual calls this
+        method before it lays out."""
         if event.size == self.outer_size:
             self.refresh()
 
     def lay_out(self) -> None:
-        """Lays out now. Textual would collect messages of widgets whose height has changed, and
-        then wait for a timer: 25 ms later."""
+        """Lays out immediately. Textual would collect the messages of widgets whose height has
+        changed, and lay out 25 ms later, after a timer."""
         self._clear_arrangement_cache()
         self._refresh_layout()
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Collects the lines that are repainted in the block, and paints them at its end."""
+        """Collects the lines that are repainted within the block, and paints them at the end of the
+        block."""
         self.collected = []
         try:
             yield
@@ -296,7 +303,7 @@ class DirectScreen(Screen[None]):
             x, y, _, height = place
             for at, strip in fresh.items():
                 if at < height:
-                    lines[x, y + at] = strip, wide  # a scrollbar may be to the right of it
+                    lines[x, y + at] = strip, wide  # a scrollbar may be to the right of the strip
         if lines:
             shown = self._shown if app.displays == self._displays else {}
             app._display(self, LineUpdate(lines, shown))  # noqa: SLF001
@@ -305,7 +312,7 @@ class DirectScreen(Screen[None]):
 
 
 def _uncovered(visible: _Visible, screen: Widget) -> dict[Widget, Region]:
-    """The widgets that no other covers, without their scrollbars."""
+    """Returns the widgets that no unrelated widget covers, and their regions."""
     found: dict[Widget, Region] = {}
     for widget, (region, clip) in visible.items():
         if widget is screen or clip.intersection(region) != region:

@@ -1,5 +1,5 @@
-"""The rows of views: the place of each core in the topology, headings, and names. Plain Python,
-without measured values."""
+"""The rows of views: the place of each core in the topology, headings, and names. This module has
+no measured values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ORDERS = ("topology", "CPU number", "worst first")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One row: a physical core, or a CPU where none has a sibling."""
+    """A row: a physical core, or a CPU if no CPU has a sibling."""
 
     package: int | None
     l3: int | None
@@ -24,44 +24,46 @@ class Place:
     at: int
     """Position of the core in the session's lists."""
     rows: tuple[int, ...]
-    """Positions of its CPUs."""
+    """Positions of the row's CPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceLine:
-    """The content of a line of the grid: a row, the heading of a package or L3, or the traffic of a
-    package to memory."""
+    """The content of a line of a view: a row, the heading of a package or L3, a folded package, the
+    offline CPUs, or the memory traffic of a package."""
 
     kind: Literal["row", "package", "folded", "l3", "off", "memory"]
     row: int = -1
-    """Index of the row; for a heading, that of the first row below it."""
+    """Index of the row; for a heading, the index of the first row below it."""
     part: int = 0
-    """Number of the line within its row, from 0, if rows are several lines tall."""
+    """Index of the line within its row, if rows are several lines tall."""
 
 
 class Places:
     """All rows of one topology."""
 
     def __init__(self, session: Session, mask: frozenset[int] | None = None) -> None:
-        """`mask`: positions of CPUs; a core has a row if one of its CPUs is among them."""
+        """`mask`: positions of CPUs; a core has a row if one of its CPUs is in the mask. None:
+        every core has a row."""
         cores = session.cores
         places = [_place(session, core) for core in session.shown_cores()]
         self.places = [p for p in places if mask is None or not mask.isdisjoint(p.rows)]
         self.shown = frozenset(session.shown)
-        """Positions of the CPUs asked for; the probe may read their siblings as well."""
+        """Positions of the CPUs that the user asked for; the probe may read their siblings as
+        well."""
         self.pairs = any(len(core) > 1 for core in cores)
-        """Some core has more than one CPU, so that rows are cores."""
+        """Whether some core has more than one CPU, so that rows are cores."""
         known = {row for place in self.places for row in place.rows}
         strays = [row for row in session.shown if row not in known and not session.online[row]]
         self.strays = [session.topology[row].cpu for row in strays if mask is None]
-        """CPUs that are offline and whose core is unknown."""
+        """Numbers of the offline CPUs whose core is unknown."""
         self.cpus = [_cpus(place) for place in self.places]
-        # These count all cores, so that columns and names stay the same under every filter.
+        # Made from all cores, so that columns and names stay the same under every filter.
         self.threads = max((len(place.cpus) for place in places), default=1)
         self.packages = len({place.package for place in places})
         self.cpus_width = spans(map(_cpus, places), 4)
         self.groups: dict[tuple[int | None, int | None], list[int]] = {}
-        """Rows by package and L3, in the order of their first CPU."""
+        """Indices of rows by package and L3, in the order of their first CPU."""
         for i, place in enumerate(self.places):
             self.groups.setdefault((place.package, place.l3), []).append(i)
         self._short = [_name(place) if self.pairs else str(place.cpus[0]) for place in self.places]
@@ -71,7 +73,8 @@ class Places:
         ]
 
     def lines(self, tall: int = 1, fold: Collection[int | None] = ()) -> list[PlaceLine]:
-        """Lines in the order of the topology, with headings; each package in `fold` is one line."""
+        """Returns the lines in the order of the topology, with headings. Each row has `tall` lines;
+        each package in `fold` is a single line."""
         lines: list[PlaceLine] = []
         packages = list(dict.fromkeys(package for package, _ in self.groups))
         headings = self.pairs or len(packages) > 1 or len(self.groups) > 1
@@ -93,8 +96,8 @@ class Places:
         return [row for (p, _), rows in self.groups.items() if p == package for row in rows]
 
     def names(self, order: str) -> Sequence[str]:
-        """By row, the core's number, with its package if no heading has it; the CPU's number
-        without SMT."""
+        """Returns the name of each row: the core's number, preceded by its package if no heading
+        names the package; without SMT, the CPU's number."""
         return self._short if order == "topology" or self.packages == 1 else self._long
 
     def name(self, row: int, order: str) -> str:
@@ -122,5 +125,5 @@ def package_name(package: int | None) -> str:
 
 
 def spans(names: Iterable[str], least: int) -> int:
-    """Cells of the longest name."""
+    """Returns the length of the longest name in cells, at least `least`."""
     return max([least, *map(len, names)])

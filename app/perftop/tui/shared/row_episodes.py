@@ -1,7 +1,7 @@
-"""Episodes by row: the sign of a row, the numbers that it lost, and how much.
+"""Episodes by row: the marker of a row, the numbers that episodes make worse there, and the loss.
 
-Lists by CPU change only when an episode begins, grows or ends, so that a refresh costs the rows in
-sight and not the CPUs.
+Lists by CPU are made again only when an episode begins, grows or ends. So the cost of a refresh
+depends on the number of visible rows, not on the number of CPUs.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from perftop.tui.shared import episode_style
 from perftop.tui.shared.sheet import AWAKE
 
 OF_CPU = frozenset({"neighbour", *(key for key, kind in KINDS.items() if kind.of_cpu)})
-"""Kinds that each CPU suffers by itself; the others can affect a whole package."""
+"""Kinds of episodes that affect single CPUs; the other kinds can affect a whole package."""
 MIN_LOST_HZ = 5e6
-"""Minimum loss of clock that counts as one; SIMD levels may cost nothing."""
+"""Minimum loss of clock that counts as a loss, in Hz; the SIMD level of a CPU may cost nothing."""
 
 
 def lowered_number(episode: Episode) -> str:
-    """Key of the number that the episode makes worse; '' if there is none."""
+    """Returns the key of the number that the episode makes worse; '' if there is none."""
     kind = kind_of(episode)
     if kind.depth == "hz" and (episode.depth or 0.0) < MIN_LOST_HZ:
         return ""
@@ -37,25 +37,27 @@ def lowered_number(episode: Episode) -> str:
 
 
 def loser(cpus: Sequence[int], episodes: Iterable[Episode], key: str) -> int | None:
-    """Index of the first of these CPUs whose number these episodes make worse; None: of none."""
+    """Returns the index of the first of these CPUs whose number `key` is made worse by these
+    episodes; None if there is no such CPU."""
     hit = {cpu for episode in episodes if lowered_number(episode) == key for cpu in episode.cpus}
     return next((i for i, cpu in enumerate(cpus) if cpu in hit), None)
 
 
 @dataclass(frozen=True, slots=True)
 class RowEpisode:
-    """The episodes that run on some CPUs."""
+    """The episodes that run on the CPUs of a row."""
 
     episode: Episode
-    """The worst; of equal ones on several CPUs that of the first CPU."""
+    """The worst episode; if several CPUs tie, the episode on the first of them."""
     row: int
-    """Position of its first CPU among those asked for."""
+    """Position of the first of the row's CPUs on which that episode runs."""
     victim: bool
-    """These CPUs suffer, not their whole package."""
+    """Whether the episode affects these CPUs themselves, rather than their whole package."""
     lost: frozenset[tuple[int, str]]
-    """Positions of CPUs, and keys of the numbers that an episode makes worse there."""
+    """Pairs of the position of a CPU and the key of a number that an episode makes worse there."""
     shared: frozenset[str]
-    """Keys of the numbers that are worse in the whole package, whose line shows them."""
+    """Keys of the numbers that an episode makes worse in the whole package; the line of the package
+    shows them."""
 
     @property
     def sign(self) -> str:
@@ -63,13 +65,14 @@ class RowEpisode:
 
     @property
     def key(self) -> str:
-        """Style of the sign: quiet for an episode of the whole package, whose line is red."""
+        """The style of the marker. An alarm that affects the whole package is plain here, because
+        the line of the package is red."""
         severity = episode_style.severity(self.episode)
         return "text" if severity == "alarm" and not self.victim else severity
 
 
 class RowEpisodes:
-    """Episodes of one session by CPU, at one moment."""
+    """The episodes of one session in one interval, by CPU."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -79,15 +82,16 @@ class RowEpisodes:
         self._of: tuple[tuple[int, int], ...] | None = None
         self._by_row: dict[int, list[Episode]] = {}
         self._masks: dict[str, Bools] = {}
-        """By kind that can affect packages: the CPUs on which it runs."""
+        """By kind that can affect a whole package: the CPUs on which an episode of it runs."""
         self._on: list[list[Episode]] = []
-        """By package, alarming episodes on its CPUs; the worst first."""
+        """By package: the harmful episodes on its CPUs, the worst first."""
         self._wide: dict[str, list[bool]] = {}
-        """By kind: the packages of which at least half of the working CPUs are affected."""
+        """By kind and package: whether at least half of the busy CPUs of the package are
+        affected."""
         self._interval: Interval
 
     def read(self, interval: Interval) -> None:
-        """Finds the episodes of this interval, and those that affect whole packages."""
+        """Reads the episodes of this interval, and finds those that affect whole packages."""
         self._interval = interval
         episodes = sorted(episode_style.during(self._session, interval), key=episode_style.rank)
         of = tuple((id(episode), len(episode.cpus)) for episode in episodes)
@@ -119,7 +123,7 @@ class RowEpisodes:
 
     @property
     def ipc_alone(self) -> float:
-        """The highest IPC that a CPU had before it lost some; 0 if none is known."""
+        """The highest IPC that an affected CPU had without its neighbour; 0 if unknown."""
         found = (e.evidence.get("ipc_alone", 0.0) for episodes in self._on for e in episodes)
         return max(found, default=0.0)
 
@@ -127,7 +131,7 @@ class RowEpisodes:
         return bool(self._by_row)
 
     def on_rows(self, rows: Iterable[int]) -> RowEpisode | None:
-        """The episodes on CPUs given by position; None if none runs there."""
+        """Returns the episodes on the CPUs at these positions; None if no episode runs there."""
         found = [(episode, row) for row in rows for episode in self._by_row.get(row, ())]
         if not found:
             return None
@@ -138,13 +142,13 @@ class RowEpisodes:
         return RowEpisode(episode, row, bool(bad), lost, shared)
 
     def wide(self, episode: Episode, row: int) -> bool:
-        """Whether the episode affects the whole package of the CPU at this position."""
+        """Returns whether the episode affects the whole package of the CPU at this position."""
         packages = self._wide.get(episode.kind)
         return packages is not None and packages[self._package[row]]
 
     def on_package(self, package: int | None) -> tuple[list[Episode], list[Episode]]:
-        """The alarming episodes on CPUs of a package, the worst first; and those of them that
-        affect the whole package."""
+        """Returns the harmful episodes on the CPUs of a package, the worst first; and the subset of
+        these that affects the whole package."""
         if not self._by_row:
             return [], []
         at = self._packages.index(package)
@@ -152,14 +156,15 @@ class RowEpisodes:
         return found, [e for e in found if (wide := self._wide.get(e.kind)) and wide[at]]
 
     def count(self, rows: Iterable[Sequence[int]]) -> dict[str, int]:
-        """How many cores, given by the positions of their CPUs, suffer, by the cause or kind of
-        their worst episode that is not of the whole package."""
+        """Returns how many cores, given by the positions of their CPUs, are affected, by the cause
+        (of neighbour episodes) or kind of their worst episode. Cores that are only affected by
+        episodes of their whole package are not counted."""
         troubles = (self.on_rows(positions) for positions in rows) if self._by_row else ()
         victims = (found.episode for found in troubles if found is not None and found.victim)
         return Counter(e.cause if e.kind == "neighbour" else e.kind for e in victims)
 
     def share(self, trouble: RowEpisode) -> float:
-        """Share that the CPU has lost; NaN if unknown."""
+        """Returns the share that the CPU has lost; NaN if unknown."""
         episode, session = trouble.episode, self._session
         if not lowered_number(episode) or episode.depth is None:
             return nan
@@ -173,13 +178,14 @@ class RowEpisodes:
         return episode.depth
 
     def lost(self, trouble: RowEpisode) -> str:
-        """The share in text; '' if unknown."""
+        """Returns the lost share as text; '' if unknown."""
         share = self.share(trouble) if trouble.victim else nan
         return f"−{rough(share)}" if isfinite(share) else ""
 
     def taker(self, trouble: RowEpisode, tasks: dict[int, str]) -> str:
-        """The taker of a neighbour episode; '' for other kinds. `tasks`: by position, the tasks on
-        the CPUs of its core."""
+        """Returns the name of the task or hypervisor that takes CPU time or IPC in a steal or
+        neighbour episode; '' for other kinds. `tasks`: names of the tasks on the CPUs of the core,
+        by position of the CPU."""
         episode = trouble.episode
         if episode.kind == "steal":
             return "hypervisor"

@@ -1,5 +1,5 @@
-"""A time axis: the moment of each cell of a line, clock times, and signs for episodes. The newest
-moment is at the right edge. It is drawn below what it measures, never over values.
+"""A time axis: the moment of each cell of a line, clock times, and markers for episodes. The newest
+moment is at the right edge. The axis is drawn below its chart, never over values.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from perftop.session.session import Session
 from perftop.tui.shared import episode_style
 
 Unix = Callable[[int], float]
-"""Converts raw ns to Unix time in seconds; a session has the relation."""
+"""Converts raw ns to Unix time in seconds; `Session.unix` is such a function."""
 
 STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600)
-"""Distances of ticks, in seconds, that fall on round clock times."""
+"""Possible distances of ticks, in seconds; such ticks fall on round clock times."""
 FIT_S = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 18, 21, 25, 30, 35, 40, 50, 60, 75, 90, 105, 120, 150,
          180, 210, 240, 300, 360, 420, 500)  # fmt: skip
-"""Lengths of an axis while history is shorter than its window: few, as the length of a cell changes
-with each."""
+"""Lengths of the axis in seconds while the history is shorter than the window. There are few,
+because the time per cell changes with each."""
 TICK = "┬"
 NAME = "│"
-"""Begins the name of a mark."""
+"""The character before the label of a mark."""
 GAP = 3
 """Minimum cells between two clock times."""
 _QUARTER_S = 900
@@ -41,16 +41,17 @@ _RULE: Run = (theme.RULE, "rule")
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Bins of equal length, side by side; a bin holds the samples after its start up to its end."""
+    """A time axis of adjacent bins of equal length. A bin contains the samples after its start, up
+    to and including its end."""
 
     end_ns: int
-    """Raw ns at which the last bin ends; a multiple of the bin length, so that a bin keeps
-    its span while time passes."""
+    """Raw ns at which the last bin ends. It is a multiple of the bin length, so that the edges of
+    bins do not change while time passes."""
     bin_ns: int
     bins: int
-    """Number of bins; each is a cell."""
+    """Number of bins; each bin is one cell."""
     now_ns: int
-    """Raw ns of the newest moment; it is in the last bin, which holds nothing later."""
+    """Raw ns of the newest moment, which is in the last bin."""
 
     @property
     def start_ns(self) -> int:
@@ -67,12 +68,14 @@ class Axis:
         return found
 
     def bin(self, time_ns: int) -> int:
-        """The bin that holds this moment; below 0 or beyond the last bin if it is off the axis."""
+        """Returns the bin that contains this moment; below 0 or beyond the last bin if the moment
+        is off the axis."""
         return -(-(time_ns - self.start_ns) // self.bin_ns) - 1
 
     def span(self, start_ns: int, end_ns: int) -> tuple[int, int] | None:
-        """The first and the last bin on the axis that overlap this span; None if none does."""
-        first = self.bin(start_ns + 1)  # a start on a boundary is in the bin after it
+        """Returns the first and the last bin on the axis that overlap this span; None if no bin
+        does."""
+        first = self.bin(start_ns + 1)  # a start on an edge belongs to the bin after the edge
         last = max(first, self.bin(end_ns))
         if last < 0 or first >= self.bins:
             return None
@@ -80,9 +83,9 @@ class Axis:
 
 
 def fitted(now_ns: int, window_s: float, room: int, first_ns: int | None = None) -> Axis:
-    """The finest axis of `room` cells that covers the window, or as much of it as there has been
-    since `first_ns`. The distance of its ticks is a multiple of its bins, which may be shorter than
-    a sample."""
+    """Returns the finest axis of `room` cells that covers the window, or the part of the window
+    since `first_ns`. The distance of the ticks is a multiple of the bin length. Bins may be shorter
+    than the sampling interval."""
     window_ns = window_s * 1e9
     if first_ns is not None:
         past_ns = now_ns - first_ns
@@ -98,12 +101,12 @@ def fitted(now_ns: int, window_s: float, room: int, first_ns: int | None = None)
 
 
 def _label_width(step_s: int) -> int:
-    """Cells of a clock time and the gap to the next one."""
+    """Returns the cells needed for a clock time and the gap after it."""
     return len(time_of_day(0, step_s)) + GAP
 
 
 def ticks(axis: Axis, unix: Unix) -> list[tuple[int, str]]:
-    """Cells of round clock times, and these as text; from the left."""
+    """Returns the cells of round clock times and their texts, from the left."""
     steps_s = (s for s in STEPS_S if s * 10**9 >= _label_width(s) * axis.bin_ns)
     moments = round_times(axis.start_ns, next(steps_s, STEPS_S[-1]), unix)
     found = (((at_ns - axis.start_ns) // axis.bin_ns, text) for at_ns, text in moments)
@@ -111,9 +114,9 @@ def ticks(axis: Axis, unix: Unix) -> list[tuple[int, str]]:
 
 
 def round_times(since_ns: int, step_s: int, unix: Unix) -> Iterator[tuple[int, str]]:
-    """Moments, in raw ns from `since_ns` on and without end, at which the local clock shows a
-    multiple of the step; and what it shows."""
-    zero_ns = round(unix(0) * 1e9)  # converted once: else rounding makes ticks jitter
+    """Yields, without end, the moments from `since_ns` on (in raw ns) at which local time is a
+    multiple of the step, each with its clock time as text."""
+    zero_ns = round(unix(0) * 1e9)  # converted once; otherwise rounding would make ticks jitter
     start_ns = zero_ns + since_ns
     local_s = _utc_offset_s(start_ns // (_QUARTER_S * 10**9))
     first = -(-(start_ns + local_s * 10**9) // (step_s * 10**9))
@@ -123,17 +126,17 @@ def round_times(since_ns: int, step_s: int, unix: Unix) -> Iterator[tuple[int, s
 
 @lru_cache(maxsize=16)
 def _utc_offset_s(quarter: int) -> int:
-    """By how much local time is ahead in a quarter of an hour, counted since the epoch: zones
-    change theirs between two of these."""
+    """Returns the offset of local time from UTC, in seconds, for a quarter of an hour given by its
+    number since the epoch. Time zones change their offset only between two quarters."""
     return time.localtime(quarter * _QUARTER_S).tm_gmtoff
 
 
 _clock = lru_cache(maxsize=256)(time_of_day)
-"""A tick stays on an axis for many refreshes."""
+"""Formats a clock time; cached, because a tick stays on the axis for many refreshes."""
 
 
 def times(axis: Axis, unix: Unix) -> str:
-    """A line as wide as the axis, with the clock times of ticks below them."""
+    """Returns a line as wide as the axis, with a clock time below each tick."""
     line = " " * axis.width
     for cell, text in ticks(axis, unix):
         start = cell - len(text) // 2
@@ -146,25 +149,25 @@ def times(axis: Axis, unix: Unix) -> str:
 
 
 def episodes(axis: Axis, session: Session) -> list[Episode]:
-    """Episodes that ran at any moment of the axis."""
+    """Returns the episodes that ran at any moment of the axis."""
     return session.episodes(axis.start_ns, axis.now_ns)
 
 
 def mildest_first(episodes: Iterable[Episode]) -> list[Episode]:
-    """Episodes in drawing order: the worst is drawn last, over the others."""
+    """Returns the episodes in drawing order: the worst episode is drawn last, over the others."""
     return sorted(episodes, key=episode_style.rank, reverse=True)
 
 
 def mark(episode: Episode, shown_ns: int | None = None) -> Run:
-    """Sign and style of an episode, on an axis and in rows; the style also shows whether it has
-    ended by `shown_ns`."""
+    """Returns the marker and the style of an episode, for an axis or a row. The style also shows
+    whether the episode had ended by `shown_ns`."""
     over = shown_ns is not None and episode.end_ns is not None and episode.end_ns <= shown_ns
     return episode_style.sign(episode), episode_style.severity(episode, over=over)
 
 
 def cells(axis: Axis, episode: Episode, shown_ns: int) -> tuple[range, bool] | None:
-    """The cells of an episode at the moment `shown_ns`, and whether its start is on the axis; None
-    if it is not visible."""
+    """Returns the cells of an episode at the moment `shown_ns`, and whether its start is on the
+    axis; None if the episode is not visible."""
     if episode.start_ns > shown_ns:
         return None
     seen = axis.span(episode.start_ns, shown_ns if episode.end_ns is None else episode.end_ns)
@@ -172,7 +175,8 @@ def cells(axis: Axis, episode: Episode, shown_ns: int) -> tuple[range, bool] | N
 
 
 def begins(axis: Axis, episodes: Iterable[Episode], shown_ns: int) -> dict[int, Run]:
-    """Signs by cell, where episodes begin; of two in one cell the worse is kept."""
+    """Returns the markers of the cells in which episodes begin; if two begin in one cell, the
+    marker of the worse episode."""
     signs = {}
     for episode in mildest_first(episodes):
         seen = cells(axis, episode, shown_ns)
@@ -185,8 +189,8 @@ def strokes(
     line: list[Run], episodes: Iterable[Episode], shown_ns: int,
     cells_of: Callable[[Episode], tuple[range, bool] | None],
 ) -> None:  # fmt: skip
-    """Writes each episode onto the line: a stroke while it lasts, a sign where it begins.
-    `cells_of`: its cells, and whether its start is among them."""
+    """Writes each episode onto the line: a marker where it begins, a stroke while it lasts.
+    `cells_of`: returns the cells of an episode, and whether its start is among them."""
     for episode in mildest_first(episodes):
         if (seen := cells_of(episode)) is not None:
             cells, begins = seen
@@ -197,8 +201,8 @@ def strokes(
 
 
 def rule(axis: Axis, episodes: Iterable[Episode], shown_ns: int, blank: int = 0) -> list[Run]:
-    """The line of the axis: a sign where each episode begins, a stroke while it lasts. The first
-    `blank` cells are from before the history and stay empty."""
+    """Returns the line of the axis, with a marker where each episode begins and a stroke while it
+    lasts. The first `blank` cells are from before the history and are empty."""
     line: list[Run] = [(" ", "text")] * blank + [_RULE] * (axis.width - blank)
     strokes(line, episodes, shown_ns, lambda episode: cells(axis, episode, shown_ns))
     return line
@@ -208,9 +212,10 @@ def history(
     axis: Axis, episodes: Iterable[Episode], shown_ns: int, first_ns: int | None, unix: Unix,
     steps: Iterable[int] = (), marks: Iterable[Episode] = (), *, inside: bool = False,
 ) -> list[Run]:  # fmt: skip
-    """The line of the axis, with ticks. If history does not reach its left end, the line has the
-    time at which it begins. Free cells show the names of `marks`, and a faint sign at the cells in
-    `steps`. `inside`: clock times are in the line where it is free, as they have no other line."""
+    """Returns the line of the axis with ticks. If the history does not reach the left end of the
+    axis, the line states the time at which the history begins. Free cells show the labels of
+    `marks`, and a faint sign at the cells in `steps`. `inside`: clock times are written into free
+    cells of the line, because they have no line of their own."""
     blank = axis.bins if first_ns is None else min(axis.bins, max(0, axis.bin(first_ns)))
     line = rule(axis, episodes, shown_ns, blank)
     free = {cell for cell, run in enumerate(line) if run == _RULE}
@@ -232,8 +237,8 @@ def history(
 
 
 def _write_name(line: list[Run], axis: Axis, moment: Episode, shown_ns: int) -> set[int]:
-    """Writes a stroke and the mark's label to the right of it, up to the next cell in use; returns
-    the cells that it took. The stroke may replace that of an episode."""
+    """Writes a stroke, which may replace the stroke of an episode, and the mark's label to the
+    right of it, up to the next cell in use. Returns the cells written."""
     seen, taken = cells(axis, moment, shown_ns), set()
     text = NAME + foreign(moment.evidence["label"])
     free: tuple[str, ...] = theme.RULE, theme.CLOCK
