@@ -71,7 +71,7 @@ def grid(machines: Sequence[Machine], width: int, height: int) -> Grid:
     room = width - LABEL - 1
     by_rack = racks(machines)
     numbers = {_number(machine) for each in by_rack.values() for machine in each}
-    rows = sorted(numbers, key=lambda number: (natural(number), number))  # keeps 2 and 02 next to each other
+    rows = sorted(numbers, key=lambda number: (natural(number), number))  # 2 next to 02
     fits = len(by_rack) > 1 and len(rows) + FEET <= height and len(machines) > 2 * len(by_rack)
     for size in SIZES[:3] if fits else ():
         if len(by_rack) * (size + 1) <= room:

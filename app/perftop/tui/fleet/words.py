@@ -1,4 +1,4 @@
-"""The state from which the fleet's screen is drawn, and the texts and cells that its parts share."""
+"""The state from which the fleet's screen is drawn, and texts and cells that its parts share."""
 
 from __future__ import annotations
 
