@@ -74,7 +74,7 @@ class Neighbourhood:
         if self.watched_job.name is not None and then_ns < session.now_ns:
             self.watched_job = WatchedJob(
                 self.watched_job.name
-            )  # rebuilt from recorded frames
+            )  # as of that moment, from recorded frames
             for message in session.past.frames(then_ns - KEPT_NS, then_ns):
                 self.watched_job.take(getattr(message, "records", {}), message.time_ns)
 

@@ -201,7 +201,8 @@ class Timeline(Paneled, Cursor):
         if self._lanes is None or choice.order not in {"topology", "CPU number"}:
             self._arrange(session)
         plan = self._plan
-        self._right = plan.right if self.width > plan.label + plan.right else 0  # all numbers or none
+        # Either all numbers are shown or none.
+        self._right = plan.right if self.width > plan.label + plan.right else 0
         room = max(1, self.width - plan.label - self._right)
         first_ns = session.past.first_ns
         self._axis = time_axis.fitted(interval.time_ns, choice.window_s, room, first_ns)
