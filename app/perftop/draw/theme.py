@@ -105,8 +105,8 @@ _QUIET = frozenset({"dim", "faint", "rule", "neither", "unknown"})
 _GROUNDED = {"badge": "lp0", "paused": "warn", "lost": "alarm"}
 """Styles with their own background, and the key of the background's colour."""
 _STALE = 0.55
-"""How far the colours of a stale line are blended towards the background, from 0 to 1, so that the
-line stays readable."""
+"""Twice the factor by which the colours of a stale line, once turned grey, are blended towards the
+background. The line stays readable."""
 
 
 def _theme(name: str, palette: Palette) -> Theme:
@@ -298,8 +298,8 @@ _GROUNDS = {
     "#0d1117": 16, "#1a212b": 235, "#27171c": 52, "#3a1f24": 236,
     "#ffffff": 231, "#e8eef5": 254, "#fdecea": 224, "#f8d5d2": 223,
 }  # fmt: skip
-"""Fixed background colours, so that similar ones, such as those of a normal and of a selected line,
-remain distinguishable."""
+"""Terminal colours of fixed backgrounds, chosen so that similar backgrounds, such as those of a
+normal and of a selected line, remain distinguishable."""
 
 
 def to_256_colours(style: Style) -> Style:

@@ -147,7 +147,7 @@ def _legend(look: Look) -> list[Line]:
 
 def _cell(look: Look, machine: Machine, size: int, inks: Sequence[str]) -> list[Run]:
     """Returns the cell of a machine: the sign of its worst episode and its number, in the colour of
-    its step of the ramp. A small loss is shown without a number."""
+    its step of the ramp. Only machines with a sign show a number; small losses are not shown."""
     gap: Run = (theme.CURSOR[1], "mark") if machine.name == look.chosen else (" ", "text")
     sign, style = words.worst_sign(machine)
     if not machine.answers:

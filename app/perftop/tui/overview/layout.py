@@ -287,7 +287,7 @@ def _folded(
         (place.package for place in places.places if cpu in place.cpus), packages[0]
     )
     shut = [package for package in packages if package != open_package or fold == "always"]
-    for package in tuple(shut) if fold == "needed" else ():  # unfold what still fits
+    for package in tuple(shut) if fold == "needed" else ():  # unfold what fits
         fewer = [other for other in shut if other != package]
         if len(_lines(places, fewer)) <= room:
             shut = fewer

@@ -131,7 +131,7 @@ class CoreGrid(Paneled, Cursor):
     def line(self, y: int) -> strips.Line:
         picture, line = self._picture, self._plan.lines[y]
         if line.kind == "row":
-            if line.row not in self._lines:  # it was scrolled into sight
+            if line.row not in self._lines:  # the row was scrolled into sight
                 self._lines = {**self._lines, **rows(picture, [line.row])}
             made = self._lines[line.row]
             chosen = self.places.places[line.row].cpus[0] == self.choice.cpu
@@ -174,7 +174,7 @@ class CoreGrid(Paneled, Cursor):
 
     def action_move(self, by: int) -> None:
         """Moves the cursor by rows, or by packages if all packages are folded."""
-        if not self.count:  # nothing matches
+        if not self.count:  # no CPU matches the filter
             return
         places = self.places.places
         at = {places[row].cpus[0]: i for i, row in enumerate(self._plan.order)}

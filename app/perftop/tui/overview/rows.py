@@ -201,7 +201,7 @@ def _number(
         if rows and (rows[0], key) in trouble.lost:
             styles[at] = "alarm"
         elif styles[at] == "warn" and key in trouble.shared:
-            styles[at] = "text"  # the line of the package shows it for all
+            styles[at] = "text"  # the package's line shows it for all cores
     doubts, running = s.doubted(key), number is not None and number.of_running
     for at, (runs, thread) in enumerate(zip(lines, threads, strict=True)):
         text, style = column.cell(

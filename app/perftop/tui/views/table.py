@@ -306,7 +306,7 @@ class Table(Paneled, Cursor):
             return
         if key in scrolling:
             at = scrolling.index(key)
-            for first in range(min(self._left, at), at + 1):  # scroll until it is in sight
+            for first in range(min(self._left, at), at + 1):  # until the column is in sight
                 self._left = first
                 self._choose_columns(first)
                 if key in [column.key for column in self._page.numbers]:

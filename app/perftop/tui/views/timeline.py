@@ -394,7 +394,7 @@ class Timeline(Paneled, Cursor):
     def _row(self, slot: LaneLine, *, chosen: bool) -> list[Run]:
         plan, lanes, row = self._plan, self._lanes, slot.line.row
         assert lanes is not None
-        if row not in lanes.values:  # scrolled into sight
+        if row not in lanes.values:  # the row was scrolled into sight
             lanes.read([*self._in_sight(), row])
         if plan.tall == 1:
             along = lanes.flat(row, slot.lanes)
