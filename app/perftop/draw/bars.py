@@ -1,4 +1,4 @@
-"""Bars as runs of text. Pure functions; every bar has exactly the width asked for."""
+"""Bars as runs of text. All functions are pure; every bar has exactly the requested width."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from perftop.draw import theme
 from perftop.draw.columns import Run
 
 _SMT = ((theme.BOTH, "bar-both"), (theme.LP0, "bar-lp0"), (theme.LP1, "bar-lp1"))
-"""A step darker than the keys of a legend, so that red is the loudest."""
+"""Shapes and styles of SMT states in a bar. The colours are a step darker than those in legends,
+so that red stands out most."""
 _ACCOUNT = ((theme.USER, "user-9"), (theme.KERNEL, "kernel-9"), (theme.STEAL, "over"))
 
 
 def stacked(shares: Sequence[float], shapes: Sequence[Run], width: int) -> list[Run]:
-    """Shares side by side; the rest of the whole is drawn as `neither`. The ends are rounded, not
-    the lengths, so rounding errors do not add up."""
+    """Returns a bar of these shares side by side; the remainder up to 1 is drawn as `neither`. The
+    ends of the parts are rounded, not their lengths, so rounding errors do not add up."""
     ends: list[int] = []
     end = 0.0
     for share in shares:
@@ -27,7 +28,7 @@ def stacked(shares: Sequence[float], shapes: Sequence[Run], width: int) -> list[
 
 @lru_cache(maxsize=4096)
 def _drawn(ends: Sequence[int], shapes: Sequence[Run], width: int) -> Sequence[Run]:
-    """The bar whose parts end at these cells. Cached, as few differ."""
+    """Returns the bar whose parts end at these cells. Cached, as there are few different bars."""
     runs: list[Run] = []
     done = 0
     for end, (shape, key) in zip(ends, shapes, strict=True):
@@ -41,31 +42,33 @@ def _drawn(ends: Sequence[int], shapes: Sequence[Run], width: int) -> Sequence[R
 
 
 def smt(states: Sequence[float], width: int) -> list[Run]:
-    """The four states of a core, in the order neither, lp0, lp1, both."""
+    """Returns the bar of a core's four states, given in the order neither, lp0, lp1, both."""
     _, lp0, lp1, both = states
     return stacked((both, lp0, lp1), _SMT, width)
 
 
 def single(share: float, width: int, thread: int | None) -> list[Run]:
-    """A core on which one thread runs: full cells if it has no other thread, else half cells."""
+    """Returns the bar of a core on which only one thread is online: full cells if the core has no
+    other thread (`thread` is None), else half cells."""
     shape = (theme.BOTH, "bar-lp0") if thread is None else _SMT[1 + min(thread, 1)]
     return stacked((share,), (shape,), width)
 
 
 def possible(low: Sequence[float], width: int) -> list[Run]:
-    """States known only by bounds: the least of each state, and the undetermined rest as
-    `unknown`."""
+    """Returns the bar of states known only within bounds: the lower bound of each state, and the
+    undetermined remainder as `unknown`."""
     neither, lp0, lp1, both = (0.0 if math.isnan(share) else share for share in low)
     open_ = 1 - neither - lp0 - lp1 - both
     return stacked((both, lp0, lp1, open_), (*_SMT, (theme.UNKNOWN, "unknown")), width)
 
 
 def slots(retiring: float, frontend: float, speculation: float, width: int) -> list[Run]:
-    """Issue slots that retired, that had no instruction, and that were discarded; the back end
-    has the rest."""
+    """Returns the bar of issue slots: slots whose instruction retired, slots that the front end
+    left empty, and slots discarded after wrong speculation. The remainder are slots that the back
+    end blocked."""
     return stacked((retiring, frontend, speculation), _ACCOUNT, width)
 
 
 def account(user: float, kernel: float, steal: float, width: int) -> list[Run]:
-    """User, kernel and steal shares of a CPU by the system's account."""
+    """Returns the bar of a CPU's user, kernel and steal shares, as accounted by the system."""
     return stacked((user, kernel, steal), _ACCOUNT, width)

@@ -1,11 +1,12 @@
-"""Charts: from the values of columns to cells. A chart has the height asked for, and its newest
-column at the right.
+"""Charts: these functions turn the values of columns into cells. A chart has the requested height,
+and its newest column is at the right.
 
 Colour only repeats what height, shape or the kind of line shows. A column without a known value is
-blank. Charts of stacked areas have a cell for each column, lines and areas of dots a cell for two.
+blank. In charts of stacked areas, each column takes one cell; in lines and areas of dots, two
+columns share a cell.
 
-Values are rounded to eighths or dots of a cell as arrays, so few columns of cells differ, and most
-are cached: a machine's charts have thousands of cells.
+Values are first rounded, as arrays, to eighths or dots of a cell. This leaves few different columns
+of cells, and most of them are cached, because a machine's charts have thousands of cells.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ from perftop.draw.theme import AREAS, GRADES
 Column = tuple[Run, ...]
 """The cells of a column of a chart, from the top."""
 Look = Literal["colour", "sixteen", "shapes", "ascii"]
-"""The cells of charts: two colours; shapes in colours of the terminal, whose background is not
-known; shapes that need no colour; those that ASCII has."""
+"""How the cells of charts are drawn: "colour": with a foreground and a background colour;
+"sixteen": shapes in the terminal's own colours, where the background is unknown; "shapes": shapes
+that need no colour; "ascii": ASCII characters."""
 
 
 def look(theme_name: str, *, no_color: bool, ascii_: bool) -> Look:
@@ -40,39 +42,41 @@ def look(theme_name: str, *, no_color: bool, ascii_: bool) -> Look:
 
 
 def rows_of(columns: Iterable[Column]) -> list[list[Run]]:
-    """The lines of a chart, from the top."""
+    """Returns the lines of a chart, from the top."""
     return [joined(cells) for cells in zip(*columns, strict=True)]
 
 
 def grade(row: int, rows: int) -> int:
-    """The step of colour of a row of an area, counted from the base."""
+    """Returns the colour step of a row of an area; rows are counted from the base of the area."""
     return int((row + 0.5) * GRADES / rows)
 
 
 # --- stacked areas
 
 SIGNIFICANT_STEAL = 0.004
-"""Share from which steal is drawn, however low the chart is."""
+"""Minimum share of steal that is always drawn, however few rows the chart has."""
 QUIET, OVER, HOT = 0, 1, 2
-"""Steal of a column: outside episodes, during one that has ended, during one that runs."""
+"""Kind of a column's steal: outside episodes, during an ended episode, during a running one."""
 _SIGN_ROWS = 8
-"""Minimum rows of a chart whose full hot cells carry the sign of steal."""
+"""Minimum rows of a chart in which cells full of steal show the steal sign during an episode."""
 _HANGING = " ▁▂▃▀▅▆▔█"
-"""Cells of which the ground is the lower part, by its height."""
+"""Characters that leave the lower part of the cell to the background, indexed by the height of that
+part in eighths. Only the heights in _SHAPES have such a character; the others are placeholders."""
 _SHAPES = frozenset({4, 7})
-"""Those of these heights that are drawn in the colour of the upper part, which leaves no seams
-where a terminal does not fill its cells."""
+"""Heights, in eighths, for which a character of _HANGING is used, in the colour of the upper part.
+This leaves no seams in terminals whose glyphs do not fill the cell."""
 _USER, _KERNEL, _IDLE, _STEAL = range(4)
 _MADE = 4096
-"""Maximum columns of each kind of chart, and cells of them, that are cached."""
+"""Maximum number of cached columns, and of cached cells, for each kind of chart."""
 Last = Literal["equal", "weak", "firm"]
-"""How the last kind of three in a cell is treated: it is left out if it is the smallest, before the
-second kind, or never."""
+"""How steal is treated if a cell would show three kinds: "equal": steal is left out if it is the
+smallest; "weak": steal is left out before kernel; "firm": steal is never left out."""
 
 
 def two_kinds(parts: Sequence[int], last: Last = "equal") -> tuple[int, int, int]:
-    """The two kinds that are drawn in a cell, lower and upper, and the height of the lower one.
-    `parts`: eighths by kind, from the base of the cell. The smallest of three is left out."""
+    """Returns the two kinds that are drawn in a cell, lower and upper, and the height of the lower
+    kind in eighths. `parts`: eighths of each kind, from the base of the cell. Of three kinds, the
+    smallest is left out, subject to `last`."""
     sizes: dict[int, float] = {kind: size for kind, size in enumerate(parts) if size}
     if _STEAL in sizes and last == "firm":
         sizes[_STEAL] = 9
@@ -84,21 +88,22 @@ def two_kinds(parts: Sequence[int], last: Last = "equal") -> tuple[int, int, int
 
 
 def _in_cell(ends: Sequence[int], row: int) -> tuple[int, ...]:
-    """Eighths of each kind in the cell of a row, counted from the base. `ends`: the upper ends of
-    the kinds in eighths, from the base."""
+    """Returns the eighths of each kind in the cell of a row; rows are counted from the base.
+    `ends`: the upper ends of the kinds, in eighths from the base."""
     tops = [min(max(end - 8 * row, 0), 8) for end in ends]
     return tuple([upper - lower for lower, upper in pairwise((0, *tops))])
 
 
 def _eighths(shares: Floats, rows: int) -> Ints:
-    """Shares as eighths of so many cells."""
+    """Returns shares (0 to 1) in eighths of a cell, where a share of 1 fills `rows` cells."""
     return np.floor(np.clip(shares, 0.0, 1.0) * (8 * rows) + 0.5).astype(int)
 
 
 def account(columns: Floats, rows: int, look: Look = "colour") -> list[Column]:
-    """The uses of a CPU's time. `columns`: (columns, 4): the shares of user, kernel and steal, and
-    QUIET, OVER or HOT. User and kernel grow from the floor, steal hangs from the ceiling; idle time
-    is between them. A column without the user's share is blank; kernel and steal may be unknown."""
+    """Returns the chart of how a CPU's time is used. `columns`: (columns, 4): the shares of user,
+    kernel and steal, then QUIET, OVER or HOT. User and kernel grow from the bottom, steal hangs
+    from the top, and idle time is between them. A column without a user share is blank; an unknown
+    kernel or steal share counts as 0."""
     unknown = ~np.isfinite(columns[:, 0])
     user, kernel, steal, heat = np.nan_to_num(columns).T
     hang = np.maximum(steal >= SIGNIFICANT_STEAL, _eighths(steal, rows))
@@ -110,7 +115,8 @@ def account(columns: Floats, rows: int, look: Look = "colour") -> list[Column]:
 
 @lru_cache(maxsize=_MADE)
 def _account(user: int, busy: int, hang: int, heat: int, rows: int, look: Look) -> Column:
-    """The upper ends of user and kernel, and the height of steal, in eighths; -1: unknown."""
+    """Returns one column of `account`. `user` and `busy`: the upper ends of user and of kernel;
+    `hang`: the height of steal; all in eighths. `user` is -1 if the column is unknown."""
     if user < 0:
         return ((" ", "text"),) * rows
     ends = user, busy, 8 * rows - hang, 8 * rows
@@ -134,8 +140,8 @@ def _account_cell(parts: tuple[int, ...], heat: int, row: int, rows: int, _: Loo
 
 
 def _account_shape(parts: Sequence[int], heat: int, row: int, rows: int, look: Look) -> Run:
-    """A whole cell of a shape for each kind. Outside of ASCII, eighths show where the busy part
-    ends, and a thin line at the ceiling the steal that takes less than half a cell."""
+    """Returns a cell in the shape of its largest kind. Except in ASCII, the end of the busy part is
+    drawn in eighths, and steal that takes less than half of the cell is a thin line at its top."""
     user, system, idle, lost = parts
     kind = _STEAL if lost and lost == max(parts) else parts.index(max(parts))
     sign = (theme.USER + theme.KERNEL + " " + theme.STEAL)[kind]
@@ -151,11 +157,12 @@ def _account_shape(parts: Sequence[int], heat: int, row: int, rows: int, look: L
 
 
 def states(columns: Floats, rows: int, look: Look = "colour") -> list[Column]:
-    """A core's cell made tall. `columns`: (columns, 4): the shares of both threads, of what may be
-    both or one of them, of the first and of the second thread. The first thread is above the
-    middle, the second below, both around the middle; dots are rest. Shares of 1 fill half of the
-    even number of `rows`. Columns in which both is unknown are blank."""
-    both, open_, lp0, lp1 = np.fmax(columns, 0.0).T  # unknown, too
+    """Returns the chart of a core's SMT states. `columns`: (columns, 4): the share of time in which
+    both threads ran, the share of undetermined states, and the shares in which only the first or
+    only the second thread ran. The first thread is drawn above the middle, the second below it, and
+    both around it; dots are time in which neither ran. A share of 1 fills half of `rows`, which is
+    even. Columns in which the share of both is unknown are blank."""
+    both, open_, lp0, lp1 = np.fmax(columns, 0.0).T  # unknown shares become 0
     half = rows // 2
     near, far = _eighths(both, half), _eighths(both + open_, half)
     near = np.where(np.isfinite(columns[:, 0]), near, -1)
@@ -166,7 +173,8 @@ def states(columns: Floats, rows: int, look: Look = "colour") -> list[Column]:
 
 @lru_cache(maxsize=_MADE)
 def _states(both: int, open_: int, lp0: int, lp1: int, half: int, look: Look) -> Column:
-    """The upper ends of the kinds in eighths, from the middle; -1: unknown."""
+    """Returns one column of `states`. The arguments `both` to `lp1` are the outer ends of these
+    kinds, in eighths from the middle; `both` is -1 if the column is unknown."""
     if both < 0:
         return ((" ", "text"),) * (2 * half)
     cell = _half_cell if look == "colour" else _half_shape
@@ -187,15 +195,15 @@ def _half_cell(parts: tuple[int, ...], step: int, _: Look, *, upwards: bool) -> 
         return (theme.LEVELS[8], near) if near else (theme.NEITHER, "neither")
     if upwards:
         return theme.LEVELS[level], f"{near}/{far}" if far else near
-    level = 8 - level  # blocks grow from the floor of a cell, so the far kind is drawn on the near
+    level = 8 - level  # blocks grow from the bottom, so the far kind is the foreground here
     if not far and level in _SHAPES:
         return _HANGING[level], near
     return theme.LEVELS[level], f"{far or 'ground'}/{near}"
 
 
 def _half_shape(parts: Sequence[int], step: int, look: Look, *, upwards: bool) -> Run:
-    """A whole cell, in the shapes of the four states; in 16 colours one thread has the
-    colour of its own and the shape of both."""
+    """Returns a cell in the shape of its largest state. In 16 colours, a single thread has its own
+    colour but the same shape as both threads."""
     kind = parts.index(max(parts))
     own, shape = ("lp0", theme.LP0) if upwards else ("lp1", theme.LP1)
     shape = theme.BOTH if look == "sixteen" else shape
@@ -206,21 +214,22 @@ def _half_shape(parts: Sequence[int], step: int, look: Look, *, upwards: bool) -
 # --- lines and areas of dots
 
 AWAKE, ASLEEP, LOST = 0, 1, 2
-"""A column of a line: at work, mostly asleep, during an episode that runs."""
+"""State of a column: the CPU was busy, it was mostly asleep, or a running episode affects it."""
 
 
 def _dots(look: Look) -> tuple[int, int]:
-    """Dots in the height and in the width of a cell."""
+    """Returns the height and the width of a cell, in dots."""
     return (len(braille.PLAIN), 1) if look == "ascii" else (braille.TALL, braille.WIDE)
 
 
 def _drawn(columns: Floats, look: Look) -> Floats:
-    """The columns that are drawn: in ASCII the newer of each two, in place of both."""
+    """Returns the columns that are drawn: all of them, or in ASCII only the newer column of each
+    pair."""
     return columns[1::2] if look == "ascii" else columns
 
 
 def _worst(how: Floats) -> list[int]:
-    """By cell, the worst of its two columns."""
+    """Returns the worse state (AWAKE, ASLEEP or LOST) of the two columns of each cell."""
     found: list[int] = how.astype(int).reshape(-1, 2).max(axis=1).tolist()
     return found
 
@@ -228,10 +237,10 @@ def _worst(how: Floats) -> list[int]:
 def clock(
     columns: Floats, ends: tuple[float, float], rows: int, look: Look = "colour"
 ) -> list[Column]:
-    """The line of a clock under its ceiling. `columns`: (columns, 3): both, and AWAKE, ASLEEP or
-    LOST. `ends`: the lowest and highest clock of the scale. The first of at least two rows is the
-    ceiling at the highest; where it is lower, dots below show it. A lost piece has a ground of its
-    own."""
+    """Returns the chart of a clock and its ceiling. `columns`: (columns, 3): the clock, the
+    ceiling, and AWAKE, ASLEEP or LOST. `ends`: the lowest and highest clock of the scale. `rows`:
+    at least two. The first row shows the ceiling where it is at the highest clock; a lower ceiling
+    is drawn as dots in the rows below. Columns that are LOST have their own background."""
     tall, wide = _dots(look)
     dots, thick, (low, high) = tall * (rows - 1), 1 if look == "ascii" else 2, ends
     hz, ceiling, _ = _drawn(columns, look).T
@@ -251,8 +260,9 @@ def clock(
 
 @lru_cache(maxsize=_MADE)
 def _clock(*marks: tuple[int, int, int, bool], how: int, rows: int, look: Look) -> Column:
-    """A cell's column of lines. `marks`: by column of dots the first and last dot of the line, that
-    of the limit, and whether the limit is at the top; -1: there is none."""
+    """Returns the cells of one column of a clock chart, from the top. `marks`, for each column of
+    dots: the first and last dot of the line, the dot of the ceiling (-1: none), and whether the
+    ceiling is at the top of the scale."""
     lost, (tall, _) = how == LOST, _dots(look)
     lines = [(2 << last) - (1 << first) if first >= 0 else 0 for first, last, *_ in marks]
     limits = [1 << limit if limit >= 0 else 0 for *_, limit, _ in marks]
@@ -273,20 +283,21 @@ def _clock(*marks: tuple[int, int, int, bool], how: int, rows: int, look: Look) 
 
 
 def _part(columns: Sequence[int], first: int, tall: int) -> list[int]:
-    """The dots of one cell, as bits from the top."""
+    """Returns the dots of one cell, as bits with bit 0 at the top, for each column of dots.
+    `first`: the cell's top dot; `tall`: its height in dots."""
     return [column >> first & (1 << tall) - 1 for column in columns]
 
 
 def _plain(dots: int) -> str:
-    """A column of dots in ASCII; '' if there are none."""
+    """Returns the ASCII character for a column of dots; '' if there are none."""
     if dots & dots - 1:
         return "|"
     return braille.PLAIN[dots.bit_length() - 1] if dots else ""
 
 
 def rate(columns: Floats, high: float, rows: int, look: Look = "colour") -> list[Column]:
-    """An area from 0 to `high`, the top of the scale. `columns`: (columns, 2): the value, and AWAKE
-    or LOST. Columns that are LOST are red."""
+    """Returns an area chart on a scale from 0 to `high`. `columns`: (columns, 2): the value, and
+    AWAKE or LOST. Columns that are LOST are red."""
     tall, wide = _dots(look)
     values = np.nan_to_num(_drawn(columns, look)[:, 0], posinf=0.0)
     dots = np.floor(np.minimum(values / high, 1.0) * (tall * rows) + 0.5).astype(int)
@@ -299,7 +310,8 @@ def rate(columns: Floats, high: float, rows: int, look: Look = "colour") -> list
 
 @lru_cache(maxsize=_MADE)
 def _rate(*heights: int, lost: bool, rows: int, look: Look) -> Column:
-    """A cell's column of lines. `heights`: dots, by column of them."""
+    """Returns the cells of one column of a `rate` chart, from the top. `heights`: the height of
+    each column of dots, in dots."""
     cells, (tall, _) = list[Run](), _dots(look)
     for row in reversed(range(rows)):
         parts = [min(max(height - tall * row, 0), tall) for height in heights]
@@ -315,29 +327,29 @@ def _rate(*heights: int, lost: bool, rows: int, look: Look) -> Column:
 # --- charts as arrays of cells
 
 KEYS = ("text", "dim", "clock", *(f"{area}-{i}" for area in AREAS for i in range(GRADES)))
-"""Styles of these cells."""
+"""Styles that cells of a `Chart` can have."""
 _AT = {key: i for i, key in enumerate(KEYS)}
 
 
 def key(name: str) -> int:
-    """The position of a style in KEYS, for callers that colour columns."""
+    """Returns the position of a style in KEYS, for callers that colour columns."""
     return _AT[name]
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Cells by line from the top, then by column."""
+    """A chart as arrays of cells, (lines from the top, columns)."""
 
     codes: Codes
     keys: Ints
     """Styles of the cells, as positions in KEYS."""
 
     def lines(self) -> list[list[Run]]:
-        """The chart as runs, line by line; neighbouring cells of one style form one run."""
+        """Returns the chart as runs, line by line. Neighbouring cells of one style form one run."""
         return rows_of(self.columns())
 
     def columns(self) -> list[Column]:
-        """The chart as cells, column by column."""
+        """Returns the cells of the chart, column by column."""
         cells = zip(self.codes.T.tolist(), self.keys.T.tolist(), strict=True)
         return [
             tuple((chr(code), KEYS[key]) for code, key in zip(*column, strict=True))
@@ -346,8 +358,9 @@ class Chart:
 
 
 def area(shares: Floats, lines: int, name: str, *, ascii_: bool = False) -> Chart:
-    """Columns from the bottom up for shares from 0 to 1, in the colours of one of AREAS, which
-    grow lighter from line to line. A share of 0 is a thin line; an unknown one is blank."""
+    """Returns a chart of columns that grow from the bottom, for shares from 0 to 1. `name`: one of
+    AREAS, whose colours change from line to line. A share of 0 is a thin line; an unknown share is
+    blank."""
     ramp = codes_of(theme.LEVELS_PLAIN if ascii_ else theme.LEVELS)
     known = np.isfinite(shares)
     share = np.clip(np.where(known, shares, 0.0), 0.0, 1.0)
@@ -362,8 +375,9 @@ def graph(
     values: Floats, limits: Floats, keys: Ints, low: float, high: float, lines: int,
     *, ascii_: bool = False,
 ) -> Chart:  # fmt: skip
-    """A stepped line and its dotted limit, with `low` at the bottom and `high` at the top; values
-    beyond these are drawn on the edge. `keys`: the style of each column."""
+    """Returns a chart of a stepped line and its dotted limit, with `low` at the bottom and `high`
+    at the top; values beyond these ends are drawn at the edge. `keys`: the style of each column, as
+    a position in KEYS."""
     dots, columns = (len(braille.PLAIN), 1) if ascii_ else (braille.TALL, braille.WIDE)
     rows = lines * dots
     line = braille.line(np.repeat(values, columns), low, high, rows)
@@ -385,9 +399,9 @@ _RULE = "│"
 
 
 def ruled(columns: Sequence[Column], rules: Mapping[int, str]) -> list[Column]:
-    """The chart with vertical rules below its line, by column from the left, each with a word at
-    its foot. Each word is one line lower than the word before it; a word without free cells is left
-    out."""
+    """Returns the chart with vertical rules added below its line. `rules`: the word at the foot of
+    each rule, by column from the left. Each word is one line below the previous word; a word that
+    would cover other cells is left out."""
     made = [list(column) for column in columns]
     for at in rules:
         signs = [sign for sign, _ in columns[at]]
@@ -408,10 +422,10 @@ def ruled(columns: Sequence[Column], rules: Mapping[int, str]) -> list[Column]:
 # --- scales
 
 RATES = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)
-"""Possible ends of the scale of instructions per cycle."""
+"""Possible upper ends of a scale of instructions per cycle."""
 
 ANY = tuple(step * 10.0**power for power in range(13) for step in (1, 2, 5))
-"""Possible ends of the scale of a number of any size."""
+"""Possible upper ends of a scale for numbers of any size."""
 
 
 STEPS = (1.0, 2.0, 2.5, 5.0)
@@ -419,17 +433,18 @@ STEPS = (1.0, 2.0, 2.5, 5.0)
 
 
 def step(span: float, most: int) -> float:
-    """The smallest readable distance at which a span has at most `most` marks."""
+    """Returns the smallest readable distance between marks that divides `span` into at most `most`
+    parts."""
     least = span / max(1, most)
     power = 10.0 ** floor(log10(least))
     return next((s * power for s in STEPS if s * power >= least * (1 - 1e-9)), 10 * power)
 
 
 def span(values: Floats, unit: float, held: tuple[float, float] | None) -> tuple[float, float]:
-    """Ends of a scale that holds all values, as multiples of `unit`. The previous ends stay
-    while they span at most twice what is needed, because a scale that changes often is hard to
-    read. A scale spans at least two units; the extra room is below the values, because clocks
-    drop."""
+    """Returns the ends of a scale that covers all values, as multiples of `unit`. The previous ends
+    (`held`) are kept while they cover all values and at most twice the range needed, because a
+    scale that changes often is hard to read. A scale spans at least two units; the extra room is
+    below the values, because clocks drop."""
     there = values[np.isfinite(values)]
     if not len(there):
         return held or (0.0, 2 * unit)
@@ -441,8 +456,8 @@ def span(values: Floats, unit: float, held: tuple[float, float] | None) -> tuple
 
 
 def top(values: Floats, ends: Sequence[float], held: float | None) -> float:
-    """The end of a scale from 0: the first of `ends` that holds all values. The previous end
-    stays if it is that one or the next larger one."""
+    """Returns the upper end of a scale from 0: the first of `ends` that covers all values. The
+    previous end (`held`) is kept if it is this end or the next larger one."""
     there = values[np.isfinite(values)]
     most = float(there.max()) if len(there) else 0.0
     at = next((i for i, end in enumerate(ends) if most <= end), len(ends) - 1)
@@ -452,7 +467,8 @@ def top(values: Floats, ends: Sequence[float], held: float | None) -> float:
 
 
 def marks(low: float, high: float, lines: int, most: int) -> dict[int, float]:
-    """Round values on a scale, by the line in which each is."""
+    """Returns the round values to print beside a scale of `lines` lines, by line. `most`: as in
+    `step`."""
     apart = step(high - low, most)
     first = ceil(low / apart - 1e-9)
     found: dict[int, float] = {}

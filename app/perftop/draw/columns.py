@@ -1,9 +1,9 @@
-"""Columns and their cells, for every table: of the screen, of a panel, of plain text.
+"""Columns and their cells, for every table: on the screen, in a panel, or in plain text.
 
 A column declares its heading, its width and how its numbers are printed. `fitted` chooses the
-columns for a width, `Column.cell` prints a number with its meaning, `headings` and `line` put cells
-together. A cell is a run: text and the name of a style, which names the meaning of the text, never
-its colour. Plain text is a line without the styles: `plain`."""
+columns for a width, `Column.cell` formats a number and chooses its style, and `headings` and `line`
+join cells into lines. A cell is a run: text and the name of a style, which names the meaning of the
+text, never its colour. `plain` turns a line into plain text."""
 
 from __future__ import annotations
 
@@ -18,67 +18,71 @@ Run = tuple[str, str]
 """Text whose every character is one cell wide, and the name of its style."""
 CUT = "…"
 AT_REST = "·"
-"""Replaces a number per running time of a CPU that hardly ran."""
+"""Shown in place of a number that describes running time, if the CPU hardly ran."""
 UNKNOWN = MISSING, "–"
-"""The sign for an unknown number; the second one in narrow cells."""
+"""Texts for an unknown number: the normal one, and a shorter one for narrow cells."""
 NARROW = 4
-"""Cells, with the gap, that are too few for `n/a`."""
+"""Width in cells, including the gap, below which a column is too narrow for `n/a`."""
 DOUBTED, ESTIMATED = "≁", "≈"
-"""Before a number of a suspect counter, and of an event that took turns on the counters."""
+"""Prefixes of numbers: from a suspect counter, and from an event that shared hardware counters with
+other events (multiplexing)."""
 RISING, FALLING = "▲", "▼"
-"""Before the heading of the column by which lines are sorted."""
+"""Prefixes of the heading of the column by which lines are sorted."""
 
 
 @dataclass(slots=True)
 class Column:
-    """A value, to be changed by `replace` only; not frozen, as many are made for each refresh."""
+    """A column of a table. Treat it as immutable and change it with `replace` only. It is not
+    frozen because many columns are made for each refresh, and frozen ones are slower to make."""
 
     key: str
     heading: str
     width: int
-    """Cells, including the gap at the left; the minimum if the column can grow."""
+    """Width in cells, including the gap at the left; the minimum width if the column can grow."""
     left: bool = False
-    """Text begins at the left, after `gap` cells; numbers end at the right."""
+    """Whether the column is left-aligned, after `gap` cells; else it is right-aligned."""
     gap: int = 2
     rank: int = 0
-    """Columns of the highest rank are dropped first where room is short; 0: never."""
+    """Columns of the highest rank are dropped first if not all fit; columns of rank 0 never are."""
     most: int = 0
-    """Maximum width, if the column takes spare cells; 0: it does not."""
+    """Maximum width in cells, if the column can grow; 0: it cannot."""
     weight: int = 1
-    """Its part of the spare cells, among columns of the same turn."""
+    """Weight of the column when spare cells are shared among columns of the same turn."""
     turn: int = 0
-    """Columns of a lower turn grow to their maximum before others get spare cells."""
+    """Columns of a lower turn grow to their maximum before columns of a higher turn grow."""
     scale: float = 1.0
-    """Factor from a value to the number that is printed."""
+    """Factor that converts a value to the printed number."""
     digits: int = 0
-    """Decimal digits of that number."""
+    """Number of decimals of the printed number."""
     prefixed: bool = False
-    """Numbers of any size, with one digit and a prefix: 12.3k."""
+    """Whether numbers are printed with one decimal and an SI prefix, such as 12.3k."""
     unit: str = ""
     shows: Any = None
-    """Free for the owner of the column: what its values are."""
+    """For use by the owner of the column: describes where its values come from."""
 
     @property
     def room(self) -> int:
-        """Cells without the gap."""
+        """Width in cells without the gap."""
         return max(0, self.width - self.gap)
 
     def place(self, text: str) -> str:
-        """The text padded to the width of the column; words that are too long are cut."""
+        """Returns the text padded to the width of the column. Left-aligned text that is too long is
+        cut."""
         if self.left:
             return fit(" " * self.gap + text, self.width)
         return f"{text:>{self.width}}"
 
     def text(self, value: float) -> str:
-        """A number without padding; the sign for unknown if it is NaN."""
+        """Returns a number as text without padding; for NaN, the text for unknown numbers."""
         return self.cell(value)[0]
 
     def cell(
         self, value: float, style: str = "text", *, online: bool = True, resting: bool = False,
         doubted: bool = False, estimated: bool = False,
     ) -> Run:  # fmt: skip
-        """The cell of a number, without padding. `online`: whether its CPU is. `resting`: the CPU
-        hardly ran, and the number describes its running time."""
+        """Returns the cell of a number, without padding. `online`: whether the CPU is online.
+        `resting`: the CPU hardly ran, and the number describes its running time. `doubted`: a
+        counter of the number is suspect. `estimated`: the number was not counted all the time."""
         if not online:
             return "off", "dim"
         if resting:
@@ -94,26 +98,27 @@ class Column:
 
 
 Cell = Run | list[Run]
-"""Text that is padded to its column, or runs for a column but for its gap, such as a bar."""
+"""A cell of a line: either text, which is padded to the width of its column, or runs that are put
+after the gap of the column, such as a bar."""
 
 
 def fit(text: str, size: int) -> str:
-    """Text padded or cut to exactly `size` cells; an ellipsis marks a cut."""
+    """Returns the text padded or cut to exactly `size` cells; cut text ends with an ellipsis."""
     if len(text) > size:
         return text[: size - 1] + CUT if size > 1 else text[:size]
     return f"{text:<{size}}"
 
 
 def number(value: float, digits: int, width: int = 0, style: str = "text") -> Run:
-    """A number outside of tables, right-aligned; `n/a` if it is NaN."""
+    """Returns a right-aligned number for use outside of tables; `n/a` if it is NaN."""
     if isnan(value):
         return f"{MISSING:>{width}}", "faint"
     return f"{value:>{width}.{digits}f}", style
 
 
 def fitted(columns: Iterable[Column], width: int) -> list[Column]:
-    """The columns that fit into `width` cells, in their order, with the spare cells given to those
-    that can grow. Columns of equal rank are dropped together."""
+    """Returns the columns that fit into `width` cells, in their order. Columns of equal rank are
+    dropped together. Spare cells are given to the columns that can grow."""
     kept = list(columns)
     while total_width(kept) > width and (highest := max([c.rank for c in kept], default=0)):
         kept = [column for column in kept if column.rank != highest]
@@ -135,7 +140,7 @@ def fitted(columns: Iterable[Column], width: int) -> list[Column]:
 
 
 def by_content(column: Column, texts: Iterable[str]) -> Column:
-    """The column as wide as its heading and the longest of these texts."""
+    """Returns the column, wide enough for its heading and for the longest of these texts."""
     longest = max((len(text) for text in texts), default=0)
     return replace(column, width=column.gap + max(len(column.heading), longest))
 
@@ -145,7 +150,7 @@ def total_width(columns: Iterable[Column]) -> int:
 
 
 def column_at(columns: Iterable[Column], x: int) -> Column | None:
-    """The column at cell `x` of a line of them; None if there is none."""
+    """Returns the column at cell `x` of a line; None if there is no column."""
     end = 0
     for column in columns:
         if end <= x < (end := end + column.width):
@@ -154,8 +159,8 @@ def column_at(columns: Iterable[Column], x: int) -> Column | None:
 
 
 def headings(columns: Iterable[Column], sorted_by: str = "", *, rising: bool = False) -> list[Run]:
-    """Headings, each above its values. That of the column with the key `sorted_by` is bright, with
-    an arrow before it, in the gap."""
+    """Returns the headings, aligned with the values below them. The heading of the column with the
+    key `sorted_by` is bright and has an arrow before it, in the gap."""
     runs: list[Run] = []
     for column in columns:
         if sorted_by and column.key == sorted_by:
@@ -168,7 +173,7 @@ def headings(columns: Iterable[Column], sorted_by: str = "", *, rising: bool = F
 
 
 def line(columns: Iterable[Column], cells: Iterable[Cell]) -> list[Run]:
-    """The cells of one line, each in its column."""
+    """Returns a line made of these cells, each padded to its column."""
     runs: list[Run] = []
     for column, cell in zip(columns, cells, strict=True):
         if isinstance(cell, tuple):
@@ -181,5 +186,5 @@ def line(columns: Iterable[Column], cells: Iterable[Cell]) -> list[Run]:
 
 
 def plain(runs: Iterable[Run]) -> str:
-    """The line as text, without styles and without blanks at its end."""
+    """Returns the line as text, without styles and without trailing blanks."""
     return "".join(text for text, _ in runs).rstrip()

@@ -1,5 +1,5 @@
-"""Values as cells of a line: levels of the heat ramp, as colours or as characters of growing
-density, and histories beside numbers.
+"""Values drawn as cells of a line: levels of the heat ramp, as colours or as characters of
+increasing density, and histories beside numbers.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from perftop.draw.columns import Run
 from perftop.draw.strips import joined
 
 UNKNOWN, OFF = -1, -2
-"""Values used in place of a level."""
+"""Special levels: of an unknown value, and of an offline CPU."""
 DENSITY = "_:;=+co*#&%@"
-"""The ramp in ASCII, from sparse to dense; no character has another meaning on the screen."""
+"""The heat ramp in ASCII, from sparse to dense. None of its characters is used for anything else on
+the screen."""
 FAINT = 3
-"""Steps below this are too close to the background in colour for letters."""
+"""Minimum step of the ramp whose colour is used for characters; the colours of lower steps are too
+close to the background."""
 _SIGN: dict[int, Run] = {UNKNOWN: ("–", "faint"), OFF: (theme.NEITHER, "neither")}
 
 
@@ -35,7 +37,8 @@ def whole(level: int, wide: int, ascii_: bool) -> tuple[Run, ...]:
 
 @lru_cache(maxsize=1024)
 def halves(upper: int, lower: int, wide: int, ascii_: bool) -> tuple[Run, ...]:
-    """Two values in one line: one above the other, or in ASCII side by side."""
+    """Returns the cells of two levels in one line: one above the other, or in ASCII side by
+    side."""
     if ascii_:
         return (*whole(upper, wide // 2, ascii_), *whole(lower, wide // 2, ascii_))
     if upper == lower or max(upper, lower) < 0:
@@ -51,30 +54,31 @@ def ramp(*, ascii_: bool) -> list[Run]:
     return [whole(level, 1, ascii_)[0] for level in range(theme.HEAT)]
 
 
-# --- histories beside numbers: a cell for each span of time, the newest at the right
+# --- histories beside numbers: one cell for each interval, the newest at the right
 
 QUIET = 0.02
-"""Shares below this draw nothing."""
+"""Shares below this are not drawn."""
 _NONE = 0
 _LOST = 16
-"""Added to the height of a cell in which an episode ran."""
+"""Flag added to the height of a cell during which an episode ran."""
 
 
 def steps(shares: Floats) -> Codes:
-    """Shares (0 to 1) as steps of the field: 1 to theme.HEAT, 0 for what draws nothing."""
+    """Returns shares (0 to 1) as steps from 1 to theme.HEAT; 0 where nothing is drawn."""
     known = np.fmax(shares, 0.0)
     found = np.minimum(np.ceil(known * theme.HEAT), theme.HEAT)
     return np.where(known < QUIET, _NONE, found).astype(np.uint8)
 
 
 def paired(upper: Codes, lower: Codes) -> Codes:
-    """Steps of two threads in one cell."""
+    """Returns cells that each hold the steps of two threads."""
     return upper << np.uint8(4) | lower
 
 
 @cache
 def half(cell: int) -> Run:
-    """One of `paired` cells: the first thread above the second."""
+    """Returns the run for one of the cells from `paired`, with the first thread above the
+    second."""
     upper, lower = cell >> 4, cell & 15
     if not cell:
         return " ", "text"
@@ -87,7 +91,8 @@ def half(cell: int) -> Run:
 
 @cache
 def level(step: int, *, ascii_: bool) -> Run:
-    """One of `steps`: height and luminance both show the share."""
+    """Returns the run for one of the steps from `steps`; height and luminance both show the
+    share."""
     if not step:
         return " ", "text"
     levels = theme.LEVELS_PLAIN if ascii_ else theme.LEVELS
@@ -96,26 +101,29 @@ def level(step: int, *, ascii_: bool) -> Run:
 
 @lru_cache(maxsize=4096)
 def history(cells: bytes, *, pair: bool, ascii_: bool) -> tuple[Run, ...]:
-    """A line of `paired` cells, or of `steps`."""
+    """Returns the runs for a line of cells, which are from `paired` if `pair`, else from
+    `steps`."""
     return tuple(joined([half(cell) if pair else level(cell, ascii_=ascii_) for cell in cells]))
 
 
 def heights(values: Floats, top: float) -> Codes:
-    """Values as heights in eighths of a line, at least 1; 0 where unknown."""
+    """Returns values as heights in eighths of a line, at least 1; 0 for unknown values. `top`: the
+    value that fills the line."""
     with np.errstate(invalid="ignore", divide="ignore"):
         eighths = np.minimum(np.maximum(np.ceil(8 * values / top), 1), 8)
     return np.where(np.isfinite(eighths), eighths, _NONE).astype(np.uint8)
 
 
 def lost(cells: Codes, first: int) -> Codes:
-    """The cells, with those from `first` on marked as lost."""
+    """Marks the cells from `first` on as lost, in place, and returns the cells."""
     cells[first:] += np.uint8(_LOST) * (cells[first:] > 0)
     return cells
 
 
 @lru_cache(maxsize=4096)
 def columns(cells: bytes, key: str, *, ascii_: bool) -> tuple[Run, ...]:
-    """A line of `heights`, in the style `key`; red where an episode ran."""
+    """Returns the runs for a line of cells from `heights`, in the style `key`; cells during which
+    an episode ran are red."""
     levels = theme.LEVELS_PLAIN if ascii_ else theme.LEVELS
     return tuple(
         [

@@ -1,4 +1,5 @@
-"""Lines made of runs: their text and width, cutting, joining, and fitting pieces into a line."""
+"""Functions for lines made of runs: their text and width, cutting, joining, and fitting pieces into
+a line."""
 
 from __future__ import annotations
 
@@ -14,15 +15,15 @@ from perftop.draw import theme
 from perftop.draw.columns import Run, fit
 
 Line = tuple[list[Run], theme.Mood]
-"""A line of the screen; its mood chooses the background."""
+"""A line of the screen: its runs, and its mood, which chooses the background."""
 BLANK: Line = ([], "calm")
 
 _GROUNDED = frozenset({"badge", "paused", "lost"})
-"""Styles with a background of their own; every `upper/lower` has one too."""
+"""Styles with their own background; every style of the form `upper/lower` has one too."""
 
 
 def grounded(key: str) -> bool:
-    """Whether the style has a background that is not the line's."""
+    """Returns whether the style has its own background instead of the line's."""
     return key in _GROUNDED or "/" in key
 
 
@@ -35,20 +36,21 @@ def width(runs: Iterable[Run]) -> int:
 
 
 def fit_runs(runs: list[Run], size: int, style: str) -> list[Run]:
-    """The runs padded to exactly `size` cells; if they are longer, their text cut, in one style."""
+    """Returns the runs padded to exactly `size` cells. If they are longer, returns their text cut
+    to `size` cells, in the style `style`."""
     spare = size - width(runs)
     return [*runs, (" " * spare, "text")] if spare >= 0 else [(fit(text(runs), size), style)]
 
 
 def joined(runs: Iterable[Run]) -> list[Run]:
-    """Neighbours of one style become one run."""
+    """Returns the runs, with neighbouring runs of one style joined."""
     return [
         ("".join([part for part, _ in same]), key) for key, same in groupby(runs, key=itemgetter(1))
     ]
 
 
 def merged(runs: Iterable[Run], size: int) -> list[Run]:
-    """A line of exactly `size` cells; neighbours of one style become one run."""
+    """Returns a line of exactly `size` cells, with neighbouring runs of one style joined."""
     return [*_merged(tuple(runs), size)]
 
 
@@ -76,8 +78,9 @@ def _merged(runs: tuple[Run, ...], size: int) -> Sequence[Run]:
 
 
 def _borrowed(text: str) -> bool:
-    """Whether the text ends with a character that browsers take from another font. Its width is
-    right for a run as a whole, so blanks in the same run would move the text before them."""
+    """Returns whether the text ends with a character that browsers draw in a fallback font. Only
+    the total width of such a run is right, so blanks in the same run would shift the text before
+    the blanks."""
     last = text[-1:]
     return "\u2800" <= last <= "\u28ff" or last == theme.LIMIT
 
@@ -94,7 +97,8 @@ def _cut(runs: list[Run], size: int) -> list[Run]:
 
 @lru_cache(maxsize=4096)
 def foreign(value: object) -> str:
-    """Untrusted text made safe to draw: no control characters, every character one cell wide."""
+    """Returns untrusted text made safe to draw: without control characters, and with every
+    character one cell wide."""
     raw = str(value)
     if raw.isascii() and raw.isprintable():
         return raw
@@ -102,25 +106,25 @@ def foreign(value: object) -> str:
 
 
 def spread(left: list[Run], right: list[Run], size: int) -> list[Run]:
-    """A line with `left` at its left end and `right` at its right end."""
+    """Returns a line of `size` cells with `left` at its left end and `right` at its right end."""
     gap = size - width(left) - width(right)
     return [*left, (" " * max(1, gap), "text"), *right]
 
 
 Piece = tuple[int, list[Run]]
-"""A part of a line, after its rank: 0 is the most important."""
+"""The rank of a part of a line, and its runs. Rank 0 is the most important."""
 
 
 def shed(pieces: list[Piece], size: int, gap: int) -> list[Run]:
-    """The pieces that fit into a line, with gaps between them."""
+    """Returns a line of the pieces that fit into `size` cells, with gaps between them."""
     return gapped([runs for _, runs in fitting(pieces, size + gap, gap)], gap)
 
 
 def fitting(pieces: Sequence[Piece], room: int, gap: int) -> list[Piece]:
-    """The pieces that fit into `room` cells if a gap follows each: the important ones first, then
-    each that still fits."""
+    """Returns the pieces that fit into `room` cells if a gap follows each piece. Pieces are tried
+    by rank, and each piece that still fits is kept."""
     cells = [width(runs) + gap for _, runs in pieces]
-    if sum(cells) <= room:  # mostly
+    if sum(cells) <= room:  # the usual case
         return [*pieces]
     kept = set()
     for i in sorted(range(len(pieces)), key=lambda i: pieces[i][0]):
@@ -131,7 +135,7 @@ def fitting(pieces: Sequence[Piece], room: int, gap: int) -> list[Piece]:
 
 
 def gapped(pieces: Iterable[Sequence[Run]], gap: int) -> list[Run]:
-    """The pieces with gaps between them."""
+    """Returns the pieces as one line, with `gap` cells between them."""
     line: list[Run] = []
     for i, runs in enumerate(pieces):
         if i:

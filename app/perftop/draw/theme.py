@@ -19,8 +19,8 @@ from textual.color import Color
 from textual.theme import Theme
 
 Mood = Literal["calm", "chosen", "stale", "victim", "chosen victim"]
-"""How a line is drawn: as usual, as the selected one, as numbers that no longer move, or as a line
-on which an episode runs."""
+"""How a line is drawn: "calm": as usual; "chosen": as the selected line; "stale": with numbers that
+are no longer updated; "victim": with a running episode."""
 
 _HEAT_DARK = (
     "#16263d", "#163a5f", "#17527a", "#1b6f86", "#24887f", "#3f9d6d",
@@ -32,11 +32,11 @@ HEAT = len(_HEAT_DARK)
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """Colours by key, as rich names them."""
+    """The colours of a theme, by style key; colours have the names that rich uses."""
 
     colors: dict[str, str]
     heat: tuple[str, ...]
-    """Colours from low to high; their luminance moves away from that of the background."""
+    """Colours of the heat ramp from low to high, with increasing contrast to the background."""
     ground: str
     chosen: str
     """Background of the selected line."""
@@ -69,8 +69,8 @@ _LIGHT = {
     "warn": "#a85400", "cyan": "#1b7c83", "key": "#0969da", "field": "#2f7f77", "ipc": "#5fa8a1",
     "taker": "#a8443c", "bar-both": "#cf9712", "bar-lp0": "#3a86de", "bar-lp1": "#9468dc",
 }  # fmt: skip
-# Normal and bright colours are alike in many palettes, bright black is grey in some, and the
-# background may be light. So every meaning has its own hue, and quiet text is dimmed.
+# In many terminal palettes, normal and bright colours look alike; in some, bright black is grey;
+# and the background may be light. So every meaning has its own hue, and quiet text is dimmed.
 _ANSI = {
     **dict.fromkeys(("text", "bright", "both", *_GREY), "default"),
     "lp0": "bright_blue", "lp1": "bright_magenta", "clock": "green", "alarm": "bright_red",
@@ -88,7 +88,7 @@ PALETTES = {
          "#56906a", "#348074", "#226d79", "#1b5876", "#17426a", "#122b52"),
         "#ffffff", "#e8eef5", "#fdecea", "#f8d5d2", dark=False,
     ),
-    "perftop-safe": Palette(  # no meaning rests on red against green
+    "perftop-safe": Palette(  # never distinguishes red from green only
         _SAFE,
         ("#012a52", "#1f3b60", "#354d6f", "#4b5f7b", "#66717f", "#7f8383",
          "#979483", "#b0a581", "#c8b67d", "#dcc87b", "#f0d978", "#ffeb74"),
@@ -103,9 +103,10 @@ PALETTES = {
 _BOLD = frozenset({"bright", "alarm", "key"})
 _QUIET = frozenset({"dim", "faint", "rule", "neither", "unknown"})
 _GROUNDED = {"badge": "lp0", "paused": "warn", "lost": "alarm"}
-"""Styles with a background of their own, and the key of its colour."""
+"""Styles with their own background, and the key of the background's colour."""
 _STALE = 0.55
-"""How far the colours of a dead stream move to the background; they stay readable."""
+"""Twice the factor by which the colours of a stale line, once turned grey, are blended towards the
+background. The line stays readable."""
 
 
 def _theme(name: str, palette: Palette) -> Theme:
@@ -145,14 +146,15 @@ THEMES = tuple(_theme(name, palette) for name, palette in PALETTES.items())
 
 
 def names(*, no_color: bool) -> tuple[str, ...]:
-    """Themes to choose from. Without colour the ANSI theme is left out: the brightness of the
-    terminal's own colours is unknown, so no grey can replace them."""
+    """Returns the names of the themes to choose from. Without colour, the ANSI theme is left out:
+    the brightness of the terminal's own colours is unknown, so they cannot be replaced by greys."""
     return tuple(name for name, palette in PALETTES.items() if not (palette.ansi and no_color))
 
 
 @lru_cache(maxsize=32)
 def styles(name: str, mood: Mood = "calm") -> dict[str, Style]:
-    """Rich styles by key. Every style has a background, so the compositor need not mix any."""
+    """Returns rich styles by key. Every style has a background, so the compositor need not blend
+    colours."""
     palette = PALETTES[name]
     colors = palette.colors | {f"heat{i}": color for i, color in enumerate(palette.heat)}
     colors |= {f"field{i}": color for i, color in enumerate(_field(palette))}
@@ -167,7 +169,7 @@ def styles(name: str, mood: Mood = "calm") -> dict[str, Style]:
 
 
 def _field(palette: Palette) -> Sequence[str]:
-    """Colours of one hue from low to high, for histories beside numbers."""
+    """Returns colours of one hue, from low to high, for histories beside numbers."""
     if palette.ansi:
         return palette.heat
     ground, top = Color.parse(palette.ground), Color.parse(palette.colors["field"])
@@ -175,18 +177,18 @@ def _field(palette: Palette) -> Sequence[str]:
 
 
 _LETTERS = {"black": "#000000", "white": "#ffffff"}
-"""Letter colours; on every step of a ramp one of the two is readable."""
+"""Colours of letters; on every step of a ramp, one of the two is readable."""
 
 
 def letters(name: str) -> tuple[str, ...]:
-    """The style key of letters on each step of the ramp, in the form `upper/lower`."""
+    """Returns the style key of letters on each step of the heat ramp, in the form `upper/lower`."""
     palette = PALETTES[name]
     deep = [color == "blue" if palette.ansi else _is_deep(color) for color in palette.heat]
     return tuple(f"{'white' if it else 'black'}/heat{i}" for i, it in enumerate(deep))
 
 
 def _is_deep(color: str) -> bool:
-    """Whether white has more contrast to the colour than black."""
+    """Returns whether white has more contrast to the colour than black has."""
     r, g, b = (math.pow(part, 2.2) for part in Color.parse(color).normalized)
     return 0.2126 * r + 0.7152 * g + 0.0722 * b < 0.18
 
@@ -195,7 +197,7 @@ def _mixed(palette: Palette, colors: dict[str, str], mood: Mood) -> dict[str, St
     back = {
         "chosen": palette.chosen, "victim": palette.victim, "chosen victim": palette.chosen_victim,
     }.get(mood, palette.ground)  # fmt: skip
-    if back != palette.ground:  # faint would be invisible on the brighter row
+    if back != palette.ground:  # faint text would be invisible on this background
         raised = {"faint": colors["dim"], "neither": colors["dim"], "rule": colors["faint"]}
         colors = colors | raised
     made = {}
@@ -206,8 +208,8 @@ def _mixed(palette: Palette, colors: dict[str, str], mood: Mood) -> dict[str, St
 
 
 def _of_terminal(palette: Palette, colors: dict[str, str], mood: Mood) -> dict[str, Style]:
-    """Styles in the terminal's colours. These cannot be mixed, so the selected line is bold and a
-    dead stream is dimmed."""
+    """Returns styles in the terminal's own colours. These cannot be blended, so the selected line
+    is bold and a stale line is dimmed."""
     made = {}
     for key, color in colors.items():
         stale, quiet = mood == "stale", key in _QUIET
@@ -229,9 +231,9 @@ def _muted(color: str, ground: str) -> str:
 # --- areas of charts
 
 GRADES = 12
-"""Number of steps of an area's colours, from its base outwards, `user-0` to `user-11`: a large area
-shows where it begins. The steps are between the ground and the bars of the same meaning, so red
-stands out."""
+"""Number of colour steps of an area, from its base outwards, for example `user-0` to `user-11`. The
+steps show where a large area begins. Their colours are between the background and the bars of the
+same meaning, so that red stands out."""
 _DARK_AREAS: dict[str, tuple[str, ...]] = {
     "user": ("#1b385c", "#3f7cca"), "kernel": ("#2c6a76", "#62b5be"),
     "ipc": ("#174a50", "#4aa9b0"), "loss": ("#4a2629", "#9a4442"),
@@ -264,11 +266,11 @@ _AREA_COLOURS = {
     "perftop-ansi": _ANSI_AREAS,
 }  # fmt: skip
 AREAS = ("user", "kernel", "ipc", "loss", "both", "lp0", "lp1")
-"""The areas; other keys in these tables are single colours."""
+"""Keys of the areas, which have GRADES colours; other keys in these tables have a single colour."""
 
 
 def area_colours(theme: str) -> dict[str, str]:
-    """Colours of areas by key."""
+    """Returns the colours of areas by key; those of AREAS have the step in their key."""
     table = _AREA_COLOURS[theme]
     found = {key: ends[0] for key, ends in table.items() if key not in AREAS}
     for key in AREAS:
@@ -288,7 +290,7 @@ def _step(ends: tuple[str, ...], step: int) -> str:
 
 _CUBE = (0, 95, 135, 175, 215, 255)
 """The levels of red, green and blue in the 6 x 6 x 6 cube of a 256-colour terminal. Only the cube
-and the 24 greys are used: the first 16 colours are the user's."""
+and the 24 greys are used, because users can redefine the first 16 colours."""
 _GREYS = range(232, 256)
 Triple = tuple[int, int, int]
 """Red, green and blue, 0 to 255."""
@@ -296,11 +298,12 @@ _GROUNDS = {
     "#0d1117": 16, "#1a212b": 235, "#27171c": 52, "#3a1f24": 236,
     "#ffffff": 231, "#e8eef5": 254, "#fdecea": 224, "#f8d5d2": 223,
 }  # fmt: skip
-"""Fixed colours of backgrounds: similar ones, as of a usual and of the selected line, stay two."""
+"""Terminal colours of fixed backgrounds, chosen so that similar backgrounds, such as those of a
+normal and of a selected line, remain distinguishable."""
 
 
 def to_256_colours(style: Style) -> Style:
-    """This style in the fixed colours of a 256-colour terminal."""
+    """Returns the style in the fixed colours of a 256-colour terminal."""
     both = (style.color, style.bgcolor)
     fore, back = (None if c is None else TerminalColor.from_ansi(nearest_256(c.name)) for c in both)
     return style + Style(color=fore, bgcolor=back)
@@ -308,7 +311,7 @@ def to_256_colours(style: Style) -> Style:
 
 @lru_cache(maxsize=512)
 def nearest_256(color: str) -> int:
-    """The number of the colour that looks most like `#rrggbb`."""
+    """Returns the number of the terminal colour that looks most like `color` (`#rrggbb`)."""
     if color in _GROUNDS:
         return _GROUNDS[color]
     wanted = int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16)
@@ -320,7 +323,7 @@ def nearest_256(color: str) -> int:
 
 
 def rgb_256(number: int) -> Triple:
-    """Red, green and blue of a fixed colour."""
+    """Returns red, green and blue of one of the terminal's fixed colours."""
     if number in _GREYS:
         grey = 8 + 10 * (number - 232)
         return grey, grey, grey
@@ -330,8 +333,8 @@ def rgb_256(number: int) -> Triple:
 
 @lru_cache(maxsize=1024)
 def _oklab(color: Triple) -> tuple[float, float, float]:
-    """Lightness, green to red, and blue to yellow: Ottosson, "A perceptual color space for image
-    processing", 2020."""
+    """Returns the colour in Oklab: lightness, green to red, and blue to yellow. Source: Ottosson,
+    "A perceptual color space for image processing", 2020."""
     r, g, b = (part / 255 / 12.92 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4
                for part in color)  # fmt: skip
     long = math.cbrt(0.4122214708 * r + 0.5363325363 * g + 0.0514459929 * b)
@@ -348,12 +351,13 @@ def _oklab(color: Triple) -> tuple[float, float, float]:
 
 BOTH, LP0, LP1, NEITHER, UNKNOWN = "█", "▀", "▄", "·", "▒"
 STATES = (BOTH, "both"), (LP0, "lp0"), (LP1, "lp1"), (NEITHER, "neither")
-"""Shape and name of the SMT states, from the top; the name is a style too."""
+"""Shape and name of each SMT state, in the order of display from the top. The name is also a style
+key."""
 USER, KERNEL, STEAL = "█", "▓", "╳"
 LIMIT, EDGE = "┄", "▔"
 CLOCK, CLOCK_END, CEILING, DROPPED = "━", "╸", "┃", "▼"
 CHOSEN, RULE, STEP, TAKEN_BY = "▌", "─", "┴", "◂"
 CURSOR = "▸", "◂"
-"""On both sides of the selected cell, where a line has several."""
+"""Marks to the left and right of the selected cell, in views with several cells in a line."""
 LEVELS = " ▁▂▃▄▅▆▇█"
 LEVELS_PLAIN = " .:-=+*%@"

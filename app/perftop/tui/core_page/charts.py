@@ -1,4 +1,4 @@
-"""The charts of a core's page, their scales and labels, with the numbers beside them."""
+"""The charts of a core's page, with their scales, their labels and the numbers beside them."""
 
 from __future__ import annotations
 
@@ -29,18 +29,19 @@ from perftop.tui.shared.sheet import AWAKE, busiest, of_core
 from perftop.tui.shared.time_axis import Axis
 
 _SHARES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Possible ends of the scale of a share of which a few per cent are a lot; none is lower, so that
-noise does not glow."""
+"""Possible upper ends of the scale for shares of which a few per cent are already a lot. The lowest
+end is high enough that noise does not stand out."""
 _ENDS = {"involuntary": _SHARES, "steal": _SHARES, "ipc": charts.RATES}
 CEILING_STEP_HZ = 50e6
-"""Minimum change of the ceiling shown as a step: half a turbo step, as a column is a mean."""
+"""Minimum change of the ceiling that is shown as a step, in Hz. It is half a turbo step, because
+each column is a mean."""
 CLOCK_STEP_HZ = 0.25e9
-"""The clock's scale ends at multiples of this."""
+"""The ends of the clock's scale are multiples of this, in Hz."""
 
 
 @dataclass(slots=True)
 class Scales:
-    """Ends of the scales at the last refresh, kept so that scales do not change all the time."""
+    """Ends of the scales at the last refresh, stored so that scales do not change all the time."""
 
     clock: tuple[float, float] | None = None
     tops: dict[str, float] = field(default_factory=dict)
@@ -51,12 +52,12 @@ class Scales:
 
 
 Drawn = tuple[Sequence[str], Sequence[list[Run]]]
-"""Labels and cells, by line."""
+"""The labels and the cells of a panel, by line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Charts:
-    """Everything that the charts of one moment are drawn from."""
+    """Everything from which the charts of one moment are drawn."""
 
     moment: CoreMoment
     time: Axis
@@ -64,10 +65,10 @@ class Charts:
     scales: Scales
     ascii_: bool
     look: charts.Look = "colour"
-    """The cells of areas outside of ASCII."""
+    """How cells are drawn, unless `ascii_` is set."""
 
     def panels(self) -> list[list[Run]]:
-        """Lines of all panels: label, chart, numbers."""
+        """Returns the lines of all panels, each with label, chart and numbers."""
         lines: list[list[Run]] = []
         page = self.moment.page
         for panel in page.panels:
@@ -82,7 +83,8 @@ class Charts:
         return lines
 
     def foot(self) -> list[list[Run]]:
-        """The time axis: a line of events, and one of clock times if there is room for it."""
+        """Returns the time axis: a line of episodes and, if there is room, a line of clock
+        times."""
         moment, time = self.moment, self.time
         if not moment.page.axis:
             return []
@@ -106,8 +108,9 @@ class Charts:
         return self._strips(panel)
 
     def _clock(self, lines: int) -> Drawn:
-        """The clock under its ceiling: red during alarms, and faint where the core slept, which the
-        scale then need not include. A climb is seen from 0 on."""
+        """Returns the chart of the clock and its ceiling. The clock is red during alarms, and faint
+        where the core was mostly asleep; the scale need not include the faint part. If a ramp is in
+        sight, the scale starts at 0."""
         track, (unit, per_hz, digits) = self.track, self.moment.unit
         busy, ceiling, awake = track.core("busy_hz"), track.ceiling(), track.awake()
         seen = np.concatenate([busy[awake] if awake.any() else busy, ceiling])
@@ -115,7 +118,7 @@ class Charts:
         climbs = [episode for episode in self.moment.episodes if episode.kind == "ramp"]
         if climbs:
             low = 0.0
-        if np.isfinite(ceiling).any():  # its line is the first
+        if np.isfinite(ceiling).any():  # the first line shows the ceiling
             high = max(float(np.nanmax(ceiling)), float(np.nanmax(np.append(busy, 0.0))))
         how = np.where(awake, charts.AWAKE, charts.ASLEEP)
         how[self._alarmed("busy_hz")] = charts.LOST
@@ -130,7 +133,8 @@ class Charts:
         return labels, rows_of(cells)
 
     def _alarmed(self, key: str) -> Bools:
-        """Columns in which an episode ran that is an alarm now and makes this number worse."""
+        """Returns the columns during which an episode ran that is an alarm now and makes the metric
+        `key` worse."""
         now_ns = self.moment.interval.time_ns
 
         def alarmed(episode: Episode) -> bool:
@@ -139,7 +143,7 @@ class Charts:
         return self._during(alarmed)
 
     def _during(self, wanted: Callable[[Episode], bool]) -> Bools:
-        """Columns in which a wanted episode ran."""
+        """Returns the columns during which an episode ran for which `wanted` is true."""
         found = np.zeros(self.time.bins, bool)
         for episode in filter(wanted, self.moment.episodes):
             if seen := time_axis.cells(self.time, episode, self.moment.interval.time_ns):
@@ -151,20 +155,21 @@ class Charts:
         return "ascii" if self.ascii_ else self.look
 
     def _ceiling_steps(self) -> list[int]:
-        """Columns in which the ceiling moved, which is no episode; empty without a clock panel."""
+        """Returns the columns in which the ceiling changed, which is not an episode; an empty list
+        if there is no clock panel."""
         if all(panel.key != "clock" for panel in self.moment.page.panels):
             return []
         moved = np.abs(np.diff(self.track.ceiling(), prepend=np.nan)) >= CEILING_STEP_HZ
-        moved[1:] &= ~moved[:-1]  # a step inside a column shows in two
+        moved[1:] &= ~moved[:-1]  # a step within a column appears in two columns
         return np.flatnonzero(moved).tolist()
 
     def _smt(self, lines: int) -> Sequence[list[Run]]:
-        """The core's cell made tall: the first thread above the middle, the second below."""
+        """Returns the chart of SMT states: the first thread above the middle, the second below."""
         states, place = self.track.states(), self.moment.place
         if self.moment.interval.split.method[place.at] == "bounds":
             unknown = np.isnan(states).all(axis=1)
             states[unknown] = self.track.lowest()[unknown]
-        if len(place.cpus) > 2:  # only known: whether any of them runs
+        if len(place.cpus) > 2:  # it is only known whether any thread runs
             states[:, 1:] = 0.0
         _, lp0, lp1, both = states.T
         open_ = np.maximum(0.0, 1 - states.sum(axis=1))
@@ -172,13 +177,14 @@ class Charts:
         return rows_of(charts.states(values, lines, self._look))
 
     def _account(self, lines: int) -> Sequence[list[Run]]:
-        """The uses of time: user and kernel from the floor, stolen time from the ceiling."""
+        """Returns the chart of how time is used: user and kernel from the bottom, stolen time from
+        the top."""
         heat = np.where(self._alarmed("steal"), charts.HOT, charts.QUIET)
         values = np.column_stack([self.track.account(), heat])
         return rows_of(charts.account(values, lines, self._look))
 
     def _strips(self, panel: Panel) -> Drawn:
-        """A field over time, with a strip for each sibling or one for the core."""
+        """Returns a metric over time, with a strip for each sibling or one strip for the core."""
         key, tall, evaluator = panel.key, panel.tall, self.moment.session.evaluator
         metric = evaluator.metrics[key]
         values = self.track.of_cpus(key).T if panel.strips > 1 else self._one(key)[None]
@@ -198,15 +204,16 @@ class Charts:
                 labels += [name, scale, *[""] * tall][:tall]
             else:
                 label = f"{metric.label} {scale}".rstrip()
-                if len(label) > LABEL - 2:  # then the 0 of the scale is left out
+                if len(label) > LABEL - 2:  # leave out the 0 of the scale
                     label = f"{metric.label} {scale.removeprefix('0-')}"
-                if len(label) > LABEL - 2:  # an event: its number is at the right
+                if len(label) > LABEL - 2:  # leave out the scale
                     label = fit(metric.label, LABEL - 2).rstrip()
                 labels.append(label)
         return labels, cells
 
     def _traffic(self, panel: Panel) -> Drawn:
-        """Traffic of its package or its L3 to memory, red while it slows this core."""
+        """Returns the chart of memory traffic of the core's package or L3, red while this traffic
+        slows the core."""
         moved = self.track.traffic() if panel.key == TRAFFIC else self.track.l3()
         top = self.scales.top(panel.key, moved, charts.ANY)
         cells = self._rate(moved, self._saturated(), top, panel.tall)
@@ -218,21 +225,22 @@ class Charts:
         return [f"{name} 0-{round_number(top)}"], cells
 
     def _saturated(self) -> Bools:
-        """Columns in which other tasks saturate the memory of this core, and still do."""
+        """Returns the columns of running episodes in which other tasks saturate this core's
+        memory."""
         now_ns = self.moment.interval.time_ns
         return self._during(lambda e: e.cause == "memory" and going(e, now_ns))
 
     def _one(self, key: str) -> Floats:
-        """The core's value of a number: that of the CPU which loses some now, as in the overview,
-        else the busiest CPU's or the worst."""
+        """Returns the core's value of a metric over time. As in the overview, it is the value of
+        the CPU that is losing some of it now, if any, else of the busiest or the worst CPU."""
         moment, now_ns = self.moment, self.moment.interval.time_ns
         running = [episode for episode in moment.episodes if going(episode, now_ns)]
         at = loser(moment.place.cpus, running, key)
         return self.track.core(key) if at is None else self.track.of_cpus(key)[:, at]
 
     def _rate(self, values: Floats, lost: Bools, top: float, tall: int) -> Sequence[list[Run]]:
-        """A strip, red where `lost`, with a faint floor where its value is known to be 0; unknown
-        ones are blank."""
+        """Returns a strip that is red where `lost` is true. Values of 0 are drawn as a faint line
+        at the bottom; unknown values are blank."""
         columns = _twice(values, np.where(lost, charts.LOST, charts.AWAKE))
         cells = charts.rate(columns, top, tall, self._look)
         floor = "_" if self.ascii_ else "⣀", "rule"
@@ -243,12 +251,13 @@ class Charts:
 
 
 def _twice(*kinds: np.ndarray) -> Floats:
-    """Every column twice, as a cell has two."""
+    """Stacks arrays of columns, with each column repeated, because a cell shows two columns."""
     return np.stack(kinds, axis=1).repeat(2, axis=0)
 
 
 def _labels(lines: int, first: str, last: str, blank: int = 0) -> list[str]:
-    """The ends of a scale; `blank`: cells after the lower one."""
+    """Returns labels for the upper and lower end of a scale. `blank`: number of blanks after the
+    lower label."""
     labels = [first, *[""] * (lines - 1)]
     if lines > 1:
         labels[-1] = last + " " * blank
@@ -256,8 +265,9 @@ def _labels(lines: int, first: str, last: str, blank: int = 0) -> list[str]:
 
 
 def ramp_columns(axis: Axis, episode: Episode) -> dict[int, str]:
-    """Cells at which the core woke ('') or reached a level, each with the highest level reached
-    there. Times within the resolution are only bounds and have no cell."""
+    """Returns the cells in which the core woke (with '') or reached a level of its ramp (with the
+    name of the highest level reached in this cell). Times that are not longer than the resolution
+    are only bounds and have no cell."""
     evidence, least_s = episode.evidence, episode.evidence.get("resolution_s", 0.0)
     moments = {"": episode.start_ns}
     moments |= {
@@ -277,8 +287,8 @@ L3_TRAFFIC = OF_L3["memory_bytes_per_s"]
 
 
 class CoreHistory:
-    """History of one core. Only what is drawn is read, and of that only new bins, since complete
-    bins do not change."""
+    """The history of one core, in bins of a time axis. Only the series that are drawn are read, and
+    only their new bins, because complete bins do not change."""
 
     def __init__(self, session: Session, place: Place) -> None:
         self._history, self._place = session.past, place
@@ -290,35 +300,37 @@ class CoreHistory:
         self._axis = axis
 
     def of_cpus(self, key: str) -> Floats:
-        """A metric of each CPU: (columns, CPUs)."""
+        """Returns a metric of each CPU, (columns, CPUs)."""
         rows = self._place.rows
         return self._bins(key, lambda history, at: history.field(key, rows, at))
 
     def _bins(self, key: str, lookup: Lookup) -> Floats:
-        """Bins of the axis, from the history."""
+        """Returns the values of a lookup for all bins of the axis. Values already read are cached
+        under `key`."""
         axis, ring = self._axis, self._rings.setdefault(key, Ring({key: lookup}))
         ring.read(self._history, axis.end_ns, axis.bin_ns, axis.bins, axis.now_ns)
         return ring[key]
 
     def core(self, key: str) -> Floats:
-        """(columns): the busiest CPU's number, or of halts and steal the worst, as in other
-        views."""
+        """Returns a metric of the core, (columns): the value of the busiest CPU, or for involuntary
+        halts and steal the worst value, as in other views."""
         return of_core(
             key, self.of_cpus(key), busiest(self.of_cpus("util"), self.of_cpus("busy_hz"))
         )
 
     def ceiling(self) -> Floats:
-        """(columns): the core's ceiling in Hz."""
+        """Returns the core's ceiling in Hz, (columns)."""
         return self._of_core()[:, -1]
 
     def awake(self) -> Bools:
-        """Columns in which the core was busy enough for its clock to mean something."""
+        """Returns the columns in which the core was busy enough for its clock to be meaningful."""
         found: Bools = np.fmax.reduce(self.of_cpus("util"), axis=1) >= AWAKE
         return found
 
     def states(self) -> Floats:
-        """(columns, 4): shares of the SMT states. History stores a lone online thread as the first;
-        the thread that had a utilisation shows which one it was."""
+        """Returns the shares of the SMT states, (columns, 4). If only one thread is online, the
+        history stores it as the first thread; which thread it was follows from the utilisations,
+        as only this thread has one."""
         found = self._of_core()[:, :-1].copy()
         util = self.of_cpus("util")
         if util.shape[1] == 2:
@@ -327,12 +339,13 @@ class CoreHistory:
         return found
 
     def _of_core(self) -> Floats:
-        """(columns, 5): `states`, then the ceiling."""
+        """Returns the shares of the SMT states as stored, then the ceiling in Hz, (columns, 5)."""
         cores = [self._place.cpus]
         return self._bins("core", lambda history, at: history.cores(cores, at)[:, 0])
 
     def lowest(self) -> Floats:
-        """(columns, 4): minimum share of each state, for cores with only bounds."""
+        """Returns the minimum share of each state, (columns, 4), for cores whose states are known
+        only within bounds."""
         util = self.of_cpus("util")
         if util.shape[1] == 2:
             return bounds(util[:, 0], util[:, 1])[0]
@@ -340,32 +353,33 @@ class CoreHistory:
         return np.stack([neither, 0 * neither, 0 * neither, 0 * neither], axis=1)
 
     def traffic(self) -> Floats:
-        """(columns): bytes per second between its package and memory."""
+        """Returns the bytes per second between the core's package and memory, (columns)."""
         return self._shared(READ, self._package) + self._shared(WRITE, self._package)
 
     def l3(self) -> Floats:
-        """(columns): bytes per second between its L3 and memory. A zero while the core works is
-        the count of a dead monitor, so it is unknown."""
+        """Returns the bytes per second between the core's L3 and memory, (columns). A zero while
+        the core is busy means that the bandwidth monitor does not work, so the value is unknown."""
         moved = self._shared(L3_TRAFFIC, self._l3)
         return np.where((moved == 0) & self.awake(), np.nan, moved)
 
     def _shared(self, key: str, row: int | None) -> Floats:
-        """(columns): a row of a counter of packages or L3s; None: its row is not known. Each call
-        reads all of it, since a read may cover earlier bins."""
+        """Returns one row of a counter of packages or L3s, (columns); NaN if `row` is None. Each
+        call reads all bins, because a read of such a counter may cover earlier bins."""
         found = self._history.shared(key, self._axis.edges)
         known = row is not None and row < found.shape[1]
         return found[:, row] if known else np.full(self._axis.bins, np.nan)
 
     def account(self) -> Floats:
-        """(columns, 3): shares of user, kernel and stolen time. The running time is `util`; the
-        system's account gives its kernel part."""
+        """Returns the shares of user, kernel and stolen time, (columns, 3). The share of running
+        time is `util`; its kernel part comes from the system's accounting."""
         util, system, steal = (self.core(key) for key in ("util", "system", "steal"))
         kernel = np.fmin(util, np.nan_to_num(system))
         return np.stack([util - kernel, kernel, np.nan_to_num(steal)], axis=1)
 
 
 def shared_rows(session: Session, place: Place) -> tuple[int | None, int | None]:
-    """The rows of a core's package and of its L3 among those that are counted."""
+    """Returns the rows of a core's package and of its L3 among the counted packages and L3s; None
+    for those that are not counted."""
     own_cpus = {*place.cpus}
     packages = enumerate(session.hello.packages)
     column = session.counters.columns.get(L3_TRAFFIC)

@@ -1,5 +1,5 @@
-"""The page of one core: clock, SMT states, utilisation and halts on one time axis, the numbers of
-both siblings beside them, and notes on what is wrong or unknown."""
+"""The page of one core: clock, SMT states, utilisation and halts over a common time axis, the
+numbers of both siblings beside them, and notes about episodes and unknown numbers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class CorePage(Canvas):
     HINTS: ClassVar[tuple[str, ...]] = ("back", "core_down", "wider", "units")
 
     _laid: tuple[Place, Page] | None = None
-    """The core that lines are laid out for; None if there is none to show."""
+    """The core for which lines are laid out, and its layout; None if there is no core to show."""
     _seen_who = False
     _keys: Mapping[str, str]
     _track: CoreHistory | None = None
@@ -72,7 +72,7 @@ class CorePage(Canvas):
         self.redraw()
 
     def _draw(self) -> None:
-        """Makes all lines, as each may change with time."""
+        """Makes all lines, because each of them may change over time."""
         assert self._laid is not None
         (place, page_), choice = self._laid, self.choice
         session, interval = self.session, self.interval
@@ -86,16 +86,16 @@ class CorePage(Canvas):
         self._lines = lines(drawn, duration(choice.window_s), self._keys, self.size.width)
 
     def _captions(self) -> Mapping[str, str]:
-        """Captions of the keys that go back and zoom, as the user has bound them."""
+        """Returns the captions of the keys that go back and zoom, as bound by the user."""
         active = self.screen.active_bindings.items()
         keys = {bound.binding.id: caption(key) for key, bound in reversed(list(active))}
         zoom = [keys[name] for name in ("narrower", "wider") if name in keys]
         return {"back": keys.get("back", ""), "window": " ".join(zoom)}
 
-    # --- another core
+    # --- moving to another core
 
     def action_neighbour(self, by: int) -> None:
-        """Moves by this many cores, in the order of rows in other views."""
+        """Moves to the core that is `by` cores away, in the row order of other views."""
         if self._laid is None:
             return
         places = self.places.places
@@ -133,7 +133,7 @@ def known(session: Session, place: Place, *, who: bool) -> Known:
 
 
 def _shared(session: Session, place: Place) -> tuple[str, ...]:
-    """Panels of the memory traffic that is counted for this core's package and L3."""
+    """Returns the panels of the memory traffic that is counted for this core's package and L3."""
     columns, (package, l3) = session.counters.columns, shared_rows(session, place)
     found = [TRAFFIC] if package is not None and columns.keys() >= {*TRAFFIC_KEYS} else []
     return (*found, *([L3] if l3 is not None and L3_TRAFFIC in columns else []))

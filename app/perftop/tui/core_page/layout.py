@@ -1,5 +1,5 @@
-"""The panels on the page of a core, their heights and widths. They depend on the source and the
-room only, so that nothing moves when values change."""
+"""The panels on the page of a core, with their heights and widths. They depend only on the source
+and the available room, so that nothing moves when values change."""
 
 from __future__ import annotations
 
@@ -7,54 +7,57 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 LABEL = 12
-"""Cells to the left of the charts, for the names of lines or marks of a scale."""
+"""Number of cells to the left of the charts, for the names of lines or the marks of a scale."""
 NAME, VALUE = 12, 7
-"""Cells to the right of the charts, for the name of a number and for each number."""
+"""Number of cells to the right of the charts, for the name of a number and for each value."""
 MIN_WIDTH_FOR_NUMBERS = 56
-"""Minimum cells of a page with numbers beside the charts."""
+"""Minimum width of a page with numbers beside the charts, in cells."""
 MIN_WIDTH_FOR_ORIGINS = 160
-"""Minimum cells of a page that shows the origin of numbers."""
+"""Minimum width of a page that shows the origins of numbers, in cells."""
 MIN_CHART = 90
-"""Minimum cells of the charts beside such origins."""
+"""Minimum width of the charts on a page that shows origins, in cells."""
 MAX_ORIGIN = 60
 MAX_EVENTS = 4
-"""Chosen events over time; of further ones the table has the numbers."""
+"""Maximum number of chosen events with a panel; further events are shown only in the table view."""
 MIN_HEIGHT_FOR_PAIRS = 36
-"""Minimum lines for strips of each sibling, and for empty lines between groups of panels."""
+"""Minimum number of lines for a strip for each sibling, and for empty lines between groups of
+panels."""
 MIN_HEIGHT_FOR_ACCOUNT = 50
-"""Minimum lines for the system's account of time in addition to the SMT states."""
+"""Minimum number of lines for a panel of user and kernel time in addition to the SMT states."""
 
 
 TRAFFIC, L3 = "traffic", "l3"
-"""Panels of what moves between its package, and its L3, and memory."""
+"""Keys of the panels of memory traffic: of the core's package, and of its L3."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The abilities of the source for a core."""
+    """What the source can show about a core."""
 
     threads: int
     metrics: frozenset[str]
     states: bool
-    """Its SMT states are known, if only within bounds."""
+    """Whether the core's SMT states are known, at least within bounds."""
     virtual: bool
     who: bool
     events: tuple[str, ...] = ()
-    """Metrics of chosen events."""
+    """Keys of the metrics of chosen events."""
     shared: tuple[str, ...] = ()
-    """TRAFFIC and L3, where they are counted."""
+    """TRAFFIC and L3, if they are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
+    """A panel of the page: a chart with its numbers."""
+
     key: str
     """"clock", "smt", "account", or the key of a metric drawn as strips."""
     strips: int
-    """Number of strips, one above the other: one for each CPU, or one for the core."""
+    """Number of strips below each other: one for each CPU, or one for the core."""
     tall: int
     """Lines of each strip."""
     gap: bool = False
-    """An empty line above it."""
+    """Whether there is an empty line above the panel."""
 
     @property
     def lines(self) -> int:
@@ -63,30 +66,36 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Page:
+    """The layout of the page."""
+
     panels: tuple[Panel, ...]
     who: bool
     axis: int
-    """Lines of the time axis."""
+    """Number of lines of the time axis."""
     notes: int
-    """Lines of notes."""
+    """Number of lines of notes."""
     columns: int
     """Width of the charts, in cells."""
     values: int
-    """Numbers side by side: one for each CPU, or 1 for the core; 0 if there are none."""
+    """Number of values side by side: one for each CPU, or 1 for the core; 0 if the page has no
+    numbers."""
     origin: int
-    """Cells for the origin of numbers; 0 if it is not shown."""
+    """Width of the origins of numbers, in cells; 0 if origins are not shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
+    """A panel with its minimum height, and how it grows if there is room."""
+
     panel: Panel
     most: int
+    """Maximum lines of each strip."""
     weight: int
-    """Its share of the room, relative to the weights of the others."""
+    """The panel's share of the room, relative to the weights of other panels."""
     rank: int
-    """The highest is dropped first if there is no room for all."""
+    """The panel of the highest rank is dropped first if not all panels fit."""
     step: int = 1
-    """Lines by which its strips grow."""
+    """Number of lines by which each strip grows at a time."""
 
 
 def page(known: Known, width: int, lines: int) -> Page:
@@ -109,7 +118,8 @@ def _widths(threads: int, width: int) -> tuple[int, int, int]:
 
 
 def _panels(known: Known, room: int) -> Iterable[Panel]:
-    """Panels from the top: each gets its minimum height, then spare lines go by weight."""
+    """Returns the panels from the top. Each panel gets its minimum height, then spare lines are
+    shared by weight."""
     wishes = _wishes(
         known, tall=room >= MIN_HEIGHT_FOR_PAIRS, taller=room >= MIN_HEIGHT_FOR_ACCOUNT
     )
@@ -130,7 +140,7 @@ def _panels(known: Known, room: int) -> Iterable[Panel]:
 
 
 def _wishes(known: Known, *, tall: bool, taller: bool) -> list[_Wish]:
-    """Panels the source can fill, in their order on the page."""
+    """Returns the panels for which the source has data, in their order on the page."""
     paired = known.threads > 1 and known.states
     account = known.metrics >= {"user", "system"}
     found = []

@@ -1,5 +1,5 @@
-"""The numbers beside the charts of a core: those of both siblings, with their origins. Every line
-is exactly as wide as its place on the page."""
+"""The numbers beside the charts of a core, for both siblings, with their origins. Every line is
+exactly as wide as the area for numbers on the page."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ _BESIDE = {
     "kernel_cycles": ("kernel_cycles", "kernel_instructions"),
     TRAFFIC: (TRAFFIC, "of_best", "dram"),
 }
-"""Numbers beside a panel, as many as it has lines; other panels have only their own number."""
+"""Keys of the numbers beside a panel, of which as many are shown as the panel has lines. Other
+panels show only the number of their own key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +57,13 @@ class CoreMoment:
     page: Page
     unit: ClockUnit
     episodes: Sequence[Episode]
-    """Episodes on these CPUs that had begun by then."""
+    """Episodes on the core's CPUs that had begun by this moment."""
     awake: bool
-    """The core is busy enough for its clock to mean something."""
+    """Whether the core is busy enough for its clock to be meaningful."""
 
     def lost(self, key: str, rows: Sequence[int]) -> bool:
-        """An episode that is an alarm makes this number worse now, on one of these CPUs."""
+        """Returns whether an episode that is an alarm makes this metric worse now, on any of these
+        CPUs."""
         affected, now_ns = {self.session.topology[row].cpu for row in rows}, self.interval.time_ns
         red = (e for e in self.episodes if time_axis.mark(e, now_ns)[1] == "alarm")
         return any(lowered_number(e) == key and not affected.isdisjoint(e.cpus) for e in red)
@@ -72,14 +74,15 @@ class CoreMoment:
 
     @property
     def size(self) -> int:
-        """Width of the numbers in cells; 0 if there are none."""
+        """Width of the numbers in cells; 0 if the page has no numbers."""
         return NAME + VALUE * self.page.values + self.page.origin if self.page.values else 0
 
 
 def moment(
     session: Session, interval: Interval, place: Place, page: Page, units: Units, since_ns: int
 ) -> CoreMoment:
-    """The scene, with episodes begun by then and not ended by `since_ns` (raw)."""
+    """Returns the core at the end of this interval, with the episodes that had begun by then and
+    had not ended by `since_ns` (raw)."""
     unit = clock_of(session, units, known=True)
     episodes = [
         episode
@@ -92,7 +95,7 @@ def moment(
 
 
 def _now(interval: Interval, place: Place, key: str) -> tuple[list[float], float]:
-    """A metric in the interval: of each CPU, and of the core."""
+    """Returns a metric in the interval: its value for each CPU, and for the core."""
     rows = list(place.rows)
     there = interval.online[rows]
     values, util, hz = (
@@ -105,7 +108,7 @@ def _now(interval: Interval, place: Place, key: str) -> tuple[list[float], float
 
 
 def panel_numbers(moment: CoreMoment, panel: Panel) -> list[list[Run]]:
-    """Numbers for each line of the panel."""
+    """Returns the numbers for each line of the panel."""
     if not moment.page.values:
         return [[] for _ in range(panel.lines)]
     if panel.key == "smt":
@@ -118,7 +121,7 @@ def panel_numbers(moment: CoreMoment, panel: Panel) -> list[list[Run]]:
 
 
 def _number(moment: CoreMoment, key: str) -> list[Run] | None:
-    """Line of a metric; None if this source does not have it at all."""
+    """Returns the line of a metric; None if the source does not have this metric at all."""
     if key in _OTHERS:
         return _OTHERS[key](moment)
     if key in _SHARED:
@@ -145,8 +148,8 @@ def _number(moment: CoreMoment, key: str) -> list[Run] | None:
 
 
 def _name(label: str, counted: float) -> list[Run]:
-    """The label, and for an event that took turns the share of the time for which it was
-    counted."""
+    """Returns the label of a metric. For a multiplexed event, the label also has the share of time
+    for which the event was counted."""
     if counted >= MIN_COUNTED_SHARE:
         return [(fit(label, NAME - 1) if len(label) >= NAME else label, "dim")]
     share = f" {100 * counted:.0f}%"
@@ -154,7 +157,8 @@ def _name(label: str, counted: float) -> list[Run]:
 
 
 def _counted(moment: CoreMoment, key: str, rows: Sequence[int]) -> float:
-    """The minimum share of the time for which these CPUs counted an event; 1 for other numbers."""
+    """Returns the minimum share of time, over these CPUs, for which an event was counted; 1 for
+    other metrics."""
     shares = moment.interval.shares.get(key.removesuffix(PER_KI))
     return 1.0 if shares is None else float(np.fmin.reduce(shares[[*rows]], initial=1.0))
 
@@ -162,7 +166,8 @@ def _counted(moment: CoreMoment, key: str, rows: Sequence[int]) -> float:
 def _values(
     moment: CoreMoment, each: Sequence[float], core: float
 ) -> Iterable[tuple[Sequence[int], float]]:
-    """Positions of CPUs with their value: each CPU, or all together if there is no room."""
+    """Returns values with the positions of their CPUs: one value for each CPU, or one for the core
+    if there is no room for more."""
     if moment.page.values == len(each):
         return [((row,), value) for row, value in zip(moment.place.rows, each, strict=True)]
     return [(moment.place.rows, core)]
@@ -172,14 +177,15 @@ def _cell(
     moment: CoreMoment, column: Column, rows: Sequence[int], value: float, style: str,
     *, rests: bool = False,
 ) -> list[Run]:  # fmt: skip
-    """A number, and a cell after it for the mark of a clock below its ceiling."""
+    """Returns a number, and a blank after it, which a clock below its ceiling replaces by a
+    mark."""
     online = [row for row in rows if moment.interval.online[row]]
     text, style = column.cell(
         value, style, online=bool(online), resting=rests,
         doubted=bool(doubted(column.key, moment.session, moment.interval)[online].any()),
         estimated=not isnan(value) and _counted(moment, column.key, online) < MIN_COUNTED_SHARE,
     )  # fmt: skip
-    if len(text) > column.width:  # the sign takes the place of the decimals
+    if len(text) > column.width:  # the prefix replaces the decimals
         text = re.sub(r"\.\d+", "", text)
     return [(column.place(text), style), (" ", "text")]
 
@@ -204,8 +210,8 @@ def _ceiling(moment: CoreMoment) -> list[Run] | None:
 
 
 def _smi(moment: CoreMoment) -> list[Run] | None:
-    """System-management interrupts in the interval: for each CPU, or the maximum of the CPUs, since
-    all see the same ones."""
+    """Returns the line of system-management interrupts in the interval: for each CPU, or the
+    maximum over the CPUs, because each interrupt affects all CPUs."""
     counts = moment.interval.counts.get("smi")
     if counts is None:
         return None
@@ -221,7 +227,8 @@ def _smi(moment: CoreMoment) -> list[Run] | None:
 
 
 def _states(moment: CoreMoment) -> list[list[Run]]:
-    """Shares of the four states, or their bounds; with more than two threads, whether any runs."""
+    """Returns lines with the shares of the four SMT states, or their bounds. For a core without
+    exactly two threads, the lines are the share of `neither` and the number of active threads."""
     paired = len(moment.place.cpus) == 2
     found = []
     for shape, name in theme.STATES if paired else theme.STATES[-1:]:
@@ -233,7 +240,7 @@ def _states(moment: CoreMoment) -> list[list[Run]]:
         runs = [(f"{theme.UNKNOWN} ", "unknown"), ("active", "dim")]
         found.append(_common(moment, runs, number(active, 2)))
     how = method(moment)
-    if len(how) > moment.size:  # then a note has the rest
+    if len(how) > moment.size:  # a note shows the whole text
         how = how.rpartition(" ")[0]
     return [*found, [(fit(how, moment.size), "dim")]]
 
@@ -253,7 +260,7 @@ def _state(moment: CoreMoment, name: str) -> Run:
 
 
 def _common(moment: CoreMoment, name: list[Run], number: Run, origin: str = "") -> list[Run]:
-    """A line with one value for all siblings, centred between their columns."""
+    """Returns a line with one value for all siblings, centred between the siblings' columns."""
     text, key = number
     indent = " " * (VALUE * (moment.page.values - 1) // 2)
     return _line(moment, name, [[(f"{indent}{text:>{VALUE - 1}}", key)]], origin)
@@ -273,7 +280,8 @@ def _line(
 
 
 def method(moment: CoreMoment) -> str:
-    """How the SMT states were found, with the calibration factor of the counter's ticks."""
+    """Returns how the SMT states were measured, with the calibration factor of the counter's
+    ticks."""
     name = moment.interval.split.method[moment.place.at]
     if name is None:
         return MISSING
@@ -290,12 +298,13 @@ _SHARED: dict[str, tuple[str, float, int, tuple[str, ...], str]] = {
     "dram": ("memory W", 1.0, 1, (f"package_{DRAM}",), ""),
     L3: ("L3 GB/s", 1e-9, 1, ("l3_memory_bytes_per_s",), OF_L3["memory_bytes_per_s"]),
 }
-"""Numbers of its package or its L3: label, factor to its unit, digits, keys that are added up,
-and their counter."""
+"""Numbers of the core's package or L3, by key: label, factor to the displayed unit, decimals, keys
+whose values are added up, and the counter whose origin is shown."""
 
 
 def _shared(moment: CoreMoment, key: str) -> list[Run] | None:
-    """None for the power of memory where it is not counted."""
+    """Returns the line of a number of the core's package or L3; None for the power of memory if it
+    is not counted."""
     label, scale, digits, keys, counter = _SHARED[key]
     if key == "dram" and DRAM not in moment.interval.packages:
         return None
@@ -312,7 +321,8 @@ _OTHERS = {"ceiling": _ceiling, "smi": _smi}
 
 
 def head(moment: CoreMoment, window: str, keys: Mapping[str, str], size: int) -> list[Run]:
-    """The core's name and place; `keys`: captions of the keys that go back and zoom."""
+    """Returns the core's name and its position in the topology. `keys`: captions of the keys that
+    go back and zoom."""
     place, online = moment.place, moment.interval.online
     paired = len(place.cpus) > 1
     core = f"core {'-' if place.core is None else place.core}"
@@ -338,7 +348,7 @@ def head(moment: CoreMoment, window: str, keys: Mapping[str, str], size: int) ->
 
 
 def above(moment: CoreMoment, window: str, keys: Mapping[str, str], size: int) -> list[list[Run]]:
-    """The first lines of the page: the core, titles of the numbers, and tasks."""
+    """Returns the first lines of the page: the core, the titles of the numbers, and the tasks."""
     left = size - moment.size - 1
     name = head(moment, window, keys, left)
     lines = [[*name, (" " * (left - width(name)), "text"), *titles(moment)]]
@@ -346,7 +356,7 @@ def above(moment: CoreMoment, window: str, keys: Mapping[str, str], size: int) -
 
 
 def titles(moment: CoreMoment) -> list[Run]:
-    """Titles above the numbers: the sibling or core that they belong to."""
+    """Returns the titles above the numbers, which name each sibling or the core."""
     page = moment.page
     if not page.values or len(moment.place.cpus) == 1:
         return [(" " * moment.size, "text")]
@@ -356,7 +366,7 @@ def titles(moment: CoreMoment) -> list[Run]:
 
 
 def who(moment: CoreMoment, size: int) -> list[Run]:
-    """The task on each sibling, with as many details as fit."""
+    """Returns a line with the task on each sibling, with as many details as fit."""
     cpus = moment.place.cpus
     part = (size - 1) // len(cpus)
     runs: list[Run] = [(" ", "text")]
@@ -382,7 +392,7 @@ def _task(moment: CoreMoment, cpu: int) -> list[Run]:
 
 
 def _cut(runs: Iterable[Run], size: int) -> list[Run]:
-    """The runs, cut or padded to exactly `size` cells."""
+    """Returns the runs, cut or padded to exactly `size` cells."""
     done: list[Run] = []
     for text, key in runs:
         if size > 0:
@@ -391,11 +401,12 @@ def _cut(runs: Iterable[Run], size: int) -> list[Run]:
     return [*done, (" " * size, "text")]
 
 
-# --- notes: episodes that run or have ended, doubts, unknown numbers
+# --- notes: running and ended episodes, reasons for doubt, unknown numbers
 
 
 def notes(moment: CoreMoment, size: int, lines: int) -> list[list[Run]]:
-    """Notes, the most important first; the last line counts those left out."""
+    """Returns exactly `lines` lines of notes, the most important first. If some notes do not fit,
+    the last line shows their number."""
     if not lines:
         return []
     found = [*_episodes(moment), *_missing(moment), *_method(moment)]
@@ -407,7 +418,8 @@ def notes(moment: CoreMoment, size: int, lines: int) -> list[list[Run]]:
 
 
 def _method(moment: CoreMoment) -> Iterable[list[Run]]:
-    """How the SMT states were found, unless the numbers beside them show it."""
+    """Yields a note on how the SMT states were measured, unless the numbers beside the SMT panel
+    show it."""
     how, panels = method(moment), moment.page.panels
     if how == "bounds":
         yield [("   SMT states not counted here: ", "dim"), (theme.UNKNOWN, "unknown"),
@@ -418,7 +430,8 @@ def _method(moment: CoreMoment) -> Iterable[list[Run]]:
 
 
 def _episodes(moment: CoreMoment) -> Iterable[list[Run]]:
-    """Running episodes, then doubts about this interval, then episodes that are over."""
+    """Yields notes on running episodes, then on reasons to doubt this interval's numbers, then on
+    ended episodes."""
     interval, place = moment.interval, moment.place
     worst = {"alarm": 0, "warn": 1}
     ordered = sorted(
@@ -450,7 +463,7 @@ def _episode(moment: CoreMoment, episode: Episode) -> list[Run]:
 
 
 def _climb(moment: CoreMoment, episode: Episode) -> str:
-    """Description of a ramp; '' for other episodes."""
+    """Returns the description of a ramp episode; '' for other episodes."""
     if episode.kind != "ramp":
         return ""
     cpus = {*episode.cpus}
@@ -459,11 +472,12 @@ def _climb(moment: CoreMoment, episode: Episode) -> str:
 
 
 RAMP_LEVELS = {"t90_s": "90 %", "t99_s": "99 %", "steady_s": "steady"}
-"""Names of the levels reached, by the key of the time that each took."""
+"""Names of the levels of a ramp, by the evidence key of the time until the level was reached."""
 
 
 def _ramp_words(episode: Episode, cores: int, unit: ClockUnit) -> str:
-    """How long the core took to reach which clock; of several cores, the median one."""
+    """Returns a text on how long the core took to reach each level of its clock. For several cores,
+    the times are those of the median core."""
     evidence = episode.evidence
     if "steady_s" not in evidence:
         return ""
@@ -498,7 +512,7 @@ def _after(evidence: dict[str, float], key: str) -> str:
 
 
 def _missing(moment: CoreMoment) -> Iterable[list[Run]]:
-    """The unknown numbers of this core, why, and how to fix it."""
+    """Yields notes on the unknown numbers of this core: why they are unknown, and how to fix it."""
     session, cpus = moment.session, set(moment.place.cpus)
     bounds = moment.interval.split.method[moment.place.at] == "bounds"
     names = NAMES | (dict.fromkeys((*smt.ANY_COUNTERS, "traced"), "SMT states") if bounds else {})

@@ -1,5 +1,5 @@
-"""Parts of the fleet's screen beside and below the table and the heat map: what happened on all
-machines, and more of the selected one."""
+"""Parts of the fleet's screen beside and below the table and the heat map: the episodes of all
+machines, and details of the selected machine."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from perftop.tui.fleet import words
 from perftop.tui.fleet.words import MIN_LOSS, Look, amount, calm
 
 SPAN_S = 1800.0
-"""Time that the chart of machines below their ceiling covers."""
+"""Time covered by the chart of machines below their ceiling, in seconds."""
 MANY = 0.05
-"""Share of all machines from which on they are red."""
+"""Share of all machines from which the bars of machines below their ceiling are red."""
 CHART = 4
-"""Lines of that chart."""
+"""Lines of the bars in the chart of machines below their ceiling."""
 MIN_CHARTED = 24
-"""Minimum lines for that chart."""
+"""Minimum lines of the right side for the chart of machines below their ceiling."""
 MAX_NAMES = 8
 LOW_CLOCK = 0.95
 """Share of the ceiling below which a clock is red."""
 _NUMBERS = {"lost": "lost ", "busy": "busy ", "clock_hz": "", "below": "below ", "both": "both ",
             "involuntary": "inv ", "steal": "steal ", "power_w": ""}  # fmt: skip
-"""Numbers of the selected machine in one line, the most important first, with their names."""
+"""Labels of the selected machine's numbers in one line, by key, the most important first."""
 
 
 def right_side(look: Look, height: int, width: int) -> list[Line]:
-    """Exactly `height` lines."""
+    """Returns the right side of the screen, in exactly `height` lines."""
     selected = _selected(look, width)
     lines = [*below_ceiling(look, width), BLANK] if height >= MIN_CHARTED else []
     room = height - len(lines) + bool(lines) - len(selected) - 3
@@ -43,7 +43,7 @@ def right_side(look: Look, height: int, width: int) -> list[Line]:
 
 
 def below_ceiling(look: Look, width: int) -> list[Line]:
-    """The number of machines below their ceiling, as bars over the last half hour."""
+    """Returns a chart of the number of machines below their ceiling over the last half hour."""
     cells = width - 5
     counts = look.fleet.below(cells, look.now, SPAN_S)
     top, now = max(5.0, *counts), int(counts[-1])
@@ -64,7 +64,8 @@ def below_ceiling(look: Look, width: int) -> list[Line]:
 
 
 def happened(look: Look, most: int, width: int, *, brief: bool) -> list[Line]:
-    """Episodes of all machines, the newest first."""
+    """Returns a title, and lines with episodes of all machines, the newest first. `brief`: without
+    evidence."""
     title = spread([("episodes of all machines", "dim")], [("length", "dim")], width)
     found = look.fleet.happened(most)
     lines = [calm(*_episode(look, each, width, brief=brief)) for each in found]
@@ -98,7 +99,7 @@ def _episode(look: Look, each: SharedEpisode, width: int, *, brief: bool) -> lis
 
 
 def _selected(look: Look, width: int) -> list[Line]:
-    """Some lines on the selected machine; none if there is none."""
+    """Returns lines about the selected machine; an empty list if no machine is selected."""
     machine = look.selected
     if machine is None:
         return []
@@ -129,7 +130,7 @@ def _selected(look: Look, width: int) -> list[Line]:
 
 
 def detail_numbers(look: Look, machine: Machine) -> Line:
-    """The numbers of the selected machine in a line."""
+    """Returns a line with the numbers of the selected machine."""
     name: list[Run] = [(f" {foreign(machine.name)}", "bright")]
     if not machine.answers:
         why = fit(words.why(machine, look.now), look.width - len(machine.name) - 6).rstrip()
@@ -149,7 +150,8 @@ def detail_numbers(look: Look, machine: Machine) -> Line:
 
 
 def detail_chart(look: Look, machine: Machine, width: int, height: int) -> list[Line]:
-    """The clock of a machine under its ceiling over time; without a clock, what it lost."""
+    """Returns a chart of a machine's clock and its ceiling over time; if the clock is unknown, a
+    chart of the share of time that the machine lost."""
     cells = width - 6
     series = machine.past.series("clock_hz", 2 * cells, look.now)
     has_clock = any(map(isfinite, series))

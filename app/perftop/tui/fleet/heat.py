@@ -1,6 +1,8 @@
-"""One number of all machines: as a heat map, a cell a machine, or over time, a line a machine.
+"""One number of all machines: as a heat map with a cell for each machine, or over time with a line
+for each machine.
 
-Racks are columns of the heat map where names contain them; else machines are in one sequence.
+Where the names of machines contain a rack, each rack is a column of the heat map; otherwise the
+machines form one sequence.
 """
 
 from __future__ import annotations
@@ -19,28 +21,32 @@ from perftop.tui.fleet import words
 from perftop.tui.fleet.words import MIN_LOSS, Look, amount, calm, cell, unit
 
 SIZES = (6, 4, 3, 2, 1)
-"""Widths of the cell of a machine, of which the widest that fits is used; numbers need 4."""
+"""Possible widths of a machine's cell; the widest that fits is used. Cells from 4 on show
+numbers."""
 LABEL = 6
-"""Cells of the labels at the left."""
+"""Width of the labels at the left, in cells."""
 WIDE = 150
-"""Minimum columns for a sentence about the number that is shown."""
+"""Minimum width of a screen that has a sentence about the displayed number, in cells."""
 FEET = 3
-"""Lines of means below racks."""
+"""Number of lines below racks: their means, and their power."""
 TIME_NAME, TIME_WIDE = 16, 120
-"""Cells of a name in the time view, and minimum columns for the sentence there."""
+"""Width of a name in the time view, and the minimum width of a time view that has a sentence about
+the displayed number, both in cells."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
+    """The positions of machines in the heat map."""
+
     columns: tuple[tuple[str, tuple[Machine | None, ...]], ...]
-    """Title and machines of each column, from the top; None: a gap."""
+    """Title and machines of each column, from the top; None is a gap."""
     labels: tuple[str, ...]
     """A label for each row."""
     size: int
     racked: bool
 
     def place(self, name: str) -> tuple[int, int]:
-        """Column and row of a machine."""
+        """Returns the column and the row of a machine; 0, 0 if the grid does not contain it."""
         for x, (_, machines) in enumerate(self.columns):
             for y, machine in enumerate(machines):
                 if machine is not None and machine.name == name:
@@ -48,7 +54,8 @@ class Grid:
         return 0, 0
 
     def neighbour(self, name: str, dx: int, dy: int) -> str:
-        """The nearest machine in a direction, this one at an edge. Gaps are skipped."""
+        """Returns the name of the nearest machine in a direction, skipping gaps; at an edge, the
+        given name."""
         x, y = self.place(name)
         while True:
             x, y = x + dx, y + dy
@@ -60,11 +67,11 @@ class Grid:
 
 
 def grid(machines: Sequence[Machine], width: int, height: int) -> Grid:
-    """The grid with the widest cells that fit."""
+    """Returns the grid with the widest cells that fit."""
     room = width - LABEL - 1
     by_rack = racks(machines)
     numbers = {_number(machine) for each in by_rack.values() for machine in each}
-    rows = sorted(numbers, key=lambda number: (natural(number), number))  # 2 beside 02
+    rows = sorted(numbers, key=lambda number: (natural(number), number))  # 2 next to 02
     fits = len(by_rack) > 1 and len(rows) + FEET <= height and len(machines) > 2 * len(by_rack)
     for size in SIZES[:3] if fits else ():
         if len(by_rack) * (size + 1) <= room:
@@ -85,13 +92,13 @@ def grid(machines: Sequence[Machine], width: int, height: int) -> Grid:
 
 
 def _number(machine: Machine) -> str:
-    """The last number in the name of a machine."""
+    """Returns the number at the end of a machine's host name, as text; '' if it has none."""
     stem = machine.name.partition(".")[0]
     return stem[len(stem.rstrip("0123456789")) :]
 
 
 def heat(look: Look, height: int) -> list[Line]:
-    """Exactly `height` lines."""
+    """Returns the heat map, in exactly `height` lines."""
     made = grid(look.rows, look.width, height - 3 - FEET)
     lines = _legend(look)
     x, y = made.place(look.chosen)
@@ -117,7 +124,8 @@ def heat(look: Look, height: int) -> list[Line]:
 
 
 def _legend(look: Look) -> list[Line]:
-    """The number shown, the ramp, and how many machines are on each of its steps."""
+    """Returns the legend: the displayed number, the heat ramp, and the number of machines on each
+    step of the ramp."""
     key, wide = look.shown, look.width >= WIDE
     top, name = words.ramp_top(look, key), unit(key)
     left: list[Run] = [(" ", "text"), (f"{FIELDS[key].label} {name}", "bright")]
@@ -138,7 +146,8 @@ def _legend(look: Look) -> list[Line]:
 
 
 def _cell(look: Look, machine: Machine, size: int, inks: Sequence[str]) -> list[Run]:
-    """The sign and number of a machine on its step of the ramp; quiet ones are plain."""
+    """Returns the cell of a machine: the sign of its worst episode and its number, in the colour of
+    its step of the ramp. Only machines with a sign show a number; small losses are not shown."""
     gap: Run = (theme.CURSOR[1], "mark") if machine.name == look.chosen else (" ", "text")
     sign, style = words.worst_sign(machine)
     if not machine.answers:
@@ -158,7 +167,7 @@ def _cell(look: Look, machine: Machine, size: int, inks: Sequence[str]) -> list[
 
 
 def _feet(made: Grid) -> list[Line]:
-    """Means of each rack, and the sum of its power."""
+    """Returns the lines below the racks: means of each rack, and its total power."""
     racks_ = [[m for m in column if m is not None] for _, column in made.columns]
     means = [mean([m.numbers for m in rack if m.answers]) for rack in racks_]
     lines: list[Line] = []
@@ -182,7 +191,8 @@ def _feet(made: Grid) -> list[Line]:
 
 
 def _time_key(look: Look) -> str:
-    """The number that is shown: one of which the past is kept."""
+    """Returns the key of the number to show over time: the chosen one if its history is kept, else
+    "lost"."""
     return look.shown if look.shown in TRACED else "lost"
 
 
@@ -200,7 +210,7 @@ def time_heads(look: Look) -> list[Line]:
 
 
 def time_row(look: Look, machine: Machine) -> Line:
-    """The number over the last minutes, the newest at the right edge."""
+    """Returns the line of a machine: its number over the last minutes, the newest at the right."""
     chosen, key = machine.name == look.chosen, _time_key(look)
     name = fit(foreign(machine.name), TIME_NAME)
     runs: list[Run] = [(theme.CHOSEN if chosen else " ", "key"), words.worst_sign(machine),

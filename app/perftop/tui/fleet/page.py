@@ -1,5 +1,5 @@
-"""The fleet's screen from top to bottom, for one size: the source, the numbers of all machines,
-alerts, one of the views, and the names of keys."""
+"""The fleet's screen for a given size. From top to bottom: the source, totals of all machines,
+alerts, one of the views, and the key hints."""
 
 from __future__ import annotations
 
@@ -16,19 +16,22 @@ from perftop.tui.fleet import detail, heat, table, words
 from perftop.tui.fleet.words import Look, calm
 
 WIDE, SIDE = 150, 33
-"""Minimum columns for a right side, and its minimum cells."""
+"""Minimum width of a screen that has a right side, and the minimum width of that side, in cells."""
 MIN_CHART, MAX_CHART = 9, 24
-"""Lines of the chart of the selected machine below the rows, with what is around it."""
+"""Minimum lines, including blank ones around it, and maximum lines of the selected machine's chart
+below the rows."""
 PLACES, NAMES = 3, 6
-"""Maximum number of machines that are named for a cause."""
+"""Maximum number of places shown for a cause without a sentence of its own, and of machines named
+in a sentence."""
 _TOTALS = (("lost", "lost", 0), ("busy", "busy", 1), ("clock_hz", "clock", 2),
            ("below", "below ceiling", 3), ("both", "both", 5), ("involuntary", "involuntary", 6),
            ("steal", "steal", 4), ("power_w", "power", 7))  # fmt: skip
-"""Numbers of all machines together: key, name, and rank where not all fit."""
+"""Totals of all machines: key, name, and rank. Numbers of the highest rank are dropped first if not
+all fit."""
 
 
 def page(look: Look) -> list[Line]:
-    """Exactly `look.height` lines. Fills `look.mouse`."""
+    """Returns the whole screen, in exactly `look.height` lines. Also fills `look.mouse`."""
     look.running = look.fleet.running()
     tall = look.height
     room = 3 if tall >= 40 else 2 if tall >= 30 else 1
@@ -45,7 +48,8 @@ def page(look: Look) -> list[Line]:
 
 
 def header(look: Look) -> Line:
-    """The source, how many machines answer, and the cost."""
+    """Returns the first line: the source, how many machines answer, the cost of watching them, and
+    the time."""
     fleet = look.fleet
     every = len(fleet.machines)
     connecting = sum(m.why == "connecting" for m in fleet.silent)
@@ -74,7 +78,8 @@ def totals(look: Look) -> Line:
 
 
 def alerts(look: Look, most: int) -> list[Line]:
-    """The worst episodes, each as a sentence; the rest by their signs."""
+    """Returns at most `most` lines with the worst episodes, each as a sentence. The other episodes
+    are listed with their signs in the last line."""
     gone = [m for m in look.fleet.silent if m.why != "connecting"]
     causes = [_cause(look, each) for each in look.running if each.kind != "suspect"]
     shared = any(len(each.machines) > 1 for each in look.running[: len(causes)])
@@ -90,7 +95,7 @@ def alerts(look: Look, most: int) -> list[Line]:
         kept = sentences[: most - 1]
         rest = look.running[max(0, len(kept) - bool(gone) - bool(look.problem)) :]
         sentences = [*kept, _more(look, rest, len(sentences) - len(kept))]
-    elif len(sentences) > most:  # no line of its own
+    elif len(sentences) > most:  # the count shares the only line
         text = f"+ {len(sentences) - 1} more"
         fits = look.width - width(sentences[0]) - 3 > 10
         sentences = [[*sentences[0], ("  ", "text"), (text, "dim")] if fits else sentences[0]]
@@ -106,7 +111,7 @@ def _cause(look: Look, episode: SharedEpisode) -> list[Run]:
 
 
 def _sentence(sign: str, text: str, evidence: Sequence[str], room: int) -> list[Run]:
-    """A sentence, and the parts of its evidence that fit as a whole."""
+    """Returns a sentence, followed by each part of its evidence that fits completely."""
     runs: list[Run] = [(f"{sign} ", "alarm"), (text, "alarm")]
     gap = "  "
     for part in evidence:
@@ -117,7 +122,8 @@ def _sentence(sign: str, text: str, evidence: Sequence[str], room: int) -> list[
 
 
 def _which(look: Look, names: Sequence[str]) -> str:
-    """The racks of these machines, or the first of their names; the tasks of a single machine."""
+    """Returns the racks that contain these machines, or the first of the machines' names; for a
+    single machine, its tasks."""
     if len(names) == 1:
         machine = look.fleet.machines.get(names[0])
         return "" if machine is None else foreign(machine.tasks)
@@ -129,7 +135,7 @@ def _which(look: Look, names: Sequence[str]) -> str:
 
 
 def _silent(look: Look, gone: Sequence[Machine]) -> list[Run]:
-    """The machines that do not answer, since when, and why."""
+    """Returns a sentence on the machines that do not answer, since when, and why."""
     one = min(gone, key=lambda m: m.silent_since)
     since = f"since {time_of_day(one.silent_since)}"
     if len(gone) == 1:
@@ -143,7 +149,7 @@ def _silent(look: Look, gone: Sequence[Machine]) -> list[Run]:
 
 
 def _more(look: Look, rest: Sequence[SharedEpisode], count: int) -> list[Run]:
-    """The causes without a sentence, each with its machines."""
+    """Returns a line that lists the causes without a sentence, each with its machines."""
     runs: list[Run] = [(f"+ {count} more", "dim")]
     by_cause: dict[tuple[str, str], list[str]] = {}
     for each in rest:
@@ -163,7 +169,7 @@ def _more(look: Look, rest: Sequence[SharedEpisode], count: int) -> list[Run]:
 
 
 def typing(look: Look) -> Line:
-    """The prompt of the filter."""
+    """Returns the prompt line of the filter."""
     hint = "words of names, causes or states: k07  pl1  silent"
     text = look.typing or ""
     count = f"{len(look.rows)} of {len(look.fleet.machines)}"
@@ -184,13 +190,15 @@ def typing(look: Look) -> Line:
 
 
 def halves(look: Look) -> tuple[int, int]:
-    """Cells of the table and of the right side; 0 where that has no room."""
+    """Returns the widths of the table and of the right side, in cells; the right side has 0 if
+    there is no room for it."""
     right = SIDE + max(0, min(30, (look.width - 160) // 3)) if look.width >= WIDE else 0
     return look.width - (right + 4 if right else 1), right
 
 
 def _visible(look: Look, body: int) -> tuple[Sequence[Machine], Sequence[Machine]]:
-    """The machines that fit, scrolled so that the chosen one is among them, and the others."""
+    """Returns the visible machines, scrolled so that the selected one is among them, and the hidden
+    machines."""
     room, rows = body - 2, look.rows
     if len(rows) <= room + 1:
         look.top = 0
@@ -204,8 +212,8 @@ def _visible(look: Look, body: int) -> tuple[Sequence[Machine], Sequence[Machine
 
 
 def _rows(look: Look, body: int, first: int) -> list[Line]:
-    """The table; at its right, facts about all machines; below it the selected machine over time,
-    where few machines leave room for that."""
+    """Returns the table, with facts about all machines to its right. Below the table is a chart of
+    the selected machine over time, if there are few enough machines to leave room for it."""
     left, right = halves(look)
     made = table.table(look, left)
     lines: list[Line] = [table.headings(look, made)]
@@ -228,7 +236,8 @@ def _rows(look: Look, body: int, first: int) -> list[Line]:
 
 
 def _beside(left: list[Line], right: list[Line], size: int) -> list[Line]:
-    """Two columns; the mood of a line is that of its left part, with a rule between them."""
+    """Returns lines that join two columns with a rule between them. The mood of a line is that of
+    its left part."""
     made: list[Line] = []
     for (runs, mood), (more, _) in zip(left, [*right, *[BLANK] * len(left)], strict=False):
         made.append(([*runs, (" " * (size - width(runs)), "text"), (" │ ", "rule"), *more], mood))
@@ -236,7 +245,7 @@ def _beside(left: list[Line], right: list[Line], size: int) -> list[Line]:
 
 
 def _heat(look: Look, body: int, _: int) -> list[Line]:
-    """The heat map, and below it the selected machine, where there is room."""
+    """Returns the heat map, and below it details of the selected machine if there is room."""
     machine = look.selected
     below = min(16, body // 3) if body >= 26 and machine is not None else 1 if body > 8 else 0
     lines = heat.heat(look, body - below)
@@ -279,11 +288,11 @@ def _help(look: Look, body: int, _: int) -> list[Line]:
 
 
 class KeyHelp(NamedTuple):
-    """A key, or two with opposite effects, which share a line of the help."""
+    """A line of the help: a key, or two keys with opposite effects."""
 
     ids: tuple[str, ...]
     label: str
-    """Label in the last line, which names the first key; '': only the help names it."""
+    """Label of the first key in the last line of the screen; '' if only the help shows the key."""
     help: str
 
 
@@ -322,11 +331,12 @@ NUMBERS = (
     ("numbers", "cover ten seconds, or what the server was asked for"),
 )
 _VIEW_KEYS = {"rows": "machines", "episodes": "fleet_episodes"}
-"""Ids of the keys of views that have another name."""
+"""IDs of the keys that open a view, by view, where they differ from the view's name."""
 
 
 def _fitting(look: Look) -> list[tuple[str, str, str]]:
-    """Caption, label and id of the keys that fit, with help and quit at the end in any case."""
+    """Returns caption, label and ID of the keys that fit into the last line. Help and quit are
+    always included, at the end."""
     *rest, help_, leave = [(look.captions[k.ids[0]], k.label, k.ids[0]) for k in KEYS if k.label]
     kept: list[tuple[str, str, str]] = []
     for key in rest:
@@ -344,7 +354,7 @@ def _keys(look: Look) -> Line:
 
 
 def key_at(look: Look, x: int) -> str:
-    """The id of the key in the last line at this cell."""
+    """Returns the ID of the key at cell `x` of the last line; '' if there is none."""
     end = 0
     for caption, label, name in _fitting(look):
         end += len(caption) + len(label) + 3
@@ -354,5 +364,5 @@ def key_at(look: Look, x: int) -> str:
 
 
 def grid_of(look: Look) -> heat.Grid:
-    """The grid in which the cursor moves."""
+    """Returns the grid in which the cursor moves."""
     return heat.grid(look.rows or list(look.fleet.machines.values()), look.width, look.height - 12)

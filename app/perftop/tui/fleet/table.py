@@ -1,5 +1,5 @@
-"""The fleet as a table: a row a machine. Columns are chosen by the width alone, so that nothing
-jumps."""
+"""The fleet as a table with a row for each machine. Only the width decides which columns are shown,
+so that columns do not move when values change."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from perftop.tui.fleet import words
 from perftop.tui.fleet.words import MIN_LOSS, Look, amount, cell
 
 NAME = 7, 24
-"""Minimum and maximum cells of a name."""
+"""Minimum and maximum width of a machine's name, in cells."""
 OLD_S = 3.0
-"""Age of numbers, beyond two spans of the source, from which it is marked."""
+"""Age of numbers, in seconds, in addition to two intervals of the source, beyond which the age is
+highlighted."""
 
 
 def _number(key: str, room: int, rank: int, heading: str | None = None) -> Column:
@@ -49,17 +50,19 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Table:
-    """Columns for one width, and the values that the cells of all rows are compared with."""
+    """The columns for a width, and values of the whole fleet that cells of all rows depend on."""
 
     columns: list[Column]
     top_hz: float
-    """The highest ceiling, where the bar ends."""
+    """The highest ceiling of any machine, in Hz, at which the bar of the clock ends."""
     shared: frozenset[tuple[str, str]]
-    """Causes that several machines share, which are named above."""
+    """Kinds and causes of running episodes that several machines share. The alerts above the table
+    show them."""
 
 
 def table(look: Look, width: int) -> Table:
-    """The columns that fit: sign and name, then as many numbers as there is room for."""
+    """Returns a table with the columns that fit: sign and name, then as many numbers as
+    possible."""
     longest = max((len(name) for name in look.fleet.machines), default=0)
     name = min(max(longest, NAME[0]), NAME[1], max(NAME[0], width // 6))
     first = Column("sign", "", 2, gap=0), Column("name", "name", 1 + name, left=True, gap=1)
@@ -76,7 +79,7 @@ def headings(look: Look, made: Table) -> Line:
 
 
 def order_at(made: Table, x: int) -> str:
-    """The order that a click on the headings at this cell chooses; '' for none."""
+    """Returns the order selected by a click on the headings at cell `x`; '' if there is none."""
     column = columns.column_at(made.columns, x)
     return column.key if column is not None and column.key in ORDERS else ""
 
@@ -126,12 +129,13 @@ def _cell(look: Look, made: Table, machine: Machine, column: Column) -> Cell:
 
 
 def _bar(share: float) -> str:
-    """At most seven eighths, so that rows stay apart."""
+    """Returns a bar for a share, at most seven eighths high, so that rows stay apart."""
     return theme.LEVELS[max(1, min(7, round(share * 7)))] if isfinite(share) else " "
 
 
 def _clock_bar(made: Table, machine: Machine, size: int) -> list[Run]:
-    """The clock in green, the part below its ceiling in red, the ceiling as a mark."""
+    """Returns a bar of a machine's clock: the clock in green, the gap up to its ceiling in red, and
+    a mark at the ceiling."""
     hz, ceiling = machine.numbers["clock_hz"], machine.numbers["ceiling_hz"]
     if not isfinite(hz):
         return [(fit(foreign(machine.absent or "no clock"), size), "faint")]
@@ -145,7 +149,8 @@ def _clock_bar(made: Table, machine: Machine, size: int) -> list[Run]:
 
 
 def out_of_sight(look: Look, hidden: Sequence[Machine], width: int) -> Line:
-    """The machines without a row: how many, the worst of them, and a cell each by rack."""
+    """Returns a line about the machines without a visible row: their number, the worst loss among
+    them, and a cell for each machine, grouped by rack."""
     text = f" {len(hidden)} more rows"
     if known := [v for m in hidden if isfinite(v := m.numbers["lost"])]:
         what = "none loses above" if max(known) < MIN_LOSS else "the worst loses"
@@ -163,7 +168,7 @@ def out_of_sight(look: Look, hidden: Sequence[Machine], width: int) -> Line:
 
 
 def _small(look: Look, machine: Machine) -> Run:
-    """A machine in one cell: its sign, or how much it loses."""
+    """Returns a machine in one cell: its sign, or a block in the colour of how much it loses."""
     sign, style = words.worst_sign(machine)
     if sign != " ":
         return sign, style

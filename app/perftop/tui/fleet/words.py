@@ -1,4 +1,4 @@
-"""The state that the fleet's screen is drawn from, and the words and cells that its parts share."""
+"""The state from which the fleet's screen is drawn, and texts and cells that its parts share."""
 
 from __future__ import annotations
 
@@ -17,55 +17,57 @@ from perftop.session.fleet.machine import FIELDS, Machine
 from perftop.tui.shared.keys import captions
 
 SILENT = "○"
-"""The sign of a machine that does not answer."""
+"""The sign for a machine that does not answer."""
 MIN_LOSS = 0.01
-"""Share from which a loss is shown as a number; below it numbers are dim."""
+"""Minimum share of a loss that is shown as a number in the heat map. Smaller shares are drawn
+faint in tables."""
 MIN_KW = 1e4
-"""Power in W from which on it is shown in kW."""
+"""Power in W from which it is shown in kW."""
 _LIMITS = {"clock_hz": "ceiling_hz", "power_w": "power_limit_w"}
-"""Numbers that have a limit."""
+"""Keys of the limits of numbers, by the key of the number."""
 CLOCKS = frozenset({"clock_hz", "ceiling_hz"})
 _TOPS = {"lost": 0.3, "involuntary": 0.05, "steal": 0.3}
-"""Values at the upper end of the heat ramp; of other shares 1."""
+"""Values at the upper end of the heat ramp, by key; for all other shares it is 1."""
 _SHORT_NAMES = {"clock-change": "clock steps", "modulation": "modulated"}
 
 
 @dataclass(slots=True)
 class Look:
-    """One picture of the fleet."""
+    """The state from which one screen of the fleet is drawn."""
 
     fleet: Fleet
     now: float
-    """The moment shown, in Unix seconds."""
+    """The displayed time, in Unix seconds."""
     width: int
     height: int
     choice: RowChoice = field(default_factory=RowChoice)
     rows: Sequence[Machine] = ()
-    """The machines asked for, in their order."""
+    """The machines that match the filter, in display order."""
     chosen: str = ""
     top: int = 0
-    """The first visible machine."""
+    """Index of the first visible machine in `rows`."""
     shown: str = "lost"
-    """The number that heat map and time view show."""
+    """Key of the number that the heat map and the time view show."""
     every_s: float = 1.0
-    """How often the source has new numbers."""
+    """The source's interval between new numbers, in seconds."""
     what: str = ""
-    """The origin of the numbers."""
+    """Description of the source of the numbers."""
     problem: str = ""
-    """Why there are no numbers at present; safe to draw."""
+    """The reason why there are no numbers at present, as text that is safe to draw; '' if there are
+    numbers."""
     facts: tuple[str, ...] = ()
-    """The cost of watching the fleet, piece by piece."""
+    """Facts about the cost of watching the fleet, the most important first."""
     paused: str = ""
     captions: Mapping[str, str] = field(default_factory=partial(captions, {}))
-    """Names of keys, by id."""
+    """Captions of keys, by key ID."""
     view: str = "rows"
     typing: str | None = None
-    """The filter that is being typed; None while nobody types."""
+    """The filter as typed so far; None if its prompt is closed."""
     running: list[SharedEpisode] = field(default_factory=list)
     ascii: bool = False
     theme: str = "perftop-dark"
     mouse: dict[int, str] = field(default_factory=dict)
-    """Targets of clicks, by line: a machine's name; '' for headings."""
+    """Targets of clicks, by line of the screen: a machine's name, or '' for the headings."""
 
     @property
     def selected(self) -> Machine | None:
@@ -80,7 +82,8 @@ def calm(*runs: Run) -> Line:
 
 
 def worst_sign(machine: Machine) -> Run:
-    """The sign of the worst episode that runs there, or that it does not answer."""
+    """Returns the sign of the worst running episode of a machine, or the sign for a machine that
+    does not answer."""
     if not machine.answers:
         return SILENT, "dim" if machine.why == "connecting" else "alarm"
     kinds = {episode.group[0] for episode in machine.running if episode.wrong}
@@ -91,7 +94,7 @@ def worst_sign(machine: Machine) -> Run:
 
 
 def why(machine: Machine, now: float) -> str:
-    """Why it does not answer, and when the next attempt is."""
+    """Returns why a machine does not answer, and when the next attempt to connect is."""
     if machine.why == "connecting":
         return "connecting"
     text = foreign(machine.why.removeprefix(f"{machine.name}: "))
@@ -103,7 +106,7 @@ def why(machine: Machine, now: float) -> str:
 
 
 def amount(key: str, value: float) -> str:
-    """A number without its unit."""
+    """Returns a number as text without its unit."""
     return FIELDS[key].text(value, GHZ)
 
 
@@ -112,7 +115,7 @@ def unit(key: str) -> str:
 
 
 def named(name: str, key: str, numbers: Mapping[str, float], style: str) -> list[Run]:
-    """A number after its name, with its limit, if that is known, and its unit."""
+    """Returns a number with its name before it, and its limit, if known, and unit after it."""
     values = [numbers[key], numbers.get(_LIMITS.get(key, ""), nan)]
     texts, unit_ = [amount(key, value) for value in values], unit(key)
     if key == "power_w" and values[0] >= MIN_KW:
@@ -122,7 +125,7 @@ def named(name: str, key: str, numbers: Mapping[str, float], style: str) -> list
 
 
 def cell(machine: Machine, key: str, size: int) -> Run:
-    """A number of a machine, right-aligned, in the style for its value."""
+    """Returns a number of a machine, right-aligned, in the style for its value."""
     value, entry = machine.numbers[key], FIELDS[key]
     style = "text"
     if not isfinite(value):
@@ -137,7 +140,8 @@ def cell(machine: Machine, key: str, size: int) -> Run:
 
 
 def level(value: float, key: str, top: float) -> int:
-    """A number as a step of the heat ramp; -1 if unknown."""
+    """Returns the step of the heat ramp for a number; -1 if the number is unknown. `top`: the value
+    at the upper end of the ramp."""
     if not isfinite(value):
         return -1
     share = value / top if top > 0 else 0.0
@@ -147,7 +151,7 @@ def level(value: float, key: str, top: float) -> int:
 
 
 def ramp_top(look: Look, key: str) -> float:
-    """The value at the upper end of the ramp."""
+    """Returns the value at the upper end of the heat ramp."""
     if FIELDS[key].unit == "ratio":
         return _TOPS.get(key, 1.0)
     known = [v for m in look.fleet.answering if isfinite(v := m.numbers[key])]
@@ -162,27 +166,29 @@ def sign(kind: str) -> str:
 
 
 def cause_name(kind: str, cause: str) -> str:
-    """A cause in words, or the kind of episode if the cause is unknown."""
+    """Returns the name of a cause, or the kind of episode if the cause is unknown."""
     if kind == "steal":
         return "hypervisor"
     return foreign(kind if cause in {"unknown", "-"} else cause_of(cause).name)
 
 
 def short_cause(kind: str, cause: str) -> str:
-    """A cause in a word, for narrow lists."""
+    """Returns a short name of a cause, for narrow lists."""
     if cause in {"power-pl1", "power-pl2", "hypervisor", "current"}:
         return cause_of(cause).short
     return _SHORT_NAMES.get(cause) or cause_name(kind, cause)
 
 
 def place(episode: SharedEpisode, count: int) -> str:
-    """The machine's name, or how many of all machines."""
+    """Returns the name of the episode's machine, or, for several machines, their number out of
+    `count`."""
     names = episode.machines
     return foreign(names[0]) if len(names) == 1 else f"{len(names)} of {count}"
 
 
 def depth(episode: SharedEpisode) -> str:
-    """How much is lost, with its unit; of several machines from the least to the most."""
+    """Returns how much an episode costs, with its unit; for several machines, the range from the
+    lowest to the highest. Returns '' if it is unknown."""
     low, high = episode.least, episode.depth
     if high is None or low is None or high <= 0:
         return ""
@@ -198,12 +204,12 @@ def depth(episode: SharedEpisode) -> str:
 
 
 def since(start: float, now: float) -> str:
-    """When it began: to the second in the last minute, else to the minute."""
+    """Returns the start time: to the second if it is within the last minute, else to the minute."""
     return time_of_day(start, 1 if now - start < 60 else 60)
 
 
 def span(seconds: float) -> str:
-    """A length of time in few cells: 4.1 s, 27 s, 2 min, 3 h."""
+    """Returns a duration as short text: 4.1 s, 27 s, 2 min, 3 h."""
     seconds = max(0.0, seconds)
     if seconds < 10:
         return f"{seconds:.1f} s"
@@ -213,7 +219,8 @@ def span(seconds: float) -> str:
 
 
 def time_axis(now: float, span_s: float, cells: int) -> str:
-    """The times at the start, in the middle and at the end of an axis of so many cells."""
+    """Returns the labels of a time axis of this many cells: the times at its start, middle and
+    end."""
     first, middle, last = (time_of_day(now - span_s * part, 60) for part in (1, 0.5, 0))
     gap = max(1, (cells - 15) // 2)
     return f"{first}{' ' * gap}{middle}{' ' * (cells - 15 - gap)}{last}"

@@ -1,7 +1,8 @@
-"""The charts of the overview, from the history to cells: columns of time, their values for all
-units, the cells of the charts, and the axis below with round times and episodes.
+"""The charts of the overview: columns of time, their values from the history for all units, the
+cells of the charts, and the axis below with round times and episodes.
 
-The newest column is at the right edge. Columns from before the history are blank and have no axis.
+The newest column is at the right edge. Columns from before the start of the history are blank and
+have no axis.
 """
 
 from __future__ import annotations
@@ -30,27 +31,28 @@ from perftop.tui.shared.sheet import AWAKE
 from perftop.tui.shared.time_axis import TICK, Unix, round_times, strokes
 
 STEPS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
-"""Distances of ticks, in seconds."""
+"""Possible distances between ticks, in seconds."""
 _APART = 2
-"""Minimum cells between two times."""
+"""Minimum distance between two time labels, in cells."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The time of a chart: columns of equal length, the last of which holds the newest moment."""
+    """The time covered by a chart, in bins of equal length. The last bin contains the newest
+    moment."""
 
     end_ns: int
-    """Raw ns at which the last column would end; a multiple of the length of a bin."""
+    """End of the last bin in raw ns, a multiple of `bin_ns`; it may be later than `now_ns`."""
     bin_ns: int
     wide: int
-    """Columns in each bin."""
+    """Columns of each bin."""
     columns: int
     known: int
-    """Columns, from the right, that the history covers."""
+    """Number of columns, from the right, that the history covers."""
     now_ns: int
-    """Raw ns of the newest moment."""
+    """The newest moment, in raw ns."""
     per: int = 1
-    """Columns in a cell of the axis."""
+    """Columns of each cell of the axis."""
 
     @property
     def cells(self) -> int:
@@ -58,12 +60,12 @@ class Span:
 
     @property
     def free(self) -> int:
-        """Cells at the left from before the history."""
+        """Number of cells, from the left, before the start of the history."""
         return (self.columns - self.known) // self.per
 
     @property
     def bins(self) -> int:
-        """Number of bins."""
+        """Number of bins in the chart."""
         return self.columns // self.wide
 
     @property
@@ -71,13 +73,13 @@ class Span:
         return self.end_ns - self.bins * self.bin_ns
 
     def column(self, time_ns: int) -> int:
-        """The column of a moment, which may be off the chart."""
-        before = (self.end_ns - time_ns) // self.bin_ns  # a moment on an edge is in the bin before
+        """Returns the first column of the bin that contains a moment; it may be off the chart."""
+        before = (self.end_ns - time_ns) // self.bin_ns  # an edge belongs to the earlier bin
         return self.columns - (before + 1) * self.wide
 
     def stretch(self, episode: Episode) -> tuple[range, bool] | None:
-        """The cells of an episode, and whether its start is visible; None if it is off the chart or
-        begins later."""
+        """Returns the cells of an episode, and whether its start is visible; None if the episode is
+        off the chart or begins after the newest moment."""
         if episode.start_ns > self.now_ns:
             return None
         end_ns = self.now_ns if episode.end_ns is None else min(episode.end_ns, self.now_ns)
@@ -94,35 +96,39 @@ class Span:
 # --- the values of columns
 
 MAX_COLUMNS_IN_BIN = 4
-"""Maximum columns in a bin while the history is short, so that it fills more of a chart."""
+"""Maximum columns of a bin while the history is short, so that it fills more of the chart."""
 _SHORTER = 0.6, 0.8
-"""Parts of the usual bin that are bins while the history is short."""
+"""Shorter bin lengths used while the history is short, as fractions of the usual length."""
 _STEADY = 3
-"""Intervals of a new length after which bins adopt it; a single one was only late."""
+"""Number of successive intervals of a new length after which bins adopt it. A single such interval
+may just have ended late."""
 
 
 class ColumnHistory:
-    """Series of columns by key, each for some CPUs or cores."""
+    """Values of the columns of charts, read from the history: one series for each key, CPU and
+    core."""
 
     def __init__(
         self, session: Session, metrics: Sequence[str], rows: Sequence[int],
         lookups: dict[str, Lookup],
     ) -> None:  # fmt: skip
-        """`metrics` of CPUs, given by position, and further lookups, by key."""
+        """`metrics`: keys of metrics, read for the CPUs at the positions `rows`. `lookups`: further
+        series, by key."""
         self._session, self.metrics = session, metrics
         self._keys = "cpus", *lookups
         self._ring = Ring(
             {"cpus": lambda history, at: history.fields(metrics, rows, at), **lookups}
         )
         self._found: dict[str, Floats] = {}
-        """(..., columns) by key."""
+        """Values by key, as arrays (..., columns)."""
         self._step_ns = 0
         self._unusual = 0
         self.span = Span(0, 1, 1, 0, 0, 0)
 
     def read(self, interval: Interval, columns: int, window_s: float) -> None:
-        """Looks up `columns` up to the end of this interval. Bins are whole samples: as long as an
-        interval, or as the window needs, once there is enough history for it."""
+        """Reads the values of `columns` columns up to the end of this interval. Bins are whole
+        samples. Once there is enough history, a bin is as long as an interval, or longer if the
+        window requires it."""
         now_ns, history = interval.time_ns, self._session.history
         first_ns = None if history is None else history.first_ns
         since_ns = now_ns if first_ns is None else min(first_ns - 1, now_ns - 1)
@@ -138,7 +144,8 @@ class ColumnHistory:
             self._found = {key: self._columns(self._ring[key]) for key in self._keys}
 
     def _bins(self, step_ns: int, columns: int, window_s: float) -> list[tuple[int, int]]:
-        """Lengths of bins with their columns, from those that spread the history most."""
+        """Returns possible bin lengths, in ns, with their number of columns. Those that spread the
+        history over most columns come first."""
         sample_ns = self._session.hello.sample_ns
         usual = max(step_ns, _whole(window_s * 1e9 / columns, sample_ns))
         shorter = [_whole(part * usual, sample_ns) for part in _SHORTER]
@@ -149,7 +156,7 @@ class ColumnHistory:
         ]
 
     def _step(self, interval: Interval) -> int:
-        """Length of an interval, in whole samples."""
+        """Returns the usual length of an interval in ns, rounded to whole samples."""
         sample_ns = self._session.hello.sample_ns
         step_ns = max(1, round(interval.elapsed_s * 1e9 / sample_ns)) * sample_ns
         self._unusual = 0 if step_ns == self._step_ns else self._unusual + 1
@@ -158,17 +165,17 @@ class ColumnHistory:
         return self._step_ns
 
     def series(self, key: str) -> Floats:
-        """(..., columns): the values of all columns; NaN where nothing is known."""
+        """Returns the values of all columns, (..., columns); NaN where they are unknown."""
         found = self._found.get(key)
         return self.of_cpus[self.metrics.index(key)] if found is None else found
 
     @property
     def of_cpus(self) -> Floats:
-        """(metrics, CPUs, columns)."""
+        """Values of the metrics of CPUs, (metrics, CPUs, columns)."""
         return self._found["cpus"]
 
     def _columns(self, values: Floats) -> Floats:
-        """From the values of bins, (bins, ...)."""
+        """Returns the values of columns, (..., columns), from the values of bins, (bins, ...)."""
         known = values.transpose(*range(1, values.ndim), 0)
         if self.span.wide == 1:
             return known
@@ -180,24 +187,24 @@ class ColumnHistory:
 
     @property
     def dots(self) -> Span:
-        """The span of a chart of which a cell is two columns."""
+        """The span of a chart in which each cell is two columns."""
         return replace(self.span, per=2)
 
 
 def _whole(ns: float, sample_ns: int) -> int:
-    """At least this long, in whole samples."""
+    """Returns the length in ns, rounded up to whole samples."""
     return max(1, ceil(ns / sample_ns)) * sample_ns
 
 
 # --- cells
 
 _FLOOR_HZ = 0.5e9
-"""The floor of a clock's scale is a multiple of this."""
+"""The lower end of a clock's scale is a multiple of this, in Hz."""
 
 
 def _may_be_bounds(session: Session) -> bool:
-    """Whether only bounds of the states are known, or may be: a factor can be refused until it is
-    settled."""
+    """Returns whether the SMT states may be known only within bounds: if no counter shows them, or
+    if the counter's calibration factor is not settled and can still be refused."""
     key = session.reader.splitter.any_counter()
     found = session.calibrations.get(key or "")
     return key is None or (found is not None and found.state != "settled")
@@ -205,7 +212,7 @@ def _may_be_bounds(session: Session) -> bool:
 
 @dataclass(slots=True)
 class UnitCharts:
-    """The chart lines of a unit; those of clock and rate are empty where there is no chart."""
+    """The lines of a unit's charts. `clock` and `rate` are empty if there is no such chart."""
 
     area: list[list[Run]]
     clock: list[list[Run]]
@@ -214,25 +221,25 @@ class UnitCharts:
 
 
 class ChartDrawer:
-    """Draws the charts of some units, one moment after the other."""
+    """Draws the charts of some units, repeatedly for successive moments."""
 
     def __init__(self, session: Session, units: Sequence[Unit], *, counted: bool) -> None:
         self._session, self._units, self._counted = session, units, counted
         rows = [row for unit in units for row in unit.rows]
         at = {row: i for i, row in enumerate(rows)}
         self._of = [[at[row] for row in unit.rows] for unit in units]
-        """By unit, the indices of its CPUs in values of CPUs."""
+        """For each unit, the indices of its CPUs in arrays of CPU values."""
         self._first = np.array([rows[0] for rows in self._of], int)
         self._last = np.array([rows[-1] for rows in self._of], int)
         types = [unit.type for unit in units]
         self._alike = [np.flatnonzero([one == type_ for one in types]) for type_ in {*types}]
-        """The units of each type."""
+        """For each type of core, the indices of its units."""
         cores = [[*unit.cpus] for unit in units]
         self._pairs = [i for i, unit in enumerate(units) if unit.pair]
         account = () if len(self._pairs) == len(units) else ("user", "system", "steal")
         keys = ["util", *account, *(("busy_hz", "ipc") if counted else ())]
         lookups: dict[str, Lookup] = {}
-        if counted:  # where there are pairs, too
+        if counted:  # pairs exist only if clocks are counted
             lookups["cores"] = lambda history, at: history.cores(cores, at)
         self._bounded = _may_be_bounds(session)
         self.past = ColumnHistory(session, keys, rows, lookups)
@@ -241,7 +248,8 @@ class ChartDrawer:
     def draw(
         self, episodes: Iterable[Episode], rows: int, rate_rows: int, look: Look
     ) -> list[UnitCharts]:
-        """The charts after `past.read`. `rate_rows`: lines of the charts of IPC; 0: none."""
+        """Returns the charts of all units. Call `past.read` first. `rate_rows`: lines of the IPC
+        charts; 0 if there are none."""
         drawn = [UnitCharts([], [], [], 0.0) for _ in self._units]
         episodes = [e for e in episodes if lost(e)]
         singles = [i for i, unit in enumerate(self._units) if not unit.pair]
@@ -277,7 +285,8 @@ class ChartDrawer:
         return [rows_of(charts.account(columns, rows, look)) for columns in values]
 
     def _states(self, rows: int, look: Look) -> list[list[list[Run]]]:
-        """The states of cores; where they are unknown, what the utilisation of both allows."""
+        """Returns charts of the SMT states of cores. Where the states are unknown, their bounds are
+        drawn, which follow from the utilisation of both threads."""
         _, lp0, lp1, both, _ = self.past.series("cores")[self._pairs].swapaxes(0, 1)
         open_, unknown, span = np.zeros(both.shape), np.isnan(both), self.past.span
         if self._bounded and np.count_nonzero(unknown[:, span.columns - span.known :]):
@@ -295,8 +304,8 @@ class ChartDrawer:
     def _marked(
         self, which: Sequence[int], episodes: Sequence[Episode], name: str, over: int, now: int
     ) -> Ints:
-        """(charts, columns): `now` while an episode runs that makes this number worse, `over` while
-        one ran that has ended, else 0."""
+        """Returns markers of episodes that make the number `name` worse, (charts, columns): `now`
+        during a running episode, `over` during an ended one, else 0."""
         span = self.past.span
         found = np.zeros((len(which), span.columns), np.intp)
         for episode in episodes:
@@ -311,11 +320,11 @@ class ChartDrawer:
         return found
 
     def _busier(self) -> Mapping[str, Floats]:
-        """(units, columns) by metric: the value of the busier CPU in each column, or of the first
-        if both are equally busy."""
+        """Returns, by metric, the value of the busier CPU in each column, (units, columns). If both
+        CPUs are equally busy, it is the value of the first."""
         keys, values = self.past.metrics, self.past.of_cpus
         util = values[keys.index("util")]
-        rank = np.where(np.isnan(util), -1.0, util.round(2))  # as `busiest` has it
+        rank = np.where(np.isnan(util), -1.0, util.round(2))  # as in `busiest`
         later = rank[self._last] > rank[self._first]
         found = np.where(later, values[:, self._last], values[:, self._first])
         return dict(zip(keys, found, strict=True))
@@ -339,8 +348,8 @@ class ChartDrawer:
             one.low_hz = floor_hz
 
     def _ends(self, awake: Floats, hz: Floats, ceiling: Floats) -> tuple[Floats, Floats]:
-        """The ends of the scales, which units of one type share: the floor below the lowest clock
-        at work, and the highest ceiling."""
+        """Returns the lower and upper ends of the clock scales, in Hz. All units of a type have the
+        same scale: from just below the lowest clock of a busy CPU to the highest ceiling."""
         low, high = np.zeros(len(hz)), np.zeros(len(hz))
         for alike in self._alike:
             most = float(np.fmax.reduce(ceiling[alike], axis=None, initial=0.0))
@@ -358,7 +367,8 @@ class ChartDrawer:
         rows: int,
         look: Look,
     ) -> None:
-        """`values`: of the busier CPU; those of a CPU that loses some replace them."""
+        """Adds the IPC charts to `drawn`. `values`: the IPC of the busier CPU of each unit; for
+        units with a CPU that is losing IPC, that CPU's values replace them."""
         running = [e for e in episodes if going(e, self.past.span.now_ns)]
         for i, unit in enumerate(self._units):
             if (at := loser(unit.cpus, running, "ipc")) is not None:
@@ -371,7 +381,7 @@ class ChartDrawer:
 
 
 def _by_column(*kinds: Floats | Ints) -> Floats:
-    """(charts, columns, kinds), from kinds of (charts, columns)."""
+    """Stacks arrays (charts, columns) into one array (charts, columns, kinds)."""
     return np.stack(kinds, axis=2, dtype=float)
 
 
@@ -379,20 +389,22 @@ def _by_column(*kinds: Floats | Ints) -> Floats:
 
 
 def ticks(span: Span, step_s: int, unix: Unix) -> list[tuple[int, str]]:
-    """Columns of round times and their names, from the left."""
+    """Returns the columns of round times and their labels, from the left."""
     first_ns = span.end_ns - span.known * span.bin_ns // span.wide
     seen = takewhile(lambda one: one[0] <= span.now_ns, round_times(first_ns, step_s, unix))
     return [(span.column(at_ns), text) for at_ns, text in seen]
 
 
 def in_cells(span: Span, columns: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
-    """The texts at these columns, by cells of the axis."""
+    """Converts (column, text) pairs to (cell, text) pairs; those before the history are left
+    out."""
     found = ((column // span.per, text) for column, text in columns)
     return [(cell, text) for cell, text in found if cell >= span.free]
 
 
 def step(span: Span, room: int) -> int:
-    """The smallest distance of ticks, in seconds, that gives each `room` cells."""
+    """Returns the smallest distance between ticks, in seconds, that leaves `room` cells for each
+    tick."""
     return next(
         (s for s in STEPS_S if s * 10**9 * span.wide >= room * span.per * span.bin_ns), STEPS_S[-1]
     )
@@ -401,8 +413,9 @@ def step(span: Span, room: int) -> int:
 def rule(
     span: Span, episodes: Iterable[Episode], marks: Iterable[tuple[int, str]], *, inside: bool
 ) -> list[Run]:
-    """The line of the axis: a stroke for each episode with its sign at its start. `inside`: times
-    are in the line, except over signs and over running episodes."""
+    """Returns the line of the axis, with a stroke for each episode and the episode's sign at its
+    start. `inside`: whether times are written into this line; they never cover signs or running
+    episodes."""
     cells: list[Run] = [(" ", "text")] * span.free
     cells += [(theme.RULE, "rule")] * (span.cells - span.free)
     for cell, _ in marks:
@@ -415,7 +428,7 @@ def rule(
 
 
 def _write(cells: list[Run], marks: Iterable[tuple[int, str]], span: Span) -> None:
-    """Writes the times into the line, over its rule and over strokes of what has ended."""
+    """Writes the times into the line. They may cover its rule and the strokes of ended episodes."""
     ended = (theme.CLOCK, "over"), (theme.CLOCK, "dim")
     bare = (theme.RULE, "rule"), (" ", "text"), *ended
     firm = {at for at, run in enumerate(cells) if run not in bare}
@@ -432,7 +445,7 @@ def _write(cells: list[Run], marks: Iterable[tuple[int, str]], span: Span) -> No
 
 
 def times(span: Span, marks: Iterable[tuple[int, str]]) -> list[Run]:
-    """The line below the axis: each time centred under its tick."""
+    """Returns the line below the axis, with each time centred under its tick."""
     line, free = "", 0
     for cell, text in marks:
         first, last = _placed(cell, text, span.cells)

@@ -1,5 +1,5 @@
-"""The units of a small machine, each with a chart: cores where clocks are counted, else CPUs.
-Values of a unit in one interval, as numbers and as text."""
+"""The units of a small machine, each of which has a chart: cores if clocks are counted, else CPUs.
+This module reads the values of a unit in one interval and formats them as text."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ from perftop.tui.shared.row_episodes import OF_CPU, loser, lowered_number
 from perftop.tui.shared.sheet import AWAKE, DROP
 
 _NAMES = {key: METRICS[key].label for key in ("busy_hz", "ipc", "steal")}
-"""Numbers that have charts."""
+"""Names of the metrics that have charts, by key."""
 _KEYS = {METRICS[key].label: key for key in ("util", "user", "system", "steal")}
 """Keys of the shares of a CPU's time, by name."""
 _READ = ("util", "busy_hz", "ipc", "user", "system", "steal", "idle")
-"""Numbers of CPUs that are read."""
+"""Keys of the metrics that are read for each CPU."""
 _AT = [INDEX[key] for key in _READ]
 
 
 def lost(episode: Episode) -> str:
-    """Name of the number that the episode makes worse; '' if no chart shows it."""
+    """Returns the name of the metric that the episode makes worse; '' if no chart shows it."""
     return _NAMES.get(lowered_number(episode), "")
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A core or CPU with a chart of its own."""
+    """A core or CPU that has its own chart."""
 
     at: int
-    """Index of its place."""
+    """Index of the unit's place in `Places.places`."""
     core: int
-    """Position of its core."""
+    """Position of the unit's core in the session's lists."""
     rows: tuple[int, ...]
-    """Positions of its CPUs."""
+    """Positions of the unit's CPUs in the session's lists."""
     cpus: tuple[int, ...]
     package: int | None
     type: str | None
     ceiled: bool
-    """Whether the ceiling of its clock can be known."""
+    """Whether the ceiling of the unit's clock can be known."""
     name: str
 
     @property
@@ -64,7 +64,8 @@ class Unit:
 def units(
     session: Session, places: Places, order: Sequence[int], *, counted: bool
 ) -> list[Unit]:  # fmt: skip
-    """A unit for each core, or for each CPU if nothing is counted, in the order of the places."""
+    """Returns a unit for each core, or for each CPU if there are no counters, in the order in which
+    they are drawn. `order`: indices of places."""
     found, ceiled = [], session.reader.turbo.cpus
     for at in order:
         place = places.places[at]
@@ -94,13 +95,14 @@ class Moment:
         rows = [row for unit in units for row in unit.rows]
         numbers = interval.values.all[_AT][:, rows].T.tolist()
         self._numbers = dict(zip(rows, numbers, strict=True))
-        """By position of a CPU, the numbers of _READ."""
+        """The values of the metrics in _READ, by position of the CPU."""
         self._busier = self._leads(units)
-        """The busier CPU of each unit, by its first CPU; both as positions."""
+        """The busiest CPU of each unit, by the unit's first CPU; both are positions."""
 
     @staticmethod
     def _is_wide(episode: Episode, units: Sequence[Unit]) -> bool:
-        """Whether the episode affects most of a package and not single units: it is shown once."""
+        """Returns whether the episode affects most of a package. If so, it is shown once for the
+        package instead of at each unit."""
         if episode.kind in OF_CPU:
             return False
         hit = [unit for unit in units if not {*unit.cpus}.isdisjoint(episode.cpus)]
@@ -122,15 +124,15 @@ class Moment:
         return found
 
     def _seen(self, row: int) -> Sequence[float]:
-        """Utilisation and clock of a CPU; NaN while it is offline."""
+        """Returns utilisation and clock of a CPU; NaN while it is offline."""
         return self._numbers[row][:2] if self._online[row] else (nan, nan)
 
     def going(self, unit: Unit) -> list[Episode]:
-        """Episodes that run on the unit, the worst first."""
+        """Returns the episodes that run on the unit, the worst first."""
         return [e for e in self._going if not {*unit.cpus}.isdisjoint(e.cpus)]
 
     def package_sign(self, package: int | None, units: Sequence[Unit]) -> Run:
-        """Sign of the worst episode that runs on most of a package."""
+        """Returns the sign of the worst running episode that affects most of a package."""
         cpus = {cpu for unit in units if unit.package == package for cpu in unit.cpus}
         wide = (e for e in self._wide if not cpus.isdisjoint(e.cpus))
         return next(((episode_style.sign(e), episode_style.severity(e)) for e in wide),
@@ -160,18 +162,18 @@ class Moment:
         )  # fmt: skip
 
     def _running(self, row: int) -> tuple[float, float, float]:
-        """Utilisation of a CPU, and its clock and IPC unless it is at rest."""
+        """Returns utilisation, clock and IPC of a CPU; clock and IPC are NaN if it is at rest."""
         util, hz, ipc, *_ = self._numbers[row]
         return (util, nan, nan) if self._interval.resting[row] else (util, hz, ipc)
 
     def _drops(self, unit: Unit, ceiling_hz: float) -> bool:
-        """Whether its clock is clearly below its ceiling, as `Sheet.dropped` has it."""
+        """Returns whether the unit's clock is clearly below its ceiling, as in `Sheet.dropped`."""
         seen = [self._seen(row) for row in unit.rows]
         _, hz = self._seen(self._busier[unit.rows[0]])
         return hz < ceiling_hz * (1 - DROP) and any(util >= AWAKE for util, _ in seen)
 
     def _off(self, unit: Unit) -> frozenset[str]:
-        """Names of the threads of a pair that are offline."""
+        """Returns the names of the offline threads of a pair; an empty set for other units."""
         gone = [f"lp{i}" for i, row in enumerate(unit.rows) if not self._online[row]]
         return frozenset(gone) if unit.pair else frozenset()
 
@@ -189,7 +191,7 @@ class Moment:
         return found
 
     def _unsure(self, unit: Unit, shares: Mapping[str, float]) -> frozenset[str]:
-        if not self._doubted:  # mostly
+        if not self._doubted:  # the usual case
             return frozenset()
         keys = {name: _KEYS.get(name, name) for name in shares if name != "idle"}
         return frozenset(
@@ -199,12 +201,13 @@ class Moment:
 
 
 def busy_rank(util: float, hz: float) -> float:
-    """Rank of a CPU by how busy it is, equal to that of `sheet.busiest` for arrays."""
+    """Returns the rank of a CPU by how busy it is, equal to the rank that `sheet.busiest` computes
+    for arrays."""
     return (-1.0 if isnan(util) else round(100 * util) / 100) + 0.001 * isfinite(hz)
 
 
 def _accounts(session: Session) -> Mapping[str, str]:
-    """Keys of the shares of a CPU's time, by name; only a guest has steal."""
+    """Returns the keys of the shares of a CPU's time, by name. Only virtual machines have steal."""
     chosen, steal = session.evaluator.chosen, session.hello.virtualisation is not None
     return {
         name: key for name, key in _KEYS.items()
@@ -221,13 +224,13 @@ def _sign(episode: Episode | None) -> Run:
 # --- as text
 
 BLOCK = 17
-"""Cells of names and numbers before a chart."""
+"""Width of the names and numbers to the left of a chart, in cells."""
 WIDE_BLOCK = 31
-"""Cells of them where charts are two lines high."""
+"""Width of the names and numbers to the left of charts that are two lines high, in cells."""
 AXIS = 7
-"""Cells of a scale before a chart, with its margin."""
+"""Width of a scale to the left of a chart, with its margin, in cells."""
 LOW = 0.05
-"""Shares below this are dim."""
+"""Shares below this are drawn dim."""
 BAR = "▌"
 """Marks the selected chart."""
 
@@ -238,29 +241,29 @@ class UnitValues:
 
     name: str
     cpus: str
-    """Its CPUs, for a core."""
+    """The CPU numbers of a core; '' for a single CPU."""
     shares: Mapping[str, float]
-    """Shares of its time by name; the machine decides which are known."""
+    """Shares of the unit's time, by name. Which shares there are depends on the machine."""
     lost: frozenset[str] = frozenset()
-    """Names of numbers that a running episode makes worse."""
+    """Names of the metrics that a running episode makes worse."""
     unsure: frozenset[str] = frozenset()
-    """Names of numbers with a doubted counter."""
+    """Names of the metrics with a suspect counter."""
     sign: Run = (" ", "text")
-    """Sign of the worst episode that runs on it."""
+    """Sign of the worst episode that runs on the unit."""
     tasks: Sequence[str] = ()
-    """Names of its tasks, the busiest first."""
+    """Names of the tasks that run on the unit, the busiest first."""
     hz: float = nan
     ceiling_hz: float = nan
     dropped: Run = (" ", "text")
-    """Mark after the clock."""
+    """Mark after the clock: whether the clock is below its ceiling."""
     ipc: float = nan
     loser: Run = (" ", "text")
-    """Mark after the IPC."""
+    """Mark after the IPC: the sign of the episode that lowers it."""
     online: bool = True
     off: frozenset[str] = frozenset()
-    """Names of numbers whose CPU is offline."""
+    """Names of the metrics whose CPU is offline."""
     asleep: bool = False
-    """Whether it does too little for its clock and IPC to mean something."""
+    """Whether the unit is not busy enough for its clock and IPC to be meaningful."""
     chosen: bool = False
     clock: ClockUnit = GHZ
 
@@ -269,11 +272,12 @@ _LEGEND: Mapping[str, Run] = {
     "user": (theme.USER, "user-9"), "kernel": (theme.KERNEL, "kernel-9"),
     "steal": (theme.STEAL, "over"), "busy": (theme.USER, "user-9"),
 }  # fmt: skip
-"""Signs of the areas of a chart."""
+"""Signs of the areas of a chart, by name of the share."""
 
 
 def share(value: float, size: int, *, lost: bool = False, unsure: bool = False) -> Run:
-    """A share in per cent; a small one is dim, a lost one red."""
+    """Returns a share in per cent, in `size` cells. Small shares are dim; `lost` makes it red, and
+    `unsure` marks it as suspect."""
     if isnan(value):
         return f"{'–':>{size}}", "faint"
     key = "alarm" if lost else "dim" if value < LOW else "text"
@@ -282,8 +286,8 @@ def share(value: float, size: int, *, lost: bool = False, unsure: bool = False) 
 
 
 def title(of: UnitValues, size: int, *, colour: bool) -> list[Run]:
-    """The line above a chart: sign, name and numbers, a thin rule, and its tasks at the right. At
-    most `size` cells."""
+    """Returns the line above a chart: the unit's sign, name and numbers, a thin rule, and its tasks
+    at the right. The line has at most `size` cells."""
     left: list[Run] = [of.sign, (f"  {of.name:<8}", "bright")]
     if not of.online:
         return merged([*left, ("off", "dim")], size)
@@ -320,7 +324,7 @@ def _piece(of: UnitValues, name: str, *, colour: bool) -> list[Run]:
 
 
 def _tasks(names: Sequence[str], room: int) -> list[Run]:
-    """As many tasks as fit, the first in the colour of text."""
+    """Returns as many of the first three tasks as fit; all but the first are dim."""
     found: list[Run] = []
     for i, name in enumerate(names[:3]):
         run = f"  {name}" if found else name
@@ -332,7 +336,8 @@ def _tasks(names: Sequence[str], room: int) -> list[Run]:
 
 
 def block(of: UnitValues, rows: int) -> list[list[Run]]:
-    """The lines before a chart, each BLOCK cells wide, or WIDE_BLOCK if there are only two."""
+    """Returns the lines to the left of a chart, each BLOCK cells wide, or WIDE_BLOCK if there are
+    only two."""
     if rows == 2:
         return _low_block(of)
     names = [*of.shares]
@@ -346,7 +351,8 @@ def block(of: UnitValues, rows: int) -> list[list[Run]]:
 
 
 def _low_block(of: UnitValues) -> list[list[Run]]:
-    """Two lines: the name with the first number, then the two that follow."""
+    """Returns the lines to the left of a chart that is two lines high: the name with the first
+    number, then the second and third number."""
     names = [*of.shares]
     half = (WIDE_BLOCK - 5) // 2
     left = [*_name(of), *([(f"  {of.cpus}", "dim")] if of.cpus else [])]
@@ -362,7 +368,8 @@ def _low_block(of: UnitValues) -> list[list[Run]]:
 
 
 def _framed(of: UnitValues, lines: list[list[Run]], rows: int, size: int) -> list[list[Run]]:
-    """Lines with the margin before them: the bar of the selected one, and the sign."""
+    """Returns the lines with a left margin added: the bar that marks the selected unit, and the
+    episode sign."""
     found = []
     for at in range(rows):
         line = merged([(" ", "text"), *(lines[at] if at < len(lines) else [])], size - 3)
@@ -389,7 +396,7 @@ def _number(of: UnitValues, name: str, size: int = BLOCK - 5) -> list[Run]:
 
 
 def scale(rows: int) -> list[str]:
-    """Marks of a scale of shares before a chart."""
+    """Returns the marks of a scale of shares, for the lines to the left of a chart."""
     marks = [""] * rows
     marks[0], marks[-1] = "100", "0"
     if rows >= 6:
@@ -398,8 +405,8 @@ def scale(rows: int) -> list[str]:
 
 
 def beside_clock(of: UnitValues, low_hz: float, rows: int, *, ipc: bool) -> list[list[Run]]:
-    """The lines to the right of the clock: its ceiling, the clock, the scale's floor; and IPC
-    if that has no chart of its own. 9 cells wide."""
+    """Returns the lines to the right of the clock chart, RIGHT cells wide: the ceiling, the clock
+    and the lower end of the scale, and with `ipc` the IPC, which then has no chart of its own."""
     unit = of.clock
     key = "dim" if of.asleep else "bright"
     run = _number_run(of.hz * unit.per_hz, unit.digits, key, lost="clock" in of.lost)
@@ -417,7 +424,8 @@ def beside_clock(of: UnitValues, low_hz: float, rows: int, *, ipc: bool) -> list
 
 
 def beside_rate(of: UnitValues, rows: int) -> list[list[Run]]:
-    """The lines to the right of the chart of IPC, a cell narrower: they end the line."""
+    """Returns the lines to the right of the IPC chart. They are one cell narrower than RIGHT,
+    because they end at the right edge of the screen."""
     lines: list[list[Run]] = [[] for _ in range(rows)]
     lines[-1] = [("   0", "faint")] if rows > 2 else []
     lines[max(0, rows // 2 - 1)] = [
@@ -428,11 +436,12 @@ def beside_rate(of: UnitValues, rows: int) -> list[list[Run]]:
 
 
 RIGHT = 9
-"""Cells of numbers to the right of a chart."""
+"""Width of the numbers to the right of a chart, in cells."""
 
 
 def _number_run(value: float, digits: int, key: str, *, lost: bool = False) -> Run:
-    """A number, followed by a mark; empty if unknown."""
+    """Returns a number in 5 cells. An unknown number is a sign instead, or empty if its style `key`
+    is "faint"."""
     if isnan(value) and key == "faint":
         return "", "text"
     if isnan(value):
@@ -445,5 +454,5 @@ def _sized(line: list[Run]) -> list[Run]:
 
 
 def over_rate(of: UnitValues, size: int) -> list[Run]:
-    """Tasks above the chart of IPC, the busiest first."""
+    """Returns the line of tasks above the IPC chart, the busiest first."""
     return merged(_tasks([fit(name, min(len(name), size)) for name in of.tasks], size), size)

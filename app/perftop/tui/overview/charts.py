@@ -1,7 +1,7 @@
 """The overview of a small machine: a history chart for each CPU or core, as wide as the screen.
 
-`read` makes the lines of one moment. Which line belongs to which core is known, so a cursor can go
-over them.
+`Charts.read` makes the lines of one moment. `Charts.rows` maps lines to cores, so that a cursor can
+move over the lines.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ from perftop.tui.overview.chart_numbers import (
 from perftop.tui.shared.places import Places, package_name
 
 _GAP = 4
-"""Cells between the chart of states and that of the clock, and after the numbers of the clock."""
+"""Cells between the chart of states and the chart of the clock, and after the numbers of the
+clock."""
 _TICKS = 16, 10
-"""Minimum cells of a tick: below one chart, and below charts side by side."""
+"""Minimum distance between ticks, in cells: below a single chart, and below charts side by side."""
 _STATES: tuple[Sequence[Run], ...] = (
     (("above ", "dim"), ("lp0", "lp0"), ("  below ", "dim"), ("lp1", "lp1"),
      ("  round the middle ", "dim"), ("both", "both"), ("  dots ", "dim"), ("neither", "text")),
@@ -49,7 +50,7 @@ _STATES: tuple[Sequence[Run], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class ChartOptions:
-    """The user's choices for the charts."""
+    """The user's options for the charts."""
 
     look: Look
     window_s: float
@@ -67,7 +68,7 @@ class Charts:
         self._units: list[Unit] = []
         self.lines: list[list[Run]] = []
         self.rows: list[int | None] = []
-        """By line, the index of its place; None where it belongs to no core."""
+        """For each line, the index of its place; None if the line belongs to no core."""
 
     def fit(self, height: int, width: int) -> bool:
         """Chooses the layout for a size; returns whether one fits."""
@@ -84,13 +85,13 @@ class Charts:
 
     @property
     def below(self) -> int:
-        """Lines that are left below the charts."""
+        """Number of lines left below the charts."""
         return self._page.plan.panels if self._page else 0
 
     def read(
         self, session: Session, interval: Interval, order: Sequence[int], options: ChartOptions
     ) -> None:
-        """Makes the lines of this interval; `order`: the places from the top."""
+        """Makes the lines for this interval. `order`: the indices of places, from the top."""
         page = self._page
         assert page is not None
         if self._drawer is None or order != self._order:
@@ -111,7 +112,7 @@ class Charts:
 
 
 class _Page:
-    """The places of the charts on the screen."""
+    """The layout of the charts on the screen."""
 
     def __init__(self, plan: Plan, width: int, *, counted: bool) -> None:
         self.plan, self.width, self.counted = plan, width, counted
@@ -126,14 +127,14 @@ class _Page:
             self.wide = room // 3
         self.columns = 2 * self.wide if counted else room
         self.scale: list[Run] = [(f"{m} ", "faint") for m in chart_numbers.scale(plan.rows)]
-        """Marks before the rows of a chart with a title."""
+        """Scale marks to the left of a chart with a title, by row."""
         self.rate_rows = 0
         if self.rates:
             self.rate_rows = plan.rows - 1 if plan.rows > 2 else plan.rows
 
 
 class _Picture:
-    """The lines of one moment."""
+    """Makes the lines for one moment."""
 
     def __init__(
         self, page: _Page, past: ColumnHistory, episodes: list[Episode], session: Session,
@@ -146,12 +147,12 @@ class _Picture:
         step = chart_cells.step(self.dots, _TICKS[page.counted])
         ticks = chart_cells.ticks(self.span, step, session.unix)
         self.marks = {it.per: chart_cells.in_cells(it, ticks) for it in (self.span, self.dots)}
-        """Round times of the axes, by columns in a cell."""
+        """Cells and labels of round times on the axes, by the axis's number of columns per cell."""
 
     def made(
         self, drawn: list[UnitCharts], numbers: list[UnitValues]
     ) -> tuple[list[list[Run]], list[int | None]]:
-        """The lines, and the place that each belongs to."""
+        """Returns the lines, and for each line the index of its place or None."""
         plan = self.page.plan
         lines: list[list[Run]] = []
         rows: list[int | None] = []
@@ -172,7 +173,7 @@ class _Picture:
         return lines, rows
 
     def _grouped(self) -> bool:
-        """Whether the units are ordered by package."""
+        """Returns whether the units are grouped by package."""
         packages = [unit.package for unit in self.units]
         changes = sum(a != b for a, b in pairwise(packages))
         return changes < len(set(packages))
@@ -207,7 +208,8 @@ class _Picture:
         return lines
 
     def _heading(self, package: int | None, *, first: bool) -> list[Run]:
-        """Name of a package, and what the charts below show."""
+        """Returns the heading of a package: its name, and for the first package the legend of the
+        charts below."""
         page = self.page
         sign = self.moment.package_sign(package, self.units)
         left = merged([(" ", "text"), sign, (f" {package_name(package)}", "bright")], page.block)
@@ -241,7 +243,8 @@ class _Picture:
         return found
 
     def _axes(self, unit: Unit, *, last: bool) -> list[list[Run]]:
-        """The axis below a chart, and below the last the times."""
+        """Returns the axis below a unit's charts, if it has one, and the line of times below the
+        last axis."""
         page, plan = self.page, self.page.plan
         if not (last or plan.axes):
             return []
@@ -261,7 +264,8 @@ class _Picture:
     def _side_by_side(
         self, parts: Sequence[tuple[Span, list[Episode] | None]], *, inside: bool = False
     ) -> list[Run]:
-        """An axis below each chart of a line, or times where there are no episodes."""
+        """Returns the axes below charts side by side. For a part whose episodes are None, the times
+        are written instead of the axis."""
         runs: list[Run] = [(" " * self.page.block, "text")]
         for i, (span, episodes) in enumerate(parts):
             if i:
@@ -275,31 +279,35 @@ class _Picture:
         return runs
 
 
-# --- how many charts fit, and how tall
+# --- how many charts fit, and their height
 
 
 MAX_CHARTS = 16
-"""A machine with more units has rows instead of charts."""
+"""Maximum number of charts; a machine with more units is shown as rows instead."""
 MAX_TITLED = 4
-"""Maximum charts with a title line each; more have their numbers beside them."""
+"""Maximum number of charts that have a title line each; if there are more, the numbers are beside
+the charts."""
 MIN_WIDTH = 60
-"""Minimum columns of a screen with charts."""
+"""Minimum width of a screen with charts, in cells."""
 MIN_WIDTH_FOR_RATES = 112
-"""Minimum width for a chart of IPC beside that of the clock."""
+"""Minimum width of a screen with an IPC chart beside the clock chart, in cells."""
 _MIN_HEIGHT_FOR_GAPS, _MIN_HEIGHT_FOR_TIMES = 28, 22
-"""Minimum heights: for gaps, and for times on a line of their own."""
+"""Minimum heights in lines: for gaps between charts, and for a separate line of times."""
 _CAPS = ((1, 12), (2, 10), (4, 6), (8, 4), (MAX_CHARTS, 2))
-"""Maximum rows of a chart, by the maximum number of charts, on a screen of 50 lines."""
+"""(charts, rows): the maximum rows of a chart if there are at most this many charts, before growth
+with the height of the screen."""
 _LOW_CAPS = ((1, 7), (2, 5), (4, 2))
-"""Maximum rows of a chart on a screen of 24 lines."""
+"""Maximum rows of a chart, like _CAPS, on a screen with fewer lines than _MIN_HEIGHT_FOR_TIMES."""
 _GROWTH_HEIGHT = 42
-"""Height beyond which charts grow with the screen."""
+"""Number of lines beyond which charts grow with the screen."""
 _GROWTH = 0.75
-"""Their part of the lines beyond it; the rest is for the panels."""
+"""Share of the lines beyond _GROWTH_HEIGHT that charts get; the panels get the rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
+    """A layout of charts, axes and panels."""
+
     charts: int
     kind: Literal["titled", "beside"]
     rows: int
@@ -307,20 +315,21 @@ class Plan:
     gap: int
     """Blank lines between charts."""
     axes: bool
-    """Whether each chart has an axis of its own, and not only the last one."""
+    """Whether each chart has its own axis; else there is one axis below the last chart."""
     times: bool
-    """Whether times have a line of their own; else they are in the axis."""
+    """Whether times have a separate line; else they are written into the axis."""
     blank: int
     """Blank lines before the panels."""
     headings: int
-    """Lines with names of packages, and one with the legend."""
+    """Number of heading lines, which name packages; the first also has the legend."""
     panels: int
-    """Lines of the panels."""
+    """Number of lines left for the panels."""
 
 
 def plan(charts: int, height: int, width: int, *, packages: int, beside: bool) -> Plan | None:
-    """The best picture of `charts` CPUs or cores; None if they do not fit. `beside`: they have
-    their numbers beside them, as cores with counters have, and an even number of rows."""
+    """Returns the best layout for `charts` CPUs or cores; None if they do not fit. `beside`: the
+    numbers are next to the charts, as for cores with counters, and each chart has an even number of
+    rows."""
     if not 0 < charts <= MAX_CHARTS or width < MIN_WIDTH:
         return None
     beside = beside or charts > MAX_TITLED
@@ -341,7 +350,7 @@ def _cap(charts: int, height: int) -> int:
 
 
 def _styles(charts: int, rows: int, height: int, headings: int, *, beside: bool) -> Iterator[Plan]:
-    """The pictures to try, the roomiest first."""
+    """Yields the layouts to try for charts of this many rows, the most spacious first."""
     kind: Literal["titled", "beside"] = "beside" if beside else "titled"
     each = rows if beside else 1 + rows
     for gap, axes, times, blank in ((1, not beside, True, 1), (0, False, True, 1),

@@ -1,5 +1,5 @@
-"""The columns of the overview, and its lines: rows and packages, folded or not. They depend on
-the source and the size only, so that nothing moves when values change.
+"""The columns of the overview, and its lines: rows and packages, folded or not. Both depend only on
+the source and the size, so that nothing moves when values change.
 """
 
 from __future__ import annotations
@@ -16,22 +16,23 @@ from perftop.tui.shared.places import PlaceLine, Places, spans
 from perftop.tui.shared.sheet import LEAD
 
 BEFORE = 2
-"""Cells before the columns: the mark of the selected row, and the sign of an episode."""
+"""Number of cells before the columns, for the mark of the selected row and an episode sign."""
 MIN_ROOMY_WIDTH = 140
-"""Width from which numbers are further apart."""
+"""Minimum width, in cells, at which numbers have wider gaps."""
 MAX_THREADS = 4
-"""Maximum CPUs of a core whose numbers are side by side; else only the busiest CPU has some."""
+"""Maximum number of CPUs of a core that each have their own columns; if there are more, columns
+show only the busiest CPU."""
 MAX_RANK_AT_80 = 3
-"""Columns up to this rank are shown at 80 columns, where they are close together."""
+"""Maximum rank of columns that fit a screen of 80 cells; these have narrow gaps."""
 SLOTS = ("topdown_retiring_ratio", "topdown_frontend_ratio", "topdown_bad_speculation_ratio")
-"""Parts of the bar of issue slots; the back end has the rest."""
+"""Metrics shown as parts of the bar of issue slots; the remainder is the share of the back end."""
 SORTED = {"core": "topology", "cpus": "CPU number", "lost": "worst first", "who": "task"}
-"""The order of rows by a column, where it is not the column's own key."""
+"""Names of the orders of rows by a column, where they differ from the column's key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The abilities of a session; a column without any source is left out."""
+    """What a session can show; a column without a source is left out."""
 
     metrics: frozenset[str]
     ceiling: bool
@@ -40,13 +41,13 @@ class Known:
     who: bool
     pairs: bool
     caches: bool
-    """Whether some package has several L3s."""
+    """Whether any package has several L3 caches."""
     threads: int
     core_width: int
     cpus_width: int
     clock: ClockUnit = GHZ
     slots: bool = False
-    """The uses of issue slots are counted."""
+    """Whether the uses of issue slots are counted."""
 
 
 def known(session: Session, places: Places, clock: ClockUnit = GHZ) -> Known:
@@ -71,23 +72,23 @@ def known(session: Session, places: Places, clock: ClockUnit = GHZ) -> Known:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The values of a column."""
+    """Which values a column shows."""
 
     thread: int
-    """Index of the CPU within its core; LEAD: the busiest one."""
+    """Index of the CPU within its core; LEAD for the busiest CPU."""
     number: Any = None
-    """The number from `BY_KEY` that the column shows; None: it shows none."""
+    """The entry of `BY_KEY` that the column shows; None if it shows no number."""
 
 
 def layout(known: Known, width: int) -> list[Column]:
-    """The columns that fit, in their order; spare width goes to those that can grow."""
+    """Returns the columns that fit, in display order; spare width goes to columns that can grow."""
     make = _core_columns if known.pairs else _cpu_columns
     found = fitted(make(known, roomy=width >= MIN_ROOMY_WIDTH), width)
     return [_scaled(column, known.clock) for column in found]
 
 
 def _scaled(column: Column, clock: ClockUnit) -> Column:
-    """The column with the number that it shows, if it shows one."""
+    """Returns the column with its `shows`, and with the scale and digits of its number, if any."""
     number, thread = BY_KEY.get(column.key), column.shows or 0
     scale, digits = (1.0, 0) if number is None else number.scale(clock, brief=True)
     return replace(column, shows=Shown(thread, number), scale=scale, digits=digits)
@@ -117,20 +118,21 @@ def _core_columns(known: Known, *, roomy: bool) -> list[Column]:
 
 
 def _slots(known: Known, *, roomy: bool) -> list[Column]:
-    """The second bar: where the issue slots of the busiest CPU go."""
+    """Returns the column of the second bar: how the issue slots of the busiest CPU are used."""
     if not (known.slots and roomy):
         return []
     return [Column("slots", "issue slots", 12 + 2, left=True, rank=7, most=24, weight=1)]
 
 
 def _work(*, roomy: bool) -> list[Column]:
-    """The past of both siblings; the title is short where the column is."""
+    """Returns the column with the utilisation history of both siblings. A narrow column has a short
+    title."""
     title, width, gap = ("busy, lp0 over lp1", 24, 3) if roomy else ("busy", 10, 2)
     return [Column("work", title, width + gap, left=True, gap=gap, rank=5, most=60, weight=3)]
 
 
 def _lost(known: Known, air: int) -> list[Column]:
-    """IPC, what was lost of anything, and the past of the IPC."""
+    """Returns the columns of IPC, losses of any kind, and the IPC history."""
     ipc = "ipc" in known.metrics
     past = Column("past ipc", "IPC of lp0", 12 + 3 * air, left=True, gap=2 + air, rank=6, most=30)
     can = ipc or known.ceiling or known.steal or "involuntary" in known.metrics
@@ -144,7 +146,8 @@ def _lost(known: Known, air: int) -> list[Column]:
 def _each(
     known: Known, key: str, title: str, width: int, rank: int, first: str = "", least: int = 0
 ) -> list[Column]:
-    """Columns of a metric, one for each thread, or that of the busiest CPU."""
+    """Returns the columns of a metric: one for each thread, or a single column for the busiest CPU
+    if cores have many threads."""
     if key not in known.metrics:
         return []
     if known.threads > MAX_THREADS:
@@ -158,7 +161,7 @@ def _each(
 
 
 def _cpu_columns(known: Known, *, roomy: bool) -> list[Column]:
-    """Columns where no core has siblings: a row is a CPU."""
+    """Returns the columns for machines without siblings, where each row is a CPU."""
     air = 1 if roomy else 0
     account = [
         *_number(known, "user", 2), *_number(known, "system", 2),
@@ -186,7 +189,8 @@ def _cpu_columns(known: Known, *, roomy: bool) -> list[Column]:
 
 
 def _number(known: Known, key: str, rank: int) -> list[Column]:
-    """Column of a metric, that of the busiest CPU or the worst one; none if it is not known."""
+    """Returns the column of a metric, which shows the value of the busiest or the worst CPU; an
+    empty list if the metric is not available."""
     if key not in known.metrics:
         return []
     column = BY_KEY[key]
@@ -214,7 +218,7 @@ def _who(known: Known, *, roomy: bool) -> list[Column]:
 
 def titles(columns: Sequence[Column], order: str = "topology", *, reverse: bool = False
            ) -> list[Run]:  # fmt: skip
-    """Heading of the grid; an arrow marks the column by which rows are sorted."""
+    """Returns the heading of the grid; an arrow marks the column by which rows are sorted."""
     keys = [SORTED.get(column.key, column.key) for column in columns]
     shown = order in keys and (order != "topology" or reverse)
     at = keys.index(order) if shown else -1
@@ -226,32 +230,35 @@ def titles(columns: Sequence[Column], order: str = "topology", *, reverse: bool 
     return marked + headings(placed[at + 1 :])  # other columns may have the same key
 
 
-# --- the lines of the overview: those that scroll, and lines of packages that stay in sight
+# --- the lines of the overview: lines that scroll, and lines of packages that stay in sight
 
 Fold = Literal["needed", "never", "always"]
 FOLDS: tuple[Fold, ...] = ("needed", "never", "always")
 LINES_PER_PACKAGE = 3
-"""At most one line in this many may be a package's that stays."""
+"""Minimum number of lines on the screen for each package line that stays in sight."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
+    """The lines of the overview, and which of them scroll."""
+
     above: Sequence[PlaceLine]
-    """Packages' lines that stay above the rows, and `below` them."""
+    """Package lines that stay in sight above the lines that scroll; `below`: those below them."""
     lines: Sequence[PlaceLine]
     below: Sequence[PlaceLine]
     order: Sequence[int]
-    """All rows in their order, folded or not."""
+    """All rows in display order, including rows of folded packages."""
     grouped: bool = True
-    """Whether a line names the package of the rows below it."""
+    """Whether rows are below a line that names their package."""
 
 
 def arrangement(
     places: Places, room: int, fold: Fold, cpu: int | None, order: Sequence[int] | None,
     *, bare: bool,
 ) -> Arrangement:  # fmt: skip
-    """`order`: of the rows; None for the topology's. If `fold` is "needed" and the lines exceed
-    `room`, packages without `cpu` are folded, except those that still fit. `bare`: rows only."""
+    """Returns the arrangement of lines. `order`: the order of rows; None for the topology's order.
+    If `fold` is "needed" and there are more than `room` lines, packages that do not contain `cpu`
+    are folded, except packages that still fit unfolded. `bare`: rows only."""
     packages = list(dict.fromkeys(place.package for place in places.places))
     every = _lines(places, ())
     rows = [line.row for line in every if line.kind == "row"] if order is None else [*order]
@@ -280,7 +287,7 @@ def _folded(
         (place.package for place in places.places if cpu in place.cpus), packages[0]
     )
     shut = [package for package in packages if package != open_package or fold == "always"]
-    for package in tuple(shut) if fold == "needed" else ():  # unfold what still fits
+    for package in tuple(shut) if fold == "needed" else ():  # unfold what fits
         fewer = [other for other in shut if other != package]
         if len(_lines(places, fewer)) <= room:
             shut = fewer

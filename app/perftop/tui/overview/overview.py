@@ -1,4 +1,5 @@
-"""The overview's grid: one line a core, grouped by package."""
+"""The overview: a grid with one line for each core, grouped by package, or charts on a small
+machine."""
 
 from __future__ import annotations
 
@@ -29,22 +30,23 @@ from perftop.tui.shared.row_episodes import RowEpisodes
 from perftop.tui.shared.sheet import Reader
 
 _FIXED_ORDERS = frozenset({"topology", "CPU number"})
-"""Orders that do not depend on values."""
+"""Orders of rows that do not depend on measured values."""
 
 
 class CoreGrid(Paneled, Cursor):
     HINTS: ClassVar[tuple[str, ...]] = ("open", "order", "fold")
 
     _reader: Reader | None = None
-    """None: the next numbers make a new picture."""
+    """None if the next interval must create a new picture."""
     _picture: Picture
     _troubles: RowEpisodes
     _fold: Fold = "needed"
     _plan = Arrangement([], [], [], [])
     _lines: Mapping[int, strips.Line] = {}
-    """Lines of rows in sight, by row, without the mark of the selected one."""
+    """Lines of the rows in sight, by row, without the mark of the selected row."""
     _top_ipc = 0.0
-    """Top of the scale of IPC so far, so that columns change only by what they show."""
+    """Highest IPC of the scale so far. The scale only grows, so that columns change only when their
+    values do."""
 
     # --- lines from an interval
 
@@ -70,7 +72,7 @@ class CoreGrid(Paneled, Cursor):
         return [line.row for line in lines if line.kind == "row"]
 
     def _draw_rows(self) -> None:
-        """Makes the lines of the rows in sight, and the fixed lines."""
+        """Makes the lines of the rows in sight, and the lines that do not scroll."""
         picture = self._picture
         sight = self._sight()
         if picture.recent is not None:
@@ -81,7 +83,7 @@ class CoreGrid(Paneled, Cursor):
         self._draw_fixed_lines()
 
     def _draw_fixed_lines(self) -> None:
-        """Makes the fixed lines."""
+        """Makes the lines that do not scroll."""
         picture, plan, width = self._picture, self._plan, self.width
         self.heads = [] if self.bare else [
             layout.titles(picture.columns, self.choice.order, reverse=self.choice.reverse),
@@ -93,7 +95,7 @@ class CoreGrid(Paneled, Cursor):
             axis = rule(picture.columns, self.session, self.interval)
             gap = int(
                 room > MIN_HEIGHT + 1 and bool(text(axis).strip())
-            )  # an empty axis is gap enough
+            )  # an empty axis already is a gap
             self.feet += [(axis, "calm"), *self.panels(room - 1, gap)]
 
     # --- lines
@@ -129,7 +131,7 @@ class CoreGrid(Paneled, Cursor):
     def line(self, y: int) -> strips.Line:
         picture, line = self._picture, self._plan.lines[y]
         if line.kind == "row":
-            if line.row not in self._lines:  # it was scrolled into sight
+            if line.row not in self._lines:  # the row was scrolled into sight
                 self._lines = {**self._lines, **rows(picture, [line.row])}
             made = self._lines[line.row]
             chosen = self.places.places[line.row].cpus[0] == self.choice.cpu
@@ -141,8 +143,9 @@ class CoreGrid(Paneled, Cursor):
     # --- the cursor
 
     def cpu(self, y: int) -> int | None:
-        """First CPU of the line's core; for a folded package that of the selected core if it
-        contains it, else of its first core. None for headings."""
+        """Returns the first CPU of the line's core. For a folded package, it is the first CPU of
+        the selected core if the package contains it, else of the package's first core. Returns None
+        for headings."""
         line, places = self._plan.lines[y], self.places.places
         if line.kind == "row":
             return places[line.row].cpus[0]
@@ -152,7 +155,7 @@ class CoreGrid(Paneled, Cursor):
         return self.choice.cpu if self.choice.cpu in cpus else cpus[0]
 
     def chosen(self) -> None:
-        """Arranges the lines, as the cursor may have moved into a folded package."""
+        """Arranges the lines again, because the cursor may have moved into a folded package."""
         before = self._plan
         self._arrange()
         if (len(before.above), before.lines) == (len(self._plan.above), self._plan.lines):
@@ -162,7 +165,7 @@ class CoreGrid(Paneled, Cursor):
             self.lay_out()
 
     def _select(self, index: int) -> None:
-        """Selects the row at this place of the order, whether its package is folded or not."""
+        """Selects the row at this index of the display order, even if its package is folded."""
         order = self._plan.order
         if order:
             row = order[max(0, min(len(order) - 1, index))]
@@ -170,8 +173,8 @@ class CoreGrid(Paneled, Cursor):
             self.chosen()
 
     def action_move(self, by: int) -> None:
-        """Moves by rows, or by packages if all are folded."""
-        if not self.count:  # nothing matches
+        """Moves the cursor by rows, or by packages if all packages are folded."""
+        if not self.count:  # no CPU matches the filter
             return
         places = self.places.places
         at = {places[row].cpus[0]: i for i, row in enumerate(self._plan.order)}
@@ -192,7 +195,8 @@ class CoreGrid(Paneled, Cursor):
         self.lay_out()
 
     async def on_click(self, event: events.Click) -> None:  # type: ignore[override]
-        """Sorts by a clicked heading; opens a clicked package. The cursor handles other clicks."""
+        """Sorts by a clicked heading, or opens a clicked package. Other clicks are handled by
+        `Cursor`."""
         below = event.y - len(self.heads) - self.height
         fixed = event.y < len(self.heads) or 0 <= below < len(self._plan.below)
         if self._reader is None or not fixed:
@@ -220,22 +224,22 @@ class CoreGrid(Paneled, Cursor):
 # --- the overview: charts where they fit the screen, else a row for each core
 
 _THREE, _COUNTED_THREE = 200, 140
-"""Widths from which there are three panels: on a machine without counters, and with them."""
+"""Minimum widths, in cells, for three panels: without counters, and with counters."""
 
 
 class Overview(CoreGrid):
     _charts: Charts | None = None
     _fits = False
-    """Whether the charts fit the screen; a filter does not change it."""
+    """Whether the charts fit the screen. A filter does not change this."""
     _room = Size(0, 0)
-    """Cells in a line, and lines, when the charts were fitted: Textual computes both at each
-    access."""
+    """Width and height, in cells, when the charts were fitted. They are stored because Textual
+    computes them at each access."""
 
     # --- lines from an interval
 
     def show(self, session: Session, interval: Interval) -> None:
         if self.settle(session, interval) or self._charts is None:
-            self._reader = None  # the machine is another
+            self._reader = None  # the machine may have changed
             self._charts = Charts(session, self.places)
             self._fit()
         if not self._fits:
@@ -265,10 +269,10 @@ class Overview(CoreGrid):
         self._fits = not self.bare and self._charts.fit(self._room.height, self._room.width)
 
     def _draw(self) -> bool:
-        """Makes all lines; returns whether their number changed."""
+        """Makes all lines. Returns whether their number changed."""
         session, interval, charts = self.session, self.interval, self._charts
         assert charts is not None
-        self._reader = None  # if rows are shown again, they are new ones
+        self._reader = None  # if rows are shown again, they are made anew
         clock = clock_of(session, self.choice.units, known=True)
         order = arranged(self.places, self.choice, session, interval)
         options = ChartOptions(self.look, self.choice.window_s, clock, self.choice.cpu)
@@ -321,7 +325,8 @@ class Overview(CoreGrid):
         self._kind().action_end(self, to)
 
     def _kind(self) -> type[Cursor]:
-        """The class that moves the cursor: with charts it moves from line to line."""
+        """Returns the class whose actions move the cursor. With charts, the cursor moves from line
+        to line, as `Cursor` does."""
         return Cursor if self._fits else CoreGrid
 
     def action_fold(self) -> None:

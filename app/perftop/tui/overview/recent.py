@@ -1,5 +1,5 @@
-"""Histories beside the rows, and the time axis below them: each cell is one interval, the newest at
-the right edge."""
+"""Histories in the rows of the overview, and the time axis below them. Each cell is one interval,
+and the newest is at the right edge."""
 
 from __future__ import annotations
 
@@ -22,26 +22,27 @@ from perftop.tui.shared.row_episodes import RowEpisode
 from perftop.tui.shared.time_axis import TICK, Axis
 
 _STEP = 0.5
-"""Steps of the highest IPC of a scale."""
+"""The top of an IPC scale is a multiple of this."""
 NAMED = 24
-"""Minimum cells of an axis with a clock time in it."""
+"""Minimum width of an axis that contains a clock time, in cells."""
 
 
 def axis(session: Session, interval: Interval, cells: int) -> Axis:
-    """The time that `cells` cells cover: each is as long as the interval, in whole samples."""
+    """Returns an axis of `cells` cells. Each cell is as long as the interval, in whole samples."""
     sample_ns = session.hello.sample_ns
     span_ns = max(1, round(interval.elapsed_s * 1e9 / sample_ns)) * sample_ns
     return Axis(interval.time_ns, span_ns, cells, interval.time_ns)
 
 
 class RowHistories:
-    """Utilisation and IPC of rows in the last spans. It is kept from one interval to the next, as
-    spans that are over are not looked up again."""
+    """Utilisation and IPC histories of rows. The object is kept from one interval to the next, so
+    that cells of past intervals are not read again."""
 
     def __init__(
         self, session: Session, places: Sequence[Place], work: int, ipc: int, *, ascii_: bool
     ) -> None:
-        """`work` and `ipc`: cells of each; 0 where no column shows it."""
+        """`work` and `ipc`: widths of the utilisation and the IPC history, in cells; 0 if no column
+        shows it."""
         self._session, self._places, self._ascii = session, places, ascii_
         self._work_cells, self._ipc_cells = work, ipc
         self._pairs = np.array([len(place.rows) == 2 for place in places], bool)
@@ -53,8 +54,8 @@ class RowHistories:
         self.top_ipc = 0.0
 
     def read(self, interval: Interval, sight: list[int], top_ipc: float) -> None:
-        """Looks up the rows in sight up to the end of this interval. `top_ipc`: the scale so far,
-        which only grows."""
+        """Reads the histories of the rows in sight up to the end of this interval. `top_ipc`: the
+        top of the IPC scale so far; the scale only grows."""
         if sight != self._sight:
             self._sight, self._ring = sight, self._past(sight)
         self._interval, self.top_ipc = interval, top_ipc
@@ -63,14 +64,14 @@ class RowHistories:
         self._add(sight, self._ring)
 
     def _past(self, rows: Sequence[int]) -> Ring:
-        """The past of the first and of the last CPU of these rows."""
+        """Returns a ring for the history of the first and the last CPU of each of these rows."""
         places = [self._places[row] for row in rows]
         first, last = ([place.rows[at] for place in places] for at in (0, -1))
         keys, every = ("util", "ipc") if self._ipc_cells else ("util",), first + last
         return Ring({"past": lambda history, at: history.fields(keys, every, at)})
 
     def _add(self, rows: Sequence[int], ring: Ring) -> None:
-        """Makes the cells of these rows together, which costs little more than for one row."""
+        """Makes the cells of all these rows at once, which costs little more than for one row."""
         work, ipc, history = self._work_cells, self._ipc_cells, self._session.history
         if not rows:
             return
@@ -80,7 +81,7 @@ class RowHistories:
         else:
             bin_ns = axis(self._session, self._interval, bins).bin_ns
             end_ns = -(-self._interval.time_ns // bin_ns) * bin_ns
-            # The span of a past moment is shown whole, as far as it is over by now.
+            # At a past moment, the newest cell is read to its end, unless that is later than now.
             ring.read(history, end_ns, bin_ns, bins, min(end_ns, self._session.now_ns))
             past = ring["past"]
         if work:
@@ -105,7 +106,8 @@ class RowHistories:
         return heat_ramp.history(self._work[row], pair=bool(self._pairs[row]), ascii_=self._ascii)
 
     def ipc(self, row: int, trouble: RowEpisode | None) -> tuple[Run, ...]:
-        """IPC of the first thread, red while an episode lowered it."""
+        """Returns the IPC history of the first thread. Cells during the running episode `trouble`
+        are red if it lowers the IPC."""
         if row not in self._ipc:
             self._add([row], self._past([row]))
         cells = self._ipc[row]
@@ -117,7 +119,7 @@ class RowHistories:
 
 
 def rule(columns: Iterable[Column], session: Session, interval: Interval) -> list[Run]:
-    """The line below the rows: an axis below each column that shows the past."""
+    """Returns the line below the rows, with an axis below each column that shows a history."""
     runs: list[Run] = [(" " * BEFORE, "text")]
     for column in columns:
         runs.append((" " * (column.gap if column.left else column.width), "text"))

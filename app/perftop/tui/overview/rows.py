@@ -1,4 +1,4 @@
-"""Rows of the grid as runs of text, from rows of a sheet."""
+"""Draws the rows of the overview's grid as runs of text, from rows of a sheet."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ from perftop.tui.shared.row_episodes import RowEpisode, RowEpisodes, lowered_num
 from perftop.tui.shared.sheet import IDLE, LEAD, Sheet, VisibleRows, of_package
 
 Found = Mapping[int, RowEpisode]
-"""Episodes that run on some rows, by their places among the lines."""
+"""Episodes that run on rows, by the row's index among the lines being drawn."""
 _BLANK: Run = (" ", "text")
 
 
 @dataclass(slots=True)
 class Picture:
-    """Everything that rows are drawn from."""
+    """Everything from which the rows are drawn."""
 
     places: Places
     sheet: Sheet
     columns: Sequence[Column]
     troubles: RowEpisodes
     recent: RowHistories | None = None
-    """The past of the rows in sight; None if no column shows it."""
+    """Histories of the rows in sight; None if no column shows them."""
     order: str = "topology"
     clock: ClockUnit = GHZ
     _groups: dict[int | None, tuple[Ints, Ints]] = field(default_factory=dict)
     _names: dict[int, list[str]] = field(default_factory=dict)
-    """The tasks by row, looked up when needed; they change once a second."""
+    """Names of tasks by row, looked up when needed. They change once a second."""
     _of: Tasks | None = None
-    """The task records that these names are from."""
+    """The task records from which `_names` were made."""
 
     def tasks(self, rows: Sequence[int]) -> list[list[str]]:
-        """Names and pids of the tasks on the CPUs of these rows."""
+        """Returns names and PIDs of the tasks on the CPUs of each of these rows."""
         if (tasks := self.sheet.interval.tasks) is not self._of:
             self._of, self._names = tasks, {}
         names, places = self._names, self.places.places
@@ -64,11 +64,11 @@ class Picture:
         return [names[row] for row in rows]
 
     def rows(self, package: int | None) -> Ints:
-        """The rows of a package."""
+        """Returns the rows of a package."""
         return self._group(package)[0]
 
     def cpus(self, package: int | None) -> Ints:
-        """Positions of the CPUs of a package that the user asked for."""
+        """Returns the positions of those CPUs of a package that the user asked for."""
         return self._group(package)[1]
 
     def _group(self, package: int | None) -> tuple[Ints, Ints]:
@@ -79,8 +79,8 @@ class Picture:
 
 
 def rows(picture: Picture, wanted: Sequence[int]) -> dict[int, strips.Line]:
-    """The lines of cores or CPUs by row, with a blank for the mark of the selected one. Each column
-    draws its cells in all lines together."""
+    """Returns the lines of cores or CPUs by row, with a blank in place of the mark of the selected
+    row. Each column draws its cells in all lines at once."""
     there = picture.sheet.online[[*wanted]].tolist()
     on = [i for i, online in zip(wanted, there, strict=True) if True in online]
     made = dict(zip(on, _drawn(picture, on), strict=True)) if on else {}
@@ -102,7 +102,7 @@ def _drawn(picture: Picture, on: Sequence[int]) -> list[strips.Line]:
 
 
 def marked(line: strips.Line) -> strips.Line:
-    """The line of the selected row."""
+    """Returns the line with the mark and the background of the selected row."""
     runs, mood = line
     mark: Run = (theme.CHOSEN, "mark")
     return [mark, *runs[1:]], "chosen victim" if mood == "victim" else "chosen"
@@ -201,7 +201,7 @@ def _number(
         if rows and (rows[0], key) in trouble.lost:
             styles[at] = "alarm"
         elif styles[at] == "warn" and key in trouble.shared:
-            styles[at] = "text"  # the line of the package shows it for all
+            styles[at] = "text"  # the package's line shows it for all cores
     doubts, running = s.doubted(key), number is not None and number.of_running
     for at, (runs, thread) in enumerate(zip(lines, threads, strict=True)):
         text, style = column.cell(
@@ -214,7 +214,8 @@ def _number(
 
 
 def _which(p: Picture, s: VisibleRows, key: str, found: Found) -> list[int]:
-    """Index of the CPU whose number its core shows: one that loses, else the usual one."""
+    """Returns, for each core, the index of the CPU whose number is shown: a CPU that is losing this
+    number, if any, else the usual one."""
     threads = [*s.which(key)]
     for at, trouble in found.items():
         rows = p.places.places[s.rows[at]].rows
@@ -224,8 +225,8 @@ def _which(p: Picture, s: VisibleRows, key: str, found: Found) -> list[int]:
 
 
 def _styles(slot: Column, idle: Sequence[bool], values: Sequence[float]) -> list[str]:
-    """Styles of the numbers, but for episodes: faint in idle rows, elsewhere by their size if it is
-    their size that matters."""
+    """Returns the styles of numbers, ignoring episodes: faint in idle rows; in other rows by the
+    size of the number, for metrics whose size matters."""
     key, number = slot.key, slot.shows.number
     if number is None or key not in METRICS or key == "net_hz":
         return ["faint" if rests else "dim" for rests in idle]
@@ -258,7 +259,8 @@ def _past(p: Picture, s: VisibleRows, column: Column, found: Found, lines: list[
 
 
 def _who(p: Picture, s: VisibleRows, column: Column, found: Found, lines: list[list[Run]]) -> None:
-    """The tasks of each core; or the one that loses, and its taker."""
+    """Appends the tasks of each core; on a core that loses time to a neighbour, the losing task and
+    the task that takes the time."""
     gap: Run = " " * column.gap, "text"
     room, shares = column.width - column.gap, s.numbers("util")
     every = zip(p.tasks(s.rows), shares, s.idle, lines, strict=True)
@@ -278,7 +280,8 @@ def _who(p: Picture, s: VisibleRows, column: Column, found: Found, lines: list[l
 
 @lru_cache(maxsize=4096)
 def _names(names: tuple[str, ...], room: int) -> str:
-    """The names without repetitions. Cached, as they change once a second."""
+    """Returns the names without repetitions, in `room` cells. Cached, because names change only
+    once a second."""
     return fit(" · ".join(dict.fromkeys(names)), room)
 
 
@@ -290,7 +293,7 @@ def _losing(p: Picture, trouble: RowEpisode, tasks: dict[int, str], room: int) -
 
 
 def _taken(loser: str, taker: str, room: int) -> list[Run]:
-    """The losing and the taking task, without their pids where those do not fit."""
+    """Returns the losing and the taking task, without their PIDs if these do not fit."""
     sign = f" {theme.TAKEN_BY} "
     if len(loser) + len(sign) + len(taker) > room:
         loser, taker = (name.rpartition(" ")[0] or name for name in (loser, taker))
@@ -300,7 +303,7 @@ def _taken(loser: str, taker: str, room: int) -> list[Run]:
 
 
 def _task(tasks: Tasks, cpu: int) -> str:
-    """Name and pid of the task on a CPU; '' if none was seen."""
+    """Returns name and PID of the task on a CPU; '' if no task was sampled there."""
     match tasks.get(str(cpu)):
         case [pid, name, *_] if isinstance(pid, int) and isinstance(name, str):
             return foreign(f"{name[:64]} {pid}")
@@ -308,7 +311,7 @@ def _task(tasks: Tasks, cpu: int) -> str:
 
 
 def start(picture: Picture, key: str) -> int:
-    """Cell at which the text of the column begins; 0 if there is no such column."""
+    """Returns the cell at which the text of the column begins; 0 if there is no such column."""
     at = BEFORE
     for column in picture.columns:
         if column.key == key:
@@ -329,13 +332,13 @@ other columns."""
 # --- lines of packages
 
 GAP = 3
-"""Cells between two numbers, where there is room."""
+"""Number of cells between two numbers, if there is room."""
 MIN_BAR = 16
-"""Cells of a bar; a narrower one cannot be read."""
+"""Minimum width of a bar in cells; a narrower bar would not be readable."""
 
 
 def heading(picture: Picture, line: PlaceLine, size: int, *, chosen: bool = False) -> list[Run]:
-    """The line of a package, or of CPUs that are offline."""
+    """Returns the line of a package, or the line of offline CPUs."""
     if line.kind == "off":
         return [(f"   off   CPUs {ranges(picture.places.strays)}", "dim")]
     package = picture.places.places[line.row].package
@@ -364,16 +367,16 @@ def heading(picture: Picture, line: PlaceLine, size: int, *, chosen: bool = Fals
 
 
 class _Filling:
-    """A line of `size` cells that is filled from its left."""
+    """A line of `size` cells that is filled from the left."""
 
     def __init__(self, runs: list[Run], size: int) -> None:
         self.runs, self._size = runs, size
         self.room = size - width(runs)
-        """Cells that are left."""
+        """Number of free cells."""
 
     def place(self, piece: list[Run], column: int = 0) -> None:
-        """Appends a piece if it fits with a cell after it, at this column if that is further
-        right."""
+        """Appends a piece if it fits with one free cell after it. The piece starts at `column` if
+        that is further right and there is room."""
         wide, most = width(piece), self.room - 1
         gap = min(GAP, max(1, most - wide))
         ahead = column - (self._size - self.room)
@@ -385,14 +388,15 @@ class _Filling:
 
 
 def _package_load(picture: Picture, package: int | None) -> tuple[float, float]:
-    """Utilisation and clock of all CPUs of a package that the user asked for."""
+    """Returns utilisation and clock of those CPUs of a package that the user asked for."""
     values, cpus = picture.sheet.interval.values, picture.cpus(package)
     util, hz = values.group(cpus, [INDEX["util"], INDEX["busy_hz"]]).tolist()
     return util, hz
 
 
 def _clock(picture: Picture, package: int | None, hz: float, wide: Iterable[Episode]) -> list[Run]:
-    """Clock of the package's CPUs while they ran, red if the whole package lost some."""
+    """Returns the clock of the package's CPUs while they ran; red if an episode lowers the clock of
+    the whole package."""
     if isnan(hz):
         return []
     unit, per_hz, digits = picture.clock
@@ -420,7 +424,7 @@ def _power(picture: Picture, cpu: int) -> list[Run]:
 
 
 def _memory(picture: Picture, cpu: int) -> list[Run]:
-    """Traffic to memory, and its share of the best that this run has seen."""
+    """Returns the memory traffic, and its share of the highest traffic measured in this run."""
     sheet = picture.sheet
     *rates, share = of_package(sheet.reader.session, sheet.interval, cpu, *MEMORY, OF_BEST)
     rate = sum(rates)
@@ -431,7 +435,8 @@ def _memory(picture: Picture, cpu: int) -> list[Run]:
 
 
 def _losses(picture: Picture, package: int | None, wide: Iterable[Episode], room: int) -> list[Run]:
-    """The loss of the whole package; else how many of its cores lose something."""
+    """Returns the loss of the whole package, or else the number of its cores that lose
+    something."""
     worst = next(iter(wide), None)
     if worst is not None:
         return [(f"{worst.kind} {depth(worst.kind, worst.depth)}".rstrip(), "alarm")]
@@ -449,7 +454,7 @@ def _losses(picture: Picture, package: int | None, wide: Iterable[Episode], room
 
 
 def _states(picture: Picture, rows: Ints, width: int) -> list[Run]:
-    """Bar of SMT states, averaged over these rows."""
+    """Returns the bar of SMT states, averaged over these rows."""
     states = picture.sheet.states(rows)
     known = states[~np.isnan(states[:, 3])]
     if not len(known) or width < MIN_BAR:

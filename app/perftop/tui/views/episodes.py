@@ -1,4 +1,4 @@
-"""The list of episodes: what happened where, since when, for how long, and why."""
+"""The list of episodes: for each, what happened, where, since when, for how long, and why."""
 
 from __future__ import annotations
 
@@ -40,19 +40,23 @@ from perftop.tui.shared.choice import Choice, Sorting
 from perftop.tui.shared.cursor import Cursor
 
 ORDERS = ("start", "length", "depth", "kind")
-"""Orders begin with the newest, longest, deepest or worst; "start" puts running ones first."""
+"""Orders of the list. They begin with the newest, longest, deepest or worst episode; "start" puts
+running episodes first."""
 MIN_WIDTH_FOR_KIND, MIN_WIDTH_FOR_DEPTH = 100, 116
-"""The sentence has kind and depth as well."""
+"""Minimum widths, in cells, for the columns of kind and depth. Narrower lists need no such columns,
+because the sentence contains kind and depth."""
 SIGNS = 3
-"""Cells before the columns: the mark of the selected line, and the sign of the episode."""
+"""Number of cells before the columns, for the mark of the selected line and the episode sign."""
 SENTENCE = 78
-"""Cells of the sentence where evidence has a column of its own."""
+"""Width of the sentence, in cells, if evidence has its own column."""
 MIN_EVIDENCE = 40
-"""Minimum cells of that column; else the evidence is below its episode."""
+"""Minimum width of the evidence column, in cells; if there is less room, the evidence is below its
+episode."""
 MIN_HEIGHT_FOR_DETAILS = 12
-"""Also for a heading above the titles."""
+"""Minimum number of lines for details of the selected episode, and for a heading above the
+titles."""
 _DETAILS = 5, 10
-"""Minimum and maximum lines about the chosen episode."""
+"""Minimum and maximum number of lines about the selected episode."""
 
 
 # --- lines
@@ -77,6 +81,8 @@ def episode_columns(size: int) -> list[Column]:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
+    """The columns of the list for a width."""
+
     width: int
     columns: list[Column]
 
@@ -86,11 +92,12 @@ class Layout:
 
     @property
     def has_why_column(self) -> bool:
-        """Whether evidence has a column of its own, instead of lines below its episode."""
+        """Whether evidence has its own column instead of lines below its episode."""
         return self.columns[-1].key == "why"
 
     def heading(self, order: str, *, reverse: bool) -> list[Run]:
-        """Headings of the columns; an order whose column is not shown is named at the right."""
+        """Returns the headings of the columns. An order whose column is not shown is named in the
+        heading of the sentence, at its right."""
         arrow = RISING if reverse else FALLING
         runs: list[Run] = [(" " * SIGNS, "text")]
         hidden = order not in [column.key for column in self.columns]
@@ -104,15 +111,15 @@ class Layout:
         return runs
 
     def reasons(self, episode: Episode) -> list[str]:
-        """Cause and evidence in lines that fit beside the sentence, or below it."""
+        """Returns cause and evidence in lines that fit beside or below the sentence."""
         return wrapped(episode_style.because(episode), max(8, self.columns[-1].room))
 
     def line(
         self, session: Session, episode: Episode, parts: Sequence[Part], why: str,
         *, chosen: bool, kept: bool,
     ) -> list[Run]:  # fmt: skip
-        """Line of one episode with its sentence; `why`: the part of its evidence in
-        this line; `kept`: history can still show the episode."""
+        """Returns the line of an episode with its sentence. `why`: the part of its evidence in this
+        line. `kept`: whether the history can still show the episode."""
         over = episode.end_ns is not None
         key = episode_style.severity(episode, over=over)
         quiet = "text" if kept else "dim"
@@ -134,15 +141,15 @@ class Layout:
         ]
 
     def below(self, why: str) -> list[Run]:
-        """A further line of an episode, with a part of its evidence."""
+        """Returns a further line of an episode, with a part of its evidence."""
         last = self.columns[-1]
         return [(" " * (SIGNS + total_width(self.columns) - last.room) + why, "dim")]
 
     def details(
         self, session: Session, episode: Episode, height: int, names: Sequence[str]
     ) -> list[list[Run]]:
-        """The chosen episode in exactly `height` lines: a title with its kind, place and times, its
-        sentence, its cause and evidence."""
+        """Returns the selected episode in exactly `height` lines: a title with its kind, CPUs and
+        times, its sentence, and its cause and evidence. `names`: as in `sentence_of`."""
         start, end_ns = when(session.unix(episode.start_ns)), episode.end_ns
         last = lasted(session, episode)
         until = f"to {when(session.unix(end_ns))}" if end_ns is not None and last else ""
@@ -161,14 +168,15 @@ class Layout:
 
 
 def sentence_of(session: Session, episode: Episode, most: int, names: Sequence[str]) -> list[Part]:
-    """The sentence about an episode; `names`: the tasks that lose by it while it runs."""
+    """Returns the sentence about an episode. `names`: the tasks that lose time while it runs."""
     if episode.end_ns is not None:
         return episode_style.ended_sentence(session, [episode], most)
     return sentence(session.topology, [episode], names, most=most)
 
 
 def summary(session: Session, episodes: Sequence[Episode], size: int) -> list[Run]:
-    """The heading: how many episodes in how long a time, and how many of each kind."""
+    """Returns the heading: the number of episodes, the time they cover, and the number of each
+    kind."""
     kinds = Counter(STOLEN[0] if group(e) == STOLEN else e.kind for e in episodes)
     counts = [(f"{kind.sign} {kinds[key]}", key) for key, kind in KINDS.items() if kinds[key]]
     named = [" ".join(count) for count in counts]
@@ -187,17 +195,19 @@ def lasted_ns(session: Session, episode: Episode) -> int:
 
 
 def lasted(session: Session, episode: Episode) -> str:
-    """Length of the episode; '' if it is a moment."""
+    """Returns the length of the episode as text; '' if it is a single moment."""
     return "" if episode.end_ns == episode.start_ns else length(lasted_ns(session, episode))
 
 
 def arranged(
     session: Session, episodes: Iterable[Episode], order: str, *, reverse: bool
 ) -> list[Episode]:
-    """Episodes in this order; by depth, those of unknown depth come last in their rank."""
+    """Returns the episodes in this order. Ordered by depth, episodes of unknown depth come last
+    among those of the same rank."""
 
     def newest(episode: Episode) -> tuple[float, ...]:
-        """Running ones first, of them the costliest; then by start."""
+        """Returns the sort key of an episode: running episodes first, the costliest first among
+        them; then by start."""
         runs = episode.end_ns is None
         return not runs, -cost([episode]) if runs else 0.0, -episode.start_ns
 
@@ -221,12 +231,13 @@ _NEEDS = {
     "smi": (("smi",),),
     "ramp": (("busy_hz",),),
 }  # fmt: skip
-"""Counters or metrics that each kind needs: one of every group."""
+"""Groups of counters or metrics, by kind of episode. Detecting the kind requires one of each
+group."""
 
 
 def nothing(session: Session, size: int, *, filtered: bool) -> list[list[Run]]:
-    """Lines of an empty list: the kinds that perftop detects, and which it cannot detect here and
-    why."""
+    """Returns the lines of an empty list: the kinds that perftop detects, and the kinds that it
+    cannot detect here, with the reasons."""
     missing = {m.what: m.why for m in lasting(session) if m.cpus is None}
     metrics = [key for key, variants in session.evaluator.chosen.items() if variants]
     known = {*session.counters.columns, *metrics} | ({"turbo_ceiling_hz"} - missing.keys())
@@ -259,7 +270,7 @@ class Episodes(Paneled, Cursor):
 
     @dataclass(eq=False)
     class Visited(Message):
-        """The user wants to see an episode at the moment `time_ns` (raw)."""
+        """A request of the user to see an episode at the moment `time_ns` (raw)."""
 
         time_ns: int
 
@@ -271,25 +282,26 @@ class Episodes(Paneled, Cursor):
         self._plan = Layout(0, episode_columns(0))
         self._lines: list[Episode] = []
         self._starts: list[int] = [0]
-        """First line of each of the episodes at the top that have their evidence below them, and of
-        the next one."""
+        """The first lines of the episodes at the top that have their evidence below them, and then
+        the first line of the next episode."""
         self._chosen: Episode | None = None
         """The selected episode, which stays selected when its line moves."""
         self._nothing: list[list[Run]] = []
         """Lines shown if there are no episodes."""
         self._ended: tuple[object, list[Episode]] = None, []
-        """Ended episodes in order, and before them a key that changes when they must be sorted
-        again."""
+        """A key that changes when ended episodes must be sorted again, and the sorted ended
+        episodes."""
         self._reasons: dict[int, list[str]] = {}
-        """Evidence of ended episodes, which does not change, by id() of the episode."""
+        """Evidence of ended episodes, by id() of the episode. It does not change any more."""
         self._led = False
-        """Whether a click on another view has selected the episode; a second click opens it."""
+        """Whether a click on another view has selected the episode, so that a second click opens
+        it."""
         self._refused = False
-        """Whether the selected episode was asked for, but is older than the history."""
+        """Whether the user tried to open the selected episode, but it is older than the history."""
 
     @property
     def sorting(self) -> Sorting:
-        """The list's own order: episodes have other columns to sort by than CPUs."""
+        """The list's own order, because the columns of episodes differ from those of CPUs."""
         return self._sorting
 
     # --- lines from an interval
@@ -324,8 +336,9 @@ class Episodes(Paneled, Cursor):
             self.redraw()
 
     def _read_chosen(self, session: Session) -> None:
-        """Makes the lines at the bottom, with the chosen episode unless all have their evidence
-        below them, and determines which have."""
+        """Determines which episodes have their evidence below them, and makes the lines at the
+        bottom. These show the selected episode, unless all episodes have their evidence below
+        them."""
         room = self.size.height - len(self.heads)
         whole, refused, chosen = self._spread(room - 1), self._refusal(session), self._chosen
         self.feet = []
@@ -346,8 +359,8 @@ class Episodes(Paneled, Cursor):
         self.feet = [(runs, "calm") for runs in found]
 
     def _spread(self, room: int) -> bool:
-        """Gives episodes from the top their evidence below them while `room` lines are enough for
-        all; returns whether all have it."""
+        """Puts evidence below episodes, from the top, as long as all episodes fit into `room`
+        lines. Returns whether all episodes have their evidence below them."""
         self._starts = [0]
         spare = room - len(self._lines)
         for episode in self._lines:
@@ -359,7 +372,8 @@ class Episodes(Paneled, Cursor):
         return True
 
     def _arranged(self, session: Session) -> list[Episode]:
-        """Episodes on CPUs of the filter. Ended ones do not change, so they are sorted once."""
+        """Returns the episodes on the CPUs of the filter, in order. Ended episodes do not change,
+        so they are sorted only once."""
         order, reverse, mask = self._sorting.order, self._sorting.reverse, self.choice.mask
         cpus = None if mask is None else {session.topology[row].cpu for row in mask}
 
@@ -384,7 +398,8 @@ class Episodes(Paneled, Cursor):
     # --- lines
 
     def _index(self, y: int) -> tuple[int, int]:
-        """The episode of line `y`, and the number of the line within it."""
+        """Returns the index of the episode on line `y`, and the index of the line within the
+        episode's lines."""
         spread = len(self._starts) - 1
         if y >= self._starts[-1]:
             return spread + y - self._starts[-1], 0
@@ -392,7 +407,7 @@ class Episodes(Paneled, Cursor):
         return at, y - self._starts[at]
 
     def _first(self, at: int) -> int:
-        """The first line of the episode at this index."""
+        """Returns the first line of the episode at this index."""
         spread = len(self._starts) - 1
         return self._starts[at] if at < spread else self._starts[-1] + at - spread
 
@@ -422,13 +437,14 @@ class Episodes(Paneled, Cursor):
         return found
 
     def _names(self, episode: Episode) -> list[str]:
-        """Tasks that lose by an episode that runs."""
+        """Returns the tasks that lose time because of a running episode; none for ended ones."""
         if episode.end_ns is not None:
             return []
         return losers(self.session, [episode], self.interval.tasks)
 
     def _refusal(self, session: Session) -> list[Run]:
-        """Why the selected episode cannot be shown; empty if it was not asked for."""
+        """Returns the reason why the selected episode cannot be shown; empty if the user did not
+        try to open it."""
         if not self._refused or (first_ns := session.past.first_ns) is None:
             return []
         since = when(session.unix(first_ns))
@@ -437,7 +453,7 @@ class Episodes(Paneled, Cursor):
     # --- the cursor
 
     def select(self, episode: Episode) -> None:
-        """Selects this episode, if it is in the list, after a click on what shows it."""
+        """Selects this episode, if it is in the list, after a click on it in another view."""
         self._chosen, self._refused, self._led = episode, False, True
         self.lay_out()
 
@@ -447,7 +463,7 @@ class Episodes(Paneled, Cursor):
         return cpus[0] if cpus else None
 
     def _place(self) -> int:
-        """Index of the selected episode."""
+        """Returns the index of the selected episode."""
         return next((i for i, e in enumerate(self._lines) if e is self._chosen), 0)
 
     def _cursor_line(self) -> int:
@@ -482,8 +498,8 @@ class Episodes(Paneled, Cursor):
                 self.post_message(self.Opened())
 
     def open(self) -> bool:
-        """Go to the selected episode's moment and one of its cores, the selected core if it is
-        among them. True if a core was found."""
+        """Goes to the moment of the selected episode, and selects one of its cores: the core that
+        is already selected, if it is among them. Returns whether a core was found."""
         session, episode = self.session, self._chosen
         if episode is None:
             return False

@@ -1,5 +1,5 @@
-"""The place of every core in the heat map, for a width and a height. Pure geometry without measured
-values, so that nothing moves when values change.
+"""The position of every core in the heat map, for a width and a height. Measured values have no
+influence, so that nothing moves when values change.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ from perftop.session.session import Session
 from perftop.tui.shared.places import Places
 
 BLOCK_GAP = 2
-"""Columns between blocks of one package."""
+"""Number of columns between blocks of one package."""
 PACKAGE_GAP = 3
-"""Columns between packages side by side."""
+"""Number of columns between packages that are side by side."""
 MIN_HEADING = 24
-"""Minimum columns of a package's heading where packages are side by side."""
+"""Minimum width, in columns, of a package's heading if packages are side by side."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Cores drawn together: those of an L3 if the package has several, else all of it."""
+    """Cores that are drawn together: those of an L3 if the package has several L3s, else all cores
+    of the package."""
 
     label: str
     rows: tuple[int, ...]
-    """Indices into the list of places."""
+    """Indices of the cores in the list of places."""
 
 
 Package = list[Group]
@@ -34,25 +35,25 @@ Package = list[Group]
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Size of a core's cell in columns and lines. The column to its left is for marks."""
+    """Size of a core's cell in columns and lines. The column to the left of a cell is for marks."""
 
     wide: int
     high: int
     air: int
-    """Empty lines below the cell."""
+    """Number of empty lines below the cell."""
     halves: bool
-    """Two threads share a line of the cell; else each thread has its own."""
+    """Whether two threads share a line of the cell; else each thread has its own line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A piece of a line: the heading of a package, a label, or cells."""
+    """A part of a line: the heading of a package, a label, or cells."""
 
     x: int
     width: int
     cells: tuple[int, ...] = ()
     line: int = 0
-    """Line within these cells; 0 is the top one."""
+    """Line within the cells; 0 is the top line."""
     label: str = ""
     package: int = -1
 
@@ -62,7 +63,7 @@ class HeatLayout:
     cell: Cell
     lines: list[list[Part]]
     spots: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Column of the mark to the left of a cell, and the cell's first line, by row."""
+    """The column of the mark to the left of a cell, and the cell's first line, by row."""
 
     def __post_init__(self) -> None:
         for y, line in enumerate(self.lines):
@@ -72,7 +73,8 @@ class HeatLayout:
 
 
 def packages(session: Session, places: Places) -> tuple[list[Package], list[int | None]]:
-    """Groups of cores for each package, L3s of a die side by side; and the packages' ids."""
+    """Returns the groups of cores of each package, with the L3s of a die next to each other; and
+    the packages' IDs."""
     rows_of: dict[int | None, dict[tuple[int | None, int | None], list[int]]] = {}
     for row, place in enumerate(places.places):
         dies = (session.topology[at].die for at in place.rows)
@@ -86,8 +88,8 @@ def packages(session: Session, places: Places) -> tuple[list[Package], list[int 
 
 
 def _groups(caches: dict[tuple[int | None, int | None], list[int]]) -> Package:
-    """Groups of a package, from its rows by die and L3. A label names the die only if there are
-    several and the L3 does not identify it."""
+    """Returns the groups of a package. `caches`: its rows, by die and L3. A label names the die
+    only if there are several dies and the L3 does not identify the die."""
     dies = list(dict.fromkeys(die for die, _ in caches))
     alike = len(caches) == len(dies)
     found = []
@@ -102,37 +104,38 @@ def _groups(caches: dict[tuple[int | None, int | None], list[int]]) -> Package:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """A layout to try."""
+    """Parameters of a layout to try."""
 
     cell: Cell
     box: int
-    """Columns of a package."""
+    """Width of a package, in columns."""
     abreast: int
-    """Packages side by side."""
+    """Number of packages side by side."""
     margin: int
-    """Columns for labels, the same in all packages."""
+    """Width of labels in columns, the same in all packages."""
     headings: bool
     labels: bool
 
     def blocks(self, groups: Package) -> tuple[int, int]:
-        """Cells in a line of a group (0: none fit), and number of groups side by side. All groups
-        are as wide as the widest, so that they align in columns."""
+        """Returns the number of cells in a line of a group (0 if none fit), and the number of
+        groups side by side. All groups are as wide as the widest group, so that they align in
+        columns."""
         fit = (self.box - self.margin - 1) // (self.cell.wide + 1)
         most = max(len(group.rows) for group in groups)
         if fit <= 0:
             return 0, 1
-        if most > fit:  # lines are equally long, if each then uses more than half of the width
+        if most > fit:  # lines of equal length, if these use more than half of the width
             even = next((n for n in range(fit, fit // 2, -1) if most % n == 0), None)
             return even or ceil(most / ceil(most / fit)), 1
         beside = max(1, (self.box + BLOCK_GAP) // (self.pitch(most) + BLOCK_GAP))
         return most, ceil(len(groups) / ceil(len(groups) / beside))
 
     def pitch(self, cells: int) -> int:
-        """Width in columns of this many cells with their label."""
+        """Returns the width of this many cells with their label, in columns."""
         return self.margin + cells * (self.cell.wide + 1) + 1
 
     def tall(self, groups: Package) -> int:
-        """Lines of a package, its heading included."""
+        """Returns the number of lines of a package, including its heading."""
         per, beside = self.blocks(groups)
         blocks = (groups[i : i + beside] for i in range(0, len(groups), beside))
         rows = sum(ceil(max(len(g.rows) for g in block) / per) for block in blocks)
@@ -141,8 +144,8 @@ class _Form:
 
 def layout(packages: Sequence[Package], ids: Sequence[int | None], names: Sequence[str],
            threads: int, width: int, height: int, *, ascii_: bool) -> HeatLayout:  # fmt: skip
-    """The layout with the largest cells that shows everything. If even the smallest do not fit,
-    labels are dropped, then headings; if that is not enough, the map scrolls."""
+    """Returns the layout with the largest cells that shows everything. If even the smallest cells
+    do not fit, labels are dropped, then headings; if they still do not fit, the map scrolls."""
     small = Cell(2, ceil(threads / 2), 0, halves=threads > 1)
     if not packages:
         return HeatLayout(small, [])
@@ -171,7 +174,8 @@ def layout(packages: Sequence[Package], ids: Sequence[int | None], names: Sequen
 
 
 def _cells(threads: int, *, ascii_: bool) -> Iterator[Cell]:
-    """Cell sizes, best first. Siblings are side by side in ASCII, so widths are even."""
+    """Yields the cell sizes to try, the best first. In ASCII, siblings are side by side, so widths
+    are even."""
     halves = ceil(threads / 2)
     yield Cell(4, max(2, threads), 1, halves=False)
     for air in (1, 0):
@@ -181,7 +185,7 @@ def _cells(threads: int, *, ascii_: bool) -> Iterator[Cell]:
 
 
 def _whole(packages: Sequence[Package], ids: Sequence[int | None]) -> list[Package]:
-    """The machine as one package, whose groups are the real packages."""
+    """Returns the machine as a single package, whose groups are the real packages."""
     rows = [tuple(row for group in package for row in group.rows) for package in packages]
     if all(len(package) == 1 for package in rows):
         return [[Group("", tuple(chain(*rows)))]]
@@ -212,7 +216,7 @@ def _lay(packages: Sequence[Package], names: Sequence[str], form: _Form) -> list
 
 
 def _blocks(groups: Package, names: Sequence[str], form: _Form) -> list[list[Part]]:
-    """The lines of a package below its heading."""
+    """Returns the lines of a package below its heading."""
     per, beside = form.blocks(groups)
     lines: list[list[Part]] = []
     for first in range(0, len(groups), beside):
@@ -223,7 +227,7 @@ def _blocks(groups: Package, names: Sequence[str], form: _Form) -> list[list[Par
                 for i, group in enumerate(block):
                     x, cells = i * (form.pitch(per) + BLOCK_GAP), group.rows[start : start + per]
                     if form.labels and cells and not line:
-                        # Without a label, the name of the line's first core.
+                        # A group without a label shows the name of the line's first core.
                         text = f" {'' if start else group.label:<{form.margin - 1}}"
                         if not group.label:
                             text = f"{names[group.rows[start]]:>{form.margin}}"

@@ -1,4 +1,5 @@
-"""The heat map: one cell a core, halves of a cell for siblings, grouped by L3 and package."""
+"""The heat map: a cell for each core, with siblings as halves of the cell, grouped by L3 and
+package."""
 
 from __future__ import annotations
 
@@ -36,20 +37,20 @@ from perftop.tui.views.outliers import Outlier, Peers
 
 HEADS, FOOT = 2, 1
 NUMBER = 4
-"""Width of cells that show values as numbers."""
+"""Width, in columns, of cells that show values as numbers."""
 OUTLIER, SIGNS = 52, 42
-"""Cells reserved for the outlier, so that nothing moves when one appears, and for the meaning of
-the signs."""
+"""Number of cells in the legend for the outlier, reserved so that nothing moves when an outlier
+appears, and for the meaning of the signs."""
 MIN_WIDTH_FOR_RAMP = 100
-"""Cells from which the full ramp is shown; below, every other step."""
+"""Minimum width, in cells, at which all steps of the ramp are shown; below it, every other step."""
 MIN_WIDTH_FOR_CEILING = 50
-"""Cells of a heading that shows the ceiling beside the clock."""
+"""Minimum width, in cells, of a heading that shows the ceiling beside the clock."""
 _NOBODY_DIFFERS = "no core differs from its package", "no core differs", "all alike"
 _NO_LAYOUT = HeatLayout(Cell(1, 1, 0, halves=True), [])
 
 
 class Heat:
-    """One field at one moment; lists are by position of the CPU."""
+    """The values of one field at one moment. Its lists are indexed by the position of the CPU."""
 
     def __init__(
         self, session: Session, interval: Interval, choice: Choice, places: Places, peers: Peers,
@@ -60,7 +61,7 @@ class Heat:
             session, interval, places, troubles,
         )  # fmt: skip
         self.clock = clock_of(session, choice.units)
-        """Unit of clocks, whatever the field is."""
+        """Unit of clocks, which are shown for all fields."""
         self.field, self.others = chosen_field(session, choice.metric)
         """`others`: names of the fields that the metric key shows next, in order."""
         values = np.where(interval.online, shown(self.field, session, interval), nan)
@@ -70,7 +71,7 @@ class Heat:
         self.values: list[float] = values.tolist()
         self.doubted: list[bool] = doubted(self.field.key, session, interval).tolist()
         self.levels = np.where(interval.online, self.scale.levels(values), OFF).tolist()
-        """Steps of the ramp."""
+        """Steps of the heat ramp, by position of the CPU."""
         self.outliers = peers.judge(self.field, values, interval)
 
     def text(self, value: float) -> str:
@@ -80,7 +81,7 @@ class Heat:
         return _written(value, self.clock, self.clock.digits)
 
     def short(self, value: float) -> str:
-        """A value in at most four characters."""
+        """Returns a value in at most four characters."""
         ratio = self.field.unit == "ratio"
         digits = int(self.field.small) if ratio else self.unit.digits
         return _written(value, self.unit, digits)[:4].rstrip(".")
@@ -99,8 +100,8 @@ class Heat:
         return [*runs, (lead, "faint"), (" · ".join(names), "dim")] if names else runs
 
     def legend(self, cell: Cell, size: int, *, asked: bool, ascii_: bool) -> list[Run]:
-        """How to read a cell, the ramp with its ends, and the furthest outlier. `asked`: for an
-        outlier, where there is none."""
+        """Returns the legend: how to read a cell, the heat ramp with its ends, and the furthest
+        outlier. `asked`: whether the user asked for an outlier although there is none."""
         low, high = self.text(self.scale.low), self.text(self.scale.high)
         if self.field.unit == "ratio":
             low, high = (f"{100 * end:.0f}" for end in (self.scale.low, self.scale.high))
@@ -126,7 +127,7 @@ class Heat:
         return spread(left, right, size - 1)
 
     def _ways(self, cell: Cell, *, ascii_: bool) -> list[list[Run]]:
-        """Explanations of a cell, the longest first."""
+        """Returns explanations of a cell, the longest first."""
         places = self.places
         if not places.pairs:
             return [[("a cell is a CPU", "dim")], []]
@@ -149,7 +150,8 @@ class Heat:
         return [[(f"a cell is a core: {long}", "dim")], [(short, "dim")]]
 
     def _outlier(self, room: int) -> list[Run]:
-        """The furthest outlier and the number of others, as far as they fit into `room` cells."""
+        """Returns the furthest outlier and the number of other outliers, shortened to `room`
+        cells."""
         at = {place.at: i for i, place in enumerate(self.places.places)}
         far = [found for found in self.outliers if found.core in at]
         if not far:
@@ -173,7 +175,8 @@ class Heat:
     # --- headings of packages
 
     def heading(self, package: int | None, size: int) -> list[Run]:
-        """Heading of a package, worded as in the overview; what does not fit is left out."""
+        """Returns the heading of a package, worded as in the overview. Parts that do not fit are
+        left out."""
         interval, places = self.interval, self.places
         cores = [places.places[i] for i in places.of_package(package)]
         cpus = [(row, place.at) for place in cores for row in place.rows if row in places.shown]
@@ -187,7 +190,7 @@ class Heat:
             pieces.append((1, [("busy ", "dim"), (f"{100 * util:5.1f}", "text"), (" %", "dim")]))
         if not isnan(busy):
             wide = size >= MIN_WIDTH_FOR_CEILING
-            # The whole package lost clock.
+            # Whether an episode lowers the clock of the whole package.
             down = any(lowered_number(e) == "busy_hz" for e in self.troubles.on_package(package)[1])
             clock: list[Run] = [("clock " if wide else "", "dim"),
                                 (self.hz(busy), "alarm" if down else "text")]  # fmt: skip
@@ -203,7 +206,7 @@ class Heat:
     # --- the line of the selected core
 
     def foot(self, i: int, size: int) -> list[Run]:
-        """Numbers of the core in row `i`, and reasons to doubt them."""
+        """Returns the numbers of the core in row `i`, and reasons to doubt them."""
         place, places = self.places.places[i], self.places
         name = f" {'core' if places.pairs else 'CPU'} {places.name(i, '')}"
         pieces: list[Piece] = [(0, [(theme.CURSOR[0], "mark"), (name, "bright")])]
@@ -224,7 +227,7 @@ class Heat:
         return [*runs, ("  ", "text"), (fit(against, min(room, len(against))), "text")]
 
     def _field_of(self, place: Place) -> list[Run]:
-        """Values of the map's field for each sibling."""
+        """Returns the values of the map's field for each sibling."""
         interval, one = self.interval, self.field.of_core or len(place.rows) == 1
         rows = place.rows[:1] if one else place.rows
         runs: list[Run] = [(f"{self.field.words} ", "dim")] if one else []
@@ -249,7 +252,7 @@ class Heat:
         return [*runs, (f" {self.unit.name}", "dim")] if self.unit.name else runs
 
     def _numbers(self, place: Place) -> Iterator[Piece]:
-        """Numbers of the core as a whole, or of each sibling."""
+        """Yields numbers of the core, some of them for each sibling, with their ranks."""
         session, interval, rows = self.session, self.interval, list(place.rows)
         trouble = self.troubles.on_rows(rows) if self.troubles else None
         chosen = session.evaluator.chosen
@@ -288,7 +291,7 @@ class Heat:
             yield 3, [("IPC ", "dim"), *each("ipc", 1.0, 2)]
 
     def _against(self, place: Place) -> Iterator[str]:
-        """Reasons why values of this core are doubtful or absent."""
+        """Yields the reasons why values of this core are suspect or unknown."""
         interval, key = self.interval, self.field.key
         for row in place.rows:
             for reason in doubts(interval, row):
@@ -302,14 +305,15 @@ class Heat:
 
 
 def _written(value: float, unit: ClockUnit, digits: int) -> str:
-    """The value as text; "n/a" also if the unit is a multiple of an unknown base clock."""
+    """Returns the value as text; "n/a" if it is unknown, or if the unit is a multiple of an unknown
+    base clock."""
     scaled = value * unit.per_hz
     return f"{scaled:.{digits}f}" if isfinite(scaled) else MISSING
 
 
 @dataclass(slots=True)
 class Marks:
-    """Signs beside cells, by row."""
+    """Signs to the left and right of cells, by row."""
 
     before: dict[int, Run] = field(default_factory=dict)
     after: dict[int, Run] = field(default_factory=dict)
@@ -319,8 +323,9 @@ def marks(
     outliers: Sequence[int], suspects: Sequence[int], troubles: Mapping[int, Run],
     chosen: int | None,
 ) -> Marks:  # fmt: skip
-    """Brackets around outliers, the sign of doubt at suspects, and the sign of an episode; the
-    cursor replaces any, but the sign of an episode is then after the cell."""
+    """Returns the marks of cells: brackets around outliers, the sign for suspect values, and
+    episode signs. The cursor replaces any of these, but an episode sign then moves to the right of
+    the cell."""
     made = Marks()
     for row in outliers:
         made.before[row], made.after[row] = ("[", "bright"), ("]", "bright")
@@ -342,19 +347,19 @@ class HeatMap(Paneled):
     _heat: Heat | None = None
     _plan = _NO_LAYOUT
     _asked = False
-    """Whether the user asked for the core that differs most, and there is none."""
+    """Whether the user asked for the core that differs most, but there is no outlier."""
     _packages: list[int | None]
     _row: dict[int, int]
-    """Row by position of the core in the session's lists."""
+    """Rows, by position of the core in the session's lists."""
     _marks: Marks
     _letters: Sequence[str]
-    """Style of a number in a cell, by the cell's level."""
+    """Styles of numbers in cells, by the cell's level."""
 
     # --- lines from an interval
 
     def begin(self, session: Session) -> None:
         self._peers, self._troubles = Peers(session), RowEpisodes(session)
-        # The old plan indexes other places, and there may be no size for a new one yet.
+        # The old plan refers to other places, and there may be no size for a new plan yet.
         self._plan, self._row, self.count = _NO_LAYOUT, {}, 0
 
     def build(self) -> None:
@@ -381,11 +386,11 @@ class HeatMap(Paneled):
         self._draw(self._heat)
 
     def _draw(self, heat: Heat) -> None:
-        """Prepares the marks of cells and the lines around the map, for the selected core."""
+        """Makes the marks of cells, and the lines above and below the map."""
         places, chosen = self.places.places, self._chosen()
         self._letters = theme.letters(self.app.theme)
         signs = {}
-        if heat.troubles:  # a whole package has its sign in its heading
+        if heat.troubles:  # a package's sign is in its heading
             every = ((i, heat.troubles.on_rows(place.rows)) for i, place in enumerate(places))
             signs = {i: (it.sign, it.key) for i, it in every if it and it.victim}
         suspects = [i for i, place in enumerate(places) if any(heat.doubted[r] for r in place.rows)]
@@ -401,7 +406,7 @@ class HeatMap(Paneled):
         return [self._row[one.core] for one in found if one.core in self._row]
 
     def target(self, x: int, y: int) -> Target:
-        return super().target(x, y - FOOT)  # the last one is of the map itself
+        return super().target(x, y - FOOT)  # the map's own last line is not a panel
 
     # --- lines
 
@@ -421,7 +426,7 @@ class HeatMap(Paneled):
         return runs, "calm"
 
     def _cells(self, part: Part) -> list[Run]:
-        """One line of adjacent cells with their marks."""
+        """Returns one line of adjacent cells with their marks."""
         heat, cell, ascii_ = self._heat, self._plan.cell, self.choice.ascii
         assert heat is not None
         runs: list[Run] = []
@@ -450,7 +455,7 @@ class HeatMap(Paneled):
     # --- the cursor
 
     def _chosen(self) -> int | None:
-        """Row of the selected core; None if it is not shown."""
+        """Returns the row of the selected core; None if it is not shown."""
         cpu = self.choice.cpu
         return next((i for i, p in enumerate(self.places.places) if p.cpus[0] == cpu), None)
 
@@ -466,7 +471,7 @@ class HeatMap(Paneled):
         self.paint()
 
     def show_cursor(self) -> None:
-        """Scrolls to the selected core, with the heading right above it."""
+        """Scrolls to the selected core, including a heading directly above it."""
         chosen = self._chosen()
         if chosen in self._plan.spots:
             first = last = self._plan.spots[chosen][1]
@@ -476,7 +481,7 @@ class HeatMap(Paneled):
             self.reveal(first, last)
 
     def action_cell(self, dx: int, dy: int) -> None:
-        """Selects the next cell on this line, or the nearest on the next line that has cells."""
+        """Selects the next cell on this line, or the nearest cell on the next line with cells."""
         spots, chosen = self._plan.spots, self._chosen()
         if chosen not in spots:
             return
@@ -507,7 +512,7 @@ class HeatMap(Paneled):
             self._choose(rows[0] if to < 0 else rows[-1])
 
     def action_worst(self) -> None:
-        """Selects the core that differs most; when repeated, the next one."""
+        """Selects the core that differs most from its peers; when repeated, the next outlier."""
         heat, chosen = self._heat, self._chosen()
         if heat is None:
             return

@@ -1,4 +1,4 @@
-"""Rows over time, as cells: one field in the colours of the heat ramp."""
+"""One field over time for each row of the time view, as cells in the colours of the heat ramp."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from perftop.tui.shared.places import Place
 from perftop.tui.shared.time_axis import Axis
 
 _KNOWN = theme.HEAT + 1
-"""Number of values that half a cell can have: unknown, or a step of the ramp."""
+"""Number of values that half of a cell can have: unknown, or a step of the heat ramp."""
 _AREAS = {"ipc": "ipc", "system": "kernel", "kernel_cycles": "kernel",
           "kernel_instructions": "kernel"}  # fmt: skip
-"""Colours of tall lanes, as in the charts of the overview; all other fields have those of time."""
+"""Colours of tall lanes by field, as in the charts of the overview; all other fields have the
+colours of user time."""
 
 
 class Lanes:
-    """One field over one axis. The rows in sight are read from the history together, which costs
-    little more than a single row."""
+    """The values of one field along one time axis. The rows in sight are read from the history
+    together, which costs little more than reading a single row."""
 
     def __init__(
         self, session: Session, field: Number, axis: Axis, places: Sequence[Place], *, ascii_: bool
@@ -36,12 +37,12 @@ class Lanes:
         self._ascii = ascii_
         self.scale = Scale(0.0, 1.0)
         self.values: dict[int, Floats] = {}
-        """Arrays (lanes, bins), by row."""
+        """Arrays of values (lanes, bins), by row."""
         self._areas: dict[tuple[int, int], list[list[Run]]] = {}
-        """All lines of tall lanes, by row and lane."""
+        """The lines of tall lanes, by row and lane."""
 
     def read(self, rows: Sequence[int]) -> None:
-        """Reads rows that have not been read."""
+        """Reads those of the rows that have not been read yet."""
         rows = [row for row in dict.fromkeys(rows) if row not in self.values]
         history, places = self._session.past, [self._places[row] for row in rows]
         edges = self.axis.edges
@@ -57,18 +58,18 @@ class Lanes:
             self.values[row] = lanes[start:end]
 
     def choose_scale(self, now: Floats, before: Scale | None) -> None:
-        """The scale for the rows read so far and the values of all CPUs `now`; `before` is kept
-        while it suits them."""
+        """Chooses the scale for the rows read so far and for `now`, the present values of all CPUs.
+        The previous scale `before` is kept while it suits these values."""
         values = np.concatenate([*(block.ravel() for block in self.values.values()), now])
         self.scale = scale(self._field, values, before)
 
     def flat(self, row: int, lanes: Sequence[int]) -> list[Run]:
-        """A line with one lane in whole cells, or with two in the halves of cells."""
+        """Returns a line with one lane in whole cells, or with two lanes in the halves of cells."""
         levels = self.scale.levels(self.values[row][[*lanes]])
         return strip(levels[0], levels[-1], ascii_=self._ascii)
 
     def tall(self, row: int, lane: int, lines: int) -> list[list[Run]]:
-        """A lane several lines high, in which height also shows the value."""
+        """Returns a lane that is several lines high, in which the height also shows the value."""
         if (row, lane) not in self._areas:
             low, high = self.scale.low, self.scale.high
             share = (self.values[row][lane] - low) / (high - low)
@@ -79,8 +80,8 @@ class Lanes:
 
 
 def strip(upper: np.ndarray, lower: np.ndarray, *, ascii_: bool) -> list[Run]:
-    """A line of cells from steps of the ramp for their halves; -1: unknown. Equal neighbours become
-    one run."""
+    """Returns a line of cells. `upper` and `lower`: the steps of the heat ramp for the halves of
+    cells; -1 for unknown values. Equal neighbouring cells form one run."""
     cells = _cells(ascii_=ascii_)
     codes = ((upper + 1) * _KNOWN + lower + 1).astype(np.uint8).tobytes()
     runs: list[Run] = []
@@ -92,7 +93,8 @@ def strip(upper: np.ndarray, lower: np.ndarray, *, ascii_: bool) -> list[Run]:
 
 @cache
 def _cells(*, ascii_: bool) -> list[Run]:
-    """Cells by pairs of levels, upper half first, both from unknown upwards."""
+    """Returns the cells for all pairs of levels, ordered by the upper and then the lower level.
+    Both start with the level of unknown values."""
     levels = range(heat_ramp.UNKNOWN, theme.HEAT)
     return [_cell(upper, lower, ascii_=ascii_) for upper in levels for lower in levels]
 
@@ -107,7 +109,7 @@ def _cell(upper: int, lower: int, *, ascii_: bool) -> Run:
 
 
 def marked(runs: list[Run], marks: Mapping[int, Run]) -> list[Run]:
-    """The runs with these signs in place of some cells; `marks` is by cell."""
+    """Returns the runs with some cells replaced by signs. `marks`: the signs, by cell."""
     found: list[Run] = []
     at = 0
     for text, key in runs:

@@ -1,5 +1,5 @@
-"""The neighbour view: which CPUs lose to whom, and how the watched job fares. All text from
-outside is made safe to draw."""
+"""The neighbour view: which CPUs lose time to which neighbours, and how the watched job performs.
+All untrusted text is made safe to draw."""
 
 from __future__ import annotations
 
@@ -30,18 +30,20 @@ from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.fields import clock_of
 
 MIN_SPAN_NS = 1_000_000_000
-"""Minimum span of the numbers of threads, as a thread runs in slices and sleeps between them."""
+"""Minimum time, in ns, that the numbers of threads cover, because threads run in slices and sleep
+between them."""
 MAX_ENDED = 50
-"""Maximum number of ended losses shown, the newest."""
+"""Maximum number of ended losses shown; these are the newest."""
 MIN_WIDTH_FOR_BARS = 110
 MAX_CPU_LIST = 24
-"""Cells of a list of CPUs; a longer one is replaced by their number."""
+"""Maximum width of a list of CPUs, in cells; a longer list is replaced by the number of CPUs."""
 _NEEDS = {
     "sibling": ("ipc", "siblings"), "hypervisor": ("steal", "hypervisor"),
     "scheduler": ("wait", "scheduler"), "package": ("busy_hz", "package"),
     "memory": (OF_BEST, "memory bandwidth"), "who": ("tasks", "names of tasks"),
 }  # fmt: skip
-"""Key of the number without which a cause cannot be detected, and a name, by cause."""
+"""By cause: the key of the number without which the cause cannot be detected, and the name of the
+cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +57,14 @@ class JobThread:
     ipc: float
     """IPC of its CPU, not of the thread alone."""
     siblings: str
-    """Tasks that run on the siblings of its CPU."""
+    """Names of the tasks that run on the siblings of its CPU."""
 
 
 class Neighbourhood:
-    """Losses and the watched job at one moment of a session, live or past."""
+    """Losses and the watched job at one moment of a session, which may be live or past."""
 
     def __init__(self, session: Session, interval: Interval, mask: frozenset[int] | None) -> None:
-        """`mask`: positions of the CPUs to show; None: all."""
+        """`mask`: positions of the CPUs to show; None for all CPUs."""
         self._session, self._interval = session, interval
         shown = frozenset(session.shown)
         self.shown = shown if mask is None else mask & shown
@@ -72,7 +74,7 @@ class Neighbourhood:
         if self.watched_job.name is not None and then_ns < session.now_ns:
             self.watched_job = WatchedJob(
                 self.watched_job.name
-            )  # of that moment, from recorded frames
+            )  # as of that moment, from recorded frames
             for message in session.past.frames(then_ns - KEPT_NS, then_ns):
                 self.watched_job.take(getattr(message, "records", {}), message.time_ns)
 
@@ -80,19 +82,20 @@ class Neighbourhood:
         return pairs.running(self._session, self._interval, self.watched_job, self.shown)
 
     def ended_losses(self) -> list[Pair]:
-        """Losses that had ended by then, the newest first."""
+        """Returns the losses that had ended by this moment, the newest first."""
         return list(islice(pairs.ended(self._session, self._interval, self.shown), MAX_ENDED))
 
     # --- the watched job
 
     def _known(self) -> list[Thread]:
-        """Threads on CPUs of this machine, by CPU and thread id."""
+        """Returns the threads on CPUs of this machine, ordered by CPU and thread ID."""
         position = self._session.position
         found = (thread for thread in self.watched_job.threads.values() if thread.cpu in position)
         return sorted(found, key=lambda thread: (thread.cpu, thread.tid))
 
     def threads(self) -> list[JobThread]:
-        """Threads of the watched job on the CPUs shown, by CPU and thread id."""
+        """Returns the threads of the watched job on the displayed CPUs, ordered by CPU and thread
+        ID."""
         session, interval = self._session, self._interval
         siblings = {cpu: core for core in session.cores for cpu in core}
         found = []
@@ -109,7 +112,8 @@ class Neighbourhood:
         return found
 
     def job(self, unit: ClockUnit, width: int) -> list[Run]:
-        """The watched job in one line; the least important parts are dropped if it is too long."""
+        """Returns a line about the watched job; if it is too long, the least important parts are
+        dropped."""
         name: Run = (f" {foreign(self.watched_job.name or '')}", "bright")
         count = len(self.watched_job.threads) + self.watched_job.more
         if not self.watched_job.time_ns:
@@ -147,7 +151,7 @@ class Neighbourhood:
     # --- checks
 
     def checked(self) -> list[str]:
-        """The checks that would have detected a loss."""
+        """Returns texts about the checks that were made and would have detected a loss."""
         values, rows = self._interval.values, sorted(self.shown)
         work = np.nan_to_num(values["util"][rows]) + np.nan_to_num(values["steal"][rows])
         watched, missing = self.watched_job.name is not None, self._missing()
@@ -167,14 +171,14 @@ class Neighbourhood:
         ]
 
     def unchecked(self) -> list[str]:
-        """Causes that cannot be detected here, and why."""
+        """Returns texts about the causes that cannot be detected here, with the reasons."""
         found = [f"{_NEEDS[cause][1]} ({why})" for cause, why in self._missing().items()]
         if self.watched_job.name is None:
             found.append("scheduler, package (only for a watched job: --watch PID|COMM)")
         return [foreign(text) for text in found]
 
     def _missing(self) -> dict[str, str]:
-        """By cause, why it cannot be detected."""
+        """Returns the reasons why causes cannot be detected, by cause."""
         session = self._session
         found = {}
         if not any(len(core) > 1 for core in session.cores):
@@ -233,7 +237,8 @@ def thread_cells(one: JobThread, shown: list[Column]) -> list[Cell]:
 
 
 def wrapped(before: str, texts: list[str], width: int) -> list[list[Run]]:
-    """Texts after the word `before`, as many in a line as fit."""
+    """Returns lines with the texts, wrapped to `width`; the first line begins with `before`, and
+    the others are indented by its length."""
     parts = panel.wrapped(" · ".join(texts), max(1, width - len(before) - 5))
     return [
         [(f" {' ' * len(before) if i else before}{part}", "dim")] for i, part in enumerate(parts)
@@ -241,7 +246,7 @@ def wrapped(before: str, texts: list[str], width: int) -> list[list[Run]]:
 
 
 Row = list[Run] | Pair | JobThread
-"""A line: plain text, a CPU that loses, or a thread of the job."""
+"""A line of the view: plain text, a CPU that loses time, or a thread of the job."""
 
 
 class Neighbours(Paneled, Cursor):
@@ -252,7 +257,7 @@ class Neighbours(Paneled, Cursor):
         super().__init__(choice, id=id)
         self._rows: list[Row] = []
         self._first: dict[int, int] = {}
-        """First CPU of the core, by CPU."""
+        """The first CPU of each CPU's core, by CPU."""
         self._pairs = pair_columns(79, since=True)
         self._threads = thread_columns(80)
 
@@ -281,7 +286,7 @@ class Neighbours(Paneled, Cursor):
         if name is not None:
             self.heads.append(now.job(clock_of(self.session, self.choice.units), width))
         if losses:
-            if order == "CPU number":  # all other orders begin with the worst
+            if order == "CPU number":  # in all other orders, the worst loss is first
                 losses.sort(key=lambda one: one.cpu)
             heading: list[Run] = [(" ", "text"), *columns.headings(self._pairs)]
             self._rows = [heading, *(losses[::-1] if reverse else losses)]

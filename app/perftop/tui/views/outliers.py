@@ -1,7 +1,7 @@
 """Cores whose values differ from the rest of their package.
 
-Judged by median and median deviation: one core that is far off moves neither, so it cannot hide
-itself.
+Outliers are found by median and median deviation. A single core that is far off changes neither of
+these, so it cannot hide itself.
 """
 
 from __future__ import annotations
@@ -17,27 +17,32 @@ from perftop.session.session import Session
 from perftop.tui.shared.sheet import AWAKE
 
 MIN_PEERS = 4
-"""Minimum cores of a package and type among which outliers are sought."""
+"""Minimum number of cores of the same package and type among which outliers are searched."""
 SIGMAS = 5.0
-"""Distance of an outlier from the median, in standard deviations (from the median deviation)."""
+"""Minimum distance of an outlier from the median, in standard deviations, which are estimated from
+the median deviation."""
 CROWD = 8
-"""At most one core in this many can be an outlier; if more are far off, none counts as one."""
+"""Minimum number of cores for each outlier. If more cores than that are far off, none of them
+counts as an outlier."""
 _SIGMA = 1.4826
-"""Standard deviation of normally distributed values, in median deviations."""
+"""Ratio of the standard deviation to the median deviation of normally distributed values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outlier:
+    """A core whose value differs from those of its peers."""
+
     core: int
     """Position of the core in the session's lists."""
     row: int
-    """Position of the core's CPU that is furthest off."""
+    """Position of the core's CPU that is furthest from the median."""
     usual: float
-    """Median of the CPUs it is compared with."""
+    """Median of the CPUs with which the core is compared."""
 
 
 class Peers:
-    """The CPUs of one session, compared with those of the same package and type."""
+    """The CPUs of a session, grouped by package and type, so that each is compared with its
+    peers."""
 
     def __init__(self, session: Session) -> None:
         kinds: dict[tuple[int | None, str | None], list[list[int]]] = {}
@@ -58,7 +63,7 @@ class Peers:
             self._there[kind, : len(rows)] = True
 
     def judge(self, field: Number, values: Floats, interval: Interval) -> list[Outlier]:
-        """The outliers, furthest first. `values` are by position of the CPU."""
+        """Returns the outliers, the furthest first. `values`: by position of the CPU."""
         known = self._there
         if field.of_running:
             known = known & (interval.values["util"][self._rows] >= AWAKE)
@@ -86,7 +91,8 @@ class Peers:
 
 
 def _noise(field: Number, usual: Floats) -> Floats:
-    """Minimum distance from each median, in the field's unit; less is noise among equals."""
+    """Returns the minimum distance of an outlier from each median, in the field's unit. Smaller
+    distances are normal noise among equal CPUs."""
     if field.unit == "ratio":
         return np.full(len(usual), 0.01 if field.small else 0.2)
     if field.key == "busy_hz":
@@ -95,7 +101,7 @@ def _noise(field: Number, usual: Floats) -> Floats:
 
 
 def _median(values: Floats) -> Floats:
-    """The median of every line, ignoring NaN."""
+    """Returns the median of every line, ignoring NaN."""
     ordered = np.sort(values, axis=1)  # NaN sorts last
     count = np.isfinite(values).sum(axis=1)
     lines = np.arange(len(values))

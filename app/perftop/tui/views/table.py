@@ -1,6 +1,7 @@
-"""The table: one line a CPU, with every number known of it.
+"""The table: one line for each CPU, with all its known numbers.
 
-The first columns identify the CPU and always stay; the others scroll, and as many as fit are drawn.
+The first columns identify the CPU and are always shown. The other columns scroll, and as many of
+them as fit are drawn.
 """
 
 from __future__ import annotations
@@ -41,17 +42,18 @@ from perftop.tui.shared.row_episodes import RowEpisode, RowEpisodes
 from perftop.tui.shared.sheet import AWAKE, IDLE, Reader
 
 SIGNS = 2
-"""Cells before the columns: the mark of the selected line, and the sign of an episode."""
+"""Number of cells before the columns, for the mark of the selected line and an episode sign."""
 MIN_NUMBER = 6
-"""Cells of a number: 100.0 with a sign before it."""
+"""Minimum width of a number, in cells: enough for 100.0 with a sign before it."""
 MIN_TASK, MAX_TASK = 18, 32
 LEFT, RIGHT = "←", "→"
-"""Signs at the ends where more columns are hidden."""
+"""Signs at the left and right end of the headings if more columns are hidden there."""
 _ORDERS = {"cpu": "CPU number", "core": "topology"}
-"""Names that other views use for sorting by a column that stays."""
+"""Orders that other views use, by the key of the fixed column for the same order."""
 _KEYS = {order: key for key, order in _ORDERS.items()}
 _RISING = frozenset({"cpu", "core", "type", "task"})
-"""Columns sorted from low to high unless reversed; all others begin with the highest."""
+"""Keys of columns sorted from low to high unless reversed; all other columns are sorted from high
+to low."""
 
 
 @dataclass(slots=True)
@@ -59,15 +61,15 @@ class Page:
     """The columns in sight and their values, by position of the CPU."""
 
     names: list[Column] = field(default_factory=list)
-    """Columns that stay; `shows` has their texts."""
+    """Fixed columns; their texts are in `shows`."""
     numbers: list[Column] = field(default_factory=list)
-    """Columns that scroll: numbers, and the task."""
+    """Scrolling columns in sight: numbers, and the task."""
     hidden: int = 0
-    """Number of columns hidden at the left; `more`: at the right."""
+    """Number of columns hidden at the left; `more` is the number hidden at the right."""
     more: int = 0
     values: dict[str, Floats] = field(default_factory=dict)
     doubted: dict[str, Bools] = field(default_factory=dict)
-    """Whether a counter of the value is suspect."""
+    """Whether a counter of each value is suspect."""
     interval: Interval | None = None
 
     @property
@@ -75,9 +77,9 @@ class Page:
         return [*self.names, *self.numbers]
 
     def scroll(self, every: list[Column], first: int, width: int) -> None:
-        """Chooses the columns in sight from `first` on, or from an earlier one if all after it
-        fit."""
-        room = width - SIGNS - 1 - total_width(self.names)  # an arrow at the end
+        """Chooses the columns in sight, starting at index `first`, or at an earlier index if all
+        columns from there on fit."""
+        room = width - SIGNS - 1 - total_width(self.names)  # 1 for the arrow at the end
         last = max(0, len(every) - 1)
         while last > 0 and total_width(every[last - 1 :]) <= room:
             last -= 1
@@ -94,8 +96,8 @@ class Page:
         self.interval = interval
 
     def headings(self, order: str, width: int, *, reverse: bool) -> list[Run]:
-        """Headings above their values; arrows mark the sorted column and the ends where more
-        columns are hidden."""
+        """Returns the headings, aligned with the values below them. Arrows mark the sorted column,
+        and the ends at which more columns are hidden."""
         runs = headings(self.columns, order, rising=(order in _RISING) != reverse)
         at = len(self.names)
         if self.hidden:
@@ -107,8 +109,8 @@ class Page:
         return [(" " * SIGNS, "text"), *runs]
 
     def cells(self, row: int, task: str, trouble: RowEpisode | None) -> Iterator[Cell]:
-        """The cells of the CPU at position `row`. `task` may be unsafe to draw. `trouble`: what
-        runs on this CPU."""
+        """Yields the cells of the CPU at position `row`. `task`: may be untrusted text. `trouble`:
+        the episode that runs on this CPU."""
         interval = self.interval
         assert interval is not None
         for column in self.names:
@@ -133,7 +135,7 @@ class Page:
 
 
 def style(number: Number, value: float, busy: float) -> str:
-    """How a number is drawn on a CPU that is busy for this share of the time."""
+    """Returns the style of a number on a CPU that is busy for a share `busy` of the time."""
     if busy < IDLE and not value >= number.stands_out:
         return "faint"
     if isinstance(number, Metric) and (number.of_running or number.unit == "Hz"):
@@ -144,7 +146,8 @@ def style(number: Number, value: float, busy: float) -> str:
 
 
 def name_columns(session: Session) -> list[Column]:
-    """The columns that stay, as wide as their texts; the type only if there is more than one."""
+    """Returns the fixed columns, wide enough for their texts. The type has a column only if there
+    are several types."""
     topology = session.topology
     texts = {
         "cpu": [str(cpu.cpu) for cpu in topology],
@@ -174,7 +177,7 @@ class Table(Paneled, Cursor):
     _selected: int = 0
     """Position of the CPU under the cursor."""
     _rows: Ints
-    """Positions of the CPUs that are shown, by topology."""
+    """Positions of the CPUs that are shown, in topology order."""
 
     def __init__(self, choice: Choice, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(choice, id=id)
@@ -186,12 +189,13 @@ class Table(Paneled, Cursor):
         """Positions of offline CPUs whose core is unknown; they are the last lines."""
         self._clock = GHZ
         self._lines: list[int] = []
-        """Position of the CPU of each line."""
+        """Positions of CPUs, by line."""
 
     # --- lines from an interval
 
     def settle(self, session: Session, interval: Interval) -> bool:
-        """Tasks become known later than counters."""
+        """Returns whether a new layout is needed. This is also the case if the known columns have
+        changed, because tasks become known later than counters."""
         changed = super().settle(session, interval)
         return changed or self._tabular.columns() != self._known
 
@@ -206,7 +210,7 @@ class Table(Paneled, Cursor):
         self._rows = np.array([row for row in rows if row in wanted], np.intp)
         self._strays = [session.position[cpu] for cpu in self.places.strays]
         self._page.names = name_columns(session)
-        self._lines, self.count, self.feet = [], 0, []  # until it has a width, and is laid out
+        self._lines, self.count, self.feet = [], 0, []  # empty until the first layout
         self._made.clear()
 
     def build(self) -> None:
@@ -220,7 +224,8 @@ class Table(Paneled, Cursor):
         self.show_cursor()
 
     def _columns(self) -> list[Number]:
-        """The columns the user chose, in that order; all if none of them is known here."""
+        """Returns the columns that the user chose, in the chosen order; all columns if none of the
+        chosen ones is known."""
         by_key = {column.key: column for column in self._known}
         chosen = [by_key[key] for key in self.choice.columns if key in by_key]
         return chosen or list(self._known)
@@ -276,8 +281,9 @@ class Table(Paneled, Cursor):
         return None if row is None else self._tabular.first[row]
 
     def identity(self, y: int) -> int | None:
-        """The position of the CPU, but for those at the end whose core is unknown."""
-        known = min(len(self._rows), len(self._lines))  # CPUs may have changed
+        """Returns the position of the CPU on line `y`; None for the CPUs at the end whose core is
+        unknown."""
+        known = min(len(self._rows), len(self._lines))  # the CPUs may have changed
         return self._lines[y] if y < known else None
 
     def _cursor_line(self) -> int:
@@ -300,7 +306,7 @@ class Table(Paneled, Cursor):
             return
         if key in scrolling:
             at = scrolling.index(key)
-            for first in range(min(self._left, at), at + 1):  # scroll until it is in sight
+            for first in range(min(self._left, at), at + 1):  # until the column is in sight
                 self._left = first
                 self._choose_columns(first)
                 if key in [column.key for column in self._page.numbers]:

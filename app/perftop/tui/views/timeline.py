@@ -1,8 +1,8 @@
-"""The time view: one metric of every CPU over time, newest at the right edge.
+"""The time view: one metric of every CPU over time, with the newest values at the right edge.
 
-If all CPUs fit, each has a line, or several in which height also shows the value; else siblings
-share a line as the halves of its cells. Only the CPUs shown and the size decide which lines there
-are and how wide their parts are, so that nothing moves when values change.
+If all CPUs fit, each CPU has one line, or several lines in which the height also shows the value.
+Otherwise siblings share a line as the halves of its cells. The lines and the widths of their parts
+depend only on the displayed CPUs and the size, so that nothing moves when values change.
 """
 
 from __future__ import annotations
@@ -34,42 +34,48 @@ from perftop.tui.views.lanes import Lanes, marked, strip
 
 HEADS = 2
 MIN_HEIGHT_FOR_TIMES = 24
-"""Lines from which clock times have a line of their own, below the axis, and memory traffic has its
-lines."""
+"""Minimum number of lines at which clock times have a separate line below the axis, and memory
+traffic is shown."""
 MAX_TRAFFIC_LINES = 4
-"""More packages share one line."""
+"""Maximum number of packages that each have a line of memory traffic; if there are more, one line
+shows their sum."""
 MAX_LANE_HEIGHT = 16
-"""Maximum lines of a CPU; CPUs are this tall only where few are shown."""
+"""Maximum number of lines of a CPU, which is reached only if few CPUs are shown."""
 PANEL_HEIGHT, MIN_LANE_HEIGHT = 10, 3
-"""Lines that are left for panels where each CPU has at least MIN_LANE_HEIGHT lines even so."""
+"""Number of lines reserved for panels, provided that each CPU still gets at least MIN_LANE_HEIGHT
+lines."""
 NUMBER = 7
-"""Cells of a number, including the gap to its left."""
+"""Width of a number, in cells, including the gap to its left."""
 MAX_CPU_LIST = 12
-"""Cells of a list of CPUs; longer lists (cores with many threads) are cut."""
+"""Maximum width of a list of CPUs, in cells; longer lists (cores with many threads) are cut."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaneLine:
-    """One line of the part that scrolls."""
+    """One of the lines that scroll."""
 
     line: PlaceLine
-    """The line of the topology; in a row, `part` counts the lines of its core."""
+    """The line of the topology. For a row, its `part` is the index of the line within the core's
+    lines."""
     lanes: tuple[int, ...] = ()
-    """Indices of the core's CPUs on this line: one, or two as the halves of its cells."""
+    """Indices of the core's CPUs on this line: one CPU, or two as the halves of the line's
+    cells."""
     below: int = 0
-    """Line within a CPU that is several lines tall; 0 is the top one."""
+    """Index of the line within a CPU that is several lines tall; 0 is the top line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
+    """The lines that scroll, and the widths of their parts."""
+
     lines: list[LaneLine]
     each: bool
-    """Every CPU has lines of its own; else two CPUs share a line."""
+    """Whether each CPU has its own lines; else two CPUs share a line."""
     tall: int
-    """Lines of a CPU; 1 if two share a line."""
+    """Number of lines of a CPU; 1 if two CPUs share a line."""
     core: int
     cpus: int
-    """Cells of the label's parts `core` and `cpus`."""
+    """Widths of the label's parts `core` and `cpus`, in cells."""
 
     @property
     def label(self) -> int:
@@ -77,20 +83,20 @@ class Layout:
 
     @property
     def numbers(self) -> int:
-        """Number of values side by side."""
+        """Number of values side by side on a line."""
         return 1 if self.each else 2
 
     @property
     def right(self) -> int:
-        """Cells to the right of the strip: values, a blank, a sign, a margin."""
+        """Number of cells to the right of the strip, for values, a blank, a sign and a margin."""
         return NUMBER * self.numbers + 3
 
 
 def layout(
     places: Places, lines: list[PlaceLine], room: int, order: str, *, of_core: bool, ascii_: bool
 ) -> Layout:
-    """Each CPU gets one or more lines of its own if all of them fit, or if half cells cannot be
-    drawn (ASCII)."""
+    """Returns the layout. Each CPU gets one or more lines of its own if all CPUs fit, or if half
+    cells cannot be drawn (ASCII)."""
     counts = {
         line.row: 1 if of_core else len(places.places[line.row].cpus)
         for line in lines
@@ -107,7 +113,7 @@ def layout(
         own = each and not of_core
         names = [str(c) for row in counts for c in places.places[row].cpus] if own else places.cpus
         cpus = 2 + min(MAX_CPU_LIST, spans(names, 4))
-    if headings:  # their names use the same cells
+    if headings:  # the names of packages use the same cells
         core = max(core, 9 - cpus)
     found: list[LaneLine] = []
     for line in lines:
@@ -130,30 +136,32 @@ class Timeline(Paneled, Cursor):
     """Names of the fields that the metric key shows next, in order."""
     _plan: Layout
     _headed: bool
-    """Packages have headings."""
+    """Whether packages have headings."""
     _traffic: dict[int | None, list[Run]]
-    """The line of each package on its memory traffic."""
+    """The lines of memory traffic, by package; None for the sum of all packages."""
     _row_of: dict[int, int]
     """Index of the row, by CPU."""
     _axis: time_axis.Axis
     _left: int
     _right: int
-    """`_left`: cells of labels, plus those that whole samples leave over; `_right`: of numbers."""
+    """Number of cells left and right of the axis. `_left`: for labels, plus the cells left over
+    because bins are whole samples; `_right`: for numbers."""
     _lanes: Lanes | None = None
     _now: list[float]
-    """Values in the interval, by position of the CPU."""
+    """Values in the present interval, by position of the CPU."""
     _doubted: list[bool]
-    """Whether a counter of that value is suspect, likewise."""
+    """Whether a counter of the value in `_now` is suspect, by position of the CPU."""
     _of_package: dict[int | None, list[Episode]]
     _of_cpu: dict[int, list[Episode]]
-    """Episodes in sight; one that affects most of a package appears once, in its heading."""
+    """Episodes in sight, by package and by CPU. An episode that affects most of a package appears
+    only once, in the package's heading."""
 
     # --- lines from an interval
 
     def settle(self, session: Session, interval: Interval) -> bool:
         return super().settle(session, interval) or self._lanes is None
 
-    def begin(self, session: Session) -> None:  # noqa: ARG002 - all is made by `build`
+    def begin(self, session: Session) -> None:  # noqa: ARG002 - `build` makes everything
         self.count, self._lanes = 0, None  # nothing to draw until there is a size
 
     def build(self) -> None:
@@ -175,7 +183,7 @@ class Timeline(Paneled, Cursor):
             lines = [line for line in lines if line.kind == "row"]
         self._headed = any(line.kind == "package" for line in lines)
         traffic = self._traffic_lines(session)
-        if self._headed and traffic == len(session.hello.packages):  # each below its heading
+        if self._headed and traffic == len(session.hello.packages):  # each below a heading
             traffic, headed, lines = 0, lines, []
             for line in headed:
                 lines += [line, *[PlaceLine("memory", line.row)] * (line.kind == "package")]
@@ -188,12 +196,13 @@ class Timeline(Paneled, Cursor):
         self._row_of = {cpu: i for i, place in enumerate(places.places) for cpu in place.cpus}
 
     def read(self) -> None:
-        """Reads the values up to the interval's end."""
+        """Reads the values up to the end of the interval."""
         session, interval, choice = self.session, self.interval, self.choice
         if self._lanes is None or choice.order not in {"topology", "CPU number"}:
             self._arrange(session)
         plan = self._plan
-        self._right = plan.right if self.width > plan.label + plan.right else 0  # all or none
+        # Either all numbers are shown or none.
+        self._right = plan.right if self.width > plan.label + plan.right else 0
         room = max(1, self.width - plan.label - self._right)
         first_ns = session.past.first_ns
         self._axis = time_axis.fitted(interval.time_ns, choice.window_s, room, first_ns)
@@ -224,7 +233,7 @@ class Timeline(Paneled, Cursor):
         return [slot.line.row for slot in slots if slot.line.kind == "row"]
 
     def _assign(self, episodes: list[Episode]) -> None:
-        """Assigns every episode to the heading of a package or to the rows of its CPUs."""
+        """Assigns every episode to the heading of a package, or to the rows of its CPUs."""
         places, row_of = self.places, self._row_of
         self._of_package, self._of_cpu = {}, {}
         for episode in episodes:
@@ -248,7 +257,7 @@ class Timeline(Paneled, Cursor):
         low, high = (f"{end * per:.{digits}f}" for end in (scale.low, scale.high))
         ends: list[Run] = [(f"{low} ", "dim"), *ramp(ascii_=self.choice.ascii),
                            (f" {high} {name}".rstrip(), "dim")]  # fmt: skip
-        if self._plan.tall > 1:  # height shows the value, not colour
+        if self._plan.tall > 1:  # the height, not the colour, shows the value
             ends = [("from ", "dim"), (low, "text"), (" to ", "dim"),
                     (f"{high} {name}".rstrip(), "text")]  # fmt: skip
         pieces: list[Piece] = [
@@ -276,7 +285,7 @@ class Timeline(Paneled, Cursor):
         ]
 
     def _axis_lines(self, session: Session, episodes: list[Episode]) -> list[Line]:
-        """The time axis, which stays in sight below the rows."""
+        """Returns the lines of the time axis, which stay in sight below the rows."""
         axis, interval = self._axis, self.interval
         inside = self.size.height < MIN_HEIGHT_FOR_TIMES
         rule = time_axis.history(
@@ -293,8 +302,8 @@ class Timeline(Paneled, Cursor):
     # --- memory traffic of packages
 
     def _traffic_lines(self, session: Session) -> int:
-        """Number of lines: it depends on the machine and the height alone, so that nothing
-        moves."""
+        """Returns the number of lines of memory traffic. It depends only on the machine and the
+        height, so that nothing moves."""
         counted = session.counters.columns.keys() >= {*TRAFFIC_KEYS}
         packages = len(session.hello.packages)
         if not counted or self.size.height < MIN_HEIGHT_FOR_TIMES:
@@ -302,7 +311,8 @@ class Timeline(Paneled, Cursor):
         return packages if packages <= MAX_TRAFFIC_LINES else 1
 
     def _traffic_by_package(self, session: Session) -> Iterator[tuple[int | None, list[Run]]]:
-        """Packages with their lines; None for the only line of many packages."""
+        """Yields packages with their lines of memory traffic; None for a single line with the sum
+        of all packages."""
         if not self._traffic_lines(session):
             return
         read, write = (session.past.shared(key, self._axis.edges) for key in TRAFFIC_KEYS)
@@ -357,7 +367,8 @@ class Timeline(Paneled, Cursor):
         return Column(self._field.key, "", NUMBER, scale=per, digits=digits)
 
     def _heading(self, line: PlaceLine) -> list[Run]:
-        """Present value of a package or an L3, and the episodes of a whole package over time."""
+        """Returns the heading of a package or an L3: its present value, and for a package its
+        episodes over time."""
         place = self.places.places[line.row]
         if line.kind == "l3":
             rows = self.places.groups[place.package, place.l3]
@@ -383,12 +394,12 @@ class Timeline(Paneled, Cursor):
     def _row(self, slot: LaneLine, *, chosen: bool) -> list[Run]:
         plan, lanes, row = self._plan, self._lanes, slot.line.row
         assert lanes is not None
-        if row not in lanes.values:  # scrolled into sight
+        if row not in lanes.values:  # the row was scrolled into sight
             lanes.read([*self._in_sight(), row])
         if plan.tall == 1:
             along = lanes.flat(row, slot.lanes)
         else:
-            high = plan.tall - (plan.tall > 2)  # an empty line below sets tall ones apart
+            high = plan.tall - (plan.tall > 2)  # an empty line separates tall CPUs
             blank: list[Run] = [(" " * self._axis.width, "text")]
             area = lanes.tall(row, slot.lanes[0], high)
             along = area[slot.below] if slot.below < high else blank
@@ -405,7 +416,7 @@ class Timeline(Paneled, Cursor):
         if signs := time_axis.begins(self._axis, episodes, now_ns):
             along = marked(along, signs)
         runs += [*along, *self._numbers(slot)]
-        for episode in reversed(time_axis.mildest_first(episodes)):  # the worst that still runs
+        for episode in reversed(time_axis.mildest_first(episodes)):  # the worst running one
             seen = time_axis.cells(self._axis, episode, now_ns)
             if seen is not None and seen[0].stop == self._axis.width:
                 sign, style = time_axis.mark(episode, now_ns)
@@ -413,7 +424,8 @@ class Timeline(Paneled, Cursor):
         return [*runs, ("  ", "text")]
 
     def _label(self, slot: LaneLine) -> str:
-        """The core and its CPUs, or the one CPU of the line; only a core's first line names it."""
+        """Returns the label of a line: the core and its CPUs, or the only CPU of the line. Only the
+        first line of a core names the core."""
         plan, places = self._plan, self.places
         row, first = slot.line.row, slot.line.part == 0
         core, cpus = places.name(row, self.choice.order) if first else "", ""
