@@ -215,7 +215,7 @@ async def draw(picture: Picture) -> str:
     async def opener() -> AsyncIterator[Stream]:
         yield stream()
 
-    link: Any = picture.way and SimpleNamespace(way=lambda: picture.way)
+    link: Any = picture.way and SimpleNamespace(state=lambda: picture.way)
     source = Live(opener, link=lambda: link)
     app = PerfTopApp(source, INTERVAL_NS, cpu_clock=lambda: 0.0, clock=lambda: 0.0)
     async with app.run_test(size=picture.size) as pilot:
