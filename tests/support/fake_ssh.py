@@ -29,8 +29,8 @@ if TYPE_CHECKING:  # it would take most of the time of a connection
 
 HOSTS = "FAKE_SSH_HOSTS"
 DEAF = """
-from perfprobe import orders
-orders.ECHO = b"unknown "
+from perfprobe import serve
+serve.ECHO = b"unknown "
 """
 OTHER = """
 import dataclasses, sys
