@@ -40,7 +40,6 @@ INSTEAD: Rules = (
 NOT_HERE: Rules = (
     (r"^perftop serve$", "", "only names the verb: it needs --socket"),
     (r"--prometheus", "", "needs a server; tests/app/verbs/fleet has one"),
-    (r"--source msr", "", "needs registers; tests/probe/sources/msr has them"),
 )
 """Examples that no test runs as they are, and why."""
 MEASURES = r"perftop( live| stat| record| why| serve| exporter)?( -|$)"
