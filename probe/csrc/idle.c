@@ -17,6 +17,8 @@
 #include "idle_program.h"
 #include "idle_rows.h"
 
+enum { CLOCK_RUNS = 8 }; /* of the program, to compare its clock with ours */
+
 static const char NAME[] = "pp_idle"; /* of map and program, for those who list them */
 
 /* `attr` was cleared as a whole, since the kernel refuses bytes that it does not know and an
@@ -93,14 +95,16 @@ static int map(struct pp_idle *idle, char *log, uint32_t log_size)
 }
 
 /* Sets the rows up as before the first transition: no state is known, but the missing LP of a core
- * is idle. -EEXIST: two CPUs have the same place. */
-static int fill(struct pp_idle *idle, const pp_idle_place *places, uint32_t n)
+ * is idle. `ahead_ns` is the kernel's clock less ours. -EEXIST: two CPUs have the same place. */
+static int fill(struct pp_idle *idle, const pp_idle_place *places, uint32_t n, int64_t ahead_ns)
 {
     struct pp_idle_head *head = idle->base;
     struct pp_idle_cpu *cpus = (struct pp_idle_cpu *)idle->base + 1;
     struct pp_idle_core *cores = (struct pp_idle_core *)(cpus + idle->cpus);
 
-    head->start_ns = pp_clock_ns(CLOCK_MONOTONIC);
+    memset(idle->base, 0, idle->size);
+    head->start_ns = pp_clock_ns(CLOCK_MONOTONIC) + (uint64_t)ahead_ns;
+    head->ahead_ns = ahead_ns;
     head->cpus = idle->cpus;
     head->cores = idle->cores;
     for (uint32_t i = 0; i < n; i++) {
@@ -118,7 +122,57 @@ static int fill(struct pp_idle *idle, const pp_idle_place *places, uint32_t n)
         cpu->core = 1 + idle->cpus + places[i].core;
         cpu->bits = 5u << places[i].lp;
     }
-    return mprotect(idle->base, idle->size, PROT_READ) ? -errno : 0;
+    return 0;
+}
+
+/*
+ * How far the kernel's clock, by which the program stamps, is ahead of the one that this process is
+ * shown: they differ in a time namespace, which cannot change under a process. The program is run a
+ * few times on one row and its stamps are held between two of ours. Where none contradicts equal
+ * clocks they are equal; else the shortest run tells the difference to about a microsecond.
+ */
+static int compare_clocks(const struct pp_idle *idle, uint32_t cpu, int64_t *ahead_ns)
+{
+    const struct pp_idle_cpu *row = pp_idle_cpu(idle->base, cpu);
+    uint64_t shortest = UINT64_MAX;
+    int64_t ahead = 0;
+    bool equal = true;
+
+    for (int i = 0; i < CLOCK_RUNS; i++) {
+        uint64_t before = pp_clock_ns(CLOCK_MONOTONIC);
+        int rc = pp_idle_run(idle, cpu, 0, false);
+        uint64_t after = pp_clock_ns(CLOCK_MONOTONIC);
+        uint64_t stamp = pp_load_acquire(&row->word) >> PP_IDLE_SHIFT;
+
+        if (rc)
+            return rc;
+        equal = equal && before <= stamp && stamp <= after;
+        if (after - before < shortest) {
+            shortest = after - before;
+            ahead = (int64_t)(stamp - before - shortest / 2);
+        }
+    }
+    *ahead_ns = equal ? 0 : ahead;
+    return 0;
+}
+
+/* Fills the rows by the kernel's clock; from then on only the program writes them. */
+static int start(struct pp_idle *idle, const pp_idle_place *places, uint32_t n, char *log,
+                 uint32_t log_size)
+{
+    int64_t ahead_ns = 0;
+    int rc = compare_clocks(idle, places[0].cpu, &ahead_ns);
+
+    if (rc) {
+        snprintf(log, log_size, "BPF_PROG_TEST_RUN\n");
+        return rc;
+    }
+    rc = fill(idle, places, n, ahead_ns);
+    if (rc == 0 && mprotect(idle->base, idle->size, PROT_READ))
+        rc = -errno;
+    if (rc)
+        snprintf(log, log_size, "mprotect\n");
+    return rc;
 }
 
 int pp_idle_make(const pp_idle_place *places, uint32_t n, int32_t swaps, pp_idle **out, char *log,
@@ -147,9 +201,11 @@ int pp_idle_make(const pp_idle_place *places, uint32_t n, int32_t swaps, pp_idle
     if (rc == 0)
         rc = map(idle, log, log_size);
     if (rc == 0)
-        rc = fill(idle, places, n);
+        rc = fill(idle, places, n, 0);
     if (rc == 0)
         rc = load(idle, swaps, log, log_size);
+    if (rc == 0)
+        rc = start(idle, places, n, log, log_size);
     *out = idle;
     return rc;
 }

@@ -45,20 +45,20 @@ const struct pp_idle_core *pp_idle_core(const void *base, uint64_t core)
  * if the hypervisor took the CPU away there). The next read is right again. So the value of a state
  * can step back by that much; readers take differences signed and treat those below 0 as 0.
  */
-static int read_sums(const _Atomic uint64_t *row, unsigned n, uint64_t start_ns, uint64_t *sums,
-                     unsigned *bits, uint64_t *since)
+static int read_sums(const struct pp_idle_head *head, const _Atomic uint64_t *row, unsigned n,
+                     uint64_t *sums, unsigned *bits, uint64_t *since)
 {
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
         uint64_t word = pp_load_acquire(&row[0]); /* before the sums */
         uint64_t then = word >> PP_IDLE_SHIFT;
-        uint64_t total = start_ns;
+        uint64_t total = head->start_ns;
         uint64_t now;
 
         for (unsigned i = 0; i < n; i++) {
             sums[i] = pp_load_acquire(&row[1 + i]); /* all before the word once more */
             total += sums[i];
         }
-        now = pp_clock_ns(CLOCK_MONOTONIC);
+        now = pp_clock_ns(CLOCK_MONOTONIC) + (uint64_t)head->ahead_ns;
         if (total != then || pp_load_acquire(&row[0]) != word)
             continue;
         *bits = word & PP_IDLE_BITS;
@@ -77,8 +77,7 @@ int pp_idle_read_core(const void *base, uint64_t index, uint64_t *sums, int *kno
 
     if (core == NULL)
         return -ENOENT;
-    rc = read_sums(&core->word, PP_IDLE_CORE_SUMS, head_of(base)->start_ns, sums, &bits,
-                   &since);
+    rc = read_sums(head_of(base), &core->word, PP_IDLE_CORE_SUMS, sums, &bits, &since);
     if (rc)
         return rc;
     *known = (bits & PP_IDLE_ALL_KNOWN) == PP_IDLE_ALL_KNOWN;
@@ -96,8 +95,7 @@ static int read_cpu(const void *base, uint64_t index, uint64_t *sums, int *known
 
     if (cpu == NULL)
         return -ENOENT;
-    rc = read_sums(&cpu->word, PP_IDLE_CPU_SUMS, head_of(base)->start_ns, sums, &bits,
-                   &since);
+    rc = read_sums(head_of(base), &cpu->word, PP_IDLE_CPU_SUMS, sums, &bits, &since);
     if (rc)
         return rc;
     *known = (bits & PP_IDLE_ALL_KNOWN) != 0;

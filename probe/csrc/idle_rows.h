@@ -27,9 +27,10 @@ enum { PP_IDLE_CORE_UNKNOWN = 4, PP_IDLE_CORE_SUMS }; /* 0 to 3: the busy bits *
 enum { PP_IDLE_ROW = 64, PP_IDLE_MAX = 4096 };
 
 struct pp_idle_head {
-    uint64_t start_ns; /* CLOCK_MONOTONIC, as all times here */
+    uint64_t start_ns; /* the kernel's own CLOCK_MONOTONIC, as all times here */
     uint32_t cpus, cores;
-    uint64_t spare[6];
+    int64_t ahead_ns; /* the kernel's clock less the one that this process is shown */
+    uint64_t spare[5];
 };
 
 struct pp_idle_cpu {

@@ -55,6 +55,7 @@ static void failures_are_named_and_leave_nothing(void)
         {BPF_MAP_CREATE, ENOSYS, "BPF_MAP_CREATE\n"},
         {BPF_PROG_LOAD, EINVAL, "BPF_PROG_LOAD\n"},
         {BPF_PROG_LOAD, EAGAIN, "BPF_PROG_LOAD\n"},
+        {BPF_PROG_TEST_RUN, EINVAL, "BPF_PROG_TEST_RUN\n"},
         {BPF_RAW_TRACEPOINT_OPEN, ENOENT, "BPF_RAW_TRACEPOINT_OPEN\n"},
     };
     static const pp_idle_place twice[] = {{0, 0, 0}, {1, 0, 0}}, far[] = {{PP_IDLE_MAX, 0, 0}},

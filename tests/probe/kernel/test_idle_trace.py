@@ -48,6 +48,19 @@ while start < end:
 print(json.dumps(spans))
 """
 Spans = list[tuple[int, int]]
+BUSY = """
+import json, os, time
+from perfprobe.kernel.idle_trace import IdleTrace
+cpu = min(os.sched_getaffinity(0))
+os.sched_setaffinity(0, {cpu})
+with IdleTrace({cpu: (0, 0)}) as trace:
+    before, start = trace.states(0), time.monotonic_ns()
+    while time.monotonic_ns() < start + 200_000_000:
+        pass
+    after, end = trace.states(0), time.monotonic_ns()
+print(json.dumps([after.lp0 - before.lp0, after.neither - before.neither, before.unknown,
+                  end - start]))
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -271,6 +284,19 @@ def test_a_cpu_busy_throughout_is_settled(two: tuple[int, int]) -> None:
     assert first is not None
     assert second is not None
     assert second > first
+
+
+@pytest.mark.parametrize("offset_s", [-3000, 3000])
+def test_busy_is_busy_in_a_time_namespace(offset_s: int) -> None:
+    """The program stamps by the kernel's clock, which differs there from the one we are shown."""
+    shifted = ["unshare", "--time", "--monotonic", str(offset_s)]
+    if subprocess.run([*shifted, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no time namespace can be made here")
+    answer = subprocess.check_output([*shifted, sys.executable, "-c", BUSY], text=True)
+    busy_ns, idle_ns, unknown_ns, elapsed_ns = json.loads(answer)
+    assert busy_ns + idle_ns == pytest.approx(elapsed_ns, abs=20_000_000)
+    assert busy_ns > 0.8 * elapsed_ns
+    assert unknown_ns < NS
 
 
 def test_an_offline_mark_lasts_to_the_next_transition() -> None:
