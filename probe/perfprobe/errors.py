@@ -39,7 +39,7 @@ REMEDIES = {
 
 def sentence(error: OSError) -> str:
     """A system call that failed: on which file, why, and what helps."""
-    why = error.strerror or str(error)
+    why = error.strerror or (os.strerror(error.errno) if error.errno else "it failed")
     place = f"{error.filename}: " if isinstance(error.filename, str) else ""
     remedy = REMEDIES.get(error.errno or 0)
     return f"{place}{why}" + (f"; {remedy}" if remedy else "")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import capabilities
 import pytest
 from fakekernel.client import FakeKernel
 from journals import swept
-
-from perfprobe.kernel.idle_trace import IdleTrace
 
 
 @pytest.fixture
@@ -28,7 +27,5 @@ def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def _may_trace() -> None:
-    try:
-        IdleTrace({0: (0, 0)}, settle=False).close()
-    except OSError as error:
-        pytest.skip(str(error))
+    if why := capabilities.cannot_trace():
+        pytest.skip(why)

@@ -1,15 +1,19 @@
 """What the process that runs the tests may do, by capability: a container's root lacks some, and a
-user may have some."""
+user may have some. As a program it prints which privileged tests can run here."""
 
 from __future__ import annotations
 
 import shutil
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from fakekernel import client
 
 from perfprobe.cpu import identity
 from perfprobe.kernel import access
+from perfprobe.kernel.idle_trace import IdleTrace
 
 CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, SETGID, SETUID, SETPCAP, MKNOD = 0, 1, 2, 6, 7, 8, 27
 
@@ -26,3 +30,55 @@ def setpriv(*capabilities: int) -> str:
     if found is None or not has(SETPCAP, *capabilities):
         pytest.skip("needs setpriv, and capabilities to give up")
     return found
+
+
+# --- which privileged tests can run here ----------------------------------------------------------
+# The reasons are those with which the tests skip themselves. Each is empty where they can run.
+
+DROPPED = (access.CAP_SYS_ADMIN, access.CAP_PERFMON, access.CAP_SYS_RAWIO, DAC_OVERRIDE)
+"""Capabilities whose loss is tested."""
+
+
+def cannot_trace() -> str:
+    """Why no program can be loaded at the kernel's idle transitions."""
+    try:
+        IdleTrace({0: (0, 0)}, settle=False).close()
+    except OSError as error:
+        return str(error.strerror)
+    return ""
+
+
+def cannot_drop() -> str:
+    """Why it cannot be tested that a probe drops its rights."""
+    return "" if has(*DROPPED) else "needs capabilities to drop"
+
+
+def cannot_make_devices() -> str:
+    return "" if has(MKNOD) else "needs CAP_MKNOD"
+
+
+def cannot_be_another_user() -> str:
+    return "" if has(CHOWN, SETUID, SETGID) else "needs CAP_CHOWN, CAP_SETUID and CAP_SETGID"
+
+
+PRIVILEGED: Mapping[str, Callable[[], str]] = {
+    "registers are programmed and restored (FUSE)": client.unavailable,
+    "the msr driver's own device is told from others": cannot_make_devices,
+    "idle transitions are counted by BPF": cannot_trace,
+    "a running probe drops its rights": cannot_drop,
+    "other users cannot interfere": cannot_be_another_user,
+}
+"""By what the tests prove: why they cannot run."""
+
+
+def report(checks: Mapping[str, Callable[[], str]] = PRIVILEGED) -> list[str]:
+    """A line for each kind of privileged test."""
+    reasons = {what: check() for what, check in checks.items()}
+    return [f"SKIP {what}: {why}" if why else f"run  {what}" for what, why in reasons.items()]
+
+
+if __name__ == "__main__":
+    lines = report()
+    print("\n".join(lines))
+    if "--all" in sys.argv[1:] and any(line.startswith("SKIP") for line in lines):
+        sys.exit("privileged tests would be skipped here")

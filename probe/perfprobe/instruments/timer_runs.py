@@ -17,7 +17,7 @@ from perfprobe._native import ffi, lib
 from perfprobe.cpu import cpuid, identity
 from perfprobe.cpu.cpuid import EAX, EDX, EXTENDED, Leaves
 from perfprobe.cpu.model import AMD
-from perfprobe.errors import Unavailable, checked
+from perfprobe.errors import Unavailable, checked, sentence
 from perfprobe.instruments.measurement import (
     Counts,
     Limits,
@@ -238,7 +238,7 @@ def measured(cpu: int, leaves: Leaves, wanted: Sequence[Method] = METHODS) -> Me
             return Measured(bracket, rows, hello, tsc_rate.between(began, tsc_rate.bracket()))
     except OSError as error:
         gone = error.errno == errno.EXDEV
-        why = "it went off meanwhile" if gone else error.strerror or str(error)
+        why = "it went offline meanwhile" if gone else sentence(error)
         raise Unavailable(f"nothing can be measured on CPU {cpu}: {why}") from None
 
 

@@ -26,6 +26,8 @@ from perfprobe.kernel.access import Trouble
 from perfprobe.native.affinity import pinned
 
 LOG_BYTES = 1 << 16  # for the verifier's log; if it is longer the kernel keeps what fits
+MAX_NUMBERS = 4096
+"""Numbers of CPUs and of cores are below it (PP_IDLE_MAX)."""
 ROOT = Path("/")
 DISABLED = Path("/proc/sys/kernel/unprivileged_bpf_disabled")
 
@@ -55,8 +57,8 @@ class IdleTrace:
         Raises OSError with the reason, and the verifier's log as a note if there is one.
         """
         places = [(cpu, core, lp) for cpu, (core, lp) in sorted(core_map.items())]
-        if not all(0 <= n < 4096 for place in places for n in place):
-            raise ValueError("CPU and core numbers are below 4096")
+        if not all(0 <= n < MAX_NUMBERS for place in places for n in place):
+            raise _failure(errno.EINVAL, "arguments")
         handle = ffi.new("pp_idle **")
         log = ffi.new("char[]", LOG_BYTES)
         c_places = ffi.new("pp_idle_place[]", places)
@@ -131,7 +133,7 @@ class IdleTrace:
 
 def trouble(error: OSError) -> Trouble:
     """Why there is no trace, and what helps."""
-    why = error.strerror or str(error)
+    why = error.strerror or "idle transitions cannot be traced"
     if error.errno not in {errno.EPERM, errno.EACCES}:
         return Trouble(why)  # this kernel cannot do it for anybody
     if not _permitted():

@@ -206,7 +206,7 @@ def trouble(error: OSError, root: Path = Path("/")) -> Trouble:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         found = _REASONS[number]
         return Trouble(found.why.format(limit=limit), found.fix)
-    return _REASONS.get(number) or Trouble(os.strerror(number) if number else str(error))
+    return _REASONS.get(number) or Trouble(f"the kernel refuses it: {os.strerror(number)}")
 
 
 def _forbidden(number: int, root: Path) -> Trouble:

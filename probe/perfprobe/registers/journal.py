@@ -10,6 +10,7 @@ runs is found by reading alone.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -47,6 +48,10 @@ class Entry:
         return start_time(self.pid) == self.started
 
 
+class Unusable(Exception):  # noqa: N818 - a state of a file, not a mistake
+    """The file is not a journal that may be restored from; the text says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     entries: list[Entry]
@@ -67,16 +72,16 @@ def directories() -> list[Path]:
 
 
 def prepare() -> Path:
-    """The first directory that only we can write to, created if necessary. Raises OSError if there
-    is none."""
-    trouble = FileNotFoundError("no directory for the journal")
+    """The first directory that only we can write to, created if necessary. Raises OSError with the
+    reason of the last one if there is none."""
+    trouble = OSError()
     for directory in directories():
         try:
             os.close(_enter(directory, make=True))
         except OSError as error:
-            trouble = error if isinstance(error, FileNotFoundError) else trouble
-            continue
-        return directory
+            trouble = OSError(error.errno, error.strerror, str(directory))
+        else:
+            return directory
     raise trouble
 
 
@@ -97,7 +102,7 @@ def _enter(directory: Path, *, make: bool = False) -> int:
     own = os.fstat(fd)
     if own.st_uid != os.geteuid() or own.st_mode & 0o077:
         os.close(fd)
-        raise PermissionError(f"{directory} is not private")
+        raise PermissionError(errno.EPERM, "other users may write to it", str(directory))
     return fd
 
 
@@ -123,7 +128,8 @@ def _check(fd: int, directory: Path) -> None:
     about = os.fstat(fd)
     closed = not about.st_mode & 0o022 or about.st_mode & stat.S_ISVTX
     if about.st_uid not in {0, os.geteuid()} or not closed:
-        raise PermissionError(f"{directory} is not private: others can change what is above it")
+        why = "other users may write to a directory above it"
+        raise PermissionError(errno.EPERM, why, str(directory))
 
 
 @contextlib.contextmanager
@@ -237,50 +243,49 @@ def _look(directory: int, run_dir: Path, boot_id: str | None, root: Path, found:
     path = run_dir / name
     try:
         about = json.loads(_content(directory, name))
+        found.entries.append(_entry(path, about, boot_id, root))
     except FileNotFoundError:
         return
-    except (OSError, ValueError, RecursionError) as error:
-        text = error.strerror if isinstance(error, OSError) else None
-        found.rejected.append((path, text or "it is not a journal"))
-        return
-    try:
-        entry = _entry(path, about, boot_id, root)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        found.rejected.append((path, str(error) or "it is not a journal"))
-    else:
-        found.entries.append(entry)
+    except Unusable as error:
+        found.rejected.append((path, str(error)))
+    except OSError as error:
+        found.rejected.append((path, f"it cannot be read ({error.strerror})"))
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        found.rejected.append((path, "its content is not a journal"))
 
 
 def _content(directory: int, name: str) -> bytes:
-    """The content of a plain file that only we can write to. Raises OSError for any other."""
+    """The content of a plain file that only we can write to. Raises Unusable for any other file,
+    OSError for one that cannot be read."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     fd = os.open(name, flags, dir_fd=directory)
     with os.fdopen(fd, "rb") as file:
         info = os.fstat(fd)
         if not stat.S_ISREG(info.st_mode) or info.st_nlink != 1:
-            raise OSError(0, "it is not a plain file")
+            raise Unusable("it is not a plain file")
         if info.st_uid != os.geteuid() or info.st_mode & 0o077:
-            raise OSError(0, "others could write to it")
+            raise Unusable("other users could have written it")
         content = file.read(MAX_JOURNAL_BYTES + 1)
     if len(content) > MAX_JOURNAL_BYTES:
-        raise OSError(0, "it is too long")
+        raise Unusable("it is too long")
     return content
 
 
 def _entry(path: Path, about: Any, boot_id: str | None, root: Path) -> Entry:
-    """The entry in a journal. Raises on anything that this program would not write."""
+    """The entry in a journal. Raises Unusable, or what Python raises for values of another shape,
+    on anything that this program would not write."""
     if about["format"] != FORMAT:
-        raise ValueError(f"its format is {about['format']!r}")
+        raise Unusable("another version of perftop wrote it")
     if about["boot_id"] != boot_id:
-        raise ValueError("it is of another boot")
+        raise Unusable("it was written before the last boot")
     if about["root"] != str(root.resolve()):
-        raise ValueError("it is of another machine")
+        raise Unusable("it was written for another machine")
     pid, started = about["pid"], about["start"]
     if type(pid) is not int or type(started) is not int or pid <= 0:
-        raise ValueError("its writer is missing")
+        raise Unusable("it does not name the process that wrote it")
     cpus = {int(cpu): _changes(table) for cpu, table in about["cpus"].items()}
     if any(not 0 <= cpu < 1 << 16 for cpu in cpus):
-        raise ValueError("there are no such CPUs")
+        raise Unusable("it names CPUs that cannot exist")
     return Entry(path, pid, started, cpus)
 
 
@@ -290,7 +295,7 @@ def _changes(table: Any) -> Changes:
         register = int(text, 16)
         change = Change(int(before, 16), int(ours, 16))
         if not plausible(register, change):
-            raise ValueError(f"it has register {text} with {before}")
+            raise Unusable(f"perftop would not restore MSR {register:X}H to {change.before:X}H")
         found[register] = change
     return found
 

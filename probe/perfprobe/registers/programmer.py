@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfprobe.cpu import cpu_sets
+from perfprobe.errors import sentence
 from perfprobe.registers import counter_plan, journal
 from perfprobe.registers.counter_plan import Changes, Plan
 from perfprobe.registers.journal import Entry, Journal
@@ -58,8 +59,9 @@ class Programmer:
         except OSError as error:
             self.end()
             raise MsrError(
-                f"no journal of the registers' values can be kept ({error.strerror or error})",
-                "without it nothing is programmed",
+                f"the registers' values cannot be saved ({sentence(error)})",
+                "nothing is programmed, since nothing could be restored after a crash",
+                "point XDG_RUNTIME_DIR to a directory that only you can write to",
             ) from None
         except MsrError as error:
             self.end()
@@ -114,7 +116,11 @@ class Programmer:
                 aside = path.with_suffix(".ignored")
                 with contextlib.suppress(OSError):
                     path.replace(aside)
-                self.notes.append(f"a journal of registers is ignored, {why}: now {aside}")
+                self.notes.append(
+                    f"{path} is not used to restore registers: {why}; "
+                    "if a perftop was killed since the last boot, its counters may stay "
+                    f"programmed until the next one (the file is now {aside.name})"
+                )
             for entry in found.entries:
                 self._give_back(entry)
                 self._journal = own
@@ -153,7 +159,11 @@ class Programmer:
                 self._again(cpu)
             except (MsrError, OSError) as error:
                 self.shut(cpu)
-                self.notes.append(f"CPU {cpu} came back and is not programmed: {error}")
+                why = error.why if isinstance(error, MsrError) else sentence(error)
+                fix = f"; {error.fix}" if isinstance(error, MsrError) and error.fix else ""
+                self.notes.append(
+                    f"CPU {cpu} came back, but its counters are not programmed: {why}{fix}"
+                )
         return self._devices.get(cpu)
 
     def _again(self, cpu: int) -> None:

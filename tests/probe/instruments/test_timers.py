@@ -212,7 +212,7 @@ def test_nothing_can_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(timer_runs, "lib", Elsewhere())
     cpu = min(os.sched_getaffinity(0))
-    with pytest.raises(Unavailable, match="it went off meanwhile"):
+    with pytest.raises(Unavailable, match="it went offline meanwhile"):
         timer_runs.measured(cpu, affinity.cpuid_leaves(cpu))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from capabilities import DAC_OVERRIDE, has
+from capabilities import cannot_drop
 from command import python
 from fakekernel.client import FakeKernel, unavailable
 from journals import swept
@@ -25,10 +25,7 @@ def held(process: int | str = "self") -> Iterator[dict[str, str]]:
         yield dict(line.split(":\t", 1) for line in path.read_text().splitlines() if ":\t" in line)
 
 
-pytestmark = pytest.mark.skipif(
-    not has(access.CAP_SYS_ADMIN, access.CAP_PERFMON, access.CAP_SYS_RAWIO, DAC_OVERRIDE),
-    reason="needs capabilities to drop",
-)
+pytestmark = pytest.mark.skipif(bool(cannot_drop()), reason=cannot_drop() or "it has them")
 
 
 def run(code: str, *through: str) -> str:

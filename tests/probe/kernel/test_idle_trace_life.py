@@ -42,9 +42,9 @@ time.sleep(600)
         ({}, OSError),
         ({0: (0, 2)}, OSError),
         ({0: (0, 0), 1: (0, 0)}, FileExistsError),
-        ({4096: (0, 0)}, ValueError),
-        ({0: (4096, 0)}, ValueError),
-        ({-1: (0, 0)}, ValueError),
+        ({4096: (0, 0)}, OSError),
+        ({0: (4096, 0)}, OSError),
+        ({-1: (0, 0)}, OSError),
     ],
 )
 def test_core_maps_that_are_none(

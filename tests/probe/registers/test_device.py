@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from capabilities import MKNOD, has
+from capabilities import cannot_make_devices
 from command import run
 from fakekernel.client import FakeKernel, unavailable
 from journals import swept
@@ -19,7 +19,9 @@ from perfprobe.registers.counter_plan import Change, restore
 from perfprobe.registers.msr import MsrError, Registers
 
 needs_fuse = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
-makes_devices = pytest.mark.skipif(not has(MKNOD), reason="needs CAP_MKNOD")
+makes_devices = pytest.mark.skipif(
+    bool(cannot_make_devices()), reason=cannot_make_devices() or "it can make them"
+)
 OURS = b"ours" * 8 + bytes(4096)
 """As registers: a TSC that is not 0, and counters that nobody uses."""
 

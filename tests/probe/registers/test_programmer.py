@@ -14,7 +14,7 @@ from perfprobe.cpu.model_tables import ROWS
 from perfprobe.registers import counter_plan, journal
 from perfprobe.registers.counter_plan import Change, Changes, Plan
 from perfprobe.registers.journal import Journal
-from perfprobe.registers.msr import Registers
+from perfprobe.registers.msr import MsrError, Registers
 from perfprobe.registers.programmer import Programmer
 
 pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
@@ -83,3 +83,35 @@ def test_what_was_given_back_is_out_of_the_journal_before_all_else(
     assert seen[0] == (LEFT.before, {})
     programmer.end()
     assert programmer.left == ""
+
+
+def test_a_journal_that_cannot_be_used_is_named_with_what_follows(
+    fake: FakeKernel, run_dir: Path
+) -> None:
+    forged = Journal(run_dir, identity.boot_id(fake.root), fake.root)
+    forged.write({0: {SELECT: LEFT}})
+    forged.path.write_text(json.dumps(json.loads(forged.path.read_text()) | {"cpus": []}))
+    programmer = Programmer(fake.root, identity.boot_id(fake.root))
+    programmer.begin(plans(), range(4))
+    programmer.end()
+    (note,) = programmer.notes
+    assert note == (
+        f"{forged.path} is not used to restore registers: its content is not a journal; if a "
+        "perftop was killed since the last boot, its counters may stay programmed until the next "
+        f"one (the file is now {forged.path.stem}.ignored)"
+    )
+
+
+def test_without_a_place_for_the_journal_nothing_is_programmed(
+    fake: FakeKernel, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir.chmod(0o777)
+    monkeypatch.setattr(journal, "directories", lambda: [run_dir])
+    programmer = Programmer(fake.root, identity.boot_id(fake.root))
+    with pytest.raises(MsrError) as raised:
+        programmer.begin(plans(), range(4))
+    why = f"cannot be saved ({run_dir}: other users may write to it)"
+    assert why in raised.value.cause
+    assert raised.value.fix is not None
+    assert fake.changed() == {}
+    run_dir.chmod(0o700)

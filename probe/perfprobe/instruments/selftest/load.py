@@ -3,6 +3,7 @@ others disturbed it."""
 
 from __future__ import annotations
 
+import errno
 import itertools
 import math
 import os
@@ -15,7 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from perfprobe._native import ffi, lib
-from perfprobe.errors import Unavailable, checked
+from perfprobe.errors import REMEDIES, Unavailable, checked
 from perfprobe.instruments import disturbance
 from perfprobe.sources.os import procstat
 from perfprobe.sources.os.procstat import TICK_S
@@ -119,9 +120,10 @@ def run_pinned(work: Mapping[int, Callable[[], T]]) -> dict[int, T]:
     with ThreadPoolExecutor(len(work)) as pool:
         try:
             futures = {cpu: pool.submit(run, cpu, do) for cpu, do in work.items()}
-        except RuntimeError as error:  # the kernel gives no more
+        except RuntimeError:  # can't start new thread
             gate.abort()
-            raise Unavailable(f"there cannot be a thread for every CPU: {error}") from None
+            why = f"selftest needs {len(work)} threads, one for each CPU, and cannot start them all"
+            raise Unavailable(f"{why}; {REMEDIES[errno.EAGAIN]}") from None
     done = {cpu: future.result() for cpu, future in futures.items() if not future.exception()}
     return {cpu: found for cpu, found in done.items() if found is not None}
 

@@ -107,7 +107,7 @@ class Hsmp:
         except FileNotFoundError:
             return None
         except OSError as error:
-            why = f"/dev/hsmp: {(error.strerror or str(error)).lower()}"
+            why = f"/dev/hsmp cannot be opened: {error.strerror}"
             self._lacks(COUNTERS, why, "perftop --sudo")
             return None
         return self._mailbox
@@ -227,7 +227,7 @@ class LimitStatus:
             try:
                 fds.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
             except OSError as error:
-                why = f"{path.relative_to(root)}: {(error.strerror or str(error)).lower()}"
+                why = f"/{path.relative_to(root)} cannot be opened: {error.strerror}"
                 self.missing = [Missing(KEY, why, "perftop --sudo, on a kernel that is not locked")]
         return fds
 

@@ -238,7 +238,10 @@ def test_registers_may_outlast_a_cpu_being_off(fake: FakeKernel) -> None:
     programmer.shut(2)
     fake.poke(2, GLOBAL, 8)
     assert programmer.device(2) is None
-    assert "CPU 2's counters are in use: MSR 189H" in programmer.notes[0]
+    (note,) = programmer.notes
+    assert note.startswith("CPU 2 came back, but its counters are not programmed: CPU 2's counters")
+    assert "in use: MSR 189H" in note
+    assert counter_plan.IN_USE_FIX in note
     programmer.end()
     assert programmer.left == ""
     assert fake.changed() == {}

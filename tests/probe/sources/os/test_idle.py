@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 from burning import burning
-from capabilities import setpriv
+from capabilities import cannot_trace, setpriv
 from command import python
 from nights import by_day
 from waiting import whenever_due
 
 from perfprobe import wire
-from perfprobe.kernel.idle_trace import IdleTrace
 from perfprobe.sources.os import idle
 from perfprobe.sources.os.source import Native, os_parts
 from perfprobe.wire import Cpu
@@ -28,11 +27,7 @@ CPUS = sorted(os.sched_getaffinity(0))[:2]
 def unavailable() -> str:
     if len(CPUS) < 2:
         return "two CPUs are needed"
-    try:
-        IdleTrace({CPUS[0]: (0, 0)}).close()
-    except OSError as error:
-        return str(error.strerror)
-    return ""
+    return cannot_trace()
 
 
 pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be traced")
