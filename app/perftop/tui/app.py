@@ -33,7 +33,7 @@ from perftop.session.navigation import nearest_moment, reachable
 from perftop.session.session import Session
 from perftop.tui import first_picture
 from perftop.tui.config import Config
-from perftop.tui.frame.status import Cost, Status
+from perftop.tui.frame.header import Cost, Status
 from perftop.tui.screen.monitor import Monitor, State
 from perftop.tui.shared import keys
 from perftop.tui.shared.choice import Choice

@@ -28,7 +28,7 @@ from perftop.process.signals import on_signal
 from perftop.process.streams import REST_S, ProbeStream, open_stream
 from perftop.tui.app import Live, Opener, PerfTopApp
 from perftop.tui.config import Config
-from perftop.tui.frame.status import Status
+from perftop.tui.frame.header import Status
 from perftop.tui.terminal_app import drawing_on_stdout
 
 if TYPE_CHECKING:  # these modules import numpy

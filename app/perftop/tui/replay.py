@@ -37,7 +37,7 @@ from perftop.session.episodes import RecordingEpisodes, new_mark, shorten_label
 from perftop.session.session import MAX_BATCH, Session
 from perftop.tui.app import PerfTopApp, Source
 from perftop.tui.config import Config
-from perftop.tui.frame.status import Cost, Replay, Status
+from perftop.tui.frame.header import Cost, Replay, Status
 from perftop.tui.terminal_app import show
 
 TICK_S = 0.05

@@ -17,7 +17,7 @@ from perftop.model.counters import Counters
 from perftop.model.machine_totals import MachineTotals
 from perftop.model.memory import BestTraffic
 from perftop.session.interval import Interval
-from perftop.tui.frame.machine_line import numbers
+from perftop.tui.frame.machine import number_line
 
 
 def interval(
@@ -93,7 +93,7 @@ def test_a_row_that_was_never_read_is_unknown() -> None:
 
 def strip(machine: dict[str, float], width: int = 240) -> list[tuple[str, str]]:
     session, plain = seen(Machine(cores=2))
-    return numbers(session, replace(plain, machine=machine), [], width)
+    return number_line(session, replace(plain, machine=machine), [], width)
 
 
 def test_the_machine_strip_tells_them() -> None:

@@ -19,7 +19,7 @@ from perftop.model.machine_totals import MEMORY, OF_BEST, MachineTotals
 from perftop.model.memory import TRAFFIC_KEYS, BestTraffic, traffic
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.frame.machine_line import numbers
+from perftop.tui.frame.machine import number_line
 
 SPEC = "sim:smt-mix,cpus=32,packages=2"
 
@@ -130,5 +130,5 @@ def test_the_line_of_the_machine_has_it() -> None:
     interval = session.take()
     read, write = (interval.machine[name] / 1e9 for name in MEMORY)
     share = 100 * interval.machine[OF_BEST]
-    told = text(numbers(session, interval, [], 160))
+    told = text(number_line(session, interval, [], 160))
     assert f"mem {read:.1f}+{write:.1f} GB/s {share:.0f} %" in told

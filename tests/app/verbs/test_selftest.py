@@ -251,10 +251,10 @@ def test_the_screen_warns() -> None:
 import dataclasses, made
 from perftop.session.session import Session
 from perftop.draw import strips
-from perftop.tui.frame import alert
-from perftop.tui.frame.status import Status
+from perftop.tui.frame import top
+from perftop.tui.frame.header import Status
 session = Session(dataclasses.replace(made.hello(), boot_id="b-1"))
-print(strips.text(alert.line(session, None, Status(0), 80).runs))
+print(strips.text(top.alert_line(session, None, Status(0), 80)[0]))
 """
     done = python(code, check=False, env=os.environ | {"PYTHONPATH": str(SUPPORT)})
     assert "! selftest found counters wrong on this boot: instructions" in done.stdout, done.stderr

@@ -1,22 +1,31 @@
 """The lines above the view: the machine and the cost of monitoring it, the alert line, the
-machine's numbers, and its SMT states."""
+machine's numbers, and its SMT states.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from textual import events
 
+from perftop.base import findings
+from perftop.base.format import length, running
 from perftop.draw import theme
-from perftop.draw.columns import Run
-from perftop.draw.strips import Line
-from perftop.tui.frame import alert, header, machine_line, tiles
-from perftop.tui.frame.status import Status
+from perftop.draw.columns import Run, fit
+from perftop.draw.strips import Line, foreign, width
+from perftop.model.episode import rank
+from perftop.output import sentences
+from perftop.output.sentences import cost, grouped, pieces, where_briefly
+from perftop.tui.frame import machine
+from perftop.tui.frame.header import Status, header_line
+from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import PageWidget
 
 if TYPE_CHECKING:
-    from perftop.session.interval import Interval
+    from perftop.draw.theme import Mood
+    from perftop.model.episode import Episode
+    from perftop.session.interval import Interval, Tasks
     from perftop.session.session import Session
 
 TINY, SHORT, LOW, ROOMY, AIRY = 8, 12, 24, 40, 50
@@ -53,13 +62,9 @@ class Top(PageWidget):
         self._episodes = episodes
         self._session: Session | None = None
         self._interval: Interval | None = None
-        self._past: tuple[Session, tiles.Past] | None = None
-        """The session for which tiles had a history last, and the history of these tiles."""
         self._status = Status(0)
-        self._values: Mapping[str, float] = {}
-        """The numbers of the tiles."""
-        self._columns: Sequence[tiles.Column] = ()
-        """The tiles that have their history below them."""
+        self._history: tuple[Session, machine.TileHistory] | None = None
+        """The session for which tiles had a history last, and the history of these tiles."""
         self._plan: Sequence[Name] = ()
 
     def show(self, session: Session | None, interval: Interval | None, status: Status) -> None:
@@ -68,58 +73,204 @@ class Top(PageWidget):
 
     def page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002 - sets its own height
         session, interval, status = self._session, self._interval, self._status
-        alert_line = alert.line(session, interval, status, width, self._episodes)
-        tiled = session is not None and tiles.serve(session)
+        alert = alert_line(session, interval, status, width, self._episodes)
+        tiled = session is not None and machine.shows_tiles(session)
         self._plan = plan(
             self.screen.size.height, width, tiles=tiled,
-            strip=session is None or machine_line.has_states(session),
-            alerted=bool(alert_line[0]) or interval is None,
+            strip=session is None or machine.has_states(session),
+            alerted=bool(alert[0]) or interval is None,
         )  # fmt: skip
         if self.styles.height is None or self.styles.height.value != len(self._plan):
             self.styles.height = len(self._plan)
-        self._values = {}
-        if tiled and session is not None and interval is not None:
-            self._values = tiles.values(session, interval)
-        self._columns = tiles.columns(self._values, width) if "past" in self._plan else ()
-        pasts = self._pasts(width)
+        numbers: list[Run] = []
+        states: list[Run] = []
+        past: list[list[Run]] = [[]] * self._plan.count("past")
+        if session is not None and interval is not None:
+            if "strip" in self._plan:
+                states = machine.state_line(session, interval, width)
+            if not tiled:
+                running = running_episodes(session, interval, status)
+                numbers = machine.number_line(session, interval, running, width)
+            elif not past:
+                numbers = machine.tile_line(machine.values(session, interval), width)
+            else:
+                columns = machine.tile_columns(machine.values(session, interval), width)
+                numbers = machine.tile_column_line(columns)
+                if self._history is None or self._history[0] is not session:
+                    self._history = session, machine.TileHistory(session)
+                past = self._history[1].lines(
+                    columns, interval, status.interval_ns, width, len(past)
+                )
         # The header and the alert line keep their colours when the other lines turn grey.
-        usual: theme.Mood = "calm" if status.failed is None else "stale"
-        return [
-            alert_line if name == "alert"
-            else (self._runs(name, width), "calm") if name == "header"
-            else (next(pasts) if name == "past" else self._runs(name, width), usual)
-            for name in self._plan
-        ]  # fmt: skip
-
-    def _runs(self, name: Name, width: int) -> list[Run]:
-        """Returns a line other than the alert line and the history."""
-        session, interval = self._session, self._interval
-        if name == "header":
-            return header.line(session, interval, self._status, width)
-        if session is None or interval is None or not name:
-            return []
-        if name == "strip":
-            return machine_line.strip(session, interval, width)
-        if not tiles.serve(session):
-            return machine_line.numbers(
-                session, interval, alert.going_on(session, interval, self._status), width
-            )
-        return tiles.wide(self._columns) if self._columns else tiles.numbers(self._values, width)
-
-    def _pasts(self, width: int) -> Iterator[list[Run]]:
-        """Returns the lines of the history below the numbers, the top line first."""
-        rows = self._plan.count("past")
-        session, interval = self._session, self._interval
-        if not rows or session is None or interval is None:
-            return iter([[]] * rows)
-        if self._past is None or self._past[0] is not session:
-            self._past = session, tiles.Past(session)
-        return iter(
-            self._past[1].lines(self._columns, interval, self._status.interval_ns, width, rows)
-        )
+        usual: Mood = "calm" if status.failed is None else "stale"
+        lines: dict[Name, Line] = {
+            "header": (header_line(session, interval, status, width), "calm"), "alert": alert,
+            "numbers": (numbers, usual), "strip": (states, usual), "": ([], usual),
+        }  # fmt: skip
+        history = iter(past)
+        return [(next(history), usual) if name == "past" else lines[name] for name in self._plan]
 
     async def on_click(self, event: events.Click) -> None:
         """Shows all episodes after a click on the alert line."""
         y = event.get_content_offset(self)
         if y is not None and self._plan[y.y : y.y + 1] == ("alert",) and self._lines[y.y][0]:
             await self.run_action("screen.view('episodes')")
+
+
+# --- the alert line: the worst running episode, or a message
+
+WARNING_NS = 10_000_000_000
+"""How long a warning is shown, in ns."""
+LAST_NS = 60_000_000_000
+"""How long the last episode is shown after its end, in ns."""
+MIN_SENTENCE = len("involuntary-halt")
+"""Minimum characters for a sentence on the last episode; the name of any kind of episode fits,
+without its CPUs and its loss."""
+
+
+def alert_line(
+    session: Session | None, interval: Interval | None, status: Status, size: int,
+    episodes: str = "5",
+) -> Line:  # fmt: skip
+    """Returns a sentence on the worst running episode with its evidence, or a message. For a minute
+    after the last episode has ended, the line shows that episode in dim text. `episodes`: displayed
+    name of the key that lists all episodes."""
+    if status.failed is not None:
+        return _failure(status, interval, size), "calm"
+    if (link := status.link) is not None and link.down:
+        when = f"next try in {link.next_s:.0f} s" if link.next_s else "trying again"
+        return _message(f" {when} · {link.down}", "alarm", size)
+    if status.notice:
+        failed = status.recording == ""
+        return _message(f" {status.notice}", "alarm" if failed else "text", size)
+    if session is None:
+        return [], "calm"
+    replay = status.replay
+    if replay is not None and replay.over and replay.damage is not None:
+        return _message(f" {theme.DROPPED} the recording is {replay.damage}", "alarm", size)
+    past = status.paused is not None or replay is not None
+    now_ns = interval.time_ns if interval is not None and past else session.now_ns
+    # An episode's length is up to the end of the interval, so that it equals that in the panels.
+    shown_ns = now_ns if interval is None else interval.time_ns
+    groups = grouped(running_episodes(session, interval, status))
+    if wrong := [alike for alike in groups if episode_style.wrong(alike[0])]:
+        tasks = interval.tasks if interval is not None else {}
+        return _running_line(session, wrong, tasks, shown_ns, size), "victim"
+    if warning := _warning(session, now_ns):
+        return _message(f" ! {warning}", "warn", size)
+    suspect = bool(groups) and groups[0][0].kind == "suspect"
+    if not suspect and (last := _last_episode(session, now_ns)) is not None:
+        return _ended_line(session, last, now_ns, size, episodes), "calm"
+    return (_harmless_line(session, groups[0], shown_ns, size) if groups else []), "calm"
+
+
+def _message(text: str, style: str, size: int) -> Line:
+    text = foreign(text)
+    return [(fit(text, min(len(text), size)), style)], "calm"
+
+
+def running_episodes(session: Session, interval: Interval | None, status: Status) -> list[Episode]:
+    """Returns the episodes that run; while paused or in a recording, the episodes that overlap the
+    shown interval."""
+    if interval is None or (status.paused is None and status.replay is None):
+        return session.running
+    return episode_style.overlapping(session, interval)
+
+
+def _last_episode(session: Session, now_ns: int) -> Episode | None:
+    """Returns the harmful episode that ended last, if it ended within LAST_NS before `now_ns`, else
+    None. Of several that ended together, returns the costliest. `now_ns` may be in the past."""
+    ended = [
+        e
+        for e in session.episodes(now_ns - LAST_NS, now_ns)
+        if e.end_ns is not None and e.end_ns <= now_ns and episode_style.wrong(e)
+    ]
+    return max(ended, key=lambda e: (e.end_ns or 0, cost([e]), -rank(e.kind)), default=None)
+
+
+def _failure(status: Status, interval: Interval | None, size: int) -> list[Run]:
+    """Returns why the stream ended, followed by hints where there is room for them."""
+    text, quits = foreign(status.failed or ""), " · q quits "
+    newest = interval is not None and status.paused is None
+    last = f" · these are the last numbers{quits}" if newest else quits
+    room = size - 3 - len(text)
+    end = next((end for end in (last, quits, "") if len(end) <= room), "")
+    text = fit(text, min(len(text), max(8, size - 3)))
+    return [(f" {theme.DROPPED} {text}", "alarm"), (end, "text")]
+
+
+def _running_line(
+    session: Session, groups: list[list[Episode]], tasks: Tasks, now_ns: int, size: int
+) -> list[Run]:
+    """Returns a sentence on the worst group of episodes, the pieces of its evidence that fit, and
+    how many other groups run."""
+    worst, others = groups[0], groups[1:]
+    runs: list[Run] = [
+        (theme.CHOSEN, "alarm"), (" ", "text"), (episode_style.sign(worst[0]), "alarm"),
+        (" ", "text"),
+    ]  # fmt: skip
+    parts = sentences.sentence(
+        session.topology, worst, sentences.losers(session, worst, tasks),
+        when=sentences.lasting(session, worst, now_ns),
+        most=min(size - width(runs), sentences.MAX_SENTENCE),
+    )  # fmt: skip
+    runs += [(foreign(p.text), "alarm" if p.role == "lost" else "bright") for p in parts]
+    more = _other_groups(session, others, size - width(runs)) if others else []
+    room = size - width(runs) - width(more) - 1  # the right margin of one cell stays blank
+    return [*runs, *_evidence(worst[0], sentences.text(parts), room, "text"), *more]
+
+
+def _evidence(episode: Episode, sentence: str, room: int, key: str) -> list[Run]:
+    """Returns the pieces of the episode's evidence that fit, without clocks that the sentence
+    already states."""
+    runs: list[Run] = []
+    for piece in map(foreign, pieces(episode.cause, episode.evidence)):
+        stated = piece.removeprefix("clock ") in sentence
+        if not stated and width(runs) + 3 + len(piece) <= room:
+            runs += [(" · ", "faint"), (piece, key)]
+    return runs
+
+
+def _other_groups(session: Session, groups: list[list[Episode]], room: int) -> list[Run]:
+    """Returns how many other groups of episodes run, and the worst of them if there is room."""
+    next_ = groups[0][0]
+    count, sign = len(groups), episode_style.sign(next_)
+    place = where_briefly(session.topology, next_.cpus, next_.cpus[0] if next_.cpus else None)
+    texts = f"{count} more: {sign} {place}", f"{count} more", f"+{count}"
+    text = next((text for text in texts if 3 + len(text) <= room), "")
+    return [(" · ", "faint"), (text, "alarm")] if text else []
+
+
+def _harmless_line(session: Session, alike: list[Episode], now_ns: int, size: int) -> list[Run]:
+    """Returns a sentence on a harmless episode, such as a CPU that is offline, and its evidence."""
+    first = alike[0]
+    when = sentences.lasting(session, alike, now_ns)
+    parts = sentences.sentence(session.topology, alike, when=when, most=max(1, size - 4))
+    text = f" {episode_style.sign(first)} {foreign(sentences.text(parts))}"
+    style = episode_style.severity(first)
+    evidence = _evidence(first, text, size - len(text), "dim")
+    return [(text, style), *evidence]
+
+
+def _ended_line(session: Session, last: Episode, now_ns: int, size: int, key: str) -> list[Run]:
+    """Returns a text on the last episode: how long ago it ended, what it did and for how long."""
+    end_ns = last.end_ns or 0
+    ago = running(max(0, now_ns - end_ns) // 10**9)
+    start = f" {episode_style.sign(last)} {ago} ago: "
+    lasted, end = f" for {length(end_ns - last.start_ns)} (", ": all episodes)"
+    room = size - len(f"{start}{lasted}{key}{end} ")
+    if room < MIN_SENTENCE:
+        return []
+    parts = episode_style.ended_sentence(session, [last], min(room, sentences.MAX_SENTENCE))
+    text = foreign(sentences.text(parts))
+    if parts[0].role == "text" and not text[1:2].isupper():  # neither a name nor an abbreviation
+        text = text[0].lower() + text[1:]
+    return [(f"{start}{text}{lasted}", "dim"), (key, "key"), (end, "dim")]
+
+
+def _warning(session: Session, now_ns: int) -> str:
+    """Returns the probe's newest warning until it is WARNING_NS old, then a text on the counters
+    that selftests since this boot found wrong; '' if they found none."""
+    if session.warnings and 0 <= now_ns - session.warned_ns < WARNING_NS:
+        return session.warnings[-1]
+    return findings.verdict(session.hello.boot_id) or ""

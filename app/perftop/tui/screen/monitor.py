@@ -22,8 +22,8 @@ from perftop.session.interval import Interval
 from perftop.session.navigation import typed_moment
 from perftop.session.session import Session
 from perftop.tui.frame.command_output import Extent, Output
+from perftop.tui.frame.header import Status
 from perftop.tui.frame.key_line import KeyLine, MissingLine
-from perftop.tui.frame.status import Status
 from perftop.tui.frame.top import TINY, Top
 from perftop.tui.shared import keys
 from perftop.tui.shared.canvas import Canvas

@@ -11,13 +11,13 @@ from fakes import Machine, guest, seen
 from perftop.draw import strips
 from perftop.process.link import LinkState
 from perftop.tui.frame import header
-from perftop.tui.frame.status import Replay, Status
+from perftop.tui.frame.header import Replay, Status
 
 STATUS = Status(500_000_000, own=0.021)
 
 
 def text(status: Status = STATUS, width: int = 160) -> str:
-    return strips.text(header.line(*seen(Machine()), status, width))
+    return strips.text(header.header_line(*seen(Machine()), status, width))
 
 
 @pytest.mark.parametrize("width", [80, 120, 160, 240])
@@ -37,7 +37,7 @@ def test_words_come_with_room() -> None:
 
 
 def test_the_name_is_no_block() -> None:
-    runs = header.line(*seen(Machine()), STATUS, 160)
+    runs = header.header_line(*seen(Machine()), STATUS, 160)
     assert ("perftop", "key") in runs
 
 
@@ -47,13 +47,13 @@ def test_the_name_is_no_block() -> None:
       "AMD EPYC 7763"), ("AMD EPYC", "AMD EPYC"), ("", "")],
 )  # fmt: skip
 def test_a_model_without_what_all_models_say(name: str, short: str) -> None:
-    assert header.model(name) == short
+    assert header.short_model(name) == short
 
 
 def test_a_guest_is_reported() -> None:
     session, interval = seen(guest())
     session.hello = replace(session.hello, virtualisation="KVM")
-    shown = strips.text(header.line(session, interval, STATUS, 160))
+    shown = strips.text(header.header_line(session, interval, STATUS, 160))
     assert "KVM guest · " in shown
     assert "skew" not in shown
 
@@ -62,7 +62,7 @@ def test_a_large_skew_is_a_warning() -> None:
     session, interval = seen(Machine())
     styles = []
     for skew_s in (0.009, 0.011):
-        runs = header.line(session, replace(interval, skew_s=skew_s), STATUS, 160)
+        runs = header.header_line(session, replace(interval, skew_s=skew_s), STATUS, 160)
         at = next(i for i, (part, _) in enumerate(runs) if "skew" in part)
         styles.append(runs[at + 1][1])
     assert styles == ["text", "warn"]
@@ -81,17 +81,17 @@ def test_states_stay_where_the_rest_goes() -> None:
         (replace(STATUS, failed="gone"), "DEAD"),
     ):
         for width in range(20, 300):
-            shown = strips.text(header.line(session, interval, state, width))
+            shown = strips.text(header.header_line(session, interval, state, width))
             assert len(shown) <= max(width, 60)
             assert word in shown or width < 60
-        assert "lost 0" in strips.text(header.line(session, interval, state, 120))
-    assert "late 3" in strips.text(header.line(session, interval, STATUS, 160))
+        assert "lost 0" in strips.text(header.header_line(session, interval, state, 120))
+    assert "late 3" in strips.text(header.header_line(session, interval, STATUS, 160))
 
 
 @pytest.mark.parametrize(("status", "style"), [(None, "clock"), (0, "text"), (7, "warn")])
 def test_only_a_command_that_runs_is_green(status: int | None, style: str) -> None:
     state = replace(STATUS, job="sh ended: 7", job_status=status)
-    assert ("sh ended: 7", style) in header.line(*seen(Machine()), state, 160)
+    assert ("sh ended: 7", style) in header.header_line(*seen(Machine()), state, 160)
 
 
 def test_the_way_to_another_machine() -> None:

@@ -10,7 +10,7 @@ from fakes import Machine, guest, seen
 from perftop.draw import strips
 from perftop.session.history import History
 from perftop.session.session import Session
-from perftop.tui.frame import tiles
+from perftop.tui.frame import machine as tiles
 
 TOLD = {"util": 0.736, "user": 0.58, "system": 0.156, "steal": 0.079, "pressure_cpu": 0.412}
 MORE = TOLD | {
@@ -20,25 +20,25 @@ MORE = TOLD | {
 
 
 def test_they_serve_where_no_clock_is_counted() -> None:
-    assert tiles.serve(seen(guest())[0])
-    assert not tiles.serve(seen(Machine())[0])
+    assert tiles.shows_tiles(seen(guest())[0])
+    assert not tiles.shows_tiles(seen(Machine())[0])
 
 
 def test_numbers_fit_and_the_important_ones_stay() -> None:
     for size in range(20, 300):
         for shown in (TOLD, MORE):
-            assert strips.width(tiles.numbers(shown, size)) <= size
-            assert strips.width(tiles.wide(tiles.columns(shown, size))) <= size
-    assert "waits for a CPU  41.2 %" in strips.text(tiles.numbers(TOLD, 120))
-    narrow = strips.text(tiles.numbers(TOLD, 80))
+            assert strips.width(tiles.tile_line(shown, size)) <= size
+            assert strips.width(tiles.tile_column_line(tiles.tile_columns(shown, size))) <= size
+    assert "waits for a CPU  41.2 %" in strips.text(tiles.tile_line(TOLD, 120))
+    narrow = strips.text(tiles.tile_line(TOLD, 80))
     assert "waits  41.2 %" in narrow
-    assert "busy  73.6 %" in strips.text(tiles.numbers(TOLD, 30))
+    assert "busy  73.6 %" in strips.text(tiles.tile_line(TOLD, 30))
 
 
 def test_high_steal_is_red_and_what_is_unknown_has_no_tile() -> None:
-    runs = tiles.numbers(TOLD, 160)
+    runs = tiles.tile_line(TOLD, 160)
     assert [part.strip() for part, key in runs if key == "alarm"] == ["7.9"]
-    assert "steal" not in strips.text(tiles.numbers({"util": 0.1, "steal": float("nan")}, 160))
+    assert "steal" not in strips.text(tiles.tile_line({"util": 0.1, "steal": float("nan")}, 160))
 
 
 @pytest.mark.parametrize("size", [160, 200, 300])
@@ -49,38 +49,45 @@ def test_the_past_is_below_its_number(size: int) -> None:
         session.apply(machine.frame(seq))
     interval = session.take()
     shown = tiles.values(session, interval)
-    numbers = strips.text(tiles.wide(tiles.columns(shown, size)))
-    (past,) = tiles.Past(session).lines(tiles.columns(shown, size), interval, 10**8, size)
+    numbers = strips.text(tiles.tile_column_line(tiles.tile_columns(shown, size)))
+    (past,) = tiles.TileHistory(session).lines(
+        tiles.tile_columns(shown, size), interval, 10**8, size
+    )
     assert strips.width(past) <= size
     assert "busy" in numbers
     assert any(set(part) & set("▁▂▃▄▅▆▇█") and key.startswith("user") for part, key in past)
 
 
 def test_steal_is_red_as_far_back_as_it_was_high_without_a_break() -> None:
-    high = tiles.HOT
+    high = tiles.HIGH_STEAL
     for values, styles in (
         ([high, 0.0, nan, high, high], [("over", 1), ("steal", 2), ("alarm", 2)]),
         ([high, high], [("alarm", 2)]),
         ([high, high, 0.0], [("over", 2), ("steal", 1)]),
     ):
-        assert tiles._heat(values) == styles
+        assert tiles._steal_styles(values) == styles
 
 
 def test_load_and_interrupts_are_shown_where_there_is_room() -> None:
-    assert "load  3.12  2.64  1.90 " in strips.text(tiles.wide(tiles.columns(MORE, 240))) + " "
-    assert "interrupts   520 /s" in strips.text(tiles.wide(tiles.columns(MORE, 240)))
-    assert "switches   826 /s" in strips.text(tiles.wide(tiles.columns(MORE, 240)))
-    assert "interrupts" in strips.text(tiles.wide(tiles.columns(MORE, 160)))
-    assert "memory" not in strips.text(tiles.wide(tiles.columns(MORE, 160)))
-    assert "load  3.12" in strips.text(tiles.numbers(MORE, 80))
+    assert (
+        "load  3.12  2.64  1.90 "
+        in strips.text(tiles.tile_column_line(tiles.tile_columns(MORE, 240))) + " "
+    )
+    assert "interrupts   520 /s" in strips.text(
+        tiles.tile_column_line(tiles.tile_columns(MORE, 240))
+    )
+    assert "switches   826 /s" in strips.text(tiles.tile_column_line(tiles.tile_columns(MORE, 240)))
+    assert "interrupts" in strips.text(tiles.tile_column_line(tiles.tile_columns(MORE, 160)))
+    assert "memory" not in strips.text(tiles.tile_column_line(tiles.tile_columns(MORE, 160)))
+    assert "load  3.12" in strips.text(tiles.tile_line(MORE, 80))
 
 
 def test_a_column_keeps_its_place_while_its_number_changes() -> None:
     calm = {**MORE, "load_1": 0.2, "interrupts_hz": 7.0, "util": 0.01}
-    rooms = [[each.room for each in tiles.columns(shown, 240)] for shown in (MORE, calm)]
+    rooms = [[each.room for each in tiles.tile_columns(shown, 240)] for shown in (MORE, calm)]
     assert rooms[0] == rooms[1]
 
 
 def test_a_past_of_several_lines_fills_from_below() -> None:
-    assert tiles._cells([0.5, 1.0, 0.0], 1.0, 3) == [" █ ", "▄█ ", "██ "]
-    assert tiles._cells([0.0, 0.4, 4.0], 4.0, 3) == ["  █", "  █", " ▂█"]
+    assert tiles._area_lines([0.5, 1.0, 0.0], 1.0, 3) == [" █ ", "▄█ ", "██ "]
+    assert tiles._area_lines([0.0, 0.4, 4.0], 4.0, 3) == ["  █", "  █", " ▂█"]

@@ -1,11 +1,15 @@
-"""The lines on the machine as a whole: its numbers, and a bar of its SMT states that is as wide as
-the screen."""
+"""The lines on the machine as a whole: its numbers, a bar of its SMT states that is as wide as the
+screen, and, if no clock is counted, tiles: the kernel's accounting of CPU time and the waits of
+tasks, each with its history below it if there is room."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
 from math import isnan, nan
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -14,14 +18,17 @@ from perftop.base.arrays import Floats, Ints
 from perftop.base.format import GHZ
 from perftop.draw import bars, theme
 from perftop.draw.columns import Run, number
-from perftop.draw.strips import Piece, fitting, gapped, width
+from perftop.draw.strips import Piece, fitting, gapped, shed, width
 from perftop.model.episode import Episode
 from perftop.model.machine_totals import MEMORY, OF_BEST
-from perftop.model.numbers import METRICS
+from perftop.model.numbers import METRICS, NUMBERS
+from perftop.session.history import History
+from perftop.session.history_chunk import Times
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import mean_ceiling, spread
 from perftop.tui.shared import episode_style
+from perftop.tui.shared.column_ring import Ring
 from perftop.tui.shared.row_episodes import lowered_number
 
 MIN_DECIMAL = 110
@@ -72,61 +79,68 @@ def has_states(session: Session) -> bool:
     return bool(len(extent(session).pairs))
 
 
+def values(session: Session, interval: Interval) -> Mapping[str, float]:
+    """Returns the machine's numbers that this source has, by key: metrics over the CPUs that the
+    user asked for, and totals of the machine. An unknown number is NaN or absent."""
+    chosen, means = session.evaluator.chosen, interval.values.group(extent(session).cpus).tolist()
+    served = {key: value for key, value in zip(chosen, means, strict=True) if chosen[key]}
+    return interval.machine | served
+
+
 # --- the numbers
 
 
-def numbers(
+def number_line(
     session: Session, interval: Interval, running: Iterable[Episode], size: int
 ) -> list[Run]:
     """Returns the numbers that this source has. A number that running episodes make worse is
     red."""
-    chosen, red = session.evaluator.chosen, _lost(session, running)
-    counted = interval.values.group(extent(session).cpus).tolist()
-    values = dict(zip(chosen, counted, strict=True))
-    machine = interval.machine
+    red, known = _lowered(session, running), values(session, interval)
 
     def share(key: str, word: str, style: str = "text") -> list[Run]:
-        if not chosen[key]:
+        if (value := known.get(key)) is None:
             return []
-        value = values[key]
         near = METRICS[key].stands_out <= value <= 1
         style = "alarm" if key in red else "warn" if near else style
         return [(f"{word} ", "dim"), number(100 * value, METRICS[key].scale(GHZ)[1], 0, style),
                 (" %", "dim")]  # fmt: skip
 
     pieces: list[Piece] = [(0, share("util", "busy", "bright"))]
-    if chosen["busy_hz"]:
-        sign, ceiling_hz = red.get("busy_hz", ""), _ceiling(session, interval)
+    if "busy_hz" in known:
+        sign, cpus = red.get("busy_hz", ""), extent(session).cpus
+        ceiling_hz = mean_ceiling(
+            spread(session, interval.ceiling_hz)[cpus], interval.values["util"][cpus]
+        )
         runs: list[Run] = [("clock ", "dim"), (f"{sign} " if sign else "", "alarm")]
-        runs.append(number(values["busy_hz"] / 1e9, 2, 0, "alarm" if sign else "bright"))
+        runs.append(number(known["busy_hz"] / 1e9, 2, 0, "alarm" if sign else "bright"))
         if not isnan(ceiling_hz):
             runs.append((f" of {ceiling_hz / 1e9:.2f}", "dim"))
         runs.append((" GHz" if sign else " GHz  ", "dim"))  # keeps the width with and without sign
         pieces.append((1, runs))
-    if chosen["net_hz"]:
-        net = number(values["net_hz"] / 1e9, 2, 0)
+    if "net_hz" in known:
+        net = number(known["net_hz"] / 1e9, 2, 0)
         pieces.append((7, [("net ", "dim"), net, (" GHz", "dim")]))
-    if chosen["ipc"]:
+    if "ipc" in known:
         sign = f"{red['ipc']} " if "ipc" in red else ""
-        ipc = number(values["ipc"], 2, 0, "alarm" if sign else "bright")
+        ipc = number(known["ipc"], 2, 0, "alarm" if sign else "bright")
         pieces.append((2, [("IPC ", "dim"), (sign, "alarm"), ipc]))
     idle, involuntary = share("idle", "")[1:], share("involuntary", "")[1:]
-    halts: list[Run] = [("halts ", "dim")] if chosen["halt"] and idle else []
+    halts: list[Run] = [("halts ", "dim")] if "halt" in known and idle else []
     halts += [*idle, (" idle", "dim")] if idle else []
     halts += [("  ", "text"), *involuntary, (" involuntary", "dim")] if involuntary else []
     pieces.append((3, halts))
     if session.hello.virtualisation is not None:
         pieces.append((3, share("steal", "steal")))
     pieces.append((5, share("kernel_cycles", METRICS["kernel_cycles"].label)))
-    known = [_power(machine), _temperature(machine, hot="temperature_c" in red), _waits(machine)]
-    pieces += [(4 + 2 * i, runs) for i, runs in enumerate(filter(None, known))]
-    pieces.append((6, _memory(machine)))  # outranks the net clock, derived from other numbers
-    if not isnan(watts := machine.get("power_dram_w", nan)):  # not part of the package power
+    more = [_power(known), _temperature(known, hot="temperature_c" in red), _waits(known)]
+    pieces += [(4 + 2 * i, runs) for i, runs in enumerate(filter(None, more))]
+    pieces.append((6, _memory(known)))  # outranks the net clock, derived from other numbers
+    if not isnan(watts := known.get("power_dram_w", nan)):  # not part of the package power
         pieces.append((8, [("dram ", "dim"), number(watts, 0, 0), (" W", "dim")]))
     return [(" ", "text"), *_spread([(rank, runs) for rank, runs in pieces if runs], size - 2)]
 
 
-def _lost(session: Session, running: Iterable[Episode]) -> dict[str, str]:
+def _lowered(session: Session, running: Iterable[Episode]) -> dict[str, str]:
     """Returns the markers of episodes that affect at least MIN_CPUS_HIT of the CPUs, by the key of
     the number that the episodes make worse."""
     by_key: dict[str, list[Episode]] = {}
@@ -139,11 +153,6 @@ def _lost(session: Session, running: Iterable[Episode]) -> dict[str, str]:
         for key, episodes in by_key.items()
         if len({cpu for e in episodes for cpu in e.cpus}) >= MIN_CPUS_HIT * len(session.shown)
     }
-
-
-def _ceiling(session: Session, interval: Interval) -> float:
-    cpus = extent(session).cpus
-    return mean_ceiling(spread(session, interval.ceiling_hz)[cpus], interval.values["util"][cpus])
 
 
 def _power(machine: Mapping[str, float]) -> list[Run]:
@@ -203,7 +212,7 @@ def _spread(pieces: list[Piece], size: int) -> list[Run]:
 # --- the SMT states
 
 
-def strip(session: Session, interval: Interval, size: int) -> list[Run]:
+def state_line(session: Session, interval: Interval, size: int) -> list[Run]:
     """Returns a bar of the SMT states of all cores together, followed by a legend in the same
     order. On the narrowest screens the legend is left out."""
     cores, split = extent(session).pairs, interval.split
@@ -265,3 +274,193 @@ def _legend(shares: Sequence[float], size: int) -> list[Run]:
 def _percent(share: float, size: int) -> str:
     digits = 1 if size >= MIN_DECIMAL else 0
     return f"{100 * share:{3 + 2 * digits}.{digits}f}"
+
+
+# --- tiles
+
+TILE_GAP = 3
+MIN_WIDTH_FOR_NAMES = 110
+"""Minimum columns of the screen for the full names of tiles."""
+
+
+class Tile(NamedTuple):
+    key: str
+    name: str
+    brief: str
+    """The short name, used if there is little room."""
+    rank: int
+    """Importance; 0 is the most important tile, which even narrow screens show."""
+    area: str
+    """Style of the chart of its history."""
+    min_top: float | None = None
+    """Minimum upper end of the scale of its history; None: the scale is fixed, from 0 to 1."""
+
+
+_TILES = (
+    Tile("util", "busy", "busy", 0, "user-9"),
+    Tile("user", "user", "user", 5, "user-7"),
+    Tile("system", "kernel", "kernel", 4, "kernel-9"),
+    Tile("steal", "steal", "steal", 1, "steal", min_top=0.1),
+    Tile("pressure_cpu", "waits for a CPU", "waits", 2, "dim"),
+    Tile("pressure_io", "for a disk", "disk", 7, "dim", min_top=0.1),
+    Tile("pressure_memory", "for memory", "memory", 9, "dim", min_top=0.1),
+    Tile("load_1", "load", "load", 3, "dim", 1.0),
+    Tile("interrupts_hz", "interrupts", "irqs", 6, "dim", 1000.0),
+    Tile("context_switches_hz", "switches", "switches", 8, "dim", 1000.0),
+)
+_OLDER_LOADS = "load_5", "load_15"
+HIGH_STEAL = METRICS["steal"].stands_out
+
+
+class TileColumn(NamedTuple):
+    """A tile with room for its history."""
+
+    tile: Tile
+    room: int
+    """Width in cells, including the gap after the tile: the cells of its text, and an equal part of
+    the spare cells."""
+    number: list[Run]
+    used: int
+    """Width of the number with its name and unit, in cells."""
+
+    @property
+    def cells(self) -> int:
+        """Width of its history, in cells."""
+        return max(1, self.room - TILE_GAP)
+
+
+def shows_tiles(session: Session) -> bool:
+    """Returns whether tiles replace the machine's numbers, which is so if no clock is counted."""
+    return not session.evaluator.chosen["busy_hz"]
+
+
+def tile_line(known: Mapping[str, float], size: int) -> list[Run]:
+    """Returns the tiles in one line. On narrow screens the least important tiles are left out."""
+    pieces = [
+        (tile.rank, _tile_number(tile, known, wordy=size >= MIN_WIDTH_FOR_NAMES))
+        for tile in _TILES
+        if not isnan(known.get(tile.key, nan))
+    ]
+    return [(" ", "text"), *shed(pieces, size - 2, TILE_GAP)]
+
+
+def _tile_number(tile: Tile, known: Mapping[str, float], *, wordy: bool) -> list[Run]:
+    value = known[tile.key]
+    name: Run = (f"{tile.name if wordy else tile.brief} ", "dim")
+    hot = tile.key == "steal" and value >= HIGH_STEAL
+    style = "alarm" if hot else "bright" if tile.rank < 3 else "text"
+    if tile.key == "load_1":
+        older = [number(known[key], 2, 6, "dim") for key in _OLDER_LOADS if key in known and wordy]
+        return [name, number(value, 2, 5, style), *older]
+    if NUMBERS[tile.key].rate:
+        return [name, number(value, 0, 5, style), (" /s", "dim")]
+    return [name, number(100 * value, 1, 5, style), (" %", "dim")]
+
+
+def tile_columns(known: Mapping[str, float], size: int) -> list[TileColumn]:
+    """Returns the tiles that fit, chosen by importance; they share the spare cells equally."""
+    numbers: dict[str, tuple[list[Run], int]] = {}
+    """The runs of each number and their width in cells, by key."""
+    left = size - 2 + TILE_GAP
+    for tile in sorted(_TILES, key=lambda tile: tile.rank):
+        if isnan(known.get(tile.key, nan)):
+            continue
+        runs = _tile_number(tile, known, wordy=True)
+        used = width(runs)
+        if used + TILE_GAP > left:
+            break
+        numbers[tile.key] = runs, used
+        left -= used + TILE_GAP
+    made: list[TileColumn] = []
+    for tile in (tile for tile in _TILES if tile.key in numbers):
+        at, (runs, used) = len(made), numbers[tile.key]
+        extra = left * (at + 1) // len(numbers) - left * at // len(numbers)
+        made.append(TileColumn(tile, used + TILE_GAP + extra, runs, used))
+    return made
+
+
+def tile_column_line(columns: Sequence[TileColumn]) -> list[Run]:
+    """Returns the line of the numbers, each at the left end of its column."""
+    runs: list[Run] = [(" ", "text")]
+    for column in columns:
+        runs += [*column.number, (" " * (column.room - column.used), "text")]
+    return runs[:-1]
+
+
+class TileHistory:
+    """The history of each tile's number in one session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._metrics = [tile.key for tile in _TILES if tile.key in METRICS]
+        self._others = [tile.key for tile in _TILES if tile.key not in METRICS]
+        self._ring = Ring({"tiles": self._values})
+
+    def lines(
+        self,
+        columns: Sequence[TileColumn],
+        interval: Interval,
+        step_ns: int,
+        size: int,
+        rows: int = 1,
+    ) -> list[list[Run]]:
+        """Returns the `rows` lines of charts below the numbers. Each cell covers `step_ns`; the
+        newest value is at the right end of its column."""
+        keys = [*self._metrics, *self._others]
+        newest, history = -(-interval.time_ns // step_ns), self._session.history
+        table = np.zeros((size, len(keys)))
+        if history is not None:
+            self._ring.read(history, newest * step_ns, step_ns, size, interval.time_ns)
+            table = self._ring["tiles"]
+        lines: list[list[Run]] = [[(" ", "text")] for _ in range(rows)]
+        for column in columns:
+            tile, cells = column.tile, column.cells
+            past = table[-cells:, keys.index(tile.key)].tolist()
+            top = 1.0 if tile.min_top is None else max(tile.min_top, *past)
+            styles = _steal_styles(past) if tile.key == "steal" else [(tile.area, cells)]
+            for line, text in zip(lines, _area_lines(past, top, rows), strict=True):
+                at = 0
+                for style, count in styles:
+                    line.append((text[at : at + count], style))
+                    at += count
+                line.append((" " * (column.room - cells), "text"))
+        return [line[:-1] for line in lines]
+
+    def _values(self, history: History, edges_ns: Times) -> Floats:
+        """Returns (bins, tiles): the mean over the CPUs that the user asked for, or the number of
+        the machine. An unknown value is 0, because both are drawn as blank."""
+        fields = history.fields(self._metrics, self._session.shown, edges_ns)
+        known = np.isfinite(fields)
+        means = np.where(known, fields, 0.0).sum(2) / np.maximum(known.sum(2), 1)
+        others = history.machine(self._others, edges_ns)
+        return np.concatenate([means, np.where(np.isfinite(others), others, 0.0)], axis=1)
+
+
+def _area_lines(past: Sequence[float], top: float, rows: int) -> list[str]:
+    """Returns a chart of these values as lines, the top line first. Any value above 0 is
+    visible."""
+    values = np.array(past)
+    eighths = np.maximum(np.rint(8 * rows * values / top), values > 0).clip(0, 8 * rows)
+    columns = _level_columns(rows)
+    drawn = [columns[height] for height in eighths.astype(int).tolist()]
+    return [*map("".join, zip(*drawn, strict=True))]
+
+
+@cache
+def _level_columns(rows: int) -> list[str]:
+    """Returns, for each height in eighths of a cell, a column of cells from top to bottom."""
+    return [
+        "".join(theme.LEVELS[min(max(height - base, 0), 8)] for base in range(8 * rows - 8, -8, -8))
+        for height in range(8 * rows + 1)
+    ]
+
+
+def _steal_styles(past: Sequence[float]) -> list[tuple[str, int]]:
+    """Returns the styles of the cells of steal, with the number of adjacent cells of each. The last
+    cells, in which steal has been high without a break, are red."""
+    keys = ["over" if value >= HIGH_STEAL else "steal" for value in past]
+    at = len(keys)
+    while at and keys[at - 1] == "over":
+        at -= 1
+        keys[at] = "alarm"
+    return [(key, len([*same])) for key, same in groupby(keys)]

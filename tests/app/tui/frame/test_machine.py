@@ -7,20 +7,20 @@ from fakes import Does, Machine, guest, seen
 
 from perftop.draw import strips, theme
 from perftop.model.episode import Episode
-from perftop.tui.frame import machine_line
+from perftop.tui.frame import machine as machine_line
 
 ALL = list(range(8))
 
 
 def test_the_machine_in_numbers_fits_and_sheds() -> None:
     session, interval = seen(Machine())
-    wide = strips.text(machine_line.numbers(session, interval, [], 160))
+    wide = strips.text(machine_line.number_line(session, interval, [], 160))
     assert "busy 50.0 %" in wide
     assert "clock 3.00 of 3.20 GHz" in wide
     assert "IPC 1.25" in wide
     assert "halts 50.0 % idle  0.00 % involuntary" in wide
     for size in range(20, 300):
-        line = machine_line.numbers(session, interval, [], size)
+        line = machine_line.number_line(session, interval, [], size)
         assert strips.width(line) <= size
         assert size < 40 or "busy 50.0 %" in strips.text(line)
 
@@ -34,7 +34,7 @@ def test_the_number_that_most_cpus_lose_is_red(kind: str, cause: str, number: st
     session, interval = seen(Machine())
 
     def red(cpus: list[int]) -> list[str]:
-        runs = machine_line.numbers(
+        runs = machine_line.number_line(
             session,
             interval,
             [Episode(kind, cpus, 0, None, 2e8 if kind == "turbo-drop" else 0.1, cause)],
@@ -49,7 +49,7 @@ def test_the_number_that_most_cpus_lose_is_red(kind: str, cause: str, number: st
 def test_a_sign_moves_no_other_number() -> None:
     session, interval = seen(Machine())
     drop = Episode("turbo-drop", ALL, 0, None, 2e8, "thermal")
-    lines = [strips.text(machine_line.numbers(session, interval, e, 160)) for e in ([], [drop])]
+    lines = [strips.text(machine_line.number_line(session, interval, e, 160)) for e in ([], [drop])]
     assert lines[0].index("IPC") == lines[1].index("IPC")
 
 
@@ -57,18 +57,18 @@ def test_a_guest_has_no_states() -> None:
     assert not machine_line.has_states(seen(Machine(threads=1))[0])
     assert machine_line.has_states(seen(Machine())[0])
     session, interval = seen(guest())
-    assert "clock" not in strips.text(machine_line.numbers(session, interval, [], 160))
+    assert "clock" not in strips.text(machine_line.number_line(session, interval, [], 160))
 
 
 @pytest.mark.parametrize("width", [40, 80, 120, 160, 240])
 def test_the_strip_is_as_wide_as_the_screen(width: int) -> None:
     session, interval = seen(Machine())
-    assert strips.width(machine_line.strip(session, interval, width)) == width
+    assert strips.width(machine_line.state_line(session, interval, width)) == width
 
 
 def test_the_states_in_the_legend_are_apart() -> None:
     session, interval = seen(Machine())
-    runs = machine_line.strip(session, interval, 160)
+    runs = machine_line.state_line(session, interval, 160)
     text = strips.text(runs)
     assert {(theme.BOTH, "both"), (theme.LP0, "lp0"), (theme.LP1, "lp1")} <= {*runs}
     assert "  ▀ lp0 " in text
@@ -78,7 +78,7 @@ def test_the_states_in_the_legend_are_apart() -> None:
 def test_more_than_two_threads_have_a_bar_of_any_and_neither() -> None:
     session, interval = seen(Machine(cores=2, threads=4))
     interval.split.states[:, 0] = 0.25
-    runs = machine_line.strip(session, interval, 80)
+    runs = machine_line.state_line(session, interval, 80)
     text = strips.text(runs)
     assert "any  75  neither  25 %   2.00 of 4 threads active" in text
     assert strips.width(runs) == 80
@@ -90,6 +90,6 @@ def test_more_than_two_threads_have_a_bar_of_any_and_neither() -> None:
 def test_of_more_than_two_threads_that_nothing_counts_neither_is_a_range() -> None:
     session, interval = seen(Machine(cores=2, threads=4, does={i: Does(0.2) for i in range(8)}))
     for width in (40, 80, 160):
-        runs = machine_line.strip(session, interval, width)
+        runs = machine_line.state_line(session, interval, width)
         assert strips.width(runs) == width
     assert "neither  20–80  %   0.80 of 4 threads active" in strips.text(runs)

@@ -16,17 +16,18 @@ from perftop.output.sentences import evidence
 from perftop.process.link import LinkState
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.frame import alert
-from perftop.tui.frame.status import Status
+from perftop.tui.frame import top
+from perftop.tui.frame.header import Status
+from perftop.tui.frame.top import alert_line
 
 
 def text(session: Session, interval: Interval | None, status: Status, width: int = 160) -> str:
-    return strips.text(alert.line(session, interval, status, width).runs)
+    return strips.text(alert_line(session, interval, status, width)[0])
 
 
 def test_a_dead_probe_is_the_worst_there_is() -> None:
     session, interval = seen(Machine())
-    shown = alert.line(session, interval, Status(0, failed="the probe ended by signal 9"), 80).runs
+    shown = alert_line(session, interval, Status(0, failed="the probe ended by signal 9"), 80)[0]
     assert shown[0] == (" ▼ the probe ended by signal 9", "alarm")
     assert "q quits" in strips.text(shown)
 
@@ -47,7 +48,7 @@ def test_a_warning_is_shown_while_it_is_new_and_nothing_is_worse() -> None:
     session, interval = seen(m)
 
     def shown() -> list[Run]:
-        return alert.line(session, interval, Status(0), 80).runs
+        return alert_line(session, interval, Status(0), 80)[0]
 
     assert shown() == []
     at_ns = session.now_ns
@@ -58,7 +59,7 @@ def test_a_warning_is_shown_while_it_is_new_and_nothing_is_worse() -> None:
     session.detector.running.append(Episode("throttle", [1], at_ns))
     assert "is active on CPU 1" in strips.text(shown())
     session.detector.running.pop()
-    session.now_ns = at_ns + alert.WARNING_NS
+    session.now_ns = at_ns + top.WARNING_NS
     assert "offline" in strips.text(shown())
 
 
@@ -117,14 +118,14 @@ def test_the_sentence_is_whole_at_80_and_evidence_comes_in_whole_pieces() -> Non
     session, interval = seen(Machine(ceiling_hz=3.0e9))
     drop(session)
     for width in range(20, 300):
-        shown = alert.line(session, interval, Status(0), width)
-        line = strips.text(shown.runs)
+        shown = alert_line(session, interval, Status(0), width)
+        line = strips.text(shown[0])
         assert len(line) <= width
-        assert shown.mood == "victim"
-        assert [part for part, key in shown.runs[:3] if key == "alarm"] == ["▌", "▼"]
+        assert shown[1] == "victim"
+        assert [part for part, key in shown[0][:3] if key == "alarm"] == ["▌", "▼"]
         if width >= 80:
             assert {"PL1", "2.40", "3.00", "GHz", "0", "4.0"} <= {*line.replace(",", "").split()}
-            assert ("2.40 of 3.00 GHz", "alarm") in shown.runs
+            assert ("2.40 of 3.00 GHz", "alarm") in shown[0]
             pieces = line.split(" · ")[1:]
             assert pieces == ["power 150 of 150 W"][: len(pieces)]
     assert len(pieces) == 1, "the sentence has the clocks"
@@ -177,7 +178,7 @@ def test_the_last_episode_lingers_for_a_minute(*, paused: bool) -> None:
     assert shown(59.9) != ""
     assert shown(60.1) == ""
     assert all(len(shown(1, width)) <= width for width in range(20, 300))
-    assert alert.line(session, interval, Status(0), 80).mood == "calm"
+    assert alert_line(session, interval, Status(0), 80)[1] == "calm"
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -202,7 +203,7 @@ def test_what_costs_nothing_does_not_linger() -> None:
 def test_a_broken_link_has_its_reason_and_the_next_try() -> None:
     session, interval = seen(Machine())
     link = LinkState("n7", 0.01, 0.0, "n7: connection: refused", 12.3, 4.2)
-    shown = alert.line(session, interval, Status(0, link=link), 160).runs
+    shown = alert_line(session, interval, Status(0, link=link), 160)[0]
     assert shown[0] == (" next try in 4 s · n7: connection: refused", "alarm")
     tried = Status(0, link=replace(link, next_s=0.0))
     assert text(session, interval, tried).startswith(" trying again · n7")
