@@ -1,7 +1,8 @@
-"""The truth: who runs when, in which ring, at which clock. Every counter is an integral of it.
+"""The schedule of a fake machine: who runs when, in which ring, at which clock. Every counter is an
+integral of it.
 
-A core repeats one period. Times are whole nanoseconds and rates whole numbers, so integrals are
-exact. Logical processors (LPs) of a core are numbered from 0 here, whatever their CPU number.
+A core repeats one period, which consists of pieces in which nothing changes. Logical processors
+(LPs) of a core are numbered from 0, whatever their CPU number.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
+
+from perfprobe.sources.sim.stages import Integral, Stages, Steps
 
 IDLE, USER, KERNEL, HALT, STEAL = "I", "U", "K", "H", "S"
 UNHALTED = USER + KERNEL  # HALT: halted although the OS has work; STEAL: the hypervisor took it
@@ -21,10 +24,8 @@ Rate = Callable[["Piece"], int]
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of the period in which nothing changes."""
+    """What a core does in a stage."""
 
-    start: int
-    end: int
     modes: str  # one letter per LP
     ipc: tuple[int, ...]  # thousandths, per LP
     hz: int
@@ -44,49 +45,8 @@ class Piece:
         return min(self.requests, default=0)
 
 
-class Line:
-    """A count that grows at a constant rate within each piece, in whole ticks of mul/div."""
-
-    __slots__ = ("base", "div", "mul", "period", "rates", "scale", "starts", "total")
-
-    def __init__(
-        self,
-        starts: Sequence[int],
-        period: int,
-        rates: Sequence[int],
-        mul: int = 1,
-        div: int = 1,
-        scale: int = 1,
-    ) -> None:
-        ends = [*starts[1:], period]
-        grown = [0, *accumulate(r * (e - s) for r, s, e in zip(rates, starts, ends, strict=True))]
-        self.starts, self.period, self.rates = list(starts), period, list(rates)
-        self.base = [g - r * s for g, r, s in zip(grown, rates, starts, strict=False)]
-        self.total, self.mul, self.div, self.scale = grown[-1], mul, div, scale
-
-    def __call__(self, t: int) -> int:
-        turns, at = divmod(t, self.period)
-        i = bisect_right(self.starts, at) - 1
-        grown = turns * self.total + self.base[i] + self.rates[i] * at
-        return grown * self.mul // self.div * self.scale
-
-
-class Steps:
-    """A count that jumps at moments of the period."""
-
-    def __init__(self, period: int, jumps: Sequence[tuple[int, int]]) -> None:
-        ordered = sorted(jumps)
-        self.period = period
-        self.moments = [moment for moment, _ in ordered]
-        self.sums = [0, *accumulate(amount for _, amount in ordered)]
-
-    def __call__(self, t: int) -> int:
-        turns, at = divmod(t, self.period)
-        return turns * self.sums[-1] + self.sums[bisect_right(self.moments, at)]
-
-
 @dataclass(frozen=True)
-class Span:
+class IdleSpan:
     """One idle span of an LP: the OS accounts for it when it ends."""
 
     end: int
@@ -100,62 +60,70 @@ class Core:
     def __init__(self, plan: dict[str, Any]) -> None:
         lps = [_edges(lane) for lane in plan["lps"]]
         clock = _edges([[entry["us"], entry] for entry in plan["clock"]])
-        self.period = clock[-1][0]
-        if any(lane[-1][0] != self.period for lane in lps):
+        period = clock[-1][0]
+        if any(lane[-1][0] != period for lane in lps):
             raise ValueError("the parts of a core must have the same period")
-        starts = sorted({0, *(end for lane in (*lps, clock) for end, *_ in lane)} - {self.period})
-        self.spans = [_idle_spans(lane) for lane in lps]
-        ends = [*starts[1:], self.period]
-        self.pieces = [
-            self._piece(start, end, lps, clock) for start, end in zip(starts, ends, strict=True)
-        ]
-        self.starts = starts
+        self.idle_spans = [_idle_spans(lane) for lane in lps]
+        self.stages = Stages(sorted({end for lane in (*lps, clock) for end, *_ in lane}))
+        self.pieces = [self._piece(start, lps, clock) for start in self.stages.starts]
 
-    def _piece(self, start: int, end: int, lps: list[list[Any]], clock: list[list[Any]]) -> Piece:
-        at = [_entry(lane, start) for lane in lps]
-        now = dict(_entry(clock, start)[1])
-        now.pop("us")
+    def _piece(self, start: int, lps: list[list[Any]], clock: list[list[Any]]) -> Piece:
+        entries = [_entry(lane, start) for lane in lps]
+        state = dict(_entry(clock, start)[1])
+        state.pop("us")
         if start and _entry(clock, start - 1)[1] is _entry(clock, start)[1]:
-            now.pop("smi", None)
+            state.pop("smi", None)
         requests = tuple(
-            _request(spans, start, self.period) if entry[1] == IDLE else 0
-            for spans, entry in zip(self.spans, at, strict=True)
+            _request(spans, start, self.stages.period) if entry[1] == IDLE else 0
+            for spans, entry in zip(self.idle_spans, entries, strict=True)
         )
-        ipc = tuple(int(entry[2]) if len(entry) > 2 else 0 for entry in at)
-        return Piece(start, end, "".join(entry[1] for entry in at), ipc, requests=requests, **now)
+        ipc = tuple(int(entry[2]) if len(entry) > 2 else 0 for entry in entries)
+        return Piece("".join(entry[1] for entry in entries), ipc, requests=requests, **state)
 
-    def line(self, rate: Rate, mul: int = 1, div: int = 1, scale: int = 1) -> Line:
+    def integral(
+        self, rate: Rate, multiplier: int = 1, divisor: int = 1, quantum: int = 1
+    ) -> Integral:
+        """The count of what has this rate in each piece."""
         rates = [rate(piece) for piece in self.pieces]
-        return Line(self.starts, self.period, rates, mul, div, scale)
+        return Integral(self.stages, rates, multiplier, divisor, quantum)
 
     def steps(self, jump: Rate) -> Steps:
-        return Steps(self.period, [(p.start, jump(p)) for p in self.pieces if jump(p)])
+        """A count that jumps at the start of pieces."""
+        starts = zip(self.stages.starts, self.pieces, strict=True)
+        return Steps(self.stages.period, [(start, jump(piece)) for start, piece in starts])
 
-    def at(self, t: int) -> Piece:
-        return self.pieces[bisect_right(self.starts, t % self.period) - 1]
+    def piece(self, t: int) -> Piece:
+        return self.pieces[self.stages.index(t)]
 
     def idle(self, lp: int, state: int) -> tuple[Steps, Steps]:
         """Time in ns and number of entries of one cpuidle state: both step when the idle ends."""
-        spans = [span for span in self.spans[lp] if span.state == state]
-        time = Steps(self.period, [(span.end, span.length) for span in spans])
-        return time, Steps(self.period, [(span.end, 1) for span in spans])
+        spans = [span for span in self.idle_spans[lp] if span.state == state]
+        time = Steps(self.stages.period, [(span.end, span.length) for span in spans])
+        return time, Steps(self.stages.period, [(span.end, 1) for span in spans])
 
 
 class Package:
     """All cores of a package on one time line."""
 
     def __init__(self, cores: Sequence[Core]) -> None:
-        self.period = cores[0].period
-        if any(core.period != self.period for core in cores):
+        if any(a.stages.period != b.stages.period for a, b in pairwise(cores)):
             raise ValueError("the cores of a package must have the same period")
-        self.starts = sorted({start for core in cores for start in core.starts})
-        self.parts = [tuple(core.at(start) for core in cores) for start in self.starts]
+        self.stages = Stages(sorted({end for core in cores for end in core.stages.ends}))
+        self._pieces = [tuple(core.piece(t) for core in cores) for t in self.stages.starts]
 
-    def line(self, rate: Callable[[tuple[Piece, ...]], int], mul: int = 1, div: int = 1) -> Line:
-        return Line(self.starts, self.period, [rate(parts) for parts in self.parts], mul, div)
+    def integral(
+        self, rate: Callable[[tuple[Piece, ...]], int], multiplier: int = 1, divisor: int = 1
+    ) -> Integral:
+        rates = [rate(pieces) for pieces in self._pieces]
+        return Integral(self.stages, rates, multiplier, divisor)
 
-    def at(self, t: int) -> tuple[Piece, ...]:
-        return self.parts[bisect_right(self.starts, t % self.period) - 1]
+    def pieces(self, t: int) -> tuple[Piece, ...]:
+        """The piece of each core."""
+        return self._pieces[self.stages.index(t)]
+
+    @property
+    def all_pieces(self) -> list[Piece]:
+        return [piece for pieces in self._pieces for piece in pieces]
 
 
 def _edges(lane: Sequence[Sequence[Any]]) -> list[list[Any]]:
@@ -164,11 +132,11 @@ def _edges(lane: Sequence[Sequence[Any]]) -> list[list[Any]]:
     return [[end, *entry[1:]] for end, entry in zip(ends, lane, strict=True) if entry[0]]
 
 
-def _entry(lane: list[list[Any]], at: int) -> list[Any]:
-    return lane[bisect_right([entry[0] for entry in lane], at)]
+def _entry(lane: list[list[Any]], t: int) -> list[Any]:
+    return lane[bisect_right([entry[0] for entry in lane], t)]
 
 
-def _idle_spans(lane: list[list[Any]]) -> list[Span]:
+def _idle_spans(lane: list[list[Any]]) -> list[IdleSpan]:
     """Idle spans of a period, joined, also across its end; one that never ends is cut there."""
     joined: list[list[int]] = []
     start = 0
@@ -181,12 +149,14 @@ def _idle_spans(lane: list[list[Any]]) -> list[Span]:
         start = end
     if len(joined) > 1 and joined[-1][0] == start and lane[0][1] == IDLE:
         joined[0][1] += joined.pop()[1]
-    return [Span(end, length, 6 if length >= DEEP_NS else 1) for end, length in joined]
+    return [IdleSpan(end, length, 6 if length >= DEEP_NS else 1) for end, length in joined]
 
 
-def _request(spans: list[Span], at: int, period: int) -> int:
+def _request(spans: list[IdleSpan], t: int, period: int) -> int:
+    """The C-state of the idle span that includes t; it may reach over the end of the period."""
     for span in spans:
-        if span.end - span.length <= at < span.end or at >= span.end - span.length + period:
+        start = span.end - span.length
+        if start <= t < span.end or t >= start + period:
             return span.state
     raise AssertionError("an idle LP outside its idle spans")
 
@@ -202,18 +172,18 @@ def default_plan(core: int, threads: int, hz: int, drop: int) -> dict[str, Any]:
 
 
 def _lane(core: int, lp: int) -> list[list[Any]]:
-    """Busy once in 100 ms: user, kernel, an involuntary halt, user; turned by a phase."""
+    """Busy once in 100 ms: user, kernel, an involuntary halt, user; shifted by a phase."""
     duty = 30_000 + 8_000 * (core % 4) + 4_000 * lp
     phase = (20_000 * lp + 7_137 * core) % 100_000
     user, ipc = duty * 6 // 10, 1200 + 300 * lp + 100 * (core % 4)
     kernel = duty // 4
     busy = [[user, USER, ipc], [kernel, KERNEL, 600], [400, HALT, 0]]
     rest = [[duty - user - kernel - 400, USER, ipc], [100_000 - duty, IDLE, 0]]
-    return _turned([*busy, *rest], phase)
+    return _shifted([*busy, *rest], phase)
 
 
-def _turned(lane: list[list[Any]], phase: int) -> list[list[Any]]:
-    """The lane begun `phase` µs later; what falls over the end comes first."""
+def _shifted(lane: list[list[Any]], phase: int) -> list[list[Any]]:
+    """The lane, started `phase` µs later; what reaches over the end is moved to the front."""
     later, left = list(lane), phase
     first: list[list[Any]] = []
     while left:

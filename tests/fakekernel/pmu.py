@@ -45,26 +45,26 @@ def count(core: Core, model: Model, kind: str, lp: int, rings: str, any_thread: 
         return SHARES // piece.mask.bit_count() if on(piece) else 0
 
     def license_at(level: int) -> Count:
-        return core.line(lambda p: p.hz if p.mask and p.license == level else 0, 1, nano)
+        return core.integral(lambda p: p.hz if p.mask and p.license == level else 0, 1, nano)
 
     makers: dict[str, Callable[[], Count]] = {
-        "cycles": lambda: core.line(lambda p: p.hz if on(p) else 0, 1, nano),
-        "instructions": lambda: core.line(
+        "cycles": lambda: core.integral(lambda p: p.hz if on(p) else 0, 1, nano),
+        "instructions": lambda: core.integral(
             lambda p: p.hz * sum(p.ipc[i] for i in on(p)), 1, 1000 * nano
         ),
-        "tick": lambda: core.line(lambda p: bool(on(p)), tick, nano),
-        "ref": lambda: core.line(lambda p: bool(on(p)), tick, nano, model.ticks),
-        "one": lambda: core.line(alone, tick, nano),
-        "tick_shared": lambda: core.line(share, tick, SHARES * nano),
-        "cycles_shared": lambda: core.line(lambda p: p.hz * share(p), 1, SHARES * nano),
-        "ring0": lambda: core.line(
+        "tick": lambda: core.integral(lambda p: bool(on(p)), tick, nano),
+        "ref": lambda: core.integral(lambda p: bool(on(p)), tick, nano, model.ticks),
+        "one": lambda: core.integral(alone, tick, nano),
+        "tick_shared": lambda: core.integral(share, tick, SHARES * nano),
+        "cycles_shared": lambda: core.integral(lambda p: p.hz * share(p), 1, SHARES * nano),
+        "ring0": lambda: core.integral(
             lambda p: p.hz if any(p.modes[i] == KERNEL for i in on(p)) else 0, 1, nano
         ),
         "smi": lambda: core.steps(lambda p: p.smi),
     }
     if kind.startswith("license"):
         return license_at(int(kind[-1]))
-    return makers[kind]() if kind in makers else core.line(lambda _: 0)
+    return makers[kind]() if kind in makers else core.integral(lambda _: 0)
 
 
 class Counter:

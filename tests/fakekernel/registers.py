@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from fakekernel.activity import Core, Line, Package, Piece
+from fakekernel.activity import Core, Package, Piece
 from fakekernel.models import Model
 from fakekernel.pmu import Count, Readers, Writers, count
+from perfprobe.sources.sim.stages import Integral
 
 NANO = 10**9
 TEMPERATURE = 0x88390000  # reading valid, resolution 1, 57 below TjMax
@@ -33,8 +34,8 @@ def clocks(core: Core, model: Model, lp: int, tsc_offset: int) -> tuple[Readers,
     """TSC, MPERF and APERF, which can be set; the read-only copies of AMD, which cannot."""
     tsc = Offset(lambda t: t * model.tsc_hz // NANO, tsc_offset)
     shift = model.mperf_shift
-    ref = core.line(lambda p: p.mask >> lp & 1, model.tsc_hz, NANO << shift)
-    cycles = core.line(lambda p: p.hz if p.mask >> lp & 1 else 0, 1, NANO << shift)
+    ref = core.integral(lambda p: p.mask >> lp & 1, model.tsc_hz, NANO << shift)
+    cycles = core.integral(lambda p: p.hz if p.mask >> lp & 1 else 0, 1, NANO << shift)
     mperf, aperf = Offset(ref), Offset(cycles)
     read: Readers = {0x10: tsc.read, 0xE7: mperf.read, 0xE8: aperf.read}
     write: Writers = {0x10: tsc.write, 0xE7: mperf.write, 0xE8: aperf.write}
@@ -55,21 +56,21 @@ def _seen(pieces: list[Piece], bits: str) -> int:
 def thermal(core: Core, model: Model) -> Readers:
     logged = TEMPERATURE | _seen(core.pieces, "therm") << 1
     return {
-        0x19C: lambda t: logged | core.at(t).therm,
+        0x19C: lambda t: logged | core.piece(t).therm,
         0x19A: lambda _: 0,
         0x1A2: lambda _: model.tjmax << 16,
-        0x198: lambda t: core.at(t).hz // 100_000_000 << 8,
+        0x198: lambda t: core.piece(t).hz // 100_000_000 << 8,
     }
 
 
 def limits(package: Package, model: Model) -> Readers:
-    pieces = [piece for parts in package.parts for piece in parts]
+    pieces = package.all_pieces
     reasons = _seen(pieces, "limit") << 16
     logged = TEMPERATURE | _seen(pieces, "therm") << 1
-    read: Readers = {0x1B1: lambda t: logged | _seen(list(package.at(t)), "therm")}
+    read: Readers = {0x1B1: lambda t: logged | _seen(list(package.pieces(t)), "therm")}
     if model.limit_reasons:
         read |= {
-            model.limit_reasons: lambda t: reasons | _seen(list(package.at(t)), "limit"),
+            model.limit_reasons: lambda t: reasons | _seen(list(package.pieces(t)), "limit"),
             0x6B1: lambda _: 0,
         }
     return read
@@ -77,12 +78,14 @@ def limits(package: Package, model: Model) -> Readers:
 
 def power(package: Package) -> Readers:
     """20 W and 10 W for each active LP, for the package."""
-    energy = package.line(
+    energy = package.integral(
         lambda parts: 20_000 + 10_000 * sum(p.mask.bit_count() for p in parts),
         ENERGY_MUL,
         ENERGY_DIV,
     )
-    limited = package.line(lambda parts: any(p.limit & (PL1 | PL2) for p in parts), 1 << 10, NANO)
+    limited = package.integral(
+        lambda parts: any(p.limit & (PL1 | PL2) for p in parts), 1 << 10, NANO
+    )
     return {
         0x606: lambda _: UNITS,
         0x610: lambda _: WATT_150 | 3 << 15 | (WATT_150 * 6 // 5 | 3 << 15) << 32,
@@ -94,7 +97,7 @@ def power(package: Package) -> Readers:
 
 def residency(core: Core, model: Model) -> Readers:
     return {
-        address: core.line(partial(_is_in, state), model.tsc_hz, NANO)
+        address: core.integral(partial(_is_in, state), model.tsc_hz, NANO)
         for address, state in model.residency
     }
 
@@ -104,8 +107,8 @@ def _is_in(state: int, piece: Piece) -> int:
 
 
 def package_residency(package: Package, model: Model) -> Readers:
-    def line(deep: bool) -> Line:
-        return package.line(
+    def residency(deep: bool) -> Integral:
+        return package.integral(
             lambda parts: (
                 (shallowest := min(p.cstate for p in parts)) > 0 and (shallowest == 6) == deep
             ),
@@ -113,7 +116,7 @@ def package_residency(package: Package, model: Model) -> Readers:
             NANO,
         )
 
-    return {0x60D: line(deep=False), 0x3F9: line(deep=True), 0x3F8: lambda _: 0}
+    return {0x60D: residency(deep=False), 0x3F9: residency(deep=True), 0x3F8: lambda _: 0}
 
 
 def _constant(value: int, _t: int) -> int:
@@ -141,7 +144,7 @@ def fixed_facts(model: Model) -> Readers:
 def amd_facts(core: Core, model: Model) -> Readers:
     """P0 as 25 MHz x FID / (DID / 8); HWCR with the TSC at P0 (24) and IRPERF on (30)."""
     p0 = model.base_mhz // 25 | 8 << 8 | 1 << 63
-    active = core.line(lambda p: 10_000 * p.mask.bit_count(), ENERGY_MUL, ENERGY_DIV)
+    active = core.integral(lambda p: 10_000 * p.mask.bit_count(), ENERGY_MUL, ENERGY_DIV)
     return {
         0xC0010015: lambda _: 1 << 24 | 1 << 30,
         0xC0010063: lambda _: 0,

@@ -6,9 +6,10 @@ import errno
 from collections.abc import Callable
 from functools import partial
 
-from fakekernel.activity import HALT, IDLE, KERNEL, STEAL, USER, Line, Piece, Steps
+from fakekernel.activity import HALT, IDLE, KERNEL, STEAL, USER, Piece
 from fakekernel.machine import Machine, Processor
 from fakekernel.nodes import Cpuid, Dir, Msr
+from perfprobe.sources.sim.stages import Integral, Steps
 
 CPU = "sys/devices/system/cpu"
 TICK_NS = 10_000_000
@@ -117,7 +118,7 @@ def _cpufreq(root: Dir, machine: Machine, processor: Processor) -> None:
         root.text(f"{at}/base_frequency", f"{model.base_mhz * 1000}\n")
     root.text(
         f"{at}/scaling_cur_freq",
-        lambda: f"{processor.core.at(machine.now()).hz // 1000}\n",
+        lambda: f"{processor.core.piece(machine.now()).hz // 1000}\n",
     )
 
 
@@ -190,7 +191,7 @@ def _record(processor: Processor) -> str:
     flags = FLAGS + " nopl xtopology aperfmperf" + ("" if model.amd else " arch_perfmon")
     if processor.machine.spec.kvm:
         flags += " hypervisor"
-    khz = processor.core.at(processor.machine.now()).hz / 1e6
+    khz = processor.core.piece(processor.machine.now()).hz / 1e6
     rows = {
         "processor": processor.cpu,
         "vendor_id": "AuthenticAMD" if model.amd else "GenuineIntel",
@@ -212,11 +213,11 @@ def _record(processor: Processor) -> str:
     )
 
 
-def _ticks(processor: Processor) -> dict[str, Line]:
+def _ticks(processor: Processor) -> dict[str, Integral]:
     """The time an LP has spent in each mode, in ticks of 10 ms."""
     lp = processor.place.thread
     return {
-        modes: processor.core.line(_in(lp, modes), 1, TICK_NS)
+        modes: processor.core.integral(_in(lp, modes), 1, TICK_NS)
         for modes in (USER + HALT, KERNEL, IDLE, STEAL)
     }
 
@@ -225,7 +226,7 @@ def _in(lp: int, modes: str) -> Callable[[Piece], int]:
     return lambda piece: piece.modes[lp] in modes
 
 
-def _stat(machine: Machine, ticks: dict[int, dict[str, Line]]) -> str:
+def _stat(machine: Machine, ticks: dict[int, dict[str, Integral]]) -> str:
     t = machine.now()
     rows: list[tuple[str, list[int]]] = []
     for cpu in _online(machine):

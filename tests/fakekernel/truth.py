@@ -1,10 +1,11 @@
-"""Exact shares of any window, summed piece by piece: other code than the counters' own."""
+"""What happened on a core in any window: shares, clocks and exact counts, without any counter."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from fakekernel.activity import HALT, IDLE, KERNEL, STEAL, UNHALTED, Core, Piece
+from perfprobe.sources.sim.stages import Integral
 
 STATES = ("neither", "lp0", "lp1", "both")
 
@@ -23,23 +24,23 @@ def _rates(piece: Piece) -> dict[str, int]:
     return rates
 
 
-def _until(core: Core, t: int) -> dict[str, int]:
-    turns, at = divmod(t, core.period)
-    sums: dict[str, int] = {}
-    for piece in core.pieces:
-        spent = turns * (piece.end - piece.start) + max(0, min(at, piece.end) - piece.start)
-        for name, rate in _rates(piece).items():
-            sums[name] = sums.get(name, 0) + rate * spent
-    return sums
+def _gains(core: Core, t0: int, t1: int) -> dict[str, int]:
+    """What each quantity gained from t0 to t1."""
+    rates = [_rates(piece) for piece in core.pieces]
+    gains = {}
+    for name in {name for rate in rates for name in rate}:
+        count = Integral(core.stages, [rate.get(name, 0) for rate in rates])
+        gains[name] = count(t1) - count(t0)
+    return gains
 
 
 def _ratio(above: float, below: float) -> float | None:
     return above / below if below else None
 
 
-def _lp(gain: dict[str, int], lp: int, cpu: int, ns: int, tsc_hz: int) -> dict[str, Any]:
+def _lp(gains: dict[str, int], lp: int, cpu: int, ns: int, tsc_hz: int) -> dict[str, Any]:
     def of(name: str) -> int:
-        return gain.get(f"{lp}{name}", 0)
+        return gains.get(f"{lp}{name}", 0)
 
     ref, cycles, instructions = of("ref"), of("cycles"), of("instructions")
     return {
@@ -65,15 +66,13 @@ def _lp(gain: dict[str, int], lp: int, cpu: int, ns: int, tsc_hz: int) -> dict[s
 
 def window(core: Core, cpus: list[int], t0: int, t1: int, tsc_hz: int) -> dict[str, Any]:
     """What happened on a core from t0 to t1, both in ns."""
-    before, after = _until(core, t0), _until(core, t1)
-    gain = {name: after[name] - before[name] for name in after}
-    ns = t1 - t0
-    masks = [gain.get(f"mask{mask}", 0) / ns for mask in range(1 << len(cpus))]
+    gains, ns = _gains(core, t0, t1), t1 - t0
+    masks = [gains.get(f"mask{mask}", 0) / ns for mask in range(1 << len(cpus))]
     return {
         "cpus": cpus,
         "smt": dict(zip(STATES, masks, strict=True)) if len(cpus) == 2 else None,
         "masks": masks,
         "neither": masks[0],
         "active_threads": sum(mask.bit_count() * share for mask, share in enumerate(masks)),
-        "lps": [_lp(gain, lp, cpu, ns, tsc_hz) for lp, cpu in enumerate(cpus)],
+        "lps": [_lp(gains, lp, cpu, ns, tsc_hz) for lp, cpu in enumerate(cpus)],
     }

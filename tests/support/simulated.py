@@ -12,8 +12,8 @@ import numpy as np
 import read_rows
 
 from perfprobe.sources.sim import scenarios as scripts
-from perfprobe.sources.sim.machine import Machine, parse_spec
-from perfprobe.sources.sim.schedule import Schedule
+from perfprobe.sources.sim.machine import Ints, Machine, parse_spec
+from perfprobe.sources.sim.schedule import Cursor, Schedule
 from perfprobe.sources.sim.source import Sim, open_sim
 from perfprobe.wire import Frame, Hello, Note
 
@@ -80,3 +80,10 @@ def schedule_of(text: str) -> Schedule:
     spec = parse_spec(text)
     machine = Machine.of(spec)
     return Schedule(machine, scripts.build(spec.scenario, machine), spec.seed)
+
+
+def between(schedule: Schedule, t0: int, t1: int) -> Ints:
+    """The integrals of a schedule over [t0, t1) ns; axes (Row, slot)."""
+    cursor = Cursor(schedule)
+    before = cursor.upto(t0)
+    return cursor.upto(t1) - before

@@ -18,7 +18,6 @@ from enum import IntEnum
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfprobe.sources.sim.machine import Ints, Machine
 from perfprobe.sources.sim.script import CELL_NS, Script, Tables
@@ -248,20 +247,6 @@ class Schedule:
             "smi": np.where(smi, SMI_AT_NS + SMI_NS, CELL_NS + 1) + 0 * halt,
         }
 
-    def between(self, t0: int, t1: int) -> NDArray[np.int64]:
-        """Integrals over [t0, t1) ns from the start, equal for all CPUs. Axes (Row, slot)."""
-        total = np.zeros((len(Row), self.machine.slots), np.int64)
-        cell = t0 // CELL_NS
-        while cell * CELL_NS < t1:
-            count = min(self.chunk, -(-t1 // CELL_NS) - cell)
-            begin = (np.arange(cell, cell + count) * CELL_NS)[:, None, None]
-            cells = self.cells(cell, count)
-            upper = measure(cells, np.clip(t1 - begin, 0, CELL_NS))
-            lower = measure(cells, np.clip(t0 - begin, 0, CELL_NS))
-            total += (upper - lower).sum(axis=1).reshape(len(Row), -1)
-            cell += count
-        return total
-
 
 class Cursor:
     """Integrals from the start to moments that never go back. Cheap, because sums are kept."""
@@ -293,6 +278,10 @@ class Cursor:
             part = self._cells.one(index) if inside else self._schedule.cells(cell, 1)
             total = total + measure(part, x).reshape(len(Row), -1)
         return total
+
+    def upto(self, time_ns: int) -> Ints:
+        """Integrals of all slots up to one time."""
+        return self.at(time_ns, np.full(self._schedule.machine.slots, time_ns, np.int64))
 
     def _advance(self, cell: int) -> None:
         while self._done < cell:

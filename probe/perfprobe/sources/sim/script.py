@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from perfprobe.sources.sim import machine as hw
 from perfprobe.sources.sim.machine import Ints, Machine
+from perfprobe.sources.sim.stages import Integral, Stages
 
 CELL_NS = 10_000_000
 CELLS_PER_S = 100
@@ -218,9 +219,8 @@ class Tables:
     def __init__(self, script: Script) -> None:
         stages = script.stages
         cells = [round(stage.seconds * CELLS_PER_S) for stage in stages]
-        self.ends = np.cumsum(np.array(cells, np.int64))
-        """The cell at which each stage ends."""
-        self.cycle = int(self.ends[-1])
+        self._ends = np.cumsum(np.array(cells, np.int64))
+        self.stages = Stages((self._ends * CELL_NS).tolist())
         self.slot = {name: np.stack([s.slot[name] for s in stages]) for name in SLOT_FIELDS}
         self.slot["traffic"] = np.stack([s.traffic() for s in stages])
         self.online = np.stack([s.online for s in stages]).astype(np.int64)
@@ -249,30 +249,12 @@ class Tables:
         return first
 
     def stage_of(self, cells: Ints) -> Ints:
-        return np.searchsorted(self.ends, cells % self.cycle, side="right")
+        """The stage of each of these cells."""
+        return np.asarray(np.searchsorted(self._ends, cells % self._ends[-1], side="right"))
 
-    def stage_at(self, time_ns: int) -> int:
-        return int(self.stage_of(np.array([time_ns // CELL_NS]))[0])
-
-
-class Integral:
-    """Sums from the start to any moment of what stages have at constant rates. `rates` are amounts
-    in `unit_ns`, which divides a cell, so that sums are exact."""
-
-    def __init__(self, tables: Tables, rates: Ints, unit_ns: int) -> None:
-        self._tables, self._rates, self._unit_ns = tables, rates, unit_ns
-        begins = np.concatenate(([0], tables.ends[:-1]))
-        amounts = rates * ((tables.ends - begins) * (CELL_NS // unit_ns))[:, None]
-        self.begins_ns = begins * CELL_NS
-        self._before = np.cumsum(amounts, axis=0) - amounts
-        self._cycle = amounts.sum(axis=0)
-
-    def at(self, time_ns: int) -> Ints:
-        turn, within_ns = divmod(time_ns, self._tables.cycle * CELL_NS)
-        stage = self._tables.stage_at(time_ns)
-        into_ns = within_ns - int(self.begins_ns[stage])
-        inside = self._rates[stage] * into_ns // self._unit_ns
-        return np.asarray(turn * self._cycle + self._before[stage] + inside)
+    def integrals(self, rates: Ints, divisor: int) -> list[Integral]:
+        """An integral for each column of `rates`, whose first axis is the stage."""
+        return [Integral(self.stages, column, 1, divisor) for column in rates.T.tolist()]
 
 
 def approach(

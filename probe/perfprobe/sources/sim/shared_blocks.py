@@ -17,7 +17,6 @@ from perfprobe.sources.sim.script import (
     CELL_NS,
     CELLS_PER_S,
     LIMIT_BITS,
-    Integral,
     Tables,
     approach,
 )
@@ -80,7 +79,7 @@ class Packages:
     def __init__(self, machine: Machine, tables: Tables) -> None:
         self._machine = machine
         self._tables = tables
-        self._energy_nj = Integral(tables, tables.mw, 1000)
+        self._energies_nj = tables.integrals(tables.mw, 1000)
         self._polls = 0
         self._seen = np.zeros((machine.packages, LIMIT_BITS), np.int64)
         self._columns = package_block(machine).columns
@@ -107,14 +106,13 @@ class Packages:
     def values(self, time_ns: int, sample_ns: int, totals: Ints) -> Words:
         if time_ns >= sample_ns:
             self._poll(time_ns, sample_ns)
-        tables, stage = self._tables, self._tables.stage_at(time_ns)
-        cell = time_ns // CELL_NS % tables.cycle
-        into_s = (cell - int(self._energy_nj.begins_ns[stage]) // CELL_NS) / CELLS_PER_S
+        tables, stage = self._tables, self._tables.stages.index(time_ns)
+        stage_s = tables.stages.since_start(time_ns) // CELL_NS / CELLS_PER_S
         out = np.empty((self._machine.packages, self._columns), np.int64)
         # nJ to units of 2^-14 J.
-        energy = self._energy_nj.at(time_ns) * 32 // 1_953_125
-        out[:, 0] = (ENERGY_FIRST + energy) & (2**ENERGY_BITS - 1)
-        out[:, 1] = approach(tables.first_c[stage], tables.target_c[stage], into_s)
+        energies = [energy_nj(time_ns) * 32 // 1_953_125 for energy_nj in self._energies_nj]
+        out[:, 0] = (ENERGY_FIRST + np.array(energies)) & (2**ENERGY_BITS - 1)
+        out[:, 1] = approach(tables.first_c[stage], tables.target_c[stage], stage_s)
         out[:, 2] = self._polls
         out[:, 3 : 3 + LIMIT_BITS] = self._seen
         out[:, 3 + LIMIT_BITS] = tables.ceiling_mhz[stage] * 1_000_000

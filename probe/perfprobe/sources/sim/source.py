@@ -25,7 +25,6 @@ from perfprobe.sources.sim.counters import (
 )
 from perfprobe.sources.sim.machine import Ints, Machine, Spec, parse_spec, tsc
 from perfprobe.sources.sim.schedule import Cursor, Lateness, Row, Schedule
-from perfprobe.sources.sim.script import CELL_NS, Integral
 from perfprobe.sources.sim.shared_blocks import Packages, package_block
 from perfprobe.sources.sim.tasks import Tasks, Watched
 from perfprobe.wire import (
@@ -162,7 +161,7 @@ class Sim:
         self._stat = CounterBank(stat, machine.cpus)
         tables = self._schedule.tables
         self._packages = None if machine.guest else Packages(machine, tables)
-        self._pressure_us = Integral(tables, tables.pressure, 1_000_000) if machine.guest else None
+        self._pressures_us = tables.integrals(tables.pressure, 1_000_000)
         self._load = shared_blocks.LoadAverages(tables)
         chosen = None
         if events is not None:
@@ -238,7 +237,7 @@ class Sim:
         batch."""
         time_ns = self._number * self._sample_ns
         tables = self._schedule.tables
-        stage = tables.stage_at(time_ns)
+        stage = tables.stages.index(time_ns)
         online = tables.online[stage, : self._machine.cpus] > 0
         late, width, wide = self._lateness.at(self._number)
         times = np.full(self._machine.slots, time_ns, np.int64)
@@ -248,7 +247,7 @@ class Sim:
             self._watched.follow(self._cursor, time_ns - self._sample_ns, time_ns)
         totals = self._cursor.at(time_ns, times)[:, : self._machine.cpus]
         rebased = online & ~self._online
-        notes = self._hotplug(stage, online, totals, rebased)
+        notes = self._hotplug(time_ns, online, totals, rebased)
         flags = np.where(online, ROW_SAMPLED + wide, ROW_OFFLINE) + ROW_REBASED * rebased
         flags = np.where(self._wanted | ~online, flags, 0)
         own = self._rows(online, totals, self._head(time_ns, late, width, flags).tobytes())
@@ -287,7 +286,7 @@ class Sim:
         return head
 
     def _hotplug(
-        self, stage: int, online: NDArray[np.bool_], totals: Ints, rebased: NDArray[np.bool_]
+        self, time_ns: int, online: NDArray[np.bool_], totals: Ints, rebased: NDArray[np.bool_]
     ) -> list[Note]:
         if (online == self._online).all():
             return []
@@ -295,15 +294,13 @@ class Sim:
         self._base = np.where(rebased, totals if self._last is None else self._last, self._base)
         for bank in (self._table, *(bank for _, bank in self._chosen)):
             bank.restart(rebased)
-        tables, notes = self._schedule.tables, list[Note]()
-        cell = self._number * self._sample_ns // CELL_NS
-        start = (cell // tables.cycle * tables.cycle + int(tables.ends[stage - 1])) * CELL_NS
-        start = start if stage else cell // tables.cycle * tables.cycle * CELL_NS
+        notes = list[Note]()
+        start_ns = time_ns - self._schedule.tables.stages.since_start(time_ns)
         for cpu in np.flatnonzero(online != self._online).tolist():
             is_on = bool(online[cpu])
             row = asdict(self._machine.row(cpu, is_on))
             data = {"cpu": cpu, "online": is_on, "row": row}
-            notes.append(Note("hotplug", self._clock.raw_ns + start, data=data))
+            notes.append(Note("hotplug", self._clock.raw_ns + start_ns, data=data))
         self._online = online
         return notes
 
@@ -322,9 +319,9 @@ class Sim:
     def _machine_row(self, time_ns: int, head: bytes, stage: int, totals: Ints) -> Rows:
         """What a real probe's main thread reads once a batch."""
         values = np.array([time.process_time_ns()], np.uint64)
-        if self._pressure_us is not None:
+        if self._machine.guest:
             load = self._load.at(time_ns / 1e9, stage)
-            waited = self._pressure_us.at(time_ns).astype(np.uint64)
+            waited = np.array([pressure(time_ns) for pressure in self._pressures_us], np.uint64)
             values = np.concatenate((values, waited, load, shared_blocks.interrupt_totals(totals)))
         valid = np.array([2 ** len(values) - 1], np.uint64)
         return Rows(head, valid.tobytes(), values.tobytes())

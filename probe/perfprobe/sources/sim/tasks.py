@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,7 +12,7 @@ from perfprobe.errors import Unavailable
 from perfprobe.kernel.job_threads import MAX_THREADS, wanted_pid
 from perfprobe.sources.sim.machine import Ints
 from perfprobe.sources.sim.schedule import Cursor, Row, Schedule, noise
-from perfprobe.sources.sim.script import CELL_NS, Member, Tables
+from perfprobe.sources.sim.script import Member
 
 FIRST_PID = 4000
 Number = TypeVar("Number", int, Ints)
@@ -116,9 +116,8 @@ class Watched:
     def follow(self, cursor: Cursor, since_ns: int, until_ns: int) -> None:
         """Adds up to the end of each stage in (since, until]; later time belongs to the next
         stage."""
-        for end_ns, stage in _ends(self._schedule.tables, since_ns, until_ns):
-            times = np.full(self._schedule.machine.slots, end_ns, np.int64)
-            self._add(stage, cursor.at(end_ns, times))
+        for end_ns, stage in self._schedule.tables.stages.ends_between(since_ns, until_ns):
+            self._add(stage, cursor.upto(end_ns))
 
     def record(self, stage: int, totals: Ints, online: NDArray[np.bool_]) -> dict[str, Any]:
         self._add(stage, totals)
@@ -173,13 +172,3 @@ def _mine(crews: Crews, text: str) -> NDArray[np.bool_]:
     if not mine.any():
         raise Unavailable(f"no process {pid}")
     return np.asarray(mine)
-
-
-def _ends(tables: Tables, since_ns: int, until_ns: int) -> Iterator[tuple[int, int]]:
-    cell = since_ns // CELL_NS
-    while True:
-        stage = tables.stage_at(cell * CELL_NS)
-        cell = cell // tables.cycle * tables.cycle + int(tables.ends[stage])
-        if cell * CELL_NS > until_ns:
-            return
-        yield cell * CELL_NS, stage

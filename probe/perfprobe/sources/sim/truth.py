@@ -9,8 +9,8 @@ from typing import Any
 from perfprobe.errors import Usage
 from perfprobe.sources.sim import scenarios
 from perfprobe.sources.sim.machine import Ints, Machine, Spec, parse_spec
-from perfprobe.sources.sim.schedule import Row, Schedule
-from perfprobe.sources.sim.script import CELLS_PER_S, ScriptedEpisode
+from perfprobe.sources.sim.schedule import Cursor, Row, Schedule
+from perfprobe.sources.sim.script import ScriptedEpisode
 from perfprobe.sources.sim.shared_blocks import WRITTEN
 
 SECOND = 1_000_000_000
@@ -52,15 +52,18 @@ def truth(
     script = scenarios.build(spec.scenario, machine)
     schedule = Schedule(machine, script, spec.seed)
     told = [each for each in script.episodes if each.watch in {None, watch}]
-    episodes = _episodes(told, schedule.tables.cycle / CELLS_PER_S, duration_s)
+    episodes = _episodes(told, schedule.tables.stages.period / SECOND, duration_s)
     windows = _windows(schedule, round(duration_s * SECOND))
     return heapq.merge(windows, episodes, key=lambda line: line["start"])
 
 
 def _windows(schedule: Schedule, duration_ns: int) -> Iterator[dict[str, Any]]:
+    cursor = Cursor(schedule)
+    before = cursor.upto(0)
     for t0 in range(0, duration_ns, SECOND):
         t1 = min(t0 + SECOND, duration_ns)
-        totals = schedule.between(t0, t1)
+        after = cursor.upto(t1)
+        totals, before = after - before, after
         times = {"start": t0 / SECOND, "end": t1 / SECOND}
         for core in range(schedule.machine.cores):
             yield _core(schedule.machine, core, totals, t1 - t0, times)

@@ -78,7 +78,7 @@ def run(text: str, seconds: float, sample_ns: int, watch: str) -> list[wire.Fram
 def busy_ns(text: str, cpu: int, begin_s: float, end_s: float) -> int:
     """By the schedule."""
     schedule = simulated.schedule_of(text)
-    return int(schedule.between(round(begin_s * S), round(end_s * S))[Row.BUSY, cpu])
+    return int(simulated.between(schedule, round(begin_s * S), round(end_s * S))[Row.BUSY, cpu])
 
 
 @pytest.mark.parametrize("sample_ns", [100 * MS, 1 * S])

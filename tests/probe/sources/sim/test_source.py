@@ -13,7 +13,17 @@ import numpy as np
 import pytest
 from command import python
 from nights import TELLING, by_day
-from simulated import SAMPLE_NS, column, deltas, head, polled, run, schedule_of, valid
+from simulated import (
+    SAMPLE_NS,
+    between,
+    column,
+    deltas,
+    head,
+    polled,
+    run,
+    schedule_of,
+    valid,
+)
 
 from perfprobe.sources.sim.machine import SCENARIOS
 from perfprobe.sources.sim.schedule import Row
@@ -335,7 +345,7 @@ def test_a_restarted_counter_counts_from_the_return_of_its_cpu() -> None:
     hello, frames, _ = run("hotplug", 20)
     schedule = schedule_of("hotplug")
     moment = int(head(frames[190])[15, :2].mean() / 2.1) - hello.raw_ns
-    truth = schedule.between(16 * 10**9, moment)[Row.IDLE, 15] // 1000
+    truth = between(schedule, 16 * 10**9, moment)[Row.IDLE, 15] // 1000
     assert column(hello, frames, "idle_s")[190, 15] == pytest.approx(truth, abs=2)
 
 

@@ -1,0 +1,85 @@
+"""The schedule of a simulated machine: stages that repeat without end.
+
+Within a stage every rate is constant, so what a machine did up to any moment is a sum of rates
+times lengths. Times and rates are whole numbers, so the sums are exact. Without numpy: tests that
+imitate hardware share it, and start quickly.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+
+class Stages:
+    def __init__(self, ends_ns: Sequence[int]) -> None:
+        """`ends_ns`: when each stage ends, from the start of the first one."""
+        self.ends = list(ends_ns)
+        self.starts = [0, *self.ends[:-1]]
+        self.period = self.ends[-1]
+
+    def index(self, time_ns: int) -> int:
+        """The stage at this moment. A stage includes its start, and excludes its end."""
+        return bisect_right(self.ends, time_ns % self.period)
+
+    def since_start(self, time_ns: int) -> int:
+        """ns since the start of the stage at this moment."""
+        return time_ns % self.period - self.starts[self.index(time_ns)]
+
+    def ends_between(self, since_ns: int, until_ns: int) -> Iterator[tuple[int, int]]:
+        """Each end of a stage in (since, until], with the number of that stage."""
+        time_ns = since_ns
+        while True:
+            stage = self.index(time_ns)
+            time_ns += self.ends[stage] - time_ns % self.period
+            if time_ns > until_ns:
+                return
+            yield time_ns, stage
+
+
+class Integral:
+    """A count from the start to any moment: the rate of each stage, in amounts per ns, times its
+    length. The sum times `multiplier` / `divisor` is rounded down, and that is counted in quanta of
+    `quantum`."""
+
+    __slots__ = ("_before", "_divisor", "_multiplier", "_quantum", "_rates", "_stages", "_total")
+
+    def __init__(
+        self,
+        stages: Stages,
+        rates: Sequence[int],
+        multiplier: int = 1,
+        divisor: int = 1,
+        quantum: int = 1,
+    ) -> None:
+        spans = zip(rates, stages.starts, stages.ends, strict=True)
+        sums = [0, *accumulate(rate * (end - start) for rate, start, end in spans)]
+        self._stages, self._rates, self._total = stages, list(rates), sums[-1]
+        # Minus the rate times the start: at() then multiplies by the time within the period.
+        self._before = [
+            amount - rate * start
+            for amount, rate, start in zip(sums, rates, stages.starts, strict=False)
+        ]
+        self._multiplier, self._divisor, self._quantum = multiplier, divisor, quantum
+
+    def __call__(self, time_ns: int) -> int:
+        turns, within_ns = divmod(time_ns, self._stages.period)
+        stage = bisect_right(self._stages.ends, within_ns)
+        amount = turns * self._total + self._before[stage] + self._rates[stage] * within_ns
+        return amount * self._multiplier // self._divisor * self._quantum
+
+
+class Steps:
+    """A count that jumps at moments of the period."""
+
+    def __init__(self, period_ns: int, jumps: Sequence[tuple[int, int]]) -> None:
+        """`jumps`: when, and by how much."""
+        ordered = sorted(jumps)
+        self._period = period_ns
+        self._moments = [moment for moment, _ in ordered]
+        self._sums = [0, *accumulate(amount for _, amount in ordered)]
+
+    def __call__(self, time_ns: int) -> int:
+        turns, within_ns = divmod(time_ns, self._period)
+        return turns * self._sums[-1] + self._sums[bisect_right(self._moments, within_ns)]
