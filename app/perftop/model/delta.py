@@ -45,11 +45,13 @@ class Doubt(IntEnum):
     """The counter's register does not hold what the probe programmed."""
     SLOTS = 11
     """The counts of the parts of the issue slots do not add up to the count of all slots."""
+    IDLE = 12
+    """The busy time by idle transitions differs from that of /proc/stat."""
 
 
 LASTING = np.isin(
     np.arange(256),
-    [Doubt.UNLIKE, Doubt.ABOVE, Doubt.STILL, Doubt.OUTSIDE, Doubt.APART, Doubt.SLOTS],
+    [Doubt.UNLIKE, Doubt.ABOVE, Doubt.STILL, Doubt.OUTSIDE, Doubt.APART, Doubt.SLOTS, Doubt.IDLE],
 )
 """Mask, by code, of the doubts that recur while another program has the counter or the counter is
 dead. Such a counter is used again only after two samples in a row without a doubt."""

@@ -57,6 +57,11 @@ advanced."""
 MAX_SLOT_ERROR = 0.02
 """Share of the slots by which the sum of the four counters may differ from the number of slots.
 Each of them is a field with a resolution of 1 in 255."""
+MAX_IDLE_DIFFERENCE = 0.5
+"""Share of the span by which the busy time of idle transitions may differ from that of
+/proc/stat, which is read a little later and counts in ticks."""
+MIN_IDLE_DIFFERENCE_S = 0.03
+"""The same in s, for short spans: three ticks."""
 MIN_RUN_SHARE = 0.1
 """Share of the span that a CPU must have run before its clocks are first compared."""
 MIN_TIME_DIFFERENCE = 1e-3
@@ -73,7 +78,9 @@ class Gates:
     def __init__(self, counters: Counters) -> None:
         rows = len(counters.hello.topology)
         self._agreed = {"ref": np.zeros(rows, bool), "cycles": np.zeros(rows, bool)}
-        self._some = not CHECKED.isdisjoint(counters.key_at)
+        self._traced = {"busy_s", "stat_idle_s", "stat_iowait_s"} <= counters.key_at.keys()
+        """Whether the stream has two accounts of idle time."""
+        self._some = self._traced or not CHECKED.isdisjoint(counters.key_at)
         """Whether the stream has any counters to check."""
 
     def check(self, counters: Counters, delta: Delta) -> None:
@@ -81,6 +88,8 @@ class Gates:
         if not self._some or "cpu" not in delta.tables:
             return
         samples = _CheckedSamples(counters, delta)
+        if self._traced:
+            _check_idle_accounts(samples)
         _check_standstill(samples)
         agreed = self._check_clocks(samples)
         cycles, instructions = samples.moved("cycles"), samples.moved("instructions")
@@ -176,6 +185,23 @@ def _check_standstill(samples: _CheckedSamples) -> None:
         for witness in witnesses:
             if (other := samples.moved(witness)) is not None:
                 samples.doubt(key, Doubt.STILL, still & (other > samples.worked_ticks))
+
+
+def _check_idle_accounts(samples: _CheckedSamples) -> None:
+    """Compares the busy time of idle transitions with that of /proc/stat, whose idle time is the
+    kernel's own account. Spans of different length are not compared: /proc/stat was read late."""
+    counters, tables = samples.counters, samples.delta.tables
+    busy, idle, iowait = map(samples.moved, ("busy_s", "stat_idle_s", "stat_iowait_s"))
+    if busy is None or idle is None or iowait is None:
+        return
+    span_s, stat_span_s = (
+        tables[counters.columns[key].block].ticks / counters.stamp_hz
+        for key in ("busy_s", "stat_idle_s")
+    )
+    limit_s = np.maximum(MAX_IDLE_DIFFERENCE * span_s, MIN_IDLE_DIFFERENCE_S)
+    alike = np.abs(span_s - stat_span_s) < span_s / 4
+    apart = np.abs(busy - (stat_span_s - idle - iowait)) > limit_s
+    samples.doubt("busy_s", Doubt.IDLE, apart & alike)
 
 
 def _busy_s(counters: Counters, delta: Delta) -> Floats | None:

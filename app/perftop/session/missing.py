@@ -35,6 +35,7 @@ DOUBTS = {
     Doubt.APART: "the siblings' counts differ",
     Doubt.BACKWARDS: "time stamps went backwards",
     Doubt.SLOTS: "the parts of the issue slots do not add up to them",
+    Doubt.IDLE: "differs from /proc/stat: the kernel's idle transitions were misread",
     Doubt.TAKEN: "its register was changed by somebody else",
 }
 SUMMED = {"energy_j": "energy_j", "energy_dram_j": "energy_ram_j", "probe_cpu_s": "probe_cpu_s",

@@ -72,6 +72,34 @@ def test_a_sibling_without_the_counter_of_states_is_told_by_the_other() -> None:
     assert sample.split.states[0] == pytest.approx([0.25] * 4, abs=1e-6)
 
 
+STAT = [counter(f"stat_{name}_s", "s", scale=0.01) for name in ("idle", "iowait", "steal")]
+
+
+@pytest.mark.parametrize(
+    ("busy_ns", "idle_ticks", "suspect"),
+    [
+        (0, 0, True),  # idle by the transitions, busy by /proc/stat
+        (100_000_000, 10, True),
+        (0, 10, False),
+        (100_000_000, 0, False),
+        (60_000_000, 8, False),  # short work between ticks
+    ],
+)
+def test_idle_transitions_are_compared_with_proc_stat(
+    busy_ns: int, idle_ticks: int, *, suspect: bool
+) -> None:
+    hello = made.hello([counter("busy_s", "s", scale=1e-9)], stat=STAT)
+    reader = SampleReader(hello)
+    for seq in range(3):
+        values = {key: [0, 0] for key in ("stat_iowait_s", "stat_steal_s")}
+        values["busy_s"] = [seq * busy_ns, seq * 50_000_000]
+        values["stat_idle_s"] = [seq * idle_ticks, seq * 5]
+        sample = next(reader.samples([made.frame(hello, seq, values)]))
+    assert sample is not None
+    assert sample.delta.suspect == ({0: {("busy_s", Doubt.IDLE)}} if suspect else {})
+    assert np.isnan(sample.values["util"]).tolist() == [suspect, False]
+
+
 def test_a_group_has_the_value_of_those_of_its_cpus_that_are_known() -> None:
     top, bottom = np.ones((2, len(METRICS), 3))
     top[INDEX["ipc"]], bottom[INDEX["ipc"]] = [3, np.nan, 1], [1, 1, np.nan]
