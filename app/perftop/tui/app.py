@@ -516,7 +516,7 @@ class PerfTopApp(TerminalApp):
         self.show()
 
     def action_command_palette(self) -> None:
-        from perftop.tui.screen.palette import Palette, palette
+        from perftop.tui.screen.menu import Palette, palette
 
         if not any(isinstance(screen, Palette) for screen in self.screen_stack):
             self.push_screen(palette(self._session))

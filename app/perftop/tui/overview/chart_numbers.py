@@ -19,7 +19,7 @@ from perftop.model.smt import STATES
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import doubted
-from perftop.tui.panels.tasks import runners
+from perftop.tui.panels.tasks import ranked_tasks
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.places import Places
 from perftop.tui.shared.row_episodes import OF_CPU, loser, lowered_number
@@ -111,7 +111,7 @@ class Moment:
 
     def _by_cpu(self) -> dict[int, list[tuple[float, str]]]:
         found: dict[int, list[tuple[float, str]]] = {}
-        for one in runners(self._session, self._interval):
+        for one in ranked_tasks(self._session, self._interval):
             for cpu, share in one.shares.items():
                 found.setdefault(cpu, []).append((share, foreign(f"{one.comm} {one.pid}")))
         return found

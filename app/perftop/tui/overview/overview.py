@@ -20,8 +20,7 @@ from perftop.tui.overview.charts import ChartOptions, Charts
 from perftop.tui.overview.layout import FOLDS, Arrangement, Fold, arrangement
 from perftop.tui.overview.recent import RowHistories, rule
 from perftop.tui.overview.rows import Picture, heading, marked, rows
-from perftop.tui.panels.panel import MIN_HEIGHT
-from perftop.tui.panels.row import Paneled, PanelRow
+from perftop.tui.panels.panels import MIN_HEIGHT, Paneled, PanelRow
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.fields import clock_of
 from perftop.tui.shared.order import arranged

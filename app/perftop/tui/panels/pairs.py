@@ -1,5 +1,5 @@
-"""The panel "who loses to whom": a pair for each CPU that loses time or IPC to a neighbour. The
-neighbour view has the same lines with more columns."""
+"""Who loses to whom: a pair of tasks for each CPU that loses time or IPC to a neighbour, and the
+table of such pairs, for the panel and, with more columns, for the neighbour view."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from math import isnan, nan
 from typing import Any
 
-from perftop.base.format import length, many, rough, time_of_day
+from perftop.base.format import length, rough
 from perftop.detect.losses import NEIGHBOUR
 from perftop.draw import columns
 from perftop.draw.columns import Cell, Column, Run, fit, fitted, total_width
@@ -18,9 +18,8 @@ from perftop.model.tasks import WatchedJob
 from perftop.output.sentences import evidence_json, evidence_piece
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.panels.panel import INDENT, PanelLine, title
+from perftop.tui.panels.tasks import INDENT
 from perftop.tui.shared import episode_style
-from perftop.tui.shared.choice import Choice
 
 NOBODY = "No CPU is losing time to a neighbour"
 MIN_WIDTH_FOR_WORDS = 72
@@ -65,7 +64,7 @@ class Pair:
 # --- pairs at a single point in time
 
 
-def running(
+def running_pairs(
     session: Session, interval: Interval, watched_job: WatchedJob, shown: frozenset[int]
 ) -> list[Pair]:
     """Returns the pairs whose losing CPU has a position in `shown`, the greatest loss first; of
@@ -73,37 +72,40 @@ def running(
     position = session.position
     found = [
         _pair(session, interval, watched_job, episode, cpu)
-        for episode in _losses(session, interval)
+        for episode in _neighbour_episodes(session, interval)
         for cpu in episode.cpus
         if position.get(cpu) in shown
     ]
-    return sorted(found, key=lambda one: (-round(one.lost, 3), one.since_ns, one.cpu))
+    return sorted(found, key=lambda pair: (-round(pair.lost, 3), pair.since_ns, pair.cpu))
 
 
-def ended(session: Session, interval: Interval, shown: frozenset[int]) -> Iterator[Pair]:
+def ended_pairs(session: Session, interval: Interval, shown: frozenset[int]) -> Iterator[Pair]:
     """Yields a pair for each episode that had ended by the end of the interval, the newest
     first."""
-    losses = _losses(session, interval, ended=True)
+    losses = _neighbour_episodes(session, interval, ended=True)
     for episode in sorted(losses, key=lambda e: -e.start_ns):
         cpus = [cpu for cpu in episode.cpus if session.position.get(cpu) in shown]
         if cpus:
             evidence = episode.evidence
             yield Pair(
-                episode_style.sign(episode), _named(evidence, cpus[0]),
+                episode_style.sign(episode), _taker(evidence, cpus[0]),
                 Side(f"CPU {cpus[0]}{_more(cpus)}"), cpus[0],
                 nan if episode.depth is None else episode.depth,
                 _number(evidence.get("ipc")), _number(evidence.get("ipc_alone")),
-                episode.start_ns, episode.cause, _rest(evidence), episode.confidence != "measured",
+                episode.start_ns, episode.cause, _evidence_text(evidence),
+                episode.confidence != "measured",
                 length((episode.end_ns or 0) - episode.start_ns),
             )  # fmt: skip
 
 
 def any_pair(session: Session, interval: Interval) -> bool:
     """Returns whether any CPU loses to a neighbour."""
-    return any(True for _ in _losses(session, interval))
+    return any(True for _ in _neighbour_episodes(session, interval))
 
 
-def _losses(session: Session, interval: Interval, *, ended: bool = False) -> Iterator[Episode]:
+def _neighbour_episodes(
+    session: Session, interval: Interval, *, ended: bool = False
+) -> Iterator[Episode]:
     """Yields the neighbour episodes that ran at the end of the interval, or, if `ended` is set,
     those that had ended by then."""
     now_ns = interval.time_ns
@@ -127,7 +129,7 @@ def _pair(
         ipc = float(interval.values["ipc"][row])
         alone = ipc_alone(session, interval, row) if episode.cause == "sibling" else nan
         alone = _number(episode.evidence.get("ipc_alone")) if isnan(alone) else alone
-    taker = _named(episode.evidence, cpu)
+    taker = _taker(episode.evidence, cpu)
     if episode.cause == "sibling":
         at = int(session.reader.cores.of_cpu[row])
         core = session.cores[at] if at >= 0 else []
@@ -139,7 +141,8 @@ def _pair(
         loser = foreign(f"{threads[0].comm} {threads[0].tid}")
     return Pair(
         episode_style.sign(episode), taker, Side(loser, cpu), cpu, lost, ipc, alone,
-        episode.start_ns, episode.cause, _rest(episode.evidence), episode.confidence != "measured",
+        episode.start_ns, episode.cause, _evidence_text(episode.evidence),
+        episode.confidence != "measured",
     )  # fmt: skip
 
 
@@ -149,13 +152,13 @@ def ipc_alone(session: Session, interval: Interval, row: int) -> float:
     return session.neighbours.siblings.alone(row) if interval.seq else nan
 
 
-def _named(evidence: Mapping[str, Any], cpu: int) -> Side:
+def _taker(evidence: Mapping[str, Any], cpu: int) -> Side:
     """Returns the taker that the evidence names: the taker on this CPU, else the first taker."""
     who, own = evidence.get("who"), evidence.get("self")
     if isinstance(who, Host):
         return Side("hypervisor")
-    takers = [one for one in who or own or () if isinstance(one, TaskOnCpu | CrowdedCpu)]
-    takers = [one for one in takers if one.cpu == cpu] or takers
+    takers = [task for task in who or own or () if isinstance(task, TaskOnCpu | CrowdedCpu)]
+    takers = [task for task in takers if task.cpu == cpu] or takers
     if not takers:
         return Side("")
     first = takers[0]
@@ -168,7 +171,7 @@ def _more(found: Sequence[object]) -> str:
     return f" (+{len(found) - 1})" if len(found) > 1 else ""
 
 
-def _rest(evidence: Mapping[str, Any]) -> str:
+def _evidence_text(evidence: Mapping[str, Any]) -> str:
     columns = {"who", "self", "ipc", "ipc_alone"}
     rest = {key: value for key, value in evidence.items() if key not in columns}
     return foreign(
@@ -234,21 +237,3 @@ def pair_line(pair: Pair, shown: Sequence[Column], since: str) -> list[Run]:
         cells[key] = (fit(side.name, names[key]), style) if side.name else ("–", "faint")
         cells[f"{key} cpu"] = ("" if side.cpu is None else f"CPU {side.cpu}", "dim")
     return columns.line(shown, [cells[column.key] for column in shown])
-
-
-def lines(
-    session: Session, interval: Interval, choice: Choice, width: int, height: int  # noqa: ARG001
-) -> list[PanelLine]:  # fmt: skip
-    pairs = running(session, interval, session.neighbours.watched_job, frozenset(session.shown))
-    if not pairs:
-        nobody: list[Run] = [(f"{' ' * INDENT}{NOBODY}", "dim")]
-        return [(title("who loses to whom", "", width), None), (nobody, None)]
-    shown = min(len(pairs), max(0, height - 1))
-    rest = f"{shown} of {many(len(pairs), 'pair')}" if shown < len(pairs) else many(shown, "pair")
-    link: list[Run] = [("6", "key"), (" all pairs", "dim")] if width >= 60 else []
-    cells = pair_columns(width, since=False)
-    return [
-        (title("who loses to whom", rest, width, link), None),
-        *((pair_line(one, cells, time_of_day(session.unix(one.since_ns))), one.cpu)
-          for one in pairs[:shown]),
-    ]  # fmt: skip

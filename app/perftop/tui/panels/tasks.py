@@ -1,4 +1,4 @@
-"""The panel "who runs": tasks, sorted by their share of CPU time."""
+"""The tasks that run, ranked by their share of CPU time, and the table that shows them."""
 
 from __future__ import annotations
 
@@ -8,19 +8,11 @@ from math import isnan, nan
 from weakref import WeakKeyDictionary
 
 from perftop.draw import columns, theme
-from perftop.draw.columns import Cell, Column, Run, fit, fitted, total_width
+from perftop.draw.columns import Cell, Column, Run, fitted, total_width
 from perftop.draw.strips import foreign
 from perftop.model.tasks import TaskSnapshot
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.panels.panel import (
-    INDENT,
-    MIN_HEIGHT_FOR_HEADINGS,
-    PanelLine,
-    title,
-    wrapped,
-)
-from perftop.tui.shared.choice import Choice
 
 MAX_CPU_COLUMNS = 4
 """Maximum number of CPUs for which each CPU has a column."""
@@ -30,13 +22,15 @@ BOLD_WAIT = 0.2
 """Minimum share of time waiting that is bold."""
 DIM_SHARE = 0.05
 """Tasks with a smaller share of a CPU are dim."""
+INDENT = 2
+"""Cells before the names in a panel, for the marker of a line."""
 _BAR = Column("bar", "", 16, left=True, gap=4, rank=3, most=38)
 _LEGEND: list[Run] = [("━", "lp0"), (" runs ", "dim"), ("━", "text"), (" waits ", "dim"),
                       ("─", "faint"), (" sleeps", "dim")]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Runner:
+class RankedTask:
     """A task with the CPUs on which it ran."""
 
     pid: int
@@ -61,45 +55,18 @@ class Runner:
         return max(self.shares, key=self.shares.__getitem__)
 
 
-def lines(
-    session: Session, interval: Interval, choice: Choice, width: int, height: int  # noqa: ARG001
-) -> list[PanelLine]:  # fmt: skip
-    ranking = _ranking(session, interval)
-    if not ranking.tasks:
-        parts = wrapped(_why_none(session, interval), max(1, width - INDENT))
-        last = max(0, height - 2)
-        parts[last:] = [fit(" ".join(parts[last:]), width - INDENT)] if parts[last:] else []
-        reason: list[PanelLine] = [([(" " * INDENT + part, "dim")], None) for part in parts]
-        return [(title("who runs", "", width), None), *reason]
-    shown = _columns(session, interval, ranking, width, height)
-    if height < MIN_HEIGHT_FOR_HEADINGS:  # headings are in the title's line, except those of names
-        numbers = [column for column in shown if column.key not in {"name", "pid", "job"}]
-        after = columns.headings(numbers)
-        after.append((" " * max(0, width - total_width(shown)), "dim"))
-        heads = [title("who runs", "", width, after)]
-    else:
-        legend = [_LEGEND if column.key == "bar" and column.room >= MIN_BAR_FOR_LEGEND
-                  else (column.heading, "dim") for column in shown]  # fmt: skip
-        heads = [title("who runs", "% of a CPU", width), columns.line(shown, legend)]
-    runners = ranking.first(max(0, height - len(heads)))
-    return [
-        *((head, None) for head in heads),
-        *((columns.line(shown, _cells(one, shown, session, interval)), one.cpu) for one in runners),
-    ]
-
-
-def _columns(
-    session: Session, interval: Interval, ranking: Ranking, width: int, height: int
+def task_columns(
+    session: Session, interval: Interval, ranking: Ranking, width: int, *, low: bool
 ) -> list[Column]:
-    """Returns the columns that fit. Spare cells go to the bar first, then to the names."""
-    low = height < MIN_HEIGHT_FOR_HEADINGS
+    """Returns the columns that fit. Spare cells go to the bar first, then to the names. `low`: the
+    table has few lines and no bars."""
     indent = 0 if low else INDENT
     names = [
         Column("name", "task", indent + 9, left=True, gap=indent, most=indent + 16, turn=1),
         Column("pid", "", 8),
     ]
     tasks = ranking.tasks if width >= MIN_WIDTH_FOR_JOBS and session.details else ()
-    if any(job(session, pid) for pid, _ in tasks):
+    if any(job_name(session, pid) for pid, _ in tasks):
         names.append(Column("job", "job", 13, left=True))
     cpus = sorted(session.topology[row].cpu for row in session.shown)
     shares = [Column(f"cpu {cpu}", f"CPU {cpu}", 8, scale=100.0, digits=1, shows=cpu)
@@ -119,34 +86,49 @@ def _columns(
     return fitted([*names, *shares, *(column for column in more if can[column.key])], width)
 
 
+def headings(shown: list[Column]) -> list[Run]:
+    """Returns the headings of the columns; a wide column of bars has a legend as its heading."""
+    cells = [
+        _LEGEND if column.key == "bar" and column.room >= MIN_BAR_FOR_LEGEND
+        else (column.heading, "dim") for column in shown
+    ]  # fmt: skip
+    return columns.line(shown, cells)
+
+
+def task_line(
+    task: RankedTask, shown: list[Column], session: Session, interval: Interval
+) -> list[Run]:
+    return columns.line(shown, _cells(task, shown, session, interval))
+
+
 def _cells(
-    one: Runner, shown: list[Column], session: Session, interval: Interval
+    task: RankedTask, shown: list[Column], session: Session, interval: Interval
 ) -> Iterator[Cell]:
-    style = "text" if one.share >= DIM_SHARE else "dim"
+    style = "text" if task.share >= DIM_SHARE else "dim"
     for column in shown:
         match column.key:
             case "name":
-                yield foreign(one.comm), style
+                yield foreign(task.comm), style
             case "pid":
-                yield str(one.pid), "dim"
+                yield str(task.pid), "dim"
             case "job":
-                yield foreign(job(session, one.pid)), "dim"
+                yield foreign(job_name(session, task.pid)), "dim"
             case "cpu":
-                yield str(one.cpu), "dim"
+                yield str(task.cpu), "dim"
             case "bar":
-                yield bar(one.share / one.threads, one.wait, column.room)
+                yield task_bar(task.share / task.threads, task.wait, column.room)
             case "waits":
-                yield column.cell(one.wait, "bright" if one.wait > BOLD_WAIT else style)
+                yield column.cell(task.wait, "bright" if task.wait > BOLD_WAIT else style)
             case "switches":
-                yield column.cell(one.switches, style)
+                yield column.cell(task.switches, style)
             case "ipc":
-                yield column.cell(_ipc(session, interval, one), style)
+                yield column.cell(_ipc(session, interval, task), style)
             case _:
-                share = one.share if column.key == "share" else one.shares.get(column.shows, 0.0)
+                share = task.share if column.key == "share" else task.shares.get(column.shows, 0.0)
                 yield column.cell(share, style, resting=not share)
 
 
-def bar(ran: float, waited: float, size: int) -> list[Run]:
+def task_bar(ran: float, waited: float, size: int) -> list[Run]:
     """Returns a bar of the shares of time for which a task ran, waited for a CPU, and slept."""
     runs = min(size, round(size * min(1.0, ran)))
     waits = 0 if isnan(waited) else min(size - runs, round(size * waited))
@@ -157,17 +139,17 @@ def bar(ran: float, waited: float, size: int) -> list[Run]:
     ]
 
 
-def _ipc(session: Session, interval: Interval, one: Runner) -> float:
+def _ipc(session: Session, interval: Interval, task: RankedTask) -> float:
     """Returns the IPC of the CPU on which this task, and no other task, ran; NaN if the task ran on
     several CPUs or shared its CPU."""
-    cpu, *more = one.shares
+    cpu, *more = task.shares
     tasks = interval.snapshot.tasks_on(str(cpu))
-    if more or any((task.pid, task.comm) != (one.pid, one.comm) for task in tasks):
+    if more or any((other.pid, other.comm) != (task.pid, task.comm) for other in tasks):
         return nan
     return float(interval.values["ipc"][session.position[cpu]])
 
 
-def job(session: Session, pid: int) -> str:
+def job_name(session: Session, pid: int) -> str:
     """Returns the systemd service to which a process belongs, else the name of its parent; '' if
     unknown."""
     known = session.details.get(str(pid), {})
@@ -179,58 +161,49 @@ def job(session: Session, pid: int) -> str:
     return parent if isinstance(parent, str) else ""
 
 
-def _why_none(session: Session, interval: Interval) -> str:
-    """Returns the reason why no tasks are shown."""
-    if reason := next((m.why for m in session.hello.missing if m.what == "tasks"), None):
-        return foreign(reason)
-    if (interval.values["util"][session.shown] > DIM_SHARE).any():
-        return "no task data yet (sampled once a second)"
-    return "no task has run for a noticeable time"
-
-
 class Ranking:
     """The tasks of one record on the CPUs that the user asked for, the busiest first. Threads of a
     process that have the same name count as one task."""
 
-    def __init__(self, session: Session, look: TaskSnapshot) -> None:
-        self.look, self.shown = look, session.shown
+    def __init__(self, session: Session, snapshot: TaskSnapshot) -> None:
+        self.snapshot, self.shown = snapshot, session.shown
         self._shares: dict[tuple[int, str], dict[int, float]] = {}
-        known = look.top_tasks or look.tasks
+        known = snapshot.top_tasks or snapshot.tasks
         for row in session.shown:
             cpu = session.topology[row].cpu
-            for pid, comm, share in look.tasks_on(name) if (name := str(cpu)) in known else ():
+            for pid, comm, share in snapshot.tasks_on(name) if (name := str(cpu)) in known else ():
                 shares = self._shares.setdefault((pid, comm), {})
                 shares[cpu] = shares.get(cpu, 0.0) + share
         ranks = [(-round(sum(of.values()), 3), *task) for task, of in self._shares.items()]
         self.tasks = [(pid, comm) for _, pid, comm in sorted(ranks)]
         """Pid and name of each task, the busiest first."""
-        self._runners: list[Runner] = []
+        self._tasks_made: list[RankedTask] = []
 
-    def first(self, count: int) -> list[Runner]:
+    def first(self, count: int) -> list[RankedTask]:
         """Returns the `count` busiest tasks. They are made when first needed, because a screen
         shows few tasks."""
-        for pid, comm in self.tasks[len(self._runners) : count]:
+        for pid, comm in self.tasks[len(self._tasks_made) : count]:
             shares = self._shares[pid, comm]
-            tasks = (task for cpu in shares for task in self.look.activity_on(str(cpu)))
+            tasks = (task for cpu in shares for task in self.snapshot.activity_on(str(cpu)))
             threads = [thread for thread in tasks if thread.task[:2] == (pid, comm)]
             wait = sum(thread.wait for thread in threads) / len(threads)
             switches = sum(thread.switches for thread in threads)
-            self._runners.append(Runner(pid, comm, shares, len(threads), wait, switches))
-        return self._runners[:count]
+            self._tasks_made.append(RankedTask(pid, comm, shares, len(threads), wait, switches))
+        return self._tasks_made[:count]
 
 
 _LAST: WeakKeyDictionary[Session, Ranking] = WeakKeyDictionary()
 """The last ranking of each session, cached because a record of tasks is shown for a second."""
 
 
-def _ranking(session: Session, interval: Interval) -> Ranking:
+def ranking(session: Session, interval: Interval) -> Ranking:
     last = _LAST.get(session)
-    if last is None or last.look is not interval.snapshot or last.shown is not session.shown:
+    if last is None or last.snapshot is not interval.snapshot or last.shown is not session.shown:
         last = _LAST[session] = Ranking(session, interval.snapshot)
     return last
 
 
-def runners(session: Session, interval: Interval) -> list[Runner]:
+def ranked_tasks(session: Session, interval: Interval) -> list[RankedTask]:
     """Returns the tasks on the CPUs that the user asked for, the busiest first."""
-    ranking = _ranking(session, interval)
-    return ranking.first(len(ranking.tasks))
+    ranked = ranking(session, interval)
+    return ranked.first(len(ranked.tasks))

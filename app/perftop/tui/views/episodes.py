@@ -32,9 +32,7 @@ from perftop.output.sentences import (
 from perftop.session.missing import UNCOUNTED, lasting
 from perftop.session.navigation import is_reachable, moment_of
 from perftop.session.session import Session
-from perftop.tui.panels.happened import because
-from perftop.tui.panels.panel import title, wrapped
-from perftop.tui.panels.row import Paneled
+from perftop.tui.panels.panels import Paneled, because, title, wrapped
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.choice import Choice, Sorting
 from perftop.tui.shared.cursor import Cursor

@@ -21,10 +21,10 @@ from perftop.model.tasks import KEPT_NS, Thread, ThreadActivity, WatchedJob, tas
 from perftop.session.interval import Interval
 from perftop.session.missing import lasting
 from perftop.session.session import Session
-from perftop.tui.panels import pairs, panel
+from perftop.tui.panels import pairs, panels
 from perftop.tui.panels.pairs import NOBODY, Pair, pair_columns, pair_line
-from perftop.tui.panels.row import Paneled
-from perftop.tui.panels.tasks import BOLD_WAIT, bar
+from perftop.tui.panels.panels import Paneled
+from perftop.tui.panels.tasks import BOLD_WAIT, task_bar
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.fields import clock_of
@@ -79,11 +79,11 @@ class Neighbourhood:
                 self.watched_job.take(getattr(message, "records", {}), message.time_ns)
 
     def losses(self) -> list[Pair]:
-        return pairs.running(self._session, self._interval, self.watched_job, self.shown)
+        return pairs.running_pairs(self._session, self._interval, self.watched_job, self.shown)
 
     def ended_losses(self) -> list[Pair]:
         """Returns the losses that had ended by this moment, the newest first."""
-        return list(islice(pairs.ended(self._session, self._interval, self.shown), MAX_ENDED))
+        return list(islice(pairs.ended_pairs(self._session, self._interval, self.shown), MAX_ENDED))
 
     # --- the watched job
 
@@ -232,14 +232,14 @@ def thread_cells(one: JobThread, shown: list[Column]) -> list[Cell]:
         "siblings": (one.siblings, "dim"),
     }
     if "bar" in by_key:
-        cells["bar"] = [] if isnan(ran) else bar(ran, waited, by_key["bar"].room)
+        cells["bar"] = [] if isnan(ran) else task_bar(ran, waited, by_key["bar"].room)
     return [cells[column.key] for column in shown]
 
 
 def wrapped(before: str, texts: list[str], width: int) -> list[list[Run]]:
     """Returns lines with the texts, wrapped to `width`; the first line begins with `before`, and
     the others are indented by its length."""
-    parts = panel.wrapped(" · ".join(texts), max(1, width - len(before) - 5))
+    parts = panels.wrapped(" · ".join(texts), max(1, width - len(before) - 5))
     return [
         [(f" {' ' * len(before) if i else before}{part}", "dim")] for i, part in enumerate(parts)
     ]
@@ -280,7 +280,7 @@ class Neighbours(Paneled, Cursor):
         rest = many(len(losses), "pair") if losses else ""
         title: list[Run] = [
             (" ", "text"),
-            *panel.title("noisy neighbours", rest, max(1, width - 2)),
+            *panels.title("noisy neighbours", rest, max(1, width - 2)),
         ]
         self.heads = [] if self.bare else [title]
         if name is not None:

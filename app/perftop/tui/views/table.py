@@ -33,7 +33,7 @@ from perftop.model.numbers import Metric, Number
 from perftop.session.interval import MIN_COUNTED_SHARE, Interval
 from perftop.session.session import Session
 from perftop.session.values import CpuColumns, doubted
-from perftop.tui.panels.row import Paneled
+from perftop.tui.panels.panels import Paneled
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.fields import clock_of, placed

@@ -13,8 +13,8 @@ from perftop.draw import strips
 from perftop.model.episode import Episode, TaskOnCpu
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.panels import happened
-from perftop.tui.panels.panel import wrapped
+from perftop.tui.panels import panels
+from perftop.tui.panels.panels import wrapped
 from perftop.tui.shared.choice import Choice
 
 S = 1_000_000_000
@@ -37,7 +37,9 @@ def session(*running: Episode, ended: tuple[Episode, ...] = (), samples: int = 4
 
 
 def text(of: tuple[Session, Interval], width: int, height: int) -> list[str]:
-    return [strips.text(line).rstrip() for line, _ in happened.lines(*of, Choice(), width, height)]
+    return [
+        strips.text(line).rstrip() for line, _ in panels.what_happened(*of, Choice(), width, height)
+    ]
 
 
 def test_what_runs_is_first_with_cause_and_evidence_then_the_newest() -> None:
@@ -55,7 +57,9 @@ def test_what_runs_is_first_with_cause_and_evidence_then_the_newest() -> None:
 
 
 def test_only_what_runs_is_red_and_its_number_most() -> None:
-    lines = [line for line, _ in happened.lines(*session(STEAL, ended=(OVER,)), Choice(), 58, 10)]
+    lines = [
+        line for line, _ in panels.what_happened(*session(STEAL, ended=(OVER,)), Choice(), 58, 10)
+    ]
     keys = {part.strip(): key for part, key in lines[2]}
     assert keys["13.8 %"] == keys["╳"] == keys["2.0 s"] == "alarm"
     assert keys["The hypervisor takes"] == keys["of CPU 0"] == "bright"
@@ -88,7 +92,7 @@ def test_episodes_of_one_cause_are_one_line() -> None:
     of = seen(machine, 40)
     of[0].detector.running += each
     of[0].ended.extend([*ramps, much_later])
-    here = happened.grouped_at(*of)
+    here = panels.grouped_at(*of)
     drops = [e for e in of[0].running if e.kind != "neighbour"]
     assert [len(alike) for alike in here.running] == [4] + [1] * len(drops)
     assert here.ended == [[much_later], [ramps[1], ramps[0]]]
@@ -97,7 +101,7 @@ def test_episodes_of_one_cause_are_one_line() -> None:
 
 def test_each_line_leads_to_its_episode() -> None:
     of = session(STEAL, ended=(OVER,))
-    found = [target for _, target in happened.lines(*of, Choice(), 58, 10)]
+    found = [target for _, target in panels.what_happened(*of, Choice(), 58, 10)]
     assert [isinstance(e, Episode) and e.start_ns // S for e in found] == [False, False, 2, 2, 2, 1]
 
 
@@ -140,7 +144,7 @@ def test_evidence_that_does_not_fit_is_marked() -> None:
         ("one · two · three", 9, ["one · two", "three"]),
         ("one two three", 8, ["one two", "three"]),
         ("a · abcdefghij · b", 4, ["a", "abcd", "efgh", "ij", "b"]),
-        ("x abcdefghij y", 4, ["x", "abcd", "efgh", "ij y"]),
+        ("x abcdefghij y", 4, ["x ab", "cdef", "ghij", "y"]),
         ("", 4, []),
     ],
 )

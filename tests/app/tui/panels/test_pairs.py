@@ -10,8 +10,8 @@ from perftop.draw.columns import total_width
 from perftop.model.episode import Episode, Host, TaskOnCpu
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.panels import pairs
-from perftop.tui.panels.row import PanelRow
+from perftop.tui.panels import pairs, panels
+from perftop.tui.panels.panels import PanelRow
 from perftop.tui.shared.choice import Choice
 
 SIBLING = {"who": [TaskOnCpu(4002, "stream", 2)], "ipc": 1.5, "ipc_alone": 2.0}
@@ -26,7 +26,9 @@ def lost(*episodes: Episode, machine: Machine | None = None) -> tuple[Session, I
 
 
 def text(of: tuple[Session, Interval], width: int, height: int) -> list[str]:
-    return [strips.text(line).rstrip() for line, _ in pairs.lines(*of, Choice(), width, height)]
+    return [
+        strips.text(line).rstrip() for line, _ in panels.who_loses(*of, Choice(), width, height)
+    ]
 
 
 def test_a_pair_is_who_takes_how_much_from_whom() -> None:
@@ -48,7 +50,7 @@ def test_the_greatest_loss_comes_first_and_more_pairs_are_counted() -> None:
     found = text(of, 94, 4)
     assert "3 of 4 pairs" in found[0]
     assert [line.partition("takes ")[2][:4] for line in found[1:]] == ["40 %", "30 %", "20 %"]
-    assert [target for _, target in pairs.lines(*of, Choice(), 94, 7)] == [None, 3, 2, 1, 0]
+    assert [target for _, target in panels.who_loses(*of, Choice(), 94, 7)] == [None, 3, 2, 1, 0]
 
 
 def test_a_steal_has_the_sign_of_a_steal() -> None:

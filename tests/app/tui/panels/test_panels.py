@@ -9,8 +9,8 @@ from perftop.draw import strips
 from perftop.model.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.panels import panel, selected
-from perftop.tui.panels.row import PANELS, Kind, PanelRow
+from perftop.tui.panels import pairs, panels
+from perftop.tui.panels.panels import PANELS, Kind, PanelRow
 from perftop.tui.shared.choice import Choice
 
 NAMES = ("lmp", "日本語タスク", "a\x1b[31mred", "x" * 80, "ﾊﾝｶｸ", "e\u0301\u0301")
@@ -67,11 +67,11 @@ def test_panels_are_side_by_side_with_margins_and_gaps(
 
 
 def test_a_title_has_a_bold_word_dim_words_and_a_thin_rule() -> None:
-    line = panel.title("who runs", "% of a CPU", 30)
+    line = panels.title("who runs", "% of a CPU", 30)
     assert line == [("who runs", "bright"), ("  % of a CPU", "dim"), (" ─────────", "rule")]
-    after = panel.title("who runs", "", 20, [("CPU", "dim")])
+    after = panels.title("who runs", "", 20, [("CPU", "dim")])
     assert strips.text(after) == "who runs ─────── CPU"
-    assert strips.text(panel.title("who runs", "% of a CPU", 5)) == "who …"
+    assert strips.text(panels.title("who runs", "% of a CPU", 5)) == "who …"
 
 
 def test_the_ipc_alone_is_that_of_the_loss_that_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,9 +79,10 @@ def test_the_ipc_alone_is_that_of_the_loss_that_is_shown(monkeypatch: pytest.Mon
     session, interval = seen(Machine(cores=2, does={0: Does(1.0), 1: Does(1.0)}), 20)
     shown = {"ipc": 1.33, "ipc_alone": 1.85}
     session.detector.running[:] = [Episode("neighbour", [0], 0, None, 0.28, "memory", shown)]
-    monkeypatch.setattr(selected, "ipc_alone", lambda *_: 1.59)
+    monkeypatch.setattr(pairs, "ipc_alone", lambda *_: 1.59)
     found = [
-        strips.text(line) for line, _ in selected.lines(session, interval, Choice(cpu=0), 60, 20)
+        strips.text(line)
+        for line, _ in panels.selected_core(session, interval, Choice(cpu=0), 60, 20)
     ]
     (line,) = (line for line in found if "IPC alone" in line)
     assert line.split()[2:] == ["1.85", "1.59"]

@@ -9,7 +9,7 @@ from playing import Run, running
 from perftop.draw import strips
 from perftop.model.episode import Episode
 from perftop.tui.overview.overview import CoreGrid
-from perftop.tui.panels.row import PanelRow
+from perftop.tui.panels.panels import PanelRow
 from perftop.tui.shared.choice import Choice
 from perftop.tui.views.episodes import Episodes
 

@@ -15,8 +15,8 @@ from perftop.draw import strips
 from perftop.model.tasks import TaskSnapshot
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.panels import tasks as who
-from perftop.tui.panels.panel import MIN_HEIGHT_FOR_HEADINGS as LOW
+from perftop.tui.panels import panels, tasks
+from perftop.tui.panels.panels import MIN_HEIGHT_FOR_HEADINGS
 from perftop.tui.shared.choice import Choice
 
 OTHERS = {
@@ -40,13 +40,13 @@ def records(**changes: Any) -> dict[str, Any]:
 
 
 def text(of: tuple[Session, Interval], width: int, height: int) -> list[str]:
-    return [strips.text(line).rstrip() for line, _ in who.lines(*of, Choice(), width, height)]
+    return [strips.text(line).rstrip() for line, _ in panels.who_runs(*of, Choice(), width, height)]
 
 
 def styles(of: tuple[Session, Interval], part: str) -> set[str]:
     return {
         key
-        for line, _ in who.lines(*of, Choice(), 97, 10)
+        for line, _ in panels.who_runs(*of, Choice(), 97, 10)
         for run, key in line
         if run.strip() == part
     }
@@ -73,20 +73,23 @@ def test_a_guest_of_two_cpus_has_a_column_for_each() -> None:
 @pytest.mark.parametrize("width", [38, 57, 97, 140])
 def test_numbers_are_below_the_ends_of_their_titles(width: int, height: int) -> None:
     found = text(seen(Machine(cores=3, does={0: Does(1.0)}), records=records()), width, height)
-    heads, (first, *_) = found[height >= LOW], found[1 + (height >= LOW) :]
+    heads, (first, *_) = (
+        found[height >= MIN_HEIGHT_FOR_HEADINGS],
+        found[1 + (height >= MIN_HEIGHT_FOR_HEADINGS) :],
+    )
     for name, number in (("runs", "47.9"), ("waits", "38.2")):
         ends = {found.end() for found in re.finditer(rf" {name}\b", heads)}
         assert first.index(number) + len(number) in ends
 
 
 def test_a_bar_is_made_of_running_waiting_and_sleeping() -> None:
-    assert who.bar(0.5, 0.25, 20) == [("━" * 10, "lp0"), ("━" * 5, "dim"), ("─" * 5, "rule")]
+    assert tasks.task_bar(0.5, 0.25, 20) == [("━" * 10, "lp0"), ("━" * 5, "dim"), ("─" * 5, "rule")]
     for ran, waited, sizes in (
         (1.0, 0.0, [20, 0, 0]),
         (0.9, 0.9, [18, 2, 0]),
         (0.5, nan, [10, 0, 10]),
     ):
-        assert [len(part) for part, _ in who.bar(ran, waited, 20)] == sizes
+        assert [len(part) for part, _ in tasks.task_bar(ran, waited, 20)] == sizes
 
 
 def test_who_waits_for_more_than_a_fifth_of_the_time_is_bold() -> None:
@@ -130,31 +133,33 @@ def test_ipc_is_shown_where_one_task_has_a_cpu_for_itself() -> None:
 def test_threads_of_one_name_are_one_task() -> None:
     others = {"0": [[7, "lmp", 0.5], [7, "lmp", 0.25]], "1": [[7, "lmp", 0.25]]}
     waits = {"0": [[0.5, 10], [0.25, 20]], "1": [[0.0, 30]]}
-    (one,) = who.runners(*seen(guest(), records=records(others=others, waits=waits)))
+    (one,) = tasks.ranked_tasks(*seen(guest(), records=records(others=others, waits=waits)))
     assert (one.shares, one.threads, one.wait, one.switches) == ({0: 0.75, 1: 0.25}, 3, 0.25, 60)
 
 
 def test_who_runs_is_worked_out_once_for_each_look() -> None:
     session, interval = seen(guest(), records=records())
-    found = who.runners(session, interval)
-    again = who.runners(session, dataclasses.replace(interval, seq=interval.seq + 1))
+    found = tasks.ranked_tasks(session, interval)
+    again = tasks.ranked_tasks(session, dataclasses.replace(interval, seq=interval.seq + 1))
     assert again[0] is found[0]
     other = dataclasses.replace(interval, snapshot=TaskSnapshot({"0": [7, "other", 0.5]}))
-    assert [one.comm for one in who.runners(session, other)] == ["other"]
+    assert [one.comm for one in tasks.ranked_tasks(session, other)] == ["other"]
 
 
 def test_more_lines_have_the_same_tasks_and_more() -> None:
     of = seen(guest(), records=records())
     few, many = text(of, 97, 9), text(of, 97, 12)
     assert many[:9] == few
-    assert [one.comm for one in who.runners(*of)] == [line.split()[0] for line in many[2:] if line]
+    assert [one.comm for one in tasks.ranked_tasks(*of)] == [
+        line.split()[0] for line in many[2:] if line
+    ]
 
 
 def test_only_tasks_on_the_cpus_that_were_asked_for() -> None:
     machine = guest()
     machine.hello = dataclasses.replace(machine.hello, selected=[1])
     of = seen(machine, records=records())
-    assert [one.comm for one in who.runners(*of)] == ["postgres", "perfprobe"]
+    assert [one.comm for one in tasks.ranked_tasks(*of)] == ["postgres", "perfprobe"]
 
 
 @pytest.mark.parametrize(
@@ -171,7 +176,7 @@ def test_only_tasks_on_the_cpus_that_were_asked_for() -> None:
 def test_a_job_is_the_service_or_what_started_it(group: Any, parent: Any, job: str) -> None:
     details = {"4502": {"group": group, "parent": parent}}
     session, _ = seen(guest(), records=records(details=details))
-    assert who.job(session, 4502) == job
+    assert tasks.job_name(session, 4502) == job
 
 
 def test_without_tasks_one_line_shows_why() -> None:
@@ -194,4 +199,4 @@ def test_without_tasks_one_line_shows_why() -> None:
 def test_a_click_on_a_task_finds_its_cpu() -> None:
     of = seen(guest(), records=records())
     for height, cpus in ((10, [None, None, 0, 1, 0, 0, 1]), (3, [None, 0, 1])):
-        assert [target for _, target in who.lines(*of, Choice(), 97, height)] == cpus
+        assert [target for _, target in panels.who_runs(*of, Choice(), 97, height)] == cpus

@@ -12,8 +12,8 @@ from waiting import until
 from perftop.draw import theme
 from perftop.session.filter import HELP
 from perftop.tui.app import PerfTopApp
+from perftop.tui.screen.menu import Palette, commands, places
 from perftop.tui.screen.monitor import Monitor
-from perftop.tui.screen.palette import Palette, commands, places
 
 THEMES = theme.names(no_color=False)
 

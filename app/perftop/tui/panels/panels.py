@@ -1,0 +1,518 @@
+"""Panels side by side, with which a view fills spare lines at the bottom of the screen: "who runs",
+"who loses to whom", "what happened", and the selected core.
+
+A panel is a function of the session, an interval, the user's choices and a size. It returns lines,
+each with its target for clicks. `PanelRow` puts panels of equal height side by side, makes each
+line exactly as wide as its panel, and adds margins and gaps.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import ClassVar, Literal
+
+from perftop.base.format import length, many, time_of_day
+from perftop.draw import columns, theme
+from perftop.draw.columns import AT_REST, Column, Run, fit, total_width
+from perftop.draw.strips import BLANK, QUIET, Line, fit_runs, foreign, merged, width
+from perftop.model.episode import Episode
+from perftop.model.numbers import NUMBERS
+from perftop.output.sentences import cause, evidence, group, grouped, losers, sentence
+from perftop.session.interval import MIN_COUNTED_SHARE, Interval
+from perftop.session.session import Session
+from perftop.session.values import doubted
+from perftop.tui.panels import pairs, tasks
+from perftop.tui.panels.tasks import INDENT
+from perftop.tui.shared import episode_style
+from perftop.tui.shared.canvas import Canvas
+from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.fields import clock_of, placed
+from perftop.tui.shared.row_episodes import lowered_number
+
+Target = Episode | int | None
+"""What a click opens or selects: an episode, or a CPU by its number; None: nothing."""
+PanelLine = tuple[list[Run], Target]
+
+MIN_HEIGHT = 4
+"""Minimum height of a panel in lines: a title and three lines."""
+MIN_HEIGHT_FOR_HEADINGS = 8
+"""Minimum height of a panel, in lines, for a separate line of column headings."""
+
+
+def title(word: str, rest: str, size: int, after: Sequence[Run] = ()) -> list[Run]:
+    """Returns the first line of a panel: the bold title `word`, the dim text `rest`, and a thin
+    rule up to the end of the line or up to the runs `after`."""
+    left: list[Run] = [(fit(word, min(len(word), size)), "bright")]
+    room = size - width(left) - width(after)
+    if rest and len(rest) + 2 <= room:
+        left.append((f"  {rest}", "dim"))
+        room -= len(rest) + 2
+    gap = " " if after else ""
+    rule = theme.RULE * max(0, room - 1 - len(gap))
+    return merged([*left, (f" {rule}{gap}", "rule"), *after], size)
+
+
+def wrapped(text: str, room: int) -> list[str]:
+    """Returns the text in lines of at most `room` characters. Lines are broken between pieces of
+    evidence if possible, else between words, else within a word."""
+    lines: list[str] = []
+    held = ""
+    for piece in text.split(" · "):
+        joined = f"{held} · {piece}" if held else piece
+        if len(joined) <= room:
+            held = joined
+            continue
+        lines += [held] if held else []
+        *full, held = textwrap.wrap(piece, room, break_on_hyphens=False) or [""]
+        lines += full
+    return [*lines, held] if held else lines
+
+
+# --- who runs, and who loses to whom
+
+
+def who_runs(
+    session: Session, interval: Interval, choice: Choice, width: int, height: int  # noqa: ARG001
+) -> list[PanelLine]:  # fmt: skip
+    ranking = tasks.ranking(session, interval)
+    if not ranking.tasks:
+        parts = wrapped(_why_no_tasks(session, interval), max(1, width - INDENT))
+        last = max(0, height - 2)
+        parts[last:] = [fit(" ".join(parts[last:]), width - INDENT)] if parts[last:] else []
+        reason: list[PanelLine] = [([(" " * INDENT + part, "dim")], None) for part in parts]
+        return [(title("who runs", "", width), None), *reason]
+    low = height < MIN_HEIGHT_FOR_HEADINGS
+    shown = tasks.task_columns(session, interval, ranking, width, low=low)
+    if low:  # headings are in the title's line, except those of names
+        numbers = [column for column in shown if column.key not in {"name", "pid", "job"}]
+        after = columns.headings(numbers)
+        after.append((" " * max(0, width - total_width(shown)), "dim"))
+        heads = [title("who runs", "", width, after)]
+    else:
+        heads = [title("who runs", "% of a CPU", width), tasks.headings(shown)]
+    runners = ranking.first(max(0, height - len(heads)))
+    return [
+        *((head, None) for head in heads),
+        *((tasks.task_line(task, shown, session, interval), task.cpu) for task in runners),
+    ]
+
+
+def _why_no_tasks(session: Session, interval: Interval) -> str:
+    if reason := next((m.why for m in session.hello.missing if m.what == "tasks"), None):
+        return foreign(reason)
+    if (interval.values["util"][session.shown] > tasks.DIM_SHARE).any():
+        return "no task data yet (sampled once a second)"
+    return "no task has run for a noticeable time"
+
+
+def who_loses(
+    session: Session, interval: Interval, choice: Choice, width: int, height: int  # noqa: ARG001
+) -> list[PanelLine]:  # fmt: skip
+    watched_job = session.neighbours.watched_job
+    losses = pairs.running_pairs(session, interval, watched_job, frozenset(session.shown))
+    if not losses:
+        nobody: list[Run] = [(f"{' ' * INDENT}{pairs.NOBODY}", "dim")]
+        return [(title("who loses to whom", "", width), None), (nobody, None)]
+    count = min(len(losses), max(0, height - 1))
+    rest = f"{count} of {many(len(losses), 'pair')}" if count < len(losses) else many(count, "pair")
+    link: list[Run] = [("6", "key"), (" all pairs", "dim")] if width >= 60 else []
+    shown = pairs.pair_columns(width, since=False)
+    return [
+        (title("who loses to whom", rest, width, link), None),
+        *((pairs.pair_line(pair, shown, time_of_day(session.unix(pair.since_ns))), pair.cpu)
+          for pair in losses[:count]),
+    ]  # fmt: skip
+
+
+# --- what happened
+
+_CLOCK = 8
+"""Width of a time of day, in cells."""
+_LABEL = 10
+"""Width of the labels "cause" and "evidence", in cells."""
+_MIN_WIDTH_FOR_EVIDENCE = 48
+_MAX_ENDED = 64
+"""Maximum number of ended episodes that are read, the newest; no panel has as many lines."""
+_TOGETHER_NS = 1_000_000_000
+"""Maximum time between the starts of ended episodes of one cause that share a line, in ns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """The episodes at the end of an interval, in groups; each group has one line."""
+
+    running: list[list[Episode]]
+    """Groups of running episodes, the costliest first."""
+    ended: list[list[Episode]]
+    """Groups of ended episodes, the newest first."""
+    count: int
+    """Number of all episodes so far; each group counts as one episode, and older episodes are not
+    grouped."""
+
+
+def what_happened(
+    session: Session, interval: Interval, choice: Choice, size: int, height: int  # noqa: ARG001
+) -> list[PanelLine]:  # fmt: skip
+    groups = grouped_at(session, interval)
+    lasted = length(max(0, interval.time_ns - session.hello.raw_ns))
+    rest = f"{groups.count} in {lasted}" if groups.count else "nothing yet"
+    found: list[PanelLine] = [(title("what happened", rest, size), None)]
+    if height >= MIN_HEIGHT_FOR_HEADINGS and groups.count:
+        heading = fit(" " * INDENT + f"{'since':<{_CLOCK}}  what", size - 8)
+        found.append(([(heading + "how long"[: max(0, size)], "dim")], None))
+    room = max(0, height - len(found))
+    running = groups.running[:room]
+    spare = room - len(running) - min(len(groups.ended), room // 2)
+    for alike in running:
+        found.append((_line(session, interval, alike, size, running=True), alike[0]))
+        if size >= _MIN_WIDTH_FOR_EVIDENCE and spare > 0:
+            why = because(alike[0], size, spare)
+            spare -= len(why)
+            found += [(runs, alike[0]) for runs in why]
+    for alike in groups.ended[: max(0, height - len(found))]:
+        found.append((_line(session, interval, alike, size, running=False), alike[0]))
+    return found
+
+
+def grouped_at(session: Session, interval: Interval) -> Groups:
+    """Returns the groups of episodes that run at the end of the interval, and of episodes that have
+    ended by then."""
+    now_ns = interval.time_ns
+    ended, marks = session.ended, session.marks
+    forgotten = session.log.since(1 << 62)[1] - len(ended) if session.log.recording is None else 0
+    over = bisect_right(ended, now_ns, key=lambda e: e.end_ns or 0)
+    named = bisect_right(marks, now_ns, key=lambda e: e.start_ns)
+    past = ended[max(0, over - _MAX_ENDED) : over] + marks[max(0, named - _MAX_ENDED) : named]
+    past.sort(key=lambda e: -e.start_ns)
+    running, gone = grouped(session.episodes(now_ns, now_ns)), _together(past)
+    older = forgotten + over + named - len(past)
+    return Groups(running, gone, len(running) + len(gone) + older)
+
+
+def _together(newest: Iterable[Episode]) -> list[list[Episode]]:
+    """Returns groups of episodes that have one cause and began together. `newest`: the episodes,
+    the newest first."""
+    found: list[list[Episode]] = []
+    last: dict[tuple[str, str], list[Episode]] = {}
+    for episode in newest:
+        key = group(episode)
+        alike = last.get(key) if episode.kind != "mark" else None
+        if alike is not None and alike[-1].start_ns - episode.start_ns <= _TOGETHER_NS:
+            alike.append(episode)
+        else:
+            last[key] = [episode]
+            found.append(last[key])
+    return found
+
+
+def _line(
+    session: Session, interval: Interval, alike: Sequence[Episode], size: int, *, running: bool
+) -> list[Run]:
+    """Returns the line of a group: marker, start, description and length. The line is red while the
+    episodes run, grey once they have ended."""
+    first = min(alike, key=lambda e: e.start_ns)
+    style = episode_style.severity(first) if running else "dim"
+    ends_ns = [interval.time_ns if running or e.end_ns is None else e.end_ns for e in alike]
+    lasted_ns = max(ends_ns) - first.start_ns
+    lasted = length(lasted_ns) if lasted_ns > 0 else ""
+    gap = "  " if size >= _MIN_WIDTH_FOR_EVIDENCE else " "
+    room = size - INDENT - _CLOCK - 2 * len(gap) - len(lasted)
+    return [
+        (f"{episode_style.sign(first)} ", style),
+        (f"{time_of_day(session.unix(first.start_ns)):<{_CLOCK}}{gap}", style),
+        *(_what(session, interval, alike, room, running=running) if room > 0 else ()),
+        (f"{gap}{lasted}", style),
+    ]
+
+
+def _what(
+    session: Session, interval: Interval, alike: Sequence[Episode], room: int, *, running: bool
+) -> list[Run]:
+    """Returns a sentence on a group of episodes, in exactly `room` cells."""
+    wrong = episode_style.wrong(alike[0])
+    if running:
+        names = losers(session, alike, interval.tasks)
+        parts = sentence(session.topology, alike, names, most=room)
+        style = "bright" if wrong else "text"
+    else:
+        parts = episode_style.ended_sentence(session, alike, room)
+        style = "text" if wrong else "dim"
+    red = "alarm" if running and wrong else style
+    runs = [(foreign(part.text), red if part.role == "lost" else style) for part in parts]
+    return fit_runs(runs, room, style)
+
+
+def because(
+    episode: Episode, size: int, height: int, indent: int = INDENT + _CLOCK + 2
+) -> list[list[Run]]:
+    """Returns the cause and the evidence of an episode in at most `height` lines of `size` cells,
+    each with a label before it. An ellipsis shows that the evidence was cut."""
+    why = cause(episode.kind, episode.cause)
+    if why and episode.confidence != "unknown":
+        why = f"{why}, {episode.confidence}"
+    text = evidence(episode.cause, episode.evidence)
+    room = max(1, size - indent - _LABEL)
+    pieces = [("cause", why)] if why and episode.cause != "unknown" else []
+    rest = wrapped(foreign(text), room) if text else []
+    left = max(0, height - len(pieces))
+    if len(rest) > left > 0:
+        rest[left - 1] = fit(f"{rest[left - 1]} ·…", room)
+    pieces += [("" if i else "evidence", piece) for i, piece in enumerate(rest[:left])]
+    return [
+        [(f"{'':{indent}}{name:<{_LABEL}}", "dim"), (text, "text")]
+        for name, text in pieces[:height]
+    ]
+
+
+# --- the selected core
+
+_NAME, _UNIT = 18, 4
+"""Widths of the numbers' names and units, in cells."""
+_VALUE = 7, 12
+"""Minimum and maximum width of a CPU's column, in cells."""
+_ROWS = ("util", "busy_hz", "ipc", "ipc_alone", "user", "system", "kernel_cycles", "idle",
+         "involuntary", "steal", "runs")  # fmt: skip
+"""Keys of the numbers, from top to bottom."""
+_NAMES = {
+    "kernel_cycles": "kernel cycles", "idle": "halts, idle", "involuntary": "halts, involuntary",
+}  # fmt: skip
+"""Names of the numbers that are not shown by their label, by key."""
+
+
+def selected_core(
+    session: Session, interval: Interval, choice: Choice, width: int, height: int  # noqa: ARG001
+) -> list[PanelLine]:  # fmt: skip
+    core = next((core for core in session.cores if choice.cpu in core), [])
+    if not core:
+        return [(title("no core", "selected", width), None)]
+    room = width - INDENT - _NAME - _UNIT
+    cpus = core if len(core) <= max(1, room // _VALUE[0]) else [c for c in core if c == choice.cpu]
+    size = max(1, min(_VALUE[1], room // len(cpus)))
+    headings = "".join(f"{f'CPU {cpu}':>{size}}" for cpu in cpus)
+    lowering = _lowered_by(session, interval, cpus)
+    events = session.evaluator.registry.events.items()
+    rows = [(key, _NAMES.get(key, NUMBERS[key].label)) for key in _ROWS]
+    rows += [(key, fit(metric.label, _NAME - 1).rstrip()) for key, metric in events]
+    clock = clock_of(session, choice.units)
+    found: list[list[Run]] = [
+        title(_name(session, core), "selected", width),
+        [(" " * (INDENT + _NAME) + headings, "dim")],
+    ]
+    for key, name in rows:
+        if not _counted(session, key):
+            continue
+        episode = lowering.get(key)
+        red = set(episode.cpus) if episode is not None else set()
+        sign: Run = (f"{episode_style.sign(episode)} ", "alarm") if episode else ("  ", "text")
+        if key == "runs":
+            spare = _NAME - len(name)  # the first CPU's task may begin right after the name
+            cells = [_task(interval, cpu, size + (0 if i else spare)) for i, cpu in enumerate(cpus)]
+            cells = [(text, "alarm" if cpu in red and style == "text" else style)
+                     for cpu, (text, style) in zip(cpus, cells, strict=True)]  # fmt: skip
+            found.append([sign, (name, "text"), *cells])
+            continue
+        number = session.evaluator.metrics.get(key)
+        column, unit = Column(key, name, size, digits=2), ""
+        if number is not None:
+            column = placed(number, clock, size)
+            unit = "/s" if number.rate else number.unit_name(clock)
+        cells = [*_cells(session, interval, column, cpus, red)]
+        found.append([sign, (f"{name:<{_NAME}}", "text"), *cells, (f" {unit}", "dim")])
+    return [(line, None) for line in found]
+
+
+def _lowered_by(session: Session, interval: Interval, cpus: list[int]) -> dict[str, Episode]:
+    """Returns the worst running episode on these CPUs, by the key of the number that it makes
+    worse."""
+    found: dict[str, Episode] = {}
+    for episode in sorted(episode_style.during(session, interval), key=episode_style.rank):
+        key = lowered_number(episode)
+        if key and episode_style.wrong(episode) and not set(cpus).isdisjoint(episode.cpus):
+            found.setdefault(key, episode)
+    return found
+
+
+def _name(session: Session, core: list[int]) -> str:
+    row = session.topology[session.position[core[0]]]
+    if len(core) == 1 or row.core is None:
+        return f"CPU {core[0]}"
+    several = len({other.package for other in session.topology}) > 1
+    return f"core {row.package}:{row.core}" if several else f"core {row.core}"
+
+
+def _counted(session: Session, key: str) -> bool:
+    """Returns whether the panel shows this number, which depends on the stream."""
+    if key == "runs":
+        return bool(session.tasks)
+    if key == "ipc_alone":
+        return bool(session.evaluator.chosen["ipc"]) and any(len(c) == 2 for c in session.cores)
+    if key == "kernel_cycles" and session.evaluator.chosen["system"]:
+        return False
+    return bool(session.evaluator.chosen[key])
+
+
+def _task(interval: Interval, cpu: int, size: int) -> Run:
+    """Returns the task that ran most on the CPU."""
+    ran = interval.snapshot.activity_on(str(cpu))
+    if not ran:
+        return f"{AT_REST:>{size}}", "faint"
+    pid = f" {ran[0].task.pid}"
+    comm = foreign(ran[0].task.comm)
+    room = max(1, size - 1 - len(pid))
+    return f"{fit(comm, min(len(comm), room)) + pid:>{size}}", "text"
+
+
+def _cells(
+    session: Session, interval: Interval, column: Column, cpus: list[int], red: set[int]
+) -> Iterator[Run]:
+    """Yields a number of each CPU. The number is red for CPUs on which an episode makes it
+    worse."""
+    key, number = column.key, column.shows
+    doubts, shares = doubted(key, session, interval), interval.shares.get(key)
+    for cpu in cpus:
+        row = session.position[cpu]
+        if number is None:
+            value = _ipc_alone(session, interval, cpu)
+        else:
+            value = float(interval.values[key][row])
+        quiet = number is not None and number.unit == "ratio" and value < QUIET
+        text, style = column.cell(
+            value,
+            "alarm" if cpu in red else "dim" if quiet else "text",
+            online=bool(interval.online[row]),
+            resting=number is not None and number.of_running and bool(interval.resting[row]),
+            doubted=bool(doubts[row]),
+            estimated=shares is not None and shares[row] < MIN_COUNTED_SHARE,
+        )
+        yield column.place(text), style
+
+
+def _ipc_alone(session: Session, interval: Interval, cpu: int) -> float:
+    """Returns the IPC of a CPU without its sibling: from the evidence of an episode in this
+    interval, else the current estimate."""
+    for episode in episode_style.during(session, interval):
+        alone = episode.evidence.get("ipc_alone") if cpu in episode.cpus else None
+        if isinstance(alone, int | float):
+            return float(alone)
+    return pairs.ipc_alone(session, interval, session.position[cpu])
+
+
+# --- side by side
+
+Kind = Literal["who", "happened", "selected", "losses"]
+PANELS: dict[Kind, Callable[[Session, Interval, Choice, int, int], list[PanelLine]]] = {
+    "who": who_runs, "happened": what_happened, "selected": selected_core, "losses": who_loses,
+}  # fmt: skip
+GAP = 3
+"""Cells between two panels."""
+MARGIN = 1
+"""Cells to the left and to the right of a row of panels."""
+MIN_WIDTH_OF_THREE = 200
+"""Minimum width of the screen for three panels."""
+_SHARES = {2: (5, 4), 3: (5, 6, 4)}
+"""Relative widths of the panels, by the number of panels."""
+
+
+@dataclass
+class PanelRow:
+    """Panels side by side on a screen of `width` cells. Their widths are proportional to
+    `shares`."""
+
+    kinds: tuple[Kind, ...]
+    shares: tuple[int, ...]
+    width: int
+    height: int
+    _targets: list[tuple[range, list[Target]]] = field(default_factory=list)
+    """For each panel, its columns on the screen and the targets of its lines, as last drawn."""
+
+    def lines(self, session: Session, interval: Interval, choice: Choice) -> list[list[Run]]:
+        room = max(0, self.width - 2 * MARGIN - GAP * (len(self.shares) - 1))
+        ends = [0, *(room * so_far // sum(self.shares) for so_far in accumulate(self.shares))]
+        lines: list[list[Run]] = [[] for _ in range(self.height)]
+        self._targets = []
+        x = MARGIN
+        for i, kind in enumerate(self.kinds):
+            size = ends[i + 1] - ends[i]
+            panel = PANELS[kind](session, interval, choice, size, self.height)[: self.height]
+            drawn = [merged(runs, size) for runs, _ in panel]
+            drawn += [[(" " * size, "text")]] * (self.height - len(panel))
+            panel += [([], None)] * (self.height - len(panel))
+            for line, runs in zip(lines, drawn, strict=True):
+                line += [(" " * (GAP if i else MARGIN), "text"), *runs]
+            self._targets.append((range(x, x + size), [target for _, target in panel]))
+            x += size + GAP
+        return [[*line, (" " * MARGIN, "text")] for line in lines]
+
+    def target(self, x: int, y: int) -> Target:
+        """Returns the target at column `x` of line `y`; None if there is none."""
+        if 0 <= y < self.height:
+            for cells, targets in self._targets:
+                if x in cells:
+                    return targets[y]
+        return None
+
+
+class Paneled(Canvas):
+    """A view with panels below its lines. A subclass provides `begin`, which is called when the
+    machine or the filter has changed, and `read`, which sets `heads`, `count` and `feet` from the
+    interval."""
+
+    OWN_PANEL: ClassVar[Kind | None] = None
+    """The kind of panel that would only repeat the content of the view; it is left out."""
+    _drawn: PanelRow | None = None
+
+    def show(self, session: Session, interval: Interval) -> None:
+        if self.settle(session, interval):
+            self.begin(session)
+            self.lay_out()
+            return
+        self.read()
+        self.paint()
+
+    def begin(self, session: Session) -> None:
+        """Prepares for another machine or filter; the view may have no size yet."""
+
+    def read(self) -> None:
+        """Makes the lines from the current interval."""
+
+    def build(self) -> None:
+        self.read()
+        self.redraw()
+
+    @property
+    def spare(self) -> int:
+        """Number of lines left below the scrolling lines; negative if these do not fit, 0 on a
+        bare screen."""
+        return 0 if self.bare else self.size.height - len(self.heads) - max(1, self.count)
+
+    def panels(self, room: int, gap: int = 1) -> list[Line]:
+        """Returns `room` lines with panels; the first `gap` lines are blank. All lines are blank if
+        there is no room for panels."""
+        height = room - gap
+        if height < MIN_HEIGHT:
+            self._drawn = None
+            return [BLANK] * room
+        width = self.size.width
+        first: Kind = "who"
+        # In a row with few lines, losses, if any, replace the tasks.
+        if self.OWN_PANEL != "losses" and height < 2 * MIN_HEIGHT:
+            first = "losses" if pairs.any_pair(self.session, self.interval) else "who"
+        every: tuple[Kind, ...] = (first, "happened", "selected")
+        count = 2 if width < MIN_WIDTH_OF_THREE or self.OWN_PANEL else 3
+        kinds = tuple(kind for kind in every if kind != self.OWN_PANEL)[:count]
+        return [BLANK] * gap + self.drawn(PanelRow(kinds, _SHARES[len(kinds)], width, height))
+
+    def drawn(self, row: PanelRow) -> list[Line]:
+        """Returns the lines of these panels. Clicks are looked up in these panels from now on."""
+        self._drawn = row
+        return [(line, "calm") for line in row.lines(self.session, self.interval, self.choice)]
+
+    def target(self, x: int, y: int) -> Target:
+        row = self._drawn
+        if row is None or not 0 < y <= row.height:
+            return None
+        return row.target(x, row.height - y)
