@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import made
@@ -48,6 +49,7 @@ def charts(
     page = layout.page(known, *size)
     axis = of_samples if exact else time_axis.fitted
     time = axis(interval.time_ns, window_s, page.columns)
+    time = replace(time, first_ns=session.past.first_ns)
     moment = numbers.moment(session, interval, place, page, units, time.start_ns)
     track = CoreHistory(session, place)
     track.move_to(time)
@@ -88,7 +90,7 @@ def panel(of: Charts, key: str) -> list[str]:
     for each in of.moment.page.panels:
         first += each.gap
         if each.key == key:
-            return [text[start:][: of.time.width] for text in lines[first : first + each.lines]]
+            return [text[start:][: of.time.cells] for text in lines[first : first + each.lines]]
         first += each.lines
     raise AssertionError(f"no {key}")
 

@@ -46,7 +46,7 @@ class View:
         """Its cells, one by one, with their styles."""
         found = [(char, key) for part, key in self.past.line(y)[0] for char in part]
         start = self.past._left
-        return found[start : start + self.past._axis.width]
+        return found[start : start + self.past._axis.cells]
 
     async def again(self) -> None:
         """After something was changed behind the app's back."""

@@ -12,10 +12,10 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from math import isfinite, nan
+from math import ceil, isfinite, nan
 from pathlib import Path
 from typing import ClassVar
 
@@ -26,23 +26,24 @@ from textual.binding import BindingType
 from perfprobe import wire
 from perftop.base.arrays import Floats
 from perftop.base.errors import USAGE, Failed
-from perftop.base.format import GHZ, place, when
+from perftop.base.format import GHZ, when
 from perftop.base.text import utf8
-from perftop.draw import charts, theme
+from perftop.draw import charts
 from perftop.draw.charts import rows_of
 from perftop.draw.columns import Run, fit
 from perftop.draw.strips import BLANK, Line, foreign, spread
-from perftop.model.episode import Episode
 from perftop.model.numbers import NUMBERS, Number
 from perftop.output.compare.readings import Course
 from perftop.output.machine_state import STATES, differs, label, shown, state
 from perftop.recording.file import Recording
+from perftop.session.history_chunk import Times
 from perftop.session.session import MAX_BATCH, Session
 from perftop.session.summary import UNREAD_BYTES
 from perftop.tui.config import Config
+from perftop.tui.shared import time_axis
 from perftop.tui.shared.canvas import PageWidget
 from perftop.tui.shared.keys import PAIR, bound, captions
-from perftop.tui.shared.time_axis import TICK, mark, mildest_first
+from perftop.tui.shared.time_axis import Axis
 from perftop.tui.terminal_app import PageApp, show
 
 BATCH_S, REFRESH_S = 0.03, 0.25
@@ -63,11 +64,8 @@ MIN_TOP = 0.02
 """Minimum upper end of the scale of a share; smaller shares are noise."""
 HEADROOM = 1.12
 """Factor by which a scale exceeds the highest value, so that a gap separates B from A above."""
-STEPS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400)
-MIN_TICK_GAP = 12
-"""Minimum distance of two ticks, in cells."""
-MAX_NAME, MAX_MARK = 28, 20
-"""Maximum cells of the name of a recording, and of the label of a mark."""
+MAX_NAME = 28
+"""Maximum cells of the name of a recording."""
 HELP = (
     (("step_back", "step_on"), "back and on by a cell"),
     (("leap_back", "leap_on"), "back and on by ten cells"),
@@ -126,13 +124,12 @@ class Track:
     def ends_ns(self) -> tuple[int, int]:
         return self.session.hello.raw_ns, self.session.now_ns
 
-    def events(self) -> list[Episode]:
-        """Returns the episodes and marks, sorted by their start."""
-        first_ns, last_ns = self.ends_ns
-        found = [*self.session.episodes(first_ns, last_ns), *self.session.marks]
-        return sorted(found, key=lambda one: one.start_ns)
+    def starts_ns(self) -> list[int]:
+        """Returns the moments at which episodes begin and marks are set, sorted."""
+        episodes = self.session.episodes(*self.ends_ns), self.session.marks
+        return sorted(episode.start_ns for listed in episodes for episode in listed)
 
-    def values(self, key: str, edges_ns: Floats) -> Floats:
+    def values(self, key: str, edges_ns: Times) -> Floats:
         """Returns the means of a number between adjacent edges (in raw ns); NaN where the number is
         unknown. A span shorter than a slice gets the value of that slice."""
         sums = self._sums()
@@ -205,20 +202,29 @@ class Look:
         start = min(max(first, self.cursor_s - span / 2), max(first, last - span))
         return start, start + span
 
-    def edges_ns(self, track: int, cells: int) -> Floats:
-        """Returns the edges of the axis' cells, in raw ns of this recording (0: A, 1: B)."""
-        first, last = self.window_s
-        return np.linspace(first, last, cells + 1) * 1e9 + self.origins_ns[track]
+    @property
+    def cells(self) -> int:
+        """Width of the axis, in cells."""
+        return max(10, self.width - LEFT - RIGHT)
 
-    def cell(self, at_s: float, cells: int) -> int:
-        """Returns the cell of a moment; below 0 or beyond the last cell if the moment is off the
-        axis."""
-        first, last = self.window_s
-        return int(np.floor((at_s - first) / (last - first) * cells))
+    @property
+    def axis(self) -> Axis:
+        """The time axis, whose zero is the moment at which the recordings are aligned."""
+        first_ns, last_ns = (round(end * 1e9) for end in self.window_s)
+        bin_ns = max(1, ceil((last_ns - first_ns) / self.cells))
+        end_ns = first_ns + self.cells * bin_ns
+        return Axis(end_ns, bin_ns, self.cells, end_ns)
 
-    def cursor_cell(self, cells: int) -> int:
-        """Returns the cell of the cursor; the end of the axis belongs to the last cell."""
-        return max(0, min(self.cell(self.cursor_s, cells), cells - 1))
+    def axis_of(self, track: int) -> Axis:
+        """Returns the axis in raw ns of this recording (0: A, 1: B)."""
+        axis, (first_ns, last_ns) = self.axis, self.tracks[track].ends_ns
+        end_ns = axis.end_ns + self.origins_ns[track]
+        return replace(axis, end_ns=end_ns, now_ns=min(end_ns, last_ns), first_ns=first_ns)
+
+    @property
+    def cursor_cell(self) -> int:
+        """The cell of the cursor; the end of the axis belongs to the last cell."""
+        return max(0, min(self.axis.cell_after(round(self.cursor_s * 1e9)), self.cells - 1))
 
     def move(self, by_s: float) -> None:
         first, last = self.reach_s
@@ -241,11 +247,7 @@ def page(look: Look) -> list[Line]:
     room = look.height - len(lines) - 5
     body = _help(look) if look.helping else _charts(look, room)
     body = [*body[:room], *[BLANK] * (room - len(body))]
-    return [*lines, *body, *_events(look), _axis(look), _clock(look), _keys(look)][: look.height]
-
-
-def cells(look: Look) -> int:
-    return max(10, look.width - LEFT - RIGHT)
+    return [*lines, *body, *_episodes(look), *_axis(look), _keys(look)][: look.height]
 
 
 def _header(look: Look) -> Line:
@@ -295,10 +297,9 @@ def _charts(look: Look, room: int) -> list[Line]:
 
 def _band(look: Look, number: Number, tall: int) -> list[Line]:
     """Returns the charts of one number: A above B."""
-    wide = cells(look)
-    values = [track.values(number.key, look.edges_ns(at, wide))
+    values = [track.values(number.key, look.axis_of(at).edges)
               for at, track in enumerate(look.tracks)]  # fmt: skip
-    top, at = _top(number, values), look.cursor_cell(wide)
+    top, at = _top(number, values), look.cursor_cell
     now = [float(each[at]) for each in values]
     rule = {at: ""}
     lines: list[Line] = []
@@ -324,62 +325,28 @@ def _top(number: Number, values: list[Floats]) -> float:
     return max(highest, MIN_TOP if number.unit == "ratio" else 1e-9) * HEADROOM
 
 
-def _events(look: Look) -> list[Line]:
+def _episodes(look: Look) -> list[Line]:
     """Returns a line for each recording, with a marker where an episode begins, a stroke while it
     lasts, and the labels of marks."""
-    wide, lines = cells(look), list[Line]()
-    for at, (track, origin) in enumerate(zip(look.tracks, look.origins_ns, strict=True)):
-        line: list[Run] = [(" ", "text")] * wide
-        for one in mildest_first(track.events()):
-            end_ns = track.ends_ns[1] if one.end_ns is None else one.end_ns
-            first, last = (look.cell((ns - origin) / 1e9, wide) for ns in (one.start_ns, end_ns))
-            if last < 0 or first >= wide:
-                continue
-            sign, key = mark(one)
-            for cell in range(max(0, first), min(last, wide - 1) + 1):
-                line[cell] = (theme.CLOCK, key)
-            if first >= 0:
-                name = foreign(one.evidence.get("label", ""))[: min(MAX_MARK, wide - first - 1)]
-                line[first : first + 1 + len(name)] = [(sign, key), *((c, "dim") for c in name)]
+    lines: list[Line] = []
+    for at, track in enumerate(look.tracks):
+        axis, session = look.axis_of(at), track.session
+        line: list[Run] = [(" ", "text")] * axis.cells
+        time_axis.draw_episodes(line, axis, session.episodes(*track.ends_ns))
+        for moment in session.marks:
+            time_axis.draw_name(line, axis, moment)
         title = "episodes" if at == 0 else ""
         lines.append(([(f" {fit(title, LEFT - 4)}", "dim"), (f"{'AB'[at]:<3}", "bright"), *line],
                       "calm"))  # fmt: skip
     return lines
 
 
-def _ticks(look: Look) -> list[tuple[int, str]]:
-    """Returns the round times on the axis: the cell and the text of each."""
-    wide, (first, last) = cells(look), look.window_s
-    step = next((s for s in STEPS_S if s / (last - first) * wide >= MIN_TICK_GAP), STEPS_S[-1])
-    count = range(int(np.ceil(first / step)), int(last / step) + 1)
-    return [(look.cell(at * step, wide), _time(at * step, step)) for at in count]
-
-
-def _time(at_s: float, step_s: float) -> str:
-    """Formats a time on the axis, such as 0.5 s, 20 s or 1:30:00. The time is negative before the
-    moment of alignment."""
-    if step_s < 60:
-        return f"{at_s:.{0 if step_s >= 1 else 1}f} s"
-    return f"{'-' if at_s < 0 else ''}{place(round(abs(at_s) * 1e9))}"
-
-
-def _axis(look: Look) -> Line:
-    wide = cells(look)
-    line: list[Run] = [(theme.RULE, "rule")] * wide
-    for cell, _ in _ticks(look):
-        if 0 <= cell < wide:
-            line[cell] = (TICK, "faint")
-    line[look.cursor_cell(wide)] = ("▲", "bright")
-    return [(" " * LEFT, "text"), *line], "calm"
-
-
-def _clock(look: Look) -> Line:
-    wide, text = cells(look), ""
-    for cell, name in _ticks(look):
-        start = max(0, cell - len(name) // 2)
-        if start >= len(text) + (1 if text else 0) and start + len(name) <= wide:
-            text = f"{text:<{start}}{name}"
-    return [(" " * LEFT + text, "dim")], "calm"
+def _axis(look: Look) -> list[Line]:
+    """Returns the line of the axis with the cursor, and the line of times."""
+    blank: Run = (" " * LEFT, "text")
+    line = [(sign, key) for text, key in time_axis.ticked(look.axis, (), None) for sign in text]
+    line[look.cursor_cell] = ("▲", "bright")
+    return [([blank, *line], "calm"), ([blank, *time_axis.times(look.axis, None)], "calm")]
 
 
 def _help(look: Look) -> list[Line]:
@@ -461,7 +428,7 @@ class PairApp(PageApp):
     def action_step(self, by: int) -> None:
         look = self.page.look
         first, last = look.window_s
-        look.move(by * (last - first) / cells(look))
+        look.move(by * (last - first) / look.cells)
         self.page.update()
 
     action_leap = action_step
@@ -484,9 +451,9 @@ class PairApp(PageApp):
         recording."""
         look = self.page.look
         starts = sorted(
-            (one.start_ns - origin) / 1e9
+            (start_ns - origin) / 1e9
             for track, origin in zip(look.tracks, look.origins_ns, strict=True)
-            for one in track.events()
+            for start_ns in track.starts_ns()
         )
         beyond = [at for at in starts if (at - look.cursor_s) * by > 1e-6]
         if beyond:

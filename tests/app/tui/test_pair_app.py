@@ -14,7 +14,7 @@ from perftop import cli
 from perftop.base.errors import USAGE
 from perftop.draw.strips import text, width
 from perftop.recording.file import Recording
-from perftop.tui.pair_app import LEFT, Alignment, Look, PairApp, Track, _time, cells, page
+from perftop.tui.pair_app import LEFT, Alignment, Look, PairApp, Track, page
 
 DROP = "sim:turbo-drop,cpus=8,packages=1,seed=1"
 """Its drop is from 8.0 to 12.1 s after the start."""
@@ -46,7 +46,7 @@ def look(tracks: tuple[Track, Track], alignment: Alignment, **more: object) -> L
 
 def test_values_are_those_of_the_schedule(tracks: tuple[Track, Track]) -> None:
     a, _ = tracks
-    edges_ns = a.ends_ns[0] + np.array([-2, -1, 1, 7, 8.5, 11.5, 20, 30]) * 1e9
+    edges_ns = a.ends_ns[0] + np.array([-20, -10, 10, 70, 85, 115, 200, 300]) * 10**8
     before, _, full, _, low, _, after = a.values("busy_hz", edges_ns)
     assert full - low == pytest.approx(620e6, rel=0.03)
     assert np.isnan([before, after]).all(), "where there is no recording"
@@ -67,16 +67,16 @@ def test_both_are_drawn_from_the_moment_they_are_aligned_at(
     made = look(tracks, alignment)
     lines = [text(runs) for runs, _ in page(made)]
     at = next(i for i, line in enumerate(lines) if "episodes" in line)
-    cell_s = (made.window_s[1] - made.window_s[0]) / cells(made)
+    cell_s = (made.window_s[1] - made.window_s[0]) / made.cells
     starts = [line.index("▼") for line in lines[at : at + 2]]
     assert (starts[1] - starts[0]) * cell_s == pytest.approx(shift_s, abs=1.5 * cell_s)
     low = [
-        int(np.argmax(one.values("busy_hz", made.edges_ns(i, cells(made))) < 3.2e9))
+        int(np.argmax(one.values("busy_hz", made.axis_of(i).edges) < 3.2e9))
         for i, one in enumerate(tracks)
     ]
     assert (low[1] - low[0]) * cell_s == pytest.approx(shift_s, abs=1.5 * cell_s)
     assert (made.origins_ns[0] - tracks[0].ends_ns[0]) / 1e9 == pytest.approx(origin_s)
-    drop = made.cell(BEGIN_S - origin_s, cells(made)) + LEFT
+    drop = made.axis.cell_after(round((BEGIN_S - origin_s) * 1e9)) + LEFT
     assert starts[0] == pytest.approx(drop, abs=2), "a drop is seen within a sample or two"
 
 
@@ -94,14 +94,6 @@ def test_every_size_is_filled_and_no_line_too_long(
     assert len(lines) == tall
     if wide >= 80:
         assert max(width(runs) for runs, _ in lines) <= wide
-
-
-@pytest.mark.parametrize(
-    ("at_s", "step_s", "drawn"),
-    [(0.5, 0.1, "0.5 s"), (20, 5, "20 s"), (-1800, 600, "-30:00"), (7200, 7200, "2:00:00")],
-)
-def test_times_on_a_long_axis_are_hours_and_minutes(at_s: float, step_s: float, drawn: str) -> None:
-    assert _time(at_s, step_s) == drawn
 
 
 async def test_keys_move_the_moment_and_the_axis(tmp_path: Path) -> None:

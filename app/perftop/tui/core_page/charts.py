@@ -21,12 +21,11 @@ from perftop.session.session import Session
 from perftop.tui.core_page.layout import L3, LABEL, TRAFFIC, Panel
 from perftop.tui.core_page.numbers import RAMP_LEVELS, CoreMoment, panel_numbers
 from perftop.tui.shared import time_axis
-from perftop.tui.shared.column_ring import Lookup, Ring
 from perftop.tui.shared.episode_style import going
 from perftop.tui.shared.places import Place
 from perftop.tui.shared.row_episodes import loser, lowered_number
 from perftop.tui.shared.sheet import AWAKE, busiest, of_core
-from perftop.tui.shared.time_axis import Axis
+from perftop.tui.shared.time_axis import Axis, BinValues, Lookup
 
 _SHARES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Possible upper ends of the scale for shares of which a few per cent are already a lot. The lowest
@@ -88,13 +87,13 @@ class Charts:
         moment, time = self.moment, self.time
         if not moment.page.axis:
             return []
-        first_ns, unix = moment.session.past.first_ns, moment.session.unix
+        unix = moment.session.unix
         left: Run = (" " * LABEL, "dim")
-        rule = time_axis.history(
-            time, moment.episodes, moment.interval.time_ns, first_ns, unix, self._ceiling_steps(),
-            moment.session.marks, inside=moment.page.axis == 1,
+        line = time_axis.ticked(
+            time, moment.episodes, unix, inside=moment.page.axis == 1, steps=self._ceiling_steps(),
+            marks=moment.session.marks, since=True,
         )  # fmt: skip
-        return [[left, *rule], [left, (time_axis.times(time, unix), "dim")]][: moment.page.axis]
+        return [[left, *line], [left, *time_axis.times(time, unix)]][: moment.page.axis]
 
     def _drawn(self, panel: Panel) -> Drawn:
         if panel.key == "clock":
@@ -146,7 +145,7 @@ class Charts:
         """Returns the columns during which an episode ran for which `wanted` is true."""
         found = np.zeros(self.time.bins, bool)
         for episode in filter(wanted, self.moment.episodes):
-            if seen := time_axis.cells(self.time, episode, self.moment.interval.time_ns):
+            if seen := self.time.cells_of(episode):
                 found[seen[0].start : seen[0].stop] = True
         return found
 
@@ -278,7 +277,7 @@ def ramp_columns(axis: Axis, episode: Episode) -> dict[int, str]:
     if episode.end_ns is not None:
         moments["steady"] = episode.end_ns
     found = {axis.bin(ns + 1): name for name, ns in moments.items()}
-    return {at: name for at, name in found.items() if 0 <= at < axis.width}
+    return {at: name for at, name in found.items() if 0 <= at < axis.cells}
 
 
 # --- the values of a core over time
@@ -294,7 +293,7 @@ class CoreHistory:
         self._history, self._place = session.past, place
         self._package, self._l3 = shared_rows(session, place)
         self._axis: Axis
-        self._rings: dict[str, Ring] = {}
+        self._read: dict[str, BinValues] = {}
 
     def move_to(self, axis: Axis) -> None:
         self._axis = axis
@@ -307,9 +306,9 @@ class CoreHistory:
     def _bins(self, key: str, lookup: Lookup) -> Floats:
         """Returns the values of a lookup for all bins of the axis. Values already read are cached
         under `key`."""
-        axis, ring = self._axis, self._rings.setdefault(key, Ring({key: lookup}))
-        ring.read(self._history, axis.end_ns, axis.bin_ns, axis.bins, axis.now_ns)
-        return ring[key]
+        bins = self._read.setdefault(key, BinValues({key: lookup}))
+        bins.read(self._history, self._axis)
+        return bins[key]
 
     def core(self, key: str) -> Floats:
         """Returns a metric of the core, (columns): the value of the busiest CPU, or for involuntary

@@ -58,9 +58,7 @@ def below_ceiling(look: Look, width: int) -> list[Line]:
             style = ("loss-3" if eighths > 8 else "alarm") if many else "kernel-5"
             runs.append((theme.LEVELS[max(0, min(8, eighths))], style))
         lines.append(calm(*runs))
-    times = words.time_axis(look.now, SPAN_S, cells)
-    rule = calm(("     ", "text"), (theme.RULE * cells, "rule"))
-    return [*lines, rule, calm((f"     {times}", "faint"))]
+    return [*lines, *words.axis_lines(look.now, SPAN_S, cells, left=5)]
 
 
 def happened(look: Look, most: int, width: int, *, brief: bool) -> list[Line]:
@@ -182,6 +180,4 @@ def detail_chart(look: Look, machine: Machine, width: int, height: int) -> list[
             else:
                 runs.append((chr(code), "alarm" if lows[x] else "clock"))
         lines.append(calm(*runs))
-    rule = calm(("      ", "text"), (theme.RULE * cells, "rule"))
-    axis = " " * 6 + words.time_axis(look.now, PAST_S, cells)
-    return [*lines, rule, calm((axis, "faint"))][:height]
+    return [*lines, *words.axis_lines(look.now, PAST_S, cells, left=6)][:height]

@@ -204,9 +204,9 @@ def time_heads(look: Look) -> list[Line]:
                  (" another number", "dim")]  # fmt: skip
     ramp: list[Run] = [("0 ", "dim"), *[(theme.BOTH * 2, f"heat{i}") for i in range(theme.HEAT)],
                        (" ", "text")]  # fmt: skip
-    axis = words.time_axis(look.now, PAST_S, look.width - TIME_NAME - 12)
-    return [calm(*spread(left, ramp, look.width)),
-            calm((" " * (TIME_NAME + 11) + axis, "faint"))]  # fmt: skip
+    cells, start = look.width - TIME_NAME - 12, TIME_NAME + 11
+    _, times = words.axis_lines(look.now, PAST_S, cells, left=start)
+    return [calm(*spread(left, ramp, look.width)), times]
 
 
 def time_row(look: Look, machine: Machine) -> Line:

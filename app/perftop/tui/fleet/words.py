@@ -14,7 +14,9 @@ from perftop.draw.strips import Line, foreign
 from perftop.model.kinds import KINDS, OTHER, cause_of
 from perftop.session.fleet.fleet import Fleet, RowChoice, SharedEpisode
 from perftop.session.fleet.machine import FIELDS, Machine
+from perftop.tui.shared import time_axis
 from perftop.tui.shared.keys import captions
+from perftop.tui.shared.time_axis import Axis
 
 SILENT = "○"
 """The sign for a machine that does not answer."""
@@ -218,9 +220,15 @@ def span(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.0f} h"
 
 
-def time_axis(now: float, span_s: float, cells: int) -> str:
-    """Returns the labels of a time axis of this many cells: the times at its start, middle and
-    end."""
-    first, middle, last = (time_of_day(now - span_s * part, 60) for part in (1, 0.5, 0))
-    gap = max(1, (cells - 15) // 2)
-    return f"{first}{' ' * gap}{middle}{' ' * (cells - 15 - gap)}{last}"
+def axis_lines(now: float, span_s: float, cells: int, left: int) -> list[Line]:
+    """Returns the line of a time axis and the line of its times, both after `left` blank cells. The
+    axis covers the last `span_s` seconds up to `now`."""
+    now_ns, bin_ns = round(now * 1e9), round(span_s * 1e9 / cells)
+    axis = Axis((now_ns // bin_ns + 1) * bin_ns, bin_ns, cells, now_ns)
+    blank: Run = (" " * left, "text")
+    lines = time_axis.ticked(axis, (), _unix), time_axis.times(axis, _unix)
+    return [calm(blank, *line) for line in lines]
+
+
+def _unix(unix_ns: int) -> float:
+    return unix_ns / 1e9

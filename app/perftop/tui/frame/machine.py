@@ -28,8 +28,8 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import mean_ceiling, spread
 from perftop.tui.shared import episode_style
-from perftop.tui.shared.column_ring import Ring
 from perftop.tui.shared.row_episodes import lowered_number
+from perftop.tui.shared.time_axis import Axis, BinValues
 
 MIN_DECIMAL = 110
 """Minimum columns of the screen for a decimal in the shares beside the bar."""
@@ -394,7 +394,7 @@ class TileHistory:
         self._session = session
         self._metrics = [tile.key for tile in _TILES if tile.key in METRICS]
         self._others = [tile.key for tile in _TILES if tile.key not in METRICS]
-        self._ring = Ring({"tiles": self._values})
+        self._bins = BinValues({"tiles": self._values})
 
     def lines(
         self,
@@ -410,8 +410,8 @@ class TileHistory:
         newest, history = -(-interval.time_ns // step_ns), self._session.history
         table = np.zeros((size, len(keys)))
         if history is not None:
-            self._ring.read(history, newest * step_ns, step_ns, size, interval.time_ns)
-            table = self._ring["tiles"]
+            self._bins.read(history, Axis(newest * step_ns, step_ns, size, interval.time_ns))
+            table = self._bins["tiles"]
         lines: list[list[Run]] = [[(" ", "text")] for _ in range(rows)]
         for column in columns:
             tile, cells = column.tile, column.cells

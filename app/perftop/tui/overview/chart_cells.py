@@ -1,97 +1,30 @@
-"""The charts of the overview: columns of time, their values from the history for all units, the
-cells of the charts, and the axis below with round times and episodes.
+"""The charts of the overview: their values from the history for all units, and the cells of the
+charts.
 
-The newest column is at the right edge. Columns from before the start of the history are blank and
-have no axis.
+The newest column is at the right edge. Columns from before the start of the history are blank.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from math import ceil, floor
 
 import numpy as np
 
 from perftop.base.arrays import Floats, Ints
-from perftop.draw import charts, theme
+from perftop.draw import charts
 from perftop.draw.charts import RATES, Look, rows_of, top
 from perftop.draw.columns import Run
-from perftop.draw.strips import joined
 from perftop.model.episode import Episode
 from perftop.model.smt import bounds
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview.chart_numbers import Unit, lost
-from perftop.tui.shared.column_ring import Lookup, Ring
 from perftop.tui.shared.episode_style import going
 from perftop.tui.shared.row_episodes import loser
 from perftop.tui.shared.sheet import AWAKE
-from perftop.tui.shared.time_axis import TICK, Unix, round_times, strokes
-
-STEPS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
-"""Possible distances between ticks, in seconds."""
-_APART = 2
-"""Minimum distance between two time labels, in cells."""
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """The time covered by a chart, in bins of equal length. The last bin contains the newest
-    moment."""
-
-    end_ns: int
-    """End of the last bin in raw ns, a multiple of `bin_ns`; it may be later than `now_ns`."""
-    bin_ns: int
-    wide: int
-    """Columns of each bin."""
-    columns: int
-    known: int
-    """Number of columns, from the right, that the history covers."""
-    now_ns: int
-    """The newest moment, in raw ns."""
-    per: int = 1
-    """Columns of each cell of the axis."""
-
-    @property
-    def cells(self) -> int:
-        return self.columns // self.per
-
-    @property
-    def free(self) -> int:
-        """Number of cells, from the left, before the start of the history."""
-        return (self.columns - self.known) // self.per
-
-    @property
-    def bins(self) -> int:
-        """Number of bins in the chart."""
-        return self.columns // self.wide
-
-    @property
-    def start_ns(self) -> int:
-        return self.end_ns - self.bins * self.bin_ns
-
-    def column(self, time_ns: int) -> int:
-        """Returns the first column of the bin that contains a moment; it may be off the chart."""
-        before = (self.end_ns - time_ns) // self.bin_ns  # an edge belongs to the earlier bin
-        return self.columns - (before + 1) * self.wide
-
-    def stretch(self, episode: Episode) -> tuple[range, bool] | None:
-        """Returns the cells of an episode, and whether its start is visible; None if the episode is
-        off the chart or begins after the newest moment."""
-        if episode.start_ns > self.now_ns:
-            return None
-        end_ns = self.now_ns if episode.end_ns is None else min(episode.end_ns, self.now_ns)
-        first = self.column(episode.start_ns + 1)
-        last = max(first, self.column(end_ns)) + self.wide - 1
-        edge = self.columns - self.known
-        if last < edge or first >= self.columns:
-            return None
-        seen = first >= edge
-        first, last = max(edge, first), min(last, self.columns - 1)
-        return range(first // self.per, last // self.per + 1), seen
-
+from perftop.tui.shared.time_axis import Axis, BinValues, Lookup
 
 # --- the values of columns
 
@@ -116,14 +49,14 @@ class ColumnHistory:
         series, by key."""
         self._session, self.metrics = session, metrics
         self._keys = "cpus", *lookups
-        self._ring = Ring(
+        self._bins = BinValues(
             {"cpus": lambda history, at: history.fields(metrics, rows, at), **lookups}
         )
         self._found: dict[str, Floats] = {}
         """Values by key, as arrays (..., columns)."""
         self._step_ns = 0
         self._unusual = 0
-        self.span = Span(0, 1, 1, 0, 0, 0)
+        self.axis = Axis(0, 1, 0, 0)
 
     def read(self, interval: Interval, columns: int, window_s: float) -> None:
         """Reads the values of `columns` columns up to the end of this interval. Bins are whole
@@ -131,19 +64,17 @@ class ColumnHistory:
         window requires it."""
         now_ns, history = interval.time_ns, self._session.history
         first_ns = None if history is None else history.first_ns
-        since_ns = now_ns if first_ns is None else min(first_ns - 1, now_ns - 1)
-        for bin_ns, wide in self._bins(self._step(interval), columns, window_s):
+        first_ns = now_ns if first_ns is None else min(first_ns, now_ns)
+        for bin_ns, bin_columns in self._bin_lengths(self._step(interval), columns, window_s):
             end_ns = -(-now_ns // bin_ns) * bin_ns
-            known = (end_ns - since_ns - 1) // bin_ns + 1
-            if known * wide <= columns:
+            self.axis = Axis(end_ns, bin_ns, columns, now_ns, first_ns, bin_columns)
+            if self.axis.start_ns < first_ns:
                 break
-        known = min(known * wide, columns // wide * wide)
-        self.span = Span(end_ns, bin_ns, wide, columns, known, now_ns)
         if history is not None:
-            self._ring.read(history, end_ns, bin_ns, self.span.bins, now_ns)
-            self._found = {key: self._columns(self._ring[key]) for key in self._keys}
+            self._bins.read(history, self.axis)
+            self._found = {key: self._columns(self._bins[key]) for key in self._keys}
 
-    def _bins(self, step_ns: int, columns: int, window_s: float) -> list[tuple[int, int]]:
+    def _bin_lengths(self, step_ns: int, columns: int, window_s: float) -> list[tuple[int, int]]:
         """Returns possible bin lengths, in ns, with their number of columns. Those that spread the
         history over most columns come first."""
         sample_ns = self._session.hello.sample_ns
@@ -177,18 +108,18 @@ class ColumnHistory:
     def _columns(self, values: Floats) -> Floats:
         """Returns the values of columns, (..., columns), from the values of bins, (bins, ...)."""
         known = values.transpose(*range(1, values.ndim), 0)
-        if self.span.wide == 1:
+        if self.axis.bin_columns == 1:
             return known
-        known = known.repeat(self.span.wide, axis=-1)
-        missing = self.span.columns - known.shape[-1]
-        found = np.full((*known.shape[:-1], self.span.columns), np.nan)
+        known = known.repeat(self.axis.bin_columns, axis=-1)
+        missing = self.axis.columns - known.shape[-1]
+        found = np.full((*known.shape[:-1], self.axis.columns), np.nan)
         found[..., missing:] = known
         return found
 
     @property
-    def dots(self) -> Span:
-        """The span of a chart in which each cell is two columns."""
-        return replace(self.span, per=2)
+    def dots(self) -> Axis:
+        """The axis of a chart in which each cell is two columns."""
+        return replace(self.axis, cell_columns=2)
 
 
 def _whole(ns: float, sample_ns: int) -> int:
@@ -288,8 +219,8 @@ class ChartDrawer:
         """Returns charts of the SMT states of cores. Where the states are unknown, their bounds are
         drawn, which follow from the utilisation of both threads."""
         _, lp0, lp1, both, _ = self.past.series("cores")[self._pairs].swapaxes(0, 1)
-        open_, unknown, span = np.zeros(both.shape), np.isnan(both), self.past.span
-        if self._bounded and np.count_nonzero(unknown[:, span.columns - span.known :]):
+        open_, unknown, axis = np.zeros(both.shape), np.isnan(both), self.past.axis
+        if self._bounded and np.count_nonzero(unknown[:, axis.columns - axis.known_columns :]):
             util = self.past.series("util")
             first, second = ([self._of[i][at] for i in self._pairs] for at in (0, 1))
             low, high = bounds(util[first], util[second])
@@ -306,16 +237,16 @@ class ChartDrawer:
     ) -> Ints:
         """Returns markers of episodes that make the number `name` worse, (charts, columns): `now`
         during a running episode, `over` during an ended one, else 0."""
-        span = self.past.span
-        found = np.zeros((len(which), span.columns), np.intp)
+        axis = self.past.axis
+        found = np.zeros((len(which), axis.columns), np.intp)
         for episode in episodes:
-            stretch = span.stretch(episode) if lost(episode) == name else None
-            if stretch is None:
+            visible = axis.cells_of(episode) if lost(episode) == name else None
+            if visible is None:
                 continue
-            value = now if going(episode, span.now_ns) else over
+            value = now if going(episode, axis.now_ns) else over
             hit = [n for n, i in enumerate(which)
                    if not {*self._units[i].cpus}.isdisjoint(episode.cpus)]  # fmt: skip
-            columns = slice(stretch[0].start, stretch[0].stop)
+            columns = slice(visible[0].start, visible[0].stop)
             found[hit, columns] = np.maximum(found[hit, columns], value)
         return found
 
@@ -369,7 +300,7 @@ class ChartDrawer:
     ) -> None:
         """Adds the IPC charts to `drawn`. `values`: the IPC of the busier CPU of each unit; for
         units with a CPU that is losing IPC, that CPU's values replace them."""
-        running = [e for e in episodes if going(e, self.past.span.now_ns)]
+        running = [e for e in episodes if going(e, self.past.axis.now_ns)]
         for i, unit in enumerate(self._units):
             if (at := loser(unit.cpus, running, "ipc")) is not None:
                 values[i] = self.past.series("ipc")[self._of[i][at]]
@@ -383,78 +314,3 @@ class ChartDrawer:
 def _by_column(*kinds: Floats | Ints) -> Floats:
     """Stacks arrays (charts, columns) into one array (charts, columns, kinds)."""
     return np.stack(kinds, axis=2, dtype=float)
-
-
-# --- the axis
-
-
-def ticks(span: Span, step_s: int, unix: Unix) -> list[tuple[int, str]]:
-    """Returns the columns of round times and their labels, from the left."""
-    first_ns = span.end_ns - span.known * span.bin_ns // span.wide
-    seen = takewhile(lambda one: one[0] <= span.now_ns, round_times(first_ns, step_s, unix))
-    return [(span.column(at_ns), text) for at_ns, text in seen]
-
-
-def in_cells(span: Span, columns: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
-    """Converts (column, text) pairs to (cell, text) pairs; those before the history are left
-    out."""
-    found = ((column // span.per, text) for column, text in columns)
-    return [(cell, text) for cell, text in found if cell >= span.free]
-
-
-def step(span: Span, room: int) -> int:
-    """Returns the smallest distance between ticks, in seconds, that leaves `room` cells for each
-    tick."""
-    return next(
-        (s for s in STEPS_S if s * 10**9 * span.wide >= room * span.per * span.bin_ns), STEPS_S[-1]
-    )
-
-
-def rule(
-    span: Span, episodes: Iterable[Episode], marks: Iterable[tuple[int, str]], *, inside: bool
-) -> list[Run]:
-    """Returns the line of the axis, with a stroke for each episode and the episode's sign at its
-    start. `inside`: whether times are written into this line; they never cover signs or running
-    episodes."""
-    cells: list[Run] = [(" ", "text")] * span.free
-    cells += [(theme.RULE, "rule")] * (span.cells - span.free)
-    for cell, _ in marks:
-        if 0 <= cell < span.cells and not inside:
-            cells[cell] = (TICK, "faint")
-    strokes(cells, episodes, span.now_ns, span.stretch)
-    if inside:
-        _write(cells, marks, span)
-    return joined(cells)
-
-
-def _write(cells: list[Run], marks: Iterable[tuple[int, str]], span: Span) -> None:
-    """Writes the times into the line. They may cover its rule and the strokes of ended episodes."""
-    ended = (theme.CLOCK, "over"), (theme.CLOCK, "dim")
-    bare = (theme.RULE, "rule"), (" ", "text"), *ended
-    firm = {at for at, run in enumerate(cells) if run not in bare}
-    free = span.free
-    for cell, text in marks:
-        first, last = _placed(cell, text, span.cells)
-        taken = range(max(0, first - 1), min(span.cells, last + 1))
-        if first < free or not firm.isdisjoint(taken):
-            continue
-        for near in taken:
-            cells[near] = (" ", "text")
-        cells[first:last] = [(sign, "dim") for sign in text]
-        free = last + _APART
-
-
-def times(span: Span, marks: Iterable[tuple[int, str]]) -> list[Run]:
-    """Returns the line below the axis, with each time centred under its tick."""
-    line, free = "", 0
-    for cell, text in marks:
-        first, last = _placed(cell, text, span.cells)
-        if first >= free:
-            line = line.ljust(first) + text
-            free = last + _APART
-    return [(line.ljust(span.cells), "dim")]
-
-
-def _placed(cell: int, text: str, cells: int) -> tuple[int, int]:
-    first = max(0, min(cell - len(text) // 2, cells - len(text)))
-    return first, first + len(text)

@@ -19,8 +19,8 @@ from perftop.draw.strips import merged, width
 from perftop.model.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.overview import chart_cells, chart_numbers
-from perftop.tui.overview.chart_cells import ChartDrawer, ColumnHistory, Span, UnitCharts
+from perftop.tui.overview import chart_numbers
+from perftop.tui.overview.chart_cells import ChartDrawer, ColumnHistory, UnitCharts
 from perftop.tui.overview.chart_numbers import (
     AXIS,
     BLOCK,
@@ -32,13 +32,13 @@ from perftop.tui.overview.chart_numbers import (
     lost,
     units,
 )
+from perftop.tui.shared import time_axis
 from perftop.tui.shared.places import Places, package_name
+from perftop.tui.shared.time_axis import Axis
 
 _GAP = 4
 """Cells between the chart of states and the chart of the clock, and after the numbers of the
 clock."""
-_TICKS = 16, 10
-"""Minimum distance between ticks, in cells: below a single chart, and below charts side by side."""
 _STATES: tuple[Sequence[Run], ...] = (
     (("above ", "dim"), ("lp0", "lp0"), ("  below ", "dim"), ("lp1", "lp1"),
      ("  round the middle ", "dim"), ("both", "both"), ("  dots ", "dim"), ("neither", "text")),
@@ -100,7 +100,7 @@ class Charts:
             self._drawer = ChartDrawer(session, self._units, counted=self.counted)
         past = self._drawer.past
         past.read(interval, page.columns, options.window_s)
-        episodes = session.episodes(past.span.start_ns, past.span.now_ns)
+        episodes = time_axis.episodes(past.axis, session)
         drawn = self._drawer.draw(episodes, page.plan.rows, page.rate_rows, options.look)
         moment = Moment(session, interval, self._units, options.clock)
         numbers = [
@@ -142,12 +142,7 @@ class _Picture:
     ) -> None:  # fmt: skip
         self.page, self.episodes, self.session, self.options = page, episodes, session, options
         self.moment, self.units = moment, units
-        self.span = past.span
-        self.dots = past.dots if page.counted else past.span
-        step = chart_cells.step(self.dots, _TICKS[page.counted])
-        ticks = chart_cells.ticks(self.span, step, session.unix)
-        self.marks = {it.per: chart_cells.in_cells(it, ticks) for it in (self.span, self.dots)}
-        """Cells and labels of round times on the axes, by the axis's number of columns per cell."""
+        self.axis, self.dots = past.axis, past.dots
 
     def made(
         self, drawn: list[UnitCharts], numbers: list[UnitValues]
@@ -250,32 +245,32 @@ class _Picture:
             return []
         cpus = {*unit.cpus} if plan.axes else {c for one in self.units for c in one.cpus}
         own = [e for e in self.episodes if not cpus.isdisjoint(e.cpus)]
-        parts = [(self.span, own)]
+        parts = [(self.axis, own)]
         if page.counted:
             names = ("clock", "IPC") if page.rates else ("clock",)
             sorted_ = {name: [e for e in own if lost(e) == name] for name in names}
             rest = [e for e in own if lost(e) not in names]
-            parts = [(self.span, rest), *((self.dots, sorted_[name]) for name in names)]
+            parts = [(self.axis, rest), *((self.dots, sorted_[name]) for name in names)]
         lines = [self._side_by_side(parts, inside=not plan.times)]
         if last and plan.times:
-            lines.append(self._side_by_side([(span, None) for span, _ in parts]))
+            lines.append(self._side_by_side([(axis, None) for axis, _ in parts]))
         return lines
 
     def _side_by_side(
-        self, parts: Sequence[tuple[Span, list[Episode] | None]], *, inside: bool = False
+        self, parts: Sequence[tuple[Axis, list[Episode] | None]], *, inside: bool = False
     ) -> list[Run]:
         """Returns the axes below charts side by side. For a part whose episodes are None, the times
         are written instead of the axis."""
         runs: list[Run] = [(" " * self.page.block, "text")]
-        for i, (span, episodes) in enumerate(parts):
+        for i, (axis, episodes) in enumerate(parts):
             if i:
                 gap = _GAP if i == 1 else RIGHT + _GAP - 1
                 runs.append((" " * gap, "text"))
-            marks = self.marks[span.per]
+            unix = self.session.unix
             if episodes is None:
-                runs += chart_cells.times(span, marks)
+                runs += time_axis.times(axis, unix)
             else:
-                runs += chart_cells.rule(span, episodes, marks, inside=inside)
+                runs += time_axis.ticked(axis, episodes, unix, inside=inside)
         return runs
 
 

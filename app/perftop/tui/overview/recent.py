@@ -16,10 +16,9 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview.layout import BEFORE
 from perftop.tui.shared import episode_style, time_axis
-from perftop.tui.shared.column_ring import Ring
 from perftop.tui.shared.places import Place
 from perftop.tui.shared.row_episodes import RowEpisode
-from perftop.tui.shared.time_axis import TICK, Axis
+from perftop.tui.shared.time_axis import TICK, Axis, BinValues
 
 _STEP = 0.5
 """The top of an IPC scale is a multiple of this."""
@@ -30,8 +29,8 @@ NAMED = 24
 def axis(session: Session, interval: Interval, cells: int) -> Axis:
     """Returns an axis of `cells` cells. Each cell is as long as the interval, in whole samples."""
     sample_ns = session.hello.sample_ns
-    span_ns = max(1, round(interval.elapsed_s * 1e9 / sample_ns)) * sample_ns
-    return Axis(interval.time_ns, span_ns, cells, interval.time_ns)
+    bin_ns = max(1, round(interval.elapsed_s * 1e9 / sample_ns)) * sample_ns
+    return Axis(interval.time_ns, bin_ns, cells, interval.time_ns)
 
 
 class RowHistories:
@@ -47,7 +46,7 @@ class RowHistories:
         self._work_cells, self._ipc_cells = work, ipc
         self._pairs = np.array([len(place.rows) == 2 for place in places], bool)
         self._sight: list[int] = []
-        self._ring = self._past(self._sight)
+        self._bins = self._past(self._sight)
         self._interval: Interval
         self._work: dict[int, bytes] = {}
         self._ipc: dict[int, Codes] = {}
@@ -57,20 +56,20 @@ class RowHistories:
         """Reads the histories of the rows in sight up to the end of this interval. `top_ipc`: the
         top of the IPC scale so far; the scale only grows."""
         if sight != self._sight:
-            self._sight, self._ring = sight, self._past(sight)
+            self._sight, self._bins = sight, self._past(sight)
         self._interval, self.top_ipc = interval, top_ipc
         self._work.clear()
         self._ipc.clear()
-        self._add(sight, self._ring)
+        self._add(sight, self._bins)
 
-    def _past(self, rows: Sequence[int]) -> Ring:
-        """Returns a ring for the history of the first and the last CPU of each of these rows."""
+    def _past(self, rows: Sequence[int]) -> BinValues:
+        """Returns the history of the first and the last CPU of each of these rows."""
         places = [self._places[row] for row in rows]
         first, last = ([place.rows[at] for place in places] for at in (0, -1))
         keys, every = ("util", "ipc") if self._ipc_cells else ("util",), first + last
-        return Ring({"past": lambda history, at: history.fields(keys, every, at)})
+        return BinValues({"past": lambda history, at: history.fields(keys, every, at)})
 
-    def _add(self, rows: Sequence[int], ring: Ring) -> None:
+    def _add(self, rows: Sequence[int], values: BinValues) -> None:
         """Makes the cells of all these rows at once, which costs little more than for one row."""
         work, ipc, history = self._work_cells, self._ipc_cells, self._session.history
         if not rows:
@@ -82,8 +81,9 @@ class RowHistories:
             bin_ns = axis(self._session, self._interval, bins).bin_ns
             end_ns = -(-self._interval.time_ns // bin_ns) * bin_ns
             # At a past moment, the newest cell is read to its end, unless that is later than now.
-            ring.read(history, end_ns, bin_ns, bins, min(end_ns, self._session.now_ns))
-            past = ring["past"]
+            now_ns = min(end_ns, self._session.now_ns)
+            values.read(history, Axis(end_ns, bin_ns, bins, now_ns))
+            past = values["past"]
         if work:
             self._work.update(zip(rows, self._shares(rows, past[-work:, 0]), strict=True))
         if ipc:
@@ -133,7 +133,7 @@ def rule(columns: Iterable[Column], session: Session, interval: Interval) -> lis
 def _rule(session: Session, interval: Interval, cells: int) -> list[Run]:
     along = axis(session, interval, cells)
     episodes = filter(episode_style.wrong, time_axis.episodes(along, session))
-    line = time_axis.rule(along, episodes, interval.time_ns)
+    line = time_axis.rule(along, episodes)
     if cells >= NAMED:
         at = cells // 6
         text = TICK + time_of_day(session.unix(along.start_ns + at * along.bin_ns))

@@ -1,22 +1,26 @@
-"""A time axis: the moment of each cell of a line, clock times, and markers for episodes. The newest
-moment is at the right edge. The axis is drawn below its chart, never over values.
+"""The time axis of every chart: the moment of each cell, the values of its bins, round times, and
+markers for episodes. The newest moment is at the right edge. The axis is drawn below its chart,
+never over values.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count, takewhile
 from math import ceil
 
-from perftop.base.format import time_of_day
+import numpy as np
+
+from perftop.base.arrays import Floats
+from perftop.base.format import place, time_of_day
 from perftop.draw import theme
 from perftop.draw.columns import Run
-from perftop.draw.strips import foreign
+from perftop.draw.strips import foreign, joined
 from perftop.model.episode import Episode
-from perftop.session.history import edges
+from perftop.session.history import History
 from perftop.session.history_chunk import Times
 from perftop.session.session import Session
 from perftop.tui.shared import episode_style
@@ -24,8 +28,11 @@ from perftop.tui.shared import episode_style
 Unix = Callable[[int], float]
 """Converts raw ns to Unix time in seconds; `Session.unix` is such a function."""
 
-STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600)
-"""Possible distances of ticks, in seconds; such ticks fall on round clock times."""
+STEPS_NS = tuple(
+    round(seconds * 1e9)
+    for seconds in (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400)
+)
+"""Possible distances of ticks, in ns; such ticks fall on round times."""
 FIT_S = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 18, 21, 25, 30, 35, 40, 50, 60, 75, 90, 105, 120, 150,
          180, 210, 240, 300, 360, 420, 500)  # fmt: skip
 """Lengths of the axis in seconds while the history is shorter than the window. There are few,
@@ -34,9 +41,13 @@ TICK = "┬"
 NAME = "│"
 """The character before the label of a mark."""
 GAP = 3
-"""Minimum cells between two clock times."""
+"""Minimum cells between two times."""
+RELATIVE_WIDTH = 8
+"""Cells needed for a time relative to the zero of the axis, such as -1:30:00."""
+_SECOND_NS = 10**9
 _QUARTER_S = 900
 _RULE: Run = (theme.RULE, "rule")
+_ENDED_STROKES = (theme.CLOCK, "over"), (theme.CLOCK, "dim")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,41 +56,80 @@ class Axis:
     to and including its end."""
 
     end_ns: int
-    """Raw ns at which the last bin ends. It is a multiple of the bin length, so that the edges of
-    bins do not change while time passes."""
+    """Raw ns at which the last bin ends. If the axis moves with time, it is a multiple of the bin
+    length, so that the edges of bins do not change."""
     bin_ns: int
-    bins: int
-    """Number of bins; each bin is one cell."""
+    columns: int
+    """Number of columns of the chart. If bins are several columns wide, the first columns may
+    belong to no bin."""
     now_ns: int
-    """Raw ns of the newest moment, which is in the last bin."""
+    """Raw ns of the newest moment; it may be earlier than `end_ns`."""
+    first_ns: int | None = None
+    """Raw ns at which the history begins; None if it covers the whole axis."""
+    bin_columns: int = 1
+    """Columns of each bin."""
+    cell_columns: int = 1
+    """Columns of each cell of the screen: 2 for charts of dots."""
+
+    @property
+    def bins(self) -> int:
+        return self.columns // self.bin_columns
+
+    @property
+    def cells(self) -> int:
+        return self.columns // self.cell_columns
 
     @property
     def start_ns(self) -> int:
         return self.end_ns - self.bins * self.bin_ns
 
     @property
-    def width(self) -> int:
-        return self.bins
+    def known_columns(self) -> int:
+        """Number of columns, from the right, that the history covers."""
+        bins = self.bins - (0 if self.first_ns is None else max(0, self.bin(self.first_ns)))
+        return max(0, bins) * self.bin_columns
+
+    @property
+    def blank(self) -> int:
+        """Number of cells, from the left, that are before the start of the history."""
+        return (self.columns - self.known_columns) // self.cell_columns
 
     @property
     def edges(self) -> Times:
-        found = edges(self.end_ns, self.bin_ns, self.bins)
-        found[-1] = self.now_ns
-        return found
+        """The start of the first bin and the ends of all bins, none later than now."""
+        bounds = np.arange(self.bins + 1, dtype=np.int64) * self.bin_ns + self.start_ns
+        return np.minimum(bounds, self.now_ns)
 
     def bin(self, time_ns: int) -> int:
         """Returns the bin that contains this moment; below 0 or beyond the last bin if the moment
         is off the axis."""
         return -(-(time_ns - self.start_ns) // self.bin_ns) - 1
 
-    def span(self, start_ns: int, end_ns: int) -> tuple[int, int] | None:
-        """Returns the first and the last bin on the axis that overlap this span; None if no bin
-        does."""
-        first = self.bin(start_ns + 1)  # a start on an edge belongs to the bin after the edge
-        last = max(first, self.bin(end_ns))
-        if last < 0 or first >= self.bins:
+    def column(self, time_ns: int) -> int:
+        """Returns the first column of the bin that contains this moment; it may be off the axis."""
+        return self.columns - (self.bins - self.bin(time_ns)) * self.bin_columns
+
+    def cell_after(self, time_ns: int) -> int:
+        """Returns the cell that begins with or contains this moment; a moment on an edge belongs to
+        the bin after the edge."""
+        return self.column(time_ns + 1) // self.cell_columns
+
+    def cells_of(self, episode: Episode) -> tuple[range, bool] | None:
+        """Returns the cells of an episode, and whether its start is among them; None if the episode
+        is not visible."""
+        if episode.start_ns > self.now_ns:
             return None
-        return max(0, first), min(self.bins - 1, last)
+        end_ns = self.now_ns if episode.end_ns is None else min(episode.end_ns, self.now_ns)
+        first = self.column(episode.start_ns + 1)
+        last = max(first, self.column(end_ns)) + self.bin_columns - 1
+        edge = self.columns - self.known_columns
+        if last < edge or first >= self.columns:
+            return None
+        cells = range(
+            max(edge, first) // self.cell_columns,
+            min(last, self.columns - 1) // self.cell_columns + 1,
+        )
+        return cells, first >= edge
 
 
 def fitted(now_ns: int, window_s: float, room: int, first_ns: int | None = None) -> Axis:
@@ -91,37 +141,108 @@ def fitted(now_ns: int, window_s: float, room: int, first_ns: int | None = None)
         past_ns = now_ns - first_ns
         window_ns = min(window_ns, next((s * 1e9 for s in FIT_S if s * 1e9 >= past_ns), window_ns))
     least_ns = max(1, ceil(window_ns / room))
-    steps_ns = (s * 10**9 for s in STEPS_S if s * 10**9 >= _label_width(s) * least_ns)
-    step_ns = next(steps_ns, None)
+    step_ns = _step_ns(least_ns, clock=True)
     bin_ns = least_ns if step_ns is None else step_ns // (step_ns // least_ns)
-    return Axis(-(-now_ns // bin_ns) * bin_ns, bin_ns, room, now_ns)
+    return Axis(-(-now_ns // bin_ns) * bin_ns, bin_ns, room, now_ns, first_ns)
 
 
-# --- clock times
+# --- the values of bins
+
+Lookup = Callable[[History, Times], Floats]
+"""Returns the values of bins that are given by their edges; the first axis is that of the bins."""
 
 
-def _label_width(step_s: int) -> int:
-    """Returns the cells needed for a clock time and the gap after it."""
-    return len(time_of_day(0, step_s)) + GAP
+class BinValues:
+    """The values of several lookups in the bins of an axis, by key. Complete bins do not change, so
+    only the newest bins are looked up at each refresh."""
+
+    def __init__(self, lookups: Mapping[str, Lookup]) -> None:
+        self._lookups = lookups
+        self._values: dict[str, Floats] = {}
+        self._axis: Axis | None = None
+        """The axis whose bins were read last."""
+        self._begin_ns = 0
+        """The start of the history when the bins were read, in raw ns."""
+
+    def __getitem__(self, key: str) -> Floats:
+        """Returns the values of a lookup, (bins, ...); NaN where unknown."""
+        return self._values[key]
+
+    def read(self, history: History, axis: Axis) -> int:
+        """Moves on to the bins of this axis, whose end is a multiple of the bin length. Returns how
+        many bins, counted from the newest, were looked up."""
+        stale_bins = self._move(history, axis)
+        self._axis, self._begin_ns = axis, history.begin_ns or 0
+        if not stale_bins:
+            return 0
+        edges = axis.edges[-stale_bins - 1 :]
+        for key, lookup in self._lookups.items():
+            values = lookup(history, edges)
+            if stale_bins < axis.bins:
+                values = np.concatenate([self._values[key][: axis.bins - stale_bins], values])
+            self._values[key] = values
+        return stale_bins
+
+    def _move(self, history: History, axis: Axis) -> int:
+        """Returns how many bins must be looked up, and moves the values of the other bins to the
+        front."""
+        before, bins = self._axis, axis.bins
+        if before is None or (before.bin_ns, before.bins) != (axis.bin_ns, bins):
+            return bins
+        if (history.begin_ns or 0) < self._begin_ns:  # older samples were added to the history
+            return bins
+        ahead = (axis.end_ns - before.end_ns) // axis.bin_ns
+        if not 0 <= ahead < bins or axis.now_ns < before.now_ns:
+            return bins
+        for key, values in self._values.items():
+            self._values[key] = values[ahead:]
+        # The newest stored bin may have been looked up before it was complete.
+        return min(ahead + (before.now_ns != before.end_ns), bins)
 
 
-def ticks(axis: Axis, unix: Unix) -> list[tuple[int, str]]:
-    """Returns the cells of round clock times and their texts, from the left."""
-    steps_s = (s for s in STEPS_S if s * 10**9 >= _label_width(s) * axis.bin_ns)
-    moments = round_times(axis.start_ns, next(steps_s, STEPS_S[-1]), unix)
-    found = (((at_ns - axis.start_ns) // axis.bin_ns, text) for at_ns, text in moments)
-    return list(takewhile(lambda tick: tick[0] < axis.bins, found))
+# --- round times
 
 
-def round_times(since_ns: int, step_s: int, unix: Unix) -> Iterator[tuple[int, str]]:
-    """Yields, without end, the moments from `since_ns` on (in raw ns) at which local time is a
-    multiple of the step, each with its clock time as text."""
-    zero_ns = round(unix(0) * 1e9)  # converted once; otherwise rounding would make ticks jitter
+def _step_ns(cell_ns: float, *, clock: bool) -> int | None:
+    """Returns the smallest distance between ticks that leaves room for their times, in ns; None if
+    there is none. `cell_ns`: time of each cell. `clock`: times are clock times."""
+    return next((ns for ns in STEPS_NS if ns >= _label_width(ns, clock=clock) * cell_ns), None)
+
+
+def _label_width(step_ns: int, *, clock: bool) -> float:
+    """Returns the cells needed for a time and the gap after it. A clock time has no tenths."""
+    if not clock:
+        return RELATIVE_WIDTH + GAP
+    if step_ns < _SECOND_NS:
+        return float("inf")
+    return len(time_of_day(0, step_ns // _SECOND_NS)) + GAP
+
+
+def ticks(axis: Axis, unix: Unix | None) -> list[tuple[int, str]]:
+    """Returns the cells of round times and their texts, from the left. Times before the history are
+    left out. `unix`: None if times are relative to the zero of the axis instead of clock times."""
+    cell_ns = axis.bin_ns * axis.cell_columns / axis.bin_columns
+    step_ns = _step_ns(cell_ns, clock=unix is not None) or STEPS_NS[-1]
+    start_ns, blank = axis.start_ns, axis.blank
+    times = takewhile(lambda tick: tick[0] < axis.end_ns, round_times(start_ns, step_ns, unix))
+    cells = ((axis.cell_after(time_ns), text) for time_ns, text in times)
+    return [(cell, text) for cell, text in cells if blank <= cell < axis.cells]
+
+
+def round_times(since_ns: int, step_ns: int, unix: Unix | None) -> Iterator[tuple[int, str]]:
+    """Yields, without end, the moments from `since_ns` on (in raw ns) at which local time, or the
+    time since the zero of the axis, is a multiple of the step, each with this time as text."""
+    # Converted once; otherwise rounding would make ticks jitter.
+    zero_ns = 0 if unix is None else round(unix(0) * 1e9)
     start_ns = zero_ns + since_ns
-    local_s = _utc_offset_s(start_ns // (_QUARTER_S * 10**9))
-    first = -(-(start_ns + local_s * 10**9) // (step_s * 10**9))
-    for at_s in count(first * step_s - local_s, step_s):
-        yield at_s * 10**9 - zero_ns, _clock(at_s, step_s)
+    offset_s = 0 if unix is None else _utc_offset_s(start_ns // (_QUARTER_S * _SECOND_NS))
+    first = -(-(start_ns + offset_s * _SECOND_NS) // step_ns)
+    for time_ns in count(first * step_ns - offset_s * _SECOND_NS, step_ns):
+        if unix is None:
+            text = relative_time(time_ns, step_ns)
+        else:
+            text = _clock(time_ns // _SECOND_NS, step_ns // _SECOND_NS)
+        yield time_ns - zero_ns, text
 
 
 @lru_cache(maxsize=16)
@@ -135,14 +256,22 @@ _clock = lru_cache(maxsize=256)(time_of_day)
 """Formats a clock time; cached, because a tick stays on the axis for many refreshes."""
 
 
-def times(axis: Axis, unix: Unix) -> str:
-    """Returns a line as wide as the axis, with a clock time below each tick."""
-    line = " " * axis.width
+def relative_time(time_ns: int, step_ns: int) -> str:
+    """Formats a time relative to the zero of the axis, such as 0.5 s, 20 s or -1:30:00."""
+    if step_ns < 60 * _SECOND_NS:
+        return f"{time_ns / 1e9:.{0 if step_ns >= _SECOND_NS else 1}f} s"
+    return f"{'-' if time_ns < 0 else ''}{place(abs(time_ns))}"
+
+
+def times(axis: Axis, unix: Unix | None) -> list[Run]:
+    """Returns the line below the axis, with each time centred under its tick. A time that would
+    extend beyond an end of the axis is left out."""
+    line = ""
     for cell, text in ticks(axis, unix):
         start = cell - len(text) // 2
-        if start >= 0 and start + len(text) <= axis.width:
-            line = line[:start] + text + line[start + len(text) :]
-    return line
+        if 0 <= start <= axis.cells - len(text):
+            line = line.ljust(start) + text
+    return [(line.ljust(axis.cells), "dim")]
 
 
 # --- episodes
@@ -165,86 +294,86 @@ def mark(episode: Episode, shown_ns: int | None = None) -> Run:
     return episode_style.sign(episode), episode_style.severity(episode, over=over)
 
 
-def cells(axis: Axis, episode: Episode, shown_ns: int) -> tuple[range, bool] | None:
-    """Returns the cells of an episode at the moment `shown_ns`, and whether its start is on the
-    axis; None if the episode is not visible."""
-    if episode.start_ns > shown_ns:
-        return None
-    seen = axis.span(episode.start_ns, shown_ns if episode.end_ns is None else episode.end_ns)
-    return seen and (range(seen[0], seen[1] + 1), episode.start_ns >= axis.start_ns)
-
-
-def begins(axis: Axis, episodes: Iterable[Episode], shown_ns: int) -> dict[int, Run]:
+def begins(axis: Axis, episodes: Iterable[Episode]) -> dict[int, Run]:
     """Returns the markers of the cells in which episodes begin; if two begin in one cell, the
     marker of the worse episode."""
     signs = {}
     for episode in mildest_first(episodes):
-        seen = cells(axis, episode, shown_ns)
-        if seen is not None and seen[1]:
-            signs[seen[0].start] = mark(episode, shown_ns)
+        visible = axis.cells_of(episode)
+        if visible is not None and visible[1]:
+            signs[visible[0].start] = mark(episode, axis.now_ns)
     return signs
 
 
-def strokes(
-    line: list[Run], episodes: Iterable[Episode], shown_ns: int,
-    cells_of: Callable[[Episode], tuple[range, bool] | None],
-) -> None:  # fmt: skip
-    """Writes each episode onto the line: a marker where it begins, a stroke while it lasts.
-    `cells_of`: returns the cells of an episode, and whether its start is among them."""
+def draw_episodes(line: list[Run], axis: Axis, episodes: Iterable[Episode]) -> None:
+    """Draws each episode onto a line of single cells: a marker where it begins, a stroke while it
+    lasts."""
     for episode in mildest_first(episodes):
-        if (seen := cells_of(episode)) is not None:
-            cells, begins = seen
-            sign, style = mark(episode, shown_ns)
+        if (visible := axis.cells_of(episode)) is not None:
+            cells, begins = visible
+            sign, style = mark(episode, axis.now_ns)
             line[cells.start : cells.stop] = [(theme.CLOCK, style)] * len(cells)
             if begins:
                 line[cells.start] = (sign, style)
 
 
-def rule(axis: Axis, episodes: Iterable[Episode], shown_ns: int, blank: int = 0) -> list[Run]:
-    """Returns the line of the axis, with a marker where each episode begins and a stroke while it
-    lasts. The first `blank` cells are from before the history and are empty."""
-    line: list[Run] = [(" ", "text")] * blank + [_RULE] * (axis.width - blank)
-    strokes(line, episodes, shown_ns, lambda episode: cells(axis, episode, shown_ns))
+def draw_name(line: list[Run], axis: Axis, moment: Episode) -> range:
+    """Draws a mark onto a line of single cells: a stroke, which may replace the stroke of an
+    episode, and the label to the right of it, up to the next cell in use. Returns the cells
+    drawn."""
+    visible = axis.cells_of(moment)
+    start = end = visible[0].start if visible else axis.cells
+    text = NAME + foreign(moment.evidence["label"])
+    free: tuple[str, ...] = theme.RULE, " ", theme.CLOCK
+    for sign in text[: axis.cells - start]:
+        if line[end][0] not in free:
+            break
+        line[end], free = (sign, "dim"), (theme.RULE, " ")
+        end += 1
+    return range(start, end)
+
+
+def rule(axis: Axis, episodes: Iterable[Episode]) -> list[Run]:
+    """Returns the line of the axis, by cell, with a marker where each episode begins and a stroke
+    while it lasts. Cells before the history are empty."""
+    line: list[Run] = [(" ", "text")] * axis.blank + [_RULE] * (axis.cells - axis.blank)
+    draw_episodes(line, axis, episodes)
     return line
 
 
-def history(
-    axis: Axis, episodes: Iterable[Episode], shown_ns: int, first_ns: int | None, unix: Unix,
-    steps: Iterable[int] = (), marks: Iterable[Episode] = (), *, inside: bool = False,
+def ticked(
+    axis: Axis, episodes: Iterable[Episode], unix: Unix | None, *, inside: bool = False,
+    steps: Iterable[int] = (), marks: Iterable[Episode] = (), since: bool = False,
 ) -> list[Run]:  # fmt: skip
-    """Returns the line of the axis with ticks. If the history does not reach the left end of the
-    axis, the line states the time at which the history begins. Free cells show the labels of
-    `marks`, and a faint sign at the cells in `steps`. `inside`: clock times are written into free
-    cells of the line, because they have no line of their own."""
-    blank = axis.bins if first_ns is None else min(axis.bins, max(0, axis.bin(first_ns)))
-    line = rule(axis, episodes, shown_ns, blank)
-    free = {cell for cell, run in enumerate(line) if run == _RULE}
-    for moment in marks:
-        free -= _write_name(line, axis, moment, shown_ns)
+    """Returns the line of the axis with ticks, the labels of `marks`, and a faint sign at the cells
+    in `steps`. `inside`: times are written into this line, because they have no line of their own;
+    they never cover signs or running episodes. `since`: the cells before the history show the time
+    at which the history begins."""
+    line = rule(axis, episodes)
+    named = {cell for moment in marks for cell in draw_name(line, axis, moment)}
+    free = {cell for cell, run in enumerate(line) if run == _RULE} - named
     for cell in free.intersection(steps):
         line[cell] = (theme.STEP, "faint")
+    if inside:
+        _draw_times(line, axis, unix, named)
+    else:
+        for cell, _ in ticks(axis, unix):
+            if cell in free:
+                line[cell] = (TICK, "faint")
+    if since and axis.blank and axis.first_ns is not None and unix is not None:
+        begin = f"{time_of_day(unix(axis.first_ns))} "
+        texts = f"history from {begin}", f"from {begin}", ""
+        text = next(text for text in texts if len(text) <= axis.blank)
+        line[: axis.blank] = [(text.rjust(axis.blank), "dim")]
+    return joined(line)
+
+
+def _draw_times(line: list[Run], axis: Axis, unix: Unix | None, named: set[int]) -> None:
+    """Draws the times onto the line. They may cover its rule and the strokes of ended episodes."""
+    bare = _RULE, (" ", "text"), *_ENDED_STROKES
+    used = named | {cell for cell, run in enumerate(line) if run not in bare}
     for cell, text in ticks(axis, unix):
-        start = cell - len(text) // 2
-        if inside and free.issuperset(range(start - 1, start + len(text) + 1)):
-            line[start - 1 : start + len(text) + 1] = [(c, "dim") for c in f" {text} "]
-        elif not inside and cell in free:
-            line[cell] = (TICK, "faint")
-    if first_ns is not None and blank:
-        since = f"{time_of_day(unix(first_ns))} "
-        texts = (f"history from {since}", f"from {since}", "")
-        line[:blank] = [(next(t for t in texts if len(t) <= blank).rjust(blank), "dim")]
-    return line
-
-
-def _write_name(line: list[Run], axis: Axis, moment: Episode, shown_ns: int) -> set[int]:
-    """Writes a stroke, which may replace the stroke of an episode, and the mark's label to the
-    right of it, up to the next cell in use. Returns the cells written."""
-    seen, taken = cells(axis, moment, shown_ns), set()
-    text = NAME + foreign(moment.evidence["label"])
-    free: tuple[str, ...] = theme.RULE, theme.CLOCK
-    for cell, sign in zip(range(seen[0].start, axis.width) if seen else (), text, strict=False):
-        if line[cell][0] not in free:
-            break
-        line[cell], free = (sign, "dim"), (theme.RULE,)
-        taken.add(cell)
-    return taken
+        start = cell - len(text) // 2 - 1
+        end = start + len(text) + 2
+        if axis.blank <= start and end <= axis.cells and used.isdisjoint(range(start, end)):
+            line[start:end] = [(sign, "dim") for sign in f" {text} "]

@@ -206,7 +206,7 @@ class Timeline(Paneled, Cursor):
         room = max(1, self.width - plan.label - self._right)
         first_ns = session.past.first_ns
         self._axis = time_axis.fitted(interval.time_ns, choice.window_s, room, first_ns)
-        self._left = plan.label + room - self._axis.width
+        self._left = plan.label + room - self._axis.cells
         before = self._lanes.scale if self._lanes else None
         places = self.places.places
         lanes = Lanes(session, self._field, self._axis, places, ascii_=choice.ascii)
@@ -280,7 +280,7 @@ class Timeline(Paneled, Cursor):
         names = ("now",) if plan.each else ("lp0", "lp1") if places.threads == 2 else ("", "now")
         return [
             (fit(title, self._left), "dim"),
-            (" " * self._axis.width, "text"),
+            (" " * self._axis.cells, "text"),
             ("".join(f"{name:>{NUMBER}}" for name in names), "dim"),
         ]
 
@@ -288,16 +288,15 @@ class Timeline(Paneled, Cursor):
         """Returns the lines of the time axis, which stay in sight below the rows."""
         axis, interval = self._axis, self.interval
         inside = self.size.height < MIN_HEIGHT_FOR_TIMES
-        rule = time_axis.history(
-            axis, episodes, interval.time_ns, session.past.first_ns, session.unix,
-            marks=session.marks, inside=inside,
-        )  # fmt: skip
+        line = time_axis.ticked(
+            axis, episodes, session.unix, inside=inside, marks=session.marks, since=True
+        )
         left: Run = (" " * self._left, "text")
         now: Run = (f"{time_of_day(interval.time):>{self._right - 1}}", "text")
         if inside:
-            return [([left, *rule, now], "calm")]
-        times: Run = (time_axis.times(axis, session.unix), "dim")
-        return [([left, *rule], "calm"), ([left, times, now], "calm")]
+            return [([left, *line, now], "calm")]
+        times = time_axis.times(axis, session.unix)
+        return [([left, *line], "calm"), ([left, *times, now], "calm")]
 
     # --- memory traffic of packages
 
@@ -373,12 +372,12 @@ class Timeline(Paneled, Cursor):
         if line.kind == "l3":
             rows = self.places.groups[place.package, place.l3]
             name: Run = (fit(f"   L3 {place.l3}", self._left), "dim")
-            along: list[Run] = [(" " * self._axis.width, "text")]
+            along: list[Run] = [(" " * self._axis.cells, "text")]
         else:
             rows = self.places.of_package(place.package)
             name = (fit(f" {package_name(place.package)}", self._left), "bright")
             episodes = self._of_package.get(place.package, [])
-            along = time_axis.rule(self._axis, episodes, self.interval.time_ns)
+            along = time_axis.rule(self._axis, episodes)
         if not self._right:
             return [name, *along]
         cpus = [cpu for row in rows for cpu in self.places.places[row].rows]
@@ -400,7 +399,7 @@ class Timeline(Paneled, Cursor):
             along = lanes.flat(row, slot.lanes)
         else:
             high = plan.tall - (plan.tall > 2)  # an empty line separates tall CPUs
-            blank: list[Run] = [(" " * self._axis.width, "text")]
+            blank: list[Run] = [(" " * self._axis.cells, "text")]
             area = lanes.tall(row, slot.lanes[0], high)
             along = area[slot.below] if slot.below < high else blank
         runs: list[Run] = [
@@ -412,14 +411,13 @@ class Timeline(Paneled, Cursor):
         cpus = self.places.places[row].cpus
         shown_cpus = cpus if self._field.of_core else [cpus[lane] for lane in slot.lanes]
         episodes = [episode for cpu in shown_cpus for episode in self._of_cpu.get(cpu, [])]
-        now_ns = self.interval.time_ns
-        if signs := time_axis.begins(self._axis, episodes, now_ns):
+        if signs := time_axis.begins(self._axis, episodes):
             along = marked(along, signs)
         runs += [*along, *self._numbers(slot)]
         for episode in reversed(time_axis.mildest_first(episodes)):  # the worst running one
-            seen = time_axis.cells(self._axis, episode, now_ns)
-            if seen is not None and seen[0].stop == self._axis.width:
-                sign, style = time_axis.mark(episode, now_ns)
+            visible = self._axis.cells_of(episode)
+            if visible is not None and visible[0].stop == self._axis.cells:
+                sign, style = time_axis.mark(episode, self._axis.now_ns)
                 return [*runs, (f" {sign}", style)]
         return [*runs, ("  ", "text")]
 

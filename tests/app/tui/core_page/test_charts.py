@@ -21,7 +21,6 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.core_page import layout
 from perftop.tui.core_page.charts import Charts, CoreHistory
-from perftop.tui.shared import time_axis
 
 
 def test_a_clock_falls_below_its_ceiling_in_red_while_something_is_wrong() -> None:
@@ -38,7 +37,7 @@ def test_a_clock_falls_below_its_ceiling_in_red_while_something_is_wrong() -> No
     session.ended.clear()
     session.detector.running.append(episode)
     of = charts(session, interval)
-    found = time_axis.cells(of.time, episode, interval.time_ns)
+    found = of.time.cells_of(episode)
     assert found
     high, low = _where(of, "clock"), _where(of, RED)
     assert set(low) == set(found[0])
@@ -46,7 +45,7 @@ def test_a_clock_falls_below_its_ceiling_in_red_while_something_is_wrong() -> No
     assert min(low[column] for column in found[0][1:18]) > 3
     assert {low[column] for column in found[0][22:]} == {1}
     first = [char for text, _ in of.panels()[0] for char in text][layout.LABEL :]
-    assert set(first[: of.time.width]) == {theme.LIMIT}
+    assert set(first[: of.time.cells]) == {theme.LIMIT}
 
 
 RED = "alarm/drop-back"
@@ -67,7 +66,7 @@ def _where(of: Charts, key: str) -> dict[int, int]:
     found: dict[int, int] = {}
     start = layout.LABEL
     for y, runs in enumerate(of.panels()[: of.moment.page.panels[0].lines]):
-        cells = [(char, style) for text, style in runs for char in text][start:][: of.time.width]
+        cells = [(char, style) for text, style in runs for char in text][start:][: of.time.cells]
         found |= {at: y for at, cell in enumerate(cells) if cell[0] != " " and cell[1] == key}
     return found
 

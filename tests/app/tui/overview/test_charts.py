@@ -13,17 +13,14 @@ from simulated import messages as simulated
 from perfprobe.wire import Multiplier
 from perftop.base.format import GHZ
 from perftop.draw import strips
-from perftop.model.episode import Episode
 from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.overview.chart_cells import ColumnHistory, Span, in_cells, rule, step, ticks, times
+from perftop.tui.overview.chart_cells import ColumnHistory
 from perftop.tui.overview.chart_numbers import Moment, busy_rank, units
 from perftop.tui.overview.charts import MIN_WIDTH, ChartOptions, Charts, Plan, plan
 from perftop.tui.shared.places import Places
 from perftop.tui.shared.sheet import Reader, busiest
-
-S = 10**9
 
 
 def shown(machine: Machine, samples: int = 40) -> tuple[Session, Interval]:
@@ -120,33 +117,6 @@ def lines(of: Plan) -> int:
     return of.headings + of.charts * each + (of.charts - 1) * of.gap + axes
 
 
-# --- the axis
-
-
-def test_ticks_are_round_and_even_and_their_times_are_centred() -> None:
-    """40 columns of 1 s up to second 100 of the day."""
-    span = Span(100 * S, S, 1, 40, 40, 100 * S)
-    marks = in_cells(span, ticks(span, step(span, 16), lambda ns: ns / 1e9))
-    assert [cell for cell, _ in marks] == [19, 39]
-    assert strips.text(times(span, marks)).rstrip().endswith(marks[1][1])
-    assert strips.text(times(span, marks)).index(marks[0][1]) == 15
-    assert strips.text(rule(span, [], marks, inside=False)) == "─" * 19 + "┬" + "─" * 19 + "┬"
-
-
-def test_an_episode_that_begins_where_the_last_column_ends_is_not_on_the_axis_yet() -> None:
-    """As a CPU that goes off at the very moment of the newest sample."""
-    span = Span(100 * S, S, 1, 40, 40, 100 * S, 2)
-    begun = Episode("offline", [0], 100 * S)
-    assert span.stretch(begun) is None
-    assert rule(span, [begun], [], inside=False) == rule(span, [], [], inside=False)
-    assert span.stretch(Episode("offline", [0], 100 * S - 1)) == (range(19, 20), True)
-
-
-def test_there_is_no_axis_before_the_history() -> None:
-    span = Span(100 * S, S, 2, 40, 10, 100 * S)
-    assert strips.text(rule(span, [], [], inside=False)) == " " * 30 + "─" * 10
-
-
 # --- the picture
 
 
@@ -162,9 +132,9 @@ def test_a_short_history_fills_most_of_a_chart() -> None:
             interval = session.take()
         past = ColumnHistory(session, ["util"], [0], {})
         past.read(interval, 57, 60.0)
-        assert past.span.known >= 0.6 * 57, samples
-        assert past.span.bin_ns % session.hello.sample_ns == 0
-        assert np.isfinite(past.series("util")[0, -past.span.known :]).all()
+        assert past.axis.known_columns >= 0.6 * 57, samples
+        assert past.axis.bin_ns % session.hello.sample_ns == 0
+        assert np.isfinite(past.series("util")[0, -past.axis.known_columns :]).all()
 
 
 @pytest.mark.parametrize(("width", "height"), [(60, 18), (80, 18), (120, 24), (160, 45), (240, 64)])

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import calendar
 import time
+from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made import hello
 from rich.cells import cell_len
 
+from perftop.base.arrays import Floats
 from perftop.base.text import plain as ascii_text
 from perftop.draw import strips, theme
 from perftop.draw.columns import Run
 from perftop.model.episode import Episode
 from perftop.model.kinds import KINDS
+from perftop.session.history_chunk import Times
 from perftop.session.session import Session
 from perftop.tui.shared import time_axis
 
@@ -31,7 +35,7 @@ def unix(raw_ns: int) -> float:
 
 
 def made(now_s: float = 60.0, window_s: float = 60.0, room: int = 60) -> time_axis.Axis:
-    return time_axis.fitted(round(now_s * S), window_s, room)
+    return time_axis.fitted(round(now_s * S), window_s, room, -1000 * S)
 
 
 AXES = st.builds(
@@ -53,7 +57,7 @@ def test_the_last_bin_holds_the_moment(a: time_axis.Axis) -> None:
 @given(st.integers(0, 10**16), st.sampled_from([5.0, 60.0, 600.0, 3600.0]), st.integers(12, 300))
 def test_the_finest_on_which_the_window_has_room(now_ns: int, window_s: float, room: int) -> None:
     a = time_axis.fitted(now_ns, window_s, room)
-    assert a.width == room
+    assert a.cells == room
     assert window_s * 1e9 <= a.bins * a.bin_ns <= 1.1 * window_s * 1e9
 
 
@@ -69,7 +73,7 @@ def test_a_short_history_fills_it(past_s: float, room: int) -> None:
 
 
 def test_a_long_history_does_not_widen_it() -> None:
-    assert time_axis.fitted(500 * S, 60.0, 60, 0) == made(500)
+    assert time_axis.fitted(500 * S, 60.0, 60, -1000 * S) == made(500)
 
 
 def test_bins_stay_what_they_are_while_time_goes_on() -> None:
@@ -88,11 +92,10 @@ def test_a_moment_is_in_the_bin_that_ends_with_it() -> None:
 def test_what_begins_with_the_end_of_the_axis_is_beyond_it() -> None:
     """The next bin, which comes with the next sample, holds it."""
     a = made()
-    assert (a.span(60 * S - 1, 60 * S), a.span(60 * S, 60 * S)) == ((59, 59), None)
+    before = Episode("offline", [0], 60 * S - 1)
     mark = Episode("mark", [], 60 * S, 60 * S, evidence={"label": "now"})
-    assert time_axis.history(a, [mark], 60 * S, 0, unix, (), [mark]) == time_axis.history(
-        a, [], 60 * S, 0, unix
-    )
+    assert (a.cells_of(before), a.cells_of(mark)) == ((range(59, 60), True), None)
+    assert time_axis.ticked(a, [mark], unix, marks=[mark]) == time_axis.ticked(a, [], unix)
 
 
 # --- clock times
@@ -104,7 +107,7 @@ def test_ticks_are_at_round_clock_times() -> None:
     assert time_axis.ticks(axis, unix) == [
         (11, "22:14:15"), (26, "22:14:30"), (41, "22:14:45"), (56, "22:15:00")
     ]  # fmt: skip
-    assert time_axis.times(axis, unix) == (
+    assert strips.text(time_axis.times(axis, unix)) == (
         "       22:14:15       22:14:30       22:14:45       22:15:00"
     )
 
@@ -143,7 +146,7 @@ def test_there_are_always_ticks_and_no_time_touches_the_next(window_s: float, ro
     assert ticks
     for (left, text), (right, _) in pairwise(ticks):
         assert right - left >= len(text) + time_axis.GAP - 1
-    text = time_axis.times(a, unix)
+    text = strips.text(time_axis.times(a, unix))
     assert len(text) == room
     for at, name in ticks:
         start = at - len(name) // 2
@@ -159,8 +162,8 @@ def test_ticks_move_with_the_bins_and_do_not_tremble() -> None:
 # --- what went on
 
 
-def text(a: time_axis.Axis, *episodes: Episode, shown_s: float = 60.0) -> str:
-    return strips.text(time_axis.rule(a, episodes, round(shown_s * S)))
+def text(a: time_axis.Axis, *episodes: Episode) -> str:
+    return strips.text(time_axis.rule(a, episodes))
 
 
 def drop(start_s: float, end_s: float | None = None, kind: str = "turbo-drop") -> Episode:
@@ -175,16 +178,16 @@ def test_an_episode_is_marked_where_it_begins_and_stroked_while_it_lasts() -> No
 
 def test_what_runs_is_drawn_up_to_the_moment_and_not_beyond() -> None:
     a = made(59.5)
-    assert text(a, drop(57), shown_s=59.5).endswith("─▼━━")
+    assert text(a, drop(57)).endswith("─▼━━")
     back = made(40.0)
-    assert text(back, drop(39, 50), shown_s=40) == "─" * 59 + "▼"
-    assert text(back, drop(41), shown_s=40) == "─" * 60
-    assert text(made(39.5), drop(39.8), shown_s=39.5) == "─" * 60
+    assert text(back, drop(39, 50)) == "─" * 59 + "▼"
+    assert text(back, drop(41)) == "─" * 60
+    assert text(made(39.5), drop(39.8)) == "─" * 60
 
 
 def test_what_began_before_has_no_mark_and_what_ended_before_is_not_there() -> None:
-    assert text(made(100), drop(30, 42), shown_s=100) == "━━" + "─" * 58
-    assert text(made(100), drop(30, 40), shown_s=100) == "─" * 60
+    assert text(made(100), drop(30, 42)) == "━━" + "─" * 58
+    assert text(made(100), drop(30, 40)) == "─" * 60
 
 
 def test_what_takes_no_time_has_a_mark_all_the_same() -> None:
@@ -205,16 +208,16 @@ def test_of_two_at_one_moment_the_worse_is_seen() -> None:
     mild, bad = drop(10, 20, "offline"), drop(10, 12)
     for order in ((mild, bad), (bad, mild)):
         assert text(made(), *order)[10:21] == "▼━━━━━━━━━─"
-        keys = [key for _, key in time_axis.rule(made(), order, 60 * S)]
+        keys = [key for _, key in time_axis.rule(made(), order)]
         assert keys[10:20] == ["over"] * 2 + ["dim"] * 8  # both are over
-        assert time_axis.begins(made(), order, 60 * S) == {10: ("▼", "over")}
+        assert time_axis.begins(made(), order) == {10: ("▼", "over")}
 
 
 def test_red_is_what_runs_at_the_moment_that_is_shown() -> None:
     past, now = drop(10, 20, "throttle"), drop(40)
 
     def keys(shown_s: int) -> set[str]:
-        return {key for _, key in time_axis.rule(made(60), (past, now), shown_s * S)} - {"rule"}
+        return {key for _, key in time_axis.rule(made(shown_s), (past, now))} - {"rule"}
 
     assert keys(60) == {"alarm", "over"}
     assert keys(30) == {"over"}
@@ -231,7 +234,7 @@ def test_every_kind_has_a_sign_of_its_own_in_ascii_too() -> None:
 def test_samples_may_be_several_cells_wide() -> None:
     a = time_axis.fitted(5 * S, 5.0, 100)
     assert a.bin_ns == 50 * MS
-    assert text(a, drop(1.0, 1.2), shown_s=5)[20:25] == "▼━━━─"
+    assert text(a, drop(1.0, 1.2))[20:25] == "▼━━━─"
 
 
 def test_one_that_ended_is_not_missed_because_another_was_shown_of_later() -> None:
@@ -246,9 +249,9 @@ def test_one_that_ended_is_not_missed_because_another_was_shown_of_later() -> No
 # --- where history begins
 
 
-def line(a: time_axis.Axis, first_s: float | None, *episodes: Episode, inside: bool = False) -> str:
-    first_ns = None if first_s is None else round(first_s * S)
-    return strips.text(time_axis.history(a, episodes, 60 * S, first_ns, unix, inside=inside))
+def line(first_s: float, *episodes: Episode, inside: bool = False) -> str:
+    a = replace(made(), first_ns=round(first_s * S))
+    return strips.text(time_axis.ticked(a, episodes, unix, inside=inside, since=True))
 
 
 def ticked(text: str) -> str:
@@ -258,28 +261,135 @@ def ticked(text: str) -> str:
 
 
 def test_what_is_not_kept_is_blank_and_the_axis_shows_since_when_there_is_something() -> None:
-    assert line(made(), 30.5) == ticked("history from 22:14:30 ".rjust(30) + "─" * 30)
-    assert line(made(), 15.5) == ticked("from 22:14:15 ".rjust(15) + "─" * 45)
-    assert line(made(), 5.5) == ticked(" " * 5 + "─" * 55)
-    assert line(made(), -100) == ticked("─" * 60)
-    assert line(made(), None) == " " * 60
+    assert line(30.5) == ticked("history from 22:14:30 ".rjust(30) + "─" * 30)
+    assert line(15.5) == ticked("from 22:14:15 ".rjust(15) + "─" * 45)
+    assert line(5.5) == ticked(" " * 5 + "─" * 55)
+    assert line(-100) == ticked("─" * 60)
+    assert line(60.5) == "history from 22:15:00 ".rjust(60)
 
 
 def test_ticks_never_cover_what_went_on() -> None:
-    shown = line(made(), 0, drop(10, 31))
+    shown = line(0, drop(10, 31))
     assert shown == ticked("─" * 10 + "▼" + "━" * 20 + "─" * 29)
     assert shown.count(time_axis.TICK) == 2
 
 
 def test_where_rows_are_dear_clock_times_are_in_the_line_where_it_is_free() -> None:
-    shown = line(made(), 0, drop(10, 31), inside=True)
-    assert shown == "─" * 10 + "▼" + "━" * 20 + "─" * 9 + " 22:14:45 " + "─" * 10
-    assert len(line(made(), 0, inside=True)) == 60
+    """The times may cover strokes of ended episodes."""
+    assert line(0, drop(10, 61), inside=True) == "─" * 10 + "▼" + "━" * 49
+    shown = line(0, drop(10, 31), inside=True)
+    assert shown == "─" * 10 + "▼" + "━" * 14 + " 22:14:30 ───── 22:14:45 ──────────"
+    assert len(line(0, inside=True)) == 60
 
 
 def test_a_step_is_a_faint_mark_where_nothing_else_is() -> None:
-    runs = time_axis.history(
-        made(), [drop(10, 13.5)], 60 * S, 11 * S // 2, unix, [4, 8, 10, 12, 40]
-    )
+    a = replace(made(), first_ns=11 * S // 2)
+    runs = time_axis.ticked(a, [drop(10, 13.5)], unix, steps=[4, 8, 10, 12, 40])
     assert strips.text(runs)[5:16] == "─" * 3 + "┴" + "─▼━━━─┬"
     assert strips.text(runs).count(theme.STEP) == 2
+
+
+# --- bins of several columns, cells of several columns
+
+
+def dots(now_s: float = 100.0, **more: int) -> time_axis.Axis:
+    """40 columns of 1 s, or bins of several columns, up to second 100 of the day."""
+    return replace(time_axis.Axis(100 * S, S, 40, round(now_s * S)), **more)
+
+
+def test_an_edge_belongs_to_the_earlier_bin_and_a_start_there_to_the_later_one() -> None:
+    """As a CPU that goes offline at the moment of the newest sample."""
+    a = dots(cell_columns=2)
+    assert a.cells == 20
+    assert a.cells_of(Episode("offline", [0], 100 * S)) is None
+    assert a.cells_of(Episode("offline", [0], 100 * S - 1)) == (range(19, 20), True)
+    assert a.cells_of(Episode("offline", [0], 0, 64 * S)) == (range(2), False)
+    wide = dots(bin_columns=4)
+    assert (wide.bins, wide.start_ns) == (10, 90 * S)
+    assert wide.cells_of(Episode("offline", [0], 90 * S, 92 * S)) == (range(8), True)
+    odd = replace(wide, columns=43)  # its first three columns belong to no bin
+    assert (odd.bins, odd.column(90 * S + 1), odd.column(100 * S)) == (10, 3, 39)
+    assert odd.edges.tolist() == [at * S for at in range(90, 101)]
+
+
+def test_there_is_no_axis_before_the_history() -> None:
+    a = dots(bin_columns=2, first_ns=95 * S + 1)
+    assert a.known_columns == 10
+    assert text(a) == " " * 30 + "─" * 10
+    assert text(a, drop(94, 97)) == " " * 30 + "━━━━" + "─" * 6
+    assert strips.text(time_axis.times(a, unix)).strip() == ""
+
+
+def test_times_without_room_at_an_end_are_left_out() -> None:
+    a = dots()
+    assert [cell for cell, _ in time_axis.ticks(a, lambda ns: ns / 1e9)] == [0, 15, 30]
+    times = strips.text(time_axis.times(a, lambda ns: ns / 1e9))
+    assert times == "           00:01:15       00:01:30      "
+
+
+@pytest.mark.parametrize(
+    ("at_s", "step_s", "drawn"),
+    [(0.5, 0.1, "0.5 s"), (20, 5, "20 s"), (-1800, 600, "-30:00"), (7200, 7200, "2:00:00")],
+)
+def test_relative_times_of_a_long_axis_are_hours_and_minutes(
+    at_s: float, step_s: float, drawn: str
+) -> None:
+    assert time_axis.relative_time(round(at_s * S), round(step_s * S)) == drawn
+
+
+def test_an_axis_may_have_a_zero_instead_of_clock_times() -> None:
+    a = time_axis.Axis(25 * S, S, 35, 25 * S)
+    assert time_axis.ticks(a, None) == [(10, "0 s"), (25, "15 s")]
+    assert strips.text(time_axis.ticked(a, (), None)) == "─" * 10 + "┬" + "─" * 14 + "┬" + "─" * 9
+
+
+# --- the values of bins
+
+
+class EdgeHistory:
+    """A history in which the values of each bin are its edges."""
+
+    begin_ns = 500_000
+
+    def __init__(self) -> None:
+        self.looked_up = 0
+        self.bins = time_axis.BinValues({"edges": self.edges})
+
+    def edges(self, _: object, edges: Times) -> Floats:
+        self.looked_up += len(edges) - 1
+        return np.stack([edges[:-1], edges[1:]], axis=1).astype(float)
+
+    def read(self, now_ns: int, bins: int = 8, bin_ns: int = 1000) -> int:
+        """Returns how many bins were looked up; checks the values of all bins."""
+        self.looked_up = 0
+        axis = time_axis.Axis(-(-now_ns // bin_ns) * bin_ns, bin_ns, bins, now_ns)
+        new_bins = self.bins.read(self, axis)  # type: ignore[arg-type]
+        edges = axis.edges
+        assert edges[-1] == now_ns
+        assert self.bins["edges"].tolist() == np.stack([edges[:-1], edges[1:]], axis=1).tolist()
+        assert new_bins == self.looked_up
+        return new_bins
+
+
+def test_only_the_newest_bins_are_looked_up() -> None:
+    history = EdgeHistory()
+    moments = 20_000, 20_400, 20_900, 21_000, 21_000, 24_200, 25_000
+    assert [history.read(now_ns) for now_ns in moments] == [8, 1, 1, 1, 0, 4, 1]
+
+
+@pytest.mark.parametrize("now_ns", [20_399, 12_000, 28_001, 99_000])
+def test_all_bins_are_looked_up_for_an_earlier_or_a_far_later_moment(now_ns: int) -> None:
+    history = EdgeHistory()
+    history.read(20_400)
+    assert history.read(now_ns) == 8
+
+
+def test_all_bins_are_looked_up_if_bins_or_the_begin_of_the_history_changed() -> None:
+    history = EdgeHistory()
+    history.read(20_400)
+    assert history.read(20_400, bins=5) == 5
+    assert history.read(20_400, bins=5, bin_ns=2000) == 5
+    history.begin_ns = 600_000  # the oldest part was dropped, but the bins still show it
+    assert history.read(20_500, bins=5, bin_ns=2000) == 1
+    history.begin_ns = 100_000
+    assert history.read(20_500, bins=5, bin_ns=2000) == 5

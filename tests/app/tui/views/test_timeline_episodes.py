@@ -22,7 +22,7 @@ async def test_an_episode_marks_axis_and_row_where_it_began() -> None:
     assert view.rows[1][at] == "║"
     assert view.rows[1].rstrip().endswith("98.0 ║")  # and it goes on
     assert not any("║" in row for row in view.rows[2:])
-    assert set(view.feet[0][at + 1 : view.past._left + view.past._axis.width]) == {"━"}
+    assert set(view.feet[0][at + 1 : view.past._left + view.past._axis.cells]) == {"━"}
 
 
 async def test_an_ended_one_is_marked_too_but_goes_on_no_more() -> None:
