@@ -9,18 +9,35 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import terminal
-from crowd import crowd
 
 WARM_S, SPAN_S = 4.0, 20.0
 OWN = [sys.executable, "-m", "perftop"]
 PERF = ["perf", "stat", "-a", "-I", "1000", "-e", "cpu-clock,context-switches"]
+ORDINARY = 200
+"""Idle processes that a server with its services has beyond those of a bare guest."""
 
 Kinds = dict[str, dict[str, list[str]]]
+
+
+@contextmanager
+def crowd(count: int) -> Iterator[int]:
+    """Runs so many idle processes meanwhile. Yields the number of all processes."""
+    started = [subprocess.Popen(["sleep", "1h"]) for _ in range(count)]
+    try:
+        yield sum(1 for _ in Path("/proc").glob("[0-9]*"))
+    finally:
+        for process in started:
+            process.kill()
+        for process in started:
+            process.wait()
 
 
 def kinds() -> Kinds:

@@ -18,7 +18,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import timing
-from bench_screen import plain_us
 from painted import messages, shown
 from textual import events
 
@@ -65,6 +64,21 @@ def refresh_us(
     asyncio.run(act())
     times, sizes = zip(*found, strict=True)
     return statistics.median(times), statistics.median(sizes)
+
+
+def plain_us(columns: int, lines: int) -> float:
+    """The reference: every cell of a screen formatted and coloured by a plain loop."""
+    shades = [f"\x1b[38;2;{i * 8};{200 - i * 4};90m" for i in range(16)]
+
+    def draw() -> None:
+        out = []
+        for line in range(lines):
+            out.append(f"\x1b[{line + 1};1H")
+            out += [f"{shades[(line + c) % 16]}{line * c % 1000 / 10:7.1f}"
+                    for c in range(columns // 8)]  # fmt: skip
+        "".join(out).encode()
+
+    return timing.best_us(draw, 50)
 
 
 if __name__ == "__main__":

@@ -19,8 +19,7 @@ import bench_peers
 import bench_refresh
 import bench_sampling
 import terminal
-from bench_peers import OWN
-from crowd import ORDINARY, crowd
+from bench_peers import ORDINARY, OWN, crowd
 
 from perfprobe.cpu import topology
 from perfprobe.sources.os import source

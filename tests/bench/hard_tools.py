@@ -14,9 +14,9 @@ from typing import Any
 
 import started
 from read_back import faults, story
-from screen import LIMIT_S, Screen
 from simulated import lasting
 from taped import written
+from terminal import LIMIT_S, Screen
 
 TOGETHER_S = 2e-3
 """Times of intervals are told to a millisecond."""

@@ -25,7 +25,7 @@ from hard_tools import (
     watched,
     whole,
 )
-from screen import Screen
+from terminal import Screen
 
 FAST = ("--source", "sim:smt-mix,cpus=64,speed=max")
 FASTER = ("--source", "sim:smt-mix,cpus=256,speed=max")

@@ -27,7 +27,7 @@ from hard_tools import (
     watched,
     whole,
 )
-from screen import Screen
+from terminal import Screen
 
 STOPPED_S = 10.0
 HOUR_S = 3600
