@@ -10,8 +10,7 @@ from pathlib import Path
 
 import command
 import pytest
-from burning import burning
-from command import Line
+from command import Line, burning
 from nights import by_day
 from waiting import MOST_S
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import fake_ssh
 import pytest
+from command import started
 from examples import INSTEAD, NOT_HERE, SCREENS, examples, here, lines
 from simulated import messages
-from started import started
 from taped import written
 from waiting import until, wait
 

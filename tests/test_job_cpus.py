@@ -10,7 +10,7 @@ from itertools import product
 
 import command
 import pytest
-from burning import burning
+from command import burning
 from nights import by_day
 
 pytestmark = pytest.mark.machine

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import command
 import pytest
-from burning import burning
+from command import burning
 from nights import by_day
 from precedence import served_first
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import started
+import command
 from read_back import faults, story
 from simulated import lasting
 from taped import written
@@ -70,8 +70,8 @@ def ran(*command: str, **more: Any) -> tuple[int, str, list[str]]:
     return done.returncode, done.stdout, done.stderr.splitlines()
 
 
-def going(*command: str, **more: Any) -> AbstractContextManager[subprocess.Popen[bytes]]:
-    return started.going(command, stderr=subprocess.PIPE, **more)
+def going(*arguments: str, **more: Any) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    return command.going(arguments, stderr=subprocess.PIPE, **more)
 
 
 def awaited(condition: Callable[[], object]) -> None:

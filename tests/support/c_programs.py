@@ -1,4 +1,4 @@
-"""The C programs of tests/native, compiled in several ways and run."""
+"""The C programs of tests/native, compiled in several ways and run; and machine code of our C."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from roots import ROOT, TESTS
+from waiting import MOST_S
 
 HERE = TESTS / "native"
 PROBE = ROOT / "probe"
@@ -124,3 +125,20 @@ def succeeds(cc: str, build: str, program: str, base: Path) -> None:
     if status == SKIPPED:
         pytest.skip(errors.strip() or program)
     assert status == 0, errors
+
+
+CSRC = ROOT / "probe" / "csrc"
+
+
+def listing(source: str, directory: Path) -> str:
+    """objdump's listing of a file of probe/csrc, compiled like the package."""
+    for tool in ("cc", "objdump"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"no {tool} here")
+    code = directory / "code.o"
+    flags = ["-std=c11", "-O2", "-pthread", f"-I{CSRC}", "-c"]
+    subprocess.run(["cc", *flags, CSRC / source, "-o", code], check=True, timeout=MOST_S)
+    return subprocess.run(
+        ["objdump", "-d", "--no-show-raw-insn", code],
+        capture_output=True, text=True, check=True, timeout=MOST_S,
+    ).stdout  # fmt: skip

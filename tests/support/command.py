@@ -1,4 +1,4 @@
-"""Runs perftop's commands as a user would, with a time limit."""
+"""Runs our programs: to their end, or while a test watches them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import contextlib
 import io
 import json
 import os
+import select
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from waiting import MOST_S
@@ -69,3 +73,64 @@ def stat(*arguments: str) -> list[Line]:
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return lines(done.stdout)
+
+
+@contextlib.contextmanager
+def going(command: Sequence[str], **more: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """A program; at the end it is killed if need be and reaped, also if the test fails."""
+    with subprocess.Popen(command, **more) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def started(
+    *command: str, program: str = "perftop", heard: bool = False
+) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
+    """One of ours with unbuffered pipes."""
+    pipe, null = subprocess.PIPE, subprocess.DEVNULL
+    return going(
+        argv(*command, program=program), bufsize=0, stdin=pipe, stdout=pipe,
+        stderr=pipe if heard else null,
+    )  # fmt: skip
+
+
+def some(process: subprocess.Popen[bytes]) -> bytes:
+    """The next output of the process; it must neither end nor be silent."""
+    assert process.stdout
+    ready, _, _ = select.select([process.stdout], [], [], MOST_S)
+    assert ready, "it is silent"
+    data = process.stdout.read(1 << 16)
+    assert data, "it has ended"
+    return bytes(data)
+
+
+def children(pid: int) -> list[int]:
+    """Running processes that the first thread of `pid` started."""
+    with contextlib.suppress(OSError):
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
+
+
+BURN = """
+import os, sys
+os.sched_setaffinity(0, {int(sys.argv[1])})
+open("/proc/self/comm", "w").write(sys.argv[2])
+print(flush=True)
+parent = os.getppid()
+while os.getppid() == parent:
+    for _ in range(10**6): pass
+"""
+"""It ends if the test is killed."""
+
+
+@contextmanager
+def burning(cpu: int, name: str = "burns") -> Iterator[int]:
+    """The PID of one of that name, once it is on that CPU."""
+    command = [sys.executable, "-c", BURN, str(cpu), name]
+    with going(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process.pid

@@ -1,4 +1,4 @@
-"""Samples in which counters move as a test says."""
+"""Samples in which counters move as a test says, and tables of turbo ceilings."""
 
 from __future__ import annotations
 
@@ -7,22 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from perfprobe.wire import Counter
+from perfprobe import wire
+from perfprobe.wire import Counter, Rate, Step
 from perftop.model.counters import Counters
 from perftop.model.delta import Delta
 
 Moved = Mapping[str, Any]
 """Movements by key. Gauges: the level. Flags: the number of polls, and by part the number of polls
 that saw it. Counters: the movement per second. One value for all rows, or one for each."""
-
-
-def gauge(key: str) -> Counter:
-    return Counter(key, key, "1", "made", kind="gauge")
-
-
-def flags(key: str, parts: Sequence[str], bits: int | None = None) -> Counter:
-    columns = 1 + (len(parts) if bits is None else bits)
-    return Counter(key, key, "1", "made", kind="flags", columns=columns, parts=list(parts))
 
 
 def seconds(key: str) -> Counter:
@@ -46,3 +38,19 @@ def delta(counters: Counters, moved: Moved, span_s: float = 0.1) -> Delta:
             weight = table.ticks if counter.kind == "gauge" else span_s
             table.moved[:, column.first] = np.asarray(value, float) * weight
     return found
+
+
+ORIGIN = "MSR 1ADH, licence 0"
+BASE = Rate(2.1e9, "made")
+
+
+def table(steps: Sequence[tuple[int, float]], origin: str = ORIGIN, **more: Any) -> wire.Turbo:
+    return wire.Turbo([Step(cores, ratio * 1e8) for cores, ratio in steps], origin, **more)
+
+
+def cpufreq(ratio: float, **more: Any) -> wire.Turbo:
+    return table([(1, ratio)], "cpufreq, cpuinfo_max_freq", **more)
+
+
+def ghz(values: Any) -> list[float]:
+    return [round(float(value) / 1e9, 3) for value in values]

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # it would take most of the time of a connection
     import pytest
 
+
 HOSTS = "FAKE_SSH_HOSTS"
 DEAF = """
 from perfprobe import serve
@@ -135,3 +136,15 @@ def _end(status: int, text: str) -> int:
 
 if __name__ == "__main__":
     sys.exit(_main())
+
+
+class Far:
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def echo(self, number: int) -> None:
+        self.asked.append(number)
+
+    def start(self) -> None: ...
+
+    def end(self) -> None: ...

@@ -1,4 +1,4 @@
-"""A fake perf_event_open with a given number of counters, and the files of its PMUs."""
+"""A fake perf_event_open with a given number of counters, and machines with files of their PMUs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from pathlib import Path
 
 import trees
 
+from perfprobe.cpu import cpuid, topology
 from perfprobe.kernel.perf_events import LEADER, Event, Trial
+from perfprobe.sources.os.parts import Part
+from perfprobe.sources.perf import parts
 
 DEVICES = "sys/bus/event_source/devices"
 TICKS = 4_000_000  # TSC ticks in a trial
@@ -156,3 +159,104 @@ def identity(root: Path, vendor: str, family: int, model: int, stepping: int = 1
         f"model name\t: made\nstepping\t: {stepping}\nflags\t\t: fpu tsc\n\n"
     )
     trees.put(root, "proc/cpuinfo", text)
+
+
+INTEL, AMD = "GenuineIntel", "AuthenticAMD"
+SKX, ICX, ALDER = 0x55, 0x6A, 0x97
+ALL = ["ref", "cycles", "instructions", "kernel_instructions", "kernel_cycles"]
+LEVELS = ["license_1", "license_2"]
+LICENSES = [*LEVELS, "license_throttle"]
+TIMES = ["perf_enabled_s", "perf_running_s"]
+
+
+class Leaves:
+    """CPUID with PMU version 4 or 5, and with a crystal."""
+
+    def __init__(self, version: int = 4, *, deprecated: bool = False, gp: int = 4) -> None:
+        self._read: dict[int, cpuid.Registers] = {
+            0: (0x16, 0, 0, 0),
+            1: (0, 0, 0, 0),
+            0xA: (version | gp << 8 | 48 << 16 | 8 << 24, 0, 0, 3 | 48 << 5 | deprecated << 15),
+            0x15: (2, 168, 0, 0),
+            0x16: (2100, 3700, 100, 0),
+        }
+
+    def __call__(self, leaf: int, _subleaf: int = 0, /) -> cpuid.Registers | None:
+        return self._read.get(leaf, (0, 0, 0, 0))
+
+
+def machine(root: Path, cores: int = 2, threads: int = 2) -> None:
+    trees.machine(root, cores, threads)
+
+
+def skylake(root: Path) -> parts.Planner:
+    return planned(root, INTEL, 6, SKX, Leaves())
+
+
+def planned(
+    root: Path, vendor: str, family: int, model: int, leaves: cpuid.Leaves, threads: int = 2
+) -> parts.Planner:
+    """A planner for a machine of two cores with one PMU."""
+    machine(root, threads=threads)
+    identity(root, vendor, family, model)
+    pmu(root, "cpu", 4)
+    return parts.Planner(root, topology.read(root), lambda _: leaves)
+
+
+def opened(root: Path, planner: parts.Planner, kernel: Kernel) -> list[Part]:
+    """All parts; without that of memory controllers, if there are none."""
+    found = parts.open_perf(root, topology.read(root), planner, kernel=kernel)
+    return found if found[2].counters else [*found[:2], *found[3:]]
+
+
+def has(part: Part, *, cpu: int | None = None) -> list[str]:
+    return [c.key for c in part.counters if cpu is None or c.cpus is None or cpu in c.cpus]
+
+
+_INTEL = {
+    "event": "config:0-7", "umask": "config:8-15", "edge": "config:18", "pc": "config:19",
+    "inv": "config:23", "cmask": "config:24-31",
+}  # fmt: skip
+_EXTRA = {"in_tx": "config:32", "in_tx_cp": "config:33", "offcore_rsp": "config1:0-63",
+          "ldlat": "config1:0-15"}  # fmt: skip
+_TOPDOWN = {"slots": "event=0x00,umask=0x4", "topdown-retiring": "event=0x00,umask=0x80",
+            "topdown-bad-spec": "event=0x00,umask=0x81", "topdown-fe-bound":
+            "event=0x00,umask=0x82", "topdown-be-bound": "event=0x00,umask=0x83"}  # fmt: skip
+_LEVEL_2 = {"topdown-heavy-ops": "event=0x00,umask=0x84",
+            "topdown-br-mispredict": "event=0x00,umask=0x85",
+            "topdown-fetch-lat": "event=0x00,umask=0x86",
+            "topdown-mem-bound": "event=0x00,umask=0x87"}  # fmt: skip
+_MEMORY = {"mem-loads": "event=0xcd,umask=0x1,ldlat=3"}
+_AMD = {
+    "event": "config:0-7,32-35", "umask": "config:8-15", "edge": "config:18", "inv": "config:23",
+    "cmask": "config:24-31",
+}  # fmt: skip
+
+Pmu = tuple[str, int, str | None, dict[str, str], dict[str, str]]
+"""Name, type, CPUs of a hybrid, formats, events."""
+MACHINES: dict[str, list[Pmu]] = {
+    "skylake-sp": [("cpu", 4, None, {**_INTEL, "any": "config:21", **_EXTRA,
+                                     "frontend": "config1:0-23"}, _MEMORY)],
+    "ice-lake-sp": [("cpu", 4, None, {**_INTEL, **_EXTRA, "frontend": "config1:0-23"},
+                     {**_MEMORY, **_TOPDOWN})],
+    "sapphire-rapids": [("cpu", 4, None, {**_INTEL, **_EXTRA, "frontend": "config1:0-23"},
+                         {**_MEMORY, **_TOPDOWN, **_LEVEL_2})],
+    "alder-lake": [
+        ("cpu_core", 4, "0,2", {**_INTEL, **_EXTRA, "frontend": "config1:0-23"},
+         {**_MEMORY, **_TOPDOWN, **_LEVEL_2}),
+        ("cpu_atom", 10, "1,3", {**_INTEL, "offcore_rsp": "config1:0-63", "ldlat": "config1:0-15"},
+         {"topdown-retiring": "event=0xc2,umask=0x0", "topdown-bad-spec": "event=0x73,umask=0x0",
+          "topdown-fe-bound": "event=0x71,umask=0x0", "topdown-be-bound": "event=0x74,umask=0x0"}),
+    ],
+    "zen-4": [("cpu", 4, None, _AMD, {})],
+}  # fmt: skip
+
+
+def written(root: Path, machine: str) -> None:
+    for name, number, cpus, formats, events in MACHINES[machine]:
+        pmu(root, name, number, cpus)
+        at = f"{DEVICES}/{name}"
+        for term, bits in formats.items():
+            trees.put(root, f"{at}/format/{term}", bits + "\n")
+        for event, terms in events.items():
+            trees.put(root, f"{at}/events/{event}", terms + "\n")

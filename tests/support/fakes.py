@@ -29,7 +29,6 @@ _STAT = tuple(
     made.counter(f"stat_{key}_s", "s", scale=SECOND, bits=64)
     for key in ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 )
-CEILING = Counter("ceiling_hz", "ceiling", "Hz", "made", kind="gauge")
 
 
 @dataclass
@@ -74,7 +73,7 @@ class Machine:
             counters, cores=self.cores, threads=self.threads, stat=_STAT, **self.changes
         )
         if self.counted and self.ceiling_hz is not None:
-            plain.blocks.append(Block("package", "package", [CEILING]))
+            plain.blocks.append(Block("package", "package", [made.CEILING]))
         return plain
 
     def cpu(self, number: int) -> Does:
@@ -193,3 +192,18 @@ class Feed:
 
 def tasks(names: Sequence[str]) -> dict[str, Any]:
     return {"tasks": {str(cpu): [4000 + cpu, name, 0.9] for cpu, name in enumerate(names)}}
+
+
+@dataclass
+class Turning(Machine):
+    """A machine whose counters go on from where they are when its CPUs change what they do. Each
+    frame is a sample later than the one before."""
+
+    sums: dict[int, dict[str, int]] = field(default_factory=dict)
+
+    def _cells(self, cpu: int, _ns: int, _ticks: int) -> dict[str, int]:
+        moved = super()._cells(cpu, made.SAMPLE_NS, int(made.TSC_HZ / 10))
+        sums = self.sums.setdefault(cpu, dict.fromkeys(moved, 0))
+        for key, value in moved.items():
+            sums[key] += value
+        return dict(sums)

@@ -52,10 +52,21 @@ def counter(key: str, unit: str = "cycles", **more: Any) -> Counter:
     return Counter(key, key, unit, "made", **{"bits": 48, **more})
 
 
+def gauge(key: str, unit: str = "1") -> Counter:
+    return Counter(key, key, unit, "made", kind="gauge")
+
+
+def flags(key: str, *parts: str, bits: int | None = None) -> Counter:
+    """`bits`: their number, if some parts have no name."""
+    columns = 1 + (len(parts) if bits is None else bits)
+    return Counter(key, key, "1", "made", kind="flags", columns=columns, parts=[*parts])
+
+
 REF = counter("ref")
 CYCLES = counter("cycles")
 INSTRUCTIONS = counter("instructions", "instructions")
 ONE_THREAD = counter("one_thread", "1")
+CEILING = gauge("ceiling_hz", "Hz")
 
 
 def hello(

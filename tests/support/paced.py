@@ -1,4 +1,4 @@
-"""A stream whose counters move at rates that a test gives, and the episodes of one kind in it."""
+"""Detectors that a test steps, and streams whose counters move at rates that it gives."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from played import played
 
 from perfprobe import wire
 from perfprobe.wire import Block, Counter, Frame, Rows
+from perftop.detect.engine import RunningEpisodes
 from perftop.model.episode import Episode
 from perftop.session.session import Session
 
@@ -19,12 +20,12 @@ NS = 1e-9
 STEAL = made.counter("stat_steal_s", "s", scale=NS, bits=64)
 IDLE = made.counter("idle_s", "s", scale=NS, bits=64)
 BUSY = made.counter("busy_s", "s", scale=NS, bits=64)
-CEILING = Counter("ceiling_hz", "ceiling", "Hz", "made", kind="gauge")
 Rate = float | Sequence[float]
 
 
-def flags(key: str, *parts: str) -> Counter:
-    return Counter(key, key, "1", "made", "flags", columns=1 + len(parts), parts=[*parts])
+def spans(episodes: Sequence[Episode]) -> list[tuple[float, float | None]]:
+    """Start and end of episodes in samples; None: still running."""
+    return [(e.start_ns / S, None if e.end_ns is None else e.end_ns / S) for e in episodes]
 
 
 class Paced:
@@ -106,6 +107,28 @@ class Paced:
         return [e for e in self.session.ended if e.kind == self.kind]
 
     def spans(self) -> list[tuple[float, float | None]]:
-        """Start and end of all episodes of the kind, in samples; None: still running."""
-        found = [*self.ended, *self.running]
-        return [(e.start_ns / S, None if e.end_ns is None else e.end_ns / S) for e in found]
+        return spans([*self.ended, *self.running])
+
+
+S = made.SAMPLE_NS
+
+
+class Stepped:
+    """A detector that is stepped by hand: its time, and the episodes that it found."""
+
+    def __init__(self) -> None:
+        self.detector = RunningEpisodes()
+        self.ended: list[Episode] = []
+        self.now_ns = 0
+
+    def step_of(self, ns: int = S) -> tuple[int, int]:
+        """Begin and end of the next step, which takes so long."""
+        since_ns, self.now_ns = self.now_ns, self.now_ns + ns
+        return since_ns, self.now_ns
+
+    @property
+    def running(self) -> list[Episode]:
+        return self.detector.running
+
+    def spans(self) -> list[tuple[float, float | None]]:
+        return spans([*self.ended, *self.running])

@@ -1,10 +1,11 @@
-"""An app on a fake stream, and what a user sees of it."""
+"""An app on a fake stream or on a recording, and what a user sees of it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from fakes import Feed, Machine, tasks
@@ -12,12 +13,15 @@ from textual.pilot import Pilot
 from waiting import until
 
 from perftop.process.link import Link
+from perftop.recording.file import Recording
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.app import Live, PerfTopApp
+from perftop.tui.config import Config
 from perftop.tui.frame.key_line import KeyLine
 from perftop.tui.frame.top import Top
 from perftop.tui.overview.overview import CoreGrid
+from perftop.tui.replay import Recorded
 from perftop.tui.screen.monitor import Monitor
 
 INTERVAL_NS = 200_000_000
@@ -115,3 +119,53 @@ def colour(run: Run) -> int:
     styles = [s.style for y in range(6) for s in run.grid.render_line(y) if s.text.strip()]
     colors = [style.color.get_truecolor() for style in styles if style and style.color]
     return max(max(c) - min(c) for c in colors)
+
+
+S = 1_000_000_000
+
+
+class Viewer(Run):
+    """An app on a file, with a clock that the test moves."""
+
+    def __init__(
+        self, app: PerfTopApp, source: Recorded, pilot: Pilot[None], clock: list[float]
+    ) -> None:
+        self.app, self.source, self.pilot, self._clock = app, source, pilot, clock
+
+    @property
+    def at_s(self) -> float:
+        """The time shown, in s since the start of the file."""
+        assert self.app.interval is not None
+        return (self.app.interval.time_ns - self.source.reach_ns[0]) / S
+
+    @property
+    def header(self) -> str:
+        return self.text()[0]
+
+    async def wait(self, seconds: float) -> None:
+        self._clock[0] += seconds
+
+    async def comes_to(self, at_s: float) -> None:
+        def there() -> bool:
+            return abs(self.at_s - at_s) < 0.01 and self.source.seek is None
+
+        await until(there, f"{at_s}, not {self.header}")
+        await self.pilot.pause()
+
+    async def press(self, *keys: str, to_s: float | None = None) -> None:
+        """The keys, and where they lead to."""
+        await self.pilot.press(*keys)
+        if to_s is not None:
+            await self.comes_to(to_s)
+
+
+@asynccontextmanager
+async def view(path: Path, size: tuple[int, int] = (160, 50)) -> AsyncIterator[Viewer]:
+    clock = [0.0]
+    with Recording(path) as recording:
+        source = Recorded(recording)
+        app = PerfTopApp(source, INTERVAL_NS, Config(), clock=lambda: clock[0])
+        async with app.run_test(size=size) as pilot:
+            await until(lambda: app.interval is not None, "a first moment")
+            await pilot.pause()
+            yield Viewer(app, source, pilot, clock)

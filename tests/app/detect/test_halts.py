@@ -6,7 +6,7 @@ from typing import Any
 
 import made
 import pytest
-from paced import BUSY, IDLE, STEAL, Paced, S, flags
+from paced import BUSY, IDLE, STEAL, Paced, S
 
 from perfprobe import wire
 from perfprobe.wire import Counter, Identity, Rate
@@ -109,7 +109,7 @@ MODULATION = made.counter("modulation", "1", kind="gauge")
 MPERF = made.counter("mperf")
 SMI = made.counter("smi", "1", bits=32)
 THROTTLE = made.counter("license_throttle")
-REASONS = flags("limit_reasons", "PROCHOT", "thermal", "PL1")
+REASONS = made.flags("limit_reasons", "PROCHOT", "thermal", "PL1")
 PCU = [made.counter("pcu_ticks", "1"), made.counter("pcu_transition", "1")]
 ALL = [0.98 * TSC] * 4
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from stepped import Stepped
+from paced import Stepped
 
 from perftop.detect.losses import NeighbourLosses, blamed_tasks
 from perftop.model.episode import TaskOnCpu

@@ -25,17 +25,17 @@ PCU = [
 CPU = [
     made.REF, made.CYCLES, made.counter("license_1"), made.counter("license_2"),
     counted.seconds("stat_steal_s"),
-    *(counted.gauge(f"hwp_{name}") for name in ("epp", "max", "highest")),
+    *(made.gauge(f"hwp_{name}") for name in ("epp", "max", "highest")),
 ]  # fmt: skip
-CORE = [counted.flags("core_thermal", STATUS), counted.seconds("core_throttled_s")]
+CORE = [made.flags("core_thermal", *STATUS), counted.seconds("core_throttled_s")]
 PACKAGE = [
-    counted.flags("limit_reasons", PARTS, bits=10), counted.flags("package_thermal", STATUS),
-    counted.flags("plr_reasons", ["POWER", "POWER_PKG_PL2_PCS", "PLATFORM_HOT_VR", "FREQUENCY"]),
-    counted.flags("hsmp_limits", [], bits=4), Counter("energy_j", "energy", "J", "made"),
-    *(counted.gauge(key) for key in ("power_limit_w", "power_limit2_w", "temperature_c")),
+    made.flags("limit_reasons", *PARTS, bits=10), made.flags("package_thermal", *STATUS),
+    made.flags("plr_reasons", "POWER", "POWER_PKG_PL2_PCS", "PLATFORM_HOT_VR", "FREQUENCY"),
+    made.flags("hsmp_limits", bits=4), Counter("energy_j", "energy", "J", "made"),
+    *(made.gauge(key) for key in ("power_limit_w", "power_limit2_w", "temperature_c")),
     *(counted.seconds(key) for key in ("package_throttled_s", "power_throttled_s")),
     *(counted.seconds(f"package_{what}") for what in ("throttles", "power_limits")),
-    counted.gauge("hsmp_prochot"), counted.gauge("pstate_limit"), *PCU,
+    made.gauge("hsmp_prochot"), made.gauge("pstate_limit"), *PCU,
 ]  # fmt: skip
 
 
@@ -235,7 +235,7 @@ def test_what_a_halted_thread_counts_of_its_core_counts_once() -> None:
 
 def test_what_is_counted_for_the_machine_is_told_of_all_its_cores() -> None:
     hello = made.hello(cores=2, threads=1, packages=[[0], [1]])
-    hello.blocks.append(Block("machine", "machine", [counted.gauge("temperature_c")]))
+    hello.blocks.append(Block("machine", "machine", [made.gauge("temperature_c")]))
     counters = Counters(hello)
     tally = Tally(counters, COUNTED)
     sums = tally.sums(counted.delta(counters, {"temperature_c": 70.0}), SampleReader(hello).cores)

@@ -7,9 +7,8 @@ from typing import Any
 
 import made
 import pytest
-from fakes import Does
+from fakes import Does, Turning
 from played import played
-from turning import Turning
 
 from perfprobe import wire
 from perftop.model.episode import CrowdedCpu, Episode, Host, TaskOnCpu

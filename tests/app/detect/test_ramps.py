@@ -9,9 +9,8 @@ import made
 import numpy as np
 import pytest
 from cores import lived
-from fakes import Does, Machine
-from stepped import S, Stepped
-from turning import Turning
+from fakes import Does, Machine, Turning
+from paced import S, Stepped
 
 from perftop.detect.engine import GAP_NS
 from perftop.detect.ramps import (

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from stepped import S, Stepped
+from paced import S, Stepped
 
 from perftop.detect.engine import GAP_NS, ShareEpisodes
 

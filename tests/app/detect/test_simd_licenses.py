@@ -6,7 +6,7 @@ from typing import Any
 
 import made
 import pytest
-from paced import CEILING, Paced, S
+from paced import Paced, S
 
 from perftop.detect.engine import GAP_NS
 from perftop.detect.simd_licenses import END, START
@@ -19,7 +19,7 @@ LEVELS = [made.counter("license_1"), made.counter("license_2")]
 
 def paced(ceiling_hz: float | None = HZ) -> Paced:
     """Two cores whose first threads work all the time, at their ceiling of 3 GHz."""
-    package = [] if ceiling_hz is None else [CEILING]
+    package = [] if ceiling_hz is None else [made.CEILING]
     walk = Paced(KIND, [made.REF, made.CYCLES, *LEVELS], package=package)
     return walk.go(4, ref=[TSC, TSC, 0, 0], cycles=[HZ, HZ, 0, 0], ceiling_hz=ceiling_hz)
 
@@ -98,5 +98,5 @@ def test_a_gap_and_a_jump_of_time_end_it_before() -> None:
 
 
 def test_without_its_counters_there_is_none() -> None:
-    walk = Paced(KIND, [made.REF, made.CYCLES], package=[CEILING])
+    walk = Paced(KIND, [made.REF, made.CYCLES], package=[made.CEILING])
     assert walk.go(5, ref=TSC, cycles=HZ, ceiling_hz=HZ).spans() == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import made
 import numpy as np
 import pytest
-from stepped import S, Stepped
+from paced import S, Stepped
 
 from perftop.detect.engine import GAP_NS
 from perftop.detect.steals import Steals

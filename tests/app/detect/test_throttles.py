@@ -6,7 +6,7 @@ from typing import Any
 
 import made
 import pytest
-from paced import CEILING, IDLE, NS, STEAL, Paced, S, flags
+from paced import IDLE, NS, STEAL, Paced, S
 
 from perftop.detect.engine import GAP_NS, PAUSE_NS
 from perftop.detect.throttles import END, START
@@ -15,17 +15,17 @@ KIND = "throttle"
 TSC = made.TSC_HZ
 HZ = 3.0e9
 PAUSE = PAUSE_NS // S
-REASONS = flags("limit_reasons", "PROCHOT", "thermal", "PL1")
-PACKAGE = flags("package_thermal", "thermal", "PROCHOT", "power limit")
-CRITICAL = flags("package_thermal", "thermal", "critical temperature")
-CORE = flags("core_thermal", "thermal", "PROCHOT", "power limit")
+REASONS = made.flags("limit_reasons", "PROCHOT", "thermal", "PL1")
+PACKAGE = made.flags("package_thermal", "thermal", "PROCHOT", "power limit")
+CRITICAL = made.flags("package_thermal", "thermal", "critical temperature")
+CORE = made.flags("core_thermal", "thermal", "PROCHOT", "power limit")
 MODULATION = made.counter("modulation", "1", kind="gauge")
 CPU = [made.REF, made.CYCLES, IDLE, STEAL]
 
 
 def paced(*cpu: Any, **more: Any) -> Paced:
     """Two cores of two threads that work all the time, at their ceiling of 3 GHz."""
-    package = [CEILING, *more.pop("package", ())]
+    package = [made.CEILING, *more.pop("package", ())]
     walk = Paced(KIND, [*CPU, *cpu], package=package, **more)
     return walk.go(4, ref=TSC, cycles=HZ, ceiling_hz=HZ)
 
@@ -129,7 +129,7 @@ def test_nor_is_one_that_power_holds_down_and_that_is_hot_at_times() -> None:
 
 def test_nor_are_its_cores_that_do_not_work() -> None:
     rates: dict[str, Any] = {"ref": [TSC, 0, TSC, 0], "cycles": [0.8 * HZ, 0, 0.8 * HZ, 0]}
-    walk = Paced(KIND, CPU, package=[CEILING, REASONS])
+    walk = Paced(KIND, CPU, package=[made.CEILING, REASONS])
     walk.go(4, ref=[TSC, 0] * 2, cycles=[HZ, 0] * 2, idle_s=[0, 1] * 2, ceiling_hz=HZ)
     walk.go(4, limit_reasons=[0, 1, 0], **rates)
     assert walk.spans() == []

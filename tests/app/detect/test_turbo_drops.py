@@ -12,7 +12,7 @@ import made
 import numpy as np
 import pytest
 from fakes import Does, Machine, seen
-from stepped import S, Stepped
+from paced import S, Stepped
 from truths import SECOND, found, scripted
 
 from perfprobe import wire
@@ -24,7 +24,6 @@ from perftop.model.sample_reader import SampleReader
 from perftop.output.sentences import evidence_json
 from perftop.session.session import Session
 
-CEILING = Counter("ceiling_hz", "ceiling", "Hz", "made", kind="gauge")
 HZ = 3.0e9
 PAUSE = PAUSE_NS // S
 NAN = float("nan")
@@ -37,7 +36,7 @@ class Walk(Stepped):
         self, cores: int = 4, package: Sequence[Counter] = (), cpu: Sequence[Counter] = ()
     ) -> None:
         hello = made.hello([made.REF, made.CYCLES, *cpu], cores=cores)
-        hello.blocks.append(Block("package", "package", [CEILING, *package]))
+        hello.blocks.append(Block("package", "package", [made.CEILING, *package]))
         super().__init__()
         self.cores = cores
         self.reader = SampleReader(hello)
@@ -237,7 +236,7 @@ def test_a_core_that_climbs_after_waking_does_not_drop() -> None:
 # --- what was set
 
 
-CAP = [counted.gauge("max_hz")]
+CAP = [made.gauge("max_hz")]
 
 
 def test_a_cap_that_binds_is_policy_against_what_turbo_would_allow() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import counted
 import made
 import pytest
 from played import played
@@ -25,7 +24,7 @@ ODD = [
 @pytest.mark.parametrize(("key", "scope"), ODD)
 def test_a_counter_in_another_scope_is_known_to_nobody(key: str, scope: Any) -> None:
     plain = made.hello(BASE, cores=2, packages=[[0, 2], [1, 3]])
-    plain.blocks.append(wire.Block("p", "package", [counted.gauge("memory_write_bytes")]))
+    plain.blocks.append(wire.Block("p", "package", [made.gauge("memory_write_bytes")]))
     cpus = [row.cpu for row in plain.topology]
     odd = dataclasses.replace(made.counter(key), cpus=cpus)
     hello = dataclasses.replace(plain, blocks=[wire.Block("odd", scope, [odd]), *plain.blocks])

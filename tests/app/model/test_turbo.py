@@ -11,9 +11,9 @@ import counted
 import made
 import numpy as np
 import pytest
+from counted import BASE, ORIGIN, cpufreq, ghz, table
 from hypothesis import given
 from hypothesis import strategies as st
-from turbos import BASE, ORIGIN, cpufreq, ghz, table
 
 from perfprobe import wire
 from perfprobe.wire import Block

@@ -9,7 +9,7 @@ import counted
 import made
 import numpy as np
 import pytest
-from turbos import BASE, cpufreq, ghz, table
+from counted import BASE, cpufreq, ghz, table
 
 from perfprobe import wire
 from perfprobe.wire import Block
@@ -19,7 +19,7 @@ from perftop.model.sample_reader import SampleReader
 
 def capped(*more: wire.Turbo, **moved: Any) -> list[tuple[float, str]]:
     keys = "max_hz", "turbo_disabled", "tdp_base_hz", "turbo_off", "max_perf_pct"
-    gauges = {key: counted.gauge(key) for key in keys if key in moved}
+    gauges = {key: made.gauge(key) for key in keys if key in moved}
     hello = made.hello(
         [made.REF, *(gauges[k] for k in keys[:1] if k in gauges)], cores=2, threads=2,
         turbo=[table([(1, 40), (2, 30)]), *more], base_hz=BASE,
@@ -57,7 +57,7 @@ def test_counters_of_a_scope_that_makes_no_sense_say_nothing(scope: wire.Scope) 
     hello = made.hello(
         cores=2, threads=2, packages=[[0, 2], [1, 3]], turbo=[table([(1, 40)])], base_hz=BASE
     )
-    block = Block("odd", scope, [*map(counted.gauge, keys), made.counter("core_c6")])
+    block = Block("odd", scope, [*map(made.gauge, keys), made.counter("core_c6")])
     reader = SampleReader(dataclasses.replace(hello, blocks=[*hello.blocks, block]))
     known = reader.counters.columns.keys() & {*keys, "core_c6"}
     delta = counted.delta(reader.counters, dict.fromkeys(known, 1.0))

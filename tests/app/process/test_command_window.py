@@ -11,7 +11,7 @@ from typing import Any
 
 import made
 import pytest
-from far import Far
+from fake_ssh import Far
 from waiting import quiet, until
 
 from perfprobe import wire

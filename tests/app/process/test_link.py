@@ -13,7 +13,7 @@ import made
 import numpy as np
 import pytest
 import waiting
-from far import Far
+from fake_ssh import Far
 
 from perfprobe import wire
 from perftop.base.errors import Failed

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TextIO
 
 import pytest
-from started import started
+from command import started
 from waiting import wait
 
 from perftop.process import signals

@@ -15,7 +15,7 @@ from exported import export, hello, messages, record
 from hypothesis import given
 from hypothesis import strategies as st
 from nights import by_day
-from passes import pass_here
+from taped import pass_here
 
 from perfprobe import wire
 from perftop.base.errors import Failed

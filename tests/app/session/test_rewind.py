@@ -22,7 +22,6 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 
 INTERVAL_NS = 5 * SAMPLE_NS
-CEILING = wire.Counter("ceiling_hz", "ceiling", "Hz", "made", kind="gauge")
 IDLE = counter("idle_s", "s", bits=64, scale=1e-9)
 
 
@@ -30,7 +29,7 @@ def machine(cores: int = 3) -> wire.Hello:
     counters = [made.REF, made.CYCLES, made.INSTRUCTIONS, made.ONE_THREAD, IDLE]
     factors = [wire.Multiplier("one_thread", factor, "made") for factor in (1.0, 1.5)]
     hello = made.hello(counters, cores=cores, multipliers=factors)
-    hello.blocks.append(wire.Block("package", "package", [CEILING]))
+    hello.blocks.append(wire.Block("package", "package", [made.CEILING]))
     return hello
 
 

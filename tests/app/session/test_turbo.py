@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import counted
 import made
 import pytest
-from turbos import BASE, ORIGIN, cpufreq, ghz, table
+from counted import BASE, ORIGIN, cpufreq, ghz, table
 
 from perfprobe import wire
 from perfprobe.wire import Block, Missing
@@ -21,7 +20,7 @@ CORES = 4
 
 
 def stream(turbo_: Sequence[wire.Turbo], **changes: Any) -> wire.Hello:
-    switch = Block("machine", "machine", [counted.gauge("turbo_off")])
+    switch = Block("machine", "machine", [made.gauge("turbo_off")])
     hello = made.hello(
         [made.REF, made.CYCLES], cores=CORES, threads=1, turbo=list(turbo_),
         core=[made.counter("core_c6")],

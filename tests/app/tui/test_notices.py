@@ -6,8 +6,8 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from fake_ssh import Far
 from fakes import Machine
-from far import Far
 from playing import running
 from waiting import until
 

@@ -9,8 +9,7 @@ import statistics
 
 import pytest
 from calls import counted_calls
-from drawn_cells import Cells
-from painted import Told, messages, shown
+from painted import Cells, Told, messages, shown
 from textual import events
 from textual.geometry import Size
 from textual.strip import Strip

@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 from fakes import Machine
 from made import SAMPLE_NS
-from passes import pass_here
-from playing import INTERVAL_NS
-from recorded import S, Viewer, view
+from playing import INTERVAL_NS, S, Viewer, view
 from roots import DATA
-from taped import written
+from taped import pass_here, written
 from textual.widgets import Static
 from waiting import until
 

@@ -17,11 +17,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command import argv
+from command import argv, children
 from fakekernel.client import FakeKernel, unavailable
 from journals import left, swept
 from nights import by_day
-from started import children
 from waiting import wait
 
 MOST_S = 60.0

@@ -12,12 +12,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from command import argv, here
+from command import argv, children, here
 from exported import messages
 from nights import by_day
 from scraped import series
 from scraping import Running, exporter, started
-from started import children
 from waiting import MOST_S, wait
 
 from perfprobe import wire

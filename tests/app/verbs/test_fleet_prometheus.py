@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from real_prometheus import scraping
-from scraping import exporter
+from scraping import exporter, start_prometheus
 from waiting import until, wait
 
 from perftop.base.errors import Failed
@@ -226,7 +225,7 @@ def test_a_real_server_understands_the_questions(tmp_path: Path) -> None:
     source = "--source", "sim:steady,cpus=4", "--sample", "200ms"
     with (
         exporter(*source, "--listen", "127.0.0.1:0") as running,
-        scraping(running.where.partition("/")[0], tmp_path) as real,
+        start_prometheus(running.where.partition("/")[0], tmp_path) as real,
     ):
         wait(lambda: real.value("count(perftop_series)"), "a scrape")
         fleet = PrometheusSource(real.root, '{job="perftop"}', 1.0)

@@ -15,8 +15,7 @@ from typing import Any
 
 import made
 import pytest
-from command import here, lines
-from started import children, started
+from command import children, here, lines, started
 from waiting import MOST_S, until, wait
 
 from perfprobe import wire

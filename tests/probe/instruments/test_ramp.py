@@ -18,7 +18,7 @@ import command
 import fakeperf
 import pytest
 import trees
-from disassembly import CSRC, listing
+from c_programs import CSRC, listing
 from waiting import MOST_S
 
 from perfprobe.__main__ import main

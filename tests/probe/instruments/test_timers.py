@@ -18,7 +18,7 @@ from typing import Any
 
 import command
 import pytest
-from disassembly import listing
+from c_programs import listing
 from hypothesis import example, given
 from hypothesis import strategies as st
 from trees import put

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 from capabilities import cannot_drop
-from command import python
+from command import python, some, started
 from fakekernel.client import FakeKernel, unavailable
 from journals import swept
-from started import some, started
 from waiting import MOST_S
 
 from perfprobe.cpu import identity

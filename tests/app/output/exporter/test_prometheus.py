@@ -6,8 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from real_prometheus import scraping
-from scraping import exporter
+from scraping import exporter, start_prometheus
 from waiting import wait
 
 
@@ -17,7 +16,7 @@ def test_prometheus_has_every_series_and_takes_the_rules(tmp_path: Path) -> None
     source = "--source", "sim:smt-mix,cpus=4", "--sample", "200ms"
     with (
         exporter(*source, "--listen", "127.0.0.1:0") as running,
-        scraping(running.where.partition("/")[0], tmp_path) as prometheus,
+        start_prometheus(running.where.partition("/")[0], tmp_path) as prometheus,
     ):
         wait(lambda: prometheus.value("up") == 1, "a scrape")
         every = 'count({__name__=~"perftop_.+"}) == on() perftop_series'

@@ -8,10 +8,9 @@ import made
 import numpy as np
 import pytest
 from cores import SECOND, busy, charts, column, line, lived, panel, text
-from fakes import Does, Machine
+from fakes import Does, Machine, Turning
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from turning import Turning
 
 from perfprobe.wire import Counter, Hello, Note
 from perftop.draw import strips, theme

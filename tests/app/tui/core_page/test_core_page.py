@@ -6,11 +6,10 @@ import dataclasses
 
 import pytest
 from cores import KNOWN, busy, charts, line, lived, text
-from fakes import Does, Machine
+from fakes import Does, Machine, Turning
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from playing import Run, running
-from turning import Turning
 from waiting import until
 
 from perftop.tui.core_page import layout

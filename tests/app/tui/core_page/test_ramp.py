@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from cores import charts, line, lived, panel, text
-from fakes import Does, Machine
-from turning import Turning
+from fakes import Does, Machine, Turning
 
 from perftop.draw import charts as cells
 from perftop.draw import strips

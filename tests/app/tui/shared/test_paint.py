@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 
-from drawn_cells import Cells
 from hypothesis import given
 from hypothesis import strategies as st
+from painted import Cells
 from rich.ansi import AnsiDecoder
 from rich.color import ColorSystem
 from rich.console import Console

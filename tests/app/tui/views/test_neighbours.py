@@ -7,9 +7,8 @@ from typing import Any
 
 import made
 import pytest
-from fakes import Does, Machine, guest
+from fakes import Does, Machine, Turning, guest
 from playing import Run, running
-from turning import Turning
 from waiting import until
 
 from perftop.draw.strips import text

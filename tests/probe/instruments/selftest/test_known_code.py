@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from disassembly import listing
+from c_programs import listing
 
 from perfprobe.errors import Unavailable
 from perfprobe.instruments.selftest import load

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import Line, here, lines
+from command import Line, here, lines, some, started
 from fakekernel.client import FakeKernel, unavailable
 from journals import left
 from precedence import served_first
-from started import some, started
 from waiting import MOST_S
 
 from perfprobe import wire

@@ -16,11 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command import argv, lines, run
+from command import argv, children, lines, run, some, started
 from fakekernel.client import FakeKernel, unavailable
 from journals import left, swept
 from nights import by_day
-from started import children, some, started
 from waiting import MOST_S, wait
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

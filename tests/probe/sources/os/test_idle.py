@@ -8,9 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from burning import burning
 from capabilities import cannot_trace, setpriv
-from command import python
+from command import burning, python
 from nights import by_day
 from waiting import whenever_due
 

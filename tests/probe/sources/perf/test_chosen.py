@@ -7,7 +7,7 @@ from pathlib import Path
 
 import fakeperf
 import pytest
-from perfmachines import TIMES, has, machine, skylake
+from fakeperf import TIMES, has, machine, skylake
 
 from perfprobe.cpu import topology
 from perfprobe.errors import Unavailable

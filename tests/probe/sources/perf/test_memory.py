@@ -8,7 +8,7 @@ from pathlib import Path
 import fakeperf
 import pytest
 import trees
-from perfmachines import AMD, INTEL, Leaves, has, opened
+from fakeperf import AMD, INTEL, Leaves, has, opened
 
 from perfprobe.cpu import topology
 from perfprobe.kernel.memory_controllers import KEYS

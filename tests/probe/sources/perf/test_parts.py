@@ -8,7 +8,7 @@ from pathlib import Path
 import fakeperf
 import pytest
 import trees
-from perfmachines import (
+from fakeperf import (
     ALDER,
     ALL,
     AMD,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import fakeperf
 import trees
-from perfmachines import TIMES, has, machine
+from fakeperf import TIMES, has, machine
 
 from perfprobe.cpu import topology
 from perfprobe.kernel import perf_pmus

@@ -8,7 +8,7 @@ from pathlib import Path
 import fakeperf
 import pytest
 import trees
-from perfmachines import ALDER, INTEL, Leaves, has, opened, planned, skylake
+from fakeperf import ALDER, INTEL, Leaves, has, opened, planned, skylake
 
 from perfprobe.kernel import perf_pmus
 from perfprobe.sources.os.parts import Part
