@@ -14,8 +14,8 @@ from perftop.draw.columns import Run
 from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.core_page import core_page, layout, numbers
-from perftop.tui.core_page.charts import Charts, CoreHistory, Scales
+from perftop.tui.core_page import core_page, numbers
+from perftop.tui.core_page.charts import Charts, CoreHistory
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.choice import Units
 from perftop.tui.shared.places import Places
@@ -45,15 +45,15 @@ def charts(
     window_s: float = 5.0, units: Units = "GHz", ascii_: bool = False, exact: bool = True,
 ) -> Charts:  # fmt: skip
     place = next(place for place in Places(session).places if cpu in place.cpus)
-    known = core_page.known(session, place, who=bool(interval.tasks))
-    page = layout.page(known, *size)
+    known = numbers.capabilities(session, place, tasks=bool(interval.tasks))
+    page = numbers.page_layout(known, *size)
     axis = of_samples if exact else time_axis.fitted
     time = axis(interval.time_ns, window_s, page.columns)
     time = replace(time, first_ns=session.past.first_ns)
-    moment = numbers.moment(session, interval, place, page, units, time.start_ns)
-    track = CoreHistory(session, place)
-    track.move_to(time)
-    return Charts(moment, time, track, Scales(), ascii_, "shapes")
+    moment = numbers.core_moment(session, interval, place, page, units, time.start_ns)
+    history = CoreHistory(session, place)
+    history.move_to(time)
+    return Charts(moment, history, "ascii" if ascii_ else "shapes")
 
 
 def of_samples(now_ns: int, window_s: float, room: int) -> time_axis.Axis:
@@ -86,11 +86,12 @@ def line(found: Sequence[str], label: str) -> str:
 def panel(of: Charts, key: str) -> list[str]:
     """The cells of a panel."""
     first, lines = 0, [strips.text(line) for line in of.panels()]
-    start = layout.LABEL
+    start = numbers.LABEL
     for each in of.moment.page.panels:
         first += each.gap
         if each.key == key:
-            return [text[start:][: of.time.cells] for text in lines[first : first + each.lines]]
+            end = start + of.history.axis.cells
+            return [text[start:end] for text in lines[first : first + each.lines]]
         first += each.lines
     raise AssertionError(f"no {key}")
 
@@ -101,8 +102,8 @@ def column(of: Charts, key: str) -> str:
 
 
 METRICS = frozenset({"util", "busy_hz", "net_hz", "ipc", "involuntary", "kernel_cycles", "idle"})
-KNOWN = layout.Known(
-    2, METRICS | {"user", "system", "steal"}, states=True, virtual=False, who=False
+KNOWN = numbers.Capabilities(
+    2, METRICS | {"user", "system", "steal"}, states=True, virtual=False, tasks=False
 )
 
 

@@ -24,7 +24,7 @@ from perftop.output.stat_text import SPANS
 from perftop.session.episodes import Tally
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.core_page.layout import NAME, VALUE
+from perftop.tui.core_page.numbers import NAME, VALUE
 
 _HEADER = {
     r"busy +([\d.]+) %": ("util", 100), r"clock \D*([\d.]+) of": ("busy_hz", 1e-9),

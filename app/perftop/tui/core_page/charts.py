@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isfinite
 
 import numpy as np
@@ -14,12 +14,19 @@ from perftop.draw import charts
 from perftop.draw.charts import rows_of
 from perftop.draw.columns import Run, fit
 from perftop.model.episode import Episode
-from perftop.model.machine_totals import OF_L3
 from perftop.model.memory import READ, WRITE
 from perftop.model.smt import bounds
 from perftop.session.session import Session
-from perftop.tui.core_page.layout import L3, LABEL, TRAFFIC, Panel
-from perftop.tui.core_page.numbers import RAMP_LEVELS, CoreMoment, panel_numbers
+from perftop.tui.core_page.numbers import (
+    L3,
+    L3_TRAFFIC,
+    LABEL,
+    TRAFFIC,
+    CoreMoment,
+    Panel,
+    panel_numbers,
+    shared_rows,
+)
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.episode_style import going
 from perftop.tui.shared.places import Place
@@ -38,33 +45,17 @@ CLOCK_STEP_HZ = 0.25e9
 """The ends of the clock's scale are multiples of this, in Hz."""
 
 
-@dataclass(slots=True)
-class Scales:
-    """Ends of the scales at the last refresh, stored so that scales do not change all the time."""
-
-    clock: tuple[float, float] | None = None
-    tops: dict[str, float] = field(default_factory=dict)
-
-    def top(self, key: str, values: Floats, ends: Sequence[float]) -> float:
-        top = self.tops[key] = charts.top(values, ends, self.tops.get(key))
-        return top
-
-
-Drawn = tuple[Sequence[str], Sequence[list[Run]]]
+PanelChart = tuple[Sequence[str], Sequence[list[Run]]]
 """The labels and the cells of a panel, by line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Charts:
-    """Everything from which the charts of one moment are drawn."""
+    """The charts of one core at one moment."""
 
     moment: CoreMoment
-    time: Axis
-    track: CoreHistory
-    scales: Scales
-    ascii_: bool
+    history: CoreHistory
     look: charts.Look = "colour"
-    """How cells are drawn, unless `ascii_` is set."""
 
     def panels(self) -> list[list[Run]]:
         """Returns the lines of all panels, each with label, chart and numbers."""
@@ -73,9 +64,9 @@ class Charts:
         for panel in page.panels:
             if panel.gap:
                 lines.append([])
-            labels, drawn = self._drawn(panel)
+            labels, chart = self._chart(panel)
             for label, cells, numbers in zip(
-                labels, drawn, panel_numbers(self.moment, panel), strict=True
+                labels, chart, panel_numbers(self.moment, panel), strict=True
             ):
                 start = f" {label:>{LABEL - 2}} "
                 lines.append([(start, "dim"), *cells, (" ", "text"), *numbers])
@@ -84,18 +75,18 @@ class Charts:
     def foot(self) -> list[list[Run]]:
         """Returns the time axis: a line of episodes and, if there is room, a line of clock
         times."""
-        moment, time = self.moment, self.time
+        moment, axis = self.moment, self.history.axis
         if not moment.page.axis:
             return []
         unix = moment.session.unix
         left: Run = (" " * LABEL, "dim")
         line = time_axis.ticked(
-            time, moment.episodes, unix, inside=moment.page.axis == 1, steps=self._ceiling_steps(),
+            axis, moment.episodes, unix, inside=moment.page.axis == 1, steps=self._ceiling_steps(),
             marks=moment.session.marks, since=True,
         )  # fmt: skip
-        return [[left, *line], [left, *time_axis.times(time, unix)]][: moment.page.axis]
+        return [[left, *line], [left, *time_axis.times(axis, unix)]][: moment.page.axis]
 
-    def _drawn(self, panel: Panel) -> Drawn:
+    def _chart(self, panel: Panel) -> PanelChart:
         if panel.key == "clock":
             return self._clock(panel.lines)
         if panel.key == "smt":
@@ -106,14 +97,14 @@ class Charts:
             return self._traffic(panel)
         return self._strips(panel)
 
-    def _clock(self, lines: int) -> Drawn:
+    def _clock(self, lines: int) -> PanelChart:
         """Returns the chart of the clock and its ceiling. The clock is red during alarms, and faint
         where the core was mostly asleep; the scale need not include the faint part. If a ramp is in
         sight, the scale starts at 0."""
-        track, (unit, per_hz, digits) = self.track, self.moment.unit
-        busy, ceiling, awake = track.core("busy_hz"), track.ceiling(), track.awake()
+        history, (unit, per_hz, digits) = self.history, self.moment.unit
+        busy, ceiling, awake = history.core("busy_hz"), history.ceiling(), history.awake()
         seen = np.concatenate([busy[awake] if awake.any() else busy, ceiling])
-        low, high = self.scales.clock = charts.span(seen, CLOCK_STEP_HZ, self.scales.clock)
+        low, high = history.clock_ends = charts.span(seen, CLOCK_STEP_HZ, history.clock_ends)
         climbs = [episode for episode in self.moment.episodes if episode.kind == "ramp"]
         if climbs:
             low = 0.0
@@ -121,9 +112,9 @@ class Charts:
             high = max(float(np.nanmax(ceiling)), float(np.nanmax(np.append(busy, 0.0))))
         how = np.where(awake, charts.AWAKE, charts.ASLEEP)
         how[self._alarmed("busy_hz")] = charts.LOST
-        cells = charts.clock(_twice(busy, ceiling, how), (low, high), lines, self._look)
+        cells = charts.clock(_twice(busy, ceiling, how), (low, high), lines, self.look)
         for episode in climbs:
-            cells = charts.ruled(cells, ramp_columns(self.time, episode))
+            cells = charts.ruled(cells, ramp_columns(self.history.axis, episode))
         labels = _labels(
             lines, f"{high * per_hz:.{digits}f} {unit}", f"{low * per_hz:.{digits}f}", len(unit) + 1
         )
@@ -143,64 +134,60 @@ class Charts:
 
     def _during(self, wanted: Callable[[Episode], bool]) -> Bools:
         """Returns the columns during which an episode ran for which `wanted` is true."""
-        found = np.zeros(self.time.bins, bool)
+        found = np.zeros(self.history.axis.bins, bool)
         for episode in filter(wanted, self.moment.episodes):
-            if seen := self.time.cells_of(episode):
+            if seen := self.history.axis.cells_of(episode):
                 found[seen[0].start : seen[0].stop] = True
         return found
-
-    @property
-    def _look(self) -> charts.Look:
-        return "ascii" if self.ascii_ else self.look
 
     def _ceiling_steps(self) -> list[int]:
         """Returns the columns in which the ceiling changed, which is not an episode; an empty list
         if there is no clock panel."""
         if all(panel.key != "clock" for panel in self.moment.page.panels):
             return []
-        moved = np.abs(np.diff(self.track.ceiling(), prepend=np.nan)) >= CEILING_STEP_HZ
+        moved = np.abs(np.diff(self.history.ceiling(), prepend=np.nan)) >= CEILING_STEP_HZ
         moved[1:] &= ~moved[:-1]  # a step within a column appears in two columns
         return np.flatnonzero(moved).tolist()
 
     def _smt(self, lines: int) -> Sequence[list[Run]]:
         """Returns the chart of SMT states: the first thread above the middle, the second below."""
-        states, place = self.track.states(), self.moment.place
+        states, place = self.history.states(), self.moment.place
         if self.moment.interval.split.method[place.at] == "bounds":
             unknown = np.isnan(states).all(axis=1)
-            states[unknown] = self.track.lowest()[unknown]
+            states[unknown] = self.history.lowest()[unknown]
         if len(place.cpus) > 2:  # it is only known whether any thread runs
             states[:, 1:] = 0.0
         _, lp0, lp1, both = states.T
         open_ = np.maximum(0.0, 1 - states.sum(axis=1))
         values = np.stack([both, open_, lp0, lp1], axis=1)
-        return rows_of(charts.states(values, lines, self._look))
+        return rows_of(charts.states(values, lines, self.look))
 
     def _account(self, lines: int) -> Sequence[list[Run]]:
         """Returns the chart of how time is used: user and kernel from the bottom, stolen time from
         the top."""
         heat = np.where(self._alarmed("steal"), charts.HOT, charts.QUIET)
-        values = np.column_stack([self.track.account(), heat])
-        return rows_of(charts.account(values, lines, self._look))
+        values = np.column_stack([self.history.account(), heat])
+        return rows_of(charts.account(values, lines, self.look))
 
-    def _strips(self, panel: Panel) -> Drawn:
+    def _strips(self, panel: Panel) -> PanelChart:
         """Returns a metric over time, with a strip for each sibling or one strip for the core."""
-        key, tall, evaluator = panel.key, panel.tall, self.moment.session.evaluator
+        key, height, evaluator = panel.key, panel.height, self.moment.session.evaluator
         metric = evaluator.metrics[key]
-        values = self.track.of_cpus(key).T if panel.strips > 1 else self._one(key)[None]
+        values = self.history.of_cpus(key).T if panel.strips > 1 else self._one(key)[None]
         scale, top = "", 1.0
         ends = charts.ANY if metric.rate else _ENDS.get(key)
         if ends is not None:
-            top = self.scales.top(key, values, ends)
+            top = self.history.top(key, values, ends)
             scale = f"0-{100 * top:g}%" if metric.unit == "ratio" else f"0-{round_number(top)}"
         labels: list[str] = []
         cells: list[list[Run]] = []
         lost = self._alarmed(key)
-        for i, each in enumerate(values):
-            cells += self._rate(each, lost, top, tall)
-            if tall > 1 or panel.strips > 1:
+        for i, strip in enumerate(values):
+            cells += self._rate(strip, lost, top, height)
+            if height > 1 or panel.strips > 1:
                 name = f"lp{i} {metric.label}" if panel.strips > 1 else metric.label
                 name = fit(name, LABEL - 2) if len(name) > LABEL - 2 else name
-                labels += [name, scale, *[""] * tall][:tall]
+                labels += [name, scale, *[""] * height][:height]
             else:
                 label = f"{metric.label} {scale}".rstrip()
                 if len(label) > LABEL - 2:  # leave out the 0 of the scale
@@ -210,16 +197,16 @@ class Charts:
                 labels.append(label)
         return labels, cells
 
-    def _traffic(self, panel: Panel) -> Drawn:
+    def _traffic(self, panel: Panel) -> PanelChart:
         """Returns the chart of memory traffic of the core's package or L3, red while this traffic
         slows the core."""
-        moved = self.track.traffic() if panel.key == TRAFFIC else self.track.l3()
-        top = self.scales.top(panel.key, moved, charts.ANY)
-        cells = self._rate(moved, self._saturated(), top, panel.tall)
+        moved = self.history.traffic() if panel.key == TRAFFIC else self.history.l3()
+        top = self.history.top(panel.key, moved, charts.ANY)
+        cells = self._rate(moved, self._saturated(), top, panel.height)
         name = "mem" if panel.key == TRAFFIC else "L3"
-        if panel.tall > 1:
-            return [f"{name} B/s", f"0-{round_number(top)}", *[""] * panel.tall][
-                : panel.tall
+        if panel.height > 1:
+            return [f"{name} B/s", f"0-{round_number(top)}", *[""] * panel.height][
+                : panel.height
             ], cells
         return [f"{name} 0-{round_number(top)}"], cells
 
@@ -235,14 +222,14 @@ class Charts:
         moment, now_ns = self.moment, self.moment.interval.time_ns
         running = [episode for episode in moment.episodes if going(episode, now_ns)]
         at = loser(moment.place.cpus, running, key)
-        return self.track.core(key) if at is None else self.track.of_cpus(key)[:, at]
+        return self.history.core(key) if at is None else self.history.of_cpus(key)[:, at]
 
-    def _rate(self, values: Floats, lost: Bools, top: float, tall: int) -> Sequence[list[Run]]:
+    def _rate(self, values: Floats, lost: Bools, top: float, height: int) -> Sequence[list[Run]]:
         """Returns a strip that is red where `lost` is true. Values of 0 are drawn as a faint line
         at the bottom; unknown values are blank."""
         columns = _twice(values, np.where(lost, charts.LOST, charts.AWAKE))
-        cells = charts.rate(columns, top, tall, self._look)
-        floor = "_" if self.ascii_ else "⣀", "rule"
+        cells = charts.rate(columns, top, height, self.look)
+        floor = "_" if self.look == "ascii" else "⣀", "rule"
         for at, (value, _) in enumerate(columns[::2]):
             if cells[at][-1][0] == " " and isfinite(value):
                 cells[at] = (*cells[at][:-1], floor)
@@ -261,6 +248,10 @@ def _labels(lines: int, first: str, last: str, blank: int = 0) -> list[str]:
     if lines > 1:
         labels[-1] = last + " " * blank
     return labels
+
+
+RAMP_LEVELS = {"t90_s": "90 %", "t99_s": "99 %", "steady_s": "steady"}
+"""Names of the levels of a ramp, by the evidence key of the time until the level was reached."""
 
 
 def ramp_columns(axis: Axis, episode: Episode) -> dict[int, str]:
@@ -282,21 +273,30 @@ def ramp_columns(axis: Axis, episode: Episode) -> dict[int, str]:
 
 # --- the values of a core over time
 
-L3_TRAFFIC = OF_L3["memory_bytes_per_s"]
-
 
 class CoreHistory:
-    """The history of one core, in bins of a time axis. Only the series that are drawn are read, and
-    only their new bins, because complete bins do not change."""
+    """The history of one core in bins of a time axis, and the scales of its charts. Only the series
+    that are drawn are read, and only their new bins, because complete bins do not change."""
+
+    axis: Axis
+    clock_ends: tuple[float, float] | None = None
+    """Ends of the clock's scale at the last refresh, in Hz; kept so that the scale seldom
+    changes."""
 
     def __init__(self, session: Session, place: Place) -> None:
         self._history, self._place = session.past, place
         self._package, self._l3 = shared_rows(session, place)
-        self._axis: Axis
         self._read: dict[str, BinValues] = {}
+        self._tops: dict[str, float] = {}
+        """Upper ends of the scales of strips at the last refresh, by key."""
 
     def move_to(self, axis: Axis) -> None:
-        self._axis = axis
+        self.axis = axis
+
+    def top(self, key: str, values: Floats, ends: Sequence[float]) -> float:
+        """Returns the upper end of a scale, which is one of `ends`."""
+        top = self._tops[key] = charts.top(values, ends, self._tops.get(key))
+        return top
 
     def of_cpus(self, key: str) -> Floats:
         """Returns a metric of each CPU, (columns, CPUs)."""
@@ -307,7 +307,7 @@ class CoreHistory:
         """Returns the values of a lookup for all bins of the axis. Values already read are cached
         under `key`."""
         bins = self._read.setdefault(key, BinValues({key: lookup}))
-        bins.read(self._history, self._axis)
+        bins.read(self._history, self.axis)
         return bins[key]
 
     def core(self, key: str) -> Floats:
@@ -364,9 +364,9 @@ class CoreHistory:
     def _shared(self, key: str, row: int | None) -> Floats:
         """Returns one row of a counter of packages or L3s, (columns); NaN if `row` is None. Each
         call reads all bins, because a read of such a counter may cover earlier bins."""
-        found = self._history.shared(key, self._axis.edges)
+        found = self._history.shared(key, self.axis.edges)
         known = row is not None and row < found.shape[1]
-        return found[:, row] if known else np.full(self._axis.bins, np.nan)
+        return found[:, row] if known else np.full(self.axis.bins, np.nan)
 
     def account(self) -> Floats:
         """Returns the shares of user, kernel and stolen time, (columns, 3). The share of running
@@ -374,17 +374,3 @@ class CoreHistory:
         util, system, steal = (self.core(key) for key in ("util", "system", "steal"))
         kernel = np.fmin(util, np.nan_to_num(system))
         return np.stack([util - kernel, kernel, np.nan_to_num(steal)], axis=1)
-
-
-def shared_rows(session: Session, place: Place) -> tuple[int | None, int | None]:
-    """Returns the rows of a core's package and of its L3 among the counted packages and L3s; None
-    for those that are not counted."""
-    own_cpus = {*place.cpus}
-    packages = enumerate(session.hello.packages)
-    column = session.counters.columns.get(L3_TRAFFIC)
-    having = {*(column.counter.cpus or ())} if column else set()
-    caches = [row for row in session.topology if row.cpu in having]
-    return (
-        next((at for at, cpus in packages if not own_cpus.isdisjoint(cpus)), None),
-        next((at for at, row in enumerate(caches) if row.l3 == place.l3), None),
-    )

@@ -3,24 +3,36 @@ numbers of both siblings beside them, and notes about episodes and unknown numbe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from textual.binding import BindingType
 
-from perftop.base.format import duration
-from perftop.draw import strips
-from perftop.draw.columns import Run
-from perftop.model.memory import TRAFFIC_KEYS
-from perftop.model.numbers import PER_KI
+from perftop.base.format import ClockUnit, duration, short_duration, when
+from perftop.draw import strips, theme
+from perftop.draw.columns import DOUBTED, Run, fit
+from perftop.draw.strips import Piece, foreign, shed, width
+from perftop.model import smt
+from perftop.model.episode import Episode
+from perftop.model.tasks import task
+from perftop.output.sentences import unique_losses
 from perftop.session.interval import Interval
+from perftop.session.missing import NAMES, by_reason, doubts, lasting
 from perftop.session.session import Session
-from perftop.tui.core_page import numbers
-from perftop.tui.core_page.charts import L3_TRAFFIC, Charts, CoreHistory, Scales, shared_rows
-from perftop.tui.core_page.layout import L3, TRAFFIC, Known, Page, page
-from perftop.tui.core_page.numbers import above, notes
+from perftop.tui.core_page.charts import RAMP_LEVELS, Charts, CoreHistory
+from perftop.tui.core_page.numbers import (
+    NAME,
+    VALUE,
+    CoreMoment,
+    Page,
+    capabilities,
+    core_moment,
+    method,
+    page_layout,
+)
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.canvas import Canvas
+from perftop.tui.shared.episode_style import because, going
 from perftop.tui.shared.keys import bindings, caption
 from perftop.tui.shared.order import arranged
 from perftop.tui.shared.places import Place
@@ -30,22 +42,21 @@ class CorePage(Canvas):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("core")]
     HINTS: ClassVar[tuple[str, ...]] = ("back", "core_down", "wider", "units")
 
-    _laid: tuple[Place, Page] | None = None
-    """The core for which lines are laid out, and its layout; None if there is no core to show."""
-    _seen_who = False
+    _layout: tuple[Place, Page] | None = None
+    """The shown core and the layout of its page; None if there is no core to show."""
+    _history: CoreHistory
+    """The history of the shown core."""
+    _has_tasks = False
+    """Whether any interval so far had tasks, so that the page has a line of tasks."""
     _keys: Mapping[str, str]
-    _track: CoreHistory | None = None
-    _scales: Scales | None = None
+    """Captions of the keys that go back ("back") and zoom ("window"), as bound by the user."""
     _lines: Sequence[list[Run]] = ()
-
-    # --- lines from an interval
 
     def show(self, session: Session, interval: Interval) -> None:
         changed = self.settle(session, interval)
-        who = self._seen_who or bool(interval.tasks)
-        changed |= who != self._seen_who
-        self._seen_who = who
-        if changed or self._laid is None or self.choice.cpu not in self._laid[0].cpus:
+        if interval.tasks and not self._has_tasks:
+            self._has_tasks = changed = True
+        if changed or self._layout is None or self.choice.cpu not in self._layout[0].cpus:
             self.lay_out()
             return
         self._draw()
@@ -54,86 +65,237 @@ class CorePage(Canvas):
     def line(self, y: int) -> strips.Line:
         return self._lines[y], "calm"
 
-    # --- lines
-
     def build(self) -> None:
         chosen = self.choice.cpu
         place = next((place for place in self.places.places if chosen in place.cpus), None)
-        self._track = self._scales = None
         if place is None:
-            self._laid = None
+            self._layout = None
             self._lines = [[(" no CPU matches the filter", "dim")]]
         else:
-            of_core = known(self.session, place, who=self._seen_who)
-            self._laid = place, page(of_core, self.size.width, self.size.height)
-            self._keys = self._captions()
+            known = capabilities(self.session, place, tasks=self._has_tasks)
+            self._layout = place, page_layout(known, self.size.width, self.size.height)
+            self._history = CoreHistory(self.session, place)
+            active = reversed([*self.screen.active_bindings.items()])
+            keys = {bound.binding.id: caption(key) for key, bound in active}
+            zoom = [keys[name] for name in ("narrower", "wider") if name in keys]
+            self._keys = {"back": keys.get("back", ""), "window": " ".join(zoom)}
             self._draw()
         self.count = len(self._lines)
         self.redraw()
 
     def _draw(self) -> None:
         """Makes all lines, because each of them may change over time."""
-        assert self._laid is not None
-        (place, page_), choice = self._laid, self.choice
-        session, interval = self.session, self.interval
-        columns, first_ns = page_.columns, session.past.first_ns
-        time = time_axis.fitted(interval.time_ns, choice.window_s, columns, first_ns)
-        moment = numbers.moment(session, interval, place, page_, choice.units, time.start_ns)
-        self._track = self._track or CoreHistory(session, place)
-        self._scales = self._scales or Scales()
-        self._track.move_to(time)
-        drawn = Charts(moment, time, self._track, self._scales, choice.ascii, self.look)
-        self._lines = lines(drawn, duration(choice.window_s), self._keys, self.size.width)
-
-    def _captions(self) -> Mapping[str, str]:
-        """Returns the captions of the keys that go back and zoom, as bound by the user."""
-        active = self.screen.active_bindings.items()
-        keys = {bound.binding.id: caption(key) for key, bound in reversed(list(active))}
-        zoom = [keys[name] for name in ("narrower", "wider") if name in keys]
-        return {"back": keys.get("back", ""), "window": " ".join(zoom)}
-
-    # --- moving to another core
+        assert self._layout is not None
+        (place, page), session, interval = self._layout, self.session, self.interval
+        window_s, first_ns = self.choice.window_s, session.past.first_ns
+        axis = time_axis.fitted(interval.time_ns, window_s, page.columns, first_ns)
+        self._history.move_to(axis)
+        moment = core_moment(session, interval, place, page, self.choice.units, axis.start_ns)
+        charts = Charts(moment, self._history, self.look)
+        self._lines = lines(charts, duration(window_s), self._keys, self.size.width)
 
     def action_neighbour(self, by: int) -> None:
         """Moves to the core that is `by` cores away, in the row order of other views."""
-        if self._laid is None:
+        if self._layout is None:
             return
         places = self.places.places
         rows = arranged(self.places, self.choice, self.session, self.interval)
         cpus = [places[row].cpus[0] for row in rows]
-        at = cpus.index(self._laid[0].cpus[0]) + by
+        at = cpus.index(self._layout[0].cpus[0]) + by
         self.choice.cpu = cpus[max(0, min(len(cpus) - 1, at))]
         self.lay_out()
 
 
-def lines(charts: Charts, window: str, keys: Mapping[str, str], width: int) -> list[list[Run]]:
+def lines(charts: Charts, window: str, keys: Mapping[str, str], size: int) -> list[list[Run]]:
     moment = charts.moment
     return [
-        *above(moment, window, keys, width),
+        _head(moment, window, keys, size),
+        *([_task_line(moment, size)] if moment.page.tasks else []),
         *charts.panels(),
         *charts.foot(),
-        *notes(moment, width, moment.page.notes),
+        *notes(moment, size, moment.page.notes),
     ]
 
 
-def known(session: Session, place: Place, *, who: bool) -> Known:
-    evaluator = session.evaluator
-    served = [key for key in evaluator.chosen if any(evaluator.serves(key, r) for r in place.rows)]
-    return Known(
-        threads=len(place.cpus),
-        metrics=frozenset(served),
-        states="util" in served,
-        virtual=session.hello.virtualisation is not None,
-        who=who,
-        shared=_shared(session, place),
-        events=tuple(
-            key for key in evaluator.registry.events if key in served and not key.endswith(PER_KI)
-        ),
+# --- above the charts
+
+
+def _head(moment: CoreMoment, window: str, keys: Mapping[str, str], size: int) -> list[Run]:
+    """Returns the first line of the page: the core's name and its position in the topology, and the
+    titles of the numbers, which name each sibling or the core."""
+    place, online, page = moment.place, moment.interval.online, moment.page
+    paired = len(place.cpus) > 1
+    core = f"core {'-' if place.core is None else place.core}"
+    cpus = ", ".join(
+        f"{cpu}" if online[row] else f"{cpu} off"
+        for cpu, row in zip(place.cpus, place.rows, strict=True)
     )
+    pieces: list[tuple[int, str, str]] = [
+        (0, core if paired or place.core is not None else f"CPU {cpus}", "bright"),
+        (3, "" if place.package is None else f"package {place.package}", "dim"),
+        (5, "" if place.l3 is None else f"L3 {place.l3}", "dim"),
+        (1, f"CPU{'s' if paired else ''} {cpus}", "text"),
+        (4, "" if place.type is None else f"{place.type}-core", "dim"),
+        (6, f"{keys['back']} back", "dim"),
+        (2, f"{keys['window']} window {window}", "dim"),
+    ]
+    dotted: list[Piece] = [
+        (rank, [*([("· ", "faint")] if rank else []), (foreign(text), key)])
+        for rank, text, key in pieces
+        if text
+    ]
+    left = size - moment.size - 1
+    name: list[Run] = [(" ", "text"), *shed(dotted, left - 1, 1)]
+    titles: Run = (" " * moment.size, "text")
+    if page.values and paired:
+        names = [f"lp{i}" for i in range(page.values)] if page.values > 1 else ["core"]
+        text = " " * NAME + "".join(f"{name:>{VALUE - 1}} " for name in names)
+        titles = text.ljust(moment.size), "dim"
+    return [*name, (" " * (left - width(name)), "text"), titles]
 
 
-def _shared(session: Session, place: Place) -> tuple[str, ...]:
-    """Returns the panels of the memory traffic that is counted for this core's package and L3."""
-    columns, (package, l3) = session.counters.columns, shared_rows(session, place)
-    found = [TRAFFIC] if package is not None and columns.keys() >= {*TRAFFIC_KEYS} else []
-    return (*found, *([L3] if l3 is not None and L3_TRAFFIC in columns else []))
+def _task_line(moment: CoreMoment, size: int) -> list[Run]:
+    """Returns a line with the task on each sibling, with as many details as fit."""
+    cpus = moment.place.cpus
+    part = (size - 1) // len(cpus)
+    runs: list[Run] = [(" ", "text")]
+    for i, cpu in enumerate(cpus):
+        name = f"lp{i} " if len(cpus) > 1 else ""
+        runs += [*_cut([(name, "dim"), *_task(moment, cpu)], part - 1), (" ", "text")]
+    return runs
+
+
+def _task(moment: CoreMoment, cpu: int) -> list[Run]:
+    found = task(moment.interval.tasks.get(str(cpu)))
+    if found is None:
+        return [("no task seen", "faint")]
+    runs: list[Run] = [(foreign(f"{found.comm}:{found.pid}"), "text")]
+    runs.append((f" {100 * found.share:.0f} %", "dim"))
+    details = moment.session.details.get(str(found.pid), {})
+    for key in ("user", "command"):
+        if isinstance(text := details.get(key), str) and text:
+            runs += [("  ", "text"), (foreign(text[:400]), "dim" if key == "user" else "faint")]
+    return runs
+
+
+def _cut(runs: Iterable[Run], size: int) -> list[Run]:
+    """Returns the runs, cut or padded to exactly `size` cells."""
+    done: list[Run] = []
+    for text, key in runs:
+        if size > 0:
+            done.append((fit(text, min(size, len(text))), key))
+            size -= len(done[-1][0])
+    return [*done, (" " * size, "text")]
+
+
+# --- notes: running and ended episodes, reasons for doubt, unknown numbers
+
+
+def notes(moment: CoreMoment, size: int, lines: int) -> list[list[Run]]:
+    """Returns exactly `lines` lines of notes, the most important first. If some notes do not fit,
+    the last line shows their number."""
+    if not lines:
+        return []
+    found = [*_episode_notes(moment), *_missing_notes(moment), *_method_note(moment)]
+    more = f"  and {len(found) - lines} more " if len(found) > lines else ""
+    shown = [_cut(line, size) for line in found[: lines - bool(more)]]
+    if more:
+        shown.append([*_cut(found[lines - 1], size - len(more)), (more, "text")])
+    return shown + [[] for _ in range(lines - len(shown))]
+
+
+def _method_note(moment: CoreMoment) -> Iterable[list[Run]]:
+    """Yields a note on how the SMT states were measured, unless the numbers beside the SMT panel
+    show it."""
+    how, panels = method(moment), moment.page.panels
+    if how == "bounds":
+        yield [("   SMT states not counted here: ", "dim"), (theme.UNKNOWN, "unknown"),
+               (" may be any of them", "dim")]  # fmt: skip
+    beside = any(panel.key == "smt" and panel.lines > len(smt.STATES) for panel in panels)
+    if len(moment.place.cpus) > 1 and not (beside and len(how) <= moment.size):
+        yield [(f"   SMT states by {how}", "dim")]
+
+
+def _episode_notes(moment: CoreMoment) -> Iterable[list[Run]]:
+    """Yields notes on running episodes, then on reasons to doubt this interval's numbers, then on
+    ended episodes."""
+    interval, place = moment.interval, moment.place
+    worst = {"alarm": 0, "warn": 1}
+    ordered = sorted(
+        unique_losses(moment.episodes),
+        key=lambda e: (worst.get(time_axis.mark(e)[1], 2), -e.start_ns),
+    )
+    yield from (_episode_note(moment, e) for e in ordered if going(e, interval.time_ns))
+    for cpu, row in zip(place.cpus, place.rows, strict=True):
+        if reasons := doubts(interval, row):
+            text = f"CPU {cpu}  {'; '.join(reasons)}"
+            yield [(f" {DOUBTED} {foreign(text)}", "dim")]
+    yield from (_episode_note(moment, e) for e in ordered if not going(e, interval.time_ns))
+
+
+def _episode_note(moment: CoreMoment, episode: Episode) -> list[Run]:
+    sign, key = time_axis.mark(episode)
+    now = going(episode, moment.interval.time_ns)
+    end_ns = moment.interval.time_ns if now or episode.end_ns is None else episode.end_ns
+    since = when(moment.session.unix(episode.start_ns))
+    lasted_s = max(0, end_ns - episode.start_ns) / 1e9
+    climb = _ramp_text(moment, episode) if episode.kind == "ramp" else ""
+    span = since + (f"  {lasted_s:.1f} s" if lasted_s and not climb else "")
+    why = climb or because(episode)
+    return [
+        (foreign(f" {sign} {episode.kind}"), key if now else "dim"),
+        (f"  since {span}" if now else f"  {span}", "text" if now else "dim"),
+        (foreign(f"  {why}") if why else "", "dim"),
+    ]
+
+
+def _ramp_text(moment: CoreMoment, episode: Episode) -> str:
+    """Returns how long the core took to reach each level of its clock; '' if unknown. If the
+    episode is about several cores, the times are those of the median core."""
+    cpus, unit = {*episode.cpus}, moment.unit
+    cores = sum(not cpus.isdisjoint(core) for core in moment.session.cores)
+    evidence = episode.evidence
+    if "steady_s" not in evidence:
+        return ""
+    clocks = {
+        key: _hz(evidence[key], unit) for key in ("first_hz", "ceiling_hz") if key in evidence
+    }
+    below = "" if episode.confidence == "measured" else "below "
+    parts = [
+        f"steady {_hz(evidence['steady_hz'], unit)} {unit.name} {_after(evidence, 'steady_s')}",
+        *(f"{RAMP_LEVELS[key]} {_after(evidence, key)}" for key in ("t90_s", "t99_s")
+          if evidence[key] < evidence["steady_s"]),
+        f"from {below}{clocks['first_hz']}",
+        f"ceiling {clocks['ceiling_hz']}" if "ceiling_hz" in clocks else "",
+        f"fell {evidence['drops']}× on the way" if "drops" in evidence else "",
+        f"median of {cores} cores" if cores > 1 else "",
+        f"CPU {evidence['slowest_cpu']} {short_duration(evidence['slowest_s'])}"
+        if "slowest_s" in evidence else "",
+    ]  # fmt: skip
+    return " · ".join(part for part in parts if part)
+
+
+def _hz(hz: float, unit: ClockUnit) -> str:
+    return f"{hz * unit.per_hz:.{unit.digits}f}"
+
+
+def _after(evidence: dict[str, float], key: str) -> str:
+    least_s = evidence["resolution_s"]
+    if evidence[key] <= least_s:
+        return f"after at most {short_duration(least_s)}"
+    sure = f" (± {short_duration(least_s)})" if key == "steady_s" else ""
+    return f"after {short_duration(evidence[key])}{sure}"
+
+
+def _missing_notes(moment: CoreMoment) -> Iterable[list[Run]]:
+    """Yields notes on the unknown numbers of this core: why they are unknown, and how to fix it."""
+    session, cpus = moment.session, set(moment.place.cpus)
+    bounds = moment.interval.split.method[moment.place.at] == "bounds"
+    names = NAMES | (dict.fromkeys((*smt.ANY_COUNTERS, "traced"), "SMT states") if bounds else {})
+    missing = [m for m in lasting(session) if m.cpus is None or not cpus.isdisjoint(m.cpus)]
+    reasons = by_reason(missing, lambda missing: names.get(missing.what))
+    order = list(dict.fromkeys(names.values()))
+    for (why, fix), lost in sorted(reasons.items(), key=lambda item: -len(item[1])):
+        what = ", ".join(sorted(lost, key=order.index))
+        text = f" {theme.RULE} {what} unknown: {why}" + (f" · {fix}" if fix else "")
+        yield [(foreign(text), "dim")]

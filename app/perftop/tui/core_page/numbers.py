@@ -1,38 +1,235 @@
-"""The numbers beside the charts of a core, for both siblings, with their origins. Every line is
-exactly as wide as the area for numbers on the page."""
+"""The panels on the page of a core: their heights and widths, and the numbers beside their charts.
+The layout depends only on the source and the available room, so that nothing moves when values
+change."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from math import isnan, nan
 
 import numpy as np
 
-from perftop.base.format import MISSING, ClockUnit, short_duration, when
+from perftop.base.format import MISSING, ClockUnit
 from perftop.draw import theme
-from perftop.draw.columns import DOUBTED, Column, Run, fit, number
-from perftop.draw.strips import QUIET, Piece, foreign, shed, width
+from perftop.draw.columns import Column, Run, fit, number
+from perftop.draw.strips import QUIET, foreign, width
 from perftop.model import smt
 from perftop.model.episode import Episode
 from perftop.model.machine_totals import MEMORY, OF_BEST, OF_L3
-from perftop.model.memory import READ
+from perftop.model.memory import READ, TRAFFIC_KEYS
 from perftop.model.numbers import PER_KI
-from perftop.model.tasks import task
-from perftop.output.sentences import unique_losses
 from perftop.session.interval import MIN_COUNTED_SHARE, Interval
-from perftop.session.missing import NAMES, by_reason, doubts, lasting
 from perftop.session.session import Session
 from perftop.session.values import doubted, of_cpus
-from perftop.tui.core_page.layout import L3, NAME, TRAFFIC, VALUE, Page, Panel
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.choice import Units
-from perftop.tui.shared.episode_style import because, going
 from perftop.tui.shared.fields import clock_of
 from perftop.tui.shared.places import Place
 from perftop.tui.shared.row_episodes import lowered_number
 from perftop.tui.shared.sheet import AWAKE, DROP, busiest, of_core
+
+LABEL = 12
+"""Number of cells to the left of the charts, for the names of lines or the marks of a scale."""
+NAME, VALUE = 12, 7
+"""Number of cells to the right of the charts, for the name of a number and for each value."""
+MIN_WIDTH_FOR_NUMBERS = 56
+"""Minimum width of a page with numbers beside the charts, in cells."""
+MIN_WIDTH_FOR_ORIGINS = 160
+"""Minimum width of a page that shows the origins of numbers, in cells."""
+MIN_CHART = 90
+"""Minimum width of the charts on a page that shows origins, in cells."""
+MAX_ORIGIN = 60
+MAX_EVENTS = 4
+"""Maximum number of chosen events with a panel; further events are shown only in the table view."""
+MIN_HEIGHT_FOR_PAIRS = 36
+"""Minimum number of lines for a strip for each sibling, and for empty lines between groups of
+panels."""
+MIN_HEIGHT_FOR_ACCOUNT = 50
+"""Minimum number of lines for a panel of user and kernel time in addition to the SMT states."""
+
+
+TRAFFIC, L3 = "traffic", "l3"
+"""Keys of the panels of memory traffic: of the core's package, and of its L3."""
+L3_TRAFFIC = OF_L3["memory_bytes_per_s"]
+"""Key of the counter of memory traffic of each L3."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What the source can show about a core."""
+
+    threads: int
+    metrics: frozenset[str]
+    states: bool
+    """Whether the core's SMT states are known, at least within bounds."""
+    virtual: bool
+    tasks: bool
+    """Whether tasks are known."""
+    events: tuple[str, ...] = ()
+    """Keys of the metrics of chosen events."""
+    shared: tuple[str, ...] = ()
+    """TRAFFIC and L3, if they are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A panel of the page: a chart with its numbers."""
+
+    key: str
+    """"clock", "smt", "account", or the key of a metric drawn as strips."""
+    strips: int
+    """Number of strips below each other: one for each CPU, or one for the core."""
+    height: int
+    """Lines of each strip."""
+    gap: bool = False
+    """Whether there is an empty line above the panel."""
+
+    @property
+    def lines(self) -> int:
+        return self.strips * self.height
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The layout of the page."""
+
+    panels: tuple[Panel, ...]
+    tasks: bool
+    """Whether there is a line of tasks."""
+    axis: int
+    """Number of lines of the time axis."""
+    notes: int
+    """Number of lines of notes."""
+    columns: int
+    """Width of the charts, in cells."""
+    values: int
+    """Number of values side by side: one for each CPU, or 1 for the core; 0 if the page has no
+    numbers."""
+    origin: int
+    """Width of the origins of numbers, in cells; 0 if origins are not shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class _PanelRequest:
+    """A panel with its minimum height, and how it grows if there is room."""
+
+    panel: Panel
+    max_height: int
+    """Maximum lines of each strip."""
+    weight: int
+    """The panel's share of the room, relative to the weights of other panels."""
+    rank: int
+    """The panel of the highest rank is dropped first if not all panels fit."""
+    step: int = 1
+    """Number of lines by which each strip grows at a time."""
+
+
+def capabilities(session: Session, place: Place, *, tasks: bool) -> Capabilities:
+    evaluator, columns = session.evaluator, session.counters.columns
+    served = [key for key in evaluator.chosen if any(evaluator.serves(key, r) for r in place.rows)]
+    package, l3 = shared_rows(session, place)
+    shared = [TRAFFIC] if package is not None and columns.keys() >= {*TRAFFIC_KEYS} else []
+    if l3 is not None and L3_TRAFFIC in columns:
+        shared.append(L3)
+    return Capabilities(
+        threads=len(place.cpus),
+        metrics=frozenset(served),
+        states="util" in served,
+        virtual=session.hello.virtualisation is not None,
+        tasks=tasks,
+        shared=tuple(shared),
+        events=tuple(
+            key for key in evaluator.registry.events if key in served and not key.endswith(PER_KI)
+        ),
+    )
+
+
+def shared_rows(session: Session, place: Place) -> tuple[int | None, int | None]:
+    """Returns the rows of a core's package and of its L3 among the counted packages and L3s; None
+    for those that are not counted."""
+    own_cpus = {*place.cpus}
+    packages = enumerate(session.hello.packages)
+    column = session.counters.columns.get(L3_TRAFFIC)
+    having = {*(column.counter.cpus or ())} if column else set()
+    caches = [row for row in session.topology if row.cpu in having]
+    return (
+        next((at for at, cpus in packages if not own_cpus.isdisjoint(cpus)), None),
+        next((at for at, row in enumerate(caches) if row.l3 == place.l3), None),
+    )
+
+
+def page_layout(known: Capabilities, width: int, lines: int) -> Page:
+    tasks = known.tasks and lines >= 12
+    axis = 2 if lines >= 12 else 1 if lines >= 6 else 0
+    notes = next((n for least, n in ((60, 5), (40, 3), (24, 2), (14, 1)) if lines >= least), 0)
+    room = lines - 1 - tasks - axis - notes
+    columns, values, origin = _widths(known.threads, width)
+    return Page(tuple(_panels(known, room)), tasks, axis, notes, columns, values, origin)
+
+
+def _widths(threads: int, width: int) -> tuple[int, int, int]:
+    room = max(1, width - LABEL - 1)
+    if width < MIN_WIDTH_FOR_NUMBERS:
+        return room, 0, 0
+    values = threads if NAME + VALUE * threads <= 0.45 * width else 1
+    room -= NAME + VALUE * values
+    origin = min(MAX_ORIGIN, max(0, room - MIN_CHART)) if width >= MIN_WIDTH_FOR_ORIGINS else 0
+    return max(1, room - origin), values, origin
+
+
+def _panels(known: Capabilities, room: int) -> Iterable[Panel]:
+    """Returns the panels from the top. Each panel gets its minimum height, then spare lines are
+    shared by weight."""
+    requests = _requests(known, room)
+    gaps = sum(request.panel.gap for request in requests)
+    while len(requests) > 1 and sum(request.panel.lines for request in requests) + gaps > room:
+        requests.remove(max(requests, key=lambda request: request.rank))
+    room -= gaps
+    spare = room - sum(request.panel.lines for request in requests)
+    while growing := [
+        request for request in requests
+        if request.panel.height < request.max_height
+        and request.panel.strips * request.step <= spare
+    ]:  # fmt: skip
+        lowest = min(growing, key=lambda request: request.panel.height / request.weight)
+        panel = replace(lowest.panel, height=lowest.panel.height + lowest.step)
+        requests[requests.index(lowest)] = replace(lowest, panel=panel)
+        spare -= panel.strips * lowest.step
+    return (request.panel for request in requests)
+
+
+def _requests(known: Capabilities, room: int) -> list[_PanelRequest]:
+    """Returns the panels for which the source has data, in their order on the page."""
+    paired = known.threads > 1 and known.states
+    account = known.metrics >= {"user", "system"}
+    roomy = room >= MIN_HEIGHT_FOR_PAIRS
+    found = []
+    if "busy_hz" in known.metrics:
+        found.append(_PanelRequest(Panel("clock", 1, 3), 16, 6, 1))
+    if paired:
+        found.append(_PanelRequest(Panel("smt", 1, 2, gap=roomy and bool(found)), 14, 6, 2, step=2))
+    elif account:
+        found.append(_PanelRequest(Panel("account", 1, 3, gap=roomy and bool(found)), 14, 6, 2))
+    max_height = 6 if known.threads == 1 else 3
+    found.append(_PanelRequest(Panel("util", known.threads, 1, gap=roomy), max_height, 1, 0))
+    ranks = {"steal": 1, "involuntary": 3, "ipc": 4, "kernel_cycles": 5}
+    for key in ("ipc", "involuntary", "kernel_cycles", "steal"):
+        if key in known.metrics and (key != "steal" or known.virtual):
+            each_cpu = roomy and known.threads == 2 and key != "steal"
+            panel = Panel(key, 2, 2) if each_cpu else Panel(key, 1, 1)
+            found.append(_PanelRequest(panel, 3, 1, ranks[key]))
+    for rank, key in enumerate(known.shared, 6):
+        found.append(_PanelRequest(Panel(key, 1, 1), 3, 1, rank))
+    for rank, key in enumerate(known.events[:MAX_EVENTS], 8):
+        found.append(_PanelRequest(Panel(key, 1, 1), 3, 1, rank))
+    if account and paired and room >= MIN_HEIGHT_FOR_ACCOUNT:
+        found.append(_PanelRequest(Panel("account", 1, 4, gap=True), 6, 2, 12))
+    return found
+
+
+# --- the numbers beside the charts. Every line is exactly as wide as the area for numbers.
 
 DRAM = "power_dram_w"
 _BESIDE = {
@@ -78,7 +275,7 @@ class CoreMoment:
         return NAME + VALUE * self.page.values + self.page.origin if self.page.values else 0
 
 
-def moment(
+def core_moment(
     session: Session, interval: Interval, place: Place, page: Page, units: Units, since_ns: int
 ) -> CoreMoment:
     """Returns the core at the end of this interval, with the episodes that had begun by then and
@@ -122,8 +319,8 @@ def panel_numbers(moment: CoreMoment, panel: Panel) -> list[list[Run]]:
 
 def _number(moment: CoreMoment, key: str) -> list[Run] | None:
     """Returns the line of a metric; None if the source does not have this metric at all."""
-    if key in _OTHERS:
-        return _OTHERS[key](moment)
+    if key in _SPECIAL_LINES:
+        return _SPECIAL_LINES[key](moment)
     if key in _SHARED:
         return _shared(moment, key)
     origin = moment.session.evaluator.origin(key)
@@ -296,7 +493,7 @@ _SHARED: dict[str, tuple[str, float, int, tuple[str, ...], str]] = {
     TRAFFIC: ("mem GB/s", 1e-9, 1, tuple(f"package_{name}" for name in MEMORY), READ),
     "of_best": ("of best %", 100.0, 0, (f"package_{OF_BEST}",), ""),
     "dram": ("memory W", 1.0, 1, (f"package_{DRAM}",), ""),
-    L3: ("L3 GB/s", 1e-9, 1, ("l3_memory_bytes_per_s",), OF_L3["memory_bytes_per_s"]),
+    L3: ("L3 GB/s", 1e-9, 1, ("l3_memory_bytes_per_s",), L3_TRAFFIC),
 }
 """Numbers of the core's package or L3, by key: label, factor to the displayed unit, decimals, keys
 whose values are added up, and the counter whose origin is shown."""
@@ -314,212 +511,5 @@ def _shared(moment: CoreMoment, key: str) -> list[Run] | None:
     return _common(moment, [(label, "dim")], number(value * scale, digits), origin)
 
 
-_OTHERS = {"ceiling": _ceiling, "smi": _smi}
-
-
-# --- text above and below the charts
-
-
-def head(moment: CoreMoment, window: str, keys: Mapping[str, str], size: int) -> list[Run]:
-    """Returns the core's name and its position in the topology. `keys`: captions of the keys that
-    go back and zoom."""
-    place, online = moment.place, moment.interval.online
-    paired = len(place.cpus) > 1
-    core = f"core {'-' if place.core is None else place.core}"
-    cpus = ", ".join(
-        f"{cpu}" if online[row] else f"{cpu} off"
-        for cpu, row in zip(place.cpus, place.rows, strict=True)
-    )
-    pieces: list[tuple[int, str, str]] = [
-        (0, core if paired or place.core is not None else f"CPU {cpus}", "bright"),
-        (3, "" if place.package is None else f"package {place.package}", "dim"),
-        (5, "" if place.l3 is None else f"L3 {place.l3}", "dim"),
-        (1, f"CPU{'s' if paired else ''} {cpus}", "text"),
-        (4, "" if place.type is None else f"{place.type}-core", "dim"),
-        (6, f"{keys['back']} back", "dim"),
-        (2, f"{keys['window']} window {window}", "dim"),
-    ]
-    dotted: list[Piece] = [
-        (rank, [*([("· ", "faint")] if rank else []), (foreign(text), key)])
-        for rank, text, key in pieces
-        if text
-    ]
-    return [(" ", "text"), *shed(dotted, size - 1, 1)]
-
-
-def above(moment: CoreMoment, window: str, keys: Mapping[str, str], size: int) -> list[list[Run]]:
-    """Returns the first lines of the page: the core, the titles of the numbers, and the tasks."""
-    left = size - moment.size - 1
-    name = head(moment, window, keys, left)
-    lines = [[*name, (" " * (left - width(name)), "text"), *titles(moment)]]
-    return [*lines, who(moment, size)] if moment.page.who else lines
-
-
-def titles(moment: CoreMoment) -> list[Run]:
-    """Returns the titles above the numbers, which name each sibling or the core."""
-    page = moment.page
-    if not page.values or len(moment.place.cpus) == 1:
-        return [(" " * moment.size, "text")]
-    names = [f"lp{i}" for i in range(page.values)] if page.values > 1 else ["core"]
-    text = " " * NAME + "".join(f"{name:>{VALUE - 1}} " for name in names)
-    return [(text.ljust(moment.size), "dim")]
-
-
-def who(moment: CoreMoment, size: int) -> list[Run]:
-    """Returns a line with the task on each sibling, with as many details as fit."""
-    cpus = moment.place.cpus
-    part = (size - 1) // len(cpus)
-    runs: list[Run] = [(" ", "text")]
-    for i, cpu in enumerate(cpus):
-        name = f"lp{i} " if len(cpus) > 1 else ""
-        part_runs: list[Run] = [(name, "dim"), *_task(moment, cpu)]
-        runs += _cut(part_runs, part - 1)
-        runs.append((" ", "text"))
-    return runs
-
-
-def _task(moment: CoreMoment, cpu: int) -> list[Run]:
-    found = task(moment.interval.tasks.get(str(cpu)))
-    if found is None:
-        return [("no task seen", "faint")]
-    runs: list[Run] = [(foreign(f"{found.comm}:{found.pid}"), "text")]
-    runs.append((f" {100 * found.share:.0f} %", "dim"))
-    details = moment.session.details.get(str(found.pid), {})
-    for key in ("user", "command"):
-        if isinstance(text := details.get(key), str) and text:
-            runs += [("  ", "text"), (foreign(text[:400]), "dim" if key == "user" else "faint")]
-    return runs
-
-
-def _cut(runs: Iterable[Run], size: int) -> list[Run]:
-    """Returns the runs, cut or padded to exactly `size` cells."""
-    done: list[Run] = []
-    for text, key in runs:
-        if size > 0:
-            done.append((fit(text, min(size, len(text))), key))
-            size -= len(done[-1][0])
-    return [*done, (" " * size, "text")]
-
-
-# --- notes: running and ended episodes, reasons for doubt, unknown numbers
-
-
-def notes(moment: CoreMoment, size: int, lines: int) -> list[list[Run]]:
-    """Returns exactly `lines` lines of notes, the most important first. If some notes do not fit,
-    the last line shows their number."""
-    if not lines:
-        return []
-    found = [*_episodes(moment), *_missing(moment), *_method(moment)]
-    more = f"  and {len(found) - lines} more " if len(found) > lines else ""
-    shown = [_cut(line, size) for line in found[: lines - bool(more)]]
-    if more:
-        shown.append([*_cut(found[lines - 1], size - len(more)), (more, "text")])
-    return shown + [[] for _ in range(lines - len(shown))]
-
-
-def _method(moment: CoreMoment) -> Iterable[list[Run]]:
-    """Yields a note on how the SMT states were measured, unless the numbers beside the SMT panel
-    show it."""
-    how, panels = method(moment), moment.page.panels
-    if how == "bounds":
-        yield [("   SMT states not counted here: ", "dim"), (theme.UNKNOWN, "unknown"),
-               (" may be any of them", "dim")]  # fmt: skip
-    beside = any(panel.key == "smt" and panel.lines > len(smt.STATES) for panel in panels)
-    if len(moment.place.cpus) > 1 and not (beside and len(how) <= moment.size):
-        yield [(f"   SMT states by {how}", "dim")]
-
-
-def _episodes(moment: CoreMoment) -> Iterable[list[Run]]:
-    """Yields notes on running episodes, then on reasons to doubt this interval's numbers, then on
-    ended episodes."""
-    interval, place = moment.interval, moment.place
-    worst = {"alarm": 0, "warn": 1}
-    ordered = sorted(
-        unique_losses(moment.episodes),
-        key=lambda e: (worst.get(time_axis.mark(e)[1], 2), -e.start_ns),
-    )
-    yield from (_episode(moment, e) for e in ordered if going(e, interval.time_ns))
-    for cpu, row in zip(place.cpus, place.rows, strict=True):
-        if reasons := doubts(interval, row):
-            text = f"CPU {cpu}  {'; '.join(reasons)}"
-            yield [(f" {DOUBTED} {foreign(text)}", "dim")]
-    yield from (_episode(moment, e) for e in ordered if not going(e, interval.time_ns))
-
-
-def _episode(moment: CoreMoment, episode: Episode) -> list[Run]:
-    sign, key = time_axis.mark(episode)
-    now = going(episode, moment.interval.time_ns)
-    end_ns = moment.interval.time_ns if now or episode.end_ns is None else episode.end_ns
-    since = when(moment.session.unix(episode.start_ns))
-    lasted_s = max(0, end_ns - episode.start_ns) / 1e9
-    climb = _climb(moment, episode)
-    span = since + (f"  {lasted_s:.1f} s" if lasted_s and not climb else "")
-    why = climb or because(episode)
-    return [
-        (foreign(f" {sign} {episode.kind}"), key if now else "dim"),
-        (f"  since {span}" if now else f"  {span}", "text" if now else "dim"),
-        (foreign(f"  {why}") if why else "", "dim"),
-    ]
-
-
-def _climb(moment: CoreMoment, episode: Episode) -> str:
-    """Returns the description of a ramp episode; '' for other episodes."""
-    if episode.kind != "ramp":
-        return ""
-    cpus = {*episode.cpus}
-    cores = sum(not cpus.isdisjoint(core) for core in moment.session.cores)
-    return _ramp_words(episode, cores, moment.unit)
-
-
-RAMP_LEVELS = {"t90_s": "90 %", "t99_s": "99 %", "steady_s": "steady"}
-"""Names of the levels of a ramp, by the evidence key of the time until the level was reached."""
-
-
-def _ramp_words(episode: Episode, cores: int, unit: ClockUnit) -> str:
-    """Returns a text on how long the core took to reach each level of its clock. For several cores,
-    the times are those of the median core."""
-    evidence = episode.evidence
-    if "steady_s" not in evidence:
-        return ""
-    clocks = {
-        key: _hz(evidence[key], unit) for key in ("first_hz", "ceiling_hz") if key in evidence
-    }
-    below = "" if episode.confidence == "measured" else "below "
-    parts = [
-        f"steady {_hz(evidence['steady_hz'], unit)} {unit.name} {_after(evidence, 'steady_s')}",
-        *(f"{RAMP_LEVELS[key]} {_after(evidence, key)}" for key in ("t90_s", "t99_s")
-          if evidence[key] < evidence["steady_s"]),
-        f"from {below}{clocks['first_hz']}",
-        f"ceiling {clocks['ceiling_hz']}" if "ceiling_hz" in clocks else "",
-        f"fell {evidence['drops']}× on the way" if "drops" in evidence else "",
-        f"median of {cores} cores" if cores > 1 else "",
-        f"CPU {evidence['slowest_cpu']} {short_duration(evidence['slowest_s'])}"
-        if "slowest_s" in evidence else "",
-    ]  # fmt: skip
-    return " · ".join(part for part in parts if part)
-
-
-def _hz(hz: float, unit: ClockUnit) -> str:
-    return f"{hz * unit.per_hz:.{unit.digits}f}"
-
-
-def _after(evidence: dict[str, float], key: str) -> str:
-    least_s = evidence["resolution_s"]
-    if evidence[key] <= least_s:
-        return f"after at most {short_duration(least_s)}"
-    sure = f" (± {short_duration(least_s)})" if key == "steady_s" else ""
-    return f"after {short_duration(evidence[key])}{sure}"
-
-
-def _missing(moment: CoreMoment) -> Iterable[list[Run]]:
-    """Yields notes on the unknown numbers of this core: why they are unknown, and how to fix it."""
-    session, cpus = moment.session, set(moment.place.cpus)
-    bounds = moment.interval.split.method[moment.place.at] == "bounds"
-    names = NAMES | (dict.fromkeys((*smt.ANY_COUNTERS, "traced"), "SMT states") if bounds else {})
-    missing = [m for m in lasting(session) if m.cpus is None or not cpus.isdisjoint(m.cpus)]
-    reasons = by_reason(missing, lambda missing: names.get(missing.what))
-    order = list(dict.fromkeys(names.values()))
-    for (why, fix), lost in sorted(reasons.items(), key=lambda item: -len(item[1])):
-        what = ", ".join(sorted(lost, key=order.index))
-        text = f" {theme.RULE} {what} unknown: {why}" + (f" · {fix}" if fix else "")
-        yield [(foreign(text), "dim")]
+_SPECIAL_LINES = {"ceiling": _ceiling, "smi": _smi}
+"""Functions that return the line of a number that is not a metric, by its key."""

@@ -18,7 +18,7 @@ from perftop.model.episode import Episode
 from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.core_page import layout
+from perftop.tui.core_page import numbers
 from perftop.tui.core_page.charts import Charts, CoreHistory
 
 
@@ -36,15 +36,15 @@ def test_a_clock_falls_below_its_ceiling_in_red_while_something_is_wrong() -> No
     session.ended.clear()
     session.detector.running.append(episode)
     of = charts(session, interval)
-    found = of.time.cells_of(episode)
+    found = of.history.axis.cells_of(episode)
     assert found
     high, low = _where(of, "clock"), _where(of, RED)
     assert set(low) == set(found[0])
     assert {high[column] for column in list(high)[1:-1]} == {1}  # below the line of the ceiling
     assert min(low[column] for column in found[0][1:18]) > 3
     assert {low[column] for column in found[0][22:]} == {1}
-    first = [char for text, _ in of.panels()[0] for char in text][layout.LABEL :]
-    assert set(first[: of.time.cells]) == {theme.LIMIT}
+    first = [char for text, _ in of.panels()[0] for char in text][numbers.LABEL :]
+    assert set(first[: of.history.axis.cells]) == {theme.LIMIT}
 
 
 RED = "alarm/drop-back"
@@ -63,9 +63,10 @@ def test_a_long_label_does_not_shift_its_chart(share: float) -> None:
 def _where(of: Charts, key: str) -> dict[int, int]:
     """The lowest line of the clock's panel in which a column has this style."""
     found: dict[int, int] = {}
-    start = layout.LABEL
+    start = numbers.LABEL
     for y, runs in enumerate(of.panels()[: of.moment.page.panels[0].lines]):
-        cells = [(char, style) for text, style in runs for char in text][start:][: of.time.cells]
+        cells = [(char, style) for text, style in runs for char in text]
+        cells = cells[start : start + of.history.axis.cells]
         found |= {at: y for at, cell in enumerate(cells) if cell[0] != " " and cell[1] == key}
     return found
 
@@ -137,7 +138,7 @@ def test_of_four_threads_that_count_together_it_is_known() -> None:
 def test_a_core_is_drawn_with_the_numbers_of_its_busiest_thread_and_its_worst_halts() -> None:
     does = {0: Does(1.0, 3e9, 1.5, 0.2), 1: Does(0.5, 2e9, 0.5, 0.8, involuntary=0.1)}
     session, interval = lived(Machine(cores=1, does=does))
-    track = charts(session, interval).track
+    track = charts(session, interval).history
     expected = {
         "busy_hz": 3e9,
         "ipc": 1.5,
@@ -169,7 +170,7 @@ def test_what_was_not_seen_is_blank() -> None:
     session, interval = lived(Machine(cores=1))
     of = charts(session, interval, window_s=30.0)
     shown = panel(of, "util")[0]
-    bins = -(-50 * made.SAMPLE_NS // of.time.bin_ns)
+    bins = -(-50 * made.SAMPLE_NS // of.history.axis.bin_ns)
     assert shown.lstrip() == "⣤" * bins
     assert any("history from" in strips.text(line) for line in of.foot())
 
@@ -192,14 +193,16 @@ def test_what_is_kept_of_a_track_is_what_history_says(
     session, interval = restless
     of = charts(session, interval, window_s=window_s)
     for moment in moments:
-        time = dataclasses.replace(of.time, end_ns=of.time.end_ns - moment * of.time.bin_ns)
+        time = dataclasses.replace(
+            of.history.axis, end_ns=of.history.axis.end_ns - moment * of.history.axis.bin_ns
+        )
         fresh = CoreHistory(session, of.moment.place)
-        for track in (of.track, fresh):
+        for track in (of.history, fresh):
             track.move_to(time)
         for key in ("util", "ipc"):
-            np.testing.assert_array_equal(of.track.of_cpus(key), fresh.of_cpus(key))
-        np.testing.assert_array_equal(of.track.states(), fresh.states())
-        np.testing.assert_array_equal(of.track.ceiling(), fresh.ceiling())
+            np.testing.assert_array_equal(of.history.of_cpus(key), fresh.of_cpus(key))
+        np.testing.assert_array_equal(of.history.states(), fresh.states())
+        np.testing.assert_array_equal(of.history.ceiling(), fresh.ceiling())
 
 
 @pytest.fixture(scope="module")
@@ -221,9 +224,11 @@ def test_a_ceiling_that_moved_is_a_mark_on_the_axis(
 ) -> None:
     session, interval = raised
     of = charts(session, interval, window_s=window_s, size=(76, 25))
-    foot = strips.text(of.foot()[0])[layout.LABEL :]
+    foot = strips.text(of.foot()[0])[numbers.LABEL :]
     marks = [at for at, char in enumerate(foot) if char == theme.STEP]
-    bins = [of.time.bin(seq * made.SAMPLE_NS) for seq in (16, 33)]  # samples with another one
+    bins = [
+        of.history.axis.bin(seq * made.SAMPLE_NS) for seq in (16, 33)
+    ]  # samples with another one
     assert marks == [at for at in bins if at > 0]
 
 

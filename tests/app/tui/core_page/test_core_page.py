@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from playing import Run, running
 from waiting import until
 
-from perftop.tui.core_page import layout
+from perftop.tui.core_page import numbers
 from perftop.tui.core_page.core_page import CorePage
 
 # --- where it all stands
@@ -21,14 +21,14 @@ from perftop.tui.core_page.core_page import CorePage
 @given(st.integers(20, 250), st.integers(5, 75), st.sampled_from([1, 2, 4]), st.booleans())
 @settings(max_examples=60)
 def test_the_page_fills_its_lines_and_no_more(
-    width: int, height: int, threads: int, who: bool
+    width: int, height: int, threads: int, tasks: bool
 ) -> None:
-    known = dataclasses.replace(KNOWN, threads=threads, who=who)
-    page = layout.page(known, width, height)
-    lines = 1 + page.who + page.axis + page.notes + sum(p.lines + p.gap for p in page.panels)
+    known = dataclasses.replace(KNOWN, threads=threads, tasks=tasks)
+    page = numbers.page_layout(known, width, height)
+    lines = 1 + page.tasks + page.axis + page.notes + sum(p.lines + p.gap for p in page.panels)
     assert lines <= max(height, 2 + threads)
-    assert layout.LABEL + page.columns + 1 + layout.NAME * bool(page.values) + (
-        layout.VALUE * page.values + page.origin) <= max(width, layout.LABEL + 2)  # fmt: skip
+    assert numbers.LABEL + page.columns + 1 + numbers.NAME * bool(page.values) + (
+        numbers.VALUE * page.values + page.origin) <= max(width, numbers.LABEL + 2)  # fmt: skip
 
 
 @pytest.mark.parametrize("size", [(80, 19), (120, 25), (160, 45), (240, 65), (40, 8)])
@@ -37,10 +37,10 @@ def test_nothing_moves_when_values_change(size: tuple[int, int], split: bool) ->
     def shape(machine: Machine) -> list[str]:
         session, interval = lived(machine)
         of = charts(session, interval, size=size)
-        names = layout.LABEL + of.moment.page.columns + 1
+        names = numbers.LABEL + of.moment.page.columns + 1
         found = text(session, interval, size=size, exact=False)
         assert max(map(len, found)) == size[0]
-        return [text[: layout.LABEL] + text[names : names + layout.NAME] for text in found[1:-5]]
+        return [text[: numbers.LABEL] + text[names : names + numbers.NAME] for text in found[1:-5]]
 
     low = Machine(cores=1, split=split, does={c: Does(0.2, 3.1e9, 0.11, 0.0) for c in (0, 1)})
     high = Machine(cores=1, split=split, does={c: Does(1.0, 3.1e9, 0.99, 1.0) for c in (0, 1)})
@@ -48,7 +48,9 @@ def test_nothing_moves_when_values_change(size: tuple[int, int], split: bool) ->
 
 
 def test_panels_are_shed_in_their_order() -> None:
-    kept = [{p.key for p in layout.page(KNOWN, 80, lines).panels} for lines in range(40, 1, -1)]
+    kept = [
+        {p.key for p in numbers.page_layout(KNOWN, 80, lines).panels} for lines in range(40, 1, -1)
+    ]
     order = ["kernel_cycles", "ipc", "involuntary", "smt", "clock"]
     gone = [next(i for i, keys in enumerate(kept) if key not in keys) for key in order]
     assert gone == sorted(gone)

@@ -9,8 +9,8 @@ from perftop.draw.columns import Run
 from perftop.draw.strips import text, width
 from perftop.session.history import History
 from perftop.session.session import Session
-from perftop.tui.core_page import core_page, numbers
-from perftop.tui.core_page.layout import TRAFFIC, Panel, page
+from perftop.tui.core_page import numbers
+from perftop.tui.core_page.numbers import TRAFFIC, Panel, page_layout
 from perftop.tui.shared.places import Places
 
 EVENTS = "branches,branch-misses,cache-misses,cache-references,page-faults"
@@ -24,8 +24,8 @@ def beside(key: str) -> tuple[numbers.CoreMoment, list[Run]]:
     interval = session.interval_at(session.now_ns, 500_000_000)
     assert interval is not None
     place = Places(session).places[0]
-    made = page(core_page.known(session, place, who=False), 160, 40)
-    moment = numbers.moment(session, interval, place, made, "GHz", 0)
+    made = page_layout(numbers.capabilities(session, place, tasks=False), 160, 40)
+    moment = numbers.core_moment(session, interval, place, made, "GHz", 0)
     return moment, numbers.panel_numbers(moment, Panel(key, 1, 3))[0]
 
 

@@ -12,7 +12,7 @@ from perftop.draw.charts import rows_of
 from perftop.model.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.core_page import layout
+from perftop.tui.core_page import numbers
 from perftop.tui.core_page.charts import ramp_columns
 
 FAR = (1.2e9, 1.6e9, 2.0e9, 2.4e9, 2.75e9, 2.8e9, 3.0e9, 3.3e9, 3.3e9, 3.0e9)
@@ -36,7 +36,7 @@ def climbed(clocks: tuple[float, ...], cores: int = 1) -> tuple[Session, Interva
 def test_its_moments_are_below_the_clock_with_what_was_reached() -> None:
     of = charts(*climbed(FAR), size=(200, 45))
     drawn = panel(of, "clock")
-    woke = of.time.bin(2_050_000_000)
+    woke = of.history.axis.bin(2_050_000_000)
     at = {word: [row.find(word) for row in drawn] for word in ("90 %", "99 %", "steady")}
     assert [next(x for x in found if x >= 0) for found in at.values()] == [
         woke + samples + 1 for samples in (4, 6, 9)
@@ -48,7 +48,7 @@ def test_its_moments_are_below_the_clock_with_what_was_reached() -> None:
 
 def test_a_climb_is_drawn_from_zero() -> None:
     of = charts(*climbed(FAR), size=(200, 45))
-    lines = [strips.text(runs)[: layout.LABEL].split() for runs in of.panels()]
+    lines = [strips.text(runs)[: numbers.LABEL].split() for runs in of.panels()]
     assert lines[0] == ["3.40", "GHz"]
     assert lines[len(panel(of, "clock")) - 1] == ["0.00"]
 
@@ -57,15 +57,15 @@ def test_one_within_a_sample_has_a_beginning_and_an_end() -> None:
     of = charts(*climbed(FAST))
     foot = panel(of, "clock")[-1]
     assert foot.count("steady") == 1
-    assert foot.index("steady") == of.time.bin(2_150_000_000) + 1
+    assert foot.index("steady") == of.history.axis.bin(2_150_000_000) + 1
     assert not any("%" in row for row in panel(of, "clock"))
 
 
 def test_what_is_not_seen_any_more_is_not_drawn() -> None:
     of = charts(*climbed(FAR), size=(200, 45), window_s=2.4)
     (ramp,) = (e for e in of.moment.episodes if e.kind == "ramp")
-    assert list(ramp_columns(of.time, ramp).values()) == ["99 %", "steady"]
-    assert ramp_columns(of.time, Episode("ramp", [0], -9, -8)) == {}
+    assert list(ramp_columns(of.history.axis, ramp).values()) == ["99 %", "steady"]
+    assert ramp_columns(of.history.axis, Episode("ramp", [0], -9, -8)) == {}
 
 
 def test_rules_and_words_leave_the_line_alone() -> None:

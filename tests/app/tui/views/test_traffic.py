@@ -20,7 +20,7 @@ from perftop.process.streams import Stream
 from perftop.session.history import History
 from perftop.session.session import Session
 from perftop.tui.app import PerfTopApp
-from perftop.tui.core_page import core_page, layout
+from perftop.tui.core_page import numbers
 from perftop.tui.core_page.charts import CoreHistory
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.places import Places
@@ -88,8 +88,8 @@ async def test_machines_that_count_none_have_no_such_line() -> None:
 def test_a_core_has_the_past_of_its_package() -> None:
     session = watched("memory,cpus=4,packages=2", 60)
     places = Places(session).places
-    known = core_page.known(session, places[-1], who=False)
-    assert known.shared == (layout.TRAFFIC,)
+    known = numbers.capabilities(session, places[-1], tasks=False)
+    assert known.shared == (numbers.TRAFFIC,)
     track = CoreHistory(session, places[-1])
     track.move_to(axis := time_axis.fitted(session.now_ns, 5, 20))
     past = session.history
