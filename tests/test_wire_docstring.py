@@ -21,9 +21,10 @@ from played import played
 from simulated import lasting, messages
 
 from perfprobe import wire
-from perfprobe.sources.msr import parts as msr
-from perfprobe.sources.os import cpu_files, firmware_limits, powercap
-from perfprobe.sources.perf import parts
+from perfprobe.machine import cpu_files
+from perfprobe.perf import cores
+from perfprobe.polled import firmware_limits, powercap
+from perfprobe.registers import parts as msr
 from perftop.model import counters
 from perftop.model.delta import BlockPlace
 from perftop.model.differences import CounterLimits
@@ -125,9 +126,9 @@ def test_sources_send_what_the_table_lists() -> None:
             for c in block.counters:
                 sent[c.key].add((block.scope, c.kind, c.unit))
     loose = [
-        *parts.CORE,
-        *parts.MSR,
-        *parts.TIMES,
+        *cores.CORE,
+        *cores.MSR,
+        *cores.TIMES,
         *firmware_limits.COUNTERS[firmware_limits.PROCHOT],
         firmware_limits.LIMITS,
     ]

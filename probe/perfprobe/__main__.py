@@ -5,20 +5,17 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import resource
 import sys
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfprobe import __version__, stream_options
+from perfprobe import __version__, opening, stream_options
 from perfprobe.errors import NotRestored, Unavailable, Unwritable, Usage, sentence
 
 if TYPE_CHECKING:
     from perfprobe import wire
-    from perfprobe.kernel.job_threads import Watch
-    from perfprobe.sources import Source
 
 FAILED, USAGE, UNAVAILABLE, INTERRUPTED = 1, 2, 3, 130
 
@@ -142,7 +139,7 @@ def _stream(options: argparse.Namespace) -> int:
         access.drop_capabilities(options.sysroot, options.source)  # before numpy starts threads
     with (
         serve.stop_signals() as stop,
-        contextlib.closing(_open(options)) as source,
+        contextlib.closing(opening.open_source(options)) as source,
         contextlib.suppress(Ended),  # it is no failure if the reader leaves
     ):
         if batch is not None:
@@ -166,74 +163,6 @@ def _with_method(hello: wire.Hello, method: str | None) -> wire.Hello:
         raise Unavailable(f"--smt-method {method} is not available here; there are: {there}")
 
     return replace(hello, smt_methods=[method])
-
-
-def _open(options: argparse.Namespace) -> Source:
-    name, sample_ns = options.source, round(options.sample * 1e9)
-    below = options.sysroot != Path("/")
-    method = options.smt_method
-    if method is not None and method not in stream_options.METHODS:
-        raise Usage(f"--smt-method {method}: there are {', '.join(stream_options.METHODS)}")
-    if name == "sim" or name.startswith("sim:"):
-        return _open_sim(options)
-    _raise_limit()
-    if options.events is not None and (name in {"os", "msr"} or below):
-        raise Usage("--events: perf counts them: --source auto, perf or sim")
-    watch = _watch(options)
-    if name == "perf" and below:
-        raise Usage("--sysroot and --source perf: there are no events below a directory")
-    if name == "os" or (name == "auto" and below):
-        from perfprobe.sources.os.source import open_os
-
-        return open_os(options.sysroot, sample_ns, options.cpus, watch)
-    if name in {"auto", "perf"}:
-        from perfprobe.sources.perf.chosen import Wanted
-        from perfprobe.sources.perf.source import open_local
-
-        wanted = options.events and Wanted(options.events, not options.no_multiplex)
-        return open_local(name, sample_ns, options.cpus, method, watch, wanted)
-    if name == "msr":
-        from perfprobe.sources.msr.source import open_msr
-
-        return open_msr(options.sysroot, sample_ns, options.cpus, method, watch)
-    raise Usage(f"--source {name}: there are auto, perf, msr, os and sim[:SCENARIO]")
-
-
-def _raise_limit() -> None:
-    """Raises the limit of open files to the hard one: each CPU takes up to a dozen descriptors,
-    each watched thread three, and the default limit is 1024."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _open_sim(options: argparse.Namespace) -> Source:
-    if options.sysroot != Path("/"):
-        raise Usage("--sysroot is for real sources: a simulated machine has no files")
-    if options.watch_tree is not None:
-        raise Usage("--watch-tree is for real sources: no process runs in a simulation")
-    from perfprobe.cpu import cpu_sets
-    from perfprobe.sources.sim.source import open_sim
-
-    asked = options.cpus
-    return open_sim(
-        options.source,
-        round(options.sample * 1e9),
-        None if asked is None else lambda rows: cpu_sets.select(asked, rows),
-        options.watch,
-        options.events,
-        multiplex=not options.no_multiplex,
-    )
-
-
-def _watch(options: argparse.Namespace) -> Watch | None:
-    if options.watch is None and options.watch_tree is None:
-        return None
-    from perfprobe.kernel.job_threads import Watch
-
-    root, tree = options.sysroot, options.watch_tree
-    command = None if tree is None else Watch(root, tree, tree=True)
-    return command if options.watch is None else Watch(root, options.watch, beside=command)
 
 
 def _print(answer: Any) -> None:
@@ -280,7 +209,7 @@ def _doctor(options: argparse.Namespace) -> int:
     wanted = _parser().parse_args(["stream", "--sysroot", str(root)])
     keys = ("source", "smt_methods", "multipliers", "tsc_hz", "base_hz", "missing")
     try:
-        with contextlib.closing(_open(wanted)) as source:
+        with contextlib.closing(opening.open_source(wanted)) as source:
             hello = asdict(source.hello)
         answer |= {key: hello[key] for key in keys}
     except (Usage, Unavailable, OSError) as error:
@@ -295,8 +224,8 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _events(options: argparse.Namespace) -> int:
-    from perfprobe.kernel import event_catalogue
-    from perfprobe.kernel.event_catalogue import Catalogue
+    from perfprobe.perf import event_catalogue
+    from perfprobe.perf.event_catalogue import Catalogue
 
     root, source = options.sysroot, options.source
     if source not in {"auto", "perf"}:
@@ -331,7 +260,7 @@ def _selftest(options: argparse.Namespace) -> int:
         raise Usage("selftest --sysroot: code runs on this machine only, not below a directory")
     sample = str(run.SAMPLE_S)
     wanted = _parser().parse_args(["stream", "--source", options.source, "--sample", sample])
-    with serve.stop_signals() as stop, contextlib.closing(_open(wanted)) as source:
+    with serve.stop_signals() as stop, contextlib.closing(opening.open_source(wanted)) as source:
         try:
             every = options.source if options.all else None
             answer = run.run(source, lambda: serve.asked_to_end(stop), every=every)

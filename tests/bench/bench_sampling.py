@@ -14,10 +14,10 @@ from pathlib import Path
 
 from perfprobe import wire
 from perfprobe.cpu import topology
+from perfprobe.machine import source
+from perfprobe.machine.parts import Part, Reading
 from perfprobe.native import tsc_rate
 from perfprobe.native.sampler import Sampler, lay_out
-from perfprobe.sources.os import source
-from perfprobe.sources.os.parts import Part, Reading
 from perfprobe.wire import Cpu
 
 SAMPLES = 150

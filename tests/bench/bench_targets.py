@@ -22,7 +22,7 @@ import terminal
 from bench_peers import ORDINARY, OWN, crowd
 
 from perfprobe.cpu import topology
-from perfprobe.sources.os import source
+from perfprobe.machine import source
 
 Line = tuple[str, float, float, str]
 """Name, what was measured, what it may be, unit."""

@@ -21,7 +21,9 @@ def test_a_selftest_that_found_a_wrong_counter_fails(
     wrong: list[str],
     status: int,
 ) -> None:
-    monkeypatch.setattr(command, "_open", lambda _: io.BytesIO())  # a source that is only closed
+    monkeypatch.setattr(
+        command.opening, "open_source", lambda _: io.BytesIO()
+    )  # a source that is only closed
     monkeypatch.setattr(run, "run", lambda *_, **__: {"wrong": wrong})
     assert command.main(["selftest"]) == status
     assert json.loads(capsys.readouterr().out) == {"wrong": wrong}
@@ -66,7 +68,7 @@ def test_doctor_answers_where_no_thread_can_be_started(
     def refused(_: object) -> None:
         raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(command, "_open", refused)
+    monkeypatch.setattr(command.opening, "open_source", refused)
     assert command.main(["doctor", "--sysroot", str(tmp_path)]) == 0
     answer = json.loads(capsys.readouterr().out)
     (missing,) = answer["missing"]

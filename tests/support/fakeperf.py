@@ -12,9 +12,9 @@ from pathlib import Path
 import trees
 
 from perfprobe.cpu import cpuid, topology
-from perfprobe.kernel.perf_events import LEADER, Event, Trial
-from perfprobe.sources.os.parts import Part
-from perfprobe.sources.perf import parts
+from perfprobe.machine.parts import Part
+from perfprobe.perf import cores
+from perfprobe.perf.perf_events import LEADER, Event, Trial
 
 DEVICES = "sys/bus/event_source/devices"
 TICKS = 4_000_000  # TSC ticks in a trial
@@ -189,23 +189,23 @@ def machine(root: Path, cores: int = 2, threads: int = 2) -> None:
     trees.machine(root, cores, threads)
 
 
-def skylake(root: Path) -> parts.Planner:
+def skylake(root: Path) -> cores.Planner:
     return planned(root, INTEL, 6, SKX, Leaves())
 
 
 def planned(
     root: Path, vendor: str, family: int, model: int, leaves: cpuid.Leaves, threads: int = 2
-) -> parts.Planner:
+) -> cores.Planner:
     """A planner for a machine of two cores with one PMU."""
     machine(root, threads=threads)
     identity(root, vendor, family, model)
     pmu(root, "cpu", 4)
-    return parts.Planner(root, topology.read(root), lambda _: leaves)
+    return cores.Planner(root, topology.read(root), lambda _: leaves)
 
 
-def opened(root: Path, planner: parts.Planner, kernel: Kernel) -> list[Part]:
+def opened(root: Path, planner: cores.Planner, kernel: Kernel) -> list[Part]:
     """All parts; without that of memory controllers, if there are none."""
-    found = parts.open_perf(root, topology.read(root), planner, kernel=kernel)
+    found = cores.open_parts(root, topology.read(root), planner, kernel=kernel)
     return found if found[2].counters else [*found[:2], *found[3:]]
 
 

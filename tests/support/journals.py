@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from perfprobe.cpu import identity
-from perfprobe.registers import journal
+from perfprobe.programming import journal
 
 
 def left(root: Path) -> list[journal.Entry]:

@@ -20,7 +20,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 PROGRAMS = re.compile(
-    r"tests/(test_|native/|probe/sources/(msr|os)/|app/(process|verbs|recording/test_writer))"
+    r"tests/(test_|native/|probe/(machine|polled|programming|registers)/|app/(process|verbs|recording/test_writer))"
 )
 """Files of tests that start programs and wait for them. They are spread evenly, so that each worker
 has some, and others compute meanwhile."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from perfprobe import wire
 
 if TYPE_CHECKING:
-    from perfprobe.sources.os.source import Native
+    from perfprobe.machine.source import Machine
 
 T = TypeVar("T")
 MOST_S = 100.0
@@ -87,7 +87,7 @@ def paced(times: int, each_s: float) -> Iterator[None]:
         yield
 
 
-def heard(source: Native, wanted: Callable[[wire.Frame], Any]) -> Any:
+def heard(source: Machine, wanted: Callable[[wire.Frame], Any]) -> Any:
     """The first true value of `wanted` over the frames of the source."""
     for messages in whenever_due(source.due, source.poll, "a frame that tells it"):
         for message in messages:

@@ -14,8 +14,8 @@ from typing import Any
 
 from perfprobe.cpu import files, identity
 from perfprobe.kernel import settings
-from perfprobe.sources.os import procstat
-from perfprobe.sources.os.procstat import TICK_S
+from perfprobe.polled import procstat
+from perfprobe.polled.procstat import TICK_S
 
 LIMIT = 1 << 24
 """Bytes read of /proc/stat and /proc/interrupts. The latter has a line for each interrupt vector,

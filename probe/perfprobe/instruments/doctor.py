@@ -15,10 +15,12 @@ from typing import Literal
 
 from perfprobe.cpu import cpu_sets, files, identity, topology
 from perfprobe.cpu.files import CPUS
-from perfprobe.kernel import access, idle_trace, memory_controllers, perf_pmus, settings
+from perfprobe.kernel import access, idle_trace, settings
 from perfprobe.kernel.idle_trace import IdleTrace
-from perfprobe.registers import journal, msr
-from perfprobe.sources.os import procstat
+from perfprobe.perf import perf_pmus, uncore
+from perfprobe.polled import procstat
+from perfprobe.programming import journal
+from perfprobe.registers import msr
 
 COUNTED = "clock, IPC, kernel share, halts, exact SMT states"
 
@@ -104,8 +106,8 @@ def _perf(root: Path) -> Check:
 
 def _memory(root: Path) -> Check:
     what, lost = "memory bandwidth", "traffic to memory, neighbours that take it"
-    found = memory_controllers.controllers(root)
-    trouble = access.perf_refused(root) if found else memory_controllers.absent(root)
+    found = uncore.controllers(root)
+    trouble = access.perf_refused(root) if found else uncore.absent(root)
     if trouble is not None:
         return Check(what, "not usable", trouble.why, lost, trouble.fix)
     first, last = found[0].pmu.name, found[-1].pmu.name

@@ -20,10 +20,10 @@ from perfprobe._native import ffi, lib
 from perfprobe.cpu import cpuid, identity, model, topology
 from perfprobe.errors import Unavailable, Usage
 from perfprobe.instruments import disturbance
-from perfprobe.kernel import perf_events, perf_pmus
 from perfprobe.kernel.access import Trouble
-from perfprobe.kernel.perf_events import CYCLES, HARDWARE, Event, Group, Kernel, Refused, System
 from perfprobe.native import affinity, tsc_rate
+from perfprobe.perf import perf_events, perf_pmus
+from perfprobe.perf.perf_events import CYCLES, HARDWARE, Event, Group, Kernel, Refused, System
 from perfprobe.wire import Cpu
 
 ISAS = ("scalar", "avx2", "avx512")

@@ -27,11 +27,11 @@ from perfprobe.instruments.measurement import (
     together,
     trimmed_mean,
 )
-from perfprobe.kernel import perf_events, perf_pmus
 from perfprobe.kernel.access import Trouble
-from perfprobe.kernel.perf_events import Event, Group, Opening, Refused, System
 from perfprobe.native import tsc_rate
 from perfprobe.native.affinity import pinned
+from perfprobe.perf import perf_events, perf_pmus
+from perfprobe.perf.perf_events import Event, Group, Opening, Refused, System
 from perfprobe.registers import msr
 from perfprobe.wire import Rate
 

@@ -10,7 +10,7 @@ from roots import ROOT
 from waiting import MOST_S
 
 from perfprobe import stream_options
-from perfprobe.kernel.event_catalogue import CACHE_EVENTS, HARDWARE_EVENTS, SOFTWARE_EVENTS
+from perfprobe.perf.event_catalogue import CACHE_EVENTS, HARDWARE_EVENTS, SOFTWARE_EVENTS
 from perfprobe.sources.sim.machine import SCENARIOS
 from perftop import cli
 from perftop.docs import completion

@@ -26,8 +26,9 @@ from perfprobe._native import lib
 from perfprobe.cpu import topology
 from perfprobe.errors import Unavailable
 from perfprobe.instruments import ramp
-from perfprobe.kernel import access, perf_events
+from perfprobe.kernel import access
 from perfprobe.native import affinity, tsc_rate
+from perfprobe.perf import perf_events
 
 # --- the code itself -----------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ from perfprobe.instruments.measurement import (
 )
 from perfprobe.instruments.timer_runs import METHODS, Method
 from perfprobe.native import affinity
-from perfprobe.sources.os import procstat
+from perfprobe.polled import procstat
 from perfprobe.wire import Rate
 
 samples = st.lists(st.integers(1, 10**6), min_size=1, max_size=300)

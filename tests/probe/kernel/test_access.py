@@ -90,7 +90,7 @@ def test_registers_are_opened_again_and_given_back_with_one_capability(tmp_path:
 def test_events_are_opened_again_by_the_sources_that_have_some() -> None:
     opened = """
 access.drop_capabilities(Path("/"), {source!r})
-from perfprobe.kernel.perf_events import Event, System
+from perfprobe.perf.perf_events import Event, System
 try:
     System().open(Event("clock", 1, 0, core=False), 0, -1, host_only=False)
 except OSError as error:

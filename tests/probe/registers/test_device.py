@@ -14,8 +14,9 @@ from command import run
 from fakekernel.client import FakeKernel, unavailable
 from journals import swept
 
-from perfprobe.registers import journal, msr
-from perfprobe.registers.counter_plan import Change, restore
+from perfprobe.programming import journal
+from perfprobe.programming.counter_plan import Change, restore
+from perfprobe.registers import msr
 from perfprobe.registers.msr import MsrError, Registers
 
 needs_fuse = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")

@@ -14,10 +14,10 @@ from fakekernel.client import FakeKernel, unavailable
 from perfprobe.cpu import files, identity, topology
 from perfprobe.cpu import model_tables as uarch
 from perfprobe.cpu.model_terms import Budget
-from perfprobe.registers import counter_plan, msr
-from perfprobe.registers.counter_plan import Change, Plan
+from perfprobe.programming import counter_plan
+from perfprobe.programming.counter_plan import Change, Plan
+from perfprobe.registers import msr, opening
 from perfprobe.registers.msr import MsrError, Registers
-from perfprobe.sources.msr import opening
 
 needs_fuse = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
 
@@ -121,7 +121,7 @@ def test_names(register: int, text: str) -> None:
 
 @needs_fuse
 def test_reading_only_opens_for_reading_only(fake: FakeKernel) -> None:
-    parts, missing, info = opening.open_parts(fake.root, topology.read(fake.root), program=False)
+    parts, missing, info = opening.open_registers(fake.root, topology.read(fake.root))
     slots = [slot for part in parts for cpu in range(4) for slot in part.open(cpu)]
     flags = [Path(f"/proc/self/fdinfo/{slot.fd}").read_text() for slot in slots]
     assert {int(text.split("flags:")[1].split()[0], 8) & os.O_ACCMODE for text in flags} == {0}
@@ -141,7 +141,7 @@ def test_reading_only_opens_for_reading_only(fake: FakeKernel) -> None:
 
 def test_nothing_to_read_is_said_not_raised(tmp_path: Path) -> None:
     trees.machine(tmp_path, 1)
-    parts, missing, _ = opening.open_parts(tmp_path, topology.read(tmp_path), program=False)
+    parts, missing, _ = opening.open_registers(tmp_path, topology.read(tmp_path))
     assert parts == []
     assert {m.fix for m in missing} == {"sudo modprobe msr"}
 

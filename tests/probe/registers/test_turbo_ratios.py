@@ -8,7 +8,7 @@ import pytest
 
 from perfprobe.cpu.model import find
 from perfprobe.cpu.model_terms import Uarch
-from perfprobe.sources.msr import limits
+from perfprobe.registers import limits
 from perfprobe.wire import Missing, Turbo
 
 INTEL = "GenuineIntel"

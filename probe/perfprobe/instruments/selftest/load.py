@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 from perfprobe._native import ffi, lib
 from perfprobe.errors import REMEDIES, Unavailable, checked
 from perfprobe.instruments import disturbance
-from perfprobe.sources.os import procstat
-from perfprobe.sources.os.procstat import TICK_S
+from perfprobe.polled import procstat
+from perfprobe.polled.procstat import TICK_S
 
 FREE, ADD, IMUL, ENTER = (
     lib.PP_KNOWN_FREE,

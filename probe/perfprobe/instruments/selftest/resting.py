@@ -10,7 +10,7 @@ from perfprobe.instruments.selftest.load import PERIOD_NS, TIMES, Spell, Times
 from perfprobe.instruments.selftest.tape import Moved, Tape
 from perfprobe.instruments.selftest.verdict import Check, Outcome
 from perfprobe.instruments.selftest.working import factors
-from perfprobe.sources.os.procstat import TICK_S
+from perfprobe.polled.procstat import TICK_S
 
 WAKING = "interrupts, samples and waking up are work too"
 SPAN_S = TIMES * PERIOD_NS / 1e9

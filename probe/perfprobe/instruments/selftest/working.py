@@ -14,7 +14,7 @@ from perfprobe.instruments.selftest import load
 from perfprobe.instruments.selftest.load import Chain
 from perfprobe.instruments.selftest.tape import Instant, Moved, Tape
 from perfprobe.instruments.selftest.verdict import Check, Outcome
-from perfprobe.sources.os.procstat import TICK_S
+from perfprobe.polled.procstat import TICK_S
 from perfprobe.wire import Hello
 
 SAME = Check("tsc", "the same on all CPUs", "s", 1.0,

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfprobe.errors import Unavailable, Usage
-from perfprobe.kernel import event_names
-from perfprobe.kernel.event_names import Asked
+from perfprobe.perf import event_names
+from perfprobe.perf.event_names import Asked
 from perfprobe.sources.sim import machine as hw
 from perfprobe.sources.sim.machine import Ints, Machine
 from perfprobe.sources.sim.schedule import Row

@@ -114,6 +114,6 @@ def test_no_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(threading.Thread, "start", limited)
     cpu = min(os.sched_getaffinity(0))
-    with pytest.raises(Unavailable, match="a thread for every CPU"):
+    with pytest.raises(Unavailable, match="needs 2 threads, one for each CPU"):
         load.run_pinned({cpu: lambda: 1, cpu + 1: lambda: 2})
     assert not begun[0].is_alive()

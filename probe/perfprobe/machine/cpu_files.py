@@ -1,0 +1,206 @@
+"""Counters in files below a CPU's directory: idle states, clocks by cpufreq, thermal interrupts.
+They need no privileges.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from perfprobe._native import lib
+from perfprobe.cpu import files
+from perfprobe.kernel import settings
+from perfprobe.native.sampler import Slot
+from perfprobe.wire import Counter, Cpu, Missing, Rate, Scope, Step, Turbo
+
+
+class Files:
+    """A part whose columns are numbers in files below the CPU's directory."""
+
+    def __init__(
+        self, root: Path, counters: list[Counter], names: list[str], scope: Scope = "cpu"
+    ) -> None:
+        self.scope = scope
+        self.counters = counters
+        self.missing: list[Missing] = []
+        self._base = f"{root}/{files.CPUS}"
+        self._names = names
+        self._fds: dict[int, list[int]] = {}
+        """By CPU."""
+
+    def open(self, cpu: int) -> list[Slot]:
+        slots = []
+        for column, name in enumerate(self._names):
+            with contextlib.suppress(OSError):
+                path = f"{self._base}/cpu{cpu}/{name}"
+                slots.append(Slot(lib.PP_FILE, column, os.open(path, os.O_RDONLY | os.O_CLOEXEC)))
+        self._fds.setdefault(cpu, []).extend(slot.fd for slot in slots)
+        return slots
+
+    def shut(self, cpu: int) -> None:
+        for fd in self._fds.pop(cpu, []):
+            os.close(fd)
+
+    def close(self) -> None:
+        for cpu in list(self._fds):
+            self.shut(cpu)
+
+
+def idle_times(root: Path, rows: Sequence[Cpu]) -> Files:
+    """Time in each idle state, by cpuidle. The CPU's own pinned thread reads it: its wake-up ends
+    the idle period, so the kernel has accounted for it when the thread reads."""
+    idle, poll = _idle_states(root, rows)
+    counters = [
+        Counter(key, name, "s", "cpuidle", scale=1e-6, columns=len(states), parts=states)
+        for key, name, states in (
+            ("idle_s", "idle, by state", idle),
+            ("poll_s", "idle but polling", poll),
+        )
+        if states
+    ]
+    part = Files(root, counters, [f"cpuidle/{state}/time" for state in (*idle, *poll)])
+    if not idle:
+        why = "no cpuidle driver here: idle times are those of /proc/stat, in steps of 10 ms"
+        part.missing.append(Missing("idle_s", why))
+    return part
+
+
+def _idle_states(root: Path, rows: Sequence[Cpu]) -> tuple[list[str], list[str]]:
+    """Directories of the idle states that halt, and of the one that polls, on the CPU with the most
+    states (hybrids differ)."""
+    best: tuple[list[str], list[str]] = ([], [])
+    alike = all(row.type == rows[0].type for row in rows)
+    for row in rows:
+        base = f"{root}/{files.CPUS}/cpu{row.cpu}/cpuidle"
+        idle: list[str] = []
+        poll: list[str] = []
+        for number in files.numbered(base, "state"):
+            name = files.word(f"{base}/state{number}/name")
+            (poll if name == "POLL" else idle).append(f"state{number}")
+        if len(idle) > len(best[0]):
+            best = (idle, poll)
+        if alike and row.online:
+            break
+    return best
+
+
+# --- cpufreq --------------------------------------------------------------------------------------
+
+SLOW_NS = 500_000
+"""A file whose read takes longer is left out: on some parts a read interrupts the core."""
+COUNTERS = {
+    "scaling_cur_freq": Counter(
+        "cpufreq_hz", "clock, by cpufreq", "Hz", "cpufreq", "gauge", scale=1e3
+    ),
+    "scaling_max_freq": Counter(
+        "max_hz", "highest clock that policy allows", "Hz", "cpufreq", "gauge", scale=1e3
+    ),
+}
+
+
+def clock_files(root: Path, rows: Sequence[Cpu]) -> Files:
+    """The files that are read with every sample, if reading them is cheap."""
+    counters, missing = {}, []
+    for name, counter in COUNTERS.items():
+        why = _trouble(root, rows, name)
+        if why is None:
+            counters[f"cpufreq/{name}"] = counter
+        else:
+            missing.append(Missing(counter.key, why))
+    found = Files(root, list(counters.values()), list(counters))
+    found.missing += missing
+    return found
+
+
+def _trouble(root: Path, rows: Sequence[Cpu], name: str) -> str | None:
+    cpu = next((row.cpu for row in rows if row.online), 0)
+    path = root / files.CPUS / f"cpu{cpu}/cpufreq/{name}"
+    took_ns = []
+    try:
+        for _ in range(3):
+            start_ns = time.monotonic_ns()
+            path.read_bytes()
+            took_ns.append(time.monotonic_ns() - start_ns)
+    except OSError:
+        return "no cpufreq driver (usual in a guest): no clock from the system"
+    if min(took_ns) > SLOW_NS:
+        return f"a read of {name} takes {min(took_ns) // 1000} us: too slow to repeat"
+    return None
+
+
+# --- for hello ------------------------------------------------------------------------------------
+
+
+def cpufreq_turbo(root: Path, rows: Sequence[Cpu]) -> tuple[list[Turbo], list[Missing]]:
+    """The fastest clock of each CPU with few active cores, one entry for each speed: favoured cores
+    are faster. cpufreq does not give the clock with more active cores, so it is an upper bound."""
+    if settings.turbo_on(root) is False:
+        why = "turbo is off, and cpufreq then does not show how far it would go"
+        return [], [Missing("turbo_ceiling_hz", why)]
+    cpus: dict[int, list[int]] = {}
+    for cpu, at in _online(root, rows):
+        khz = files.number(f"{at}/cpuinfo_max_freq")
+        if khz:
+            cpus.setdefault(khz, []).append(cpu)
+    first = next(_online(root, rows), None)
+    # The ACPI P-states in kHz; drivers that control the hardware without ACPI have none.
+    pstates = (first and files.text(f"{first[1]}/scaling_available_frequencies")) or ""
+    if cpus and str(max(cpus)) in pstates.split():
+        why = "cpufreq knows the ACPI P-states only, and turbo goes beyond the fastest of them"
+        return [], [Missing("turbo_ceiling_hz", why)]
+    origin = "cpufreq, cpuinfo_max_freq"
+    alike = len(cpus) == 1
+    return [
+        Turbo([Step(1, khz * 1e3)], origin, None if alike else mine)
+        for khz, mine in sorted(cpus.items(), reverse=True)
+    ], []
+
+
+def cpufreq_base_hz(root: Path, rows: Sequence[Cpu]) -> Rate | None:
+    """The guaranteed clock; None if it differs between CPUs."""
+    found = {files.number(f"{at}/base_frequency") for _, at in _online(root, rows)}
+    khz = found.pop() if len(found) == 1 else None
+    return Rate(khz * 1e3, "cpufreq, base_frequency") if khz else None
+
+
+def _online(root: Path, rows: Sequence[Cpu]) -> Iterator[tuple[int, str]]:
+    return ((row.cpu, f"{root}/{files.CPUS}/cpu{row.cpu}/cpufreq") for row in rows if row.online)
+
+
+# --- thermal interrupts ---------------------------------------------------------------------------
+# A count moves when a throttle starts; its time moves when it is over, by all of it at once. The
+# kernel checks once a second whether a hot CPU has cooled down.
+
+ORIGIN = "thermal_throttle"
+SCOPES: tuple[Scope, ...] = ("core", "package")
+
+
+def throttle_files(root: Path, rows: Sequence[Cpu]) -> list[Files]:
+    """Parts for cores and for packages with the files that exist; empty if there are none."""
+    cpu = next((row.cpu for row in rows if row.online), 0)
+    base = root / files.CPUS / f"cpu{cpu}"
+    found = []
+    for scope in SCOPES:
+        there = {
+            f"{ORIGIN}/{name}": counter
+            for name, counter in _files(scope).items()
+            if (base / ORIGIN / name).exists()
+        }
+        if there:
+            found.append(Files(root, list(there.values()), list(there), scope))
+    return found
+
+
+def _files(scope: Scope) -> dict[str, Counter]:
+    return {
+        f"{scope}_throttle_total_time_ms": Counter(
+            f"{scope}_throttled_s", f"{scope} throttled", "s", ORIGIN, scale=1e-3
+        ),
+        f"{scope}_throttle_count": Counter(f"{scope}_throttles", f"{scope} throttles", "1", ORIGIN),
+        f"{scope}_power_limit_count": Counter(
+            f"{scope}_power_limits", f"{scope} power limit events", "1", ORIGIN
+        ),
+    }

@@ -1,0 +1,94 @@
+"""Busy time of each CPU and the states of each core, counted at the kernel's idle transitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from perfprobe._native import lib
+from perfprobe.cpu import topology
+from perfprobe.kernel import idle_trace
+from perfprobe.kernel.idle_trace import IdleTrace
+from perfprobe.machine.parts import Part
+from perfprobe.native.sampler import Slot
+from perfprobe.wire import Counter, Cpu, Missing, Scope
+
+NS = 1e-9
+ORIGIN = "idle transitions"
+BUSY = Counter("busy_s", "not idle", "s", ORIGIN, scale=NS)
+STATES = {
+    "neither_s": lib.PP_TRACED + lib.PP_IDLE_NEITHER,
+    "lp0_s": lib.PP_TRACED + lib.PP_IDLE_LP0,
+    "lp1_s": lib.PP_TRACED + lib.PP_IDLE_LP1,
+    "both_s": lib.PP_TRACED + lib.PP_IDLE_BOTH,
+}
+"""By counter the kind of its slot."""
+
+
+def open_traced(rows: Sequence[Cpu]) -> list[Part]:
+    """Parts for what can be traced, or one part without counters that has the reason."""
+    places = _places(topology.cores(rows))
+    try:
+        trace = IdleTrace(places)
+    except OSError as error:
+        nothing = Traced(None, "cpu", [], {})
+        trouble = idle_trace.trouble(error)
+        nothing.missing = [Missing("traced", trouble.why, trouble.fix)]
+        return [nothing]
+    base = trace.base()
+    busy = {cpu: [Slot(lib.PP_TRACED + lib.PP_IDLE_BUSY, 0, cpu, base)] for cpu in places}
+    parts: list[Part] = [Traced(trace, "cpu", [BUSY], busy)]
+    pairs = {core for core, lp in places.values() if lp}
+    if pairs:
+        states = {
+            cpu: [Slot(kind, i, core, base) for i, kind in enumerate(STATES.values())]
+            for cpu, (core, _) in places.items()
+            if core in pairs
+        }
+        names = [(key, key.removesuffix("_s")) for key in STATES]
+        counters = [Counter(key, name, "s", ORIGIN, scale=NS) for key, name in names]
+        parts.append(Traced(None, "core", counters, states))
+    return parts
+
+
+def _places(cores: Sequence[Sequence[int]]) -> dict[int, tuple[int, int]]:
+    """CPU to (core, 0 or 1). Only cores with two threads are kept; of others each thread gets a
+    core of its own."""
+    places: dict[int, tuple[int, int]] = {}
+    number = 0
+    for cpus in cores:
+        for lp, cpu in enumerate(cpus):
+            places[cpu] = (number, lp) if len(cpus) == 2 else (number + lp, 0)
+        number += 1 if len(cpus) == 2 else len(cpus)
+    return places
+
+
+class Traced:
+    """The part that has the trace reports to it which CPUs go offline, and closes it."""
+
+    def __init__(
+        self,
+        trace: IdleTrace | None,
+        scope: Scope,
+        counters: Sequence[Counter],
+        slots: Mapping[int, list[Slot]],
+    ) -> None:
+        self.scope, self.counters = scope, counters
+        self.missing: list[Missing] = []
+        self._trace, self._slots = trace, slots
+        self._off: set[int] = set()
+        """CPUs that are counted as idle because they are offline."""
+
+    def open(self, cpu: int) -> list[Slot]:
+        if self._trace is not None and cpu in self._off:
+            self._off.discard(cpu)
+            self._trace.settle([cpu])  # it may stay busy, and then has no transition to report
+        return self._slots.get(cpu, [])
+
+    def shut(self, cpu: int) -> None:
+        if self._trace is not None and cpu in self._slots:
+            self._off.add(cpu)
+            self._trace.offline(cpu)  # the kernel reports no transition of a CPU that is off
+
+    def close(self) -> None:
+        if self._trace is not None:
+            self._trace.close()

@@ -1,0 +1,376 @@
+"""This machine, or the one whose files are below a sysroot, read by a pinned thread per CPU, by one
+more for /proc/stat, and by the main thread once a batch.
+
+What is read is the sum of parts (parts.py); each scope has one block. Under a sysroot only files
+below it are used, and stamps are CLOCK_MONOTONIC_RAW.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfprobe import wire
+from perfprobe._native import lib
+from perfprobe.cpu import cpu_sets, files, topology
+from perfprobe.errors import Unavailable
+from perfprobe.kernel import departures
+from perfprobe.kernel.tasks import Tasks
+from perfprobe.machine import cpu_files, idle
+from perfprobe.machine.hello import About, ClockReading, Setup, hello_of
+from perfprobe.machine.parts import Part, Reading, keep_first
+from perfprobe.native import sampler, tsc_rate
+from perfprobe.native.batches import Batches
+from perfprobe.native.sampler import Drained, Sampler
+from perfprobe.polled import polling
+from perfprobe.polled.firmware_limits import Hsmp, LimitStatus
+from perfprobe.polled.machine_counts import MachineCounts
+from perfprobe.polled.polling import Polling
+from perfprobe.polled.powercap import Powercap
+from perfprobe.polled.procstat import STAT_BLOCK, ProcStat
+from perfprobe.polled.resctrl import Resctrl
+from perfprobe.wire import Cpu, Frame, Missing, Note
+
+if TYPE_CHECKING:
+    from perfprobe.kernel.job_threads import Watch
+
+
+MIN_RING, RING_BATCHES = 64, 4
+"""The ring of a lane holds this many rounds, or this many of the longest batches: the main thread
+may be late by three."""
+EARLY_NS = 50_000_000
+"""A scan of the tasks may begin this early, at the end of a batch. It took some ms itself, so
+without that a scan a second would miss every second batch."""
+ALONE_S = 1.0
+"""A scan does not wait longer than this for the end of a batch."""
+FIRST_PART, FIRST_NS, LANE_NS = 8, 25_000_000, 500_000
+"""The first round is due after this part of a period, but not before this time and so much for each
+lane, which must have started by then. Numbers need two rounds, and the user waits for the first."""
+SPARE = 3
+"""Descriptors for files that are open for a moment."""
+PINNED_S = 0.1
+"""Longest wait for a thread that has not tried yet to move to its CPU, which is busy then."""
+SUSPENDED_NS = 1_000_000
+"""Minimum time of a suspension. An interrupt between the reads of two clocks takes less."""
+
+
+def read_rows(root: Path, cpus: str | None) -> tuple[list[Cpu], list[int] | None]:
+    """The topology, and the CPUs that the user selected. Raises as open_os does."""
+    rows = topology.read(root)
+    if not rows:
+        raise Unavailable(topology.nothing(root))
+    return rows, cpu_sets.select(cpus, rows) if cpus is not None else None
+
+
+def os_parts(root: Path, rows: Sequence[Cpu]) -> list[Part]:
+    """Parts of the system's own account. Tracing works on the machine itself, not below a
+    sysroot."""
+    parts = idle.open_traced(rows) if root == Path("/") else []
+    parts += [cpu_files.idle_times(root, rows), cpu_files.clock_files(root, rows)]
+    return [*parts, *cpu_files.throttle_files(root, rows)]
+
+
+@dataclass(slots=True, eq=False)
+class _Round:
+    drained: Drained
+    late: int
+    """`Sampler.late` when it was drained."""
+    data: bytearray
+    """The frame, as the lanes filled it: the blocks of `Polling` are 0."""
+
+
+_OPEN: set[Machine] = set()
+"""Threads use the memory of these, so none is freed before it is closed."""
+
+
+class Machine:
+    def __init__(
+        self,
+        root: Path,
+        sample_ns: int,
+        rows: list[Cpu],
+        selected: list[int] | None,
+        parts: Sequence[Part],
+        missing: Sequence[Missing] = (),
+        about: About | None = None,
+        watch: Watch | None = None,
+        chosen: Sequence[Part] = (),
+    ) -> None:
+        """`chosen` are parts with a block of their own each."""
+        self._root = root
+        self._real = root == Path("/")
+        self._wanted = with_siblings(selected, rows)
+        parts = keep_first(parts)
+        self._parts = [*parts, *chosen]
+        self._attached: set[int] = set()
+        self._seq = 0
+        self._departures = departures.open_departures(root)
+        self._online_fd = polling.opened(root / files.CPUS / "online")
+        self._online_text = self._read_online()
+        self._reading = Reading(parts, rows, chosen)
+        served = {counter.key for part in self._parts for counter in part.counters}
+        resctrl = Resctrl(root, rows)
+        self._group_records = resctrl.take
+        self._polling = Polling(
+            [
+                MachineCounts(root, len(rows)),
+                Powercap(root, rows, served),
+                Hsmp(root, rows),
+                LimitStatus(root, rows),
+                resctrl,
+            ]
+        )
+        self._stat = ProcStat(root, [row.cpu for row in rows])
+        self._bytes = self._lay_out()
+        self._watch = watch
+        self._tasks = Tasks(root, {row.cpu for row in rows}, watch)
+        self._batches = Batches(sample_ns, self._bytes)
+        self._began = ClockReading.now()
+        self._sampler = self._start(sample_ns)
+        _OPEN.add(self)
+        self._asleep_ns = tsc_rate.asleep_ns()
+        self._slept_ns = 0
+        """The time asleep as of the last batch."""
+        try:
+            self._attach_all(rows)
+            _need_descriptors()
+            self.hello = self._introduce(rows, selected, sample_ns, missing, about or About())
+        except BaseException:
+            self.close()
+            raise
+
+    def _lay_out(self) -> int:
+        """Gives all blocks their places in a frame. Returns its length in bytes."""
+        own, polled = [*self._reading.blocks(), *self._stat.blocks()], self._polling.blocks()
+        places, words = sampler.lay_out([*own, *polled])
+        self._places = {place.block.name: place for place in places}
+        self._read_places = {place.block.name: place for place in places[: len(own)]}
+        self._reading.place(self._places)
+        return 8 * words
+
+    def _start(self, sample_ns: int) -> Sampler:
+        starting_ns = FIRST_NS + len(self._wanted) * LANE_NS  # in which the lanes start
+        return Sampler(
+            sample_ns,
+            self._bytes // 8,
+            stamp="tsc" if self._real else "raw",
+            proof=self._real,
+            ring=max(MIN_RING, RING_BATCHES * self._batches.most),
+            first_ns=min(sample_ns, max(sample_ns // FIRST_PART, starting_ns)),
+        )
+
+    def due(self) -> float:
+        wake = self._sampler.due(self._batches.end(self._sampler.round))
+        scan = self._tasks.due()
+        # A scan waits for the end of a batch if that is near, so that it needs no wake-up.
+        if (early := scan - EARLY_NS / 1e9) <= time.monotonic():
+            return min(wake, early)
+        return min(wake, scan) if scan + ALONE_S < wake else wake
+
+    def pace(self, batch_ns: int) -> None:
+        self._batches.pace(batch_ns)
+
+    def poll(self) -> list[Frame | Note]:
+        """Frames of all rounds that are complete. Only the last has the blocks of `Polling`."""
+        rounds = self._rounds()
+        if not rounds:
+            self._tasks.work(EARLY_NS)
+            return []
+        # The clocks are compared once: within a second they drift apart by microseconds.
+        raw_minus_monotonic_ns = tsc_rate.raw_ns() - time.monotonic_ns()
+        self._batches.took(rounds[-1].drained.round)
+        self._mark_offline(rounds)  # before CPUs come back: samples from before may be in
+        end_ns = rounds[-1].drained.deadline_ns + raw_minus_monotonic_ns
+        notes = self._watch_hotplug(end_ns)
+        if notes:
+            self._mark_offline(rounds[-1:])
+        if self._watch is not None and self._watch.warning:
+            notes.append(Note("warning", end_ns, data={"text": self._watch.warning}))
+            self._watch.warning = ""
+        return [*self._frames(rounds, raw_minus_monotonic_ns), *notes]
+
+    def close(self) -> None:
+        self._sampler.close()
+        for part in self._parts:
+            part.close()
+        self._stat.close()
+        self._polling.close()
+        self._tasks.close()
+        self._departures.close()
+        if self._online_fd is not None:
+            os.close(self._online_fd)
+            self._online_fd = None
+        if self._watch is not None:
+            self._watch.close()
+        _OPEN.discard(self)
+
+    # --- CPUs --------------------------------------------------------------------------------
+
+    def _attach_all(self, rows: Sequence[Cpu]) -> None:
+        for row in rows:
+            if row.online and row.cpu in self._wanted:
+                self._attach(row.cpu)
+        if place := self._places.get(STAT_BLOCK.name):
+            self._sampler.attach(lib.PP_ANYWHERE, self._stat.plans(place))
+
+    def _attach(self, cpu: int, *, rebased: bool = False) -> None:
+        """Opens the CPU's parts and starts its thread."""
+        self._sampler.attach(cpu, self._reading.open(cpu), rebased)
+        self._attached.add(cpu)
+
+    def _read_online(self) -> bytes:
+        return (self._online_fd is not None and polling.content(self._online_fd)) or b""
+
+    def _watch_hotplug(self, time_ns: int) -> list[Note]:
+        """Attaches CPUs that went online and detaches those that went offline since the last batch,
+        also those that did both. Costs two system calls."""
+        went = self._departures.of(self._attached)
+        text = self._read_online()
+        if text == self._online_text and not went:
+            return []
+        self._online_text = b""  # read again, unless all goes well
+        notes: list[Note] = []
+        with contextlib.suppress(ValueError):
+            online = set(cpu_sets.parse(text.decode(errors="replace"))) & self._wanted
+            went |= self._attached - online
+            notes += [self._gone(cpu, time_ns) for cpu in sorted(went)]
+            for cpu in sorted(online - self._attached):
+                notes += self._came(cpu, time_ns)
+            if self._attached == online:
+                self._online_text = text
+        return notes
+
+    def _gone(self, cpu: int, time_ns: int) -> Note:
+        self._sampler.detach(cpu)
+        self._attached.discard(cpu)
+        for heir, plans in self._reading.shut(cpu):
+            self._sampler.detach(heir)
+            self._sampler.attach(heir, plans, rebased=True)
+        return Note("hotplug", time_ns, data={"cpu": cpu, "online": False, "row": None})
+
+    def _came(self, cpu: int, time_ns: int) -> list[Note]:
+        row = next((row for row in topology.read(self._root) if row.cpu == cpu), None)
+        if row is None:
+            return []
+        self._attach(cpu, rebased=True)
+        return [Note("hotplug", time_ns, data={"cpu": cpu, "online": True, "row": asdict(row)})]
+
+    # --- each batch --------------------------------------------------------------------------
+
+    def _rounds(self) -> list[_Round]:
+        """The rounds that are complete, as copies: the sampler has room for one."""
+        rounds: list[_Round] = []
+        for _ in range(self._batches.at_once):
+            drained = self._sampler.drain()
+            if drained is None:
+                break
+            rounds.append(_Round(drained, self._sampler.late, bytearray(self._sampler.frame)))
+        return rounds
+
+    def _frames(self, rounds: list[_Round], raw_minus_monotonic_ns: int) -> list[Frame]:
+        last = rounds.pop()
+        asleep_ns = tsc_rate.asleep_ns() - self._asleep_ns
+        records = {"asleep_ns": asleep_ns} if asleep_ns >= SUSPENDED_NS else {}
+        if asleep_ns - self._slept_ns >= SUSPENDED_NS:
+            # It is unknown which of the other rounds were before and which after.
+            self._sampler.late += len(rounds)
+            last.late += len(rounds)
+            rounds.clear()
+        self._slept_ns = asleep_ns
+        frames = [
+            self._frame(each, self._read_places, raw_minus_monotonic_ns, records) for each in rounds
+        ]
+        self._polling.fill(memoryview(last.data), self._places, self._sampler.now)
+        records = self._tasks.take() | self._group_records() | records
+        if self._watch is not None:
+            records |= self._watch.take(last.drained.deadline_ns)
+        return [*frames, self._frame(last, self._places, raw_minus_monotonic_ns, records)]
+
+    def _frame(
+        self,
+        each: _Round,
+        places: Mapping[str, sampler.Place],
+        raw_minus_monotonic_ns: int,
+        records: dict[str, Any],
+    ) -> Frame:
+        view = memoryview(each.data)
+        blocks = {name: place.data(view) for name, place in places.items()}
+        self._seq += 1
+        time_ns = each.drained.deadline_ns + raw_minus_monotonic_ns
+        return Frame(self._seq, time_ns, blocks, late=each.late, records=records)
+
+    def _mark_offline(self, rounds: Sequence[_Round]) -> None:
+        """Marks rows of CPUs that are off; the drain has cleared them."""
+        if off := self._wanted - self._attached:
+            heads = self._reading.unread(off)
+            for each in rounds:
+                words = memoryview(each.data).cast("Q")
+                for head in heads:
+                    words[head + 4] = wire.ROW_OFFLINE
+
+    # --- hello -------------------------------------------------------------------------------
+
+    def _introduce(
+        self,
+        rows: list[Cpu],
+        selected: list[int] | None,
+        sample_ns: int,
+        missing: Sequence[Missing],
+        about: About,
+    ) -> wire.Hello:
+        tsc_hz = tsc_rate.calibrate() if self._real else None
+        setup = Setup(
+            self._root,
+            self._began,
+            rows,
+            selected,
+            sample_ns,
+            tsc_hz,
+            [place.block for place in self._places.values()],
+            [p.block.name for p in self._read_places.values() if p.block.scope == "cpu"],
+            self._parts,
+            [*missing, *self._stat.missing],
+            self._polling.missing,
+            self._unpinned(),
+            self._watch,
+        )
+        return hello_of(setup, about)
+
+    def _unpinned(self) -> list[int]:
+        """CPUs that no thread of ours may run on. Waits until all threads have tried."""
+        if not self._real:
+            return []
+        end_s = time.monotonic() + PINNED_S
+        found = {cpu: self._sampler.stats(cpu).pin_errno for cpu in sorted(self._attached)}
+        while (late := [c for c, e in found.items() if e == errno.EINPROGRESS]) and (
+            time.monotonic() < end_s
+        ):
+            time.sleep(0.001)
+            found |= {cpu: self._sampler.stats(cpu).pin_errno for cpu in late}
+        return [cpu for cpu, code in found.items() if code not in {0, errno.EINPROGRESS}]
+
+
+def _need_descriptors() -> None:
+    """Raises OSError if no more files can be opened. What is read now and then, such as the list of
+    CPUs, would be missing without a word, and all CPUs would seem to be off."""
+    spare: list[int] = []
+    try:
+        spare += (os.open(os.devnull, os.O_RDONLY) for _ in range(SPARE))
+    finally:
+        for fd in spare:
+            os.close(fd)
+
+
+def with_siblings(selected: list[int] | None, rows: list[Cpu]) -> set[int]:
+    """The selected CPUs and their siblings: SMT states need both."""
+    everyone = {row.cpu for row in rows}
+    if selected is None:
+        return everyone
+    asked = set(selected)
+    return asked | {s for row in rows if row.cpu in asked for s in row.siblings if s in everyone}

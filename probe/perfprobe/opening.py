@@ -1,0 +1,159 @@
+"""Opens what the user asked for: a machine put together from parts, or a simulated one.
+
+| source | counters of cores | registers | the system's own account |
+|---|---|---|---|
+| os | | | yes |
+| auto, perf | perf events; `auto` goes on without | read only | yes |
+| msr | | programmed and read | yes |
+
+A part that is listed earlier serves the keys that several have.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import resource
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from perfprobe import stream_options
+from perfprobe.errors import Unavailable, Usage
+
+if TYPE_CHECKING:
+    from perfprobe.kernel.job_threads import Watch
+    from perfprobe.machine.source import Machine
+    from perfprobe.perf.chosen import Wanted
+    from perfprobe.sources import Source
+    from perfprobe.wire import Multiplier, Rate
+
+
+def open_source(options: argparse.Namespace) -> Source:
+    """The source that these options of `stream` name. Raises Usage, or Unavailable where the
+    machine lacks it."""
+    name, sample_ns = options.source, round(options.sample * 1e9)
+    below = options.sysroot != Path("/")
+    method = options.smt_method
+    if method is not None and method not in stream_options.METHODS:
+        raise Usage(f"--smt-method {method}: there are {', '.join(stream_options.METHODS)}")
+    if name == "sim" or name.startswith("sim:"):
+        return _open_sim(options)
+    _raise_limit()
+    if options.events is not None and (name in {"os", "msr"} or below):
+        raise Usage("--events: perf counts them: --source auto, perf or sim")
+    watch = _watch(options)
+    if name == "perf" and below:
+        raise Usage("--sysroot and --source perf: there are no events below a directory")
+    if name == "os" or (name == "auto" and below):
+        return open_os(options.sysroot, sample_ns, options.cpus, watch)
+    if name in {"auto", "perf"}:
+        from perfprobe.perf.chosen import Wanted
+
+        wanted = options.events and Wanted(options.events, not options.no_multiplex)
+        return open_perf(name, sample_ns, options.cpus, method, watch, wanted)
+    if name == "msr":
+        from perfprobe.programming.source import open_msr
+
+        return open_msr(options.sysroot, sample_ns, options.cpus, method, watch)
+    raise Usage(f"--source {name}: there are auto, perf, msr, os and sim[:SCENARIO]")
+
+
+def _raise_limit() -> None:
+    """Raises the limit of open files to the hard one: each CPU takes up to a dozen descriptors,
+    each watched thread three, and the default limit is 1024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _watch(options: argparse.Namespace) -> Watch | None:
+    if options.watch is None and options.watch_tree is None:
+        return None
+    from perfprobe.kernel.job_threads import Watch
+
+    root, tree = options.sysroot, options.watch_tree
+    command = None if tree is None else Watch(root, tree, tree=True)
+    return command if options.watch is None else Watch(root, options.watch, beside=command)
+
+
+def _open_sim(options: argparse.Namespace) -> Source:
+    if options.sysroot != Path("/"):
+        raise Usage("--sysroot is for real sources: a simulated machine has no files")
+    if options.watch_tree is not None:
+        raise Usage("--watch-tree is for real sources: no process runs in a simulation")
+    from perfprobe.cpu import cpu_sets
+    from perfprobe.sources.sim.source import open_sim
+
+    asked = options.cpus
+    return open_sim(
+        options.source,
+        round(options.sample * 1e9),
+        None if asked is None else lambda rows: cpu_sets.select(asked, rows),
+        options.watch,
+        options.events,
+        multiplex=not options.no_multiplex,
+    )
+
+
+def open_os(root: Path, sample_ns: int, cpus: str | None, watch: Watch | None = None) -> Machine:
+    """The machine as its operating system accounts for it. Raises Unavailable if no CPU is found,
+    ValueError for a bad list of CPUs."""
+    from perfprobe.machine.source import Machine, os_parts, read_rows
+    from perfprobe.perf import perf_pmus
+    from perfprobe.wire import Missing
+
+    rows, selected = read_rows(root, cpus)
+    none = perf_pmus.no_counters(root)
+    lacking = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions")
+    missing = [Missing(key, none.why, none.fix) for key in lacking]
+    return Machine(root, sample_ns, rows, selected, os_parts(root, rows), missing, watch=watch)
+
+
+def open_perf(
+    name: Literal["auto", "perf"],
+    sample_ns: int,
+    cpus: str | None,
+    method: str | None = None,
+    watch: Watch | None = None,
+    events: Wanted | None = None,
+) -> Machine:
+    """This machine with what perf counts, registers that are read, and the system's own account. If
+    neither reference cycles nor cycles can be counted, `perf` raises Unavailable; `auto` goes on
+    without them, and the hello has the reason. Raises ValueError for unknown events."""
+    from perfprobe.machine.hello import About
+    from perfprobe.machine.parts import Part
+    from perfprobe.machine.source import Machine, os_parts, read_rows, with_siblings
+    from perfprobe.perf import chosen, cores
+    from perfprobe.registers.opening import open_registers
+
+    root = Path("/")
+    groups = [] if events is None else chosen.find(root, events.text)
+    rows, selected = read_rows(root, cpus)
+    planner = cores.Planner(root, rows, method=method)
+    wanted = with_siblings(selected, rows)
+    parts = cores.open_parts(root, rows, planner, cpus=wanted, pinned=chosen.any_hardware(groups))
+    with contextlib.ExitStack() as on_failure:
+        for part in parts:
+            on_failure.callback(part.close)
+        why_not, extra = cores.blocker(parts), list[Part]()
+        if why_not is not None and name == "perf":
+            fix = f"; {why_not.fix}" if why_not.fix else ""
+            raise Unavailable(f"the perf source is not available: {why_not.why}{fix}")
+        if events is not None:
+            extra += chosen.open_chosen(
+                root, rows, groups, planner.pmus, cpus=wanted, multiplex=events.multiplex
+            )
+        on_failure.pop_all()
+    slots = chosen.open_topdown(root, rows, planner.pmus, cpus=wanted)
+    registers, lacking, info = open_registers(root, rows)
+    keys = {counter.key for part in parts for counter in part.counters}
+
+    def rates(tsc_hz: Rate | None) -> tuple[list[Multiplier], Rate | None]:
+        multipliers = planner.multipliers(keys, tsc_hz.hz if tsc_hz else None)
+        return multipliers, planner.base_hz(tsc_hz) or info.base_hz
+
+    served = "os" if why_not is not None else "perf"
+    about = About(served, cores.smt_methods(keys), rates, info.turbo)
+    parts += [*registers, *os_parts(root, rows)]
+    lacking, extra = [*lacking, *slots.missing], [*extra, *slots.parts]
+    return Machine(root, sample_ns, rows, selected, parts, lacking, about, watch, extra)

@@ -1,0 +1,307 @@
+"""Groups of events in a block of their own each: those that the user has chosen, and the issue
+slots of a core by Intel's PERF_METRICS. What does not fit on the counters takes turns, and the
+times of a group show how long it was counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfprobe.errors import Unavailable
+from perfprobe.kernel.access import Trouble
+from perfprobe.machine.parts import group_missing, restricted_to
+from perfprobe.perf import event_names, perf_pmus
+from perfprobe.perf.cores import TIMES
+from perfprobe.perf.event_catalogue import EVENTS, Catalogue, Chosen
+from perfprobe.perf.event_names import Asked
+from perfprobe.perf.groups import Groups, alone, run_in_threads
+from perfprobe.perf.perf_events import UNFIT, Event, Group, Kernel, Opening, System, Trial
+from perfprobe.perf.perf_pmus import Pmu, core_of
+from perfprobe.wire import Counter, Cpu, Missing
+
+MAX_IN_GROUP = 16
+TRIAL_NS = 20_000_000
+"""Longer than the kernel's turns of 4 ms."""
+ALWAYS = 0.99
+"""Minimum share of a trial for which a group that fits was on the counters."""
+OTHER_CORES = Trouble("cores of this type have no such event")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the user asked for by -e."""
+
+    text: str
+    multiplex: bool = True
+    """Events may take turns; otherwise one that does not fit is refused."""
+
+
+def find(root: Path, text: str) -> list[list[Chosen]]:
+    """The groups of events that were asked for. Raises ValueError for unknown names."""
+    catalogue = Catalogue(root)
+    return [[catalogue.find(asked) for asked in group] for group in event_names.parse(text)]
+
+
+def any_hardware(groups: Iterable[Sequence[Chosen]]) -> bool:
+    """Whether any of them needs a counter of a core."""
+    return any(e.core for group in groups for chosen in group for e in chosen.events.values())
+
+
+def open_chosen(
+    root: Path,
+    rows: Sequence[Cpu],
+    groups: Sequence[Sequence[Chosen]],
+    pmus: Sequence[Pmu],
+    *,
+    cpus: Iterable[int],
+    kernel: Kernel | None = None,
+    multiplex: bool = True,
+) -> list[Groups]:
+    """A part for each group of events. Called when all other counters are open, which have what
+    they need. Raises Unavailable if none of the events can be counted, or, without `multiplex`, if
+    one does not fit."""
+    kernel = kernel or System()
+    wanted = set(cpus)
+    read = [row for row in rows if row.online and row.cpu in wanted]
+    opener = Opener(root, kernel, rows, read, pmus)
+    parts = [opener.part(group) for group in opener.arranged(groups, multiplex=multiplex)]
+    lacking = [missing for part in parts for missing in part.missing]
+    if not any(part.counters[0].cpus is None or part.counters[0].cpus for part in parts):
+        why = next(iter(lacking), Missing("events", "no CPU is read"))
+        for part in parts:
+            part.close()
+        fix = f"; {why.fix}" if why.fix else ""
+        raise Unavailable(f"-e {why.what.removeprefix(event_names.KEY_PREFIX)}: {why.why}{fix}")
+    return parts
+
+
+class Opener:
+    def __init__(
+        self, root: Path, kernel: Kernel, rows: Sequence[Cpu], read: Sequence[Cpu],
+        pmus: Sequence[Pmu],
+    ) -> None:  # fmt: skip
+        self._root, self._kernel, self._rows, self._read = root, kernel, rows, read
+        self._pmu = {row.cpu: core_of(pmus, row.cpu) for row in rows}
+
+    # --- which events are counted together
+
+    def arranged(
+        self, groups: Sequence[Sequence[Chosen]], *, multiplex: bool
+    ) -> list[Sequence[Chosen]]:
+        """Software events together, which always count; events of cores together if they fit, else
+        each for itself, which then take turns; groups in braces as they are."""
+        singles = [group[0] for group in groups if len(group) == 1]
+        soft = [c for c in singles if not any(e.core for e in c.events.values())]
+        hard = [chosen for chosen in singles if chosen not in soft]
+        braced = [group for group in groups if len(group) > 1]
+        whole = [hard] if 1 < len(hard) <= MAX_IN_GROUP else [[chosen] for chosen in hard]
+        if len(whole) == 1 and not self._fit([*braced, *whole]):
+            whole = [[chosen] for chosen in hard]
+        if not multiplex:
+            self._refuse([*braced, *whole])
+        many = [soft[i : i + MAX_IN_GROUP] for i in range(0, len(soft), MAX_IN_GROUP)]
+        return [*many, *braced, *whole]
+
+    def _fit(self, groups: Sequence[Sequence[Chosen]]) -> bool:
+        return all(share >= ALWAYS for shares in self._shares(groups) for share in shares)
+
+    def _refuse(self, groups: Sequence[Sequence[Chosen]]) -> None:
+        """Raises Unavailable for the first group that does not fit together with those before
+        it."""
+        for i, group in enumerate(groups, 1):
+            if not self._fit(groups[:i]):
+                names = ",".join(chosen.asked.name for chosen in group)
+                raise Unavailable(
+                    f"-e {names}: no counter is left for it; without --no-multiplex "
+                    "the events take turns"
+                )
+
+    def _shares(self, groups: Sequence[Sequence[Chosen]]) -> Iterable[list[float]]:
+        """For one CPU of each PMU, the share of the time for which each group is on the counters
+        while all are open; 1 where that cannot be tried."""
+        tried: set[str | None] = set()
+        for row in self._read:
+            pmu = self._pmu[row.cpu]
+            name = None if pmu is None else pmu.name
+            if name not in tried:
+                tried.add(name)
+                yield self._tried(groups, row.cpu)
+
+    def _tried(self, groups: Sequence[Sequence[Chosen]], cpu: int) -> list[float]:
+        with ExitStack() as stack:
+            opened: list[Group | None] = []
+            for group in groups:
+                found = self._opening(group, cpu).group(timed=True, mapped=False)
+                if found is not None:
+                    stack.callback(found.close)
+                opened.append(found)
+            return [0.0 if group is None else self._share(group, cpu) for group in opened]
+
+    def whole(
+        self, group: Sequence[Chosen], sound: Callable[[Sequence[float]], Trouble | None]
+    ) -> Trouble | None:
+        """Why the whole group cannot be counted on the first CPU that has its events; None: it can.
+        `sound` judges what it counted in a trial."""
+        row = next((row for row in self._read if self._events(group, row.cpu)), None)
+        if row is None:
+            return OTHER_CORES
+        opening = self._opening(group, row.cpu)
+        found = opening.group(timed=True, mapped=False)
+        if found is None or opening.refused:
+            if found is not None:
+                found.close()
+            return next(iter(opening.refused.values()), UNFIT)
+        try:
+            trial = self._trial(found, row.cpu)
+        finally:
+            found.close()
+        return sound(trial.counts) if trial and trial.running else None
+
+    def _share(self, group: Group, cpu: int) -> float:
+        trial = self._trial(group, cpu)
+        return 1.0 if trial is None else trial.running
+
+    def _trial(self, group: Group, cpu: int) -> Trial | None:
+        """None: it cannot be tried there."""
+        with suppress(OSError):
+            return self._kernel.trial(group, cpu, TRIAL_NS)
+        return None
+
+    # --- opening them
+
+    def part(self, group: Sequence[Chosen]) -> Groups:
+        column = {chosen.asked.key: i for i, chosen in enumerate(group)}
+        opened = run_in_threads(lambda row: self._opened(group, row.cpu, column), self._read)
+        ready, there, lacking = {}, {}, list[tuple[int, str, Trouble]]()
+        for row, (found, opening) in zip(self._read, opened, strict=True):
+            there[row.cpu] = {event.key for event in opening.events}
+            if found is not None:
+                ready[row.cpu] = found
+            for chosen in group:
+                if (key := chosen.asked.key) not in there[row.cpu]:
+                    why = opening.refused.get(key) or chosen.trouble or OTHER_CORES
+                    lacking.append((row.cpu, key, why))
+        keys = [chosen.asked.key for chosen in group]
+        counters = [
+            *(self._on(time, keys, group, there) for time in TIMES),
+            *(self._on(_counter(chosen), [chosen.asked.key], group, there) for chosen in group),
+        ]
+        bundles = alone(lambda cpu: self._events(group, cpu), column)  # for a CPU that comes back
+        lost = group_missing(lacking, len(self._read))
+        return Groups(
+            self._kernel, "cpu", counters, bundles, timed=True, mapped=False, ready=ready,
+            missing=lost,
+        )  # fmt: skip
+
+    def _opened(
+        self, group: Sequence[Chosen], cpu: int, column: dict[str, int]
+    ) -> tuple[Group | None, Opening]:
+        opening = self._opening(group, cpu)
+        found = opening.group(timed=True, mapped=False)
+        if found is not None:
+            found.place([column[event.key] for event in opening.events])
+        return found, opening
+
+    def _opening(self, group: Sequence[Chosen], cpu: int) -> Opening:
+        return Opening(self._kernel, cpu, self._events(group, cpu), self._root)
+
+    def _events(self, group: Sequence[Chosen], cpu: int) -> list[Event]:
+        each = (chosen.on(self._pmu[cpu]) for chosen in group)
+        return [event for event in each if event is not None]
+
+    def _on(
+        self, counter: Counter, keys: Sequence[str], group: Sequence[Chosen],
+        there: Mapping[int, set[str]],
+    ) -> Counter:  # fmt: skip
+        """The counter with the CPUs on which one of these keys is counted. A CPU that was not
+        tried, because it is off, is taken to have what its PMU has elsewhere."""
+        somewhere = set[str]().union(*there.values())
+        cpus = []
+        for row in self._rows:
+            planned = {event.key for event in self._events(group, row.cpu)} & somewhere
+            if not there.get(row.cpu, planned).isdisjoint(keys):
+                cpus.append(row.cpu)
+        return restricted_to(counter, cpus, len(self._rows))
+
+
+def _counter(chosen: Chosen) -> Counter:
+    origin = "perf " + (next((str(pmu) for pmu in chosen.events if pmu), "") or "software")
+    return Counter(chosen.asked.key, chosen.about, chosen.unit, origin, scale=chosen.scale)
+
+
+# --- top-down -------------------------------------------------------------------------------------
+# A group that `slots` leads takes no general counter. Kernel and hardware want exactly this group:
+# with another leader the counts are zeros. The kernel resets the registers at each read(), so
+# nothing else may read them by RDPMC. A field has 8 bits, so each read is right to 0.4 % of the
+# slots between two reads.
+
+LEVEL_1 = {
+    "slots": ("slots", "issue slots"),
+    "topdown_retiring": ("topdown-retiring", "slots whose work retired"),
+    "topdown_bad_speculation": ("topdown-bad-spec", "slots of work that was thrown away"),
+    "topdown_frontend": ("topdown-fe-bound", "slots without an instruction to issue"),
+    "topdown_backend": ("topdown-be-bound", "slots in which the back end was full"),
+}
+LEVEL_2 = {
+    "topdown_heavy_operations": ("topdown-heavy-ops", "retired slots of long instructions"),
+    "topdown_branch_mispredicts": ("topdown-br-mispredict", "slots lost to mispredicted branches"),
+    "topdown_fetch_latency": ("topdown-fetch-lat", "slots that waited for a fetch"),
+    "topdown_memory_bound": ("topdown-mem-bound", "slots that waited for memory"),
+}
+"""From Sapphire Rapids on, in the same register."""
+NONE = "this CPU has no PERF_METRICS: Ice Lake and later Intel cores have"
+WHAT = "topdown_retiring_ratio"
+"""The key under which its absence is reported."""
+OFF = "the counters of slots are there but do not add up: the hypervisor does not pass them on"
+ERROR = 0.05
+"""Share of the slots by which the four may miss them in a trial."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topdown:
+    parts: list[Groups]
+    missing: list[Missing]
+
+
+def topdown_events(pmus: Iterable[Pmu]) -> list[Chosen]:
+    """The events of the group, the leader first; empty if no PMU lists them."""
+    found: list[Chosen] = []
+    listing = [pmu for pmu in pmus if perf_pmus.config(pmu, "slots") is not None]
+    for key, (name, about) in (LEVEL_1 | LEVEL_2).items():
+        events: dict[str | None, Event] = {}
+        for pmu in listing:
+            if (config := perf_pmus.config(pmu, name)) is not None:
+                events[pmu.name] = Event(key, pmu.type, config)
+        if events:
+            trouble = Trouble("cores of this type have no PERF_METRICS")
+            found.append(Chosen(Asked(name, key=key), about, EVENTS, 1.0, events, trouble))
+    keys = {chosen.asked.key for chosen in found}
+    return found if keys >= LEVEL_1.keys() else []
+
+
+def open_topdown(
+    root: Path, rows: Sequence[Cpu], pmus: Sequence[Pmu], *, cpus: Iterable[int],
+    kernel: Kernel | None = None,
+) -> Topdown:  # fmt: skip
+    """The part that counts slots, if the machine can; else why not."""
+    kernel = kernel or System()
+    group = topdown_events(pmus)
+    if not group:
+        return Topdown([], [Missing(WHAT, NONE)] if pmus else [])
+    wanted = set(cpus)
+    read = [row for row in rows if row.online and row.cpu in wanted]
+    opener = Opener(root, kernel, rows, read, pmus)
+    if (why := opener.whole(group, _sound)) is not None:
+        return Topdown([], [Missing(WHAT, why.why, why.fix)])
+    return Topdown([opener.part(group)], [])
+
+
+def _sound(counts: Sequence[float]) -> Trouble | None:
+    """What is wrong with the counts of a trial, in the order of LEVEL_1."""
+    slots, parts = counts[0], counts[1 : len(LEVEL_1)]
+    if slots <= 0 or abs(sum(parts) - slots) > ERROR * slots or min(parts) < 0:
+        return Trouble(OFF)
+    return None

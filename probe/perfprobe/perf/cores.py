@@ -1,0 +1,292 @@
+"""Counters that perf counts: the cores' own, by CPU model, those of the msr PMU, and those of
+uncore PMUs.
+
+Each CPU has two groups. The kernel may rotate the core's group with what others count; then
+`perf_running_s` falls behind `perf_enabled_s`, and counts of its block whose origin begins with
+"perf" must be scaled by the two. The msr PMU's group is never rotated. It is separate so that the
+core's group can be read by RDPMC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from perfprobe.cpu import cpuid, identity, model
+from perfprobe.cpu.cpuid import Leaves
+from perfprobe.cpu.model import AMD
+from perfprobe.cpu.model_terms import METHODS, Uarch
+from perfprobe.kernel.access import Trouble
+from perfprobe.machine.parts import Part, group_missing, restricted_to
+from perfprobe.native import affinity
+from perfprobe.perf import perf_pmus, uncore
+from perfprobe.perf.groups import Groups, alone, run_in_threads
+from perfprobe.perf.perf_events import (
+    CYCLES,
+    HARDWARE,
+    INSTRUCTIONS,
+    OPTIONAL,
+    REF_CYCLES,
+    Event,
+    Kernel,
+    Settled,
+    System,
+    settle,
+)
+from perfprobe.wire import Counter, Cpu, Missing, Multiplier, Rate
+
+# The rest of the cycles is level 0.
+LICENSES = {
+    "license_1": "core cycles at SIMD level 1",
+    "license_2": "core cycles at SIMD level 2",
+    "license_3": "core cycles at SIMD level 3",
+    "license_throttle": "core cycles throttled until a SIMD level is granted",
+}
+CORE = (
+    Counter("ref", "reference cycles, unhalted", "cycles", "perf"),
+    Counter("cycles", "cycles, unhalted", "cycles", "perf"),
+    Counter("instructions", "instructions", "instructions", "perf"),
+    Counter("kernel_instructions", "instructions in the kernel", "instructions", "perf"),
+    Counter("kernel_cycles", "cycles in the kernel", "cycles", "perf"),
+    Counter("one_thread", "ticks with the sibling halted", "1", "perf"),
+    Counter("any_thread", "ticks with any thread unhalted", "1", "perf"),
+    Counter("distributed", "ticks shared out among threads", "1", "perf"),
+    Counter("smt_contention", "dispatch slots given to the sibling", "cycles", "perf"),
+    *(Counter(key, name, "cycles", "perf") for key, name in LICENSES.items()),
+)
+# The origin is not "perf", because this group is never rotated and needs no scaling.
+MSR = (
+    Counter("msr_tsc", "TSC, beside APERF and MPERF", "1", "msr PMU"),
+    Counter("aperf", "APERF", "cycles", "msr PMU"),
+    Counter("mperf", "MPERF", "cycles", "msr PMU"),
+    Counter("smi", "SMIs", "1", "msr PMU"),
+)
+
+
+class Planner:
+    """Plans for all CPUs. CPUID is read once for each core type, on a CPU of that type."""
+
+    def __init__(
+        self,
+        root: Path,
+        rows: Sequence[Cpu],
+        leaves_of: Callable[[int], Leaves] = affinity.cpuid_leaves,
+        method: str | None = None,
+    ) -> None:
+        """`method`: the SMT method that the user asked for."""
+        self._root = root
+        self.pmus = perf_pmus.cores(root)
+        self._smt = any(len(row.siblings) > 1 or not row.online for row in rows)
+        self._types: dict[str | None, tuple[Uarch, Leaves]] = {}
+        who = identity.identity(root)
+        for row in rows:
+            if row.online and row.type not in self._types:
+                read = leaves_of(row.cpu)
+                found = model.of(who, read, row.type)
+                self._types[row.type] = (model.preferring(found, method), read)
+        self._msr = perf_pmus.find(root, "msr")
+
+    def core(self, row: Cpu) -> list[Event]:
+        """Events for a core's group, in the order of CORE. Alternatives of one key follow each
+        other."""
+        pmu = perf_pmus.core_of(self.pmus, row.cpu)
+        if pmu is None or row.type not in self._types:
+            return []
+        uarch, read = self._types[row.type]
+        extended = pmu.extended
+        events = [Event("ref", HARDWARE, extended | REF_CYCLES)]
+        own = uarch.events.get("ref")
+        if own is not None and own.code:  # AMD's, which kernels before 6.10 do not map
+            events.append(Event("ref", pmu.type, own.config))
+        events += [
+            Event("cycles", HARDWARE, extended | CYCLES),
+            Event("instructions", HARDWARE, extended | INSTRUCTIONS),
+            Event("kernel_instructions", HARDWARE, extended | INSTRUCTIONS, kernel=True),
+            Event("kernel_cycles", HARDWARE, extended | CYCLES, kernel=True),
+        ]
+        if self._smt and uarch.smt != 1:
+            events += smt_events(uarch, read, pmu.type)
+            if uarch.slots is not None and (given := uarch.events.get("smt_contention")):
+                events.append(Event("smt_contention", pmu.type, given.config))
+        levels = ((key, uarch.licenses.get(key)) for key in LICENSES)
+        return events + [Event(key, pmu.type, e.config) for key, e in levels if e is not None]
+
+    def counters(self) -> list[Counter]:
+        """CORE, with the dispatch slots of this model's cycles."""
+        slots = next((u.slots for u, _ in self._types.values() if u.slots is not None), 1)
+        scale = 1 / slots
+        return [replace(c, scale=scale) if c.key == "smt_contention" else c for c in CORE]
+
+    def msr(self, _row: Cpu) -> list[Event]:
+        """Events for the msr PMU's group; empty if there is only the TSC, which stamps have too."""
+        if self._msr is None:
+            return []
+        names = {"msr_tsc": "tsc", "aperf": "aperf", "mperf": "mperf", "smi": "smi"}
+        configs = {key: perf_pmus.config(self._msr, name) for key, name in names.items()}
+        found = [
+            Event(key, self._msr.type, config, core=False)
+            for key, config in configs.items()
+            if config is not None
+        ]
+        return found if any(event.key != "msr_tsc" for event in found) else []
+
+    # --- for hello -------------------------------------------------------------------------------
+
+    def multipliers(self, keys: set[str], tsc_hz: float | None) -> list[Multiplier]:
+        """Multiplier candidates for the counters with these keys."""
+        found: list[Multiplier] = []
+        for uarch, read in self._types.values():
+            found += model.multipliers(uarch, read, None, tsc_hz)
+        return [multiplier for multiplier in found if multiplier.counter in keys]
+
+    def base_hz(self, tsc_hz: Rate | None) -> Rate | None:
+        """The rate at which MPERF counts."""
+        for uarch, read in self._types.values():
+            if uarch.vendor in AMD and tsc_hz is not None:
+                return Rate(tsc_hz.hz, "the TSC's: both count at the P0 rate", tsc_hz.error)
+            if rates := model.base_hz(uarch, read, None):
+                return rates[0]
+        return None
+
+
+def smt_events(uarch: Uarch, read: Leaves, pmu_type: int) -> list[Event]:
+    """Alternatives for the SMT event, best first. They have raw codes, in which the kernel passes
+    the AnyThread bit on even to CPUs that dropped it, so it is checked here."""
+    return [
+        Event(key, pmu_type, event.config, role="smt")
+        for method in uarch.methods
+        if (key := METHODS.get(method)) and (event := uarch.events.get(key))
+        if not event.any_thread or cpuid.anythread(read)
+    ]
+
+
+def smt_methods(keys: set[str]) -> list[str]:
+    """Methods of finding the SMT states that the counters with these keys allow, best first."""
+    return [*(name for name, key in METHODS.items() if key in keys), "bounds"]
+
+
+# --- opening them ---------------------------------------------------------------------------------
+
+TIMES = (
+    Counter("perf_enabled_s", "time its group was to count", "s", "perf", scale=1e-9),
+    Counter("perf_running_s", "time it was on the counters", "s", "perf", scale=1e-9),
+)
+ESSENTIAL = ("ref", "cycles")
+GUESTS = Trouble("only the host's own time is counted: guests have the PMU while they run")
+
+
+def open_parts(
+    root: Path,
+    rows: Sequence[Cpu],
+    planner: Planner | None = None,
+    *,
+    cpus: Iterable[int] | None = None,
+    kernel: Kernel | None = None,
+    pinned: bool = False,
+) -> list[Part]:
+    """The cores' part, the msr PMU's part, that of memory controllers, then one for each other PMU.
+    The first three always exist and name what is missing and why. Every counter of a core was seen
+    to count on the CPUs that have it.
+
+    `cpus` are the CPUs to read. `pinned`: other events will be counted too, and must not take turns
+    with those of the cores' part. `root` is for tests: perf events are never below a directory.
+    """
+    kernel = kernel or System()
+    planner = planner or Planner(root, rows)
+    wanted = {row.cpu for row in rows} if cpus is None else set(cpus)
+    read = [row for row in rows if row.online and row.cpu in wanted]
+    leading = _pinned(planner.core) if pinned else planner.core
+    core = _Settling(kernel, root, rows, read, leading, timed=True).part(planner.counters())
+    if not planner.pmus:
+        none = perf_pmus.no_counters(root)
+        core.missing = [Missing(counter.key, none.why, none.fix) for counter in CORE[:5]]
+    rest = _Settling(kernel, root, rows, read, planner.msr, timed=False).part(MSR)
+    controllers = uncore.memory_part(root, rows, read, kernel)
+    return [core, rest, controllers, *uncore.uncore_parts(root, rows, read, kernel)]
+
+
+def blocker(parts: Sequence[Part]) -> Missing | None:
+    """Why neither reference cycles nor cycles can be counted on any CPU; None if they can."""
+    core = parts[0]
+    if any(counter.key in ESSENTIAL for counter in core.counters):
+        return None
+    fallback = Missing("ref", "no CPU could be read")
+    return next((m for key in ESSENTIAL for m in core.missing if m.what == key), fallback)
+
+
+def _pinned(plan: Callable[[Cpu], list[Event]]) -> Callable[[Cpu], list[Event]]:
+    """The plan without optional events. All are marked as pinned, since any may come to lead the
+    group."""
+    return lambda row: [replace(e, pinned=True) for e in plan(row) if e.key not in OPTIONAL]
+
+
+class _Settling:
+    """All CPUs with the groups that count on them."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        root: Path,
+        rows: Sequence[Cpu],
+        read: Sequence[Cpu],
+        plan: Callable[[Cpu], list[Event]],
+        *,
+        timed: bool,
+    ) -> None:
+        self._kernel, self._rows, self._timed = kernel, rows, timed
+        wanted = {row.cpu: plan(row) for row in read}
+
+        def one(cpu: int) -> Settled:
+            return settle(kernel, wanted[cpu], cpu, timed=timed, root=root)
+
+        self._settled = dict(zip(wanted, run_in_threads(one, wanted), strict=True))
+
+    def part(self, table: Sequence[Counter]) -> Groups:
+        here = {event.key for found in self._settled.values() for event in found.events}
+        counters = [self._on(counter) for counter in table if counter.key in here]
+        column = {counter.key: i for i, counter in enumerate(counters)}
+        ready = {}
+        for cpu, found in self._settled.items():
+            if found.group is not None:
+                found.group.place([column[event.key] for event in found.events])
+                ready[cpu] = found.group
+        if counters and self._timed:
+            counters = [*(self._on(time) for time in TIMES), *counters]
+        bundles = alone(self._before, column)
+        lost = group_missing(self._lacking(), len(self._settled))
+        return Groups(
+            self._kernel, "cpu", counters, bundles, timed=self._timed, ready=ready, missing=lost
+        )
+
+    def _on(self, counter: Counter) -> Counter:
+        """The counter with the CPUs that have it. An offline CPU is taken to have what others of
+        its type have."""
+        times = {time.key for time in TIMES}
+        cpus = []
+        for row in self._rows:
+            found = self._of(row)
+            if found is not None and found.group is not None:
+                keys = times | {event.key for event in found.events}
+                cpus += [row.cpu] if counter.key in keys else []
+        return restricted_to(counter, cpus, len(self._rows))
+
+    def _of(self, row: Cpu) -> Settled | None:
+        found = self._settled.get(row.cpu)
+        if found is not None:
+            return found
+        alike = (self._settled.get(r.cpu) for r in self._rows if r.type == row.type)
+        return next(filter(None, alike), None)
+
+    def _before(self, cpu: int) -> list[Event]:
+        """The events that a CPU which comes back had, or has like others of its type."""
+        row = next(row for row in self._rows if row.cpu == cpu)
+        found = self._of(row)
+        return [] if found is None else found.events
+
+    def _lacking(self) -> Iterator[tuple[int, str, Trouble]]:
+        for cpu, found in self._settled.items():
+            for key, trouble in found.missing.items():
+                yield cpu, key, trouble
+            if found.host_only:
+                yield cpu, "guests", GUESTS

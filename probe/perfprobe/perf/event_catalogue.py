@@ -1,0 +1,407 @@
+"""Events that this machine knows by name, and what a name chooses on each of its PMUs: the kernel's
+generic events, those that a PMU lists, and those that perf knows where it is installed.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from perfprobe.cpu import cpu_sets, files
+from perfprobe.errors import Usage
+from perfprobe.kernel import access
+from perfprobe.kernel.access import Trouble
+from perfprobe.perf import perf_pmus
+from perfprobe.perf.event_names import Asked, nearest
+from perfprobe.perf.perf_events import HARDWARE, SOFTWARE, Event
+from perfprobe.perf.perf_pmus import CORES, DEVICES, Code, Pmu, TermError
+
+HW_CACHE = 3  # PERF_TYPE_
+NS = 1e-9
+EVENTS = "events"
+"""Unit of what a core's PMU counts; the wire bounds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A name with its meaning."""
+
+    name: str
+    about: str
+    config: int
+    unit: str = "1"
+    scale: float = 1.0
+
+
+SOFTWARE_EVENTS = (
+    Known("context-switches", "context switches", 3),
+    Known("cpu-migrations", "tasks that came from another CPU", 4),
+    Known("page-faults", "page faults", 2),
+    Known("minor-faults", "page faults that needed no disk", 5),
+    Known("major-faults", "page faults that needed a disk", 6),
+    Known("alignment-faults", "accesses that the kernel had to align", 7),
+    Known("emulation-faults", "instructions that the kernel had to emulate", 8),
+    Known("cpu-clock", "elapsed time by the kernel's clock", 0, "s", NS),
+    Known("task-clock", "elapsed time by the tasks' clock", 1, "s", NS),
+    Known("bpf-output", "records that BPF programs wrote", 10),
+    Known("cgroup-switches", "switches to a task of another control group", 11),
+)
+HARDWARE_EVENTS = (
+    Known("cycles", "cycles, unhalted", 0, "cycles"),
+    Known("instructions", "instructions retired", 1, "instructions"),
+    Known("cache-references", "accesses to the last cache", 2, EVENTS),
+    Known("cache-misses", "misses of the last cache", 3, EVENTS),
+    Known("branches", "branches retired", 4, EVENTS),
+    Known("branch-misses", "branches predicted wrongly", 5, EVENTS),
+    Known("bus-cycles", "cycles of the bus, unhalted", 6, EVENTS),
+    Known("stalled-cycles-frontend", "cycles that waited for instructions", 7, EVENTS),
+    Known("stalled-cycles-backend", "cycles that waited for data or units", 8, EVENTS),
+    Known("ref-cycles", "cycles at the base clock, unhalted", 9, "cycles"),
+)
+ALIASES = {
+    "cs": "context-switches", "migrations": "cpu-migrations", "faults": "page-faults",
+    "cpu-cycles": "cycles", "branch-instructions": "branches",
+    "idle-cycles-frontend": "stalled-cycles-frontend",
+    "idle-cycles-backend": "stalled-cycles-backend",
+}  # fmt: skip
+_CACHES = ("L1-dcache", "L1-icache", "LLC", "dTLB", "iTLB", "branch", "node")
+_WAYS = ("load", "store", "prefetch")
+_RAW = re.compile(r"r([0-9a-fA-F]{1,16})")
+
+
+def _cache_events() -> Iterator[Known]:
+    """The generic events of caches: which cache, how it is accessed, and whether it missed."""
+    for cache, name in enumerate(_CACHES):
+        for way, what in enumerate(_WAYS):
+            all_of = "prefetches" if what == "prefetch" else f"{what}s"
+            yield Known(f"{name}-{all_of}", f"{name}: {all_of}", cache | way << 8, EVENTS)
+            missed = f"{name}-{what}-misses"
+            about = f"{name}: {all_of} that missed"
+            yield Known(missed, about, cache | way << 8 | 1 << 16, EVENTS)
+
+
+CACHE_EVENTS = tuple(_cache_events())
+GENERIC = [
+    *((known, SOFTWARE) for known in SOFTWARE_EVENTS),
+    *((known, HARDWARE) for known in HARDWARE_EVENTS),
+    *((known, HW_CACHE) for known in CACHE_EVENTS),
+]
+"""Names that every kernel has, with their type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An event that perf knows, by its PMU and terms."""
+
+    pmu: str
+    terms: str
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """An event that was asked for."""
+
+    asked: Asked
+    about: str
+    unit: str
+    scale: float
+    events: dict[str | None, Event] = field(default_factory=dict)
+    """By the name of the core PMU that counts it; None: all CPUs count it alike."""
+    trouble: Trouble | None = None
+    """Why no CPU can count it."""
+
+    def on(self, pmu: Pmu | None) -> Event | None:
+        """The event for CPUs of this core PMU."""
+        own = None if pmu is None else self.events.get(pmu.name)
+        return own or self.events.get(None)
+
+
+class Catalogue:
+    """The events of one machine."""
+
+    def __init__(self, root: Path, *, installed: bool = True) -> None:
+        """`installed`: ask perf, which knows this machine's CPU and no other."""
+        self._root, self._installed = root, installed
+        self.cores = perf_pmus.cores(root)
+
+    @functools.cached_property
+    def of_perf(self) -> Mapping[str, list[Named]]:
+        """What perf lists for the PMUs of cores, where it is installed; asked for once."""
+        mine = {pmu.name for pmu in self.cores}
+        every = perf_events() if mine and self._installed else {}
+        here = {name: [n for n in told if n.pmu in mine] for name, told in every.items()}
+        return {name: told for name, told in here.items() if told}
+
+    def find(self, asked: Asked) -> Chosen:
+        """The event that was asked for. Raises ValueError with a line for the user if it is
+        unknown."""
+        if asked.pmu:
+            return self._of_pmu(asked)
+        word = ALIASES.get(asked.word, asked.word)
+        for known, kind in GENERIC:
+            if known.name == word:
+                return self._generic(asked, known, kind)
+        if (match := _RAW.fullmatch(word)) is not None:
+            code = Code(int(match[1], 16))
+            raw: dict[str | None, Event] = {
+                pmu.name: _event(asked, pmu, code) for pmu in self.cores
+            }
+            return self._with(asked, f"code 0x{match[1]}", EVENTS, 1.0, raw)
+        return self._of_sysfs(asked, word)
+
+    def names(self) -> list[str]:
+        """All names that `find` knows here."""
+        generic = [known.name for known, kind in GENERIC if kind == SOFTWARE or self.cores]
+        listing = (name for pmu in self.cores for name in listed(pmu))
+        return [*generic, *ALIASES, *listing, *self.of_perf]
+
+    def _generic(self, asked: Asked, known: Known, kind: int) -> Chosen:
+        def event(extended: int) -> Event:
+            return Event(
+                asked.key, kind, extended | known.config, kernel=asked.kernel, user=asked.user,
+                core=kind != SOFTWARE,
+            )  # fmt: skip
+
+        events: dict[str | None, Event] = {pmu.name: event(pmu.extended) for pmu in self.cores}
+        if kind == SOFTWARE:
+            events = {None: event(0)}
+        return self._with(asked, known.about, known.unit, known.scale, events)
+
+    def _with(
+        self, asked: Asked, about: str, unit: str, scale: float, events: dict[str | None, Event]
+    ) -> Chosen:
+        none = None if events else access.no_pmu(self._root)
+        return Chosen(asked, about, unit, scale, events, none)
+
+    def _of_sysfs(self, asked: Asked, word: str) -> Chosen:
+        found: dict[str | None, Event] = {}
+        unit, scale = EVENTS, 1.0
+        for pmu in self.cores:
+            name = next((name for name in listed(pmu) if name.lower() == word.lower()), None)
+            code = None if name is None else perf_pmus.code(pmu, name)
+            if name is not None and code is not None:
+                found[pmu.name] = _event(asked, pmu, code)
+                unit, scale = measure(pmu, name)
+        about = word
+        if not found and self.cores:
+            about, found = self._of_perf(asked, word)
+        if not found:
+            raise Usage(self._unknown(asked))
+        return Chosen(asked, about, unit, scale, found)
+
+    def _of_perf(self, asked: Asked, word: str) -> tuple[str, dict[str | None, Event]]:
+        """What perf knows of a name: a description, and the events of core PMUs."""
+        about, found = word, dict[str | None, Event]()
+        for named in self.of_perf.get(word.lower(), []):
+            pmu = next(pmu for pmu in self.cores if pmu.name == named.pmu)
+            with suppress(TermError):
+                code = perf_pmus.encode_terms(pmu.path, perf_pmus.parse_terms(named.terms))
+                found[pmu.name] = _event(asked, pmu, code)
+                about = named.about or word
+        return about, found
+
+    def _of_pmu(self, asked: Asked) -> Chosen:
+        pmu = perf_pmus.find(self._root, asked.pmu)
+        if pmu is None:
+            there = ", ".join(files.names(f"{self._root}/{DEVICES}")) or "none"
+            raise Usage(f"-e {asked.name}: there is no PMU {asked.pmu!r}; there are: {there}")
+        core = pmu.name in {each.name for each in self.cores}
+        if pmu.cpus is not None and not core:
+            raise Usage(f"-e {asked.name}: {pmu.name} does not count each CPU for itself")
+        try:
+            code = perf_pmus.encode_terms(pmu.path, self._terms(pmu, asked.terms))
+        except TermError as error:
+            raise Usage(f"-e {asked.name}: {error}") from None
+        unit, scale = measure(pmu, asked.terms) if core else ("1", 1.0)
+        event = _event(asked, pmu, code, core=core)
+        where = pmu.name if core else None
+        return Chosen(asked, f"{pmu.name}/{asked.terms}/", unit, scale, {where: event})
+
+    def _terms(self, pmu: Pmu, text: str) -> dict[str, int]:
+        """The terms; a name that the PMU lists is replaced by its own terms."""
+        found: dict[str, int] = {}
+        for item in text.split(","):
+            raw = _RAW.fullmatch(item)
+            own = "" if "=" in item or not item else files.text(f"{pmu.path}/events/{item}") or ""
+            if own:
+                found |= perf_pmus.parse_terms(own.strip())
+            elif raw is not None:
+                found["config"] = int(raw[1], 16)
+            else:
+                found |= perf_pmus.parse_terms(item)
+        return found
+
+    def _unknown(self, asked: Asked) -> str:
+        if self._is_tracepoint(asked.word):
+            return (
+                f"-e {asked.word}: it is a tracepoint, and perftop counts none; perf stat -e does"
+            )
+        near = nearest(asked.word, self.names())
+        text = f"-e {asked.word}: no event of that name is known here"
+        if near:
+            text += f"; nearest: {', '.join(near)}"
+        elif not self.cores:
+            text += f" ({access.no_pmu(self._root).why})"
+        return f"{text}; perftop events lists all"
+
+    def _is_tracepoint(self, word: str) -> bool:
+        """Whether tracefs lists it; False where that cannot be read."""
+        group, _, name = word.partition(":")
+        below = "sys/kernel/tracing/events", "sys/kernel/debug/tracing/events"
+        paths = [f"{self._root}/{path}/{group}/{name}/id" for path in below]
+        return bool(name) and any(files.number(path) is not None for path in paths)
+
+
+def listed(pmu: Pmu) -> list[str]:
+    beside = (".scale", ".unit", ".snapshot")
+    return [name for name in files.names(f"{pmu.path}/events") if not name.endswith(beside)]
+
+
+def measure(pmu: Pmu, name: str) -> tuple[str, float]:
+    """Unit and scale of an event that the PMU lists."""
+    unit = perf_pmus.unit(pmu, name)
+    return (EVENTS if unit == "1" else unit), perf_pmus.scale(pmu, name)
+
+
+def _event(asked: Asked, pmu: Pmu, code: Code, *, core: bool = True) -> Event:
+    return Event(
+        asked.key, pmu.type, code.config, kernel=asked.kernel, user=asked.user,
+        config1=code.config1, config2=code.config2, core=core,
+    )  # fmt: skip
+
+
+# --- what perf lists: not trusted, so an encoding counts only if it is one of a core PMU of this
+# machine, by its own formats
+
+PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+"""Where perf is searched for: not in the caller's PATH, since the probe may run as root."""
+WAIT_S = 5.0
+MAX_LISTING_BYTES = 32 << 20
+MAX_TEXT = 200
+_ENCODING = re.compile(r"([A-Za-z0-9_-]{1,32})/([A-Za-z0-9_=,.x-]{1,200})/[a-zA-Z]*")
+_LEFT_OUT = ("period", "freq", "name", "metric-id", "long_desc", "desc")
+"""Terms of perf that do not choose what is counted."""
+
+
+def perf_events(run: Callable[[], bytes] | None = None) -> Mapping[str, list[Named]]:
+    """The events of `perf list -j` with an encoding, by name in small letters; empty without perf,
+    or with one that is too old to list encodings. `run` is for tests."""
+    try:
+        listed = json.loads((run or _listed)())
+    except (OSError, ValueError, subprocess.SubprocessError, RecursionError):
+        return {}
+    found: dict[str, list[Named]] = {}
+    for item in listed if isinstance(listed, list) else []:
+        if isinstance(item, dict):
+            named = _named(item)
+            name = item.get("EventName")
+            if named is not None and isinstance(name, str) and len(name) <= MAX_TEXT:
+                found.setdefault(name.lower(), []).append(named)
+    return found
+
+
+def _named(item: dict[str, Any]) -> Named | None:
+    encoding = item.get("Encoding")
+    match = _ENCODING.fullmatch(encoding) if isinstance(encoding, str) else None
+    if match is None:
+        return None
+    terms = [t for t in match[2].split(",") if t.partition("=")[0] not in _LEFT_OUT]
+    about = item.get("BriefDescription")
+    told = about[:MAX_TEXT] if isinstance(about, str) and about.isprintable() else ""
+    return Named(match[1], ",".join(terms), told)
+
+
+def _listed() -> bytes:
+    """What perf prints. Raises OSError or SubprocessError."""
+    path = shutil.which("perf", path=PATH)
+    if path is None:
+        raise FileNotFoundError("perf")
+    with subprocess.Popen(
+        [path, "list", "-j"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, env={"LC_ALL": "C", "PATH": PATH, "PAGER": "cat"},
+    ) as perf:  # fmt: skip
+        try:
+            out, _ = perf.communicate(timeout=WAIT_S)
+        except subprocess.TimeoutExpired:
+            perf.kill()
+            raise
+    return out if len(out) <= MAX_LISTING_BYTES else b""
+
+
+# --- the answer of `events` ----------------------------------------------------------------------
+# What can be chosen on this machine, by PMU and core type, and who counts it.
+
+OWN = frozenset({"cycles", "instructions", "ref-cycles"})
+"""What the perf source counts for itself, in two rings."""
+WATCHDOG = "cycles"
+
+
+def list_events(root: Path, word: str | None, catalogue: Catalogue | None = None) -> dict[str, Any]:
+    """The events whose name or description has this word; None: all."""
+    catalogue = catalogue or Catalogue(root)
+    software = (
+        _row(known.name, known.about, known.unit, known.scale, "software", None, [])
+        for known in SOFTWARE_EVENTS
+    )
+    found = [*software, *_hardware(root, catalogue)]
+    if word is not None:
+        wanted = word.casefold()
+        found = [e for e in found if wanted in f"{e['name']} {e['about']}".casefold()]
+    pmus = catalogue.cores
+    refused = access.perf_refused(root)
+    missing = [] if pmus else [access.no_pmu(root)]
+    missing += [] if refused is None else [refused]
+    return {
+        "events": found,
+        "pmus": [_pmu(pmu) for pmu in pmus],
+        "missing": [{"what": "events", "why": m.why, "fix": m.fix} for m in missing],
+    }
+
+
+def _pmu(pmu: Pmu) -> dict[str, Any]:
+    cpus = None if pmu.cpus is None else cpu_sets.format(sorted(pmu.cpus))
+    return {"pmu": pmu.name, "type": dict(CORES).get(pmu.name), "cpus": cpus}
+
+
+def _hardware(root: Path, catalogue: Catalogue) -> Iterator[dict[str, Any]]:
+    """The kernel's generic events, then what each core PMU lists, then what perf has."""
+    perf = catalogue.of_perf
+    dog = files.number(f"{root}/proc/sys/kernel/nmi_watchdog") == 1
+    for pmu in catalogue.cores:
+        kind = dict(CORES).get(pmu.name)
+        generic = {known.name for known in (*HARDWARE_EVENTS, *CACHE_EVENTS)}
+        for known in (*HARDWARE_EVENTS, *CACHE_EVENTS):
+            yield _row(known.name, known.about, known.unit, 1.0, pmu.name, kind, _open(known, dog))
+        for name in listed(pmu):
+            if name not in generic and perf_pmus.code(pmu, name) is not None:
+                unit, scale = measure(pmu, name)
+                about = files.word(f"{pmu.path}/events/{name}")
+                yield _row(name, f"{pmu.name}/{about}/", unit, scale, pmu.name, kind, [])
+        for name, told in perf.items():
+            if named := next((n for n in told if n.pmu == pmu.name), None):
+                about = named.about or f"{pmu.name}/{named.terms}/"
+                yield _row(name, about, "1", 1.0, pmu.name, kind, [])
+
+
+def _open(known: Known, dog: bool) -> list[str]:
+    """The known users that count it now."""
+    own = ["perftop"] if known.name in OWN else []
+    return [*own, *(["NMI watchdog"] if dog and known.name == WATCHDOG else [])]
+
+
+def _row(
+    name: str, about: str, unit: str, scale: float, pmu: str, kind: str | None, open_: list[str]
+) -> dict[str, Any]:
+    return {
+        "name": name, "about": about, "unit": "1" if unit == EVENTS else unit, "scale": scale,
+        "pmu": pmu, "type": kind, "open": open_,
+    }  # fmt: skip

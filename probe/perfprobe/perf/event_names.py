@@ -1,0 +1,131 @@
+"""The list of events as users write it, in the syntax of perf: names, `cpu/event=0xd1,umask=1/`,
+raw codes, rings after a colon, and groups in braces.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from perfprobe.errors import Usage
+
+MAX_EVENTS = 32
+"""Events at once; more would be counted too seldom to mean anything."""
+KEY_PREFIX = "e."
+"""Start of the keys of chosen events on the wire."""
+_PMU = re.compile(r"([A-Za-z0-9_-]+)/([^/]*)/(?::?([A-Za-z]+))?")
+_WORD = re.compile(r"([A-Za-z][A-Za-z0-9_.:-]*)")
+_NAME = re.compile(r"[A-Za-z0-9_.:/=,+-]{1,64}")
+_RINGS = frozenset("uk")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An event as it was written."""
+
+    name: str
+    """How it is called in columns."""
+    word: str = ""
+    """A name of an event; empty where a PMU and terms are given."""
+    pmu: str = ""
+    terms: str = ""
+    user: bool = False
+    kernel: bool = False
+    """Count in this ring only; neither, or both: in both rings."""
+    key: str = ""
+    """On the wire."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", self.key or KEY_PREFIX + self.name)
+
+
+def parse(text: str) -> list[list[Asked]]:
+    """The groups of a list; an event without braces is a group of its own. Raises ValueError."""
+    groups = [_group(item) for item in _split(text)]
+    names = [asked.name for group in groups for asked in group]
+    if len(names) > MAX_EVENTS:
+        raise Usage(f"-e: {len(names)} events; {MAX_EVENTS} at most")
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise Usage(f"-e: {twice} is there twice")
+    return groups
+
+
+def nearest(word: str, names: Iterable[str]) -> list[str]:
+    """Up to three names that the word may have meant, also if it is only like a part of one."""
+    import difflib  # for a wrong name only
+
+    known = {name.lower(): name for name in names}
+    parts: dict[str, list[str]] = {}
+    for low in known:
+        for part in re.split("[-._]", low):
+            parts.setdefault(part, []).append(low)
+    found = difflib.get_close_matches(word.lower(), known, 3, 0.6)
+    for part in difflib.get_close_matches(word.lower(), parts, 3, 0.7):
+        found += parts[part]
+    return [known[low] for low in dict.fromkeys(found)][:3]
+
+
+def _split(text: str) -> Iterator[str]:
+    """The items between the commas that are not in braces or between slashes."""
+    item, braces, slash = "", 0, False
+    for letter in text:
+        slash ^= letter == "/"
+        braces += (letter == "{") - (letter == "}")
+        if letter == "," and not braces and not slash:
+            yield item
+            item = ""
+        else:
+            item += letter
+    if braces or slash:
+        raise Usage(f"-e {text}: a brace or slash without its other one")
+    yield item
+
+
+def _group(item: str) -> list[Asked]:
+    item = item.strip()
+    if not item.startswith("{"):
+        return [_event(item, "")]
+    inner, closed, rings = item[1:].rpartition("}")
+    if not closed or rings[:1] not in {"", ":"}:
+        raise Usage(f"-e {item}: a group is {{a,b}} or {{a,b}}:u")
+    return [_event(event.strip(), rings[1:]) for event in _split(inner)]
+
+
+def _event(text: str, rings: str) -> Asked:
+    """`rings`: those of its group, where it has none itself."""
+    if (match := _PMU.fullmatch(text)) is not None:
+        pmu, terms, own = match[1], match[2], match[3] or ""
+        named, terms = _named(terms)
+        name = named or f"{pmu}/{terms}/"
+        found = Asked(name, pmu=pmu, terms=terms)
+    elif _WORD.fullmatch(text) is not None:
+        word, _, own = text.rpartition(":")
+        if not word or not set(own) <= {*_RINGS, "h"}:
+            word, own = text, ""
+        found = Asked(word, word=word)
+    else:
+        raise Usage(
+            f"-e {text}: an event is a NAME, PMU/event=0xd1,umask=1,name=NAME/ or rUUEE, "
+            "with :u or :k after it"
+        )
+    return _in_rings(found, own or rings)
+
+
+def _in_rings(found: Asked, rings: str) -> Asked:
+    if not set(rings) <= {*_RINGS, "h"}:
+        raise Usage(f"-e {found.name}:{rings}: after the colon: u, k or both")
+    name = f"{found.name}:{rings}" if rings else found.name
+    if _NAME.fullmatch(name) is None:
+        raise Usage(f"-e {name!r}: a name has at most 64 letters, digits and _.:/=,+-")
+    only = _RINGS & set(rings)
+    return Asked(name, found.word, found.pmu, found.terms, only == {"u"}, only == {"k"})
+
+
+def _named(terms: str) -> tuple[str, str]:
+    """The `name=` among terms, and the others."""
+    items = terms.split(",")
+    names = [item.strip()[5:] for item in items if item.strip().startswith("name=")]
+    rest = [item for item in items if not item.strip().startswith("name=")]
+    return (names[-1] if names else ""), ",".join(rest)

@@ -1,0 +1,207 @@
+"""The kernel's PMUs in /sys/bus/event_source, their events by name, and terms such as
+"event=0xd1,umask=0x01" as the words of a perf_event_attr.
+
+A PMU's `format` directory defines which bits of which word each term fills, for example
+"config:0-7,32-35" or "config1:0-63"; a term's lowest bit goes to the lowest of them. `config`,
+`config1` and `config2` are terms of their own on every PMU.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfprobe.cpu import files
+from perfprobe.kernel import access
+from perfprobe.kernel.access import Trouble
+from perfprobe.perf.perf_events import Refused
+
+WORDS = ("config", "config1", "config2")
+_TERM = re.compile(r"([A-Za-z0-9_.-]+)(?:=(0[xX][0-9a-fA-F]{1,16}|[0-9]{1,20}))?")
+_FORMAT = re.compile(r"(config[12]?):([0-9,-]+)")
+_WIDE = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """The three words by which an event is chosen."""
+
+    config: int = 0
+    config1: int = 0
+    config2: int = 0
+
+    def __or__(self, other: Code) -> Code:
+        return Code(
+            self.config | other.config, self.config1 | other.config1, self.config2 | other.config2
+        )
+
+
+class TermError(ValueError):
+    """A term that the PMU does not have, or a value that does not fit it."""
+
+
+def parse_terms(text: str) -> dict[str, int]:
+    """The terms of "event=0xd1,umask=0x01,edge" with their values; 1 where none is given. Raises
+    TermError."""
+    found = {}
+    for item in text.split(","):
+        match = _TERM.fullmatch(item.strip())
+        if match is None:
+            raise TermError(f"{item.strip()!r} is no term such as event=0x3c")
+        number = match[2] or "1"
+        found[match[1]] = int(number, 16 if number[:2] in {"0x", "0X"} else 10)
+    return found
+
+
+def encode_terms(path: str, terms: Mapping[str, int]) -> Code:
+    """The words for these terms of the PMU at `path`. Raises TermError."""
+    total = Code()
+    for term, value in terms.items():
+        total |= encode_term(path, term, value)
+    return total
+
+
+def encode_term(path: str, term: str, value: int) -> Code:
+    """The words for one term of the PMU at `path`. Raises TermError."""
+    word, bits = (term, list(range(64))) if term in WORDS else _bits(path, term)
+    if value >> len(bits):
+        raise TermError(f"{term}={value:#x} does not fit into its {len(bits)} bits")
+    spread = sum((value >> i & 1) << bit for i, bit in enumerate(bits))
+    return Code(**{word: spread & _WIDE})
+
+
+def _bits(path: str, term: str) -> tuple[str, list[int]]:
+    """The word that a term fills, and its bits there, ascending."""
+    match = _FORMAT.fullmatch(files.word(f"{path}/format/{term}"))
+    if match is None:
+        raise TermError(f"the PMU has no term {term!r}")
+    bits: set[int] = set()
+    for part in match[2].split(","):
+        first, _, last = part.partition("-")
+        if not first.isdigit() or not (last or first).isdigit() or int(last or first) > 63:
+            raise TermError(f"the format of {term!r} is not understood")
+        bits |= set(range(int(first), int(last or first) + 1))
+    if not bits:
+        raise TermError(f"the format of {term!r} has no bits")
+    return match[1], sorted(bits)
+
+
+# --- PMUs -----------------------------------------------------------------------------------------
+
+DEVICES = "sys/bus/event_source/devices"
+CORES = (("cpu", None), ("cpu_core", "P"), ("cpu_atom", "E"), ("cpu_lowpower", "L"))
+"""Names and core types. A hybrid has the ones with a type, other machines the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pmu:
+    name: str
+    path: str
+    type: int
+    cpus: frozenset[int] | None
+    """The CPUs that it counts on, or the ones to ask for their whole core or package; None: all
+    CPUs, each for itself."""
+    hybrid: str | None = None
+    """The core type on a hybrid, where generic events must name the PMU."""
+
+    @property
+    def cpus_now(self) -> frozenset[int] | None:
+        """`cpus`, read again: when one of them goes off, the kernel puts another in its place."""
+        return _cpus(self.path) or self.cpus
+
+    def serves(self, cpu: int) -> bool:
+        return self.cpus is None or cpu in self.cpus
+
+    @property
+    def extended(self) -> int:
+        """The bits that the config of a generic event needs besides its number."""
+        return self.type << 32 if self.hybrid else 0
+
+    def indirect(self) -> Trouble:
+        """Why RDPMC cannot read its counters."""
+        if files.number(f"{self.path}/rdpmc") == 0:
+            return Trouble("the kernel forbids RDPMC", f"echo 1 | sudo tee {self.path}/rdpmc")
+        return Trouble("RDPMC may not read it: its page is not available, or does not allow it")
+
+
+def find(root: Path, name: str) -> Pmu | None:
+    path = f"{root}/{DEVICES}/{name}"
+    number = files.number(f"{path}/type")
+    if number is None:
+        return None
+    return Pmu(name, path, number, _cpus(path), dict(CORES).get(name))
+
+
+def _cpus(path: str) -> frozenset[int] | None:
+    listed = files.cpus(f"{path}/cpus") or files.cpus(f"{path}/cpumask")
+    return frozenset(listed) if listed else None
+
+
+def cores(root: Path) -> list[Pmu]:
+    return [pmu for name, _ in CORES if (pmu := find(root, name)) is not None]
+
+
+def core_of(pmus: Iterable[Pmu], cpu: int) -> Pmu | None:
+    return next((pmu for pmu in pmus if pmu.serves(cpu)), None)
+
+
+def core_at(root: Path, cpu: int) -> Pmu:
+    """The core PMU of a CPU. Raises Refused if there is none."""
+    pmu = core_of(cores(root), cpu)
+    if pmu is None:
+        raise Refused(access.no_pmu(root))
+    return pmu
+
+
+def no_counters(root: Path) -> Trouble:
+    """Why a source without perf events has no cycles, instructions and reference cycles."""
+    if cores(root):
+        return Trouble("the os source does not read the core's counters", "--source perf")
+    return access.no_pmu(root)
+
+
+# --- events ---------------------------------------------------------------------------------------
+
+
+def code(pmu: Pmu, event: str) -> Code | None:
+    """The words of an event that the PMU names; None: it names none, or not in a way that is
+    understood."""
+    text = files.word(f"{pmu.path}/events/{event}")
+    try:
+        return encode_terms(pmu.path, parse_terms(text)) if text else None
+    except TermError:
+        return None
+
+
+def config(pmu: Pmu, event: str) -> int | None:
+    """attr.config of an event that the PMU names; None: there is no such event, or it needs more
+    than config."""
+    found = code(pmu, event)
+    return found.config if found is not None and found == Code(found.config) else None
+
+
+def placed_term(pmu: Pmu, term: str, value: int) -> int | None:
+    """The value, shifted to the term's bits in attr.config; None: the PMU lacks the term, the value
+    does not fit, or the term has its bits elsewhere."""
+    try:
+        found = encode_term(pmu.path, term, value)
+    except TermError:
+        return None
+    return found.config if found == Code(found.config) else None
+
+
+def scale(pmu: Pmu, event: str) -> float:
+    """One count in the event's unit; 1 where the PMU has none."""
+    try:
+        value = float(files.word(f"{pmu.path}/events/{event}.scale"))
+    except ValueError:
+        return 1.0
+    return value if 1e-18 <= value < 1e12 else 1.0
+
+
+def unit(pmu: Pmu, event: str) -> str:
+    """The unit of the scaled count, as the PMU names it; "1" where it has none."""
+    text = files.word(f"{pmu.path}/events/{event}.unit")
+    return text if text.isprintable() and 0 < len(text) <= 16 else "1"

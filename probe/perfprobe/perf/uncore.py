@@ -1,0 +1,408 @@
+"""Counters of cores and packages from their PMUs: residency in C-states, energy, what the power
+control unit does to the clock, and traffic to memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from perfprobe.cpu import files, identity, topology
+from perfprobe.kernel.access import Trouble
+from perfprobe.perf import perf_pmus
+from perfprobe.perf.groups import Bundle, Groups
+from perfprobe.perf.perf_events import Event, Kernel, refusal
+from perfprobe.perf.perf_pmus import Pmu
+from perfprobe.wire import Counter, Cpu, Missing, Scope
+
+# --- events of the power control unit of Xeons ----------------------------------------------------
+# Source: Intel's uncore event lists. Counts are ticks of its own clock, 800 MHz or 1 GHz; count /
+# `pcu_ticks` is a share of time.
+
+PCU_COUNTERS = 4
+"""Counters of one unit. With more events the kernel would rotate them every few ms, and wake a CPU
+of each package each time."""
+TICKS = "pcu_ticks"
+SECOND_SET = 0x100
+"""Added to codes of the extension set. Some PMUs have a ninth bit for it in their format."""
+
+_SANDY = {
+    TICKS: 0x00,
+    "pcu_transition": SECOND_SET | 0x00,
+    "pcu_power": 0x05,
+    "pcu_thermal": 0x04,
+    "pcu_current": 0x07,
+    "pcu_prochot_external": 0x0A,
+    "pcu_prochot_internal": 0x09,
+    "pcu_vr": 0x32,
+    "pcu_os": 0x06,
+}
+_IVY = {**_SANDY, "pcu_transition": 0x60}
+_SKYLAKE = {
+    TICKS: 0x00,
+    "pcu_transition": 0x74,
+    "pcu_power": 0x05,
+    "pcu_thermal": 0x04,
+    "pcu_prochot_external": 0x0A,
+    "pcu_prochot_internal": 0x09,
+    "pcu_vr": 0x42,
+}
+_HASWELL = {**_SKYLAKE, "pcu_os": 0x06}  # from Skylake on the code is another event
+_ICE = {**_SKYLAKE, "pcu_avx512": 0x4A, "pcu_avx256": 0x49}
+# Its cores have no events for SIMD levels, and thermal_throttle covers heat too: licences first.
+_SAPPHIRE = {
+    TICKS: 0x01,
+    **{key: _ICE[key] for key in ("pcu_transition", "pcu_power", "pcu_avx512", "pcu_thermal")},
+    **{key: code for key, code in _ICE.items() if key != TICKS},
+}
+_GRANITE = {
+    TICKS: 0x01,
+    **{key: code for key, code in _SKYLAKE.items() if key not in {TICKS, "pcu_vr"}},
+}
+
+_BY_MODEL: Mapping[int, Mapping[str, int]] = {
+    0x2D: _SANDY,
+    0x3E: _IVY,
+    **dict.fromkeys((0x3F, 0x4F, 0x56), _HASWELL),
+    0x55: _SKYLAKE,
+    **dict.fromkeys((0x6A, 0x6C), _ICE),
+    **dict.fromkeys((0x8F, 0xCF), _SAPPHIRE),
+    **dict.fromkeys((0xAD, 0xAE, 0xAF, 0xDD), _GRANITE),
+}
+
+
+def pcu_codes(vendor: str, family: int | None, model: int | None) -> Mapping[str, int]:
+    """Codes by counter key, the most informative first; empty for other models."""
+    if vendor != "GenuineIntel" or family != 6 or model is None:
+        return {}
+    return _BY_MODEL.get(model, {})
+
+
+# --- PMUs of cores and packages -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    pmu: str
+    scope: Scope
+    unit: str
+    events: dict[str, str]
+    """Key by the event's name in sysfs."""
+    counters: int | None = None
+    """Number of events that it can count at once; None: each event has its own counter."""
+
+
+# C-state counters tick with the TSC.
+KINDS = (
+    Kind("cstate_core", "core", "1", {f"c{n}-residency": f"core_c{n}" for n in (1, 3, 6, 7)}),
+    Kind(
+        "cstate_pkg",
+        "package",
+        "1",
+        {f"c{n}-residency": f"package_c{n}" for n in (2, 3, 6, 7, 8, 9, 10)},
+    ),
+    Kind(
+        "power",
+        "package",
+        "J",
+        {
+            "energy-pkg": "energy_j",
+            "energy-cores": "energy_cores_j",
+            "energy-ram": "energy_ram_j",
+            "energy-gpu": "energy_gpu_j",
+            "energy-psys": "energy_psys_j",
+        },
+    ),
+    Kind("power_core", "core", "J", {"energy-core": "energy_core_j"}),
+)
+PCU = Kind("uncore_pcu", "package", "1", {}, counters=PCU_COUNTERS)
+
+
+def uncore_parts(
+    root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Kernel
+) -> list[Groups]:
+    """A part for each PMU that exists. Absent PMUs are not reported as missing."""
+    found = []
+    for kind in (*KINDS, PCU):
+        pmu = perf_pmus.find(root, kind.pmu)
+        if pmu is not None and read:
+            wanted = _power_control(root, pmu) if kind is PCU else _listed(kind, pmu)
+            if wanted:
+                found.append(_part(kind, pmu, wanted, rows, read, kernel))
+    return found
+
+
+def _listed(kind: Kind, pmu: Pmu) -> dict[str, Event]:
+    """Events by name, those that the PMU lists: it lists those that the model has."""
+    configs = {name: perf_pmus.config(pmu, name) for name in kind.events}
+    return {
+        name: Event(kind.events[name], pmu.type, config, core=False)
+        for name, config in configs.items()
+        if config is not None
+    }
+
+
+def _power_control(root: Path, pmu: Pmu) -> dict[str, Event]:
+    """Events by name. The PMU lists none, so raw codes are used."""
+    who = identity.identity(root)
+    codes = pcu_codes(who.vendor, who.family, who.model)
+    configs = {key: perf_pmus.placed_term(pmu, "event", code) for key, code in codes.items()}
+    return {
+        key.replace("_", " "): Event(key, pmu.type, config, core=False)
+        for key, config in configs.items()
+        if config is not None
+    }
+
+
+def _part(
+    kind: Kind,
+    pmu: Pmu,
+    wanted: dict[str, Event],
+    rows: Sequence[Cpu],
+    read: Sequence[Cpu],
+    kernel: Kernel,
+) -> Groups:
+    groups = topology.cores(rows) if kind.scope == "core" else topology.packages(rows)
+    dies = _dies(kind, pmu, groups)
+    die = dies(read[0].cpu)[0]
+    refused = {name: refusal(kernel, event, die) for name, event in wanted.items()}
+    events = {name: event for name, event in wanted.items() if refused[name] is None}
+    missing = [Missing(wanted[name].key, no.why, no.fix) for name, no in refused.items() if no]
+    if kind.counters is not None:
+        events, short = _fitting(events, kind.counters)
+        missing += short
+    width = max((len(dies(row.cpu)) for row in read), default=1)
+    counters = [
+        Counter(
+            event.key,
+            name.replace("-", " "),
+            kind.unit,
+            f"perf {kind.pmu}",
+            scale=perf_pmus.scale(pmu, name),
+            columns=width,
+            parts=[f"die {i}" for i in range(width)] if width > 1 else [],
+        )
+        for name, event in events.items()
+    ]
+
+    def bundles(cpu: int) -> list[Bundle]:
+        return [
+            Bundle(die, [(event, n * width + i) for n, event in enumerate(events.values())])
+            for i, die in enumerate(dies(cpu)[:width])
+        ]
+
+    return Groups(kernel, kind.scope, counters, bundles, missing=missing)
+
+
+def _dies(kind: Kind, pmu: Pmu, groups: list[list[int]]) -> Callable[[int], list[int]]:
+    """Returns a function from a CPU to the CPUs that must be asked for its whole core or package.
+    The PMU names them, several for a package of several dies; otherwise it is the CPU itself."""
+    members = {cpu: group for group in groups for cpu in group}
+
+    def dies(cpu: int) -> list[int]:
+        named = pmu.cpus_now or frozenset()
+        chosen = [member for member in members.get(cpu, [cpu]) if member in named]
+        return chosen[:1] if chosen and kind.scope == "core" else chosen or [cpu]
+
+    return dies
+
+
+def _fitting(events: dict[str, Event], counters: int) -> tuple[dict[str, Event], list[Missing]]:
+    """As many events as there are counters; with more the kernel would rotate them."""
+    names = list(events)
+    why = f"its unit has {counters} counters, and more informative events have them"
+    missing = [Missing(events[name].key, why) for name in names[counters:]]
+    return {name: events[name] for name in names[:counters]}, missing
+
+
+# --- memory controllers ---------------------------------------------------------------------------
+# Intel's drivers name the events in sysfs; AMD's driver names none, so its codes are here. A
+# controller belongs to one package: its `cpumask` has the CPU to ask, or one in each package that
+# shares its name.
+
+READ, WRITE = KEYS = ("memory_read_bytes", "memory_write_bytes")
+NAMED = (
+    (("cas_count_read",), ("cas_count_write",)),
+    (
+        ("cas_count_read_sch0", "cas_count_read_sch1"),
+        ("cas_count_write_sch0", "cas_count_write_sch1"),
+    ),
+    (("data_reads",), ("data_writes",)),
+    (("data_read",), ("data_write",)),
+    (("read",), ("write",)),
+)
+"""Events for reads and for writes, as drivers name them: servers, Granite Rapids with two channels
+a controller, clients, free-running counters of clients and of servers."""
+STEMS = ("uncore_imc", "uncore_imc_free_running")
+"""Names of controllers without their numbers, in the order of preference."""
+BYTES = {"MiB": 1 << 20, "MB": 10**6, "KiB": 1 << 10, "Bytes": 1, "B": 1}
+LINE = 64
+AMD, CAS_COMMANDS, MASKS = "amd_umc", 0x0A, (1, 2)
+"""AMD's event of column accesses, each of a cache line, and its masks for reads and for writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """A controller's events for reads and for writes."""
+
+    pmu: Pmu
+    events: tuple[tuple[Event, ...], tuple[Event, ...]]
+    scale: float
+    """Bytes in a count."""
+
+
+def controllers(root: Path) -> list[Controller]:
+    """The controllers of the first kind that names events for both directions."""
+    for stem in (*STEMS, AMD):
+        found = [one for pmu in _pmus(root, stem) if (one := _controller(pmu, stem)) is not None]
+        if found:
+            return found
+    return []
+
+
+def _pmus(root: Path, stem: str) -> Iterator[Pmu]:
+    names = files.names(f"{root}/{perf_pmus.DEVICES}")
+    number = re.compile(re.escape(stem) + "(?:_([0-9]{1,4}))?")
+    matched = {name: found for name in names if (found := number.fullmatch(name))}
+    for name in sorted(matched, key=lambda name: int(matched[name][1] or -1)):
+        pmu = perf_pmus.find(root, name)
+        if pmu is not None:
+            yield pmu
+
+
+def _controller(pmu: Pmu, stem: str) -> Controller | None:
+    if stem == AMD:
+        return _coded(pmu)
+    for names in NAMED:
+        codes = [[perf_pmus.config(pmu, name) for name in side] for side in names]
+        scales = {_bytes(pmu, name) for side in names for name in side}
+        (scale, *others) = scales
+        if others or scale is None or any(None in side for side in codes):
+            continue
+        reads, writes = (
+            tuple(Event(key, pmu.type, config or 0, core=False) for config in side)
+            for key, side in zip(KEYS, codes, strict=True)
+        )
+        return Controller(pmu, (reads, writes), scale)
+    return None
+
+
+def _coded(pmu: Pmu) -> Controller | None:
+    event = perf_pmus.placed_term(pmu, "event", CAS_COMMANDS)
+    masks = [perf_pmus.placed_term(pmu, "rdwrmask", mask) for mask in MASKS]
+    if event is None or None in masks:
+        return None
+    reads, writes = (
+        (Event(key, pmu.type, event | (mask or 0), core=False),)
+        for key, mask in zip(KEYS, masks, strict=True)
+    )
+    return Controller(pmu, (reads, writes), LINE)
+
+
+def _bytes(pmu: Pmu, event: str) -> float | None:
+    """Bytes in a count, by the scale and unit that the driver gives."""
+    unit = BYTES.get(perf_pmus.unit(pmu, event))
+    return None if unit is None else perf_pmus.scale(pmu, event) * unit
+
+
+def absent(root: Path) -> Trouble:
+    """Why there is no controller."""
+    guest = identity.virtualisation(root)
+    if guest is not None:
+        return Trouble("a guest is shown no memory controllers", "look on the host")
+    who = identity.identity(root)
+    if who.vendor == "AuthenticAMD":
+        return Trouble("no PMU amd_umc: it needs Zen 4 or later, and Linux 6.8 or later")
+    if not (root / perf_pmus.DEVICES).exists():
+        return Trouble("this kernel has no perf events")
+    return Trouble("this kernel shows no memory controllers", "sudo modprobe intel_uncore")
+
+
+# --- their counters -------------------------------------------------------------------------------
+# The controllers of a package are the columns of a counter.
+
+MAX_CHANNELS = 64
+"""Columns that the mask of one group reaches, from its first."""
+
+
+def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Kernel) -> Groups:
+    """Bytes by package. Without counters it names what is missing and why."""
+    found = controllers(root)
+    online, reading = {row.cpu for row in rows if row.online}, {row.cpu for row in read}
+    packages = [group for group in topology.packages(rows) if not online.isdisjoint(group)]
+    places = [_places(found, group) for group in packages]
+    wrong = absent(root) if not found else _unlike(found, places) or _refused(found, kernel, root)
+    if wrong is not None:
+        lost = [Missing(key, wrong.why, wrong.fix) for key in KEYS]
+        return Groups(kernel, "package", [], lambda _: [], missing=lost)
+    each = max(len(events) for one in found for events in one.events)
+    count = each * max(map(len, places))
+    counters = [
+        Counter(
+            key,
+            f"memory {what}",
+            "B",
+            f"perf {found[0].pmu.name.rstrip('_0123456789')}",
+            scale=found[0].scale,
+            columns=count,
+            parts=[f"controller {i}" for i in range(count)] if count > 1 else [],
+        )
+        for key, what in zip(KEYS, ("read", "written"), strict=True)
+    ]
+    members = {cpu: group for group in packages for cpu in reading.intersection(group)}
+
+    def bundles(cpu: int) -> list[Bundle]:
+        place = _places(found, members[cpu]) if cpu in members else []
+        return _bundles(place, each, count) if len(place) * each <= count else []
+
+    return Groups(kernel, "package", counters, bundles)
+
+
+Place = list[tuple[Controller, int]]
+"""The controllers of a package, each with the CPU to ask; one that has several dies is listed once
+a die."""
+
+
+def _places(found: Iterable[Controller], package: Sequence[int]) -> Place:
+    mine = set(package)
+    return [(one, cpu) for one in found for cpu in sorted(mine & (one.pmu.cpus_now or set()))]
+
+
+def _bundles(place: Place, each: int, count: int) -> list[Bundle]:
+    """A group for each controller, its reads and its writes."""
+    found = []
+    for number, (one, cpu) in enumerate(place):
+        columns = [
+            (replace(event, key=f"{event.key} {i}"), side * count + number * each + i)
+            for side, events in enumerate(one.events)
+            for i, event in enumerate(events)
+        ]
+        found.append(Bundle(cpu, columns))
+    return found
+
+
+# --- why not --------------------------------------------------------------------------------------
+
+
+def _unlike(found: Sequence[Controller], places: Sequence[Place]) -> Trouble | None:
+    """Why the counts of packages are not comparable."""
+    if len({one.scale for one in found}) > 1:
+        return Trouble("its memory controllers count in different units")
+    numbers = {len(place) for place in places}
+    if len(numbers) > 1 or 0 in numbers:
+        return Trouble("packages have different numbers of memory controllers")
+    if max(numbers) * max(len(one.events[0]) for one in found) >= MAX_CHANNELS:
+        return Trouble(f"a package has more than {MAX_CHANNELS - 1} memory channels")
+    return None
+
+
+def _refused(found: Sequence[Controller], kernel: Kernel, root: Path) -> Trouble | None:
+    """Why an event cannot be opened; all are tried, since a sum without one would be too small."""
+    tried = (
+        refusal(kernel, event, min(one.pmu.cpus or {0}), root)
+        for one in found
+        for events in one.events
+        for event in events
+    )
+    return next(filter(None, tried), None)

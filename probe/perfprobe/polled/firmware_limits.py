@@ -1,0 +1,275 @@
+"""What limits clocks, by AMD's system management firmware (/dev/hsmp) and by Intel's TPMI
+performance limit reasons (PLR).
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import struct
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from perfprobe import wire
+from perfprobe.polled.polling import Pace, Values, content, package_ids
+from perfprobe.wire import Counter, Cpu, Missing
+
+# --- AMD HSMP -------------------------------------------------------------------------------------
+# A message takes the firmware from tens of us to 1 ms. The meaning of the source bits differs by
+# model (AMD's processor manuals), so they are named by their numbers.
+
+# Linux, arch/x86/include/uapi/asm/amd_hsmp.h: struct hsmp_message is packed to 4 bytes, and the
+# request is _IOWR(0xF8, 0, struct hsmp_message).
+MESSAGE = struct.Struct("=IHH8IH2x")
+REQUEST = 3 << 30 | MESSAGE.size << 16 | 0xF8 << 8
+PROCHOT, FREQUENCY_LIMIT = 0x0B, 0x19
+SOURCES = 16
+PASSING = {errno.EBUSY, errno.EINTR}
+SLOW_NS = 3_000_000
+"""A message whose quickest answer takes longer would delay the frames and is left out."""
+
+LIMIT_HZ = Counter("hsmp_limit_hz", "clock limit of the socket", "Hz", "HSMP", "gauge", scale=1e6)
+LIMITS = Counter(
+    "hsmp_limits",
+    "sources of the clock limit",
+    "1",
+    "HSMP",
+    "flags",
+    columns=1 + SOURCES,
+    parts=[f"bit {bit}" for bit in range(SOURCES)],
+)
+HOT = Counter("hsmp_prochot", "PROCHOT", "1", "HSMP", "gauge")
+COUNTERS = {FREQUENCY_LIMIT: [LIMIT_HZ, LIMITS], PROCHOT: [HOT]}
+
+Ask = Callable[[int, int], int]
+"""Takes socket and message, returns the first word of the answer. Raises OSError."""
+
+
+class Mailbox:
+    """The device, opened for reading so that the driver refuses messages that set something."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError."""
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __call__(self, socket: int, message: int) -> int:
+        data = bytearray(MESSAGE.pack(message, 0, 1, *(0,) * 8, socket))
+        fcntl.ioctl(self._fd, REQUEST, data)
+        return int(MESSAGE.unpack(data)[3])
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class Hsmp:
+    """Clock limits by socket. Sockets have the kernel's package numbers."""
+
+    def __init__(
+        self,
+        root: Path,
+        rows: Sequence[Cpu],
+        ask: Ask | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._pace = Pace(clock)
+        self.missing: list[Missing] = []
+        self._mailbox: Mailbox | None = None
+        self._sockets = package_ids(rows)
+        self.rows = len(self._sockets)
+        self._silent: set[tuple[int, int]] = set()
+        """Sockets and messages that failed. They are not asked again, because the kernel logs each
+        failure."""
+        self._seen = [[0] * (1 + SOURCES) for _ in self._sockets]
+        self._ask = ask or self._open(root / "dev/hsmp")
+        self._messages = [m for m in COUNTERS if self._ask is not None and self._works(m)]
+        counters = [counter for message in self._messages for counter in COUNTERS[message]]
+        self.block = wire.Block("hsmp", "package", counters)
+
+    def read(self) -> Iterator[tuple[int, Values]]:
+        with self._pace.turn() as due:
+            for row, socket in enumerate(self._sockets if due else ()):
+                values: list[int | None] = []
+                for message in self._messages:
+                    values += self._counter_values(message, row, self._answer(socket, message))
+                yield row, values
+
+    def close(self) -> None:
+        if self._mailbox is not None:
+            self._mailbox.close()
+            self._mailbox = None
+
+    def _open(self, path: Path) -> Ask | None:
+        """A machine without the device lacks nothing that is worth a message: few CPUs have one."""
+        try:
+            self._mailbox = Mailbox(path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            why = f"/dev/hsmp cannot be opened: {error.strerror}"
+            self._lacks(COUNTERS, why, "perftop --sudo")
+            return None
+        return self._mailbox
+
+    def _works(self, message: int) -> bool:
+        """Whether any socket answers, and fast enough."""
+        took_ns = []
+        for socket in self._sockets * 2:
+            start_ns = time.monotonic_ns()
+            if self._answer(socket, message) is not None:
+                took_ns.append(time.monotonic_ns() - start_ns)
+        if not took_ns:
+            self._lacks([message], f"the firmware does not answer HSMP message {message:02X}h")
+            return False
+        if min(took_ns) > SLOW_NS:
+            why = f"HSMP message {message:02X}h takes {min(took_ns) // 1000} us: too slow to repeat"
+            self._lacks([message], why)
+            return False
+        return True
+
+    def _answer(self, socket: int | None, message: int) -> int | None:
+        if self._ask is None or socket is None or (socket, message) in self._silent:
+            return None
+        try:
+            return self._ask(socket, message)
+        except OSError as error:
+            if error.errno not in PASSING:
+                self._silent.add((socket, message))
+            return None
+
+    def _counter_values(self, message: int, row: int, answer: int | None) -> list[int | None]:
+        """Values of the message's counters. Each answer counts as one poll of the source bits."""
+        if message == PROCHOT:
+            return [answer]
+        if answer is None:
+            return [None] * (2 + SOURCES)
+        seen = self._seen[row]
+        seen[0] += 1
+        for bit in range(SOURCES):
+            seen[1 + bit] += answer >> bit & 1
+        return [answer >> 16, *seen]
+
+    def _lacks(self, messages: Iterable[int], why: str, fix: str | None = None) -> None:
+        keys = [counter.key for message in messages for counter in COUNTERS[message]]
+        self.missing += [Missing(key, why, fix) for key in keys]
+
+
+# --- Intel PLR ------------------------------------------------------------------------------------
+# Granite Rapids, Clearwater Forest and later have no MSR for it. Linux's intel_plr_tpmi shows the
+# bits in debugfs, a line for a die and one for each of its CPUs. They are sticky, and only writing
+# clears them, which is not done here. So a bit shows one thing: that it was set between two reads.
+# A bit that is set at the first read shows nothing about this run, and hello names it.
+
+DEBUGFS = "sys/kernel/debug"
+COARSE = ("FREQUENCY", "CURRENT", "POWER", "THERMAL", "PLATFORM", "MCP", "RAS", "MISC", "QOS",
+          "DFC")  # fmt: skip
+_LIMITS = [f"{level}_{by}" for level in ("PL1", "PL2") for by in ("MSR_TPMI", "MMIO", "PCS")]
+FINE = (
+    *(f"FREQUENCY_CDYN{n}" for n in range(6)), "FREQUENCY_FCT", "FREQUENCY_PCS_TRL",
+    "CURRENT_MTPMAX", "POWER_FAST_RAPL", *(f"POWER_PKG_{name}" for name in _LIMITS),
+    *(f"POWER_PLATFORM_{name}" for name in _LIMITS), "THERMAL_PER_CORE", "DFC_UFS",
+    "PLATFORM_PROCHOT", "PLATFORM_HOT_VR", "MISC_PCS_PSTATE",
+)  # fmt: skip
+PARTS = (*COARSE, *FINE)
+"""The driver's names. Others that a later kernel may have are ignored."""
+KEY = "plr_reasons"
+COUNTER = Counter(
+    KEY, "limit reasons that came on", "1", "TPMI PLR", "flags",
+    columns=1 + len(PARTS), parts=list(PARTS),
+)  # fmt: skip
+PERIOD_S, COST = 1.0, 100
+"""Seconds between reads; and a read is followed by a pause of at least so many times its length,
+because the driver asks the power unit for each CPU through a mailbox."""
+MAX_STATUS_BYTES = 1 << 17
+"""A line for each of a thousand CPUs, with some reasons."""
+_CPU = re.compile(r"cpu([0-9]{1,5})")
+CLEAR = "as root: echo 0 | tee /sys/kernel/debug/tpmi-*/plr/domain*/status"
+
+Clock = Callable[[], float]
+
+
+class LimitStatus:
+    def __init__(self, root: Path, rows: Sequence[Cpu], clock: Clock = time.monotonic) -> None:
+        self.missing: list[Missing] = []
+        self._clock = clock
+        self._package = {row.cpu: row.package for row in rows}
+        self._ids = package_ids(rows)
+        self.rows = len(self._ids)
+        self._files = self._opened(root)
+        self._next_s = clock()
+        self._on: list[set[str] | None] = [None] * self.rows
+        """Bits that are on by package; None: not known yet."""
+        self._seen = [[0] * COUNTER.columns for _ in self._ids]
+        self._read_all()
+        known = any(bits is not None for bits in self._on)
+        self.block = wire.Block("plr", "package", [COUNTER] if known else [])
+        self._report_old(rows)
+
+    def read(self) -> Iterator[tuple[int, Values]]:
+        if self._clock() >= self._next_s:
+            self._read_all()
+        for row, on in enumerate(self._on):
+            yield row, [*self._seen[row]] if on is not None else [None] * COUNTER.columns
+
+    def close(self) -> None:
+        for fd in self._files:
+            os.close(fd)
+        self._files = []
+
+    def _opened(self, root: Path) -> list[int]:
+        fds = []
+        try:
+            paths = sorted((root / DEBUGFS).glob("tpmi-*/plr/domain*/status"))
+        except OSError:
+            paths = []
+        for path in paths:
+            try:
+                fds.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+            except OSError as error:
+                why = f"/{path.relative_to(root)} cannot be opened: {error.strerror}"
+                self.missing = [Missing(KEY, why, "perftop --sudo, on a kernel that is not locked")]
+        return fds
+
+    def _read_all(self) -> None:
+        """Read all files. A bit counts in the read that first finds it set; one that was cleared
+        may be set again."""
+        start_s = self._clock()
+        now: dict[int | None, set[str]] = {}
+        for fd in self._files:
+            text = (content(fd, MAX_STATUS_BYTES) or b"").decode("ascii", "replace")
+            for package, bits in self._lines(text):
+                now.setdefault(package, set()).update(bits)
+        for row, package in enumerate(self._ids):
+            if package not in now:
+                self._on[row] = None
+                continue
+            before, self._on[row] = self._on[row], now[package]
+            if before is not None:
+                self._seen[row][0] += 1
+                for at, part in enumerate(PARTS):
+                    self._seen[row][1 + at] += part in now[package] and part not in before
+        end_s = self._clock()
+        self._next_s = max(start_s + PERIOD_S, end_s + COST * (end_s - start_s))
+
+    def _lines(self, text: str) -> Iterator[tuple[int | None, list[str]]]:
+        """The package and the words of each line. The line of the die belongs to the package of its
+        CPUs."""
+        lines = [line.split() for line in text.splitlines() if line.strip()]
+        numbers = [match for words in lines if (match := _CPU.fullmatch(words[0]))]
+        first = next((self._package.get(int(number[1])) for number in numbers), None)
+        package = first if first is not None or len(self._ids) > 1 else self._ids[0]
+        for words in lines:
+            if package is not None and (words[0] == "cpus" or _CPU.fullmatch(words[0])):
+                yield package, [word for word in words[1:] if word in PARTS]
+
+    def _report_old(self, rows: Sequence[Cpu]) -> None:
+        for package, on in zip(self._ids, self._on, strict=True):
+            if on:
+                names = ", ".join(part for part in PARTS if part in on)
+                why = (
+                    f"{names}: set before perftop came and sticky, so it tells nothing of this run"
+                )
+                cpus = [row.cpu for row in rows if row.package == package]
+                self.missing.append(Missing(KEY, why, CLEAR, cpus))

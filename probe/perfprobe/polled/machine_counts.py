@@ -1,0 +1,139 @@
+"""The row of the whole machine: the probe's own cost, the switches of turbo, pressure (how long
+tasks waited for CPUs, memory or I/O, by the kernel's account), load averages, interrupts and
+context switches."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from perfprobe import wire
+from perfprobe.cpu import files
+from perfprobe.polled.polling import Values, content, natural, opened
+from perfprobe.wire import Counter, Missing
+
+PRESSURE = ("cpu", "memory", "io")
+LOADS = (1, 5, 15)
+"""Minutes over which the kernel averages the load."""
+TOTALS = {b"intr": "interrupts", b"ctxt": "context_switches"}
+"""Lines of /proc/stat, with the key of each."""
+MAX_CPUS_FOR_TOTALS = 64
+"""Most CPUs with which the text of /proc/stat is read once more for TOTALS: the kernel adds up the
+interrupts of all CPUs for it, which takes a millisecond on the largest machines."""
+STAT_BYTES = 1 << 16
+Read = Callable[[int], int | None]
+Parse = Callable[[bytes], list[int | None]]
+
+
+class MachineCounts:
+    rows = 1
+
+    def __init__(self, root: Path, cpus: int) -> None:
+        """`cpus`: how many the machine has."""
+        self._files: list[tuple[int, Read]] = []
+        self._texts: list[tuple[int, Parse, int]] = []
+        """Files of which one read gives several values, and the number of values."""
+        self.missing: list[Missing] = []
+        counters = [Counter("probe_cpu_s", "CPU time of the probe", "s", "getrusage", scale=1e-9)]
+        counters += self._pressure(root / "proc/pressure")
+        counters += self._switches(root / files.CPUS)
+        counters += self._loads(root / "proc/loadavg")
+        if cpus <= MAX_CPUS_FOR_TOTALS:
+            counters += self._totals(root / "proc/stat")
+        self.block = wire.Block("machine", "machine", counters)
+
+    def read(self) -> Iterator[tuple[int, Values]]:
+        values = [time.process_time_ns(), *(read(fd) for fd, read in self._files)]
+        for fd, parse, count in self._texts:
+            text = content(fd, STAT_BYTES)
+            values += [None] * count if text is None else parse(text)
+        yield 0, values
+
+    def close(self) -> None:
+        for fd in [*(fd for fd, _ in self._files), *(fd for fd, _, _ in self._texts)]:
+            os.close(fd)
+        self._files.clear()
+        self._texts.clear()
+
+    def _pressure(self, base: Path) -> list[Counter]:
+        if not all(self._opened(base / what, some) for what in PRESSURE):
+            self.close()
+            why = "the kernel does not account for pressure (PSI)"
+            self.missing.append(Missing("pressure", why, "boot with psi=1"))
+            return []
+        return [
+            Counter(f"pressure_{what}_s", f"some task waited: {what}", "s", "/proc/pressure",
+                    scale=1e-6)
+            for what in PRESSURE
+        ]  # fmt: skip
+
+    def _switches(self, base: Path) -> list[Counter]:
+        """The switch of intel_pstate, or the boost switch of the other drivers."""
+        counters = []
+        for path, read in (("intel_pstate/no_turbo", number), ("cpufreq/boost", is_off)):
+            if self._opened(base / path, read):
+                counters.append(Counter("turbo_off", "turbo is switched off", "1", path, "gauge"))
+                break
+        if self._opened(base / "intel_pstate/max_perf_pct", number):
+            name = "share of the highest clock that is allowed"
+            counters.append(Counter("max_perf_pct", name, "%", "intel_pstate", "gauge"))
+        return counters
+
+    def _loads(self, path: Path) -> list[Counter]:
+        if (fd := opened(path)) is None:
+            return []
+        self._texts.append((fd, loads, len(LOADS)))
+        return [
+            Counter(f"load_{minutes}", f"load average of {minutes} min", "1", "/proc/loadavg",
+                    "gauge", scale=0.01)
+            for minutes in LOADS
+        ]  # fmt: skip
+
+    def _totals(self, path: Path) -> list[Counter]:
+        if (fd := opened(path)) is None:
+            return []
+        self._texts.append((fd, totals, len(TOTALS)))
+        return [Counter(key, key.replace("_", " "), "1", "/proc/stat") for key in TOTALS.values()]
+
+    def _opened(self, path: Path, read: Read) -> bool:
+        if (fd := opened(path)) is None:
+            return False
+        self._files.append((fd, read))
+        return True
+
+
+def some(fd: int) -> int | None:
+    """The total in `some avg10=0.00 avg60=0.00 avg300=0.00 total=12345`: us for which at least one
+    task waited."""
+    line = (content(fd) or b"").partition(b"\n")[0]
+    name, _, total = line.rpartition(b"total=")
+    return int(total[:18]) if name.startswith(b"some ") and total.isdigit() else None
+
+
+def loads(text: bytes) -> list[int | None]:
+    """Hundredths of the first numbers in `0.20 0.18 0.12 1/80 11206`."""
+    found: list[int | None] = []
+    for word in (text.split() + [b""] * len(LOADS))[: len(LOADS)]:
+        whole, dot, part = word.partition(b".")
+        good = dot and whole.isdigit() and part.isdigit() and len(part) == 2 and len(whole) <= 12
+        found.append(int(whole + part) if good else None)
+    return found
+
+
+def totals(text: bytes) -> list[int | None]:
+    """The first number in each line of TOTALS. The last line may have been cut."""
+    lines = b"\n" + text.rpartition(b"\n")[0]
+    rests = [lines.rpartition(b"\n%s " % name)[2] for name in TOTALS]
+    return [natural(rest.partition(b"\n")[0].partition(b" ")[0]) for rest in rests]
+
+
+def number(fd: int) -> int | None:
+    return natural(content(fd))
+
+
+def is_off(fd: int) -> int | None:
+    """1 if a switch that is 1 when on is off, else 0."""
+    on = number(fd)
+    return None if on is None else int(on == 0)

@@ -1,0 +1,146 @@
+"""Rows that the main thread fills once a batch, because no CPU has to read them for itself, and the
+row of the whole machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from perfprobe import wire
+from perfprobe.cpu import topology
+from perfprobe.native import sampler
+from perfprobe.wire import Cpu, Missing
+
+MAX_BYTES = 4096
+"""Bytes of a small file."""
+
+
+Values = Sequence[int | None]
+
+
+class Polled(Protocol):
+    """Has a block of its own with at most 64 columns. A block without counters is not sent."""
+
+    @property
+    def block(self) -> wire.Block: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def missing(self) -> Sequence[Missing]: ...
+
+    def read(self) -> Iterator[tuple[int, Values]]:
+        """Reads the rows that are due: the number of each, and its values. None: it cannot
+        be read."""
+
+    def close(self) -> None: ...
+
+
+class Pace:
+    """Spaces reads of one kind so that they cost at most a hundredth of the main thread's time."""
+
+    PAUSE = 100
+    """Length of the pause after a read, in lengths of the read."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._next_s = clock, clock()
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[bool]:
+        """Yields whether it is time to read; if so, times what is done until the end."""
+        start_s = self._clock()
+        due = start_s >= self._next_s
+        yield due
+        if due:
+            end_s = self._clock()
+            self._next_s = end_s + self.PAUSE * (end_s - start_s)
+
+
+def opened(path: Path) -> int | None:
+    """The file if it can be read: if PSI is switched off, its files open but cannot be read."""
+    try:
+        # NONBLOCK: under a sysroot there may be a fifo in place of a file.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return None
+    if content(fd) is None:
+        os.close(fd)
+        return None
+    return fd
+
+
+def content(fd: int, most: int = MAX_BYTES) -> bytes | None:
+    """The text of an open file of the kernel, at most `most` bytes; None if it cannot be read."""
+    try:
+        return os.pread(fd, most, 0)
+    except OSError:
+        return None
+
+
+def natural(text: bytes | None) -> int | None:
+    """The number in the text, below 10**18 so that it fits a word; None for anything else."""
+    digits = (text or b"").strip()
+    return int(digits) if digits.isdigit() and len(digits) <= 18 else None
+
+
+def package_ids(rows: Sequence[Cpu]) -> list[int | None]:
+    """The kernel's number of each package, in the order of their rows."""
+    by_cpu = {row.cpu: row.package for row in rows}
+    return [
+        next((by_cpu[cpu] for cpu in group if by_cpu[cpu] is not None), None)
+        for group in topology.packages(rows)
+    ]
+
+
+# --- into a frame --------------------------------------------------------------------------------
+
+
+class Polling:
+    def __init__(self, polled: Sequence[Polled]) -> None:
+        self._polled = polled
+        self._sent = [each for each in self._polled if each.block.counters]
+
+    @property
+    def missing(self) -> list[Missing]:
+        return [missing for each in self._polled for missing in each.missing]
+
+    def blocks(self) -> list[tuple[wire.Block, int]]:
+        return [(each.block, each.rows) for each in self._sent]
+
+    def fill(
+        self, frame: memoryview, places: Mapping[str, sampler.Place], stamp: Callable[[], int]
+    ) -> None:
+        """Writes the rows into the frame, with stamps before and after their reads."""
+        words = frame.cast("Q")
+        for each in self._sent:
+            place, begun = places[each.block.name], stamp()
+            for row, values in each.read():
+                write_row(words, place, row, (begun, stamp()), values)
+
+    def close(self) -> None:
+        for each in self._polled:
+            each.close()
+
+
+def write_row(
+    words: memoryview,
+    place: sampler.Place,
+    row: int,
+    read: tuple[int, int],
+    values: Values,
+) -> None:
+    """Writes a row that was `read` between these stamps into words that are 0. None stays
+    invalid."""
+    head = place.head + row * wire.HEAD
+    words[head], words[head + 1] = read
+    words[head + 4] = wire.ROW_SAMPLED
+    at, valid = place.values + row * len(values), 0
+    for i, value in enumerate(values):
+        if value is not None:
+            words[at + i] = value
+            valid |= 1 << i
+    words[place.valid + row] = valid

@@ -1,0 +1,143 @@
+"""Power limits and energy of packages, from powercap's zones of intel-rapl."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfprobe import wire
+from perfprobe.cpu import files
+from perfprobe.polled.polling import Values, content, natural, package_ids
+from perfprobe.wire import Counter, Cpu, Missing
+
+ZONES = "sys/class/powercap"
+LIMITS = {"long_term": "power_limit_w", "short_term": "power_limit2_w"}
+"""Counter key by the name of the constraint: PL1 and PL2."""
+MEMORY = "energy_ram_j"
+"""Key of a zone within the package's, of name dram."""
+COUNTERS = (
+    Counter("power_limit_w", "power limit PL1", "W", "powercap", "gauge", scale=1e-6),
+    Counter("power_limit2_w", "power limit PL2", "W", "powercap", "gauge", scale=1e-6),
+    Counter("energy_j", "energy", "J", "powercap", scale=1e-6),
+    Counter(MEMORY, "energy of the memory", "J", "powercap", scale=1e-6),
+)
+_ZONE = re.compile(r"package-(?P<package>[0-9]+)(?P<die>-die-[0-9]+)?")
+
+
+@dataclass(slots=True, eq=False)
+class Zone:
+    """The zone of one package. It owns open files, by counter key."""
+
+    files: dict[str, int]
+    range_uj: int
+    """Energy wraps here. It is no power of two, so wraps are counted on this side."""
+    last_uj: int | None = None
+    total_uj: int = 0
+    memory: Zone | None = None
+
+    def read(self, key: str) -> int | None:
+        if key == MEMORY:
+            return None if self.memory is None else self.memory.read("energy_j")
+        fd = self.files.get(key)
+        value = None if fd is None else natural(content(fd))
+        return value if value is None or key != "energy_j" else self._counted(value)
+
+    def _counted(self, now_uj: int) -> int:
+        if self.last_uj is not None:
+            self.total_uj += (now_uj - self.last_uj) % self.range_uj
+        self.last_uj = now_uj
+        return self.total_uj
+
+
+class Powercap:
+    def __init__(self, root: Path, rows: Sequence[Cpu], served: Collection[str] = ()) -> None:
+        """`served`: keys that are read from a better origin."""
+        self.missing: list[Missing] = []
+        zones = self._zones(f"{root}/{ZONES}", {c.key for c in COUNTERS} - set(served))
+        self._zones_by_row = [zones.pop(package, None) for package in package_ids(rows)]
+        for zone in zones.values():
+            _shut(zone)
+        self.rows = len(self._zones_by_row)
+        opened = {key for zone in self._zones_by_row if zone for key in zone.files}
+        opened |= {MEMORY for zone in self._zones_by_row if zone and zone.memory}
+        counters = [counter for counter in COUNTERS if counter.key in opened]
+        self.block = wire.Block("powercap", "package", counters)
+
+    def read(self) -> Iterator[tuple[int, Values]]:
+        keys = [counter.key for counter in self.block.counters]
+        for row, zone in enumerate(self._zones_by_row):
+            yield row, [zone.read(key) if zone else None for key in keys]
+
+    def close(self) -> None:
+        for zone in filter(None, self._zones_by_row):
+            _shut(zone)
+
+    def _zones(self, base: str, wanted: set[str]) -> dict[int | None, Zone]:
+        """Zones by package."""
+        found: dict[int | None, Zone] = {}
+        for number in files.numbered(base, "intel-rapl:"):
+            at = f"{base}/intel-rapl:{number}"
+            name = _ZONE.fullmatch(files.word(f"{at}/name"))
+            if name and name["die"]:
+                self._lacks("power_limit_w", "powercap has limits of dies, and none of packages")
+            elif name:
+                found[int(name["package"])] = zone = self._zone(at, wanted)
+                zone.memory = self._memory(base, number) if MEMORY in wanted else None
+        return found
+
+    def _memory(self, base: str, number: int) -> Zone | None:
+        """The zone of the package's memory; None: there is none that may be read."""
+        for inner in files.numbered(f"{base}/intel-rapl:{number}", f"intel-rapl:{number}:"):
+            at = f"{base}/intel-rapl:{number}/intel-rapl:{number}:{inner}"
+            if files.word(f"{at}/name") == "dram":
+                zone = self._zone(at, {"energy_j"})
+                return zone if zone.files else None
+        return None
+
+    def _zone(self, at: str, wanted: set[str]) -> Zone:
+        range_uj = natural((files.text(f"{at}/max_energy_range_uj") or "").encode()) or 0
+        return Zone(self._files(at, wanted if range_uj else wanted - {"energy_j"}), range_uj)
+
+    def _files(self, at: str, wanted: set[str]) -> dict[str, int]:
+        paths = {} if files.number(f"{at}/enabled") == 0 else _limits(at)
+        opened = {}
+        for key, path in paths.items():
+            if key in wanted:
+                with contextlib.suppress(OSError):
+                    opened[key] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        if "energy_j" in wanted:
+            try:
+                opened["energy_j"] = os.open(f"{at}/energy_uj", os.O_RDONLY | os.O_CLOEXEC)
+            except PermissionError:
+                self._lacks("energy_j", "powercap shows energy to root alone", "perftop --sudo")
+            except OSError:
+                pass
+        return opened
+
+    def _lacks(self, key: str, why: str, fix: str | None = None) -> None:
+        missing = Missing(key, why, fix)
+        if missing not in self.missing:
+            self.missing.append(missing)
+
+
+def _limits(at: str) -> dict[str, str]:
+    """Files of the limits that are set. AMD's zones have none."""
+    found = {}
+    for number in range(3):
+        name = files.word(f"{at}/constraint_{number}_name")
+        path = f"{at}/constraint_{number}_power_limit_uw"
+        if name in LIMITS and files.number(path):
+            found[LIMITS[name]] = path
+    return found
+
+
+def _shut(zone: Zone) -> None:
+    for fd in zone.files.values():
+        os.close(fd)
+    if zone.memory is not None:
+        _shut(zone.memory)
+    zone.files.clear()

@@ -1,0 +1,190 @@
+"""Traffic and occupancy of each L3, by resctrl where it is mounted. It is never mounted here.
+
+Each control group has a monitor of its own, which counts its monitoring groups, too; the traffic of
+an L3 is the sum over control groups. Groups are made and removed, and their counters start again
+when the kernel gives them another monitor. So differences are added up here, and a read in which a
+counter stepped back, or a group had none, is not valid. What each group moves by itself, monitoring
+groups too, is a record: it shows who uses the memory.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from perfprobe import wire
+from perfprobe.cpu import files, identity
+from perfprobe.polled.polling import Pace, Values
+from perfprobe.wire import Counter, Cpu, Missing
+
+PLACE = "sys/fs/resctrl"
+OWN = {"info", "mon_groups", "mon_data"}
+"""Directories that are no control groups."""
+FILES = {
+    "mbm_total_bytes": Counter("l3_memory_bytes", "traffic of the L3", "B", "resctrl"),
+    "mbm_local_bytes": Counter("l3_local_bytes", "traffic to its own node", "B", "resctrl"),
+    "llc_occupancy": Counter("l3_occupancy_bytes", "occupancy", "B", "resctrl", "gauge"),
+}
+WORDS = {
+    "Unavailable": "the kernel has no value now: Unavailable",
+    "Unassigned": "no hardware counter is assigned to it: Unassigned",
+    "Error": "the hardware reports an error",
+}
+MAX_GROUPS = 64
+"""Control groups; hardware has 16 classes of service at most."""
+TOTAL, GROUPS = "mbm_total_bytes", "l3_groups"
+"""The file whose numbers are reported by group, and the name of that record."""
+ONE_GROUP = "only the default group exists, so all tasks share its monitor"
+NOTHING = "resctrl is not mounted, and is not mounted here"
+Clock = Callable[[], float]
+
+
+@dataclass(slots=True, eq=False)
+class Sum:
+    """What one L3 has moved, by one kind of file."""
+
+    total: int = 0
+    last: dict[str, int] = field(default_factory=dict)
+    """By control group, as last read."""
+
+    def take(self, now: dict[str, int]) -> bool:
+        """Add what groups moved that were there before; False: one of them stepped back."""
+        steps = [value - self.last[group] for group, value in now.items() if group in self.last]
+        self.last = now
+        if any(step < 0 for step in steps):
+            return False
+        self.total += sum(steps)
+        return True
+
+
+class Resctrl:
+    def __init__(self, root: Path, rows: Sequence[Cpu], clock: Clock = time.monotonic) -> None:
+        self.missing: list[Missing] = []
+        self._at = f"{root}/{PLACE}"
+        self._pace = Pace(clock)
+        """Each file asks a CPU of its L3."""
+        self.rows = len(rows)
+        self._totals: dict[tuple[str, int], int | str | None] = {}
+        """The values of TOTAL in the current read, by group and L3: each file is read once."""
+        self._row: dict[int, int] = {}
+        """The row of each L3: that of its first CPU that is on."""
+        for at, row in enumerate(rows):
+            if row.online and row.l3 is not None:
+                self._row.setdefault(row.l3, at)
+        self._domains = [n for n in self._numbers() if n in self._row]
+        counters = [name for name in FILES if self._domains and self._works(name)]
+        self._names = counters
+        cpus = sorted(rows[self._row[n]].cpu for n in self._domains)
+        chosen = [replace(FILES[name], cpus=cpus) for name in counters]
+        self.block = wire.Block("l3", "cpu", chosen)
+        self._sums = {(n, name): Sum() for n in self._domains for name in counters}
+        self._values: dict[int, list[int | None]] = {}
+        self._of_groups: dict[tuple[str, int], Sum] = {}
+        """What each group has moved since it was first seen, by its path and L3."""
+        self._record: dict[str, list[list[int | None]]] = {}
+        if not self._domains:
+            self._lacks(root)
+        elif TOTAL in counters and len([*self._groups()]) + len([*self._monitors([""])]) < 2:
+            self.missing.append(Missing(GROUPS, ONE_GROUP))
+
+    def read(self) -> Iterator[tuple[int, Values]]:
+        """Rows of L3s are read again once they are due; until then the block has none, so
+        that the next difference covers all of the time."""
+        with self._pace.turn() as due:
+            if not due:
+                return
+            groups = list(self._groups())
+            self._update_groups([*groups, *self._monitors(groups)])
+            for number in self._domains:
+                yield self._row[number], [self._value(groups, number, name) for name in self._names]
+            self._totals = {}
+
+    def take(self) -> dict[str, object]:
+        """The record of groups of a read since the last call; empty if there was none, or nothing
+        but the default group."""
+        told, self._record = self._record, {}
+        return {GROUPS: told} if told else {}
+
+    def close(self) -> None:
+        pass
+
+    def _update_groups(self, groups: Sequence[str]) -> None:
+        """Adds up what each group has moved. One that is gone is forgotten: a later one of that
+        name is another."""
+        before, self._of_groups = self._of_groups, {}
+        self._record = {}
+        if TOTAL not in self._names or len(groups) < 2:
+            self._of_groups = {at: before[at] for at in before if at[0] in groups}
+            return
+        for group in groups:
+            rows: list[list[int | None]] = []
+            for number in self._domains:
+                at = group, number
+                total = self._of_groups[at] = before.get(at, Sum())
+                now = self._totals[at] = self._read(group, number, TOTAL)
+                whole = isinstance(now, int) and total.take({group: now})
+                rows.append([number, total.total if whole else None])
+            name = group.removeprefix("/").encode(errors="surrogateescape")
+            self._record[name.decode(errors="replace")] = rows
+
+    def _value(self, groups: Sequence[str], number: int, name: str) -> int | None:
+        found = {group: self._read(group, number, name) for group in groups}
+        numbers = {group: value for group, value in found.items() if isinstance(value, int)}
+        if not numbers or len(numbers) < len(found):
+            return None
+        if FILES[name].kind == "gauge":
+            return sum(numbers.values())
+        total = self._sums[number, name]
+        return total.total if total.take(numbers) else None
+
+    def _read(self, group: str, number: int, name: str) -> int | str | None:
+        """The number in a file, or the word in place of one; None if it cannot be read, since
+        a group may go at any time."""
+        if name == TOTAL and (group, number) in self._totals:
+            return self._totals[group, number]
+        text = files.word(f"{self._at}{group}/mon_data/mon_L3_{number:02d}/{name}")
+        if text.isdigit() and len(text) <= 20:
+            return int(text) % 2**64
+        return text or None
+
+    def _groups(self) -> Iterator[str]:
+        """Control groups as paths below the mount, the one of all other tasks first."""
+        yield ""
+        names = (name for name in files.names(self._at) if name not in OWN)
+        found = (name for name in names if os.path.isdir(f"{self._at}/{name}/mon_data"))  # noqa: PTH112
+        for count, name in enumerate(found):
+            if count < MAX_GROUPS:
+                yield f"/{name}"
+
+    def _monitors(self, groups: Sequence[str]) -> Iterator[str]:
+        """Monitoring groups inside these control groups, as paths below the mount."""
+        count = 0
+        for group in groups:
+            at = f"{group}/mon_groups"
+            for name in files.names(self._at + at)[: MAX_GROUPS - count]:
+                count += 1
+                yield f"{at}/{name}"
+
+    def _numbers(self) -> list[int]:
+        return files.numbered(f"{self._at}/mon_data", "mon_L3_")
+
+    def _works(self, name: str) -> bool:
+        """Whether any L3 has a number in this file."""
+        told = [self._read("", number, name) for number in self._domains]
+        if any(isinstance(value, int) for value in told):
+            return True
+        word = next((value for value in told if isinstance(value, str)), None)
+        why = WORDS.get(word, f"it says {word[:40]!r}") if word else "no monitor of this kind here"
+        self.missing.append(Missing(FILES[name].key, why))
+        return False
+
+    def _lacks(self, root: Path) -> None:
+        """Worth a message only where the CPU could do it."""
+        if "cqm_mbm_total" in (identity.flags(root) or ()):
+            fix = "sudo mount -t resctrl resctrl /sys/fs/resctrl"
+            mounted = bool(self._numbers())
+            why = "its numbers of L3s are not those of the topology" if mounted else NOTHING
+            self.missing.append(Missing("l3_memory_bytes", why, None if mounted else fix))

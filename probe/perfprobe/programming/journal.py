@@ -1,0 +1,317 @@
+"""A file with the values that registers had before perftop programmed them. The next start restores
+them if this process is killed.
+
+The file is on disk before the first register is written. It is in a directory that no other user
+may write to. Its content is checked nevertheless: it must be from this boot and this machine, and
+name only registers that perftop programs, with values that these can hold. Whether its writer still
+runs is found by reading alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perfprobe.programming import counter_plan
+from perfprobe.programming.counter_plan import Change, Changes
+
+FORMAT = 1
+MAX_JOURNAL_BYTES = 8 << 20  # bytes: 8192 CPUs of ten registers
+SUFFIX = ".journal"
+_CONTROL_BITS = 49  # GLOBAL_CTRL: general counters, fixed ones from 32, metrics 48
+_SELECT_BITS = 48
+_NIBBLES = range(0, counter_plan.MAX_FIXED * counter_plan.NIBBLE, counter_plan.NIBBLE)
+_RINGS = sum(counter_plan.FIXED_RINGS << at for at in _NIBBLES)
+_INTERRUPTS = sum(counter_plan.FIXED_PMI << at for at in _NIBBLES)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A journal of this boot and machine."""
+
+    path: Path
+    pid: int
+    started: int
+    cpus: dict[int, Changes]
+
+    @property
+    def live(self) -> bool:
+        """Its writer still runs: the same process, not a later one with that PID."""
+        return start_time(self.pid) == self.started
+
+
+class Unusable(Exception):  # noqa: N818 - a state of a file, not a mistake
+    """The file is not a journal that may be restored from; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    entries: list[Entry]
+    rejected: list[tuple[Path, str]]
+    """Journals that cannot be used, and why."""
+
+
+# --- the directory --------------------------------------------------------------------------------
+
+
+def directories() -> list[Path]:
+    """Directories where a journal may be, best first. For root the system's directory comes before
+    that of a session: the next start may have another session, or none."""
+    session = os.environ.get("XDG_RUNTIME_DIR", "")
+    found = [Path(session) / "perftop"] if session.startswith("/") else []
+    found.insert(0 if os.geteuid() == 0 else len(found), Path("/run/perftop"))
+    return [*found, Path(f"/tmp/perftop-{os.geteuid()}")]  # noqa: S108
+
+
+def prepare() -> Path:
+    """The first directory that only we can write to, created if necessary. Raises OSError with the
+    reason of the last one if there is none."""
+    trouble = OSError()
+    for directory in directories():
+        try:
+            os.close(_enter(directory, make=True))
+        except OSError as error:
+            trouble = OSError(error.errno, error.strerror, str(directory))
+        else:
+            return directory
+    raise trouble
+
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def _enter(directory: Path, *, make: bool = False) -> int:
+    """A descriptor of the directory. Raises OSError if others could write there, or could replace
+    it or a directory above it."""
+    above = _above(directory)
+    try:
+        if make:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(directory.name, 0o700, dir_fd=above)
+        fd = os.open(directory.name, _FOLDER, dir_fd=above)
+    finally:
+        os.close(above)
+    own = os.fstat(fd)
+    if own.st_uid != os.geteuid() or own.st_mode & 0o077:
+        os.close(fd)
+        raise PermissionError(errno.EPERM, "other users may write to it", str(directory))
+    return fd
+
+
+def _above(directory: Path) -> int:
+    """A descriptor of the parent, reached from the root: in each directory on the way no other user
+    may exchange what we go through next. Links in the way are resolved before, so that each is a
+    part of the way that was checked."""
+    fd = os.open("/", _FOLDER)
+    try:
+        for name in directory.parent.resolve().parts[1:]:
+            _check(fd, directory)
+            below = os.open(name, _FOLDER, dir_fd=fd)
+            os.close(fd)
+            fd = below
+        _check(fd, directory)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _check(fd: int, directory: Path) -> None:
+    about = os.fstat(fd)
+    closed = not about.st_mode & 0o022 or about.st_mode & stat.S_ISVTX
+    if about.st_uid not in {0, os.geteuid()} or not closed:
+        why = "other users may write to a directory above it"
+        raise PermissionError(errno.EPERM, why, str(directory))
+
+
+@contextlib.contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Held while a start searches for journals, writes its own and programs: one start at a
+    time."""
+    fd = _enter(directory)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+class Journal:
+    def __init__(self, directory: Path, boot_id: str | None, root: Path) -> None:
+        """Nothing is written yet."""
+        self._directory = directory
+        self._name = _name(root)
+        self.path = directory / self._name
+        self._about = {
+            "format": FORMAT,
+            "boot_id": boot_id,
+            "root": str(root.resolve()),
+            "pid": os.getpid(),
+            "start": start_time(os.getpid()),
+        }
+
+    def write(self, cpus: Mapping[int, Changes]) -> None:
+        """Replaces the file; it is on disk when this returns. Raises OSError."""
+        table = {
+            str(cpu): {
+                f"{reg:#x}": [f"{_resting(reg, c.before):#x}", f"{c.ours:#x}"]
+                for reg, c in changes.items()
+            }
+            for cpu, changes in cpus.items()
+        }
+        text = json.dumps({**self._about, "cpus": table})
+        new = f".{self._name}.{os.getpid()}"
+        directory = _enter(self._directory)
+        try:
+            with contextlib.suppress(FileNotFoundError):  # left by a killed process with our PID
+                os.unlink(new, dir_fd=directory)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            fd = os.open(new, flags, 0o600, dir_fd=directory)
+            with os.fdopen(fd, "w", encoding="ascii") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(fd)
+            os.replace(new, self._name, src_dir_fd=directory, dst_dir_fd=directory)
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def remove(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self.path.unlink()
+
+
+def _resting(register: int, before: int) -> int:
+    """What the next start may restore: a leftover select without the bits that count or interrupt.
+    The global control did not enable it, so nothing that counted stops."""
+    starting = counter_plan.EN | counter_plan.INTERRUPT
+    return before & ~starting if register in counter_plan.SELECTS else before
+
+
+def _name(root: Path) -> str:
+    import hashlib  # it loads OpenSSL, and only a source that programs registers needs it
+
+    digest = hashlib.sha256(str(root.resolve()).encode()).hexdigest()
+    return f"msr-{digest[:16]}{SUFFIX}"
+
+
+def start_time(pid: int) -> int | None:
+    """Birth of a process in ticks since boot; None if it does not exist."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        state, *fields = text.rpartition(")")[2].split()
+        return None if state in {"Z", "X"} else int(fields[18])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def stale(run_dir: Path, boot_id: str | None, root: Path) -> list[Entry]:
+    """Journals of this boot and tree whose writer has ended without restoring the registers."""
+    return [entry for entry in look(run_dir, boot_id, root).entries if not entry.live]
+
+
+def look(run_dir: Path, boot_id: str | None, root: Path) -> Found:
+    """The journals of this tree in a directory. Changes nothing."""
+    found = Found([], [])
+    try:
+        directory = _enter(run_dir)
+    except OSError:
+        return found
+    try:
+        _look(directory, run_dir, boot_id, root, found)
+    finally:
+        os.close(directory)
+    return found
+
+
+def _look(directory: int, run_dir: Path, boot_id: str | None, root: Path, found: Found) -> None:
+    name = _name(root)
+    path = run_dir / name
+    try:
+        about = json.loads(_content(directory, name))
+        found.entries.append(_entry(path, about, boot_id, root))
+    except FileNotFoundError:
+        return
+    except Unusable as error:
+        found.rejected.append((path, str(error)))
+    except OSError as error:
+        found.rejected.append((path, f"it cannot be read ({error.strerror})"))
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        found.rejected.append((path, "its content is not a journal"))
+
+
+def _content(directory: int, name: str) -> bytes:
+    """The content of a plain file that only we can write to. Raises Unusable for any other file,
+    OSError for one that cannot be read."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    fd = os.open(name, flags, dir_fd=directory)
+    with os.fdopen(fd, "rb") as file:
+        info = os.fstat(fd)
+        if not stat.S_ISREG(info.st_mode) or info.st_nlink != 1:
+            raise Unusable("it is not a plain file")
+        if info.st_uid != os.geteuid() or info.st_mode & 0o077:
+            raise Unusable("other users could have written it")
+        content = file.read(MAX_JOURNAL_BYTES + 1)
+    if len(content) > MAX_JOURNAL_BYTES:
+        raise Unusable("it is too long")
+    return content
+
+
+def _entry(path: Path, about: Any, boot_id: str | None, root: Path) -> Entry:
+    """The entry in a journal. Raises Unusable, or what Python raises for values of another shape,
+    on anything that this program would not write."""
+    if about["format"] != FORMAT:
+        raise Unusable("another version of perftop wrote it")
+    if about["boot_id"] != boot_id:
+        raise Unusable("it was written before the last boot")
+    if about["root"] != str(root.resolve()):
+        raise Unusable("it was written for another machine")
+    pid, started = about["pid"], about["start"]
+    if type(pid) is not int or type(started) is not int or pid <= 0:
+        raise Unusable("it does not name the process that wrote it")
+    cpus = {int(cpu): _changes(table) for cpu, table in about["cpus"].items()}
+    if any(not 0 <= cpu < 1 << 16 for cpu in cpus):
+        raise Unusable("it names CPUs that cannot exist")
+    return Entry(path, pid, started, cpus)
+
+
+def _changes(table: Any) -> Changes:
+    found: Changes = {}
+    for text, (before, ours) in table.items():
+        register = int(text, 16)
+        change = Change(int(before, 16), int(ours, 16))
+        if not plausible(register, change):
+            raise Unusable(f"perftop would not restore MSR {register:X}H to {change.before:X}H")
+        found[register] = change
+    return found
+
+
+def plausible(register: int, change: Change) -> bool:
+    """Whether perftop may have made this change: only to its own registers, and restoring it must
+    not start a counter or an interrupt. We only set enabling bits of shared registers, so what was
+    set before is set in ours as well, and restoring only clears some."""
+    before, ours = change.before, change.ours
+    if register in counter_plan.SELECTS:
+        fits = all(0 <= value < 1 << _SELECT_BITS for value in (before, ours))
+        quiet = before == _resting(register, before) and not ours & counter_plan.INTERRUPT
+        return fits and quiet and ours & counter_plan.EN != 0
+    if register == counter_plan.FIXED_CONTROL:
+        fits = all(0 <= value < 1 << 64 for value in (before, ours))
+        return fits and not (before | ours) & _INTERRUPTS and not before & ~ours & _RINGS
+    if register in counter_plan.SHARED:
+        return all(0 <= v < 1 << _CONTROL_BITS for v in (before, ours)) and not before & ~ours
+    return False

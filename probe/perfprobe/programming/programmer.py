@@ -1,0 +1,258 @@
+"""Programs the counters of all CPUs through their registers, and gives every register back.
+
+Nothing is written before a journal with the old values is on disk. While one process programs, a
+second one is refused. Registers that a killed process left programmed are restored first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfprobe.cpu import cpu_sets
+from perfprobe.errors import sentence
+from perfprobe.programming import counter_plan, journal
+from perfprobe.programming.counter_plan import Changes, Plan
+from perfprobe.programming.journal import Entry, Journal
+from perfprobe.registers.msr import MsrError, Registers
+
+
+class InUse(MsrError):  # noqa: N818 - a state of the machine, not a mistake
+    """Another program uses the counters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The registers of a CPU, compared with the plan."""
+
+    taken: list[str]
+    """Keys of counters that another program has taken."""
+    text: str
+    """The evidence, empty if there is none."""
+
+
+class Programmer:
+    def __init__(self, root: Path, boot_id: str | None) -> None:
+        """Opens and writes nothing yet."""
+        self._root, self._boot_id = root, boot_id
+        self._plans: Mapping[int, Plan] = {}
+        self._devices: dict[int, Registers] = {}
+        self._changes: dict[int, Changes] = {}
+        self._journal: Journal | None = None
+        self.refused: dict[int, MsrError] = {}
+        """CPUs that are not programmed."""
+        self.left = ""
+        """After the end: the registers that are not as they were, and how to restore them."""
+        self.notes: list[str] = []
+        """Messages for the user, a line each."""
+
+    # --- beginning ---------------------------------------------------------------------------
+
+    def begin(self, plans: Mapping[int, Plan], online: Iterable[int]) -> None:
+        """Programs the CPUs that are online. Raises InUse if another program counts on all of them,
+        another MsrError if registers cannot be written; all registers are then as before."""
+        self._plans = plans
+        try:
+            self._begin(online)
+        except OSError as error:
+            self.end()
+            raise MsrError(
+                f"the registers' values cannot be saved ({sentence(error)})",
+                "nothing is programmed, since nothing could be restored after a crash",
+                "point XDG_RUNTIME_DIR to a directory that only you can write to",
+            ) from None
+        except MsrError as error:
+            self.end()
+            error.consequence += "" if self.left else "; all registers are as before"
+            raise
+        except BaseException:
+            self.end()
+            raise
+
+    def _begin(self, online: Iterable[int]) -> None:
+        directory = journal.prepare()
+        with journal.locked(directory):
+            self._recover(Journal(directory, self._boot_id, self._root))
+            self._survey(online)
+            self._save()
+            for cpu, device in self._devices.items():
+                counter_plan.program(device, self._changes[cpu])
+
+    def _survey(self, online: Iterable[int]) -> None:
+        """Opens the CPUs, checks whether another program counts there, and decides what to
+        write."""
+        for cpu in online:
+            plan = self._plans[cpu]
+            try:
+                device = Registers(self._root, cpu, writable=True)
+                self._devices[cpu] = device
+                values = counter_plan.controls(device, plan)
+                used = counter_plan.in_use(plan, values)
+                if used is not None:
+                    raise _in_use(cpu, used + counter_plan.evidence(device))
+            except MsrError as error:
+                self.shut(cpu)
+                self.refused[cpu] = error
+            else:
+                self._changes[cpu] = counter_plan.changes(plan, values)
+        if self.refused and not self._devices:
+            raise next(iter(self.refused.values()))
+
+    # --- what a killed process left ----------------------------------------------------------
+
+    def _recover(self, own: Journal) -> None:
+        for directory in journal.directories():
+            found = journal.look(directory, self._boot_id, self._root)
+            for entry in found.entries:
+                if entry.live:
+                    raise InUse(
+                        f"another perftop (pid {entry.pid}) is programming these counters",
+                        "two would overwrite each other's registers",
+                        f"end it first (kill {entry.pid}), or use --source perf, which shares",
+                    )
+            for path, why in found.rejected:
+                aside = path.with_suffix(".ignored")
+                with contextlib.suppress(OSError):
+                    path.replace(aside)
+                self.notes.append(
+                    f"{path} is not used to restore registers: {why}; "
+                    "if a perftop was killed since the last boot, its counters may stay "
+                    f"programmed until the next one (the file is now {aside.name})"
+                )
+            for entry in found.entries:
+                self._give_back(entry)
+                self._journal = own
+                self._save()
+                if entry.path != own.path:
+                    entry.path.unlink(missing_ok=True)
+        self._journal = own
+
+    def _give_back(self, entry: Entry) -> None:
+        left: dict[int, Changes] = {}
+        for cpu, changes in entry.cpus.items():
+            try:
+                with Registers(self._root, cpu, writable=True) as device:
+                    troubled = [register for register, _ in counter_plan.restore(device, changes)]
+            except MsrError:
+                troubled = list(changes)
+            if troubled:
+                left[cpu] = {register: changes[register] for register in troubled}
+        who = f"perftop (pid {entry.pid}, killed)"
+        done = sorted(set(entry.cpus) - set(left))
+        if done:
+            cpus = cpu_sets.format(done)
+            self.notes.append(f"restored the counter registers that {who} had left, CPUs {cpus}")
+        if left:
+            cpus = cpu_sets.format(sorted(left))
+            self.notes.append(f"registers that {who} had left cannot be restored now, CPUs {cpus}")
+        self._changes.update(left)
+
+    # --- while it runs -----------------------------------------------------------------------
+
+    def device(self, cpu: int) -> Registers | None:
+        """The device of a programmed CPU; a CPU that came back is programmed now. None: the CPU is
+        not programmed."""
+        if cpu not in self._devices and cpu in self._plans and cpu not in self.refused:
+            try:
+                self._again(cpu)
+            except (MsrError, OSError) as error:
+                self.shut(cpu)
+                why = error.why if isinstance(error, MsrError) else sentence(error)
+                fix = f"; {error.fix}" if isinstance(error, MsrError) and error.fix else ""
+                self.notes.append(
+                    f"CPU {cpu} came back, but its counters are not programmed: {why}{fix}"
+                )
+        return self._devices.get(cpu)
+
+    def _again(self, cpu: int) -> None:
+        plan, old = self._plans[cpu], self._changes.get(cpu, {})
+        device = self._devices[cpu] = Registers(self._root, cpu, writable=True)
+        now = counter_plan.controls(device, plan)
+        before = {
+            register: old[register].before if register in old and old[register].ours == value
+            else value
+            for register, value in now.items()
+        }  # fmt: skip
+        used = counter_plan.in_use(plan, before)
+        if used is not None:
+            raise _in_use(cpu, used)
+        self._changes[cpu] = counter_plan.changes(plan, before)
+        self._save()
+        counter_plan.program(device, self._changes[cpu])
+
+    def check(self, cpu: int) -> Check | None:
+        """Whether the CPU's counters are still as programmed. None: it cannot be asked now."""
+        device = self._devices.get(cpu)
+        if device is None:
+            return None
+        try:
+            keys, found = counter_plan.foreign(device, self._plans[cpu])
+        except MsrError:
+            return None  # it just went off
+        text = f"CPU {cpu}: somebody else programs its counters: {found}" if found else ""
+        return Check(keys, text)
+
+    # --- ending ------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        """Gives all registers back. May be called again. `left` names what could not be."""
+        left: dict[int, Changes] = {}
+        troubles: dict[int, MsrError] = {}
+        for cpu, changes in self._changes.items():
+            try:
+                if cpu not in self._devices:
+                    self._devices[cpu] = Registers(self._root, cpu, writable=True)
+                failed = dict(counter_plan.restore(self._devices[cpu], changes))
+            except MsrError as error:
+                failed = dict.fromkeys(changes, error)
+            if failed:
+                left[cpu] = {register: changes[register] for register in failed}
+                troubles[cpu] = next(iter(failed.values()))
+        self._changes = left
+        for cpu in list(self._devices):
+            self.shut(cpu)
+        with contextlib.suppress(OSError):  # the old journal stays; it names too many registers
+            self._save()
+        if troubles:
+            self.left = _left(self._root, troubles)
+        self._changes = {}
+        self._journal = None
+
+    def _save(self) -> None:
+        """Writes the journal, or removes it if nothing is programmed."""
+        if self._journal is None:
+            return
+        if self._changes:
+            self._journal.write(self._changes)
+        else:
+            self._journal.remove()
+
+    def shut(self, cpu: int) -> None:
+        """Closes the device of a CPU that went off; its old values are kept."""
+        device = self._devices.pop(cpu, None)
+        if device is not None:
+            device.close()
+
+
+def _in_use(cpu: int, used: str) -> InUse:
+    return InUse(
+        f"CPU {cpu}'s counters are in use: {used}", "they are left alone", counter_plan.IN_USE_FIX
+    )
+
+
+def _left(root: Path, troubles: Mapping[int, MsrError]) -> str:
+    """The message about CPUs whose registers are not as they were: one line, with the fix."""
+    cpus = sorted(troubles)
+    off = [cpu for cpu in cpus if troubles[cpu].off]
+    first = next(error for error in troubles.values() if error.off == bool(off))
+    steps = [first.fix] if first.fix else []
+    if off:
+        names = ",".join(map(str, off))
+        names = f"{{{names}}}" if len(off) > 1 else names
+        steps = [f"echo 1 | sudo tee {root / 'sys/devices/system/cpu'}/cpu{names}/online"]
+    below = "" if root == Path("/") else f" --sysroot {root}"
+    steps.append(f"perftop stat --source msr -n 1{below}")
+    which = f"CPU{'s' if len(cpus) > 1 else ''} {cpu_sets.format(cpus)}"
+    return f"counters of {which} stay programmed: {first} · to restore them: {'; '.join(steps)}"

@@ -1,0 +1,345 @@
+"""Counters through /dev/cpu/N/msr, programmed by perftop itself (`--source msr`), and a check that
+they stay programmed.
+
+Control registers are read back at least once a second. From the read that finds one changed until
+the read that finds it as programmed again, the values of the counters concerned are not valid. A
+note reports both. Nothing is written: what another program has written stays.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perfprobe import wire
+from perfprobe.cpu import cpuid
+from perfprobe.cpu.identity import boot_id
+from perfprobe.cpu.model import INTEL
+from perfprobe.cpu.model_terms import METHODS
+from perfprobe.errors import NotRestored, Unavailable
+from perfprobe.machine.hello import About
+from perfprobe.machine.parts import Part
+from perfprobe.machine.source import Machine, os_parts, read_rows, with_siblings
+from perfprobe.native.tsc_rate import raw_ns
+from perfprobe.programming import counter_plan
+from perfprobe.programming.counter_plan import Plan
+from perfprobe.programming.programmer import InUse, Programmer
+from perfprobe.registers import msr
+from perfprobe.registers.msr import MsrError, Registers
+from perfprobe.registers.opening import Survey
+from perfprobe.registers.parts import Kind, Reading, ReadOnly, register_counter
+from perfprobe.wire import Block, Frame, Hello, Missing, Note, Rate, placed
+
+if TYPE_CHECKING:
+    from perfprobe.kernel.job_threads import Watch
+
+COUNTED = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions")
+ORDER = ("ref", *METHODS.values(), "cycles", "kernel_cycles", "instructions")
+"""The order of reading: counters that are divided by each other are read close together. Other keys
+follow."""
+
+
+class Programmed(ReadOnly):
+    """The part of the counters that the programmer has programmed."""
+
+    def __init__(self, root: Path, plans: Mapping[int, Plan], programmer: Programmer) -> None:
+        table = {
+            cpu: [] if cpu in programmer.refused else _readings(plan) for cpu, plan in plans.items()
+        }
+        super().__init__(root, "cpu", table)
+        self.cpus = list(table)
+        self.programmer = programmer
+
+    def _device(self, cpu: int) -> Registers | None:
+        return self.programmer.device(cpu)
+
+    def shut(self, cpu: int) -> None:
+        self.programmer.shut(cpu)
+
+    def close(self) -> None:
+        self.programmer.end()
+
+
+def close_parts(parts: Iterable[Part]) -> None:
+    """Closes all of them. Raises NotRestored where registers are not as they were."""
+    left = ""
+    for part in parts:
+        part.close()
+        if isinstance(part, Programmed):
+            left, part.programmer.left = part.programmer.left, ""  # it is reported once
+    if left:
+        raise NotRestored(left)
+
+
+def _readings(plan: Plan) -> list[Reading]:
+    """The registers of the programmed counters, in the order of reading."""
+    rank = {key: i for i, key in enumerate(ORDER)}
+    counted = sorted(plan.counted, key=lambda c: rank.get(c.key, len(rank)))
+    return [Reading(register_counter(c.key, c.origin, bits=c.bits), c.register) for c in counted]
+
+
+def _stand_ins(kind: Kind, counted: set[str]) -> list[Reading]:
+    """MPERF and APERF in place of counters of the same rate that are not programmed."""
+    clocks = kind.uarch.clocks
+    if clocks is None or kind.uarch.uses_base_clock_for_aperf:
+        return []
+    scale = float(1 << clocks.shift)
+    return [
+        Reading(register_counter(key, f"{name}, {msr.name(r)}", scale=scale), r)
+        for key, name, r in (("ref", "MPERF", clocks.mperf), ("cycles", "APERF", clocks.aperf))
+        if key not in counted
+    ]
+
+
+# --- opening --------------------------------------------------------------------------------------
+
+
+def open_msr(
+    root: Path,
+    sample_ns: int,
+    cpus: str | None,
+    method: str | None = None,
+    watch: Watch | None = None,
+) -> Msr:
+    """Opens the msr source. Raises Unavailable if another program counts or nothing can be read,
+    or ValueError for a bad list of CPUs."""
+    rows, selected = read_rows(root, cpus)
+    wanted = with_siblings(selected, rows)
+    survey, parts = Survey(root), list[Part]()
+    try:
+        survey.find_kinds([row for row in rows if row.cpu in wanted], method)
+        programmed, methods, notes = _program(survey)
+        parts += programmed
+        counted = {counter.key for part in parts for counter in part.counters}
+        clocks, *rest = survey.parts(lambda kind: _stand_ins(kind, counted))
+        parts = [part for part in (clocks, *parts, *rest) if part is not None]
+        _need_counters(parts)
+        info = survey.info
+        rates = (info.multipliers, info.base_hz)
+        about = About("msr", methods, lambda _: rates, info.turbo)
+        everything = [*parts, *os_parts(root, rows)]
+        source = Machine(root, sample_ns, rows, selected, everything, survey.missing, about, watch)
+    except MsrError as error:
+        close_parts(parts)
+        fix = f" · {error.fix}" if error.fix else ""
+        raise Unavailable(f"--source msr: {error.why}{fix}") from None
+    except BaseException:
+        close_parts(parts)
+        raise
+    return Msr(source, parts, notes, info.tsc_hz)
+
+
+def _need_counters(parts: Iterable[Part]) -> None:
+    if not any(counter.key != "tsc" for part in parts for counter in part.counters):
+        raise MsrError("no counter register can be read", "there is nothing to show")
+
+
+def _program(survey: Survey) -> tuple[list[Programmed], list[str], list[str]]:
+    """Programs the counters. Returns their part if there are any, the SMT methods that they allow,
+    best first, and messages for the user. Raises MsrError if another program counts, NotRestored if
+    registers are not as they were."""
+    plans = _plans(survey)
+    if not plans:
+        return [], ["bounds"], []
+    programmer = Programmer(survey.root, boot_id(survey.root))
+    keys = sorted({counted.key for plan in plans.values() for counted in plan.counted})
+    try:
+        programmer.begin(plans, [cpu for kind in survey.kinds for cpu in kind.online])
+    except MsrError as error:
+        if programmer.left:
+            raise NotRestored(programmer.left) from None
+        if isinstance(error, InUse):
+            raise
+        survey.missing += [Missing(key, error.why, error.fix) for key in keys]
+        return [], ["bounds"], programmer.notes
+    for cpu, refusal in programmer.refused.items():
+        survey.missing += [Missing(key, refusal.why, refusal.fix, [cpu]) for key in keys]
+    methods = [plan.method for plan in plans.values() if plan.method is not None]
+    part = Programmed(survey.root, plans, programmer)
+    return [part], [*dict.fromkeys(methods), "bounds"], programmer.notes
+
+
+def _plans(survey: Survey) -> dict[int, Plan]:
+    """Plans by CPU. Keys without a counter are added to what is missing."""
+    plans: dict[int, Plan] = {}
+    if all(_hides_counters(kind) for kind in survey.kinds):
+        why = "CPUID.0AH says that this CPU has no counters (a hypervisor hides them)"
+        raise MsrError(why, "there is nothing to program", "perftop --source auto")
+    for kind in survey.kinds:
+        plan = counter_plan.plan(kind.uarch, any_thread=cpuid.anythread(kind.leaves))
+        cpus = survey.cpus(kind)
+        if plan is None:
+            why = f"the counters of this CPU are unknown ({kind.uarch.name})"
+            survey.missing += [Missing(key, why, None, cpus) for key in COUNTED]
+            continue
+        why = f"this CPU has {plan.budget.gp} general counters: none is left for it"
+        survey.missing += [Missing(key, why, None, cpus) for key in plan.short]
+        plans |= dict.fromkeys(kind.cpus, plan)
+    return plans
+
+
+def _hides_counters(kind: Kind) -> bool:
+    """Whether CPUID denies all counters, which every Intel model has."""
+    perfmon = cpuid.perfmon(kind.leaves)
+    return kind.uarch.vendor == INTEL and perfmon is not None and perfmon.version == 0
+
+
+# --- the check that they stay programmed ----------------------------------------------------------
+
+PERIOD_NS = 800_000_000
+"""Time in which all CPUs are checked once."""
+
+
+@dataclass(slots=True, eq=False)
+class _Cpu:
+    row: int
+    good_ns: int
+    """Beginning of the last check that found all as programmed."""
+    taken: frozenset[str] = frozenset()
+    until_ns: Mapping[str, int] = field(default_factory=dict)
+    """By counter that was given back: samples before this are still not valid."""
+
+    def bad(self, key: str, time_ns: int) -> bool:
+        return key in self.taken or time_ns < self.until_ns.get(key, 0)
+
+
+class RegisterCheck:
+    def __init__(self, programmer: Programmer, cpus: Sequence[int], hello: Hello) -> None:
+        self._programmer = programmer
+        self._looked_ns = raw_ns()
+        rows = {row.cpu: i for i, row in enumerate(hello.topology)}
+        self._cpus = {cpu: _Cpu(rows[cpu], self._looked_ns) for cpu in cpus}
+        self._turn = list(cpus)
+        self._columns = {
+            counter.key: (block, range(first, first + counter.columns))
+            for block in hello.blocks
+            if block.scope == "cpu"
+            for first, counter in placed(block.counters)
+        }
+        """By key of each counter of a CPU: its block and columns."""
+        self.warnings: list[str] = []
+        """The evidence of takeovers, as text; the caller clears it."""
+
+    def due(self) -> float:
+        """CLOCK_MONOTONIC seconds of the next check."""
+        return time.monotonic() + (self._looked_ns + PERIOD_NS - raw_ns()) / 1e9
+
+    def look(self) -> list[Note]:
+        """Checks CPUs, all of them once in PERIOD_NS, and returns notes of changes."""
+        count = len(self._turn)
+        passed_ns = raw_ns() - self._looked_ns
+        number = min(count, passed_ns * count // PERIOD_NS)
+        if not number:
+            return []
+        self._looked_ns += passed_ns if number == count else number * PERIOD_NS // count
+        now, self._turn = self._turn[:number], self._turn[number:] + self._turn[:number]
+        taken: dict[frozenset[str], tuple[list[int], int]] = {}
+        back: dict[frozenset[str], list[int]] = {}
+        for cpu in now:
+            self._look(cpu, taken, back)
+        at_ns = raw_ns()
+        notes = [
+            Note(
+                "taken",
+                at_ns,
+                data={"cpus": sorted(cpus), "counters": sorted(keys), "since_ns": since},
+            )
+            for keys, (cpus, since) in taken.items()
+        ]
+        return notes + [
+            Note("given-back", at_ns, data={"cpus": sorted(cpus), "counters": sorted(keys)})
+            for keys, cpus in back.items()
+        ]
+
+    def _look(
+        self,
+        cpu: int,
+        taken: dict[frozenset[str], tuple[list[int], int]],
+        back: dict[frozenset[str], list[int]],
+    ) -> None:
+        """Adds what is new of this CPU, by the counters concerned."""
+        state, begun_ns = self._cpus[cpu], raw_ns()
+        found = self._programmer.check(cpu)
+        if found is None:
+            return
+        keys = frozenset(found.taken)
+        if found.text:
+            self.warnings.append(found.text)
+        if lost := keys - state.taken:
+            cpus, since_ns = taken.get(lost, ([], state.good_ns))
+            taken[lost] = ([*cpus, cpu], min(since_ns, state.good_ns))
+        if ours := state.taken - keys:
+            back.setdefault(ours, []).append(cpu)
+            state.until_ns = {**state.until_ns, **dict.fromkeys(ours, raw_ns())}
+        state.taken = keys
+        if not keys:
+            state.good_ns = begun_ns
+
+    def mark(self, frame: Frame) -> None:
+        """Clears the valid bits of counters that are not ours."""
+        for state in self._cpus.values():
+            if not state.taken and not state.until_ns:
+                continue
+            for key, (block, columns) in self._columns.items():
+                if state.bad(key, frame.time_ns):
+                    _clear(frame, block, state.row, columns)
+            state.until_ns = {k: ns for k, ns in state.until_ns.items() if ns > frame.time_ns}
+
+
+def _clear(frame: Frame, block: Block, row: int, columns: range) -> None:
+    words = memoryview(frame.blocks[block.name].valid).cast("Q")
+    for column in columns:
+        words[row * block.valid_words + column // 64] &= ~(1 << column % 64)
+
+
+class Msr:
+    """The machine with its counters programmed, and a check that they stay so."""
+
+    def __init__(
+        self, source: Machine, parts: Sequence[Part], notes: Sequence[str], tsc_hz: Rate | None
+    ) -> None:
+        self._source = source
+        self._programmed = [part for part in parts if isinstance(part, Programmed)]
+        self._checks = [
+            RegisterCheck(part.programmer, part.cpus, source.hello) for part in self._programmed
+        ]
+        self._reported: set[str] = set()
+        self._notes = self._warnings(notes)
+        tsc_hz = tsc_hz or source.hello.tsc_hz
+        self.hello: wire.Hello = replace(source.hello, tsc_hz=tsc_hz)
+
+    def due(self) -> float:
+        if self._notes:
+            return time.monotonic()
+        return min([self._source.due(), *(check.due() for check in self._checks)])
+
+    def poll(self) -> list[Frame | Note]:
+        notes, self._notes = self._notes, []
+        messages = self._source.poll()
+        for check in self._checks:
+            notes += check.look()
+            for message in messages:
+                if isinstance(message, Frame):
+                    check.mark(message)
+            notes += self._warnings(check.warnings)
+            check.warnings.clear()
+        for part in self._programmed:
+            notes += self._warnings(part.programmer.notes)
+        return [*notes, *messages]
+
+    def pace(self, batch_ns: int) -> None:
+        self._source.pace(batch_ns)
+
+    def close(self) -> None:
+        """Raises NotRestored, once."""
+        self._source.close()
+        close_parts(self._programmed)
+
+    def _warnings(self, texts: Sequence[str]) -> list[Note]:
+        """A note for each text that was not reported before."""
+        new = list(dict.fromkeys(text for text in texts if text not in self._reported))
+        self._reported.update(new)
+        return [Note("warning", raw_ns(), data={"text": text}) for text in new]

@@ -1,0 +1,296 @@
+"""Registers that show how fast a CPU may run and what limits it, and its tables of turbo ratios.
+
+Status bits show the present state. The sticky bits next to them are not used: the kernel clears
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal
+
+from perfprobe import wire
+from perfprobe.cpu import cpuid
+from perfprobe.cpu.model import INTEL
+from perfprobe.cpu.model_terms import Rapl, Uarch
+from perfprobe.native.sampler import Field
+from perfprobe.registers import msr
+from perfprobe.registers.msr import Registers
+from perfprobe.registers.parts import Absent, Kind, Reading, content
+from perfprobe.wire import Counter, Missing, Step
+
+MODULATION = 0x19A  # IA32_CLOCK_MODULATION
+MISC_ENABLE, TURBO_DISABLED = 0x1A0, 38
+TDP_CONTROL, TDP_NOMINAL, TDP_RATIO = 0x64B, 0x648, 16
+"""The level in use is in the lowest two bits of TDP_CONTROL. Level n > 0 has the register
+TDP_NOMINAL + n, with the ratio from bit TDP_RATIO on (turbostat)."""
+HWP_ENABLE, HWP_CAPABILITIES, HWP_REQUEST = 0x770, 0x771, 0x774
+
+HWP = {
+    "hwp_epp": ("HWP energy preference", HWP_REQUEST, 24),
+    "hwp_max": ("HWP highest level asked for", HWP_REQUEST, 8),
+    "hwp_highest": ("HWP highest level there is", HWP_CAPABILITIES, 0),
+}
+"""Name, register and first bit of a byte."""
+
+POWER_LIMITS = {"power_limit_w": ("power limit PL1", 0), "power_limit2_w": ("power limit PL2", 32)}
+"""Name and first bit."""
+LIMIT_BITS, LIMIT_ENABLE = 15, 15  # counted from a limit's first bit
+USUAL_TIME = 10
+"""The unit of time is 2**-10 s where the register has 0 (turbostat, rapl_probe_intel)."""
+
+THRESHOLDS = {6, 8}
+"""Status bits that limit nothing: the OS asked for a notice at a temperature."""
+CORE_ONLY = {12, 14}
+"""Status bits that the package's register lacks."""
+
+PSTATE_LIMIT = 0xC0010061
+"""AMD: P-state current limit, from family 10h on."""
+TPMI = {"Granite Rapids", "Sierra Forest", "Grand Ridge", "Clearwater Forest", "Diamond Rapids"}
+"""Models whose limit reasons are in no MSR."""
+
+Found = list[Reading | Absent]
+
+
+def of_cpu(kind: Kind, device: Registers) -> Found:
+    if kind.uarch.vendor != INTEL:
+        return []
+    return [*_modulation(kind), *_hwp(kind, device)]
+
+
+def of_core(kind: Kind, device: Registers) -> Found:  # noqa: ARG001
+    return _thermal(kind, "core")
+
+
+def of_package(kind: Kind, device: Registers) -> Found:
+    return [
+        *_limit_reasons(kind.uarch),
+        *_thermal(kind, "package"),
+        *_temperature(kind.uarch, device),
+        *_power(kind.uarch, device),
+        *_turbo_disabled(kind.uarch),
+        *_configured_base(kind.uarch, device),
+        *_pstate_limit(kind.uarch),
+    ]
+
+
+def _field(
+    key: str, name: str, register: int, shift: int, width: int, *, enable: int = 0,
+    unit: str = "1", scale: float = 1.0,
+) -> Reading:  # fmt: skip
+    bits = f"bit {shift}" if width == 1 else f"bits {shift + width - 1}:{shift}"
+    origin = f"{msr.name(register)} {bits}"
+    counter = Counter(key, name, unit, origin, "gauge", scale=scale)
+    return Reading(counter, register, Field(register, shift, width, enable=enable))
+
+
+def _flags(key: str, name: str, register: int, bits: dict[int, str]) -> Reading:
+    """A reading that polls these bits, which must ascend."""
+    counter = Counter(
+        key,
+        name,
+        "1",
+        msr.name(register),
+        "flags",
+        columns=1 + len(bits),
+        parts=list(bits.values()),
+    )
+    return Reading(counter, register, mask=sum(1 << bit for bit in bits))
+
+
+def _unknown(key: str, uarch: Uarch) -> Absent:
+    return Absent(key, f"no register is known for it ({uarch.name})")
+
+
+# --- a CPU ----------------------------------------------------------------------------------------
+
+
+def _modulation(kind: Kind) -> Found:
+    if not cpuid.has(kind.leaves, "thermal"):
+        return [Absent("modulation", "CPUID does not announce clock modulation")]
+    return [_field("modulation", "clock modulation", MODULATION, 0, 5)]
+
+
+def _hwp(kind: Kind, device: Registers) -> Found:
+    if not cpuid.has(kind.leaves, "hwp"):
+        return [Absent(key, "CPUID does not announce HWP") for key in HWP]
+    if not (content(device, HWP_ENABLE) or 0) & 1:
+        return [Absent(key, f"{msr.name(HWP_ENABLE)} does not show that HWP is on") for key in HWP]
+    return [_field(key, name, register, bit, 8) for key, (name, register, bit) in HWP.items()]
+
+
+# --- a core or a package --------------------------------------------------------------------------
+
+
+def _thermal(kind: Kind, scope: Literal["core", "package"]) -> Found:
+    key, found = f"{scope}_thermal", kind.uarch.thermal
+    register = None if found is None else found.core if scope == "core" else found.package
+    if found is None or register is None:
+        return [_unknown(key, kind.uarch)]
+    if not cpuid.has(kind.leaves, "thermal"):
+        return [Absent(key, "CPUID does not announce it")]
+    hidden = THRESHOLDS if scope == "core" else THRESHOLDS | CORE_ONLY
+    bits = {bit: name for bit, name, _ in found.bits if bit not in hidden}
+    return [_flags(key, f"{scope} thermal status", register, bits)]
+
+
+def _limit_reasons(uarch: Uarch) -> Found:
+    if uarch.limits is None and uarch.name in TPMI:
+        why = "they are in TPMI here: Linux 6.11 and later show them, in debugfs to root"
+        return [Absent("limit_reasons", why)]
+    if uarch.limits is None:
+        return [_unknown("limit_reasons", uarch)]
+    bits = dict(enumerate(uarch.limits.parts))
+    return [_flags("limit_reasons", "limit reasons", uarch.limits.msr, bits)]
+
+
+def _pstate_limit(uarch: Uarch) -> Found:
+    """How far AMD's firmware holds the clock down, not why: 0 is the fastest P-state."""
+    if uarch.vendor == INTEL or not uarch.events:
+        return []
+    return [_field("pstate_limit", "fastest P-state allowed", PSTATE_LIMIT, 0, 3)]
+
+
+def _temperature(uarch: Uarch, device: Registers) -> Found:
+    found = uarch.thermal
+    if found is None or found.package is None or found.tjmax is None:
+        return [_unknown("temperature_c", uarch)]
+    tjmax_c = (content(device, found.tjmax) or 0) >> 16 & 0xFF
+    if not tjmax_c:
+        return [Absent("temperature_c", f"{msr.name(found.tjmax)} has no TjMax")]
+    origin = f"TjMax {tjmax_c} °C, {msr.name(found.package)}"
+    counter = Counter("temperature_c", "temperature", "°C", origin, "gauge")
+    return [Reading(counter, found.package, Field(found.package, 16, 7, below=tjmax_c))]
+
+
+def _turbo_disabled(uarch: Uarch) -> Found:
+    if uarch.vendor != INTEL:
+        return []
+    return [_field("turbo_disabled", "turbo disabled", MISC_ENABLE, TURBO_DISABLED, 1)]
+
+
+def _configured_base(uarch: Uarch, device: Registers) -> Found:
+    """The base clock of the config-TDP level in use; empty for the nominal level, whose base clock
+    is in the hello."""
+    level = (content(device, TDP_CONTROL) or 0) & 3
+    if uarch.vendor != INTEL or uarch.bclk_hz is None or level not in {1, 2}:
+        return []
+    name = f"base clock of config-TDP level {level}"
+    register = TDP_NOMINAL + level
+    return [_field("tdp_base_hz", name, register, TDP_RATIO, 8, unit="Hz", scale=uarch.bclk_hz)]
+
+
+# --- power ----------------------------------------------------------------------------------------
+
+
+def _power(uarch: Uarch, device: Registers) -> Found:
+    keys = (*POWER_LIMITS, "power_throttled_s")
+    rapl = uarch.rapl
+    if rapl is None:
+        return [_unknown(key, uarch) for key in keys]
+    units = content(device, rapl.unit)
+    if units is None:
+        why = f"{msr.name(rapl.unit)}, which has its unit, cannot be read"
+        return [Absent(key, why) for key in keys]
+    found: Found = []
+    if rapl.package is not None:
+        found.append(_sum("energy_j", "energy", "J", rapl.package, units >> 8 & 0x1F))
+    if rapl.throttled is not None:
+        name = "held back by power limits"
+        shift = units >> 16 & 0xF or USUAL_TIME
+        found.append(_sum("power_throttled_s", name, "s", rapl.throttled, shift))
+    return [*found, *_power_limits(rapl, uarch, device, 2.0 ** -(units & 0xF))]
+
+
+def _sum(key: str, name: str, unit: str, register: int, shift: int) -> Reading:
+    """A counter in units of 2**-shift."""
+    counter = Counter(key, name, unit, msr.name(register), bits=32, scale=2.0**-shift)
+    return Reading(counter, register)
+
+
+def _power_limits(rapl: Rapl, uarch: Uarch, device: Registers, watts: float) -> Found:
+    """The limits that are enabled now. One that is disabled later has no value from then on."""
+    if rapl.limits is None:
+        return [_unknown(key, uarch) for key in POWER_LIMITS]
+    found: Found = []
+    word = content(device, rapl.limits)
+    for key, (name, first) in POWER_LIMITS.items():
+        enable = first + LIMIT_ENABLE
+        if word is not None and not word >> enable & 1:
+            found.append(Absent(key, f"it is off ({msr.name(rapl.limits)} bit {enable})"))
+        else:
+            reading = _field(
+                key, name, rapl.limits, first, LIMIT_BITS, enable=enable, unit="W", scale=watts
+            )
+            found.append(reading)
+    return found
+
+
+# --- turbo ratios ---------------------------------------------------------------------------------
+# How fast the cores of a package may run, by how many of them are active. Registers hold the table
+# for code of licence 0 only; no register has those of wider SIMD code.
+
+Steps = Iterable[tuple[int, int]]
+"""Upper bound of active cores, and the ratio of their clock to the bus clock."""
+
+SEMAPHORE = 0x80
+"""Bit 63 of the last register on Ivy Bridge-EP and Haswell-EP; as a ratio it would be 12.8 GHz."""
+
+
+def turbo_table(
+    uarch: Uarch, read: Callable[[int], int | None], cpus: list[int] | None = None
+) -> wire.Turbo | Missing:
+    """The table of one core type. `read` returns None for a register that cannot be read."""
+    turbo, bclk_hz = uarch.turbo, uarch.bclk_hz
+    if turbo is None:
+        return Missing("turbo", f"no register is known for it ({uarch.name})", None, cpus)
+    if bclk_hz is None:
+        return Missing("turbo", f"the bus clock is not known ({uarch.name})", None, cpus)
+    needed = [turbo.ratios[0], *([turbo.counts] if turbo.counts is not None else [])]
+    words = {register: read(register) for register in (*turbo.ratios, *needed)}
+    for register in needed:
+        if words[register] is None:
+            return Missing("turbo", f"{msr.name(register)} cannot be read", None, cpus)
+    found = steps(
+        turbo.layout,
+        [words[register] or 0 for register in turbo.ratios],
+        words[turbo.counts] or 0 if turbo.counts is not None else 0,
+        bclk_hz,
+    )
+    if not found:
+        return Missing("turbo", f"{msr.name(needed[0])} holds no ratio", None, cpus)
+    names = [msr.name(register) for register in turbo.ratios if words[register]]
+    return wire.Turbo(found, f"{', '.join(names)}, licence 0", cpus)
+
+
+def steps(layout: str, ratios: Sequence[int], counts: int, bclk_hz: float) -> list[Step]:
+    """The steps that the registers hold, each frequency once. A ratio of 0 is no entry."""
+    if layout == "knl":
+        entries: Steps = _deltas(ratios[0])
+    elif layout == "groups":
+        entries = zip(_bytes([counts]), _bytes(ratios), strict=True)
+    else:
+        entries = enumerate(_bytes(ratios), 1)
+    found: list[Step] = []
+    for cores, ratio in entries:
+        if not 0 < ratio < SEMAPHORE or cores <= (found[-1].cores if found else 0):
+            continue
+        step = Step(cores, ratio * bclk_hz)
+        if found and found[-1].hz == step.hz:
+            found.pop()
+        found.append(step)
+    return found
+
+
+def _bytes(words: Sequence[int]) -> bytes:
+    return b"".join(word.to_bytes(8, "little") for word in words)
+
+
+def _deltas(word: int) -> Iterator[tuple[int, int]]:
+    """Knights Landing's groups: the first is absolute, the others are deltas to the one before."""
+    cores, ratio = word >> 1 & 0x7F, word >> 8 & 0xFF
+    yield cores, ratio
+    for shift in range(16, 64, 8):
+        cores += word >> shift & 0x1F
+        ratio -= word >> shift + 5 & 0x7
+        yield cores, ratio

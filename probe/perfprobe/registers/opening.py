@@ -1,0 +1,166 @@
+"""Registers that are only read, as parts of a machine: what the CPUs of each core type have.
+
+Under a sysroot the TSC is read there too, right before the counters: stamps are of another clock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from perfprobe.cpu import model
+from perfprobe.cpu.identity import identity
+from perfprobe.kernel.access import Trouble
+from perfprobe.machine.parts import Part, group_missing
+from perfprobe.native import tsc_rate
+from perfprobe.registers import limits, msr
+from perfprobe.registers.limits import Found, of_core, of_cpu, of_package
+from perfprobe.registers.msr import MsrError, Registers
+from perfprobe.registers.parts import (
+    Kind,
+    Reading,
+    ReadOnly,
+    clocks,
+    content,
+    kinds,
+    readable,
+    residencies,
+    smi,
+    tsc,
+)
+from perfprobe.wire import Cpu, Missing, Multiplier, Rate, Scope, Turbo
+
+SHARED: tuple[Literal["core", "package"], ...] = ("core", "package")
+UNREAD = ("aperf", "mperf", "smi", "limit_reasons")
+"""Keys that are reported missing if no register can be read."""
+
+Finder = Callable[[Kind, Registers], Found]
+"""Returns the registers that a kind of CPU may have."""
+
+
+@dataclass(slots=True, eq=False)
+class Info:
+    """What registers add to the hello."""
+
+    multipliers: list[Multiplier] = field(default_factory=list)
+    tsc_hz: Rate | None = None
+    """Under a sysroot only; elsewhere the TSC itself is measured."""
+    base_hz: Rate | None = None
+    turbo: list[Turbo] = field(default_factory=list)
+
+
+def open_registers(root: Path, rows: Sequence[Cpu]) -> tuple[list[Part], list[Missing], Info]:
+    """Parts for the CPUs of `rows`, what is missing and why, and what is added to the hello. All
+    descriptors are read-only. Without readable registers there are no parts."""
+    survey = Survey(root)
+    try:
+        survey.find_kinds(rows)
+        parts = survey.parts(lambda _: [])
+    except MsrError as error:
+        return [], [Missing(key, error.why, error.fix) for key in UNREAD], survey.info
+    return [part for part in parts if part is not None], survey.missing, survey.info
+
+
+class Survey:
+    """The kinds of CPUs of a machine, and what can be read of their registers."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.kinds: list[Kind] = []
+        self.missing: list[Missing] = []
+        self.info = Info()
+
+    def find_kinds(self, rows: Sequence[Cpu], method: str | None = None) -> None:
+        """Finds the kinds of CPUs, the rates of their clocks, and their turbo tables. `method`: the
+        SMT method that the user asked for. Raises MsrError if no register can be read."""
+        self.kinds = list(kinds(self.root, rows, identity(self.root), method))
+        first = self.kinds[0]
+        with self._first(first) as device:
+            if device.read(msr.TSC) == 0 == device.read(msr.TSC):
+                raise MsrError("the msr driver answers with 0", "it reaches no registers")
+            platform = content(device, msr.PLATFORM_INFO)
+            if self.root != Path("/"):
+                candidates = model.tsc_hz(first.uarch, first.leaves, platform)
+                self.info.tsc_hz = _tsc_hz(device, candidates)
+        bases = model.base_hz(first.uarch, first.leaves, platform)
+        self.info.base_hz = bases[0] if bases else None
+        hz = self.info.tsc_hz.hz if self.info.tsc_hz else None
+        for kind in self.kinds:
+            self.info.multipliers += model.multipliers(kind.uarch, kind.leaves, platform, hz)
+            with self._first(kind) as device:
+                read = partial(content, device)
+                table = limits.turbo_table(kind.uarch, read, self.cpus(kind))
+            if isinstance(table, Turbo):
+                self.info.turbo.append(table)
+            else:
+                self.missing.append(table)
+
+    def cpus(self, kind: Kind) -> list[int] | None:
+        """The CPUs that a statement about the kind applies to; None: all."""
+        return None if len(self.kinds) == 1 else kind.cpus
+
+    def parts(self, stand_ins: Callable[[Kind], Sequence[Reading]]) -> list[ReadOnly | None]:
+        """The clocks with these stand-ins for counters, and the other registers by scope. The
+        clocks are to be read right before the counters, since the TSC of a sysroot is one of
+        them."""
+
+        def clock_registers(kind: Kind, _: Registers) -> Found:
+            own = [] if self.root == Path("/") else [tsc()]
+            return [*own, *stand_ins(kind)]
+
+        return [
+            self._part("cpu", clock_registers),
+            self._part("cpu", _of_cpu),
+            *(self._part(scope, _shared(scope)) for scope in SHARED),
+        ]
+
+    def _part(self, scope: Scope, registers: Finder) -> ReadOnly | None:
+        """A part with the registers that can be read on each kind; None: there are none."""
+        table: dict[int, list[Reading]] = {}
+        lacking: list[tuple[int, str, Trouble]] = []
+        for kind in self.kinds:
+            with self._first(kind) as device:
+                there, missing = readable(device, registers(kind, device))
+            table |= dict.fromkeys(kind.cpus, there)
+            lacking += [(c, key, Trouble(why)) for key, why in missing.items() for c in kind.cpus]
+        self.missing += group_missing(lacking, len(table))
+        return ReadOnly(self.root, scope, table) if any(table.values()) else None
+
+    def _first(self, kind: Kind) -> Registers:
+        return Registers(self.root, kind.online[0])
+
+
+def _of_cpu(kind: Kind, device: Registers) -> Found:
+    return [*clocks(kind.uarch), *smi(kind.uarch), *of_cpu(kind, device)]
+
+
+def _shared(scope: Literal["core", "package"]) -> Finder:
+    of_scope = of_core if scope == "core" else of_package
+    return lambda kind, device: [*residencies(kind.uarch, scope), *of_scope(kind, device)]
+
+
+# --- the TSC below a sysroot ----------------------------------------------------------------------
+
+
+def _tsc_hz(device: Registers, candidates: Iterable[Rate]) -> Rate:
+    """The rate, counted against CLOCK_MONOTONIC_RAW; a candidate that agrees and has a smaller
+    error is preferred."""
+    tsc0, raw0, width0 = _bracket(device)
+    time.sleep(tsc_rate.SPAN_S)
+    tsc1, raw1, width1 = _bracket(device)
+    elapsed = raw1 - raw0
+    hz, error = (tsc1 - tsc0) / elapsed * 1e9, (width0 + width1) / 2 / elapsed
+    for rate in candidates:
+        if rate.error is not None and rate.error < error and abs(rate.hz / hz - 1) < error:
+            return rate
+    origin = f"{msr.name(msr.TSC)} against CLOCK_MONOTONIC_RAW for {elapsed / 1e9:.2f} s"
+    return Rate(hz, origin, error)
+
+
+def _bracket(device: Registers) -> tuple[int, int, int]:
+    """The TSC, raw ns at that moment, and the width in ns."""
+    return tsc_rate.narrowest(partial(device.read, msr.TSC), tsc_rate.raw_ns)

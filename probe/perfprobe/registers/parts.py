@@ -1,0 +1,204 @@
+"""Registers as parts of what a CPU's thread reads, and the CPUs by core type."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfprobe._native import lib
+from perfprobe.cpu import cpuid, model
+from perfprobe.cpu.cpuid import Leaves
+from perfprobe.cpu.model import INTEL
+from perfprobe.cpu.model_terms import Uarch
+from perfprobe.machine.parts import restricted_to
+from perfprobe.native import affinity
+from perfprobe.native.sampler import Field, Flags, Slot
+from perfprobe.registers import msr
+from perfprobe.registers.msr import MsrError, Registers
+from perfprobe.wire import Counter, Cpu, Identity, Missing, Scope, placed
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """CPUs of one core type."""
+
+    cpus: list[int]
+    online: list[int]
+    uarch: Uarch
+    leaves: Leaves
+
+
+def kinds(
+    root: Path, rows: Sequence[Cpu], identity: Identity, method: str | None
+) -> Iterator[Kind]:
+    """Yields a kind for each core type. Offline CPUs have no type; they are included if there is
+    only one."""
+    types = sorted({row.type or "" for row in rows if row.online})
+    for name in types:
+        mine = [row for row in rows if (row.type or "") == name or len(types) == 1]
+        online = [row.cpu for row in mine if row.online]
+        first = online[0]
+        given: Leaves = (
+            cpuid.device(root, first) if root != Path("/") else affinity.cpuid_leaves(first)
+        )
+        found = model.preferring(model.of(identity, given, name or None), method)
+        yield Kind([row.cpu for row in mine], online, found, given)
+
+
+# --- parts ----------------------------------------------------------------------------------------
+
+SMI_COUNT = 0x34
+UNREADABLE = "this CPU does not have the register, or its hypervisor hides it"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A register as a counter: all of it, a field of it, or polls of the bits in a mask."""
+
+    counter: Counter
+    register: int
+    field: Field | None = None
+    mask: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """A counter that this CPU lacks, as is known without reading a register."""
+
+    key: str
+    why: str
+
+
+class ReadOnly:
+    """Registers that are only read, through read-only descriptors."""
+
+    def __init__(self, root: Path, scope: Scope, table: Mapping[int, Sequence[Reading]]) -> None:
+        """`table` has the readings of each CPU; on hybrids they differ."""
+        self.scope: Scope = scope
+        self.counters = _counters(table)
+        self.missing: list[Missing] = []
+        self._root, self._table = root, table
+        self._columns = {counter.key: first for first, counter in placed(self.counters)}
+        self._open: dict[int, Registers] = {}
+        self._polled: dict[int, list[Flags]] = {}
+
+    def open(self, cpu: int) -> list[Slot]:
+        readings = self._table.get(cpu, ())
+        device = self._device(cpu) if readings else None
+        if device is None:
+            return []
+        return [self._slot(cpu, device.fd, reading) for reading in readings]
+
+    def _slot(self, cpu: int, fd: int, reading: Reading) -> Slot:
+        column = self._columns[reading.counter.key]
+        if reading.field is not None:
+            return Slot(lib.PP_FIELD, column, fd, reading.field.address)
+        if reading.mask:
+            flags = Flags(reading.register, reading.mask)
+            self._polled.setdefault(cpu, []).append(flags)
+            return Slot(lib.PP_FLAGS, column, fd, flags.address, flags.columns)
+        return Slot(lib.PP_MSR, column, fd, reading.register)
+
+    def _device(self, cpu: int) -> Registers | None:
+        if cpu not in self._open:
+            with contextlib.suppress(MsrError):
+                self._open[cpu] = Registers(self._root, cpu)
+        return self._open.get(cpu)
+
+    def shut(self, cpu: int) -> None:
+        self._polled.pop(cpu, None)
+        device = self._open.pop(cpu, None)
+        if device is not None:
+            device.close()
+
+    def close(self) -> None:
+        for cpu in list(self._open):
+            self.shut(cpu)
+
+
+def _counters(table: Mapping[int, Sequence[Reading]]) -> list[Counter]:
+    """Each counter once, with the CPUs that have it unless all CPUs of the table do."""
+    found: dict[str, Counter] = {}
+    having: dict[str, list[int]] = {}
+    for cpu, readings in table.items():
+        for reading in readings:
+            found.setdefault(reading.counter.key, reading.counter)
+            having.setdefault(reading.counter.key, []).append(cpu)
+    return [restricted_to(each, sorted(having[key]), len(table)) for key, each in found.items()]
+
+
+# --- what a model has -----------------------------------------------------------------------------
+
+
+_NAMES = {
+    "ref": "reference cycles",
+    "kernel_cycles": "kernel cycles",
+    "kernel_instructions": "kernel instructions",
+    "mperf": "MPERF",
+    "aperf": "APERF",
+    "smi": "SMIs",
+}
+_UNITS = {
+    **dict.fromkeys(("ref", "cycles", "kernel_cycles", "mperf", "aperf"), "cycles"),
+    **dict.fromkeys(("instructions", "kernel_instructions"), "instructions"),
+}
+
+
+def register_counter(key: str, origin: str, *, bits: int = 64, scale: float = 1.0) -> Counter:
+    name = _NAMES.get(key, key.replace("_", " "))
+    return Counter(key, name, _UNITS.get(key, "1"), origin, bits=bits, scale=scale)
+
+
+def tsc() -> Reading:
+    """The TSC as a counter; used under a sysroot, where stamps are of another clock."""
+    return Reading(Counter("tsc", "time-stamp counter", "cycles", msr.name(msr.TSC)), msr.TSC)
+
+
+def clocks(uarch: Uarch) -> list[Reading]:
+    found = uarch.clocks
+    if found is None:
+        return []
+    return [
+        Reading(register_counter(key, msr.name(register), scale=float(1 << found.shift)), register)
+        for key, register in (("mperf", found.mperf), ("aperf", found.aperf))
+    ]
+
+
+def smi(uarch: Uarch) -> list[Reading]:
+    if uarch.vendor != INTEL or not uarch.clocks:
+        return []
+    return [Reading(register_counter("smi", msr.name(SMI_COUNT), bits=32), SMI_COUNT)]
+
+
+def residencies(uarch: Uarch, scope: Scope) -> list[Reading]:
+    return [
+        Reading(Counter(f"{scope}_{r.name}", f"{scope} {r.name}", "cycles", msr.name(r.msr)), r.msr)
+        for r in uarch.residencies
+        if r.scope == scope
+    ]
+
+
+def readable(
+    device: Registers, wanted: Sequence[Reading | Absent]
+) -> tuple[list[Reading], dict[str, str]]:
+    """The readings that work on this CPU, and for the others the reason by key."""
+    there: list[Reading] = []
+    lost: dict[str, str] = {}
+    for found in wanted:
+        if isinstance(found, Absent):
+            lost[found.key] = found.why
+        elif content(device, found.register) is None:
+            lost[found.counter.key] = UNREADABLE
+        else:
+            there.append(found)
+    return there, lost
+
+
+def content(device: Registers, register: int) -> int | None:
+    """The register's content; None if it cannot be read."""
+    try:
+        return device.read(register)
+    except MsrError:
+        return None

@@ -1,0 +1,218 @@
+"""Batches of this machine's source, on a tree of files: the same rounds, and less reading."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import read_rows
+import trees
+from waiting import whenever_due
+
+from perfprobe import wire
+from perfprobe.machine import source as os_source
+from perfprobe.machine.source import Machine, _Round
+from perfprobe.native import tsc_rate
+from perfprobe.native.sampler import Sampler
+from perfprobe.opening import open_os
+
+MS = 1_000_000
+SAMPLE_NS = 10 * MS
+POLLED = {"machine"}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    trees.machine(tmp_path, 1)
+    trees.put(tmp_path, "proc/stat", "cpu0 1 2 3 4 5 6 7 8\n")
+    return tmp_path
+
+
+def batches(source: Machine) -> Iterator[list[wire.Frame]]:
+    """The frames of each poll that has any."""
+    for messages in whenever_due(source.due, source.poll, "a batch"):
+        if frames := [m for m in messages if isinstance(m, wire.Frame)]:
+            yield frames
+
+
+def rounds(source: Machine, frames: list[wire.Frame]) -> list[int]:
+    """Numbers of the frames' rounds, from 0."""
+    first_ns = frames[0].time_ns
+    return [round((frame.time_ns - first_ns) / source.hello.sample_ns) for frame in frames]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_batches_of_any_length_have_all_rounds(root: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    told: list[wire.Frame] = []
+    with closing(open_os(root, SAMPLE_NS, None)) as source:
+        for frames in batches(source):
+            told += frames
+            assert all(POLLED.isdisjoint(frame.blocks) for frame in frames[:-1])
+            assert frames[-1].blocks.keys() >= POLLED
+            assert all("stat" in frame.blocks for frame in frames)
+            if len(told) > 150:
+                break
+            if rng.random() < 0.3:
+                source.pace(rng.choice([1, 20 * MS, 50 * MS, 200 * MS]))
+        passed = rounds(source, told)
+        missed = passed[-1] + 1 - len(told)
+    assert [frame.seq for frame in told] == list(range(1, len(told) + 1))
+    assert passed == sorted(set(passed))
+    assert told[-1].late - told[0].late == missed, "each round is told, or counted as late"
+
+
+def test_nothing_is_read_between_the_ends_of_batches(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A guard of structure: what is done for ten samples."""
+    calls = {"drain": 0, "fill": 0, "online": 0}
+
+    def count(owner: object, name: str, key: str) -> None:
+        function = getattr(owner, name)
+
+        def counted(*args: object) -> object:
+            calls[key] += 1
+            return function(*args)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    with closing(open_os(root, SAMPLE_NS, None)) as source:
+        source.pace(100 * MS)
+        told = batches(source)
+        for _ in range(3):  # the first two rounds come alone, and a batch to be on the grid
+            next(told)
+        count(source._sampler, "drain", "drain")
+        count(source._polling, "fill", "fill")
+        count(source, "_read_online", "online")
+        wakes = []
+        for messages in whenever_due(source.due, source.poll, "two batches"):
+            wakes.append(len(messages))
+            if sum(wakes) >= 20:
+                break
+    ends = sum(size > 0 for size in wakes)
+    assert calls["fill"] == calls["online"] == ends
+    assert calls["drain"] <= sum(wakes) + len(wakes)
+    assert max(wakes) > 1
+
+
+def test_a_source_that_is_not_due_in_between_does_not_wake(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(open_os(root, 100 * MS, None)) as source:
+        source.pace(500 * MS)
+        told = batches(source)
+        for _ in range(2):
+            next(told)
+        source._tasks._next_ns = 1 << 62
+        batch_s = source.due()
+        source._tasks._next_ns = int(batch_s * 1e9) - 200 * MS  # a scan is due before the batch
+        monkeypatch.setattr(time, "monotonic", lambda: batch_s - 0.4)
+        assert source.due() == batch_s
+
+
+def test_rounds_that_the_rings_lost_are_counted(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os_source, "MIN_RING", 4)
+    monkeypatch.setattr(os_source, "RING_BATCHES", 0)
+    with closing(open_os(root, SAMPLE_NS, None)) as source:
+        told = batches(source)
+        first = next(told)
+        time.sleep(0.3)  # nobody drains
+        frames = [*first, *next(told)]
+        passed = rounds(source, frames)
+        assert passed[-1] >= 26
+        assert frames[-1].late - first[0].late == passed[-1] + 1 - len(frames)
+
+
+def test_the_rings_hold_four_of_the_longest_batches(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rings = []
+    made = Sampler.__init__
+
+    def noted(self: Sampler, *args: int, ring: int, **more: object) -> None:
+        rings.append(ring)
+        made(self, *args, ring=ring, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Sampler, "__init__", noted)
+    for sample_ns in (100 * MS, SAMPLE_NS, MS):
+        open_os(root, sample_ns, None).close()
+    assert rings == [64, 400, 1024]
+
+
+def test_a_suspend_in_a_batch_costs_the_rounds_of_which_nobody_knows(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept_ns = 0
+    monkeypatch.setattr(tsc_rate, "asleep_ns", lambda: slept_ns)
+    with closing(open_os(root, SAMPLE_NS, None)) as source:
+        source.pace(100 * MS)
+        told = batches(source)
+        before = [frame for _ in range(3) for frame in next(told)]
+        slept_ns = 5_000_000_000
+        (woken,) = next(told)
+        after = next(told)
+        frames = [*before, woken, *after]
+        passed = rounds(source, frames)
+        told_of = rounds(source, [*before, woken])
+    assert not any("asleep_ns" in frame.records for frame in before)
+    assert all(frame.records["asleep_ns"] == slept_ns for frame in (woken, *after))
+    assert woken.late - frames[0].late == told_of[-1] + 1 - len(told_of)
+    assert frames[-1].late - frames[0].late == passed[-1] + 1 - len(frames)
+
+
+def test_a_cpu_that_goes_is_off_from_the_end_of_its_batch_on(root: Path, tmp_path: Path) -> None:
+    trees.machine(tmp_path, 2)
+    with closing(open_os(root, SAMPLE_NS, None)) as source:
+        source.pace(100 * MS)
+        ready = whenever_due(source.due, source.poll, "the note")
+        trees.put(root, f"{trees.CPU}/online", "0\n")
+        for messages in ready:
+            if messages and isinstance(messages[-1], wire.Note):
+                break
+        *_, last, note = messages
+        assert isinstance(last, wire.Frame)
+        assert isinstance(note, wire.Note)
+        assert (note.kind, note.data["cpu"], note.time_ns) == ("hotplug", 1, last.time_ns)
+        assert flags(last, 1) == wire.ROW_OFFLINE
+        after = next(frames for frames in batches(source) if len(frames) > 1)
+        assert {flags(frame, 1) for frame in after} == {wire.ROW_OFFLINE}
+
+
+def test_a_cpu_is_off_in_the_batch_at_whose_end_it_is_back(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The round that is open while it goes may have a sample of it already."""
+    trees.machine(tmp_path, 2)
+    with closing(open_os(root, SAMPLE_NS, None)) as source:
+        ready = whenever_due(source.due, source.poll, "the note")
+        trees.put(root, f"{trees.CPU}/online", "0\n")
+        next(found for found in ready if any(isinstance(m, wire.Note) for m in found))
+        drained = source._rounds
+
+        def with_a_sample() -> list[_Round]:
+            rounds = drained()
+            for each in rounds:
+                (head,) = source._reading.unread({1})
+                memoryview(each.data).cast("Q")[head + 4] = wire.ROW_SAMPLED
+            return rounds
+
+        monkeypatch.setattr(source, "_rounds", with_a_sample)
+        trees.put(root, f"{trees.CPU}/online", "0-1\n")
+        told = next(found for found in ready if any(isinstance(m, wire.Note) for m in found))
+    *frames, note = told
+    assert isinstance(note, wire.Note)
+    assert note.data["online"]
+    assert {flags(frame, 1) for frame in frames if isinstance(frame, wire.Frame)} == {
+        wire.ROW_OFFLINE
+    }
+
+
+def flags(frame: wire.Frame, row: int) -> int:
+    return int(read_rows.head(frame.blocks["cpu"])[row, 4])

@@ -1,0 +1,116 @@
+"""What cpufreq says of clocks, and what it must not be taken to say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trees
+
+from perfprobe.cpu import topology
+from perfprobe.machine import cpu_files
+from perfprobe.wire import Rate, Step
+
+
+def files(root: Path, cpus: range, **khz: int | str) -> None:
+    for cpu in cpus:
+        for name, value in khz.items():
+            trees.put(root, f"{trees.CPU}/cpu{cpu}/cpufreq/{name}", f"{value}\n")
+
+
+@pytest.fixture
+def four(tmp_path: Path) -> Path:
+    trees.machine(tmp_path, 4)
+    return tmp_path
+
+
+def keys(root: Path) -> list[str]:
+    return [counter.key for counter in cpu_files.clock_files(root, topology.read(root)).counters]
+
+
+# --- at every sample -----------------------------------------------------------------------------
+
+
+def test_clock_and_cap_are_in_khz(four: Path) -> None:
+    files(four, range(4), scaling_cur_freq=2_600_000, scaling_max_freq=3_000_000)
+    part = cpu_files.clock_files(four, topology.read(four))
+    assert [(c.key, c.kind, c.scale) for c in part.counters] == [
+        ("cpufreq_hz", "gauge", 1e3),
+        ("max_hz", "gauge", 1e3),
+    ]
+    assert [slot.column for slot in part.open(2)] == [0, 1]
+    part.close()
+
+
+def test_a_cpu_that_is_off_is_not_asked(four: Path) -> None:
+    trees.lists(four, "0-3", "1-3")
+    files(four, range(1, 4), scaling_max_freq=3_000_000)
+    assert keys(four) == ["max_hz"]
+
+
+def test_what_is_slow_or_not_there_has_a_reason(
+    four: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files(four, range(4), scaling_max_freq=3_000_000)
+    part = cpu_files.clock_files(four, topology.read(four))
+    assert [c.key for c in part.counters] == ["max_hz"]
+    assert [m.what for m in part.missing] == ["cpufreq_hz"]
+    monkeypatch.setattr(cpu_files, "SLOW_NS", -1)
+    slow = cpu_files.clock_files(four, topology.read(four))
+    assert slow.counters == []
+    assert slow.missing[1].why.startswith("a read of scaling_max_freq takes")
+    assert "too slow to repeat" in slow.missing[1].why
+
+
+# --- the fastest clock ---------------------------------------------------------------------------
+
+
+def test_one_speed_is_for_all(four: Path) -> None:
+    files(four, range(4), cpuinfo_max_freq=3_700_000)
+    (table,), missing = cpu_files.cpufreq_turbo(four, topology.read(four))
+    assert (table.steps, table.cpus, missing) == ([Step(1, 3.7e9)], None, [])
+    assert table.origin.startswith("cpufreq")  # by which it is told from what registers say
+
+
+def test_favoured_cores_have_a_table_of_their_own(four: Path) -> None:
+    files(four, range(4), cpuinfo_max_freq=4_500_000)
+    files(four, range(1, 2), cpuinfo_max_freq=4_700_000)
+    trees.lists(four, "0-3", "0-2")  # of a CPU that is off nothing is said
+    tables, _ = cpu_files.cpufreq_turbo(four, topology.read(four))
+    assert [(t.steps[0].hz, t.cpus) for t in tables] == [(4.7e9, [1]), (4.5e9, [0, 2])]
+
+
+def test_a_clock_without_turbo_is_no_ceiling(four: Path) -> None:
+    """intel_pstate lowers cpuinfo_max_freq to the base clock while turbo is off."""
+    files(four, range(4), cpuinfo_max_freq=2_100_000)
+    trees.put(four, f"{trees.CPU}/intel_pstate/no_turbo", "1\n")
+    tables, (missing,) = cpu_files.cpufreq_turbo(four, topology.read(four))
+    assert (tables, missing.what) == ([], "turbo_ceiling_hz")
+    trees.put(four, f"{trees.CPU}/intel_pstate/no_turbo", "0\n")
+    assert len(cpu_files.cpufreq_turbo(four, topology.read(four))[0]) == 1
+    trees.put(four, f"{trees.CPU}/cpufreq/boost", "0\n")
+    assert cpu_files.cpufreq_turbo(four, topology.read(four))[0] == []
+
+
+def test_a_p_state_of_acpi_is_no_ceiling(four: Path) -> None:
+    """Boost goes beyond the fastest that acpi-cpufreq lists - unless it knows that, too."""
+    listed = "2600000 1900000 1500000 "
+    files(four, range(4), cpuinfo_max_freq=2_600_000, scaling_available_frequencies=listed)
+    tables, (missing,) = cpu_files.cpufreq_turbo(four, topology.read(four))
+    assert (tables, missing.what) == ([], "turbo_ceiling_hz")
+    files(four, range(4), cpuinfo_max_freq=3_700_000)
+    assert cpu_files.cpufreq_turbo(four, topology.read(four))[0][0].steps == [Step(1, 3.7e9)]
+
+
+def test_nothing_is_said_where_there_is_nothing(four: Path) -> None:
+    assert cpu_files.cpufreq_turbo(four, topology.read(four)) == ([], [])
+    assert cpu_files.cpufreq_base_hz(four, topology.read(four)) is None
+
+
+def test_the_base_clock_if_it_is_one(four: Path) -> None:
+    files(four, range(4), base_frequency=2_100_000)
+    assert cpu_files.cpufreq_base_hz(four, topology.read(four)) == Rate(
+        2.1e9, "cpufreq, base_frequency"
+    )
+    files(four, range(2, 4), base_frequency=1_600_000)
+    assert cpu_files.cpufreq_base_hz(four, topology.read(four)) is None

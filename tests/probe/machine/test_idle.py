@@ -1,0 +1,114 @@
+"""States from the kernel's idle transitions, through the sampler, the wire and the session. This
+machine may have no siblings: two of its CPUs are declared to be some."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from capabilities import cannot_trace, setpriv
+from command import burning, python
+from nights import by_day
+from waiting import whenever_due
+
+from perfprobe import wire
+from perfprobe.machine import idle
+from perfprobe.machine.source import Machine, os_parts
+from perfprobe.wire import Cpu
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+
+CPUS = sorted(os.sched_getaffinity(0))[:2]
+
+
+def unavailable() -> str:
+    if len(CPUS) < 2:
+        return "two CPUs are needed"
+    return cannot_trace()
+
+
+pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be traced")
+
+
+def measure(seconds: float) -> tuple[Session, Interval]:
+    rows = [Cpu(cpu, True, 0, 0, 0, lp, siblings=CPUS) for lp, cpu in enumerate(CPUS)]
+    parts = [*idle.open_traced(rows), *os_parts(Path("/nothing"), rows)]
+    source = Machine(Path("/"), 50_000_000, rows, None, parts)
+    session = Session(source.hello)
+    end = time.monotonic() + seconds
+    try:
+        for messages in whenever_due(source.due, source.poll, f"{seconds} s"):
+            for message in messages:
+                data = wire.encode(source.hello) + wire.encode(message)
+                session.apply(list(wire.Decoder().feed(data))[1])
+            if time.monotonic() > end:
+                break
+    finally:
+        source.close()
+    return session, session.take()
+
+
+@pytest.mark.parametrize("lp", by_day([0, 1], [1]))
+def test_who_burns_is_told_from_who_does_not(lp: int) -> None:
+    """The other CPU does what it likes: the states must say the same of it as its own time."""
+    with burning(CPUS[lp]):
+        session, interval = measure(1.0)
+    assert session.hello.smt_methods[0] == "traced"
+    assert interval.split.method == ["traced"]
+    states = interval.split.shares(0)
+    mine, other = states["lp0"] + states["both"], states["lp1"] + states["both"]
+    if lp:
+        mine, other = other, mine
+    assert mine > 0.98
+    assert states["neither"] < 0.02
+    assert sum(states.values()) == pytest.approx(1)
+    steal = interval.values["steal"]
+    util = interval.values["util"] + steal
+    assert mine == pytest.approx(util[lp], abs=0.01)
+    assert other == pytest.approx(util[1 - lp], abs=0.01)
+    assert session.suspect_samples == 0
+
+
+def test_a_busy_cpu_that_went_off_and_came_back_counts_as_busy() -> None:
+    """It has no idle transition that would say so, as long as it stays busy."""
+    cpu = CPUS[1]
+    part, *_ = idle.open_traced([Cpu(one, True, 0, 0, at, 0) for at, one in enumerate(CPUS)])
+    assert isinstance(part, idle.Traced)
+    assert part._trace is not None
+    try:
+        with burning(cpu):
+            part.shut(cpu)
+            part.open(cpu)
+            before_ns, start_ns = part._trace.busy(cpu), time.monotonic_ns()
+            time.sleep(0.1)
+            after_ns, lasted_ns = part._trace.busy(cpu), time.monotonic_ns() - start_ns
+    finally:
+        part.close()
+    assert before_ns is not None
+    assert after_ns is not None
+    assert after_ns - before_ns > 0.9 * lasted_ns
+
+
+def test_utilisation_says_where_it_comes_from() -> None:
+    session, _ = measure(0.3)
+    origin = session.evaluator.origin("util") or ""
+    assert "idle transitions" in origin
+
+
+def test_cores_of_one_and_of_four_threads_share_no_states() -> None:
+    assert idle._places([[0], [1]]) == {0: (0, 0), 1: (1, 0)}
+    assert idle._places([[0, 4], [1, 5], [2, 3, 6, 7], [8]]) == {
+        0: (0, 0), 4: (0, 1), 1: (1, 0), 5: (1, 1),
+        2: (2, 0), 3: (3, 0), 6: (4, 0), 7: (5, 0), 8: (6, 0),
+    }  # fmt: skip
+
+
+def test_without_rights_the_reason_is_given() -> None:
+    code = (
+        "from perfprobe.machine import idle\nfrom perfprobe.wire import Cpu\n"
+        "(part,) = idle.open_traced([Cpu(0, True)])\nprint(part.missing[0].why)"
+    )
+    done = python(code, setpriv(), "--bounding-set=-all", "--inh-caps=-all", check=False)
+    assert "CAP_BPF and CAP_PERFMON" in done.stdout, done.stderr

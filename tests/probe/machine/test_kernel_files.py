@@ -1,0 +1,119 @@
+"""What the kernel's files say about turbo, from a tree of files through the C helper to frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trees
+from read_rows import raw
+from read_rows import valid as valid_
+from waiting import whenever_due
+
+from perfprobe import wire
+from perfprobe.machine.source import Machine
+from perfprobe.opening import open_os
+from perfprobe.wire import Frame, Hello, Rate, Step
+
+Values = dict[str, list[int | None]]
+ZONE = "sys/class/powercap/intel-rapl:0"
+
+
+def rewrite(root: Path, path: str, text: str) -> None:
+    """In place: the source keeps its files open."""
+    with (root / path).open("r+", encoding="ascii") as file:
+        file.write(text)
+        file.truncate()
+
+
+def write(root: Path) -> None:
+    """A package of two cores of two threads."""
+    trees.machine(root, 2, 2)
+    for cpu in range(4):
+        at = f"{trees.CPU}/cpu{cpu}"
+        trees.put(root, f"{at}/cpufreq/scaling_max_freq", f"{3_000_000 + cpu}\n")
+        trees.put(root, f"{at}/cpufreq/cpuinfo_max_freq", "3700000\n")
+        trees.put(root, f"{at}/cpufreq/base_frequency", "2100000\n")
+        trees.put(root, f"{at}/thermal_throttle/core_throttle_total_time_ms", f"{100 + cpu}\n")
+        trees.put(root, f"{at}/thermal_throttle/core_throttle_count", f"{cpu}\n")
+        trees.put(root, f"{at}/thermal_throttle/package_throttle_count", f"{10 + cpu}\n")
+    trees.put(root, f"{trees.CPU}/intel_pstate/no_turbo", "0\n")
+    for name, text in (
+        ("name", "package-0"),
+        ("constraint_0_name", "long_term"),
+        ("constraint_0_power_limit_uw", "150000000"),
+        ("energy_uj", "1000000"),
+        ("max_energy_range_uj", "262143328850"),
+    ):
+        trees.put(root, f"{ZONE}/{name}", f"{text}\n")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Iterator[Machine]:
+    write(tmp_path)
+    source = open_os(tmp_path, 10_000_000, None)
+    yield source
+    source.close()
+
+
+def values(source: Machine, after: int = 1, off: int = 0) -> Values:
+    """The values of the `after`th frame from now that lacks the rows of at most `off` CPUs."""
+    for messages in whenever_due(source.due, source.poll, f"{after} whole frames"):
+        for message in messages:
+            if isinstance(message, Frame):
+                found = _read(source.hello, message)
+                whole = found["max_hz"].count(None) == off and None not in found["core_throttles"]
+                after -= whole
+        if after <= 0:
+            break
+    return found
+
+
+def _read(hello: Hello, frame: Frame) -> Values:
+    """By key: the first column of each row, None where it is not valid."""
+    found: Values = {}
+    for key in (counter.key for block in hello.blocks for counter in block.counters):
+        values, valid = (get(hello, frame.blocks, key)[:, 0].tolist() for get in (raw, valid_))
+        found[key] = [v if ok else None for v, ok in zip(values, valid, strict=True)]
+    return found
+
+
+def test_what_the_files_say_arrives(source: Machine, tmp_path: Path) -> None:
+    before = values(source)
+    assert before["max_hz"] == [3_000_000, 3_000_001, 3_000_002, 3_000_003]
+    assert before["core_throttled_s"] == [100, 101]  # by the first CPU of each core
+    assert before["core_throttles"] == [0, 1]
+    assert before["package_throttles"] == [10]
+    assert before["power_limit_w"] == [150_000_000]
+    assert before["turbo_off"] == [0]
+    rewrite(tmp_path, f"{trees.CPU}/cpu1/thermal_throttle/core_throttle_total_time_ms", "9001\n")
+    rewrite(tmp_path, f"{trees.CPU}/intel_pstate/no_turbo", "1\n")
+    rewrite(tmp_path, f"{ZONE}/energy_uj", "1500000\n")
+    after = values(source, 3)
+    assert after["core_throttled_s"] == [100, 9001]
+    assert after["turbo_off"] == [1]
+    (joules,), (sooner,) = after["energy_j"], before["energy_j"]
+    assert joules is not None
+    assert sooner is not None
+    assert joules - sooner == 500_000
+
+
+def test_hello_has_the_fastest_clock_and_the_base(source: Machine) -> None:
+    decoder = wire.Decoder()
+    (hello,) = decoder.feed(wire.encode(source.hello))
+    assert isinstance(hello, Hello)
+    (table,) = hello.turbo
+    assert (table.steps, table.cpus) == ([Step(1, 3.7e9)], None)
+    assert hello.base_hz == Rate(2.1e9, "cpufreq, base_frequency")
+    assert hello.settings["turbo"] == "on"
+    assert {"max_hz", "turbo_ceiling_hz", "energy_j"}.isdisjoint(m.what for m in hello.missing)
+
+
+def test_shared_files_are_read_by_whoever_is_left(source: Machine, tmp_path: Path) -> None:
+    """CPU 1 goes off: its core's row is read by CPU 3 from then on."""
+    values(source)
+    trees.put(tmp_path, f"{trees.CPU}/online", "0,2-3\n")
+    found = values(source, off=1)
+    assert found["core_throttled_s"] == [100, 103]
+    assert found["package_throttles"] == [10]

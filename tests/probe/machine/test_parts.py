@@ -1,0 +1,63 @@
+"""A counter that several parts have is the first one's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perfprobe._native import lib
+from perfprobe.machine.parts import drop_served_keys, keep_first
+from perfprobe.native.sampler import Slot
+from perfprobe.wire import Counter, Missing, Scope
+
+
+class Made:
+    """A part whose slots' descriptors are the numbers of its columns."""
+
+    scope: Scope = "cpu"
+
+    def __init__(self, *counters: Counter) -> None:
+        self.counters = counters
+        self.missing: Sequence[Missing] = ()
+        self.shuts: list[int] = []
+        self.closed = False
+
+    def open(self, _cpu: int) -> list[Slot]:
+        return [Slot(lib.PP_FILE, i, i) for i in range(sum(c.columns for c in self.counters))]
+
+    def shut(self, cpu: int) -> None:
+        self.shuts.append(cpu)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def counter(key: str, columns: int = 1, cpus: list[int] | None = None) -> Counter:
+    return Counter(key, key, "1", "made", columns=columns, cpus=cpus)
+
+
+def test_the_first_has_it() -> None:
+    first = Made(counter("a"), counter("b"))
+    second = Made(counter("c"), counter("b", 2), counter("d"), counter("a"), counter("e"))
+    kept, thinned = keep_first([first, second])
+    assert kept is first
+    assert [c.key for c in thinned.counters] == ["c", "d", "e"]
+    assert [(slot.column, slot.fd) for slot in thinned.open(0)] == [(0, 0), (1, 3), (2, 5)]
+    thinned.shut(4)
+    thinned.close()
+    assert (second.shuts, second.closed) == ([4], True)
+
+
+def test_the_first_of_several_has_it() -> None:
+    parts = keep_first([Made(counter("a")), Made(counter("b")), Made(counter("a"), counter("b"))])
+    assert [[c.key for c in part.counters] for part in parts] == [["a"], ["b"], []]
+
+
+def test_parts_that_share_nothing_are_left_alone() -> None:
+    parts = [Made(counter("a")), Made(counter("b"))]
+    assert keep_first(parts) == parts
+
+
+def test_what_another_has_is_not_missing() -> None:
+    missing = [Missing(key, "made") for key in "abc"]
+    counters = [counter("a"), counter("b", cpus=[0])]
+    assert [each.what for each in drop_served_keys(missing, counters)] == ["b", "c"]

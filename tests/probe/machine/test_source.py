@@ -1,0 +1,349 @@
+"""The source of this machine, on a tree of files: what they say is what arrives, to the tick."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gc
+import time
+import weakref
+from collections.abc import Callable
+from functools import partial
+from itertools import chain, repeat
+from pathlib import Path
+from typing import Any
+from unittest.mock import DEFAULT, Mock
+
+import pytest
+import read_rows
+import trees
+from waiting import wait, whenever_due
+
+from perfprobe import wire
+from perfprobe.cpu import topology
+from perfprobe.errors import Unavailable
+from perfprobe.machine.source import Machine
+from perfprobe.native import tsc_rate
+from perfprobe.opening import open_os
+from perftop.session.session import Session
+
+SAMPLE_NS = 10_000_000
+
+
+class TreeMachine:
+    """Two cores of one thread, whose files the test writes."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        trees.machine(root, 2)
+        for cpu in (0, 1):
+            trees.put(root, f"{trees.CPU}/cpu{cpu}/cpuidle/state0/name", "POLL\n")
+            trees.put(root, f"{trees.CPU}/cpu{cpu}/cpuidle/state1/name", "C1\n")
+            trees.put(root, f"{trees.CPU}/cpu{cpu}/cpuidle/state2/name", "C6\n")
+            self.idle(cpu, 5, 10**9, 10**12)
+        self.stat([100] * 8, [200] * 8)
+
+    def idle(self, cpu: int, *us: int) -> None:
+        for state, time_us in enumerate(us):
+            path = f"{trees.CPU}/cpu{cpu}/cpuidle/state{state}/time"
+            file = self.root / path
+            if file.exists():  # in place: the source keeps it open
+                with file.open("r+") as f:
+                    f.write(f"{time_us}\n")
+            else:
+                trees.put(self.root, path, f"{time_us}\n")
+
+    def stat(self, *cpus: list[int]) -> None:
+        lines = [f"cpu{i} {' '.join(map(str, row))} 0 0\n" for i, row in enumerate(cpus)]
+        text = "cpu  " + " ".join(["9"] * 10) + "\n" + "".join(lines) + "intr 5 0\n"
+        (self.root / "proc").mkdir(exist_ok=True)
+        with (self.root / "proc/stat").open("r+" if self.opened("proc/stat") else "w") as f:
+            f.write(text)
+
+    def opened(self, path: str) -> bool:
+        return (self.root / path).exists()
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> TreeMachine:
+    return TreeMachine(tmp_path)
+
+
+def drive(
+    source: Machine, session: Session, until: Callable[[], bool], what: str, whole: int = 0
+) -> None:
+    """Until that holds, and so many frames have come in which all CPUs were read from now on: on a
+    busy machine some lack a CPU, and some that were read before are still to come."""
+    begun_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+    for messages in whenever_due(source.due, source.poll, what):
+        for message in messages:
+            decoder = wire.Decoder()  # as the app would get it
+            data = wire.encode(source.hello) + wire.encode(message)
+            _, arrived = decoder.feed(data)
+            session.apply(arrived)
+            if isinstance(arrived, wire.Frame) and arrived.time_ns > begun_ns:
+                whole -= read_rows.whole(source.hello, arrived)
+        if whole <= 0 and until():
+            return
+
+
+def frames(source: Machine, session: Session, n: int) -> None:
+    """A CPU that is not selected is in none."""
+    goal = session.frames + n
+    whole = n if source.hello.selected is None else 0
+    drive(source, session, lambda: session.frames >= goal, f"{n} frames", whole)
+
+
+def later(session: Session, than_ns: int) -> bool:
+    return session.now_ns >= than_ns
+
+
+def same(found: Callable[[], list[float]], want: list[float]) -> bool:
+    return found() == want
+
+
+def moved(session: Session, key: str) -> list[float]:
+    column = session.counters.columns[key]
+    table = session.run.delta.tables[column.block].moved
+    found: list[float] = table[:, column.first : column.first + column.counter.columns].sum(1)
+    return [round(float(x), 6) for x in found]
+
+
+def test_what_the_files_say_arrives_to_the_tick(machine: TreeMachine) -> None:
+    source = open_os(machine.root, SAMPLE_NS, None)
+    session = Session(source.hello)
+    frames(source, session, 2)
+    machine.idle(0, 5, 10**9 + 3_000, 10**12 + 4_000)
+    machine.idle(1, 505, 10**9, 10**12)
+    machine.stat([101, 100, 100, 102, 100, 100, 100, 103], [200] * 8)
+    frames(source, session, 3)
+    source.close()
+    assert moved(session, "idle_s") == [0.007, 0]
+    assert moved(session, "poll_s") == [0, 0.0005]
+    assert moved(session, "stat_user_s") == [0.01, 0]
+    assert moved(session, "stat_idle_s") == [0.02, 0]
+    assert moved(session, "stat_steal_s") == [0.03, 0]
+    hello = source.hello
+    assert hello.stamp == "raw"  # neither RDTSC nor CPUID below a sysroot
+    assert (hello.tsc, hello.tsc_hz) == (None, None)
+    idle = next(c for b in hello.blocks for c in b.counters if c.key == "idle_s")
+    assert idle.parts == ["state1", "state2"]
+
+
+def test_utilisation_is_what_is_left(machine: TreeMachine) -> None:
+    """Under a sysroot as on the machine itself: elapsed less idle, polling and steal."""
+    source = open_os(machine.root, SAMPLE_NS, None)
+    session = Session(source.hello)
+    frames(source, session, 2)
+    session.take()
+
+    def polled_and_idle_s() -> list[float]:
+        return [moved(session, key)[0] for key in ("poll_s", "idle_s")]
+
+    for step in range(1, 11):
+        until_ns = session.now_ns + 10**8
+        drive(source, session, partial(later, session, until_ns), "0.1 s")
+        machine.idle(0, 5 + 10_000 * step, 10**9 + 20_000 * step, 10**12)
+        want = [round(0.01 * step, 6), round(0.02 * step, 6)]
+        drive(source, session, partial(same, polled_and_idle_s, want), "both are read")
+    interval = session.take()
+    source.close()
+    elapsed = interval.elapsed_s
+    assert interval.values["util"][0] == pytest.approx(1 - 0.30 / elapsed, rel=0.05)
+    assert interval.values["idle"][0] == pytest.approx(0.20 / elapsed, rel=0.15)
+    assert interval.values["util"][1] == 1.0
+
+
+def test_a_cpu_goes_and_comes(machine: TreeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = open_os(machine.root, SAMPLE_NS, None)
+    session = Session(source.hello)
+    heads: list[list[int]] = []
+    poll = source.poll
+
+    def watched() -> list[wire.Frame | wire.Note]:
+        found = poll()
+        for message in found:
+            if isinstance(message, wire.Frame):
+                words = memoryview(message.blocks["cpu"].head).cast("Q")
+                heads.append([words[row * wire.HEAD + 4] for row in (0, 1)])
+        return found
+
+    monkeypatch.setattr(source, "poll", watched)
+    frames(source, session, 2)
+    trees.put(machine.root, f"{trees.CPU}/online", "0\n")
+    drive(source, session, lambda: not session.online[1], "CPU 1 is off")
+    frames(source, session, 2)
+    machine.idle(1, 0, 5, 5)  # counts anew
+    seen = len(heads)  # one poll may bring that it is on and frames behind that
+    trees.put(machine.root, f"{trees.CPU}/online", "0-1\n")
+    drive(source, session, lambda: bool(session.online[1]), "CPU 1 is on")
+    anew = wire.ROW_SAMPLED | wire.ROW_REBASED
+    drive(
+        source,
+        session,
+        lambda: any(head[1] & anew == anew for head in heads[seen:]),
+        "CPU 1 is read, and counts anew",
+    )
+    machine.idle(1, 0, 2_005, 5)
+    before = moved(session, "idle_s")
+    drive(source, session, lambda: moved(session, "idle_s") != before, "it is idle")
+    source.close()
+    assert before == [0, 0]
+    assert moved(session, "idle_s") == [0, 0.002]
+    assert session.suspect_samples == 0
+    assert [e.kind for e in session.ended] == ["offline", "online"]
+
+
+def test_a_cpu_that_went_and_came_between_two_looks_is_opened_anew(
+    machine: TreeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its counters stand still otherwise: the kernel has ended them."""
+    went: list[set[int]] = [set(), {1}]
+    with contextlib.closing(open_os(machine.root, SAMPLE_NS, None)) as source:
+        session = Session(source.hello)
+        frames(source, session, 2)
+        open_cpu = Mock(wraps=source._reading.open)
+        monkeypatch.setattr(source._reading, "open", open_cpu)
+        monkeypatch.setattr(source._departures, "of", lambda _: went.pop() if went else set())
+        ended = lambda: [e.kind for e in session.ended] == ["offline", "online"]  # noqa: E731
+        drive(source, session, ended, "both are told", whole=2)
+    open_cpu.assert_called_once_with(1)
+    assert session.online.tolist() == [True, True]
+    assert session.suspect_samples == 0
+
+
+def test_a_cpu_of_which_nothing_can_be_read_yet_is_looked_for_again(
+    machine: TreeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files come a moment after its number."""
+    with contextlib.closing(open_os(machine.root, SAMPLE_NS, None)) as source:
+        session = Session(source.hello)
+        trees.put(machine.root, f"{trees.CPU}/online", "0\n")
+        drive(source, session, lambda: not session.online[1], "CPU 1 is off")
+        looks = chain([[], ValueError("half written")], repeat(DEFAULT))
+        read = Mock(wraps=topology.read, side_effect=looks)
+        monkeypatch.setattr(topology, "read", read)
+        trees.put(machine.root, f"{trees.CPU}/online", "0-1\n")
+        drive(source, session, lambda: bool(session.online[1]), "CPU 1 is on")
+    assert read.call_count == 3
+
+
+def test_no_frame_is_older_than_hello(
+    machine: TreeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Samples are taken while hello is still being made."""
+    introduce = Machine._introduce
+
+    def slowly(self: Machine, *about: Any) -> wire.Hello:
+        due_s = self._sampler.due(self._sampler.round + 3)
+        wait(lambda: time.monotonic() >= due_s, "samples are taken")
+        return introduce(self, *about)
+
+    monkeypatch.setattr(Machine, "_introduce", slowly)
+    with contextlib.closing(open_os(machine.root, SAMPLE_NS, None)) as source:
+        session = Session(source.hello)
+        frames(source, session, 2)
+    assert session.warnings == []
+
+
+def test_where_threads_may_not_run_is_known_once_all_have_tried(
+    machine: TreeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = {0: [errno.EINPROGRESS, 0], 1: [errno.EINPROGRESS, errno.EINPROGRESS, errno.EINVAL]}
+    with contextlib.closing(open_os(machine.root, SAMPLE_NS, None)) as source:
+        monkeypatch.setattr(
+            source._sampler, "stats", lambda cpu: Mock(pin_errno=told[cpu].pop(0)), raising=True
+        )
+        monkeypatch.setattr(source, "_real", True)
+        assert source._unpinned() == [1]
+
+
+def test_a_suspend_is_in_every_frame_behind_it(
+    machine: TreeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before_ns = 7_000_000_000  # of another suspend, since boot
+    monkeypatch.setattr(tsc_rate, "asleep_ns", lambda: before_ns)
+    source = open_os(machine.root, SAMPLE_NS, None)
+    try:
+        told = []
+        for slept_ns in (0, 300, 5_000_000_000, 5_000_000_300):
+            monkeypatch.setattr(tsc_rate, "asleep_ns", lambda ns=slept_ns: before_ns + ns)
+            polled = iter(lambda: [m for m in source.poll() if isinstance(m, wire.Frame)], None)
+            told.append(next(found for found in polled if found)[0].records.get("asleep_ns"))
+    finally:
+        source.close()
+    assert told == [None, None, 5_000_000_000, 5_000_000_300]
+
+
+def test_garbled_files_cost_their_own_column_only(machine: TreeMachine) -> None:
+    (machine.root / f"{trees.CPU}/cpu0/cpuidle/state1/time").write_text("zzz\n", encoding="ascii")
+    (machine.root / f"{trees.CPU}/cpu1/cpuidle/state2/time").unlink()
+    (machine.root / "proc/stat").write_bytes(b"cpu 1\ncpu0 1 x\ncpu1 5 5 5 5 5 5 5 5 5 5\n\xff\n")
+    source = open_os(machine.root, SAMPLE_NS, None)
+    session = Session(source.hello)
+    frames(source, session, 3)
+    values = session.take().values
+    source.close()
+    assert str(values["idle"].tolist()) == "[nan, nan]"
+    assert str(values["steal"].tolist()) == "[nan, 0.0]"
+    assert str(values["poll"].tolist()) == "[0.0, 0.0]"
+
+
+def test_without_cpuidle_the_ticks_of_proc_stat_serve(machine: TreeMachine, tmp_path: Path) -> None:
+    for cpu in (0, 1):
+        for state in range(3):
+            for name in ("name", "time"):
+                (tmp_path / f"{trees.CPU}/cpu{cpu}/cpuidle/state{state}/{name}").unlink()
+            (tmp_path / f"{trees.CPU}/cpu{cpu}/cpuidle/state{state}").rmdir()
+    source = open_os(tmp_path, SAMPLE_NS, None)
+    session = Session(source.hello)
+    source.close()
+    origin = session.evaluator.origin("util") or ""
+    assert origin.startswith("1 - /proc/stat idle - steal")
+    assert "idle_s" in {m.what for m in source.hello.missing}
+
+
+def test_only_what_is_asked_for_is_read(machine: TreeMachine) -> None:
+    source = open_os(machine.root, SAMPLE_NS, "core1")
+    session = Session(source.hello)
+    frames(source, session, 3)
+    source.close()
+    values = session.take().values
+    assert source.hello.selected == [1]
+    assert str(values["poll"].tolist()) == "[nan, 0.0]"
+
+
+def test_a_source_that_nobody_closes_stays(machine: TreeMachine) -> None:
+    """Its threads go on reading slots and writing rows."""
+    kept = weakref.ref(open_os(machine.root, SAMPLE_NS, None))
+    gc.collect()
+    source = kept()
+    assert source is not None
+    source.close()
+    del source
+    gc.collect()
+    assert kept() is None
+
+
+def test_an_empty_tree_is_unavailable(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="no CPUs can be found below"):
+        open_os(tmp_path, SAMPLE_NS, None)
+
+
+def test_what_fails_while_it_opens_leaves_no_threads_and_no_files(
+    machine: TreeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would write to memory that is given to others."""
+
+    def mine() -> list[int]:
+        return [len(list(Path("/proc/self", of).iterdir())) for of in ("task", "fd")]
+
+    def fails(_: TreeMachine, *__: object) -> None:
+        assert mine()[0] > before[0], "there are threads by now"
+        raise OSError(errno.EMFILE, "no")
+
+    before = mine()
+    monkeypatch.setattr(Machine, "_introduce", fails)
+    with pytest.raises(OSError, match="no"):
+        open_os(machine.root, SAMPLE_NS, None)
+    assert mine() == before

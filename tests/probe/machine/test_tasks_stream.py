@@ -1,0 +1,122 @@
+"""Who runs where, in the stream; and what is told of processes, of this machine's own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trees
+from command import python
+from nights import by_day
+from waiting import heard
+
+from perfprobe import wire
+from perfprobe.kernel import task_files, tasks
+from perfprobe.opening import open_os
+
+S = 1_000_000_000
+STAT = "10 (job) R 1 1 1 0 -1 0 9 0 0 0 {ticks} 0 0 0 20 0 1 0 500" + " 0" * 16 + " 0 0 0 0\n"
+BURN = """
+import os, threading, time
+def burn():
+    os.sched_setaffinity(0, {CPU})
+    while True: pass
+print("ready", flush=True)
+THREAD
+"""
+BURNS = ["burn()", "threading.Thread(target=burn).start()"]
+"""By its first thread, or by another."""
+
+
+@pytest.mark.parametrize("how", by_day(BURNS, [BURNS[1]]))
+def test_a_busy_child_is_named_on_its_cpu(
+    how: str, child: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    cpu = max(os.sched_getaffinity(0))
+    busy = child(BURN.replace("CPU", str(cpu)).replace("THREAD", how))
+    source = open_os(Path("/"), 20_000_000, None)
+
+    details: dict[str, Any] = {}
+
+    def named(frame: wire.Frame) -> wire.Frame | None:
+        """Details come when a process is first named, which may be as one of several."""
+        details.update(frame.records.get("details", {}))
+        pid, _, _ = frame.records.get("tasks", {}).get(str(cpu), [None, None, None])
+        return frame if pid == busy.pid and str(pid) in details else None
+
+    frame = heard(source, named)
+    source.close()
+    _, comm, share = frame.records["tasks"][str(cpu)]
+    assert comm == Path(f"/proc/{busy.pid}/comm").read_text(encoding="utf-8").strip()
+    assert tasks.MIN_SHARE <= share <= 1
+    assert "while True" in details[str(busy.pid)]["command"]
+
+
+def test_a_tree_tells_of_its_own_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And its hello of those that it hides. Records are in the frames that follow a scan only."""
+    monkeypatch.setattr(tasks, "PERIOD_NS", 150_000_000)  # a scan may begin 50 ms early
+    monkeypatch.setattr(tasks, "COST", 0)
+    trees.machine(tmp_path, 1)
+    mounts = "22 27 0:21 / /proc rw - proc proc rw,hidepid=invisible\n"
+    trees.put(tmp_path, "proc/self/mountinfo", mounts)
+    trees.put(tmp_path, "proc/10/stat", STAT.format(ticks=0))
+    source = open_os(tmp_path, 10_000_000, None)
+    assert "hidepid=invisible" in next(m.why for m in source.hello.missing if m.what == "tasks")
+    first = heard(source, lambda frame: "tasks" in frame.records and frame)
+    heard(source, lambda frame: "tasks" not in frame.records and frame)  # else it is in all
+
+    def works_on(frame: wire.Frame) -> wire.Frame | None:
+        """On a busy machine two scans may end between two frames, which then have the second."""
+        trees.put(tmp_path, "proc/10/stat", STAT.format(ticks=10**6 * frame.seq))
+        return frame if frame.records.get("tasks") else None
+
+    second = heard(source, works_on)
+    source.close()
+    assert first.records == {"tasks": {}, "others": {}, "waits": {}}
+    job = [10, "job", 1.0]
+    unknown = {"0": [[None, None]]}
+    assert second.records == {"tasks": {"0": job}, "others": {"0": [job]}, "waits": unknown}
+
+
+def test_scans_do_not_wait_for_frames(tmp_path: Path) -> None:
+    trees.machine(tmp_path, 1)
+    source = open_os(tmp_path, 1000 * S, None)
+    assert source.due() < time.monotonic() + 500
+    source.close()
+
+
+def test_psutil_waits_until_it_is_needed() -> None:
+    code = "import perfprobe.machine.source, sys; print({'psutil', 'numpy'} & sys.modules.keys())"
+    done = python(code)
+    assert done.stdout == "set()\n"
+
+
+def test_details_of_a_process(child: Callable[..., subprocess.Popen[bytes]]) -> None:
+    process = child("print('ready', flush=True); input()", b"\xff", "x" * 300)
+    found = task_files.describe(process.pid)
+    command = found.pop("command")
+    assert isinstance(command, str)
+    assert len(command) == task_files.MAX_COMMAND
+    assert " ? xxx" in command
+    message = wire.Frame(1, 0, {}, records={"details": {"1": found | {"command": command}}})
+    assert wire.encode(message), "bytes that are no text do not stop the stream"
+    assert found.keys() == {"user", "threads", "affinity"}
+    assert found["threads"] == 1
+    process.kill()
+    process.wait()
+    assert task_files.describe(process.pid) == {}
+
+
+def test_details_are_told_once_a_minute() -> None:
+    told = task_files.SentDetails()
+    who = [(pid, 5, "job") for pid in range(task_files.AT_ONCE + 3)]
+    assert told.wanted([*who, *who], 0) == who[:-3]
+    assert told.wanted(who, 1 * S) == who[-3:]
+    assert told.wanted(who, 2 * S) == []
+    assert told.wanted([(0, 6, "job"), (1, 5, "exec")], 3 * S) == [(0, 6, "job"), (1, 5, "exec")]
+    assert told.wanted(who, task_files.AGAIN_NS) == who[:-3]

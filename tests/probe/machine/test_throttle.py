@@ -1,0 +1,53 @@
+"""Counts of the kernel's thermal interrupts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import trees
+
+from perfprobe.cpu import topology
+from perfprobe.machine import cpu_files
+
+AT = "thermal_throttle"
+
+
+def machine(root: Path, *names: str) -> None:
+    """Two cores of two threads in one package."""
+    trees.machine(root, 2, 2)
+    for cpu in range(4):
+        for number, name in enumerate(names):
+            trees.put(root, f"{trees.CPU}/cpu{cpu}/{AT}/{name}", f"{10 * cpu + number}\n")
+
+
+def test_cores_and_packages_have_what_is_there(tmp_path: Path) -> None:
+    machine(
+        tmp_path,
+        "core_throttle_total_time_ms",
+        "core_throttle_max_time_ms",
+        "core_throttle_count",
+        "package_throttle_count",
+        "package_power_limit_count",
+    )
+    core, package = cpu_files.throttle_files(tmp_path, topology.read(tmp_path))
+    assert (core.scope, package.scope) == ("core", "package")
+    assert [(c.key, c.unit, c.scale) for c in core.counters] == [
+        ("core_throttled_s", "s", 1e-3),
+        ("core_throttles", "1", 1.0),
+    ]
+    assert [c.key for c in package.counters] == ["package_throttles", "package_power_limits"]
+    assert [slot.column for slot in core.open(3)] == [0, 1]
+    core.close()
+
+
+def test_nothing_is_said_where_there_is_nothing(tmp_path: Path) -> None:
+    machine(tmp_path)
+    assert cpu_files.throttle_files(tmp_path, topology.read(tmp_path)) == []
+
+
+def test_a_cpu_that_is_off_is_not_asked(tmp_path: Path) -> None:
+    machine(tmp_path)
+    trees.lists(tmp_path, "0-3", "1-3")
+    trees.put(tmp_path, f"{trees.CPU}/cpu1/{AT}/core_throttle_count", "3\n")
+    (core,) = cpu_files.throttle_files(tmp_path, topology.read(tmp_path))
+    assert [c.key for c in core.counters] == ["core_throttles"]

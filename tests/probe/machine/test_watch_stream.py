@@ -1,0 +1,149 @@
+"""A watched job in the stream: on this machine, and on the simulated one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import simulated
+from waiting import MOST_S, heard
+
+from perfprobe import wire
+from perfprobe.errors import Unavailable
+from perfprobe.kernel.job_threads import Watch
+from perfprobe.opening import open_os
+from perfprobe.sources.sim.schedule import Row
+from perfprobe.sources.sim.source import open_sim
+
+MS = 1_000_000
+S = 1000 * MS
+BURN = """
+import os, sys
+os.sched_setaffinity(0, {int(sys.argv[1])})
+open("/proc/self/comm", "w").write(sys.argv[2])
+print("ready", flush=True)
+while True: pass
+"""
+
+
+def test_two_on_one_cpu_and_one_is_watched(
+    child: Callable[..., subprocess.Popen[bytes]],
+) -> None:
+    cpu = max(os.sched_getaffinity(0))
+    source = open_os(Path("/"), 50 * MS, None, Watch(Path("/"), "pt-watched"))
+    assert source.hello.watch == "pt-watched"
+    nobody = {"threads": {}, "more": 0}
+    heard(source, lambda frame: frame.records.get("watched") == nobody)
+    job, noisy = (child(BURN, str(cpu), name) for name in ("pt-watched", "pt-noisy"))
+    tid = str(job.pid)
+
+    def told(frame: wire.Frame) -> Any:
+        found = frame.records.get("watched", {}).get("threads", {}).get(tid)
+        return found and (frame.time_ns, found)
+
+    def both(frame: wire.Frame) -> Any:
+        names = {pid: comm for pid, comm, _ in frame.records.get("others", {}).get(str(cpu), [])}
+        return names.items() >= {job.pid: "pt-watched", noisy.pid: "pt-noisy"}.items()
+
+    began_ns, first = heard(source, told)
+    ended_ns, last = heard(source, lambda f: f.time_ns > began_ns + 2 * S and told(f))
+    assert last[:3] == [job.pid, "pt-watched", cpu]
+    ran_ns, waited_ns = last[3] - first[3], last[4] - first[4]
+    # Who always wants the CPU either has it or waits; both lag by a tick or a turn.
+    assert 0.8 < (ran_ns + waited_ns) / (ended_ns - began_ns) < 1.2
+    assert waited_ns / (ran_ns + waited_ns) > 0.3, "it has half of the CPU at most"
+    assert last[6] > first[6], "it is made to give way"
+    heard(source, both)
+    job.kill()
+    job.wait()
+    heard(source, lambda frame: frame.records.get("watched") == nobody)
+    source.close()
+
+
+# --- the simulated machine -----------------------------------------------------------------------
+
+
+def run(text: str, seconds: float, sample_ns: int, watch: str) -> list[wire.Frame]:
+    hello, frames, _ = simulated.run(text, seconds, sample_ns, watch=watch)
+    assert hello.watch == watch
+    return frames
+
+
+def busy_ns(text: str, cpu: int, begin_s: float, end_s: float) -> int:
+    """By the schedule."""
+    schedule = simulated.schedule_of(text)
+    return int(simulated.between(schedule, round(begin_s * S), round(end_s * S))[Row.BUSY, cpu])
+
+
+@pytest.mark.parametrize("sample_ns", [100 * MS, 1 * S])
+def test_a_simulated_job_runs_as_scheduled(sample_ns: int) -> None:
+    frames = run("neighbour", 12, sample_ns, "lmp")
+    for frame in frames:
+        threads = frame.records["watched"]["threads"]
+        assert list(threads) == ["4000", "4004"], "the first thread of every fourth core"
+        assert threads["4004"][:3] == [4004, "lmp", 4]
+        assert threads["4004"][4::2] == [0, 0]
+    last = frames[-1].records["watched"]["threads"]["4004"]
+    assert last[3] == pytest.approx(busy_ns("neighbour", 4, 0, 12), abs=400_000)
+    # From 8 s to 18 s a stream runs on the sibling.
+    looks = [frame.records for frame in frames if "others" in frame.records]
+    assert len(looks) == 12, "who runs is told once a second"
+    told = {cpu: told[0][1] for cpu, told in looks[-1]["others"].items()}
+    assert told.items() >= {"0": "lmp", "4": "lmp", "8": "stream", "12": "stream"}.items()
+    assert all(
+        look["others"][cpu][0] == task for look in looks[1:] for cpu, task in look["tasks"].items()
+    )
+
+
+@pytest.mark.parametrize("sample_ns", [130 * MS, 400 * MS, 7 * S])
+def test_only_the_jobs_own_time_counts(sample_ns: int) -> None:
+    """In hybrid, CPU 2 is lmp's for 15 s and another's for the next 15, and so on."""
+    frames = run("hybrid", 77, sample_ns, "lmp")
+    there = [f for f in frames if "4002" in f.records["watched"]["threads"]]
+    shares = {f.seq * sample_ns // (15 * S) for f in there}
+    assert shares == {0, 2, 4}
+    last = there[-1]
+    own = [busy_ns("hybrid", 2, at, at + 15) for at in (0, 30)]
+    own.append(busy_ns("hybrid", 2, 60, last.seq * sample_ns / S))
+    ran_ns = last.records["watched"]["threads"]["4002"][3]
+    assert ran_ns == pytest.approx(sum(own), abs=2_000_000)
+    runs = np.diff([f.records["watched"]["threads"]["4002"][3] for f in there])
+    assert (runs >= 0).all()
+
+
+def test_a_simulated_pid() -> None:
+    frames = run("neighbour", 10, 100 * MS, "4008")
+    counts = [len(frame.records["watched"]["threads"]) for frame in frames]
+    assert counts == [0] * 80 + [1] * 21
+    for pid in ("4001", "4711"):
+        with pytest.raises(Unavailable, match=f"^no process {pid}$"):
+            open_sim("sim:neighbour", S, None, pid)
+    with pytest.raises(ValueError, match="a PID, or a name"):
+        open_sim("sim:neighbour", S, None, "")
+
+
+def test_a_simulated_job_has_its_bound() -> None:
+    frames = run("steady,cpus=512", 0.2, 100 * MS, "xhpl")
+    record = frames[-1].records["watched"]
+    assert (len(record["threads"]), record["more"]) == (256, 256)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "text"),
+    [
+        (["--watch", "999999999"], 3, "perfprobe: no process 999999999\n"),
+        (["--source", "sim", "--watch", "7"], 3, "perfprobe: no process 7\n"),
+        (["--watch="], 2, "perfprobe: --watch '': a PID, or a name as in"),
+    ],
+)
+def test_refusals(arguments: list[str], status: int, text: str) -> None:
+    command = [sys.executable, "-m", "perfprobe", "stream", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=MOST_S, check=False)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert done.stderr.startswith(text)

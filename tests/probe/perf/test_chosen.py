@@ -1,0 +1,117 @@
+"""Chosen events: what a name opens on which CPU, in which groups, and what does not fit."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import fakeperf
+import pytest
+from fakeperf import TIMES, has, machine, skylake
+
+from perfprobe.cpu import topology
+from perfprobe.errors import Unavailable
+from perfprobe.perf import chosen, perf_pmus
+from perfprobe.perf.cores import open_parts
+from perfprobe.perf.groups import Groups
+
+
+def opened(
+    root: Path, kernel: fakeperf.Kernel, text: str, *, multiplex: bool = True, own: bool = True
+) -> list[Groups]:
+    """On a Skylake: the own counters first, which are pinned, then these."""
+    rows, groups = topology.read(root), chosen.find(root, text)
+    if own:
+        planner = skylake(root)
+        open_parts(root, rows, planner, kernel=kernel, pinned=chosen.any_hardware(groups))
+    return chosen.open_chosen(
+        root, rows, groups, perf_pmus.cores(root), cpus=[row.cpu for row in rows], kernel=kernel,
+        multiplex=multiplex,
+    )  # fmt: skip
+
+
+def test_software_events_share_a_group_and_need_no_pmu(tmp_path: Path) -> None:
+    machine(tmp_path)
+    kernel = fakeperf.Kernel()
+    (part,) = opened(tmp_path, kernel, "cs,page-faults:u", own=False)
+    assert has(part) == [*TIMES, "e.cs", "e.page-faults:u"]
+    assert all(counter.cpus is None for counter in part.counters)
+    asked = {(e.type, e.config, e.user) for e, *_ in kernel.opened.values()}
+    assert asked == {(1, 3, False), (1, 2, True)}
+    assert not any(group.mapped for group in kernel.groups)
+    (slot,) = part.open(1)
+    assert (slot.column, slot.count) == (0, 4)
+
+
+def test_what_fits_beside_the_own_counters_is_counted_together(tmp_path: Path) -> None:
+    skylake(tmp_path)
+    kernel = fakeperf.Kernel(counters=12)
+    soft, hard = opened(tmp_path, kernel, "branches,cs,branch-misses")
+    assert has(soft) == [*TIMES, "e.cs"]
+    assert has(hard) == [*TIMES, "e.branches", "e.branch-misses"]
+    leaders = [e for e, _, leader, _ in kernel.opened.values() if leader == -1]
+    assert all(e.pinned == (e.key == "ref") for e in leaders)
+
+
+def test_what_does_not_fit_takes_turns(tmp_path: Path) -> None:
+    skylake(tmp_path)
+    kernel = fakeperf.Kernel(counters=8)
+    parts = opened(tmp_path, kernel, "branches,branch-misses,{cache-references,cache-misses}")
+    assert [has(part)[2:] for part in parts] == [
+        ["e.cache-references", "e.cache-misses"], ["e.branches"], ["e.branch-misses"],
+    ]  # fmt: skip
+    with pytest.raises(Unavailable, match="-e branch-misses: no counter is left for it"):
+        opened(tmp_path, fakeperf.Kernel(counters=7), "branches,branch-misses", multiplex=False)
+    opened(tmp_path, fakeperf.Kernel(counters=8), "branches,branch-misses", multiplex=False)
+
+
+def test_a_group_that_no_cpu_can_hold_is_named(tmp_path: Path) -> None:
+    skylake(tmp_path)
+    kernel = fakeperf.Kernel(counters=9)
+    group = "{" + ",".join(f"r{n}" for n in range(10, 20)) + "},cs"
+    soft, hard = opened(tmp_path, kernel, group)
+    assert soft.missing == []
+    assert {missing.what for missing in hard.missing} == {f"e.r{n}" for n in range(10, 20)}
+    assert hard.missing[0].why == "this CPU has too few counters for its group"
+    assert all(counter.cpus == [] for counter in hard.counters)
+
+
+def test_nothing_that_can_be_counted_is_told(tmp_path: Path) -> None:
+    machine(tmp_path)
+    with pytest.raises(Unavailable, match="-e cycles: the kernel offers no core PMU"):
+        opened(tmp_path, fakeperf.Kernel(), "cycles", own=False)
+    refused = fakeperf.Kernel(refuse=lambda *_: errno.EACCES)
+    with pytest.raises(Unavailable, match=r"-e cs: .*perf_event_open is refused"):
+        opened(tmp_path, refused, "cs", own=False)
+    assert all(group.closed for group in refused.groups)
+
+
+def test_a_hybrid_has_an_event_of_one_core_type_there_only(tmp_path: Path) -> None:
+    machine(tmp_path)
+    fakeperf.pmu(tmp_path, "cpu_core", 4, "0,2")
+    fakeperf.pmu(tmp_path, "cpu_atom", 10, "1,3")
+    fakeperf.events(tmp_path, "cpu_core", slots=4, both=1)
+    fakeperf.events(tmp_path, "cpu_atom", both=2)
+    kernel = fakeperf.Kernel()
+    (part,) = opened(tmp_path, kernel, "slots,both,instructions", own=False)
+    assert {c.key: c.cpus for c in part.counters[2:]} == {
+        "e.slots": [0, 2], "e.both": None, "e.instructions": None,
+    }  # fmt: skip
+    assert [(m.what, m.cpus) for m in part.missing] == [("e.slots", [1, 3])]
+    codes = {(cpu, e.type, e.config) for e, cpu, *_ in kernel.opened.values() if e.key != "e.slots"}
+    assert {(0, 4, 1), (1, 10, 2), (0, 0, 4 << 32 | 1), (3, 0, 10 << 32 | 1)} <= codes
+
+
+@pytest.mark.parametrize(("text", "told"), [
+    ("contxt-switches", "no event of that name is known here; nearest: context-switches"),
+    ("cpu/evnt=1/", "the PMU has no term 'evnt'"),
+    ("cpu/event=0x100/", "event=0x100 does not fit into its 8 bits"),
+    ("cpux/event=1/", "there is no PMU 'cpux'; there are: cpu, uncore_imc_0"),
+    ("uncore_imc_0/event=1/", "uncore_imc_0 does not count each CPU for itself"),
+])  # fmt: skip
+def test_what_nobody_knows_is_a_mistake_of_the_user(tmp_path: Path, text: str, told: str) -> None:
+    skylake(tmp_path)
+    fakeperf.events(tmp_path, "cpu", "config:0-7", slots=4)
+    fakeperf.pmu(tmp_path, "uncore_imc_0", 20, mask="0")
+    with pytest.raises(ValueError, match=told):
+        chosen.find(tmp_path, text)

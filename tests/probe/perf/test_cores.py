@@ -1,0 +1,283 @@
+"""Which counters the perf source has on which machine, and what it says of the others."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import fakeperf
+import pytest
+import trees
+from fakeperf import (
+    ALDER,
+    ALL,
+    AMD,
+    ICX,
+    INTEL,
+    LEVELS,
+    LICENSES,
+    SKX,
+    TIMES,
+    Leaves,
+    has,
+    machine,
+    opened,
+    planned,
+    skylake,
+)
+
+from perfprobe._native import lib
+from perfprobe.cpu import cpuid, model, topology
+from perfprobe.perf import cores
+from perfprobe.perf.cores import blocker, open_parts
+from perfprobe.wire import Rate
+
+
+def test_groups_that_no_cpu_ever_read_are_closed_too(tmp_path: Path) -> None:
+    kernel = fakeperf.Kernel()
+    parts = opened(tmp_path, skylake(tmp_path), kernel)
+    assert kernel.opened
+    parts[0].open(1)
+    for part in parts:
+        part.close()
+    assert all(group.closed for group in kernel.groups)
+
+
+# --- what is opened ------------------------------------------------------------------------------
+
+
+def test_all_of_a_skylake(tmp_path: Path) -> None:
+    kernel = fakeperf.Kernel()
+    core, rest = opened(tmp_path, skylake(tmp_path), kernel)
+    assert has(core) == [*TIMES, *ALL, "one_thread", *LICENSES]
+    assert {(c.bits, c.origin, c.cpus is None) for c in core.counters} == {(64, "perf", True)}
+    assert core.missing == []
+    assert has(rest) == []
+    events = [event for event, cpu, _, _ in kernel.opened.values() if cpu == 0]
+    assert [(e.type, e.config, e.kernel) for e in events] == [
+        (0, 9, False),
+        (0, 0, False),
+        (0, 1, False),
+        (0, 1, True),
+        (0, 0, True),
+        (4, 0x23C, False),
+        (4, 0x1828, False),
+        (4, 0x2028, False),
+        (4, 0x4028, False),
+    ]
+    assert sorted({cpu for _, cpu, _, _ in kernel.opened.values()}) == [0, 1, 2, 3]
+    (slot,) = core.open(1)
+    assert (slot.kind, slot.column, slot.count) == (lib.PP_PERF, 0, 11)
+    assert blocker([core, rest]) is None
+
+
+def test_groups_that_were_tried_are_used(tmp_path: Path) -> None:
+    kernel = fakeperf.Kernel()
+    core, _ = opened(tmp_path, skylake(tmp_path), kernel)
+    before = len(kernel.groups)
+    addresses = [core.open(cpu)[0].arg for cpu in range(4)]
+    assert len(kernel.groups) == before == len(set(addresses))
+    core.shut(2)
+    (again,) = core.open(2)
+    assert again.arg not in addresses
+    assert len(kernel.groups) == before + 1
+    core.close()
+    assert all(group.closed for group in kernel.groups)
+
+
+def test_no_smt_event_where_no_core_has_siblings(tmp_path: Path) -> None:
+    planner = planned(tmp_path, INTEL, 6, SKX, Leaves(), threads=1)
+    core, _ = opened(tmp_path, planner, fakeperf.Kernel())
+    assert has(core) == [*TIMES, *ALL, *LICENSES]
+
+
+def test_any_thread_is_refused_where_cpuid_says_it_is_gone() -> None:
+    """Whatever the kernel lets through, and even if a table named it."""
+    raw = model.find(INTEL, 6, SKX, 4, Leaves())
+    usable = [event.key for event in cores.smt_events(raw, Leaves(), 4)]
+    assert usable == ["one_thread", "any_thread"]
+    any_thread = next(e for e in cores.smt_events(raw, Leaves(), 4) if e.key == "any_thread")
+    assert any_thread.config == 0x20013C
+    for gone in (Leaves(5, deprecated=True), Leaves(4, deprecated=True), Leaves(2)):
+        assert [e.key for e in cores.smt_events(raw, gone, 4)] == ["one_thread"]
+    assert [e.key for e in cores.smt_events(raw, cpuid.unreadable, 4)] == ["one_thread"]
+
+
+def test_ice_lake_has_distributed_for_second_choice(tmp_path: Path) -> None:
+    planner = planned(tmp_path, INTEL, 6, ICX, Leaves(5, deprecated=True, gp=8))
+    refuse = lambda event, _, __: errno.ENOENT if event.key == "one_thread" else 0  # noqa: E731
+    core, _ = opened(tmp_path, planner, fakeperf.Kernel(refuse=refuse))
+    assert has(core) == [*TIMES, *ALL, "distributed", *LEVELS]
+    assert core.missing == []
+    assert cores.smt_methods(set(has(core))) == ["distributed", "bounds"]
+    found = planner.multipliers(set(has(core)), None)
+    assert [(m.counter, m.factor) for m in found[:1]] == [("distributed", 84.0)]
+
+
+def hybrid(root: Path) -> tuple[cores.Planner, list[int]]:
+    trees.hybrid(root)
+    fakeperf.identity(root, INTEL, 6, ALDER)
+    fakeperf.pmu(root, "cpu_core", 4, "0-15")
+    fakeperf.pmu(root, "cpu_atom", 10, "16-31")
+    asked: list[int] = []
+
+    def leaves_of(cpu: int) -> Leaves:
+        asked.append(cpu)
+        return Leaves(5, deprecated=True, gp=8 if cpu < 16 else 6)
+
+    return cores.Planner(root, topology.read(root), leaves_of), asked
+
+
+def test_hybrids_name_the_pmu(tmp_path: Path) -> None:
+    planner, asked = hybrid(tmp_path)
+    assert asked == [0, 16]  # CPUID is read on one CPU of each type
+    kernel = fakeperf.Kernel()
+    core, _ = opened(tmp_path, planner, kernel)
+    by_cpu: dict[int, list[tuple[str, int, int]]] = {}
+    for event, cpu, _, _ in kernel.opened.values():
+        by_cpu.setdefault(cpu, []).append((event.key, event.type, event.config))
+    assert by_cpu[3][:3] == [
+        ("ref", 0, 4 << 32 | 9),
+        ("cycles", 0, 4 << 32 | 0),
+        ("instructions", 0, 4 << 32 | 1),
+    ]
+    assert by_cpu[3][5:] == [
+        ("one_thread", 4, 0x23C),
+        ("license_1", 4, 0x228),
+        ("license_2", 4, 0x428),
+        ("license_3", 4, 0x828),
+    ]
+    assert by_cpu[20] == [
+        ("ref", 0, 10 << 32 | 9),
+        ("cycles", 0, 10 << 32 | 0),
+        ("instructions", 0, 10 << 32 | 1),
+        ("kernel_instructions", 0, 10 << 32 | 1),
+        ("kernel_cycles", 0, 10 << 32 | 0),
+    ]
+    assert has(core, cpu=3) == [*TIMES, *ALL, "one_thread", *LEVELS, "license_3"]
+    assert has(core, cpu=20) == [*TIMES, *ALL]
+    assert core.missing == []
+    assert core.open(3)[0].count == 11
+    assert core.open(20)[0].count == 7
+
+
+def test_amd_has_its_own_reference_event(tmp_path: Path) -> None:
+    planner = planned(tmp_path, AMD, 0x1A, 2, cpuid.unreadable)
+    kernel = fakeperf.Kernel(refuse=lambda e, _, __: errno.ENOENT if e.config == 9 else 0)
+    core, _ = opened(tmp_path, planner, kernel)
+    assert has(core) == [*TIMES, *ALL, "smt_contention"]
+    assert core.counters[-1].scale == 1 / 8  # Zen 5 dispatches so many in a cycle
+    assert {e.config for e, *_ in kernel.opened.values() if e.key == "ref"} == {0x100000120}
+    assert planner.base_hz(Rate(2e9, "made")) == Rate(
+        2e9, "the TSC's: both count at the P0 rate", None
+    )
+
+
+def test_the_msr_pmu_has_a_group_of_its_own(tmp_path: Path) -> None:
+    """It takes no turns, so its origin must not say perf."""
+    planner = skylake(tmp_path)
+    fakeperf.pmu(tmp_path, "msr", 9)
+    fakeperf.events(tmp_path, "msr", tsc=0, aperf=1, mperf=2, smi=4)
+    planner = cores.Planner(tmp_path, topology.read(tmp_path), lambda _: Leaves())
+    kernel = fakeperf.Kernel(4, taken=3)
+    core, rest = opened(tmp_path, planner, kernel)
+    assert has(core) == [*TIMES, "ref"]
+    assert has(rest) == ["msr_tsc", "aperf", "mperf", "smi"]
+    assert {c.origin for c in rest.counters} == {"msr PMU"}
+    assert rest.open(0)[0].count == 4
+
+
+def test_the_tsc_alone_is_not_worth_a_read(tmp_path: Path) -> None:
+    machine(tmp_path)
+    fakeperf.pmu(tmp_path, "msr", 9)
+    fakeperf.events(tmp_path, "msr", tsc=0)
+    planner = cores.Planner(tmp_path, topology.read(tmp_path), lambda _: Leaves())
+    kernel = fakeperf.Kernel()
+    core, rest = opened(tmp_path, planner, kernel)
+    assert (has(core), has(rest), kernel.calls) == ([], [], [])
+    assert {m.what for m in core.missing} == set(ALL)
+
+
+# --- what is missing -----------------------------------------------------------------------------
+
+
+def test_a_cpu_with_fewer_counters_lacks_only_its_own(tmp_path: Path) -> None:
+    """Columns stay where they are; its group fills the others."""
+    kernel = fakeperf.Kernel(9, taken={2: 5})
+    core, _ = opened(tmp_path, skylake(tmp_path), kernel)
+    assert has(core, cpu=2) == [*TIMES, "ref", "cycles", "instructions", "one_thread"]
+    assert has(core, cpu=1) == [*TIMES, *ALL, "one_thread", *LICENSES]
+    assert sorted((m.what, m.cpus) for m in core.missing) == [
+        (key, [2]) for key in sorted(["kernel_cycles", "kernel_instructions", *LICENSES])
+    ]
+    why = {m.what: m.why for m in core.missing}
+    assert why["kernel_cycles"].startswith("only 4 counters free")
+    assert why["license_1"] == "this CPU has no counter left for it: other events have them"
+
+
+def test_simd_levels_go_first(tmp_path: Path) -> None:
+    """A Skylake has 3 fixed counters and, with SMT, 4: one is left for the level most code has."""
+    core, _ = opened(tmp_path, skylake(tmp_path), fakeperf.Kernel(7))
+    assert has(core) == [*TIMES, *ALL, "one_thread", "license_1"]
+    assert [(m.what, m.fix) for m in core.missing] == [
+        ("license_2", None),
+        ("license_throttle", None),
+    ]
+
+
+def test_a_simd_level_may_never_be_reached(tmp_path: Path) -> None:
+    kernel = fakeperf.Kernel(moved=dict.fromkeys(LICENSES, 0))
+    core, _ = opened(tmp_path, skylake(tmp_path), kernel)
+    assert has(core)[-3:] == LICENSES
+
+
+def test_a_gap_in_the_columns(tmp_path: Path) -> None:
+    kernel = fakeperf.Kernel(
+        refuse=lambda e, cpu, _: errno.ENOENT if (e.key, cpu) == ("cycles", 1) else 0
+    )
+    core, _ = opened(tmp_path, skylake(tmp_path), kernel)
+    for _again in range(2):  # as it was tried, and as it is opened when the CPU comes back
+        (slot,) = core.open(1)
+        group = next(g for g in kernel.groups if g.address == slot.arg)
+        assert group.at == [0, 2, 3, 4, 5, 6, 7, 8]
+        assert slot.count == 11
+        core.shut(1)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.ENOENT, errno.EMFILE])
+def test_nothing_opens(number: int, tmp_path: Path) -> None:
+    kernel = fakeperf.Kernel(refuse=lambda _, __, ___: number)
+    trees.put(tmp_path, "proc/sys/kernel/perf_event_paranoid", "2\n")
+    parts = opened(tmp_path, skylake(tmp_path), kernel)
+    assert parts[0].counters == []
+    assert {m.what for m in parts[0].missing} == {*ALL, "one_thread", *LICENSES}
+    why_not = blocker(parts)
+    assert why_not is not None
+    if number == errno.EACCES:
+        assert why_not.why.endswith("kernel.perf_event_paranoid <= 0, it is 2")
+        assert "setcap" not in (why_not.fix or "")
+
+
+def test_hosts_of_guests_say_so(tmp_path: Path) -> None:
+    kernel = fakeperf.Kernel(refuse=lambda _, __, host: 0 if host else errno.EOPNOTSUPP)
+    core, _ = opened(tmp_path, skylake(tmp_path), kernel)
+    assert has(core) == [*TIMES, *ALL, "one_thread", *LICENSES]
+    assert [(m.what, m.cpus) for m in core.missing] == [("guests", None)]
+
+
+def test_a_cpu_that_is_off_gets_what_its_like_have(tmp_path: Path) -> None:
+    planner = skylake(tmp_path)
+    trees.lists(tmp_path, "0-3", "0-2")
+    kernel = fakeperf.Kernel()
+    core, _ = opened(tmp_path, planner, kernel)
+    assert 3 not in {cpu for _, cpu, _, _ in kernel.opened.values()}
+    assert all(c.cpus is None for c in core.counters)
+    (slot,) = core.open(3)
+    assert slot.count == 11
+
+
+def test_only_what_will_be_read_is_opened(tmp_path: Path) -> None:
+    planner = skylake(tmp_path)
+    kernel = fakeperf.Kernel()
+    open_parts(tmp_path, topology.read(tmp_path), planner, cpus=[0, 2], kernel=kernel)
+    assert {cpu for _, cpu, _, _ in kernel.opened.values()} == {0, 2}

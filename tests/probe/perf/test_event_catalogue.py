@@ -1,0 +1,140 @@
+"""What names of events choose on several machines, by the formats that their kernels show."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import fakeperf
+import pytest
+import trees
+
+from perfprobe.perf import event_catalogue
+from perfprobe.perf.event_catalogue import Catalogue, Named, perf_events
+from perfprobe.perf.event_names import parse
+
+# --- event machines -------------------------------------------------------------------------------
+
+
+OFFCORE = "cpu/event=0xb7,umask=0x1,offcore_rsp=0x3fbfc00001/"
+
+
+def words(root: Path, text: str) -> dict[str | None, tuple[int, int, int]]:
+    """Type, config and config1 by PMU."""
+    found = Catalogue(root).find(parse(text)[0][0])
+    return {pmu: (e.type, e.config, e.config1) for pmu, e in found.events.items()}
+
+
+@pytest.mark.parametrize(("machine", "text", "expected"), [
+    ("skylake-sp", "cpu/event=0x3c,umask=0x0,any=1/", {"cpu": (4, 0x20003C, 0)}),
+    ("skylake-sp", OFFCORE, {"cpu": (4, 0x1B7, 0x3FBFC00001)}),
+    ("skylake-sp", "cpu/event=0xc6,umask=0x1,frontend=0x400206/", {"cpu": (4, 0x1C6, 0x400206)}),
+    ("skylake-sp", "cpu/event=0xa3,umask=0x14,cmask=20/", {"cpu": (4, 0x140014A3, 0)}),
+    ("skylake-sp", "mem-loads", {"cpu": (4, 0x1CD, 3)}),
+    ("skylake-sp", "cpu/mem-loads,ldlat=30/", {"cpu": (4, 0x1CD, 30)}),
+    ("ice-lake-sp", "topdown-be-bound", {"cpu": (4, 0x8300, 0)}),
+    ("sapphire-rapids", "topdown-mem-bound", {"cpu": (4, 0x8700, 0)}),
+    ("sapphire-rapids", "branch-misses", {"cpu": (0, 5, 0)}),
+    ("alder-lake", "branch-misses", {"cpu_core": (0, 4 << 32 | 5, 0),
+                                     "cpu_atom": (0, 10 << 32 | 5, 0)}),
+    ("alder-lake", "topdown-retiring", {"cpu_core": (4, 0x8000, 0), "cpu_atom": (10, 0xC2, 0)}),
+    ("alder-lake", "slots", {"cpu_core": (4, 0x400, 0)}),
+    ("alder-lake", "cpu_atom/event=0xd0,umask=0x5,ldlat=0x80/", {"cpu_atom": (10, 0x5D0, 0x80)}),
+    ("alder-lake", "r4c4", {"cpu_core": (4, 0x4C4, 0), "cpu_atom": (10, 0x4C4, 0)}),
+    ("alder-lake", "L1-dcache-load-misses", {"cpu_core": (3, 4 << 32 | 0x10000, 0),
+                                             "cpu_atom": (3, 10 << 32 | 0x10000, 0)}),
+    ("zen-4", "cpu/event=0x1a0,umask=0x60/", {"cpu": (4, 0x1000060A0, 0)}),
+    ("zen-4", "LLC-loads", {"cpu": (3, 2, 0)}),
+])  # fmt: skip
+def test_what_is_chosen(
+    tmp_path: Path, machine: str, text: str, expected: dict[str, tuple[int, int, int]]
+) -> None:
+    fakeperf.written(tmp_path, machine)
+    assert words(tmp_path, text) == expected
+
+
+@pytest.mark.parametrize(("machine", "text", "told"), [
+    ("ice-lake-sp", "cpu/event=0x3c,any=1/", "no term 'any'"),
+    ("zen-4", "cpu/event=0xb7,offcore_rsp=1/", "no term 'offcore_rsp'"),
+    ("zen-4", "cpu/event=0x10a0f/", "does not fit into its 12 bits"),
+    ("alder-lake", "cpu/event=0x3c/", "no PMU 'cpu'; there are: cpu_atom, cpu_core"),
+    ("skylake-sp", "topdown-retirng", "no event of that name"),
+    ("sapphire-rapids", "topdown-retirng", "nearest: topdown-retiring"),
+])  # fmt: skip
+def test_what_a_machine_lacks(tmp_path: Path, machine: str, text: str, told: str) -> None:
+    fakeperf.written(tmp_path, machine)
+    with pytest.raises(ValueError, match=told):
+        words(tmp_path, text)
+
+
+# --- event encodings ------------------------------------------------------------------------------
+
+
+LISTED: list[Any] = [
+    {"Unit": "cpu", "EventName": "mem_load_retired.l1_hit", "BriefDescription": "Hits in L1",
+     "Encoding": "cpu/event=0xd1,period=1000003,umask=0x1/"},
+    {"EventName": "uncore", "Encoding": "uncore_imc/event=4/"},
+    {"EventName": "shell", "Encoding": "cpu/event=$(id)/"},
+    {"EventName": "broken", "Encoding": 7},
+    {"EventName": ["no", "name"], "Encoding": "cpu/event=1/"},
+    "not even an event",
+]  # fmt: skip
+
+
+def test_what_perf_lists_is_checked() -> None:
+    found = perf_events(lambda: json.dumps(LISTED).encode())
+    assert found["mem_load_retired.l1_hit"] == [Named("cpu", "event=0xd1,umask=0x1", "Hits in L1")]
+    assert set(found) == {"mem_load_retired.l1_hit", "uncore"}
+    for garbage in (b"", b"{", b"[" * 100_000, b"\xff", b"{}"):
+        assert perf_events(lambda garbage=garbage: garbage) == {}  # type: ignore[misc]
+
+    def hangs() -> bytes:
+        raise subprocess.TimeoutExpired("perf", 5)
+
+    assert perf_events(hangs) == {}
+
+
+def test_a_name_of_perf_chooses_by_our_formats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fakeperf.pmu(tmp_path, "cpu", 4)
+    fakeperf.events(tmp_path, "cpu", "config:0-7,32-35", slots=4)
+    monkeypatch.setattr(event_catalogue, "_listed", lambda: json.dumps(LISTED).encode())
+    catalogue = Catalogue(tmp_path)
+    with pytest.raises(ValueError, match="no event of that name"):  # the PMU lacks its umask
+        catalogue.find(parse("MEM_LOAD_RETIRED.L1_HIT")[0][0])
+    (tmp_path / fakeperf.DEVICES / "cpu/format/umask").write_text("config:8-15\n")
+    found = catalogue.find(parse("MEM_LOAD_RETIRED.L1_HIT:k")[0][0])
+    event = found.events["cpu"]
+    assert (event.type, event.config, event.kernel, found.about) == (4, 0x1D1, True, "Hits in L1")
+
+
+# --- event list -----------------------------------------------------------------------------------
+
+
+def test_a_hybrid_lists_each_core_type(tmp_path: Path) -> None:
+    trees.put(tmp_path, "proc/sys/kernel/nmi_watchdog", "1\n")
+    for name, number, cpus in (("cpu_core", 4, "0-3"), ("cpu_atom", 10, "4-7")):
+        fakeperf.pmu(tmp_path, name, number, cpus)
+    fakeperf.events(tmp_path, "cpu_core", slots=4)
+    trees.put(tmp_path, f"{fakeperf.DEVICES}/cpu_core/events/slots.scale", "0.5\n")
+    trees.put(tmp_path, f"{fakeperf.DEVICES}/cpu_core/events/broken", "thresh=?\n")
+    answer = event_catalogue.list_events(tmp_path, None)
+    rows = {(row["pmu"], row["name"]): row for row in answer["events"]}
+    assert [(p["pmu"], p["type"], p["cpus"]) for p in answer["pmus"]] == [
+        ("cpu_core", "P", "0-3"), ("cpu_atom", "E", "4-7"),
+    ]  # fmt: skip
+    assert rows["cpu_core", "slots"]["scale"] == 0.5
+    assert ("cpu_atom", "slots") not in rows
+    assert ("cpu_core", "broken") not in rows
+    assert rows["cpu_atom", "cycles"]["open"] == ["perftop", "NMI watchdog"]
+    assert rows["software", "page-faults"]["open"] == []
+    assert answer["missing"] == []
+
+
+def test_a_word_narrows_it(tmp_path: Path) -> None:
+    answer = event_catalogue.list_events(tmp_path, "Another CPU")
+    assert [row["name"] for row in answer["events"]] == ["cpu-migrations"]
+    assert answer["missing"][0]["why"] == "the kernel offers no core PMU"

@@ -1,0 +1,56 @@
+"""The list of events that a user writes: how it is cut, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfprobe.perf.event_names import MAX_EVENTS, Asked, nearest, parse
+
+
+def names(text: str) -> list[list[str]]:
+    return [[asked.name for asked in group] for group in parse(text)]
+
+
+def test_commas_part_events_but_not_terms_and_groups() -> None:
+    text = "context-switches,cpu/event=0xd1,umask=0x01,name=l1_hit/,{cycles,instructions}:u,r1a2"
+    assert names(text) == [
+        ["context-switches"],
+        ["l1_hit"],
+        ["cycles:u", "instructions:u"],
+        ["r1a2"],
+    ]
+    first, (terms,), _, _ = parse(text)
+    assert first == [Asked("context-switches", "context-switches")]
+    assert (terms.pmu, terms.terms, terms.key) == ("cpu", "event=0xd1,umask=0x01", "e.l1_hit")
+
+
+@pytest.mark.parametrize(("text", "name", "user", "kernel"), [
+    ("cycles:u", "cycles:u", True, False),
+    ("cycles:k", "cycles:k", False, True),
+    ("cycles:uk", "cycles:uk", False, False),
+    ("cpu/event=1/u", "cpu/event=1/:u", True, False),
+    ("cpu/event=1/:k", "cpu/event=1/:k", False, True),
+    ("mem_load_retired.l1_hit", "mem_load_retired.l1_hit", False, False),
+    ("MEM_LOAD_RETIRED:L1_HIT", "MEM_LOAD_RETIRED:L1_HIT", False, False),
+])  # fmt: skip
+def test_rings_stand_behind(text: str, name: str, user: bool, kernel: bool) -> None:
+    ((found,),) = parse(text)
+    assert (found.name, found.user, found.kernel) == (name, user, kernel)
+
+
+@pytest.mark.parametrize("text", [
+    "", "a,", "{a,b", "a}", "cpu/event=1", "a b", "{a}x", "cpu/name=\x1b[31m,event=1/",
+    "a,a", ",".join(f"r{i}" for i in range(MAX_EVENTS + 1)), "cpu/event=1/z",
+])  # fmt: skip
+def test_what_is_no_list_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^-e"):
+        parse(text)
+
+
+@pytest.mark.parametrize(("word", "name"), [
+    ("contxt", "context-switches"), ("contxt-switches", "context-switches"),
+    ("Page_fault", "page-faults"), ("retird", "mem_load_retired.l1_hit"),
+])  # fmt: skip
+def test_the_nearest_names(word: str, name: str) -> None:
+    assert name in nearest(word, ["context-switches", "page-faults", "mem_load_retired.l1_hit"])
+    assert nearest("zzz", ["context-switches"]) == []

@@ -1,0 +1,66 @@
+"""Work on many CPUs at once."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from perfprobe.perf.groups import MAX_THREADS, run_in_threads
+
+
+def test_so_many_work_run_in_threads_and_answers_are_in_order() -> None:
+    together = threading.Barrier(MAX_THREADS, timeout=30)
+    ran: set[int] = set()
+
+    def one(item: int) -> int:
+        ran.add(threading.get_ident())
+        if item < MAX_THREADS:
+            together.wait()  # passes only if all of them are in here together
+        return item * item
+
+    items = range(3 * MAX_THREADS)
+    assert run_in_threads(one, items) == [item * item for item in items]
+    assert len(ran) == MAX_THREADS
+    assert threading.get_ident() not in ran
+
+
+def test_the_first_error_comes_back_after_the_others_have_ended() -> None:
+    done: list[int] = []
+
+    def one(item: int) -> None:
+        if item == 1:
+            raise OSError("1 is off")
+        done.append(item)
+
+    with pytest.raises(OSError, match="1 is off"):
+        run_in_threads(one, range(5))
+    assert sorted(done) == [0, 2, 3, 4]
+
+
+def test_nothing_to_do_starts_no_thread() -> None:
+    assert run_in_threads(str, []) == []
+
+
+@pytest.mark.parametrize("given", [0, 1, 3])
+def test_where_the_kernel_gives_too_few_threads_the_work_is_done(
+    given: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, started = threading.Thread.start, list[threading.Thread]()
+
+    def limited(thread: threading.Thread) -> None:
+        if len(started) >= given:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    ran: list[int] = []
+
+    def one(item: int) -> int:
+        ran.append(item)
+        return -item
+
+    assert run_in_threads(one, range(40)) == [-item for item in range(40)]
+    assert sorted(ran) == [*range(40)]
+    assert len(started) == given

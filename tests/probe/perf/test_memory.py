@@ -1,0 +1,190 @@
+"""Memory controllers: PMUs as the kernel's drivers show them, a package's traffic as one sum."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import fakeperf
+import pytest
+import trees
+from fakeperf import AMD, INTEL, Leaves, has, opened
+
+from perfprobe.cpu import topology
+from perfprobe.machine.parts import Part
+from perfprobe.perf import cores, uncore
+from perfprobe.perf.perf_events import Event
+from perfprobe.perf.uncore import KEYS
+
+MIB = "6.103515625e-5\n"  # one count is 64 bytes
+ICX_FORMAT = {"event": "config:0-7", "umask": "config:8-15"}
+
+
+def two_packages(root: Path, vendor: str = INTEL, family: int = 6, model: int = 0x6A) -> None:
+    """CPUs 0-3 in package 0, 4-7 in package 1."""
+    trees.machine(root, 4, packages=2)
+    fakeperf.identity(root, vendor, family, model)
+    fakeperf.pmu(root, "cpu", 4)
+
+
+def controller(
+    root: Path, name: str, number: int, mask: str, formats: dict[str, str], **events: str
+) -> None:
+    fakeperf.pmu(root, name, number, mask=mask)
+    at = f"{fakeperf.DEVICES}/{name}"
+    for term, bits in formats.items():
+        trees.put(root, f"{at}/format/{term}", f"{bits}\n")
+    for event, code in events.items():
+        trees.put(root, f"{at}/events/{event}", f"{code}\n")
+        trees.put(root, f"{at}/events/{event}.scale", MIB)
+        trees.put(root, f"{at}/events/{event}.unit", "MiB\n")
+
+
+def of_memory(root: Path, kernel: fakeperf.Kernel) -> Part:
+    rows = topology.read(root)
+    return uncore.memory_part(root, rows, [row for row in rows if row.online], kernel)
+
+
+def codes(kernel: fakeperf.Kernel, group: fakeperf.Group) -> list[tuple[int, int]]:
+    """Type and config of each event of a group."""
+    return [(e.type, e.config) for e, *_ in (kernel.opened[fd] for fd in group.fds)]
+
+
+def test_a_server_has_a_group_for_each_controller(tmp_path: Path) -> None:
+    """As arch/x86/events/intel/uncore_snbep.c describes Ice Lake's: cas_count_read is
+    event=0x04,umask=0x0f. Its controllers have the same names in both packages."""
+    two_packages(tmp_path)
+    for i in range(3):
+        controller(
+            tmp_path, f"uncore_imc_{i}", 40 + i, "0,4", ICX_FORMAT,
+            cas_count_read="event=0x04,umask=0x0f", cas_count_write="event=0x04,umask=0x30",
+        )  # fmt: skip
+    planner = cores.Planner(tmp_path, topology.read(tmp_path), lambda _: Leaves())
+    kernel = fakeperf.Kernel()
+    part = opened(tmp_path, planner, kernel)[2]
+    assert (part.scope, has(part)) == ("package", [*KEYS])
+    assert [(c.unit, c.scale, c.columns) for c in part.counters] == [("B", 64.0, 3)] * 2
+    assert part.missing == []
+    before = len(kernel.groups)
+    slots = part.open(5)
+    groups = kernel.groups[before:]
+    assert [kernel.opened[group.fds[0]][1] for group in groups] == [4, 4, 4]
+    assert [codes(kernel, group) for group in groups] == [
+        [(40 + i, 0x0F04), (40 + i, 0x3004)] for i in range(3)
+    ]
+    assert [slot.column for slot in slots] == [0, 1, 2]
+    assert [group.at for group in groups] == [[0, 3]] * 3, "reads, then writes after all reads"
+
+
+def test_the_heir_of_a_cpu_that_goes_off_asks_whom_the_kernel_names_now(tmp_path: Path) -> None:
+    """And so does that CPU when it has come back: the mask stays with its heir."""
+    two_packages(tmp_path)
+    names = {"cas_count_read": "event=0x04,umask=0x0f", "cas_count_write": "event=0x04,umask=0x30"}
+    controller(tmp_path, "uncore_imc_0", 40, "0,4", ICX_FORMAT, **names)
+    kernel = fakeperf.Kernel()
+    part = of_memory(tmp_path, kernel)
+    for reader in (5, 4):
+        controller(tmp_path, "uncore_imc_0", 40, "0,5", ICX_FORMAT, **names)
+        part.open(reader)
+        assert [kernel.opened[fd][1] for fd in kernel.groups[-1].fds] == [5, 5]
+        part.shut(reader)
+
+
+def test_granite_rapids_has_two_channels_a_controller(tmp_path: Path) -> None:
+    two_packages(tmp_path, model=0xAD)
+    for i in range(12):
+        controller(
+            tmp_path, f"uncore_imc_{i}", 40 + i, "0,4", ICX_FORMAT,
+            cas_count_read_sch0="event=0x05,umask=0xcf",
+            cas_count_read_sch1="event=0x06,umask=0xcf",
+            cas_count_write_sch0="event=0x05,umask=0xf0",
+            cas_count_write_sch1="event=0x06,umask=0xf0",
+        )  # fmt: skip
+    kernel = fakeperf.Kernel()
+    part = of_memory(tmp_path, kernel)
+    assert [c.columns for c in part.counters] == [24, 24]
+    slots = part.open(0)
+    assert [slot.column for slot in slots] == [*range(0, 24, 2)]
+    assert {tuple(group.at) for group in kernel.groups} == {(0, 1, 24, 25)}
+    assert codes(kernel, kernel.groups[-1]) == [
+        (51, code) for code in (0xCF05, 0xCF06, 0xF005, 0xF006)
+    ]
+
+
+def test_clients_have_free_running_counters(tmp_path: Path) -> None:
+    """Alder Lake: uncore_imc_0 names no events, and data_read is event=0xff,umask=0x20."""
+    two_packages(tmp_path, model=0x97)
+    for i in (0, 1):
+        controller(tmp_path, f"uncore_imc_{i}", 40 + i, "0,4", ICX_FORMAT)
+        controller(
+            tmp_path, f"uncore_imc_free_running_{i}", 50 + i, "0,4", ICX_FORMAT,
+            data_read="event=0xff,umask=0x20", data_write="event=0xff,umask=0x30",
+        )  # fmt: skip
+    kernel = fakeperf.Kernel()
+    part = of_memory(tmp_path, kernel)
+    assert part.counters[0].origin == "perf uncore_imc_free_running"
+    part.open(0)
+    assert [codes(kernel, g) for g in kernel.groups] == [[(50, 0x20FF), (50, 0x30FF)],
+                                                         [(51, 0x20FF), (51, 0x30FF)]]  # fmt: skip
+
+
+def test_amd_names_no_events(tmp_path: Path) -> None:
+    """Each PMU is of one package: arch/x86/events/amd/uncore.c numbers those of all packages
+    through, and has event in config:0-7, rdwrmask in config:8-9."""
+    two_packages(tmp_path, AMD, 0x19, 0x11)
+    form = {"event": "config:0-7", "rdwrmask": "config:8-9"}
+    for i in range(4):
+        controller(tmp_path, f"amd_umc_{i}", 40 + i, "0" if i < 2 else "4", form)
+    kernel = fakeperf.Kernel()
+    part = of_memory(tmp_path, kernel)
+    assert [(c.unit, c.scale, c.columns) for c in part.counters] == [("B", 64.0, 2)] * 2
+    part.open(6)
+    found = [kernel.opened[fd][1] for group in kernel.groups for fd in group.fds]
+    assert found == [4] * 4
+    assert [codes(kernel, g) for g in kernel.groups] == [[(42, 0x10A), (42, 0x20A)],
+                                                         [(43, 0x10A), (43, 0x20A)]]  # fmt: skip
+
+
+def refusing(event: Event, _cpu: int, _host_only: bool) -> int:
+    return errno.EACCES if event.type == 41 else 0
+
+
+@pytest.mark.parametrize(
+    ("masks", "kernel", "why"),
+    [
+        (["0,4", "0,4"], fakeperf.Kernel(refuse=refusing), "perf_event_paranoid <= 0, it is 2"),
+        (["0,4", "0"], fakeperf.Kernel(), "different numbers of memory controllers"),
+        ([], fakeperf.Kernel(), "shows no memory controllers"),
+    ],
+)
+def test_why_there_is_no_traffic(
+    tmp_path: Path, masks: list[str], kernel: fakeperf.Kernel, why: str
+) -> None:
+    """One controller that may not be read makes every sum too small."""
+    two_packages(tmp_path)
+    trees.put(tmp_path, "proc/sys/kernel/perf_event_paranoid", "2\n")
+    for i, mask in enumerate(masks):
+        controller(
+            tmp_path, f"uncore_imc_{i}", 40 + i, mask, ICX_FORMAT,
+            cas_count_read="event=0x04,umask=0x03", cas_count_write="event=0x04,umask=0x0c",
+        )  # fmt: skip
+    part = of_memory(tmp_path, kernel)
+    assert (part.counters, part.open(0)) == ([], [])
+    assert [m.what for m in part.missing] == [*KEYS]
+    assert why in part.missing[0].why
+    assert kernel.opened == {}, "what was tried is closed"
+
+
+def test_an_unknown_unit_is_no_traffic(tmp_path: Path) -> None:
+    two_packages(tmp_path)
+    controller(
+        tmp_path, "uncore_imc_0", 40, "0,4", ICX_FORMAT,
+        cas_count_read="event=0x04,umask=0x03", cas_count_write="event=0x04,umask=0x0c",
+    )  # fmt: skip
+    trees.put(tmp_path, f"{fakeperf.DEVICES}/uncore_imc_0/events/cas_count_read.unit", "furlongs\n")
+    assert of_memory(tmp_path, fakeperf.Kernel()).counters == []
+
+
+def test_old_amd_says_which_kernel_and_cpu_has_it(tmp_path: Path) -> None:
+    two_packages(tmp_path, AMD, 0x17, 0x31)
+    assert "Linux 6.8" in of_memory(tmp_path, fakeperf.Kernel()).missing[0].why

@@ -1,0 +1,318 @@
+"""Groups of perf events: order of opening, what is dropped when counters run short, why not."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import fakeperf
+import pytest
+import trees
+from command import python
+from fakeperf import TICKS
+
+from perfprobe.perf.perf_events import (
+    HARDWARE,
+    LEADER,
+    SPINS_NS,
+    Event,
+    Settled,
+    Trial,
+    settle,
+    shortage,
+    trouble,
+)
+
+REF = Event("ref", HARDWARE, 9)
+CYCLES = Event("cycles", HARDWARE, 0)
+INSTRUCTIONS = Event("instructions", HARDWARE, 1)
+KERNEL_INSTRUCTIONS = Event("kernel_instructions", HARDWARE, 1, kernel=True)
+KERNEL_CYCLES = Event("kernel_cycles", HARDWARE, 0, kernel=True)
+ONE = Event("one_thread", 4, 0x23C, role="smt")
+DISTRIBUTED = Event("distributed", 4, 0x83C, role="smt")
+ALL = [REF, CYCLES, INSTRUCTIONS, KERNEL_INSTRUCTIONS, KERNEL_CYCLES, ONE, DISTRIBUTED]
+
+
+def run(kernel: fakeperf.Kernel, events: list[Event] = ALL) -> Settled:
+    return settle(kernel, events, 3, timed=True, root=Path("/nonexistent"))
+
+
+def keys(settled: Settled) -> list[str]:
+    return [event.key for event in settled.events]
+
+
+# --- the order of things -------------------------------------------------------------------------
+
+
+def test_leader_first_then_siblings_then_enable() -> None:
+    kernel = fakeperf.Kernel()
+    settled = run(kernel)
+    leader = 100
+    assert kernel.calls == [
+        ("open", "ref", LEADER),
+        *(("open", key, leader) for key in keys(settled)[1:]),
+        ("enable", leader, LEADER),
+    ]
+    assert keys(settled) == [event.key for event in ALL[:6]]  # one event of a role is enough
+    assert settled.missing == {}
+    assert kernel.spun == [(3, SPINS_NS[0])]
+
+
+def test_the_next_leads_where_the_first_is_refused() -> None:
+    kernel = fakeperf.Kernel(refuse=lambda event, _, __: errno.ENOENT if event.key == "ref" else 0)
+    settled = run(kernel)
+    assert kernel.calls[:2] == [("open", "ref", LEADER), ("open", "cycles", LEADER)]
+    assert keys(settled)[0] == "cycles"
+    assert settled.missing["ref"].why == "this CPU, or its hypervisor, has no such event"
+
+
+def test_another_event_of_the_same_key_serves() -> None:
+    """AMD's own code of reference cycles, where the kernel has none."""
+    own = Event("ref", 4, 0x100000120)
+    kernel = fakeperf.Kernel(refuse=lambda e, _, __: errno.ENOENT if e is REF else 0)
+    settled = run(kernel, [REF, own, CYCLES])
+    assert settled.events == [own, CYCLES]
+    assert settled.missing == {}
+
+
+def test_the_next_method_serves() -> None:
+    kernel = fakeperf.Kernel(refuse=lambda e, _, __: errno.ENOENT if e is ONE else 0)
+    settled = run(kernel)
+    assert keys(settled)[-1] == "distributed"
+    assert settled.missing == {}
+
+
+# --- too few counters ----------------------------------------------------------------------------
+
+ORDER = ["kernel_instructions", "kernel_cycles", "one_thread", "instructions", "cycles"]
+
+
+@pytest.mark.parametrize("free", [6, 5, 4, 3, 2, 1])
+@pytest.mark.parametrize("how", ["refused", "held by others"])
+def test_what_is_dropped_first(free: int, how: str) -> None:
+    gone = ORDER[: 6 - free]
+    kernel = fakeperf.Kernel(free) if how == "refused" else fakeperf.Kernel(8, taken=8 - free)
+    settled = run(kernel)
+    assert keys(settled) == [e.key for e in ALL[:6] if e.key not in gone]
+    assert sorted(settled.missing) == sorted(gone)
+    for reason in settled.missing.values():
+        assert reason.why.startswith(f"only {free} counters free: the NMI watchdog or another tool")
+        assert reason.fix == "sysctl kernel.nmi_watchdog=0"
+    live = [group for group in kernel.groups if not group.closed]
+    assert live == [settled.group]
+
+
+def test_no_counter_at_all() -> None:
+    kernel = fakeperf.Kernel(8, taken=8)
+    settled = run(kernel)
+    assert settled.group is None
+    assert set(settled.missing) == {e.key for e in ALL[:6]}
+    assert all(group.closed for group in kernel.groups)
+
+
+def test_an_event_that_is_wrong_itself_is_no_shortage() -> None:
+    kernel = fakeperf.Kernel(refuse=lambda e, _, __: errno.EINVAL if e is KERNEL_CYCLES else 0)
+    settled = run(kernel)
+    assert keys(settled) == ["ref", "cycles", "instructions", "kernel_instructions", "one_thread"]
+    assert settled.missing["kernel_cycles"].why.startswith("this kernel does not know the event")
+
+
+def test_a_group_whose_turn_had_not_come_is_tried_for_longer() -> None:
+    kernel = fakeperf.Kernel()
+    plain = kernel.trial
+
+    def later(group: fakeperf.Group, cpu: int, own_ns: int) -> Trial:
+        trial = plain(group, cpu, own_ns)
+        return trial if own_ns == SPINS_NS[1] else Trial([0] * 6, 0.0, TICKS, 1.0)
+
+    kernel.trial = later  # type: ignore[method-assign]
+    assert run(kernel).missing == {}
+    assert [ns for _, ns in kernel.spun] == list(SPINS_NS)
+
+
+# --- counters that do not count ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["cycles", "instructions", "kernel_cycles", "ref"])
+def test_a_counter_that_stands_still_is_not_used(key: str) -> None:
+    kernel = fakeperf.Kernel(moved={key: 0})
+    settled = run(kernel)
+    assert key not in keys(settled)
+    assert "does not count" in settled.missing[key].why
+    assert len(settled.events) == 5
+
+
+def test_one_thread_may_stand_still() -> None:
+    """The sibling was busy throughout."""
+    assert "one_thread" in keys(run(fakeperf.Kernel(moved={"one_thread": 0})))
+
+
+@pytest.mark.parametrize(
+    ("share", "fine"), [(0.19, True), (0.17, False), (0.3, True), (1.04, True), (1.06, False)]
+)
+def test_reference_cycles_go_with_the_tsc(share: float, fine: bool) -> None:
+    """Own time was 0.9 of the trial: a fifth of that is the least."""
+    settled = run(fakeperf.Kernel(moved={"ref": int(share * TICKS)}))
+    assert ("ref" in keys(settled)) is fine
+    assert ("ref" in settled.missing) is not fine
+
+
+def test_aperf_and_mperf_must_make_a_clock() -> None:
+    events = [Event(key, 9, i, core=False) for i, key in enumerate(("msr_tsc", "aperf", "mperf"))]
+    good = settle(fakeperf.Kernel(), events, 0, timed=False)
+    assert keys(good) == ["msr_tsc", "aperf", "mperf"]
+    for aperf, mperf in ((0, 0), (1000, 0), (100, 10_000), (9000, 1000)):
+        kernel = fakeperf.Kernel(moved={"aperf": aperf, "mperf": mperf})
+        settled = settle(kernel, events, 0, timed=False)
+        assert "mperf" in settled.missing
+        assert keys(settled)[0] == "msr_tsc"
+
+
+# --- guests that own the PMU ---------------------------------------------------------------------
+
+
+def test_only_the_host_where_guests_own_the_pmu() -> None:
+    kernel = fakeperf.Kernel(refuse=lambda _, __, host: 0 if host else errno.EOPNOTSUPP)
+    settled = run(kernel)
+    assert settled.host_only
+    assert len(settled.events) == 6
+    assert {host for _, _, _, host in kernel.opened.values()} == {True}
+
+
+def test_what_no_guest_owns_is_refused_alone() -> None:
+    """Software and uncore events cannot exclude guests, so nothing is opened again for one."""
+    clock = Event("clock", 1, 0, core=False)
+    kernel = fakeperf.Kernel(refuse=lambda e, _, __: errno.EOPNOTSUPP if e is clock else 0)
+    settled = run(kernel, [*ALL, clock])
+    assert not settled.host_only
+    assert "clock" in settled.missing
+
+
+def test_and_not_where_that_changes_nothing() -> None:
+    kernel = fakeperf.Kernel(refuse=lambda _, __, ___: errno.EOPNOTSUPP)
+    settled = run(kernel)
+    assert settled.group is None
+    assert "cannot count it so" in settled.missing["ref"].why
+
+
+# --- why not -------------------------------------------------------------------------------------
+
+WHY = {
+    errno.ENOENT: ("no such event", None),
+    errno.ENODEV: ("does not count on this CPU", None),
+    errno.EINVAL: ("does not know the event", None),
+    errno.EOPNOTSUPP: ("cannot count it so", None),
+    errno.EBUSY: ("holds the PMU", "stop the other tool"),
+    errno.EMFILE: ("hard limit is", "ulimit -Hn"),
+    errno.ENFILE: ("no file descriptors left", "fs.file-max"),
+    errno.ENOMEM: ("no memory", None),
+    errno.E2BIG: ("too old", None),
+    errno.ENOSYS: ("no perf_event_open", "seccomp"),
+    errno.EIO: (os.strerror(errno.EIO), None),
+}
+
+
+@pytest.mark.parametrize("number", WHY)
+def test_every_errno_has_its_reason(number: int, tmp_path: Path) -> None:
+    found = trouble(OSError(number, "x"), tmp_path)
+    why, fix = WHY[number]
+    assert why in found.why
+    assert (found.fix is None) is (fix is None)
+    assert fix is None or fix in (found.fix or "")
+
+
+def rights(root: Path, paranoid: str, caps: int = 0, seccomp: int = 0) -> None:
+    trees.put(root, "proc/sys/kernel/perf_event_paranoid", f"{paranoid}\n")
+    status = f"Name:\tx\nCapEff:\t{caps:016x}\nSeccomp:\t{seccomp}\n"
+    trees.put(root, "proc/self/status", status)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM])
+@pytest.mark.parametrize("level", ["1", "2", "4"])
+def test_the_paranoid_level(
+    number: int, level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rights(tmp_path, level)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    found = trouble(OSError(number, "x"), tmp_path)
+    assert found.why == f"needs CAP_PERFMON or kernel.perf_event_paranoid <= 0, it is {level}"
+    assert found.fix == "perftop --sudo, or sudo sysctl kernel.perf_event_paranoid=0"
+
+
+PERFMON, ADMIN = 1 << 38, 1 << 21
+
+
+@pytest.mark.parametrize(
+    ("level", "caps", "said"),
+    [
+        ("3", PERFMON, "it needs CAP_SYS_ADMIN"),
+        ("4", PERFMON, "it needs CAP_SYS_ADMIN"),
+        ("4", PERFMON | ADMIN, "a security module"),
+        ("4", ADMIN, "a security module"),
+        ("2", PERFMON, "a security module"),
+    ],
+)
+def test_from_level_3_on_debian_wants_more_than_perfmon(
+    level: str, caps: int, said: str, tmp_path: Path
+) -> None:
+    rights(tmp_path, level, caps=caps)
+    found = trouble(OSError(errno.EACCES, "x"), tmp_path)
+    assert said in found.why
+    assert ("kernel.perf_event_paranoid=2" in (found.fix or "")) == ("SYS_ADMIN" in said)
+
+
+@pytest.mark.parametrize("caps", [0, PERFMON, (1 << 41) - 1])
+def test_root_of_a_user_namespace_is_not_told_to_be_root(caps: int, tmp_path: Path) -> None:
+    rights(tmp_path, "2", caps=caps)
+    trees.put(tmp_path, "proc/self/uid_map", "         0          0 4294967295\n")
+    assert "namespace" not in trouble(OSError(errno.EACCES, "x"), tmp_path).why
+    trees.put(tmp_path, "proc/self/uid_map", "         0       1000          1\n")
+    found = trouble(OSError(errno.EACCES, "x"), tmp_path)
+    assert "user namespace" in found.why
+    assert found.fix is not None
+    assert "--sudo" not in found.fix
+    trees.put(tmp_path, "proc/sys/kernel/perf_event_paranoid", "0\n")
+    assert "namespace" not in trouble(OSError(errno.EACCES, "x"), tmp_path).why
+
+
+def test_a_container_answers_eperm(tmp_path: Path) -> None:
+    rights(tmp_path, "2", seccomp=2)
+    assert "seccomp" in trouble(OSError(errno.EPERM, "x"), tmp_path).why
+    assert "paranoid" in trouble(OSError(errno.EACCES, "x"), tmp_path).why
+    for caps in (1 << 38, 1 << 21):
+        rights(tmp_path, "2", caps=caps, seccomp=2)
+        assert "seccomp" in trouble(OSError(errno.EACCES, "x"), tmp_path).why
+    for level in ("0", "-1"):
+        rights(tmp_path, level)
+        assert "security module" in trouble(OSError(errno.EACCES, "x"), tmp_path).why
+
+
+def test_nobody_is_told_to_use_setcap(tmp_path: Path) -> None:
+    rights(tmp_path, "2")
+    for number in (*WHY, errno.EACCES):
+        found = trouble(OSError(number, "x"), tmp_path)
+        assert "setcap" not in f"{found.why} {found.fix}"
+
+
+def test_a_watchdog_that_is_off_is_not_blamed(tmp_path: Path) -> None:
+    trees.put(tmp_path, "proc/sys/kernel/nmi_watchdog", "0\n")
+    assert shortage(4, tmp_path).why == "only 4 counters free: another tool holds some"
+    trees.put(tmp_path, "proc/sys/kernel/nmi_watchdog", "1\n")
+    assert shortage(4, tmp_path).fix == "sysctl kernel.nmi_watchdog=0"
+
+
+def test_out_of_descriptors_is_told() -> None:
+    """The real call, at the limit."""
+    code = (
+        "import os, resource as r\nfrom perfprobe.perf.perf_events import *\n"
+        "r.setrlimit(r.RLIMIT_NOFILE, (32, 32))\n"
+        "try:\n"
+        "    while True: System().open(Event('x', 1, 0, core=False), 0, -1)\n"
+        "except OSError as e:\n"
+        "    t = trouble(e); print(t.why, '|', t.fix)\n"
+    )
+    done = python(code)
+    if "paranoid" in done.stdout or "refused" in done.stdout:
+        pytest.skip(done.stdout)
+    assert done.stdout.startswith("not enough file descriptors: the hard limit is 32 | raise it")

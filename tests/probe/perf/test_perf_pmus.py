@@ -1,0 +1,97 @@
+"""PMUs and their events as sysfs has them; CPUID of the CPU that it is asked on."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import fakeperf
+import pytest
+import trees
+from fakeperf import DEVICES
+
+from perfprobe.cpu import cpuid, identity, model
+from perfprobe.native import affinity
+from perfprobe.perf import perf_pmus
+from perfprobe.perf.perf_pmus import Code
+
+# --- PMUs and their events -----------------------------------------------------------------------
+
+
+def test_events_of_a_pmu(tmp_path: Path) -> None:
+    fakeperf.pmu(tmp_path, "msr", 9)
+    fakeperf.events(tmp_path, "msr", tsc=0, aperf=1, smi=4)
+    found = perf_pmus.find(tmp_path, "msr")
+    assert found is not None
+    assert (found.type, found.cpus) == (9, None)
+    assert [perf_pmus.config(found, name) for name in ("tsc", "smi", "pperf")] == [0, 4, None]
+    assert perf_pmus.find(tmp_path, "power") is None
+
+
+def test_terms_go_where_the_format_says(tmp_path: Path) -> None:
+    fakeperf.pmu(tmp_path, "p", 9)
+    at = f"{DEVICES}/p"
+    for name, text in {
+        "event": "config:0-7,32-35",
+        "umask": "config:8-15",
+        "any": "config:21",
+        "far": "config1:0-3",
+        "further": "config2:4-7,0-3",
+        "wild": "config:64",
+    }.items():
+        trees.put(tmp_path, f"{at}/format/{name}", text + "\n")
+    found = perf_pmus.find(tmp_path, "p")
+    assert found is not None
+    for text, expected in {
+        "event=0x120,umask=0x01": 0x1_0000_0120,
+        "event=0x3c,umask=1,any": 0x20013C,
+        "event=0x3c,umask=0x1,any=1": 0x20013C,
+        "event=0x1000": None,
+        "far=1": None,
+        "wild=1": None,
+        "event=x": None,
+        "nobody=1": None,
+        "": None,
+    }.items():
+        trees.put(tmp_path, f"{at}/events/e", text + "\n")
+        assert perf_pmus.config(found, "e") == expected, text
+    for text, words in {
+        "event=1,far=0x5,further=0x21": Code(1, 5, 0x21),
+        "config1=0xffffffffffffffff": Code(0, 2**64 - 1),
+        "far=0x10": None,
+        "event=0x1_0": None,
+    }.items():
+        trees.put(tmp_path, f"{at}/events/e", text + "\n")
+        assert perf_pmus.code(found, "e") == words, text
+    trees.put(tmp_path, f"{at}/events/e.unit", "Joules\n")
+    assert (perf_pmus.unit(found, "e"), perf_pmus.unit(found, "none")) == ("Joules", "1")
+    trees.put(tmp_path, f"{at}/events/e.scale", "2.3283064365386962890625e-10\n")
+    assert perf_pmus.scale(found, "e") == 2**-32
+    trees.put(tmp_path, f"{at}/events/e.scale", "zero\n")
+    assert perf_pmus.scale(found, "e") == 1.0
+
+
+# --- CPUID ---------------------------------------------------------------------------------------
+
+
+def test_cpuid_is_executed_on_the_cpu() -> None:
+    cpu = min(os.sched_getaffinity(0))
+    executed = affinity.executed(cpu)
+    read = executed(0)
+    if read is None:
+        pytest.skip("no CPUID on this architecture")
+    before = os.sched_getaffinity(0)
+    assert cpuid.vendor(executed) == identity.identity().vendor
+    assert os.sched_getaffinity(0) == before
+    device = cpuid.device(Path("/"), cpu)
+    if device(0) is not None:
+        assert device(1) is not None
+        assert executed(0) == device(0)
+        assert executed(7, 0) == device(7, 0)
+    assert affinity.executed(5000)(0) is None
+
+
+def test_uarch_is_found_by_executed_leaves() -> None:
+    cpu = min(os.sched_getaffinity(0))
+    found = model.find(identity.identity().vendor, None, None, None, affinity.cpuid_leaves(cpu))
+    assert found.vendor == identity.identity().vendor

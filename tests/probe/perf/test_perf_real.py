@@ -1,0 +1,267 @@
+"""Groups of perf events as the kernel at hand has them: software events and the msr PMU."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import resource
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import command
+import pytest
+from capabilities import SETGID, SETUID, has
+from command import python
+from waiting import whenever_due
+
+from perfprobe import wire
+from perfprobe._native import lib
+from perfprobe.cpu import topology
+from perfprobe.machine.source import Machine
+from perfprobe.native.sampler import RowPlan, Sampler, Slot
+from perfprobe.perf import cores, perf_pmus
+from perfprobe.perf.cores import open_parts
+from perfprobe.perf.perf_events import (
+    HARDWARE,
+    LEADER,
+    SOFTWARE,
+    Event,
+    OpenGroup,
+    System,
+    settle,
+    trouble,
+)
+from perfprobe.wire import Counter, Cpu
+from perftop.session.session import Session
+
+TASK_CLOCK, CPU_CLOCK, FAULTS, SWITCHES = 1, 0, 2, 3
+PERIOD_NS = 5_000_000
+CORE = [Event(key, HARDWARE, n) for key, n in (("ref", 9), ("cycles", 0), ("instructions", 1))]
+
+
+@pytest.fixture
+def system() -> System:
+    kernel = System()
+    try:
+        kernel.close(kernel.open(Event("x", SOFTWARE, CPU_CLOCK, core=False), 0, LEADER))
+    except OSError as error:
+        pytest.skip(trouble(error).why)
+    return kernel
+
+
+@pytest.fixture
+def cpu() -> int:
+    return min(os.sched_getaffinity(0))
+
+
+def software(*configs: int) -> list[Event]:
+    return [Event(f"sw{config}", SOFTWARE, config, core=False) for config in configs]
+
+
+def msr_tsc() -> Event:
+    pmu = perf_pmus.find(Path("/"), "msr")
+    config = perf_pmus.config(pmu, "tsc") if pmu else None
+    if pmu is None or config is None:
+        pytest.skip("no msr PMU here")
+    return Event("msr_tsc", pmu.type, config, core=False)
+
+
+@pytest.fixture
+def group(system: System, cpu: int) -> Iterator[OpenGroup]:
+    """CPU clock, page faults and the TSC, of different PMUs."""
+    events = [*software(CPU_CLOCK, FAULTS), msr_tsc()]
+    fds: list[int] = []
+    for event in events:
+        fds.append(system.open(event, cpu, fds[0] if fds else LEADER))
+    system.enable(fds[0])
+    made = system.group(fds, timed=True)
+    yield made
+    made.close()
+
+
+def test_a_real_group_counts(system: System, group: OpenGroup, cpu: int) -> None:
+    trial = system.trial(group, cpu, 2_000_000)
+    clock, _, ticks = trial.counts
+    assert trial.running == 1.0
+    assert clock >= 2_000_000
+    assert 0.5 * trial.ticks <= ticks <= trial.ticks
+    enabled, running, *_ = group.read()
+    assert enabled == running > 2_000_000
+    assert not group.direct
+
+
+def words(sampler: Sampler, n: int) -> list[int]:
+    return list(sampler.frame.cast("Q")[:n])
+
+
+def test_a_real_group_through_the_sampler(group: OpenGroup, cpu: int) -> None:
+    """Spread over columns 1 to 8 of a row: those that nobody fills are not valid."""
+    group.place([0, 3, 5])
+    assert group.columns == 8
+    slot = Slot(lib.PP_PERF, 1, -1, group.address, group.columns)
+    n = wire.HEAD + 1 + 9
+    seen: list[list[int]] = []
+    with Sampler(PERIOD_NS, n) as sampler:
+        sampler.attach(cpu, [RowPlan(0, wire.HEAD, 1, wire.HEAD + 1, [slot])])
+        for drained in whenever_due(sampler.due, sampler.drain, "four rows that were read"):
+            row = words(sampler, n)
+            if drained is not None and row[4] & ~wire.ROW_WIDE == wire.ROW_SAMPLED:
+                seen.append(row)
+            if len(seen) == 4:
+                break
+        assert sampler.stats(cpu).slot_errno == 0
+    for a, b in itertools.pairwise(seen):
+        assert a[wire.HEAD] == mask(1, 2, 3, 6, 8)
+        enabled, running, clock, faults, ticks = (
+            b[wire.HEAD + 1 + c] - a[wire.HEAD + 1 + c] for c in (1, 2, 3, 6, 8)
+        )
+        assert enabled == running > 0
+        assert clock > 0
+        assert faults >= 0
+        assert ticks > 0
+        stamps = b[0] - a[0]  # the TSC by the sampler, beside that by the kernel
+        assert abs(ticks - stamps) <= (a[1] - a[0]) + (b[1] - b[0])
+
+
+def mask(*columns: int) -> int:
+    return sum(1 << column for column in columns)
+
+
+def test_a_plan_that_gives_the_group_less_room_is_refused(group: OpenGroup, cpu: int) -> None:
+    with Sampler(PERIOD_NS, 20) as sampler, pytest.raises(OSError, match="Invalid argument"):
+        slot = Slot(lib.PP_PERF, 0, -1, group.address, group.columns - 1)
+        sampler.attach(cpu, [RowPlan(0, wire.HEAD, 1, wire.HEAD + 1, [slot])])
+
+
+def test_settling_on_the_real_kernel(system: System, cpu: int) -> None:
+    """Where there is no core PMU the reason is its; where there is one, everything counts."""
+    settled = settle(system, [*CORE, *software(CPU_CLOCK)], cpu, timed=True)
+    assert settled.group is not None
+    settled.group.close()
+    assert "sw0" in [e.key for e in settled.events]
+    if not perf_pmus.cores(Path("/")):
+        assert {why.why for why in settled.missing.values()} == {
+            "this CPU, or its hypervisor, has no such event"
+        }
+        assert [e.key for e in settled.events] == ["sw0"]
+
+
+def test_groups_leave_no_descriptor_behind(system: System, cpu: int) -> None:
+    def count() -> int:
+        return len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+
+    before = count()
+    for _ in range(20):
+        settled = settle(system, [*CORE, *software(CPU_CLOCK, SWITCHES)], cpu, timed=True)
+        assert settled.group is not None
+        settled.group.close()
+    assert count() == before
+
+
+def test_the_limit_is_left_alone_where_it_cannot_be_raised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_what: int, _limits: tuple[int, int]) -> None:
+        raise ValueError("not allowed")
+
+    monkeypatch.setattr(resource, "setrlimit", refuse)
+
+
+# --- the whole way -------------------------------------------------------------------------------
+
+
+class Planner:
+    """Software events in the place of the core's, so that all but the PMU is real."""
+
+    pmus = ("software",)
+
+    def core(self, _row: Cpu) -> list[Event]:
+        return [
+            Event("cycles", SOFTWARE, CPU_CLOCK, core=False),
+            Event("ref", 4711, 0),  # no PMU has this number
+            Event("instructions", SOFTWARE, TASK_CLOCK, core=False),
+        ]
+
+    def counters(self) -> list[Counter]:
+        return [*cores.CORE]
+
+    def msr(self, _row: Cpu) -> list[Event]:
+        return [msr_tsc()]
+
+
+def test_from_the_kernel_to_the_session(system: System) -> None:
+    rows = topology.read()
+    planner: Any = Planner()
+    parts = open_parts(Path("/"), rows, planner, kernel=system)
+    assert [[c.key for c in part.counters] for part in parts[:2]] == [
+        ["perf_enabled_s", "perf_running_s", "cycles", "instructions"],
+        ["msr_tsc"],
+    ]
+    assert [m.what for m in parts[0].missing] == ["ref"]
+    source = Machine(Path("/"), 20_000_000, rows, None, parts)
+    session = Session(source.hello)
+    for messages in whenever_due(source.due, source.poll, "12 frames"):
+        for message in messages:
+            session.apply(message)
+        if session.frames >= 12:
+            break
+    source.close()
+    table = session.run.delta.tables["cpu"]
+    seconds = table.ticks / session.counters.stamp_hz
+    column = {key: session.counters.columns[key].first for key in session.counters.columns}
+    for row, cpu in enumerate(rows):
+        if not cpu.online or cpu.cpu not in os.sched_getaffinity(0):
+            continue
+        moved = table.moved[row]
+        assert seconds[row] > 0.1
+        assert moved[column["perf_enabled_s"]] == moved[column["perf_running_s"]]
+        assert moved[column["perf_enabled_s"]] == pytest.approx(seconds[row], rel=0.02)
+        assert moved[column["cycles"]] * 1e-9 == pytest.approx(seconds[row], rel=0.02)
+        assert moved[column["msr_tsc"]] == pytest.approx(table.ticks[row], rel=0.02)
+        assert moved[column["instructions"]] == pytest.approx(moved[column["cycles"]], rel=0.02)
+    counted = session.counters.counted_share(session.run.delta)
+    assert counted is not None
+    assert session.suspect_samples == 0
+
+
+def test_the_command_line_says_what_blocks_it() -> None:
+    done = command.run("stream", "--source", "perf", program="perfprobe", stdin=subprocess.DEVNULL)
+    if perf_pmus.cores(Path("/")):
+        pytest.skip("there is a core PMU here")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("perfprobe: the perf source is not available: no core PMU")
+    assert done.stderr.count("\n") == 1
+
+
+def test_auto_goes_on_without_and_says_why() -> None:
+    hello = command.stat("--source", "auto", "-n", "1", "-i", "0.2", "--sample", "0.1")[0]
+    missing = {m["what"]: m["why"] for m in hello["missing"]}
+    if perf_pmus.cores(Path("/")):
+        pytest.skip("there is a core PMU here")
+    assert hello["source"] == "os"
+    assert "PMU" in missing["ref"]
+    assert missing["kernel_cycles"] == missing["ref"]
+
+
+def test_no_perf_below_a_directory(tmp_path: Path) -> None:
+    done = command.run(
+        "stream", "--source", "perf", "--sysroot", str(tmp_path), program="perfprobe"
+    )
+    assert done.returncode == 2
+    assert "no events below a directory" in done.stderr
+
+
+def test_an_ordinary_user_is_told(system: System) -> None:
+    level = Path("/proc/sys/kernel/perf_event_paranoid").read_text(encoding="ascii").strip()
+    if not has(SETUID, SETGID) or int(level) <= 0:
+        pytest.skip("needs CAP_SETUID, to become nobody, and a paranoid kernel")
+    code = (
+        "import os\nfrom perfprobe.perf.perf_events import *\n"
+        "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
+        "try: System().open(Event('x', 1, 0, core=False), 0, -1)\n"
+        "except OSError as e: print(trouble(e).why)\n"
+    )
+    done = python(code)
+    assert "needs CAP_PERFMON or kernel.perf_event_paranoid <= 0, it is " + level in done.stdout

@@ -1,0 +1,92 @@
+"""Intel's group of issue slots: which machines have it, and groups that fail as real ones do."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import fakeperf
+import trees
+from fakeperf import TIMES, has, machine
+
+from perfprobe.cpu import topology
+from perfprobe.perf import chosen, perf_pmus
+from perfprobe.perf.chosen import LEVEL_1, LEVEL_2, Topdown
+from perfprobe.perf.perf_events import LEADER, Event
+
+MOVED = {"slots": 1000, "topdown_retiring": 400, "topdown_bad_speculation": 50,
+         "topdown_frontend": 150, "topdown_backend": 400}  # fmt: skip
+
+
+def listing(root: Path, pmu: str, *tables: dict[str, tuple[str, str]]) -> None:
+    """Events as Linux lists them: event 0 with a umask of the pseudo code."""
+    trees.put(root, f"{fakeperf.DEVICES}/{pmu}/format/event", "config:0-7\n")
+    trees.put(root, f"{fakeperf.DEVICES}/{pmu}/format/umask", "config:8-15\n")
+    names = [name for table in tables for name, _ in table.values()]
+    for at, name in enumerate(names):
+        code = "0x4" if name == "slots" else f"0x{0x7F + at:x}"
+        trees.put(root, f"{fakeperf.DEVICES}/{pmu}/events/{name}", f"event=0x00,umask={code}\n")
+
+
+def opened(root: Path, kernel: fakeperf.Kernel) -> Topdown:
+    rows = topology.read(root)
+    return chosen.open_topdown(
+        root, rows, perf_pmus.cores(root), cpus=[row.cpu for row in rows], kernel=kernel
+    )
+
+
+def test_ice_lake_has_a_group_that_slots_leads(tmp_path: Path) -> None:
+    machine(tmp_path)
+    fakeperf.pmu(tmp_path, "cpu", 4)
+    listing(tmp_path, "cpu", LEVEL_1)
+    kernel = fakeperf.Kernel(moved=MOVED)
+    found = opened(tmp_path, kernel)
+    (part,) = found.parts
+    assert has(part) == [*TIMES, *LEVEL_1]
+    assert found.missing == []
+    opens = [(e.key, e.config, leader) for e, cpu, leader, _ in kernel.opened.values() if cpu == 1]
+    assert [key for key, _, _ in opens[-5:]] == [*LEVEL_1]
+    assert {(key, config) for key, config, leader in opens if leader == LEADER} == {
+        ("slots", 0x400)
+    }
+    assert ("topdown_backend", 0x8300) in {(key, config) for key, config, _ in opens}
+    assert not any(group.mapped for group in kernel.groups)
+
+
+def test_sapphire_rapids_has_the_second_level_too(tmp_path: Path) -> None:
+    machine(tmp_path)
+    fakeperf.pmu(tmp_path, "cpu", 4)
+    listing(tmp_path, "cpu", LEVEL_1, LEVEL_2)
+    (part,) = opened(tmp_path, fakeperf.Kernel(moved=MOVED)).parts
+    assert has(part) == [*TIMES, *LEVEL_1, *LEVEL_2]
+
+
+def test_of_a_hybrid_only_the_p_cores(tmp_path: Path) -> None:
+    machine(tmp_path)
+    fakeperf.pmu(tmp_path, "cpu_core", 4, "0,2")
+    fakeperf.pmu(tmp_path, "cpu_atom", 10, "1,3")
+    listing(tmp_path, "cpu_core", LEVEL_1)
+    listing(tmp_path, "cpu_atom", {key: LEVEL_1[key] for key in [*LEVEL_1][1:]})
+    (part,) = opened(tmp_path, fakeperf.Kernel(moved=MOVED)).parts
+    assert {tuple(counter.cpus or ()) for counter in part.counters} == {(0, 2)}
+    assert {m.why for m in part.missing} == {"cores of this type have no PERF_METRICS"}
+
+
+def test_groups_that_fail_as_real_ones_do(tmp_path: Path) -> None:
+    machine(tmp_path)
+    fakeperf.pmu(tmp_path, "cpu", 4)
+    found = opened(tmp_path, fakeperf.Kernel())
+    assert (found.parts, found.missing[0].why) == ([], chosen.NONE)
+    listing(tmp_path, "cpu", LEVEL_1)
+    zeros = fakeperf.Kernel(moved=MOVED | {"topdown_retiring": 0, "topdown_backend": 0})
+    negative = fakeperf.Kernel(moved=MOVED | {"topdown_retiring": -400, "topdown_backend": 1200})
+
+    def not_beside_slots(event: Event, _cpu: int, _host: bool) -> int:
+        return errno.EINVAL if event.key == "topdown_retiring" else 0
+
+    refusing = fakeperf.Kernel(refuse=not_beside_slots)
+    for kernel in (zeros, negative, refusing):
+        found = opened(tmp_path, kernel)
+        assert found.parts == []
+        assert [m.what for m in found.missing] == [chosen.WHAT]
+        assert all(group.closed for group in kernel.groups)

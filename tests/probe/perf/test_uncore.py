@@ -1,0 +1,165 @@
+"""Counters of cores and packages by the PMUs outside the cores."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import fakeperf
+import pytest
+import trees
+from fakeperf import ALDER, INTEL, Leaves, has, opened, planned, skylake
+
+from perfprobe.machine.parts import Part
+from perfprobe.perf import perf_pmus
+
+# --- cores and packages --------------------------------------------------------------------------
+
+
+def uncore(root: Path, mask: str = "0") -> None:
+    fakeperf.pmu(root, "cstate_core", 20, mask="0-1")
+    fakeperf.events(root, "cstate_core", c1_residency=0, c6_residency=2)
+    fakeperf.pmu(root, "power", 22, mask=mask)
+    fakeperf.events(root, "power", energy_cores=1, energy_pkg=2, energy_ram=3)
+    at = f"{fakeperf.DEVICES}/power/events/energy-pkg"
+    trees.put(root, f"{at}.scale", "2.3283064365386962890625e-10\n")
+    trees.put(root, f"{at}.unit", "Joules\n")
+
+
+def test_core_and_package_counters(tmp_path: Path) -> None:
+    planner = skylake(tmp_path)
+    uncore(tmp_path)
+    kernel = fakeperf.Kernel()
+    *_, cstate, power = opened(tmp_path, planner, kernel)
+    assert (cstate.scope, has(cstate)) == ("core", ["core_c1", "core_c6"])
+    assert (power.scope, has(power)) == ("package", ["energy_j", "energy_cores_j", "energy_ram_j"])
+    assert power.counters[0].scale == 2**-32
+    assert power.counters[0].unit == "J"
+    (slot,) = cstate.open(3)
+    group = kernel.groups[-1]
+    assert slot.count == 2
+    assert [kernel.opened[fd][1] for fd in group.fds] == [1, 1]  # the mask's CPU of core 1
+    (slot,) = power.open(2)
+    assert slot.count == 3
+    assert [kernel.opened[fd][1] for fd in kernel.groups[-1].fds] == [0, 0, 0]
+    assert not kernel.groups[-1].timed
+
+
+def test_each_sleep_of_a_package_has_its_name(tmp_path: Path) -> None:
+    planner = skylake(tmp_path)
+    fakeperf.pmu(tmp_path, "cstate_pkg", 21, mask="0")
+    levels = (2, 3, 6, 7, 8, 9, 10)
+    for n in levels:
+        fakeperf.events(tmp_path, "cstate_pkg", **{f"c{n}_residency": n})  # type: ignore[arg-type]
+    part = opened(tmp_path, planner, fakeperf.Kernel())[-1]
+    assert (part.scope, has(part)) == ("package", [f"package_c{n}" for n in levels])
+
+
+def test_a_package_of_two_dies_is_the_sum(tmp_path: Path) -> None:
+    planner = skylake(tmp_path)
+    uncore(tmp_path, mask="0,1")
+    kernel = fakeperf.Kernel()
+    power = opened(tmp_path, planner, kernel)[-1]
+    assert (power.counters[0].key, power.counters[0].columns) == ("energy_j", 2)
+    slots = power.open(0)
+    assert [slot.count for slot in slots] == [5, 5]
+    assert [slot.column for slot in slots] == [0, 1]
+    assert [group.at for group in kernel.groups[-2:]] == [[0, 2, 4], [0, 2, 4]]
+    assert [kernel.opened[g.fds[0]][1] for g in kernel.groups[-2:]] == [0, 1]
+
+
+def test_the_heir_of_a_cpu_that_goes_off_asks_whom_the_kernel_names_now(tmp_path: Path) -> None:
+    """And so does that CPU when it has come back: the mask stays with its heir."""
+    planner = skylake(tmp_path)
+    uncore(tmp_path, mask="0")
+    kernel = fakeperf.Kernel()
+    power = opened(tmp_path, planner, kernel)[-1]
+    for reader in (1, 0):
+        uncore(tmp_path, mask="1")
+        power.open(reader)
+        assert {kernel.opened[fd][1] for fd in kernel.groups[-1].fds} == {1}
+        power.shut(reader)
+
+
+def test_a_core_is_asked_once_whoever_of_it_may_be_asked(tmp_path: Path) -> None:
+    """Both its CPUs count all of it: their sum would be twice what there was."""
+    planner = skylake(tmp_path)
+    fakeperf.pmu(tmp_path, "cstate_core", 20, mask="0-3")
+    fakeperf.events(tmp_path, "cstate_core", c6_residency=2)
+    kernel = fakeperf.Kernel()
+    part = opened(tmp_path, planner, kernel)[-1]
+    assert (has(part), part.counters[0].columns) == (["core_c6"], 1)
+    (slot,) = part.open(3)
+    assert slot.count == 1
+    assert [kernel.opened[fd][1] for fd in kernel.groups[-1].fds] == [1]  # of CPUs 1 and 3
+
+
+def test_energy_that_may_not_be_read(tmp_path: Path) -> None:
+    planner = skylake(tmp_path)
+    uncore(tmp_path)
+    refuse = lambda e, _, __: errno.EACCES if e.type == 22 else 0  # noqa: E731
+    trees.put(tmp_path, "proc/sys/kernel/perf_event_paranoid", "2\n")
+    power = opened(tmp_path, planner, fakeperf.Kernel(refuse=refuse))[-1]
+    assert power.counters == []
+    assert {m.what for m in power.missing} == {"energy_j", "energy_cores_j", "energy_ram_j"}
+    assert power.open(0) == []
+
+
+# --- the power control unit ----------------------------------------------------------------------
+
+
+def power_control(root: Path, model: int, form: str = "config:0-7", mask: str = "0") -> list[Part]:
+    """Parts of a machine with that unit, and no other uncore PMU."""
+    planner = planned(root, INTEL, 6, model, Leaves())
+    fakeperf.pmu(root, "uncore_pcu", 31, mask=mask)
+    trees.put(root, f"{fakeperf.DEVICES}/uncore_pcu/format/event", f"{form}\n")
+    return opened(root, planner, fakeperf.Kernel())[2:]
+
+
+def test_four_events_of_the_power_control_unit(tmp_path: Path) -> None:
+    planner = skylake(tmp_path)
+    fakeperf.pmu(tmp_path, "uncore_pcu", 31, mask="1")
+    trees.put(tmp_path, f"{fakeperf.DEVICES}/uncore_pcu/format/event", "config:0-7\n")
+    kernel = fakeperf.Kernel()
+    part = opened(tmp_path, planner, kernel)[-1]
+    assert part.scope == "package"
+    assert has(part) == ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_thermal"]
+    assert [m.what for m in part.missing] == [
+        "pcu_prochot_external", "pcu_prochot_internal", "pcu_vr",
+    ]  # fmt: skip
+    (slot,) = part.open(3)
+    assert slot.count == 4
+    found = [kernel.opened[fd][:2] for fd in kernel.groups[-1].fds]
+    assert [(e.type, e.config, e.core, cpu) for e, cpu in found] == [
+        (31, code, False, 1) for code in (0x00, 0x74, 0x05, 0x04)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("model", "keys"),
+    [
+        (0x3F, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_thermal"]),
+        (0x56, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_thermal"]),
+        (0x8F, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_avx512"]),
+        (0xAD, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_thermal"]),
+    ],
+)
+def test_units_of_other_models(model: int, keys: list[str], tmp_path: Path) -> None:
+    (part,) = power_control(tmp_path, model)
+    assert has(part) == keys
+
+
+def test_sandy_bridge_needs_the_ninth_bit(tmp_path: Path) -> None:
+    """Its event for transitions is in the extension set: bit 21 of the register."""
+    (part,) = power_control(tmp_path, 0x2D, "config:0-7,21")
+    assert has(part)[:2] == ["pcu_ticks", "pcu_transition"]
+    pmu = perf_pmus.find(tmp_path, "uncore_pcu")
+    assert pmu is not None
+    assert perf_pmus.placed_term(pmu, "event", 0x100) == 1 << 21
+    trees.put(tmp_path, f"{fakeperf.DEVICES}/uncore_pcu/format/event", "config:0-7\n")
+    (part,) = power_control(tmp_path, 0x2D)
+    assert has(part) == ["pcu_ticks", "pcu_power", "pcu_thermal", "pcu_current"]
+
+
+def test_units_that_nobody_described(tmp_path: Path) -> None:
+    assert power_control(tmp_path, ALDER) == []

@@ -1,0 +1,169 @@
+"""AMD's HSMP: the driver's message as its header has it, and what becomes of the answers."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import trees
+from made import Clock
+
+from perfprobe.cpu import topology
+from perfprobe.polled import firmware_limits
+from perfprobe.polled.firmware_limits import FREQUENCY_LIMIT, MESSAGE, PROCHOT, REQUEST, Hsmp
+
+HEADER = Path("/usr/include/x86_64-linux-gnu/asm/amd_hsmp.h")
+PROGRAM = """
+#include <stddef.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+#include <asm/amd_hsmp.h>
+int main(void)
+{
+    struct hsmp_message m = {HSMP_GET_SOCKET_FREQ_LIMIT, 2, 3, {4, 5, 6, 7, 8, 9, 10, 11}, 12};
+    const unsigned char *bytes = (const unsigned char *)&m;
+    printf("%lu %d ", HSMP_IOCTL_CMD, HSMP_GET_PROC_HOT);
+    for (size_t i = 0; i < offsetof(struct hsmp_message, sock_ind) + 2; i++)
+        printf("%02x", bytes[i]);
+    return 0;
+}
+"""
+
+
+@pytest.mark.skipif(not HEADER.exists(), reason="needs the kernel's headers")
+def test_the_message_is_the_kernels(tmp_path: Path) -> None:
+    source, program = tmp_path / "message.c", tmp_path / "message"
+    source.write_text(PROGRAM, encoding="ascii")
+    subprocess.run(["cc", "-o", program, source], check=True)
+    out = subprocess.run([program], check=True, capture_output=True, text=True).stdout
+    request, hot, message = out.split()
+    assert (int(request), int(hot)) == (REQUEST, PROCHOT)
+    assert MESSAGE.pack(FREQUENCY_LIMIT, 2, 3, *range(4, 12), 12).hex()[: len(message)] == message
+    assert MESSAGE.size == REQUEST >> 16 & 0x3FFF
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Path:
+    """A machine of two packages, the second of which is CPU 0's."""
+    trees.lists(tmp_path, "0-1")
+    trees.cpu(tmp_path, 0, 1, 0, "0")
+    trees.cpu(tmp_path, 1, 0, 0, "1")
+    return tmp_path
+
+
+def opened(root: Path, ask: Callable[[int, int], int]) -> Hsmp:
+    return Hsmp(root, topology.read(root), ask, Clock())
+
+
+def filled(source: Hsmp) -> list[dict[str, list[int]]]:
+    """By package, what is valid."""
+    rows = []
+    for _, values in source.read():
+        at, found = iter(values), dict[str, list[int]]()
+        for counter in source.block.counters:
+            told = [value for value in islice(at, counter.columns) if value is not None]
+            found |= {counter.key: told} if told else {}
+        rows.append(found)
+    return rows
+
+
+def test_answers_of_each_socket_become_a_limit_and_polls(two: Path) -> None:
+    answers = {(0, FREQUENCY_LIMIT): 2400 << 16 | 0b101, (1, FREQUENCY_LIMIT): 3700 << 16}
+    source = opened(two, lambda socket, message: answers.get((socket, message), socket))
+    filled(source)
+    answers[0, FREQUENCY_LIMIT] = 2300 << 16 | 0b100
+    low, high = filled(source)
+    assert (low["hsmp_limit_hz"], high["hsmp_limit_hz"]) == ([2300], [3700])
+    assert low["hsmp_limits"] == [2, 1, 0, 2, *[0] * 13]
+    assert high["hsmp_limits"] == [2, *[0] * 16]
+    assert (low["hsmp_prochot"], high["hsmp_prochot"]) == ([0], [1])
+    limit, flags, _ = source.block.counters
+    assert (limit.scale, flags.parts[2], source.missing) == (1e6, "bit 2", [])
+
+
+def test_a_message_that_fails_is_not_valid_and_not_sent_again(two: Path) -> None:
+    sent: list[tuple[int, int]] = []
+    number = 0
+
+    def ask(socket: int, message: int) -> int:
+        sent.append((socket, message))
+        if socket == 1 and message == PROCHOT and number:
+            raise OSError(number, "made")
+        return 0
+
+    source = opened(two, ask)
+    number = errno.EBUSY
+    assert "hsmp_prochot" not in filled(source)[1]
+    number = errno.ETIMEDOUT
+    filled(source)
+    sent.clear()
+    number = 0
+    assert "hsmp_prochot" not in filled(source)[1]
+    assert (1, PROCHOT) not in sent
+    assert "hsmp_prochot" in filled(source)[0]
+
+
+@pytest.mark.parametrize("number", [errno.EBUSY, errno.EINTR])
+def test_a_mailbox_that_was_taken_is_asked_again(two: Path, number: int) -> None:
+    taken = False
+
+    def ask(_socket: int, _message: int) -> int:
+        if taken:
+            raise OSError(number, "made")
+        return 0
+
+    source = opened(two, ask)
+    taken = True
+    assert filled(source) == [{}, {}]
+    taken = False
+    assert all("hsmp_prochot" in row for row in filled(source))
+
+
+def test_firmware_without_a_message(two: Path) -> None:
+    def ask(_socket: int, message: int) -> int:
+        if message == FREQUENCY_LIMIT:
+            raise OSError(errno.ENOMSG, "made")
+        return 0
+
+    source = opened(two, ask)
+    assert [c.key for c in source.block.counters] == ["hsmp_prochot"]
+    assert [m.what for m in source.missing] == ["hsmp_limit_hz", "hsmp_limits"]
+    assert "19h" in source.missing[0].why
+
+
+def test_slow_firmware(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(firmware_limits, "SLOW_NS", -1)
+    source = opened(two, lambda _socket, _message: 0)
+    assert source.block.counters == []
+    assert "too slow to repeat" in source.missing[0].why
+
+
+def test_without_the_device_nothing_is_said(two: Path) -> None:
+    source = Hsmp(two, topology.read(two))
+    assert (source.block.counters, source.missing) == ([], [])
+    trees.put(two, "dev/hsmp", "")  # a file that is no device
+    source = Hsmp(two, topology.read(two))
+    assert source.block.counters == []
+    assert {m.what for m in source.missing} == {"hsmp_limit_hz", "hsmp_limits", "hsmp_prochot"}
+    source.close()
+
+
+def test_slow_messages_are_asked_for_less_often(two: Path) -> None:
+    """At most a hundredth of the main thread's time, however long the firmware takes."""
+    clock, asked = Clock(), []
+
+    def slowly(socket: int, message: int) -> int:
+        asked.append(message)
+        clock.now_s += 0.002
+        return 0
+
+    source = Hsmp(two, topology.read(two), slowly, clock)
+    asked.clear()
+    for _ in range(100):
+        list(source.read())
+        clock.now_s += 0.1
+    assert len(asked) == 4 * 13, "four messages take 8 ms, so a pause of 0.8 s follows"

@@ -1,0 +1,99 @@
+"""TPMI's limit reasons: files of a real Sierra Forest, and what changes in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trees
+from capabilities import DAC_OVERRIDE, DAC_READ_SEARCH, has
+from made import Clock
+
+from perfprobe.cpu import topology
+from perfprobe.polled.firmware_limits import KEY, PARTS, LimitStatus
+
+DATA = Path(__file__).parents[2] / "data/plr-srf8"
+NAMES = ("tpmi-0000:00:03.1", "tpmi-0000:80:03.1")
+QUIET = "cpus none\n" + "".join(f"cpu{cpu} none\n" for cpu in range(64))
+
+
+def status(root: Path, package: int, text: str) -> None:
+    trees.put(root, f"sys/kernel/debug/{NAMES[package]}/plr/domain0/status", text)
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Path:
+    """Two packages of 64 CPUs, as the machine of the files."""
+    trees.machine(tmp_path, 64, packages=2)
+    for package, name in enumerate(("status-00", "status-80")):
+        status(tmp_path, package, (DATA / name).read_text())
+    return tmp_path
+
+
+def came_on(source: LimitStatus) -> list[tuple[int, dict[str, int]] | None]:
+    """By package: looks, and how many of them found which bit newly on; None: not valid."""
+    found = []
+    for _, (looks, *bits) in source.read():
+        told = {part: count for part, count in zip(PARTS, bits, strict=True) if count}
+        found.append(None if looks is None else (looks, told))
+    return found
+
+
+def test_bits_that_were_set_before_are_told_as_such(two: Path) -> None:
+    """All that the real machine shows was set at some time before: nothing comes on."""
+    clock = Clock()
+    source = LimitStatus(two, topology.read(two), clock)
+    first, second = source.missing
+    assert (first.what, first.cpus) == (KEY, list(range(64)))
+    assert first.why.startswith("POWER, POWER_PLATFORM_PL1_PCS: set before perftop came")
+    assert second.why.startswith("POWER, POWER_PLATFORM_PL1_MSR_TPMI: set before perftop came")
+    clock.now_s += 2
+    assert came_on(source) == [(1, {}), (1, {})]
+    source.close()
+
+
+def test_a_bit_counts_once_when_it_comes_on(two: Path) -> None:
+    status(two, 0, QUIET)
+    clock = Clock()
+    source = LimitStatus(two, topology.read(two), clock)
+    limited = QUIET.replace("cpu3 none", "cpu3 POWER THERMAL_PER_CORE UNKNOWN(62)")
+    status(two, 0, limited.replace("cpus none", "cpus POWER"))
+    assert came_on(source)[0] == (0, {}), "the last look was less than a second ago"
+    clock.now_s += 1
+    assert came_on(source)[0] == (1, {"POWER": 1, "THERMAL_PER_CORE": 1})
+    clock.now_s += 1
+    assert came_on(source)[0] == (2, {"POWER": 1, "THERMAL_PER_CORE": 1}), "it is sticky"
+    status(two, 0, QUIET)  # somebody has cleared it
+    clock.now_s += 1
+    came_on(source)
+    status(two, 0, limited)
+    clock.now_s += 1
+    assert came_on(source)[0] == (4, {"POWER": 2, "THERMAL_PER_CORE": 2})
+    status(two, 0, "")  # the mailbox did not answer
+    clock.now_s += 1
+    assert came_on(source)[0] is None
+    source.close()
+
+
+def test_a_die_without_lines_of_cpus(tmp_path: Path) -> None:
+    """As the driver's first version wrote it."""
+    trees.machine(tmp_path, 1)
+    status(tmp_path, 0, "cpus none\n")
+    clock = Clock()
+    source = LimitStatus(tmp_path, topology.read(tmp_path), clock)
+    status(tmp_path, 0, "cpus THERMAL\n")
+    clock.now_s += 1
+    assert came_on(source) == [(1, {"THERMAL": 1})]
+    source.close()
+
+
+@pytest.mark.skipif(has(DAC_OVERRIDE) or has(DAC_READ_SEARCH), reason="it may read everything")
+def test_files_that_may_not_be_read(two: Path) -> None:
+    (two / f"sys/kernel/debug/{NAMES[0]}/plr/domain0/status").chmod(0)
+    assert "permission denied" in LimitStatus(two, topology.read(two)).missing[0].why
+
+
+def test_a_machine_without_them_sends_no_block(tmp_path: Path) -> None:
+    trees.machine(tmp_path, 1)
+    source = LimitStatus(tmp_path, topology.read(tmp_path))
+    assert (source.block.counters, source.missing) == ([], [])

@@ -1,0 +1,137 @@
+"""What there is one of: own cost and pressure."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import trees
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfprobe import wire
+from perfprobe.native import sampler
+from perfprobe.polled.machine_counts import MAX_CPUS_FOR_TOTALS, MachineCounts, loads, some, totals
+from perfprobe.polled.polling import write_row
+
+TEXT = "some avg10=0.00 avg60=1.20 avg300=0.31 total={}\nfull avg10=0 avg60=0 avg300=0 total=7\n"
+
+
+def root(tmp_path: Path, **files: str) -> Path:
+    folder = tmp_path / "proc/pressure"
+    folder.mkdir(parents=True)
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="ascii")
+    return tmp_path
+
+
+def filled(machine: MachineCounts) -> tuple[int, list[int]]:
+    """Which columns are valid, and all of them."""
+    ((_, values),) = machine.read()
+    valid = sum(1 << i for i, value in enumerate(values) if value is not None)
+    return valid, [value or 0 for value in values]
+
+
+def test_a_row_has_its_stamps_and_valid_bits() -> None:
+    counters = [wire.Counter(key, key, "1", "made") for key in "abc"]
+    (place,), words = sampler.lay_out([(wire.Block("made", "package", counters), 2)])
+    frame = memoryview(bytearray(8 * words))
+    write_row(frame.cast("Q"), place, 1, (5, 6), [7, None, 9])
+    data = place.data(frame)
+    parts = (data.head, data.valid, data.values)
+    heads, valid, values = (list(memoryview(part).cast("Q")) for part in parts)
+    assert heads == [0] * wire.HEAD + [5, 6, 0, 0, wire.ROW_SAMPLED]
+    assert (valid, values) == ([0, 0b101], [0, 0, 0, 7, 0, 9])
+
+
+def test_totals_of_the_first_line(tmp_path: Path) -> None:
+    below = root(tmp_path, cpu=TEXT.format(12_345_678), memory=TEXT.format(0), io=TEXT.format(9))
+    machine = MachineCounts(below, 2)
+    assert [c.key for c in machine.block.counters] == [
+        "probe_cpu_s", "pressure_cpu_s", "pressure_memory_s", "pressure_io_s",
+    ]  # fmt: skip
+    assert machine.block.counters[1].scale * 12_345_678 == pytest.approx(12.345678)
+    valid, (own, *totals) = filled(machine)
+    assert (valid, totals) == (0b1111, [12_345_678, 0, 9])
+    assert own > 0
+    assert machine.missing == []
+    machine.close()
+
+
+def test_a_line_that_is_not_as_it_should_be_is_not_valid(tmp_path: Path) -> None:
+    below = root(tmp_path, cpu="some total=x\n", memory="total=4\n", io=TEXT.format(1 << 63))
+    machine = MachineCounts(below, 2)
+    valid, _ = filled(machine)
+    assert valid & 0b111 == 1
+    machine.close()
+
+
+def test_a_kernel_without_it_is_told(tmp_path: Path) -> None:
+    machine = MachineCounts(root(tmp_path, cpu=TEXT.format(1)), 2)
+    assert [c.key for c in machine.block.counters] == ["probe_cpu_s"]
+    assert [(m.what, m.fix) for m in machine.missing] == [("pressure", "boot with psi=1")]
+    assert filled(machine)[0] == 1
+
+
+def test_switches_of_intel_pstate(tmp_path: Path) -> None:
+    below = root(tmp_path)
+    at = "sys/devices/system/cpu"
+    trees.put(below, f"{at}/intel_pstate/no_turbo", "1\n")
+    trees.put(below, f"{at}/intel_pstate/max_perf_pct", "80\n")
+    trees.put(below, f"{at}/cpufreq/boost", "1\n")  # intel_pstate has the say
+    machine = MachineCounts(below, 2)
+    assert [(c.key, c.kind) for c in machine.block.counters[1:]] == [
+        ("turbo_off", "gauge"),
+        ("max_perf_pct", "gauge"),
+    ]
+    assert filled(machine)[1][1:] == [1, 80]
+    (below / at / "intel_pstate/no_turbo").write_text("0\n", encoding="ascii")
+    assert filled(machine)[1][1:] == [0, 80]
+    machine.close()
+
+
+def test_the_boost_switch_of_others(tmp_path: Path) -> None:
+    below = root(tmp_path, cpu=TEXT.format(1), memory=TEXT.format(2), io=TEXT.format(3))
+    trees.put(below, "sys/devices/system/cpu/cpufreq/boost", "1\n")
+    machine = MachineCounts(below, 2)
+    assert machine.block.counters[-1].key == "turbo_off"
+    assert filled(machine)[1][1:] == [1, 2, 3, 0]
+    trees.put(below, "sys/devices/system/cpu/cpufreq/boost", "?\n")
+    assert filled(machine)[0] == 0b1111  # the switch is not valid
+    machine.close()
+
+
+def test_load_and_what_all_cpus_were_interrupted_by(tmp_path: Path) -> None:
+    below = root(tmp_path)
+    trees.put(below, "proc/loadavg", "0.20 11.08 0.12 1/80 11206\n")
+    trees.put(below, "proc/stat", "cpu0 1 2 3\nintr 4711 1 2 3\nctxt 815\nbtime 7\n")
+    machine = MachineCounts(below, 2)
+    assert [c.key for c in machine.block.counters[1:]] == [
+        "load_1", "load_5", "load_15", "interrupts", "context_switches",
+    ]  # fmt: skip
+    assert filled(machine)[1][1:] == [20, 1108, 12, 4711, 815]
+    assert machine.block.counters[1].scale * 20 == pytest.approx(0.2)
+    (below / "proc/loadavg").write_text("0.2 nan 0.12", encoding="ascii")
+    (below / "proc/stat").write_text("intr 4712 9\nctxt 81", encoding="ascii")  # cut
+    assert filled(machine)[0] >> 1 == 0b01100
+    machine.close()
+
+
+def test_many_cpus_are_not_added_up_for_that(tmp_path: Path) -> None:
+    trees.put(root(tmp_path), "proc/stat", "intr 4711 1 2 3\nctxt 815\n")
+    machine = MachineCounts(tmp_path, MAX_CPUS_FOR_TOTALS + 1)
+    assert [c.key for c in machine.block.counters] == ["probe_cpu_s"]
+    machine.close()
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes(data: bytes) -> None:
+    fd = os.memfd_create("pressure")
+    try:
+        os.write(fd, data)
+        found = some(fd)
+        assert all(value is None or 0 <= value < 10**18 for value in loads(data) + totals(data))
+        assert found is None or 0 <= found < 10**18
+    finally:
+        os.close(fd)

@@ -1,0 +1,135 @@
+"""Power limits and energy by powercap's files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import trees
+
+from perfprobe.cpu import topology
+from perfprobe.polled.powercap import Powercap
+
+ZONES = "sys/class/powercap"
+RANGE_UJ = 262_143_328_850  # of a Xeon: 2^32 units of 2^-14 J, less one
+
+
+def zone(root: Path, number: int, name: str, *limits: tuple[str, int], uj: int = 0) -> None:
+    at = f"{ZONES}/intel-rapl:{number}"
+    trees.put(root, f"{at}/name", f"{name}\n")
+    trees.put(root, f"{at}/enabled", "1\n")
+    trees.put(root, f"{at}/energy_uj", f"{uj}\n")
+    trees.put(root, f"{at}/max_energy_range_uj", f"{RANGE_UJ}\n")
+    for i, (constraint, uw) in enumerate(limits):
+        trees.put(root, f"{at}/constraint_{i}_name", f"{constraint}\n")
+        trees.put(root, f"{at}/constraint_{i}_power_limit_uw", f"{uw}\n")
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Path:
+    """Two packages, whose zones come the other way round, and one that is none of them."""
+    trees.machine(tmp_path, 1, packages=2)
+    limits = ("long_term", 205_000_000), ("short_term", 246_000_000)
+    zone(tmp_path, 0, "package-1", *limits, uj=70)
+    zone(tmp_path, 1, "package-0", ("long_term", 150_000_000), uj=5)
+    zone(tmp_path, 2, "psys", ("long_term", 999_000_000), uj=9)
+    return tmp_path
+
+
+def filled(powercap: Powercap) -> list[dict[str, int]]:
+    """By package, what is valid."""
+    keys = [counter.key for counter in powercap.block.counters]
+    return [
+        {key: value for key, value in zip(keys, values, strict=True) if value is not None}
+        for _, values in powercap.read()
+    ]
+
+
+def test_zones_are_found_by_their_names(two: Path) -> None:
+    powercap = Powercap(two, topology.read(two))
+    assert filled(powercap) == [
+        {"power_limit_w": 150_000_000, "energy_j": 0},
+        {"power_limit_w": 205_000_000, "power_limit2_w": 246_000_000, "energy_j": 0},
+    ]
+    assert powercap.block.scope == "package"
+    assert {c.scale for c in powercap.block.counters} == {1e-6}
+    assert powercap.missing == []
+    powercap.close()
+
+
+def test_energy_goes_on_where_the_file_starts_anew(two: Path) -> None:
+    powercap = Powercap(two, topology.read(two))
+    file = two / f"{ZONES}/intel-rapl:1/energy_uj"
+    seen = []
+    for value in (RANGE_UJ - 30, RANGE_UJ - 10, 20, 70):
+        file.write_text(f"{value}\n", encoding="ascii")
+        seen.append(filled(powercap)[0]["energy_j"])
+    assert [after - seen[0] for after in seen] == [0, 20, 50, 100]
+    powercap.close()
+
+
+def test_a_limit_that_is_not_in_force_is_none(two: Path) -> None:
+    trees.put(two, f"{ZONES}/intel-rapl:0/enabled", "0\n")
+    trees.put(two, f"{ZONES}/intel-rapl:1/constraint_0_power_limit_uw", "0\n")
+    powercap = Powercap(two, topology.read(two))
+    assert [c.key for c in powercap.block.counters] == ["energy_j"]
+    powercap.close()
+
+
+def test_what_others_have_is_not_read(two: Path) -> None:
+    powercap = Powercap(two, topology.read(two), {"energy_j", "power_limit_w"})
+    assert filled(powercap) == [{}, {"power_limit2_w": 246_000_000}]
+    powercap.close()
+
+
+def test_energy_that_only_root_may_see(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = os.open
+
+    def refused(path: str, flags: int, **more: int) -> int:
+        if path.endswith("energy_uj"):
+            raise PermissionError
+        return opened(path, flags, **more)
+
+    monkeypatch.setattr(os, "open", refused)  # no file mode keeps a test that is root out
+    powercap = Powercap(two, topology.read(two))
+    assert [(m.what, m.fix) for m in powercap.missing] == [("energy_j", "perftop --sudo")]
+    assert "energy_j" not in filled(powercap)[0]
+    powercap.close()
+
+
+def test_a_machine_without_zones_and_a_die_of_its_own(tmp_path: Path) -> None:
+    trees.machine(tmp_path, 1)
+    assert Powercap(tmp_path, topology.read(tmp_path)).block.counters == []
+    for number in range(2):
+        zone(tmp_path, number, f"package-0-die-{number}", ("long_term", 1_000_000))
+    powercap = Powercap(tmp_path, topology.read(tmp_path))
+    assert powercap.block.counters == []
+    assert [m.what for m in powercap.missing] == ["power_limit_w"]
+
+
+def test_garbled_files_are_not_valid(two: Path) -> None:
+    powercap = Powercap(two, topology.read(two))
+    for name, text in (("energy_uj", "x\n"), ("constraint_0_power_limit_uw", "9" * 30)):
+        (two / f"{ZONES}/intel-rapl:1/{name}").write_text(text, encoding="ascii")
+    assert filled(powercap)[0] == {}
+    powercap.close()
+
+
+def test_the_memory_has_a_zone_within_its_package(two: Path) -> None:
+    """As Documentation/power/powercap/powercap.rst has it: zones lie in the directory of their
+    parent."""
+    at = f"{ZONES}/intel-rapl:0/intel-rapl:0"
+    for inner, (name, uj) in enumerate((("core", 7), ("dram", RANGE_UJ - 5))):
+        for file, text in (("name", name), ("energy_uj", uj), ("max_energy_range_uj", RANGE_UJ)):
+            trees.put(two, f"{at}:{inner}/{file}", f"{text}\n")
+    powercap = Powercap(two, topology.read(two))
+    filled(powercap)
+    trees.put(two, f"{at}:1/energy_uj", "15\n")
+    first, second = filled(powercap)
+    assert "energy_ram_j" not in first, "this package tells nothing of its memory"
+    assert second["energy_ram_j"] == 20
+    powercap.close()
+    served = Powercap(two, topology.read(two), {"energy_ram_j"})
+    assert "energy_ram_j" not in {counter.key for counter in served.block.counters}
+    served.close()

@@ -1,0 +1,206 @@
+"""/proc/stat in frames: every round has each CPU's line of one reading, whatever the batches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import read_rows
+import trees
+from waiting import whenever_due
+
+from perfprobe import wire
+from perfprobe._native import lib
+from perfprobe.machine.source import Machine
+from perfprobe.native.sampler import ProcStatText, Sampler, lay_out
+from perfprobe.opening import open_os
+from perfprobe.polled import procstat
+from perfprobe.polled.procstat import FIELDS, MAX_BYTES, STAT_BLOCK, ProcStat, mount
+
+MS = 1_000_000
+SAMPLE_NS = 10 * MS
+OFF = None
+Row = tuple[int, ...] | None
+
+
+def line(cpu: int, *ticks: int) -> str:
+    return f"cpu{cpu} {' '.join(map(str, ticks))} 0 0\n"
+
+
+def write(root: Path, *lines: str) -> None:
+    """In place: the source keeps the file open."""
+    path = root / "proc/stat"
+    path.parent.mkdir(exist_ok=True)
+    with path.open("r+" if path.exists() else "w", encoding="ascii") as file:
+        file.write("cpu  9 9 9 9 9 9 9 9 9 9\n" + "".join(lines) + "intr 5 0\n")
+        file.truncate()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Four CPUs, of which 2 is off."""
+    trees.machine(tmp_path, 4)
+    trees.lists(tmp_path, "0-3", "0-1,3")
+    write(tmp_path, *(line(cpu, *range(cpu, cpu + 8)) for cpu in (0, 1, 3)))
+    return tmp_path
+
+
+def frames(source: Machine) -> Iterator[wire.Frame]:
+    for messages in whenever_due(source.due, source.poll, "frames"):
+        yield from (m for m in messages if isinstance(m, wire.Frame))
+
+
+def rows(frame: wire.Frame) -> list[Row]:
+    """The ticks of each CPU; OFF where no column is valid. It fails if only some are."""
+    data = frame.blocks["stat"]
+    words, valid = memoryview(data.values).cast("Q"), memoryview(data.valid).cast("Q")
+    assert set(valid) <= {0, 0xFF}
+    return [tuple(words[8 * row : 8 * row + 8]) if bits else OFF for row, bits in enumerate(valid)]
+
+
+def heads(frame: wire.Frame) -> list[tuple[int, ...]]:
+    return [*map(tuple, read_rows.head(frame.blocks["stat"]).tolist())]
+
+
+def lost(frame: wire.Frame) -> list[int]:
+    """Rounds lost so far, by row: a busy machine loses some, perhaps the very first."""
+    return [rounds for _, _, _, rounds, _ in heads(frame)]
+
+
+def test_every_frame_of_a_batch_has_the_lines_of_its_round(root: Path) -> None:
+    """The file is written anew in each round; what a frame has was there when it was read."""
+    write(root, *(line(cpu, *[0] * 8) for cpu in (0, 1, 3)))
+    with closing(open_os(root, SAMPLE_NS, None)) as source:
+        source.pace(100 * MS)
+        found = frames(source)
+        for _ in range(3):
+            next(found)
+        versions = range(1, 40)
+        written = []
+        for version in versions:
+            write(root, *(line(cpu, *[version] * 8) for cpu in (0, 1, 3)))
+            written.append(time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW))
+            time.sleep(SAMPLE_NS / 1e9)
+        told = []
+        for frame in found:
+            told.append(frame)
+            if frame.time_ns > written[-1]:
+                break
+    seen = set()
+    for frame in told:
+        ticks = {row for row in rows(frame) if row is not OFF}
+        assert len(ticks) <= 1, "one text for all CPUs"
+        for row in ticks - {(0,) * 8}:
+            (begun, ended, *_), *_ = heads(frame)
+            version = row[0]
+            assert row == (version,) * 8
+            assert version == versions[-1] or begun < written[version], "it was written over"
+            assert version == 1 or ended > written[version - 2], "it was not yet there"
+            seen.add(version)
+    assert len(seen) > 20, "not only those at the ends of batches"
+
+
+def test_rows_share_their_stamps_and_cpus_that_are_off_have_no_columns(root: Path) -> None:
+    with closing(open_os(root, SAMPLE_NS, "0")) as source:
+        pairs = pairwise(frames(source))
+        frame = next(now for before, now in pairs if any(rows(now)) and lost(before) == lost(now))
+        names = [block.name for block in source.hello.blocks]
+    assert rows(frame) == [tuple(range(8)), tuple(range(1, 9)), OFF, tuple(range(3, 11))]
+    (head,) = set(heads(frame))
+    begun, ended, _, _, flags = head
+    assert begun < ended
+    assert flags == wire.ROW_SAMPLED
+    assert names == ["cpu", "stat", "machine"]
+
+
+def test_a_file_that_cannot_be_opened_leaves_no_rows_but_a_reason(root: Path) -> None:
+    (root / "proc/stat").unlink()
+    with closing(open_os(root, SAMPLE_NS, None)) as source:
+        next(frames(source))
+        missing = {each.what: each for each in source.hello.missing}
+        names = [block.name for block in source.hello.blocks]
+    assert names == ["cpu", "machine"]
+    for field in FIELDS:
+        assert "cannot be read: No such file" in missing[f"stat_{field}_s"].why
+        assert missing[f"stat_{field}_s"].fix is None
+    assert mount(Path("/")) == "sudo mount -t proc proc /proc"
+
+
+def test_a_text_that_goes_leaves_columns_invalid(root: Path) -> None:
+    with closing(open_os(root, SAMPLE_NS, None)) as source:
+        next(frame for frame in frames(source) if rows(frame)[0])
+        (root / "proc/stat").write_bytes(b"")
+        next(frame for frame in frames(source) if rows(frame) == [OFF] * 4)
+        write(root, line(3, *[7] * 8))
+        next(frame for frame in frames(source) if rows(frame) == [OFF] * 3 + [(7,) * 8])
+
+
+def test_the_lane_is_no_cpu(root: Path) -> None:
+    """A round in which no CPU was read is late, though /proc/stat was read."""
+    with closing(open_os(root, SAMPLE_NS, None)) as source:
+        next(frame for frame in frames(source) if any(rows(frame)))
+        sampler = source._sampler
+        for cpu in (0, 1, 3):
+            sampler.detach(cpu)
+        sampler._cpus.add(0)  # and its thread never gets there
+        late = sampler.late
+        for _ in whenever_due(source.due, source.poll, "late rounds"):
+            if sampler.late > late + 5:
+                break
+
+
+def test_the_text_is_as_long_as_its_cpus_need(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+
+    def noted(fd: int, cpus: int, size: int) -> ProcStatText:
+        sizes.append((cpus, size))
+        return ProcStatText(fd, cpus, size)
+
+    monkeypatch.setattr(procstat, "ProcStatText", noted)
+    for cpus in ([0, 1], range(1024), [0, 65_535]):
+        ProcStat(root, cpus).close()
+    assert sizes == [(2, 65_536), (1024, 262_400), (65_536, MAX_BYTES)]
+
+
+def test_1024_cpus(tmp_path: Path) -> None:
+    """The longest lines that a kernel can write, read by the lane alone."""
+    most = 2**64 - 1
+    text = "".join(f"cpu{cpu} {cpu}{f' {most}' * 9}\n" for cpu in range(1024))
+    write(tmp_path, text)
+    (place,), words = lay_out([(STAT_BLOCK, 1024)])
+    stat = ProcStat(tmp_path, range(1024))
+    with Sampler(SAMPLE_NS, words) as sampler:
+        sampler.attach(lib.PP_ANYWHERE, stat.plans(place))
+        for drained in whenever_due(sampler.due, sampler.drain, "a round"):
+            if drained is not None and sampler.frame.cast("Q")[place.head]:
+                break
+        found = rows(wire.Frame(0, 0, {"stat": place.data(sampler.frame)}))
+    stat.close()
+    assert found == [(cpu, *[most] * 7) for cpu in range(1024)]
+
+
+def test_this_machine() -> None:
+    """Each frame of a batch lies between two readings of the test's own."""
+
+    def own() -> dict[int, tuple[int, ...]]:
+        return procstat.ticks(Path("/proc/stat").read_text(encoding="ascii"))
+
+    before = own()
+    with closing(open_os(Path("/"), SAMPLE_NS, None)) as source:
+        source.pace(200 * MS)
+        found = frames(source)
+        told = [next(found) for _ in range(50)]
+        after = own()
+        cpus = [row.cpu for row in source.hello.topology]
+    whole = [rows(frame) for frame in told if any(rows(frame))]
+    assert len(whole) > 40
+    for table in whole:
+        for cpu, row in zip(cpus, table, strict=True):
+            assert (row is OFF) == (cpu not in before)
+            if row is not OFF:
+                steps = zip(FIELDS, before[cpu], row, after[cpu], strict=True)
+                assert all(a <= b <= c for field, a, b, c in steps if field != "iowait")

@@ -1,0 +1,184 @@
+"""resctrl as Documentation/filesystems/resctrl.rst describes it: groups, and files that have a
+number or a word."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import trees
+from made import Clock
+
+from perfprobe import wire
+from perfprobe.cpu import topology
+from perfprobe.polled.resctrl import ONE_GROUP, PLACE, Resctrl
+from perfprobe.wire import Missing
+
+KEYS = ["l3_memory_bytes", "l3_local_bytes", "l3_occupancy_bytes"]
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Path:
+    """Four CPUs; 0 and 1 share L3 0, 2 and 3 share L3 1."""
+    trees.machine(tmp_path, 4)
+    for cpu in range(4):
+        trees.l3(tmp_path, cpu, "0-1" if cpu < 2 else "2-3", ident=cpu // 2)
+    group(tmp_path, "", 0, total=1000, local=800, occupancy=64)
+    group(tmp_path, "", 1, total=5000, local=5000, occupancy=128)
+    trees.put(tmp_path, f"{PLACE}/info/L3_MON/num_rmids", "16\n")
+    return tmp_path
+
+
+def group(root: Path, name: str, number: int, **values: int | str) -> None:
+    files = {"total": "mbm_total_bytes", "local": "mbm_local_bytes", "occupancy": "llc_occupancy"}
+    for key, value in values.items():
+        path = f"{PLACE}{name}/mon_data/mon_L3_{number:02d}/{files[key]}"
+        trees.put(root, path, f"{value}\n")
+
+
+def opened(root: Path) -> tuple[Resctrl, Clock]:
+    clock = Clock()
+    return Resctrl(root, topology.read(root), clock), clock
+
+
+def looked(source: Resctrl) -> list[list[int | None]]:
+    """Values by CPU; None: not valid."""
+    found = dict(source.read())
+    return [[*found.get(row, [None] * source.block.columns)] for row in range(source.rows)]
+
+
+def test_an_l3_stands_on_its_first_cpu(two: Path) -> None:
+    source, _ = opened(two)
+    assert [c.key for c in source.block.counters] == KEYS
+    assert (source.block.scope, source.block.counters[0].cpus) == ("cpu", [0, 2])
+    assert source.missing == [Missing("l3_groups", ONE_GROUP)]
+    nothing = [None] * 3
+    assert looked(source) == [[0, 0, 64], nothing, [0, 0, 128], nothing]
+    group(two, "", 0, total=1700, local=900, occupancy=32)
+    assert looked(source) == [[700, 100, 32], nothing, [0, 0, 128], nothing]
+
+
+def test_control_groups_are_added_up_and_monitoring_groups_are_in_them(two: Path) -> None:
+    source, _ = opened(two)
+    looked(source)
+    group(two, "/batch", 0, total=300, local=0, occupancy=16)
+    group(two, "/batch", 1, total=0, local=0, occupancy=0)
+    group(two, "/mon_groups/watched", 0, total=900, local=900, occupancy=60)
+    group(two, "", 0, total=1100, local=800, occupancy=64)
+    assert looked(source)[0] == [100, 0, 80], "what a group had before it was seen is not known"
+    group(two, "/batch", 0, total=800, local=0, occupancy=16)
+    assert looked(source)[0] == [600, 0, 80]
+    shutil.rmtree(two / PLACE / "batch")
+    group(two, "", 0, total=1150, local=800, occupancy=64)
+    assert looked(source)[0] == [650, 0, 64], "what a group has moved stays when it goes"
+
+
+@pytest.mark.parametrize("word", ["Unavailable", "Unassigned", "Error"])
+def test_a_word_is_no_number(two: Path, word: str) -> None:
+    source, _ = opened(two)
+    looked(source)
+    group(two, "", 0, total=word)
+    assert [row[0] for row in looked(source)] == [None, None, 0, None]
+    group(two, "", 0, total=1900)
+    assert looked(source)[0][0] == 900
+    group(two, "", 0, total=word)
+    group(two, "", 1, total=word)
+    source, _ = opened(two)
+    assert [c.key for c in source.block.counters] == KEYS[1:]
+    (missing,) = source.missing
+    assert missing.what == KEYS[0]
+    assert word in missing.why or word == "Error"
+
+
+def test_a_counter_that_begins_anew(two: Path) -> None:
+    """The kernel has given the group another monitor: what it moved meanwhile is not known."""
+    source, _ = opened(two)
+    looked(source)
+    group(two, "", 0, total=20)
+    assert looked(source)[0][0] is None
+    group(two, "", 0, total=70)
+    assert looked(source)[0][0] == 50
+
+
+def test_a_slow_look_is_followed_by_a_pause(two: Path) -> None:
+    source, clock = opened(two)
+    take = source._read
+
+    def slowly(group: str, number: int, name: str) -> int | str | None:
+        clock.now_s += 0.01
+        return take(group, number, name)
+
+    source._read = slowly  # type: ignore[method-assign]
+    looked(source)  # six files
+    clock.now_s += 5.9
+    assert looked(source) == [[None] * 3] * 4
+    clock.now_s += 0.2
+    assert looked(source)[0] == [0, 0, 64]
+
+
+def test_not_mounted(tmp_path: Path) -> None:
+    trees.machine(tmp_path, 1)
+    assert opened(tmp_path)[0].missing == [], "the CPU cannot do it"
+    trees.put(tmp_path, "proc/cpuinfo", "processor : 0\nflags : fpu cqm_llc cqm_mbm_total\n")
+    source, _ = opened(tmp_path)
+    assert source.block.counters == []
+    assert "not mounted" in source.missing[0].why
+    assert "mount -t resctrl" in (source.missing[0].fix or "")
+
+
+def test_each_group_tells_what_it_moved(two: Path) -> None:
+    group(two, "/batch", 0, total=300)
+    group(two, "/batch", 1, total="Unavailable")
+    group(two, "/batch/mon_groups/web", 0, total=40)
+    source, _ = opened(two)
+    looked(source)
+    assert source.take() == {"l3_groups": {
+        "": [[0, 0], [1, 0]], "batch": [[0, 0], [1, None]],
+        "batch/mon_groups/web": [[0, 0], [1, None]],
+    }}  # fmt: skip
+    assert source.take() == {}, "a look is told once"
+    group(two, "/batch", 0, total=900)
+    group(two, "/batch/mon_groups/web", 0, total=10)  # another monitor, which begins anew
+    looked(source)
+    told = source.take()["l3_groups"]
+    assert isinstance(told, dict)
+    assert told["batch"] == [[0, 600], [1, None]]
+    assert told["batch/mon_groups/web"][0] == [0, None]
+    shutil.rmtree(two / PLACE / "batch")
+    looked(source)
+    assert source.take() == {}
+
+
+def test_a_group_whose_name_is_no_text_does_not_end_the_stream(two: Path) -> None:
+    name = "/" + os.fsdecode(b"caf\xe9")
+    for number in (0, 1):
+        group(two, name, number, total=10, local=10, occupancy=0)
+    source, _ = opened(two)
+    looked(source)
+    record = source.take()
+    assert list(record["l3_groups"]) == ["", "caf\ufffd"]  # type: ignore[call-overload]
+    wire.encode(wire.Frame(1, 1, {}, records=record))
+
+
+def test_a_group_that_went_is_another_when_its_name_comes_back(two: Path) -> None:
+    group(two, "/batch", 0, total=300)
+    source, _ = opened(two)
+    looked(source)
+    group(two, "/batch", 0, total=900)
+    looked(source)
+    shutil.rmtree(two / PLACE / "batch")
+    looked(source)
+    group(two, "/batch", 0, total=5000)
+    looked(source)
+    assert source.take()["l3_groups"]["batch"][0] == [0, 0]  # type: ignore[index]
+
+
+def test_without_other_groups_the_reason_is_told(two: Path) -> None:
+    source, _ = opened(two)
+    assert [missing.what for missing in source.missing] == ["l3_groups"]
+    looked(source)
+    assert source.take() == {}
+    group(two, "/mon_groups/web", 0, total=40)
+    assert opened(two)[0].missing == []

@@ -1,0 +1,288 @@
+"""The journal: what is on disk before a register changes, and what of a file is believed."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from capabilities import CHOWN, has
+from waiting import wait
+
+from perfprobe.programming import journal
+from perfprobe.programming.counter_plan import Change
+from perfprobe.programming.journal import Journal
+
+BOOT = "b1"
+CPUS = {
+    0: {0x186: Change(0, 0x43023C), 0x38F: Change(8, 0xF)},
+    300: {0xC0010200: Change(1, 1 << 22)},
+}
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(journal, "directories", lambda: [tmp_path / "perftop"])
+    return journal.prepare()
+
+
+def test_root_looks_first_where_the_next_root_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    system, session = Path("/run/perftop"), tmp_path / "perftop"
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert journal.directories()[:2] == [system, session]
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert journal.directories()[:2] == [session, system]
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    assert journal.directories()[0] == system
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "root").mkdir()
+    return tmp_path / "root"
+
+
+def written(directory: Path, root: Path) -> Path:
+    own = Journal(directory, BOOT, root)
+    own.write(CPUS)
+    return own.path
+
+
+def forge(path: Path, **changed: Any) -> None:
+    """The file as another process would have left it, that is gone."""
+    gone = 2**22 + 1  # no kernel has so many
+    path.write_text(json.dumps({**json.loads(path.read_text()), "pid": gone, **changed}))
+
+
+def test_it_is_ours_alone(directory: Path, root: Path, tmp_path: Path) -> None:
+    path = written(directory, root)
+    assert directory == tmp_path / "perftop"
+    assert directory.stat().st_mode & 0o777 == 0o700
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [p.name for p in directory.iterdir()] == [path.name]
+
+
+def test_what_is_written_starts_nothing(directory: Path, root: Path) -> None:
+    """Somebody who counted before us left this, without the global bit that lets it count."""
+    own = Journal(directory, BOOT, root)
+    own.write({0: {0x186: Change(0x53003C, 0x43023C), 0x38D: Change(0x33, 0x333)}})
+    (entry,) = journal.look(directory, BOOT, root).entries
+    assert entry.cpus == {0: {0x186: Change(0x03003C, 0x43023C), 0x38D: Change(0x33, 0x333)}}
+
+
+def test_what_was_written_is_read(directory: Path, root: Path) -> None:
+    path = written(directory, root)
+    (entry,) = journal.look(directory, BOOT, root).entries
+    assert (entry.pid, entry.cpus, entry.live) == (os.getpid(), CPUS, True)
+    assert journal.stale(directory, BOOT, root) == []
+    forge(path)
+    (left,) = journal.stale(directory, BOOT, root)
+    assert left.cpus == CPUS
+    assert not left.live
+
+
+def test_another_process_of_the_same_number_is_not_the_writer(directory: Path, root: Path) -> None:
+    forge(written(directory, root), pid=os.getpid(), start=1)
+    assert len(journal.stale(directory, BOOT, root)) == 1
+
+
+def test_of_each_tree_its_own(directory: Path, root: Path, tmp_path: Path) -> None:
+    forge(written(directory, root))
+    assert journal.look(directory, BOOT, tmp_path) == journal.Found([], [])
+
+
+def test_it_goes(directory: Path, root: Path) -> None:
+    own = Journal(directory, BOOT, root)
+    own.write(CPUS)
+    own.write({})
+    own.remove()
+    own.remove()
+    assert list(directory.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"boot_id": "b2"}, "before the last boot"),
+        ({"root": "/elsewhere"}, "another machine"),
+        ({"format": 2}, "another version of perftop"),
+        ({"pid": "1"}, "not name the process"),
+        ({"pid": -1}, "not name the process"),
+        ({"start": None}, "not name the process"),
+        ({"cpus": {"-1": {}}}, "CPUs that cannot exist"),
+        ({"cpus": {"x": {}}}, "its content is not a journal"),
+        ({"cpus": []}, "its content is not a journal"),
+        ({"cpus": {"0": {"0x1a0": ["0x0", "0x1"]}}}, "restore MSR 1A0H"),
+        ({"cpus": {"0": {"0x10": ["0x0", "0x1"]}}}, "restore MSR 10H"),
+        ({"cpus": {"0": {"0x199": ["0x0", "0x400000"]}}}, "restore MSR 199H"),
+        ({"cpus": {"0": {"0x186": ["0x0", "0x10003c"]}}}, "restore MSR 186H"),  # not enabled
+        ({"cpus": {"0": {"0x186": ["0x0", "0x530000"]}}}, "restore MSR 186H"),  # interrupts
+        ({"cpus": {"0": {"0x186": ["0x1000000000000", "0x430000"]}}}, "restore MSR 186H"),
+        ({"cpus": {"0": {"0x186": ["0x43003c", "0x430000"]}}}, "restore MSR 186H"),  # would count
+        ({"cpus": {"0": {"0x186": ["0x13003c", "0x430000"]}}}, "restore MSR 186H"),  # interrupt
+        ({"cpus": {"0": {"0xc0010200": ["0x400000", "0x430000"]}}}, "restore MSR C0010200H"),
+        ({"cpus": {"0": {"0x38d": ["0x8", "0x3"]}}}, "restore MSR 38DH"),
+        ({"cpus": {"0": {"0x38d": ["0x30", "0x3"]}}}, "restore MSR 38DH"),  # would count
+        ({"cpus": {"0": {"0x38f": ["0x10", "0xf"]}}}, "restore MSR 38FH"),
+        ({"cpus": {"0": {"0xc0000301": ["0x10", "0xf"]}}}, "restore MSR C0000301H"),
+        ({"cpus": {"0": {"0x38f": ["-0x8", "0x3"]}}}, "restore MSR 38FH"),
+        ({"cpus": {"0": {"0x38f": ["0x8"]}}}, "its content is not a journal"),
+    ],
+)  # fmt: skip
+def test_what_is_not_believed(
+    directory: Path, root: Path, changed: dict[str, Any], why: str
+) -> None:
+    path = written(directory, root)
+    forge(path, **changed)
+    found = journal.look(directory, BOOT, root)
+    assert found.entries == []
+    ((where, text),) = found.rejected
+    assert where == path
+    assert why in text
+    assert re.fullmatch(r"[a-zA-Z0-9 -]+", text), "an exception of Python has quotes or brackets"
+
+
+def garbled(path: Path) -> None:
+    path.write_bytes(b"\xff{")
+
+
+def nested(path: Path) -> None:
+    path.write_text("[" * 100_000)
+
+
+def a_list(path: Path) -> None:
+    path.write_text("[]")
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def a_link(path: Path) -> None:
+    path.rename(path.with_suffix(".other"))
+    path.symlink_to(path.with_suffix(".other"))
+
+
+def two_names(path: Path) -> None:
+    os.link(path, path.with_suffix(".other"))
+
+
+def others_may_write(path: Path) -> None:
+    path.chmod(0o666)
+
+
+def anothers(path: Path) -> None:
+    if not has(CHOWN):
+        pytest.skip("needs CAP_CHOWN, to give files away")
+    os.chown(path, 1, 1)
+
+
+def a_fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path, 0o600)
+
+
+def huge(path: Path) -> None:
+    os.truncate(path, journal.MAX_JOURNAL_BYTES + 1)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [garbled, nested, a_list, empty, a_link, two_names, others_may_write, anothers, a_fifo, huge],
+)
+def test_files_that_are_none(directory: Path, root: Path, spoil: Callable[[Path], None]) -> None:
+    path = written(directory, root)
+    forge(path)
+    assert len(journal.look(directory, BOOT, root).entries) == 1
+    spoil(path)
+    found = journal.look(directory, BOOT, root)
+    assert (found.entries, [where for where, _ in found.rejected]) == ([], [path])
+    assert re.fullmatch(r"[a-zA-Z ()]+", found.rejected[0][1])
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o777])
+def test_a_directory_that_others_can_enter_is_not_used(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    monkeypatch.setattr(journal, "directories", lambda: [tmp_path / "a", tmp_path / "b"])
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a").chmod(mode)
+    assert journal.prepare() == tmp_path / "b"
+    (tmp_path / "b").rmdir()
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    with pytest.raises(OSError):
+        journal.prepare()
+    assert journal.look(tmp_path / "a", BOOT, root) == journal.Found([], [])
+
+
+def test_a_parent_that_others_can_write_to_is_not_used(tmp_path: Path, root: Path) -> None:
+    above = tmp_path / "open"
+    above.mkdir()
+    above.chmod(0o777)
+    (above / "perftop").mkdir(mode=0o700)
+    with pytest.raises(PermissionError), journal.locked(above / "perftop"):
+        pass
+    above.chmod(0o1777)
+    with journal.locked(above / "perftop"):
+        pass
+
+
+@pytest.mark.parametrize("owner", [0, 1])
+def test_the_directory_is_checked_up_to_the_root(tmp_path: Path, root: Path, owner: int) -> None:
+    """Whoever can exchange a directory above it can put a journal of theirs in its place."""
+    above = tmp_path / "a/b/c"
+    above.mkdir(parents=True)
+    (above / "perftop").mkdir(mode=0o700)
+    with journal.locked(above / "perftop"):
+        pass
+    if owner == os.geteuid():
+        (tmp_path / "a").chmod(0o777)
+    elif has(CHOWN):
+        os.chown(tmp_path / "a", owner, owner)
+    else:
+        pytest.skip("needs CAP_CHOWN, to give directories away")
+    with pytest.raises(PermissionError), journal.locked(above / "perftop"):
+        pass
+    assert journal.look(above / "perftop", BOOT, root) == journal.Found([], [])
+
+
+def test_a_link_on_the_way_is_as_good_as_where_it_leads(tmp_path: Path) -> None:
+    """/var/run, for one, is a link on most machines."""
+    (tmp_path / "real/perftop").mkdir(parents=True, mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with journal.locked(tmp_path / "link/perftop"):
+        pass
+    (tmp_path / "real").chmod(0o777)
+    with pytest.raises(PermissionError), journal.locked(tmp_path / "link/perftop"):
+        pass
+
+
+def test_one_start_at_a_time(directory: Path) -> None:
+    """Two would find no journal, and each take the other's registers for those of the machine."""
+    another = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with journal.locked(directory), pytest.raises(BlockingIOError):
+            fcntl.flock(another, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(another, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.close(another)
+
+
+def test_who_is_alive() -> None:
+    assert journal.start_time(os.getpid()) == journal.start_time(os.getpid()) != None  # noqa: E711
+    assert journal.start_time(2**22 + 1) is None
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    stat = Path(f"/proc/{child.pid}/stat")
+    wait(lambda: stat.read_text().split()[2] == "Z", "it has ended")
+    assert journal.start_time(child.pid) is None
+    child.wait()

@@ -1,0 +1,309 @@
+"""`--source msr` on a fake kernel: what stands in its way, and that all registers are given back
+however it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import Line, here, lines, some, started
+from fakekernel.client import FakeKernel, unavailable
+from journals import left
+from precedence import served_first
+from waiting import MOST_S
+
+from perfprobe import wire
+from perfprobe.cpu import identity
+from perfprobe.cpu.model_tables import ROWS
+from perfprobe.programming import counter_plan, journal, source
+from perfprobe.programming.programmer import Programmer
+from perfprobe.programming.source import open_msr
+from perftop.model.differences import MAX_HZ, MAX_IPC
+
+pytestmark = [
+    pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted"),
+    pytest.mark.usefixtures("run_dir"),
+]
+
+EN, GLOBAL = 0x53003C, 0x38F
+SKYLAKE = next(row.uarch for row in ROWS if row.uarch.name == "Skylake-SP")
+
+
+def stat(kernel: FakeKernel, *more: str) -> subprocess.CompletedProcess[str]:
+    return here("stat", "--json", "--source", "msr", "--sysroot", str(kernel.root), *more)
+
+
+# --- what is in the way --------------------------------------------------------------------------
+
+
+def missing(done: subprocess.CompletedProcess[str]) -> dict[str, Line]:
+    assert done.returncode == 0, done.stderr
+    (hello,) = lines(done.stdout, "hello")
+    return {m["what"]: m for m in hello["missing"]}
+
+
+@pytest.mark.parametrize(
+    ("registers", "said"),
+    [
+        ([[0x187, EN]], "MSR 187H = 53003CH, enabled in MSR 38FH"),
+        ([[0x38D, 0x030]], "MSR 38DH = 30H"),
+        ([[0x38D, 0x0B0], [GLOBAL, 0]], "fixed counter 1 interrupts"),
+    ],
+)
+def test_counters_in_use_are_left_alone(
+    tmp_path: Path, registers: list[list[int]], said: str
+) -> None:
+    spec = [[cpu, *pair] for cpu in range(4) for pair in registers]
+    with FakeKernel(tmp_path / "root", registers=spec) as kernel:
+        done = stat(kernel, "-n", "1", "-i", "100ms")
+        assert done.returncode == 3
+        assert said in done.stderr
+        assert "nmi_watchdog" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+        assert kernel.writes() == []
+
+
+def test_one_cpu_in_use_leaves_the_others(tmp_path: Path) -> None:
+    with FakeKernel(tmp_path / "root", registers=[[2, 0x186, EN]]) as kernel:
+        done = stat(kernel, "-n", "4", "-i", "400ms")
+        assert missing(done)["cycles"]["cpus"] == [2]
+        rows = [row for interval in lines(done.stdout, "interval") for row in interval["cpus"]]
+        assert {row["cpu"] for row in rows if row["ipc"] is not None} == {0, 1, 3}
+        assert {w["cpu"] for w in kernel.writes()} == {0, 1, 3}
+        assert kernel.changed() == {}
+
+
+def test_what_is_left_over_is_no_use_and_comes_back(tmp_path: Path) -> None:
+    """A select without its global bit, and global bits without a select."""
+    stale = [[cpu, reg, v] for cpu in range(4) for reg, v in ((0x186, EN), (GLOBAL, 2))]
+    with FakeKernel(tmp_path / "root", registers=[*stale, [1, 0x38D, 0x30]]) as kernel:
+        done = stat(kernel, "-n", "2", "-i", "400ms")
+        assert "cycles" not in missing(done)
+        assert kernel.changed() == {}
+        assert [kernel.peek(1, reg) for reg in (0x186, 0x38D, GLOBAL)] == [EN, 0x30, 2]
+
+
+@pytest.mark.parametrize("policy", ["drop", "eperm"])
+def test_writes_that_do_not_take(tmp_path: Path, run_dir: Path, policy: str) -> None:
+    with served_first(), FakeKernel(tmp_path / "root", writes=policy) as kernel:
+        offset = time.time() - time.clock_gettime(time.CLOCK_MONOTONIC_RAW)
+        done = stat(kernel, "-n", "5", "-i", "400ms")
+        lost = missing(done)
+        reason = {"drop": "writes are dropped", "eperm": "msr.allow_writes"}[policy]
+        for key in ("instructions", "kernel_cycles", "one_thread"):
+            assert reason in lost[key]["why"]
+        off, hz = [], []
+        for interval in lines(done.stdout, "interval"):
+            end, row = interval["time"] - offset, interval["cpus"][0]
+            cores = kernel.truth(end - interval["elapsed_s"], end)["cores"]
+            (true,) = (lp for core in cores for lp in core["lps"] if lp["cpu"] == 0)
+            assert row["ipc"] is None
+            if row["util"] is not None:  # a thread that wakes late spoils one interval
+                off.append(row["util"] - true["util"])
+                hz.append(row["busy_hz"])
+        assert len(off) >= 3
+        assert statistics.median(off) == pytest.approx(0, abs=0.05)
+        assert statistics.median(hz) == pytest.approx(3.7e9, rel=0.02)
+        assert {w["result"] for w in kernel.writes()} <= {"dropped", "EPERM"}
+        assert left(kernel.root) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"msr": False}, "modprobe msr"),
+        ({"open_error": "EPERM"}, "perftop --sudo"),
+        ({"reads": "zero"}, "answers with 0"),
+        ({"override": {"version": 0}}, "CPUID.0AH says that this CPU has no counters"),
+    ],
+)
+def test_nothing_can_be_read(tmp_path: Path, spec: dict[str, Any], said: str) -> None:
+    with FakeKernel(tmp_path / "root", **spec) as kernel:
+        done = stat(kernel, "-n", "1")
+        assert (done.returncode, done.stdout) == (3, "")
+        assert said in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+        assert kernel.writes() == []
+
+
+# --- every way out -------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def probe(kernel: FakeKernel) -> Iterator[tuple[subprocess.Popen[bytes], list[wire.Message]]]:
+    """A probe that has programmed the counters and streams; its first messages."""
+    command = ("stream", "--source", "msr", "--sysroot", str(kernel.root))
+    with started(*command, program="perfprobe") as process:
+        decoder = wire.Decoder()
+        found: list[wire.Message] = []
+        while not any(isinstance(message, wire.Frame) for message in found):
+            found += decoder.feed(some(process))
+        assert kernel.changed()
+        yield process, found
+
+
+def ended_by_sigterm(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+
+
+def ended_by_the_reader(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdout
+    process.stdout.close()
+
+
+def ended_by_its_parent(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin
+    process.stdin.close()
+
+
+@pytest.mark.parametrize("end", [ended_by_sigterm, ended_by_the_reader, ended_by_its_parent])
+def test_the_probe_gives_registers_back(
+    fake: FakeKernel, run_dir: Path, end: Callable[[subprocess.Popen[bytes]], None]
+) -> None:
+    with probe(fake) as (process, _):
+        end(process)
+        assert process.wait(MOST_S) == 0
+        assert fake.changed() == {}
+    assert left(fake.root) == []
+
+
+def test_killed_and_started_again(fake: FakeKernel, run_dir: Path) -> None:
+    boot = identity.boot_id(fake.root)
+    with probe(fake) as (process, _):
+        busy = stat(fake, "-n", "1")
+        assert (busy.returncode, busy.stdout) == (3, "")
+        assert f"another perftop (pid {process.pid})" in busy.stderr
+        assert journal.stale(run_dir, boot, fake.root) == []
+        process.kill()
+    changed = fake.changed()
+    assert set(changed) == {0, 1, 2, 3}
+    (entry,) = journal.stale(run_dir, boot, fake.root)
+    assert entry.pid == process.pid
+    told = {r: (c.before, c.ours) for r, c in entry.cpus[3].items() if c.before != c.ours}
+    assert told == changed[3]
+    with probe(fake) as (again, messages):
+        (note,) = [message for message in messages if isinstance(message, wire.Note)]
+        assert note.kind == "warning"
+        assert f"perftop (pid {process.pid}, killed)" in note.data["text"]
+        assert note.data["text"].startswith("restored")
+        again.terminate()
+        again.wait(MOST_S)
+    assert fake.changed() == {}
+    assert journal.stale(run_dir, boot, fake.root) == []
+
+
+def online(kernel: FakeKernel, process: subprocess.Popen[bytes], cpu: int, state: bool) -> None:
+    """Until the probe has said so."""
+    kernel.ask("online", cpu=cpu, online=state)
+    data = b""
+    while b"hotplug" not in data:
+        data = data[-16:] + some(process)
+
+
+def test_a_cpu_goes_and_comes_back(fake: FakeKernel, run_dir: Path) -> None:
+    with probe(fake) as (process, _):
+        ours = fake.regs()[3]
+        online(fake, process, 3, state=False)
+        for register, (before, _) in ours.items():  # firmware has set it up anew
+            fake.poke(3, register, before)
+        fake.poke(3, 0x189, 0x42)
+        online(fake, process, 3, state=True)
+        assert fake.regs()[3] == ours
+        process.terminate()
+        assert process.wait(MOST_S) == 0
+    assert fake.changed() == {}
+    assert left(fake.root) == []
+
+
+def test_registers_may_outlast_a_cpu_being_off(fake: FakeKernel) -> None:
+    """They are still as we left them: that is no use by somebody else."""
+    plan = counter_plan.plan(SKYLAKE, any_thread=False)
+    assert plan
+    programmer = Programmer(fake.root, identity.boot_id(fake.root))
+    programmer.begin(dict.fromkeys(range(4), plan), range(4))
+    ours = fake.changed()
+    programmer.shut(3)
+    assert programmer.device(3) is not None
+    assert (programmer.notes, fake.changed()) == ([], ours)
+    fake.poke(2, 0x189, EN | 1)  # of a fourth, which we do not use
+    programmer.shut(2)
+    fake.poke(2, GLOBAL, 8)
+    assert programmer.device(2) is None
+    (note,) = programmer.notes
+    assert note.startswith("CPU 2 came back, but its counters are not programmed: CPU 2's counters")
+    assert "in use: MSR 189H" in note
+    assert counter_plan.IN_USE_FIX in note
+    programmer.end()
+    assert programmer.left == ""
+    assert fake.changed() == {}
+
+
+def test_a_cpu_that_is_off_at_the_end_stays_in_the_journal(fake: FakeKernel, run_dir: Path) -> None:
+    with probe(fake) as (process, _):
+        online(fake, process, 3, state=False)
+        process.terminate()
+        assert process.wait(MOST_S) == 1
+    assert set(fake.changed()) == {3}
+    (entry,) = journal.stale(run_dir, identity.boot_id(fake.root), fake.root)
+    assert set(entry.cpus) == {3}
+    with probe(fake) as (process, messages):  # still off: it waits on
+        (note,) = [message for message in messages if isinstance(message, wire.Note)]
+        assert note.data["text"].startswith("registers that perftop")
+        online(fake, process, 3, state=True)
+        process.terminate()
+        process.wait(MOST_S)
+    assert fake.changed() == {}
+    assert left(fake.root) == []
+
+
+def test_an_exception_gives_registers_back(
+    fake: FakeKernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        assert fake.changed()
+        raise RuntimeError("in the middle")
+
+    monkeypatch.setattr(source, "Machine", broken)
+    with pytest.raises(RuntimeError, match="in the middle"):
+        open_msr(fake.root, 10**8, None)
+    assert fake.changed() == {}
+    assert fake.writes()
+
+
+def test_somebody_else_takes_counters_over(fake: FakeKernel) -> None:
+    """Not believed, nothing huge; and what they have programmed is not ours to take back.
+
+    Each value that they set is far below the one before it: a counter that is set back shows a jump
+    however late it is read, and however late it was set."""
+    command = ("stat", "--json", "--source", "msr", "--sysroot", str(fake.root))
+    values = itertools.count(1 << 47, -(1 << 40))
+    with started(*command, "-i", "200ms", "-n", "10") as process:
+        assert process.stdout
+        text = some(process)
+        fake.poke(0, 0x30A, next(values))
+        fake.poke(1, 0x38D, 0x300)
+        fake.poke(2, 0x186, 0x4300C0)
+        while more := process.stdout.read(1 << 16):
+            text += more
+            # Once more: a read that was interrupted shows no jump.
+            fake.poke(0, 0x30A, next(values))
+    intervals = lines(text.decode(), "interval")
+    rows = [row for line in intervals for row in line["cpus"]]
+    assert any(row["suspect"] for row in rows if row["cpu"] == 0)
+    *_, last = intervals
+    assert last["cpus"][1]["ipc"] is None  # what was taken is not valid any more
+    assert any(row["ipc"] is not None for row in rows[len(rows) // 2 :] if row["cpu"] == 3)
+    assert all(row["util"] is None or 0 <= row["util"] <= 1 for row in rows)
+    # Where the reads of a sample are held up, they are of different moments, and a number is off.
+    for key, usual, most in (("busy_hz", 4e9, MAX_HZ), ("ipc", 3, MAX_IPC)):
+        told = [row[key] for row in rows if row[key] is not None]
+        assert statistics.median(told) < usual
+        assert max(told) < most
+    assert fake.changed() == {2: {0x186: (0, 0x4300C0)}}

@@ -1,0 +1,117 @@
+"""What lies on disk at each moment at which perftop may be killed: the next start goes by that."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from fakekernel.client import FakeKernel, unavailable
+from journals import left
+
+from perfprobe.cpu import identity
+from perfprobe.cpu.model_tables import ROWS
+from perfprobe.programming import counter_plan, journal
+from perfprobe.programming.counter_plan import Change, Changes, Plan
+from perfprobe.programming.journal import Journal
+from perfprobe.programming.programmer import Programmer
+from perfprobe.registers.msr import MsrError, Registers
+
+pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
+
+SELECT = 0x186
+LEFT = Change(0, 0x43003C)
+"""What somebody who was killed has left in it."""
+
+
+class Killed(BaseException):
+    """At this very moment: nothing more is done."""
+
+
+def plans() -> dict[int, Plan]:
+    skylake = next(row.uarch for row in ROWS if row.uarch.name == "Skylake-SP")
+    plan = counter_plan.plan(skylake, any_thread=False)
+    assert plan
+    return dict.fromkeys(range(4), plan)
+
+
+def on_disk(run_dir: Path, kernel: FakeKernel) -> dict[int, Changes]:
+    entries = journal.look(run_dir, identity.boot_id(kernel.root), kernel.root).entries
+    return {cpu: changes for entry in entries for cpu, changes in entry.cpus.items()}
+
+
+def test_a_cpu_that_comes_is_in_the_journal_before_it_is_programmed(
+    fake: FakeKernel, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was off when all began, so that the first journal does not have it."""
+    programmer = Programmer(fake.root, identity.boot_id(fake.root))
+    programmer.begin(plans(), range(3))
+    assert set(on_disk(run_dir, fake)) == {0, 1, 2}
+    ours = fake.changed()[0]
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Registers, "write", killed)
+        programmer.device(3)
+    kept = on_disk(run_dir, fake)[3]
+    assert {r: (c.before, c.ours) for r, c in kept.items() if c.before != c.ours} == ours
+    programmer.end()
+    assert programmer.left == ""
+    assert left(fake.root) == []
+
+
+def test_what_was_given_back_is_out_of_the_journal_before_all_else(
+    fake: FakeKernel, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second giving back, after another kill, would take what somebody else has set by then."""
+    forged = Journal(run_dir, identity.boot_id(fake.root), fake.root)
+    forged.write({0: {SELECT: LEFT}})
+    gone = json.loads(forged.path.read_text()) | {"pid": 2**22 + 1}
+    forged.path.write_text(json.dumps(gone))
+    fake.poke(0, SELECT, LEFT.ours)
+    plain, seen = counter_plan.controls, []
+
+    def looked(device: Registers, plan: Plan) -> dict[int, int]:
+        seen.append((fake.peek(0, SELECT), on_disk(run_dir, fake)))
+        return plain(device, plan)
+
+    monkeypatch.setattr(counter_plan, "controls", looked)
+    programmer = Programmer(fake.root, identity.boot_id(fake.root))
+    programmer.begin(plans(), range(4))
+    assert seen[0] == (LEFT.before, {})
+    programmer.end()
+    assert programmer.left == ""
+
+
+def test_a_journal_that_cannot_be_used_is_named_with_what_follows(
+    fake: FakeKernel, run_dir: Path
+) -> None:
+    forged = Journal(run_dir, identity.boot_id(fake.root), fake.root)
+    forged.write({0: {SELECT: LEFT}})
+    forged.path.write_text(json.dumps(json.loads(forged.path.read_text()) | {"cpus": []}))
+    programmer = Programmer(fake.root, identity.boot_id(fake.root))
+    programmer.begin(plans(), range(4))
+    programmer.end()
+    (note,) = programmer.notes
+    assert note == (
+        f"{forged.path} is not used to restore registers: its content is not a journal; if a "
+        "perftop was killed since the last boot, its counters may stay programmed until the next "
+        f"one (the file is now {forged.path.stem}.ignored)"
+    )
+
+
+def test_without_a_place_for_the_journal_nothing_is_programmed(
+    fake: FakeKernel, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir.chmod(0o777)
+    monkeypatch.setattr(journal, "directories", lambda: [run_dir])
+    programmer = Programmer(fake.root, identity.boot_id(fake.root))
+    with pytest.raises(MsrError) as raised:
+        programmer.begin(plans(), range(4))
+    why = f"cannot be saved ({run_dir}: other users may write to it)"
+    assert why in raised.value.cause
+    assert raised.value.fix is not None
+    assert fake.changed() == {}
+    run_dir.chmod(0o700)

@@ -1,0 +1,154 @@
+"""Counters that somebody else has programmed: told by a note, and not valid until they are ours."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import read_rows
+from fakekernel.client import FakeKernel, unavailable
+from journals import swept
+from nights import by_day
+from waiting import whenever_due
+
+from perfprobe import wire
+from perfprobe.programming import source as msr_source
+from perfprobe.programming.programmer import Programmer
+from perfprobe.programming.source import Msr, open_msr
+
+pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
+
+SAMPLE_NS = 20_000_000
+FIXED = ["cycles", "instructions", "ref"]
+CPU = 2
+
+
+def raw_ns() -> int:
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    with swept(tmp_path / "root"):
+        yield tmp_path / "root"
+
+
+def invalid(hello: wire.Hello, frame: wire.Frame) -> set[tuple[int, str]] | None:
+    """CPU and key of counters without a value, of rows that were read. None: CPU was not."""
+    flags = read_rows.head(frame.blocks["cpu"])[CPU, 4]  # /proc/stat tells of CPUs not read
+    return read_rows.lacking(hello, frame.blocks) if flags & wire.ROW_SAMPLED else None
+
+
+def seen(source: Msr, kind: str) -> tuple[wire.Note, set[tuple[int, str]]]:
+    """The note of this kind, and what is not valid in the first frame with CPU that is due after
+    it: one that was due before may have been read before the registers were."""
+    note: wire.Note | None = None
+    for messages in whenever_due(source.due, source.poll, f"a note {kind}, and a frame"):
+        for message in messages:
+            if isinstance(message, wire.Note) and message.kind in {"taken", "given-back"}:
+                assert (message.kind, note) == (kind, None)
+                note = message
+            elif isinstance(message, wire.Frame) and note is not None:
+                lost = invalid(source.hello, message)
+                if lost is not None and message.time_ns >= note.time_ns:
+                    return note, lost
+    raise AssertionError
+
+
+TAKEN = [
+    (0x38D, 0x222, FIXED),
+    (0x38D, 0x777, FIXED),
+    (0x38D, 0x733, ["ref"]),
+    (0x38D, 0xB33, ["ref"]),
+    (0x186, 0x4300C0, ["one_thread"]),
+    (0x187, 0, ["kernel_cycles"]),
+    (0x38F, 0x70000000D, ["kernel_cycles"]),
+    (0x38F, 0x50000000F, ["cycles"]),
+]
+"""Register, value, and the counters that this takes."""
+NOT_OURS = {0x38D: 0x3333, 0x189: 0x4300C0}
+"""Registers with values that only concern a fourth counter of each kind, which is not ours."""
+
+
+@pytest.mark.parametrize("stale", [[], [[CPU, 0x38F, 0], [CPU, 0x38D, 0x333]]])
+def test_exactly_what_was_taken(
+    root: Path, stale: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`stale`: our values stood there before us, and nothing was enabled."""
+    monkeypatch.setattr(msr_source, "PERIOD_NS", 200_000_000)
+    with (
+        FakeKernel(root, registers=stale) as kernel,
+        closing(open_msr(kernel.root, SAMPLE_NS, None)) as source,
+    ):
+        for register, value, keys in TAKEN:
+            ours = kernel.peek(CPU, register)
+            before_ns = raw_ns()
+            kernel.poke(CPU, register, value)
+            note, lost = seen(source, "taken")
+            assert note.data["cpus"] == [CPU]
+            assert note.data["counters"] == keys, hex(value)
+            assert note.data["since_ns"] <= before_ns + 50_000_000 < note.time_ns + 50_000_000
+            assert lost == {(CPU, key) for key in keys}, hex(value)
+            kernel.poke(CPU, register, ours)
+            note, lost = seen(source, "given-back")
+            assert (note.data, lost) == ({"cpus": [CPU], "counters": keys}, set()), hex(value)
+        for register, value in NOT_OURS.items():
+            kernel.poke(CPU, register, value)
+        assert quiet(source)
+
+
+def quiet(source: Msr) -> bool:
+    """Nobody says anything for longer than a round of looks takes."""
+    end = time.monotonic() + 1.2
+    for messages in whenever_due(source.due, source.poll, "the end of the time"):
+        for message in messages:
+            assert isinstance(message, wire.Frame), message
+            assert not invalid(source.hello, message)
+        if time.monotonic() > end:
+            break
+    return True
+
+
+def test_one_takeover_is_one_note(root: Path) -> None:
+    with FakeKernel(root) as kernel, closing(open_msr(kernel.root, SAMPLE_NS, None)) as source:
+        for messages in whenever_due(source.due, source.poll, "a round of looks"):
+            if any(isinstance(message, wire.Frame) and message.seq > 60 for message in messages):
+                break
+        time.sleep(0.9)  # all CPUs are due
+        for cpu in (0, 1, 3):
+            kernel.poke(cpu, 0x38D, 0x222)
+        note, _ = seen(source, "taken")
+        assert note.data["cpus"] == [0, 1, 3]
+        found = [m for m in source.poll() if isinstance(m, wire.Note)]
+        assert [m.kind for m in found if m.kind != "warning"] == []
+
+
+@pytest.mark.parametrize(
+    "sample_ns", by_day([2_000_000, 100_000_000, 3_000_000_000], [3_000_000_000])
+)
+def test_each_cpu_is_looked_at_once_a_second(
+    root: Path, monkeypatch: pytest.MonkeyPatch, sample_ns: int
+) -> None:
+    looks: dict[int, list[float]] = {cpu: [] for cpu in range(4)}
+    plain = Programmer.check
+
+    def check(self: Programmer, cpu: int) -> object:
+        looks[cpu].append(time.monotonic())
+        return plain(self, cpu)
+
+    monkeypatch.setattr(Programmer, "check", check)
+    with FakeKernel(root) as kernel, closing(open_msr(kernel.root, sample_ns, None)) as source:
+        start = last = time.monotonic()
+        held_s = 0.0  # by others that had the CPU
+        for _ in whenever_due(source.due, source.poll, "three seconds"):
+            now = time.monotonic()
+            held_s += max(0.0, now - last - 0.1)
+            last = now
+            if now > start + 3:
+                break
+        elapsed_s = last - start
+    for times in looks.values():
+        assert elapsed_s - held_s - 1 <= len(times) <= elapsed_s / 0.8 + 1

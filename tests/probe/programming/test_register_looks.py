@@ -1,0 +1,102 @@
+"""What a look at the registers tells, and which values it takes, with a made-up programmer and
+clock."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+import read_rows
+
+from perfprobe import wire
+from perfprobe.programming import source as msr_source
+from perfprobe.programming.programmer import Check, Programmer
+from perfprobe.programming.source import PERIOD_NS, RegisterCheck
+from perfprobe.sources.sim.source import open_sim
+
+
+class Bench:
+    """A register check of two CPUs. Times are since its beginning, in ns."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        source = open_sim("sim:steady,cpus=2,packages=1,speed=max", 100_000_000)
+        self.hello = source.hello
+        self._rows = next(m for m in source.poll() if isinstance(m, wire.Frame)).blocks
+        self._now_ns = 0
+        self.taken: dict[int, list[str] | None] = {0: [], 1: []}
+        """Keys that somebody else has programmed, by CPU; None: the CPU cannot be asked."""
+        monkeypatch.setattr(msr_source, "raw_ns", lambda: self._now_ns)
+        self._looks = RegisterCheck(cast("Programmer", self), [0, 1], self.hello)
+
+    def check(self, cpu: int) -> Check | None:
+        """As the programmer's."""
+        keys = self.taken[cpu]
+        return None if keys is None else Check(keys, "")
+
+    def look(self, at_ns: int) -> list[tuple[str, dict[str, Any]]]:
+        self._now_ns = at_ns
+        return [(note.kind, note.data) for note in self._looks.look()]
+
+    def invalid(self, at_ns: int) -> set[tuple[int, str]]:
+        """CPU and key of the counters without a value in a frame of this moment."""
+        blocks = {
+            name: wire.Rows(rows.head, bytearray(b"\xff" * len(rows.valid)), rows.values)
+            for name, rows in self._rows.items()
+        }
+        self._looks.mark(wire.Frame(0, at_ns, blocks))
+        return read_rows.lacking(self.hello, blocks)
+
+
+def taken(cpus: list[int], counters: list[str], since_ns: int) -> tuple[str, dict[str, Any]]:
+    return "taken", {"cpus": cpus, "counters": counters, "since_ns": since_ns}
+
+
+def given_back(cpus: list[int], counters: list[str]) -> tuple[str, dict[str, Any]]:
+    return "given-back", {"cpus": cpus, "counters": counters}
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(monkeypatch)
+
+
+def test_only_what_is_new_is_told(bench: Bench) -> None:
+    bench.taken[1] = ["cycles"]
+    assert bench.look(PERIOD_NS) == [taken([1], ["cycles"], 0)]
+    assert bench.look(2 * PERIOD_NS) == []
+    bench.taken[1] = ["cycles", "ref"]
+    assert bench.look(3 * PERIOD_NS) == [taken([1], ["ref"], 0)]
+    bench.taken[1] = ["ref"]
+    assert bench.look(4 * PERIOD_NS) == [given_back([1], ["cycles"])]
+    assert bench.invalid(5 * PERIOD_NS) == {(1, "ref")}
+
+
+def test_counters_may_be_taken_since_the_oldest_look_that_found_them_ours(bench: Bench) -> None:
+    bench.look(PERIOD_NS // 2)  # CPU 0 alone is due
+    bench.taken = {0: ["ref"], 1: ["ref"]}
+    assert bench.look(2 * PERIOD_NS) == [taken([0, 1], ["ref"], 0)]
+
+
+def test_a_cpu_that_cannot_be_asked_may_have_been_taken_since_it_could(bench: Bench) -> None:
+    bench.taken[1] = None
+    bench.look(PERIOD_NS)
+    bench.taken = {0: ["ref"], 1: ["ref"]}
+    assert bench.look(2 * PERIOD_NS) == [taken([0, 1], ["ref"], 0)]
+
+
+def test_values_from_before_they_were_given_back_stay_invalid(bench: Bench) -> None:
+    """A frame that was read before that look may be marked after it."""
+    bench.taken[1] = ["cycles", "ref"]
+    bench.look(PERIOD_NS)
+    bench.taken[1] = []
+    assert bench.look(2 * PERIOD_NS) == [given_back([1], ["cycles", "ref"])]
+    for at_ns in (2 * PERIOD_NS - 2, 2 * PERIOD_NS - 1):
+        assert bench.invalid(at_ns) == {(1, "cycles"), (1, "ref")}
+    assert bench.invalid(2 * PERIOD_NS) == set()
+
+
+def test_all_cpus_are_looked_at_once_in_a_period(bench: Bench) -> None:
+    """However often it is asked to look."""
+    bench.taken = {0: ["ref"], 1: ["ref"]}
+    found = [bench.look(at * PERIOD_NS // 4) for at in range(1, 5)]
+    assert found == [[], [taken([0], ["ref"], 0)], [], [taken([1], ["ref"], 0)]]

@@ -1,0 +1,280 @@
+"""Registers come back, always, and before perftop says that it is done; where they cannot, it says
+so with status 1 and the line that mends it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import random
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command import argv, children, lines, run, some, started
+from fakekernel.client import FakeKernel, unavailable
+from journals import left, swept
+from nights import by_day
+from waiting import MOST_S, wait
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
+
+CPUS = 8
+SLOW_S = 0.08
+"""How long a write takes: giving back what is programmed takes more than two seconds."""
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Iterator[FakeKernel]:
+    with swept(tmp_path / "root"), FakeKernel(tmp_path / "root", cores=CPUS // 2) as kernel:
+        yield kernel
+
+
+def stat(kernel: FakeKernel, *more: str) -> tuple[str, ...]:
+    return ("stat", "--json", "-i", "100ms", "--source", "msr", *below(kernel), *more)
+
+
+def below(kernel: FakeKernel) -> tuple[str, str]:
+    return "--sysroot", str(kernel.root)
+
+
+def mended(said: str) -> None:
+    """Does what the line tells."""
+    (line,) = [line for line in said.splitlines() if "to restore" in line]
+    command = shlex.split(line.partition("to restore")[2].partition(":")[2].rpartition(";")[2])
+    assert command[0] == "perftop"
+    assert run(*command[1:]).returncode == 0
+
+
+def running(root: Path) -> list[str]:
+    """Command lines of the programs that use this machine."""
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            lines.append(path.read_bytes().decode(errors="replace"))
+    return [line for line in lines if f"--sysroot\0{root}" in line]
+
+
+# --- ended by a signal ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", by_day(SIGNALS, [signal.SIGTERM]))
+def test_a_signal_ends_stat_with_its_summary_and_all_is_back(
+    fake: FakeKernel, number: signal.Signals
+) -> None:
+    with started(*stat(fake)) as process:
+        assert process.stdout
+        said = some(process)
+        while b'"interval"' not in said:
+            said += some(process)
+        assert set(fake.changed()) == set(range(CPUS))
+        process.send_signal(number)
+        while more := process.stdout.read(1 << 16):
+            said += more
+        assert process.wait(MOST_S) == 128 + number
+        assert fake.changed() == {}
+    assert lines(said.decode(), "summary")
+    assert left(fake.root) == []
+
+
+def test_the_reader_goes_and_all_is_back(fake: FakeKernel) -> None:
+    with started(*stat(fake)) as process:
+        assert process.stdout
+        some(process)
+        process.stdout.close()
+        assert process.wait(MOST_S) == 0
+        assert fake.changed() == {}
+
+
+@pytest.mark.parametrize("verb", ["stat", "record"])
+def test_giving_back_takes_long(fake: FakeKernel, tmp_path: Path, verb: str) -> None:
+    more = ("-o", str(tmp_path / "file")) if verb == "record" else ("-i", "100ms")
+    with started(verb, *more, "--source", "msr", *below(fake)) as process:
+        wait(lambda: len(fake.changed()) == CPUS, "all CPUs are programmed")
+        fake.ask("options", write_s=SLOW_S)
+        process.terminate()
+        process.wait(MOST_S)
+        fake.ask("options", write_s=0)
+        assert fake.changed() == {}
+    assert left(fake.root) == []
+
+
+@pytest.mark.parametrize("number", by_day([signal.SIGTERM, signal.SIGHUP], [signal.SIGHUP]))
+def test_a_signal_ends_the_app_before_it_is_painted(
+    fake: FakeKernel, number: signal.Signals
+) -> None:
+    ours, theirs = pty.openpty()
+    command = argv("--source", "msr", *below(fake))
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL) as app:
+        wait(fake.changed, "counters are programmed")
+        app.send_signal(number)
+        while app.poll() is None:
+            os.read(ours, 1 << 16) if readable(ours) else None
+        assert app.returncode == 128 + number
+        assert fake.changed() == {}
+    os.close(ours)
+    os.close(theirs)
+
+
+def readable(fd: int) -> bool:
+    import select
+
+    return bool(select.select([fd], [], [], 0.01)[0])
+
+
+SELFTEST = """
+import sys
+from pathlib import Path
+from perfprobe import __main__ as probe
+from perfprobe.programming.source import open_msr
+probe.opening.open_source = lambda options: open_msr(Path({root!r}), 20_000_000, None)
+sys.exit(probe.main(["selftest", "--source", "msr"]))
+"""
+ASK = """
+import sys
+from perftop import cli
+from perftop.process import launch
+launch.probe_command = lambda *_, **__: [sys.executable, "-c", {selftest!r}]
+sys.exit(cli.main(["selftest", "--source", "msr"]))
+"""
+
+
+@pytest.mark.parametrize(
+    "number", by_day([*SIGNALS, signal.SIGKILL], [signal.SIGINT, signal.SIGKILL])
+)
+def test_a_signal_ends_selftest(fake: FakeKernel, tmp_path: Path, number: signal.Signals) -> None:
+    """Below a directory it is refused, so its source is put in its place."""
+    code = ASK.format(selftest=SELFTEST.format(root=str(fake.root)))
+    environment = os.environ | {"XDG_RUNTIME_DIR": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        env=environment,
+    ) as process:  # fmt: skip
+        wait(lambda: len(fake.changed()) == CPUS, "all CPUs are programmed")
+        process.send_signal(number)
+        status = process.wait(MOST_S)
+        if number == signal.SIGKILL:  # nobody waits for the probe any more, which sees that
+            wait(lambda: not fake.changed(), "the probe gives all back")
+        else:
+            assert status == 128 + number
+        assert fake.changed() == {}
+
+
+# --- what cannot be given back --------------------------------------------------------------------
+
+
+def test_cpus_that_are_off_at_the_end_are_told(fake: FakeKernel) -> None:
+    with started(*stat(fake), heard=True) as process:
+        some(process)
+        for cpu in (3, 5):
+            fake.ask("online", cpu=cpu, online=False)
+        process.terminate()
+        _, errors = process.communicate(timeout=MOST_S)
+        assert process.returncode == 1
+    assert set(fake.changed()) == {3, 5}
+    (said,) = errors.decode().splitlines()
+    assert said.startswith("perftop: counters of CPUs 3,5 stay programmed: ")
+    assert f"tee {fake.root}/sys/devices/system/cpu/cpu{{3,5}}/online" in said
+    for cpu in (3, 5):
+        fake.ask("online", cpu=cpu, online=True)
+    mended(said)
+    assert fake.changed() == {}
+
+
+def test_a_command_keeps_its_status_beside_what_is_left(fake: FakeKernel) -> None:
+    command = ("sh", "-c", "read line; exit 7")
+    with started(*stat(fake, "--", *command), heard=True) as process:
+        assert process.stdin
+        wait(lambda: len(fake.changed()) == CPUS, "all CPUs are programmed")
+        fake.ask("online", cpu=3, online=False)
+        process.stdin.write(b"\n")
+        _, errors = process.communicate(timeout=MOST_S)
+        assert process.returncode == 7
+    assert "counters of CPU 3 stay programmed" in errors.decode()
+
+
+@pytest.mark.parametrize("moment", ["running", "giving back"])
+def test_a_killed_probe_is_told_with_what_it_leaves(fake: FakeKernel, moment: str) -> None:
+    with started(*stat(fake), heard=True) as process:
+        some(process)
+        (probe,) = children(process.pid)
+        if moment == "giving back":
+            fake.ask("options", write_s=SLOW_S)
+            process.terminate()
+            wait(lambda: len(fake.changed()) < CPUS, "the first CPU is given back")
+        os.kill(probe, signal.SIGKILL)
+        _, errors = process.communicate(timeout=MOST_S)
+        assert process.returncode == 1
+    fake.ask("options", write_s=0)
+    assert fake.changed()
+    assert "ended by signal 9" in errors.decode()
+    mended(errors.decode())
+    assert fake.changed() == {}
+
+
+@pytest.mark.skipif(not os.access("/run", os.W_OK), reason="of root's run directory")
+def test_what_a_session_left_is_found_without_it(
+    fake: FakeKernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with started("stream", "--source", "msr", *below(fake), program="perfprobe") as probe:
+        some(probe)
+        probe.kill()
+    assert set(fake.changed()) == set(range(CPUS))
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    done = run(*stat(fake, "-n", "1"))
+    assert done.returncode == 0
+    assert "restored the counter registers" in done.stderr
+    assert fake.changed() == {}
+
+
+# --- at any moment --------------------------------------------------------------------------------
+
+TIMES = [pytest.param(4, id="by day"), pytest.param(240, id="by night", marks=pytest.mark.nightly)]
+WITHIN_S = 1.0
+"""Seconds after the start or the first write: imports, programming, frames, the end."""
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("times", TIMES)
+def test_ended_at_any_moment(fake: FakeKernel, times: int) -> None:
+    """By a signal; by kill -9, which the probe outlives; the probe by kill -9, which is told."""
+    # Tests in the background of a shell, or below nohup, ignore some, and so would their children.
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    chance = random.Random(times)
+    for _ in range(times):
+        victim = chance.choice(["perftop", "perftop", "killed", "probe"])
+        number = chance.choice(SIGNALS)
+        with started(*stat(fake), heard=True) as process:
+            assert process.stdout
+            out = process.stdout
+            os.set_blocking(out.fileno(), False)  # its pipe has room for what it says meanwhile
+            if chance.random() < 0.7:
+                wait(fake.changed, "the first write")
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(chance.uniform(0.0, WITHIN_S))
+            if victim == "probe":
+                for probe in children(process.pid):
+                    os.kill(probe, signal.SIGKILL)
+                process.send_signal(number)
+            else:
+                process.send_signal(signal.SIGKILL if victim == "killed" else number)
+            os.set_blocking(out.fileno(), True)
+            _, errors = process.communicate(timeout=MOST_S)
+        said = errors.decode()
+        if victim == "killed":  # its probe may not even have programmed anything yet
+            wait(lambda: not running(fake.root), "the probe ends")
+        elif fake.changed():
+            assert victim == "probe"
+            assert process.returncode == 1, said
+            assert re.search("killed|signal 9", said)
+            mended(said)
+        assert fake.changed() == {}, (victim, number, said)
+        assert left(fake.root) == []

@@ -1,0 +1,394 @@
+"""What holds the clock back, from the registers of a fake kernel through the real sampler."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import read_rows
+from fakekernel.client import FakeKernel, unavailable
+from fakekernel.scenes import PowerLimitDrop
+from precedence import served_first
+from read_rows import place, whole
+from waiting import whenever_due
+
+from perfprobe import wire
+from perfprobe.cpu import model
+from perfprobe.native.sampler import Flags
+from perfprobe.programming.source import Msr, open_msr
+from perfprobe.registers import limits, parts
+from perfprobe.registers.parts import Absent, Reading
+from perfprobe.wire import Counter, Frame, Hello, Turbo
+
+pytestmark = [
+    pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted"),
+    pytest.mark.usefixtures("run_dir"),
+]
+
+SAMPLE_NS = 50_000_000
+EDGE_NS = 20_000_000
+"""So close to a change the sampler may have read a row again."""
+
+
+# --- looking at frames ----------------------------------------------------------------------------
+
+
+def frames(source: Msr, n: int) -> list[Frame]:
+    """The next ones, as a reader of the wire gets them; but for those in which a CPU came too late,
+    on a machine that others keep busy."""
+    decoder = wire.Decoder()
+    list(decoder.feed(wire.encode(source.hello)))
+    found: list[Frame] = []
+    for messages in whenever_due(source.due, source.poll, f"{n} whole frames", 100):
+        for message in messages:
+            found += [m for m in decoder.feed(wire.encode(message)) if isinstance(m, Frame)]
+        found = [frame for frame in found if whole(source.hello, frame)]
+        if len(found) >= n:
+            break
+    return found
+
+
+def columns(hello: Hello, frame: Frame, key: str) -> np.ndarray:
+    """The columns of each row, -1 where they are not valid."""
+    values = read_rows.raw(hello, frame.blocks, key).astype(np.int64)
+    return np.where(read_rows.valid(hello, frame.blocks, key), values, -1)
+
+
+def value(hello: Hello, frame: Frame, key: str) -> list[float]:
+    """A gauge's, by row."""
+    scale = place(hello, key)[2].scale
+    return [raw * scale for raw in columns(hello, frame, key)[:, 0].tolist()]
+
+
+def table_of(hello: Hello) -> Turbo:
+    """The registers', not the kernel's."""
+    (table,) = (table for table in hello.turbo if table.origin.startswith("MSR"))
+    return table
+
+
+def stamps_ns(hello: Hello, frame: Frame, block: str) -> np.ndarray:
+    """Before and after the reading of each row: CLOCK_MONOTONIC_RAW, as the fake's own time."""
+    assert hello.stamp == "raw"
+    found: np.ndarray = read_rows.head(frame.blocks[block])[:, :2]
+    return found
+
+
+# --- a power-limit drop ---------------------------------------------------------------------------
+
+
+class Watched:
+    """One package of a machine that loses clock to its power limit, as frames tell of it."""
+
+    def __init__(
+        self, scene: PowerLimitDrop, package: int, hello: Hello, told: list[Frame]
+    ) -> None:
+        self.scene, self.package, self.hello = scene, package, hello
+        self.pairs = [(a, b) for a, b in itertools.pairwise(told) if b.seq == a.seq + 1]
+
+    def limited(self, frame: Frame, block: str, row: int) -> bool | None:
+        """Whether it was when the row was read; None: close to a change."""
+        before, after = stamps_ns(self.hello, frame, block)[row].tolist()
+        found = {self.scene.limited(t / 1e9) for t in (before - EDGE_NS, after)}
+        return found.pop() if len(found) == 1 else None
+
+    def polls(self, key: str, part: str) -> dict[bool, list[tuple[int, int, int]]]:
+        """Polls, those that saw the bit, those that saw any other; in each interval."""
+        place_ = place(self.hello, key)[2].parts.index(part)
+        found: dict[bool, list[tuple[int, int, int]]] = {False: [], True: []}
+        for a, b in self.pairs:
+            limited = self.limited(b, "package", self.package)
+            moved = (columns(self.hello, b, key) - columns(self.hello, a, key))[self.package]
+            polls, *seen = moved.tolist()
+            mine = seen.pop(place_)
+            if limited is not None:
+                found[limited].append((polls, mine, sum(seen)))
+        return found
+
+    def busy_hz(self, cpu: int) -> dict[bool, list[float]]:
+        assert self.hello.tsc_hz is not None
+        found: dict[bool, list[float]] = {False: [], True: []}
+        for a, b in self.pairs:
+            both = {self.limited(frame, "cpu", cpu) for frame in (a, b)}
+            cycles, ref = (
+                (columns(self.hello, b, key) - columns(self.hello, a, key))[cpu, 0].item()
+                for key in ("cycles", "ref")
+            )
+            if len(both) == 1 and (limited := both.pop()) is not None:
+                found[limited].append(cycles / ref * self.hello.tsc_hz.hz)
+        return found
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> list[Watched]:
+    """Both packages, for a little more than one period."""
+    scene = PowerLimitDrop()
+    root = tmp_path_factory.mktemp("drop") / "root"
+    with (
+        served_first(),
+        pytest.MonkeyPatch.context() as patch,
+        FakeKernel(root, **scene.spec()) as kernel,
+    ):
+        patch.setenv("XDG_RUNTIME_DIR", str(root.parent))
+        source = open_msr(kernel.root, SAMPLE_NS, None)
+        try:
+            told = frames(source, round(1.2 * scene.period_s * 1e9 / SAMPLE_NS))
+        finally:
+            source.close()
+        assert kernel.changed() == {}
+    return [Watched(scene, package, source.hello, told) for package in (0, 1)]
+
+
+def test_the_table_is_in_hello(watched: list[Watched]) -> None:
+    table = table_of(watched[0].hello)
+    assert [(step.cores, step.hz) for step in table.steps[:3]] == [
+        (2, 3.7e9),
+        (4, 3.5e9),
+        (8, 3.4e9),
+    ]
+    assert table.origin == "MSR 1ADH, licence 0"
+
+
+def test_a_drop_and_its_reason(watched: list[Watched]) -> None:
+    first = watched[0]
+    for key, part in (("limit_reasons", "PL1"), ("package_thermal", "power limit")):
+        polls = first.polls(key, part)
+        assert len(polls[True]) >= 5
+        assert all(seen == n >= 1 and others == 0 for n, seen, others in polls[True])
+        assert len(polls[False]) >= 5
+        assert all(seen == others == 0 < n for n, seen, others in polls[False])
+    table = table_of(first.hello)
+    ceiling_hz = next(step.hz for step in table.steps if step.cores >= 3)
+    for cpu in first.scene.cpus[0]:
+        clock = first.busy_hz(cpu)
+        assert np.median(clock[False]) == pytest.approx(ceiling_hz, rel=5e-3)
+        assert np.median(clock[True]) == pytest.approx(2.9e9, rel=5e-3)
+
+
+def test_the_other_package_has_none(watched: list[Watched]) -> None:
+    other = watched[1]
+    polls = other.polls("limit_reasons", "PL1")
+    assert {seen for n, seen, _ in polls[True] + polls[False]} == {0}
+    assert np.median(other.busy_hz(3)[True]) == pytest.approx(3.5e9, rel=5e-3)
+
+
+def test_time_held_back_is_what_the_drop_lasted(watched: list[Watched]) -> None:
+    first = watched[0]
+    (start, _), (_, end) = first.pairs[0], first.pairs[-1]  # a counter: gaps do not matter
+    scale = place(first.hello, "power_throttled_s")[2].scale
+    moved = [columns(first.hello, frame, "power_throttled_s")[:, 0] for frame in (start, end)]
+    told_s = ((moved[1] - moved[0]) * scale).tolist()
+    begin_ns, end_ns = (stamps_ns(first.hello, f, "package")[0, 0].item() for f in (start, end))
+    truly_s = np.mean([first.scene.limited(t / 1e9) for t in range(begin_ns, end_ns, 1_000_000)])
+    assert told_s[0] == pytest.approx(truly_s * (end_ns - begin_ns) / 1e9, abs=0.02)
+    assert told_s[1] == 0
+
+
+# --- each register --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Iterator[FakeKernel]:
+    with served_first(), FakeKernel(tmp_path / "root") as fake:
+        yield fake
+
+
+@pytest.fixture
+def source(kernel: FakeKernel) -> Iterator[Msr]:
+    opened = open_msr(kernel.root, SAMPLE_NS, None)
+    yield opened
+    opened.close()
+
+
+def test_what_an_8160_says(kernel: FakeKernel, source: Msr) -> None:
+    frame = frames(source, 2)[-1]
+    told = {
+        "temperature_c": 38,  # 57 below 95
+        "power_limit_w": 150,
+        "power_limit2_w": 180,
+        "turbo_disabled": 0,
+        "modulation": 0,
+        "hwp_epp": 0x80,
+        "hwp_max": 37,
+        "hwp_highest": 37,
+    }
+    assert {key: set(value(source.hello, frame, key)) for key in told} == {
+        key: {number} for key, number in told.items()
+    }
+    parts = {key: place(source.hello, key)[2].parts for key in ("core_thermal", "package_thermal")}
+    assert parts == {
+        "core_thermal": [
+            *("thermal", "PROCHOT", "critical temperature"),
+            *("power limit", "current limit", "cross-domain limit"),
+        ],
+        "package_thermal": ["thermal", "PROCHOT", "critical temperature", "power limit"],
+    }
+
+
+def test_what_changes_is_seen(kernel: FakeKernel, source: Msr) -> None:
+    for cpu in range(4):
+        kernel.poke(cpu, 0x1A0, 1 << 38)
+        kernel.poke(cpu, 0x610, 100 * 8 | 1 << 15 | 180 * 8 << 32)
+        kernel.poke(cpu, 0x1B1, 0x88050000)  # 5 below
+        kernel.poke(cpu, 0x19A, 0x1A)
+    frame = frames(source, 3)[-1]
+    hello = source.hello
+    assert value(hello, frame, "turbo_disabled") == [1]
+    assert value(hello, frame, "power_limit_w") == [100]
+    assert columns(hello, frame, "power_limit2_w").tolist() == [[-1]]  # switched off
+    assert value(hello, frame, "temperature_c") == [90]
+    assert value(hello, frame, "modulation") == [0x1A] * 4
+
+
+def test_the_base_clock_of_a_lower_tdp(kernel: FakeKernel) -> None:
+    for cpu in range(4):
+        kernel.poke(cpu, 0x64B, 1 << 31 | 2)  # locked
+        kernel.poke(cpu, 0x649, 19 << 16)
+        kernel.poke(cpu, 0x64A, 16 << 16 | 105 * 8)
+    opened = open_msr(kernel.root, SAMPLE_NS, None)
+    try:
+        assert value(opened.hello, frames(opened, 2)[-1], "tdp_base_hz") == [1.6e9]
+    finally:
+        opened.close()
+
+
+def test_thermal_bits_of_a_core(kernel: FakeKernel, source: Msr) -> None:
+    """Sticky bits (odd) and thresholds are not counted; a core's two threads read one register."""
+    kernel.poke(0, 0x19C, 0x88390000 | 1 << 2 | 1 << 3 | 1 << 6 | 1 << 14)
+    kernel.poke(2, 0x19C, kernel.peek(0, 0x19C))
+    frames(source, 3)
+    a, b = frames(source, 2)[-2:]
+    moved = columns(source.hello, b, "core_thermal") - columns(source.hello, a, "core_thermal")
+    assert moved.min() >= 0
+    n, m = moved[:, 0].tolist()
+    assert moved.tolist() == [[n, 0, n, 0, 0, 0, n], [m, 0, 0, 0, 0, 0, 0]]
+    assert min(n, m) >= 1
+
+
+def test_the_next_cpu_goes_on_polling(kernel: FakeKernel, source: Msr) -> None:
+    for cpu in (1, 2, 3):
+        kernel.poke(cpu, 0x64F, 1 << 10)
+    frames(source, 2)
+    kernel.ask("online", cpu=0, online=False)
+    *_, a, b = frames(source, 8)
+    moved = columns(source.hello, b, "limit_reasons") - columns(source.hello, a, "limit_reasons")
+    assert moved[0, 0] >= 1
+    assert moved[0, 1 + 10] == moved[0, 0]
+    kernel.ask("online", cpu=0, online=True)  # for its registers to be given back
+
+
+def test_counts_live_as_long_as_the_thread_that_writes_them(
+    kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[weakref.ref[Flags]] = []
+
+    class Counted(Flags):
+        def __init__(self, register: int, mask: int) -> None:
+            super().__init__(register, mask)
+            made.append(weakref.ref(self))
+
+    monkeypatch.setattr(parts, "Flags", Counted)
+    counter = Counter("limit_reasons", "", "1", "", "flags", columns=3)
+    reading = parts.Reading(counter, 0x64F, mask=1 << 10 | 1 << 11)
+    part = parts.ReadOnly(kernel.root, "package", {0: [reading], 1: [reading]})
+    (first,), (second,) = part.open(0), part.open(1)
+    gc.collect()
+    assert first.arg != second.arg
+    assert None not in [ref() for ref in made]
+    part.shut(0)
+    assert [ref() is None for ref in made] == [True, False]
+    part.close()
+    assert [ref() for ref in made] == [None, None]
+
+
+# --- what is not there ----------------------------------------------------------------------------
+
+
+def reasons(root: Path, **spec: object) -> tuple[Hello, dict[str, str]]:
+    with FakeKernel(root, **spec) as kernel:
+        source = open_msr(kernel.root, SAMPLE_NS, None)
+        source.close()
+    return source.hello, {missing.what: missing.why for missing in source.hello.missing}
+
+
+def test_registers_that_are_not_there(tmp_path: Path) -> None:
+    hello, why = reasons(tmp_path / "root", missing=[0x64F, 0x606, 0x1A2, 0x770, 0x1AD])
+    keys = {c.key for block in hello.blocks for c in block.counters}
+    gone = {"limit_reasons", "power_limit_w", "power_throttled_s", "temperature_c", "hwp_epp"}
+    assert not keys & gone
+    assert not any("MSR" in table.origin for table in hello.turbo)
+    assert "package_thermal" in keys
+    assert "does not have the register" in why["limit_reasons"]
+    assert "MSR 606H" in why["power_limit_w"]
+    assert why["temperature_c"] == "MSR 1A2H has no TjMax"
+    assert "MSR 770H" in why["hwp_epp"]
+    assert why["turbo"] == "MSR 1ADH cannot be read"
+
+
+def test_a_limit_that_is_off_at_the_start(tmp_path: Path) -> None:
+    registers = [[cpu, 0x610, 150 * 8 | 1 << 15] for cpu in range(4)]
+    hello, why = reasons(tmp_path / "root", registers=registers)
+    assert place(hello, "power_limit_w")[2].scale == 1 / 8
+    assert why["power_limit2_w"] == "it is off (MSR 610H bit 47)"
+
+
+def test_a_unit_of_time_that_is_not_told(tmp_path: Path) -> None:
+    """As turbostat has it: 0 means the usual 2^-10 s."""
+    hello, _ = reasons(tmp_path / "root", registers=[[cpu, 0x606, 0x0E03] for cpu in range(4)])
+    assert place(hello, "power_throttled_s")[2].scale == 2.0**-10
+
+
+def test_amd_has_energy_and_no_reasons(tmp_path: Path) -> None:
+    hello, why = reasons(tmp_path / "root", model="zen3")
+    energy = place(hello, "energy_j")[2]
+    assert (energy.scale, energy.bits, energy.origin) == (2.0**-14, 32, "MSR C001029BH")
+    assert why["limit_reasons"] == "no register is known for it (Zen 3)"
+    assert why["turbo"] == "no register is known for it (Zen 3)"
+    assert not any("MSR" in table.origin for table in hello.turbo)
+
+
+def test_haswell_ep_has_reasons_elsewhere_and_no_hwp(tmp_path: Path) -> None:
+    hello, why = reasons(tmp_path / "root", model="haswell-ep")
+    limits = place(hello, "limit_reasons")[2]
+    assert (limits.origin, limits.columns) == ("MSR 690H", 17)
+    assert (limits.parts[7], limits.parts[9], limits.parts[10]) == ("bit 7", "core power", "PL1")
+    assert why["hwp_epp"] == why["hwp_max"] == "CPUID does not announce HWP"
+    assert len(place(hello, "core_thermal")[2].parts) == 4
+
+
+@pytest.mark.parametrize(
+    ("model", "first", "last"),
+    [
+        ("haswell-ep", (2, 3.6e9), (18, 2.8e9)),
+        ("ice-lake-sp", (2, 3.5e9), (28, 3.1e9)),
+        ("sapphire-rapids", (2, 3.8e9), (28, 3.0e9)),
+        ("knights-landing", (2, 1.5e9), (32, 1.4e9)),
+    ],
+)
+def test_tables_of_other_models(
+    tmp_path: Path, model: str, first: tuple[int, float], last: tuple[int, float]
+) -> None:
+    hello, _ = reasons(tmp_path / "root", model=model)
+    table = table_of(hello)
+    ends = [(step.cores, step.hz) for step in (table.steps[0], table.steps[-1])]
+    assert ends == [first, last]
+
+
+def test_amd_tells_how_far_the_clock_is_held_down() -> None:
+    """P-state current limit: bits 2:0 of MSR C0010061H in all manuals since family 10h."""
+    (found,) = limits._pstate_limit(model.find("AuthenticAMD", 0x19, 0x01, 1))
+    assert isinstance(found, Reading)
+    assert (found.counter.key, found.register) == ("pstate_limit", 0xC0010061)
+    assert found.counter.origin.endswith("bits 2:0")
+    assert limits._pstate_limit(model.find("GenuineIntel", 6, 0x55, 4)) == []
+
+
+@pytest.mark.parametrize("number", [0xAD, 0xAF, 0xDD])
+def test_servers_with_tpmi_have_no_register_of_reasons(number: int) -> None:
+    (absent,) = limits._limit_reasons(model.find("GenuineIntel", 6, number, 1))
+    assert isinstance(absent, Absent)
+    assert "TPMI" in absent.why
