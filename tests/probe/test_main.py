@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from perfprobe import __main__ as command
+from perfprobe import opening
 from perfprobe.instruments.selftest import run
 from perfprobe.kernel import access
 
@@ -22,7 +23,7 @@ def test_a_selftest_that_found_a_wrong_counter_fails(
     status: int,
 ) -> None:
     monkeypatch.setattr(
-        command.opening, "open_source", lambda _: io.BytesIO()
+        opening, "open_source", lambda _: io.BytesIO()
     )  # a source that is only closed
     monkeypatch.setattr(run, "run", lambda *_, **__: {"wrong": wrong})
     assert command.main(["selftest"]) == status
@@ -68,7 +69,7 @@ def test_doctor_answers_where_no_thread_can_be_started(
     def refused(_: object) -> None:
         raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(command.opening, "open_source", refused)
+    monkeypatch.setattr(opening, "open_source", refused)
     assert command.main(["doctor", "--sysroot", str(tmp_path)]) == 0
     answer = json.loads(capsys.readouterr().out)
     (missing,) = answer["missing"]
