@@ -28,7 +28,6 @@ from perftop.model.episode import (
 )
 from perftop.output.sentences import (
     MAX_SENTENCE,
-    cause,
     clocks,
     cost,
     depth,
@@ -250,13 +249,6 @@ def test_a_length(ns: int, words: str) -> None:
 )  # fmt: skip
 def test_a_depth_has_the_unit_of_its_kind(kind: str, value: float | None, words: str) -> None:
     assert depth(kind, value) == words
-
-
-def test_a_cause_in_words() -> None:
-    assert cause("turbo-drop", "power-pl1") == "power limit PL1"
-    assert cause("turbo-drop", "unknown") == "cause unknown"
-    assert cause("ramp", "unknown") == cause("ramp", "-") == ""
-    assert cause("suspect", "37 GHz") == "37 GHz"
 
 
 # --- groups

@@ -62,14 +62,6 @@ def test_each_screenful_has_a_heading() -> None:
         assert all(b - a <= 20 for a, b in pairwise(headings))
 
 
-def test_brief_is_a_line_an_interval_with_the_states_of_all_cores() -> None:
-    session, interval = seen(Machine(cores=2))
-    _, _, line = StatTable(session, ["util", "smt"], brief=True).lines(interval)
-    states = [float(cell) for cell in line.split()[2:]]
-    assert len(states) == 4
-    assert abs(sum(states) - 100) < 0.3
-
-
 def test_every_number_of_the_machine_has_a_column() -> None:
     assert [name for name in NAMES if not known(name)] == []
 
@@ -81,17 +73,6 @@ def drop(start_s: float, end_s: float | None, depth_hz: float, cause: str) -> Ep
     end_ns = None if end_s is None else round(end_s * S)
     found = {"why": "so", "busy_hz": 3.5e9 - depth_hz, "ceiling_hz": 3.5e9}
     return Episode("turbo-drop", [0], round(start_s * S), end_ns, depth_hz, cause, found)
-
-
-def test_an_episode_is_a_line() -> None:
-    session, _ = seen(Machine(cores=16))
-    line = stat_text.episode(session, drop(1, 3.5, 5e8, "thermal"))
-    assert line.startswith("! Thermal throttling kept CPU 0 at 3.00 of 3.50 GHz for 2.5 s from ")
-    assert line.endswith(" · why: so · clock 3.00 of 3.50 GHz")
-    running = stat_text.episode(session, drop(1, None, 5e8, "thermal"))
-    assert running.startswith("! Thermal throttling keeps CPU 0 at 3.00 of 3.50 GHz, since 22:13:")
-    many = Episode("smi", [0, 3, 5, 7, 9, 11], S, S, 1.0, "smi")
-    assert " · CPUs 0,3,5,7,9,11" in stat_text.episode(session, many), "the sentence only counts"
 
 
 def test_the_summary_counts_causes_and_names_the_costliest() -> None:

@@ -3,7 +3,6 @@ have none; no task waits for itself, and none is blamed that did not run there."
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +13,6 @@ from nights import by_day
 from truths import PLAYED_S, SMALL, found
 
 from perftop.model.episode import Episode
-from perftop.output import stat_json
 from perftop.output.why_report import (
     MAX_CAUSES,
     MIN_SHARE,
@@ -25,8 +23,8 @@ from perftop.output.why_report import (
     queue,
     report,
 )
-from perftop.output.why_text import answer, lines, why_json
-from perftop.session.losses import STEAL, UNEXPLAINED, WAIT, Cause, LossSums
+from perftop.output.why_text import answer, lines
+from perftop.session.losses import UNEXPLAINED, WAIT, Cause, LossSums
 from perftop.session.session import Session
 from perftop.session.task_times import TaskTimes
 
@@ -122,30 +120,6 @@ def test_halts_of_less_than_a_percent_are_the_first_that_have_a_name() -> None:
     assert named[:2] == [("involuntary-halt", "clock-change"), ("involuntary-halt", "smm")]
 
 
-def test_each_cause_has_its_evidence_and_a_remedy() -> None:
-    _, made = seen("turbo-drop")
-    limit = made.findings[0]
-    assert limit.confidence == "measured"
-    assert any("150 of 150 W" in piece for piece in limit.evidence)
-    assert limit.hint
-    assert limit.for_s == pytest.approx(2 * 4.1, abs=0.2)
-    assert not limit.running
-
-
-def test_a_cause_has_the_time_in_which_it_acted() -> None:
-    _, made = seen("neighbour", watch="lmp")
-    steal = next(one for one in made.findings if one.cause == STEAL)
-    assert steal.for_s == pytest.approx(8, abs=0.3)
-    assert "1.60 s on CPU 0" in steal.evidence[0]
-
-
-def test_a_vm_lists_unmeasured_losses_and_their_effect() -> None:
-    session, made = seen("guest")
-    shown = printed(session, made)
-    assert "clock" in next(line for line in shown if line.startswith("not seen"))
-    assert any("A low clock or a busy sibling outside" in line for line in shown)
-
-
 @pytest.mark.parametrize(("scenario", "watch", "seconds"), EVERY)
 def test_every_line_fits_into_80_columns(scenario: str, watch: str | None, seconds: float) -> None:
     session, made = seen(scenario, seconds, watch)
@@ -170,30 +144,11 @@ def test_only_running_causes_are_red() -> None:
     assert not any("\x1b[31m" in line for line in lines(over, made, colour=True, unicode=True))
 
 
-def test_causes_in_a_recording_are_over() -> None:
-    session, _ = seen("turbo-drop", 10)
-    assert not report(session, session.run.start_ns, past=True).findings[0].running
-
-
 def test_more_than_four_causes_are_counted() -> None:
     session, made = seen("neighbour")
     many = Report(**{key: getattr(made, key) for key in Report.__match_args__} | {
         "findings": made.findings[:1] * (MAX_CAUSES + 2)})  # fmt: skip
     assert any(line.strip() == "+ 2 more" for line in printed(session, many))
-
-
-@pytest.mark.parametrize(("scenario", "watch", "seconds"), EVERY)
-def test_json_has_its_keys_and_adds_up(scenario: str, watch: str | None, seconds: float) -> None:
-    session, made = seen(scenario, seconds, watch)
-    line = json.loads(stat_json.text(why_json(session, made, None)))
-    assert [*line] == ["type", "answer", "job", "lost_ratio", "wanted_s", "causes", "looked_for",
-                       "not_seen", "seen", "run"]  # fmt: skip
-    shares = [cause["lost_ratio"] for cause in line["causes"]]
-    assert shares == sorted(shares, reverse=True)
-    if shares:
-        assert sum(shares) == pytest.approx(line["lost_ratio"], abs=1e-4)
-        assert line["lost_ratio"] <= 1
-    assert line["job"] == watch
 
 
 # --- waiting for a CPU

@@ -183,18 +183,6 @@ def test_recordings_without_common_marks_have_no_phases(tmp_path: Path) -> None:
     assert compared(a, b, "--by", "mark") == USAGE
 
 
-def test_a_cut_recording_is_compared_up_to_the_cut(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    whole = exported.record(tmp_path / "whole", exported.messages(DROP, 6))
-    cut = tmp_path / "cut"
-    cut.write_bytes(whole.read_bytes()[:-300])
-    assert compared(whole, cut) == DAMAGED
-    words = capsys.readouterr()
-    assert "within the noise" in words.out
-    assert len(words.err.splitlines()) == 1
-
-
 def test_a_recording_that_is_cut_before_its_samples_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -262,14 +250,6 @@ def test_recordings_of_one_noisy_load_do_not_differ(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert called(noisy(tmp_path, 12, range(1, 4)), capsys) == []
-
-
-@pytest.mark.nightly
-def test_pairs_of_one_noisy_load_differ_in_at_most_one_of_twenty(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """45 pairs of 10 recordings; each row that differs counts."""
-    assert len(called(noisy(tmp_path, 60, range(1, 11)), capsys)) <= 0.05 * 45
 
 
 def test_a_command_in_a_recording_has_a_run_time(

@@ -13,7 +13,6 @@ from pathlib import Path
 import command
 import pytest
 from exported import export, exported, hello, messages, record, rows, stream
-from roots import DATA
 from simulated import SAMPLE_NS
 from waiting import MOST_S
 
@@ -80,15 +79,6 @@ def test_selected_cpus_are_exported_as_if_they_were_all(path: Path) -> None:
     assert lines[-1]["cpus"] == of_both
     mean = sum(x["util"]["mean"] for x in of_both) / 2
     assert lines[-1]["machine"]["util"]["mean"] == pytest.approx(mean, rel=1e-3)
-
-
-def test_episodes_of_other_cpus_are_left_out(tmp_path: Path) -> None:
-    """A drop of package 0, which begins after 8 s and ends after 12."""
-    found = messages("sim:turbo-drop,cpus=8,packages=2,seed=1", 14)
-    path = record(tmp_path / "recording", found)
-    kinds = [{x["type"] for x in command.lines(export(path, "jsonl", cpus=f"pkg{at}").decode())
-              if x["type"].startswith("episode")} for at in (0, 1)]  # fmt: skip
-    assert sorted(map(len, kinds)) == [0, 2]
 
 
 def test_metrics_by_key_or_by_column(path: Path) -> None:
@@ -226,15 +216,6 @@ def test_a_pipe_without_an_end_was_cut(path: Path) -> None:
     assert done.stderr.decode() == f"perftop: stdin: cut after byte {len(data)}: it has no end\n"
 
 
-def test_a_recording_without_checksums_is_announced(
-    path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path.write_bytes((DATA / "recording-1").read_bytes())
-    assert len(rows(export(path))) == 44
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "no checksum" in line
-
-
 def test_a_pipe_gets_each_interval_at_once(path: Path) -> None:
     data = stream(FOUND)
     argv = command.argv("export", "-", "--format", "jsonl")
@@ -290,22 +271,6 @@ def test_the_readable_part_is_exported(
         same = max(i for i, x in enumerate(printed) if b'"interval"' in x)
     assert same > 5
     assert printed[:same] == whole[:same]
-
-
-@pytest.mark.parametrize(("damage", "text"), [(_cut, ""), (_torn, "damaged after byte")])
-def test_the_readable_part_of_a_damaged_pipe_is_exported(
-    path: Path, damage: Callable[[bytes], bytes], text: str
-) -> None:
-    whole = export(path, "jsonl").splitlines()
-    argv = command.argv("export", "-", "--format", "jsonl")
-    done = subprocess.run(
-        argv, input=damage(stream(FOUND)), capture_output=True, check=False, timeout=MOST_S
-    )
-    assert done.returncode == 4
-    assert done.stderr.decode().startswith(f"perftop: stdin: {text}")
-    printed = done.stdout.splitlines()
-    assert printed[:6] == whole[:6]
-    assert b'"summary"' in printed[-1]
 
 
 def test_the_part_after_the_damage_is_exported(path: Path) -> None:
@@ -365,11 +330,3 @@ def test_progress_is_drawn_only_after_a_while() -> None:
     assert printed.endswith("] 100%")
     progress.clear()
     assert out.getvalue() == printed + "\r\x1b[K"
-
-
-def test_a_short_export_shows_no_progress() -> None:
-    out = io.StringIO()
-    progress = Progress(out, 1000, lambda: 0.0)
-    progress.show(1000)
-    progress.clear()
-    assert out.getvalue() == ""

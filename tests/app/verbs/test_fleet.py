@@ -107,23 +107,6 @@ async def test_a_hanging_or_broken_host_delays_no_other(
     await asyncio.wait([task])
 
 
-@pytest.mark.nightly
-async def test_sixty_four_machines_answer_side_by_side(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hosts = fake_ssh.install(tmp_path, monkeypatch)
-    names = [f"n{i:02}" for i in range(64)]
-    for name in names:
-        hosts.set(name, "run sim:steady,cpus=2")
-
-    source = LiveSource(names, 1.0)
-    task = asyncio.create_task(source.run())
-    machines = source.fleet.machines.values()
-    await until(lambda: all(machine.answers for machine in machines), "all answer", 300)
-    task.cancel()
-    await asyncio.wait([task])
-
-
 def test_without_a_terminal_the_screen_names_json() -> None:
     done = command.here("fleet", "sim:idle")
     assert done.returncode == 2

@@ -20,7 +20,6 @@ from waiting import until, wait
 from perftop.base.errors import Failed
 from perftop.process import prometheus
 from perftop.process.prometheus import Server
-from perftop.session.fleet.fleet import RowChoice
 from perftop.session.fleet.scraped import Questions
 from perftop.verbs.fleet_sources import PrometheusSource
 
@@ -127,28 +126,6 @@ def test_machines_their_numbers_and_the_one_no_longer_scraped() -> None:
     assert "not scraped" in k3.why
 
 
-def test_two_thousand_machines_are_taken_at_once() -> None:
-    """The one that loses most is first, whatever the order of the answer."""
-    worst = 1_234
-
-    def answer(path: str, _: dict[str, str]) -> Any:
-        if path == "query_range":
-            return []
-        return [
-            ({"instance": f"n{i:04}:9917", "perftop_number": key}, [(NOW, value)])
-            for i in range(2_000)
-            for key, value in (("busy", 1.0), ("clock_hz", 2e9 if i == worst else 4e9),
-                               ("ceiling_hz", 4e9), ("age", 1.0), ("known", 1.0))
-        ]  # fmt: skip
-
-    with serving(answer) as url:
-        source = PrometheusSource(url, clock=lambda: NOW)
-        asked(source, lambda: source.fleet.machines)
-    assert len(source.fleet.machines) == 2_000
-    assert all(machine.answers for machine in source.fleet.machines.values())
-    assert source.fleet.rows(RowChoice(), NOW)[0].name == f"n{worst}:9917"
-
-
 def test_back_in_time_is_asked_for_by_the_servers_clock() -> None:
     times: list[float] = []
 
@@ -219,7 +196,11 @@ def test_matchers_stand_in_every_selector() -> None:
         assert text.count("perftop_") - text.count('"perftop_number"') == text.count('{job="a"')
 
 
-def test_a_real_server_understands_the_questions(tmp_path: Path) -> None:
+EVERY_SERIES = 'count({__name__=~"perftop_.+"}) == on() perftop_series'
+STATES = "sum(instance:perftop_smt:ratio_rate5m)"
+
+
+def test_a_real_server_takes_series_rules_and_the_questions_of_a_fleet(tmp_path: Path) -> None:
     if shutil.which("prometheus") is None:
         pytest.skip("prometheus is not installed")
     source = "--source", "sim:steady,cpus=4", "--sample", "200ms"
@@ -227,7 +208,13 @@ def test_a_real_server_understands_the_questions(tmp_path: Path) -> None:
         exporter(*source, "--listen", "127.0.0.1:0") as running,
         start_prometheus(running.where.partition("/")[0], tmp_path) as real,
     ):
-        wait(lambda: real.value("count(perftop_series)"), "a scrape")
+        wait(lambda: real.value(EVERY_SERIES), "as many series as the exporter reports")
+        types = {row["metric"]: row["type"] for row in real.get("targets/metadata")}
+        assert types["perftop_smt_seconds"] == "counter"  # the older form has it with _total
+        wait(lambda: real.value(STATES), "a rule")
+        assert real.value(STATES) == pytest.approx(1)
+        rules = real.get("rules")["groups"]
+        assert {rule["health"] for group in rules for rule in group["rules"]} == {"ok"}
         fleet = PrometheusSource(real.root, '{job="perftop"}', 1.0)
         machines = fleet.fleet.machines
 

@@ -53,25 +53,6 @@ def test_the_chart_has_steps_moments_gaps_and_both_scales() -> None:
         assert abs(gaps.index(mark) - at[name] - 1) <= 1
 
 
-def test_low_clocks_are_low_and_early() -> None:
-    """Reads the picture: the lowest line of braille at the left, the highest at the right."""
-    lines = [line[ramp_pictures.LABELS :] for line in drawn(100)[:8]]
-    rows = [
-        next(i for i, line in enumerate(lines) if len(line) > at and line[at] not in " │")
-        for at in (3, 60, 90)
-    ]
-    braille = [i for i, line in enumerate(lines) if line[3 : 3 + 1].strip()]
-    assert max(braille) == 7
-    assert rows[1:] == [0, 0]
-
-
-def test_colour_only_where_asked_for() -> None:
-    assert "\x1b" not in "".join(drawn(80))
-    coloured = drawn(80, colour=True)
-    assert "\x1b[32m" in "".join(coloured)
-    assert [re.sub(r"\x1b\[[0-9]*m", "", line) for line in coloured] == drawn(80)
-
-
 def test_nothing_to_draw() -> None:
     assert drawn(20) == []
     words = answer(run(CLOCK, load_s=1e-7), phases=[{"isa": "scalar", "seconds": 1e-7}])

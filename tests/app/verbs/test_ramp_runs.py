@@ -47,11 +47,6 @@ def test_a_smooth_climb_reaches_each_share_when_it_does() -> None:
     assert found.steady_s == found.t99_s  # within 2 % it was before
 
 
-def test_a_core_that_is_up_at_once() -> None:
-    found = printed(run(FINE))
-    assert found.t90_s == found.t99_s == found.steady_s == pytest.approx(chains.CYCLES / 3e9, 1e-3)
-
-
 HALTS = [(100e-6, 8.5e-6), (2e-3, 20e-6), (0.2, 40e-6), (0.3, 400e-6)]
 
 
@@ -65,14 +60,6 @@ def test_halts_have_their_place_and_length_and_nothing_else_changes() -> None:
     assert found.levels[0].hz == pytest.approx(plain.levels[0].hz, rel=1e-4)
     for key in ("t90_s", "t99_s", "steady_s"):
         assert getattr(found, key) == pytest.approx(getattr(plain, key), rel=0.03)
-
-
-def test_halts_in_a_row_at_the_very_start() -> None:
-    halts = [(t, 30e-6) for t in (0.0, 45e-6, 90e-6, 200e-6)]
-    found = printed(run(FINE, halts))
-    assert found.steady_s is not None
-    assert found.steady_s < 300e-6
-    assert found.levels[0].hz == pytest.approx(3e9, rel=1e-3)
 
 
 def test_preemption_is_no_low_clock() -> None:
@@ -234,11 +221,6 @@ def test_levels_and_the_cost_of_changing() -> None:
     assert found.steady_hz == pytest.approx(2.7e9, rel=1e-3)
     assert found.scalar_hz == pytest.approx(3e9, rel=1e-3)
     assert found.switch_s == pytest.approx([10e-6, 25e-6], abs=3e-6)
-
-
-def test_stamps_are_no_cost_of_changing() -> None:
-    made = run(FINE, phases=(0.25, 0.375), stamp=200)
-    assert printed(made, phases=PHASES).lost_at_switch_s == pytest.approx([0, 0], abs=1e-6)
 
 
 # --- several runs

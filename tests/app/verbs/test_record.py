@@ -226,16 +226,6 @@ def test_a_signal_is_the_commands(tmp_path: Path) -> None:
     assert notes(tmp_path / "a")["run-end"].data["status"] == 9
 
 
-def test_marks_are_set_while_it_runs(tmp_path: Path) -> None:
-    path, go = tmp_path / "a", tmp_path / "go"
-    with start(path, f"until [ -e {go} ]; do sleep .05; done") as it:
-        it.send_signal(signal.SIGUSR1)
-        wait(lambda: "mark" in begun(path), "a mark in the file")
-        go.touch()
-        assert it.wait(MOST_S) == 0
-    assert list(notes(path)) == ["run-start", "mark", "run-end"]
-
-
 def test_a_missing_program_leaves_no_file(tmp_path: Path) -> None:
     done = here("record", "-o", str(tmp_path / "a"), *SIM, "--", str(tmp_path / "nothing"))
     why = os.strerror(2)

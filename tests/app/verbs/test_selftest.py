@@ -17,8 +17,6 @@ from roots import SUPPORT
 
 from perftop import cli
 from perftop.base import findings
-from perftop.base.errors import Failed
-from perftop.process import launch
 from perftop.verbs import doctor, machine, options, selftest
 
 
@@ -76,10 +74,6 @@ def test_every_verdict_with_its_numbers_on_lines_that_fit(width: int) -> None:
         "4 tests in 2.5 s: 1 trusted, 1 close, 1 disturbed, 1 unusable; wrong: instructions",
     ):
         assert part in text
-
-
-def test_ascii() -> None:
-    assert "\n".join(machine.drawn(ANSWER, selftest.draw, unicode=False)).isascii()
 
 
 def instrument(name: str, verdict: str, **more: Any) -> dict[str, Any]:
@@ -235,13 +229,6 @@ def test_a_full_disk_names_the_file(
     assert verb(ANSWER, 1, "--json") == 1
     printed = capsys.readouterr().err
     assert f"cannot write {findings.file()}: No space left on device" in printed
-
-
-def test_why_the_probe_failed() -> None:
-    code = "import sys; sys.stderr.write('perfprobe: no PMU; get one\\n'); sys.exit(3)"
-    with pytest.raises(Failed, match=r"^no PMU; get one$") as caught:
-        launch.ask([sys.executable, "-c", code])
-    assert caught.value.status == 3
 
 
 def test_the_screen_warns() -> None:

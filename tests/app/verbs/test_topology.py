@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -77,18 +76,6 @@ def test_hybrid_types_are_distinguished() -> None:
     ]
 
 
-def test_l3_groups_are_aligned() -> None:
-    cpus = [row(n, n // 64, n % 64, [n, n + 128], l3=n // 8) for n in range(128)]
-    cpus += [row(n + 128, n // 64, n % 64, [n, n + 128], l3=n // 8) for n in range(128)]
-    lines = draw(cpus)
-    assert lines[0].startswith(
-        "2 packages · 128 cores · 256 CPUs · 2 threads a core · 16 L3 caches"
-    )
-    assert len(lines) == 1 + 2 + 16
-    assert lines[2] == "│  ├─ L3 0    node 0   cores 0-7     cpus 0-7 + 128-135"
-    assert lines[-1] == "   └─ L3 15   node 1   cores 56-63   cpus 120-127 + 248-255"
-
-
 def test_cpus_that_are_off() -> None:
     cpus = [row(n, 0, n % 4, [n % 4, n % 4 + 4]) for n in (0, 2, 3, 4, 6)]
     cpus += [row(1, 0, 1, [1]), off(5), off(7)]
@@ -151,14 +138,6 @@ def test_packages_out_of_order_are_not_folded() -> None:
     assert [line[-5:] for line in lines if "L3" in line] == ["cpu 1", "cpu 2", "cpu 0"]
 
 
-def test_types_with_equally_many_threads() -> None:
-    lines = draw([row(n, 0, n, [n], type="E" if n > 1 else "P") for n in range(6)])
-    assert [line.strip() for line in lines[-2:]] == [
-        "├─ P cores 0-1   cpus 0-1",
-        "└─ E cores 2-5   cpus 2-5",
-    ]
-
-
 def test_a_kernel_without_ids_gives_a_plain_list() -> None:
     unknown = {"die": None, "l3": None, "node": None}
     cpus = [row(n, None, None, [n], **unknown) for n in range(2)]
@@ -171,21 +150,6 @@ def test_a_kernel_without_ids_gives_a_plain_list() -> None:
     assert draw([{"cpu": n, "online": True} for n in range(2)]) == expected
     assert draw([off(0)]) == ["0 cores · 1 CPU; offline: 0"]
     assert draw([]) == ["0 cores · 0 CPUs"]
-
-
-@pytest.mark.parametrize(
-    ("numbers", "text"),
-    [
-        ([], ""),
-        ([3], "3"),
-        ([2, 0, 1, 5], "0-2,5"),
-        ([0, 2, 4], "0,2,4"),
-        ([0, 2, 4, 6], "0-6:1/2"),
-        ([0, 2, 3, 4, 8, 12, 16, 20], "0,2-4,8-20:1/4"),
-    ],
-)
-def test_ranges(numbers: list[int], text: str) -> None:
-    assert ranges(numbers, strides=True) == text
 
 
 def expand(text: str) -> list[int]:

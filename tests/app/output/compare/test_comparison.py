@@ -6,6 +6,7 @@ import dataclasses
 import random
 from typing import Any
 
+import exported
 import pytest
 from summaries import line
 
@@ -21,6 +22,8 @@ from perftop.output.compare.comparison import (
 )
 from perftop.output.compare.readings import Reading, reading
 from perftop.output.compare.text import pictures
+from perftop.output.machine_state import differs, label, shown, state
+from perftop.session.session import Session
 
 MEASURES = {"util": 0.974, "busy_hz": 3.09e9, "ipc": 1.62, "lost_ratio": 0.01}
 STATE = {"power_limit_w": 250.0, "kernel": "6.8.0-45", "governor": "performance", "cpus": "64"}
@@ -184,34 +187,36 @@ def test_work_and_speed_are_separated() -> None:
     assert work(compared(side(draw), side(draw))) == ""
 
 
-def test_samples_and_runs_are_not_drawn_on_one_axis() -> None:
-    draw = random.Random(11)
-    (alone,) = side(draw, count=1)
-    sampled = dataclasses.replace(alone, samples={"busy_hz": [3e9, 3.1e9, 3.2e9]})
-    assert pictures(compared([sampled], side(draw, clock=0.5)), unicode=True) == []
+# --- the settings of a machine, read from a recording
 
 
-def test_runs_that_do_not_differ_are_called_different_in_at_most_one_of_twenty() -> None:
-    draw, called = random.Random(7), 0
-    for _ in range(100):
-        found = compared(side(draw), side(draw))
-        called += any(row.sure for row in found.rows)
-    assert called <= 5 + 2 * 2.2
+def printed(spec: str, **more: object) -> dict[str, object]:
+    found = exported.messages(spec, 1)
+    session = Session(dataclasses.replace(exported.hello(found), **more))  # type: ignore[arg-type]
+    for _ in session.play(found[1:]):
+        pass
+    return state(session)
 
 
-def test_two_per_cent_are_found_in_six_runs_that_vary_by_half_a_per_cent() -> None:
-    draw, found = random.Random(8), 0
-    for _ in range(30):
-        a, b = side(draw, count=6), side(draw, count=6, slower=0.02)
-        found += verdicts(compared(a, b))["run_s"] == "worse"
-    assert found >= 27
+def test_limits_of_all_packages_are_added_up() -> None:
+    one, two = (printed(f"sim:steady,cpus=8,packages={n}") for n in (1, 2))
+    assert isinstance(one["power_limit_w"], float)
+    assert two["power_limit_w"] == pytest.approx(2 * one["power_limit_w"])
+    assert two["packages"] == 2
 
 
-@pytest.mark.nightly
-def test_any_row_is_called_different_in_at_most_one_of_twenty() -> None:
-    draw = random.Random(9)
-    called = sum(
-        any(row.sure for row in compared(side(draw, noise=0.03), side(draw, noise=0.03)).rows)
-        for _ in range(2000)
-    )
-    assert called / 2000 <= 0.06
+def test_settings_are_printed_and_bounded() -> None:
+    settings = {"governor": "powersave"} | {f"setting {i}": "x" * 900 for i in range(900)}
+    found = printed("sim:steady,cpus=2", settings=settings)
+    assert found["governor"] == "powersave"
+    assert len(found) < 100
+    assert max(len(str(value)) for value in found.values()) <= 200
+
+
+def test_values_have_words_and_small_differences_are_none() -> None:
+    assert (label("power_limit_w"), shown("power_limit_w", 205.0)) == ("power limit PL1", "205 W")
+    assert (label("idle_governor"), shown("idle_governor", "menu")) == ("idle governor", "menu")
+    assert shown("max_hz", None) == "n/a"
+    assert not differs(250.0, 250.3)
+    assert differs(250.0, 251.0)
+    assert differs("on", "off")

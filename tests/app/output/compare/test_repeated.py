@@ -69,16 +69,6 @@ def test_other_cpus_are_those_that_the_command_did_not_use() -> None:
     assert numbers(busy)["others_cpus"] == pytest.approx(2 - 12 / 10.1)
 
 
-def test_both_means_are_printed_and_no_run_is_left_out() -> None:
-    found = lines(runs(*map(line, TIMES)), ["./job"])
-    text = "\n".join(found)
-    assert "41.20 s ± 0.60 s" in found[0]
-    assert "Without run 1: 40.98 s ± 0.10 s" in text
-    assert "With five runs a side, only differences above 0.71 s (1.7 %)" in text
-    assert [row.split()[0] for row in found if row.endswith("outlier")] == ["1"]
-    assert max(map(len, found)) <= 80
-
-
 def test_the_page_shows_these_lines() -> None:
     found = [line(at, energy_j=9800.0, job={"disk_s": float(at > 42)}) for at in TIMES]
     for one in found:

@@ -49,12 +49,6 @@ def test_a_counter_that_is_not_known_for_a_while_has_no_samples_then(tmp_path: P
     assert printed["1"] == [(1, 1e8), (4, 2e8)]
 
 
-def test_a_core_is_listed_once(recording: Path) -> None:
-    series = by_name(export(recording, "openmetrics"))["perftop_smt_both_ratio"]
-    assert {dict(key)["cpus"] for key in series} == {"0,2", "1,3"}
-    assert all("cpu" not in dict(key) for key in series)
-
-
 def test_openmetrics_names_its_units(recording: Path) -> None:
     text = export(recording, "openmetrics").decode()
     assert text.endswith("\n# EOF\n")

@@ -198,17 +198,3 @@ async def test_slow_connections_are_dropped(monkeypatch: pytest.MonkeyPatch) -> 
         assert await asking[0].read() == b""
         asking[1].close()
         taking.close()
-
-
-async def test_endless_requests_are_dropped() -> None:
-    async with served() as (server, port):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(GET)
-        assert b"old" in await reader.read()
-        with pytest.raises(OSError):
-            while True:
-                writer.write(b"more" * 10_000)
-                await writer.drain()
-                await asyncio.sleep(0)
-        await until(lambda: not server.open, "it is dropped")
-        writer.close()

@@ -137,13 +137,6 @@ def test_a_ceiling_without_a_clock_gives_no_time_below_it() -> None:
     assert ("perftop_missing", "perftop_below_ceiling_seconds_total") in {k[:2] for k in found}
 
 
-def test_before_a_second_frame_nothing_is_known() -> None:
-    given = messages("steady,cpus=4", 0.2)[:2]
-    found = shown(fed(given)[1])
-    assert not any(name.startswith("perftop_smt") for name, *_ in found)
-    assert ("perftop_missing", "perftop_smt_seconds_total") in {key[:2] for key in found}
-
-
 def test_no_name_of_a_program_is_exported() -> None:
     """Neither of tasks, nor in a reason that a probe gives."""
     given = messages("demo,cpus=8", 40)
@@ -166,8 +159,3 @@ def test_no_name_of_a_program_is_exported() -> None:
     found = shown(fed([wire.Hello(**(fields | {"blocks": blocks})), *stripped])[1])
     assert found["perftop_missing", "perftop_energy_joules_total",
                  "in use by a program\nsince boot"] == 1  # fmt: skip
-
-
-def test_a_page_is_made_once_for_each_sample(story: list[wire.Message]) -> None:
-    _, page = fed(story)
-    assert page.text(openmetrics=True) is page.text(openmetrics=True)

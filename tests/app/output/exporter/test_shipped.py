@@ -240,10 +240,6 @@ def test_the_service_of_the_black_box_has_a_valid_command_line() -> None:
     assert record.kinds(options.on)
 
 
-def test_the_black_box_starts_when_the_time_of_day_is_right() -> None:
-    assert "\nAfter=time-sync.target\n" in shipped("recorder")
-
-
 def test_the_service_has_the_rights_of_perf_and_no_more() -> None:
     text = shipped("unit")
     for name in ("AmbientCapabilities", "CapabilityBoundingSet"):

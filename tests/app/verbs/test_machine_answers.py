@@ -1,0 +1,270 @@
+"""The answers of doctor, timers and events about a machine, drawn."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from typing import Any
+
+import command
+import json_page
+import pytest
+
+from perftop.verbs import doctor, events, machine, timers
+from perftop.verbs.doctor import Asked
+
+ANSWER: dict[str, Any] = {
+    "host": "n1", "model": "Xeon", "kernel": "6.1", "virtualisation": None,
+    "checks": [
+        {"what": "perf counters", "state": "not usable", "why": "needs " + "rights " * 30,
+         "lost": "clock", "fix": "sudo sysctl x=0"},
+        {"what": "clock", "state": "usable", "why": "tsc", "lost": None, "fix": None},
+    ],
+    "source": "os", "smt_method": None, "tsc_hz": None,
+    "base_hz": {"hz": 2.1e9, "origin": "said so", "error": 1e-6},
+    "multipliers": [{"counter": "one_thread", "factor": 84.0, "why": "CPUID 15H", "type": None}],
+    "missing": [{"what": "ref", "why": "no rights", "fix": None, "cpus": None},
+                {"what": "ipc", "why": "no rights", "fix": None, "cpus": None}],
+}  # fmt: skip
+
+
+def test_every_fact_is_on_a_line_that_fits() -> None:
+    for width in (80, 120):
+        lines = doctor.draw(ANSWER, width)
+        assert max(map(len, lines)) <= width
+        text = "\n".join(lines)
+        for part in ("n1 · Xeon", "✗ perf counters", "without it: clock", "fix: sudo sysctl",
+                     "✓ clock", "2100.000 MHz, said so, within 1.0 ppm", "x 84 TSC ticks",
+                     "ref, ipc: no rights"):  # fmt: skip
+            assert part in text
+
+
+def check(what: str, fix: str | None = None, *, usable: bool = False) -> dict[str, Any]:
+    return {"what": what, "state": "usable" if usable else "not usable", "fix": fix}
+
+
+ROOT, PARANOID = "perftop --sudo", "perftop --sudo, or sudo sysctl kernel.perf_event_paranoid=0"
+GUEST = "ask for a vPMU, or use a metal instance"
+MACHINES = {
+    "metal, a user": (
+        [check("perf counters", PARANOID), check("MSRs", ROOT), check("idle transitions", ROOT)],
+        "Root's rights for the probe give you clock, IPC, halts, ceilings", "perftop --sudo",
+    ),
+    "metal, root, no module": (
+        [check("perf counters", usable=True), check("MSRs", "sudo modprobe msr")],
+        "This gives you ceilings", "sudo modprobe msr && perftop --sudo",
+    ),
+    "metal, root": ([check("perf counters", usable=True), check("MSRs", usable=True)],
+                    "Look at what costs most.", "perftop why"),
+    "guest, root": ([check("perf counters", GUEST), check("MSRs")],
+                    f"For clock, IPC, halts: {GUEST}.", "perftop why"),
+    "no /proc": ([check("/proc", "sudo mount -t proc proc /proc"), check("perf counters", GUEST),
+                  check("idle transitions", usable=True)],
+                 "This gives you utilisation", "sudo mount -t proc proc /proc && perftop --sudo"),
+    "metal, root, a kernel without a PMU": (
+        [check("perf counters"), check("MSRs", usable=True)],
+        "Registers can give you clock, IPC, halts: perftop programs and restores them",
+        "perftop --source msr",
+    ),
+    "nothing helps": ([check("perf counters"), check("MSRs")],
+                      "Nothing more is available here.", "perftop why"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_it_ends_with_the_next_step(machine: str) -> None:
+    checks, step, typed = MACHINES[machine]
+    have, does, types = doctor.sentences({"checks": checks}, Asked())
+    assert have.startswith("You have ")
+    assert does.startswith(step)
+    assert types == f"Type: {typed}"
+
+
+@pytest.mark.parametrize(("asked", "rights", "module", "look"), [
+    (Asked(), "perftop --sudo", "sudo modprobe msr && perftop --sudo", "perftop why"),
+    (Asked(sudo=True), "perftop --sudo", "sudo modprobe msr && perftop --sudo",
+     "perftop why --sudo"),
+    (Asked(root=True), "perftop", "modprobe msr && perftop", "perftop why"),
+    (Asked(program="/p q/perftop"), "su -c '/p q/perftop'",
+     "su -c 'modprobe msr && /p q/perftop'", "perftop why"),
+    (Asked(sysroot="/t", root=True), "perftop --sysroot /t",
+     "modprobe msr && perftop --sysroot /t", "perftop why --sysroot /t"),
+    (Asked("n7", "/x y"), "perftop --host n7 --remote '/x y' --sudo",
+     "ssh -t n7 sudo modprobe msr && perftop --host n7 --remote '/x y' --sudo",
+     "perftop why --host n7 --remote '/x y'"),
+    (Asked("root@n7", root=True), "perftop --host root@n7",
+     "ssh -t root@n7 modprobe msr && perftop --host root@n7", "perftop why --host root@n7"),
+])  # fmt: skip
+def test_the_command_fits_the_user_and_the_machine(
+    asked: Asked, rights: str, module: str, look: str
+) -> None:
+    def types(*checks: dict[str, Any]) -> str:
+        return doctor.sentences({"checks": checks}, asked)[-1]
+
+    assert types(check("perf counters", PARANOID)) == f"Type: {rights}"
+    assert types(check("MSRs", "sudo modprobe msr")) == f"Type: {module}"
+    assert types(check("MSRs")) == f"Type: {look}"
+
+
+def test_the_doctor_in_ascii() -> None:
+    answer = {**ANSWER, "host": "büro"}
+    assert "\n".join(machine.drawn(answer, doctor.draw, unicode=False)).isascii()
+
+
+def test_a_terminal_that_takes_ascii_alone() -> None:
+    plain = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    done = subprocess.run(
+        command.argv("doctor"), capture_output=True, check=False, timeout=command.TIMEOUT_S,
+        env=os.environ | plain,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.isascii()
+
+
+def test_the_doctor_on_this_machine() -> None:
+    done = command.here("doctor")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "perf counters" in done.stdout
+    answer = json.loads(command.here("doctor", "--json").stdout)
+    assert {check["what"] for check in answer["checks"]} >= {"perf counters", "MSRs", "clock"}
+    assert answer["source"] in {"os", "perf"}
+
+
+# --- the text of `perftop timers`
+
+
+def method(name: str, **more: Any) -> dict[str, Any]:
+    row: dict[str, Any] = dict.fromkeys(
+        f"{what}_{unit}"
+        for what in ("least", "median", "mean", "error", "sigma", "mean_all")
+        for unit in ("ticks", "ns")
+    )
+    row |= {"name": name, "guarantees": None, "calls": 1, "usable": True, "why": None, "fix": None,
+            "note": None, "samples": 100, "settled": True, "far": 0.0, "step_ns": None,
+            "step_from": None, "histogram": None}  # fmt: skip
+    return row | more
+
+
+RDTSC = method(
+    "rdtsc", guarantees="none: may move", least_ticks=18.0, median_ticks=22.0, mean_ticks=22.3918,
+    error_ticks=0.0217, sigma_ticks=1.1, least_ns=7.83, median_ns=9.57, mean_ns=9.74,
+    error_ns=0.0094, sigma_ns=0.48, step_ns=0.8696, far=0.00123,
+    histogram={"first_ticks": 18.0, "width_ticks": 2.0, "counts": [1, 0, 8], "beyond": 1},
+)  # fmt: skip
+CPUID = method(
+    "cpuid;rdtsc", settled=False, least_ticks=18066.0, median_ticks=19036.4, mean_ticks=22600.6,
+    error_ticks=1738.1, sigma_ticks=5312.9, mean_ns=9826.3, step_ns=4e6,
+)  # fmt: skip
+CLOCK = method("MONOTONIC", calls=8, mean_ticks=51.7)
+MSR = method("MSR read", usable=False, settled=None, far=None, why="no /dev/cpu/N/msr",
+             fix="sudo modprobe msr")  # fmt: skip
+RATE = {"hz": 2.3e9, "origin": "counted", "error": 1.2e-7}
+TIMERS: dict[str, Any] = {
+    "host": "n1", "model": "Xeon", "kernel": "6.1", "virtualisation": "KVM", "cpu": 3,
+    "cpu_why": "asked for", "trimmed": 0.05, "far": 10, "epsilon": 0.001, "confidence": 0.95,
+    "bracket_ticks": 52.9,
+    "tsc": {**RATE, "note": "made of it", "hello": {**RATE, "error": None}, "said": [RATE],
+            "invariant": False, "clocksource": "tsc", "step_ticks": 24.5, "step_why": None},
+    "methods": [RDTSC, CPUID, CLOCK, MSR],
+    "offsets": [
+        {"cpu": 1, "against": 0, "exchanges": 9, "offset_ticks": 71.0, "error_ticks": 267.0,
+         "offset_ns": 31.0, "error_ns": 116.0, "why": None},
+        {"cpu": 2, "against": 0, "exchanges": 0, "offset_ticks": None, "error_ticks": None,
+         "offset_ns": None, "error_ns": None, "why": "it did not answer"},
+    ],
+    "offsets_left_out": 5,
+    "disturbances": [{"what": "steal", "found": "10 %", "matters": "others ran"}],
+    "elapsed_s": 1.6,
+}  # fmt: skip
+FACTS = (
+    "n1 · Xeon · guest of KVM · Linux 6.1", "CPU 3 (asked for)", "22.39", "0.02", "9.74",
+    "0.87 ns", "18066", "22601", "4 ms", "n/a: no /dev/cpu/N/msr", "fix: sudo modprobe msr",
+    "▁ █", "0.12 % far out", "none: may move", "not stated", "2300.000000 MHz, within 0.12 ppm",
+    "no: it may follow", "24.5 ticks", "CPU 1", "+71 ± 267 ticks (+31 ± 116 ns)",
+    "n/a: it did not answer", "5 more CPUs", "10 %: others ran", "lowest and the highest 5 %",
+    "MONOTONIC: 8 calls a sample: least, median, σ are of their means",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [80, 120, 160])
+def test_every_fact_about_timers_is_on_a_line_that_fits(width: int) -> None:
+    lines = timers.draw(TIMERS, width)
+    assert max(map(len, lines)) <= width
+    text = " ".join(" ".join(lines).split())
+    for fact in FACTS:
+        assert " ".join(fact.split()) in text, fact
+    assert [line for line in lines if line.endswith(" *")] == [
+        line for line in lines if line.startswith("cpuid;rdtsc") and "18066" in line
+    ]
+
+
+@pytest.mark.parametrize("width", [80, 112])
+def test_columns_do_not_run_into_each_other(width: int) -> None:
+    fine = method("cpuid;rdtsc", settled=False, mean_ns=5873.9, sigma_ns=5873.9, step_ns=0.385)
+    lines = timers.draw(TIMERS | {"methods": [fine]}, width)
+    row = next(line for line in lines if line.startswith("cpuid;rdtsc"))
+    assert row.split()[-4:] == ["5873.9", "0.385", "ns", "*"]
+    assert max(map(len, lines)) <= width
+
+
+def test_timers_in_ascii() -> None:
+    text = "\n".join(machine.drawn(TIMERS, timers.draw, unicode=False))
+    assert text.isascii()
+    assert "?" not in text
+    assert "+71 +- 267 ticks" in text
+
+
+def test_many_cpus_stand_side_by_side() -> None:
+    first = TIMERS["offsets"][0]
+    many = [first | {"cpu": n} for n in range(1, 64)]
+    lines = timers.draw(TIMERS | {"offsets": many}, 160)
+    shown = [line for line in lines if "± 267 ticks" in line]
+    assert len(shown) <= 21
+    assert sum(line.count("± 267 ticks") for line in shown) == 63
+    assert max(map(len, shown)) <= 160
+
+
+def test_timers_of_a_single_cpu() -> None:
+    text = "\n".join(timers.draw(TIMERS | {"offsets": [], "disturbances": []}))
+    assert "perftop may run on one CPU only" in text
+    assert "no disturbance was seen" in text
+
+
+def test_timers_of_this_machine() -> None:
+    done = command.here("timers", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    answer = json.loads(done.stdout)
+    assert not list(json_page.object_faults(answer, "timers", "timers"))
+    for width in (80, 160):
+        lines = timers.draw(answer, width)
+        assert max(map(len, lines)) <= width
+        for row in answer["methods"]:
+            assert any(line.startswith(row["name"]) for line in lines)
+
+
+def test_impossible_requests_for_timers_are_refused() -> None:
+    for arguments, status, word in (
+        (["--cpu", "99999"], 2, "no such CPU"),
+        (["--cpu", "x"], 2, "invalid int"),
+        (["--sysroot", "."], 2, "--sysroot"),
+    ):
+        done = command.here("timers", *arguments)
+        assert (done.returncode, done.stdout) == (status, ""), arguments
+        *usage, line = done.stderr.splitlines()
+        assert word in line
+        assert "perfprobe" not in line
+        assert all(extra.startswith(("usage: ", "  ")) for extra in usage)
+
+
+# --- the list of what -e can count, as text
+
+
+def test_an_event_is_listed_below_its_pmu() -> None:
+    row: dict[str, Any] = {
+        "name": "l1-hits", "about": "hits", "unit": "1", "scale": 1.0, "pmu": "cpu", "type": None,
+        "open": [],
+    }  # fmt: skip
+    pmu = {"pmu": "cpu", "type": None, "cpus": None}
+    answer: dict[str, Any] = {"events": [row], "pmus": [pmu], "missing": []}
+    assert events.draw(answer) == ["cpu: every CPU", f"  {'l1-hits':<25} hits"]
