@@ -11,13 +11,13 @@ from perftop.base import files
 from perftop.base.errors import Failed
 
 
-def test_a_new_file_is_its_owners(tmp_path: Path) -> None:
+def test_a_new_file_belongs_to_its_owner(tmp_path: Path) -> None:
     with files.create(tmp_path / "out", force=False) as file:
         file.write(b"x")
     assert (tmp_path / "out").stat().st_mode & 0o777 == 0o600
 
 
-def test_so_is_one_that_is_replaced(tmp_path: Path) -> None:
+def test_a_replaced_file_belongs_to_its_owner(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("before")
     (tmp_path / "out").chmod(0o644)
     with pytest.raises(Failed, match="--force"):
@@ -34,7 +34,7 @@ def test_a_device_stays_as_it_is() -> None:
     assert Path("/dev/null").stat().st_mode == before
 
 
-def test_a_file_that_is_removed_is_told_once(tmp_path: Path) -> None:
+def test_a_removed_file_is_reported_once(tmp_path: Path) -> None:
     path = tmp_path / "out"
     with files.create(path, force=False) as file:
         file.write(b"x")

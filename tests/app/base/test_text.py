@@ -19,7 +19,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("sign", HOSTILE.values(), ids=HOSTILE)
-def test_what_steers_or_deceives_is_replaced_or_escaped(sign: str) -> None:
+def test_control_and_deceptive_characters_are_replaced_or_escaped(sign: str) -> None:
     assert text.printable(f"a{sign}b") == "a?b"
     shown = text.escaped(f"a{sign}b") if sign != "\n" else "a\\nb"  # it keeps the ends of lines
     assert shown.isascii()
@@ -28,12 +28,12 @@ def test_what_steers_or_deceives_is_replaced_or_escaped(sign: str) -> None:
 
 
 @pytest.mark.parametrize("plain", ["", "schedutil", "µs · 3 °C", "Zoë", "編集者", "▸ ✓"])
-def test_all_else_stays(plain: str) -> None:
+def test_other_characters_stay(plain: str) -> None:
     assert text.printable(plain) == text.escaped(plain) == plain
 
 
 @pytest.mark.parametrize("sign", [sign for sign in HOSTILE.values() if sign != "\n"])
-def test_errors_and_answers_of_a_probe_reach_a_terminal_so(
+def test_errors_and_answers_of_a_probe_are_printable(
     capsys: pytest.CaptureFixture[str], sign: str
 ) -> None:
     machine_verbs.show({}, lambda *_, **__: [f"driver a{sign}b"], as_json=False)

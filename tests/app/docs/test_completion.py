@@ -47,7 +47,7 @@ def test_names_are_complete() -> None:
     assert set(names("sources", "method")) == {*stream_options.METHODS, "single"}
 
 
-def test_every_option_stands_in_every_script() -> None:
+def test_every_script_has_every_option() -> None:
     scripts = {shell: completion.script(shell, cli._parser()) for shell in completion.SHELLS}
     for verb in verbs(cli._parser()):
         for option in verb.options:

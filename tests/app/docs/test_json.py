@@ -78,7 +78,7 @@ def test_fleet(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("verb", ["topology", "doctor", "events"])
-def test_looks_at_this_machine(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_answers_about_this_machine(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert check(verb, printed([verb, "--json"], capsys)) == {verb}
 
 

@@ -85,7 +85,7 @@ def test_each_page_fits_an_ordinary_terminal(topic: str) -> None:
         assert len(line) <= 80 or line.strip() in {each.strip() for each in code}, line
 
 
-def test_help_of_a_verb_says_what_it_does() -> None:
+def test_help_of_a_verb_has_its_description() -> None:
     choices = cli._parser().get_default("verbs")
     for verb in verbs(cli._parser())[1:]:
         usage, said, *_ = choices[verb.name].format_help().split("\n\n")

@@ -25,12 +25,12 @@ def run(*argv: str) -> Run:
 @pytest.mark.parametrize(
     ("script", "status"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137), ("kill $$", 143)]
 )
-def test_its_status_is_as_a_shell_has_it(script: str, status: int) -> None:
+def test_statuses_are_those_of_a_shell(script: str, status: int) -> None:
     done = run("sh", "-c", script)
     assert (done.status, done.failed) == (status, None)
 
 
-def test_what_is_not_there_and_what_is_no_program(tmp_path: Path) -> None:
+def test_missing_programs_and_files_that_are_none(tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     plain.write_text("no program")
     missing, refused = run(str(tmp_path / "nothing")), run(str(plain))
@@ -52,7 +52,7 @@ def test_nothing_runs_before_the_gate_opens(tmp_path: Path) -> None:
     assert before_ns <= done.start_ns <= int(told.read_text()) <= done.end_ns <= raw_ns()
 
 
-def test_who_is_dropped_has_run_nothing(tmp_path: Path) -> None:
+def test_a_dropped_command_has_not_run(tmp_path: Path) -> None:
     job = Job(["touch", str(tmp_path / "touched")])
     job.drop()
     assert list(tmp_path.iterdir()) == []
@@ -60,13 +60,13 @@ def test_who_is_dropped_has_run_nothing(tmp_path: Path) -> None:
         os.kill(job.pid, 0)
 
 
-def test_the_time_it_used_is_told_with_that_of_its_children() -> None:
+def test_cpu_time_includes_that_of_children() -> None:
     done = run("sh", "-c", f"{sys.executable} -c 'sum(range(10**7))'; true")
     assert done.user_s > 0.05
     assert done.wall_s >= (done.user_s + done.sys_s) * 0.5
 
 
-def test_what_our_fork_used_is_taken_off() -> None:
+def test_costs_of_our_fork_are_subtracted() -> None:
     pid = os.posix_spawn("/bin/true", ["true"], {})
     alone = os.wait4(pid, 0)[2]
     done = run("true")
@@ -76,7 +76,7 @@ def test_what_our_fork_used_is_taken_off() -> None:
     assert done.disk_faults >= 0
 
 
-def test_its_end_is_noted_while_the_event_loop_is_held_up() -> None:
+def test_the_end_is_noted_while_the_event_loop_is_blocked() -> None:
     async def held_up() -> Run:
         job = Job(["sleep", "0.1"])
         job.go()
@@ -112,18 +112,18 @@ def test_an_end_that_we_were_stopped_at_is_late() -> None:
     assert 1.0 < late_s <= wall_s
 
 
-def test_it_runs_where_proc_does_not_tell_our_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_runs_without_a_readable_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job, "RESIDENT", "/nonexistent")
     assert run("true").status == 0
 
 
-def test_it_can_be_written_to_a_pipe_that_nobody_reads() -> None:
+def test_the_command_does_not_inherit_an_ignored_sigpipe() -> None:
     """Python ignores SIGPIPE; what runs under it must not."""
     done = run("sh", "-c", "yes | head -1 > /dev/null; kill -PIPE $$; exit 3")
     assert done.status == 128 + signal.SIGPIPE
 
 
-def test_a_daemon_that_it_leaves_behind_is_not_waited_for() -> None:
+def test_a_daemon_left_behind_is_not_waited_for() -> None:
     begun = time.monotonic()
     assert run("sh", "-c", "sleep 60 > /dev/null 2>&1 & exit 4").status == 4
     assert time.monotonic() - begun < 50

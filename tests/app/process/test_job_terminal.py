@@ -10,8 +10,6 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.color import Color
-from rich.segment import Segment
 from waiting import until
 
 from perftop.process.job_terminal import (
@@ -27,7 +25,7 @@ from perftop.process.job_terminal import (
 from perftop.tui.frame.command_output import printed_line
 
 
-async def test_its_terminal_is_its_own_and_knows_its_size() -> None:
+async def test_a_command_has_its_own_terminal_with_its_size() -> None:
     with JobTerminal(["sh", "-c", "stty size; tty; echo ready; exec cat"], 99, 12) as tty:
         tty.job.go()
         printed = bytearray()
@@ -73,7 +71,7 @@ async def test_after_the_screen_all_that_it_prints_is_handed_on() -> None:
 
 
 @pytest.mark.parametrize("script", ["sleep 60 & exit 4", "timeout --foreground 60 yes & exit 4"])
-async def test_who_is_left_behind_there_is_not_waited_for(script: str) -> None:
+async def test_background_processes_of_the_terminal_are_not_waited_for(script: str) -> None:
     to = os.open(os.devnull, os.O_WRONLY)
     with JobTerminal(["sh", "-c", f"trap '' HUP; {script}"], 80, 24) as tty:
         try:
@@ -129,7 +127,7 @@ def test_lines_are_as_a_terminal_shows_them(text: bytes, shown: list[str]) -> No
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200)))
-def test_it_makes_no_difference_in_which_pieces_it_comes(text: bytes, cuts: list[int]) -> None:
+def test_pieces_make_no_difference_to_a_printout(text: bytes, cuts: list[int]) -> None:
     ends = sorted({min(cut, len(text)) for cut in cuts} | {0, len(text)})
     pieces = [text[a:b] for a, b in pairwise(ends)]
     whole, parts = taken(text), taken(*pieces)
@@ -139,7 +137,7 @@ def test_it_makes_no_difference_in_which_pieces_it_comes(text: bytes, cuts: list
 @given(st.lists(st.sampled_from([b"\x1b", b"[", b"]", b"3", b"1", b";", b"m", b"K", b"J", b"\r",
                                  b"\b", b"\t", b"x", b"\xff", b"\xc2\x9b", b"\x07", b"\\", b"\n"]),
                 max_size=40))  # fmt: skip
-def test_nothing_reaches_the_terminal_but_what_can_be_seen(pieces: list[bytes]) -> None:
+def test_only_visible_text_reaches_the_terminal(pieces: list[bytes]) -> None:
     printout = taken(b"".join(pieces))
     for at in range(len(printout)):
         for segment in printed_line(*printout[at]):
@@ -149,22 +147,7 @@ def test_nothing_reaches_the_terminal_but_what_can_be_seen(pieces: list[bytes]) 
             assert style is None or not (style.blink or style.conceal or style.link)
 
 
-def colours(printout: Printout, at: int) -> list[tuple[str, str | None]]:
-    def named(segment: Segment) -> str | None:
-        color = segment.style.color if segment.style else None
-        return color.name if isinstance(color, Color) else None
-
-    return [(segment.text, named(segment)) for segment in printed_line(*printout[at])]
-
-
-def test_colours_last_until_they_are_reset() -> None:
-    printout = taken(b"\x1b[1;32mgreen\nstill\nmore \x1b[0mplain\nplain\n")
-    assert colours(printout, 1) == [("still", "color(2)")]
-    assert colours(printout, 2) == [("more ", "color(2)"), ("plain", None)]
-    assert colours(printout, 3) == [("plain", None)]
-
-
-def test_what_is_kept_is_bounded_and_its_lines_are_numbered() -> None:
+def test_a_printout_is_bounded_and_counts_dropped_lines() -> None:
     printout = taken(*(b"".join(b"%d\n" % n for n in range(at, at + 1500)) for at in (0, 1500)))
     assert (len(printout), printout.left_out) == (MAX_LINES, 3000 - MAX_LINES)
     assert seen(printout)[0] == str(printout.left_out)
@@ -179,13 +162,13 @@ def test_long_lines_cost_no_more_than_they_may() -> None:
     assert sum(len(printout[at].raw) for at in range(len(printout))) <= MAX_BYTES
 
 
-def test_of_progress_only_the_last_of_it_is_kept() -> None:
+def test_only_the_last_state_of_progress_is_kept() -> None:
     printout = taken(*(b"\r%3d %%" % (n % 100) for n in range(5000)))
     assert seen(printout) == [" 99 %"]
     assert len(printout[0].raw) < 100
 
 
-def test_of_a_flood_between_two_looks_the_last_is_kept() -> None:
+def test_the_end_of_a_flood_is_kept() -> None:
     printout = taken(b"before\n")
     for n in range(100):
         printout.take(b"".join(b"%d\n" % line for line in range(n * 10_000, (n + 1) * 10_000)))

@@ -102,7 +102,7 @@ def test_a_link_that_breaks_leaves_a_gap(hosts: fake_ssh.Hosts) -> None:
         ]
 
 
-def test_numbers_go_on_after_a_gap(hosts: fake_ssh.Hosts) -> None:
+def test_numbers_continue_after_a_gap(hosts: fake_ssh.Hosts) -> None:
     """No number covers the gap, and the gap is told."""
 
     def enough(found: list[wire.Message], _: Probe) -> bool:
@@ -124,7 +124,7 @@ def test_numbers_go_on_after_a_gap(hosts: fake_ssh.Hosts) -> None:
     assert np.all((util >= 0) & (util <= 1))
 
 
-def test_the_way_is_measured(hosts: fake_ssh.Hosts) -> None:
+def test_round_trips_are_measured(hosts: fake_ssh.Hosts) -> None:
     def enough(_: list[wire.Message], probe: Probe) -> bool:
         return probe.link is not None and probe.link.echoed is not None
 
@@ -136,7 +136,7 @@ def test_the_way_is_measured(hosts: fake_ssh.Hosts) -> None:
     assert state.bytes > 0
 
 
-def test_tries_go_on_while_the_machine_is_away(hosts: fake_ssh.Hosts) -> None:
+def test_retries_continue_while_the_machine_is_away(hosts: fake_ssh.Hosts) -> None:
     def enough(found: list[wire.Message], _: Probe) -> bool:
         if len(found) >= 3 and len(hosts.pids("n7")) == 1:
             hosts.set("n7", "refused")
@@ -163,7 +163,9 @@ def test_tries_go_on_while_the_machine_is_away(hosts: fake_ssh.Hosts) -> None:
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_machine_that_is_another_does_not_go_on(hosts: fake_ssh.Hosts, restarts: bool) -> None:
+def test_another_machine_does_not_continue_the_stream(
+    hosts: fake_ssh.Hosts, restarts: bool
+) -> None:
     hosts.set("n7", "run sim:idle,cpus=2")
 
     def enough(found: list[wire.Message], _: Probe) -> bool:
@@ -193,7 +195,7 @@ def test_a_measurement_that_is_over_does_not_wait_for_the_link(hosts: fake_ssh.H
     assert caught.value.status == 1
 
 
-def test_what_never_worked_is_not_tried_again(hosts: fake_ssh.Hosts) -> None:
+def test_a_link_that_never_worked_is_not_retried(hosts: fake_ssh.Hosts) -> None:
     hosts.set("n7", "refused")
     with pytest.raises(Failed, match="connection"):
         read(lambda *_: False)
@@ -216,7 +218,7 @@ def test_a_host_that_hangs_is_given_up(
         read(lambda *_: False)
 
 
-def test_an_older_probe_is_not_asked_for_ever() -> None:
+def test_a_probe_without_echoes_is_asked_only_so_often() -> None:
     far, now = Far(), [0.0]
     state = link.Link("n7", far, lambda: now[0])
     for _ in range(100):
@@ -274,7 +276,7 @@ def test_waits_grow_and_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     assert state.wait_s() == 1
 
 
-def test_cpus_that_went_during_the_gap_are_told() -> None:
+def test_cpus_that_went_offline_during_the_gap_are_reported() -> None:
     joined = StreamJoiner(HELLO)
     later = dataclasses.replace(
         HELLO,

@@ -98,7 +98,7 @@ def test_a_command_is_measured_there(far: Path) -> None:
     assert "longer" in done.stderr
 
 
-def test_what_is_not_there_is_told(far: Path) -> None:
+def test_a_missing_file_is_reported(far: Path) -> None:
     done = run("stat", "--host", "n7", "--remote", "/nonexistent/perfprobe", "-n", "1")
     assert (done.returncode, "no /nonexistent/perfprobe there" in done.stderr) == (3, True)
 

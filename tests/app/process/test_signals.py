@@ -82,7 +82,9 @@ def _run(directory: Path, block: str, at: int, number: int) -> int:
 @pytest.mark.parametrize("stride", STRIDES)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("block", [SHOWN, UNSEEN], ids=["shown", "unseen"])
-def test_at_any_line(tmp_path: Path, block: str, number: int, stride: int) -> None:
+def test_a_signal_at_any_line_leaves_no_probe_behind(
+    tmp_path: Path, block: str, number: int, stride: int
+) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # as a shell in front has it
     at, bad, statuses = 1, [], set()
     while (status := _run(tmp_path / str(at), block, at, number)) != PAST:
@@ -96,7 +98,7 @@ def test_at_any_line(tmp_path: Path, block: str, number: int, stride: int) -> No
     assert not [run for run in bad if (run / "begun").exists()]
 
 
-def test_what_nohup_ignores_stays_ignored() -> None:
+def test_signals_that_nohup_ignores_stay_ignored() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with Exits() as exits:
         exits.open()
@@ -150,7 +152,7 @@ def _nobody_asks() -> Iterator[None]:
     END_REQUEST.reset()
 
 
-def test_all_comes_to_a_reader_that_takes_its_time(pipe: tuple[int, TextIO]) -> None:
+def test_a_slow_reader_gets_everything(pipe: tuple[int, TextIO]) -> None:
     reading, out = pipe
     taken = bytearray()
 
@@ -165,7 +167,7 @@ def test_all_comes_to_a_reader_that_takes_its_time(pipe: tuple[int, TextIO]) -> 
     assert taken.decode() == TEXT
 
 
-def test_once_asked_to_end_it_gives_up(
+def test_after_a_request_to_end_unread_output_is_dropped(
     pipe: tuple[int, TextIO], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reading, out = pipe
@@ -175,13 +177,6 @@ def test_once_asked_to_end_it_gives_up(
     write_text(out, TEXT)  # what comes later has no place either
     assert TEXT.startswith(os.read(reading, len(TEXT)).decode())
     assert capsys.readouterr().err == "perftop: nobody reads the output: the rest of it is lost\n"
-
-
-def test_what_is_read_is_written_after_a_signal_too(pipe: tuple[int, TextIO]) -> None:
-    reading, out = pipe
-    END_REQUEST.note()
-    write_text(out, "the summary\n")
-    assert os.read(reading, 100) == b"the summary\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -20,13 +20,6 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.lstat().st_mode)
 
 
-def test_it_is_ours_alone_and_goes_with_us(tmp_path: Path) -> None:
-    path = tmp_path / "s"
-    with listening_socket(path):
-        assert mode(path) == 0o600
-    assert not path.exists()
-
-
 def test_a_group_may_be_named(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with listening_socket(path, os.getgid()):
@@ -90,7 +83,7 @@ class Peer:
         (Peer(12345, 6, (7, 8)), 5, False),
     ],
 )
-def test_who_may_come_in(peer: Peer, group: int | None, may: bool) -> None:
+def test_readers_are_admitted_by_user_and_group(peer: Peer, group: int | None, may: bool) -> None:
     assert may_read(peer, group) is may  # type: ignore[arg-type]
 
 
@@ -132,7 +125,7 @@ except Failed as failed:
         ),
     ],
 )
-def test_systemd_may_hand_it_over(tmp_path: Path, changes: dict[str, object], said: str) -> None:
+def test_systemd_may_pass_the_socket(tmp_path: Path, changes: dict[str, object], said: str) -> None:
     usual: dict[str, object] = {
         "family": "socket.AF_UNIX", "kind": "socket.SOCK_STREAM", "address": str(tmp_path / "s"),
         "listen": "made.listen(5)", "other": 0, "count": 1,

@@ -22,7 +22,7 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> fake_ssh.Hosts:
 
 
 @given(st.lists(st.text(st.characters(blacklist_characters="\0"), min_size=1), max_size=5))
-def test_words_arrive_as_they_are(words: list[str]) -> None:
+def test_arguments_arrive_unchanged(words: list[str]) -> None:
     argv = ssh.command("n7", ["stream", *words])
     assert shlex.split(argv[-1]) == ["perfprobe", "stream", *words]
     assert ssh.host(argv) == "n7"
@@ -37,7 +37,7 @@ def test_a_host_that_ssh_would_misread_is_refused(name: str) -> None:
     assert here("stat", f"--host={name}", "-n1").returncode == 2
 
 
-def test_the_home_there_is_found_by_the_shell_there() -> None:
+def test_the_remote_shell_expands_the_home_directory() -> None:
     argv = ssh.command("n7", ["stream"], remote="~/my dir/perfprobe", sudo=True)
     assert argv[-1] == "sudo -n -- ~/'my dir/perfprobe' stream"
 
@@ -74,7 +74,7 @@ def test_each_step_that_fails_has_its_line(
     ("does", "text"),
     [("nosudo", "rights: sudo: a password is required.*root@n7"), ("sudonoprobe", "no perfprobe")],
 )
-def test_sudo_means_there(hosts: fake_ssh.Hosts, does: str, text: str) -> None:
+def test_sudo_applies_to_the_remote_machine(hosts: fake_ssh.Hosts, does: str, text: str) -> None:
     hosts.set("n7", does)
     done = here("stat", "--host", "n7", "--sudo")
     assert done.returncode == 3
@@ -95,7 +95,7 @@ def test_stat_reads_another_machine(hosts: fake_ssh.Hosts) -> None:
 
 
 @pytest.mark.parametrize("verb", by_day(["topology", "doctor", "timers"], ["topology", "doctor"]))
-def test_verbs_that_look_at_a_machine_look_at_that(hosts: fake_ssh.Hosts, verb: str) -> None:
+def test_machine_verbs_ask_the_remote_machine(hosts: fake_ssh.Hosts, verb: str) -> None:
     done = here(verb, "--host", "n7", "--json")
     assert done.returncode == 0, done.stderr
     assert len(hosts.pids("n7")) == 1
@@ -105,7 +105,7 @@ def test_remote_without_a_host_is_a_mistake() -> None:
     assert here("stat", "--remote", "/x", "-n1").returncode == 2
 
 
-def test_a_start_file_that_speaks_is_named(hosts: fake_ssh.Hosts) -> None:
+def test_output_of_a_start_file_is_reported(hosts: fake_ssh.Hosts) -> None:
     hosts.set("n7", "banner")
     done = here("stat", "--host", "n7", "-n1")
     assert done.returncode == 3

@@ -92,9 +92,7 @@ def test_a_block_without_rows_is_no_zero(scope: wire.Scope) -> None:
 
 @pytest.mark.parametrize("row", [{"package": "x"}, {"core": 1 << 63}, {"siblings": [None]}, []])
 @pytest.mark.parametrize("form", FORMS)
-def test_what_a_hotplug_says_of_a_cpu_is_not_trusted(
-    tmp_path: Path, row: object, form: str
-) -> None:
+def test_rows_of_hotplug_notes_are_not_trusted(tmp_path: Path, row: object, form: str) -> None:
     found: list[wire.Message] = [HELLO]
     for seq in range(4):
         data = {"cpu": 1, "online": bool(seq % 2), "row": row}

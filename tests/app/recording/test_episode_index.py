@@ -109,7 +109,7 @@ def damaged(data: bytes) -> bytes:
         [*((name, whole) for name in SPECS), *(("drops", state) for state in (killed, damaged))],
     ),
 )
-def test_replay_knows_the_episodes_that_export_tells(
+def test_replay_has_the_episodes_of_export(
     recordings: dict[str, Path], tmp_path: Path, name: str, state: Callable[[bytes], bytes]
 ) -> None:
     path = tmp_path / "file"
@@ -222,7 +222,7 @@ def test_old_entries_go(recordings: dict[str, Path], monkeypatch: pytest.MonkeyP
     assert entry in kept
 
 
-def test_a_pass_that_fails_says_so(
+def test_a_failed_pass_is_reported(
     recordings: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(episode_index, "_pass", PASS)

@@ -131,7 +131,9 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[float, int]:
 
 
 @pytest.mark.parametrize("kind", by_day(ATTACKS, DAILY))
-def test_it_is_refused_in_words(kind: str, tmp_path: Path, plain: tuple[float, int]) -> None:
+def test_hostile_bytes_are_refused_in_one_line(
+    kind: str, tmp_path: Path, plain: tuple[float, int]
+) -> None:
     path = tmp_path / "recording"
     path.write_bytes(ATTACKS[kind]())
     status, told, seconds, memory = measured(path)
@@ -152,7 +154,7 @@ def test_frames_of_many_forms_are_read_in_bounded_memory(tmp_path: Path) -> None
     assert took[1] - took[0] < MOST_BYTES
 
 
-def test_the_same_in_a_pipe(tmp_path: Path) -> None:
+def test_hostile_bytes_in_a_pipe_are_refused(tmp_path: Path) -> None:
     for attack in ("a key that is a list", "nested maps"):
         done = subprocess.run(
             [sys.executable, "-m", "perftop", "export", "-"],

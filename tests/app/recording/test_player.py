@@ -21,7 +21,7 @@ from perftop.recording.codec import Timed
 from perftop.recording.file import Recording
 from perftop.recording.player import WARM_NS, Playback, Seeker, frame_range
 from perftop.session.episodes import RecordingEpisodes
-from perftop.session.history import History, edges
+from perftop.session.history import History
 from perftop.session.session import Session
 
 S = 1_000_000_000
@@ -48,40 +48,7 @@ def test_a_cpu_that_went_long_before_is_known_to_be_gone(tmp_path: Path) -> None
     assert playback.session.online.tolist() == [True, True, True, False]
 
 
-def test_the_time_before_a_jump_is_as_if_it_had_been_read_from_the_start(tmp_path: Path) -> None:
-    hello, messages = live("smt-mix", 110)
-    path = written(tmp_path / "file", hello, messages)
-    begin_ns = messages[0].time_ns
-    at_ns, since_ns = begin_ns + 105 * S, begin_ns + 60 * S
-    until = [message for message in messages if message.time_ns <= at_ns]
-    was = played(Session(hello, History(hello)), until)
-    with Recording(path) as recording:
-        seeker = Seeker(recording, RecordingEpisodes(), lambda: 0.0, lambda _: None)
-        playback = asyncio.run(seeker.go(None, at_ns))
-        here, whole = playback.session.history, was.history
-        assert here is not None
-        assert whole is not None
-        assert since_ns < (here.first_ns or 0) <= at_ns - WARM_NS
-        asyncio.run(seeker.deepen(playback, since_ns))
-    first_ns = here.first_ns or 0
-    assert begin_ns + S < first_ns <= since_ns - WARM_NS
-    times = whole.times()
-    np.testing.assert_array_equal(here.times(), times[times >= first_ns])
-    bins = edges(at_ns, S // 2, 80)
-    for key in ("util", "busy_hz", "ipc"):
-        wanted = whole.field(key, range(4), bins)
-        np.testing.assert_array_equal(here.field(key, range(4), bins), wanted)
-        assert np.isfinite(wanted).any()
-    np.testing.assert_allclose(
-        here.states(was.cores, bins), whole.states(was.cores, bins), atol=1e-6
-    )
-    then, truth = (s.interval_at(since_ns + S, S) for s in (playback.session, was))
-    assert then is not None
-    assert truth is not None
-    np.testing.assert_array_equal(then.values.all, truth.values.all)
-
-
-def test_what_lies_near_ahead_is_read_on_to_and_what_lies_far_is_jumped_to(tmp_path: Path) -> None:
+def test_near_moments_are_read_up_to_and_far_ones_jumped_to(tmp_path: Path) -> None:
     machine = Machine(cores=1)
     messages: list[Timed] = [machine.frame(seq) for seq in range(900)]
     with Recording(written(tmp_path / "file", machine.hello, messages)) as recording:
@@ -94,7 +61,7 @@ def test_what_lies_near_ahead_is_read_on_to_and_what_lies_far_is_jumped_to(tmp_p
 
 
 @pytest.mark.parametrize("room", [100_000, 10_000_000])
-def test_what_both_have_is_kept_once_and_what_there_is_no_room_for_not_at_all(room: int) -> None:
+def test_joined_histories_keep_common_samples_once_and_fit_their_room(room: int) -> None:
     machine = Machine(cores=2)
     older, newer = (Session(machine.hello, History(machine.hello, room)) for _ in range(2))
     frames = [machine.frame(seq) for seq in range(400)]

@@ -59,7 +59,7 @@ def span(path: Path) -> tuple[float, float]:
     return found[0] / S, found[-1] / S
 
 
-def test_it_holds_the_last_minute_and_no_more(tmp_path: Path) -> None:
+def test_a_ring_holds_the_last_minute_and_no_more(tmp_path: Path) -> None:
     box = ring(tmp_path / "box")
     for until in (30, 61, 200):
         feed(box, {30: 0, 61: 30, 200: 61}[until], until)
@@ -78,7 +78,7 @@ def test_it_holds_the_last_minute_and_no_more(tmp_path: Path) -> None:
         assert session.unix(parts.first_ns) == Session(HELLO).unix(parts.first_ns)
 
 
-def test_what_is_kept_by_hand_stays(tmp_path: Path) -> None:
+def test_spans_kept_by_hand_stay(tmp_path: Path) -> None:
     box = ring(tmp_path / "box")
     feed(box, 0, 100)
     before = span(tmp_path / "box")
@@ -89,7 +89,7 @@ def test_what_is_kept_by_hand_stays(tmp_path: Path) -> None:
     assert (first, last) == pytest.approx((before[0], 100), abs=PART / S)
 
 
-def test_what_lies_around_is_kept_to_a_part_and_overlapping_spans_are_one(tmp_path: Path) -> None:
+def test_kept_spans_have_whole_parts_and_overlapping_ones_are_joined(tmp_path: Path) -> None:
     box = ring(tmp_path / "box")
     feed(box, 0, 90)
     for until in (100, 110, 120):
@@ -121,7 +121,7 @@ def test_the_room_is_bounded_and_what_was_kept_by_hand_goes_last(tmp_path: Path)
     assert any("--max-size" in text for text in box.news)
 
 
-def test_the_next_run_keeps_what_the_last_one_left(tmp_path: Path) -> None:
+def test_the_next_run_keeps_the_last_ring(tmp_path: Path) -> None:
     path = tmp_path / "box"
     box = ring(path)
     feed(box, 0, 10)
@@ -136,7 +136,7 @@ def test_the_next_run_keeps_what_the_last_one_left(tmp_path: Path) -> None:
     assert span(left) == (0, 10 - SAMPLE / S)
 
 
-def test_no_other_directory_is_taken(tmp_path: Path) -> None:
+def test_foreign_directories_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("mine")
     with pytest.raises(Failed, match="a directory of its own"):
         ring(tmp_path)
@@ -168,7 +168,7 @@ def test_a_torn_end_costs_the_last_messages_only(tmp_path: Path, cut: int) -> No
         assert (source.damage or "").startswith("not whole: ")
 
 
-def test_while_it_is_written_nothing_is_said_to_lack(
+def test_a_growing_ring_is_not_called_damaged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "box"
@@ -184,7 +184,7 @@ def test_while_it_is_written_nothing_is_said_to_lack(
             box.end()
 
 
-def test_a_part_that_fails_is_told_beside_those_that_are_safe(tmp_path: Path) -> None:
+def test_an_error_names_the_parts_that_are_safe(tmp_path: Path) -> None:
     box = ring(tmp_path / "box")
     feed(box, 0, 5)
     *_, last = sorted((tmp_path / "box").glob("*.part"))

@@ -24,8 +24,6 @@ from perftop.session.history import History
 from perftop.session.session import Session
 from perftop.tui.frame.top import Top
 
-GONE = wire.Note("hotplug", 0, data={"cpu": 1, "online": False})
-
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -66,7 +64,7 @@ def plain(found: list[Timed]) -> list[tuple[str, int]]:
     return [("frame", m.seq) if isinstance(m, wire.Frame) else (m.kind, m.time_ns) for m in found]
 
 
-def test_what_was_kept_and_what_comes_each_once(here: Path) -> None:
+def test_history_and_new_samples_are_recorded_once_each(here: Path) -> None:
     played = Played()
     played.frames(0, 120)
     played.recorder.turn(0.0)
@@ -108,17 +106,6 @@ def test_a_cpu_that_went_before_history_begins(here: Path) -> None:
     assert not session.topology[1].online
 
 
-def test_a_second_one_is_another_file(here: Path) -> None:
-    played = Played()
-    played.frames(0, 5)
-    for first, last in ((5, 30), (30, 60)):
-        played.recorder.turn(0.0)
-        played.frames(first, last)
-        played.recorder.turn(0.0)
-        played.ended()
-    assert [len(read(path)) for path in sorted(here.iterdir())] == [30, 60]
-
-
 @pytest.mark.parametrize(
     ("host", "name"),
     [("box", "box-"), ("../../etc/x", "etc-x-"), ("-rf", "rf-"), ("\x1b[31m", "31m-"),
@@ -143,7 +130,7 @@ def failing(code: int, after: int) -> Callable[[int, bytes], None]:
     return write_all
 
 
-def test_a_disk_that_fails_is_told_and_costs_one_message(
+def test_a_failing_disk_is_reported_and_costs_one_message(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "write_all", failing(errno.EIO, 8))
@@ -182,7 +169,7 @@ def test_a_disk_that_hangs_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> 
     answers.set()
 
 
-def test_a_directory_that_is_gone(here: Path) -> None:
+def test_a_missing_directory_is_reported(here: Path) -> None:
     played = Played()
     played.frames(0, 5)
     here.rmdir()
@@ -206,7 +193,7 @@ def view(run: Run) -> str:
     return "\n".join(shown.render_line(y).text.rstrip() for y in range(shown.size.height))
 
 
-async def test_a_message_goes_with_the_next_key(here: Path) -> None:
+async def test_a_message_disappears_with_the_next_key(here: Path) -> None:
     async with running(Machine()) as run:
         await run.intervals(1)
         await run.pilot.press("R")
@@ -240,7 +227,7 @@ async def test_the_key_records_and_stops(here: Path) -> None:
     assert len(found) >= 11
 
 
-async def test_who_quits_keeps_what_was_recorded(here: Path) -> None:
+async def test_quitting_keeps_the_recording(here: Path) -> None:
     async with running(Machine()) as run:
         await run.pilot.press("R", "q")
     assert run.app.ended_recording().startswith("recorded 0.1 s, 2 frames, ")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import made
 import numpy as np
-from command import argv, here, python, run
+from command import argv, here, run
 from taped import read
 from waiting import MOST_S, wait
 
@@ -240,24 +240,6 @@ def test_a_command_that_cannot_be_recorded_is_not_run(tmp_path: Path) -> None:
     source = ("--source", "sim:nothing-like-that")
     assert here("record", "-o", str(tmp_path / "b"), *source, "--", *touching).returncode != 0
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
-
-
-def test_no_room_left_does_not_stop_it(tmp_path: Path) -> None:
-    """It is measured to its end. The room is that of a limit, as in test_record."""
-    path, most = tmp_path / "a", 12_001
-    code = (
-        "import resource, sys; from perftop.cli import main\n"
-        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most}))\n"
-        f"sys.exit(main(['record', '-o', {str(path)!r}, '--source', 'sim:steady,speed=50',"
-        f" '--', 'sleep', '0.5']))"
-    )
-    done = python(code, check=False)
-    assert done.returncode == 1
-    full, *summary = done.stderr.splitlines()
-    assert full.startswith("perftop: cannot go on recording: File too large; ")
-    assert any(line.startswith("exit status 0") for line in summary)
-    assert summary[-1].startswith("own cost ")
-    assert list(notes(path, ended=False)) == ["run-start"]
 
 
 def test_a_probe_that_ends_does_not_end_it(tmp_path: Path) -> None:
