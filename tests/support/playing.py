@@ -20,7 +20,7 @@ from perftop.tui.app import Live, PerfTopApp
 from perftop.tui.config import Config
 from perftop.tui.frame.key_line import KeyLine
 from perftop.tui.frame.top import Top
-from perftop.tui.overview.overview import CoreGrid
+from perftop.tui.overview.overview import Overview
 from perftop.tui.replay import Recorded
 from perftop.tui.screen.monitor import Monitor
 
@@ -35,8 +35,8 @@ class Run:
         self.app, self.feed, self.pilot = app, feed, pilot
 
     @property
-    def grid(self) -> CoreGrid:
-        return self.monitor.query_one(CoreGrid)
+    def grid(self) -> Overview:
+        return self.monitor.query_one(Overview)
 
     @property
     def monitor(self) -> Monitor:

@@ -28,7 +28,7 @@ from perftop.base.text import utf8
 from perftop.tui import app as perftop_app
 from perftop.tui.app import PerfTopApp
 from perftop.tui.config import Config
-from perftop.tui.overview.overview import CoreGrid
+from perftop.tui.overview.overview import Overview
 from perftop.tui.screen.help import Help
 
 
@@ -166,7 +166,7 @@ async def test_the_probe_is_asked_for_batches_in_which_no_interval_ends() -> Non
 
 async def test_a_click_selects() -> None:
     async with running(Machine()) as run:
-        await run.pilot.click(CoreGrid, offset=(20, 16))
+        await run.pilot.click(Overview, offset=(20, 16))
         assert run.grid.choice.cpu == 2
 
 

@@ -15,7 +15,7 @@ from playing import marked, running
 from taped import written
 from walking import live, replay
 
-from perftop.tui.overview.overview import CoreGrid
+from perftop.tui.overview.overview import Overview
 
 
 async def test_a_storm_of_sizes_keeps_the_selection_in_sight() -> None:
@@ -51,7 +51,7 @@ async def test_where_there_is_no_room_rows_are_what_remains() -> None:
         shown = zip(run.text()[2:5], ("1,5", "2,6", "3,7"), strict=True)
         assert all(cpus in line for line, cpus in shown)
         assert marked(run) == [run.text()[4]]
-        await run.pilot.click(CoreGrid, offset=(2, 0))
+        await run.pilot.click(Overview, offset=(2, 0))
         assert run.grid.choice.cpu == 1
         await run.pilot.resize_terminal(80, 24)
         await run.intervals(1)

@@ -23,44 +23,43 @@ from perftop.model.smt import BOUNDS, SINGLE
 from perftop.output.sentences import depth
 from perftop.session.interval import Tasks
 from perftop.session.values import mean_ceiling
-from perftop.tui.overview.layout import BEFORE, SLOTS
-from perftop.tui.overview.recent import RowHistories
+from perftop.tui.overview.columns import MARKS_WIDTH, SLOTS, RowHistories
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.places import PlaceLine, Places, package_name
 from perftop.tui.shared.row_episodes import RowEpisode, RowEpisodes, lowered_number
 from perftop.tui.shared.sheet import IDLE, LEAD, Sheet, VisibleRows, of_package
 
-Found = Mapping[int, RowEpisode]
-"""Episodes that run on rows, by the row's index among the lines being drawn."""
+Worst = Mapping[int, RowEpisode]
+"""The worst running episode of each row, by the row's index among the lines being drawn."""
 _BLANK: Run = (" ", "text")
 
 
 @dataclass(slots=True)
-class Picture:
-    """Everything from which the rows are drawn."""
+class Grid:
+    """The data of the grid, from which its lines are drawn."""
 
     places: Places
     sheet: Sheet
     columns: Sequence[Column]
-    troubles: RowEpisodes
-    recent: RowHistories | None = None
-    """Histories of the rows in sight; None if no column shows them."""
+    episodes: RowEpisodes
+    histories: RowHistories | None = None
+    """Histories of the visible rows; None if no column shows them."""
     order: str = "topology"
     clock: ClockUnit = GHZ
     _groups: dict[int | None, tuple[Ints, Ints]] = field(default_factory=dict)
     _names: dict[int, list[str]] = field(default_factory=dict)
     """Names of tasks by row, looked up when needed. They change once a second."""
-    _of: Tasks | None = None
+    _named_tasks: Tasks | None = None
     """The task records from which `_names` were made."""
 
     def tasks(self, rows: Sequence[int]) -> list[list[str]]:
         """Returns names and PIDs of the tasks on the CPUs of each of these rows."""
-        if (tasks := self.sheet.interval.tasks) is not self._of:
-            self._of, self._names = tasks, {}
+        if (tasks := self.sheet.interval.tasks) is not self._named_tasks:
+            self._named_tasks, self._names = tasks, {}
         names, places = self._names, self.places.places
         for row in rows:
             if row not in names:
-                names[row] = [_task(tasks, cpu) for cpu in places[row].cpus]
+                names[row] = [_task_name(tasks, cpu) for cpu in places[row].cpus]
         return [names[row] for row in rows]
 
     def rows(self, package: int | None) -> Ints:
@@ -78,41 +77,42 @@ class Picture:
         return self._groups[package]
 
 
-def rows(picture: Picture, wanted: Sequence[int]) -> dict[int, strips.Line]:
+def row_lines(grid: Grid, rows: Sequence[int]) -> dict[int, strips.Line]:
     """Returns the lines of cores or CPUs by row, with a blank in place of the mark of the selected
     row. Each column draws its cells in all lines at once."""
-    there = picture.sheet.online[[*wanted]].tolist()
-    on = [i for i, online in zip(wanted, there, strict=True) if True in online]
-    made = dict(zip(on, _drawn(picture, on), strict=True)) if on else {}
-    return {i: made.get(i) or _off(picture, i) for i in wanted}
+    online = grid.sheet.online[[*rows]].tolist()
+    online_rows = [row for row, cpus in zip(rows, online, strict=True) if True in cpus]
+    lines = _online_lines(grid, online_rows) if online_rows else []
+    made = dict(zip(online_rows, lines, strict=True))
+    return {row: made.get(row) or _offline_line(grid, row) for row in rows}
 
 
-def _drawn(picture: Picture, on: Sequence[int]) -> list[strips.Line]:
-    places, troubles = picture.places.places, picture.troubles
-    rows = enumerate(places[i].rows for i in on) if troubles else ()
-    found = {at: it for at, positions in rows if (it := troubles.on_rows(positions)) is not None}
-    lines: list[list[Run]] = [[_BLANK, _BLANK] for _ in on]
-    for at, trouble in found.items():
-        lines[at][1] = trouble.sign, trouble.key
-    sight = VisibleRows(picture.sheet, on)
-    for column in picture.columns:
-        _DRAW.get(column.key, _number)(picture, sight, column, found, lines)
-    victims = {at for at, trouble in found.items() if trouble.victim}
+def _online_lines(grid: Grid, shown: Sequence[int]) -> list[strips.Line]:
+    places, episodes = grid.places.places, grid.episodes
+    rows = enumerate(places[i].rows for i in shown) if episodes else ()
+    worst = {at: it for at, positions in rows if (it := episodes.on_rows(positions)) is not None}
+    lines: list[list[Run]] = [[_BLANK, _BLANK] for _ in shown]
+    for at, episode in worst.items():
+        lines[at][1] = episode.sign, episode.key
+    visible = VisibleRows(grid.sheet, shown)
+    for column in grid.columns:
+        _DRAW_CELLS.get(column.key, _draw_number)(grid, visible, column, worst, lines)
+    victims = {at for at, episode in worst.items() if episode.victim}
     return [(runs, "victim" if at in victims else "calm") for at, runs in enumerate(lines)]
 
 
-def marked(line: strips.Line) -> strips.Line:
+def selected_line(line: strips.Line) -> strips.Line:
     """Returns the line with the mark and the background of the selected row."""
     runs, mood = line
     mark: Run = (theme.CHOSEN, "mark")
     return [mark, *runs[1:]], "chosen victim" if mood == "victim" else "chosen"
 
 
-def _off(picture: Picture, i: int) -> strips.Line:
+def _offline_line(grid: Grid, i: int) -> strips.Line:
     runs: list[Run] = [_BLANK, _BLANK]
-    for column in picture.columns:
+    for column in grid.columns:
         if column.key in {"core", "cpus"}:
-            _DRAW[column.key](picture, VisibleRows(picture.sheet, [i]), column, {}, [runs])
+            _DRAW_CELLS[column.key](grid, VisibleRows(grid.sheet, [i]), column, {}, [runs])
         elif column.key in {"bar", "use"}:
             runs.append((f"  {'off':<{column.width - 2}}", "dim"))
         else:
@@ -120,36 +120,38 @@ def _off(picture: Picture, i: int) -> strips.Line:
     return runs, "calm"
 
 
-def _core(p: Picture, s: VisibleRows, column: Column, found: Found, lines: list[list[Run]]) -> None:
-    names, width = p.places.names(p.order), column.width
+def _draw_core(
+    g: Grid, s: VisibleRows, column: Column, worst: Worst, lines: list[list[Run]]
+) -> None:
+    names, width = g.places.names(g.order), column.width
     for runs, i, idle in zip(lines, s.rows, s.idle, strict=True):
         runs.append((names[i].rjust(width), "faint" if idle else "text"))
-    for at, trouble in found.items():
-        if trouble.victim:
+    for at, episode in worst.items():
+        if episode.victim:
             lines[at][-1] = lines[at][-1][0], "bright"
 
 
-def _cpus(p: Picture, s: VisibleRows, column: Column, _: Found, lines: list[list[Run]]) -> None:
-    cpus, width = p.places.cpus, column.width - 2
+def _draw_cpus(g: Grid, s: VisibleRows, column: Column, _: Worst, lines: list[list[Run]]) -> None:
+    cpus, width = g.places.cpus, column.width - 2
     for runs, i, idle in zip(lines, s.rows, s.idle, strict=True):
         runs.append(("  " + fit(cpus[i], width), "faint" if idle else "dim"))
 
 
-def _cache(p: Picture, s: VisibleRows, column: Column, _: Found, lines: list[list[Run]]) -> None:
-    places, width = p.places.places, column.width
+def _draw_cache(g: Grid, s: VisibleRows, column: Column, _: Worst, lines: list[list[Run]]) -> None:
+    places, width = g.places.places, column.width
     for runs, i, idle in zip(lines, s.rows, s.idle, strict=True):
         l3 = places[i].l3
         runs.append((f"{'' if l3 is None else l3:>{width}}", "faint" if idle else "dim"))
 
 
-def _bar(p: Picture, s: VisibleRows, column: Column, _: Found, lines: list[list[Run]]) -> None:
+def _draw_bar(g: Grid, s: VisibleRows, column: Column, _: Worst, lines: list[list[Run]]) -> None:
     width = column.width - 2
     for runs, i, online, states, low, how in zip(lines, s.rows, s.online, *s.split(), strict=True):
         runs.append(("  ", "text"))
         if how == BOUNDS and not isnan(low[0]):
             runs.extend(bars.possible(low, width))
         elif how == SINGLE and not isnan(states[1]):
-            thread = online.index(True) if len(p.places.places[i].rows) > 1 else None
+            thread = online.index(True) if len(g.places.places[i].rows) > 1 else None
             runs.extend(bars.single(states[1], width, thread))
         elif not isnan(states[3]):
             runs.extend(bars.smt(states, width))
@@ -159,7 +161,7 @@ def _bar(p: Picture, s: VisibleRows, column: Column, _: Found, lines: list[list[
             runs.append((f"{MISSING:<{width}}", "faint"))
 
 
-def _use(_: Picture, s: VisibleRows, column: Column, __: Found, lines: list[list[Run]]) -> None:
+def _draw_use(_: Grid, s: VisibleRows, column: Column, __: Worst, lines: list[list[Run]]) -> None:
     width = column.width - 2
     account = (s.numbers(key) for key in ("util", "system", "steal"))
     for runs, (util, *_rest), (system, *_rest), (steal, *_rest) in zip(
@@ -173,12 +175,12 @@ def _use(_: Picture, s: VisibleRows, column: Column, __: Found, lines: list[list
         runs.extend(bars.account(util - kernel, kernel, 0.0 if isnan(steal) else steal, width))
 
 
-def _slots(p: Picture, s: VisibleRows, column: Column, _: Found, lines: list[list[Run]]) -> None:
+def _draw_slots(g: Grid, s: VisibleRows, column: Column, _: Worst, lines: list[list[Run]]) -> None:
     width = column.width - 2
-    parts = [p.sheet.interval.values[key] for key in SLOTS]
+    parts = [g.sheet.interval.values[key] for key in SLOTS]
     for runs, i, lead, resting in zip(lines, s.rows, s.lead, s.resting, strict=True):
         runs.append(("  ", "text"))
-        at = p.places.places[i].rows[lead]
+        at = g.places.places[i].rows[lead]
         retiring, frontend, speculation = (float(part[at]) for part in parts)
         if resting[lead]:
             runs.append((f"{theme.NEITHER:<{width}}", "faint"))
@@ -188,19 +190,19 @@ def _slots(p: Picture, s: VisibleRows, column: Column, _: Found, lines: list[lis
             runs.extend(bars.slots(retiring, frontend, speculation, width))
 
 
-def _number(
-    p: Picture, s: VisibleRows, column: Column, found: Found, lines: list[list[Run]]
+def _draw_number(
+    g: Grid, s: VisibleRows, column: Column, worst: Worst, lines: list[list[Run]]
 ) -> None:
     key, number, thread = column.key, column.shows.number, column.shows.thread
-    threads = _which(p, s, key, found) if thread == LEAD else [thread] * len(lines)
+    threads = _shown_threads(g, s, key, worst) if thread == LEAD else [thread] * len(lines)
     values = [of[thread] for of, thread in zip(s.numbers(key), threads, strict=True)]
     styles = _styles(column, s.idle, values)
-    places = [p.places.places[row].rows for row in s.rows]
-    for at, trouble in found.items():
+    places = [g.places.places[row].rows for row in s.rows]
+    for at, episode in worst.items():
         rows = places[at][threads[at] :]  # some cores have fewer threads
-        if rows and (rows[0], key) in trouble.lost:
+        if rows and (rows[0], key) in episode.lost:
             styles[at] = "alarm"
-        elif styles[at] == "warn" and key in trouble.shared:
+        elif styles[at] == "warn" and key in episode.shared:
             styles[at] = "text"  # the package's line shows it for all cores
     doubts, running = s.doubted(key), number is not None and number.of_running
     for at, (runs, thread) in enumerate(zip(lines, threads, strict=True)):
@@ -213,13 +215,13 @@ def _number(
         runs.append((column.place(text), style) if there else (" " * column.width, "text"))
 
 
-def _which(p: Picture, s: VisibleRows, key: str, found: Found) -> list[int]:
+def _shown_threads(g: Grid, s: VisibleRows, key: str, worst: Worst) -> list[int]:
     """Returns, for each core, the index of the CPU whose number is shown: a CPU that is losing this
     number, if any, else the usual one."""
     threads = [*s.which(key)]
-    for at, trouble in found.items():
-        rows = p.places.places[s.rows[at]].rows
-        loses = (i for i, row in enumerate(rows) if (row, key) in trouble.lost)
+    for at, episode in worst.items():
+        rows = g.places.places[s.rows[at]].rows
+        loses = (i for i, row in enumerate(rows) if (row, key) in episode.lost)
         threads[at] = next(loses, threads[at])
     return threads
 
@@ -239,60 +241,68 @@ def _styles(slot: Column, idle: Sequence[bool], values: Sequence[float]) -> list
     ]
 
 
-def _lost(p: Picture, _: VisibleRows, column: Column, found: Found, lines: list[list[Run]]) -> None:
+def _draw_loss(
+    g: Grid, _: VisibleRows, column: Column, worst: Worst, lines: list[list[Run]]
+) -> None:
     blank: Run = " " * column.width, "text"
     for at, runs in enumerate(lines):
-        text = p.troubles.lost(found[at]) if at in found else ""
+        text = g.episodes.lost(worst[at]) if at in worst else ""
         runs.append((f"{text:>{column.width}}", "alarm") if text else blank)
 
 
-def _past(p: Picture, s: VisibleRows, column: Column, found: Found, lines: list[list[Run]]) -> None:
+def _draw_history(
+    g: Grid, s: VisibleRows, column: Column, worst: Worst, lines: list[list[Run]]
+) -> None:
     gap: Run = " " * column.gap, "text"
     for at, (runs, i) in enumerate(zip(lines, s.rows, strict=True)):
         runs.append(gap)
-        if p.recent is None:
+        if g.histories is None:
             runs.append((" " * (column.width - column.gap), "text"))
         elif column.key == "work":
-            runs.extend(p.recent.work(i))
+            runs.extend(g.histories.busy(i))
         else:
-            runs.extend(p.recent.ipc(i, found.get(at)))
+            runs.extend(g.histories.ipc(i, worst.get(at)))
 
 
-def _who(p: Picture, s: VisibleRows, column: Column, found: Found, lines: list[list[Run]]) -> None:
+def _draw_tasks(
+    g: Grid, s: VisibleRows, column: Column, worst: Worst, lines: list[list[Run]]
+) -> None:
     """Appends the tasks of each core; on a core that loses time to a neighbour, the losing task and
     the task that takes the time."""
     gap: Run = " " * column.gap, "text"
     room, shares = column.width - column.gap, s.numbers("util")
-    every = zip(p.tasks(s.rows), shares, s.idle, lines, strict=True)
+    every = zip(g.tasks(s.rows), shares, s.idle, lines, strict=True)
     for at, (names, util, idle, runs) in enumerate(every):
-        trouble = found.get(at)
-        if trouble is not None and trouble.victim:
-            tasks = dict(zip(p.places.places[s.rows[at]].rows, names, strict=True))
-            runs.extend((gap, *_losing(p, trouble, tasks, room)))
+        episode = worst.get(at)
+        if episode is not None and episode.victim:
+            tasks = dict(zip(g.places.places[s.rows[at]].rows, names, strict=True))
+            runs.extend((gap, *_loss_runs(g, episode, tasks, room)))
             continue
         at_work = [
             name
             for name, share in zip(names, util, strict=False)
             if name and (idle or not share < IDLE)
         ]
-        runs.extend((gap, (_names(tuple(at_work), room), "dim" if idle else "text")))
+        runs.extend((gap, (_joined_names(tuple(at_work), room), "dim" if idle else "text")))
 
 
 @lru_cache(maxsize=4096)
-def _names(names: tuple[str, ...], room: int) -> str:
+def _joined_names(names: tuple[str, ...], room: int) -> str:
     """Returns the names without repetitions, in `room` cells. Cached, because names change only
     once a second."""
     return fit(" · ".join(dict.fromkeys(names)), room)
 
 
-def _losing(p: Picture, trouble: RowEpisode, tasks: dict[int, str], room: int) -> list[Run]:
-    taker, loser = p.troubles.taker(trouble, tasks), tasks.get(trouble.row, "")
+def _loss_runs(g: Grid, episode: RowEpisode, tasks: dict[int, str], room: int) -> list[Run]:
+    taker, loser = g.episodes.taker(episode, tasks), tasks.get(episode.row, "")
     return (
-        _taken(loser, taker, room) if loser and taker else [(fit(loser or taker, room), "bright")]
+        _loser_and_taker(loser, taker, room)
+        if loser and taker
+        else [(fit(loser or taker, room), "bright")]
     )
 
 
-def _taken(loser: str, taker: str, room: int) -> list[Run]:
+def _loser_and_taker(loser: str, taker: str, room: int) -> list[Run]:
     """Returns the losing and the taking task, without their PIDs if these do not fit."""
     sign = f" {theme.TAKEN_BY} "
     if len(loser) + len(sign) + len(taker) > room:
@@ -302,7 +312,7 @@ def _taken(loser: str, taker: str, room: int) -> list[Run]:
     return [(loser, "bright"), (sign, "alarm"), (fit(taker, left), "taker")]
 
 
-def _task(tasks: Tasks, cpu: int) -> str:
+def _task_name(tasks: Tasks, cpu: int) -> str:
     """Returns name and PID of the task on a CPU; '' if no task was sampled there."""
     match tasks.get(str(cpu)):
         case [pid, name, *_] if isinstance(pid, int) and isinstance(name, str):
@@ -310,22 +320,23 @@ def _task(tasks: Tasks, cpu: int) -> str:
     return ""
 
 
-def start(picture: Picture, key: str) -> int:
+def column_start(grid: Grid, key: str) -> int:
     """Returns the cell at which the text of the column begins; 0 if there is no such column."""
-    at = BEFORE
-    for column in picture.columns:
+    at = MARKS_WIDTH
+    for column in grid.columns:
         if column.key == key:
             return at + column.gap
         at += column.width
     return 0
 
 
-_Draw = Callable[[Picture, VisibleRows, Column, Found, list[list[Run]]], None]
-_DRAW: dict[str, _Draw] = {
-    "core": _core, "cpus": _cpus, "l3": _cache, "bar": _bar, "use": _use, "lost": _lost,
-    "slots": _slots, "work": _past, "past ipc": _past, "who": _who,
+_DrawCells = Callable[[Grid, VisibleRows, Column, Worst, list[list[Run]]], None]
+_DRAW_CELLS: dict[str, _DrawCells] = {
+    "core": _draw_core, "cpus": _draw_cpus, "l3": _draw_cache, "bar": _draw_bar, "use": _draw_use,
+    "lost": _draw_loss, "slots": _draw_slots, "work": _draw_history, "past ipc": _draw_history,
+    "who": _draw_tasks,
 }  # fmt: skip
-"""Functions that append the cells of a column to the lines, by its key. `_number` draws all
+"""Functions that append the cells of a column to the lines, by its key. `_draw_number` draws all
 other columns."""
 
 
@@ -337,36 +348,36 @@ MIN_BAR = 16
 """Minimum width of a bar in cells; a narrower bar would not be readable."""
 
 
-def heading(picture: Picture, line: PlaceLine, size: int, *, chosen: bool = False) -> list[Run]:
+def heading(grid: Grid, line: PlaceLine, size: int, *, chosen: bool = False) -> list[Run]:
     """Returns the line of a package, or the line of offline CPUs."""
     if line.kind == "off":
-        return [(f"   off   CPUs {ranges(picture.places.strays)}", "dim")]
-    package = picture.places.places[line.row].package
-    every, wide = picture.troubles.on_package(package)
+        return [(f"   off   CPUs {ranges(grid.places.strays)}", "dim")]
+    package = grid.places.places[line.row].package
+    every, wide = grid.episodes.on_package(package)
     mark: Run = (theme.CHOSEN, "mark") if chosen else (" ", "text")
     sign: Run = (episode_style.sign(every[0]), "alarm") if every else (" ", "text")
-    filling = _Filling([mark, sign, (" ", "text"), (package_name(package), "bright")], size)
-    util, hz = _package_load(picture, package)
+    filling = _LineFiller([mark, sign, (" ", "text"), (package_name(package), "bright")], size)
+    util, hz = _package_load(grid, package)
     if not isnan(util):
         busy: list[Run] = [("busy ", "dim"), (f"{100 * util:4.1f}", "text"), (" %", "dim")]
-        filling.place(busy, start(picture, "bar"))
-    filling.place(_clock(picture, package, hz, wide))
-    cpu = picture.places.places[line.row].cpus[0]
-    losses = _losses(picture, package, wide, filling.room - GAP - 1)
+        filling.place(busy, column_start(grid, "bar"))
+    filling.place(_clock(grid, package, hz, wide))
+    cpu = grid.places.places[line.row].cpus[0]
+    losses = _package_loss(grid, package, wide, filling.room - GAP - 1)
     left = width(losses) + 2 * GAP
-    power = _power(picture, cpu)
+    power = _power(grid, cpu)
     if width(power) + left <= filling.room or not losses:
-        filling.place(power, start(picture, "work"))
-    memory = _memory(picture, cpu)
+        filling.place(power, column_start(grid, "work"))
+    memory = _memory(grid, cpu)
     if width(memory) + left <= filling.room:
         filling.place(memory)
     filling.place(losses)
     room = max(0, filling.room - 2)
-    bar = _states(picture, picture.rows(package), room) if line.kind == "folded" else []
+    bar = _state_bar(grid, grid.rows(package), room) if line.kind == "folded" else []
     return [*filling.runs, *(bar or [(" " + theme.RULE * room, "rule")])]
 
 
-class _Filling:
+class _LineFiller:
     """A line of `size` cells that is filled from the left."""
 
     def __init__(self, runs: list[Run], size: int) -> None:
@@ -387,31 +398,31 @@ class _Filling:
             self.room -= gap + wide
 
 
-def _package_load(picture: Picture, package: int | None) -> tuple[float, float]:
+def _package_load(grid: Grid, package: int | None) -> tuple[float, float]:
     """Returns utilisation and clock of those CPUs of a package that the user asked for."""
-    values, cpus = picture.sheet.interval.values, picture.cpus(package)
+    values, cpus = grid.sheet.interval.values, grid.cpus(package)
     util, hz = values.group(cpus, [INDEX["util"], INDEX["busy_hz"]]).tolist()
     return util, hz
 
 
-def _clock(picture: Picture, package: int | None, hz: float, wide: Iterable[Episode]) -> list[Run]:
+def _clock(grid: Grid, package: int | None, hz: float, wide: Iterable[Episode]) -> list[Run]:
     """Returns the clock of the package's CPUs while they ran; red if an episode lowers the clock of
     the whole package."""
     if isnan(hz):
         return []
-    unit, per_hz, digits = picture.clock
+    unit, per_hz, digits = grid.clock
     red = any(lowered_number(episode) == "busy_hz" for episode in wide)
     runs: list[Run] = [("clock ", "dim")]
     runs.append((f"{hz * per_hz:.{digits}f}", "alarm" if red else "text"))
-    rows, sheet = picture.rows(package), picture.sheet
+    rows, sheet = grid.rows(package), grid.sheet
     ceiling = mean_ceiling(sheet.ceiling[rows, None], sheet.util[rows])
     if not isnan(ceiling):
         runs.append((f" of {ceiling * per_hz:.{digits}f}", "dim"))
     return [*runs, (f" {unit}", "dim")]
 
 
-def _power(picture: Picture, cpu: int) -> list[Run]:
-    sheet = picture.sheet
+def _power(grid: Grid, cpu: int) -> list[Run]:
+    sheet = grid.sheet
     keys = "power_w", "power_limit_w", "power_dram_w"
     power, limit, dram = of_package(sheet.reader.session, sheet.interval, cpu, *keys)
     if isnan(power):
@@ -423,9 +434,9 @@ def _power(picture: Picture, cpu: int) -> list[Run]:
     return [(f"{power:3.0f}", "text"), (f"{of} W", "dim"), *more]
 
 
-def _memory(picture: Picture, cpu: int) -> list[Run]:
+def _memory(grid: Grid, cpu: int) -> list[Run]:
     """Returns the memory traffic, and its share of the highest traffic measured in this run."""
-    sheet = picture.sheet
+    sheet = grid.sheet
     *rates, share = of_package(sheet.reader.session, sheet.interval, cpu, *MEMORY, OF_BEST)
     rate = sum(rates)
     if isnan(rate):
@@ -434,28 +445,28 @@ def _memory(picture: Picture, cpu: int) -> list[Run]:
     return [("mem ", "dim"), (f"{rate / 1e9:5.1f}", "text"), (f" GB/s{of}", "dim")]
 
 
-def _losses(picture: Picture, package: int | None, wide: Iterable[Episode], room: int) -> list[Run]:
+def _package_loss(grid: Grid, package: int | None, wide: Iterable[Episode], room: int) -> list[Run]:
     """Returns the loss of the whole package, or else the number of its cores that lose
     something."""
     worst = next(iter(wide), None)
     if worst is not None:
         return [(f"{worst.kind} {depth(worst.kind, worst.depth)}".rstrip(), "alarm")]
-    rows = picture.rows(package)
-    places = picture.places.places
-    counts = picture.troubles.count(places[row].rows for row in rows.tolist())
+    rows = grid.rows(package)
+    places = grid.places.places
+    counts = grid.episodes.count(places[row].rows for row in rows.tolist())
     if not counts:
         return []
     name, count = max(counts.items(), key=lambda item: item[1])
-    what = ("core" if picture.places.pairs else "CPU") + ("s" if len(rows) > 1 else "")
+    what = ("core" if grid.places.pairs else "CPU") + ("s" if len(rows) > 1 else "")
     loses = "loses" if count == 1 else "lose"
     text = f"{count} of {len(rows)} {what} {loses}"
     long = f"{text} {(KINDS | NEIGHBOURS).get(name, OTHER).loss}".rstrip()
     return [(long if room >= len(long) else text, "text")]
 
 
-def _states(picture: Picture, rows: Ints, width: int) -> list[Run]:
+def _state_bar(grid: Grid, rows: Ints, width: int) -> list[Run]:
     """Returns the bar of SMT states, averaged over these rows."""
-    states = picture.sheet.states(rows)
+    states = grid.sheet.states(rows)
     known = states[~np.isnan(states[:, 3])]
     if not len(known) or width < MIN_BAR:
         return []

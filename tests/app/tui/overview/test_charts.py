@@ -18,7 +18,8 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview.chart_cells import ColumnHistory
 from perftop.tui.overview.chart_numbers import Moment, busy_rank, units
-from perftop.tui.overview.charts import MIN_WIDTH, ChartOptions, Charts, Plan, plan
+from perftop.tui.overview.charts import MIN_WIDTH, Charts, Plan, plan
+from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.places import Places
 from perftop.tui.shared.sheet import Reader, busiest
 
@@ -38,8 +39,8 @@ def charts(machine: Machine, width: int, height: int, **wishes: object) -> Chart
     if not made.fit(height, width):
         return None
     order = [*range(len(places.places))]
-    wish = ChartOptions("colour", 60.0, cpu=0)
-    made.read(session, interval, order, wish)
+    choice = Choice(cpu=0, window_s=60.0)
+    made.read(interval, order, choice, "colour")
     return made
 
 
@@ -54,8 +55,8 @@ def test_a_calibration_that_is_refused_later_leaves_the_range_and_no_blank() -> 
     places = Places(session)
     made = Charts(session, places)
     assert made.fit(41, 160)
-    wish = ChartOptions("colour", 60.0, cpu=0)
-    made.read(session, interval, [0, 1], wish)
+    choice = Choice(cpu=0, window_s=60.0)
+    made.read(interval, [0, 1], choice, "colour")
     calibration.unexplained, calibration.chosen = 1e9, None
     assert calibration.state == "refused"
     for message in [machine.frame(seq) for seq in range(40, 100)]:
@@ -63,7 +64,7 @@ def test_a_calibration_that_is_refused_later_leaves_the_range_and_no_blank() -> 
     calibration._settled = False
     interval = session.take()
     assert interval.split.method[0] == "bounds"
-    made.read(session, interval, [0, 1], wish)
+    made.read(interval, [0, 1], choice, "colour")
     keys = {key for line in made.lines for text, key in line if text.strip()}
     assert "unknown" in keys
 
@@ -78,7 +79,7 @@ def test_a_calibration_that_is_refused_later_leaves_the_range_and_no_blank() -> 
 def test_charts_of_cpus_are_as_tall_as_the_screen_allows(
     count: int, height: int, rows: int
 ) -> None:
-    found = plan(count, height, 160, packages=1, beside=False)
+    found = plan(count, height, 160, packages=1, counted=False)
     assert found is not None
     assert (found.kind, found.rows) == ("titled", rows)
 
@@ -90,21 +91,21 @@ def test_charts_of_cpus_are_as_tall_as_the_screen_allows(
 def test_charts_of_cores_have_an_even_number_of_rows(
     count: int, height: int, rows: int, gap: int
 ) -> None:
-    found = plan(count, height, 160, packages=1, beside=True)
+    found = plan(count, height, 160, packages=1, counted=True)
     assert found is not None
     assert (found.kind, found.rows, found.gap) == ("beside", rows, gap)
 
 
 @pytest.mark.parametrize(("count", "height", "width"), [(17, 41, 160), (8, 18, 80), (2, 41, 59)])
 def test_where_charts_do_not_fit_there_are_rows(count: int, height: int, width: int) -> None:
-    assert plan(count, height, width, packages=1, beside=True) is None
+    assert plan(count, height, width, packages=1, counted=True) is None
 
 
 @given(st.integers(1, 20), st.integers(1, 90), st.booleans(), st.integers(1, 2))
 def test_a_plan_fills_the_height_and_leaves_room_for_panels(
-    count: int, height: int, beside: bool, packages: int
+    count: int, height: int, counted: bool, packages: int
 ) -> None:
-    found = plan(count, height, MIN_WIDTH, packages=packages, beside=beside)
+    found = plan(count, height, MIN_WIDTH, packages=packages, counted=counted)
     if found is None:
         return
     assert lines(found) + found.blank + found.panels == height
@@ -146,7 +147,7 @@ def test_lines_are_no_wider_than_the_screen(width: int, height: int, cores: int 
     if made is None:
         return
     assert {strips.width(line) for line in made.lines} <= {*range(width + 1)}
-    assert len(made.lines) == len(made.rows) <= height - made.below
+    assert len(made.lines) == len(made.rows) <= height - made.panel_height
     assert {at for at in made.rows if at is not None} == {*range(len(made._places.places))}
 
 

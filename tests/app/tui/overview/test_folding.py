@@ -7,7 +7,7 @@ from fakes import Machine, seen
 from playing import Run, running
 
 from perfprobe.wire import Cpu
-from perftop.tui.overview.layout import Arrangement, Fold, arrangement
+from perftop.tui.overview.overview import Arrangement, Fold, arrangement
 from perftop.tui.shared.places import Places
 
 

@@ -19,40 +19,39 @@ from perftop.model.kinds import KINDS
 from perftop.model.tasks import TaskSnapshot
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.overview import layout
-from perftop.tui.overview.rows import Picture, heading, marked, rows, start
+from perftop.tui.overview import columns
+from perftop.tui.overview.rows import Grid, column_start, heading, row_lines, selected_line
 from perftop.tui.shared.places import PlaceLine, Places
 from perftop.tui.shared.row_episodes import RowEpisodes
 from perftop.tui.shared.sheet import Reader
 
 
-def of_session(session: Session, interval: Interval, width: int = 160, **more: Any) -> Picture:
+def of_session(session: Session, interval: Interval, width: int = 160, **more: Any) -> Grid:
     places, troubles = Places(session), RowEpisodes(session)
     troubles.read(interval)
     sheet = Reader(session, places).read(interval)
-    known = layout.known(session, places)
-    columns = layout.layout(known, width - layout.BEFORE - 1)
-    return Picture(places, sheet, columns, troubles, **more)
+    shown = columns.grid_columns(session, places, width - columns.MARKS_WIDTH - 1)
+    return Grid(places, sheet, shown, troubles, **more)
 
 
-def picture(of: Machine, width: int = 160, order: str = "topology", **more: Any) -> Picture:
+def picture(of: Machine, width: int = 160, order: str = "topology", **more: Any) -> Grid:
     return of_session(*seen(of, **more), width, order=order)
 
 
-def row(p: Picture, i: int) -> strips.Line:
-    return rows(p, [i])[i]
+def row(p: Grid, i: int) -> strips.Line:
+    return row_lines(p, [i])[i]
 
 
-def lines(p: Picture) -> list[str]:
+def lines(p: Grid) -> list[str]:
     return [strips.text(row(p, i)[0]) for i in range(len(p.places.places))]
 
 
-def keys(p: Picture, i: int, text: str) -> set[str]:
+def keys(p: Grid, i: int, text: str) -> set[str]:
     """The styles in which a text stands in a row."""
     return {key for part, key in row(p, i)[0] if text in part}
 
 
-def losing(of: Machine, kind: str, cpus: list[int], width: int = 160, **more: Any) -> Picture:
+def losing(of: Machine, kind: str, cpus: list[int], width: int = 160, **more: Any) -> Grid:
     """A picture of a machine on which an episode of this kind runs."""
     session, interval = seen(of, records=tasks([f"t{cpu}" for cpu in range(8)]))
     end_ns = more.pop("end_ns", None)
@@ -76,7 +75,7 @@ def test_lines_made_together_are_as_each_alone(kind: str) -> None:
     does = {0: Does(1.0), 1: Does(0.001), 6: Does(0.002), 7: Does(0.001)}
     p = losing(Machine(cores=4, does=does, gone={3, 5, 7}), kind, [2], 240, depth=0.3)
     every = range(len(p.places.places))
-    assert rows(p, every) == {i: row(p, i) for i in every}
+    assert row_lines(p, every) == {i: row(p, i) for i in every}
     assert len({strips.text(row(p, i)[0]) for i in every}) == len(every)
 
 
@@ -105,28 +104,28 @@ def test_columns_are_shed_in_their_order() -> None:
 @pytest.mark.parametrize("width", [80, 120, 160, 240])
 def test_titles_are_over_their_columns(width: int) -> None:
     p = picture(Machine(), width, records=tasks(["a"]))
-    title = strips.text(layout.titles(p.columns))
+    title = strips.text(columns.titles(p.columns))
     assert len(title) == width - 1  # a margin after
-    at = layout.BEFORE
+    at = columns.MARKS_WIDTH
     for column in p.columns:
         part = title[at : at + column.width]
         assert part.strip() == column.heading.strip()
-        assert column_at(p.columns, at - layout.BEFORE) == column
+        assert column_at(p.columns, at - columns.MARKS_WIDTH) == column
         at += column.width
 
 
 def test_a_view_without_a_size_has_no_titles() -> None:
-    assert layout.titles([], "task") == []
+    assert columns.titles([], "task") == []
 
 
 def test_the_sorted_column_carries_its_mark_at_the_same_width() -> None:
     p = picture(Machine(), 160)
-    plain = strips.text(layout.titles(p.columns))
+    plain = strips.text(columns.titles(p.columns))
     for order, reverse, mark in (
         ("busy_hz", False, "▼GHz"), ("busy_hz", True, "▲GHz"), ("task", False, "▲who runs"),
         ("worst first", False, "▼lost"), ("CPU number", True, "▼CPUs"), ("topology", True, "▼core"),
     ):  # fmt: skip
-        runs = layout.titles(p.columns, order, reverse=reverse)
+        runs = columns.titles(p.columns, order, reverse=reverse)
         assert [text.strip() for text, key in runs if key == "bright"] == [mark]
         assert len(strips.text(runs)) == len(plain)
 
@@ -149,7 +148,7 @@ def test_a_row_on_which_an_episode_runs_has_its_sign_and_what_it_lost_in_red(kin
     assert keys(p, 1, "1.25") == {"text"}
     assert [row(p, i)[0][1][0] for i in range(4)] == [" ", " ", KINDS[kind].sign, " "]
     assert [row(p, i)[1] for i in range(4)] == ["calm", "calm", "victim", "calm"]
-    assert marked(row(p, 2))[1] == "chosen victim"
+    assert selected_line(row(p, 2))[1] == "chosen victim"
 
 
 def test_a_victim_names_its_taker() -> None:
@@ -314,9 +313,9 @@ def test_a_second_bar_of_issue_slots_where_there_is_room() -> None:
     wide = of_session(session, session.take(), 200)
     assert [column.key for column in wide.columns].count("slots") == 1
     column = next(column for column in wide.columns if column.key == "slots")
-    start_at = start(wide, "slots") + 2 - column.gap
+    start_at = column_start(wide, "slots") + 2 - column.gap
     bar = lines(wide)[1][start_at : start_at + column.width - 2]
     assert bar.count(theme.USER) == pytest.approx(1.85 / 4 * len(bar), abs=1)  # IPC of four slots
     assert bar.endswith(theme.NEITHER)
-    narrow = layout.layout(layout.known(session, Places(session)), 120)
+    narrow = columns.grid_columns(session, Places(session), 120)
     assert all(column.key != "slots" for column in narrow)

@@ -8,7 +8,7 @@ from painted import messages
 from perfprobe.wire import Hello
 from perftop.session.history import History
 from perftop.session.session import Session
-from perftop.tui.overview.recent import RowHistories
+from perftop.tui.overview.columns import RowHistories
 from perftop.tui.shared.places import Places
 
 BATCHES = (40, 5, 5, 5, 3, 5, 5, 1, 1, 1)
@@ -30,5 +30,5 @@ def test_a_past_that_has_moved_on_is_as_if_looked_up_again(scenario: str) -> Non
         kept.read(interval, sight, 0.0)
         anew.read(interval, [], kept.top_ipc)
         for row in sight:
-            assert kept.work(row) == anew.work(row)
+            assert kept.busy(row) == anew.busy(row)
             assert kept.ipc(row, None) == anew.ipc(row, None)

@@ -8,7 +8,7 @@ from playing import Run, running
 
 from perftop.draw import strips
 from perftop.model.episode import Episode
-from perftop.tui.overview.overview import CoreGrid
+from perftop.tui.overview.overview import Overview
 from perftop.tui.panels.panels import PanelRow
 from perftop.tui.shared.choice import Choice
 from perftop.tui.views.episodes import Episodes
@@ -37,8 +37,8 @@ def test_a_row_is_made_of_its_panels_and_knows_what_is_where() -> None:
     assert row.target(10, 99) is None
 
 
-def grid(run: Run) -> tuple[CoreGrid, list[str]]:
-    view = run.app.screen_stack[0].query_one(CoreGrid)
+def grid(run: Run) -> tuple[Overview, list[str]]:
+    view = run.app.screen_stack[0].query_one(Overview)
     return view, [view.render_line(y).text for y in range(view.size.height)]
 
 
@@ -49,7 +49,7 @@ async def test_a_click_on_what_happened_shows_the_episode_in_the_list() -> None:
         await run.intervals(1, records=TASKS)
         _, text = grid(run)
         y = next(i for i, line in enumerate(text) if "of CPU 0" in line)
-        await run.pilot.click(CoreGrid, offset=(text[y].index("took"), y))
+        await run.pilot.click(Overview, offset=(text[y].index("took"), y))
         await run.pilot.pause()
         monitor = run.monitor
         assert isinstance(monitor.view, Episodes)
@@ -66,7 +66,7 @@ async def test_a_double_click_on_what_happened_goes_to_its_moment() -> None:
         await run.intervals(1, records=TASKS)
         _, text = grid(run)
         y = next(i for i, line in enumerate(text) if "took" in line)
-        await run.pilot.click(CoreGrid, offset=(text[y].index("took"), y), times=2)
+        await run.pilot.click(Overview, offset=(text[y].index("took"), y), times=2)
         await run.pilot.pause()
         monitor = run.monitor
         assert monitor.view.id == "core"
@@ -80,7 +80,7 @@ async def test_a_click_on_a_task_selects_its_core() -> None:
         view, text = grid(run)
         y = next(i for i, line in enumerate(text) if "who runs" in line and "──" in line)
         y += next(i for i, line in enumerate(text[y:]) if "cc1" in line)
-        await run.pilot.click(CoreGrid, offset=(text[y].index("cc1"), y))
+        await run.pilot.click(Overview, offset=(text[y].index("cc1"), y))
         await run.pilot.pause()
         assert view.choice.cpu == 3
 
@@ -89,7 +89,7 @@ async def test_a_few_lines_below_the_rows_are_not_left_empty() -> None:
     async with running(Machine(cores=17), (120, 30)) as run:
         await run.intervals(5, records=TASKS)
         view, text = grid(run)
-        left = view.size.height - len(view.heads) - view.count - len(view._plan.below)
+        left = view.size.height - len(view.heads) - view.count - len(view._arrangement.below)
         assert left == 5
         assert any("what happened" in line for line in text)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 from fakes import Machine
 from playing import Run, running
@@ -31,7 +33,7 @@ async def test_fixed_lines_are_at_the_bottom_and_the_others_scroll_above_them() 
     async with running(Machine(cores=29, threads=1), (100, 20)) as run:
         grid = run.grid
         # The grid has feet of its own.
-        grid._draw_fixed_lines = lambda: None  # type: ignore[method-assign]
+        grid._draw_fixed_lines = Mock()  # type: ignore[method-assign]
         grid.feet = []
         before = grid.height
         grid.feet = feet("first", "second")

@@ -13,8 +13,8 @@ from perfprobe.wire import Rate
 from perftop.draw.strips import text
 from perftop.model.episode import Episode
 from perftop.session.filter import parse
-from perftop.tui.overview import layout
-from perftop.tui.overview.rows import Picture, heading
+from perftop.tui.overview import columns
+from perftop.tui.overview.rows import Grid, heading
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.order import arranged, called
 from perftop.tui.shared.places import PlaceLine, Places
@@ -88,9 +88,10 @@ def test_a_core_is_compared_with_those_that_a_filter_hides_too() -> None:
 def test_a_filter_that_lets_nobody_through_moves_no_column() -> None:
     session, _ = seen(Machine())
     every, nobody = (
-        layout.known(session, Places(session, mask)) for mask in (None, frozenset[int]())
+        columns.grid_columns(session, Places(session, mask), 120)
+        for mask in (None, frozenset[int]())
     )
-    assert layout.layout(every, 120) == layout.layout(nobody, 120)
+    assert every == nobody
 
 
 def test_a_core_among_packages_keeps_the_name_of_its_own() -> None:
@@ -105,7 +106,7 @@ def test_a_heading_counts_the_cpus_that_were_asked_for() -> None:
     session.shown = [0, 1, 2, 3]
     places = Places(session)
     sheet = Reader(session, places).read(interval)
-    drawn = heading(Picture(places, sheet, [], RowEpisodes(session)), PlaceLine("package", 0), 80)
+    drawn = heading(Grid(places, sheet, [], RowEpisodes(session)), PlaceLine("package", 0), 80)
     assert " 80.0 %" in text(drawn)
 
 

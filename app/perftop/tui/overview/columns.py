@@ -1,0 +1,353 @@
+"""The columns of the overview's grid, and the histories that two of them show. The columns depend
+only on the source and the size, so that nothing moves when values change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from perftop.base.arrays import Codes, Floats
+from perftop.base.format import GHZ, ClockUnit, time_of_day
+from perftop.draw import heat_ramp, theme
+from perftop.draw.columns import Column, Run, fitted, headings
+from perftop.draw.strips import joined
+from perftop.session.interval import Interval
+from perftop.session.session import Session
+from perftop.session.values import BY_KEY
+from perftop.tui.shared import episode_style, time_axis
+from perftop.tui.shared.places import Place, Places, spans
+from perftop.tui.shared.row_episodes import RowEpisode
+from perftop.tui.shared.sheet import LEAD
+from perftop.tui.shared.time_axis import TICK, Axis, BinValues
+
+MARKS_WIDTH = 2
+"""Number of cells before the columns, for the mark of the selected row and an episode sign."""
+MIN_ROOMY_WIDTH = 140
+"""Minimum width, in cells, at which numbers have wider gaps."""
+MAX_THREADS = 4
+"""Maximum number of CPUs of a core that each have their own columns; if there are more, columns
+show only the busiest CPU."""
+MAX_RANK_AT_80 = 3
+"""Maximum rank of columns that fit a screen of 80 cells; these have narrow gaps."""
+SLOTS = ("topdown_retiring_ratio", "topdown_frontend_ratio", "topdown_bad_speculation_ratio")
+"""Metrics shown as parts of the bar of issue slots; the remainder is the share of the back end."""
+ORDER_BY_COLUMN = {
+    "core": "topology", "cpus": "CPU number", "lost": "worst first", "who": "task",
+}  # fmt: skip
+"""Names of the orders of rows by a column, where they differ from the column's key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Which values a column shows."""
+
+    thread: int
+    """Index of the CPU within its core; LEAD for the busiest CPU."""
+    number: Any = None
+    """The entry of `BY_KEY` that the column shows; None if it shows no number."""
+
+
+def grid_columns(
+    session: Session, places: Places, width: int, clock: ClockUnit = GHZ
+) -> list[Column]:
+    """Returns the columns that fit, in display order; spare width goes to columns that can grow. A
+    column without a source is left out."""
+    choice = _ColumnChoice(session, places, clock, roomy=width >= MIN_ROOMY_WIDTH)
+    columns = choice.of_cores() if places.pairs else choice.of_cpus()
+    shown = []
+    for column in fitted(columns, width):
+        number, thread = BY_KEY.get(column.key), column.shows or 0
+        scale, digits = (1.0, 0) if number is None else number.scale(clock, brief=True)
+        shown.append(replace(column, shows=Shown(thread, number), scale=scale, digits=digits))
+    return shown
+
+
+class _ColumnChoice:
+    """All columns that a session can show, with their minimum widths."""
+
+    def __init__(self, session: Session, places: Places, clock: ClockUnit, *, roomy: bool) -> None:
+        self._session, self._places, self._clock, self._roomy = session, places, clock, roomy
+        self._extra = 1 if roomy else 0
+        """Cells by which gaps are wider if there is room."""
+        self._metrics = {key for key, chosen in session.evaluator.chosen.items() if chosen}
+        self._has_ceiling = bool(session.reader.turbo.cpus.any())
+        self._has_steal = "steal" in self._metrics and session.hello.virtualisation is not None
+
+    def of_cores(self) -> list[Column]:
+        extra, places = self._extra, self._places
+        detailed = self._roomy and places.threads <= MAX_THREADS
+        return [
+            self._names("core"),
+            Column("cpus", "CPUs", max(5, places.cpus_width) + 2, left=True),
+            *self._caches(),
+            Column("bar", "SMT states", (20 if self._roomy else 10) + 2, left=True, most=24,
+                   weight=2),
+            *self._of_threads("util", "lp{} %", 6 + extra, 0),
+            *(self._busy_history() if places.threads == 2 else []),
+            *self._slots(),
+            *self._ipc(),
+            *self._clocks(),
+            *(self._number("steal", 1) if self._has_steal else []),
+            *self._number("involuntary", 4),
+            *(self._of_threads("idle", "idle lp{}", 6 + extra, 8) if detailed else []),
+            *(self._of_threads("kernel_cycles", "krn lp{}", 6 + extra, 7) if detailed else []),
+            *(self._of_threads("net_hz", "net lp{}", 6 + extra, 10) if detailed else []),
+            *self._tasks(),
+        ]  # fmt: skip
+
+    def of_cpus(self) -> list[Column]:
+        """Returns the columns for machines without siblings, where each row is a CPU."""
+        extra, account = self._extra, "stat_user_s" in self._session.counters.columns
+        can_lose = self._has_ceiling or "involuntary" in self._metrics
+        return [
+            self._names("CPU"),
+            *self._caches(),
+            Column("util", "busy %", 8, shows=0),
+            Column("use", "where time goes", 16 + 2, left=True, most=52, weight=2),
+            Column("work", "busy", 12 + 2 + extra, left=True, gap=2 + extra, rank=5, most=90,
+                   weight=4),
+            *self._slots(),
+            *self._number("steal", 0),
+            *self._number("ipc", 1),
+            *([Column("lost", "lost", 7 + extra)] if can_lose else []),
+            *self._clocks(),
+            *self._number("involuntary", 3),
+            *self._number("idle", 6),
+            *(self._number("user", 2) if account else []),
+            *(self._number("system", 2) if account else []),
+            *(self._number("iowait", 4) if account else []),
+            *self._number("kernel_cycles", 7),
+            *self._number("net_hz", 8),
+            *self._tasks(),
+        ]  # fmt: skip
+
+    def _names(self, heading: str) -> Column:
+        places = self._places
+        names = [places.name(row, "CPU number") for row in range(len(places.places))]
+        return Column("core", heading, spans(names, 4))
+
+    def _caches(self) -> list[Column]:
+        several = len(self._places.groups) > self._places.packages
+        return [Column("l3", "L3", 4, rank=9)] if several else []
+
+    def _slots(self) -> list[Column]:
+        """Returns the column of the second bar: how the issue slots of the busiest CPU are used."""
+        if SLOTS[0] not in self._metrics or not self._roomy:
+            return []
+        return [Column("slots", "issue slots", 12 + 2, left=True, rank=7, most=24, weight=1)]
+
+    def _busy_history(self) -> list[Column]:
+        """Returns the column with the utilisation history of both siblings. A narrow column has a
+        short title."""
+        title, width, gap = ("busy, lp0 over lp1", 24, 3) if self._roomy else ("busy", 10, 2)
+        return [Column("work", title, width + gap, left=True, gap=gap, rank=5, most=60, weight=3)]
+
+    def _ipc(self) -> list[Column]:
+        """Returns the columns of IPC, losses of any kind, and the IPC history."""
+        extra, ipc = self._extra, "ipc" in self._metrics
+        can_lose = ipc or self._has_ceiling or self._has_steal or "involuntary" in self._metrics
+        width, gap = 12 + 3 * extra, 2 + extra
+        past = Column("past ipc", "IPC of lp0", width, left=True, gap=gap, rank=6, most=30)
+        first = "IPC lp0", 8 + extra
+        return [
+            *self._of_threads("ipc", "lp{}", 5 + 2 * extra, 1, first),
+            *([Column("lost", "lost", 6 + 2 * extra)] if can_lose else []),
+            *([past] if ipc and self._places.threads == 2 else []),
+        ]
+
+    def _clocks(self) -> list[Column]:
+        if "busy_hz" not in self._metrics:
+            return []
+        title, extra = self._clock.name, self._extra
+        ceiling = Column("turbo_ceiling_hz", "ceiling", 9, rank=8)
+        return [
+            Column("busy_hz", title, max(5, len(title)) + 1 + extra, shows=LEAD),
+            *([ceiling] if self._has_ceiling and self._roomy else []),
+        ]
+
+    def _tasks(self) -> list[Column]:
+        if any(missing.what == "tasks" for missing in self._session.hello.missing):
+            return []
+        width, gap = (22, 4) if self._roomy else (12, 2)
+        return [
+            Column("who", "who runs", width + gap, left=True, gap=gap, rank=2, most=48, weight=2)
+        ]
+
+    def _number(self, key: str, rank: int) -> list[Column]:
+        """Returns the column of a metric, which shows the value of the busiest or the worst CPU; an
+        empty list if the metric is not available."""
+        if key not in self._metrics:
+            return []
+        number = BY_KEY[key]
+        title = number.label if number.unit == "Hz" else number.name(GHZ)
+        return [Column(key, title, max(4, len(title)) + 2, shows=LEAD, rank=rank)]
+
+    def _of_threads(
+        self, key: str, title: str, width: int, rank: int, first: tuple[str, int] | None = None
+    ) -> list[Column]:
+        """Returns the columns of a metric: one for each thread, or a single column for the busiest
+        CPU if cores have many threads. `first`: title and minimum width of the first column."""
+        if key not in self._metrics:
+            return []
+        if self._places.threads > MAX_THREADS:
+            name = BY_KEY[key].name(GHZ) + " max" * (key == "util")
+            return [Column(key, name, max(width, len(name) + 2), shows=LEAD, rank=rank)]
+        gap = 2 if rank > MAX_RANK_AT_80 else 1
+        columns = []
+        for thread in range(self._places.threads):
+            heading, least = title.format(thread), 0
+            if thread == 0 and first is not None:
+                heading, least = first
+            size = max(least, width, len(heading) + gap)
+            columns.append(Column(key, heading, size, shows=thread, rank=rank))
+        return columns
+
+
+def titles(columns: Sequence[Column], order: str = "topology", *, reverse: bool = False
+           ) -> list[Run]:  # fmt: skip
+    """Returns the heading of the grid; an arrow marks the column by which rows are sorted."""
+    keys = [ORDER_BY_COLUMN.get(column.key, column.key) for column in columns]
+    sorted_ = order in keys and (order != "topology" or reverse)
+    at = keys.index(order) if sorted_ else -1
+    rising = (order in {"topology", "CPU number", "task"}) != reverse
+    if not columns:  # the view has no size yet
+        return []
+    placed = [replace(columns[0], width=MARKS_WIDTH + columns[0].width), *columns[1:]]
+    marked = headings(placed[: at + 1], columns[at].key, rising=rising)
+    return marked + headings(placed[at + 1 :])  # other columns may have the same key
+
+
+# --- histories. Each cell is one interval, and the newest is at the right edge.
+
+_IPC_STEP = 0.5
+"""The top of an IPC scale is a multiple of this."""
+MIN_WIDTH_FOR_TIME = 24
+"""Minimum width of an axis that contains a clock time, in cells."""
+
+
+def history_axis(session: Session, interval: Interval, cells: int) -> Axis:
+    """Returns an axis of `cells` cells. Each cell is as long as the interval, in whole samples."""
+    sample_ns = session.hello.sample_ns
+    bin_ns = max(1, round(interval.elapsed_s * 1e9 / sample_ns)) * sample_ns
+    return Axis(interval.time_ns, bin_ns, cells, interval.time_ns)
+
+
+class RowHistories:
+    """Utilisation and IPC histories of rows. The object is kept from one interval to the next, so
+    that cells of past intervals are not read again."""
+
+    def __init__(
+        self,
+        session: Session,
+        places: Sequence[Place],
+        busy_width: int,
+        ipc_width: int,
+        *,
+        ascii_: bool,
+    ) -> None:
+        """`busy_width`, `ipc_width`: widths of the utilisation and the IPC history, in cells; 0 if
+        no column shows it."""
+        self._session, self._places, self._ascii = session, places, ascii_
+        self._busy_width, self._ipc_width = busy_width, ipc_width
+        self._pairs = np.array([len(place.rows) == 2 for place in places], bool)
+        self._visible_rows: list[int] = []
+        self._bins = self._bin_values(self._visible_rows)
+        self._interval: Interval
+        self._busy_cells: dict[int, bytes] = {}
+        self._ipc_cells: dict[int, Codes] = {}
+        self.top_ipc = 0.0
+
+    def read(self, interval: Interval, visible_rows: list[int], top_ipc: float) -> None:
+        """Reads the histories of the visible rows up to the end of this interval. `top_ipc`: the
+        top of the IPC scale so far; the scale only grows."""
+        if visible_rows != self._visible_rows:
+            self._visible_rows, self._bins = visible_rows, self._bin_values(visible_rows)
+        self._interval, self.top_ipc = interval, top_ipc
+        self._busy_cells.clear()
+        self._ipc_cells.clear()
+        self._make_cells(visible_rows, self._bins)
+
+    def _bin_values(self, rows: Sequence[int]) -> BinValues:
+        """Returns the history of the first and the last CPU of each of these rows."""
+        places = [self._places[row] for row in rows]
+        first, last = ([place.rows[at] for place in places] for at in (0, -1))
+        keys, every = ("util", "ipc") if self._ipc_width else ("util",), first + last
+        return BinValues({"past": lambda history, at: history.fields(keys, every, at)})
+
+    def _make_cells(self, rows: Sequence[int], values: BinValues) -> None:
+        """Makes the cells of all these rows at once, which costs little more than for one row."""
+        busy_width, ipc_width, history = self._busy_width, self._ipc_width, self._session.history
+        if not rows:
+            return
+        bins = max(busy_width, ipc_width)
+        if history is None:
+            past = np.full((bins, 2, 2 * len(rows)), np.nan)
+        else:
+            bin_ns = history_axis(self._session, self._interval, bins).bin_ns
+            end_ns = -(-self._interval.time_ns // bin_ns) * bin_ns
+            # At a past moment, the newest cell is read to its end, unless that is later than now.
+            now_ns = min(end_ns, self._session.now_ns)
+            values.read(history, Axis(end_ns, bin_ns, bins, now_ns))
+            past = values["past"]
+        if busy_width:
+            lines = self._busy_lines(rows, past[-busy_width:, 0])
+            self._busy_cells.update(zip(rows, lines, strict=True))
+        if ipc_width:
+            util, of_first = past[-ipc_width:, 0, : len(rows)], past[-ipc_width:, 1, : len(rows)]
+            shown = np.where(util >= heat_ramp.QUIET, of_first, np.nan).T
+            highest = float(np.fmax.reduce(shown, axis=None, initial=0.0))
+            self.top_ipc = max(self.top_ipc, _IPC_STEP * np.ceil(highest / _IPC_STEP), _IPC_STEP)
+            self._ipc_cells.update(zip(rows, heat_ramp.heights(shown, self.top_ipc), strict=True))
+
+    def _busy_lines(self, rows: Sequence[int], util: Floats) -> list[bytes]:
+        steps = heat_ramp.steps(util.T)
+        first, second = steps[: len(rows)], steps[len(rows) :]
+        pairs = self._pairs[[*rows], None]
+        cells = np.where(pairs, heat_ramp.paired(first, second), first)
+        return [line.tobytes() for line in cells]
+
+    def busy(self, row: int) -> tuple[Run, ...]:
+        if row not in self._busy_cells:
+            self._make_cells([row], self._bin_values([row]))
+        pair = bool(self._pairs[row])
+        return heat_ramp.history(self._busy_cells[row], pair=pair, ascii_=self._ascii)
+
+    def ipc(self, row: int, row_episode: RowEpisode | None) -> tuple[Run, ...]:
+        """Returns the IPC history of the first thread. Cells during `row_episode`, which runs, are
+        red if it lowers the IPC."""
+        if row not in self._ipc_cells:
+            self._make_cells([row], self._bin_values([row]))
+        cells = self._ipc_cells[row]
+        if row_episode is not None and (self._places[row].rows[0], "ipc") in row_episode.lost:
+            axis = history_axis(self._session, self._interval, self._ipc_width)
+            first = max(0, axis.bin(row_episode.episode.start_ns + 1))
+            cells = heat_ramp.lost(cells.copy(), first)
+        return heat_ramp.columns(cells.tobytes(), "ipc", ascii_=self._ascii)
+
+
+def axis_line(columns: Iterable[Column], session: Session, interval: Interval) -> list[Run]:
+    """Returns the line below the rows, with an axis below each column that shows a history."""
+    runs: list[Run] = [(" " * MARKS_WIDTH, "text")]
+    for column in columns:
+        runs.append((" " * (column.gap if column.left else column.width), "text"))
+        if column.key in {"work", "past ipc"}:
+            runs += _axis(session, interval, column.width - column.gap)
+        elif column.left:
+            runs.append((" " * (column.width - column.gap), "text"))
+    return runs
+
+
+def _axis(session: Session, interval: Interval, cells: int) -> list[Run]:
+    axis = history_axis(session, interval, cells)
+    episodes = filter(episode_style.wrong, time_axis.episodes(axis, session))
+    line = time_axis.rule(axis, episodes)
+    if cells >= MIN_WIDTH_FOR_TIME:
+        at = cells // 6
+        text = TICK + time_of_day(session.unix(axis.start_ns + at * axis.bin_ns))
+        if all(run[0] == theme.RULE for run in line[at : at + len(text) + 1]):
+            line[at : at + len(text)] = [(sign, "dim") for sign in text]
+    return joined(line)
