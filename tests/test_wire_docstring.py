@@ -22,7 +22,7 @@ from simulated import lasting, messages
 
 from perfprobe import wire
 from perfprobe.machine import cpu_files
-from perfprobe.perf import cores
+from perfprobe.perf import cores, groups
 from perfprobe.polled import firmware_limits, powercap
 from perfprobe.registers import parts as msr
 from perftop.model import counters
@@ -128,7 +128,7 @@ def test_sources_send_what_the_table_lists() -> None:
     loose = [
         *cores.CORE,
         *cores.MSR,
-        *cores.TIMES,
+        *groups.TIMES,
         *firmware_limits.COUNTERS[firmware_limits.PROCHOT],
         firmware_limits.LIMITS,
     ]

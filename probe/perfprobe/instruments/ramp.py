@@ -162,13 +162,15 @@ def open_cycles(cpu: int, kernel: Kernel | None = None, root: Path = Path("/")) 
     cannot read it: read(2) takes a microsecond, and a piece takes only five."""
     pmu = perf_pmus.core_at(root, cpu)
     event = Event("cycles", HARDWARE, pmu.extended | CYCLES)
-    settled = perf_events.settle(kernel or System(), [event], cpu, timed=True, root=root)
-    if settled.group is None:
-        raise Refused(settled.missing[event.key])
-    if not settled.group.direct:
-        settled.group.close()
+    opened = perf_events.open_group(
+        kernel or System(), [event], cpu, timed=True, tried=True, root=root
+    )
+    if opened.group is None:
+        raise Refused(opened.missing[event.key])
+    if not opened.group.direct:
+        opened.group.close()
         raise Refused(pmu.indirect())
-    return settled.group
+    return opened.group
 
 
 # --- the answer -----------------------------------------------------------------------------------

@@ -5,20 +5,29 @@ times of a group show how long it was counted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from perfprobe.errors import Unavailable
 from perfprobe.kernel.access import Trouble
-from perfprobe.machine.parts import group_missing, restricted_to
+from perfprobe.machine.parts import group_missing
 from perfprobe.perf import event_names, perf_pmus
-from perfprobe.perf.cores import TIMES
 from perfprobe.perf.event_catalogue import EVENTS, Catalogue, Chosen
 from perfprobe.perf.event_names import Asked
-from perfprobe.perf.groups import Groups, alone, run_in_threads
-from perfprobe.perf.perf_events import UNFIT, Event, Group, Kernel, Opening, System, Trial
+from perfprobe.perf.groups import Groups, cpu_part
+from perfprobe.perf.perf_events import (
+    UNFIT,
+    Event,
+    Group,
+    Kernel,
+    Opened,
+    System,
+    Trial,
+    open_events,
+    open_group,
+)
 from perfprobe.perf.perf_pmus import Pmu, core_of
 from perfprobe.wire import Counter, Cpu, Missing
 
@@ -134,7 +143,7 @@ class Opener:
         with ExitStack() as stack:
             opened: list[Group | None] = []
             for group in groups:
-                found = self._opening(group, cpu).group(timed=True, mapped=False)
+                found = self._opened(group, cpu).group
                 if found is not None:
                     stack.callback(found.close)
                 opened.append(found)
@@ -148,16 +157,15 @@ class Opener:
         row = next((row for row in self._read if self._events(group, row.cpu)), None)
         if row is None:
             return OTHER_CORES
-        opening = self._opening(group, row.cpu)
-        found = opening.group(timed=True, mapped=False)
-        if found is None or opening.refused:
-            if found is not None:
-                found.close()
-            return next(iter(opening.refused.values()), UNFIT)
+        opened = self._opened(group, row.cpu)
+        if opened.group is None:
+            return next(iter(opened.missing.values()), UNFIT)
         try:
-            trial = self._trial(found, row.cpu)
+            trial = None if opened.missing else self._trial(opened.group, row.cpu)
         finally:
-            found.close()
+            opened.group.close()
+        if opened.missing:
+            return next(iter(opened.missing.values()))
         return sound(trial.counts) if trial and trial.running else None
 
     def _share(self, group: Group, cpu: int) -> float:
@@ -173,58 +181,28 @@ class Opener:
     # --- opening them
 
     def part(self, group: Sequence[Chosen]) -> Groups:
-        column = {chosen.asked.key: i for i, chosen in enumerate(group)}
-        opened = run_in_threads(lambda row: self._opened(group, row.cpu, column), self._read)
-        ready, there, lacking = {}, {}, list[tuple[int, str, Trouble]]()
-        for row, (found, opening) in zip(self._read, opened, strict=True):
-            there[row.cpu] = {event.key for event in opening.events}
-            if found is not None:
-                ready[row.cpu] = found
-            for chosen in group:
-                if (key := chosen.asked.key) not in there[row.cpu]:
-                    why = opening.refused.get(key) or chosen.trouble or OTHER_CORES
-                    lacking.append((row.cpu, key, why))
-        keys = [chosen.asked.key for chosen in group]
-        counters = [
-            *(self._on(time, keys, group, there) for time in TIMES),
-            *(self._on(_counter(chosen), [chosen.asked.key], group, there) for chosen in group),
+        wanted = {row.cpu: self._events(group, row.cpu) for row in self._rows}
+        read = {row.cpu: wanted[row.cpu] for row in self._read}
+        opened = open_events(self._kernel, read, timed=True, mapped=False, root=self._root)
+        lacking = [
+            (cpu, key, found.missing.get(key) or chosen.trouble or OTHER_CORES)
+            for cpu, found in opened.items()
+            for chosen in group
+            if (key := chosen.asked.key) not in {event.key for event in found.events}
         ]
-        bundles = alone(lambda cpu: self._events(group, cpu), column)  # for a CPU that comes back
-        lost = group_missing(lacking, len(self._read))
-        return Groups(
-            self._kernel, "cpu", counters, bundles, timed=True, mapped=False, ready=ready,
-            missing=lost,
+        return cpu_part(
+            self._kernel, self._rows, wanted, opened, [_counter(chosen) for chosen in group],
+            timed=True, mapped=False, missing=group_missing(lacking, len(opened)),
         )  # fmt: skip
 
-    def _opened(
-        self, group: Sequence[Chosen], cpu: int, column: dict[str, int]
-    ) -> tuple[Group | None, Opening]:
-        opening = self._opening(group, cpu)
-        found = opening.group(timed=True, mapped=False)
-        if found is not None:
-            found.place([column[event.key] for event in opening.events])
-        return found, opening
-
-    def _opening(self, group: Sequence[Chosen], cpu: int) -> Opening:
-        return Opening(self._kernel, cpu, self._events(group, cpu), self._root)
+    def _opened(self, group: Sequence[Chosen], cpu: int) -> Opened:
+        """The group on one CPU, for a trial."""
+        events = self._events(group, cpu)
+        return open_group(self._kernel, events, cpu, timed=True, mapped=False, root=self._root)
 
     def _events(self, group: Sequence[Chosen], cpu: int) -> list[Event]:
-        each = (chosen.on(self._pmu[cpu]) for chosen in group)
-        return [event for event in each if event is not None]
-
-    def _on(
-        self, counter: Counter, keys: Sequence[str], group: Sequence[Chosen],
-        there: Mapping[int, set[str]],
-    ) -> Counter:  # fmt: skip
-        """The counter with the CPUs on which one of these keys is counted. A CPU that was not
-        tried, because it is off, is taken to have what its PMU has elsewhere."""
-        somewhere = set[str]().union(*there.values())
-        cpus = []
-        for row in self._rows:
-            planned = {event.key for event in self._events(group, row.cpu)} & somewhere
-            if not there.get(row.cpu, planned).isdisjoint(keys):
-                cpus.append(row.cpu)
-        return restricted_to(counter, cpus, len(self._rows))
+        events = (chosen.on(self._pmu[cpu]) for chosen in group)
+        return [event for event in events if event is not None]
 
 
 def _counter(chosen: Chosen) -> Counter:

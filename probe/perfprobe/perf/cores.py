@@ -9,7 +9,7 @@ core's group can be read by RDPMC.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,10 +18,10 @@ from perfprobe.cpu.cpuid import Leaves
 from perfprobe.cpu.model import AMD
 from perfprobe.cpu.model_terms import METHODS, Uarch
 from perfprobe.kernel.access import Trouble
-from perfprobe.machine.parts import Part, group_missing, restricted_to
+from perfprobe.machine.parts import Part, group_missing
 from perfprobe.native import affinity
 from perfprobe.perf import perf_pmus, uncore
-from perfprobe.perf.groups import Groups, alone, run_in_threads
+from perfprobe.perf.groups import Groups, cpu_part
 from perfprobe.perf.perf_events import (
     CYCLES,
     HARDWARE,
@@ -30,9 +30,9 @@ from perfprobe.perf.perf_events import (
     REF_CYCLES,
     Event,
     Kernel,
-    Settled,
+    Opened,
     System,
-    settle,
+    open_events,
 )
 from perfprobe.wire import Counter, Cpu, Missing, Multiplier, Rate
 
@@ -168,10 +168,6 @@ def smt_methods(keys: set[str]) -> list[str]:
 
 # --- opening them ---------------------------------------------------------------------------------
 
-TIMES = (
-    Counter("perf_enabled_s", "time its group was to count", "s", "perf", scale=1e-9),
-    Counter("perf_running_s", "time it was on the counters", "s", "perf", scale=1e-9),
-)
 ESSENTIAL = ("ref", "cycles")
 GUESTS = Trouble("only the host's own time is counted: guests have the PMU while they run")
 
@@ -197,11 +193,11 @@ def open_parts(
     wanted = {row.cpu for row in rows} if cpus is None else set(cpus)
     read = [row for row in rows if row.online and row.cpu in wanted]
     leading = _pinned(planner.core) if pinned else planner.core
-    core = _Settling(kernel, root, rows, read, leading, timed=True).part(planner.counters())
+    core = _part(kernel, root, rows, read, leading, planner.counters(), timed=True)
     if not planner.pmus:
         none = perf_pmus.no_counters(root)
         core.missing = [Missing(counter.key, none.why, none.fix) for counter in CORE[:5]]
-    rest = _Settling(kernel, root, rows, read, planner.msr, timed=False).part(MSR)
+    rest = _part(kernel, root, rows, read, planner.msr, MSR, timed=False)
     controllers = uncore.memory_part(root, rows, read, kernel)
     return [core, rest, controllers, *uncore.uncore_parts(root, rows, read, kernel)]
 
@@ -221,72 +217,24 @@ def _pinned(plan: Callable[[Cpu], list[Event]]) -> Callable[[Cpu], list[Event]]:
     return lambda row: [replace(e, pinned=True) for e in plan(row) if e.key not in OPTIONAL]
 
 
-class _Settling:
-    """All CPUs with the groups that count on them."""
+def _part(
+    kernel: Kernel, root: Path, rows: Sequence[Cpu], read: Sequence[Cpu],
+    plan: Callable[[Cpu], list[Event]], table: Sequence[Counter], *, timed: bool,
+) -> Groups:  # fmt: skip
+    """The planned events that count, opened on all CPUs that are read."""
+    wanted = {row.cpu: plan(row) for row in rows}
+    opened = open_events(
+        kernel, {row.cpu: wanted[row.cpu] for row in read}, timed=timed, tried=True, root=root
+    )
+    counting = {event.key for found in opened.values() for event in found.events}
+    counters = [counter for counter in table if counter.key in counting]
+    missing = group_missing(_lacking(opened), len(opened))
+    return cpu_part(kernel, rows, wanted, opened, counters, timed=timed, missing=missing)
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        root: Path,
-        rows: Sequence[Cpu],
-        read: Sequence[Cpu],
-        plan: Callable[[Cpu], list[Event]],
-        *,
-        timed: bool,
-    ) -> None:
-        self._kernel, self._rows, self._timed = kernel, rows, timed
-        wanted = {row.cpu: plan(row) for row in read}
 
-        def one(cpu: int) -> Settled:
-            return settle(kernel, wanted[cpu], cpu, timed=timed, root=root)
-
-        self._settled = dict(zip(wanted, run_in_threads(one, wanted), strict=True))
-
-    def part(self, table: Sequence[Counter]) -> Groups:
-        here = {event.key for found in self._settled.values() for event in found.events}
-        counters = [self._on(counter) for counter in table if counter.key in here]
-        column = {counter.key: i for i, counter in enumerate(counters)}
-        ready = {}
-        for cpu, found in self._settled.items():
-            if found.group is not None:
-                found.group.place([column[event.key] for event in found.events])
-                ready[cpu] = found.group
-        if counters and self._timed:
-            counters = [*(self._on(time) for time in TIMES), *counters]
-        bundles = alone(self._before, column)
-        lost = group_missing(self._lacking(), len(self._settled))
-        return Groups(
-            self._kernel, "cpu", counters, bundles, timed=self._timed, ready=ready, missing=lost
-        )
-
-    def _on(self, counter: Counter) -> Counter:
-        """The counter with the CPUs that have it. An offline CPU is taken to have what others of
-        its type have."""
-        times = {time.key for time in TIMES}
-        cpus = []
-        for row in self._rows:
-            found = self._of(row)
-            if found is not None and found.group is not None:
-                keys = times | {event.key for event in found.events}
-                cpus += [row.cpu] if counter.key in keys else []
-        return restricted_to(counter, cpus, len(self._rows))
-
-    def _of(self, row: Cpu) -> Settled | None:
-        found = self._settled.get(row.cpu)
-        if found is not None:
-            return found
-        alike = (self._settled.get(r.cpu) for r in self._rows if r.type == row.type)
-        return next(filter(None, alike), None)
-
-    def _before(self, cpu: int) -> list[Event]:
-        """The events that a CPU which comes back had, or has like others of its type."""
-        row = next(row for row in self._rows if row.cpu == cpu)
-        found = self._of(row)
-        return [] if found is None else found.events
-
-    def _lacking(self) -> Iterator[tuple[int, str, Trouble]]:
-        for cpu, found in self._settled.items():
-            for key, trouble in found.missing.items():
-                yield cpu, key, trouble
-            if found.host_only:
-                yield cpu, "guests", GUESTS
+def _lacking(opened: Mapping[int, Opened]) -> Iterator[tuple[int, str, Trouble]]:
+    for cpu, found in opened.items():
+        for key, trouble in found.missing.items():
+            yield cpu, key, trouble
+        if found.host_only:
+            yield cpu, "guests", GUESTS

@@ -1,18 +1,15 @@
-"""Parts whose slots are groups of perf events, and work on many CPUs at once."""
+"""Parts whose slots are groups of perf events."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TypeVar
 
 from perfprobe._native import lib
+from perfprobe.machine.parts import restricted_to
 from perfprobe.native.sampler import Slot
-from perfprobe.perf.perf_events import Event, Group, Kernel, Opening
-from perfprobe.wire import Counter, Missing, Scope
+from perfprobe.perf.perf_events import Event, Group, Kernel, Opened, open_group
+from perfprobe.wire import Counter, Cpu, Missing, Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +22,6 @@ class Bundle:
 
 Plan = Callable[[int], Sequence[Bundle]]
 """What a reading CPU must open."""
-
-
-def alone(events: Callable[[int], Sequence[Event]], column: Mapping[str, int]) -> Plan:
-    """One group for each CPU, of its own events; `column` by key."""
-
-    def bundles(cpu: int) -> list[Bundle]:
-        found = [(event, column[event.key]) for event in events(cpu)]
-        return [Bundle(cpu, found)] if found else []
-
-    return bundles
 
 
 class Groups:
@@ -84,41 +71,62 @@ class Groups:
         """A group of the events that can be opened now, and its first column; None if there is
         none."""
         events = [event for event, _ in bundle.events]
-        opening = Opening(self._kernel, bundle.cpu, events, Path("/"))
-        group = opening.group(timed=self._timed, mapped=self._mapped)
-        if group is None:
+        opened = open_group(
+            self._kernel, events, bundle.cpu, timed=self._timed, mapped=self._mapped
+        )
+        if opened.group is None:
             return None
-        columns = [dict(bundle.events)[event] for event in opening.events]
+        columns = [dict(bundle.events)[event] for event in opened.events]
         first = 0 if self._timed else columns[0]  # the times are the first of a timed part
-        group.place([column - first for column in columns])
-        return first, group
+        opened.group.place([column - first for column in columns])
+        return first, opened.group
 
 
-# --- threads --------------------------------------------------------------------------------------
-
-T = TypeVar("T")
-R = TypeVar("R")
-MAX_THREADS = 32
-"""Most of a trial of counters on a CPU is spinning there for 2 ms."""
+TIMES = (
+    Counter("perf_enabled_s", "time its group was to count", "s", "perf", scale=1e-9),
+    Counter("perf_running_s", "time it was on the counters", "s", "perf", scale=1e-9),
+)
 
 
-def run_in_threads(do: Callable[[T], R], items: Collection[T]) -> list[R]:
-    """`do` of each item, in their order. Raises the first error once all threads have ended. Where
-    the kernel gives too few threads, those that there are do the work, or the caller's own."""
-    results: dict[int, R] = {}
-    left = iter(enumerate(items))  # one step of it is atomic, so the threads share it
+def cpu_part(
+    kernel: Kernel,
+    rows: Sequence[Cpu],
+    wanted: Mapping[int, Sequence[Event]],
+    opened: Mapping[int, Opened],
+    table: Sequence[Counter],
+    *,
+    timed: bool,
+    mapped: bool = True,
+    missing: Sequence[Missing] = (),
+) -> Groups:
+    """A part of these counters of CPUs, with the groups that are open. `wanted` are the events of
+    all CPUs. One that was offline is taken to have what an opened one with the same events has."""
+    alike: dict[tuple[Event, ...], Opened] = {}
+    for cpu, found in opened.items():
+        alike.setdefault(tuple(wanted[cpu]), found)
 
-    def work() -> None:
-        for position, item in left:
-            results[position] = do(item)
+    def events(cpu: int) -> list[Event]:
+        found = opened.get(cpu) or alike.get(tuple(wanted[cpu]))
+        return [] if found is None else found.events
 
-    workers: list[Future[None]] = []
-    with ThreadPoolExecutor(MAX_THREADS) as pool:
-        with suppress(RuntimeError):  # can't start new thread
-            while len(workers) < min(MAX_THREADS, len(items)):
-                workers.append(pool.submit(work))
-        if not workers:
-            work()
-    for worker in workers:
-        worker.result()
-    return [results[position] for position in range(len(items))]
+    def on(counter: Counter, keys: set[str]) -> Counter:
+        """The counter with the CPUs on which one of these keys is counted."""
+        cpus = [r.cpu for r in rows if not keys.isdisjoint(event.key for event in events(r.cpu))]
+        return restricted_to(counter, cpus, len(rows))
+
+    def bundles(cpu: int) -> list[Bundle]:
+        own = [(event, column[event.key]) for event in events(cpu)]
+        return [Bundle(cpu, own)] if own else []
+
+    column = {counter.key: i for i, counter in enumerate(table)}
+    times = TIMES if timed and table else ()
+    counters = [
+        *(on(counter, set(column)) for counter in times),
+        *(on(counter, {counter.key}) for counter in table),
+    ]
+    ready = {cpu: found.group for cpu, found in opened.items() if found.group is not None}
+    for cpu, group in ready.items():
+        group.place([column[event.key] for event in opened[cpu].events])
+    return Groups(
+        kernel, "cpu", counters, bundles, timed=timed, mapped=mapped, ready=ready, missing=missing
+    )

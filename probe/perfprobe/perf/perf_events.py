@@ -1,8 +1,7 @@
-"""perf events: opening, grouping and trying them, and why the kernel refuses one.
+"""perf events: the one place where they are opened, and why the kernel refuses one.
 
-The kernel puts a group on the counters as a whole or not at all. If there are too few counters,
-events are dropped in the order of DROPPED until the rest runs. Events that exist but do not count
-are dropped as well.
+The kernel puts a group on the counters as a whole or not at all. A group that is tried loses events
+in the order of DROPPED until the rest runs; events that exist but do not count are dropped as well.
 """
 
 from __future__ import annotations
@@ -10,11 +9,12 @@ from __future__ import annotations
 import errno
 import os
 import resource
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from perfprobe._native import ffi, lib
 from perfprobe.cpu import files
@@ -157,17 +157,6 @@ class System:
         return Trial(counts, running, out.ticks, min(1.0, out.own_ns / max(out.ns, 1)))
 
 
-def refusal(kernel: Kernel, event: Event, cpu: int, root: Path = Path("/")) -> Trouble | None:
-    """Why this event cannot be opened on this CPU, alone; None: it can."""
-    try:
-        fd = kernel.open(event, cpu, LEADER, host_only=False)
-    except OSError as error:
-        return trouble(error, root)
-    with suppress(OSError):
-        kernel.close(fd)
-    return None
-
-
 # --- why not --------------------------------------------------------------------------------------
 
 
@@ -232,7 +221,7 @@ def shortage(free: int, root: Path = Path("/")) -> Trouble:
     return Trouble(why, "sysctl kernel.nmi_watchdog=0")
 
 
-# --- groups ---------------------------------------------------------------------------------------
+# --- opening groups -------------------------------------------------------------------------------
 
 LICENSES = ("license_throttle", "license_3", "license_2", "license_1")
 OPTIONAL = (*LICENSES, "smt_contention")
@@ -252,53 +241,96 @@ TAKEN = Trouble("this CPU has no counter left for it: other events have them")
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
-    """What one CPU counts."""
+class Opened:
+    """The events of one CPU that are open as a group."""
 
     events: list[Event] = field(default_factory=list)
+    """In the order in which they were wanted."""
     missing: dict[str, Trouble] = field(default_factory=dict)
     """By key; for a role without any event, the key of its first event."""
     group: Group | None = None
+    """None: no event could be opened."""
     host_only: bool = False
+    """Guests are excluded, because they own the PMU while they run."""
 
 
-def settle(
-    kernel: Kernel, wanted: Sequence[Event], cpu: int, *, timed: bool, root: Path = Path("/")
-) -> Settled:
-    """The largest group that counts, its events in the order of `wanted`."""
+def open_events(
+    kernel: Kernel,
+    wanted: Mapping[int, Sequence[Event]],
+    *,
+    timed: bool,
+    mapped: bool = True,
+    tried: bool = False,
+    root: Path = Path("/"),
+) -> dict[int, Opened]:
+    """A group on each CPU, of the events wanted there; see open_group."""
+
+    def on(cpu: int) -> Opened:
+        return open_group(
+            kernel, wanted[cpu], cpu, timed=timed, mapped=mapped, tried=tried, root=root
+        )
+
+    return dict(zip(wanted, run_in_threads(on, wanted), strict=True))
+
+
+def open_group(
+    kernel: Kernel,
+    wanted: Sequence[Event],
+    cpu: int,
+    *,
+    timed: bool,
+    mapped: bool = True,
+    tried: bool = False,
+    root: Path = Path("/"),
+) -> Opened:
+    """These events as one running group. `timed`: with the times for which it was enabled and on
+    the counters; `mapped`: readable by RDPMC. `tried`: only events that were seen to count on the
+    CPU, the largest group that fits; events are dropped in the order of DROPPED. The caller closes
+    the group."""
     events = list(wanted)
     missing: dict[str, Trouble] = {}
     dropped: list[str] = []
     while events:
-        opening = Opening(kernel, cpu, events, root)
-        group = opening.group(timed=timed)
-        if opening.unfit:
+        attempt = _Attempt(kernel, cpu, events, root)
+        group = attempt.group(timed=timed, mapped=mapped)
+        if tried and attempt.unfit:
             events = _smaller(events, dropped)
             continue
-        missing |= opening.refused
+        missing |= attempt.refused
         if group is None:
             break
-        trial = _try(kernel, group, cpu)
-        still = _still(opening.events, trial) if trial else {}
+        trial = _try(kernel, group, cpu) if tried else None
+        still = _still(attempt.events, trial) if trial else {}
         if trial is not None and trial.running == 0:
             group.close()
-            events = _smaller(opening.events, dropped)
+            events = _smaller(attempt.events, dropped)
         elif still:
             group.close()
             missing |= still
-            dead = [event for event in opening.events if event.key in still]
+            dead = [event for event in attempt.events if event.key in still]
             events = [event for event in events if event not in dead]
         else:
-            missing |= _short(dropped, sum(event.core for event in opening.events), root)
-            left = _left(missing, opening.events, wanted)
-            return Settled(opening.events, left, group, opening.host_only)
+            missing |= _short(dropped, sum(event.core for event in attempt.events), root)
+            lacking = _unserved(missing, attempt.events, wanted)
+            return Opened(attempt.events, lacking, group, attempt.host_only)
     missing |= _short(dropped, 0, root)
-    return Settled(missing=_left(missing, [], wanted))
+    return Opened(missing=_unserved(missing, [], wanted))
 
 
-class Opening:
-    """One attempt: a disabled leader, its siblings, then the group is enabled. Siblings that join a
-    running leader would count zeros without any error."""
+def refusal(kernel: Kernel, event: Event, cpu: int, root: Path = Path("/")) -> Trouble | None:
+    """Why this event cannot be opened on this CPU, alone; None: it can."""
+    try:
+        fd = kernel.open(event, cpu, LEADER, host_only=False)
+    except OSError as error:
+        return trouble(error, root)
+    with suppress(OSError):
+        kernel.close(fd)
+    return None
+
+
+class _Attempt:
+    """One attempt at a group: a disabled leader, its siblings, then the group is enabled. Siblings
+    that join a running leader would count zeros without any error."""
 
     def __init__(self, kernel: Kernel, cpu: int, wanted: Sequence[Event], root: Path) -> None:
         self.events: list[Event] = []
@@ -422,7 +454,7 @@ def _short(dropped: Sequence[str], free: int, root: Path) -> dict[str, Trouble]:
     return {key: TAKEN if key in OPTIONAL else why for key, why in found.items()}
 
 
-def _left(
+def _unserved(
     missing: dict[str, Trouble], events: Sequence[Event], wanted: Sequence[Event]
 ) -> dict[str, Trouble]:
     """The missing keys whose role no other event serves, one for each role."""
@@ -434,3 +466,40 @@ def _left(
             lacking[event.key] = missing[event.key]
             roles.add(event.part)
     return lacking
+
+
+# --- on many CPUs ---------------------------------------------------------------------------------
+
+T = TypeVar("T")
+R = TypeVar("R")
+MAX_THREADS = 32
+"""Most of a trial of counters on a CPU is spinning there for 2 ms."""
+
+
+def run_in_threads(do: Callable[[T], R], items: Collection[T]) -> list[R]:
+    """`do` of each item, in their order. Raises the first error once all threads have ended. Where
+    the kernel gives too few threads, those that there are do the work, or the caller's own."""
+    results: dict[int, R] = {}
+    errors: list[BaseException] = []
+    left = iter(enumerate(items))  # one step of it is atomic, so the threads share it
+
+    def work() -> None:
+        try:
+            for position, item in left:
+                results[position] = do(item)
+        except BaseException as error:  # noqa: BLE001 - raised again by the caller's thread
+            errors.append(error)
+
+    threads: list[threading.Thread] = []
+    with suppress(RuntimeError):  # can't start new thread
+        while len(threads) < min(MAX_THREADS, len(items)):
+            thread = threading.Thread(target=work)
+            thread.start()
+            threads.append(thread)
+    if not threads:
+        work()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return [results[position] for position in range(len(items))]

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from perfprobe.perf.groups import MAX_THREADS, run_in_threads
+from perfprobe.perf.perf_events import MAX_THREADS, run_in_threads
 
 
 def test_so_many_work_run_in_threads_and_answers_are_in_order() -> None:

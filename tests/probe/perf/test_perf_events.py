@@ -17,9 +17,9 @@ from perfprobe.perf.perf_events import (
     LEADER,
     SPINS_NS,
     Event,
-    Settled,
+    Opened,
     Trial,
-    settle,
+    open_group,
     shortage,
     trouble,
 )
@@ -34,11 +34,11 @@ DISTRIBUTED = Event("distributed", 4, 0x83C, role="smt")
 ALL = [REF, CYCLES, INSTRUCTIONS, KERNEL_INSTRUCTIONS, KERNEL_CYCLES, ONE, DISTRIBUTED]
 
 
-def run(kernel: fakeperf.Kernel, events: list[Event] = ALL) -> Settled:
-    return settle(kernel, events, 3, timed=True, root=Path("/nonexistent"))
+def run(kernel: fakeperf.Kernel, events: list[Event] = ALL) -> Opened:
+    return open_group(kernel, events, 3, timed=True, tried=True, root=Path("/nonexistent"))
 
 
-def keys(settled: Settled) -> list[str]:
+def keys(settled: Opened) -> list[str]:
     return [event.key for event in settled.events]
 
 
@@ -160,11 +160,11 @@ def test_reference_cycles_go_with_the_tsc(share: float, fine: bool) -> None:
 
 def test_aperf_and_mperf_must_make_a_clock() -> None:
     events = [Event(key, 9, i, core=False) for i, key in enumerate(("msr_tsc", "aperf", "mperf"))]
-    good = settle(fakeperf.Kernel(), events, 0, timed=False)
+    good = open_group(fakeperf.Kernel(), events, 0, timed=False, tried=True)
     assert keys(good) == ["msr_tsc", "aperf", "mperf"]
     for aperf, mperf in ((0, 0), (1000, 0), (100, 10_000), (9000, 1000)):
         kernel = fakeperf.Kernel(moved={"aperf": aperf, "mperf": mperf})
-        settled = settle(kernel, events, 0, timed=False)
+        settled = open_group(kernel, events, 0, timed=False, tried=True)
         assert "mperf" in settled.missing
         assert keys(settled)[0] == "msr_tsc"
 

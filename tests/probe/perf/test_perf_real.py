@@ -30,7 +30,7 @@ from perfprobe.perf.perf_events import (
     Event,
     OpenGroup,
     System,
-    settle,
+    open_group,
     trouble,
 )
 from perfprobe.wire import Counter, Cpu
@@ -137,7 +137,7 @@ def test_a_plan_that_gives_the_group_less_room_is_refused(group: OpenGroup, cpu:
 
 def test_settling_on_the_real_kernel(system: System, cpu: int) -> None:
     """Where there is no core PMU the reason is its; where there is one, everything counts."""
-    settled = settle(system, [*CORE, *software(CPU_CLOCK)], cpu, timed=True)
+    settled = open_group(system, [*CORE, *software(CPU_CLOCK)], cpu, timed=True, tried=True)
     assert settled.group is not None
     settled.group.close()
     assert "sw0" in [e.key for e in settled.events]
@@ -154,7 +154,9 @@ def test_groups_leave_no_descriptor_behind(system: System, cpu: int) -> None:
 
     before = count()
     for _ in range(20):
-        settled = settle(system, [*CORE, *software(CPU_CLOCK, SWITCHES)], cpu, timed=True)
+        settled = open_group(
+            system, [*CORE, *software(CPU_CLOCK, SWITCHES)], cpu, timed=True, tried=True
+        )
         assert settled.group is not None
         settled.group.close()
     assert count() == before
