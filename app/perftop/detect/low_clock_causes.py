@@ -21,6 +21,7 @@ CAUSES = {
     "PL1": "power-pl1", "PL2": "power-pl2", "electrical": "current", "thermal": "thermal",
     "running average thermal limit": "thermal", "PROCHOT": "prochot", "VR thermal": "vr",
     "VR thermal alert": "vr", "VR thermal design current": "vr", "autonomous utilisation": "hwp",
+    "power budget": "power", "PL1 or multi-core turbo": "power",
 }  # fmt: skip
 """Cause by the name of a limit reason. Of two reasons that are seen equally often, the first one
 counts. Other reasons limit nothing, or their effect is unknown."""
@@ -44,6 +45,19 @@ MIN_SAVING_EPP = 128
 speed."""
 POWER, LIMITS = "power", ("power-pl1", "power-pl2")
 """The cause "some power limit", and the power limits that it may be."""
+AMBIGUOUS = "PL1 or multi-core turbo"
+"""A limit reason of Xeons that counts only if nothing else was seen, or if power is at PL1: the
+multi-core turbo limit is part of the ceiling, and lowers nothing below it."""
+HSMP = {
+    "PPT": "power-ppt",
+    "TDC": "current",
+    "PROCHOT": "prochot",
+    "cHTC active": "thermal",
+    "VRHOT": "vr",
+    "TDC of memory": "current",
+    "SoC and DIMM power": "power-ppt",
+}
+"""Cause by the name of AMD's source of the clock limit."""
 
 
 class Clue(NamedTuple):
@@ -82,6 +96,7 @@ CLUES = (
     Clue("prochot", "hsmp_prochot"),
     Clue("vr", "pcu_vr"),
     Clue("policy", "pcu_os"),
+    *(Clue(cause, "hsmp_limits", part) for part, cause in HSMP.items()),
     *(Clue(cause, "plr_reasons", part, 0.0) for part, cause in PLR.items()),
     *(Clue(POWER, f"{scope}_power_limits", least=0.0) for scope in ("package", "core")),
     *(Clue("thermal", f"{scope}_{what}", least=0.0)
@@ -119,13 +134,11 @@ def verdict(case: Case) -> Verdict:
 
 
 def verdicts(case: Case) -> Iterator[Verdict]:
-    """Yields the causes of all rules that apply: first limits that were set, then what the code
-    asks for, then what limits the package, and last what is only likely."""
+    """Yields the causes of all rules that apply: first limits that were set, then limits of the
+    package that were measured, then what the code asks for, and last what is only likely."""
     facts, mean = case.facts, case.facts.mean
     if case.cap:
         yield Verdict("policy", "measured")
-    if sum(share for key in WIDE if (share := mean(key)) > 0) >= MIN_ACTIVE_SHARE:
-        yield Verdict("license", "measured")
 
     def at_limit(key: str) -> bool:
         return mean(key) > 0 and facts.watts >= MIN_LIMIT_SHARE * mean(key)
@@ -135,12 +148,22 @@ def verdicts(case: Case) -> Iterator[Verdict]:
     shares = [(clue, mean(clue.key, clue.part)) for clue in CLUES]
     seen = [(clue, share) for clue, share in shares if share > 0 and share >= clue.least]
     seen.sort(key=lambda pair: -pair[1] if pair[0].least else 0.0)
+    if not at_limit("power_limit_w"):
+        seen = [pair for pair in seen if pair[0].part != AMBIGUOUS] or seen
+    elif any(clue.part == AMBIGUOUS for clue, _ in seen):
+        seen = [(Clue(LIMITS[0], clue.key) if clue.part == AMBIGUOUS else clue, share)
+                for clue, share in seen]  # fmt: skip
     causes = [clue.cause for clue, _ in seen]
-    if causes and causes[0] == POWER:
+    some_power_limit = bool(causes) and causes[0] == POWER
+    if some_power_limit:
         causes = [cause for cause in causes if cause in LIMITS]
-        yield Verdict(causes[0], "measured") if causes else power_limit
-    elif causes:
+    if causes:
         yield Verdict(causes[0], "measured")
+    # Wide code also draws more power, so a limit that was measured goes before its license.
+    if sum(share for key in WIDE if (share := mean(key)) > 0) >= MIN_ACTIVE_SHARE:
+        yield Verdict("license", "measured")
+    if some_power_limit and not causes:
+        yield power_limit
     # Power is at its limit, or throttled time was counted, which some models count only for power.
     throttled = mean("power_throttled_s") >= MIN_ACTIVE_SHARE
     if at_limit("power_limit_w") or at_limit("power_limit2_w") or throttled:

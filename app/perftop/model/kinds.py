@@ -230,6 +230,8 @@ CAUSES: dict[str, Cause] = {
     for cause in (
         Cause("power-pl1", "power limit PL1", "Power limit PL1", "PL1", _CAP, ("power_limit_w",)),
         Cause("power-pl2", "power limit PL2", "Power limit PL2", "PL2", _CAP, ("power_limit2_w",)),
+        Cause("power-ppt", "power limit PPT", "Power limit PPT", "PPT",
+              "the power limit (PPT, cTDP) in the firmware's setup"),
         Cause("current", "current limit", "The current limit", "current"),
         Cause(
             "thermal", "thermal", "Thermal throttling", "heat",

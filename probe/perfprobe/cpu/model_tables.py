@@ -59,17 +59,13 @@ DISTRIBUTED = {
 GOLDEN = {**DISTRIBUTED, "ref_p": ref_p("tsc")}
 TSC_ONLY = {**FIXED, "ref_p": ref_p("tsc")}  # no SMT: E cores, Lion Cove
 
-# Later cores use these codes for other events, so no base row has them.
+# Later cores use these codes for other events, so no base row has them. Golden Cove's 0x28/02, 04
+# and 08 have no description anywhere, and on Skylake-SP 02 and 04 are part of level 0.
 LEVELS = {
     "license_1": Event(0x28, 0x18),
     "license_2": Event(0x28, 0x20),
 }
 LEVELS_SKX = {**LEVELS, "license_throttle": Event(0x28, 0x40)}
-LICENSES = {
-    "license_1": Event(0x28, 0x02),
-    "license_2": Event(0x28, 0x04),
-    "license_3": Event(0x28, 0x08),
-}
 
 SOFT = ("traced", "bounds")
 SINGLE = ("single",)
@@ -115,7 +111,43 @@ LIMITS_HASWELL = Limits(
         b13="turbo transition attenuation",
     ),
 )
-# Bits 2, 14 and 15 were seen set on a real Xeon 8160; nobody documents them.
+# SDM tables of Haswell-EP (2-32) and Xeon D, as EDK2's HaswellEMsr.h and XeonDMsr.h have them.
+# turbostat decodes these models by the layout of clients. A Dell server's 0xC500C100 fits this one:
+# bits 8, 14 and 15, and bit 10 in the log.
+LIMITS_HASWELL_SERVER = Limits(
+    0x690,
+    _parts(
+        b0="PROCHOT",
+        b1="thermal",
+        b2="power budget",
+        b3="platform configuration",
+        b5="autonomous utilisation",
+        b6="VR thermal",
+        b8="electrical",
+        b10="multi-core turbo",
+        b13="below base clock",
+        b14="below turbo for the active cores",
+        b15="below request",
+    ),
+)
+# EDK2's XeonPhiMsr.h
+LIMITS_PHI = Limits(0x690, _parts(b0="PROCHOT", b1="thermal", b6="VR thermal", b8="electrical"))
+# EDK2's GoldmontMsr.h
+LIMITS_GOLDMONT = Limits(
+    0x64F,
+    _parts(
+        b0="PROCHOT",
+        b1="thermal",
+        b2="PL1",
+        b3="PL2",
+        b9="core power",
+        b10="VR thermal alert",
+        b11="max turbo limit",
+        b12="electrical",
+        b13="turbo transition attenuation",
+        b14="below maximum efficiency",
+    ),
+)
 LIMITS_SKYLAKE = Limits(
     0x64F,
     _parts(
@@ -129,6 +161,12 @@ LIMITS_SKYLAKE = Limits(
         b13="turbo transition attenuation",
     ),
 )
+# SDM gives servers the clients' table, but bits 2, 14 and 15, which were seen set on a Xeon 8160,
+# exist only in Haswell-EP's, where bit 10 is the multi-core turbo limit.
+LIMITS_XEON = Limits(
+    0x64F,
+    tuple("PL1 or multi-core turbo" if part == "PL1" else part for part in LIMITS_SKYLAKE.parts),
+)
 
 # turbostat, dump_turbo_ratio_limits
 TRL = Turbo("per-count", (0x1AD,))
@@ -136,6 +174,8 @@ TRL_16 = Turbo("per-count", (0x1AD, 0x1AE))  # Broadwell-EP: turbostat reads the
 TRL_18 = Turbo("per-count", (0x1AD, 0x1AE, 0x1AF))
 TRL_E = Turbo("per-count", (0x650,))
 TRL_GROUPS = Turbo("groups", (0x1AD,), 0x1AE)
+# Intel's PerfSpect, and pepc's recorded machines: a Clearwater Forest with 288 cores has 72 there.
+TRL_MODULES = Turbo("groups", (0x1AD,), 0x1AE, cores_per_count=4)
 TRL_KNL = Turbo("knl", (0x1AD,))
 
 # The union of Linux events/intel/cstate.c and turbostat.
@@ -205,7 +245,7 @@ _SANDY = replace(
 )
 _IVY = replace(_SANDY)
 _HASWELL = replace(_SANDY, limits=LIMITS_HASWELL)
-_BROADWELL = replace(_SANDY)
+_BROADWELL = replace(_SANDY, limits=LIMITS_HASWELL)
 _SKYLAKE = replace(
     _SANDY,
     events=CRYSTAL,
@@ -217,6 +257,7 @@ _SKX = replace(
     _SKYLAKE,
     licenses=LEVELS_SKX,
     turbo=TRL_GROUPS,
+    limits=LIMITS_XEON,
     crystals_hz=(25e6, 24e6),  # Core-X and Xeon-W have the same model number and 24 MHz
     uses_base_clock_for_aperf=False,
 )
@@ -234,22 +275,22 @@ _ICE = replace(
 _ICX = replace(
     _ICE,
     turbo=TRL_GROUPS,
+    limits=LIMITS_XEON,
     residencies=(C1, C6, *PC),
     crystals_hz=(25e6,),
     uses_base_clock_for_aperf=False,
 )
 _SPR = replace(_ICX, events=GOLDEN, licenses={})
-_GOLDEN_COVE = replace(_ICE, events=GOLDEN, licenses=LICENSES)
+_GOLDEN_COVE = replace(_ICE, events=GOLDEN, licenses={})
 _GRACEMONT = replace(
     _GOLDEN_COVE,
     smt=1,
     methods=SINGLE,
     events=TSC_ONLY,
-    licenses={},
     budget=Budget(6, 3),
     turbo=TRL_E,
 )
-_REDWOOD_COVE = replace(_GOLDEN_COVE, licenses={})
+_REDWOOD_COVE = replace(_GOLDEN_COVE)
 _CRESTMONT = replace(_GRACEMONT, budget=Budget(8, 3))
 _LION_COVE = replace(_CRESTMONT, turbo=TRL)
 # Events from their lists; registers as Lunar Lake's (turbostat, and the cstate PMU).
@@ -270,6 +311,7 @@ _SIERRA = replace(
     methods=SINGLE,
     events=TSC_ONLY,
     budget=None,
+    turbo=TRL_MODULES,
     residencies=(C1, C6, *PC),
     limits=None,
     crystals_hz=(),
@@ -283,6 +325,7 @@ _PHI = replace(
     clocks=replace(CLOCKS, shift=10),
     turbo=TRL_KNL,
     residencies=(C6_KNL, *PC),
+    limits=LIMITS_PHI,
 )
 _GOLDMONT_PLUS = replace(
     _INTEL,
@@ -316,11 +359,11 @@ _INTEL_ROWS = (
     _row(_IVY, "Ivy Bridge-EP", 0x3E, turbo=TRL_16),
     _row(_HASWELL, "Haswell", 0x3C, 0x46),
     _row(_HASWELL, "Haswell-ULT", 0x45, residencies=DEEP),
-    _row(_HASWELL, "Haswell-EP", 0x3F, turbo=TRL_18),
+    _row(_HASWELL, "Haswell-EP", 0x3F, turbo=TRL_18, limits=LIMITS_HASWELL_SERVER),
     _row(_BROADWELL, "Broadwell", 0x3D, residencies=DEEP),
     _row(_BROADWELL, "Broadwell", 0x47),
-    _row(_BROADWELL, "Broadwell-EP", 0x4F, turbo=TRL_16),
-    _row(_BROADWELL, "Broadwell-DE", 0x56, turbo=TRL_16),
+    _row(_BROADWELL, "Broadwell-EP", 0x4F, turbo=TRL_16, limits=LIMITS_HASWELL_SERVER),
+    _row(_BROADWELL, "Broadwell-DE", 0x56, turbo=TRL_16, limits=LIMITS_HASWELL_SERVER),
     _row(_SKYLAKE, "Skylake", 0x4E, 0x5E, residencies=DEEP),
     _row(_SKYLAKE, "Kaby Lake", 0x8E, 0x9E, residencies=DEEP),
     _row(_SKYLAKE, "Comet Lake", 0xA5, 0xA6, residencies=DEEP),
@@ -351,9 +394,9 @@ _INTEL_ROWS = (
     _row(_SIERRA, "Grand Ridge", 0xB6),
     _row(_SIERRA, "Clearwater Forest", 0xDD),
     _row(_PHI, "Knights Landing", 0x57),
-    _row(_PHI, "Knights Mill", 0x85),
-    _row(_GOLDMONT_PLUS, "Goldmont", 0x5C),
-    _row(_GOLDMONT_PLUS, "Denverton", 0x5F, crystals_hz=(25e6,)),
+    _row(_PHI, "Knights Mill", 0x85, limits=None),  # its register is documented nowhere
+    _row(_GOLDMONT_PLUS, "Goldmont", 0x5C, turbo=TRL_GROUPS, limits=LIMITS_GOLDMONT),
+    _row(_GOLDMONT_PLUS, "Denverton", 0x5F, turbo=TRL_GROUPS, crystals_hz=(25e6,)),
     _row(_GOLDMONT_PLUS, "Goldmont Plus", 0x7A),
     _row(_BONNELL, "Bonnell", 0x1C, 0x26, 0x27, 0x35, 0x36),
 )
@@ -399,14 +442,14 @@ _ZEN4 = replace(
     slots=6,
 )
 _ZEN5 = replace(_ZEN4, slots=8)
-_ZEN6 = replace(_ZEN4, slots=None)
+_ZEN6 = replace(_ZEN4, slots=8)  # perf's amdzen6/pipeline.json
 
 _ALL = range(0x100)
 
 _ZEN1_17H = {*range(0x30), *range(0x50, 0x60)}
 _ZEN3_19H = {*range(0x10), *range(0x20, 0x30), *range(0x40, 0x60)}
 _ZEN4_19H = {*range(0x10, 0x20), *range(0x60, 0xB0)}
-_ZEN6_1AH = {*range(0x50, 0x60), *range(0x80, 0xB0), *range(0xC0, 0xD0)}
+_ZEN6_1AH = {*range(0x50, 0x60), *range(0x80, 0xB0), *range(0xC0, 0xF0)}
 
 # Models as Linux's bsp_init_amd divides them. In 19h PerfMonV2 decides where CPUID can be believed.
 _AMD_ROWS = (

@@ -51,6 +51,8 @@ class Turbo:
     layout: Literal["per-count", "groups", "knl"]
     ratios: tuple[int, ...]
     counts: int | None = None
+    cores_per_count: int = 1
+    """Cores that share one count of `counts`: 4 where the counts are of modules."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -313,7 +313,7 @@ def absent(root: Path) -> Trouble:
         return Trouble("a guest is shown no memory controllers", "look on the host")
     who = identity.identity(root)
     if who.vendor == "AuthenticAMD":
-        return Trouble("no PMU amd_umc: it needs Zen 4 or later, and Linux 6.8 or later")
+        return Trouble("no PMU amd_umc: it needs Zen 4 or later, and Linux 6.7 or later")
     if not (root / perf_pmus.DEVICES).exists():
         return Trouble("this kernel has no perf events")
     return Trouble("this kernel shows no memory controllers", "sudo modprobe intel_uncore")

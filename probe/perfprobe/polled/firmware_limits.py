@@ -11,15 +11,16 @@ import re
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from perfprobe import wire
+from perfprobe.cpu.identity import identity
 from perfprobe.polled.polling import Pace, Values, content, package_ids
 from perfprobe.wire import Counter, Cpu, Missing
 
 # --- AMD HSMP -------------------------------------------------------------------------------------
-# A message takes the firmware from tens of us to 1 ms. The meaning of the source bits differs by
-# model (AMD's processor manuals), so they are named by their numbers.
+# A message takes the firmware from tens of us to 1 ms.
 
 # Linux, arch/x86/include/uapi/asm/amd_hsmp.h: struct hsmp_message is packed to 4 bytes, and the
 # request is _IOWR(0xF8, 0, struct hsmp_message).
@@ -27,19 +28,18 @@ MESSAGE = struct.Struct("=IHH8IH2x")
 REQUEST = 3 << 30 | MESSAGE.size << 16 | 0xF8 << 8
 PROCHOT, FREQUENCY_LIMIT = 0x0B, 0x19
 SOURCES = 16
+SOURCE_NAMES = ("cHTC active", "PROCHOT", "TDC", "PPT", "OPN maximum", "reliability", "APML agent",
+                "HSMP agent")  # fmt: skip
+"""Names of the first source bits: Linux, drivers/platform/x86/amd/hsmp/plat.c."""
+MORE_SOURCE_NAMES = "VRHOT", "TDC of memory", "SoC and DIMM power"
+"""Names of the next bits on models 50h to 5Fh of family 1Ah: AMD's E-SMI library."""
 PASSING = {errno.EBUSY, errno.EINTR}
 SLOW_NS = 3_000_000
 """A message whose quickest answer takes longer would delay the frames and is left out."""
 
 LIMIT_HZ = Counter("hsmp_limit_hz", "clock limit of the socket", "Hz", "HSMP", "gauge", scale=1e6)
 LIMITS = Counter(
-    "hsmp_limits",
-    "sources of the clock limit",
-    "1",
-    "HSMP",
-    "flags",
-    columns=1 + SOURCES,
-    parts=[f"bit {bit}" for bit in range(SOURCES)],
+    "hsmp_limits", "sources of the clock limit", "1", "HSMP", "flags", columns=1 + SOURCES
 )
 HOT = Counter("hsmp_prochot", "PROCHOT", "1", "HSMP", "gauge")
 COUNTERS = {FREQUENCY_LIMIT: [LIMIT_HZ, LIMITS], PROCHOT: [HOT]}
@@ -85,7 +85,9 @@ class Hsmp:
         self._seen = [[0] * (1 + SOURCES) for _ in self._sockets]
         self._ask = ask or self._open(root / "dev/hsmp")
         self._messages = [m for m in COUNTERS if self._ask is not None and self._works(m)]
+        limits = replace(LIMITS, parts=_source_names(root) if self._messages else [])
         counters = [counter for message in self._messages for counter in COUNTERS[message]]
+        counters = [limits if counter is LIMITS else counter for counter in counters]
         self.block = wire.Block("hsmp", "package", counters)
 
     def read(self) -> Iterator[tuple[int, Values]]:
@@ -154,6 +156,14 @@ class Hsmp:
     def _lacks(self, messages: Iterable[int], why: str, fix: str | None = None) -> None:
         keys = [counter.key for message in messages for counter in COUNTERS[message]]
         self.missing += [Missing(key, why, fix) for key in keys]
+
+
+def _source_names(root: Path) -> list[str]:
+    """The names of the source bits on this model of CPU; a bit without a name has its number."""
+    cpu, names = identity(root), list(SOURCE_NAMES)
+    if cpu.family == 0x1A and cpu.model in range(0x50, 0x60):
+        names += MORE_SOURCE_NAMES
+    return names + [f"bit {bit}" for bit in range(len(names), SOURCES)]
 
 
 # --- Intel PLR ------------------------------------------------------------------------------------

@@ -256,6 +256,7 @@ def turbo_table(
         [words[register] or 0 for register in turbo.ratios],
         words[turbo.counts] or 0 if turbo.counts is not None else 0,
         bclk_hz,
+        turbo.cores_per_count,
     )
     if not found:
         return Missing("turbo", f"{msr.name(needed[0])} holds no ratio", None, cpus)
@@ -263,12 +264,15 @@ def turbo_table(
     return wire.Turbo(found, f"{', '.join(names)}, licence 0", cpus)
 
 
-def steps(layout: str, ratios: Sequence[int], counts: int, bclk_hz: float) -> list[Step]:
+def steps(
+    layout: str, ratios: Sequence[int], counts: int, bclk_hz: float, cores_per_count: int = 1
+) -> list[Step]:
     """The steps that the registers hold, each frequency once. A ratio of 0 is no entry."""
     if layout == "knl":
         entries: Steps = _deltas(ratios[0])
     elif layout == "groups":
-        entries = zip(_bytes([counts]), _bytes(ratios), strict=True)
+        bounds = [cores_per_count * count for count in _bytes([counts])]
+        entries = zip(bounds, _bytes(ratios), strict=True)
     else:
         entries = enumerate(_bytes(ratios), 1)
     found: list[Step] = []

@@ -16,7 +16,10 @@ from perftop.model.counters import Counters
 from perftop.model.episode import Bit, Cap, OutOf, PolledBits
 from perftop.model.sample_reader import SampleReader
 
-PARTS = ["PROCHOT", "thermal", "bit 2", "PL1", "electrical", "max turbo limit", "PL2", "VR thermal"]
+EITHER = "PL1 or multi-core turbo"
+PARTS = [*("PROCHOT", "thermal", "bit 2", "PL1", "electrical", "max turbo limit", "PL2"),
+         *("VR thermal", "power budget", EITHER)]  # fmt: skip
+SOURCES = ["cHTC active", "PROCHOT", "TDC", "PPT"]
 STATUS = ["thermal", "PROCHOT", "critical temperature", "power limit", "current limit"]
 PCU = [
     made.counter(f"pcu_{name}")
@@ -29,9 +32,9 @@ CPU = [
 ]  # fmt: skip
 CORE = [made.flags("core_thermal", *STATUS), counted.seconds("core_throttled_s")]
 PACKAGE = [
-    made.flags("limit_reasons", *PARTS, bits=10), made.flags("package_thermal", *STATUS),
+    made.flags("limit_reasons", *PARTS, bits=12), made.flags("package_thermal", *STATUS),
     made.flags("plr_reasons", "POWER", "POWER_PKG_PL2_PCS", "PLATFORM_HOT_VR", "FREQUENCY"),
-    made.flags("hsmp_limits", bits=4), Counter("energy_j", "energy", "J", "made"),
+    made.flags("hsmp_limits", *SOURCES, bits=5), Counter("energy_j", "energy", "J", "made"),
     *(made.gauge(key) for key in ("power_limit_w", "power_limit2_w", "temperature_c")),
     *(counted.seconds(key) for key in ("package_throttled_s", "power_throttled_s")),
     *(counted.seconds(f"package_{what}") for what in ("throttles", "power_limits")),
@@ -61,7 +64,7 @@ def case(
 
 def polled(**seen: float) -> dict[str, Any]:
     """Ten polls a sample, and how many of them saw what."""
-    words = {name.replace(" ", "_"): name for name in (*PARTS, *STATUS)}
+    words = {name.replace(" ", "_").replace("-", "_"): name for name in (*PARTS, *STATUS, *SOURCES)}
     return {"polls": 10.0, **{words[key]: times for key, times in seen.items()}}
 
 
@@ -96,6 +99,14 @@ NONE: dict[str, Any] = {"limit_reasons": polled()}
     ("vr", "measured", {"plr_reasons": {"polls": 100.0, "PLATFORM_HOT_VR": 1}}),
     ("power-pl1", "inferred", {"plr_reasons": {"polls": 100.0, "POWER": 1}}),
     ("power-pl1", "inferred", AT_PL1),
+    ("power-pl1", "inferred", {"limit_reasons": polled(power_budget=9)}),
+    ("power-pl1", "inferred", {"limit_reasons": polled(PL1_or_multi_core_turbo=9)}),
+    ("power-pl1", "measured", {"limit_reasons": polled(PL1_or_multi_core_turbo=9)} | AT_PL1),
+    ("current", "measured",
+     {"limit_reasons": polled(PL1_or_multi_core_turbo=10, electrical=3)}),
+    ("power-ppt", "measured", {"hsmp_limits": polled(PPT=9, TDC=2)}),
+    ("current", "measured", {"hsmp_limits": polled(TDC=9)}),
+    ("thermal", "measured", WIDE | {"limit_reasons": polled(thermal=3)}),
     ("power-pl2", "inferred", AT_PL1 | {"energy_j": 179.0}),
     ("power-pl1", "inferred", {"package_thermal": polled(power_limit=9)}),
     ("power-pl1", "inferred", PCU_1 | {"pcu_power": 2e8}),
@@ -146,11 +157,11 @@ def test_the_order_of_the_rules() -> None:
     everything = case(Cap("scaling_max_freq", 2e9), True, **moved)
     every = [found.cause for found in verdicts(everything)]
     order.append(verdict(everything).cause)
-    for gone in (set[str](), {"license_2"}, {"limit_reasons"}, {"energy_j"}, {"hwp_max"}):
+    for gone in (set[str](), {"limit_reasons"}, {"license_2"}, {"energy_j"}, {"hwp_max"}):
         for key in gone:
             del moved[key]
         order.append(verdict(case(None, True, **moved)).cause)
-    assert order == ["policy", "license", "thermal", "power-pl1", "hwp", "hypervisor"]
+    assert order == ["policy", "thermal", "license", "power-pl1", "hwp", "hypervisor"]
     assert every == order
 
 
@@ -188,9 +199,9 @@ def test_bits_that_nobody_knows_are_told_by_their_numbers() -> None:
     assert evidence(case(**NONE), "unknown")["limit_reasons"] == PolledBits((), 40)
     assert evidence(case(), "unknown") == {"limit_reasons": PolledBits((), 0)}
     tally = Tally(reader().counters, ["hsmp_limits"])
-    facts = Facts(tally, np.array([40.0, 0.0, 0.0, 30.0, 0.0]))
+    facts = Facts(tally, np.array([40.0, 0.0, 0.0, 0.0, 0.0, 30.0]))
     assert evidence(Case(facts, None, False), "unknown")["hsmp_limits"] == PolledBits(
-        (Bit(2, None, 30),), 40
+        (Bit(4, None, 30),), 40
     )
 
 

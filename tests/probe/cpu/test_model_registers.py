@@ -23,6 +23,8 @@ TURBO: dict[int, tuple[str, tuple[int, ...], int | None]] = {
     0xAD: ("groups", (0x1AD,), 0x1AE),
     0xAF: ("groups", (0x1AD,), 0x1AE),
     0xDD: ("groups", (0x1AD,), 0x1AE),
+    0x5C: ("groups", (0x1AD,), 0x1AE),
+    0x5F: ("groups", (0x1AD,), 0x1AE),
     0x8C: ("per-count", (0x1AD,), None),
     0x57: ("knl", (0x1AD,), None),
     0x7A: ("per-count", (0x1AD,), None),
@@ -34,6 +36,15 @@ def test_turbo(model: int) -> None:
     turbo = find(INTEL, 6, model, 0).turbo
     assert turbo is not None
     assert (turbo.layout, turbo.ratios, turbo.counts) == TURBO[model]
+
+
+@pytest.mark.parametrize(("number", "cores"), [(0xAF, 4), (0xB6, 4), (0xDD, 4), (0xAD, 1)])
+def test_turbo_counts_are_of_modules_of_four_cores_where_cores_share_an_l2(
+    number: int, cores: int
+) -> None:
+    turbo = find(INTEL, 6, number, 0).turbo
+    assert turbo is not None
+    assert turbo.cores_per_count == cores
 
 
 @pytest.mark.parametrize(
@@ -95,21 +106,52 @@ def test_package_states() -> None:
     assert msrs(0x3C) == msrs(0x47) == deep[:4]
 
 
-def test_limit_reasons() -> None:
-    skylake = find(INTEL, 6, 0x55, 4).limits
-    assert skylake is not None
-    assert skylake.msr == 0x64F
-    assert len(skylake.parts) == 16
-    assert [skylake.parts[bit] for bit in (0, 1, 2, 10, 11, 12, 13, 14, 15)] == [
-        *("PROCHOT", "thermal", "bit 2", "PL1", "PL2", "max turbo limit"),
-        *("turbo transition attenuation", "bit 14", "bit 15"),
-    ]
-    haswell = find(INTEL, 6, 0x3F, 2).limits
-    assert haswell is not None
-    assert haswell.msr == 0x690
-    assert haswell.parts[7:11] == ("bit 7", "electrical", "core power", "PL1")
-    for model in (0x1A, 0x2D, 0x3E, 0x4F, 0x56, 0x57, 0x7A, 0x1C, 0xAD, 0xAE):
-        assert find(INTEL, 6, model, 0).limits is None
+CLIENT_690 = {
+    0: "PROCHOT",
+    4: "graphics driver",
+    8: "electrical",
+    10: "PL1",
+    12: "multi-core turbo",
+}
+SERVER_690 = {
+    0: "PROCHOT", 1: "thermal", 2: "power budget", 3: "platform configuration", 4: "bit 4",
+    5: "autonomous utilisation", 6: "VR thermal", 7: "bit 7", 8: "electrical", 9: "bit 9",
+    10: "multi-core turbo", 11: "bit 11", 13: "below base clock",
+    14: "below turbo for the active cores", 15: "below request",
+}  # fmt: skip
+CLIENT_64F = {0: "PROCHOT", 2: "bit 2", 10: "PL1", 11: "PL2", 12: "max turbo limit", 14: "bit 14"}
+XEON_64F = {**CLIENT_64F, 10: "PL1 or multi-core turbo"}
+LIMIT_REASONS: dict[int, tuple[int, dict[int, str]] | None] = {
+    **dict.fromkeys((0x3C, 0x45, 0x46, 0x3D, 0x47), (0x690, CLIENT_690)),
+    **dict.fromkeys((0x3F, 0x4F, 0x56), (0x690, SERVER_690)),
+    0x57: (0x690, {0: "PROCHOT", 1: "thermal", 6: "VR thermal", 8: "electrical", 10: "bit 10"}),
+    0x5C: (0x64F, {2: "PL1", 3: "PL2", 10: "VR thermal alert", 12: "electrical", 15: "bit 15"}),
+    **dict.fromkeys((0x5E, 0x9E, 0x7E, 0x8C), (0x64F, CLIENT_64F)),
+    **dict.fromkeys((0x55, 0x6A, 0x8F, 0xCF), (0x64F, XEON_64F)),
+    **dict.fromkeys((0x1A, 0x2D, 0x3E, 0x85, 0x7A, 0x1C, 0xAD, 0xAE), None),
+}
+"""The SDM's tables by model, as EDK2 and msr-safe transcribe them; some bits of each."""
+
+
+@pytest.mark.parametrize("number", LIMIT_REASONS)
+def test_limit_reasons(number: int) -> None:
+    limits, known = find(INTEL, 6, number, 1).limits, LIMIT_REASONS[number]
+    if known is None or limits is None:
+        assert (limits is None) == (known is None)
+        return
+    register, parts = known
+    assert limits.msr == register
+    assert len(limits.parts) == 16
+    assert {bit: limits.parts[bit] for bit in parts} == parts
+
+
+def test_limit_reasons_that_a_haswell_server_showed() -> None:
+    """A Dell server's register was C500C100h."""
+    limits = find(INTEL, 6, 0x3F, 2).limits
+    assert limits is not None
+    shown = [part for bit, part in enumerate(limits.parts) if 0xC500C100 >> bit & 1]
+    assert shown == ["electrical", "below turbo for the active cores", "below request"]
+    assert [limits.parts[bit] for bit in range(16) if 0xC500 >> bit & 1][1] == "multi-core turbo"
 
 
 def test_thermal_bits_are_those_that_cpuid_announces() -> None:

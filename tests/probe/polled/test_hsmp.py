@@ -46,6 +46,11 @@ def test_the_message_is_the_kernels(tmp_path: Path) -> None:
     assert MESSAGE.size == REQUEST >> 16 & 0x3FFF
 
 
+SOURCES = [*("cHTC active", "PROCHOT", "TDC", "PPT", "OPN maximum", "reliability"),
+           *("APML agent", "HSMP agent")]  # fmt: skip
+"""Linux's freqlimit_srcnames, in its order."""
+
+
 @pytest.fixture
 def two(tmp_path: Path) -> Path:
     """A machine of two packages, the second of which is CPU 0's."""
@@ -82,7 +87,20 @@ def test_answers_of_each_socket_become_a_limit_and_polls(two: Path) -> None:
     assert high["hsmp_limits"] == [2, *[0] * 16]
     assert (low["hsmp_prochot"], high["hsmp_prochot"]) == ([0], [1])
     limit, flags, _ = source.block.counters
-    assert (limit.scale, flags.parts[2], source.missing) == (1e6, "bit 2", [])
+    assert (limit.scale, source.missing) == (1e6, [])
+    assert flags.parts[:9] == [*SOURCES, "bit 8"]
+
+
+def test_a_later_model_has_more_names_of_sources(two: Path) -> None:
+    trees.put(two, "proc/cpuinfo", "vendor_id : AuthenticAMD\ncpu family : 26\nmodel : 80\n")
+    _, flags, _ = opened(two, lambda *_: 0).block.counters
+    assert flags.parts[3:12] == [
+        *SOURCES[3:],
+        "VRHOT",
+        "TDC of memory",
+        "SoC and DIMM power",
+        "bit 11",
+    ]
 
 
 def test_a_message_that_fails_is_not_valid_and_not_sent_again(two: Path) -> None:

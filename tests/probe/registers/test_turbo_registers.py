@@ -64,8 +64,8 @@ def test_a_power_limit_is_found_with_its_bit_and_the_other_package_is_calm(
     lasting = [e for e in found if (e.end_ns or session.now_ns) - e.start_ns > 3 * SAMPLE_NS]
     assert {cpu for episode in lasting for cpu in episode.cpus} == {*mine}
     longest = max(lasting, key=lambda e: (e.end_ns or session.now_ns) - e.start_ns)
-    assert (longest.cause, longest.confidence) == ("power-pl1", "measured")
+    assert (longest.cause, longest.confidence) == ("power-pl1", "inferred")  # far below 150 W
     assert longest.depth == pytest.approx(scene.fast_hz - scene.slow_hz, rel=0.1)
     first, *_ = longest.evidence["limit_reasons"].bits
-    assert (first.number, first.part) == (10, "PL1")
+    assert (first.number, first.part) == (10, "PL1 or multi-core turbo")
     assert longest.evidence["package_thermal"].bits[0].part == "power limit"

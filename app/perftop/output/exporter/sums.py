@@ -178,8 +178,8 @@ class CoreTime:
 # --- episodes, by package and cause
 
 DROP = "turbo-drop"
-CAUSES = ("policy", "license", "power-pl1", "power-pl2", "current", "thermal", "prochot", "vr",
-          "hwp", "hypervisor", "unknown")  # fmt: skip
+CAUSES = ("policy", "license", "power-pl1", "power-pl2", "power-ppt", "current", "thermal",
+          "prochot", "vr", "hwp", "hypervisor", "unknown")  # fmt: skip
 """Causes of a clock below its ceiling. They are label values of exported series, so they must not
 change."""
 Key = tuple[int, str, str]

@@ -176,7 +176,7 @@ def cause_name(kind: str, cause: str) -> str:
 
 def short_cause(kind: str, cause: str) -> str:
     """Returns a short name of a cause, for narrow lists."""
-    if cause in {"power-pl1", "power-pl2", "hypervisor", "current"}:
+    if cause in {"power-pl1", "power-pl2", "power-ppt", "hypervisor", "current"}:
         return cause_of(cause).short
     return _SHORT_NAMES.get(cause) or cause_name(kind, cause)
 
