@@ -14,7 +14,7 @@ import os
 import sys
 from array import array
 from bisect import bisect_right
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO, Self
@@ -30,6 +30,8 @@ READ_BYTES = 1 << 18
 """Maximum number of bytes of a pipe that are read at once."""
 PREFIX = 64
 """Number of bytes at the start of a message that contain its kind and its time."""
+FRAME = b"\x88\xa4type\xa5frame"
+"""First bytes of a frame that is not packed, after its length."""
 TAIL = 32
 """Number of bytes at the end of an index that contain its offset and its checksum."""
 ENDING = ".part"
@@ -113,6 +115,7 @@ class Recording:
         """Messages from the block at this offset to the end or the first damage. Returns the offset
         of the next block after the damage; None: there is nothing more to read."""
         unpacking, decoder = Unpacking(self.hello), self._decoder()
+        newest_ns = -1
         try:
             while (length := self._length(at)) is not None:
                 (message,) = [*decoder.feed(self._bytes(at, length))] or (None,)
@@ -122,10 +125,14 @@ class Recording:
                     isinstance(message, wire.Note) and message.kind != INDEX
                 ):
                     yield message
+                    newest_ns = message.time_ns
                 at += length
         except wire.WireError as error:
+            if self.growing and self._blocks and at >= self._blocks[-2]:
+                return None  # the messages of this block were packed since the file was opened
             self._damages[at] = f"damaged at byte {at}: {error}"
-            return next((block for block in self._blocks[::2] if block > at), None)
+            blocks = zip(self._blocks[::2], self._blocks[1::2], strict=True)
+            return next((block for block, ns in blocks if block > at and ns > newest_ns), None)
         except OSError as error:
             self._damages[at] = f"unreadable after byte {at}: {error.strerror or error}"
         return None
@@ -197,29 +204,62 @@ class Recording:
         for at, time_ns in zip(blocks[::2], blocks[1::2], strict=True):
             if not before < at < end:
                 return False
-            if _block_time(os.pread(self._file.fileno(), PREFIX, at)) != time_ns:
+            fields = _fields(os.pread(self._file.fileno(), PREFIX, at))
+            needs_no_other = fields.get("type") == "frame" or fields.get("first") is True
+            if not needs_no_other or _time_ns(fields) != time_ns:
                 return False
             before = at
         return (blocks[0] if blocks else end) == self._begin
 
     def _scanned(self) -> array[int]:
-        """Offset and first time of each block, from a scan of the file. A missing end is damage."""
+        """Offset and first time of each block, from a scan of the file. A missing end is damage.
+
+        The messages of the last block may not be packed yet. In a growing file they will be packed
+        in place, so only the start of the block is certain. If the writer was killed while it
+        packed them, packed messages are followed by those that are not overwritten yet."""
         blocks, at, last = array("Q"), self._begin, b""
-        try:
-            while (length := self._length(at)) is not None:
-                last = self._bytes(at, min(length, PREFIX))
-                time_ns = _block_time(last)
-                if time_ns is not None:
-                    blocks.extend((at, time_ns))
-                at += length
-        except wire.WireError as error:
-            self._damages[at] = f"damaged at byte {at}: {error}"
-        else:
-            fields = _fields(last)
-            has_end = fields.get("type") == "bye" or fields.get("kind") == INDEX
-            if at == self.size and not has_end and not self.growing:
-                self._damages[at] = f"cut at byte {at}: it has no end"
+        newest_ns = last_ns = -1
+        """Time of the newest message that is certainly complete, and of the one after it."""
+        while True:
+            try:
+                while (length := self._length(at)) is not None:
+                    last = self._bytes(at, min(length, PREFIX))
+                    fields = _fields(last)
+                    newest_ns, last_ns = max(newest_ns, last_ns), _time_ns(fields)
+                    if fields.get("first") is True and last_ns >= 0:
+                        blocks.extend((at, last_ns))
+                    elif fields.get("type") == "frame" and last_ns > newest_ns:
+                        if not self.growing:
+                            blocks.extend((at, last_ns))
+                        elif not blocks:
+                            blocks.extend((self._begin, last_ns))
+                    at += length
+            except wire.WireError as error:
+                self._damages[at] = f"damaged at byte {at}: {error}"
+                last_ns = -1
+                if (next_at := self._next_frame(at)) is None:
+                    return blocks
+                at = next_at
+            else:
+                break
+        fields = _fields(last)
+        has_end = fields.get("type") == "bye" or fields.get("kind") == INDEX
+        if at == self.size and not has_end and not self.growing:
+            self._damages[at] = f"cut at byte {at}: it has no end"
         return blocks
+
+    def _next_frame(self, at: int) -> int | None:
+        """Offset of the first frame after this offset that is not packed; None: there is none."""
+        while len(data := self._bytes(at, WINDOW)) > PREFIX:
+            start = data.find(FRAME, PREFIX)
+            for first, width in _WIDTHS.items():
+                head = start - 1 - width
+                if start >= 0 and data[head] == first:
+                    length = int.from_bytes(data[head + 1 : start], "big")
+                    if length >> (4 * width):  # a shorter length has a shorter head
+                        return at + head
+            at += start if start >= 0 else len(data) - PREFIX
+        return None
 
 
 def _opened(path: Path) -> BinaryIO:
@@ -254,13 +294,10 @@ def _fields(prefix: bytes) -> dict[str, object]:
     return {} if width is None else wire.first_fields(prefix, 1 + width)
 
 
-def _block_time(prefix: bytes) -> int | None:
-    """The time of the first message of a block, which needs no earlier message; None: this message
-    is not the first of a block, or has no time."""
-    fields = _fields(prefix)
+def _time_ns(fields: Mapping[str, object]) -> int:
+    """The time of a message; -1: it has none."""
     time_ns = fields.get("time_ns")
-    alone = fields.get("type") == "frame" or fields.get("first") is True
-    return time_ns if alone and isinstance(time_ns, int) and 0 <= time_ns < 1 << 63 else None
+    return time_ns if isinstance(time_ns, int) and 0 <= time_ns < 1 << 63 else -1
 
 
 class RecordingDirectory:

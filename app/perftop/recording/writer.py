@@ -11,7 +11,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from queue import SimpleQueue
@@ -20,12 +19,14 @@ from perfprobe import wire
 from perftop.base import errors, files
 from perftop.base.errors import USAGE, Failed
 from perftop.base.format import length
-from perftop.recording.codec import Recorder, Timed, write_all
+from perftop.recording.codec import BLOCK_MESSAGES, Recorder, Timed, write_all
 from perftop.session.session import Session
 
 WAITING_BYTES = 64_000_000
 """Maximum size in bytes of messages that wait for the disk: half a minute of the largest
 machines."""
+MAX_UNPACKED_BYTES = 1 << 22
+"""Maximum size in bytes of messages that wait in memory to be packed."""
 MAX_HOTPLUGS = 4096
 """Maximum number of hotplug notes kept; with more changes, older ones no longer matter."""
 NOTICE_S = 10.0
@@ -58,7 +59,11 @@ def refuse(path: Path, *, force: bool) -> None:
 
 class Writer:
     """Writes a recording. After it has raised Failed it writes nothing more; the messages written
-    before are safe."""
+    before are safe.
+
+    Each message is one write of its bytes on the wire, so a sudden end loses at most the last
+    message. The messages of a complete block are packed together, in place of these bytes. This
+    costs far less CPU time than packing each message as it comes."""
 
     def __init__(
         self, path: Path, hello: wire.Hello, *, force: bool = False, directory: int | None = None
@@ -85,8 +90,15 @@ class Writer:
             raise cannot(path, error) from None
         with contextlib.suppress(OSError):  # not every file system has locks
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # `Recording` tests this lock
+        self._unpacked: list[Timed] = []
+        """Messages that are not packed yet, at the end of the file."""
+        self._packed_bytes = self._unpacked_bytes = 0
+        """Bytes of the file."""
+        self._pending = bytearray()
+        """Bytes from `_recorder` that are not in the file yet."""
+        self._recorder = Recorder(self._pending.extend, hello)
         try:
-            self._recorder = Recorder(partial(write_all, self._fd), hello)
+            self._pack()
         except OSError as error:
             os.close(self._fd)
             self.drop()
@@ -94,7 +106,7 @@ class Writer:
 
     @property
     def bytes(self) -> int:
-        return self._recorder.bytes
+        return self._packed_bytes + self._unpacked_bytes
 
     @property
     def extent(self) -> str:
@@ -107,7 +119,12 @@ class Writer:
             self.open = False
             os.close(self._fd)
             raise Failed(f"{self.path} was removed while it was recorded: nothing was kept")
-        self._try(lambda: self._recorder.write(message))
+        data = wire.encode(message)
+        self._try(lambda: self._append(data))
+        self._unpacked.append(message)
+        self._unpacked_bytes += len(data)
+        if len(self._unpacked) >= BLOCK_MESSAGES or self._unpacked_bytes >= MAX_UNPACKED_BYTES:
+            self._try(self._pack)
         if isinstance(message, wire.Frame):
             if not self.frames:
                 self._begin_ns = message.time_ns
@@ -115,7 +132,9 @@ class Writer:
             self.now_ns = message.time_ns
 
     def end(self) -> None:
-        self._try(self._recorder.end)
+        self._try(self._pack)
+        self._recorder.end()
+        self._try(self._pack)
         self.open = False
         try:
             os.close(self._fd)
@@ -125,6 +144,33 @@ class Writer:
     def drop(self) -> None:
         """Removes the file."""
         files.remove(self.path, self._made)
+
+    def _append(self, data: wire.Bytes) -> None:
+        try:
+            write_all(self._fd, data)
+        except OSError:
+            if not self._unpacked:
+                raise
+            os.ftruncate(self._fd, self.bytes)
+            self._pack()  # makes room, if the disk is full
+            write_all(self._fd, data)
+
+    def _pack(self) -> None:
+        """Replaces the messages that are not packed by packed ones. Raises OSError; then the file
+        is as before, unless the disk refuses even that."""
+        self._recorder.write_many(self._unpacked)
+        try:
+            write_all(self._fd, self._pending, self._packed_bytes)
+        except OSError:
+            before = b"".join(map(wire.encode, self._unpacked))
+            with contextlib.suppress(OSError):
+                write_all(self._fd, before, self._packed_bytes)
+            raise
+        self._packed_bytes += len(self._pending)
+        self._pending.clear()
+        self._unpacked, self._unpacked_bytes = [], 0
+        os.ftruncate(self._fd, self._packed_bytes)
+        os.lseek(self._fd, 0, os.SEEK_END)
 
     def _try(self, write: Callable[[], None]) -> None:
         """Calls `write`. If it fails, the incomplete message is cut off the file, and Failed is

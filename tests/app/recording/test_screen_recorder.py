@@ -116,16 +116,16 @@ def test_a_host_may_be_called_anything(host: str, name: str) -> None:
     assert str(path) == f"{name}19700102-010203.perftop"
 
 
-def failing(code: int, after: int) -> Callable[[int, bytes], None]:
+def failing(code: int, after: int) -> Callable[[int, bytes, int | None], None]:
     """A disk that takes so many messages."""
     taken, write = [0], codec.write_all
 
-    def write_all(fd: int, data: bytes) -> None:
+    def write_all(fd: int, data: bytes, offset: int | None = None) -> None:
         taken[0] += 1
         if taken[0] > after:
-            write(fd, data[:10])
+            write(fd, data[:10], offset)
             raise OSError(code, "broken")
-        write(fd, data)
+        write(fd, data, offset)
 
     return write_all
 
@@ -149,9 +149,9 @@ def test_a_failing_disk_is_reported_and_costs_one_message(
 def test_a_disk_that_hangs_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
     answers, write = threading.Event(), codec.write_all
 
-    def write_all(fd: int, data: bytes) -> None:
+    def write_all(fd: int, data: bytes, offset: int | None = None) -> None:
         answers.wait()
-        write(fd, data)
+        write(fd, data, offset)
 
     monkeypatch.setattr(writer, "write_all", write_all)
     monkeypatch.setattr(writer, "END_S", 0.05)
