@@ -116,6 +116,12 @@ class Watch:
                 thread.close()
         return {"threads": told, "more": self._more} | ({"disk": disk} if disk else {})
 
+    @property
+    def pids(self) -> list[int]:
+        """The processes whose threads are followed."""
+        found = dict.fromkeys(thread.pid for thread in self._threads.values())
+        return [*found, *(self._beside.pids if self._beside is not None else [])]
+
     def close(self) -> None:
         self._follow({})
         if self._beside is not None:
@@ -229,7 +235,7 @@ class _Thread:
     """The open files of one thread. Raises OSError if it has ended or may not be read."""
 
     def __init__(self, path: str, pid: int) -> None:
-        self._pid = pid
+        self.pid = pid
         self.disk_ns: int | None = None
         """How long it had waited for a disk at the last read."""
         self._files = {"stat": opened(f"{path}/stat")}
@@ -249,7 +255,7 @@ class _Thread:
             None,
         )
         switched = switches(self._read("status", MAX_STATUS_BYTES))
-        return [self._pid, stat.comm, stat.cpu, run_ns, wait_ns, *switched]
+        return [self.pid, stat.comm, stat.cpu, run_ns, wait_ns, *switched]
 
     def close(self) -> None:
         while self._files:

@@ -20,6 +20,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from perfprobe.kernel.quotas import Quotas
 from perfprobe.kernel.task_files import (
     BATCH,
     GONE,
@@ -139,6 +140,7 @@ class Tasks:
         self._begun_ns = 0
         """When the last scan that ended began: who is not in `_seen` was born later."""
         self._told = SentDetails()
+        self._quotas = Quotas(root)
         self._scan: Iterator[None] | None = None
         self._next_ns = now_ns()
         self._cost_ns = 0
@@ -233,6 +235,9 @@ class Tasks:
         tasks = {cpu: told[0] for cpu, told in others.items()}
         self._ready = {"tasks": tasks, "others": others, "waits": waits}
         self._ready |= {"details": details} if details else {}
+        watched = self._watch.pids if self._watch is not None else []
+        if quotas := self._quotas.record([*watched, *(runner.pid for runner in busiest)]):
+            self._ready["quotas"] = quotas
 
     def _clock_ns(self, pid: str) -> int | None:
         """CPU time of all threads of a process; None: it has ended, or its clock cannot be read."""

@@ -1,0 +1,147 @@
+"""CPU quotas of control groups, from both versions' files and from the kernel of this machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trees
+
+from perfprobe.kernel.quotas import REREAD, Quotas
+
+V1 = "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n"
+V2 = "41 31 0:38 {root} /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"
+THROTTLED = "usage_usec 5\nnr_periods 40\nnr_throttled 30\nthrottled_usec 2500000\n"
+GROUPS = "sys/fs/cgroup"
+REAL = Path("/sys/fs/cgroup/cpu")
+
+
+def limit(root: Path, group: str, maximum: str, stat: str = THROTTLED) -> None:
+    trees.put(root, f"{GROUPS}/{group}/cpu.max", f"{maximum}\n")
+    trees.put(root, f"{GROUPS}/{group}/cpu.stat", stat)
+
+
+def member(root: Path, pid: int, group: str) -> None:
+    trees.put(root, f"proc/{pid}/cgroup", f"0::{group}\n")
+
+
+@pytest.fixture
+def unified(tmp_path: Path) -> Path:
+    trees.put(tmp_path, "proc/self/mountinfo", V2.format(root="/"))
+    return tmp_path
+
+
+def test_the_quotas_of_a_group_and_of_all_its_ancestors_hold(unified: Path) -> None:
+    limit(unified, "pods", "400000 100000")
+    limit(unified, "pods/one", "max 100000")
+    limit(unified, "pods/one/web", "50000 100000")
+    member(unified, 7, "/pods/one/web")
+    member(unified, 8, "/pods")
+    member(unified, 9, "/other")
+    assert Quotas(unified).record([7, 8, 9]) == {
+        "groups": {
+            "/pods/one/web": [0.5, 40, 30, 2_500_000],
+            "/pods": [4.0, 40, 30, 2_500_000],
+        },
+        "pids": {"7": ["/pods/one/web", "/pods"], "8": ["/pods"]},
+    }
+
+
+def test_the_first_version_has_quotas_in_the_hierarchy_of_its_controller(tmp_path: Path) -> None:
+    trees.put(tmp_path, "proc/self/mountinfo", V2.format(root="/") + V1)
+    trees.put(tmp_path, "proc/7/cgroup", "2:memory:/wrong\n1:cpu,cpuacct:/job\n0::/wrong\n")
+    trees.put(tmp_path, f"{GROUPS}/cpu/job/cpu.cfs_quota_us", "30000\n")
+    trees.put(tmp_path, f"{GROUPS}/cpu/job/cpu.cfs_period_us", "100000\n")
+    text = "nr_periods 10\nnr_throttled 9\nthrottled_time 377978714\n"
+    trees.put(tmp_path, f"{GROUPS}/cpu/job/cpu.stat", text)
+    trees.put(tmp_path, f"{GROUPS}/cpu/cpu.cfs_quota_us", "-1\n")
+    assert Quotas(tmp_path).record([7])["groups"] == {"/job": [0.3, 10, 9, 377978]}
+
+
+@pytest.mark.parametrize("group", ["/docker/abc", "/"], ids=["no namespace", "namespace"])
+def test_in_a_container_the_root_of_the_hierarchy_has_the_quota(tmp_path: Path, group: str) -> None:
+    trees.put(tmp_path, "proc/self/mountinfo", V2.format(root=group))
+    limit(tmp_path, "", "150000 100000")
+    member(tmp_path, 7, group)
+    assert Quotas(tmp_path).record([7])["pids"] == {"7": ["/"]}
+
+
+@pytest.mark.parametrize(
+    ("maximum", "stat"),
+    [
+        ("max 100000", THROTTLED),
+        ("50000 0", THROTTLED),
+        ("-5 100000", THROTTLED),
+        ("50000", THROTTLED),
+        ("9" * 30 + " 100000", THROTTLED),
+        ("50000 100000", ""),
+        ("50000 100000", "nr_throttled many\n"),
+    ],
+)
+def test_what_is_no_quota_or_garbled_is_left_out(unified: Path, maximum: str, stat: str) -> None:
+    limit(unified, "job", maximum, stat)
+    member(unified, 7, "/job")
+    assert Quotas(unified).record([7]) == {}
+
+
+def test_a_group_outside_our_namespace_and_a_machine_without_groups_have_none(
+    unified: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    limit(unified, "job", "50000 100000")
+    member(unified, 7, "/../job")
+    assert Quotas(unified).record([7, 99]) == {}
+    assert Quotas(tmp_path_factory.mktemp("empty")).record([7]) == {}
+
+
+def test_counts_are_read_at_each_scan_and_a_new_quota_after_a_few(unified: Path) -> None:
+    limit(unified, "job", "max 100000")
+    member(unified, 7, "/job")
+    quotas = Quotas(unified)
+    assert quotas.record([7]) == {}
+    limit(unified, "job", "50000 100000")
+    found = [quotas.record([7]) for _ in range(REREAD)]
+    assert [bool(record) for record in found] == [False] * (REREAD - 1) + [True]
+    limit(unified, "job", "50000 100000", THROTTLED.replace("nr_throttled 30", "nr_throttled 31"))
+    assert quotas.record([7])["groups"] == {"/job": [0.5, 40, 31, 2_500_000]}
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    at = REAL / f"perftop-test-{os.getpid()}"
+    try:
+        at.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error}")
+    try:
+        yield at
+    finally:
+        at.rmdir()
+
+
+def test_a_loop_with_a_fifth_of_a_cpu_is_throttled_by_the_kernel(group: Path) -> None:
+    (group / "cpu.cfs_quota_us").write_text("20000")
+    loop = (
+        f"open({str(group / 'cgroup.procs')!r}, 'w').write('0'); print(flush=True)\nwhile 1: pass"
+    )
+    with subprocess.Popen([sys.executable, "-c", loop], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            quotas = Quotas(Path("/"))
+            start = quotas.record([process.pid])["groups"]
+            time.sleep(1.0)
+            end = quotas.record([process.pid])["groups"]
+        finally:
+            process.kill()
+    (before,), (after,) = ([*found.values()] for found in (start, end))
+    assert isinstance(before, list)
+    assert isinstance(after, list)
+    assert [*start] == [f"/{group.name}"]
+    assert after[0] == 0.2
+    assert after[2] > before[2]
+    assert after[3] > before[3]
