@@ -120,12 +120,16 @@ class Ring:
     def _write(self, message: Timed) -> None:
         if isinstance(message, wire.Note) and message.kind == "hotplug":
             wire.take_hotplug(self._topology, message)
-        begins = not self._parts or message.time_ns - self._parts[-1].begin_ns >= self._part_ns
-        if self._writer is None or (begins and isinstance(message, wire.Frame)):
+        if self._writer is None or self.begins_part(message):
             self._next_part(message.time_ns)
         assert self._writer is not None
         self.frames += isinstance(message, wire.Frame)
         self._writer.write(message)
+
+    def begins_part(self, message: Timed) -> bool:
+        """Whether this message will be the first of a part."""
+        since_ns = self._parts[-1].begin_ns if self._parts else -self._part_ns
+        return isinstance(message, wire.Frame) and message.time_ns - since_ns >= self._part_ns
 
     def end(self) -> None:
         if self._writer is not None:

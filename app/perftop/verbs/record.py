@@ -37,6 +37,8 @@ RING_NS = 600_000_000_000
 MAX_BYTES = 1_000_000_000
 """Default limit, in bytes, of a ring together with everything that is kept of it; --max-size
 changes the limit."""
+MAX_DELAY_NS = 2_000_000_000
+"""Maximum time in ns until a sample is searched for episodes of the kinds in --on."""
 PROGRESS_S = 1.0
 """Seconds between two updates of the progress line."""
 REST_S = 0.2
@@ -208,13 +210,14 @@ class Record(Follower):
         if not isinstance(message, wire.Frame | wire.Note):
             return False
         self._write_marks()
+        ring, triggers = self._ring, self._triggers
+        if ring is not None and triggers is not None and ring.begins_part(message):
+            triggers.keep(ring)  # before the oldest part may be removed
         self._write(message)
-        if self._ring is not None and self._ring.open:
-            if self._triggers is not None:
-                self._triggers.keep(self._ring, message)
-            for text in self._ring.news:
-                self._print(f"perftop: {text}\n")
-            self._ring.news.clear()
+        if ring is not None and ring.open:
+            if triggers is not None and triggers.is_due(message):
+                triggers.keep(ring)
+            self._print_news(ring)
         if isinstance(message, wire.Frame):
             self._now_ns = message.time_ns
         if self._command is None:
@@ -232,6 +235,9 @@ class Record(Follower):
             if recording is not None and recording.open:
                 self._write_marks()
                 self._write_run(over=True)
+                if self._ring is not None and self._triggers is not None:
+                    self._triggers.keep(self._ring)
+                    self._print_news(self._ring)
                 recording.end()
                 if command is not None and command.failed and isinstance(recording, Writer):
                     recording.drop()  # the command did not run: nothing to keep
@@ -241,6 +247,11 @@ class Record(Follower):
             if command is not None:
                 text = "".join(f"{line}\n" for line in command.summary())
                 self._print(text if utf8() else in_ascii(text))
+
+    def _print_news(self, ring: Ring) -> None:
+        for text in ring.news:
+            self._print(f"perftop: {text}\n")
+        ring.news.clear()
 
     async def _show_progress(self) -> None:
         """Shows the size of the recording every PROGRESS_S seconds, on a terminal only."""
@@ -308,14 +319,16 @@ class Record(Follower):
 
 
 class Triggered(Follower):
-    """Detects episodes of the kinds or causes in --on, and keeps the part of the ring around
-    each."""
+    """Detects episodes of the kinds or causes in --on, and keeps the part of the ring around each.
+    Messages are analysed in batches, which costs far less than one at a time."""
 
     def __init__(self, kinds: Sequence[str], length_ns: int) -> None:
         from perftop.recording.ring import Triggers
 
         super().__init__()
         self._triggers = Triggers(kinds, length_ns)
+        self._waiting: list[wire.Frame | wire.Note] = []
+        """Messages that have not been analysed yet."""
 
     def on_hello(self, hello: wire.Hello) -> Session:
         from perftop.session.session import Session
@@ -323,8 +336,18 @@ class Triggered(Follower):
 
         return Session(hello, summary_bytes=UNREAD_BYTES)
 
-    def keep(self, ring: Ring, message: wire.Message) -> None:
-        self.take([message])
+    def is_due(self, message: wire.Frame | wire.Note) -> bool:
+        """Adds a message; returns whether it is time to analyse those that wait."""
+        from perftop.session.session import MAX_BATCH
+
+        self._waiting.append(message)
+        waited_ns = message.time_ns - self._waiting[0].time_ns
+        return len(self._waiting) >= MAX_BATCH or waited_ns >= MAX_DELAY_NS
+
+    def keep(self, ring: Ring) -> None:
+        """Analyses the messages that wait, and keeps what is to be kept of the ring."""
+        self.take(self._waiting)
+        self._waiting = []
         for kind, since_ns, until_ns in self._triggers.take(self.session):
             ring.keep_around(kind, since_ns, until_ns)
 
