@@ -22,7 +22,7 @@ from perftop.tui.config import Config
 from perftop.tui.fleet import table
 from perftop.tui.fleet.page import grid_of, halves, key_at, page
 from perftop.tui.fleet.words import Look
-from perftop.tui.screen.monitor import ASIDE
+from perftop.tui.screen.monitor import FLEET_VARIABLE
 from perftop.tui.shared import keys
 from perftop.tui.shared.canvas import PageWidget
 from perftop.tui.terminal_app import PageApp, show
@@ -334,7 +334,9 @@ class FleetApp(PageApp):
         with self.suspend():
             if arguments[0] == "why":
                 print(f"{safe(arguments[-1], MAX_PROBLEM)}: looking for ten seconds …", flush=True)
-            child = await asyncio.create_subprocess_exec(*command, env=os.environ | {ASIDE: "1"})
+            child = await asyncio.create_subprocess_exec(
+                *command, env=os.environ | {FLEET_VARIABLE: "1"}
+            )
             try:
                 status = await child.wait()
             except asyncio.CancelledError:

@@ -23,7 +23,7 @@ from perftop.process.job_terminal import JobTerminal
 from perftop.tui.app import PerfTopApp
 from perftop.tui.around import Around
 from perftop.tui.frame.command_output import Output
-from perftop.tui.frame.top import AIRY, Top
+from perftop.tui.frame.top import MIN_HEIGHT_FOR_GAPS, Top
 from perftop.tui.screen.monitor import Monitor, State
 
 SIZES = (160, 50), (80, 24), (80, 11)
@@ -103,7 +103,9 @@ async def test_what_it_prints_has_a_place_below_the_view(size: tuple[int, int]) 
         pane, view = run.screen.query_one(Output), run.screen.view
         assert view.region.bottom <= pane.region.y
         keys = size[1] - 1, size[1] - 2  # on a high screen there is a blank line above
-        assert pane.region.bottom == keys[size[1] >= AIRY], "the keys are in the last line"
+        assert pane.region.bottom == keys[size[1] >= MIN_HEIGHT_FOR_GAPS], (
+            "the keys are in the last line"
+        )
         assert view.size.height >= 3
         seen = pane.size.width - 1, pane.size.height - 1
         await until(lambda: run.source.tty.size == seen, "its terminal is as large as what is seen")

@@ -74,13 +74,13 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
     def show(self) -> None:
         """Shows new output. The last line stays in view; if the user has scrolled back, the visible
         lines stay in view instead."""
-        gone = self._printout.left_out - self._first
-        self._first += gone
+        dropped_lines = self._printout.left_out - self._first
+        self._first += dropped_lines
         self.virtual_size = Size(self.scrollable_content_region.width, 1 + len(self._printout))
         if self._follows:
             self._go(self.max_scroll_y)
-        elif gone:
-            self._go(self.scroll_offset.y - gone)
+        elif dropped_lines:
+            self._go(self.scroll_offset.y - dropped_lines)
         self.refresh()
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
@@ -104,13 +104,13 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
         if at >= len(self._printout):
             return Strip([])
         number = self._printout.left_out + at
-        if (held := self._strips.get(number)) is None:
-            held = printed_line(*self._printout[at], ascii_=self._ascii)
+        if (strip := self._strips.get(number)) is None:
+            strip = printed_line(*self._printout[at], ascii_=self._ascii)
             if at < self._printout.ended:
                 if len(self._strips) >= MAX_STRIPS:
                     self._strips.clear()
-                self._strips[number] = held
-        return held
+                self._strips[number] = strip
+        return strip
 
     def _title(self) -> Strip:
         other = "small" if self.extent == "whole" else "whole"
@@ -134,8 +134,8 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
 
 MAX_COLUMNS = 1024
 """Maximum columns kept of a line; no screen is wider."""
-TAB = 8
-_PIECES = re.compile(
+TAB_WIDTH = 8
+_OUTPUT_PIECES = re.compile(
     r"(?P<pen>\x1b\[[0-9;:]*m)|\x1b\[(?P<erase>[0-2]?)K"
     r"|\x1b\[[0-?]*[ -/]*(?:[@-~]|$)|\x1b[\]P^_X][^\x07\x1b]*(?:\x07|\x1b\\|$)|\x1b[ -/]*[0-~]?"
     r"|(?P<move>[\r\b\t])|(?P<text>[^\x00-\x1f\x7f]+)"
@@ -150,7 +150,7 @@ def printed_line(pen: bytes, raw: bytes, *, ascii_: bool = False) -> Strip:
     text = raw.decode(errors="replace")
     if text.isprintable() and not pen:
         return Strip([Segment(_safe(text[:MAX_COLUMNS], ascii_))])
-    cells = _cells(_pieces(pen.decode("ascii") + text))
+    cells = _cells(_output_pieces(pen.decode("ascii") + text))
     groups = groupby(cells, lambda cell: cell[1])
     return Strip(
         [Segment(_safe("".join(sign for sign, _ in group), ascii_), style or None)
@@ -163,8 +163,10 @@ def _safe(text: str, ascii_: bool) -> str:
     return plain(shown) if ascii_ else shown
 
 
-def _pieces(text: str) -> Iterator[tuple[str, str]]:
-    return ((it.lastgroup, it[it.lastgroup]) for it in _PIECES.finditer(text) if it.lastgroup)
+def _output_pieces(text: str) -> Iterator[tuple[str, str]]:
+    return (
+        (it.lastgroup, it[it.lastgroup]) for it in _OUTPUT_PIECES.finditer(text) if it.lastgroup
+    )
 
 
 def _cells(pieces: Iterator[tuple[str, str]]) -> list[Cell]:
@@ -175,12 +177,14 @@ def _cells(pieces: Iterator[tuple[str, str]]) -> list[Cell]:
     for kind, piece in pieces:
         if kind == "pen":
             colours.decode_line(piece)
-            style = _calm(colours.style)
+            style = _without_effects(colours.style)
         elif kind == "erase":
             begin, end = {"1": (0, at), "2": (0, len(cells))}.get(piece, (at, len(cells)))
             cells[begin:end] = [(" ", nothing)] * (min(end, len(cells)) - begin)
         elif kind == "move":
-            at = {"\r": 0, "\b": max(0, at - 1), "\t": at // TAB * TAB + TAB}[piece]
+            at = {"\r": 0, "\b": max(0, at - 1), "\t": at // TAB_WIDTH * TAB_WIDTH + TAB_WIDTH}[
+                piece
+            ]
         else:
             written = [(sign, style) for sign in piece[: max(0, MAX_COLUMNS - at)]]
             cells += [(" ", nothing)] * (at - len(cells))
@@ -189,7 +193,7 @@ def _cells(pieces: Iterator[tuple[str, str]]) -> list[Cell]:
     return cells
 
 
-def _calm(style: Style) -> Style:
+def _without_effects(style: Style) -> Style:
     """Returns the style without blinking, hidden text and links."""
     return Style(
         color=style.color, bgcolor=style.bgcolor, bold=style.bold, dim=style.dim,

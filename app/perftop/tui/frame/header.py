@@ -68,9 +68,9 @@ class Status:
     """Why the stream has ended; None while the stream runs."""
 
 
-SPAN_NS = 5_000_000_000
+COST_SPAN_NS = 5_000_000_000
 """Time over which the shown cost is averaged, in ns; the momentary cost is small and jumps."""
-STEP_NS = 1_000_000_000
+COST_STEP_NS = 1_000_000_000
 """Minimum time between two reads of the cost, in ns, so that the shown number seldom changes."""
 
 
@@ -86,10 +86,10 @@ class Cost:
         """Returns the CPU seconds per second that the probe and the app use together, averaged over
         SPAN_NS up to the newest sample."""
         readings, now_ns = self._readings, session.now_ns
-        if not isnan(self._share) and now_ns - readings[-1][0] < STEP_NS:
+        if not isnan(self._share) and now_ns - readings[-1][0] < COST_STEP_NS:
             return self._share
         readings.append((now_ns, session.probe_cpu_s() + self._clock()))
-        while len(readings) > 2 and now_ns - readings[0][0] > SPAN_NS:
+        while len(readings) > 2 and now_ns - readings[0][0] > COST_SPAN_NS:
             readings.popleft()
         elapsed_s = (now_ns - readings[0][0]) / 1e9
         self._share = (readings[-1][1] - readings[0][1]) / elapsed_s if elapsed_s else float("nan")
@@ -99,14 +99,14 @@ class Cost:
 # --- the line
 
 STARTING: list[Run] = [(" perftop", "key"), ("  starting the probe ", "dim")]
-MIN_WORDY, MIN_WIDE_GAPS = 140, 120
+MIN_WIDTH_FOR_WORDS, MIN_WIDTH_FOR_WIDE_GAPS = 140, 120
 """Minimum columns of the screen for parts with explanatory words, and for wider gaps."""
 MARGIN = 1
 """Blank columns at both ends of a line."""
 MAX_SKEW = 0.1
 """Maximum skew between CPUs, as a share of the sampling interval; a larger skew is shown as a
 warning."""
-_NOISE = re.compile(r"\((?:r|tm)\)|\b(?:cpu|processor)\b|@.*|\b\d+-core\b", re.IGNORECASE)
+_COMMON_WORDS = re.compile(r"\((?:r|tm)\)|\b(?:cpu|processor)\b|@.*|\b\d+-core\b", re.IGNORECASE)
 """Parts of a CPU model's name that do not distinguish the model."""
 _SEPARATORS: tuple[Run, ...] = ("", "text"), ("  ", "text"), (" · ", "faint")
 """Separators before the first, the second and each further part at the left."""
@@ -117,23 +117,26 @@ def header_line(
 ) -> list[Run]:
     if session is None:
         return STARTING
-    wordy = size >= MIN_WORDY
+    with_words = size >= MIN_WIDTH_FOR_WORDS
     left = [
         (rank, [_SEPARATORS[min(i, 2)], *runs])
-        for i, (rank, runs) in enumerate(_machine(session, status, wordy=wordy))
+        for i, (rank, runs) in enumerate(_machine_pieces(session, status, with_words=with_words))
     ]
-    gap: Run = (" " * (3 if size >= MIN_WIDE_GAPS else 2), "text")
-    parts = [*_reading(session, interval, status, wordy=wordy), *_cost(session, interval, status),
-             *_state(status, interval, wordy=wordy)]  # fmt: skip
+    gap: Run = (" " * (3 if size >= MIN_WIDTH_FOR_WIDE_GAPS else 2), "text")
+    parts = [
+        *_sampling_pieces(session, interval, status, with_words=with_words),
+        *_cost_pieces(session, interval, status),
+        *_badges(status, interval, with_words=with_words),
+    ]
     right = [(rank, [gap, *runs]) for rank, runs in parts]
-    kept = fitting([*left, *right], size - 2 * MARGIN, 0)
-    begin, end = ([run for piece in side if piece in kept for run in piece[1]]
+    fitting_pieces = fitting([*left, *right], size - 2 * MARGIN, 0)
+    begin, end = ([run for piece in side if piece in fitting_pieces for run in piece[1]]
                   for side in (left, right))  # fmt: skip
     margin: Run = (" " * MARGIN, "text")
     return spread([margin, *begin], [*end[1:], margin], size)
 
 
-def _machine(session: Session, status: Status, *, wordy: bool) -> list[Piece]:
+def _machine_pieces(session: Session, status: Status, *, with_words: bool) -> list[Piece]:
     hello = session.hello
     cores, cpus = len(extent(session).cores), len(session.shown)
     pieces: list[Piece] = [(-1, [("perftop", "key")]), (1, [(foreign(hello.host), "bright")])]
@@ -146,7 +149,7 @@ def _machine(session: Session, status: Status, *, wordy: bool) -> list[Piece]:
         pieces.append((4, [(foreign(named), "dim")]))
     of_cores = "" if cores == cpus else f"{many(cores, 'core')}, "
     pieces.append((3, [(f"{of_cores}{many(cpus, 'CPU')}", "dim")]))
-    if not wordy:
+    if not with_words:
         pieces.append((4, [(duration(status.interval_ns / 1e9), "dim")]))
     return pieces
 
@@ -154,12 +157,12 @@ def _machine(session: Session, status: Status, *, wordy: bool) -> list[Piece]:
 @lru_cache(maxsize=8)
 def short_model(name: str) -> str:
     """Returns the name of a CPU model without words that all models have."""
-    short = " ".join(_NOISE.sub(" ", name).split())
+    short = " ".join(_COMMON_WORDS.sub(" ", name).split())
     return short.removeprefix("Intel ") or name
 
 
-def _reading(
-    session: Session, interval: Interval | None, status: Status, *, wordy: bool
+def _sampling_pieces(
+    session: Session, interval: Interval | None, status: Status, *, with_words: bool
 ) -> list[Piece]:
     """Returns parts on the link to a remote probe, the source of the counters, the method for the
     SMT states, the interval and the sampling interval."""
@@ -177,7 +180,7 @@ def _reading(
         if method := _method(session, interval):
             runs.append((f", {method}", "text"))
         pieces.append((5, runs))
-    if wordy:
+    if with_words:
         shown, sample = duration(status.interval_ns / 1e9), duration(hello.sample_ns / 1e9)
         runs = [("every ", "dim"), (shown, "text"), (", sampled ", "dim"), (sample, "dim")]
         pieces.append((6, runs))
@@ -194,7 +197,7 @@ def _method(session: Session, interval: Interval | None) -> str:
     return f"{name} ×{calibration.factor:g}"
 
 
-def _cost(session: Session, interval: Interval | None, status: Status) -> list[Piece]:
+def _cost_pieces(session: Session, interval: Interval | None, status: Status) -> list[Piece]:
     """Returns parts on the cost of monitoring, the skew, and the late and lost samples. "late"
     counts the sample times at which no CPU was read. Both counts start with the probe."""
     own = "n/a" if isnan(status.own) else f"{100 * status.own:.1f}"
@@ -212,7 +215,7 @@ def _cost(session: Session, interval: Interval | None, status: Status) -> list[P
     return [*pieces, (2, [("lost ", "dim"), (str(session.lost), style)])]
 
 
-def _state(status: Status, interval: Interval | None, *, wordy: bool) -> list[Piece]:
+def _badges(status: Status, interval: Interval | None, *, with_words: bool) -> list[Piece]:
     """Returns badges for unusual states: a past moment, a recording, a command, no data."""
     pieces: list[Piece] = []
 
@@ -229,7 +232,7 @@ def _state(status: Status, interval: Interval | None, *, wordy: bool) -> list[Pi
     if (replay := status.replay) is not None:
         if interval is not None:
             style = "lost" if replay.over and replay.damage else "paused"
-            badge(0, _replay(replay, interval, " · " if wordy else " "), style)
+            badge(0, _replay_text(replay, interval, " · " if with_words else " "), style)
     elif status.paused is not None:
         badge(0, f" PAUSED {when(status.paused)} ", "paused")
     elif status.link is not None and status.link.down:
@@ -241,7 +244,7 @@ def _state(status: Status, interval: Interval | None, *, wordy: bool) -> list[Pi
     return pieces
 
 
-def _replay(replay: Replay, interval: Interval, dot: str) -> str:
+def _replay_text(replay: Replay, interval: Interval, dot: str) -> str:
     first_ns, last_ns = replay.reach_ns
     if replay.seeking_ns is not None:
         state = f"seeking {place(replay.seeking_ns - first_ns)}"

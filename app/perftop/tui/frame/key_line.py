@@ -13,7 +13,7 @@ from textual.message import Message
 from perftop.draw.columns import Run, fit
 from perftop.draw.strips import BLANK, Line, foreign, width
 from perftop.session.missing import NAMES, by_reason, lasting
-from perftop.tui.frame.top import AIRY, SHORT
+from perftop.tui.frame.top import MIN_HEIGHT_FOR_GAPS, MIN_HEIGHT_FOR_NUMBERS
 from perftop.tui.shared.canvas import PageWidget
 from perftop.tui.shared.keys import KEYS, TURN
 
@@ -33,20 +33,20 @@ _GROUPS: tuple[tuple[Entry, ...], ...] = (
     (("mark",), ("record",), ("theme",)),
 )  # fmt: skip
 """Groups of keys, in display order: to move, for time, to find, to keep."""
-_LIVE = ("pause", "next_episode", "sort", "filter", "wider", "mark", "record", "jump", "order",
-         "longer", "theme")  # fmt: skip
-_REPLAY = ("pause", "faster", "step_on", "next_episode", "jump", "finish", "filter", "sort",
-           "wider", "order", "mark", "longer", "theme")  # fmt: skip
+_LIVE_ORDER = ("pause", "next_episode", "sort", "filter", "wider", "mark", "record", "jump",
+               "order", "longer", "theme")  # fmt: skip
+_REPLAY_ORDER = ("pause", "faster", "step_on", "next_episode", "jump", "finish", "filter", "sort",
+                 "wider", "order", "mark", "longer", "theme")  # fmt: skip
 """Entries that all views have, each given by its last key, in a live session (_LIVE) and in a
 recording (_REPLAY); the most important first."""
 _ROW_KEYS = frozenset({"sort", "order", "filter"})
 """Ids of keys that do nothing on the page of a core."""
-_URGENT = frozenset({"back", "clear", "output"})
+_REQUIRED_KEYS = frozenset({"back", "clear", "output"})
 """Ids of keys that must be shown: if there is no room for them, the views are merged into one
 entry. In a recording, the key that plays it must be shown as well."""
-_PAIRS = {"faster": "speed", "step_on": "step", "finish": "ends", "wider": "window"}
+_PAIR_LABELS = {"faster": "speed", "step_on": "step", "finish": "ends", "wider": "window"}
 """Labels of pairs of keys, by the id of the second key of the pair."""
-FIRST_HINTS, FIRST_COMMON = 1, 4
+MAX_FIRST_HINTS, MAX_FIRST_COMMON = 1, 4
 """Order of importance: the first FIRST_HINTS entries of the view, then the first FIRST_COMMON
 entries that all views have, then the other entries of the view. In a recording, the entries that
 all views have come first, because they control playback."""
@@ -93,7 +93,9 @@ class KeyLine(PageWidget):
         if self._shown is None:
             return []
         view, hints, labels, replay = self._shown
-        self._pieces = keyline(view, hints, self._captions, _LABELS | labels, width, replay=replay)
+        self._pieces = key_pieces(
+            view, hints, self._captions, _LABELS | labels, width, replay=replay
+        )
         return [([(piece.text, piece.style) for piece in self._pieces], "calm")]
 
     def on_click(self, event: events.Click) -> None:
@@ -106,13 +108,13 @@ class KeyLine(PageWidget):
                 return
 
 
-def keyline(
+def key_pieces(
     view: str, hints: Sequence[str], captions: Mapping[str, str], labels: Mapping[str, str],
     width: int, *, replay: bool = False,
 ) -> list[Piece]:  # fmt: skip
     """Returns the views, as many keys as fit, help and quit. The views are merged into one entry if
     an urgent key would not fit otherwise."""
-    words = {**labels, **_PAIRS}
+    words = {**labels, **_PAIR_LABELS}
 
     def entry(ids: Entry) -> list[Piece]:
         *first, last = ids
@@ -121,15 +123,17 @@ def keyline(
         style = "bright" if last == view else "dim"
         return [*before, Piece(captions[last], "key", last), Piece(f" {label}", style, last)]
 
-    entries = _ranked(view, hints, replay=replay)
-    urgent = {ids for ids in entries if ids[-1] in _URGENT or (replay and ids[-1] == "pause")}
-    ends = _joined([entry(("help",)), entry(("quit",))], GAP)
+    entries = _by_importance(view, hints, replay=replay)
+    required = {
+        ids for ids in entries if ids[-1] in _REQUIRED_KEYS or (replay and ids[-1] == "pause")
+    }
+    ends = _join([entry(("help",)), entry(("quit",))], GAP)
     numbers = f"{captions[TURN[0]]}-{captions[TURN[-1]]}"
-    brief = [Piece(numbers, "key", "next_view"), Piece(" views", "dim", "next_view")]
+    merged_views = [Piece(numbers, "key", "next_view"), Piece(" views", "dim", "next_view")]
     made = ends
-    for views in (_joined([entry((name,)) for name in TURN], GAP), brief):
-        made, kept = _filled(views, ends, {ids: entry(ids) for ids in entries}, width - 2)
-        if made and urgent <= kept:
+    for views in (_join([entry((name,)) for name in TURN], GAP), merged_views):
+        made, kept = _fit_entries(views, ends, {ids: entry(ids) for ids in entries}, width - 2)
+        if made and required <= kept:
             break
     return [Piece(*_BLANK), *(made or ends)]
 
@@ -137,36 +141,40 @@ def keyline(
 _BLANK = (" ", "text")
 
 
-def _filled(
+def _fit_entries(
     views: list[Piece], ends: list[Piece], entries: Mapping[Entry, list[Piece]], room: int
 ) -> tuple[list[Piece], set[Entry]]:
     """Returns the line with the entries that fit, and the set of these entries. The line is empty
     if not even the views fit."""
     kept: set[Entry] = set()
-    made = _joined([views, ends], GAP)
+    made = _join([views, ends], GAP)
     if _size(made) > room:
         return [], kept
     for ids in entries:
         groups = [[entries[one] for one in group if one in {*kept, ids}] for group in _GROUPS]
-        middle = _joined([_joined(group, GAP) for group in groups if group], GROUP_GAP)
+        middle = _join([_join(group, GAP) for group in groups if group], GROUP_GAP)
         rule = [Piece("│", "rule")]
-        missing_runs = _joined([views, rule, middle, rule, ends], GAP)
-        if _size(missing_runs) <= room:
-            made = missing_runs
+        longer = _join([views, rule, middle, rule, ends], GAP)
+        if _size(longer) <= room:
+            made = longer
             kept.add(ids)
     return made, kept
 
 
-def _ranked(view: str, hints: Sequence[str], *, replay: bool) -> list[Entry]:
+def _by_importance(view: str, hints: Sequence[str], *, replay: bool) -> list[Entry]:
     """Returns the entries, the most important first."""
     by_key = {key: ids for group in _GROUPS for ids in group for key in ids}
-    common = [key for key in (_REPLAY if replay else _LIVE) if view in TURN or key not in _ROW_KEYS]
-    first = 0 if replay else FIRST_HINTS
-    order = [*hints[:first], *common[:FIRST_COMMON], *hints[first:], *common[FIRST_COMMON:]]
+    common = [
+        key
+        for key in (_REPLAY_ORDER if replay else _LIVE_ORDER)
+        if view in TURN or key not in _ROW_KEYS
+    ]
+    first = 0 if replay else MAX_FIRST_HINTS
+    order = [*hints[:first], *common[:MAX_FIRST_COMMON], *hints[first:], *common[MAX_FIRST_COMMON:]]
     return list(dict.fromkeys(by_key[key] for key in order))
 
 
-def _joined(parts: Sequence[list[Piece]], gap: int) -> list[Piece]:
+def _join(parts: Sequence[list[Piece]], gap: int) -> list[Piece]:
     made: list[Piece] = []
     for i, part in enumerate(parts):
         made += [Piece(" " * gap, "text"), *part] if i else part
@@ -177,7 +185,7 @@ def _size(pieces: Sequence[Piece]) -> int:
     return sum(len(piece.text) for piece in pieces)
 
 
-_EXPECTED = ("busy_hz", "ipc", "halt", "turbo_ceiling_hz")
+_REPORTED_METRICS = ("busy_hz", "ipc", "halt", "turbo_ceiling_hz")
 """Keys of the metrics whose absence is reported, the most important first."""
 _MAX_NAMED = 3
 """Maximum number of metrics named if there is little room."""
@@ -190,7 +198,7 @@ class MissingLine(PageWidget):
 
     _session: Session | None = None
     _runs: Sequence[Run] = ()
-    _at = 0
+    _text_line = 0
     """Index of the line of the widget that has the text; the other lines are blank."""
 
     def on_mount(self) -> None:
@@ -207,20 +215,20 @@ class MissingLine(PageWidget):
         changed."""
         size = self.screen.size
         self._runs = missing_runs(self._session, size.width) if self._session is not None else []
-        self._at = int(size.height >= AIRY)
-        lines = (1 + self._at) * bool(self._runs) + self._at
-        self.display = lines > 0 and size.height >= SHORT
+        self._text_line = int(size.height >= MIN_HEIGHT_FOR_GAPS)
+        lines = (1 + self._text_line) * bool(self._runs) + self._text_line
+        self.display = lines > 0 and size.height >= MIN_HEIGHT_FOR_NUMBERS
         self.styles.height = lines
         self.redraw()
 
     def page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002 - laid out before
-        return [*[BLANK] * self._at, ([*self._runs], "calm")]
+        return [*[BLANK] * self._text_line, ([*self._runs], "calm")]
 
 
 def missing_runs(session: Session, size: int) -> list[Run]:
     """Returns the metrics that no CPU of this source has, the reason, and the fix. If the text does
     not fit, it is shortened and refers to `perftop doctor`, which prints all of it."""
-    names = {key: NAMES[key] for key in _EXPECTED}
+    names = {key: NAMES[key] for key in _REPORTED_METRICS}
     everywhere = [missing for missing in lasting(session) if missing.cpus is None]
     reasons = by_reason(everywhere, lambda missing: names.get(missing.what))
     if not reasons:
@@ -229,7 +237,7 @@ def missing_runs(session: Session, size: int) -> list[Run]:
     lost.sort(key=list(names.values()).index)
     head = foreign(_reason(why))
     verb = "cannot be counted" if "PMU" in head else "cannot be known"
-    long = f" {head}: {_and(lost)} {verb}"
+    long = f" {head}: {_enumeration(lost)} {verb}"
     dot: Run = (" · ", "faint")
     fix_runs: list[Run] = [dot, (foreign(fix), "dim")] if fix else []
     texts: list[list[Run]] = [
@@ -248,5 +256,5 @@ def _reason(why: str) -> str:
     return short[:1].upper() + short[1:]
 
 
-def _and(names: list[str]) -> str:
+def _enumeration(names: list[str]) -> str:
     return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)

@@ -31,18 +31,18 @@ from perftop.tui.shared import episode_style
 from perftop.tui.shared.row_episodes import lowered_number
 from perftop.tui.shared.time_axis import Axis, BinValues
 
-MIN_DECIMAL = 110
+MIN_WIDTH_FOR_DECIMAL = 110
 """Minimum columns of the screen for a decimal in the shares beside the bar."""
-NEAR_LIMIT = 0.97
+NEAR_POWER_LIMIT = 0.97
 """Share of the power limit from which the limit counts as reached."""
-MIN_BAR = 12
+MIN_BAR_WIDTH = 12
 """Minimum cells of a bar that has words beside it; a shorter bar shows too little."""
 MIN_CPUS_HIT = 0.5
 """Minimum share of the CPUs on which episodes must run for a number of the machine to be red."""
 SHARE_WIDTH = len("100.0")
 GAP, NARROW_GAP = 4, 2
 """Cells between numbers: if all numbers fit, and if they do not."""
-WAITS = {"cpu": "a CPU", "io": "a disk", "memory": "memory"}
+WAIT_NAMES = {"cpu": "a CPU", "io": "a disk", "memory": "memory"}
 """Resources for which tasks wait, by the kernel's name of the pressure."""
 
 
@@ -64,14 +64,14 @@ _EXTENTS: WeakKeyDictionary[Session, Extent] = WeakKeyDictionary()
 
 
 def extent(session: Session) -> Extent:
-    held, source = _EXTENTS.get(session), (session.cores, session.shown)
-    if held is None or held.source[0] is not source[0] or held.source[1] is not source[1]:
+    current, source = _EXTENTS.get(session), (session.cores, session.shown)
+    if current is None or current.source[0] is not source[0] or current.source[1] is not source[1]:
         cores = session.shown_cores()
         pairs = np.array([i for i in cores if len(session.cores[i]) > 1], np.intp)
         every = session.shown == list(range(len(session.topology)))
-        held = Extent(source, cores, pairs, slice(None) if every else session.shown)
-        _EXTENTS[session] = held
-    return held
+        current = Extent(source, cores, pairs, slice(None) if every else session.shown)
+        _EXTENTS[session] = current
+    return current
 
 
 def has_states(session: Session) -> bool:
@@ -95,19 +95,19 @@ def number_line(
 ) -> list[Run]:
     """Returns the numbers that this source has. A number that running episodes make worse is
     red."""
-    red, known = _lowered(session, running), values(session, interval)
+    lowering, known = _lowering_signs(session, running), values(session, interval)
 
     def share(key: str, word: str, style: str = "text") -> list[Run]:
         if (value := known.get(key)) is None:
             return []
         near = METRICS[key].stands_out <= value <= 1
-        style = "alarm" if key in red else "warn" if near else style
+        style = "alarm" if key in lowering else "warn" if near else style
         return [(f"{word} ", "dim"), number(100 * value, METRICS[key].scale(GHZ)[1], 0, style),
                 (" %", "dim")]  # fmt: skip
 
     pieces: list[Piece] = [(0, share("util", "busy", "bright"))]
     if "busy_hz" in known:
-        sign, cpus = red.get("busy_hz", ""), extent(session).cpus
+        sign, cpus = lowering.get("busy_hz", ""), extent(session).cpus
         ceiling_hz = mean_ceiling(
             spread(session, interval.ceiling_hz)[cpus], interval.values["util"][cpus]
         )
@@ -121,7 +121,7 @@ def number_line(
         net = number(known["net_hz"] / 1e9, 2, 0)
         pieces.append((7, [("net ", "dim"), net, (" GHz", "dim")]))
     if "ipc" in known:
-        sign = f"{red['ipc']} " if "ipc" in red else ""
+        sign = f"{lowering['ipc']} " if "ipc" in lowering else ""
         ipc = number(known["ipc"], 2, 0, "alarm" if sign else "bright")
         pieces.append((2, [("IPC ", "dim"), (sign, "alarm"), ipc]))
     idle, involuntary = share("idle", "")[1:], share("involuntary", "")[1:]
@@ -132,15 +132,15 @@ def number_line(
     if session.hello.virtualisation is not None:
         pieces.append((3, share("steal", "steal")))
     pieces.append((5, share("kernel_cycles", METRICS["kernel_cycles"].label)))
-    more = [_power(known), _temperature(known, hot="temperature_c" in red), _waits(known)]
+    more = [_power(known), _temperature(known, hot="temperature_c" in lowering), _waits(known)]
     pieces += [(4 + 2 * i, runs) for i, runs in enumerate(filter(None, more))]
     pieces.append((6, _memory(known)))  # outranks the net clock, derived from other numbers
     if not isnan(watts := known.get("power_dram_w", nan)):  # not part of the package power
         pieces.append((8, [("dram ", "dim"), number(watts, 0, 0), (" W", "dim")]))
-    return [(" ", "text"), *_spread([(rank, runs) for rank, runs in pieces if runs], size - 2)]
+    return [(" ", "text"), *_spaced([(rank, runs) for rank, runs in pieces if runs], size - 2)]
 
 
-def _lowered(session: Session, running: Iterable[Episode]) -> dict[str, str]:
+def _lowering_signs(session: Session, running: Iterable[Episode]) -> dict[str, str]:
     """Returns the markers of episodes that affect at least MIN_CPUS_HIT of the CPUs, by the key of
     the number that the episodes make worse."""
     by_key: dict[str, list[Episode]] = {}
@@ -159,7 +159,7 @@ def _power(machine: Mapping[str, float]) -> list[Run]:
     watts, limit = machine.get("power_w", nan), machine.get("power_limit_w", nan)
     if isnan(watts):
         return []
-    style = "warn" if watts >= NEAR_LIMIT * limit else "text"
+    style = "warn" if watts >= NEAR_POWER_LIMIT * limit else "text"
     of = "" if isnan(limit) else f" of {limit:.0f}"
     return [("power ", "dim"), number(watts, 0, 0, style), (of, "dim"), (" W", "dim")]
 
@@ -173,7 +173,7 @@ def _temperature(machine: Mapping[str, float], *, hot: bool) -> list[Run]:
 
 def _waits(machine: Mapping[str, float]) -> list[Run]:
     """Returns the shares of time for which tasks wait, for each resource."""
-    shares = {name: machine.get(f"pressure_{kind}", nan) for kind, name in WAITS.items()}
+    shares = {name: machine.get(f"pressure_{kind}", nan) for kind, name in WAIT_NAMES.items()}
     if all(map(isnan, shares.values())):
         return []
     runs: list[Run] = [("waits for", "dim")]
@@ -194,7 +194,7 @@ def _memory(machine: Mapping[str, float]) -> list[Run]:
     return [("mem ", "dim"), read, ("+", "dim"), write, (f" GB/s{of}", "dim")]
 
 
-def _spread(pieces: list[Piece], size: int) -> list[Run]:
+def _spaced(pieces: list[Piece], size: int) -> list[Run]:
     """Returns the pieces that fit, chosen by importance; the gaps are wider if all pieces fit. Each
     piece has room for its longest number, so that the next pieces do not move."""
     padded = []
@@ -220,34 +220,38 @@ def state_line(session: Session, interval: Interval, size: int) -> list[Run]:
     words: list[list[Run]]
     """Alternatives for the words beside the bar; the first that leaves room for the bar is
     used."""
-    if known := _mean(split.states[cores]):
+    if known := _mean_shares(split.states[cores]):
         neither, lp0, lp1, both = known
         words = [_legend((both, lp0, lp1, neither), size)]
         bar = bars.smt
-    elif known := _mean(split.low[cores]):
+    elif known := _mean_shares(split.low[cores]):
         words = [[("  ", "text"), ("SMT states not counted here: ", "dim"),
                   (theme.UNKNOWN, "unknown"), (" may be any of them ", "dim")]]  # fmt: skip
     else:  # more than two threads a core: shows whether any is active, and how many are
-        known, either = _neither(split.states[cores], split.low[cores], split.high[cores], size)
+        known, either = _share_of_neither(
+            split.states[cores], split.low[cores], split.high[cores], size
+        )
         if not known:
             return [(" SMT ", "dim"), ("n/a", "faint")]
-        (active,) = _mean(split.active_threads[cores][:, None])
+        (active,) = _mean_shares(split.active_threads[cores][:, None])
         threads = max(len(session.cores[i]) for i in cores)
         mean: list[Run] = [(f"  {active:4.2f}", "text"), (f" of {threads} threads active ", "dim")]
         words = [[*either, *mean], either]
-    shown = next((runs for runs in words if size - 5 - width(runs) >= MIN_BAR), [])
+    shown = next((runs for runs in words if size - 5 - width(runs) >= MIN_BAR_WIDTH), [])
     return [(" SMT ", "dim"), *bar(known, max(0, size - 5 - width(shown))), *shown]
 
 
-def _neither(states: Floats, low: Floats, high: Floats, size: int) -> tuple[list[float], list[Run]]:
+def _share_of_neither(
+    states: Floats, low: Floats, high: Floats, size: int
+) -> tuple[list[float], list[Run]]:
     """Returns the shares for the bar, of which only that of "neither" is known, and the words
     beside the bar; both are empty if that share is unknown."""
-    if share := _mean(states[:, :1]):
+    if share := _mean_shares(states[:, :1]):
         any_, neither = (_percent(value, size) for value in (1 - share[0], share[0]))
         words: list[Run] = [("  any ", "unknown"), (any_, "text"), ("  neither ", "dim"),
                             (neither, "text")]  # fmt: skip
-    elif share := _mean(low[:, :1]):
-        between = f"{100 * share[0]:3.0f}–{100 * _mean(high[:, :1])[0]:<3.0f}"
+    elif share := _mean_shares(low[:, :1]):
+        between = f"{100 * share[0]:3.0f}–{100 * _mean_shares(high[:, :1])[0]:<3.0f}"
         words = [(f"  {theme.UNKNOWN}", "unknown"), (" may be either  ", "dim"),
                  ("neither ", "dim"), (between, "text")]  # fmt: skip
     else:
@@ -255,7 +259,7 @@ def _neither(states: Floats, low: Floats, high: Floats, size: int) -> tuple[list
     return [share[0], 0.0, 0.0, 0.0], [*words, (" % ", "dim")]
 
 
-def _mean(shares: Floats) -> list[float]:
+def _mean_shares(shares: Floats) -> list[float]:
     """Returns the mean shares of the cores whose shares are all known; empty if there is no such
     core."""
     known = shares[~np.isnan(shares.sum(axis=1))]
@@ -272,7 +276,7 @@ def _legend(shares: Sequence[float], size: int) -> list[Run]:
 
 
 def _percent(share: float, size: int) -> str:
-    digits = 1 if size >= MIN_DECIMAL else 0
+    digits = 1 if size >= MIN_WIDTH_FOR_DECIMAL else 0
     return f"{100 * share:{3 + 2 * digits}.{digits}f}"
 
 
@@ -337,20 +341,22 @@ def shows_tiles(session: Session) -> bool:
 def tile_line(known: Mapping[str, float], size: int) -> list[Run]:
     """Returns the tiles in one line. On narrow screens the least important tiles are left out."""
     pieces = [
-        (tile.rank, _tile_number(tile, known, wordy=size >= MIN_WIDTH_FOR_NAMES))
+        (tile.rank, _tile_number(tile, known, full_names=size >= MIN_WIDTH_FOR_NAMES))
         for tile in _TILES
         if not isnan(known.get(tile.key, nan))
     ]
     return [(" ", "text"), *shed(pieces, size - 2, TILE_GAP)]
 
 
-def _tile_number(tile: Tile, known: Mapping[str, float], *, wordy: bool) -> list[Run]:
+def _tile_number(tile: Tile, known: Mapping[str, float], *, full_names: bool) -> list[Run]:
     value = known[tile.key]
-    name: Run = (f"{tile.name if wordy else tile.brief} ", "dim")
+    name: Run = (f"{tile.name if full_names else tile.brief} ", "dim")
     hot = tile.key == "steal" and value >= HIGH_STEAL
     style = "alarm" if hot else "bright" if tile.rank < 3 else "text"
     if tile.key == "load_1":
-        older = [number(known[key], 2, 6, "dim") for key in _OLDER_LOADS if key in known and wordy]
+        older = [
+            number(known[key], 2, 6, "dim") for key in _OLDER_LOADS if key in known and full_names
+        ]
         return [name, number(value, 2, 5, style), *older]
     if NUMBERS[tile.key].rate:
         return [name, number(value, 0, 5, style), (" /s", "dim")]
@@ -365,7 +371,7 @@ def tile_columns(known: Mapping[str, float], size: int) -> list[TileColumn]:
     for tile in sorted(_TILES, key=lambda tile: tile.rank):
         if isnan(known.get(tile.key, nan)):
             continue
-        runs = _tile_number(tile, known, wordy=True)
+        runs = _tile_number(tile, known, full_names=True)
         used = width(runs)
         if used + TILE_GAP > left:
             break

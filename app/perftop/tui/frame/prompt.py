@@ -22,7 +22,7 @@ from perftop.tui.shared.keys import bindings
 
 MAX_LENGTH = 400
 """Maximum characters of the text; longer pasted text is cut."""
-MIN_BESIDE = 110
+MIN_WIDTH_FOR_EXPLANATION = 110
 """Minimum columns of the screen for the explanation beside the text; on narrower screens the
 explanation is below the text."""
 
@@ -81,20 +81,20 @@ class Prompt(Widget):
     def __init__(self, done: Callable[[], object], *, ascii_: bool) -> None:
         """`done`: called when the prompt has closed."""
         super().__init__()
-        self._done, self._ascii = done, ascii_
-        self._error = _Underline()
+        self._when_closed, self._ascii = done, ascii_
+        self._error = _ErrorUnderline()
         self._label = Static(markup=False, id="prompt-label")
-        self._input = _OneLine(
+        self._input = _OneLineInput(
             highlighter=self._error, max_length=MAX_LENGTH, select_on_focus=False, compact=True
         )
         self._input.cursor_blink = False  # nothing in perftop blinks
         self._words = Static(markup=False, id="prompt-words")
-        self._explained: tuple[str, int | None] = "", None
-        self._asked = ""
+        self._explanation: tuple[str, int | None] = "", None
+        self._asked_label = ""
         """The label of the current question, or of the last question."""
-        self._meaning: Callable[[str], str]
+        self._explain_text: Callable[[str], str]
         self._accept: Callable[[str], None]
-        self._undo: Callable[[], None]
+        self._undo_question: Callable[[], None]
 
     def compose(self) -> ComposeResult:
         yield self._label
@@ -111,7 +111,12 @@ class Prompt(Widget):
         of one line for an invalid text; the error may have an attribute `at`, the index of the
         first wrong character. `accept` is called with the text when the user presses Enter and the
         text is valid, `leave` when the user presses Esc."""
-        self._asked, self._meaning, self._accept, self._undo = label, preview, accept, leave
+        self._asked_label, self._explain_text, self._accept, self._undo_question = (
+            label,
+            preview,
+            accept,
+            leave,
+        )
         self._label.update(label)
         self._input.value = text
         self._input.cursor_position = len(text)
@@ -124,7 +129,7 @@ class Prompt(Widget):
 
     def asks(self, label: str) -> bool:
         """Returns whether the prompt is open and has this label."""
-        return self.display and self._asked == label
+        return self.display and self._asked_label == label
 
     @property
     def wrong(self) -> bool:
@@ -133,16 +138,16 @@ class Prompt(Widget):
     def _preview(self, text: str) -> bool:
         """Shows the explanation of the text, or its error. Returns whether the text is valid."""
         try:
-            self.explain(self._meaning(text))
+            self.explain(self._explain_text(text))
         except ValueError as error:
             self.explain(str(error) if text else "", getattr(error, "at", 0))
         return not self.wrong
 
     def explain(self, words: str, wrong_at: int | None = None) -> None:
         """Shows an explanation of the text, or its error, which begins at character `wrong_at`."""
-        if (words, wrong_at) == self._explained:
+        if (words, wrong_at) == self._explanation:
             return
-        self._explained = words, wrong_at
+        self._explanation = words, wrong_at
         shown = foreign(words)
         self._words.update(plain(shown) if self._ascii else shown)
         self._words.set_class(wrong_at is not None, "-wrong")
@@ -152,11 +157,11 @@ class Prompt(Widget):
     def leave(self) -> None:
         """Closes the prompt and restores the state from before the question."""
         self.display = False
-        self._undo()
-        self._done()
+        self._undo_question()
+        self._when_closed()
 
     def on_resize(self, event: events.Resize) -> None:
-        self.set_class(event.size.width < MIN_BESIDE, "-narrow")
+        self.set_class(event.size.width < MIN_WIDTH_FOR_EXPLANATION, "-narrow")
 
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
@@ -167,7 +172,7 @@ class Prompt(Widget):
         event.stop()
         if self.display and self._preview(event.value):
             self.display = False
-            self._done()
+            self._when_closed()
             self._accept(event.value)
 
     def on_descendant_blur(self) -> None:
@@ -183,21 +188,21 @@ class Prompt(Widget):
         pass
 
 
-class _OneLine(Input):
+class _OneLineInput(Input):
     """An input whose placeholder is cut to one line. Textual wraps a long placeholder and writes
     the line break, which on the last row of a terminal scrolls the whole screen."""
 
     def render_line(self, y: int) -> Strip:
-        strip, kept = super().render_line(y), []
+        strip, segments = super().render_line(y), []
         for segment in strip:
             text, broken, _ = segment.text.partition("\n")
-            kept.append(Segment(text, segment.style))
+            segments.append(Segment(text, segment.style))
             if broken:
-                return Strip(kept).adjust_cell_length(self.size.width, self.rich_style)
+                return Strip(segments).adjust_cell_length(self.size.width, self.rich_style)
         return strip
 
 
-class _Underline(Highlighter):
+class _ErrorUnderline(Highlighter):
     """A highlighter that underlines the text from the first character that cannot be parsed."""
 
     at: int | None = None

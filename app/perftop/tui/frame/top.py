@@ -28,30 +28,43 @@ if TYPE_CHECKING:
     from perftop.session.interval import Interval, Tasks
     from perftop.session.session import Session
 
-TINY, SHORT, LOW, ROOMY, AIRY = 8, 12, 24, 40, 50
+(
+    MIN_HEIGHT_FOR_KEYS,
+    MIN_HEIGHT_FOR_NUMBERS,
+    MIN_HEIGHT_FOR_BLANK,
+    MIN_HEIGHT_FOR_HISTORY,
+    MIN_HEIGHT_FOR_GAPS,
+) = 8, 12, 24, 40, 50
 """Heights of the screen in lines. Below TINY the line of keys is hidden, below SHORT most lines
 above the view, and below LOW the blank line above the view. From ROOMY on, numbers may have their
 history; from AIRY on, blank lines separate the blocks."""
-MIN_PAST_WIDTH = 160
+MIN_WIDTH_FOR_HISTORY = 160
 """Minimum columns of the screen for the history below the numbers."""
-MIN_TALL_PAST, PAST_LINES = 60, 3
+MIN_HEIGHT_FOR_TALL_HISTORY, TALL_HISTORY_LINES = 60, 3
 """Minimum height of the screen for a tall history, and the number of its lines."""
-Name = Literal["header", "alert", "numbers", "strip", "past", ""]
+Name = Literal["header", "alert", "numbers", "states", "history", ""]
 """A line above the view; '': a blank line."""
 
 
-def plan(height: int, width: int, *, strip: bool, tiles: bool, alerted: bool) -> Sequence[Name]:
-    """Returns the lines above the view for this size of the screen. `strip`: there are SMT states
-    to show. `tiles`: the numbers can have their history below them. `alerted`: the alert line has
-    text."""
-    if height < SHORT:  # only one line fits below the header
-        return "header", "alert" if alerted else "numbers"
-    under: Sequence[Name] = ("strip",) if strip else ()
-    if tiles and not strip and height >= ROOMY and width >= MIN_PAST_WIDTH:
-        under = ["past"] * (PAST_LINES if height >= MIN_TALL_PAST else 1)
-    if height >= AIRY:
+def plan(
+    height: int, width: int, *, has_states: bool, has_tiles: bool, has_alert: bool
+) -> Sequence[Name]:
+    """Returns the lines above the view for this size of the screen. `has_states`: there are SMT
+    states to show. `has_tiles`: the numbers can have their history below them. `has_alert`: the
+    alert line has text."""
+    if height < MIN_HEIGHT_FOR_NUMBERS:  # only one line fits below the header
+        return "header", "alert" if has_alert else "numbers"
+    under: Sequence[Name] = ("states",) if has_states else ()
+    if (
+        has_tiles
+        and not has_states
+        and height >= MIN_HEIGHT_FOR_HISTORY
+        and width >= MIN_WIDTH_FOR_HISTORY
+    ):
+        under = ["history"] * (TALL_HISTORY_LINES if height >= MIN_HEIGHT_FOR_TALL_HISTORY else 1)
+    if height >= MIN_HEIGHT_FOR_GAPS:
         return "header", "", "alert", "", "numbers", *under, ""
-    blank: Sequence[Name] = ("",) if height >= LOW else ()
+    blank: Sequence[Name] = ("",) if height >= MIN_HEIGHT_FOR_BLANK else ()
     return "header", "alert", "numbers", *under, *blank
 
 
@@ -76,17 +89,17 @@ class Top(PageWidget):
         alert = alert_line(session, interval, status, width, self._episodes)
         tiled = session is not None and machine.shows_tiles(session)
         self._plan = plan(
-            self.screen.size.height, width, tiles=tiled,
-            strip=session is None or machine.has_states(session),
-            alerted=bool(alert[0]) or interval is None,
+            self.screen.size.height, width, has_tiles=tiled,
+            has_states=session is None or machine.has_states(session),
+            has_alert=bool(alert[0]) or interval is None,
         )  # fmt: skip
         if self.styles.height is None or self.styles.height.value != len(self._plan):
             self.styles.height = len(self._plan)
         numbers: list[Run] = []
         states: list[Run] = []
-        past: list[list[Run]] = [[]] * self._plan.count("past")
+        past: list[list[Run]] = [[]] * self._plan.count("history")
         if session is not None and interval is not None:
-            if "strip" in self._plan:
+            if "states" in self._plan:
                 states = machine.state_line(session, interval, width)
             if not tiled:
                 running = running_episodes(session, interval, status)
@@ -105,10 +118,10 @@ class Top(PageWidget):
         usual: Mood = "calm" if status.failed is None else "stale"
         lines: dict[Name, Line] = {
             "header": (header_line(session, interval, status, width), "calm"), "alert": alert,
-            "numbers": (numbers, usual), "strip": (states, usual), "": ([], usual),
+            "numbers": (numbers, usual), "states": (states, usual), "": ([], usual),
         }  # fmt: skip
         history = iter(past)
-        return [(next(history), usual) if name == "past" else lines[name] for name in self._plan]
+        return [(next(history), usual) if name == "history" else lines[name] for name in self._plan]
 
     async def on_click(self, event: events.Click) -> None:
         """Shows all episodes after a click on the alert line."""
@@ -119,9 +132,9 @@ class Top(PageWidget):
 
 # --- the alert line: the worst running episode, or a message
 
-WARNING_NS = 10_000_000_000
+WARNING_SHOWN_NS = 10_000_000_000
 """How long a warning is shown, in ns."""
-LAST_NS = 60_000_000_000
+LAST_EPISODE_SHOWN_NS = 60_000_000_000
 """How long the last episode is shown after its end, in ns."""
 MIN_SENTENCE = len("involuntary-halt")
 """Minimum characters for a sentence on the last episode; the name of any kind of episode fits,
@@ -182,7 +195,7 @@ def _last_episode(session: Session, now_ns: int) -> Episode | None:
     None. Of several that ended together, returns the costliest. `now_ns` may be in the past."""
     ended = [
         e
-        for e in session.episodes(now_ns - LAST_NS, now_ns)
+        for e in session.episodes(now_ns - LAST_EPISODE_SHOWN_NS, now_ns)
         if e.end_ns is not None and e.end_ns <= now_ns and episode_style.wrong(e)
     ]
     return max(ended, key=lambda e: (e.end_ns or 0, cost([e]), -rank(e.kind)), default=None)
@@ -271,6 +284,6 @@ def _ended_line(session: Session, last: Episode, now_ns: int, size: int, key: st
 def _warning(session: Session, now_ns: int) -> str:
     """Returns the probe's newest warning until it is WARNING_NS old, then a text on the counters
     that selftests since this boot found wrong; '' if they found none."""
-    if session.warnings and 0 <= now_ns - session.warned_ns < WARNING_NS:
+    if session.warnings and 0 <= now_ns - session.warned_ns < WARNING_SHOWN_NS:
         return session.warnings[-1]
     return findings.verdict(session.hello.boot_id) or ""

@@ -154,7 +154,7 @@ class Chooser(_List[set[str]]):
 # --- the lists
 
 
-def sorting(session: Session, choice: Choice, view: Canvas) -> Menu:
+def sort_menu(session: Session, choice: Choice, view: Canvas) -> Menu:
     """Returns the list of orders for this view; only the table can be sorted by every column."""
     options = [(order, order) for order in view.ORDERS]
     if view.sorting is choice:
@@ -175,7 +175,7 @@ def full_name(column: Number, clock: ClockUnit) -> str:
     return f"{column.words}, {unit}" if unit else column.words
 
 
-def columns(session: Session, choice: Choice) -> Chooser:
+def column_chooser(session: Session, choice: Choice) -> Chooser:
     """Returns the list of the table's columns."""
     clock = clock_unit(choice.units, nan)  # only its name counts here
     options = [(column.key, full_name(column, clock)) for column in CpuColumns(session).columns()]
@@ -184,7 +184,7 @@ def columns(session: Session, choice: Choice) -> Chooser:
     return Chooser("columns", options, chosen, ascii_=choice.ascii)
 
 
-def ordered(session: Session, before: Sequence[str], ticked: set[str]) -> tuple[str, ...]:
+def column_order(session: Session, before: Sequence[str], ticked: set[str]) -> tuple[str, ...]:
     """Returns the ticked keys, first those in `before`, in its order, then the others; empty if all
     keys are ticked. Keys in `before` that this stream does not have are kept, because they were not
     in the list."""
@@ -216,7 +216,7 @@ def commands(session: Session | None, themes: Iterable[str]) -> Iterator[Command
         yield from ((f"Filter {text}", means, f"filter({text!r})") for text, means in HELP)
 
 
-def places(session: Session, query: str) -> Iterator[Command]:
+def cpu_commands(session: Session, query: str) -> Iterator[Command]:
     """Yields commands that go to the CPUs and cores whose numbers are in the query."""
     numbers = set(re.findall(r"[0-9]+", query))
     shown = [session.topology[position] for position in session.shown]
@@ -238,7 +238,7 @@ class Commands(Provider):
                 means = f"{key.tooltip}  {caption(it.binding.key)}"
                 yield key.label.capitalize(), escape(means), partial(do, key.action, it.node)
         if self.screen is self.app.screen_stack[0]:  # no other screen covers the views
-            more = [] if self.session is None else places(self.session, query)
+            more = [] if self.session is None else cpu_commands(self.session, query)
             themes = theme.names(no_color=self.app.no_color)
             for name, means, action in (*commands(self.session, themes), *more):
                 yield name, escape(means), partial(do, action, self.screen)

@@ -24,7 +24,7 @@ from perftop.session.session import Session
 from perftop.tui.frame.command_output import Extent, Output
 from perftop.tui.frame.header import Status
 from perftop.tui.frame.key_line import KeyLine, MissingLine
-from perftop.tui.frame.top import TINY, Top
+from perftop.tui.frame.top import MIN_HEIGHT_FOR_KEYS, Top
 from perftop.tui.shared import keys
 from perftop.tui.shared.canvas import Canvas
 from perftop.tui.shared.choice import UNITS, WINDOWS_S, Choice
@@ -36,10 +36,9 @@ if TYPE_CHECKING:
     from perftop.tui.frame.prompt import Prompt
     from perftop.tui.views.episodes import Episodes
 
-ASIDE = "PERFTOP_FLEET"
+FLEET_VARIABLE = "PERFTOP_FLEET"
 """Environment variable that `perftop fleet` sets for a perftop that it opens; Esc then returns to
 the fleet."""
-NAMES = ("overview", "heat", "time", "table", "episodes", "neighbours", "core")
 _NEXT_EXTENT: dict[Extent, Extent] = {"small": "whole", "whole": "hidden", "hidden": "small"}
 MAX_FILTER = 24
 """Maximum characters of the filter that are shown in the last line of the screen."""
@@ -54,6 +53,7 @@ class State(NamedTuple):
 
     @property
     def indexed(self) -> float | None:
+        """Share of the recording that has been searched for episodes; None if all of it."""
         replay = self.status.replay
         return None if replay is None else replay.indexed
 
@@ -109,13 +109,13 @@ class Monitor(DirectScreen):
         self.view = view("overview", choice)
         """The visible view."""
         self._views = {"overview": self.view}
-        self._before = "overview"
+        self._previous = "overview"
         """The id of the view to which Esc returns from the page of a core."""
         self.last = State(None, None, Status(0))
         self.output: Output | None = None
         """The pane of a command's output; None until the command prints something."""
         self._prompt: Prompt | None = None
-        self._narrowing = Narrowing(choice)
+        self._filter_state = FilterState(choice)
         self._captions = keys.captions(keymap)
         """Displayed names of keys, by id."""
         self._top = Top(ascii_=choice.ascii, episodes=self._captions["episodes"], id="top")
@@ -129,7 +129,7 @@ class Monitor(DirectScreen):
         yield self._keys
 
     def on_resize(self, event: events.Resize) -> None:
-        bare = event.size.height < TINY
+        bare = event.size.height < MIN_HEIGHT_FOR_KEYS
         self.set_class(bare, "-tiny")
         self._missing.lay_out()
         if bare != self.view.bare:
@@ -151,11 +151,8 @@ class Monitor(DirectScreen):
             if stale != self.choice.stale:
                 self.choice.stale = stale
                 self.view.lay_out()
-            indexed = [
-                each.status.replay and each.status.replay.indexed for each in (before, state)
-            ]
-            if state.interval is not before.interval or indexed[0] != indexed[1]:
-                self._narrowing.update_mask(state.session, state.interval)
+            if state.interval is not before.interval or state.indexed != before.indexed:
+                self._filter_state.update_mask(state.session, state.interval)
                 self._show_view()
             self._show_keys()
 
@@ -182,10 +179,10 @@ class Monitor(DirectScreen):
         if status.paused is not None if replay is None else not replay.playing:
             labels["pause"] = "resume" if replay is None else "play"
         if self._prompt and self._prompt.asks("filter") and not self._prompt.wrong:
-            self._prompt.explain(self._narrowing.matches(self.last.session))
+            self._prompt.explain(self._filter_state.matches(self.last.session))
         hints = self.view.HINTS if self.output is None else ("output", *self.view.HINTS)
         if self.choice.filter is not None:
-            labels["clear"] = f"all · {self._narrowing.summary(self.last.session)}"
+            labels["clear"] = f"all · {self._filter_state.summary(self.last.session)}"
             hints = ("clear", *hints)  # narrow screens leave out the last hints first
         self._keys.show(self.view.id or "", hints, labels, replay=replay is not None)
 
@@ -211,7 +208,7 @@ class Monitor(DirectScreen):
             made.bare = self.view.bare
             await self.mount(made, after=self._top)
         if self.view.id != "core" and self.view.id is not None:
-            self._before = self.view.id
+            self._previous = self.view.id
         self.view.display = False
         self.view = self._views[name]
         self.view.display = True
@@ -238,10 +235,10 @@ class Monitor(DirectScreen):
 
     async def action_back(self) -> None:
         if self.view.id == "core":
-            await self.action_view(self._before)
+            await self.action_view(self._previous)
         elif self.choice.filter is not None:
             self.action_clear()
-        elif os.environ.get(ASIDE):
+        elif os.environ.get(FLEET_VARIABLE):
             await self.app.action_quit()
 
     def action_help(self) -> None:
@@ -324,27 +321,27 @@ class Monitor(DirectScreen):
         self.refresh_view()
 
     def action_sort_menu(self) -> None:
-        from perftop.tui.screen.menu import sorting  # late: Textual's list is slow to import
+        from perftop.tui.screen.menu import sort_menu  # late: Textual's list is slow to import
 
         def chosen(key: str | None) -> None:
             if key is not None:
                 self.action_sort(key)
 
         if self.last.session is not None:
-            self.app.push_screen(sorting(self.last.session, self.choice, self.view), chosen)
+            self.app.push_screen(sort_menu(self.last.session, self.choice, self.view), chosen)
 
     def action_columns(self) -> None:
-        from perftop.tui.screen.menu import columns, ordered
+        from perftop.tui.screen.menu import column_chooser, column_order
 
         session, choice = self.last.session, self.choice
 
         def chosen(ticked: set[str] | None) -> None:
             if ticked is not None and session is not None:
-                choice.columns = ordered(session, choice.columns, ticked)
+                choice.columns = column_order(session, choice.columns, ticked)
                 self.refresh_view()
 
         if session is not None:
-            self.app.push_screen(columns(session, choice), chosen)
+            self.app.push_screen(column_chooser(session, choice), chosen)
 
     # --- other moments
 
@@ -418,67 +415,67 @@ class Monitor(DirectScreen):
             return
 
         def preview(text: str) -> str:
-            self._narrowing.set(text)
-            self._narrowed()
-            return self._narrowing.matches(self.last.session)
+            self._filter_state.set(text)
+            self._apply_filter()
+            return self._filter_state.matches(self.last.session)
 
         def leave() -> None:
-            self._narrowing.undo()
-            self._narrowed()
+            self._filter_state.undo()
+            self._apply_filter()
 
-        text = self._narrowing.begin(text)
+        text = self._filter_state.begin(text)
         prompt = await self._shown_prompt()
         hint = "0-15,32  pkg:1  busy>80  postgres"
         prompt.ask("filter", hint, preview, leave=leave, text=text)
 
     def action_clear(self) -> None:
         self.choice.filter = None
-        self._narrowed()
+        self._apply_filter()
 
-    def _narrowed(self) -> None:
-        self._narrowing.update_mask(self.last.session, self.last.interval)
+    def _apply_filter(self) -> None:
+        self._filter_state.update_mask(self.last.session, self.last.interval)
         self.refresh_view()
 
 
-class Narrowing:
+class FilterState:
     """The current filter and the CPUs that match it; also the previous filter, which is restored if
     the user leaves the prompt with Esc."""
 
     def __init__(self, choice: Choice) -> None:
         self._choice = choice
-        self._before: tuple[Filter | None, int | None] = None, None
+        self._previous: tuple[Filter | None, int | None] = None, None
         """The filter and the selected core from before the prompt was opened."""
-        self._made_from: tuple[Filter, Session, list[Cpu]] | None = None
+        self._mask_source: tuple[Filter, Session, list[Cpu]] | None = None
         """The filter, session and topology from which the mask was made."""
 
     def begin(self, text: str = "") -> str:
         """Stores the current filter. Called when the prompt opens. Returns the initial text of the
         prompt: `text`, or the text of the current filter if `text` is empty."""
         current = self._choice.filter
-        self._before = current, self._choice.cpu
+        self._previous = current, self._choice.cpu
         return text or (current.text if current else "")
 
     def set(self, text: str) -> None:
         """Sets the filter to this text. If the text is not a valid filter, raises FilterError and
         changes nothing."""
         self._choice.filter = parse(text)
-        self._choice.cpu = self._before[1]  # an earlier text may have hidden this core
-        self._choice.mask = self._made_from = None  # makes views check the selected core again
+        self._choice.cpu = self._previous[1]  # an earlier text may have hidden this core
+        self._choice.mask = self._mask_source = None  # makes views check the selected core again
 
     def undo(self) -> None:
-        self._choice.filter, self._choice.cpu = self._before
+        self._choice.filter, self._choice.cpu = self._previous
 
     def update_mask(self, session: Session | None, interval: Interval | None) -> None:
         """Computes the mask if it may have changed. An equal mask does not replace the old object,
         because views compare masks by identity."""
         choice, current = self._choice, self._choice.filter
         if session is None or current is None:
-            choice.mask = self._made_from = None
+            choice.mask = self._mask_source = None
             return
         source = current, session, list(session.topology)
-        if current.steady and source == self._made_from:
+        if current.steady and source == self._mask_source:
             return
-        self._made_from = source
+        self._mask_source = source
         mask = frozenset(current.cpus(session, interval).nonzero()[0].tolist())
         if mask != choice.mask:
             choice.mask = mask

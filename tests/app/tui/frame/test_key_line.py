@@ -12,7 +12,7 @@ from playing import BIG, Run, running
 from waiting import until
 
 from perftop.draw import strips
-from perftop.tui.frame.key_line import KeyLine, MissingLine, Piece, keyline, missing_runs
+from perftop.tui.frame.key_line import KeyLine, MissingLine, Piece, key_pieces, missing_runs
 from perftop.tui.screen.monitor import view
 from perftop.tui.shared import keys
 from perftop.tui.shared.choice import Choice
@@ -29,7 +29,7 @@ def shown(pieces: Iterable[Piece]) -> str:
 
 
 def line(name: str, width: int, *, replay: bool = False, **labels: str) -> list[Piece]:
-    return keyline(name, HINTS[name], CAPTIONS, LABELS | labels, width, replay=replay)
+    return key_pieces(name, HINTS[name], CAPTIONS, LABELS | labels, width, replay=replay)
 
 
 @pytest.mark.parametrize("name", HINTS)
@@ -78,7 +78,7 @@ def test_the_view_that_is_shown_is_bright() -> None:
 def test_what_is_urgent_is_shown_in_place_of_the_views() -> None:
     assert "esc back" in shown(line("core", 80))
     assert "space play" in shown(line("overview", 80, replay=True, pause="play"))
-    cleared = keyline("table", ("clear",), CAPTIONS, LABELS | {"clear": "all · 4 of 64"}, 80)
+    cleared = key_pieces("table", ("clear",), CAPTIONS, LABELS | {"clear": "all · 4 of 64"}, 80)
     assert r"\ all · 4 of 64" in shown(cleared)
 
 

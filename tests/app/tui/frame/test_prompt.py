@@ -12,7 +12,7 @@ from waiting import until
 from perftop.draw import theme
 from perftop.session.filter import parse
 from perftop.tui.frame.prompt import Prompt
-from perftop.tui.screen.monitor import Narrowing
+from perftop.tui.screen.monitor import FilterState
 from perftop.tui.shared.choice import Choice
 
 # --- the line itself
@@ -310,7 +310,7 @@ def test_a_filter_on_places_is_asked_again_only_when_they_change() -> None:
     m = Machine()
     session, interval = seen(m)
     choice = Choice()
-    narrowing = Narrowing(choice)
+    narrowing = FilterState(choice)
     steady, moving = Counting("core:1"), Counting("util>1")
     for counting in (steady, moving):
         choice.filter = counting  # type: ignore[assignment]

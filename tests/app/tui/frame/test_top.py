@@ -59,7 +59,7 @@ def test_a_warning_is_shown_while_it_is_new_and_nothing_is_worse() -> None:
     session.detector.running.append(Episode("throttle", [1], at_ns))
     assert "is active on CPU 1" in strips.text(shown())
     session.detector.running.pop()
-    session.now_ns = at_ns + top.WARNING_NS
+    session.now_ns = at_ns + top.WARNING_SHOWN_NS
     assert "offline" in strips.text(shown())
 
 

@@ -12,7 +12,7 @@ from waiting import until
 from perftop.draw import theme
 from perftop.session.filter import HELP
 from perftop.tui.app import PerfTopApp
-from perftop.tui.screen.menu import Palette, commands, places
+from perftop.tui.screen.menu import Palette, commands, cpu_commands
 from perftop.tui.screen.monitor import Monitor
 
 THEMES = theme.names(no_color=False)
@@ -32,7 +32,7 @@ def test_there_is_a_command_for_each_thing_to_choose() -> None:
 
 def test_every_command_can_be_done() -> None:
     session, _ = seen(Machine())
-    for name, _, action in (*commands(session, THEMES), *places(session, "3")):
+    for name, _, action in (*commands(session, THEMES), *cpu_commands(session, "3")):
         whose, verb, arguments = parse(action)
         owner = PerfTopApp if whose == "app" else Monitor
         assert len(arguments) == 1, name
@@ -50,12 +50,12 @@ def test_without_a_stream_there_is_less_to_choose() -> None:
 )  # fmt: skip
 def test_cpus_and_cores_are_found_by_number(query: str, names: list[str]) -> None:
     session, _ = seen(Machine(cores=4))
-    assert sorted(name for name, *_ in places(session, query)) == names
+    assert sorted(name for name, *_ in cpu_commands(session, query)) == names
 
 
 def test_a_core_is_gone_to_by_its_first_cpu() -> None:
     session, _ = seen(Machine(cores=4))
-    found = {name: action for name, _, action in places(session, "2")}
+    found = {name: action for name, _, action in cpu_commands(session, "2")}
     assert found == {"Go to CPU 2": "goto(2)", "Go to core 2 of package 0": "goto(2)"}
 
 

@@ -119,7 +119,7 @@ async def test_lines_of_before_are_not_taken_for_those_of_a_filter(name: str) ->
         await screen.action_view(name)  # which has no size before the next layout
         shown = screen.view
         screen.choice.filter = parse("0")
-        screen._narrowed()
+        screen._apply_filter()
         for to in (1, -1):
             shown.action_end(to)  # type: ignore[attr-defined]
         assert screen.choice.cpu == 0
