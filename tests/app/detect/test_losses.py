@@ -45,7 +45,7 @@ def test_one_sample_is_no_loss() -> None:
     assert steps.ended == []
 
 
-def test_one_that_lasts_counts_from_its_first_sample_to_its_last() -> None:
+def test_a_lasting_loss_spans_all_its_samples() -> None:
     steps = Steps()
     steps.step(0.0, times=3)
     steps.step(0.3)
@@ -68,7 +68,7 @@ def test_depth_weighs_samples() -> None:
     assert steps.running[0].depth == pytest.approx(0.35)
 
 
-def test_less_keeps_it_going_and_a_short_pause_does_not_end_it() -> None:
+def test_a_smaller_loss_or_a_short_pause_does_not_end_an_episode() -> None:
     steps = Steps()
     steps.step(0.3, times=2)
     steps.step(0.06, times=30)
@@ -80,7 +80,7 @@ def test_less_keeps_it_going_and_a_short_pause_does_not_end_it() -> None:
     assert steps.ended[0].end_ns == 35 * SAMPLE_NS
 
 
-def test_ticks_are_told_once_there_are_enough_of_them() -> None:
+def test_single_ticks_are_no_loss() -> None:
     """A tick of 10 ms in each second sample is 5 %: less than START, however high each is."""
     steps = Steps(least=0.03)
     for _ in range(100):
@@ -94,7 +94,7 @@ def test_ticks_are_told_once_there_are_enough_of_them() -> None:
     assert found.start_ns >= 199 * SAMPLE_NS
 
 
-def test_what_is_not_proven_is_told_when_it_is() -> None:
+def test_a_loss_begins_when_it_is_proven() -> None:
     steps = Steps()
     steps.step(0.3, times=15, proven=False)
     assert steps.running == []
@@ -102,7 +102,7 @@ def test_what_is_not_proven_is_told_when_it_is() -> None:
     assert steps.running[0].start_ns == 0
 
 
-def test_it_does_not_begin_where_it_may_not_but_goes_on_there() -> None:
+def test_a_loss_may_continue_where_it_may_not_begin() -> None:
     steps = Steps()
     steps.step(0.3, times=5, may_begin=False)
     assert steps.running == []
@@ -111,7 +111,7 @@ def test_it_does_not_begin_where_it_may_not_but_goes_on_there() -> None:
     assert len(steps.running) == 1
 
 
-def test_those_of_a_group_that_begin_together_are_one() -> None:
+def test_cpus_of_a_group_that_begin_together_are_one_episode() -> None:
     steps = Steps(groups=[0, 0, 0, 1])
     steps.step(0.3, 0.0, 0.0, 0.3)
     steps.step(0.3, 0.3, 0.0, 0.3)
@@ -126,7 +126,7 @@ def test_those_of_a_group_that_begin_together_are_one() -> None:
     assert steps.ended[0].depth == pytest.approx(0.3)
 
 
-def test_one_that_comes_back_while_the_others_lose_is_part_of_it_again() -> None:
+def test_a_cpu_that_loses_again_rejoins_its_episode() -> None:
     steps = Steps(groups=[0, 0])
     steps.step(0.3, 0.3, times=3)
     steps.step(0.0, 0.3, times=20)
@@ -135,7 +135,7 @@ def test_one_that_comes_back_while_the_others_lose_is_part_of_it_again() -> None
     assert steps.running[0].depth == pytest.approx((13 * 0.3 + 33 * 0.3 + 10 * 0.2) / 46)
 
 
-def test_nothing_known_for_long_ends_it_when_it_was_last_seen() -> None:
+def test_a_long_time_without_data_ends_an_episode_at_its_last_sample() -> None:
     steps = Steps()
     steps.step(0.3, times=3)
     steps.step(UNKNOWN, times=50)
@@ -144,7 +144,7 @@ def test_nothing_known_for_long_ends_it_when_it_was_last_seen() -> None:
     assert steps.ended[0].end_ns == 3 * SAMPLE_NS
 
 
-def test_so_does_a_gap_in_the_stream() -> None:
+def test_a_gap_in_the_stream_ends_an_episode_at_its_last_sample() -> None:
     steps = Steps()
     steps.step(0.3, times=3)
     steps.step(0.3, span_ns=3_600_000_000_000)
@@ -152,7 +152,7 @@ def test_so_does_a_gap_in_the_stream() -> None:
     assert steps.running == []
 
 
-def test_strangers_are_told_apart_from_the_job_itself() -> None:
+def test_other_tasks_are_separated_from_the_job() -> None:
     found = [(Task(pid, "cc1", 0.1), 0) for pid in (1, 2, 3, 2)]
     assert blamed_tasks(found, {2}) == {
         "who": [TaskOnCpu(1, "cc1", 0), TaskOnCpu(3, "cc1", 0)],

@@ -136,7 +136,7 @@ def test_each_cause_by_what_is_counted(cause: str, confidence: str, moved: Any) 
     {"stat_steal_s": 0.3},
     {"core_throttled_s": 0.0, "package_throttles": 0.0},
 ])  # fmt: skip
-def test_what_is_no_cause_leaves_it_unknown(moved: Any) -> None:
+def test_other_signs_leave_the_cause_unknown(moved: Any) -> None:
     assert verdict(case(**moved)) == ("unknown", "unknown")
 
 
@@ -175,7 +175,7 @@ def test_the_limit_that_was_seen_most_is_the_cause() -> None:
     assert verdict(case(**status)).cause == "thermal"
 
 
-def test_of_limits_seen_as_often_power_goes_first() -> None:
+def test_of_equally_frequent_limits_power_comes_first() -> None:
     seen = dict.fromkeys(("thermal", "PROCHOT", "PL1", "electrical"), 9.0)
     assert verdict(case(limit_reasons=polled(**seen))).cause == "power-pl1"
     assert verdict(case(limit_reasons=polled(electrical=9, thermal=9))).cause == "current"
@@ -188,11 +188,11 @@ def test_a_limit_of_power_is_the_one_that_a_bit_names() -> None:
     assert verdict(case(**moved, limit_reasons=polled(thermal=9))) == ("power-pl1", "inferred")
 
 
-def test_one_event_of_throttling_goes_after_what_was_seen_most_of_the_time() -> None:
+def test_a_single_throttling_event_comes_after_the_most_frequent_limit() -> None:
     assert verdict(case(limit_reasons=polled(PL1=2), package_throttles=100)).cause == "power-pl1"
 
 
-def test_bits_that_nobody_knows_are_told_by_their_numbers() -> None:
+def test_unknown_bits_are_named_by_number() -> None:
     found = case(limit_reasons=polled(bit_2=10), hsmp_limits={"polls": 10.0})
     assert evidence(found, "unknown")["limit_reasons"] == PolledBits((Bit(2, "bit 2", 40),), 40)
     assert "hsmp_limits" not in evidence(found, "unknown")
@@ -226,7 +226,7 @@ def test_any_of_the_counters_may_be_absent() -> None:
     assert verdict(case(only=without, license_2=1e9, pcu_thermal=1e9)).cause == "unknown"
 
 
-def test_what_one_core_says_is_not_said_of_another() -> None:
+def test_evidence_of_one_core_is_not_that_of_another() -> None:
     found = reader(cores=4)
     tally = Tally(found.counters, COUNTED)
     cycles = np.array([0.0, 0.0, 0.8e9, 0.0] * 2)
@@ -236,7 +236,7 @@ def test_what_one_core_says_is_not_said_of_another() -> None:
     assert causes == ["unknown", "unknown", "license", "unknown"]
 
 
-def test_what_a_halted_thread_counts_of_its_core_counts_once() -> None:
+def test_counts_of_a_core_on_a_halted_thread_count_once() -> None:
     found = reader()
     tally = Tally(found.counters, COUNTED)
     moved = {"cycles": [1e9, 1e9, 0, 1e9], "license_2": [0.4e9] * 4}
@@ -244,7 +244,7 @@ def test_what_a_halted_thread_counts_of_its_core_counts_once() -> None:
     assert [Facts(tally, row).mean("license_2") for row in sums] == pytest.approx([0.4, 0.4])
 
 
-def test_what_is_counted_for_the_machine_is_told_of_all_its_cores() -> None:
+def test_machine_wide_counts_apply_to_all_cores() -> None:
     hello = made.hello(cores=2, threads=1, packages=[[0], [1]])
     hello.blocks.append(Block("machine", "machine", [made.gauge("temperature_c")]))
     counters = Counters(hello)

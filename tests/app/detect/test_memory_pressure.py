@@ -85,12 +85,14 @@ def others_on_its_siblings(script: Script) -> None:
     [its_own_phase, more_of_the_same_program, others_of_little_traffic, others_without_a_loss,
      others_on_its_siblings],
 )  # fmt: skip
-def test_what_only_looks_like_it(monkeypatch: pytest.MonkeyPatch, play: Play) -> None:
+def test_similar_patterns_are_no_memory_pressure(
+    monkeypatch: pytest.MonkeyPatch, play: Play
+) -> None:
     found = losses(monkeypatch, play)
     assert [e for e in found if e.cause == "memory"] == []
 
 
-def test_where_traffic_is_unknown_nothing_is_learned() -> None:
+def test_unknown_traffic_teaches_nothing() -> None:
     """A package whose counters cannot be read, beside one whose can."""
     hello, messages = messages_of("sim:steady,cpus=8,packages=2", 20)
     session = Session(hello)

@@ -76,20 +76,8 @@ def test_a_sibling_takes_a_quarter_and_is_named() -> None:
     assert play.ended[0].end_ns == 70 * SAMPLE_NS
 
 
-def test_of_one_that_has_work_half_of_the_time_only_that_half_counts() -> None:
-    play = Play()
-    play.does(c0=Does(0.6, ipc=2.0), c2=REST)
-    play.run(41, tasks={"0": LMP})
-    play.does(c0=Does(0.6, ipc=1.5), c2=Does(1.0, ipc=0.4))
-    play.run(30, tasks={"0": LMP, "2": STREAM})
-    (found,) = play.running
-    assert found.evidence["sibling_active_share"] == pytest.approx(1, abs=0.01)
-
-
 @pytest.mark.parametrize(("share", "count"), [(0.45, 0), (0.95, 1)])
-def test_who_may_have_had_all_of_its_time_before_is_not_taken_for_the_victim(
-    share: float, count: int
-) -> None:
+def test_a_task_that_may_have_run_before_the_loss_is_no_victim(share: float, count: int) -> None:
     """The loss begins in the middle of what the record is about."""
     assert len(together(14, alone=46, then=[4000, "lmp", share]).running) == count
 
@@ -117,7 +105,7 @@ def test_another_program_that_is_slower_loses_nothing() -> None:
     assert play.running == play.ended == []
 
 
-def test_one_that_wavers_alone_loses_nothing_by_wavering_together() -> None:
+def test_an_unsteady_program_is_not_called_a_victim() -> None:
     play = Play()
     for _ in range(10):
         for ipc in (1.4, 2.6):
@@ -128,7 +116,7 @@ def test_one_that_wavers_alone_loses_nothing_by_wavering_together() -> None:
     assert play.running == play.ended == []
 
 
-def test_what_it_did_alone_long_ago_hardly_counts() -> None:
+def test_an_old_baseline_hardly_counts() -> None:
     """A phase that was half as fast, and over for 25 s."""
     play = Play()
     for ipc, samples in ((1.0, 50), (2.0, 250)):
@@ -140,7 +128,7 @@ def test_what_it_did_alone_long_ago_hardly_counts() -> None:
     assert 1.9 < episode.evidence["ipc_alone"] < 2.0
 
 
-def test_where_nobody_tells_who_runs_it_takes_a_long_calm_and_is_inferred() -> None:
+def test_without_tasks_a_loss_needs_a_long_baseline_and_is_inferred() -> None:
     for calm, count in ((50, 0), (120, 1)):
         play = Play()
         play.does(**ALONE)
@@ -160,7 +148,7 @@ def test_a_baseline_of_a_minute_ago_is_only_inferred_from() -> None:
     assert play.running[0].evidence["since_alone_s"] > 60
 
 
-def test_when_the_victim_leaves_it_is_over() -> None:
+def test_a_loss_ends_when_the_victim_leaves() -> None:
     play = together()
     play.does(c0=REST)
     play.run(10, tasks={"2": STREAM})
@@ -264,7 +252,7 @@ def test_a_job_that_waits_for_itself() -> None:
     assert "who" not in found.evidence
 
 
-def test_threads_of_a_process_that_is_told_of_elsewhere_wait_for_each_other() -> None:
+def test_threads_of_one_process_wait_for_each_other() -> None:
     play = Play(changes={"watch": "lmp"})
     play.does(c0=Does(1.0), c1=Does(1.0))
     for _ in range(21):
@@ -281,14 +269,14 @@ def test_threads_of_a_process_that_is_told_of_elsewhere_wait_for_each_other() ->
     assert found.evidence["who"] == [TaskOnCpu(4009, "stream", 0)]
 
 
-def test_what_a_kernel_does_not_tell_is_no_loss() -> None:
+def test_unreported_waits_are_no_loss() -> None:
     play = Play(changes={"watch": "lmp"})
     play.does(c0=Does(1.0))
     watched(play, 21, 0.5, None, **NOISY)
     assert play.running == []
 
 
-def test_only_the_job_is_looked_at() -> None:
+def test_only_the_watched_job_is_checked() -> None:
     assert together(60, changes={"watch": "other"}).running == []
 
 

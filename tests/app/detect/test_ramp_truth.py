@@ -67,7 +67,7 @@ def _told_truly(ramp: Episode, true: dict[str, Any], sample_ns: int) -> None:
         assert ramp.confidence == "measured"
 
 
-def test_what_a_sample_of_a_second_shows_of_60_ms_is_a_bound() -> None:
+def test_a_ramp_shorter_than_a_sample_has_bounds() -> None:
     spec, seconds, sample_ns = "warmup,cpus=8,seed=3", 300.0, SECOND
     session, episodes = found(spec, sample_ns, seconds)
     trues = scripted(spec, seconds, "ramp")

@@ -47,14 +47,14 @@ class Walk(Stepped):
 ONE = [0.5, 0, 0]
 
 
-def test_it_lasts_from_the_first_sample_that_shows_it_to_the_first_that_does_not() -> None:
+def test_an_episode_lasts_from_the_first_to_the_last_sample_that_shows_it() -> None:
     walk = Walk().go(0, samples=2).go(ONE, samples=3).go(0)
     assert walk.spans() == [(2, 5)]
     assert (walk.ended[0].kind, walk.ended[0].cpus) == ("made", [0, 3])
     assert walk.running == []
 
 
-def test_less_keeps_it_going_than_begins_it() -> None:
+def test_the_threshold_to_continue_is_below_that_to_begin() -> None:
     between = [0.15, 0, 0]
     assert Walk().go(between, samples=3).spans() == []
     assert Walk().go(ONE).go(between, samples=3).go([0.05, 0, 0]).spans() == [(0, 4)]
@@ -92,7 +92,7 @@ def test_with_two_samples_asked_for_one_alone_is_nothing() -> None:
     assert walk.spells.quiet
 
 
-def test_what_was_part_of_one_that_is_over_begins_anew() -> None:
+def test_a_position_of_an_ended_episode_begins_a_new_one() -> None:
     walk = Walk(after=2).go([0.5, 0.5, 0], samples=2).go([0, NAN, 0]).go([0, 0.5, 0])
     assert walk.spans() == [(0, 2)]
     assert walk.go([0, 0.5, 0]).spans() == [(0, 2), (3, None)]
@@ -108,7 +108,7 @@ def test_a_share_that_goes_to_and_fro_is_one_that_is_as_deep_as_its_mean() -> No
     assert walk.go(ONE).spans() == [(0, 78), (81, None)]
 
 
-def test_one_that_is_not_seen_any_more_while_it_does_not_show_ended_where_that_began() -> None:
+def test_an_episode_that_vanishes_in_a_pause_ends_at_the_start_of_the_pause() -> None:
     assert Walk(pause=3).go(ONE, samples=2).go(0).go(ONE, ns=-S).spans() == [(0, 2)]
     walk = Walk(pause=3).go(ONE, samples=2).go(0).go(NAN, samples=GAP_NS // S + 1)
     assert walk.spans() == [(0, 2)]
@@ -122,7 +122,7 @@ def test_samples_that_know_nothing_neither_break_a_row_nor_make_one() -> None:
 
 
 @pytest.mark.parametrize("nothing", [{"shares": NAN}, {"shares": 0.0, "weights": 0.0}])
-def test_of_one_that_is_not_seen_for_long_the_last_that_was_seen_is_the_end(
+def test_an_unseen_episode_ends_at_its_last_sample(
     nothing: dict[str, Any],
 ) -> None:
     walk = Walk().go(ONE, samples=2).go(**nothing, samples=GAP_NS // S)
@@ -138,7 +138,7 @@ def test_a_gap_in_the_stream_ends_it_before(ns: int) -> None:
     assert Walk(after=2).go(ONE).go(ONE, ns=ns).spans() == []
 
 
-def test_it_stays_with_its_cpus_when_positions_change() -> None:
+def test_an_episode_stays_with_its_cpus_when_positions_change() -> None:
     walk = Walk().go([0, 0.5, 0], samples=2)
     walk.go([0.5, 0, 0], names=[[1, 4], [0, 3], [2, 5]])
     assert walk.spans() == [(0, None)]

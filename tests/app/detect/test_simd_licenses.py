@@ -8,7 +8,6 @@ import made
 import pytest
 from paced import Paced, S
 
-from perftop.detect.engine import GAP_NS
 from perftop.detect.simd_licenses import END, START
 
 KIND = "license"
@@ -29,7 +28,7 @@ def wide(walk: Paced, share: float = 1.0, samples: int = 4, **rates: Any) -> Pac
     return walk.go(samples, license_1=[share * HZ, 0, 0, 0], **rates)
 
 
-def test_it_lasts_as_long_as_the_code_is_wide() -> None:
+def test_a_license_lasts_as_long_as_wide_code() -> None:
     walk = wide(wide(paced()), 0)
     assert walk.spans() == [(4, 8)]
     (episode,) = walk.ended
@@ -47,34 +46,34 @@ def test_each_thread_counts_what_the_core_does() -> None:
     assert both.running[0].evidence["simd"] == pytest.approx((1, 0.5))
 
 
-def test_less_keeps_it_going_than_begins_it() -> None:
+def test_the_threshold_to_continue_is_below_that_to_begin() -> None:
     assert wide(paced(), 0.9 * START).spans() == []
     walk = wide(wide(paced(), 1.1 * START), 1.1 * END)
     assert walk.spans() == [(4, None)]
     assert wide(walk, 0.9 * END).spans() == [(4, 12)]
 
 
-def test_a_sample_alone_is_the_edge_of_something_else() -> None:
+def test_a_single_sample_is_no_episode() -> None:
     assert wide(wide(paced(), samples=1), 0).spans() == []
 
 
-def test_a_clock_a_step_below_its_ceiling_is_how_deep_it_is() -> None:
+def test_depth_is_the_distance_of_the_clock_to_its_ceiling() -> None:
     walk = wide(paced(), cycles=[2.9e9, HZ, 0, 0])
     assert walk.session.detector.running == walk.running  # it is no drop
     assert walk.running[0].depth == pytest.approx(0.1e9)
     assert walk.running[0].evidence["busy_hz"] == 2_900_000_000
 
 
-def test_without_a_ceiling_nobody_knows_how_deep_it_is() -> None:
+def test_without_a_ceiling_the_depth_is_unknown() -> None:
     assert wide(paced(None)).running[0].depth is None
 
 
-def test_the_level_that_most_of_the_code_asks_for_is_told() -> None:
+def test_the_reported_level_is_that_of_most_code() -> None:
     walk = wide(paced(), 0.3, license_2=[0.6 * HZ, 0, 0, 0])
     assert walk.running[0].evidence["simd"] == pytest.approx((2, 0.6))
 
 
-def test_a_drop_for_it_takes_its_place() -> None:
+def test_a_turbo_drop_for_a_license_replaces_it() -> None:
     walk = wide(wide(paced()), cycles=[0.8 * HZ, HZ, 0, 0])
     assert walk.spans() == [(4, 8)]
     kinds = [(e.kind, e.cause, e.start_ns // S) for e in walk.session.detector.running]
@@ -82,21 +81,6 @@ def test_a_drop_for_it_takes_its_place() -> None:
     assert wide(walk, cycles=[HZ, HZ, 0, 0]).spans() == [(4, 8), (12, None)]
 
 
-def test_what_a_drop_begins_and_ends_with_is_none() -> None:
-    """A fifth of a sample: too little for the clock to be low, enough to be wide."""
-    edge: dict[str, Any] = {"share": 0.2, "samples": 1, "cycles": [0.96 * HZ, HZ, 0, 0]}
-    walk = wide(paced(), **edge)
-    wide(walk, cycles=[0.8 * HZ, HZ, 0, 0])
-    wide(wide(walk, **edge | {"cycles": [0.98 * HZ, HZ, 0, 0]}), 0, cycles=[HZ, HZ, 0, 0])
-    assert walk.spans() == []
-    assert [e.kind for e in walk.session.ended] == ["turbo-drop"]
-
-
-def test_a_gap_and_a_jump_of_time_end_it_before() -> None:
-    walk = wide(wide(paced()), samples=1, ns=GAP_NS + S)
-    assert walk.spans() == [(4, 8)]
-
-
-def test_without_its_counters_there_is_none() -> None:
+def test_without_license_counters_there_is_no_episode() -> None:
     walk = Paced(KIND, [made.REF, made.CYCLES], package=[made.CEILING])
     assert walk.go(5, ref=TSC, cycles=HZ, ceiling_hz=HZ).spans() == []

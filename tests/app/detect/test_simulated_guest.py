@@ -19,7 +19,7 @@ def messages(spec: str, seconds: float, watch: str | None = None) -> list[Any]:
     return [hello, *found]
 
 
-def test_a_guest_tells_that_it_is_one_and_what_it_lacks() -> None:
+def test_a_guest_reports_virtualisation_and_missing_numbers() -> None:
     hello = messages("sim:guest", 0)[0]
     assert (len(hello.topology), hello.cores, hello.smt_methods) == (2, [[0], [1]], ["single"])
     assert hello.virtualisation == "KVM"

@@ -29,7 +29,7 @@ def told(episode: Episode) -> tuple[list[int], int, int | None]:
     return episode.cpus, episode.start_ns // S, episode.end_ns and episode.end_ns // S
 
 
-def test_what_disturbs_a_whole_machine_is_one_episode() -> None:
+def test_a_disturbance_of_the_whole_machine_is_one_episode() -> None:
     detector, (one,) = play({}, dict.fromkeys(range(1024), BACK))
     assert detector.running == []
     assert told(one) == (list(range(1024)), 1, 2)

@@ -8,7 +8,7 @@ import made
 import pytest
 from paced import IDLE, NS, STEAL, Paced, S
 
-from perftop.detect.engine import GAP_NS, PAUSE_NS
+from perftop.detect.engine import PAUSE_NS
 from perftop.detect.throttles import END, START
 
 KIND = "throttle"
@@ -34,7 +34,7 @@ def halted(share: float) -> dict[str, Any]:
     return {"ref": (1 - share) * TSC, "cycles": (1 - share) * HZ}
 
 
-def test_it_lasts_as_long_as_the_status_and_is_as_deep_as_what_it_costs() -> None:
+def test_length_follows_the_status_and_depth_the_cost() -> None:
     walk = paced(package=[REASONS]).go(5, limit_reasons=[0, 0.9, 0], **halted(0.25))
     walk.go(PAUSE, limit_reasons=[0, 0, 0], **halted(0))
     assert walk.spans() == [(4, 9)]
@@ -45,25 +45,14 @@ def test_it_lasts_as_long_as_the_status_and_is_as_deep_as_what_it_costs() -> Non
     assert episode.evidence["thermal_status_share"] == 0.9
 
 
-def test_less_keeps_it_going_than_begins_it() -> None:
+def test_the_threshold_to_continue_is_below_that_to_begin() -> None:
     assert paced(package=[REASONS]).go(5, limit_reasons=[0, 0.9 * START, 0]).spans() == []
     walk = paced(package=[REASONS]).go(3, limit_reasons=[0, 1.5 * START, 0])
     assert walk.go(3, limit_reasons=[0, 1.2 * END, 0]).spans() == [(4, None)]
     assert walk.go(PAUSE, limit_reasons=[0, 0.5 * END, 0]).spans() == [(4, 10)]
 
 
-def test_a_status_that_comes_and_goes_is_one_episode() -> None:
-    walk = paced(package=[REASONS])
-    for _ in range(10):
-        walk.go(3, limit_reasons=[0, 1, 0], **halted(0.25))
-        walk.go(1, limit_reasons=[0, 0, 0], **halted(0))
-    assert walk.spans() == [(4, None)]
-    (episode,) = walk.running
-    assert episode.evidence["thermal_status_share"] == pytest.approx(0.75, abs=0.03)
-    assert episode.depth == pytest.approx(0.25 * 0.75, abs=0.01)
-
-
-def test_where_nobody_polled_nothing_is_known() -> None:
+def test_without_polls_the_status_is_unknown() -> None:
     walk = paced(package=[REASONS]).go(4, limit_reasons=[0, 1, 0])
     walk.go(4, limit_reasons_polls=0)
     assert walk.spans() == [(4, None)]
@@ -71,7 +60,7 @@ def test_where_nobody_polled_nothing_is_known() -> None:
     assert walk.spans() == [(4, 12)]
 
 
-def test_a_sample_alone_is_the_edge_of_something_else() -> None:
+def test_a_single_sample_is_no_episode() -> None:
     walk = paced(package=[REASONS]).go(1, limit_reasons=[0, 1, 0])
     assert walk.go(3, limit_reasons=[0, 0, 0]).spans() == []
 
@@ -85,7 +74,7 @@ def test_a_sample_alone_is_the_edge_of_something_else() -> None:
     (REASONS, [0, 0, 1], None, []),  # a power limit: no business of ours
     (PACKAGE, [0, 0, 1], None, []),
 ])  # fmt: skip
-def test_whose_status_it_is_and_which(
+def test_status_bits_name_the_cause_and_the_cpus(
     counter: Any, rates: list[Any], cause: str | None, cpus: list[int]
 ) -> None:
     told: dict[str, Any] = {counter.key: rates}
@@ -109,7 +98,7 @@ def test_modulation_is_as_deep_as_the_register_asks_where_nothing_else_tells(
         assert episode.evidence == {"modulation_status_share": 1} | duty
 
 
-def test_where_nothing_tells_what_it_costs_its_depth_is_not_known() -> None:
+def test_depth_is_unknown_without_a_measure_of_cost() -> None:
     walk = Paced(KIND, [made.CYCLES], package=[REASONS])
     walk.go(4, cycles=HZ, limit_reasons=[0, 1, 0])
     assert [e.depth for e in walk.running] == [None]
@@ -121,13 +110,13 @@ def test_a_hot_package_whose_clock_drops_is_no_throttle() -> None:
     assert [e.cause for e in walk.session.detector.running] == ["thermal"]
 
 
-def test_nor_is_one_that_power_holds_down_and_that_is_hot_at_times() -> None:
+def test_a_power_limited_package_that_is_hot_at_times_is_no_throttle() -> None:
     walk = paced(package=[REASONS]).go(4, limit_reasons=[0, 0.5, 1], cycles=0.8 * HZ)
     assert walk.spans() == []
     assert [e.cause for e in walk.session.detector.running] == ["power-pl1"]
 
 
-def test_nor_are_its_cores_that_do_not_work() -> None:
+def test_cores_without_work_are_no_throttle_either() -> None:
     rates: dict[str, Any] = {"ref": [TSC, 0, TSC, 0], "cycles": [0.8 * HZ, 0, 0.8 * HZ, 0]}
     walk = Paced(KIND, CPU, package=[made.CEILING, REASONS])
     walk.go(4, ref=[TSC, 0] * 2, cycles=[HZ, 0] * 2, idle_s=[0, 1] * 2, ceiling_hz=HZ)
@@ -142,7 +131,7 @@ def test_a_drop_that_follows_takes_its_place() -> None:
     assert walk.spans() == [(4, 8), (12, None)]
 
 
-def test_what_a_drop_begins_and_ends_with_is_none() -> None:
+def test_edges_of_a_drop_are_no_throttle() -> None:
     """A fifth of a sample: too little for the clock to be low, enough polls to be hot."""
     walk = paced(package=[REASONS]).go(1, limit_reasons=[0, 0.2, 0], cycles=0.96 * HZ)
     walk.go(3, limit_reasons=[0, 1, 0], cycles=0.8 * HZ)
@@ -152,7 +141,7 @@ def test_what_a_drop_begins_and_ends_with_is_none() -> None:
     assert [e.kind for e in walk.session.ended] == ["turbo-drop"]
 
 
-def test_what_happens_at_the_same_time_is_told_side_by_side() -> None:
+def test_simultaneous_causes_are_separate_episodes() -> None:
     level = made.counter("license_1")
     walk = paced(level, package=[REASONS]).go(4, limit_reasons=[0, 1, 0], **halted(0.05))
     walk.go(4, license_1=[0.5 * HZ, 0, 0, 0]).go(4, limit_reasons=[0, 0, 0])
@@ -165,15 +154,10 @@ def test_what_happens_at_the_same_time_is_told_side_by_side() -> None:
     }
 
 
-def test_a_gap_ends_it_before() -> None:
-    walk = paced(package=[REASONS]).go(4, limit_reasons=[0, 1, 0]).go(1, ns=GAP_NS + S)
-    assert walk.spans() == [(4, 8)]
-
-
 BOOKED = [made.counter(f"{scope}_throttled_s", "s", scale=NS) for scope in ("package", "core")]
 
 
-def test_what_the_kernel_books_has_lasted_as_long() -> None:
+def test_throttled_time_counted_by_the_kernel_is_an_episode_of_that_length() -> None:
     walk = paced(core=[BOOKED[1]]).go(20).go(1, core_throttled_s=[0, 12.0])
     assert walk.spans() == [(13, 25)]
     (episode,) = walk.go(3, core_throttled_s=0).ended
@@ -181,13 +165,13 @@ def test_what_the_kernel_books_has_lasted_as_long() -> None:
     assert episode.evidence["throttled_s"] == 1.2
 
 
-def test_a_package_and_its_cores_are_told_once() -> None:
+def test_a_package_and_its_cores_are_one_episode() -> None:
     walk = paced(package=[BOOKED[0]], core=[BOOKED[1]])
     walk.go(20).go(1, package_throttled_s=10.0, core_throttled_s=12.0)
     assert [e.cpus for e in walk.ended] == [[0, 1, 2, 3]]
 
 
-def test_the_kernel_books_nothing_that_a_drop_or_a_status_has_told() -> None:
+def test_kernel_counts_add_no_throttle_beside_a_drop_or_a_status() -> None:
     walk = paced(core=[BOOKED[1]]).go(5, cycles=[0.8 * HZ, HZ] * 2).go(5, cycles=HZ)
     assert [e.cpus for e in walk.go(1, core_throttled_s=10.0).ended] == [[1, 3]]
     walk = paced(core=[BOOKED[1]], package=[REASONS]).go(5, limit_reasons=[0, 1, 0])

@@ -93,7 +93,7 @@ def test_all_that_is_scripted_is_found_within_a_sample_and_nothing_else(
 
 
 @pytest.mark.parametrize(("machine", "sample_ns", "seconds"), DAILY)
-def test_who_works_beside_is_named(machine: str, sample_ns: int, seconds: float) -> None:
+def test_other_tasks_are_named(machine: str, sample_ns: int, seconds: float) -> None:
     session, episodes = found(f"neighbour,{machine}", sample_ns, seconds)
     siblings = [e for e in episodes if e.kind == "neighbour" and e.cause == "sibling"]
     assert siblings

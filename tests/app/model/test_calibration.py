@@ -11,7 +11,7 @@ from played import played
 
 from perfprobe.wire import Multiplier
 from perftop.base.arrays import Floats
-from perftop.model.calibration import MIN_SAMPLES, Calibration, calibrations
+from perftop.model.calibration import Calibration, calibrations
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
@@ -70,7 +70,7 @@ def test_the_frames_find_the_factor(counter: str, true: float, believed: list[fl
     assert interval.split.states[0].tolist() == pytest.approx([1 - a - b - c, a, b, c], abs=1e-4)
 
 
-def test_without_evidence_the_first_candidate_serves_and_says_so() -> None:
+def test_without_evidence_the_first_candidate_is_used_uncalibrated() -> None:
     idle: list[Shares] = [(0.001, 0.001, 0.0)] * 20
     session, _ = play("one_thread", 84.0, [132.0, 84.0], idle)
     found = session.calibrations["one_thread"]
@@ -80,11 +80,6 @@ def test_without_evidence_the_first_candidate_serves_and_says_so() -> None:
 def test_a_core_that_is_always_both_proves_nothing_against_it() -> None:
     session, _ = play("one_thread", 84.0, [84.0, 1.0], [(0.0, 0.0, 0.99)] * 20)
     assert session.calibrations["one_thread"].state == "uncalibrated"
-
-
-def test_evidence_settles() -> None:
-    session, _ = play("one_thread", 84.0, [84.0], [(0.5, 0.0, 0.0)] * MIN_SAMPLES)
-    assert session.calibrations["one_thread"].state == "settled"
 
 
 def test_bounds_that_hold_two_candidates_settle_nothing() -> None:
@@ -109,21 +104,13 @@ def test_no_candidate_that_fits_is_no_split() -> None:
     ("good", "elsewhere", "state"),
     [(1, 2, "uncalibrated"), (2, 4, "refused"), (20, 4, "settled"), (3, 40, "settled")],
 )
-def test_only_what_was_never_settled_is_refused(good: int, elsewhere: int, state: str) -> None:
+def test_only_an_unsettled_factor_is_refused(good: int, elsewhere: int, state: str) -> None:
     """Two of three are too few to tell. A factor that was settled once stays: what comes later is
     somebody else's event, and suspect."""
     found = calibrations([Multiplier("x", 84.0, "made")])["x"]
     observe(found, np.full(good, 83.9), np.full(good, 84.1))
     observe(found, np.full(elsewhere, 49.9), np.full(elsewhere, 50.1))
     assert found.state == state
-
-
-def test_one_disturbed_sample_refutes_nothing() -> None:
-    found = calibrations([Multiplier("x", 84.0, "made")])["x"]
-    good = np.full(20, 84.0)
-    observe(found, good * 0.999, good * 1.001)
-    observe(found, np.array([5.0]), np.array([6.0]))
-    assert (found.factor, found.state) == (84.0, "settled")
 
 
 @pytest.mark.parametrize("truth", [1.0, 21.0, 24.0, 80.0, 84.0, 88.0, 96.0, 120.0, 138.0])
@@ -151,7 +138,7 @@ def test_a_disturbed_start_is_got_over() -> None:
     assert (found.factor, found.state) == (84.0, "settled")
 
 
-def test_what_is_true_now_outweighs_what_was() -> None:
+def test_recent_evidence_outweighs_old_evidence() -> None:
     """A candidate that explained the idle machine as well gives way when it works."""
     found = calibrations([Multiplier("x", factor, "made") for factor in (96.0, 24.0)])["x"]
     for _ in range(100):

@@ -1,8 +1,9 @@
-"""Differences at each counter's width; gaps, restarts and rewrites."""
+"""Differences at each counter's width; gaps, restarts, rewrites; values by core."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import made
 import numpy as np
@@ -10,10 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made import counter, frame
+from played import played
 
 from perfprobe import wire
+from perftop.model.cores import Cores
 from perftop.model.counters import Counters
 from perftop.model.delta import Delta, Doubt
+from perftop.session.history import History, edges
+from perftop.session.session import Session
 
 TICKS = made.TSC_HZ / 10
 
@@ -149,17 +154,6 @@ def test_a_counter_that_cannot_be_read_is_unknown_not_zero() -> None:
     assert np.isnan(moved(back, column=1))  # one read is no difference
 
 
-def test_time_that_runs_backwards_is_suspect() -> None:
-    greeting = made.hello([made.CYCLES], threads=1)
-    _, delta = deltas(
-        greeting,
-        frame(greeting, 0, {"cycles": [0]}, stamps=[10**9]),
-        frame(greeting, 1, {"cycles": [5]}, stamps=[10**9 - 1]),
-    )
-    assert delta.suspect == {0: {("cycles", Doubt.BACKWARDS)}}
-    assert ticks(delta) == 0
-
-
 def test_each_row_of_a_batch_whose_time_runs_backwards_is_suspect() -> None:
     greeting = made.hello([made.CYCLES], cores=2, threads=1)
     ahead, now = 2 * 10**9, 10**9
@@ -251,7 +245,7 @@ def test_a_block_without_counters_is_a_block() -> None:
 
 
 @pytest.mark.parametrize("sizes", [[7], [2, 3, 2], [3, 3, 1]])
-def test_a_batch_of_frames_that_lack_this_or_that_says_what_they_say_alone(
+def test_a_batch_of_incomplete_frames_equals_single_frames(
     sizes: list[int],
 ) -> None:
     """A block that comes with every third frame, and a value that cannot be read now and then."""
@@ -277,3 +271,66 @@ def test_a_batch_of_frames_that_lack_this_or_that_says_what_they_say_alone(
         at += size
     assert alone[3].tables["stat"].moved[:, 0].tolist() == [3, 9]
     assert alone[4].tables["stat"].ticks.tolist() == [0, 0]
+
+
+# --- values of cpus by core and back, where cores are not all alike
+
+
+NAN = float("nan")
+
+
+def test_a_core_with_one_thread_and_a_cpu_in_no_core() -> None:
+    cores = Cores(made.hello(cores=2, threads=2), [[0, 2], [1]])
+    values = np.array([1.0, 2.0, 3.0, 4.0])
+    assert cores.threads(values, 9.0).tolist() == [[1, 3], [2, 9]]
+    assert cores.total(values).tolist() == [4, 2]
+    assert cores.most(values).tolist() == [3, 2]
+    np.testing.assert_array_equal(cores.by_cpu(np.array([5.0, 6.0])), [5, 6, 5, NAN])
+
+
+def test_unknown_values_of_threads_are_not_counted() -> None:
+    cores = Cores(made.hello(cores=2, threads=2), [[0, 2], [1, 3]])
+    values = np.array([[1.0, NAN, NAN, NAN], [1.0, 2.0, 3.0, 4.0]])
+    assert cores.total(values).tolist() == [[1, 0], [4, 6]]
+    np.testing.assert_array_equal(cores.most(values), [[1, NAN], [3, 4]])
+    assert cores.by_cpu(values[:, :2])[1].tolist() == [1, 2, 1, 2]
+
+
+# --- streams of strangers, with counters that stand in blocks of a scope that is not theirs
+
+
+BASE = [made.REF, made.CYCLES, made.counter("smi", "1")]
+ODD = [
+    ("cycles", "package"), ("cycles", "machine"), ("smi", "core"), ("memory_read_bytes", "cpu"),
+    ("energy_j", "machine"), ("energy_j", "core"), ("l3_memory_bytes", "core"),
+    ("both_s", "package"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "scope"), ODD)
+def test_a_counter_in_another_scope_is_not_used(key: str, scope: Any) -> None:
+    plain = made.hello(BASE, cores=2, packages=[[0, 2], [1, 3]])
+    plain.blocks.append(wire.Block("p", "package", [made.gauge("memory_write_bytes")]))
+    cpus = [row.cpu for row in plain.topology]
+    odd = dataclasses.replace(made.counter(key), cpus=cpus)
+    hello = dataclasses.replace(plain, blocks=[wire.Block("odd", scope, [odd]), *plain.blocks])
+    history = History(hello)
+    session = Session(hello, history)
+    played(session, [_frame(hello, seq) for seq in range(1, 5)])
+    column = session.counters.columns.get(key)
+    assert column is None or column.block == "cpu"
+    assert history.shared(key, edges(session.now_ns, 100_000_000, 4)).shape[1] == 0
+    assert session.take().values.mean("util", [0]) == pytest.approx(0.5)
+
+
+def _frame(hello: wire.Hello, seq: int) -> wire.Frame:
+    """Each CPU runs for half of the time, and all other counters count the samples."""
+    ticks = int(seq * made.TSC_HZ / 10)
+    blocks = {}
+    for block in hello.blocks:
+        count = hello.rows(block.scope)
+        values = {counter.key: [seq] * count for counter in block.counters}
+        if block.name == "cpu":
+            values |= {"ref": [ticks // 2] * count, "cycles": [ticks // 2] * count}
+        blocks[block.name] = made.rows(block, count, values, [ticks] * count)
+    return wire.Frame(seq, seq * 100_000_000, blocks)

@@ -80,7 +80,7 @@ def needs(metric: str) -> set[str]:
     st.integers(min_value=3, max_value=7),
     st.integers(min_value=1, max_value=4),
 )
-def test_only_what_is_made_of_a_falsified_counter_is_absent(
+def test_only_numbers_made_of_a_falsified_counter_are_absent(
     how: tuple[str, str], cpus: set[int], start: int, length: int
 ) -> None:
     kind, key = how
@@ -104,7 +104,7 @@ def test_only_what_is_made_of_a_falsified_counter_is_absent(
 
 
 @pytest.mark.parametrize("key", ["ref", "one_thread"])
-def test_states_that_rest_on_it_are_absent_on_its_core_only(key: str) -> None:
+def test_states_of_a_falsified_counter_are_absent_on_its_core_only(key: str) -> None:
     found = samples({(4, key): (0.0, range(5, 8))})  # the second thread of core 1
     for seq, (sample, true) in enumerate(zip(found, truth(), strict=True), 1):
         unknown = np.isnan(sample.split.states).any(axis=1)
@@ -156,7 +156,7 @@ def test_a_first_read_that_was_interrupted_is_none() -> None:
     assert hz[1:] == pytest.approx([2.8e9] * 2)
 
 
-def test_what_the_probe_says_is_taken_is_doubted_until_it_is_given_back() -> None:
+def test_counters_reported_as_taken_are_suspect_until_given_back() -> None:
     """All rings counted in the place of the kernel alone contradict nothing; registers tell."""
     hello = made.hello([counter(key) for key in ("ref", "cycles", "kernel_cycles")], threads=1)
     session, told = Session(hello), {"cpus": [0], "counters": ["kernel_cycles", "no such"]}

@@ -34,7 +34,7 @@ def sampled(steps: list[list[float]], together: int) -> list[Sample]:
 
 
 @pytest.mark.parametrize("together", [1, 3, 16])
-def test_a_clock_is_held_against_its_witness_once_both_have_agreed(together: int) -> None:
+def test_a_clock_is_compared_with_its_witness_after_both_agreed(together: int) -> None:
     """The second CPU runs only later, and agrees then."""
     steps = [[1.0, 0.0], [1.2, 0.0], [1.0, 0.0], [1.0, 0.0], [1.0, 1.2], [1.0, 1.0], [1.0, 1.2]]
     found = [sample.delta.suspect for sample in sampled(steps, together)]
@@ -61,7 +61,7 @@ def test_the_time_of_a_thread_whose_cycles_are_unknown_is_not_counted_either() -
     assert (cycles.tolist(), run_s.tolist()) == ([TICKS // 2], [0.05])
 
 
-def test_a_sibling_without_the_counter_of_states_is_told_by_the_other() -> None:
+def test_states_follow_from_the_siblings_counter() -> None:
     hello = made.hello([made.REF, made.ONE_THREAD])
     reader = SampleReader(hello)
     for seq in range(2):

@@ -1,5 +1,4 @@
-"""The share of its time that a working CPU did not get, against the scripts of simulated machines
-and by its algebra."""
+"""The share of its time that a working CPU lost, by scripts and algebra; CPUs at rest."""
 
 from __future__ import annotations
 
@@ -11,7 +10,15 @@ from nights import by_day
 from truths import PLAYED_S, SMALL, found
 
 from perftop.base.arrays import Bools, Floats
-from perftop.model.evaluation import MIN_WANTED_SHARE, Evaluator, Values, lost_time
+from perftop.model.evaluation import (
+    MAX_RESTING_SHARE,
+    MIN_AWAKE_SHARE,
+    MIN_WANTED_SHARE,
+    Evaluator,
+    Values,
+    lost_time,
+    resting,
+)
 from perftop.model.numbers import INDEX, METRICS
 
 SAMPLE_NS = 100_000_000
@@ -61,14 +68,14 @@ def test_a_cpu_with_time_to_spare_loses_nothing() -> None:
 
 
 @pytest.mark.parametrize("lacking", ["steal", "involuntary", "busy_hz"])
-def test_what_a_stream_never_tells_is_left_out(lacking: str) -> None:
+def test_parts_that_a_stream_never_has_are_left_out(lacking: str) -> None:
     told = {"idle": 0.0, "steal": 0.1, "involuntary": 0.1, "busy_hz": HZ / 2}
     del told[lacking]
     assert np.isfinite(lost(values(**told), HZ, lacking)[1]).all()
 
 
 @pytest.mark.parametrize("failed", ["steal", "involuntary", "busy_hz"])
-def test_a_sample_without_one_of_its_counters_is_not_told(failed: str) -> None:
+def test_a_sample_without_one_of_its_counters_is_unknown(failed: str) -> None:
     told = {"idle": 0.0, "steal": 0.1, "involuntary": 0.1, "busy_hz": HZ / 2}
     del told[failed]
     assert np.isnan(lost(values(**told))[1]).any()
@@ -126,7 +133,7 @@ def test_an_idle_machine_has_nothing_to_lose() -> None:
         ("neighbour", 0.2 * 8 / 37),
     ],
 )
-def test_what_is_lost_is_what_the_script_takes(scenario: str, share: float) -> None:
+def test_losses_are_those_of_the_script(scenario: str, share: float) -> None:
     assert by_cpu(scenario)[0] == pytest.approx(share, rel=0.1, abs=0.003)
 
 
@@ -138,3 +145,19 @@ def test_a_span_is_the_sum_of_its_samples() -> None:
     everyone = whole.top[at][np.isfinite(whole.top[at])].sum()
     wanted = whole.bottom[at][np.isfinite(whole.bottom[at])].sum()
     assert whole.mean("lost_ratio", session.shown) == pytest.approx(everyone / wanted)
+
+
+# --- A CPU comes to rest and awakes again at two different shares.
+
+
+def test_a_cpu_between_both_shares_stays_what_it_was() -> None:
+    between = np.array([(MAX_RESTING_SHARE + MIN_AWAKE_SHARE) / 2])
+    assert resting(np.array([MAX_RESTING_SHARE * 0.9])).tolist() == [True]
+    assert resting(between).tolist() == [False]
+    assert resting(between, np.array([True])).tolist() == [True]
+    assert resting(between, np.array([False])).tolist() == [False]
+    assert resting(np.array([MIN_AWAKE_SHARE]), np.array([True])).tolist() == [False]
+
+
+def test_a_cpu_of_which_nothing_is_known_is_not_at_rest() -> None:
+    assert resting(np.array([np.nan]), np.array([True])).tolist() == [False]

@@ -1,9 +1,10 @@
-"""Traffic to memory and its share of the best seen, against what the simulated machine moved."""
+"""Traffic to memory: of packages against what was simulated, of L3s, and by group of resctrl."""
 
 from __future__ import annotations
 
 import dataclasses
 from math import isnan
+from typing import Any
 
 import made
 import numpy as np
@@ -13,13 +14,13 @@ from played import played
 
 from perfprobe import wire
 from perfprobe.sources.sim.truth import truth
-from perftop.draw.strips import text
+from perfprobe.wire import Cpu
 from perftop.model.counters import Counters
+from perftop.model.episode import GroupTraffic
 from perftop.model.machine_totals import MEMORY, OF_BEST, MachineTotals
-from perftop.model.memory import TRAFFIC_KEYS, BestTraffic, traffic
+from perftop.model.memory import DEFAULT, TRAFFIC_KEYS, BestTraffic, L3Groups, traffic
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.frame.machine import number_line
 
 SPEC = "sim:smt-mix,cpus=32,packages=2"
 
@@ -124,11 +125,43 @@ def test_an_l3_that_stands_still_beside_a_working_cpu_is_unknown() -> None:
     assert works[2] == pytest.approx(20e6)
 
 
-def test_the_line_of_the_machine_has_it() -> None:
-    hello, messages = simulated.lasting(SPEC, 3)
-    session = played(Session(hello), messages)
-    interval = session.take()
-    read, write = (interval.machine[name] / 1e9 for name in MEMORY)
-    share = 100 * interval.machine[OF_BEST]
-    told = text(number_line(session, interval, [], 160))
-    assert f"mem {read:.1f}+{write:.1f} GB/s {share:.0f} %" in told
+# --- bandwidth by group of resctrl, from records of the wire
+
+
+S = 1_000_000_000
+TOPOLOGY = [Cpu(n, online=True, l3=n // 2) for n in range(4)]
+
+
+def record(**groups: Any) -> dict[str, object]:
+    return {"l3_groups": groups}
+
+
+def test_l3_groups_are_sorted_by_traffic() -> None:
+    seen = L3Groups(TOPOLOGY)
+    first: dict[str, object] = {"l3_groups": {"": [[0, 100], [1, 0]], "batch": [[0, 0], [1, 7]]}}
+    seen.take(first, 10 * S)
+    assert seen.traffic([0, 1]) == []
+    second = {"": [[0, 300], [1, 9]], "batch": [[0, 8000], [1, 7]]}
+    seen.take({"l3_groups": second}, 12 * S)
+    seen.take({}, 13 * S)  # frames between looks
+    assert seen.traffic([0, 1]) == [GroupTraffic("batch", 4000), GroupTraffic(DEFAULT, 100)]
+    assert seen.traffic([2]) == [GroupTraffic(DEFAULT, 4)]
+    seen.take({}, 40 * S)
+    assert seen.traffic([0, 1]) == [], "that is long ago"
+
+
+def test_steps_back_and_words_are_unknown() -> None:
+    seen = L3Groups(TOPOLOGY)
+    seen.take(record(a=[[0, 100]], b=[[0, 5]], c=[[0, None]]), S)
+    seen.take(record(a=[[0, 50]], b=[[0, None]], c=[[0, 9]], d=[[0, 9]]), 2 * S)
+    assert seen.traffic([0]) == []
+
+
+@pytest.mark.parametrize(
+    "told", [None, [], {"a": 3}, {"a": [[1]]}, {"a": [["x", 2]]}, {3: [[0, 1]]}]
+)
+def test_a_record_of_any_kind_does_no_harm(told: object) -> None:
+    seen = L3Groups(TOPOLOGY)
+    for second in (1, 2):
+        seen.take({"l3_groups": told}, second * S)
+    assert seen.traffic([0, 1, 2, 3]) == []

@@ -15,7 +15,6 @@ from perftop.output.stat_table import StatTable
 from perftop.session.session import Session
 
 NS = 100_000_000  # of a sample
-TICKS = int(made.TSC_HZ / 10)
 ENABLED, RUNNING = (
     wire.Counter(key, key, "s", "perf", scale=1e-9) for key in ("perf_enabled_s", "perf_running_s")
 )
@@ -89,25 +88,6 @@ def test_other_sources_are_not_scaled() -> None:
     counters, (_, delta) = deltas(plain, {"cycles": [0]}, {"cycles": [77]})
     assert delta.tables["cpu"].moved[0, 0] == 77
     assert counters.counted_share(delta) is None
-
-
-def test_metrics_see_the_scaled_counts() -> None:
-    """Half of the time counted, half of that unhalted at 3 GHz on a 2 GHz TSC."""
-    greeting = made.hello([ENABLED, RUNNING, REF, CYCLES], threads=1)
-    session = Session(greeting)
-    for seq in range(3):
-        values = {
-            "perf_enabled_s": [seq * NS],
-            "perf_running_s": [seq * NS // 2],
-            "ref": [seq * TICKS // 4],
-            "cycles": [seq * TICKS * 3 // 8],
-        }
-        session.apply(frame(greeting, seq, values))
-    interval = session.take()
-    assert interval.values["util"][0] == pytest.approx(0.5)
-    assert interval.values["busy_hz"][0] == pytest.approx(3e9)
-    assert interval.values["net_hz"][0] == pytest.approx(1.5e9)
-    assert interval.suspect == {}
 
 
 def test_estimates_are_marked() -> None:

@@ -1,4 +1,4 @@
-"""The table of numbers: names that other programs rely on, and how values are printed."""
+"""The tables of numbers and of kinds: names that programs rely on, and values as text."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from math import nan
 import pytest
 
 from perftop.base.format import GHZ, MISSING
+from perftop.model.episode import Episode
+from perftop.model.kinds import CAUSES, KINDS, MARK, NEIGHBOURS, OTHER, Kind, cause_of, kind_of
 from perftop.model.numbers import MACHINE, METRICS, NUMBERS, PACKAGE, significant, suggestion
 
 
@@ -59,3 +61,40 @@ def test_significant_digits(value: float, digits: int, text: str) -> None:
 def test_a_mistyped_key_gets_the_nearest_one() -> None:
     assert suggestion("busi_hz", METRICS) == "did you mean busy_hz?"
     assert suggestion("xyzzy", ["util", "ipc"]) == "known: util, ipc"
+
+
+# --- the table of kinds and causes is complete, and speaks of numbers that exist
+
+
+ALL = [*KINDS.values(), *NEIGHBOURS.values()]
+
+
+@pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.key)
+def test_a_kind_lowers_and_explains_numbers_that_exist(kind: Kind) -> None:
+    assert {kind.lowers} - {""} <= set(NUMBERS)
+    assert set(kind.rows) <= set(NUMBERS)
+    assert kind.sentences or kind.key == "neighbour"
+    assert len(kind.sign) == 1
+
+
+def test_signs_tell_kinds_apart() -> None:
+    assert len({kind.sign for kind in KINDS.values()}) == len(KINDS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "cause", "found"),
+    [
+        ("turbo-drop", "power-pl1", KINDS["turbo-drop"]),
+        ("neighbour", "memory", NEIGHBOURS["memory"]),
+        ("neighbour", "something new", KINDS["neighbour"]),
+        ("mark", "-", MARK),
+        ("something new", "unknown", OTHER),
+    ],
+)
+def test_the_kind_of_an_episode(kind: str, cause: str, found: object) -> None:
+    assert kind_of(Episode(kind, [0], 0, cause=cause)) is found
+
+
+def test_an_unknown_cause_keeps_its_key() -> None:
+    assert cause_of("thermal") is CAUSES["thermal"]
+    assert cause_of("something new").name == "something new"

@@ -57,7 +57,7 @@ def test_metrics_and_states() -> None:
     assert row["counts"]["tsc"] == TICKS
 
 
-def test_without_it_nothing_is_made_of_nanoseconds() -> None:
+def test_without_a_tsc_no_ratio_is_made_of_nanoseconds() -> None:
     result = session(tsc=False)
     interval = result.take()
     assert result.evaluator.lacking("util") is not None
@@ -66,7 +66,7 @@ def test_without_it_nothing_is_made_of_nanoseconds() -> None:
     assert interval.suspect == {}
 
 
-def test_without_its_frequency_it_is_no_clock() -> None:
+def test_a_tsc_without_a_frequency_is_no_clock() -> None:
     greeting = made.hello(COUNTERS, stamp="raw", tsc_hz=None)
     assert not Session(greeting).counters.has_tsc
     assert Session(dataclasses.replace(greeting, tsc_hz=wire.Rate(2e9, "made"))).counters.has_tsc

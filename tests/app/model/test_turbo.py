@@ -1,4 +1,4 @@
-"""Ceilings from tables and from how many cores were active, against counting it out."""
+"""Ceilings from tables and from counts of active cores, against counting it out; caps."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from perfprobe import wire
 from perfprobe.wire import Block
+from perftop.model.kinds import CAPS
 from perftop.model.sample_reader import SampleReader
 from perftop.model.turbo import MAX_STEPS, Ceilings, Turbo, valid_tables
 
@@ -54,7 +55,7 @@ def ceilings(
 @pytest.mark.parametrize(("active", "expected"), [
     (1, 3.7), (2, 3.7), (3, 3.5), (8, 3.4), (12, 3.4), (13, 3.1), (20, 2.9), (24, 2.8),
 ])  # fmt: skip
-def test_of_cores_that_are_active_throughout_the_table_says_it_all(
+def test_the_table_gives_the_ceiling_of_cores_that_are_always_active(
     active: int, expected: float
 ) -> None:
     on = [1.0] * active + [0.0] * (24 - active)
@@ -75,9 +76,7 @@ def test_a_core_in_shallow_sleep_counts_as_active_and_one_that_slept_deeply_does
 @pytest.mark.parametrize(("kind", "model", "awake"), [
     ("P", 0x97, 0.2), ("E", 0x97, 0.5), ("L", 0xAA, 0.5), (None, 0xBE, 0.5), (None, 0x5E, 0.2),
 ])  # fmt: skip
-def test_what_small_cores_count_as_c6_is_also_their_c7(
-    kind: str | None, model: int, awake: float
-) -> None:
+def test_c6_of_small_cores_includes_c7(kind: str | None, model: int, awake: float) -> None:
     plain = made.hello(
         [made.REF, made.CYCLES], cores=2, threads=1, core=[SLEEP, made.counter("core_c7")],
         turbo=[table([(1, 40), (2, 30)])], base_hz=BASE,
@@ -192,7 +191,7 @@ def test_without_a_table_or_a_bound_there_is_no_ceiling() -> None:
     assert np.isnan([found.low_hz, found.high_hz, found.hz]).all()
 
 
-def test_what_cpufreq_says_is_an_upper_bound_only() -> None:
+def test_cpufreq_gives_an_upper_bound_only() -> None:
     of = turbo([cpufreq(38)], cores=2)
     found = ceilings(of, [1, 1], [1, 1])
     assert (ghz(found.low_hz), ghz(found.high_hz)) == ([2.1, 2.1], [3.8, 3.8])
@@ -268,3 +267,59 @@ def test_exact_ceilings_go_before_tables() -> None:
     greeting.blocks.append(Block("package", "package", [exact]))
     found = ceilings(SampleReader(greeting).turbo, [1, 1], ceiling_hz=3.3e9)
     assert ghz(found.low_hz) == ghz(found.high_hz) == ghz(found.hz) == [3.3, 3.3]
+
+
+# --- what holds the clock of a cpu down because it was set so
+
+
+def capped(*more: wire.Turbo, **moved: Any) -> list[tuple[float, str]]:
+    keys = "max_hz", "turbo_disabled", "tdp_base_hz", "turbo_off", "max_perf_pct"
+    gauges = {key: made.gauge(key) for key in keys if key in moved}
+    hello = made.hello(
+        [made.REF, *(gauges[k] for k in keys[:1] if k in gauges)], cores=2, threads=2,
+        turbo=[table([(1, 40), (2, 30)]), *more], base_hz=BASE,
+    )  # fmt: skip
+    for name, places in (("package", keys[1:3]), ("machine", keys[3:])):
+        there = [gauges[key] for key in places if key in gauges]
+        if there:
+            hello.blocks.append(Block(name, name, there))  # type: ignore[arg-type]
+    of = SampleReader(hello).turbo
+    found = of.caps(counted.delta(of._counters, moved))
+    names = [[*CAPS][by] if hz < np.inf else "" for hz, by in zip(found.hz, found.by, strict=True)]
+    return list(zip(ghz(found.hz), names, strict=True))
+
+
+def test_caps_each_with_what_sets_it() -> None:
+    none = [(float("inf"), "")] * 2
+    assert capped() == capped(turbo_off=0, turbo_disabled=0, max_perf_pct=100) == none
+    assert capped(max_hz=float("nan"), turbo_off=float("nan")) == none
+    assert capped(max_hz=[2e9, 3e9, 1e9, 1e9]) == [
+        (2.0, "scaling_max_freq"), (3.0, "scaling_max_freq"),
+    ]  # fmt: skip
+    assert capped(turbo_off=1) == capped(turbo_disabled=1) == [(2.1, "turbo off")] * 2
+    assert capped(turbo_disabled=0, tdp_base_hz=1.6e9) == none, "turbo goes beyond any base clock"
+    assert capped(turbo_disabled=1, tdp_base_hz=1.6e9) == [(1.6, "turbo off, config-TDP")] * 2
+    assert capped(max_perf_pct=50) == [(2.0, "max_perf_pct")] * 2
+    favoured, slow = cpufreq(46, cpus=[0, 2]), cpufreq(30, cpus=[1, 3])
+    percent = "max_perf_pct"
+    assert capped(favoured, slow, max_perf_pct=50) == [(2.3, percent), (2.0, percent)]
+    assert capped(max_perf_pct=60, max_hz=2.2e9, turbo_off=1) == [(2.1, "turbo off")] * 2
+
+
+@pytest.mark.parametrize("scope", ["cpu", "core", "package", "machine"])
+def test_counters_of_a_scope_that_makes_no_sense_say_nothing(scope: wire.Scope) -> None:
+    keys = "ceiling_hz", "max_hz", "turbo_disabled", "turbo_off", "max_perf_pct", "base_hz"
+    hello = made.hello(
+        cores=2, threads=2, packages=[[0, 2], [1, 3]], turbo=[table([(1, 40)])], base_hz=BASE
+    )
+    block = Block("odd", scope, [*map(made.gauge, keys), made.counter("core_c6")])
+    reader = SampleReader(dataclasses.replace(hello, blocks=[*hello.blocks, block]))
+    known = reader.counters.columns.keys() & {*keys, "core_c6"}
+    delta = counted.delta(reader.counters, dict.fromkeys(known, 1.0))
+    reader.turbo.ceilings(delta, np.ones(4), np.ones(4, bool))
+    caps = reader.turbo.caps(delta)
+    named = {[*CAPS][by] for hz, by in zip(caps.hz, caps.by, strict=True) if hz < np.inf}
+    assert named == {
+        "cpu": {"scaling_max_freq"}, "core": set(), "package": {"turbo off"},
+        "machine": {"max_perf_pct"},
+    }[scope]  # fmt: skip

@@ -116,7 +116,7 @@ def test_the_last_one_wanted_ends_a_live_stream() -> None:
     assert log.lines[-2:] == ["frame 2", "interval 200"]
 
 
-def test_without_a_session_messages_are_handed_on() -> None:
+def test_without_a_session_messages_are_passed_on() -> None:
     log = Log(100 * MS, duration_ns=100 * MS)
     log.follows = False
     assert not log.started

@@ -61,7 +61,7 @@ def test_the_reason_is_that_of_the_cpu_that_is_on() -> None:
     assert told == {"smt": missing.UNREAD, "active_threads": missing.UNREAD}
 
 
-def test_a_core_that_is_off_says_so() -> None:
+def test_a_core_that_is_off_has_that_reason() -> None:
     session = play(made.hello([made.REF]), {"ref": [0, 0]}, {"ref": [3 * TICKS, 3 * TICKS]})
     for cpu in (0, 1):
         note = wire.Note("hotplug", made.SAMPLE_NS + 1, data={"cpu": cpu, "online": False})

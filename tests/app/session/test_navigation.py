@@ -53,7 +53,7 @@ def walk(told: Lived, episodes: list[Episode], by: int) -> list[float]:
         interval = shown
 
 
-def test_each_is_come_to_once_and_back_again(told: Lived) -> None:
+def test_each_moment_is_visited_once_in_both_directions(told: Lived) -> None:
     session, _ = told
     episodes = navigation.reachable(session)
     assert walk(told, episodes, 1) == []  # the newest is what is shown
@@ -78,13 +78,13 @@ def test_the_numbers_there_are_of_the_episode(told: Lived, start: int, end: int 
         assert shown.time_ns == it.end_ns
 
 
-def test_only_those_on_these_cpus(told: Lived) -> None:
+def test_only_episodes_of_the_selected_cpus(told: Lived) -> None:
     session, _ = told
     assert walk(told, navigation.reachable(session, [1, 3]), -1) == [30, 25]
     assert walk(told, navigation.reachable(session, [2]), -1) == []
 
 
-def test_what_history_has_forgotten_is_not_gone_to() -> None:
+def test_moments_dropped_from_history_are_not_visited() -> None:
     machine = Machine(cores=2, ceiling_hz=3.0e9)
     session = Session(machine.hello, History(machine.hello, 200_000))
     played(session, [machine.frame(seq) for seq in range(500)])
@@ -142,7 +142,7 @@ def test_a_moment_is_read(text: str, found: tuple[float, ...]) -> None:
      ("12:01", "11:50:20.0 to 12:00:00.0"), ("-20m", "11:50:20.0"), ("+2m", "12:00:00.0"),
      ("11:49", "11:50:20.0"), ("11:50:19", "11:50:20.0"), ("-3x", "-30s")],
 )  # fmt: skip
-def test_what_is_no_moment_is_told(text: str, says: str) -> None:
+def test_invalid_moments_are_refused(text: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         parse_moment(text, at(11, 59), at(11, 50, 20), at(12, 0))
 
@@ -162,7 +162,7 @@ def test_a_night_in_which_the_clock_is_changed() -> None:
 
 
 @given(st.text(max_size=20), st.integers(0, 10**6), st.integers(0, 10**6))
-def test_any_text_is_a_moment_that_is_kept_or_told_to_be_none(text: str, a: int, b: int) -> None:
+def test_any_text_is_a_moment_in_range_or_a_printable_error(text: str, a: int, b: int) -> None:
     first, last = NOON - max(a, b) * S, NOON
     try:
         found = parse_moment(text, NOON - min(a, b) * S, first, last)

@@ -176,7 +176,7 @@ def test_there_is_nothing_before_the_first_sample() -> None:
     assert Session(story.hello).interval_at(SAMPLE_NS, 1) is None
 
 
-def test_what_was_dropped_is_not_looked_up_wrongly() -> None:
+def test_dropped_samples_are_not_needed_by_kept_ones() -> None:
     """The oldest sample that is kept needs nothing of those that are not."""
     story = eventful()
     _, live = lived(story.hello, story.messages)
@@ -208,7 +208,7 @@ def test_looking_back_leaves_the_present_alone() -> None:
     assert session.calibrations["one_thread"].explained > 0
 
 
-def test_who_ran_is_told_for_two_seconds() -> None:
+def test_tasks_are_valid_for_two_seconds() -> None:
     story = Story(machine())
     told = {"0": [7, "job", 1.0]}
     story.go_on(5).go_on(records={"tasks": told}).go_on(40)

@@ -36,7 +36,7 @@ def suspended(found: list[wire.Message], tsc_hz: float, split: int) -> Iterator[
 
 
 @pytest.mark.parametrize("split", [0, 3])
-def test_it_is_told_and_spoils_no_number(split: int) -> None:
+def test_a_suspend_is_marked_and_spoils_no_number(split: int) -> None:
     found = messages("sim:steady,cpus=8", 8)
     hello = found[0]
     assert isinstance(hello, wire.Hello)
@@ -64,7 +64,7 @@ def test_it_is_told_and_spoils_no_number(split: int) -> None:
     assert past.values["util"] == pytest.approx(utils[-1], abs=0.02)
 
 
-def test_a_recording_entered_after_it_has_no_moment_of_it() -> None:
+def test_a_recording_entered_after_a_suspend_has_no_mark_of_it() -> None:
     """Its first frame has slept already: when, nobody knows. What it sleeps later is told."""
     found = messages("sim:steady,cpus=4", 1)
     hello, *frames = (m for m in found if isinstance(m, wire.Hello | wire.Frame))
@@ -77,7 +77,7 @@ def test_a_recording_entered_after_it_has_no_moment_of_it() -> None:
 
 
 @pytest.mark.parametrize("lie", ["x", -1, 1.5, True, None, 1 << 63])
-def test_what_is_no_time_is_none(lie: object) -> None:
+def test_malformed_times_of_sleep_are_ignored(lie: object) -> None:
     found = messages("sim:steady,cpus=4", 1)
     hello = found[0]
     assert isinstance(hello, wire.Hello)

@@ -1,4 +1,4 @@
-"""How long tasks ran and waited, and how many CPUs worked."""
+"""How long tasks ran and waited, also those of a watched job, and how many CPUs worked."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import pytest
 from fakes import Does, Machine, seen
 
 from perfprobe import wire
+from perfprobe.sources.sim.source import open_sim
 from perftop.model.tasks import TaskSnapshot, WatchedJob
-from perftop.output import run_summary
+from perftop.output import run_summary, stat_json
+from perftop.output.stat_table import StatTable
 from perftop.session import task_times
+from perftop.session.session import Session
 from perftop.session.task_times import BusyCpus, JobFootprint
 
 MS = 1_000_000
@@ -60,7 +63,7 @@ def test_waiting_for_a_disk_is_that_of_the_command_since_its_start() -> None:
     assert job.footprint.disk_s == pytest.approx(0.2 + 0.09)
 
 
-def test_who_was_not_told_of_for_long_is_no_stranger() -> None:
+def test_threads_unreported_for_long_keep_their_times() -> None:
     """Frames were lost; the watched threads are forgotten sooner than what they ran."""
     job = Job()
     job.look((101, 101, 0, 50))
@@ -69,13 +72,13 @@ def test_who_was_not_told_of_for_long_is_no_stranger() -> None:
     assert job.look((101, 101, 0, 80)).seconds == pytest.approx({0: 0.08, 1: 0.01})
 
 
-def test_nobody_was_seen() -> None:
+def test_a_job_without_a_sample_has_no_cpus() -> None:
     assert Job().footprint.cpus() == []
     job = Job()
     assert job.look((ROOT, ROOT, 0, 20)).cpus() == []
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remembered_threads_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_times, "MAX_THREADS", 8)
     job = Job()
     for tid in range(200, 240):
@@ -84,7 +87,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert job.footprint.seen_s == pytest.approx(0.04)
 
 
-def test_the_summary_tells_its_cpus_from_the_rest() -> None:
+def test_the_summary_separates_the_cpus_of_a_job() -> None:
     does = {cpu: Does(0.2 * (cpu + 1)) for cpu in range(4)}
     session, _ = seen(Machine(cores=2, does=does), 20)
     job = Job()
@@ -151,8 +154,43 @@ def test_cpus_that_are_off_are_none_of_all() -> None:
     assert (busy.all_s, busy.none_s) == (1.0, 0.0)
 
 
-def test_who_ran_alone_for_a_short_time_is_not_named() -> None:
+def test_a_task_alone_for_a_short_time_is_not_named() -> None:
     busy = BusyCpus()
     for look in (LD, TaskSnapshot(), TaskSnapshot()):
         busy.add(np.array([1.0, 0.0]), 1.0, look)
     assert busy.alone == ""
+
+
+# --- what a watched job did in each interval, and who ran: against the truth of a simulation
+
+
+S = 1_000_000_000
+
+
+@pytest.fixture(scope="module")
+def lines() -> list[stat_json.Line]:
+    """Six seconds of a job that has CPU 0 to itself."""
+    source = open_sim("sim:neighbour,cpus=4,speed=max", S // 5, watch="lmp")
+    session = Session(source.hello)
+    found: list[stat_json.Line] = []
+    while len(found) < 6:
+        for message in source.poll():
+            session.apply(message)
+            if session.span_ns >= S:
+                interval = session.take()
+                line = stat_json.interval_line(session, interval)
+                line["text"] = StatTable(session, ["util", "task"]).lines(interval)
+                found.append(line)
+    return found
+
+
+def test_times_of_a_job_are_those_of_its_own_cpu(lines: list[stat_json.Line]) -> None:
+    for line in lines[1:]:
+        watched, cpu = line["watched"], line["cpus"][0]
+        assert watched["job"] == "lmp"
+        assert watched["threads"] == 1
+        assert watched["cpus"] == [0]
+        assert watched["run_s"] == pytest.approx(cpu["util"] * line["elapsed_s"], abs=0.05)
+        assert watched["wait_s"] < 0.05
+        assert cpu["task"] == {"pid": 4000, "comm": "lmp", "share": pytest.approx(1.0, abs=0.05)}
+        assert "task" not in line["cpus"][1]

@@ -94,7 +94,7 @@ def test_below_the_base_clock_it_drops_where_no_table_is_known() -> None:
     assert episode.evidence["ceiling"] == BASE_CLOCK
 
 
-def test_export_tells_the_range_and_where_it_is_from() -> None:
+def test_json_has_the_range_of_a_ceiling_and_its_origin() -> None:
     session = play(stream([table(STEPS), cpufreq(39, cpus=[0])]), hz=3.0e9, active=4)
     assert stat_json.hello_line(session)["origin"]["turbo_ceiling_hz"] == ORIGIN
     cores = stat_json.interval_line(session, session.take())["cores"]
@@ -108,7 +108,7 @@ def missing(hello: wire.Hello) -> list[tuple[str, str | None, list[int] | None]]
     return [(m.why, m.fix, m.cpus) for m in found if m.what == "turbo_ceiling_hz"]
 
 
-def test_where_no_table_is_the_reason_is_that_of_the_registers() -> None:
+def test_a_missing_table_has_the_reason_of_its_registers() -> None:
     none = "perftop knows no register with turbo's limits here"
     registers = Missing("limit_reasons", "no /dev/cpu/N/msr", "sudo modprobe msr")
     torn = Missing("turbo", "MSR 1ADH cannot be read")

@@ -41,7 +41,7 @@ def seen() -> tuple[Session, Interval]:
     return session, session.take()
 
 
-def test_a_number_of_a_cpu_is_found_whatever_it_shares_it_with(
+def test_numbers_of_cores_and_packages_are_values_of_their_cpus(
     seen: tuple[Session, Interval],
 ) -> None:
     session, interval = seen

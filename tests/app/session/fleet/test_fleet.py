@@ -25,7 +25,7 @@ def names(fleet: Fleet, **sight: object) -> list[str]:
     return [m.name for m in fleet.rows(replace(RowChoice(), **sight), NOW)]  # type: ignore[arg-type]
 
 
-def test_the_silent_stand_first_then_who_loses_most() -> None:
+def test_silent_machines_come_first_then_the_greatest_losses() -> None:
     gone = Machine("z9")
     gone.fall_silent(NOW, "refused")
     fleet = Fleet([machine("a", 0.1), machine("b", 0.4), machine("c", nan), gone])
@@ -39,7 +39,7 @@ def test_noise_moves_no_row() -> None:
     assert names(fleet) == ["a", "b"]
 
 
-def test_a_cause_that_machines_share_is_told_once() -> None:
+def test_a_shared_cause_is_listed_once() -> None:
     fleet = Fleet([machine(f"n{i}", 0.2, "power-pl1", NOW - i) for i in range(31)])
     fleet.add(machine("m", 0.4, "thermal"))
     shared, alone = fleet.running()
@@ -48,12 +48,12 @@ def test_a_cause_that_machines_share_is_told_once() -> None:
     assert shared.lost == pytest.approx(31 * 0.2)
 
 
-def test_two_machines_are_told_one_by_one() -> None:
+def test_two_machines_are_listed_one_by_one() -> None:
     fleet = Fleet([machine("a", 0.2, "power-pl1"), machine("b", 0.2, "power-pl1")])
     assert [each.machines for each in fleet.running()] == [("a",), ("b",)]
 
 
-def test_two_detectors_of_one_cause_are_one_happening() -> None:
+def test_episodes_of_two_detectors_with_one_cause_are_joined() -> None:
     one = machine("a")
     one.running = [
         MachineEpisode("a", kind, "hypervisor", NOW - 5, None, 0.1)
@@ -63,7 +63,7 @@ def test_two_detectors_of_one_cause_are_one_happening() -> None:
     assert (found.kind, found.machines) == ("steal", ("a",))
 
 
-def test_ended_ones_are_told_together_only_if_they_began_together() -> None:
+def test_ended_episodes_are_joined_only_if_they_began_together() -> None:
     found = []
     for i in range(4):
         one = machine(f"n{i}")

@@ -45,7 +45,7 @@ def test_half_of_the_work_is_below_its_ceiling() -> None:
     assert fed(machine).numbers["below"] == pytest.approx(0.5)
 
 
-def test_what_a_guest_cannot_tell_is_absent_with_a_reason() -> None:
+def test_numbers_that_a_guest_lacks_have_a_reason() -> None:
     row = fed(guest())
     assert isnan(row.numbers["clock_hz"])
     assert isnan(row.numbers["both"])
@@ -62,7 +62,7 @@ def test_times_of_episodes_are_those_of_arrival() -> None:
     assert row.cause == event.group
 
 
-def test_who_falls_silent_keeps_its_past_and_no_numbers() -> None:
+def test_a_silent_machine_keeps_its_past_and_no_numbers() -> None:
     row = fed(Machine(does={cpu: Does(util=1.0, hz=2.4e9) for cpu in range(8)}), 40)
     heard = row.updated
     row.fall_silent(heard + 60, "the link broke", heard + 62)

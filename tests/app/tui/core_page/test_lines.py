@@ -79,7 +79,7 @@ def test_only_numbers_of_a_suspect_counter_are_marked(key: str, marked: set[str]
 # --- words
 
 
-def test_who_runs_there() -> None:
+def test_filters_by_task() -> None:
     records = tasks(["lmp", "evil\x1b[31m\n漢"]) | {
         "details": {"4000": {"user": "ada", "command": 7}}
     }

@@ -1,4 +1,4 @@
-"""Chosen events as metrics of their stream, against the truth of a simulated machine."""
+"""Chosen events and issue slots, against the truth of a simulated machine."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import math
 import numpy as np
 import pytest
 from played import played
-from simulated import messages
+from simulated import lasting, messages
 
+from perfprobe import wire
 from perfprobe.wire import Frame
-from perftop.base.text import in_ascii
-from perftop.draw.columns import ESTIMATED, Column
 from perftop.model.delta import Doubt
 from perftop.model.evaluation import Values
+from perftop.model.gates import SLOT_KEYS
 from perftop.model.numbers import METRICS
 from perftop.output import run_summary, stat_json
 from perftop.output.stat_table import StatTable
-from perftop.session.history import History, edges
 from perftop.session.interval import Interval
+from perftop.session.missing import DOUBTS
 from perftop.session.session import Session
 
 
@@ -54,7 +54,7 @@ def test_rates_and_counts_per_thousand_instructions() -> None:
     assert interval.values.mean("e.branches/ki", everyone) == pytest.approx(200, rel=1e-5)
 
 
-def test_what_takes_turns_is_scaled_and_told() -> None:
+def test_multiplexed_events_are_scaled_and_marked() -> None:
     session = seen("branches,branch-misses,cache-references,cache-misses,cycles,context-switches")
     interval = session.take()
     for key, of in (("branches", 5), ("branch-misses", 400), ("cache-misses", 800)):
@@ -84,16 +84,6 @@ def test_the_times_of_a_group_scale_its_own_block_only() -> None:
         assert beside.values[key].tolist() == alone.values[key].tolist()
 
 
-def test_history_knows_them() -> None:
-    hello, told = messages("sim:smt-mix,cpus=4", 10, events="branches")
-    session = played(Session(hello, History(hello)), told)
-    assert session.history is not None
-    last = session.history.last_ns or 0
-    found = session.history.field("e.branches/ki", [0, 1], edges(last, 500_000_000, 2))
-    assert found.shape == (2, 2)
-    assert all(math.isclose(value, 200, rel_tol=1e-3) for value in found.ravel())
-
-
 @pytest.mark.parametrize("what", ["e.branches", "perf_running_s", "perf_enabled_s"])
 def test_a_rate_above_what_is_possible_is_doubted(what: str) -> None:
     """Somebody wrote the event's counter, or the times of its group: the event is unknown then, and
@@ -120,11 +110,6 @@ def test_a_rate_above_what_is_possible_is_doubted(what: str) -> None:
         assert math.isfinite(at(interval, "ipc", row))
 
 
-def test_a_screen_marks_estimates() -> None:
-    assert Column("", "", 8, digits=1).cell(12.3, estimated=True) == (f"{ESTIMATED}12.3", "text")
-    assert in_ascii(ESTIMATED) == "~"
-
-
 @pytest.mark.parametrize("cpus", [2, 64, 1024])
 def test_some_metrics_of_a_group_are_those_of_all_of_them(cpus: int) -> None:
     """To the last digit."""
@@ -136,3 +121,72 @@ def test_some_metrics_of_a_group_are_those_of_all_of_them(cpus: int) -> None:
         for metrics in ([0, 3], [5, 1, 2]):
             found = values.group(rows)[metrics]
             assert np.array_equal(values.group(rows, metrics), found, equal_nan=True)
+
+
+# --- where issue slots go, against the truth of a simulated machine, and what cannot be
+
+
+SPEC = "sim:smt-mix,cpus=4,slots=1"
+
+
+def seen_slots(*, wrong: bool = False) -> Session:
+    """`wrong`: what retired counts half."""
+    hello, found = messages(SPEC, 21)
+    session = Session(hello)
+    block = hello.blocks[0]
+    at = [counter.key for counter in block.counters].index("topdown_retiring")
+    for message in found:
+        if wrong and isinstance(message, wire.Frame):
+            rows = message.blocks["cpu"]
+            values = np.frombuffer(rows.values, np.uint64).reshape(4, -1).copy()
+            values[:, at] //= 2
+            changed = {"cpu": dataclasses.replace(rows, values=values.tobytes())}
+            session.apply(dataclasses.replace(message, blocks=message.blocks | changed))
+        else:
+            session.apply(message)
+    return session
+
+
+def test_four_ways_that_add_up() -> None:
+    interval = seen_slots().take()
+    for row in range(4):
+        shares = [float(interval.values[f"{key}_ratio"][row]) for key in SLOT_KEYS]
+        assert sum(shares) == pytest.approx(1, abs=1e-4)
+        assert shares[0] == pytest.approx(float(interval.values["ipc"][row]) / 4, rel=1e-4)
+        left = 1 - shares[0]
+        assert shares[1:] == pytest.approx([left * 0.05, left * 0.1, left * 0.85], rel=1e-3)
+    assert interval.suspect == {}
+
+
+def test_slots_that_go_to_the_sibling() -> None:
+    session = seen_slots()
+    interval = session.take()
+    for core, (first, _) in enumerate(session.cores):
+        row = session.position[first]
+        both = float(interval.split.shares(core)["both"])
+        cycles = float(interval.counts["cycles"][row]) / interval.elapsed_s
+        given = float(interval.values["smt_contention_ratio"][row])
+        assert given == pytest.approx(both * 0.3 * 2.1e9 / cycles, rel=0.02)
+
+
+def test_slots_that_do_not_add_up_are_suspect() -> None:
+    session = seen_slots(wrong=True)
+    interval = session.take()
+    assert ("topdown_retiring", Doubt.SLOTS) in interval.suspect[1]
+    assert np.isnan(interval.values["topdown_backend_ratio"]).all()
+    assert np.isfinite(interval.values["ipc"]).all()
+    assert set(Doubt) == set(DOUBTS)
+
+
+def test_a_machine_without_them_has_no_such_number() -> None:
+    session = Session(messages("sim:smt-mix,cpus=4", 0)[0])
+    assert not session.evaluator.registry.events
+
+
+def test_a_sibling_that_takes_slots_is_measured() -> None:
+    hello, found = lasting("sim:neighbour,cpus=8,slots=1", 19.1)
+    session = played(Session(hello), found)
+    episode = next(e for e in session.ended if e.kind == "neighbour" and e.cause == "sibling")
+    both = 0.971 * 0.3 * 2.1e9 / 3.7e9
+    assert episode.evidence["slots_to_sibling"] == pytest.approx(both, abs=0.01)
+    assert episode.confidence == "measured"

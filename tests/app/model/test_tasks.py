@@ -1,13 +1,13 @@
-"""Threads of a watched job and who else runs, from records that may hold anything."""
+"""Tasks: threads of a watched job and who else runs, from records that may hold anything."""
 
 from __future__ import annotations
 
-from math import isnan
+from math import isnan, nan
 from typing import Any
 
 import pytest
 
-from perftop.model.tasks import RunningTasks, WatchedJob
+from perftop.model.tasks import RunningTasks, TaskSnapshot, WatchedJob
 
 MS = 1_000_000
 SECOND = 1000 * MS
@@ -80,7 +80,7 @@ def test_a_kernel_that_does_not_tell_waits_is_not_one_without_waits() -> None:
     [None, [], {"x": [1, "a", 0, 0, 0, 0, 0]}, {"1": [1, "a", 0]}, {"1": "a"}, {1: None},
      {"1": [1, "a", None, 0, 0, 0, 0]}, {"9" * 40: [1, "a", 0, 0, 0, 0, 0]}],
 )  # fmt: skip
-def test_what_is_no_thread_is_left_out(threads: object) -> None:
+def test_malformed_threads_are_ignored(threads: object) -> None:
     watched_job = WatchedJob("job")
     watched_job.take({"watched": {"threads": threads, "more": "many"}}, 1)
     assert watched_job.threads == {}
@@ -112,3 +112,62 @@ def test_company_knows_several_on_a_cpu_or_at_least_one() -> None:
     assert [str(one) for one in running_tasks.tasks_on(1)] == ["sh (8)"]
     assert running_tasks.tasks_on(2) == []
     assert (running_tasks.since_ns, running_tasks.time_ns) == (0, SECOND)
+
+
+# --- who ran where, from records that may hold anything
+
+
+LMP, CC1 = [4000, "lmp", 0.5], [4001, "cc1", 0.25]
+
+
+def told(**records: Any) -> list[tuple[str, float, float, float]]:
+    look = TaskSnapshot.from_records(records)
+    assert look is not None
+    ran = look.activity_on("3")
+    return [(one.task.comm, one.task.share, one.wait, one.switches) for one in ran]
+
+
+def test_waits_belong_to_the_tasks_in_their_order() -> None:
+    others, waits = {"3": [LMP, CC1]}, {"3": [[0.1, 20.5], [0.75, 3]]}
+    found = told(tasks={"3": LMP}, others=others, waits=waits)
+    assert found == [("lmp", 0.5, 0.1, 20.5), ("cc1", 0.25, 0.75, 3.0)]
+    assert told(tasks={"3": LMP}, waits={"3": [[0.1, 1]]}) == [("lmp", 0.5, 0.1, 1.0)]
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [None, 7, {}, {"3": 5}, {"3": []}, {"3": [[None, None]]}, {"3": [["a", []], 1]},
+     {"3": [[-1, nan], [nan, float("inf")]]}, {"3": [[True, True]]}],
+)  # fmt: skip
+def test_waits_that_are_no_numbers_are_unknown(waits: Any) -> None:
+    found = told(tasks={"3": LMP}, others={"3": [LMP, CC1]}, waits=waits)
+    assert [comm for comm, *_ in found] == ["lmp", "cc1"]
+    assert all(isnan(value) for _, _, *values in found for value in values)
+
+
+def test_nobody_waits_for_more_than_all_the_time() -> None:
+    ((*_, wait, switches),) = told(tasks={"3": LMP}, waits={"3": [[1.5, 1e9]]})
+    assert (wait, switches) == (1.0, 1e9)
+
+
+def test_a_stream_without_waits_differs_from_zero_waits() -> None:
+    old, new = (
+        TaskSnapshot.from_records({"tasks": {}}),
+        TaskSnapshot.from_records({"tasks": {}, "waits": {}}),
+    )
+    assert old is not None
+    assert old.waits is None
+    assert new is not None
+    assert new.waits == {}
+    assert TaskSnapshot.from_records({"others": {}}) is None
+    assert TaskSnapshot.from_records({"tasks": 5}) is None
+
+
+@pytest.mark.parametrize(
+    "record", [None, 7, [7], ["7", "a", 0.5], [7, 7, 0.5], [7, "a", "0.5"], [-1, "a", 0.5]]
+)
+def test_malformed_tasks_are_ignored(record: Any) -> None:
+    look = TaskSnapshot({"3": record}, {"4": [record, [7, "a", 0.5]]})
+    assert look.tasks_on("3") == [] == look.activity_on("3")
+    assert [task.comm for task in look.tasks_on("4")] == ["a"]
+    assert [ran.task.comm for ran in look.activity_on("4")] == ["a"]

@@ -1,0 +1,147 @@
+"""SMIs and steal: counts and ticks that come one by one, step by step."""
+
+from __future__ import annotations
+
+import made
+import numpy as np
+import pytest
+from paced import S, Stepped
+
+from perftop.detect.engine import GAP_NS
+from perftop.detect.smis import QUIET_NS, Smis
+from perftop.detect.steals import Steals
+from perftop.model.sample_reader import SampleReader
+
+PAUSE = QUIET_NS // S
+SMI = made.counter("smi", "1", bits=32)
+
+
+class Walk(Stepped):
+    def __init__(self) -> None:
+        super().__init__()
+        self.smis = Smis(SampleReader(made.hello([made.REF, SMI], cores=2)), self.detector)
+
+    def go(self, count: float | list[float], *, samples: int = 1, ns: int = S,
+           spans: list[int] | None = None) -> Walk:  # fmt: skip
+        """`spans`: samples that each CPU's row covers; 0: not read."""
+        for _ in range(samples):
+            moved = np.broadcast_to(np.array(count, float), 4)
+            span_ns = np.array(spans or [1] * 4) * float(ns)
+            self.ended += self.smis.step(moved, span_ns, *self.step_of(ns))
+        return self
+
+
+def test_an_episode_spans_its_smis_and_counts_them() -> None:
+    walk = Walk().go(0, samples=3).go(3).go(0, samples=4).go(2).go(0, samples=PAUSE)
+    assert walk.spans() == [(3, 9)]
+    (episode,) = walk.ended
+    assert (episode.depth, episode.cpus) == (5, [0, 1, 2, 3])
+    assert episode.evidence == {"SMIs_per_s": 8.3}
+    assert walk.detector.running == []
+
+
+def test_after_a_second_without_one_the_next_is_another() -> None:
+    walk = Walk().go(1).go(0, samples=PAUSE - 1).go(1).go(0, samples=PAUSE).go(1)
+    assert walk.spans() == [(0, PAUSE + 1), (2 * PAUSE + 1, None)]
+    assert [e.depth for e in (*walk.ended, *walk.detector.running)] == [2, 1]
+
+
+def test_a_cpu_that_was_not_read_for_a_while_has_no_smis_of_its_own() -> None:
+    walk = Walk().go([1, 1, 1, 0], spans=[1, 1, 1, 0]).go(0, samples=6, spans=[1, 1, 1, 0])
+    walk.go([0, 0, 0, 1], spans=[1, 1, 1, 8])
+    assert walk.spans() == [(0, None)]
+    assert walk.detector.running[0].cpus == [0, 1, 2, 3]
+    assert walk.detector.running[0].depth == 1
+    assert walk.go(0, samples=3).spans() == [(0, 1)]
+    assert walk.go([0, 0, 0, 1], spans=[1, 1, 1, 12]).spans() == [(0, 1)]
+
+
+def test_after_unread_samples_the_start_is_the_earliest_possible() -> None:
+    assert Walk().go(0).go(0, samples=4, spans=[0] * 4).go(1, spans=[5] * 4).spans() == [(1, None)]
+
+
+@pytest.mark.parametrize("ns", [GAP_NS + S, -S])
+def test_a_gap_and_a_jump_of_time_end_it_before_and_count_nothing(ns: int) -> None:
+    walk = Walk().go(0).go(2, samples=2).go(50, ns=ns)
+    assert walk.spans() == [(1, 3)]
+    assert walk.ended[0].depth == 4
+
+
+def test_a_column_that_is_not_known_counts_nothing() -> None:
+    assert Walk().go(float("nan"), samples=3).spans() == []
+
+
+# --- steal: ticks of 10 ms that come one by one, step by step
+
+
+NAN = float("nan")
+
+
+class TicksWalk(Stepped):
+    """So many ticks on the first CPU in each sample, none on the other three."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steals = Steals(SampleReader(made.hello(cores=2)), self.detector)
+
+    def go(self, *ticks: float, others: float = 0, ns: int = S) -> TicksWalk:
+        for n in ticks:
+            stolen_s = np.array([n, *[others] * 3]) * 0.01
+            self.ended += self.steals.step(stolen_s, *self.step_of(ns))
+        return self
+
+
+@pytest.mark.parametrize(("ticks", "spans"), [
+    ([0, 2, 2, 2, 2, 0, 0, 0, 0, 0, 0], [(1, 5)]),
+    ([0, 2, 2], [(1, None)]),  # told in its second sample, from the first
+    ([0, 3], [(1, None)]),
+    ([0, 1, 1, 1, 0], [(1, None)]),
+    ([0, 1, 0, 1, 0, 1, 0, 1], [(1, None)]),  # a twentieth
+])  # fmt: skip
+def test_ticks_that_follow_each_other_are_one_episode(
+    ticks: list[float], spans: list[tuple[int, int | None]]
+) -> None:
+    assert TicksWalk().go(*ticks).spans() == spans
+
+
+@pytest.mark.parametrize("ticks", [
+    [1], [2], [1, 1], [1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1], [1, 0, 0, 1, 0, 0, 1, 0, 0, 1],
+])  # fmt: skip
+def test_single_ticks_are_none(ticks: list[float]) -> None:
+    assert TicksWalk().go(*ticks, *[0] * 10).spans() == []
+
+
+def test_earlier_sparse_ticks_are_no_part_of_an_episode() -> None:
+    assert TicksWalk().go(1, 0, 0, 0, 1, 0, 0, 0, 4, 4).spans() == [(8, None)]
+
+
+def test_depth_is_the_share_of_the_samples_within_the_episode() -> None:
+    walk = TicksWalk().go(0, 1, 4, 4, 4, 4, 1, *[0] * 8)
+    assert walk.spans() == [(1, 7)]
+    (episode,) = walk.ended
+    assert episode.depth == pytest.approx(0.4)
+    assert episode.cpus == [0]
+    assert (episode.cause, episode.confidence) == ("hypervisor", "measured")
+    assert episode.evidence["ticks"] == 18
+
+
+def test_a_low_share_is_as_deep_as_it_is_between_ticks() -> None:
+    (episode,) = TicksWalk().go(*[1, 0] * 20).detector.running
+    assert episode.depth == pytest.approx(0.05)
+
+
+def test_a_pause_shorter_than_a_tick_may_need_does_not_end_it() -> None:
+    walk = TicksWalk().go(3, 3, 0, 0, 0, 1)
+    assert walk.spans() == [(0, None)]
+    assert walk.go(*[0] * 6).spans() == [(0, 6)]
+
+
+def test_a_gap_in_the_stream_and_a_jump_of_time_end_it_before() -> None:
+    assert TicksWalk().go(2, 2, 2).go(2, ns=GAP_NS + S).spans() == [(0, 3)]
+    assert TicksWalk().go(2, 2, 2).go(2, ns=-S).spans() == [(0, 3)]
+
+
+def test_a_cpu_that_is_gone_ends_it_when_it_was_last_robbed() -> None:
+    walk = TicksWalk().go(2, 2, 2).go(*[NAN] * (GAP_NS // S))
+    assert walk.spans() == [(0, None)]
+    assert walk.go(NAN).spans() == [(0, 3)]
