@@ -195,7 +195,7 @@ def _topology(options: argparse.Namespace) -> int:
 
 def _doctor(options: argparse.Namespace) -> int:
     from perfprobe.cpu import identity
-    from perfprobe.instruments import doctor
+    from perfprobe.instruments import conditions, doctor
 
     root = options.sysroot
     answer: dict[str, Any] = {
@@ -216,7 +216,7 @@ def _doctor(options: argparse.Namespace) -> int:
         why = sentence(error) if isinstance(error, OSError) else str(error)
         nothing = {"what": "everything", "why": why, "fix": None, "cpus": None}
         answer |= dict.fromkeys(keys) | {"multipliers": [], "missing": [nothing]}
-    answer["readiness"] = [asdict(item) for item in doctor.items(root)]
+    answer["readiness"] = [asdict(item) for item in conditions.items(root)]
     methods = answer["smt_methods"] or []
     answer["smt_method"] = methods[0] if methods else None
     _print(answer)

@@ -12,8 +12,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from perfprobe.cpu import files, identity
-from perfprobe.kernel import settings
+from perfprobe.cpu import files
+from perfprobe.instruments import conditions
+from perfprobe.instruments.conditions import Item
 from perfprobe.polled import procstat
 from perfprobe.polled.procstat import TICK_S
 
@@ -134,23 +135,28 @@ def seen(
 ) -> list[dict[str, Any]]:
     """What disturbed between the two. `siblings` are the other threads of the CPU's core."""
     found = [
-        *_clock(cpu, root),
+        *_lasting(conditions.governor(root, [cpu]), conditions.turbo(root)),
         *_siblings(siblings, before, after),
         *_interrupts(cpu, before, after),
         *_others(cpu, before, after),
-        *_guest(root),
+        *_lasting(conditions.hypervisor(root)),
     ]
     return [asdict(one) for one in found]
 
 
-def _clock(cpu: int, root: Path) -> Iterator[Disturbance]:
-    governor = settings.governor(root, cpu)
-    if governor and governor != "performance":
-        yield Disturbance(
-            "governor", governor, "the core's clock follows the load, or is held low: so do costs"
-        )
-    if settings.turbo_on(root):
-        yield Disturbance("turbo", "on", "the core's clock depends on what the other cores do")
+DURING = {
+    "governor": "the core's clock follows the load, or is held low: so do costs",
+    "turbo": "the core's clock depends on what the other cores do",
+    "hypervisor": "CPUID, and most reads of MSRs, leave the guest",
+}
+"""What a condition of the machine does to a measurement that is short."""
+
+
+def _lasting(*items: Item) -> Iterator[Disturbance]:
+    """Conditions that held all the time."""
+    for item in items:
+        if item.state == "matters":
+            yield Disturbance(item.what, item.now, DURING[item.what])
 
 
 def _siblings(
@@ -184,9 +190,3 @@ def _others(cpu: int, before: CpuCounts, after: CpuCounts) -> Iterator[Disturban
     if stolen := share(before.ticks, after.ticks, cpu, procstat.STOLEN):
         found = f"{100 * stolen:.0f} % of CPU {cpu}"
         yield Disturbance("steal", found, "the hypervisor ran others on it")
-
-
-def _guest(root: Path) -> Iterator[Disturbance]:
-    if (name := identity.virtualisation(root)) is not None:
-        found = "there is one" if name == "hypervisor" else name
-        yield Disturbance("hypervisor", found, "CPUID, and most reads of MSRs, leave the guest")

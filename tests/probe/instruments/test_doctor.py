@@ -11,8 +11,9 @@ import fakeperf
 import pytest
 import trees
 
-from perfprobe.instruments import doctor
-from perfprobe.instruments.doctor import Check, Item
+from perfprobe.instruments import conditions, doctor
+from perfprobe.instruments.conditions import Item
+from perfprobe.instruments.doctor import Check
 from perfprobe.registers import msr
 
 
@@ -176,12 +177,12 @@ CPUS = "sys/devices/system/cpu"
 
 
 def item(root: Path, what: str) -> Item:
-    (found,) = [i for i in doctor.items(root) if i.what == what]
+    (found,) = [i for i in conditions.items(root) if i.what == what]
     return found
 
 
 def test_nothing_is_said(tmp_path: Path) -> None:
-    states = {i.what: i.state for i in doctor.items(tmp_path)}
+    states = {i.what: i.state for i in conditions.items(tmp_path)}
     assert states.pop("hypervisor") == "ready"
     assert states.pop("isolated CPUs") == "matters"
     assert set(states.values()) == {"unknown"}

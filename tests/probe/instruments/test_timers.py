@@ -283,7 +283,7 @@ def test_what_disturbed_is_named(tmp_path: Path) -> None:
         "SMT sibling CPU 3": "40 % busy",
         "interrupts": "1009 on CPU 2: 1000 Local timer interrupts, 9 nvme0q1",
         "steal": "10 % of CPU 2",
-        "hypervisor": "there is one",
+        "hypervisor": "a guest",
     }
 
 

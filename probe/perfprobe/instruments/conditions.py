@@ -1,0 +1,178 @@
+"""The conditions of a machine that make measurements vary, each read in one place: the readiness
+items of `doctor`, its check of the watchdog, and part of what disturbed a measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from perfprobe.cpu import cpu_sets, files, identity
+from perfprobe.cpu.files import CPUS
+from perfprobe.kernel import settings
+
+WATCHDOG_OFF = "sudo sysctl kernel.nmi_watchdog=0"
+DEFAULT_SLACK_NS = 50_000
+BUSY = 0.1
+"""Load per CPU; quiet systems stay below it."""
+
+Readiness = Literal["ready", "matters", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    what: str
+    state: Readiness
+    now: str
+    effect: str | None = None
+    """The effect on measurements."""
+    change: str | None = None
+    """How the user can change it."""
+
+
+def hypervisor(root: Path) -> Item:
+    guest = identity.virtualisation(root)
+    if guest is None:
+        return Item("hypervisor", "ready", "none")
+    return Item(
+        "hypervisor", "matters", "a guest" if guest == "hypervisor" else guest,
+        "time may be stolen; the host sets clock and siblings: watch steal, repeat runs",
+        "a dedicated or metal instance, virtual CPUs pinned by the host",
+    )  # fmt: skip
+
+
+def governor(root: Path, cpus: Iterable[int] | None = None) -> Item:
+    """Of these CPUs; None: of all."""
+    numbers = files.numbered(f"{root}/{CPUS}", "cpu") if cpus is None else cpus
+    found: dict[str, list[int]] = {}
+    for cpu in numbers:
+        if name := settings.governor(root, cpu):
+            found.setdefault(name, []).append(cpu)
+    if not found:
+        return Item("governor", "unknown", _unknown(root))
+    if set(found) == {"performance"}:
+        return Item("governor", "ready", "performance")
+    text = ", ".join(found)
+    if len(found) > 1:
+        text = ", ".join(f"{name} on CPUs {cpu_sets.format(cpus)}" for name, cpus in found.items())
+    return Item(
+        "governor", "matters", text,
+        "the clock follows the load, or is held low: short runs are slow at first",
+        f"echo performance | sudo tee /{CPUS}/cpu*/cpufreq/scaling_governor",
+    )  # fmt: skip
+
+
+def _unknown(root: Path) -> str:
+    guest = identity.virtualisation(root) is not None
+    return "the host decides" if guest else "the kernel does not say"
+
+
+def turbo(root: Path) -> Item:
+    on = settings.turbo_on(root)
+    if on is None:
+        return Item("turbo", "unknown", _unknown(root))
+    if not on:
+        return Item("turbo", "ready", "off: only heat and limits of power lower the clock")
+    by_hand = (
+        f"echo 1 | sudo tee /{CPUS}/intel_pstate/no_turbo"
+        if files.number(f"{root}/{CPUS}/intel_pstate/no_turbo") is not None
+        else f"echo 0 | sudo tee /{CPUS}/cpufreq/boost"
+    )
+    return Item(
+        "turbo", "matters", "on",
+        "the clock depends on active cores, heat and power: say in results that it is on",
+        by_hand,
+    )  # fmt: skip
+
+
+def _smt(root: Path) -> Item:
+    active = files.number(f"{root}/{CPUS}/smt/active")
+    if active is None:
+        return Item("SMT", "unknown", "the kernel does not say")
+    if active == 0:
+        if identity.virtualisation(root) is None:
+            return Item("SMT", "ready", "off")
+        return Item("SMT", "unknown", "off as this guest sees it; its CPUs may still share cores")
+    return Item(
+        "SMT", "matters", "on",
+        "a task on a core's other thread uses its units too, and slows yours",
+        f"echo off | sudo tee /{CPUS}/smt/control; or leave every second thread idle",
+    )  # fmt: skip
+
+
+def _load(root: Path) -> Item:
+    words = (files.text(f"{root}/proc/loadavg") or "").split()
+    online = files.cpus(f"{root}/{CPUS}/online")
+    try:
+        load = float(words[0])
+    except (IndexError, ValueError):
+        return Item("other load", "unknown", "/proc/loadavg cannot be read")
+    if not online:
+        return Item("other load", "unknown", "the number of online CPUs cannot be read")
+    now = f"a load of {load:g} on {len(online)} CPUs in the last minute"
+    if load < BUSY * len(online):
+        return Item("other load", "ready", now)
+    return Item(
+        "other load", "matters", now, "siblings, caches, memory and turbo are shared with it",
+        "perftop shows who it is; end it, or pin it elsewhere",
+    )  # fmt: skip
+
+
+def _isolated(root: Path) -> Item:
+    sets = {
+        name: files.cpus(f"{root}/{CPUS}/{file}")
+        for name, file in (("isolcpus", "isolated"), ("nohz_full", "nohz_full"))
+    }
+    found = [f"{name} {cpu_sets.format(cpus)}" for name, cpus in sets.items() if cpus]
+    if sets["isolcpus"]:
+        return Item(
+            "isolated CPUs", "ready", ", ".join(found),
+            "only pinned tasks and the kernel's own run there: pin the benchmark",
+        )  # fmt: skip
+    if found:
+        return Item(
+            "isolated CPUs", "matters", ", ".join(found),
+            "no tick where one task runs alone, but other tasks may run there too",
+            "boot with isolcpus=LIST as well",
+        )  # fmt: skip
+    return Item(
+        "isolated CPUs", "matters", "none",
+        "the tick and other tasks may disturb every CPU",
+        "boot with isolcpus=LIST nohz_full=LIST; or repeat, and take the least disturbed run",
+    )  # fmt: skip
+
+
+def nmi_watchdog(root: Path) -> Item:
+    state = files.number(f"{root}/proc/sys/kernel/nmi_watchdog")
+    if state is None:
+        return Item("NMI watchdog", "unknown", "this kernel has none, or does not say")
+    if state == 0:
+        return Item("NMI watchdog", "ready", "off")
+    return Item(
+        "NMI watchdog", "matters", "on",
+        "it interrupts now and then, and mostly holds a counter of every CPU",
+        WATCHDOG_OFF,
+    )  # fmt: skip
+
+
+def _slack(root: Path) -> Item:
+    """This process's timer slack, which a benchmark from the same shell inherits too."""
+    slack = files.number(f"{root}/proc/self/timerslack_ns")
+    if slack is None:
+        return Item("timer slack", "unknown", "/proc/self/timerslack_ns cannot be read")
+    now = f"{slack / 1000:g} µs"
+    if slack < DEFAULT_SLACK_NS:
+        return Item("timer slack", "ready", now)
+    return Item(
+        "timer slack", "matters", now, "a sleep may end that much later than asked for",
+        "echo 1 | sudo tee /proc/PID/timerslack_ns, or prctl(PR_SET_TIMERSLACK, 1)",
+    )  # fmt: skip
+
+
+CONDITIONS = (hypervisor, governor, turbo, _smt, _load, _isolated, nmi_watchdog, _slack)
+"""The most important first."""
+
+
+def items(root: Path = Path("/")) -> list[Item]:
+    return [condition(root) for condition in CONDITIONS]
