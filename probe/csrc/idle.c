@@ -41,7 +41,7 @@ static int load(struct pp_idle *idle, int32_t swaps, char *log, uint32_t log_siz
 
     memset(&attr, 0, sizeof attr);
     attr.prog_type = BPF_PROG_TYPE_RAW_TRACEPOINT;
-    attr.insn_cnt = pp_idle_assemble(program, idle->map, swaps);
+    attr.insn_cnt = pp_idle_program(program, idle->map, swaps);
     attr.insns = (uintptr_t)program;
     attr.license = (uintptr_t) "Dual MIT/GPL";
     memcpy(attr.prog_name, NAME, sizeof NAME);

@@ -1,10 +1,6 @@
 /*
- * The BPF program at the raw tracepoint cpu_idle, and the small assembler for it. Source:
- * idle_program.c.
- *
- * It runs on the CPU that goes idle or leaves idle, with interrupts off: only the other CPU of its
- * core can interfere, and only with the core's row. Its context is two words: the idle state that
- * is entered, or PP_IDLE_EXITED, and the CPU.
+ * The BPF program at the raw tracepoint cpu_idle: its words are in idle_program.c, what they do is in
+ * idle_program.s.
  */
 #ifndef PP_IDLE_PROGRAM_H
 #define PP_IDLE_PROGRAM_H
@@ -20,6 +16,6 @@ enum {
 
 /* Writes the program for the rows in `map`, with so many attempts. Returns how many instructions it
  * has; `out` has room for PP_IDLE_INSNS. */
-uint32_t pp_idle_assemble(struct bpf_insn *out, int map, int32_t swaps);
+uint32_t pp_idle_program(struct bpf_insn *out, int map, int32_t swaps);
 
 #endif
