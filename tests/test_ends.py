@@ -185,7 +185,7 @@ def test_a_missing_recording_is_reported_before_the_terminal_is_used(tmp_path: P
         (["stat", "-i", "100us"], 2, "at least 1ms"),
         (["stat", "-n", "1", "make", "j8"], 2, "perftop stat [OPTIONS] -- make j8\n"),
         (["make", "all"], 2, "to measure a command: perftop stat -- make all\n"),
-        (["stats"], 2, "unknown command 'stats'; did you mean stat?"),
+        (["stats"], 2, "unknown command 'stats': did you mean stat?"),
         (["topology", "--jsno"], 2, "did you mean --json?"),
         (["record", "-o", "-"], 2, "a recording is a file"),
     ],

@@ -192,6 +192,7 @@ def _unexpected(
         return f"the verb comes first: perftop {first} [OPTIONS]"
     text = f"unexpected argument: {shlex.join(left)}"
     if first.startswith("-"):
+        text = f"no option {first}"
         by_verb = {
             name: [option for action in parser._actions for option in action.option_strings]  # noqa: SLF001
             for name, parser in verbs.items()
@@ -199,8 +200,9 @@ def _unexpected(
         takers = [name for name in dict.fromkeys((*RUN, *verbs)) if first in by_verb[name]]
         if takers:
             return f"{text}; {first} is for {', '.join(takers[:3])}"
-        near = did_you_mean(first, by_verb.get(verb, ())) if first.startswith("--") else ""
-        return text + (near or f"; see perftop {verb} --help")
+        help_text = f"see perftop {verb} --help"
+        long = by_verb.get(verb, ()) if first.startswith("--") else ()
+        return text + did_you_mean(first, long, help_text)
     if verb == "record" and not left[1:]:
         return f"{text}; where to write: perftop record -o {shlex.quote(first)}"
     if verb in RUN:

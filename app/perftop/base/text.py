@@ -169,9 +169,10 @@ def columns(counts: Sequence[int], signs: str) -> str:
     return "".join(signs[-(-count * last // highest) if count else 0] for count in counts)
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A hint to append to a message; '' if no known word is similar."""
+def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    """The end of a message on an unknown word: the known word that is most similar, or
+    `otherwise`."""
     import difflib  # rarely needed
 
-    near = difflib.get_close_matches(word.partition("=")[0], list(known), 1, 0.6)
-    return f"; did you mean {near[0]}?" if near else ""
+    near = difflib.get_close_matches(word, list(known), 1)
+    return f": did you mean {near[0]}?" if near else otherwise and f"; {otherwise}"

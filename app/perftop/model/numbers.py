@@ -9,7 +9,7 @@ A metric of a CPU has several formulas, one for each set of counters from which 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Literal
@@ -495,12 +495,3 @@ EVENT = "e."
 """Prefix of the keys of chosen events."""
 PER_KI = "/ki"
 """Suffix of the keys of events per thousand instructions."""
-
-
-def suggestion(key: str, known: Iterable[str]) -> str:
-    """Returns "did you mean busy_hz?" for a mistyped key, or a list of all known keys."""
-    import difflib  # rarely needed
-
-    names = [*dict.fromkeys(known)]
-    near = difflib.get_close_matches(key, names, 3, 0.5)
-    return f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"

@@ -16,7 +16,7 @@ import numpy as np
 
 from perftop.base import format as text_of
 from perftop.base.arrays import Bools, Floats
-from perftop.base.text import safe
+from perftop.base.text import did_you_mean, safe
 from perftop.model.numbers import EVENT, METRICS, PER_KI, RARE
 from perftop.model.smt import STATES
 from perftop.session.interval import Interval
@@ -242,14 +242,12 @@ def _measure(match: re.Match[str], at: int, *, negated: bool) -> Test:
 
 
 def _no_metric(name: str, operator: str, at: int) -> FilterError:
-    from difflib import get_close_matches
-
     if not name:
         return FilterError(f"a metric is missing before {_cut(operator)}: busy>80", at)
     if name.endswith("!"):
         return FilterError("!= is unknown; put ! before a term: !busy=80", at + len(name) - 1)
-    near = get_close_matches(name.lower(), _NAMES, 1, 0.5)
-    text = f"unknown metric '{_cut(name)}': {f'did you mean {near[0]}?' if near else 'try busy.'}"
+    near = did_you_mean(name.lower(), _NAMES, "try busy.")
+    text = f"unknown metric '{_cut(name)}'{near}"
     quote = " To search for the text, quote it"
     return FilterError(text + quote if len(text + quote) < WIDTH else text, at)
 

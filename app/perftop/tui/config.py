@@ -6,13 +6,14 @@ All errors in a file are reported together, each with its line and a suggested c
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from perftop.base.errors import USAGE, Failed
 from perftop.base.files import user_directory
+from perftop.base.text import did_you_mean
 from perftop.tui.shared import keys
 from perftop.tui.shared.choice import UNITS, Units
 
@@ -135,7 +136,7 @@ def _errors(document: dict[str, Any]) -> Iterator[_Error]:
         if not isinstance(value, str):
             yield (name,), f'{name} is {_type(value)}: it must be a string such as "{known[0]}"'
         elif value not in known:
-            yield (name,), f"unknown {name} {value!r}: there are {', '.join(known)}"
+            yield (name,), f"unknown {name} {value!r}; known: {', '.join(known)}"
     for what in _column_errors(document.get("columns", [])):
         yield ("columns",), what
     table = document.get("keys", {})
@@ -172,7 +173,7 @@ def _key_errors(table: dict[str, Any]) -> Iterator[tuple[str, str]]:
         else:
             for part, canonical in zip(value.split(","), _canonical(value), strict=False):
                 if canonical is None and part.strip():
-                    instead = _instead(part.strip(), known, "such as q, Q, f1, ctrl+p")
+                    instead = _instead(part.strip(), known, "try q, Q, f1, ctrl+p")
                     yield name, f"{name}: there is no key {part.strip()!r}{instead}"
                 elif canonical is None:
                     yield name, f"{name}: {_MISSING_KEY}"
@@ -208,13 +209,8 @@ def _canonical(value: str) -> list[str | None]:
     return [keys.canonical(part.strip()) for part in value.split(",")] if value else []
 
 
-def _instead(name: str, known: Iterable[str], otherwise: str = "") -> str:
-    from difflib import get_close_matches
-
-    names = list(known)
-    near = get_close_matches(name, names, 1)
-    otherwise = otherwise or "there are " + ", ".join(names)
-    return f": did you mean {near[0]}?" if near else f": {otherwise}"
+def _instead(name: str, known: Collection[str], otherwise: str = "") -> str:
+    return did_you_mean(name, known, otherwise or f"known: {', '.join(known)}")
 
 
 def _type(value: object) -> str:

@@ -46,8 +46,9 @@ def run(args: argparse.Namespace) -> int:
     else:
         text = f"unknown page {topic!r}"
         naming = [name for name in topics if page.names_word(page.read(name), topic)]
-        near = did_you_mean(topic, [*topics, *verbs]) or f"; pages: {', '.join(topics)}"
-        raise Failed(f"{text}; see {', '.join(naming)}" if naming else f"{text}{near}", USAGE)
+        near = did_you_mean(topic, [*topics, *verbs], f"known: {', '.join(topics)}")
+        instead = f"; see {', '.join(naming)}" if naming else near
+        raise Failed(f"{text}{instead}", USAGE)
     _print_paged("\n".join(lines))
     return 0
 

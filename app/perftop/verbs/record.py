@@ -85,7 +85,7 @@ def kinds(text: str | None) -> tuple[str, ...]:
     known = [*KINDS, *CAUSES]
     for name in names:
         if name not in known:
-            near = did_you_mean(name, known) or f"; kinds: {', '.join(KINDS)}"
+            near = did_you_mean(name, known, f"known: {', '.join(KINDS)}")
             raise Failed(f"--on: unknown kind of episode {name!r}{near}", USAGE)
     return names
 

@@ -65,3 +65,11 @@ def test_columns_are_as_high_as_their_counts() -> None:
     assert text.columns([], text.EIGHTHS) == ""
     assert text.columns([0, 0], text.EIGHTHS) == "  "
     assert text.columns([8, 0, 1], " .:#") == "# ."
+
+
+def test_a_mistyped_word_gets_the_most_similar_one() -> None:
+    assert (
+        text.did_you_mean("busi_hz", ["util", "busy_hz"], "try util") == ": did you mean busy_hz?"
+    )
+    assert text.did_you_mean("xyzzy", ["util", "ipc"], "known: util, ipc") == "; known: util, ipc"
+    assert not text.did_you_mean("xyzzy", ["util", "ipc"])

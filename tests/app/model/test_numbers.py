@@ -9,7 +9,7 @@ import pytest
 from perftop.base.format import GHZ, MISSING
 from perftop.model.episode import Episode
 from perftop.model.kinds import CAUSES, KINDS, MARK, NEIGHBOURS, OTHER, Kind, cause_of, kind_of
-from perftop.model.numbers import MACHINE, METRICS, NUMBERS, PACKAGE, significant, suggestion
+from perftop.model.numbers import MACHINE, NUMBERS, PACKAGE, significant
 
 
 def test_no_two_numbers_share_a_name_in_exports() -> None:
@@ -56,11 +56,6 @@ def test_heading_and_text_of_a_value(key: str, value: float, heading: str, text:
 )
 def test_significant_digits(value: float, digits: int, text: str) -> None:
     assert significant(value, digits) == text
-
-
-def test_a_mistyped_key_gets_the_nearest_one() -> None:
-    assert suggestion("busi_hz", METRICS) == "did you mean busy_hz?"
-    assert suggestion("xyzzy", ["util", "ipc"]) == "known: util, ipc"
 
 
 # --- the table of kinds and causes is complete, and speaks of numbers that exist

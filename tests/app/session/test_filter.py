@@ -306,7 +306,7 @@ def test_blank_is_no_filter(text: str) -> None:
         (
             "qqqq>3",
             0,
-            "unknown metric 'qqqq': try busy. To search for the text, quote it",
+            "unknown metric 'qqqq'; try busy. To search for the text, quote it",
         ),
         ("util >80", 5, "a metric is missing before >: busy>80"),
         ("util>", 5, "a number is missing: util>80"),

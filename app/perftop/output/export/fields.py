@@ -13,6 +13,7 @@ import numpy as np
 
 from perftop.base.arrays import Floats, Ints
 from perftop.base.errors import USAGE, Failed
+from perftop.base.text import did_you_mean
 from perftop.model import machine_totals
 from perftop.model.numbers import (
     COUNTS,
@@ -25,7 +26,6 @@ from perftop.model.numbers import (
     RARE,
     Number,
     Scope,
-    suggestion,
 )
 from perftop.model.smt import STATES
 from perftop.output.stat_json import number
@@ -222,7 +222,9 @@ def chosen(names: Sequence[str] | None) -> tuple[Field, ...]:
     known = {*keys, *(field.name for field in MEASURES)}
     for name in names:
         if name not in known and not name.startswith(EVENT) and name not in RARE:
-            text = f"--metrics: unknown metric {name!r}: {suggestion(name, [*keys, *known])}"
+            every = dict.fromkeys([*keys, *known])
+            near = did_you_mean(name, every, f"known: {', '.join(every)}")
+            text = f"--metrics: unknown metric {name!r}{near}"
             raise Failed(text, USAGE)
     return _asked(MEASURES, names)
 
