@@ -1,4 +1,4 @@
-"""Shared by all tests: support modules, and one clock and one locale for every picture."""
+"""Shared by all tests: hooks of tests/support, and one environment for every picture."""
 
 from __future__ import annotations
 
@@ -14,18 +14,13 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from sparing import (
-    draw_no_constants_of_modules,
-    pytest_collection_finish,
-    share_style_sheets,
-)
+from sparing import draw_no_constants_of_modules, pytest_collection_finish
 from turns import (
     pytest_collection_modifyitems,
     pytest_configure,
     pytest_xdist_auto_num_workers,
     pytest_xdist_make_scheduler,
 )
-from waiting import quiet
 
 __all__ = [
     "pytest_collection_finish",
@@ -35,20 +30,20 @@ __all__ = [
     "pytest_xdist_make_scheduler",
 ]
 
-HEEDED: dict[signal.Signals, Any] = {
+HANDLERS: dict[signal.Signals, Any] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGQUIT: signal.SIG_DFL,
     signal.SIGTERM: signal.SIG_DFL,
     signal.SIGHUP: signal.SIG_DFL,
 }
-"""Handlers of the signals that end perftop, as tests find them."""
+"""Handlers of the signals that end perftop, at the start of each test."""
 
-# Some hundred commands are started, from the same source each time: it is compiled once.
+# Tests start hundreds of commands from the same source, which is compiled once.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-# numpy would start a thread a CPU in each of them, for products of matrices that nobody forms.
+# Else numpy starts a thread for each CPU in each of them, for products of matrices.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# The same examples each time, and none fails for a busy machine.
+# The same examples in each run, and no test fails because the machine is busy.
 for name, examples in {"day": 40, "night": 200}.items():
     settings.register_profile(
         name, max_examples=examples, derandomize=True, deadline=None,
@@ -64,7 +59,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Tests of examples run at night, too, with more of them."""
+    """Adds the mark of the night to tests of Hypothesis, which then try more examples."""
     asked = item.config.option.markexpr == "nightly"
     if asked and getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
         item.add_marker("nightly")
@@ -72,7 +67,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Tests that are coroutines run in a loop of their own each."""
+    """Runs a test that is a coroutine in an event loop of its own."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     arguments = inspect.signature(pyfuncitem.obj).parameters
@@ -80,47 +75,36 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
-@pytest.fixture(autouse=True)
-def _pinned(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Local time is UTC, and no terminal, colour setting, cache or state of whoever runs the tests
-    shines through."""
-    monkeypatch.setenv("TZ", "UTC")
-    monkeypatch.setenv("COLORTERM", "truecolor")
-    monkeypatch.setenv("TERM", "xterm-256color")
-    for kind in ("CACHE", "STATE"):
-        monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path_factory.getbasetemp() / kind.lower()))
-    greeted = tmp_path_factory.getbasetemp() / "state" / "perftop" / "greeted"
-    greeted.parent.mkdir(parents=True, exist_ok=True)
-    greeted.touch()  # the hint for the first run would stand in pictures
+@pytest.fixture(scope="session", autouse=True)
+def _environment(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Local time is UTC, and tests do not depend on the terminal, colours, cache and state of
+    whoever runs them."""
+    base = tmp_path_factory.getbasetemp()
+    os.environ |= {"TZ": "UTC", "COLORTERM": "truecolor", "TERM": "xterm-256color"}
+    os.environ |= {f"XDG_{name}_HOME": f"{base}/{name.lower()}" for name in ("CACHE", "STATE")}
     for name in ("NO_COLOR", "COLUMNS", "LINES", "TEXTUAL_THEME"):
-        monkeypatch.delenv(name, raising=False)
+        os.environ.pop(name, None)
     time.tzset()
+    greeted = base / "state" / "perftop" / "greeted"
+    greeted.parent.mkdir(parents=True)
+    greeted.touch()  # else pictures would show the hint of a first run
 
 
 @pytest.fixture(autouse=True)
-def _signals_are_heeded() -> Iterator[None]:
-    """A verb that runs in this process ignores signals at its end, also one that a fixture of a
-    whole module runs; the tests after it do not. Nor do they if pytest was started in the
-    background of a script, where SIGINT is ignored."""
-    for number, handler in HEEDED.items():
+def _signal_handlers() -> Iterator[None]:
+    """Restores the handlers around each test: a verb that runs in this process ignores signals at
+    its end, also where a fixture of a module runs it, and SIGINT is ignored if a script started
+    pytest in the background."""
+    for number, handler in HANDLERS.items():
         signal.signal(number, handler)
     yield
-    for number, handler in HEEDED.items():
+    for number, handler in HANDLERS.items():
         signal.signal(number, handler)
-
-
-@pytest.fixture(autouse=True)
-def _swift(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pilot waits no longer than there is something to wait for."""
-    if "textual" in sys.modules:
-        monkeypatch.setattr("textual.pilot.wait_for_idle", quiet)
-        monkeypatch.setattr("textual.app.wait_for_idle", quiet)
-        share_style_sheets(monkeypatch)
 
 
 @pytest.fixture
 def child() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Starts Python programs, and ends them."""
+    """Starts Python programs, and kills them after the test."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(code: str, *arguments: str | bytes) -> subprocess.Popen[bytes]:

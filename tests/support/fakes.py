@@ -158,11 +158,11 @@ class Feed:
         self.machine = machine
         self.seq = 0
         self.closed = False
-        self._queue: asyncio.Queue[wire.Message | Failed] = asyncio.Queue()
+        self._queue: asyncio.Queue[list[wire.Message] | Failed] = asyncio.Queue()
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Feed]:
-        self._queue.put_nowait(self.machine.hello)
+        self.send(self.machine.hello)
         self.frames(1)
         try:
             yield self
@@ -171,15 +171,19 @@ class Feed:
 
     async def __aiter__(self) -> AsyncIterator[list[wire.Message]]:
         while True:
-            message = await self._queue.get()
-            if isinstance(message, Failed):
-                raise message
-            yield [message]
+            batch = await self._queue.get()
+            if isinstance(batch, Failed):
+                raise batch
+            yield batch
+
+    def send(self, *messages: wire.Message) -> None:
+        """Sends messages at once, as a probe writes a batch."""
+        self._queue.put_nowait([*messages])
 
     def frames(self, count: int, **more: Any) -> None:
-        for _ in range(count):
-            self._queue.put_nowait(self.machine.frame(self.seq, **more))
-            self.seq += 1
+        numbers = range(self.seq, self.seq + count)
+        self.send(*(self.machine.frame(seq, **more) for seq in numbers))
+        self.seq += count
 
     def die(self, why: str) -> None:
         self._queue.put_nowait(Failed(why))
@@ -187,7 +191,7 @@ class Feed:
     def offline(self, cpu: int) -> None:
         self.machine.gone.add(cpu)
         data = {"cpu": cpu, "online": False}
-        self._queue.put_nowait(Note("hotplug", self.seq * made.SAMPLE_NS, data=data))
+        self.send(Note("hotplug", self.seq * made.SAMPLE_NS, data=data))
 
 
 def tasks(names: Sequence[str]) -> dict[str, Any]:

@@ -1,44 +1,46 @@
-"""Work that every test would do anew, and that the process need do once only.
-
-Imported by conftest.py. Neither changes what a test sees.
-"""
+"""Saves time in all tests: work that each would repeat is done once in a process, and pilots wait
+no longer than needed. conftest.py imports it. No test sees a difference."""
 
 from __future__ import annotations
 
 import gc
+import sys
 from typing import Any
 
-import pytest
+from waiting import quiet
 
 gc.set_threshold(20_000, 10, 20)
-"""Instead of after every 700 objects, of which the collection of tests makes a million."""
+"""Objects between collections; the default is 700, and the collection of tests makes a million."""
 
 _Rules = list[Any]
-_parsed: dict[tuple[Any, ...], _Rules] = {}
+_parsed_rules: dict[tuple[Any, ...], _Rules] = {}
 """Rules of a style sheet by its text, its place and the values of its variables. Textual only reads
-them once they are parsed."""
+parsed rules."""
 
 
-def share_style_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each app parses the same style sheets of Textual and perftop; the second takes the rules of
-    the first."""
+def speed_up_textual() -> None:
+    """Apps share the rules of style sheets that an earlier app parsed, and pilots use our wait."""
+    import textual.app
+    import textual.pilot
     from textual.css.stylesheet import Stylesheet
 
     parse = Stylesheet._parse_rules
 
     def parse_once(self: Stylesheet, css: str, *where: Any, **more: Any) -> _Rules:
         key = (css, *where, *more.items(), *self._variables.items())
-        if key not in _parsed:
-            _parsed[key] = parse(self, css, *where, **more)
-        return _parsed[key]
+        if key not in _parsed_rules:
+            _parsed_rules[key] = parse(self, css, *where, **more)
+        return _parsed_rules[key]
 
-    monkeypatch.setattr(Stylesheet, "_parse_rules", parse_once)
+    Stylesheet._parse_rules = parse_once  # type: ignore[method-assign]
+    for module in (textual.app, textual.pilot):
+        module.wait_for_idle = quiet  # type: ignore[attr-defined]
 
 
 def draw_no_constants_of_modules() -> None:
-    """Hypothesis reads all our modules that are loaded for numbers and words in them, and now and
-    then makes an example of one. That takes seconds, and another module, or another order of tests,
-    would make other examples."""
+    """Hypothesis searches all our loaded modules for numbers and words, and sometimes uses one as
+    an example. That takes seconds, and examples would depend on the modules and the order of
+    tests."""
     from hypothesis.internal.conjecture import providers
 
     none = providers._local_constants
@@ -46,7 +48,8 @@ def draw_no_constants_of_modules() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of tests and their modules live to the end: the collector need not look at them
-    again for each app that a test leaves behind."""
+    """All tests are imported now. They live to the end, so the collector can skip them."""
+    if "textual" in sys.modules:
+        speed_up_textual()
     gc.collect()
     gc.freeze()

@@ -9,8 +9,12 @@ CPU = "sys/devices/system/cpu"
 
 def put(root: Path, path: str, content: str | bytes) -> None:
     file = root / path
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    data = content if isinstance(content, bytes) else content.encode()
+    try:
+        file.write_bytes(data)
+    except FileNotFoundError:
+        file.parent.mkdir(parents=True)
+        file.write_bytes(data)
 
 
 def lists(root: Path, present: str, online: str | None = None) -> None:
@@ -170,13 +174,13 @@ def cpuinfo_only(root: Path) -> None:
 
 
 def big(root: Path) -> None:
-    """1024 CPUs: two packages of 256 cores in L3 groups of 16 cores; four NUMA nodes."""
-    machine(root, 256, 2, 2)
-    for n in range(1024):
-        group = n % 512 // 16
-        shared = f"{16 * group}-{16 * group + 15},{16 * group + 512}-{16 * group + 527}"
+    """256 CPUs: two packages of 64 cores in L3 groups of 16 cores; four NUMA nodes."""
+    machine(root, 64, 2, 2)
+    for n in range(256):
+        group = n % 128 // 16
+        shared = f"{16 * group}-{16 * group + 15},{16 * group + 128}-{16 * group + 143}"
         l3(root, n, shared, ident=group)
         put(root, f"{CPU}/cpu{n}/cpu_capacity", "1024\n")
     for number in range(4):
-        at = 128 * number
-        node(root, number, f"{at}-{at + 127},{at + 512}-{at + 639}")
+        first = 32 * number
+        node(root, number, f"{first}-{first + 31},{first + 128}-{first + 159}")

@@ -13,6 +13,7 @@ import fcntl
 import os
 import re
 from collections.abc import Generator, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,10 +25,9 @@ PROGRAMS = re.compile(
 )
 """Files of tests that start programs and wait for them. They are spread evenly, so that each worker
 has some, and others compute meanwhile."""
-TOGETHER = re.compile(
-    r"tests/app/(detect/test_truth|output/why/test_why|session/test_losses|model/test_lost)\.py"
-)
-"""Files that play the same simulated machines: one worker takes them all, and plays each once."""
+SHARED_PLAYS = "PLAYED_S"
+"""Files that contain this name play the same simulated machines (see truths.py): one worker runs
+them all, and plays each machine once."""
 LATEST = 0.9
 """Where in the list the last of them stands: at the end nobody waits for a worker that waits."""
 
@@ -60,12 +60,17 @@ def _file(item: pytest.Item) -> str:
     return item.nodeid.partition("::")[0]
 
 
+@cache
+def _shares_plays(path: Path) -> bool:
+    return SHARED_PLAYS in path.read_text(encoding="utf-8")
+
+
 class Files(LoadFileScheduling):  # type: ignore[misc]
     """Hands out a file at a time; a few of them together."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        return "together" if TOGETHER.fullmatch(file) else file
+        return "together" if _shares_plays(self.config.rootpath / file) else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Files | None:

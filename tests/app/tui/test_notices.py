@@ -80,7 +80,7 @@ async def test_a_restarted_machine_begins_a_new_session() -> None:
         before = run.app.playhead
         hello = run.feed.machine.hello
         later = dataclasses.replace(hello, raw_ns=hello.raw_ns + 5, boot_id="another")
-        run.feed._queue.put_nowait(later)
+        run.feed.send(later)
         run.feed.seq = 0
         run.feed.frames(4)
         await run.sees("was restarted")
