@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from perftop.base.errors import DAMAGED, USAGE, Failed, cannot, complain
 from perftop.base.importing import lean
 from perftop.base.text import colours, utf8
-from perftop.verbs import options
+from perftop.verbs import options, progress
 
 if TYPE_CHECKING:
     from perftop.output.compare.readings import Reading
@@ -135,7 +135,8 @@ def _recorded(path: Path, damages: list[str], *, by_mark: bool) -> list[Reading]
 
     with open_source(path) as source:
         recorded = Recorded(by_mark=by_mark)
-        recorded.take(chain([source.hello], source.messages()))
+        with progress.read(source, path) as messages:
+            recorded.take(chain([source.hello], messages))
         recorded.on_end()
     readings = recorded.readings
     if not readings:

@@ -1,28 +1,28 @@
-"""`perftop export`: converts a recording to another format, and shows the progress."""
+"""`perftop export`: converts a recording to another format."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import re
+import stat
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from perftop.base.errors import USAGE, Failed, complain
 from perftop.base.format import duration
 from perftop.base.importing import lean
 from perftop.session.follow import Follower
-from perftop.verbs import options
+from perftop.verbs import options, progress
 
 if TYPE_CHECKING:
     from perfprobe import wire
     from perftop.model.episode import Episode
     from perftop.output.export.form import Form
-    from perftop.recording.file import Source
     from perftop.session.interval import Interval
     from perftop.session.session import Session
 
@@ -51,6 +51,7 @@ def add(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     with lean():
+        from perftop.base import files
         from perftop.output.export.fields import chosen, with_events
         from perftop.output.export.forms import Delimited, JsonLines, Parquet, pyarrow
         from perftop.output.export.openmetrics import OpenMetrics
@@ -70,16 +71,24 @@ def run(args: argparse.Namespace) -> int:
         export = Export(_every_ns(args.every, source.hello), args.cpus)
         export.take([source.hello])
         session = export.session
+        made: os.stat_result | None = None
         try:
             with _target(path, output, form_name, force=args.force) as out:
+                made = None if output is None else os.fstat(out.fileno())
                 fields = with_events(session, fields, metrics)
                 export.form = forms[form_name](session, fields, out)
                 try:
-                    export.read(source, out)
+                    quiet = output is None and sys.stdout.isatty()
+                    with progress.read(source, path or "stdin", quiet=quiet) as messages:
+                        export.read(messages, out, live=source.size is None)
                 except BaseException:
                     export.form.drop()
                     raise
         except BrokenPipeError:
+            raise
+        except KeyboardInterrupt:
+            if output is not None and made is not None and stat.S_ISREG(made.st_mode):
+                files.remove(output, made)
             raise
         except OSError as error:
             name, why = output or "stdout", error.strerror or error
@@ -106,21 +115,15 @@ class Export(Follower):
         self._cpus: frozenset[int] | None = None
         self._tally = Tally()
 
-    def read(self, source: Source, out: BinaryIO) -> None:
-        """Reads all messages after the hello."""
+    def read(self, messages: Iterator[wire.Message], out: BinaryIO, *, live: bool) -> None:
+        """Reads all messages after the hello. `live`: each is written as soon as it arrives."""
         from perftop.session.session import MAX_BATCH
 
-        progress, messages = Progress(_progress_line(out), source.size), source.messages()
-        together = 1 if source.size is None else MAX_BATCH  # a pipe may be a live stream
-        try:
-            while batch := list(islice(messages, together)):
-                intervals = self.intervals
-                self.take(batch)
-                if self.intervals > intervals:
-                    out.flush()  # the reader of a pipe gets each line immediately
-                progress.show(source.offset)
-        finally:
-            progress.clear()
+        while batch := list(islice(messages, 1 if live else MAX_BATCH)):
+            intervals = self.intervals
+            self.take(batch)
+            if self.intervals > intervals:
+                out.flush()  # the reader of a pipe gets each line immediately
         self.on_end()
         out.flush()
 
@@ -237,48 +240,3 @@ def selected_cpus(session: Session, text: str) -> list[int]:
             raise Failed(f"--cpus: the recording has no CPU {term!r}", USAGE)
         chosen |= positions
     return sorted(session.topology[position].cpu for position in chosen)
-
-
-# --- progress
-
-QUIET_S = 2.0
-"""Seconds at the start without a progress line."""
-REDRAW_S = 0.2
-BAR_WIDTH = 30
-
-
-def _progress_line(out: BinaryIO) -> TextIO | None:
-    """Returns the stream for the progress line: stderr if it is a terminal and `out` is not; else
-    None."""
-    alone = sys.stderr is not None and sys.stderr.isatty() and not out.isatty()
-    return sys.stderr if alone else None
-
-
-class Progress:
-    """A line on a terminal that shows the progress, redrawn in place."""
-
-    def __init__(
-        self, out: TextIO | None, size: int | None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """`out`: stream for the line; None shows nothing. `size`: bytes of the input; None if
-        unknown."""
-        self._out, self._size, self._clock = out, size, clock
-        self._due_s = clock() + QUIET_S
-        self._drawn = False
-
-    def show(self, done: int) -> None:
-        if self._out is None or self._clock() < self._due_s:
-            return
-        self._due_s = self._clock() + REDRAW_S
-        self._drawn = True
-        text = f"{done / 1e6:.0f} MB read"
-        if self._size:
-            share = min(1.0, done / self._size)
-            text = f"[{'#' * int(BAR_WIDTH * share):<{BAR_WIDTH}}] {share:4.0%}"
-        self._out.write(f"\r{text}")
-        self._out.flush()
-
-    def clear(self) -> None:
-        if self._drawn and self._out is not None:
-            self._out.write("\r\x1b[K")
-            self._out.flush()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from perftop.base.errors import DAMAGED, USAGE, Failed
 from perftop.base.importing import lean
 from perftop.base.text import in_ascii, printable, utf8
-from perftop.verbs import options
+from perftop.verbs import options, progress
 
 if TYPE_CHECKING:
     from perfprobe import wire
@@ -56,11 +56,11 @@ def run(args: argparse.Namespace) -> int:
         readers = [whole, marked] if by_mark else [whole]
         for reader in readers:
             reader.take([source.hello])
-        messages = takewhile(lambda m: until_ns is None or _time_ns(m) <= until_ns,
-                             source.messages())  # fmt: skip
-        while batch := list(islice(messages, MAX_BATCH if whole.reached else 1)):
-            for reader in readers:
-                reader.take(batch)
+        with progress.read(source, file) as messages:
+            wanted = takewhile(lambda m: until_ns is None or _time_ns(m) <= until_ns, messages)
+            while batch := list(islice(wanted, MAX_BATCH if whole.reached else 1)):
+                for reader in readers:
+                    reader.take(batch)
         for reader in readers:
             reader.on_end()
     if not whole.phases:

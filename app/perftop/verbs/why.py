@@ -13,7 +13,7 @@ from perftop.base.errors import USAGE, Failed, complain
 from perftop.base.format import length
 from perftop.base.importing import lean
 from perftop.base.text import colours, utf8
-from perftop.verbs import options
+from perftop.verbs import options, progress
 from perftop.verbs.headless import Measured, attend, destination
 
 if TYPE_CHECKING:
@@ -71,7 +71,8 @@ def _run_on_file(args: argparse.Namespace) -> int:
         try:
             with open_source(None if str(path) == "-" else path) as source:
                 why.take([source.hello])
-                why.take(source.messages())
+                with progress.read(source, path) as messages:
+                    why.take(messages)
         except Failed as failed:
             raise Failed(f"{failed}{_hint(path)}", failed.status) from None
         why.on_end()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
@@ -20,7 +19,7 @@ from perfprobe import wire
 from perfprobe.cpu import cpu_sets
 from perftop import cli
 from perftop.base.errors import Failed
-from perftop.verbs.export import FORMS, QUIET_S, Progress
+from perftop.verbs.export import FORMS, Export
 
 FOUND = messages("sim:hotplug,cpus=8,packages=2", 10.5)
 HELLO = hello(FOUND)
@@ -316,17 +315,14 @@ def test_a_missing_pyarrow_is_reported_with_the_command_to_install_it(
     assert refused.value.status == 3
 
 
-# --- progress
+def test_an_interrupted_export_leaves_no_file(path: Path, tmp_path: Path) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
 
-
-def test_progress_is_drawn_only_after_a_while() -> None:
-    now_s, out = [0.0], io.StringIO()
-    progress = Progress(out, 1000, lambda: now_s[0])
-    for share in range(1, 11):
-        now_s[0] = share * QUIET_S / 5
-        progress.show(share * 100)
-    printed = out.getvalue()
-    assert printed.startswith("\r[" + "#" * 15 + " " * 15 + "]  50%")
-    assert printed.endswith("] 100%")
-    progress.clear()
-    assert out.getvalue() == printed + "\r\x1b[K"
+    out = tmp_path / "out.csv"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Export, "on_interval", interrupt)
+        assert cli.main(["export", str(path), "-o", str(out)]) == 130
+    assert not out.exists()
+    assert cli.main(["export", str(path), "-o", str(out)]) == 0
+    assert out.stat().st_size > 1000

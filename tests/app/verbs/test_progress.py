@@ -1,0 +1,60 @@
+"""The line that shows how far a recording is read."""
+
+from __future__ import annotations
+
+import io
+import sys
+from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from simulated import messages
+from taped import written
+
+from perftop.recording.file import Source, open_source
+from perftop.verbs import progress
+from perftop.verbs.progress import QUIET_S, Line
+
+SAMPLES = 40
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return written(tmp_path / "a.perftop", *messages("sim:idle,cpus=2", SAMPLES))
+
+
+def test_the_line_is_drawn_after_a_while_and_erased() -> None:
+    now_s, out = [0.0], io.StringIO()
+    hello, found = messages("sim:idle,cpus=2", SAMPLES)
+    source = SimpleNamespace(hello=hello, messages=lambda: found, size=400, offset=100)
+    line = Line(out, "reading a", cast(Source, source), lambda: now_s[0])
+    counted = line.counted()
+    list(islice(counted, 30))
+    line.erase()
+    assert not out.getvalue(), "it was not shown"
+    now_s[0] = 4 * QUIET_S
+    list(counted)
+    assert out.getvalue() == "\r\x1b[Kreading a: 30 samples, 0:02, 12 s left"
+    line.erase()
+    assert out.getvalue().endswith(" left\r\x1b[K")
+
+
+@pytest.mark.parametrize(("terminal", "quiet"), [(True, False), (False, False), (True, True)])
+def test_it_is_shown_on_a_terminal_only(
+    path: Path, monkeypatch: pytest.MonkeyPatch, terminal: bool, quiet: bool
+) -> None:
+    out = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", out)
+    monkeypatch.setattr(out, "isatty", lambda: terminal)
+    monkeypatch.setattr(progress, "QUIET_S", 0.0)
+    with (
+        open_source(path) as source,
+        pytest.raises(KeyboardInterrupt),
+        progress.read(source, "a", quiet=quiet) as found,
+    ):
+        assert len(list(found)) == SAMPLES
+        raise KeyboardInterrupt
+    assert bool(out.getvalue()) == (terminal and not quiet)
+    assert not out.getvalue() or out.getvalue().endswith("\r\x1b[K")
