@@ -14,7 +14,6 @@ from perfprobe.errors import Unavailable
 from perfprobe.kernel.access import Trouble
 from perfprobe.machine.parts import group_missing
 from perfprobe.perf import event_names, perf_pmus
-from perfprobe.perf.event_catalogue import EVENTS, Catalogue, Chosen
 from perfprobe.perf.event_names import Asked
 from perfprobe.perf.groups import Groups, cpu_part
 from perfprobe.perf.perf_events import (
@@ -28,7 +27,7 @@ from perfprobe.perf.perf_events import (
     open_events,
     open_group,
 )
-from perfprobe.perf.perf_pmus import Pmu, core_of
+from perfprobe.perf.perf_pmus import EVENTS, Chosen, Pmu, core_of
 from perfprobe.wire import Counter, Cpu, Missing
 
 MAX_IN_GROUP = 16
@@ -50,6 +49,8 @@ class Wanted:
 
 def find(root: Path, text: str) -> list[list[Chosen]]:
     """The groups of events that were asked for. Raises ValueError for unknown names."""
+    from perfprobe.perf.event_catalogue import Catalogue  # only a stream with -e needs the names
+
     catalogue = Catalogue(root)
     return [[catalogue.find(asked) for asked in group] for group in event_names.parse(text)]
 

@@ -5,29 +5,23 @@ generic events, those that a PMU lists, and those that perf knows where it is in
 from __future__ import annotations
 
 import functools
-import json
 import re
-import shutil
-import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from perfprobe.cpu import cpu_sets, files
 from perfprobe.errors import Usage
 from perfprobe.kernel import access
-from perfprobe.kernel.access import Trouble
 from perfprobe.perf import perf_pmus
 from perfprobe.perf.event_names import Asked, nearest
 from perfprobe.perf.perf_events import HARDWARE, SOFTWARE, Event
-from perfprobe.perf.perf_pmus import CORES, DEVICES, Code, Pmu, TermError
+from perfprobe.perf.perf_pmus import CORES, DEVICES, EVENTS, Chosen, Code, Pmu, TermError
 
 HW_CACHE = 3  # PERF_TYPE_
 NS = 1e-9
-EVENTS = "events"
-"""Unit of what a core's PMU counts; the wire bounds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,25 +98,6 @@ class Named:
     pmu: str
     terms: str
     about: str
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """An event that was asked for."""
-
-    asked: Asked
-    about: str
-    unit: str
-    scale: float
-    events: dict[str | None, Event] = field(default_factory=dict)
-    """By the name of the core PMU that counts it; None: all CPUs count it alike."""
-    trouble: Trouble | None = None
-    """Why no CPU can count it."""
-
-    def on(self, pmu: Pmu | None) -> Event | None:
-        """The event for CPUs of this core PMU."""
-        own = None if pmu is None else self.events.get(pmu.name)
-        return own or self.events.get(None)
 
 
 class Catalogue:
@@ -295,6 +270,9 @@ _LEFT_OUT = ("period", "freq", "name", "metric-id", "long_desc", "desc")
 def perf_events(run: Callable[[], bytes] | None = None) -> Mapping[str, list[Named]]:
     """The events of `perf list -j` with an encoding, by name in small letters; empty without perf,
     or with one that is too old to list encodings. `run` is for tests."""
+    import json  # the start of a probe does not wait for it, nor for subprocess
+    import subprocess
+
     try:
         listed = json.loads((run or _listed)())
     except (OSError, ValueError, subprocess.SubprocessError, RecursionError):
@@ -322,6 +300,9 @@ def _named(item: dict[str, Any]) -> Named | None:
 
 def _listed() -> bytes:
     """What perf prints. Raises OSError or SubprocessError."""
+    import shutil
+    import subprocess
+
     path = shutil.which("perf", path=PATH)
     if path is None:
         raise FileNotFoundError("perf")

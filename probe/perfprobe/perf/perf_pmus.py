@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfprobe.cpu import files
 from perfprobe.kernel import access
 from perfprobe.kernel.access import Trouble
-from perfprobe.perf.perf_events import Refused
+from perfprobe.perf.event_names import Asked
+from perfprobe.perf.perf_events import Event, Refused
 
 WORDS = ("config", "config1", "config2")
 _TERM = re.compile(r"([A-Za-z0-9_.-]+)(?:=(0[xX][0-9a-fA-F]{1,16}|[0-9]{1,20}))?")
@@ -205,3 +206,28 @@ def unit(pmu: Pmu, event: str) -> str:
     """The unit of the scaled count, as the PMU names it; "1" where it has none."""
     text = files.word(f"{pmu.path}/events/{event}.unit")
     return text if text.isprintable() and 0 < len(text) <= 16 else "1"
+
+
+# --- chosen events -------------------------------------------------------------------------------
+
+EVENTS = "events"
+"""Unit of what a core's PMU counts; the wire bounds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """An event that was asked for."""
+
+    asked: Asked
+    about: str
+    unit: str
+    scale: float
+    events: dict[str | None, Event] = field(default_factory=dict)
+    """By the name of the core PMU that counts it; None: all CPUs count it alike."""
+    trouble: Trouble | None = None
+    """Why no CPU can count it."""
+
+    def on(self, pmu: Pmu | None) -> Event | None:
+        """The event for CPUs of this core PMU."""
+        own = None if pmu is None else self.events.get(pmu.name)
+        return own or self.events.get(None)

@@ -187,4 +187,4 @@ def test_an_unknown_unit_is_no_traffic(tmp_path: Path) -> None:
 
 def test_old_amd_says_which_kernel_and_cpu_has_it(tmp_path: Path) -> None:
     two_packages(tmp_path, AMD, 0x17, 0x31)
-    assert "Linux 6.8" in of_memory(tmp_path, fakeperf.Kernel()).missing[0].why
+    assert "Linux 6.7" in of_memory(tmp_path, fakeperf.Kernel()).missing[0].why
