@@ -86,7 +86,7 @@ def line(found: Sequence[str], label: str) -> str:
 def panel(of: Charts, key: str) -> list[str]:
     """The cells of a panel."""
     first, lines = 0, [strips.text(line) for line in of.panels()]
-    start = numbers.LABEL
+    start = numbers.LABEL_WIDTH
     for each in of.moment.page.panels:
         first += each.gap
         if each.key == key:

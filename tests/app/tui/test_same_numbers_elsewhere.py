@@ -24,7 +24,7 @@ from perftop.output.stat_text import SPANS
 from perftop.session.episodes import Tally
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.core_page.numbers import NAME, VALUE
+from perftop.tui.core_page.numbers import NAME_WIDTH, VALUE_WIDTH
 
 _HEADER = {
     r"busy +([\d.]+) %": ("util", 100), r"clock \D*([\d.]+) of": ("busy_hz", 1e-9),
@@ -87,8 +87,11 @@ def wrong_on_core_page(lines: list[str], said: Line) -> Iterator[str]:
     at = next(line.index(title) for line in lines if f"{title}  " in line)
     keys = {(m.label + " %" if m.unit == "ratio" else m.label): key for key, m in METRICS.items()}
     for line in lines:
-        label = line[at : at + NAME].lstrip("─█▀▄· ").rstrip()
-        cells = [line[at + NAME + i * VALUE :][:VALUE].strip() for i in range(len(mine))]
+        label = line[at : at + NAME_WIDTH].lstrip("─█▀▄· ").rstrip()
+        cells = [
+            line[at + NAME_WIDTH + i * VALUE_WIDTH :][:VALUE_WIDTH].strip()
+            for i in range(len(mine))
+        ]
         if label in keys:
             metric = METRICS[keys[label]]
             scale, _ = metric.scale(GHZ, brief=True)
@@ -96,7 +99,7 @@ def wrong_on_core_page(lines: list[str], said: Line) -> Iterator[str]:
                 if not agrees(text, row[metric.key], scale):
                     yield f"core page, {label}: {text} is drawn, {row[metric.key]} is said"
         elif label in _STATE_NAMES and (share := core["smt"][_STATE_NAMES[label]]) is not None:
-            text = line[at + NAME :].split()[0]
+            text = line[at + NAME_WIDTH :].split()[0]
             if not agrees(text, share, 100):
                 yield f"core page, {label}: {text} is drawn, {share} is said"
 

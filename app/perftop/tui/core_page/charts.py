@@ -20,7 +20,7 @@ from perftop.session.session import Session
 from perftop.tui.core_page.numbers import (
     L3,
     L3_TRAFFIC,
-    LABEL,
+    LABEL_WIDTH,
     TRAFFIC,
     CoreMoment,
     Panel,
@@ -34,10 +34,10 @@ from perftop.tui.shared.row_episodes import loser, lowered_number
 from perftop.tui.shared.sheet import AWAKE, busiest, of_core
 from perftop.tui.shared.time_axis import Axis, BinValues, Lookup
 
-_SHARES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+_SHARE_ENDS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Possible upper ends of the scale for shares of which a few per cent are already a lot. The lowest
 end is high enough that noise does not stand out."""
-_ENDS = {"involuntary": _SHARES, "steal": _SHARES, "ipc": charts.RATES}
+_ENDS = {"involuntary": _SHARE_ENDS, "steal": _SHARE_ENDS, "ipc": charts.RATES}
 CEILING_STEP_HZ = 50e6
 """Minimum change of the ceiling that is shown as a step, in Hz. It is half a turbo step, because
 each column is a mean."""
@@ -68,7 +68,7 @@ class Charts:
             for label, cells, numbers in zip(
                 labels, chart, panel_numbers(self.moment, panel), strict=True
             ):
-                start = f" {label:>{LABEL - 2}} "
+                start = f" {label:>{LABEL_WIDTH - 2}} "
                 lines.append([(start, "dim"), *cells, (" ", "text"), *numbers])
         return lines
 
@@ -79,7 +79,7 @@ class Charts:
         if not moment.page.axis:
             return []
         unix = moment.session.unix
-        left: Run = (" " * LABEL, "dim")
+        left: Run = (" " * LABEL_WIDTH, "dim")
         line = time_axis.ticked(
             axis, moment.episodes, unix, inside=moment.page.axis == 1, steps=self._ceiling_steps(),
             marks=moment.session.marks, since=True,
@@ -186,14 +186,14 @@ class Charts:
             cells += self._rate(strip, lost, top, height)
             if height > 1 or panel.strips > 1:
                 name = f"lp{i} {metric.label}" if panel.strips > 1 else metric.label
-                name = fit(name, LABEL - 2) if len(name) > LABEL - 2 else name
+                name = fit(name, LABEL_WIDTH - 2) if len(name) > LABEL_WIDTH - 2 else name
                 labels += [name, scale, *[""] * height][:height]
             else:
                 label = f"{metric.label} {scale}".rstrip()
-                if len(label) > LABEL - 2:  # leave out the 0 of the scale
+                if len(label) > LABEL_WIDTH - 2:  # leave out the 0 of the scale
                     label = f"{metric.label} {scale.removeprefix('0-')}"
-                if len(label) > LABEL - 2:  # leave out the scale
-                    label = fit(metric.label, LABEL - 2).rstrip()
+                if len(label) > LABEL_WIDTH - 2:  # leave out the scale
+                    label = fit(metric.label, LABEL_WIDTH - 2).rstrip()
                 labels.append(label)
         return labels, cells
 

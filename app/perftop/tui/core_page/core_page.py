@@ -21,13 +21,13 @@ from perftop.session.missing import NAMES, by_reason, doubts, lasting
 from perftop.session.session import Session
 from perftop.tui.core_page.charts import RAMP_LEVELS, Charts, CoreHistory
 from perftop.tui.core_page.numbers import (
-    NAME,
-    VALUE,
+    NAME_WIDTH,
+    VALUE_WIDTH,
     CoreMoment,
     Page,
     capabilities,
     core_moment,
-    method,
+    method_text,
     page_layout,
 )
 from perftop.tui.shared import time_axis
@@ -149,7 +149,7 @@ def _head(moment: CoreMoment, window: str, keys: Mapping[str, str], size: int) -
     titles: Run = (" " * moment.size, "text")
     if page.values and paired:
         names = [f"lp{i}" for i in range(page.values)] if page.values > 1 else ["core"]
-        text = " " * NAME + "".join(f"{name:>{VALUE - 1}} " for name in names)
+        text = " " * NAME_WIDTH + "".join(f"{name:>{VALUE_WIDTH - 1}} " for name in names)
         titles = text.ljust(moment.size), "dim"
     return [*name, (" " * (left - width(name)), "text"), titles]
 
@@ -207,7 +207,7 @@ def notes(moment: CoreMoment, size: int, lines: int) -> list[list[Run]]:
 def _method_note(moment: CoreMoment) -> Iterable[list[Run]]:
     """Yields a note on how the SMT states were measured, unless the numbers beside the SMT panel
     show it."""
-    how, panels = method(moment), moment.page.panels
+    how, panels = method_text(moment), moment.page.panels
     if how == "bounds":
         yield [("   SMT states not counted here: ", "dim"), (theme.UNKNOWN, "unknown"),
                (" may be any of them", "dim")]  # fmt: skip

@@ -30,17 +30,17 @@ from perftop.tui.shared.places import Place
 from perftop.tui.shared.row_episodes import lowered_number
 from perftop.tui.shared.sheet import AWAKE, DROP, busiest, of_core
 
-LABEL = 12
+LABEL_WIDTH = 12
 """Number of cells to the left of the charts, for the names of lines or the marks of a scale."""
-NAME, VALUE = 12, 7
+NAME_WIDTH, VALUE_WIDTH = 12, 7
 """Number of cells to the right of the charts, for the name of a number and for each value."""
 MIN_WIDTH_FOR_NUMBERS = 56
 """Minimum width of a page with numbers beside the charts, in cells."""
 MIN_WIDTH_FOR_ORIGINS = 160
 """Minimum width of a page that shows the origins of numbers, in cells."""
-MIN_CHART = 90
+MIN_CHART_WIDTH = 90
 """Minimum width of the charts on a page that shows origins, in cells."""
-MAX_ORIGIN = 60
+MAX_ORIGIN_WIDTH = 60
 MAX_EVENTS = 4
 """Maximum number of chosen events with a panel; further events are shown only in the table view."""
 MIN_HEIGHT_FOR_PAIRS = 36
@@ -170,12 +170,16 @@ def page_layout(known: Capabilities, width: int, lines: int) -> Page:
 
 
 def _widths(threads: int, width: int) -> tuple[int, int, int]:
-    room = max(1, width - LABEL - 1)
+    room = max(1, width - LABEL_WIDTH - 1)
     if width < MIN_WIDTH_FOR_NUMBERS:
         return room, 0, 0
-    values = threads if NAME + VALUE * threads <= 0.45 * width else 1
-    room -= NAME + VALUE * values
-    origin = min(MAX_ORIGIN, max(0, room - MIN_CHART)) if width >= MIN_WIDTH_FOR_ORIGINS else 0
+    values = threads if NAME_WIDTH + VALUE_WIDTH * threads <= 0.45 * width else 1
+    room -= NAME_WIDTH + VALUE_WIDTH * values
+    origin = (
+        min(MAX_ORIGIN_WIDTH, max(0, room - MIN_CHART_WIDTH))
+        if width >= MIN_WIDTH_FOR_ORIGINS
+        else 0
+    )
     return max(1, room - origin), values, origin
 
 
@@ -232,7 +236,7 @@ def _requests(known: Capabilities, room: int) -> list[_PanelRequest]:
 # --- the numbers beside the charts. Every line is exactly as wide as the area for numbers.
 
 DRAM = "power_dram_w"
-_BESIDE = {
+_NUMBERS_BESIDE = {
     "clock": ("busy_hz", "ceiling", "net_hz"),
     "account": ("user", "system", "iowait", "steal"),
     "util": ("util", "idle", "halt", "poll"),
@@ -272,7 +276,11 @@ class CoreMoment:
     @property
     def size(self) -> int:
         """Width of the numbers in cells; 0 if the page has no numbers."""
-        return NAME + VALUE * self.page.values + self.page.origin if self.page.values else 0
+        return (
+            NAME_WIDTH + VALUE_WIDTH * self.page.values + self.page.origin
+            if self.page.values
+            else 0
+        )
 
 
 def core_moment(
@@ -286,12 +294,12 @@ def core_moment(
         for episode in session.episodes(since_ns, interval.time_ns)
         if not set(episode.cpus).isdisjoint(place.cpus)
     ]
-    util, _ = _now(interval, place, "util")
+    util, _ = _values_of_core(interval, place, "util")
     awake = max((share for share in util if not isnan(share)), default=0.0) >= AWAKE
     return CoreMoment(session, interval, place, page, unit, episodes, awake)
 
 
-def _now(interval: Interval, place: Place, key: str) -> tuple[list[float], float]:
+def _values_of_core(interval: Interval, place: Place, key: str) -> tuple[list[float], float]:
     """Returns a metric in the interval: its value for each CPU, and for the core."""
     rows = list(place.rows)
     there = interval.online[rows]
@@ -309,58 +317,62 @@ def panel_numbers(moment: CoreMoment, panel: Panel) -> list[list[Run]]:
     if not moment.page.values:
         return [[] for _ in range(panel.lines)]
     if panel.key == "smt":
-        found = _states(moment)
+        found = _state_lines(moment)
     else:
-        keys = _BESIDE.get(panel.key, (panel.key,))
-        found = [line for key in keys if (line := _number(moment, key))]
+        keys = _NUMBERS_BESIDE.get(panel.key, (panel.key,))
+        found = [line for key in keys if (line := _number_line(moment, key))]
     blank: list[Run] = [(" " * moment.size, "text")]
     return (found + [blank] * panel.lines)[: panel.lines]
 
 
-def _number(moment: CoreMoment, key: str) -> list[Run] | None:
+def _number_line(moment: CoreMoment, key: str) -> list[Run] | None:
     """Returns the line of a metric; None if the source does not have this metric at all."""
     if key in _SPECIAL_LINES:
         return _SPECIAL_LINES[key](moment)
-    if key in _SHARED:
-        return _shared(moment, key)
+    if key in _SHARED_NUMBERS:
+        return _shared_line(moment, key)
     origin = moment.session.evaluator.origin(key)
     if origin is None:
         return None
     metric = moment.session.evaluator.metrics[key]
     scale, digits = metric.scale(moment.unit, brief=True)
-    column = Column(key, metric.label, VALUE - 1, scale=scale, digits=digits, prefixed=metric.rate)
+    column = Column(
+        key, metric.label, VALUE_WIDTH - 1, scale=scale, digits=digits, prefixed=metric.rate
+    )
     cells = []
-    for rows, value in _values(moment, *_now(moment.interval, moment.place, key)):
-        style = "alarm" if moment.lost(key, rows) else _style(moment, key, value)
+    for rows, value in _values_by_cpus(
+        moment, *_values_of_core(moment.interval, moment.place, key)
+    ):
+        style = "alarm" if moment.lost(key, rows) else _number_style(moment, key, value)
         rests = metric.of_running and bool(moment.interval.resting[list(rows)].all())
-        cells.append(_cell(moment, column, rows, value, style, rests=rests))
+        cells.append(_number_cell(moment, column, rows, value, style, rests=rests))
         low = moment.awake and not rests and value < moment.ceiling_hz * (1 - DROP)
         if key == "busy_hz" and low:
             cells[-1][-1] = (theme.DROPPED, style)
     label = metric.label + (" %" if metric.unit == "ratio" else "")
-    name = _name(label, _counted(moment, key, moment.place.rows))
+    name = _metric_name(label, _counted_share(moment, key, moment.place.rows))
     if metric.unit == "Hz":
         name.insert(0, (f"{theme.RULE} ", "clock") if key == "busy_hz" else ("  ", "text"))
     return _line(moment, name, cells, origin)
 
 
-def _name(label: str, counted: float) -> list[Run]:
+def _metric_name(label: str, counted: float) -> list[Run]:
     """Returns the label of a metric. For a multiplexed event, the label also has the share of time
     for which the event was counted."""
     if counted >= MIN_COUNTED_SHARE:
-        return [(fit(label, NAME - 1) if len(label) >= NAME else label, "dim")]
+        return [(fit(label, NAME_WIDTH - 1) if len(label) >= NAME_WIDTH else label, "dim")]
     share = f" {100 * counted:.0f}%"
-    return [(fit(label, NAME - 1 - len(share)), "dim"), (share, "text")]
+    return [(fit(label, NAME_WIDTH - 1 - len(share)), "dim"), (share, "text")]
 
 
-def _counted(moment: CoreMoment, key: str, rows: Sequence[int]) -> float:
+def _counted_share(moment: CoreMoment, key: str, rows: Sequence[int]) -> float:
     """Returns the minimum share of time, over these CPUs, for which an event was counted; 1 for
     other metrics."""
     shares = moment.interval.shares.get(key.removesuffix(PER_KI))
     return 1.0 if shares is None else float(np.fmin.reduce(shares[[*rows]], initial=1.0))
 
 
-def _values(
+def _values_by_cpus(
     moment: CoreMoment, each: Sequence[float], core: float
 ) -> Iterable[tuple[Sequence[int], float]]:
     """Returns values with the positions of their CPUs: one value for each CPU, or one for the core
@@ -370,7 +382,7 @@ def _values(
     return [(moment.place.rows, core)]
 
 
-def _cell(
+def _number_cell(
     moment: CoreMoment, column: Column, rows: Sequence[int], value: float, style: str,
     *, rests: bool = False,
 ) -> list[Run]:  # fmt: skip
@@ -380,14 +392,15 @@ def _cell(
     text, style = column.cell(
         value, style, online=bool(online), resting=rests,
         doubted=bool(doubted(column.key, moment.session, moment.interval)[online].any()),
-        estimated=not isnan(value) and _counted(moment, column.key, online) < MIN_COUNTED_SHARE,
+        estimated=not isnan(value)
+        and _counted_share(moment, column.key, online) < MIN_COUNTED_SHARE,
     )  # fmt: skip
     if len(text) > column.width:  # the prefix replaces the decimals
         text = re.sub(r"\.\d+", "", text)
     return [(column.place(text), style), (" ", "text")]
 
 
-def _style(moment: CoreMoment, key: str, value: float) -> str:
+def _number_style(moment: CoreMoment, key: str, value: float) -> str:
     metric = moment.session.evaluator.metrics[key]
     if metric.unit == "Hz":
         return "text" if moment.awake else "dim"
@@ -396,17 +409,17 @@ def _style(moment: CoreMoment, key: str, value: float) -> str:
     return "warn" if value >= metric.stands_out else "dim" if value < QUIET else "text"
 
 
-def _ceiling(moment: CoreMoment) -> list[Run] | None:
+def _ceiling_line(moment: CoreMoment) -> list[Run] | None:
     origin = moment.session.reader.turbo.origin
     if origin is None:
         return None
     hz, (_, scale, digits) = moment.ceiling_hz, moment.unit
     text = number(hz * scale, digits)
     name: list[Run] = [(f"{theme.NEITHER} ceiling", "dim")]
-    return _common(moment, name, text, origin)
+    return _centred_line(moment, name, text, origin)
 
 
-def _smi(moment: CoreMoment) -> list[Run] | None:
+def _smi_line(moment: CoreMoment) -> list[Run] | None:
     """Returns the line of system-management interrupts in the interval: for each CPU, or the
     maximum over the CPUs, because each interrupt affects all CPUs."""
     counts = moment.interval.counts.get("smi")
@@ -414,16 +427,16 @@ def _smi(moment: CoreMoment) -> list[Run] | None:
         return None
     each = [float(counts[row]) for row in moment.place.rows]
     most = max((count for count in each if not isnan(count)), default=nan)
-    column = Column("smi", "SMIs", VALUE - 1)
+    column = Column("smi", "SMIs", VALUE_WIDTH - 1)
     cells = [
-        _cell(moment, column, rows, count, "warn" if count > 0 else "dim")
-        for rows, count in _values(moment, each, most)
+        _number_cell(moment, column, rows, count, "warn" if count > 0 else "dim")
+        for rows, count in _values_by_cpus(moment, each, most)
     ]
     origin = moment.session.counters.columns["smi"].counter.origin
     return _line(moment, [("SMIs", "dim")], cells, origin)
 
 
-def _states(moment: CoreMoment) -> list[list[Run]]:
+def _state_lines(moment: CoreMoment) -> list[list[Run]]:
     """Returns lines with the shares of the four SMT states, or their bounds. For a core without
     exactly two threads, the lines are the share of `neither` and the number of active threads."""
     paired = len(moment.place.cpus) == 2
@@ -431,18 +444,18 @@ def _states(moment: CoreMoment) -> list[list[Run]]:
     for shape, name in theme.STATES if paired else theme.STATES[-1:]:
         label = f"{name} only" if name in {"lp0", "lp1"} else name
         runs: list[Run] = [(f"{shape} ", name), (label, "dim")]
-        found.append(_common(moment, runs, _state(moment, name)))
+        found.append(_centred_line(moment, runs, _state_share(moment, name)))
     if not paired:
         active = float(moment.interval.split.active_threads[moment.place.at])
         runs = [(f"{theme.UNKNOWN} ", "unknown"), ("active", "dim")]
-        found.append(_common(moment, runs, number(active, 2)))
-    how = method(moment)
+        found.append(_centred_line(moment, runs, number(active, 2)))
+    how = method_text(moment)
     if len(how) > moment.size:  # a note shows the whole text
         how = how.rpartition(" ")[0]
     return [*found, [(fit(how, moment.size), "dim")]]
 
 
-def _state(moment: CoreMoment, name: str) -> Run:
+def _state_share(moment: CoreMoment, name: str) -> Run:
     split, at, first = moment.interval.split, moment.place.at, moment.place.rows[0]
     if split.method[at] == "single" and not moment.interval.online[first]:
         name = {"lp0": "lp1", "lp1": "lp0"}.get(name, name)  # a lone online thread is stored as lp0
@@ -451,22 +464,22 @@ def _state(moment: CoreMoment, name: str) -> Run:
     if isnan(share) and not isnan(low):
         ends = f"{100 * low:.0f}", f"{100 * high:.0f}"
         return "–".join(dict.fromkeys(ends)), "text"
-    percent = Column(name, name, VALUE - 1, scale=100.0, digits=1)
+    percent = Column(name, name, VALUE_WIDTH - 1, scale=100.0, digits=1)
     against = bool(doubted(name, moment.session, moment.interval)[first])
     return percent.cell(share, "dim" if share < QUIET else "text", doubted=against)
 
 
-def _common(moment: CoreMoment, name: list[Run], number: Run, origin: str = "") -> list[Run]:
+def _centred_line(moment: CoreMoment, name: list[Run], number: Run, origin: str = "") -> list[Run]:
     """Returns a line with one value for all siblings, centred between the siblings' columns."""
     text, key = number
-    indent = " " * (VALUE * (moment.page.values - 1) // 2)
-    return _line(moment, name, [[(f"{indent}{text:>{VALUE - 1}}", key)]], origin)
+    indent = " " * (VALUE_WIDTH * (moment.page.values - 1) // 2)
+    return _line(moment, name, [[(f"{indent}{text:>{VALUE_WIDTH - 1}}", key)]], origin)
 
 
 def _line(
     moment: CoreMoment, name: list[Run], cells: Iterable[list[Run]], origin: str
 ) -> list[Run]:
-    runs: list[Run] = [*name, (" " * (NAME - width(name)), "text")]
+    runs: list[Run] = [*name, (" " * (NAME_WIDTH - width(name)), "text")]
     for cell in cells:
         runs += cell
     room = moment.size - moment.page.origin
@@ -476,7 +489,7 @@ def _line(
     return runs
 
 
-def method(moment: CoreMoment) -> str:
+def method_text(moment: CoreMoment) -> str:
     """Returns how the SMT states were measured, with the calibration factor of the counter's
     ticks."""
     name = moment.interval.split.method[moment.place.at]
@@ -489,7 +502,7 @@ def method(moment: CoreMoment) -> str:
     return f"{name} ×{calibration.factor:g} {state}"
 
 
-_SHARED: dict[str, tuple[str, float, int, tuple[str, ...], str]] = {
+_SHARED_NUMBERS: dict[str, tuple[str, float, int, tuple[str, ...], str]] = {
     TRAFFIC: ("mem GB/s", 1e-9, 1, tuple(f"package_{name}" for name in MEMORY), READ),
     "of_best": ("of best %", 100.0, 0, (f"package_{OF_BEST}",), ""),
     "dram": ("memory W", 1.0, 1, (f"package_{DRAM}",), ""),
@@ -499,17 +512,17 @@ _SHARED: dict[str, tuple[str, float, int, tuple[str, ...], str]] = {
 whose values are added up, and the counter whose origin is shown."""
 
 
-def _shared(moment: CoreMoment, key: str) -> list[Run] | None:
+def _shared_line(moment: CoreMoment, key: str) -> list[Run] | None:
     """Returns the line of a number of the core's package or L3; None for the power of memory if it
     is not counted."""
-    label, scale, digits, keys, counter = _SHARED[key]
+    label, scale, digits, keys, counter = _SHARED_NUMBERS[key]
     if key == "dram" and DRAM not in moment.interval.packages:
         return None
     row, session = moment.place.rows[0], moment.session
     value = sum(float(of_cpus(session, moment.interval, each)[row]) for each in keys)
     origin = session.counters.columns[counter].counter.origin if counter else ""
-    return _common(moment, [(label, "dim")], number(value * scale, digits), origin)
+    return _centred_line(moment, [(label, "dim")], number(value * scale, digits), origin)
 
 
-_SPECIAL_LINES = {"ceiling": _ceiling, "smi": _smi}
+_SPECIAL_LINES = {"ceiling": _ceiling_line, "smi": _smi_line}
 """Functions that return the line of a number that is not a metric, by its key."""

@@ -20,7 +20,7 @@ from perftop.model.episode import Episode
 from perftop.model.smt import bounds
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.overview.chart_numbers import Unit, lost
+from perftop.tui.overview.chart_numbers import Unit, lowered_chart
 from perftop.tui.shared.episode_style import going
 from perftop.tui.shared.row_episodes import loser
 from perftop.tui.shared.sheet import AWAKE
@@ -30,9 +30,9 @@ from perftop.tui.shared.time_axis import Axis, BinValues, Lookup
 
 MAX_COLUMNS_IN_BIN = 4
 """Maximum columns of a bin while the history is short, so that it fills more of the chart."""
-_SHORTER = 0.6, 0.8
+_SHORT_BIN_SHARES = 0.6, 0.8
 """Shorter bin lengths used while the history is short, as fractions of the usual length."""
-_STEADY = 3
+MIN_STEADY_INTERVALS = 3
 """Number of successive intervals of a new length after which bins adopt it. A single such interval
 may just have ended late."""
 
@@ -52,10 +52,10 @@ class ColumnHistory:
         self._bins = BinValues(
             {"cpus": lambda history, at: history.fields(metrics, rows, at), **lookups}
         )
-        self._found: dict[str, Floats] = {}
+        self._values: dict[str, Floats] = {}
         """Values by key, as arrays (..., columns)."""
         self._step_ns = 0
-        self._unusual = 0
+        self._unusual_steps = 0
         self.axis = Axis(0, 1, 0, 0)
 
     def read(self, interval: Interval, columns: int, window_s: float) -> None:
@@ -72,14 +72,14 @@ class ColumnHistory:
                 break
         if history is not None:
             self._bins.read(history, self.axis)
-            self._found = {key: self._columns(self._bins[key]) for key in self._keys}
+            self._values = {key: self._columns(self._bins[key]) for key in self._keys}
 
     def _bin_lengths(self, step_ns: int, columns: int, window_s: float) -> list[tuple[int, int]]:
         """Returns possible bin lengths, in ns, with their number of columns. Those that spread the
         history over most columns come first."""
         sample_ns = self._session.hello.sample_ns
-        usual = max(step_ns, _whole(window_s * 1e9 / columns, sample_ns))
-        shorter = [_whole(part * usual, sample_ns) for part in _SHORTER]
+        usual = max(step_ns, _whole_samples_ns(window_s * 1e9 / columns, sample_ns))
+        shorter = [_whole_samples_ns(part * usual, sample_ns) for part in _SHORT_BIN_SHARES]
         return [
             *((usual, wide) for wide in range(MAX_COLUMNS_IN_BIN, 1, -1)),
             *((bin_ns, 1) for bin_ns in shorter if bin_ns < usual),
@@ -90,20 +90,20 @@ class ColumnHistory:
         """Returns the usual length of an interval in ns, rounded to whole samples."""
         sample_ns = self._session.hello.sample_ns
         step_ns = max(1, round(interval.elapsed_s * 1e9 / sample_ns)) * sample_ns
-        self._unusual = 0 if step_ns == self._step_ns else self._unusual + 1
-        if not self._step_ns or self._unusual >= _STEADY:
-            self._step_ns, self._unusual = step_ns, 0
+        self._unusual_steps = 0 if step_ns == self._step_ns else self._unusual_steps + 1
+        if not self._step_ns or self._unusual_steps >= MIN_STEADY_INTERVALS:
+            self._step_ns, self._unusual_steps = step_ns, 0
         return self._step_ns
 
     def series(self, key: str) -> Floats:
         """Returns the values of all columns, (..., columns); NaN where they are unknown."""
-        found = self._found.get(key)
+        found = self._values.get(key)
         return self.of_cpus[self.metrics.index(key)] if found is None else found
 
     @property
     def of_cpus(self) -> Floats:
         """Values of the metrics of CPUs, (metrics, CPUs, columns)."""
-        return self._found["cpus"]
+        return self._values["cpus"]
 
     def _columns(self, values: Floats) -> Floats:
         """Returns the values of columns, (..., columns), from the values of bins, (bins, ...)."""
@@ -122,14 +122,14 @@ class ColumnHistory:
         return replace(self.axis, cell_columns=2)
 
 
-def _whole(ns: float, sample_ns: int) -> int:
+def _whole_samples_ns(ns: float, sample_ns: int) -> int:
     """Returns the length in ns, rounded up to whole samples."""
     return max(1, ceil(ns / sample_ns)) * sample_ns
 
 
 # --- cells
 
-_FLOOR_HZ = 0.5e9
+CLOCK_STEP_HZ = 0.5e9
 """The lower end of a clock's scale is a multiple of this, in Hz."""
 
 
@@ -158,21 +158,23 @@ class ChartDrawer:
         self._session, self._units, self._counted = session, units, counted
         rows = [row for unit in units for row in unit.rows]
         at = {row: i for i, row in enumerate(rows)}
-        self._of = [[at[row] for row in unit.rows] for unit in units]
+        self._cpus_of_units = [[at[row] for row in unit.rows] for unit in units]
         """For each unit, the indices of its CPUs in arrays of CPU values."""
-        self._first = np.array([rows[0] for rows in self._of], int)
-        self._last = np.array([rows[-1] for rows in self._of], int)
+        self._first = np.array([rows[0] for rows in self._cpus_of_units], int)
+        self._last = np.array([rows[-1] for rows in self._cpus_of_units], int)
         types = [unit.type for unit in units]
-        self._alike = [np.flatnonzero([one == type_ for one in types]) for type_ in {*types}]
+        self._units_by_type = [
+            np.flatnonzero([one == type_ for one in types]) for type_ in {*types}
+        ]
         """For each type of core, the indices of its units."""
         cores = [[*unit.cpus] for unit in units]
-        self._pairs = [i for i, unit in enumerate(units) if unit.pair]
+        self._pairs = [i for i, unit in enumerate(units) if unit.is_pair]
         account = () if len(self._pairs) == len(units) else ("user", "system", "steal")
         keys = ["util", *account, *(("busy_hz", "ipc") if counted else ())]
         lookups: dict[str, Lookup] = {}
         if counted:  # pairs exist only if clocks are counted
             lookups["cores"] = lambda history, at: history.cores(cores, at)
-        self._bounded = _may_be_bounds(session)
+        self._may_be_bounds_only = _may_be_bounds(session)
         self.past = ColumnHistory(session, keys, rows, lookups)
         self._top = 1.0
 
@@ -182,8 +184,8 @@ class ChartDrawer:
         """Returns the charts of all units. Call `past.read` first. `rate_rows`: lines of the IPC
         charts; 0 if there are none."""
         drawn = [UnitCharts([], [], [], 0.0) for _ in self._units]
-        episodes = [e for e in episodes if lost(e)]
-        singles = [i for i, unit in enumerate(self._units) if not unit.pair]
+        episodes = [e for e in episodes if lowered_chart(e)]
+        singles = [i for i, unit in enumerate(self._units) if not unit.is_pair]
         made: list[tuple[Sequence[int], list[list[list[Run]]]]] = []
         if self._pairs:
             made.append((self._pairs, self._states(rows, look)))
@@ -193,7 +195,7 @@ class ChartDrawer:
             for i, area in zip(which, found, strict=True):
                 drawn[i].area = area
         if self._counted:
-            busier = self._busier()
+            busier = self._busiest()
             self._clocks(drawn, busier, episodes, rows, look)
             if rate_rows:
                 self._rates(drawn, busier["ipc"], episodes, rate_rows, look)
@@ -204,14 +206,14 @@ class ChartDrawer:
     ) -> list[list[list[Run]]]:
         """The uses of CPU time. The account divides the busy time, which is measured more finely
         than the ticks of the account."""
-        at = [self._of[i][0] for i in which]
+        at = [self._cpus_of_units[i][0] for i in which]
         busy, user, kernel, steal = (
             self.past.series(key)[at] for key in ("util", "user", "system", "steal")
         )
         with np.errstate(divide="ignore", invalid="ignore"):
             part = kernel / (user + kernel)
         part = np.where(np.isfinite(part), part, 0.0)
-        heat = self._marked(which, episodes, "steal", charts.OVER, charts.HOT)
+        heat = self._episode_columns(which, episodes, "steal", charts.OVER, charts.HOT)
         values = _by_column(busy * (1 - part), busy * part, steal, heat)
         return [rows_of(charts.account(columns, rows, look)) for columns in values]
 
@@ -220,9 +222,11 @@ class ChartDrawer:
         drawn, which follow from the utilisation of both threads."""
         _, lp0, lp1, both, _ = self.past.series("cores")[self._pairs].swapaxes(0, 1)
         open_, unknown, axis = np.zeros(both.shape), np.isnan(both), self.past.axis
-        if self._bounded and np.count_nonzero(unknown[:, axis.columns - axis.known_columns :]):
+        if self._may_be_bounds_only and np.count_nonzero(
+            unknown[:, axis.columns - axis.known_columns :]
+        ):
             util = self.past.series("util")
-            first, second = ([self._of[i][at] for i in self._pairs] for at in (0, 1))
+            first, second = ([self._cpus_of_units[i][at] for i in self._pairs] for at in (0, 1))
             low, high = bounds(util[first], util[second])
             open_ = np.where(unknown, high[..., 3] - low[..., 3], 0.0)
             lp0, lp1, both = (
@@ -232,7 +236,7 @@ class ChartDrawer:
         values = _by_column(both, open_, lp0, lp1)
         return [rows_of(charts.states(columns, rows, look)) for columns in values]
 
-    def _marked(
+    def _episode_columns(
         self, which: Sequence[int], episodes: Sequence[Episode], name: str, over: int, now: int
     ) -> Ints:
         """Returns markers of episodes that make the number `name` worse, (charts, columns): `now`
@@ -240,7 +244,7 @@ class ChartDrawer:
         axis = self.past.axis
         found = np.zeros((len(which), axis.columns), np.intp)
         for episode in episodes:
-            visible = axis.cells_of(episode) if lost(episode) == name else None
+            visible = axis.cells_of(episode) if lowered_chart(episode) == name else None
             if visible is None:
                 continue
             value = now if going(episode, axis.now_ns) else over
@@ -250,7 +254,7 @@ class ChartDrawer:
             found[hit, columns] = np.maximum(found[hit, columns], value)
         return found
 
-    def _busier(self) -> Mapping[str, Floats]:
+    def _busiest(self) -> Mapping[str, Floats]:
         """Returns, by metric, the value of the busier CPU in each column, (units, columns). If both
         CPUs are equally busy, it is the value of the first."""
         keys, values = self.past.metrics, self.past.of_cpus
@@ -266,11 +270,11 @@ class ChartDrawer:
     ) -> None:  # fmt: skip
         hz = busier["busy_hz"]
         every = [*range(len(self._units))]
-        how = self._marked(every, episodes, "clock", charts.AWAKE, charts.LOST)
+        how = self._episode_columns(every, episodes, "clock", charts.AWAKE, charts.LOST)
         asleep = ~(busier["util"] >= AWAKE)
         how[asleep & (how != charts.LOST)] = charts.ASLEEP
         ceiling = self.past.series("cores")[:, -1]
-        low, high = self._ends(np.where(asleep, np.nan, hz), hz, ceiling)
+        low, high = self._clock_ends(np.where(asleep, np.nan, hz), hz, ceiling)
         ends = zip(low.tolist(), high.tolist(), strict=True)
         for one, columns, (floor_hz, top_hz) in zip(
             drawn, _by_column(hz, ceiling, how), ends, strict=True
@@ -278,16 +282,16 @@ class ChartDrawer:
             one.clock = rows_of(charts.clock(columns, (floor_hz, top_hz), rows, look))
             one.low_hz = floor_hz
 
-    def _ends(self, awake: Floats, hz: Floats, ceiling: Floats) -> tuple[Floats, Floats]:
+    def _clock_ends(self, awake: Floats, hz: Floats, ceiling: Floats) -> tuple[Floats, Floats]:
         """Returns the lower and upper ends of the clock scales, in Hz. All units of a type have the
         same scale: from just below the lowest clock of a busy CPU to the highest ceiling."""
         low, high = np.zeros(len(hz)), np.zeros(len(hz))
-        for alike in self._alike:
+        for alike in self._units_by_type:
             most = float(np.fmax.reduce(ceiling[alike], axis=None, initial=0.0))
-            most = most or float(np.fmax.reduce(hz[alike], axis=None, initial=_FLOOR_HZ))
+            most = most or float(np.fmax.reduce(hz[alike], axis=None, initial=CLOCK_STEP_HZ))
             least = float(np.fmin.reduce(awake[alike], axis=None, initial=most))
-            bottom = floor(least / _FLOOR_HZ + 1e-6) * _FLOOR_HZ
-            low[alike], high[alike] = min(bottom, most - _FLOOR_HZ), most
+            bottom = floor(least / CLOCK_STEP_HZ + 1e-6) * CLOCK_STEP_HZ
+            low[alike], high[alike] = min(bottom, most - CLOCK_STEP_HZ), most
         return low, high
 
     def _rates(
@@ -303,10 +307,10 @@ class ChartDrawer:
         running = [e for e in episodes if going(e, self.past.axis.now_ns)]
         for i, unit in enumerate(self._units):
             if (at := loser(unit.cpus, running, "ipc")) is not None:
-                values[i] = self.past.series("ipc")[self._of[i][at]]
+                values[i] = self.past.series("ipc")[self._cpus_of_units[i][at]]
         self._top = top(values, RATES, self._top)
         every = [*range(len(self._units))]
-        how = self._marked(every, episodes, "IPC", charts.AWAKE, charts.LOST)
+        how = self._episode_columns(every, episodes, "IPC", charts.AWAKE, charts.LOST)
         for one, columns in zip(drawn, _by_column(values, how), strict=True):
             one.rate = rows_of(charts.rate(columns, self._top, rows, look))
 

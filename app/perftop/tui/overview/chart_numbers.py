@@ -25,18 +25,18 @@ from perftop.tui.shared.places import Places
 from perftop.tui.shared.row_episodes import OF_CPU, loser, lowered_number
 from perftop.tui.shared.sheet import AWAKE, DROP
 
-_NAMES = {key: METRICS[key].label for key in ("busy_hz", "ipc", "steal")}
+_CHART_NAMES = {key: METRICS[key].label for key in ("busy_hz", "ipc", "steal")}
 """Names of the metrics that have charts, by key."""
-_KEYS = {METRICS[key].label: key for key in ("util", "user", "system", "steal")}
+_SHARE_KEYS = {METRICS[key].label: key for key in ("util", "user", "system", "steal")}
 """Keys of the shares of a CPU's time, by name."""
-_READ = ("util", "busy_hz", "ipc", "user", "system", "steal", "idle")
+_READ_KEYS = ("util", "busy_hz", "ipc", "user", "system", "steal", "idle")
 """Keys of the metrics that are read for each CPU."""
-_AT = [INDEX[key] for key in _READ]
+_READ_INDICES = [INDEX[key] for key in _READ_KEYS]
 
 
-def lost(episode: Episode) -> str:
+def lowered_chart(episode: Episode) -> str:
     """Returns the name of the metric that the episode makes worse; '' if no chart shows it."""
-    return _NAMES.get(lowered_number(episode), "")
+    return _CHART_NAMES.get(lowered_number(episode), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +52,12 @@ class Unit:
     cpus: tuple[int, ...]
     package: int | None
     type: str | None
-    ceiled: bool
+    has_ceiling: bool
     """Whether the ceiling of the unit's clock can be known."""
     name: str
 
     @property
-    def pair(self) -> bool:
+    def is_pair(self) -> bool:
         return len(self.rows) > 1
 
 
@@ -66,15 +66,15 @@ def units(
 ) -> list[Unit]:  # fmt: skip
     """Returns a unit for each core, or for each CPU if there are no counters, in the order in which
     they are drawn. `order`: indices of places."""
-    found, ceiled = [], session.reader.turbo.cpus
+    found, has_ceiling = [], session.reader.turbo.cpus
     for at in order:
         place = places.places[at]
         whole = [(place.rows, place.cpus)]
         each = [((row,), (cpu,)) for row, cpu in zip(place.rows, place.cpus, strict=True)]
         for rows, cpus in whole if counted else each:
-            pair = len(rows) > 1
-            name = f"core {places.name(at, 'CPU number')}" if pair else f"CPU {cpus[0]}"
-            known = bool(ceiled[place.rows[0]])
+            is_pair = len(rows) > 1
+            name = f"core {places.name(at, 'CPU number')}" if is_pair else f"CPU {cpus[0]}"
+            known = bool(has_ceiling[place.rows[0]])
             found.append(Unit(at, place.at, rows, cpus, place.package, place.type, known, name))
     return found
 
@@ -86,17 +86,19 @@ class Moment:
         self, session: Session, interval: Interval, units: Sequence[Unit], clock: ClockUnit
     ) -> None:
         self._session, self._interval, self._clock = session, interval, clock
-        self._going = sorted(episode_style.during(session, interval), key=episode_style.rank)
-        self._wide = [e for e in self._going if self._is_wide(e, units)]
+        self._running_episodes = sorted(
+            episode_style.during(session, interval), key=episode_style.rank
+        )
+        self._package_wide = [e for e in self._running_episodes if self._is_wide(e, units)]
         self._tasks = self._by_cpu()
         self._accounts = _accounts(session)
-        self._doubted = bool(np.count_nonzero(interval.doubts))
+        self._any_doubt = bool(np.count_nonzero(interval.doubts))
         self._online = interval.online.tolist()
         rows = [row for unit in units for row in unit.rows]
-        numbers = interval.values.all[_AT][:, rows].T.tolist()
+        numbers = interval.values.all[_READ_INDICES][:, rows].T.tolist()
         self._numbers = dict(zip(rows, numbers, strict=True))
         """The values of the metrics in _READ, by position of the CPU."""
-        self._busier = self._leads(units)
+        self._busiest = self._busiest_cpus(units)
         """The busiest CPU of each unit, by the unit's first CPU; both are positions."""
 
     @staticmethod
@@ -116,48 +118,50 @@ class Moment:
                 found.setdefault(cpu, []).append((share, foreign(f"{one.comm} {one.pid}")))
         return found
 
-    def _leads(self, units: Sequence[Unit]) -> dict[int, int]:
+    def _busiest_cpus(self, units: Sequence[Unit]) -> dict[int, int]:
         found = {}
         for unit in units:
-            ranks = [busy_rank(*self._seen(row)) for row in unit.rows]
+            ranks = [busy_rank(*self._load(row)) for row in unit.rows]
             found[unit.rows[0]] = unit.rows[ranks.index(max(ranks))]
         return found
 
-    def _seen(self, row: int) -> Sequence[float]:
+    def _load(self, row: int) -> Sequence[float]:
         """Returns utilisation and clock of a CPU; NaN while it is offline."""
         return self._numbers[row][:2] if self._online[row] else (nan, nan)
 
     def going(self, unit: Unit) -> list[Episode]:
         """Returns the episodes that run on the unit, the worst first."""
-        return [e for e in self._going if not {*unit.cpus}.isdisjoint(e.cpus)]
+        return [e for e in self._running_episodes if not {*unit.cpus}.isdisjoint(e.cpus)]
 
     def package_sign(self, package: int | None, units: Sequence[Unit]) -> Run:
         """Returns the sign of the worst running episode that affects most of a package."""
         cpus = {cpu for unit in units if unit.package == package for cpu in unit.cpus}
-        wide = (e for e in self._wide if not cpus.isdisjoint(e.cpus))
+        wide = (e for e in self._package_wide if not cpus.isdisjoint(e.cpus))
         return next(((episode_style.sign(e), episode_style.severity(e)) for e in wide),
                     (" ", "text"))  # fmt: skip
 
     def numbers(self, unit: Unit, *, chosen: bool) -> UnitValues:
-        interval, row = self._interval, self._busier[unit.rows[0]]
+        interval, row = self._interval, self._busiest[unit.rows[0]]
         going = self.going(unit)
-        own = [e for e in going if e not in self._wide]
+        own = [e for e in going if e not in self._package_wide]
         worst = next((e for e in own if episode_style.wrong(e)), own[0] if own else None)
-        shares = self._states(unit) if unit.pair else self._account(row)
-        ceiling_hz = float(interval.ceiling_hz[unit.core]) if unit.ceiled else nan
-        dropped = self._drops(unit, ceiling_hz) or "clock" in map(lost, going)
-        lowers = next((e for e in own if lost(e) == "IPC"), None)
+        shares = self._states(unit) if unit.is_pair else self._account(row)
+        ceiling_hz = float(interval.ceiling_hz[unit.core]) if unit.has_ceiling else nan
+        dropped = self._is_dropped(unit, ceiling_hz) or "clock" in map(lowered_chart, going)
+        lowers = next((e for e in own if lowered_chart(e) == "IPC"), None)
         lowered = None if lowers is None else loser(unit.cpus, own, "ipc")
         rated = row if lowered is None else unit.rows[lowered]
         util, hz, _ = self._running(row)
         *_, ipc = self._running(rated)
         tasks = sorted((it for cpu in unit.cpus for it in self._tasks.get(cpu, ())), reverse=True)
         return UnitValues(
-            unit.name, ",".join(map(str, unit.cpus)) if unit.pair else "",
-            shares, frozenset(filter(None, map(lost, own))), self._unsure(unit, shares),
+            unit.name, ",".join(map(str, unit.cpus)) if unit.is_pair else "",
+            shares, frozenset(filter(None, map(lowered_chart, own))),
+            self._doubtful_shares(unit, shares),
             _sign(worst), [name for _, name in tasks], hz, ceiling_hz,
             (theme.DROPPED, "alarm") if dropped else (" ", "text"),
-            ipc, _sign(lowers), any(self._online[row] for row in unit.rows), self._off(unit),
+            ipc, _sign(lowers), any(self._online[row] for row in unit.rows),
+            self._offline_threads(unit),
             util < AWAKE, chosen, self._clock,
         )  # fmt: skip
 
@@ -166,16 +170,16 @@ class Moment:
         util, hz, ipc, *_ = self._numbers[row]
         return (util, nan, nan) if self._interval.resting[row] else (util, hz, ipc)
 
-    def _drops(self, unit: Unit, ceiling_hz: float) -> bool:
+    def _is_dropped(self, unit: Unit, ceiling_hz: float) -> bool:
         """Returns whether the unit's clock is clearly below its ceiling, as in `Sheet.dropped`."""
-        seen = [self._seen(row) for row in unit.rows]
-        _, hz = self._seen(self._busier[unit.rows[0]])
+        seen = [self._load(row) for row in unit.rows]
+        _, hz = self._load(self._busiest[unit.rows[0]])
         return hz < ceiling_hz * (1 - DROP) and any(util >= AWAKE for util, _ in seen)
 
-    def _off(self, unit: Unit) -> frozenset[str]:
+    def _offline_threads(self, unit: Unit) -> frozenset[str]:
         """Returns the names of the offline threads of a pair; an empty set for other units."""
         gone = [f"lp{i}" for i, row in enumerate(unit.rows) if not self._online[row]]
-        return frozenset(gone) if unit.pair else frozenset()
+        return frozenset(gone) if unit.is_pair else frozenset()
 
     def _states(self, unit: Unit) -> Mapping[str, float]:
         states = self._interval.split.states[unit.core].tolist()
@@ -183,17 +187,17 @@ class Moment:
         return {name: known[name] for name in ("both", "lp0", "lp1", "neither")}
 
     def _account(self, row: int) -> Mapping[str, float]:
-        known = dict(zip(_READ, self._numbers[row], strict=True))
+        known = dict(zip(_READ_KEYS, self._numbers[row], strict=True))
         found = {name: known[key] for name, key in self._accounts.items()}
         steal = found.get("steal", 0.0)
         rest = max(0.0, 1 - found["busy"] - (0.0 if isnan(steal) else steal))
         found["idle"] = known["idle"] if self._session.evaluator.chosen["idle"] else rest
         return found
 
-    def _unsure(self, unit: Unit, shares: Mapping[str, float]) -> frozenset[str]:
-        if not self._doubted:  # the usual case
+    def _doubtful_shares(self, unit: Unit, shares: Mapping[str, float]) -> frozenset[str]:
+        if not self._any_doubt:  # the usual case
             return frozenset()
-        keys = {name: _KEYS.get(name, name) for name in shares if name != "idle"}
+        keys = {name: _SHARE_KEYS.get(name, name) for name in shares if name != "idle"}
         return frozenset(
             name for name, key in keys.items()
             if doubted(key, self._session, self._interval)[list(unit.rows)].any()
@@ -210,7 +214,7 @@ def _accounts(session: Session) -> Mapping[str, str]:
     """Returns the keys of the shares of a CPU's time, by name. Only virtual machines have steal."""
     chosen, steal = session.evaluator.chosen, session.hello.virtualisation is not None
     return {
-        name: key for name, key in _KEYS.items()
+        name: key for name, key in _SHARE_KEYS.items()
         if name == "busy" or (chosen[key] and (steal or name != "steal"))
     }  # fmt: skip
 
@@ -223,15 +227,15 @@ def _sign(episode: Episode | None) -> Run:
 
 # --- as text
 
-BLOCK = 17
+BLOCK_WIDTH = 17
 """Width of the names and numbers to the left of a chart, in cells."""
-WIDE_BLOCK = 31
+WIDE_BLOCK_WIDTH = 31
 """Width of the names and numbers to the left of charts that are two lines high, in cells."""
-AXIS = 7
+SCALE_WIDTH = 7
 """Width of a scale to the left of a chart, with its margin, in cells."""
-LOW = 0.05
+DIM_SHARE = 0.05
 """Shares below this are drawn dim."""
-BAR = "▌"
+SELECTION_BAR = "▌"
 """Marks the selected chart."""
 
 
@@ -244,7 +248,7 @@ class UnitValues:
     """The CPU numbers of a core; '' for a single CPU."""
     shares: Mapping[str, float]
     """Shares of the unit's time, by name. Which shares there are depends on the machine."""
-    lost: frozenset[str] = frozenset()
+    lowered: frozenset[str] = frozenset()
     """Names of the metrics that a running episode makes worse."""
     unsure: frozenset[str] = frozenset()
     """Names of the metrics with a suspect counter."""
@@ -275,29 +279,29 @@ _LEGEND: Mapping[str, Run] = {
 """Signs of the areas of a chart, by name of the share."""
 
 
-def share(value: float, size: int, *, lost: bool = False, unsure: bool = False) -> Run:
-    """Returns a share in per cent, in `size` cells. Small shares are dim; `lost` makes it red, and
-    `unsure` marks it as suspect."""
+def share(value: float, size: int, *, lowered: bool = False, unsure: bool = False) -> Run:
+    """Returns a share in per cent, in `size` cells. Small shares are dim. `lowered`: it is red,
+    because an episode lowers it. `unsure`: it has the mark of a suspect number."""
     if isnan(value):
         return f"{'–':>{size}}", "faint"
-    key = "alarm" if lost else "dim" if value < LOW else "text"
+    key = "alarm" if lowered else "dim" if value < DIM_SHARE else "text"
     text = f"{100 * value:.1f}"
     return (f"{DOUBTED + text:>{size}}", "dim") if unsure else (f"{text:>{size}}", key)
 
 
-def title(of: UnitValues, size: int, *, colour: bool) -> list[Run]:
+def title(values: UnitValues, size: int, *, colour: bool) -> list[Run]:
     """Returns the line above a chart: the unit's sign, name and numbers, a thin rule, and its tasks
     at the right. The line has at most `size` cells."""
-    left: list[Run] = [of.sign, (f"  {of.name:<8}", "bright")]
-    if not of.online:
+    left: list[Run] = [values.sign, (f"  {values.name:<8}", "bright")]
+    if not values.online:
         return merged([*left, ("off", "dim")], size)
-    left += [_bold(of), (" %", "dim")]
-    pieces = [_piece(of, name, colour=colour) for name in of.shares if name != "busy"]
-    least = 2 + width(_tasks(of.tasks[:1], size // 3))
+    left += [_busy_share(values), (" %", "dim")]
+    pieces = [_share_piece(values, name, colour=colour) for name in values.shares if name != "busy"]
+    least = 2 + width(_task_runs(values.tasks[:1], size // 3))
     room = size - width(left) - sum(map(width, pieces))
     while pieces and room < least:
         room += width(pieces.pop())
-    tasks = _tasks(of.tasks, room - 8) or _tasks(of.tasks[:1], room - 2)
+    tasks = _task_runs(values.tasks, room - 8) or _task_runs(values.tasks[:1], room - 2)
     left += [run for piece in pieces for run in piece]
     rule = room - width(tasks) - 1
     if rule < 6:
@@ -306,24 +310,26 @@ def title(of: UnitValues, size: int, *, colour: bool) -> list[Run]:
     return [*left, *line, (" ", "text"), *tasks]
 
 
-def _bold(of: UnitValues) -> Run:
-    busy = of.shares.get("busy", nan)
+def _busy_share(values: UnitValues) -> Run:
+    busy = values.shares.get("busy", nan)
     return ("   –", "faint") if isnan(busy) else (f"{100 * busy:>5.1f}", "bright")
 
 
-def _piece(of: UnitValues, name: str, *, colour: bool) -> list[Run]:
-    value = share(of.shares[name], 6, lost=name in of.lost, unsure=name in of.unsure)
+def _share_piece(values: UnitValues, name: str, *, colour: bool) -> list[Run]:
+    value = share(
+        values.shares[name], 6, lowered=name in values.lowered, unsure=name in values.unsure
+    )
     if name not in _LEGEND:
         return [(f"  {name}", "dim"), value]
     sign, key = _LEGEND[name]
-    if name in of.lost:
+    if name in values.lowered:
         key = "alarm"
     elif colour and name != "steal":
         sign = theme.USER
     return [("  ", "text"), (sign, key), (f" {name}", "dim"), value]
 
 
-def _tasks(names: Sequence[str], room: int) -> list[Run]:
+def _task_runs(names: Sequence[str], room: int) -> list[Run]:
     """Returns as many of the first three tasks as fit; all but the first are dim."""
     found: list[Run] = []
     for i, name in enumerate(names[:3]):
@@ -335,63 +341,65 @@ def _tasks(names: Sequence[str], room: int) -> list[Run]:
     return found
 
 
-def block(of: UnitValues, rows: int) -> list[list[Run]]:
+def block(values: UnitValues, rows: int) -> list[list[Run]]:
     """Returns the lines to the left of a chart, each BLOCK cells wide, or WIDE_BLOCK if there are
     only two."""
     if rows == 2:
-        return _low_block(of)
-    names = [*of.shares]
-    first = [[*_name(of), (f"  {of.cpus}", "dim")]] if of.cpus else [_name(of)]
-    if of.cpus and rows >= len(names) + 2:
-        first = [_name(of), [(of.cpus, "dim")]]
-    lines = [*first, *(_number(of, name) for name in names[: rows - len(first)])]
-    if not of.online:
-        lines = [_name(of), [("off", "dim")]]
-    return _framed(of, lines, rows, BLOCK)
+        return _two_line_block(values)
+    names = [*values.shares]
+    first = [[*_name(values), (f"  {values.cpus}", "dim")]] if values.cpus else [_name(values)]
+    if values.cpus and rows >= len(names) + 2:
+        first = [_name(values), [(values.cpus, "dim")]]
+    lines = [*first, *(_number(values, name) for name in names[: rows - len(first)])]
+    if not values.online:
+        lines = [_name(values), [("off", "dim")]]
+    return _framed(values, lines, rows, BLOCK_WIDTH)
 
 
-def _low_block(of: UnitValues) -> list[list[Run]]:
+def _two_line_block(values: UnitValues) -> list[list[Run]]:
     """Returns the lines to the left of a chart that is two lines high: the name with the first
     number, then the second and third number."""
-    names = [*of.shares]
-    half = (WIDE_BLOCK - 5) // 2
-    left = [*_name(of), *([(f"  {of.cpus}", "dim")] if of.cpus else [])]
+    names = [*values.shares]
+    half = (WIDE_BLOCK_WIDTH - 5) // 2
+    left = [*_name(values), *([(f"  {values.cpus}", "dim")] if values.cpus else [])]
     gap: Run = ("  ", "text")
     upper, lower = merged(left, half), list[Run]()
     for name in names[:1]:
-        upper = [*upper, gap, *_number(of, name, half - 2)]
+        upper = [*upper, gap, *_number(values, name, half - 2)]
     for name in names[1:3]:
-        lower += [gap, *_number(of, name, half - 2)] if lower else _number(of, name, half)
-    if not of.online:
-        upper, lower = _name(of), [("off", "dim")]
-    return _framed(of, [upper, lower], 2, WIDE_BLOCK)
+        lower += [gap, *_number(values, name, half - 2)] if lower else _number(values, name, half)
+    if not values.online:
+        upper, lower = _name(values), [("off", "dim")]
+    return _framed(values, [upper, lower], 2, WIDE_BLOCK_WIDTH)
 
 
-def _framed(of: UnitValues, lines: list[list[Run]], rows: int, size: int) -> list[list[Run]]:
+def _framed(values: UnitValues, lines: list[list[Run]], rows: int, size: int) -> list[list[Run]]:
     """Returns the lines with a left margin added: the bar that marks the selected unit, and the
     episode sign."""
     found = []
     for at in range(rows):
         line = merged([(" ", "text"), *(lines[at] if at < len(lines) else [])], size - 3)
-        sign = of.sign if at == 0 else (" ", "text")
-        if not of.chosen:
+        sign = values.sign if at == 0 else (" ", "text")
+        if not values.chosen:
             found.append([(" ", "text"), sign, *line, (" ", "text")])
             continue
         ground = [(text, f"{key}/chosen-back") for text, key in (sign, *line)]
-        found.append([(BAR, "key"), *ground, (" ", "text")])
+        found.append([(SELECTION_BAR, "key"), *ground, (" ", "text")])
     return found
 
 
-def _name(of: UnitValues) -> list[Run]:
-    what, _, number = of.name.partition(" ")
+def _name(values: UnitValues) -> list[Run]:
+    what, _, number = values.name.partition(" ")
     return [(f"{what} ", "dim"), (number, "bright")]
 
 
-def _number(of: UnitValues, name: str, size: int = BLOCK - 5) -> list[Run]:
+def _number(values: UnitValues, name: str, size: int = BLOCK_WIDTH - 5) -> list[Run]:
     room, key = size - len(name), name if name in {"both", "lp0", "lp1"} else "dim"
-    if name in of.off:
+    if name in values.off:
         return [(name, key), (f"{'off':>{room}}", "dim")]
-    value = share(of.shares[name], room, lost=name in of.lost, unsure=name in of.unsure)
+    value = share(
+        values.shares[name], room, lowered=name in values.lowered, unsure=name in values.unsure
+    )
     return [(name, key), value]
 
 
@@ -401,58 +409,64 @@ def scale(rows: int) -> list[str]:
     marks[0], marks[-1] = "100", "0"
     if rows >= 6:
         marks[rows // 2] = "50"
-    return [f"{mark:>{AXIS - 2}}" for mark in marks]
+    return [f"{mark:>{SCALE_WIDTH - 2}}" for mark in marks]
 
 
-def beside_clock(of: UnitValues, low_hz: float, rows: int, *, ipc: bool) -> list[list[Run]]:
+def numbers_beside_clock(
+    values: UnitValues, low_hz: float, rows: int, *, ipc: bool
+) -> list[list[Run]]:
     """Returns the lines to the right of the clock chart, RIGHT cells wide: the ceiling, the clock
     and the lower end of the scale, and with `ipc` the IPC, which then has no chart of its own."""
-    unit = of.clock
-    key = "dim" if of.asleep else "bright"
-    run = _number_run(of.hz * unit.per_hz, unit.digits, key, lost="clock" in of.lost)
-    now: list[Run] = [run, (" ", "text"), of.dropped]
-    rate: list[Run] = [_number_run(of.ipc, 2, key, lost="IPC" in of.lost), (" IPC", "dim")]
+    unit = values.clock
+    key = "dim" if values.asleep else "bright"
+    run = _number_cell(values.hz * unit.per_hz, unit.digits, key, lowered="clock" in values.lowered)
+    now: list[Run] = [run, (" ", "text"), values.dropped]
+    rate: list[Run] = [
+        _number_cell(values.ipc, 2, key, lowered="IPC" in values.lowered),
+        (" IPC", "dim"),
+    ]
     if rows == 2:
         return [_sized(now), _sized(rate if ipc else [])]
     lines: list[list[Run]] = [[] for _ in range(rows)]
-    lines[0] = [_number_run(of.ceiling_hz * unit.per_hz, unit.digits, "dim")]
-    lines[-1] = [_number_run(low_hz * unit.per_hz, unit.digits, "faint")]
+    lines[0] = [_number_cell(values.ceiling_hz * unit.per_hz, unit.digits, "dim")]
+    lines[-1] = [_number_cell(low_hz * unit.per_hz, unit.digits, "faint")]
     lines[max(1, rows // 2 - 1)] = now
     if ipc:
         lines[max(1, rows // 2 - 1) + 1] = rate
     return [_sized(line) for line in lines]
 
 
-def beside_rate(of: UnitValues, rows: int) -> list[list[Run]]:
+def numbers_beside_rate(values: UnitValues, rows: int) -> list[list[Run]]:
     """Returns the lines to the right of the IPC chart. They are one cell narrower than RIGHT,
     because they end at the right edge of the screen."""
     lines: list[list[Run]] = [[] for _ in range(rows)]
     lines[-1] = [("   0", "faint")] if rows > 2 else []
-    lines[max(0, rows // 2 - 1)] = [
-        _number_run(of.ipc, 2, "dim" if of.asleep else "bright", lost="IPC" in of.lost),
-        (" ", "text"), of.loser,
-    ]  # fmt: skip
-    return [merged(line, RIGHT - 1) for line in lines]
+    style = "dim" if values.asleep else "bright"
+    ipc = _number_cell(values.ipc, 2, style, lowered="IPC" in values.lowered)
+    lines[max(0, rows // 2 - 1)] = [ipc, (" ", "text"), values.loser]
+    return [merged(line, RIGHT_WIDTH - 1) for line in lines]
 
 
-RIGHT = 9
+RIGHT_WIDTH = 9
 """Width of the numbers to the right of a chart, in cells."""
 
 
-def _number_run(value: float, digits: int, key: str, *, lost: bool = False) -> Run:
+def _number_cell(value: float, digits: int, key: str, *, lowered: bool = False) -> Run:
     """Returns a number in 5 cells. An unknown number is a sign instead, or empty if its style `key`
     is "faint"."""
     if isnan(value) and key == "faint":
         return "", "text"
     if isnan(value):
         return f"{AT_REST if key == 'dim' else '–':>5}", "faint"
-    return f"{value:>5.{digits}f}", "alarm" if lost else key
+    return f"{value:>5.{digits}f}", "alarm" if lowered else key
 
 
 def _sized(line: list[Run]) -> list[Run]:
-    return merged(line, RIGHT)
+    return merged(line, RIGHT_WIDTH)
 
 
-def over_rate(of: UnitValues, size: int) -> list[Run]:
+def tasks_above_rate(values: UnitValues, size: int) -> list[Run]:
     """Returns the line of tasks above the IPC chart, the busiest first."""
-    return merged(_tasks([fit(name, min(len(name), size)) for name in of.tasks], size), size)
+    return merged(
+        _task_runs([fit(name, min(len(name), size)) for name in values.tasks], size), size
+    )

@@ -21,14 +21,14 @@ from perftop.session.session import Session
 from perftop.tui.overview import chart_numbers
 from perftop.tui.overview.chart_cells import ChartDrawer, UnitCharts
 from perftop.tui.overview.chart_numbers import (
-    AXIS,
-    BLOCK,
-    RIGHT,
-    WIDE_BLOCK,
+    BLOCK_WIDTH,
+    RIGHT_WIDTH,
+    SCALE_WIDTH,
+    WIDE_BLOCK_WIDTH,
     Moment,
     Unit,
     UnitValues,
-    lost,
+    lowered_chart,
     units,
 )
 from perftop.tui.shared import time_axis
@@ -116,8 +116,8 @@ class Charts:
 
     def _legend(self, plan: Plan, clock_unit: str, look: Look) -> list[Run]:
         """Returns the legend of the charts below the heading of the first package."""
-        pair = any(unit.pair for unit in self._units)
-        if pair:
+        is_pair = any(unit.is_pair for unit in self._units)
+        if is_pair:
             legends = ([*legend] for legend in _STATE_LEGENDS if width(legend) <= plan.columns)
             legend = next(legends, [])
         else:
@@ -129,13 +129,13 @@ class Charts:
         if not plan.counted:
             return legend
         words = f"clock under its ceiling, {clock_unit}"
-        if len(words) > plan.chart_width + RIGHT:
+        if len(words) > plan.chart_width + RIGHT_WIDTH:
             words = f"clock, {clock_unit}"
-        clock = merged([(words, "dim")], plan.chart_width + RIGHT)
+        clock = merged([(words, "dim")], plan.chart_width + RIGHT_WIDTH)
         runs = [*merged(legend, plan.columns), (" " * _GAP, "text"), *clock]
         if plan.rates:
             wordings = ("IPC of the busier or losing thread", "IPC of one thread")
-            words = next((w for w in wordings if pair and len(w) <= plan.chart_width), "IPC")
+            words = next((w for w in wordings if is_pair and len(w) <= plan.chart_width), "IPC")
             runs += [(" " * (_GAP - 1), "text"), *merged([(words, "dim")], plan.chart_width)]
         return runs
 
@@ -150,12 +150,14 @@ class Charts:
         charts = [(axis, own)]
         if plan.counted:
             names = ("clock", "IPC") if plan.rates else ("clock",)
-            charts = [(axis, [e for e in own if lost(e) not in names])]
-            charts += [(dots, [e for e in own if lost(e) == name]) for name in names]
+            charts = [(axis, [e for e in own if lowered_chart(e) not in names])]
+            charts += [(dots, [e for e in own if lowered_chart(e) == name]) for name in names]
         line: list[Run] = [(" " * plan.block, "text")]
         times: list[Run] = [*line]
         for i, (axis, shown) in enumerate(charts):
-            gap: list[Run] = [(" " * (_GAP if i == 1 else RIGHT + _GAP - 1), "text")] if i else []
+            gap: list[Run] = (
+                [(" " * (_GAP if i == 1 else RIGHT_WIDTH + _GAP - 1), "text")] if i else []
+            )
             unix = self._session.unix
             line += [*gap, *time_axis.ticked(axis, shown, unix, inside=not plan.times)]
             times += [*gap, *time_axis.times(axis, unix)]
@@ -171,7 +173,7 @@ def _heading(plan: Plan, package: int | None, sign: Run, legend: list[Run] | Non
 
 
 def _titled(plan: Plan, values: UnitValues, charts: UnitCharts, look: Look) -> list[list[Run]]:
-    bar: Run = (chart_numbers.BAR, "key") if values.chosen else (" ", "text")
+    bar: Run = (chart_numbers.SELECTION_BAR, "key") if values.chosen else (" ", "text")
     return [
         chart_numbers.title(values, plan.width - 1, colour=look == "colour"),
         *([bar, (f"{mark} ", "faint"), *area]
@@ -184,7 +186,7 @@ def _with_numbers_beside(plan: Plan, values: UnitValues, charts: UnitCharts) -> 
     left = chart_numbers.block(values, rows)
     if not plan.counted:
         return [[*block, *area] for block, area in zip(left, charts.area, strict=True)]
-    right = chart_numbers.beside_clock(values, charts.low_hz, rows, ipc=not plan.rates)
+    right = chart_numbers.numbers_beside_clock(values, charts.low_hz, rows, ipc=not plan.rates)
     lines = [
         [*block, *area, (" " * _GAP, "text"), *clock, *numbers]
         for block, area, clock, numbers in zip(left, charts.area, charts.clock, right, strict=True)
@@ -192,9 +194,9 @@ def _with_numbers_beside(plan: Plan, values: UnitValues, charts: UnitCharts) -> 
     if plan.rates:
         rate: list[list[Run]] = [*charts.rate]
         if len(rate) < rows:
-            rate = [chart_numbers.over_rate(values, plan.chart_width), *rate]
+            rate = [chart_numbers.tasks_above_rate(values, plan.chart_width), *rate]
         for line, area, numbers in zip(
-            lines, rate, chart_numbers.beside_rate(values, rows), strict=True
+            lines, rate, chart_numbers.numbers_beside_rate(values, rows), strict=True
         ):
             line += [(" " * (_GAP - 1), "text"), *area, *numbers]
     return lines
@@ -214,14 +216,14 @@ MIN_WIDTH_FOR_RATES = 112
 """Minimum width of a screen with an IPC chart beside the clock chart, in cells."""
 _MIN_HEIGHT_FOR_GAPS, _MIN_HEIGHT_FOR_TIMES = 28, 22
 """Minimum heights in lines: for gaps between charts, and for a separate line of times."""
-_CAPS = ((1, 12), (2, 10), (4, 6), (8, 4), (MAX_CHARTS, 2))
+_MAX_ROWS = ((1, 12), (2, 10), (4, 6), (8, 4), (MAX_CHARTS, 2))
 """(charts, rows): the maximum rows of a chart if there are at most this many charts, before growth
 with the height of the screen."""
-_LOW_CAPS = ((1, 7), (2, 5), (4, 2))
+_MAX_ROWS_IF_LOW = ((1, 7), (2, 5), (4, 2))
 """Maximum rows of a chart, like _CAPS, on a screen with fewer lines than _MIN_HEIGHT_FOR_TIMES."""
 _GROWTH_HEIGHT = 42
 """Number of lines beyond which charts grow with the screen."""
-_GROWTH = 0.75
+_GROWTH_SHARE = 0.75
 """Share of the lines beyond _GROWTH_HEIGHT that charts get; the panels get the rest."""
 
 
@@ -252,7 +254,13 @@ class Plan:
     @property
     def block(self) -> int:
         """Width of the names and numbers, or of the scale, to the left of a chart, in cells."""
-        return AXIS if self.kind == "titled" else WIDE_BLOCK if self.rows == 2 else BLOCK
+        return (
+            SCALE_WIDTH
+            if self.kind == "titled"
+            else WIDE_BLOCK_WIDTH
+            if self.rows == 2
+            else BLOCK_WIDTH
+        )
 
     @property
     def rates(self) -> bool:
@@ -267,8 +275,8 @@ class Plan:
     @property
     def chart_width(self) -> int:
         """Width of a chart of the clock or the IPC, in cells."""
-        room = self.width - self.block - RIGHT - _GAP
-        return (room - RIGHT - _GAP + 2) // 4 if self.rates else room // 3
+        room = self.width - self.block - RIGHT_WIDTH - _GAP
+        return (room - RIGHT_WIDTH - _GAP + 2) // 4 if self.rates else room // 3
 
     @property
     def columns(self) -> int:
@@ -283,7 +291,7 @@ def plan(charts: int, height: int, width: int, *, packages: int, counted: bool) 
     if not 0 < charts <= MAX_CHARTS or width < MIN_WIDTH:
         return None
     beside = counted or charts > MAX_TITLED
-    for rows in range(_cap(charts, height), 1, -1):
+    for rows in range(_max_rows(charts, height), 1, -1):
         if beside and rows % 2:
             continue
         for layout in _styles(
@@ -295,10 +303,10 @@ def plan(charts: int, height: int, width: int, *, packages: int, counted: bool) 
     return None
 
 
-def _cap(charts: int, height: int) -> int:
-    table = _LOW_CAPS if height < _MIN_HEIGHT_FOR_TIMES else _CAPS
+def _max_rows(charts: int, height: int) -> int:
+    table = _MAX_ROWS_IF_LOW if height < _MIN_HEIGHT_FOR_TIMES else _MAX_ROWS
     cap = next((rows for max_charts, rows in table if charts <= max_charts), 0)
-    return cap + int(_GROWTH * max(0, height - _GROWTH_HEIGHT)) // charts
+    return cap + int(_GROWTH_SHARE * max(0, height - _GROWTH_HEIGHT)) // charts
 
 
 def _styles(

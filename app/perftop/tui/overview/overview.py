@@ -26,7 +26,7 @@ from perftop.tui.overview.columns import (
     titles,
 )
 from perftop.tui.overview.rows import Grid, heading, row_lines, selected_line
-from perftop.tui.panels.panels import MIN_HEIGHT, Kind, Paneled, PanelRow
+from perftop.tui.panels.panels import MIN_HEIGHT, Kind, PaneledView, PanelRow
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.fields import clock_of
 from perftop.tui.shared.order import arranged
@@ -116,7 +116,7 @@ def _lines(places: Places, fold: Sequence[int | None]) -> list[PlaceLine]:
 # --- the view
 
 
-class Overview(Paneled, Cursor):
+class Overview(PaneledView, Cursor):
     HINTS: ClassVar[tuple[str, ...]] = ("open", "order", "fold")
 
     _charts: Charts | None = None
@@ -223,7 +223,7 @@ class Overview(Paneled, Cursor):
         else:
             shares = (60, 37) if width >= MIN_COUNTED_WIDTH_OF_THREE else (37, 38)
             row = PanelRow(("who", "happened"), shares, width, height)
-        self.feet += self.drawn(row)
+        self.feet += self.panel_lines(row)
         return before != (self.count, len(self.feet))
 
     # --- rows

@@ -21,11 +21,11 @@ from perftop.session.session import Session
 from perftop.tui.panels.tasks import INDENT
 from perftop.tui.shared import episode_style
 
-NOBODY = "No CPU is losing time to a neighbour"
+NO_LOSS_TEXT = "No CPU is losing time to a neighbour"
 MIN_WIDTH_FOR_WORDS = 72
 """Minimum width for words between the names, such as "takes 30 % from"."""
-MIN_NAME, MAX_NAME = 12, 22
-MIN_EVIDENCE = 30
+MIN_NAME_WIDTH, MAX_NAME_WIDTH = 12, 22
+MIN_EVIDENCE_WIDTH = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,9 @@ def ended_pairs(session: Session, interval: Interval, shown: frozenset[int]) -> 
             evidence = episode.evidence
             yield Pair(
                 episode_style.sign(episode), _taker(evidence, cpus[0]),
-                Side(f"CPU {cpus[0]}{_more(cpus)}"), cpus[0],
+                Side(f"CPU {cpus[0]}{_more_text(cpus)}"), cpus[0],
                 nan if episode.depth is None else episode.depth,
-                _number(evidence.get("ipc")), _number(evidence.get("ipc_alone")),
+                _float_or_nan(evidence.get("ipc")), _float_or_nan(evidence.get("ipc_alone")),
                 episode.start_ns, episode.cause, _evidence_text(evidence),
                 episode.confidence != "measured",
                 length((episode.end_ns or 0) - episode.start_ns),
@@ -128,7 +128,7 @@ def _pair(
     if episode.cause in {"sibling", "memory"}:
         ipc = float(interval.values["ipc"][row])
         alone = ipc_alone(session, interval, row) if episode.cause == "sibling" else nan
-        alone = _number(episode.evidence.get("ipc_alone")) if isnan(alone) else alone
+        alone = _float_or_nan(episode.evidence.get("ipc_alone")) if isnan(alone) else alone
     taker = _taker(episode.evidence, cpu)
     if episode.cause == "sibling":
         at = int(session.reader.cores.of_cpu[row])
@@ -164,10 +164,10 @@ def _taker(evidence: Mapping[str, Any], cpu: int) -> Side:
     first = takers[0]
     if isinstance(first, CrowdedCpu):
         return Side(f"itself: {first.threads} threads", first.cpu)
-    return Side(foreign(f"{first.comm} {first.pid}{_more(takers)}"), first.cpu)
+    return Side(foreign(f"{first.comm} {first.pid}{_more_text(takers)}"), first.cpu)
 
 
-def _more(found: Sequence[object]) -> str:
+def _more_text(found: Sequence[object]) -> str:
     return f" (+{len(found) - 1})" if len(found) > 1 else ""
 
 
@@ -179,7 +179,7 @@ def _evidence_text(evidence: Mapping[str, Any]) -> str:
     )
 
 
-def _number(value: object) -> float:
+def _float_or_nan(value: object) -> float:
     return float(value) if isinstance(value, int | float) else nan
 
 
@@ -196,19 +196,19 @@ def pair_columns(width: int, *, since: bool) -> list[Column]:
 
     found = fitted([
         column("sign", "", INDENT),
-        column("taker", "who takes", MIN_NAME), column("taker cpu", "", 8, rank=1),
+        column("taker", "who takes", MIN_NAME_WIDTH), column("taker cpu", "", 8, rank=1),
         *([column("takes", "lost", 12), column("from", "", 6)] if words else
           [column("lost", "lost", 6)]),
-        column("loser", "who loses", MIN_NAME), column("loser cpu", "", 8, rank=1),
+        column("loser", "who loses", MIN_NAME_WIDTH), column("loser cpu", "", 8, rank=1),
         column("ipc", "IPC", 22, rank=3),
         *([column("since", "since", 10, rank=2), column("cause", "cause", 12, rank=4)] if since
           else []),
     ], width)  # fmt: skip
     # Both columns of names are equally wide.
-    name = min(MAX_NAME, MIN_NAME + max(0, width - total_width(found)) // 2)
+    name = min(MAX_NAME_WIDTH, MIN_NAME_WIDTH + max(0, width - total_width(found)) // 2)
     found = [replace(c, width=name) if c.key in {"taker", "loser"} else c for c in found]
     spare = width - total_width(found)
-    if since and spare >= MIN_EVIDENCE:
+    if since and spare >= MIN_EVIDENCE_WIDTH:
         found.append(column("why", "evidence", spare))
     return found
 

@@ -115,7 +115,7 @@ def who_loses(
     watched_job = session.neighbours.watched_job
     losses = pairs.running_pairs(session, interval, watched_job, frozenset(session.shown))
     if not losses:
-        nobody: list[Run] = [(f"{' ' * INDENT}{pairs.NOBODY}", "dim")]
+        nobody: list[Run] = [(f"{' ' * INDENT}{pairs.NO_LOSS_TEXT}", "dim")]
         return [(title("who loses to whom", "", width), None), (nobody, None)]
     count = min(len(losses), max(0, height - 1))
     rest = f"{count} of {many(len(losses), 'pair')}" if count < len(losses) else many(count, "pair")
@@ -130,14 +130,14 @@ def who_loses(
 
 # --- what happened
 
-_CLOCK = 8
+_CLOCK_WIDTH = 8
 """Width of a time of day, in cells."""
-_LABEL = 10
+_LABEL_WIDTH = 10
 """Width of the labels "cause" and "evidence", in cells."""
 _MIN_WIDTH_FOR_EVIDENCE = 48
-_MAX_ENDED = 64
+MAX_ENDED = 64
 """Maximum number of ended episodes that are read, the newest; no panel has as many lines."""
-_TOGETHER_NS = 1_000_000_000
+MAX_START_GAP_NS = 1_000_000_000
 """Maximum time between the starts of ended episodes of one cause that share a line, in ns."""
 
 
@@ -157,28 +157,28 @@ class Groups:
 def what_happened(
     session: Session, interval: Interval, choice: Choice, size: int, height: int  # noqa: ARG001
 ) -> list[PanelLine]:  # fmt: skip
-    groups = grouped_at(session, interval)
+    groups = episode_groups(session, interval)
     lasted = length(max(0, interval.time_ns - session.hello.raw_ns))
     rest = f"{groups.count} in {lasted}" if groups.count else "nothing yet"
     found: list[PanelLine] = [(title("what happened", rest, size), None)]
     if height >= MIN_HEIGHT_FOR_HEADINGS and groups.count:
-        heading = fit(" " * INDENT + f"{'since':<{_CLOCK}}  what", size - 8)
+        heading = fit(" " * INDENT + f"{'since':<{_CLOCK_WIDTH}}  what", size - 8)
         found.append(([(heading + "how long"[: max(0, size)], "dim")], None))
     room = max(0, height - len(found))
     running = groups.running[:room]
     spare = room - len(running) - min(len(groups.ended), room // 2)
     for alike in running:
-        found.append((_line(session, interval, alike, size, running=True), alike[0]))
+        found.append((_group_line(session, interval, alike, size, running=True), alike[0]))
         if size >= _MIN_WIDTH_FOR_EVIDENCE and spare > 0:
-            why = because(alike[0], size, spare)
+            why = cause_lines(alike[0], size, spare)
             spare -= len(why)
             found += [(runs, alike[0]) for runs in why]
     for alike in groups.ended[: max(0, height - len(found))]:
-        found.append((_line(session, interval, alike, size, running=False), alike[0]))
+        found.append((_group_line(session, interval, alike, size, running=False), alike[0]))
     return found
 
 
-def grouped_at(session: Session, interval: Interval) -> Groups:
+def episode_groups(session: Session, interval: Interval) -> Groups:
     """Returns the groups of episodes that run at the end of the interval, and of episodes that have
     ended by then."""
     now_ns = interval.time_ns
@@ -186,14 +186,14 @@ def grouped_at(session: Session, interval: Interval) -> Groups:
     forgotten = session.log.since(1 << 62)[1] - len(ended) if session.log.recording is None else 0
     over = bisect_right(ended, now_ns, key=lambda e: e.end_ns or 0)
     named = bisect_right(marks, now_ns, key=lambda e: e.start_ns)
-    past = ended[max(0, over - _MAX_ENDED) : over] + marks[max(0, named - _MAX_ENDED) : named]
+    past = ended[max(0, over - MAX_ENDED) : over] + marks[max(0, named - MAX_ENDED) : named]
     past.sort(key=lambda e: -e.start_ns)
-    running, gone = grouped(session.episodes(now_ns, now_ns)), _together(past)
+    running, gone = grouped(session.episodes(now_ns, now_ns)), _group_by_start(past)
     older = forgotten + over + named - len(past)
     return Groups(running, gone, len(running) + len(gone) + older)
 
 
-def _together(newest: Iterable[Episode]) -> list[list[Episode]]:
+def _group_by_start(newest: Iterable[Episode]) -> list[list[Episode]]:
     """Returns groups of episodes that have one cause and began together. `newest`: the episodes,
     the newest first."""
     found: list[list[Episode]] = []
@@ -201,7 +201,7 @@ def _together(newest: Iterable[Episode]) -> list[list[Episode]]:
     for episode in newest:
         key = group(episode)
         alike = last.get(key) if episode.kind != "mark" else None
-        if alike is not None and alike[-1].start_ns - episode.start_ns <= _TOGETHER_NS:
+        if alike is not None and alike[-1].start_ns - episode.start_ns <= MAX_START_GAP_NS:
             alike.append(episode)
         else:
             last[key] = [episode]
@@ -209,7 +209,7 @@ def _together(newest: Iterable[Episode]) -> list[list[Episode]]:
     return found
 
 
-def _line(
+def _group_line(
     session: Session, interval: Interval, alike: Sequence[Episode], size: int, *, running: bool
 ) -> list[Run]:
     """Returns the line of a group: marker, start, description and length. The line is red while the
@@ -220,16 +220,16 @@ def _line(
     lasted_ns = max(ends_ns) - first.start_ns
     lasted = length(lasted_ns) if lasted_ns > 0 else ""
     gap = "  " if size >= _MIN_WIDTH_FOR_EVIDENCE else " "
-    room = size - INDENT - _CLOCK - 2 * len(gap) - len(lasted)
+    room = size - INDENT - _CLOCK_WIDTH - 2 * len(gap) - len(lasted)
     return [
         (f"{episode_style.sign(first)} ", style),
-        (f"{time_of_day(session.unix(first.start_ns)):<{_CLOCK}}{gap}", style),
-        *(_what(session, interval, alike, room, running=running) if room > 0 else ()),
+        (f"{time_of_day(session.unix(first.start_ns)):<{_CLOCK_WIDTH}}{gap}", style),
+        *(_group_text(session, interval, alike, room, running=running) if room > 0 else ()),
         (f"{gap}{lasted}", style),
     ]
 
 
-def _what(
+def _group_text(
     session: Session, interval: Interval, alike: Sequence[Episode], room: int, *, running: bool
 ) -> list[Run]:
     """Returns a sentence on a group of episodes, in exactly `room` cells."""
@@ -246,8 +246,8 @@ def _what(
     return fit_runs(runs, room, style)
 
 
-def because(
-    episode: Episode, size: int, height: int, indent: int = INDENT + _CLOCK + 2
+def cause_lines(
+    episode: Episode, size: int, height: int, indent: int = INDENT + _CLOCK_WIDTH + 2
 ) -> list[list[Run]]:
     """Returns the cause and the evidence of an episode in at most `height` lines of `size` cells,
     each with a label before it. An ellipsis shows that the evidence was cut."""
@@ -255,7 +255,7 @@ def because(
     if why and episode.confidence != "unknown":
         why = f"{why}, {episode.confidence}"
     text = evidence(episode.cause, episode.evidence)
-    room = max(1, size - indent - _LABEL)
+    room = max(1, size - indent - _LABEL_WIDTH)
     pieces = [("cause", why)] if why and episode.cause != "unknown" else []
     rest = wrapped(foreign(text), room) if text else []
     left = max(0, height - len(pieces))
@@ -263,21 +263,21 @@ def because(
         rest[left - 1] = fit(f"{rest[left - 1]} ·…", room)
     pieces += [("" if i else "evidence", piece) for i, piece in enumerate(rest[:left])]
     return [
-        [(f"{'':{indent}}{name:<{_LABEL}}", "dim"), (text, "text")]
+        [(f"{'':{indent}}{name:<{_LABEL_WIDTH}}", "dim"), (text, "text")]
         for name, text in pieces[:height]
     ]
 
 
 # --- the selected core
 
-_NAME, _UNIT = 18, 4
+_NAME_WIDTH, _UNIT_WIDTH = 18, 4
 """Widths of the numbers' names and units, in cells."""
-_VALUE = 7, 12
+_VALUE_WIDTHS = 7, 12
 """Minimum and maximum width of a CPU's column, in cells."""
-_ROWS = ("util", "busy_hz", "ipc", "ipc_alone", "user", "system", "kernel_cycles", "idle",
+_NUMBER_KEYS = ("util", "busy_hz", "ipc", "ipc_alone", "user", "system", "kernel_cycles", "idle",
          "involuntary", "steal", "runs")  # fmt: skip
 """Keys of the numbers, from top to bottom."""
-_NAMES = {
+_NUMBER_NAMES = {
     "kernel_cycles": "kernel cycles", "idle": "halts, idle", "involuntary": "halts, involuntary",
 }  # fmt: skip
 """Names of the numbers that are not shown by their label, by key."""
@@ -289,28 +289,34 @@ def selected_core(
     core = next((core for core in session.cores if choice.cpu in core), [])
     if not core:
         return [(title("no core", "selected", width), None)]
-    room = width - INDENT - _NAME - _UNIT
-    cpus = core if len(core) <= max(1, room // _VALUE[0]) else [c for c in core if c == choice.cpu]
-    size = max(1, min(_VALUE[1], room // len(cpus)))
+    room = width - INDENT - _NAME_WIDTH - _UNIT_WIDTH
+    cpus = (
+        core
+        if len(core) <= max(1, room // _VALUE_WIDTHS[0])
+        else [c for c in core if c == choice.cpu]
+    )
+    size = max(1, min(_VALUE_WIDTHS[1], room // len(cpus)))
     headings = "".join(f"{f'CPU {cpu}':>{size}}" for cpu in cpus)
-    lowering = _lowered_by(session, interval, cpus)
+    lowering = _lowering_episodes(session, interval, cpus)
     events = session.evaluator.registry.events.items()
-    rows = [(key, _NAMES.get(key, NUMBERS[key].label)) for key in _ROWS]
-    rows += [(key, fit(metric.label, _NAME - 1).rstrip()) for key, metric in events]
+    rows = [(key, _NUMBER_NAMES.get(key, NUMBERS[key].label)) for key in _NUMBER_KEYS]
+    rows += [(key, fit(metric.label, _NAME_WIDTH - 1).rstrip()) for key, metric in events]
     clock = clock_of(session, choice.units)
     found: list[list[Run]] = [
-        title(_name(session, core), "selected", width),
-        [(" " * (INDENT + _NAME) + headings, "dim")],
+        title(_core_name(session, core), "selected", width),
+        [(" " * (INDENT + _NAME_WIDTH) + headings, "dim")],
     ]
     for key, name in rows:
-        if not _counted(session, key):
+        if not _is_counted(session, key):
             continue
         episode = lowering.get(key)
         red = set(episode.cpus) if episode is not None else set()
         sign: Run = (f"{episode_style.sign(episode)} ", "alarm") if episode else ("  ", "text")
         if key == "runs":
-            spare = _NAME - len(name)  # the first CPU's task may begin right after the name
-            cells = [_task(interval, cpu, size + (0 if i else spare)) for i, cpu in enumerate(cpus)]
+            spare = _NAME_WIDTH - len(name)  # the first CPU's task may begin right after the name
+            cells = [
+                _top_task(interval, cpu, size + (0 if i else spare)) for i, cpu in enumerate(cpus)
+            ]
             cells = [(text, "alarm" if cpu in red and style == "text" else style)
                      for cpu, (text, style) in zip(cpus, cells, strict=True)]  # fmt: skip
             found.append([sign, (name, "text"), *cells])
@@ -320,12 +326,12 @@ def selected_core(
         if number is not None:
             column = placed(number, clock, size)
             unit = "/s" if number.rate else number.unit_name(clock)
-        cells = [*_cells(session, interval, column, cpus, red)]
-        found.append([sign, (f"{name:<{_NAME}}", "text"), *cells, (f" {unit}", "dim")])
+        cells = [*_cpu_cells(session, interval, column, cpus, red)]
+        found.append([sign, (f"{name:<{_NAME_WIDTH}}", "text"), *cells, (f" {unit}", "dim")])
     return [(line, None) for line in found]
 
 
-def _lowered_by(session: Session, interval: Interval, cpus: list[int]) -> dict[str, Episode]:
+def _lowering_episodes(session: Session, interval: Interval, cpus: list[int]) -> dict[str, Episode]:
     """Returns the worst running episode on these CPUs, by the key of the number that it makes
     worse."""
     found: dict[str, Episode] = {}
@@ -336,7 +342,7 @@ def _lowered_by(session: Session, interval: Interval, cpus: list[int]) -> dict[s
     return found
 
 
-def _name(session: Session, core: list[int]) -> str:
+def _core_name(session: Session, core: list[int]) -> str:
     row = session.topology[session.position[core[0]]]
     if len(core) == 1 or row.core is None:
         return f"CPU {core[0]}"
@@ -344,7 +350,7 @@ def _name(session: Session, core: list[int]) -> str:
     return f"core {row.package}:{row.core}" if several else f"core {row.core}"
 
 
-def _counted(session: Session, key: str) -> bool:
+def _is_counted(session: Session, key: str) -> bool:
     """Returns whether the panel shows this number, which depends on the stream."""
     if key == "runs":
         return bool(session.tasks)
@@ -355,7 +361,7 @@ def _counted(session: Session, key: str) -> bool:
     return bool(session.evaluator.chosen[key])
 
 
-def _task(interval: Interval, cpu: int, size: int) -> Run:
+def _top_task(interval: Interval, cpu: int, size: int) -> Run:
     """Returns the task that ran most on the CPU."""
     ran = interval.snapshot.activity_on(str(cpu))
     if not ran:
@@ -366,7 +372,7 @@ def _task(interval: Interval, cpu: int, size: int) -> Run:
     return f"{fit(comm, min(len(comm), room)) + pid:>{size}}", "text"
 
 
-def _cells(
+def _cpu_cells(
     session: Session, interval: Interval, column: Column, cpus: list[int], red: set[int]
 ) -> Iterator[Run]:
     """Yields a number of each CPU. The number is red for CPUs on which an episode makes it
@@ -438,10 +444,10 @@ class PanelRow:
         for i, kind in enumerate(self.kinds):
             size = ends[i + 1] - ends[i]
             panel = PANELS[kind](session, interval, choice, size, self.height)[: self.height]
-            drawn = [merged(runs, size) for runs, _ in panel]
-            drawn += [[(" " * size, "text")]] * (self.height - len(panel))
+            panel_lines = [merged(runs, size) for runs, _ in panel]
+            panel_lines += [[(" " * size, "text")]] * (self.height - len(panel))
             panel += [([], None)] * (self.height - len(panel))
-            for line, runs in zip(lines, drawn, strict=True):
+            for line, runs in zip(lines, panel_lines, strict=True):
                 line += [(" " * (GAP if i else MARGIN), "text"), *runs]
             self._targets.append((range(x, x + size), [target for _, target in panel]))
             x += size + GAP
@@ -456,7 +462,7 @@ class PanelRow:
         return None
 
 
-class Paneled(Canvas):
+class PaneledView(Canvas):
     """A view with panels below its lines. A subclass provides `begin`, which is called when the
     machine or the filter has changed, and `read`, which sets `heads`, `count` and `feet` from the
     interval."""
@@ -504,9 +510,9 @@ class Paneled(Canvas):
         every: tuple[Kind, ...] = (first, "happened", "selected")
         count = 2 if width < MIN_WIDTH_OF_THREE or self.OWN_PANEL else 3
         kinds = tuple(kind for kind in every if kind != self.OWN_PANEL)[:count]
-        return [BLANK] * gap + self.drawn(PanelRow(kinds, _SHARES[len(kinds)], width, height))
+        return [BLANK] * gap + self.panel_lines(PanelRow(kinds, _SHARES[len(kinds)], width, height))
 
-    def drawn(self, row: PanelRow) -> list[Line]:
+    def panel_lines(self, row: PanelRow) -> list[Line]:
         """Returns the lines of these panels. Clicks are looked up in these panels from now on."""
         self._drawn = row
         return [(line, "calm") for line in row.lines(self.session, self.interval, self.choice)]

@@ -17,8 +17,8 @@ from perftop.session.session import Session
 MAX_CPU_COLUMNS = 4
 """Maximum number of CPUs for which each CPU has a column."""
 MIN_WIDTH_FOR_JOBS = 88
-MIN_BAR_FOR_LEGEND = 23
-BOLD_WAIT = 0.2
+MIN_BAR_WIDTH_FOR_LEGEND = 23
+MIN_BOLD_WAIT = 0.2
 """Minimum share of time waiting that is bold."""
 DIM_SHARE = 0.05
 """Tasks with a smaller share of a CPU are dim."""
@@ -75,7 +75,7 @@ def task_columns(
     least = indent + 9 + 8 + total_width([*shares, waits]) + _BAR.room
     if low or len(cpus) > MAX_CPU_COLUMNS or least > width:
         shares = [Column("cpu", "CPU", 5), Column("share", "runs", 7, scale=100.0, digits=1)]
-    can = {
+    available = {
         "waits": interval.snapshot.waits is not None,
         "bar": not low,
         "switches": interval.snapshot.waits is not None and not low,
@@ -83,13 +83,13 @@ def task_columns(
     }
     more = [_BAR, waits, Column("switches", "switches/s", 12, rank=4),
             Column("ipc", "IPC", 6, rank=2, digits=2)]  # fmt: skip
-    return fitted([*names, *shares, *(column for column in more if can[column.key])], width)
+    return fitted([*names, *shares, *(column for column in more if available[column.key])], width)
 
 
 def headings(shown: list[Column]) -> list[Run]:
     """Returns the headings of the columns; a wide column of bars has a legend as its heading."""
     cells = [
-        _LEGEND if column.key == "bar" and column.room >= MIN_BAR_FOR_LEGEND
+        _LEGEND if column.key == "bar" and column.room >= MIN_BAR_WIDTH_FOR_LEGEND
         else (column.heading, "dim") for column in shown
     ]  # fmt: skip
     return columns.line(shown, cells)
@@ -118,7 +118,7 @@ def _cells(
             case "bar":
                 yield task_bar(task.share / task.threads, task.wait, column.room)
             case "waits":
-                yield column.cell(task.wait, "bright" if task.wait > BOLD_WAIT else style)
+                yield column.cell(task.wait, "bright" if task.wait > MIN_BOLD_WAIT else style)
             case "switches":
                 yield column.cell(task.switches, style)
             case "ipc":
@@ -192,14 +192,14 @@ class Ranking:
         return self._tasks_made[:count]
 
 
-_LAST: WeakKeyDictionary[Session, Ranking] = WeakKeyDictionary()
+_LAST_RANKINGS: WeakKeyDictionary[Session, Ranking] = WeakKeyDictionary()
 """The last ranking of each session, cached because a record of tasks is shown for a second."""
 
 
 def ranking(session: Session, interval: Interval) -> Ranking:
-    last = _LAST.get(session)
+    last = _LAST_RANKINGS.get(session)
     if last is None or last.snapshot is not interval.snapshot or last.shown is not session.shown:
-        last = _LAST[session] = Ranking(session, interval.snapshot)
+        last = _LAST_RANKINGS[session] = Ranking(session, interval.snapshot)
     return last
 
 

@@ -32,7 +32,7 @@ from perftop.output.sentences import (
 from perftop.session.missing import UNCOUNTED, lasting
 from perftop.session.navigation import is_reachable, moment_of
 from perftop.session.session import Session
-from perftop.tui.panels.panels import Paneled, because, title, wrapped
+from perftop.tui.panels.panels import PaneledView, cause_lines, title, wrapped
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.choice import Choice, Sorting
 from perftop.tui.shared.cursor import Cursor
@@ -161,7 +161,7 @@ class Layout:
             [(" ", "text"), *title(sign, rest, size)],
             [(f"   {fit(text, min(len(text), size - 2))}", "text")],
         ]
-        found += because(episode, size, max(0, height - 2), indent=3)
+        found += cause_lines(episode, size, max(0, height - 2), indent=3)
         return [*found, *[[(" ", "text")]] * height][:height]
 
 
@@ -262,7 +262,7 @@ def nothing(session: Session, size: int, *, filtered: bool) -> list[list[Run]]:
     return lines
 
 
-class Episodes(Paneled, Cursor):
+class Episodes(PaneledView, Cursor):
     HINTS: ClassVar[tuple[str, ...]] = ("open", "previous_episode", "order", "reverse")
     ORDERS: ClassVar[tuple[str, ...]] = ORDERS
 

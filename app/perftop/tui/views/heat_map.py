@@ -24,7 +24,7 @@ from perftop.session.interval import Interval
 from perftop.session.missing import Reasons, doubts
 from perftop.session.session import Session
 from perftop.session.values import doubted, mean_ceiling, shown
-from perftop.tui.panels.panels import Paneled, Target
+from perftop.tui.panels.panels import PaneledView, Target
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.fields import Scale, chosen_field, clock_of, scale, unit_in
 from perftop.tui.shared.keys import bindings
@@ -337,7 +337,7 @@ def marks(
     return made
 
 
-class HeatMap(Paneled):
+class HeatMap(PaneledView):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("heat")]
     HINTS: ClassVar[tuple[str, ...]] = ("metric", "heat_worst", "open", "units")
 

@@ -22,9 +22,9 @@ from perftop.session.interval import Interval
 from perftop.session.missing import lasting
 from perftop.session.session import Session
 from perftop.tui.panels import pairs, panels
-from perftop.tui.panels.pairs import NOBODY, Pair, pair_columns, pair_line
-from perftop.tui.panels.panels import Paneled
-from perftop.tui.panels.tasks import BOLD_WAIT, task_bar
+from perftop.tui.panels.pairs import NO_LOSS_TEXT, Pair, pair_columns, pair_line
+from perftop.tui.panels.panels import PaneledView
+from perftop.tui.panels.tasks import MIN_BOLD_WAIT, task_bar
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.fields import clock_of
@@ -134,7 +134,13 @@ class Neighbourhood:
             wait = MISSING if isnan(moved.wait) else f"{percent(moved.wait)} %"
             pieces += [
                 (1, [("runs ", "dim"), runs, (" CPUs", "dim")]),
-                (1, [("waits ", "dim"), (wait, "bright" if moved.wait >= BOLD_WAIT else "text")]),
+                (
+                    1,
+                    [
+                        ("waits ", "dim"),
+                        (wait, "bright" if moved.wait >= MIN_BOLD_WAIT else "text"),
+                    ],
+                ),
             ]
         rows = [self._session.position[cpu] for cpu in cpus]
         hz, ipc = (values.mean(key, rows) if rows else nan for key in ("busy_hz", "ipc"))
@@ -220,7 +226,7 @@ def thread_cells(one: JobThread, shown: list[Column]) -> list[Cell]:
         for value in (moved.run_s, moved.wait_s, moved.involuntary)
     )
     by_key = {column.key: column for column in shown}
-    wait_style = "bright" if moved.wait >= BOLD_WAIT else "text"
+    wait_style = "bright" if moved.wait >= MIN_BOLD_WAIT else "text"
     still = moved.run_s == 0 and not moved.wait_s > 0
     cells: dict[str, Cell] = {
         "cpu": (str(one.cpu), "text"),
@@ -249,7 +255,7 @@ Row = list[Run] | Pair | JobThread
 """A line of the view: plain text, a CPU that loses time, or a thread of the job."""
 
 
-class Neighbours(Paneled, Cursor):
+class Neighbours(PaneledView, Cursor):
     HINTS: ClassVar[tuple[str, ...]] = ("open", "order", "reverse")
     OWN_PANEL = "losses"
 
@@ -291,7 +297,7 @@ class Neighbours(Paneled, Cursor):
             heading: list[Run] = [(" ", "text"), *columns.headings(self._pairs)]
             self._rows = [heading, *(losses[::-1] if reverse else losses)]
         else:
-            nobody = NOBODY if name is None else f"{name} is losing no time to a neighbour"
+            nobody = NO_LOSS_TEXT if name is None else f"{name} is losing no time to a neighbour"
             self._rows = [[(f" {nobody}", "text")], *wrapped("checked: ", now.checked(), width)]
         if name is not None and now.watched_job.threads:
             threads = now.threads()

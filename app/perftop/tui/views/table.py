@@ -33,7 +33,7 @@ from perftop.model.numbers import Metric, Number
 from perftop.session.interval import MIN_COUNTED_SHARE, Interval
 from perftop.session.session import Session
 from perftop.session.values import CpuColumns, doubted
-from perftop.tui.panels.panels import Paneled
+from perftop.tui.panels.panels import PaneledView
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.fields import clock_of, placed
@@ -167,7 +167,7 @@ def number_column(number: Number, clock: ClockUnit) -> Column:
     return placed(number, clock, max(MIN_NUMBER, len(number.name(clock))) + 2)
 
 
-class Table(Paneled, Cursor):
+class Table(PaneledView, Cursor):
     HINTS: ClassVar[tuple[str, ...]] = ("open", "sort", "columns", "reverse", "units")
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("table")]
 

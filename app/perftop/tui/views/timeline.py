@@ -24,7 +24,7 @@ from perftop.model.numbers import Number
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import doubted, shown
-from perftop.tui.panels.panels import Paneled
+from perftop.tui.panels.panels import PaneledView
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.fields import Scale, chosen_field, clock_of, unit_in
@@ -127,7 +127,7 @@ def layout(
     return Layout(found, each, tall, core, cpus)
 
 
-class Timeline(Paneled, Cursor):
+class Timeline(PaneledView, Cursor):
     HINTS: ClassVar[tuple[str, ...]] = ("metric", "open", "narrower", "wider", "order")
 
     _field: Number

@@ -43,7 +43,7 @@ def test_a_clock_falls_below_its_ceiling_in_red_while_something_is_wrong() -> No
     assert {high[column] for column in list(high)[1:-1]} == {1}  # below the line of the ceiling
     assert min(low[column] for column in found[0][1:18]) > 3
     assert {low[column] for column in found[0][22:]} == {1}
-    first = [char for text, _ in of.panels()[0] for char in text][numbers.LABEL :]
+    first = [char for text, _ in of.panels()[0] for char in text][numbers.LABEL_WIDTH :]
     assert set(first[: of.history.axis.cells]) == {theme.LIMIT}
 
 
@@ -63,7 +63,7 @@ def test_a_long_label_does_not_shift_its_chart(share: float) -> None:
 def _where(of: Charts, key: str) -> dict[int, int]:
     """The lowest line of the clock's panel in which a column has this style."""
     found: dict[int, int] = {}
-    start = numbers.LABEL
+    start = numbers.LABEL_WIDTH
     for y, runs in enumerate(of.panels()[: of.moment.page.panels[0].lines]):
         cells = [(char, style) for text, style in runs for char in text]
         cells = cells[start : start + of.history.axis.cells]
@@ -224,7 +224,7 @@ def test_a_ceiling_that_moved_is_a_mark_on_the_axis(
 ) -> None:
     session, interval = raised
     of = charts(session, interval, window_s=window_s, size=(76, 25))
-    foot = strips.text(of.foot()[0])[numbers.LABEL :]
+    foot = strips.text(of.foot()[0])[numbers.LABEL_WIDTH :]
     marks = [at for at, char in enumerate(foot) if char == theme.STEP]
     bins = [
         of.history.axis.bin(seq * made.SAMPLE_NS) for seq in (16, 33)

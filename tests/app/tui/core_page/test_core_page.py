@@ -27,8 +27,9 @@ def test_the_page_fills_its_lines_and_no_more(
     page = numbers.page_layout(known, width, height)
     lines = 1 + page.tasks + page.axis + page.notes + sum(p.lines + p.gap for p in page.panels)
     assert lines <= max(height, 2 + threads)
-    assert numbers.LABEL + page.columns + 1 + numbers.NAME * bool(page.values) + (
-        numbers.VALUE * page.values + page.origin) <= max(width, numbers.LABEL + 2)  # fmt: skip
+    beside = numbers.NAME_WIDTH * bool(page.values) + numbers.VALUE_WIDTH * page.values
+    used = numbers.LABEL_WIDTH + page.columns + 1 + beside + page.origin
+    assert used <= max(width, numbers.LABEL_WIDTH + 2)
 
 
 @pytest.mark.parametrize("size", [(80, 19), (120, 25), (160, 45), (240, 65), (40, 8)])
@@ -37,10 +38,13 @@ def test_nothing_moves_when_values_change(size: tuple[int, int], split: bool) ->
     def shape(machine: Machine) -> list[str]:
         session, interval = lived(machine)
         of = charts(session, interval, size=size)
-        names = numbers.LABEL + of.moment.page.columns + 1
+        names = numbers.LABEL_WIDTH + of.moment.page.columns + 1
         found = text(session, interval, size=size, exact=False)
         assert max(map(len, found)) == size[0]
-        return [text[: numbers.LABEL] + text[names : names + numbers.NAME] for text in found[1:-5]]
+        return [
+            text[: numbers.LABEL_WIDTH] + text[names : names + numbers.NAME_WIDTH]
+            for text in found[1:-5]
+        ]
 
     low = Machine(cores=1, split=split, does={c: Does(0.2, 3.1e9, 0.11, 0.0) for c in (0, 1)})
     high = Machine(cores=1, split=split, does={c: Does(1.0, 3.1e9, 0.99, 1.0) for c in (0, 1)})

@@ -48,7 +48,7 @@ def test_its_moments_are_below_the_clock_with_what_was_reached() -> None:
 
 def test_a_climb_is_drawn_from_zero() -> None:
     of = charts(*climbed(FAR), size=(200, 45))
-    lines = [strips.text(runs)[: numbers.LABEL].split() for runs in of.panels()]
+    lines = [strips.text(runs)[: numbers.LABEL_WIDTH].split() for runs in of.panels()]
     assert lines[0] == ["3.40", "GHz"]
     assert lines[len(panel(of, "clock")) - 1] == ["0.00"]
 

@@ -185,8 +185,8 @@ def test_clocks_are_low_in_charts_where_they_are_in_rows(scenario: str) -> None:
         for unit in every:
             shown = moment.numbers(unit, chosen=False)
             assert np.array_equal(shown.ceiling_hz, sheet.ceiling[unit.at], equal_nan=True)
-            assert moment._drops(unit, shown.ceiling_hz) == sheet.dropped[unit.at]
-            low.add(moment._drops(unit, shown.ceiling_hz))
+            assert moment._is_dropped(unit, shown.ceiling_hz) == sheet.dropped[unit.at]
+            low.add(moment._is_dropped(unit, shown.ceiling_hz))
     assert low == ({False, True} if "turbo" in scenario else {False})
 
 

@@ -142,9 +142,9 @@ def test_a_row_on_which_an_episode_runs_has_its_sign_and_what_it_lost_in_red(kin
     depth = {"neighbour": 0.31, "turbo-drop": 0.8e9, "involuntary-halt": 0.02}[kind]
     cause = "sibling" if kind == "neighbour" else "unknown"
     p = losing(of, kind, [2], depth=depth, cause=cause)
-    number, red, lost = LOSS[kind]
+    number, red, lowered_chart = LOSS[kind]
     assert keys(p, 2, number) >= {red}
-    assert keys(p, 2, lost) == {"alarm"}
+    assert keys(p, 2, lowered_chart) == {"alarm"}
     assert keys(p, 1, "1.25") == {"text"}
     assert [row(p, i)[0][1][0] for i in range(4)] == [" ", " ", KINDS[kind].sign, " "]
     assert [row(p, i)[1] for i in range(4)] == ["calm", "calm", "victim", "calm"]

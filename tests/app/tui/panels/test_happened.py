@@ -92,7 +92,7 @@ def test_episodes_of_one_cause_are_one_line() -> None:
     of = seen(machine, 40)
     of[0].detector.running += each
     of[0].ended.extend([*ramps, much_later])
-    here = panels.grouped_at(*of)
+    here = panels.episode_groups(*of)
     drops = [e for e in of[0].running if e.kind != "neighbour"]
     assert [len(alike) for alike in here.running] == [4] + [1] * len(drops)
     assert here.ended == [[much_later], [ramps[1], ramps[0]]]

@@ -12,7 +12,7 @@ from playing import Run, running
 from waiting import until
 
 from perftop.draw.strips import text
-from perftop.tui.panels.pairs import NOBODY
+from perftop.tui.panels.pairs import NO_LOSS_TEXT
 from perftop.tui.views import neighbours
 from perftop.tui.views.neighbours import Neighbours
 
@@ -49,7 +49,7 @@ async def test_who_loses_how_much_since_when_and_to_whom() -> None:
     async with running(crowded()) as run:
         await run.pilot.press("6")
         await run.intervals(2, records={"tasks": {"0": LMP}})
-        await sees(run, NOBODY)
+        await sees(run, NO_LOSS_TEXT)
         await sees(run, "checked: 1 CPU busy 50 % of the time or more · siblings, by IPC")
         await meet(run)
         await sees(run, "who loses")
@@ -67,7 +67,7 @@ async def test_what_has_ended_stays_below_what_goes_on() -> None:
         await meet(run)
         run.feed.machine.does |= {0: Does(1.0, ipc=2.0), 2: REST}
         await run.intervals(5, records={"tasks": {"0": LMP}})
-        await sees(run, NOBODY)
+        await sees(run, NO_LOSS_TEXT)
         await sees(run, " ended")
         (row,) = [line for line in lines(run) if "stream 4001" in line]
         assert "took  25 %  from  CPU 0" in row
@@ -81,7 +81,7 @@ async def test_a_step_into_the_past_shows_who_lost_then() -> None:
         await meet(run)
         await sees(run, "stream 4001")
         await run.pilot.press("space", *["left"] * 32)
-        await sees(run, NOBODY)
+        await sees(run, NO_LOSS_TEXT)
         await run.pilot.press("space")
         await sees(run, "stream 4001")
 
@@ -92,7 +92,7 @@ async def test_enter_opens_the_core_and_a_filter_hides_the_others() -> None:
         await meet(run)
         await sees(run, "who takes")
         await run.pilot.press("slash", *"1,3", "enter")
-        await sees(run, NOBODY)
+        await sees(run, NO_LOSS_TEXT)
         await run.pilot.press("backslash")
         await sees(run, "who takes")
         await run.pilot.press("home", "enter")
@@ -196,7 +196,7 @@ async def test_a_guest_shows_what_it_cannot_tell() -> None:
     async with running(guest()) as run:
         await run.pilot.press("6")
         await run.intervals(2)
-        await sees(run, NOBODY)
+        await sees(run, NO_LOSS_TEXT)
         await sees(run, "not checked: siblings (no core has two threads here")
         await sees(run, "not checked: scheduler, package (only for a watched job: --watch")
 
