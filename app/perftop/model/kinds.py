@@ -85,6 +85,15 @@ KINDS: dict[str, Kind] = {
             "neighbour", "◐", _NEIGHBOUR, of_cpu=True, rows=("waited_s", "ipc", "lost_ratio"),
         ),
         Kind(
+            "quota", "▣", "quota: a control group used up its CPU quota",
+            lowers="runs", loss="to a CPU quota", of_cpu=True, rows=("waited_s", "lost_ratio"),
+            sentences=(
+                "A CPU quota takes|took {lost} of the time of {loser}",
+                "A CPU quota stops|stopped tasks on {where} for {lost} of their time",
+                "A CPU quota stops|stopped tasks on {where}",
+            ),
+        ),
+        Kind(
             "steal", "╳", "steal: the hypervisor took time from this VM",
             lowers="steal", loss="to the hypervisor", of_cpu=True, rows=("steal", "lost_ratio"),
             sentences=_STOLEN,
@@ -270,6 +279,10 @@ CAUSES: dict[str, Cause] = {
         Cause(
             "clock-change", "clock changes", "A changing clock", "clock",
             "cpupower frequency-set -g performance",
+        ),
+        Cause(
+            "quota", "CPU quota", "A CPU quota", "quota",
+            "a higher CPU quota: the pod's limits.cpu, docker --cpus, systemd's CPUQuota=",
         ),
         Cause("sibling", "sibling", "", "sibling"),
         Cause("scheduler", "scheduler", "", "waits"),

@@ -4,6 +4,7 @@ detectors are elsewhere."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite, nan
@@ -28,10 +29,10 @@ from perftop.output.sentences import (
 )
 from perftop.output.sentences import subject as cause_subject
 from perftop.session.interval import Interval
-from perftop.session.losses import STEAL, UNEXPLAINED, WAIT, Cause, LossSums
+from perftop.session.losses import QUOTA, STEAL, UNEXPLAINED, WAIT, Cause, LossSums
 from perftop.session.missing import by_reason, lasting
 from perftop.session.session import Session
-from perftop.session.task_times import TaskTimes
+from perftop.session.task_times import RunTimes, TaskTimes
 
 MIN_SHARE = 0.01
 """Minimum share of the time that a cause must cost to be named."""
@@ -44,6 +45,7 @@ STILL_NS = 1_000_000_000
 MAX_STEAL_CPUS = 3
 """Maximum number of CPUs whose stolen time is listed per CPU."""
 MAX_NAME = 15
+MAX_OWNER = 40
 
 
 @dataclass(frozen=True)
@@ -194,6 +196,8 @@ def _finding(
         return replace(
             finding, confidence="measured", evidence=[_stolen(session, lost_s, cpus, span_ns)]
         )
+    if cause == QUOTA:
+        return _quota(session, finding, job)
     if cause == WAIT and (waits := queue(session, job)) is not None:
         for_s = finding.for_s if job else min(session.run_times.waiting_s, span_ns / 1e9)
         return replace(
@@ -201,6 +205,34 @@ def _finding(
             cpus=waits.cpus, for_s=for_s, confidence="measured" if waits.known else "unknown",
         )  # fmt: skip
     return finding
+
+
+def _quota(session: Session, finding: Finding, job: str | None) -> Finding:
+    """Returns the finding on CPU quotas, in words of the group that lost most."""
+    times = session.run_times
+    tasks = times.threads if job is not None else times.tasks
+    throttled = times.throttled(tasks)
+    if not throttled:
+        return finding
+    worst = throttled[0]
+    quota = worst.quota
+    names = Counter(tasks[key].comm for key in worst.keys)
+    who = job or safe(names.most_common(1)[0][0], MAX_NAME)
+    allowed = f"{quota.cpus:.3g} {'CPU' if quota.cpus == 1 else 'CPUs'}"
+    whose = "" if quota.owner == who else f" (quota of {safe(quota.owner, MAX_OWNER)})"
+    evidence = [f"{who} stood still {worst.wait_s:.2f} of {worst.wanted_s:.1f} s"]
+    if quota.periods:
+        evidence.append(f"throttled in {percent(quota.throttled / quota.periods)} % of periods")
+    if len(throttled) > 1:
+        evidence.append(f"{many(len(throttled) - 1, 'more group')} too")
+    details = {"group": quota.group, "owner": quota.owner, "cpus": quota.cpus,
+               "periods": quota.periods, "throttled_periods": quota.throttled,
+               "throttled_s": round(quota.throttled_s, 3)}  # fmt: skip
+    return replace(
+        finding, text=f"{who} may use no more than {allowed}{whose}",
+        by=f"its CPU quota of {allowed}" if job is not None else who,
+        evidence=evidence, confidence="measured", details=details,
+    )  # fmt: skip
 
 
 def _by(cause: Cause, worst: Episode | None) -> str:
@@ -286,8 +318,8 @@ Tasks = Mapping[tuple[int, str, int], TaskTimes]
 def queue(session: Session, job: str | None) -> Queue | None:
     """Returns the tasks that waited most; None if no task waited. `job`: name of the watched job;
     None selects, among all tasks, the group of tasks with one name that waited most."""
-    tasks = session.run_times.tasks
-    members: Mapping[Any, TaskTimes] = session.run_times.threads
+    tasks = _without_quotas(session.run_times, session.run_times.tasks)
+    members: Mapping[Any, TaskTimes] = _without_quotas(session.run_times, session.run_times.threads)
     name, what, pids = job or "", "thread", {pid for pid, _ in session.run_times.threads}
     if job is None:
         waits: dict[str, float] = {}
@@ -342,6 +374,18 @@ def queue(session: Session, job: str | None) -> Queue | None:
         evidence + ([] if for_whom else [UNKNOWN_NEIGHBOUR]),
         _queue_hint(session, pids, neighbours, cpus, mutual=mutual), cpus, known=bool(for_whom),
     )  # fmt: skip
+
+
+def _without_quotas(run_times: RunTimes, times: Mapping[Any, TaskTimes]) -> dict[Any, TaskTimes]:
+    """Returns the times without the waiting that is due to quotas."""
+    rest = dict(times)
+    for throttled in run_times.throttled(times):
+        for key in throttled.keys:
+            task = times[key]
+            kept = task.wanted_s - task.wait_s * throttled.share
+            by_cpu = {cpu: s * kept / task.wanted_s for cpu, s in task.by_cpu.items()}
+            rest[key] = replace(task, wait_s=task.wait_s * (1 - throttled.share), by_cpu=by_cpu)
+    return rest
 
 
 def _sum(times: Iterable[TaskTimes]) -> TaskTimes:

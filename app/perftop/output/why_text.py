@@ -11,7 +11,7 @@ from perftop.base.text import folded, in_ascii, painted, printable
 from perftop.model.kinds import KINDS
 from perftop.output.stat_json import Line, number
 from perftop.output.why_report import MAX_CAUSES, WHOLE, Finding, Report
-from perftop.session.losses import STEAL, WAIT
+from perftop.session.losses import QUOTA, STEAL, WAIT
 from perftop.session.session import Session
 
 MAX_ANSWER = 80
@@ -56,6 +56,10 @@ def answer(session: Session, report: Report) -> str:
     if first.cause == STEAL and report.job is None:
         text = f"The hypervisor takes {_much(share)} of {machine}'s time."
         return _fitting([text + blind, text])
+    if first.cause == QUOTA and report.job is None:
+        text = f"CPU quotas take {_much(share)} of the time of tasks on {machine}"
+        with_name = f"{text}; {first.by} loses most."
+        return _fitting([with_name + blind, with_name, text + "."])
     if first.cause == WAIT and report.job is None:
         text = f"Tasks on {machine} spend {_much(share)} of their time waiting for a CPU"
         with_name = f"{text}; {first.by} waits most."

@@ -6,8 +6,8 @@ CPU's losses count for the job in proportion to the job's running time on that C
 
 Each second of the whole belongs to at most one cause, in this order:
 
-1. scheduler: a task was ready while its CPU ran another task. This is time of the waiting task, in
-   addition to the time of the CPU.
+1. quota, scheduler: a task was ready, but its control group had used up its CPU quota, or its CPU
+   ran another task. This is time of the waiting task, in addition to the time of the CPU.
 2. steal, involuntary halts, clock below the ceiling: parts of the CPU's time (`evaluation.Lost`).
    An episode that runs on the CPU at that time names the cause; without one it is UNEXPLAINED.
 3. sibling, package: the share of the remaining time that the detector measured. A loss that the
@@ -35,6 +35,7 @@ Cause = tuple[str, str]
 """Kind and cause of the episodes that caused the loss."""
 STEAL: Cause = ("steal", "hypervisor")
 WAIT: Cause = ("neighbour", "scheduler")
+QUOTA: Cause = ("quota", "quota")
 UNEXPLAINED = "other"
 """Cause of a loss that no episode explains."""
 _NAMED_BY: dict[str, tuple[str, ...]] = {
@@ -68,6 +69,14 @@ class LossSums(NamedTuple):
     @property
     def whole_s(self) -> float:
         return float(self.wanted_s.sum() + self.waited_s.sum())
+
+    def with_quotas(self, stopped_s: Floats) -> LossSums:
+        """Returns the sums with this part of the waiting attributed to quotas."""
+        if not stopped_s.any():
+            return self
+        stopped_s = np.minimum(stopped_s, self.waited_s)
+        by_cause = {**self.by_cause, QUOTA: stopped_s, WAIT: self.waited_s - stopped_s}
+        return self._replace(by_cause={c: s for c, s in by_cause.items() if s.any()})
 
     def share(self, cause: Cause) -> float:
         """The share of the whole lost to a cause; NaN if no CPU was busy."""

@@ -192,6 +192,7 @@ class Session:
         there is a new snapshot of the tasks."""
         if (snapshot := TaskSnapshot.from_records(frame.records)) is not None:
             self.snapshot, self._snapshot_ns = snapshot, frame.time_ns
+            self.run_times.quotas.take(frame.records)
         if isinstance(details := frame.records.get("details"), dict):
             for pid, known in details.items():
                 if isinstance(known, dict) and len(repr(known)) <= MAX_DETAIL:
@@ -324,7 +325,9 @@ class Session:
         """Losses of busy CPUs, or of the watched job, since the start, by cause. `account` must
         have been called at the start."""
         assert self.accounts
-        return self._losses.sums(self.episodes(self._losses.unsettled_ns, self.now_ns))
+        sums = self._losses.sums(self.episodes(self._losses.unsettled_ns, self.now_ns))
+        times = self.run_times
+        return sums.with_quotas(times.throttled_by_cpu(times.threads or times.tasks))
 
     # --- episodes
 

@@ -8,7 +8,7 @@ thread ran last.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from perftop.base.arrays import Floats
+from perftop.model.quotas import Quota, Quotas
 from perftop.model.tasks import TaskSnapshot, Thread, WatchedJob
 
 MAX_THREADS = 1 << 14
@@ -56,6 +57,21 @@ class TaskTimes:
         self.run_s += run_s
         self.wait_s += wait_s
         self.by_cpu[cpu] = self.by_cpu.get(cpu, 0.0) + run_s + wait_s
+
+
+@dataclass(frozen=True, slots=True)
+class Throttled:
+    """Tasks that a quota kept from running."""
+
+    quota: Quota
+    keys: list[Any]
+    """Their keys in the times of tasks."""
+    wait_s: float
+    """Seconds that they waited because of the quota."""
+    share: float
+    """The part of all their waiting that this is."""
+    wanted_s: float
+    """Seconds that they ran or waited."""
 
 
 class JobFootprint:
@@ -131,6 +147,7 @@ class RunTimes:
         """Times of the threads of the watched job, by process and thread."""
         self.tasks: dict[tuple[int, str, int], TaskTimes] = {}
         """Times of tasks by process, name and CPU."""
+        self.quotas = Quotas()
         self._snapshot_ns = 0
         self.seen_s = 0.0
         """Seconds covered by all snapshots of tasks."""
@@ -175,6 +192,36 @@ class RunTimes:
         self.waiting_s += span_s if someone_waits else 0.0
         _drop_oldest(self.tasks, MAX_TASKS)
         return waited_s
+
+    def throttled(self, times: Mapping[Any, TaskTimes]) -> list[Throttled]:
+        """Returns the tasks that a quota kept from running, those that it cost most first. `times`:
+        `threads` or `tasks`. The kernel counts the time once for each CPU, so it is multiplied by
+        the number of tasks that share one; never is more given to a quota than was waited."""
+        members: dict[str, tuple[Quota, list[Any]]] = {}
+        for key, task in times.items():
+            if task.wait_s > 0 and (quota := self.quotas.binding(key[0])) is not None:
+                members.setdefault(quota.group, (quota, []))[1].append(key)
+        found = []
+        for quota, keys in members.values():
+            waited_s = sum(times[key].wait_s for key in keys)
+            cpus = {max(by_cpu, key=lambda cpu: by_cpu[cpu])
+                    for by_cpu in (times[key].by_cpu for key in keys) if by_cpu}  # fmt: skip
+            stopped_s = min(waited_s, quota.throttled_s * max(1.0, len(keys) / max(1, len(cpus))))
+            wanted_s = sum(times[key].wanted_s for key in keys)
+            found.append(Throttled(quota, keys, stopped_s, stopped_s / waited_s, wanted_s))
+        return sorted(found, key=lambda throttled: -throttled.wait_s)
+
+    def throttled_by_cpu(self, times: Mapping[Any, TaskTimes]) -> Floats:
+        """Returns the seconds that tasks waited because of a quota, by CPU."""
+        stopped_s = np.zeros(len(self._position))
+        for throttled in self.throttled(times):
+            for key in throttled.keys:
+                task = times[key]
+                for cpu, wanted_s in task.by_cpu.items():
+                    if task.wanted_s > 0 and (at := self._position.get(cpu)) is not None:
+                        part = wanted_s / task.wanted_s
+                        stopped_s[at] += task.wait_s * throttled.share * part
+        return stopped_s
 
 
 class BusyCpus:

@@ -24,7 +24,7 @@ from perftop.output.why_report import (
     report,
 )
 from perftop.output.why_text import answer, lines
-from perftop.session.losses import UNEXPLAINED, WAIT, Cause, LossSums
+from perftop.session.losses import QUOTA, UNEXPLAINED, WAIT, Cause, LossSums
 from perftop.session.session import Session
 from perftop.session.task_times import TaskTimes
 
@@ -218,3 +218,37 @@ def test_programs_that_share_a_cpu_are_all_named() -> None:
     found = waits(tasks=tasks, job=None)
     assert found.text == "2 tasks of pytest wait for each other and python[3] on CPU 0"
     assert found.by == "pytest"
+
+
+# --- CPU quotas
+
+
+def with_quota(threads: dict[tuple[int, int], TaskTimes], throttled_s: float) -> Session:
+    session: Session = sampled(Machine(cores=2))[0]
+    session.account()
+    session.run_times.threads, session.run_times.has_waits = threads, True
+    for us in (0, round(throttled_s * 1e6)):
+        groups = {"/docker/0123456789abcdef": [0.5, us // 100_000, us // 120_000, us]}
+        record = {"groups": groups, "pids": {"1": [*groups]}}
+        session.run_times.quotas.take({"quotas": record})
+    return session
+
+
+def test_a_quota_is_named_with_its_owner_and_nobody_else_is() -> None:
+    session = with_quota({(1, 1): times("job", 0.2, 0.3)}, 0.3)
+    session._losses._waited_s = np.array([0.3, 0.0, 0.0, 0.0])
+    made = report(session, session.run.start_ns, "job")
+    (first,) = [finding for finding in made.named if finding.cause == QUOTA]
+    assert first.text == "job may use no more than 0.5 CPUs (quota of container 0123456789ab)"
+    assert (first.by, first.confidence) == ("its CPU quota of 0.5 CPUs", "measured")
+    assert first.lost_s == pytest.approx(0.3)
+    assert first.details["group"] == "/docker/0123456789abcdef"
+    assert WAIT not in {finding.cause for finding in made.named}
+
+
+def test_a_wait_that_a_quota_explains_is_not_blamed_on_who_ran_there() -> None:
+    session = with_quota({(1, 1): times("job", 0.2, 0.3)}, 0.2)
+    session.run_times.tasks = hog(0.5)
+    found = queue(session, "job")
+    assert found is not None
+    assert found.evidence[0] == "it waited 0.10 of 0.30 s"

@@ -1,0 +1,139 @@
+"""CPU quotas: what the kernel counts of them, and which part of the waiting they explain."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from perftop.model.quotas import Quotas, owner
+from perftop.session.losses import QUOTA, STEAL, WAIT, LossSums
+from perftop.session.task_times import RunTimes, TaskTimes
+
+GROUP, POD = "/pods/web", "/pods"
+
+
+def record(throttled_ms: int, *, periods: int = 10, group: str = GROUP) -> dict[str, object]:
+    counts = [0.5, periods, periods // 2, throttled_ms * 1000]
+    return {"quotas": {"groups": {group: counts}, "pids": {"7": [group], "8": [group]}}}
+
+
+def run_times(*records: dict[str, object]) -> RunTimes:
+    found = RunTimes([0, 1])
+    for each in records:
+        found.quotas.take(each)
+    return found
+
+
+def waited(pid: int, wait_s: float, cpu: int = 0) -> dict[tuple[int, str, int], TaskTimes]:
+    return {(pid, "web", cpu): TaskTimes("web", 1.0, wait_s, {cpu: 1.0 + wait_s})}
+
+
+def test_only_what_was_counted_since_the_first_record_counts() -> None:
+    quota = run_times(record(5000), record(5400, periods=30)).quotas.binding(7)
+    assert quota is not None
+    assert quota.throttled_s == pytest.approx(0.4)
+    assert (quota.periods, quota.throttled) == (20, 10)
+    assert quota.cpus == 0.5
+    assert run_times(record(5000)).quotas.binding(7) is None, "nothing is known of this span"
+    assert run_times(record(5000), record(5400)).quotas.binding(9) is None
+
+
+def test_a_group_that_was_made_anew_counts_from_its_next_record() -> None:
+    quota = run_times(record(5000), record(10), record(60)).quotas.binding(7)
+    assert quota is not None
+    assert quota.throttled_s == pytest.approx(0.05)
+
+
+def test_of_nested_groups_the_one_that_stopped_a_task_for_longest_binds() -> None:
+    both: list[dict[str, object]] = [
+        {
+            "quotas": {
+                "groups": {GROUP: [4, 1, 0, ms], POD: [2, 1, 1, 9 * ms]},
+                "pids": {"7": [GROUP, POD]},
+            }
+        }
+        for ms in (0, 1000)
+    ]
+    quota = run_times(*both).quotas.binding(7)
+    assert quota is not None
+    assert quota.group == POD
+
+
+@pytest.mark.parametrize(
+    ("times", "share"),
+    [
+        (waited(7, 2.0), 0.5),
+        (waited(7, 0.5), 1.0),  # never more than was waited
+        (waited(7, 2.0) | waited(8, 2.0), 0.5),  # the kernel counts the CPU that they share once
+        (waited(7, 2.0) | waited(8, 2.0, cpu=1), 0.25),
+    ],
+    ids=["half", "all", "one CPU", "two CPUs"],
+)
+def test_the_part_of_the_waiting_that_a_quota_explains(
+    times: dict[tuple[int, str, int], TaskTimes], share: float
+) -> None:
+    found = run_times(record(0), record(1000))
+    (throttled,) = found.throttled(times)
+    assert throttled.share == pytest.approx(share)
+    whole = sum(task.wait_s for task in times.values())
+    assert throttled.wait_s == pytest.approx(share * whole)
+    assert found.throttled_by_cpu(times).sum() == pytest.approx(share * whole)
+    assert found.throttled(waited(9, 2.0)) == [], "another process has no quota"
+
+
+def test_the_rest_of_the_waiting_stays_with_the_scheduler() -> None:
+    zeros = np.zeros(2)
+    sums = LossSums(np.ones(2), np.array([3.0, 1.0]), {WAIT: np.array([3.0, 1.0]), STEAL: zeros})
+    split = sums.with_quotas(np.array([2.0, 5.0]))
+    assert split.by_cause[QUOTA].tolist() == [2.0, 1.0]
+    assert split.by_cause[WAIT].tolist() == [1.0, 0.0]
+    assert split.lost_ratio == pytest.approx(sums.lost_ratio)
+    assert sums.with_quotas(zeros) is sums
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"quotas": []},
+        {"quotas": {"groups": {GROUP: [0.5, 1]}, "pids": {}}},
+        {"quotas": {"groups": {GROUP: ["x", 1, 2, 3]}, "pids": {}}},
+        {"quotas": {"groups": {GROUP: [float("nan"), 1, 2, 3]}, "pids": {}}},
+        {"quotas": {"groups": {3: [0.5, 1, 2, 3]}, "pids": {"7": [3]}}},
+        {"quotas": {"groups": {}, "pids": {"-7": [GROUP], "7": GROUP, "8": [[GROUP]]}}},
+    ],
+)
+def test_records_that_are_wrong_are_not_taken(wrong: dict[str, object]) -> None:
+    quotas = Quotas()
+    quotas.take(wrong)
+    quotas.take(wrong)
+    assert quotas.by_group == {}
+    assert quotas.binding(7) is quotas.binding(8) is None
+
+
+def test_a_hostile_name_is_made_safe() -> None:
+    quotas = run_times(*(record(ms, group="/a\x1b[31m") for ms in (0, 9))).quotas
+    quota = quotas.binding(7)
+    assert quota is not None
+    assert quota.group == "/a?[31m"
+
+
+@pytest.mark.parametrize(
+    ("group", "name"),
+    [
+        ("/", "this container"),
+        ("/slurm/uid_1000/job_4711/step_0", "Slurm job 4711"),
+        (
+            "/kubepods.slice/kubepods-pod0a1b2c3d_4e5f_6071.slice/cri-containerd-99.scope",
+            "pod 0a1b2c3d",
+        ),
+        ("/kubepods/burstable/pod0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9/x", "pod 0a1b2c3d"),
+        ("/docker/0123456789abcdef0123", "container 0123456789ab"),
+        ("/system.slice/docker-0123456789abcdef.scope", "container 0123456789ab"),
+        ("/lxc.payload.web/init.scope", "container web"),
+        ("/system.slice/nginx.service", "nginx.service"),
+        ("/user.slice/user-1000.slice", "user-1000.slice"),
+        ("/batch", "/batch"),
+    ],
+)
+def test_a_group_is_named_by_its_owner(group: str, name: str) -> None:
+    assert owner(group) == name
