@@ -22,6 +22,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parents[1] / part) for part in ("support", "bench")]
 
 import no_room  # noqa: E402
+import refused  # noqa: E402
 import upset_times  # noqa: E402
 from hard_tools import Result, prepared  # noqa: E402
 
@@ -49,7 +50,7 @@ def main(words: list[str]) -> int:
     prepared(root)
     chosen = [
         case
-        for case in (*no_room.CASES, *upset_times.CASES)
+        for case in (*no_room.CASES, *upset_times.CASES, *refused.CASES)
         if all(word in f"{case.trouble} {case.verb}" for word in words)
     ]
     print(f"{'':2}{'trouble':32}{'verb':12}{'must happen':58}what happened")
