@@ -13,7 +13,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
-from perftop.base.errors import USAGE, Failed, complain, discard, unhandled
+from perftop.base.errors import USAGE, Failed, complain, discard, expected
 from perftop.base.text import did_you_mean
 from perftop.verbs import (
     diff,
@@ -67,11 +67,14 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:
         discard(sys.stdout.fileno())  # a closed pipe is a normal end
         return 0
-    except OSError as error:
-        if error.filename is None:  # writing to stdout failed
+    except Exception as error:
+        reason = expected(error)
+        if reason is None:
+            raise
+        if isinstance(error, OSError) and error.filename is None:  # writing to stdout failed
             discard(sys.stdout.fileno())
-        complain(str(unhandled(error)))
-        return 1
+        complain(str(reason))
+        return reason.status
     return status
 
 

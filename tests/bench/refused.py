@@ -128,7 +128,7 @@ def _judged(status: int | None, said: str, left: int, *, ran: bool | None) -> Re
     first = errors[0] if errors else lines[0] if lines else ""
     result = Result(f"status {status}{'' if ran is None else f', ran: {ran}'}; {first[:110]}")
     if status is None:
-        return result.check(False, "it never ends")  # noqa: FBT003
+        return result.check(False, "it never ends")
     result.check("Traceback" not in said, f"a traceback: {lines[-1:]}")
     result.check("Fatal Python" not in said and "OpenBLAS" not in said, "others' words")
     result.check(not re.search("internal error", said), "an internal error")
@@ -136,7 +136,7 @@ def _judged(status: int | None, said: str, left: int, *, ran: bool | None) -> Re
         result.check(status == OWN, "the command's status is lost")
     else:
         result.check(status in STATUSES, "no documented status")
-        if status and ran is not None or status not in {0, 1, None}:
+        if (status and ran is not None) or status not in {0, 1, None}:
             result.check(errors, "no reason")
     result.check(len(errors) <= (1 if status and not ran else 3), f"many lines: {errors[:3]}")
     result.check("write stdout" not in said, "stdout is blamed")

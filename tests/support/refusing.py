@@ -1,7 +1,7 @@
 """Runs a command for which the kernel refuses a system call or limits a resource.
 
 python refusing.py sendto=ENOSYS CMD …     a seccomp filter; x86-64 only
-python refusing.py NPROC=3 CMD …           RLIMIT_NPROC, as a user of its own: root has no such limit
+python refusing.py NPROC=3 CMD …           RLIMIT_NPROC, as another user: root has no such limit
 python refusing.py AS=80000000 CMD …       any other RLIMIT_ name
 """
 
@@ -18,16 +18,16 @@ import sys
 CALLS = {
     "poll": 7, "lseek": 8, "rt_sigaction": 13, "rt_sigprocmask": 14, "ioctl": 16, "pread64": 17,
     "select": 23, "madvise": 28, "dup2": 33, "socket": 41, "connect": 42, "sendto": 44,
-    "recvfrom": 45, "socketpair": 53, "clone": 56, "vfork": 58, "kill": 62, "uname": 63, "fcntl": 72,
-    "fsync": 74, "ftruncate": 77, "rename": 82, "mkdir": 83, "unlink": 87, "readlink": 89,
-    "chmod": 90, "umask": 95, "getrusage": 98, "sysinfo": 99, "setpgid": 109, "setsid": 112,
-    "getpgid": 121, "capget": 125, "sigaltstack": 131, "prctl": 157, "setrlimit": 160,
-    "futex": 202, "sched_setaffinity": 203, "sched_getaffinity": 204, "getdents64": 217,
-    "clock_nanosleep": 230, "epoll_wait": 232, "epoll_ctl": 233, "tgkill": 234, "waitid": 247,
-    "pselect6": 270, "ppoll": 271, "epoll_pwait": 281, "eventfd2": 290, "epoll_create1": 291,
-    "dup3": 292, "pipe2": 293, "perf_event_open": 298, "prlimit64": 302, "getcpu": 309,
-    "getrandom": 318, "memfd_create": 319, "bpf": 321, "membarrier": 324, "statx": 332,
-    "pidfd_send_signal": 424, "pidfd_open": 434, "clone3": 435, "close_range": 436,
+    "recvfrom": 45, "socketpair": 53, "clone": 56, "vfork": 58, "kill": 62, "uname": 63,
+    "fcntl": 72, "fsync": 74, "ftruncate": 77, "rename": 82, "mkdir": 83, "unlink": 87,
+    "readlink": 89, "chmod": 90, "umask": 95, "getrusage": 98, "sysinfo": 99, "setpgid": 109,
+    "setsid": 112, "getpgid": 121, "capget": 125, "sigaltstack": 131, "prctl": 157,
+    "setrlimit": 160, "futex": 202, "sched_setaffinity": 203, "sched_getaffinity": 204,
+    "getdents64": 217, "clock_nanosleep": 230, "epoll_wait": 232, "epoll_ctl": 233, "tgkill": 234,
+    "waitid": 247, "pselect6": 270, "ppoll": 271, "epoll_pwait": 281, "eventfd2": 290,
+    "epoll_create1": 291, "dup3": 292, "pipe2": 293, "perf_event_open": 298, "prlimit64": 302,
+    "getcpu": 309, "getrandom": 318, "memfd_create": 319, "bpf": 321, "membarrier": 324,
+    "statx": 332, "pidfd_send_signal": 424, "pidfd_open": 434, "clone3": 435, "close_range": 436,
     "faccessat2": 439,
 }  # fmt: skip
 """Numbers of system calls on x86-64."""

@@ -35,10 +35,37 @@ def cannot_write(name: object, error: OSError) -> Failed:
     return cannot(f"write {name}", error)
 
 
-def unhandled(error: OSError) -> Failed:
-    """The failure because of an unexpected error. It names the file, or stdout if the error has no
-    file name, as is the case for writes to an open file."""
-    return cannot("write stdout" if error.filename is None else f"use {error.filename}", error)
+def unhandled(error: OSError, output: str = "stdout") -> Failed:
+    """The failure because of an unexpected error. It names the file, or the output if the error has
+    no file name, as is the case for writes to an open file, and if a write can fail like that."""
+    if error.filename is None and error.errno in {errno.EPERM, errno.ENOSYS}:
+        call = _innermost_function(error)
+        why = f"{call}: {error.strerror}" if call else error.strerror
+        return Failed(f"a system call is refused, perhaps by a seccomp filter ({why})")
+    return cannot(f"write {output}" if error.filename is None else f"use {error.filename}", error)
+
+
+def expected(error: BaseException | None, output: str = "stdout") -> Failed | None:
+    """The failure because of something that the system refuses or has too little of, also inside a
+    worker; None if the error is a bug."""
+    if isinstance(error, Failed):
+        return error
+    if isinstance(error, OSError):
+        return unhandled(error, output)
+    if isinstance(error, MemoryError):
+        return Failed("not enough memory; if it is limited: ulimit -v unlimited")
+    if isinstance(error, RuntimeError) and "start new thread" in str(error):
+        return Failed("cannot start a thread: raise the limit of processes and threads (ulimit -u)")
+    inner = None if error is None else getattr(error, "error", None)  # as of Textual's WorkerFailed
+    return expected(inner, output) if isinstance(inner, Exception) else None
+
+
+def _innermost_function(error: BaseException) -> str:
+    """The name of the function in which the error was raised."""
+    trace, name = error.__traceback__, ""
+    while trace is not None:
+        name, trace = trace.tb_frame.f_code.co_name, trace.tb_next
+    return name
 
 
 def complain(text: str) -> None:

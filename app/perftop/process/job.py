@@ -23,6 +23,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn, Self
 
+from perftop.base.errors import Failed, cannot
+
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """Exit statuses as in a shell, which also uses 128 + n for signal n."""
 RESIDENT = "/proc/self/statm"
@@ -35,6 +37,8 @@ PEAK_MARGIN = 1.1
 CHECK_S = 1.0
 """Seconds between two checks whether we were stopped ourselves, and may have noticed the end
 late."""
+POLL_S = 0.01
+"""Seconds between two checks for the command's end where no descriptor of it can be had."""
 _STARTED = struct.Struct("=q2d3q")
 """Format of the message that the fork writes just before it becomes the command: raw time, and its
 resource use so far, in the order of `_used`."""
@@ -103,9 +107,17 @@ class Job:
         self._before: list[float] = [0.0] * 5
         """Resource use of the fork before the start, as returned by `_used`."""
         self._end_ns, self._late_s = 0, 0.0
+        self._error = b""
+        """Digits of the errno because of which the fork could not become the command."""
         self._watcher: threading.Thread | None = None
         """Records the time of the command's end, even if a slow terminal blocks the event loop."""
-        self.pid = os.fork()
+        try:
+            self.pid = os.fork()
+        except OSError as error:
+            for fd in (gate, self._gate, self._reports, reports):
+                os.close(fd)
+            failed = cannot(f"start {argv[0]}", error)
+            raise Failed(f"{failed}; see ulimit -u", NOT_EXECUTABLE) from None
         if self.pid == 0:
             os.close(self._gate)  # else the child would never see the gate close
             if apart:
@@ -128,26 +140,39 @@ class Job:
             os.write(self._gate, b"\n")
         os.close(self._gate)
         self._gate = -1
-        if started := os.read(self._reports, _STARTED.size):
+        started = os.read(self._reports, _STARTED.size)
+        if len(started) == _STARTED.size:
             self.start_ns, *self._before = _STARTED.unpack(started)
-        self._watcher = threading.Thread(target=self._watch, daemon=True)
-        self._watcher.start()
+        else:
+            self._error = started  # it failed before that, or was killed
+        watcher = threading.Thread(target=self._watch, daemon=True)
+        with contextlib.suppress(RuntimeError):  # no more threads: `ended` notices the end
+            watcher.start()
+            self._watcher = watcher
 
     def _watch(self) -> None:
         seen_ns, poll = self.start_ns, select.poll()
-        handle = os.pidfd_open(self.pid)
-        poll.register(handle, select.POLLIN)
-        while not poll.poll(1000 * CHECK_S):
-            seen_ns = raw_ns()
-        self._end_ns = raw_ns()
+        try:
+            handle = os.pidfd_open(self.pid)
+        except OSError:
+            return  # `ended` waits without it
+        with os.fdopen(handle), contextlib.suppress(OSError):
+            poll.register(handle, select.POLLIN)
+            while not poll.poll(1000 * CHECK_S):
+                seen_ns = raw_ns()
+            self._end_ns = raw_ns()
         unseen_s = (self._end_ns - seen_ns) / 1e9
         self._late_s = unseen_s if unseen_s > 2 * CHECK_S else 0.0
-        os.close(handle)
 
     async def ended(self) -> Run:
         """Wait for the command's end, but not for processes that it left running."""
         loop, over = asyncio.get_running_loop(), asyncio.Event()
-        handle = os.pidfd_open(self.pid)
+        try:
+            handle = os.pidfd_open(self.pid)
+        except OSError:  # refused, or no more descriptors
+            while self._runs():  # noqa: ASYNC110
+                await asyncio.sleep(POLL_S)
+            return self._reap()
         loop.add_reader(handle, over.set)
         try:
             await over.wait()
@@ -155,6 +180,9 @@ class Job:
             loop.remove_reader(handle)
             os.close(handle)
         return self._reap()
+
+    def _runs(self) -> bool:
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None
 
     def drop(self) -> None:
         """If the command was not started, close the gate, so that the child ends without running
@@ -171,11 +199,12 @@ class Job:
     def _reap(self) -> Run:
         if self._watcher is not None:
             self._watcher.join()
+        self._end_ns = self._end_ns or raw_ns()
         _, waited, used = os.wait4(self.pid, 0)
         code = os.waitstatus_to_exitcode(waited)
-        number = os.read(self._reports, 16)
+        self._error = self._error or os.read(self._reports, 16)
         os.close(self._reports)
-        failed = os.strerror(int(number)) if number else None
+        failed = os.strerror(int(self._error)) if self._error else None
         status = code if code >= 0 else 128 - code
         own_use = [all_ - before for all_, before in zip(_used(used), self._before, strict=True)]
         user_s, sys_s = (round(max(0.0, spent), 6) for spent in own_use[:2])  # the kernel counts µs
@@ -195,13 +224,23 @@ def _used(used: resource.struct_rusage) -> tuple[float, float, int, int, int]:
     return used.ru_utime, used.ru_stime, switches, faults, used.ru_majflt
 
 
+def _own_use() -> tuple[float, float, int, int, int]:
+    try:
+        return _used(resource.getrusage(resource.RUSAGE_SELF))
+    except OSError:  # refused; then the few ms of the fork count as the command's
+        return 0.0, 0.0, 0, 0, 0
+
+
 def _resident_bytes() -> int:
-    """Resident memory of this process in bytes; if /proc does not have it, its maximum so far."""
+    """Resident memory of this process in bytes; if /proc does not have it, its maximum so far; 0 if
+    that is refused too."""
     try:
         with open(RESIDENT, "rb") as file:  # noqa: PTH123 - quick to import
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        with contextlib.suppress(OSError):
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return 0
 
 
 def _wait_and_run(argv: list[str], gate: int, reports: int, terminal: int | None) -> NoReturn:
@@ -217,7 +256,7 @@ def _wait_and_run(argv: list[str], gate: int, reports: int, terminal: int | None
             signal.signal(number, signal.SIG_DFL)
         programs = _programs(argv[0])
         if os.read(gate, 1):
-            used = _used(resource.getrusage(resource.RUSAGE_SELF))
+            used = _own_use()
             os.write(reports, _STARTED.pack(raw_ns(), *used))
             _become(programs, argv)
     except OSError as error:

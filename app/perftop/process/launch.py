@@ -106,7 +106,13 @@ class Probe:
         stderr = self.process.stderr
         assert stderr is not None
         self._reader = threading.Thread(target=self._read, args=(stderr,), daemon=True)
-        self._reader.start()
+        try:
+            self._reader.start()
+        except RuntimeError:  # no more threads
+            assert self.process.stdin is not None
+            self.process.stdin.close()
+            self.process.wait()
+            raise
         if self._batch_ns is not None:
             self.pace(self._batch_ns)
 

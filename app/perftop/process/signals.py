@@ -13,19 +13,22 @@ counters would stay programmed. `write_text` checks for a signal while it waits.
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from types import FrameType
-from typing import Any, Self, TextIO
+from typing import Any, ParamSpec, Self, TextIO, TypeVar
 
-from perftop.base.errors import discard
+from perftop.base.errors import UNAVAILABLE, Failed, cannot, discard
 
+P = ParamSpec("P")
+T = TypeVar("T")
 ENDS = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
 """Signals that ask perftop to end."""
 CHECK_MS = 200
@@ -53,6 +56,36 @@ class EndRequest:
 
 END_REQUEST = EndRequest()
 """The request to end this process. `on_signal` resets it."""
+
+
+def check_loop() -> None:
+    """Raises Failed if no event loop can run. Signals and threads wake it through a pair of
+    sockets; without this check asyncio would not fail where these are refused, but wait for
+    ever."""
+    import socket
+
+    try:
+        here, there = socket.socketpair()
+        with here, there, select.epoll() as poll:
+            there.setblocking(False)
+            poll.register(there)
+            here.send(b"\0")
+            there.recv(1)
+    except OSError as error:
+        if error.errno in {errno.EMFILE, errno.ENFILE}:
+            raise cannot("wait for events", error) from None
+        why = f"cannot wait for events: {error.strerror}"
+        raise Failed(f"{why}; perhaps a seccomp filter refuses it", UNAVAILABLE) from None
+
+
+def run_loop(
+    work: Callable[P, Coroutine[Any, Any, T]], *arguments: P.args, **options: P.kwargs
+) -> T:
+    """Runs a coroutine function in an event loop. Raises Failed if no loop can run."""
+    import asyncio
+
+    check_loop()
+    return asyncio.run(work(*arguments, **options))
 
 
 def on_signal(

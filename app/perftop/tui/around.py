@@ -24,7 +24,7 @@ from perftop.process.job import Run, raw_ns
 from perftop.process.job_terminal import INTERRUPT, QUIT, JobTerminal, Printout
 from perftop.process.launch import Feed
 from perftop.process.link import Link
-from perftop.process.signals import on_signal
+from perftop.process.signals import on_signal, run_loop
 from perftop.process.streams import REST_S, ProbeStream, open_stream
 from perftop.tui.app import Live, Opener, PerfTopApp
 from perftop.tui.config import Config
@@ -283,7 +283,7 @@ def run(
     ascii_ = not utf8()
     source = Around(console, lambda: open_stream(probe), link=lambda: probe.link)
     app = PerfTopApp(source, interval_ns, config, ascii_=ascii_)
-    asyncio.run(_run(app, source, mouse=mouse))
+    run_loop(_run, app, source, mouse=mouse)
     done, failure = source.run, app.failure
     if done is not None and done.failed is not None:
         raise Failed(f"{console.job.argv[0]}: {done.failed}", done.status)

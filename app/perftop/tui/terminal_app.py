@@ -18,7 +18,7 @@ from textual.screen import Screen
 from perftop.base import errors
 from perftop.base.errors import Failed
 from perftop.draw import theme
-from perftop.process.signals import ENDS, on_signal
+from perftop.process.signals import ENDS, check_loop, on_signal
 from perftop.tui.config import Config
 from perftop.tui.shared.canvas import PageWidget
 from perftop.tui.shared.paint import DirectScreen
@@ -99,13 +99,14 @@ class TerminalApp(App[None]):
         self.leave(128 + number)
 
     def _handle_exception(self, error: Exception) -> None:
-        """Handles a bug in perftop: writes a report, restores the terminal, and prints the path of
-        the report."""
+        """Handles an error: restores the terminal and prints why. For a bug in perftop it writes a
+        report, and prints its path."""
         if self.is_headless:  # tests need the exception itself
             super()._handle_exception(error)
             return
         if not self._crashed:  # later errors are usually consequences of the first
-            self._crashed, self.failure = True, Failed(errors.report(error))
+            self._crashed = True
+            self.failure = errors.expected(error) or Failed(errors.report(error))
         self.exit(return_code=1)
 
     def crash(self, error: Exception) -> None:
@@ -143,6 +144,7 @@ class PageApp(TerminalApp):
 def show(app: TerminalApp, *, mouse: bool) -> int:
     """Runs the app; returns the exit status. Raises Failed if the app failed or had nothing to
     show."""
+    check_loop()
     with drawing_on_stdout():
         app.run(mouse=mouse)
     if message := app.ended_recording():

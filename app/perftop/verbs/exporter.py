@@ -75,8 +75,7 @@ def run(args: argparse.Namespace) -> int:
     the given or default address. If only a text file is requested, it does not listen."""
     if args.printed is not None:
         return show(args.printed)
-    import asyncio
-
+    from perftop.process.signals import run_loop
     from perftop.verbs.headless import attend
 
     sample_ns: int = args.sample or SAMPLE_NS
@@ -88,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         only_file = path is not None and args.listen is None
         sockets = [] if only_file else stack.enter_context(listening(args.listen))
-        asyncio.run(attend(Exporter(sockets, args.detail, path), argv))
+        run_loop(attend, Exporter(sockets, args.detail, path), argv)
     return 0
 
 

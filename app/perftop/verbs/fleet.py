@@ -54,9 +54,9 @@ def run(args: argparse.Namespace) -> int:
         raise Failed("the screen needs a terminal; for pipes and files: --json", USAGE)
     source = _source(args)
     if args.json:
-        import asyncio
+        from perftop.process.signals import run_loop
 
-        return asyncio.run(_print_lines(source, args.count))
+        return run_loop(_print_lines, source, args.count)
     from perftop.tui import config, fleet_app
 
     return fleet_app.run(source, config.load(args.config), mouse=not args.no_mouse)

@@ -15,7 +15,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from perftop.base.errors import USAGE, Failed, cannot_write, complain, discard
+from perftop.base.errors import USAGE, Failed, complain, discard, expected, unhandled
 from perftop.session.follow import Follower
 
 if TYPE_CHECKING:
@@ -139,9 +139,10 @@ async def _attended(
         ignore(numbers)
     failed: list[Failed | None] = []
     for result in results:
-        if isinstance(result, BaseException) and not isinstance(result, Failed):
-            raise result
-        failed.append(result)
+        failure = None if result is None else expected(result)
+        if isinstance(result, BaseException) and (failure is None or isinstance(result, OSError)):
+            raise result  # a system error of a write: `destination` knows the name of the output
+        failed.append(failure)
     return failed, (128 + caught[0] if caught else 0)
 
 
@@ -279,5 +280,5 @@ def destination(
         discard(out.fileno())
     except OSError as error:
         name = path or ("stdout" if args.command is None else "stderr")
-        failed = cannot_write(str(name), error)
+        failed = unhandled(error, str(name))
         raise Failed(str(failed), status() or failed.status) from None

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from perfprobe import stream_options
 from perftop.base.errors import USAGE, Failed, complain
+from perftop.base.importing import lean
 from perftop.base.text import full_terminal
 
 if TYPE_CHECKING:
@@ -274,12 +275,14 @@ def held_job(args: argparse.Namespace) -> contextlib.AbstractContextManager[Job 
 
 def shared_start(job: Job | None, machines: int) -> CommandStart | None:
     """Returns the shared start of a command around which several machines are measured."""
-    from perftop.process.command_window import CommandStart
+    with lean():
+        from perftop.process.command_window import CommandStart
 
     return None if job is None else CommandStart(job, machines)
 
 
 def identity_of(args: argparse.Namespace) -> Identity:
-    from perftop.process.command_window import Identity
+    with lean():
+        from perftop.process.command_window import Identity
 
     return Identity(dict(args.label or ()), args.command or (), args.interval)

@@ -103,8 +103,7 @@ def run(args: argparse.Namespace) -> int:
     with options.held_job(args) as job:
         commands = options.stream_commands(args, sample_ns, BATCH_NS, job)
         with lean():
-            import asyncio
-
+            from perftop.process.signals import run_loop
             from perftop.recording import ring, writer
         args.on = kinds(args.on)
         paths = [args.output]
@@ -124,7 +123,7 @@ def run(args: argparse.Namespace) -> int:
             record.side_by_side = records
         works = [(record, argv) for record, (_, argv) in zip(records, commands, strict=True)]
         max_s = inf if args.duration is None else args.duration / 1e9
-        status, failed = asyncio.run(headless.attend_all(works, max_s))
+        status, failed = run_loop(headless.attend_all, works, max_s)
     if failed == [None] and not records[0].begun:
         raise Failed("nothing was recorded: it ended before the probe had started", status or 1)
     if job is None:

@@ -33,9 +33,8 @@ def add(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    import asyncio
-
     from perftop.process import sockets
+    from perftop.process.signals import run_loop
 
     _, sample_ns = options.times(args)
     argv = options.stream_command(args, sample_ns, sample_ns)
@@ -43,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     with listening(args.socket, group) as listener:
         if sys.stderr is not None and sys.stderr.isatty():
             complain(f"to read it: perftop attach unix:{listener.getsockname()}")
-        asyncio.run(serve(listener, argv, group))
+        run_loop(serve, listener, argv, group)
     return 0
 
 

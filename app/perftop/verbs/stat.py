@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         commands = options.stream_commands(args, sample_ns, batch_ns, job)
         start = options.shared_start(job, len(commands))
         with lean():
-            import asyncio
+            from perftop.process.signals import run_loop
 
             stats = [Stat(args, job, start, name) for name, _ in commands]
         max_s = inf if args.duration is None else args.duration / 1e9
@@ -76,10 +76,10 @@ def run(args: argparse.Namespace) -> int:
             for stat in stats:
                 stat.out = out
             if len(commands) == 1:
-                status = asyncio.run(attend(stats[0], commands[0][1], max_s))
+                status = run_loop(attend, stats[0], commands[0][1], max_s)
             else:
                 works = [(stat, argv) for stat, (_, argv) in zip(stats, commands, strict=True)]
-                status = report_failures(*asyncio.run(attend_all(works, max_s)))
+                status = report_failures(*run_loop(attend_all, works, max_s))
         return status or stats[0].status
 
 
@@ -267,7 +267,6 @@ def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
 def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[Repeat], str, int]:
     """Returns the runs, the hello of the first run as a JSON line, and 128 + the signal that ended
     the runs early, else 0."""
-    import asyncio
     import io
     import json
     import signal
@@ -275,6 +274,7 @@ def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[Repea
     from perftop.output.compare.repeated import repeat
     from perftop.process.command_window import HANDLED_SIGNALS
     from perftop.process.job import Job
+    from perftop.process.signals import run_loop
     from perftop.verbs.headless import STDOUT
 
     single = argparse.Namespace(**vars(args) | {"json": True, "metrics": None, "brief": False})
@@ -288,7 +288,7 @@ def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[Repea
             argv = options.stream_command(args, sample_ns, sample_ns, job)
             stat, out = Stat(single, job), io.StringIO()
             stat.out = out
-            status = asyncio.run(attend(stat, argv))
+            status = run_loop(attend, stat, argv)
         printed = out.getvalue().splitlines()
         if stat.measurement.bracket is None or stat.measurement.bracket.run is None:
             return repeats, hello, status

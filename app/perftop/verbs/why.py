@@ -51,12 +51,12 @@ def run(args: argparse.Namespace) -> int:
         batch_ns = launch.longest_batch_ns(sample_ns, options.STAT_INTERVAL_NS, duration_ns)
         argv = options.stream_command(args, sample_ns, batch_ns, job)
         with lean():
-            import asyncio
+            from perftop.process.signals import run_loop
 
             why = Why(args, job)
         status = 0
         with destination(args, lambda: why.status) as why.out:
-            status = asyncio.run(attend(why, argv))
+            status = run_loop(attend, why, argv)
         return status or why.status
 
 

@@ -1,0 +1,50 @@
+"""Where the kernel refuses a system call or has too little of something, there is one true line and
+a documented status, and a command's own status is not lost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import refusing
+from command import argv
+from waiting import MOST_S
+
+SIM = "--source", "sim:smt-mix,cpus=2"
+COMMAND = "--", "sh", "-c", "exit 7"
+
+
+def refused(trouble: str, *words: str) -> subprocess.CompletedProcess[str]:
+    if "=E" in trouble and (why := refusing.unavailable()):
+        pytest.skip(why)
+    command = [sys.executable, "-ISB", refusing.__file__, trouble, *argv(*words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=MOST_S, check=False)
+
+
+@pytest.mark.parametrize("call", ["getrusage", "pidfd_open"])
+@pytest.mark.parametrize("verb", ["stat", "why"])
+def test_the_status_of_a_command_is_kept_without_a_call_that_is_nice_to_have(
+    call: str, verb: str
+) -> None:
+    done = refused(f"{call}=EPERM", verb, *SIM, *COMMAND)
+    assert (done.returncode, "Traceback" in done.stderr) == (7, False)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "status", "said"),
+    [
+        ("sendto=EPERM", 3, "cannot wait for events: Operation not permitted"),
+        ("recvfrom=ENOSYS", 3, "cannot wait for events: Function not implemented"),
+        ("socketpair=EPERM", 3, "cannot wait for events: Operation not permitted"),
+        ("epoll_ctl=EPERM", 3, "cannot wait for events: Operation not permitted"),
+        ("uname=EPERM", 1, "a system call is refused"),
+        ("clone=EPERM", 126, "cannot start sh: Operation not permitted"),
+        ("AS=80000000", 3, "the limit of memory, 80 MB, is too low"),
+        ("NPROC=1", 126, "cannot start sh: Resource temporarily unavailable; see ulimit -u"),
+    ],
+)
+def test_what_is_refused_is_told_in_one_line(trouble: str, status: int, said: str) -> None:
+    done = refused(trouble, "stat", *SIM, *COMMAND)
+    assert (done.returncode, done.stderr.count("\n")) == (status, 1), done.stderr
+    assert said in done.stderr
