@@ -85,5 +85,5 @@ def schedule_of(text: str) -> Schedule:
 def between(schedule: Schedule, t0: int, t1: int) -> Ints:
     """The integrals of a schedule over [t0, t1) ns; axes (Row, slot)."""
     cursor = Cursor(schedule)
-    before = cursor.upto(t0)
-    return cursor.upto(t1) - before
+    before = cursor.up_to(t0)
+    return cursor.up_to(t1) - before

@@ -1,5 +1,5 @@
-"""The per-CPU counters: integrals of the schedule in the units and widths of real hardware, and the
-events that a simulated machine can be asked for."""
+"""Counters of CPUs: integrals of the schedule in the units and widths of real hardware, and the
+events that a simulated machine can count on request."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _COUNTED = (
 
 
 def crystal(ns: Ints) -> Ints:
-    """Ticks of the crystal in so many ns. The core's reference clocks move only with these."""
+    """Ticks of the crystal in so many ns. The core's reference clocks advance only with these."""
     return ns // hw.TICK_NS
 
 
@@ -88,7 +88,7 @@ def sim_counter(
 
 
 def _thousandth(row: Row) -> Callable[[Ints], Any]:
-    """Cycles and instructions, which are summed up x 1000; ns as us."""
+    """Cycles and instructions, which integrals hold x 1000; ns as us."""
     return lambda t: t[row] // 1000
 
 
@@ -141,14 +141,14 @@ def stat_columns() -> list[SimCounter]:
 
 WIDTH = 4
 """Issue slots of a cycle."""
-GIVEN = 30
-"""Per cent of the slots that go to the sibling while it runs, at the rate of the TSC."""
+SIBLING_SLOTS_PERCENT = 30
+"""Per cent of issue slots that go to the sibling while it runs, at the rate of the TSC."""
 
 
 def slot_columns() -> list[SimCounter]:
-    """What the slots were used for: fixed shares of what the CPUs did, so that the truth is known.
-    An instruction takes one slot. Of the others a tenth has no instruction to issue and a twentieth
-    is thrown away; the back end has the rest."""
+    """Counters of how issue slots were used: fixed shares of what the CPUs did, so the truth is
+    known. An instruction takes one slot. Of the other slots a tenth is lost in the front end, a
+    twentieth to bad speculation, and the rest in the back end."""
     amounts = {
         "slots": lambda t: WIDTH * t[Row.CYCLES] // 1000,
         "topdown_retiring": lambda t: t[Row.INSTRUCTIONS] // 1000,
@@ -164,7 +164,9 @@ def slot_columns() -> list[SimCounter]:
     rate = hw.TSC_HZ // 100_000_000
     return [
         *columns,
-        SimCounter(given, lambda t: (t[Row.RUN] - t[Row.SMT]) * rate // 10 * GIVEN // 100),
+        SimCounter(
+            given, lambda t: (t[Row.RUN] - t[Row.SMT]) * rate // 10 * SIBLING_SLOTS_PERCENT // 100
+        ),
     ]
 
 
@@ -216,88 +218,91 @@ class CounterBank:
 # --- events of the user's choice ------------------------------------------------------------------
 # Each is a fixed share of what the CPUs did, so that the true count of any span is known.
 
-FREE = 3
-"""Counters of a core that its own events leave; with more events than that they take turns."""
+FREE_COUNTERS = 3
+"""Counters of a core left for chosen events; more events than that take turns."""
 _KERNEL = {Row.CYCLES: Row.KERNEL_CYCLES, Row.INSTRUCTIONS: Row.KERNEL_INSTRUCTIONS}
 
 
 @dataclass(frozen=True, slots=True)
-class Invented:
+class SimEvent:
     name: str
     about: str
     row: Row
-    times: int = 1
-    of: int = 1000
-    """Its count is the row x `times` / `of`; cycles and instructions are multiplied by 1000."""
+    multiplier: int = 1
+    divisor: int = 1000
+    """The count is the row x `multiplier` / `divisor`; cycles and instructions are x 1000."""
     unit: str = "events"
     hardware: bool = True
 
     def count(self, totals: Ints, *, user: bool = False, kernel: bool = False) -> Ints:
-        """What it counted, of integrals (Row, CPU), in one ring or in both. What is no instruction
-        and no cycle is done by the kernel."""
+        """The count from integrals (Row, CPU), in one ring or in both. Only cycles and instructions
+        are split; other rows count as the kernel's."""
         every, inside = totals[self.row], totals[_KERNEL.get(self.row, self.row)]
         ring = inside if kernel else every - inside if user else every
-        return np.asarray(ring * self.times // self.of)
+        return np.asarray(ring * self.multiplier // self.divisor)
 
 
 EVENTS = (
-    Invented("context-switches", "context switches", Row.ENTRIES, 2, 1, "1", hardware=False),
-    Invented("cpu-migrations", "tasks that came from another CPU", Row.ENTRIES, 1, 40, "1",
+    SimEvent("context-switches", "context switches", Row.ENTRIES, 2, 1, "1", hardware=False),
+    SimEvent("cpu-migrations", "tasks that came from another CPU", Row.ENTRIES, 1, 40, "1",
              hardware=False),
-    Invented("page-faults", "page faults", Row.INSTRUCTIONS, 1, 400_000_000, "1", hardware=False),
-    Invented("cycles", "cycles, unhalted", Row.CYCLES, unit="cycles"),
-    Invented("instructions", "instructions retired", Row.INSTRUCTIONS, unit="instructions"),
-    Invented("branches", "branches retired", Row.INSTRUCTIONS, 1, 5_000),
-    Invented("branch-misses", "branches predicted wrongly", Row.INSTRUCTIONS, 1, 400_000),
-    Invented("cache-references", "accesses to the last cache", Row.INSTRUCTIONS, 1, 50_000),
-    Invented("cache-misses", "misses of the last cache", Row.INSTRUCTIONS, 1, 800_000),
-    Invented("dTLB-load-misses", "dTLB: loads that missed", Row.INSTRUCTIONS, 1, 2_000_000),
-    Invented("stalled-cycles-backend", "cycles that waited for data", Row.CYCLES, 3, 8_000),
+    SimEvent("page-faults", "page faults", Row.INSTRUCTIONS, 1, 400_000_000, "1", hardware=False),
+    SimEvent("cycles", "cycles, unhalted", Row.CYCLES, unit="cycles"),
+    SimEvent("instructions", "instructions retired", Row.INSTRUCTIONS, unit="instructions"),
+    SimEvent("branches", "branches retired", Row.INSTRUCTIONS, 1, 5_000),
+    SimEvent("branch-misses", "branches predicted wrongly", Row.INSTRUCTIONS, 1, 400_000),
+    SimEvent("cache-references", "accesses to the last cache", Row.INSTRUCTIONS, 1, 50_000),
+    SimEvent("cache-misses", "misses of the last cache", Row.INSTRUCTIONS, 1, 800_000),
+    SimEvent("dTLB-load-misses", "dTLB: loads that missed", Row.INSTRUCTIONS, 1, 2_000_000),
+    SimEvent("stalled-cycles-backend", "cycles that waited for data", Row.CYCLES, 3, 8_000),
 )  # fmt: skip
 _BY_NAME = {event.name: event for event in EVENTS}
 
 
 class Events:
-    """The events that were asked for, each group of them in a block of its own."""
+    """The chosen events, each group of them in a block of its own."""
 
     def __init__(self, text: str, cpus: int, *, multiplex: bool, guest: bool) -> None:
         """Raises ValueError for unknown names, and Unavailable."""
         groups = [[(a, _find(a)) for a in group] for group in event_names.parse(text)]
-        each = [pair for group in groups for pair in group]
-        hard = [pair for pair in each if pair[1].hardware]
-        if guest and len(hard) == len(each):
+        pairs = [pair for group in groups for pair in group]
+        hard = [pair for pair in pairs if pair[1].hardware]
+        if guest and len(hard) == len(pairs):
             raise Unavailable(f"-e {hard[0][0].name}: the hypervisor exposes no PMU")
-        if len(hard) > FREE and not multiplex:
+        if len(hard) > FREE_COUNTERS and not multiplex:
             raise Unavailable(
-                f"-e {hard[FREE][0].name}: no counter is left for it; without --no-multiplex "
-                "the events take turns"
+                f"-e {hard[FREE_COUNTERS][0].name}: no counter is left for it; without "
+                "--no-multiplex the events take turns"
             )
         why = "the hypervisor exposes no PMU"
         self.missing = [Missing(asked.key, why) for asked, _ in hard] if guest else []
-        soft = [pair for pair in each if not pair[1].hardware]
-        counted = [] if guest else [hard] if len(hard) <= FREE else [[pair] for pair in hard]
+        soft = [pair for pair in pairs if not pair[1].hardware]
+        alone = len(hard) > FREE_COUNTERS
+        counted = [] if guest else [[pair] for pair in hard] if alone else [hard]
         self.blocks: list[Block] = []
         self.banks: list[tuple[str, CounterBank]] = []
         """By the name of the block."""
         for i, group in enumerate(filter(None, [soft, *counted]), 1):
-            share = (FREE, len(hard)) if len(counted) > 1 and group is not soft else (1, 1)
+            share = (FREE_COUNTERS, len(hard)) if len(counted) > 1 and group is not soft else (1, 1)
             table = _columns(group, *share)
             self.blocks.append(block(f"events.{i}", table))
             self.banks.append((f"events.{i}", CounterBank(table, cpus)))
 
 
-def _columns(group: Sequence[tuple[Asked, Invented]], on: int, of: int) -> list[SimCounter]:
-    """The times of a group that is counted `on` / `of` of the time, and what it counts then."""
+def _columns(
+    group: Sequence[tuple[Asked, SimEvent]], turns: int, of_turns: int
+) -> list[SimCounter]:
+    """The times of a group that is counted in `turns` of `of_turns` turns, and its counts."""
 
-    def amount(asked: Asked, event: Invented) -> Any:
+    def amount(asked: Asked, event: SimEvent) -> Any:
         counted = {"user": asked.user, "kernel": asked.kernel}
-        return lambda t: event.count(t, **counted) * on // of
+        return lambda t: event.count(t, **counted) * turns // of_turns
 
     return [
         SimCounter(Counter("perf_enabled_s", "time to count", "s", "perf sim", scale=1e-9),
                    lambda t: t[Row.ONLINE]),
         SimCounter(Counter("perf_running_s", "time counted", "s", "perf sim", scale=1e-9),
-                   lambda t: t[Row.ONLINE] * on // of),
+                   lambda t: t[Row.ONLINE] * turns // of_turns),
         *(
             SimCounter(Counter(asked.key, event.about, event.unit, "perf sim"),
                        amount(asked, event), step=7)
@@ -306,7 +311,7 @@ def _columns(group: Sequence[tuple[Asked, Invented]], on: int, of: int) -> list[
     ]  # fmt: skip
 
 
-def _find(asked: Asked) -> Invented:
+def _find(asked: Asked) -> SimEvent:
     if asked.pmu or asked.word not in _BY_NAME:
         near = event_names.nearest(asked.word, _BY_NAME) or [*_BY_NAME]
         raise Usage(f"-e {asked.name}: a simulated machine has not that; {', '.join(near)}")

@@ -50,11 +50,11 @@ def parse_spec(text: str) -> Spec:
     asked = _options(options)
     guest = scenario == "guest"
     cpus = _integer(asked, "cpus", 2 if guest else 16, 1, MAX_CPUS)
-    one = guest or scenario == "hybrid"
+    one_package = guest or scenario == "hybrid"
     spec = Spec(
         scenario,
         cpus,
-        _integer(asked, "packages", 2 if cpus >= 32 and not one else 1, 1, 64),
+        _integer(asked, "packages", 2 if cpus >= 32 and not one_package else 1, 1, 64),
         _integer(asked, "smt", 1 if guest else 2, 1, 8),
         _integer(asked, "seed", 1, 0, 2**32 - 1),
         _speed(asked.get("speed", "1")),
@@ -79,13 +79,13 @@ def _options(options: list[str]) -> dict[str, str]:
     return asked
 
 
-def _integer(asked: dict[str, str], key: str, default: int, least: int, most: int) -> int:
+def _integer(asked: dict[str, str], key: str, default: int, low: int, high: int) -> int:
     text = asked.get(key)
     if text is None:
         return default
     # int() alone would accept signs, underscores and blanks.
-    if not (text.isascii() and text.isdigit()) or not least <= int(text[:20]) <= most:
-        raise Usage(f"sim: {key}={text}: a number from {least} to {most} was expected")
+    if not (text.isascii() and text.isdigit()) or not low <= int(text[:20]) <= high:
+        raise Usage(f"sim: {key}={text}: a number from {low} to {high} was expected")
     return int(text)
 
 

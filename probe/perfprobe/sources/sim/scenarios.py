@@ -16,26 +16,30 @@ from perfprobe.sources.sim.script import (
     STREAM,
     THERMAL_BIT,
     Load,
-    Member,
     Script,
     Stage,
+    TaskShare,
 )
 
 # --- a build in a guest, and a day of a machine in two minutes ------------------------------------
 
-CONFIGURE = Load("configure", 320, 240, wander=500, on=850, kernel=420, iowait=150, steal=5)
+CONFIGURE = Load("configure", 320, 240, wander=500, active=850, kernel=420, iowait=150, steal=5)
 BUILD = Load("cc1plus", 955, 50, kernel=150, steal=5)
 LINK = Load("ld", 460, 160, wander=300, kernel=340, iowait=500, steal=5)
 DATABASE = Load("postgres", 430, 180, wander=350, kernel=290, iowait=300, steal=5)
 DUMP = Load("postgres", 700, 120, wander=150, kernel=360, iowait=350, steal=5)
 COMPILERS = (
-    Member("cc1plus", 500, 380),
-    Member("cc1plus", 300, 520),
-    Member("as", 110, 210),
-    Member("make", 40, 90),
+    TaskShare("cc1plus", 500, 380),
+    TaskShare("cc1plus", 300, 520),
+    TaskShare("as", 110, 210),
+    TaskShare("make", 40, 90),
 )
-WRITERS = Member("postgres", 620, 12), Member("postgres", 330, 5)
-WAITING = Member("postgres", 480, 160), Member("postgres", 260, 100), Member("restic", 220, 110)
+WRITERS = TaskShare("postgres", 620, 12), TaskShare("postgres", 330, 5)
+WAITING = (
+    TaskShare("postgres", 480, 160),
+    TaskShare("postgres", 260, 100),
+    TaskShare("restic", 220, 110),
+)
 WAIT = (160 + 100) / (160 + 100 + 480 + 260)
 """Share of the time in which a writer wants to run that it waits, while the backup runs."""
 
@@ -46,16 +50,16 @@ def guest(script: Script) -> None:
     machine = script.machine
     build, data = range(0, machine.cpus, 2), range(1, machine.cpus, 2)
     quiet = script.stage(7)
-    quiet.run(build, CONFIGURE, Member("configure", 640, 20), Member("make", 120, 30))
+    quiet.run(build, CONFIGURE, TaskShare("configure", 640, 20), TaskShare("make", 120, 30))
     quiet.run(data, DATABASE, *WRITERS)
     quiet.pressure = (20, 0, 30)
     works = script.stage(20, like=quiet)
     works.run(build, BUILD, *COMPILERS)
     works.pressure = (390, 0, 30)
-    _robbed(script, works, 6, 90)
+    _steal(script, works, 6, 90)
     script.stage(11, like=works)
     links = script.stage(4, like=quiet)
-    links.run(build, LINK, Member("ld", 940))
+    links.run(build, LINK, TaskShare("ld", 940))
     links.pressure = (30, 0, 240)
     script.stage(3, like=quiet)
     backup = script.stage(12, like=works)
@@ -63,12 +67,12 @@ def guest(script: Script) -> None:
     backup.pressure = (520, 0, 180)
     script.episode("neighbour", "scheduler", data, WAIT, watch="postgres")
     script.stage(8, like=works)
-    _robbed(script, works, 6, 140)
+    _steal(script, works, 6, 140)
     script.stage(3, like=works)
 
 
-def _robbed(script: Script, like: Stage, seconds: float, steal: int) -> None:
-    """The hypervisor takes so many per mille of the CPUs that build, for another guest."""
+def _steal(script: Script, like: Stage, seconds: float, steal: int) -> None:
+    """Another guest gets `steal` per mille of the CPUs that build."""
     machine = script.machine
     cpus = range(0, machine.cpus, 2)
     stage = script.stage(seconds, like=like)
@@ -102,11 +106,11 @@ def demo(script: Script) -> None:
 
 
 def _climb(script: Script, calm: Stage, cpus: list[int]) -> Stage:
-    """A job starts, and clocks of cores that slept take some 60 ms to rise. Returns the stage
+    """A job starts; the clocks of cores that slept take some 60 ms to rise. Returns the stage
     after that."""
     goal = copy.deepcopy(calm)
     goal.run(cpus, LAMMPS)
-    script.climb(goal, [cpu for cpu in cpus if not calm.crews[cpu]])
+    script.climb(goal, [cpu for cpu in cpus if not calm.tasks[cpu]])
     return script.stage(16, like=goal)
 
 
@@ -138,7 +142,7 @@ POSTGRES = Load("postgres", 420, 160, wander=600, ipc=820, kernel=310, iowait=18
 BACKUP = Load(
     "pg_basebackup", 380, 120, start=120, wander=480, ipc=640, kernel=420, iowait=220, traffic=2600
 )
-COMPILE = Load("cc1plus", 960, 80, on=720, ipc=1250, kernel=90)
+COMPILE = Load("cc1plus", 960, 80, active=720, ipc=1250, kernel=90)
 MPI = Load("mpi_rank", 900, 180, wander=120, ipc=1500, kernel=60)
 AVX2 = Load("gemm_avx2", 1000, ipc=2300, kernel=2, license=1)
 AVX512 = Load("gemm_avx512", 1000, ipc=1900, kernel=2, license=2)
@@ -269,7 +273,7 @@ def neighbour(script: Script) -> None:
 
 
 def memory(script: Script) -> None:
-    """Others press the memory twice; a job that has its cores for itself is slower for it."""
+    """Others saturate the memory twice, which slows down a job on cores of its own."""
     machine = script.machine
     victims = _every(machine, 0, 4)
     others = [core for core in range(machine.cores) if core not in victims]

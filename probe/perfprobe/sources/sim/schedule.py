@@ -3,7 +3,7 @@ of all that up to any moment.
 
 Time is divided into cells of 10 ms. A cell depends only on script, seed and cell number, so any
 cell can be computed at any time. In a cell each CPU works during one interval [start, stop), is
-robbed by the hypervisor during [stop, gone), and is idle otherwise; each core has one clock and one
+taken by the hypervisor during [stop, gone), and is idle otherwise; each core has one clock and one
 pattern of involuntary halts. All times are integer ns and all rates integers, so sums are exact in
 whatever portions they are taken (int64 holds a month).
 
@@ -76,7 +76,7 @@ class Cells:
     smi: Ints
     """End of the SMI; beyond the end of the cell if there is none."""
 
-    def one(self, index: int) -> Cells:
+    def cell(self, index: int) -> Cells:
         return Cells(*(getattr(self, name)[index : index + 1] for name in _NAMES))
 
     def running(self, x: Any) -> Ints:
@@ -222,10 +222,10 @@ class Schedule:
         spread = ((bits >> 16) & 0xFFFF) * slot["jitter"] * UNIT_NS >> 16
         length = (slot["duty"] * 2 - slot["jitter"]) * (UNIT_NS // 2) + spread
         length = np.minimum(np.maximum(length, 0), CELL_NS) * online
-        if (slot["on"] < 1000).any():
+        if (slot["active"] < 1000).any():
             windows, where = np.unique(number // WINDOW_CELLS, return_inverse=True)
             chance = (noise(self._seed, 1, windows, self._slots) & 0x3FF) * 1000 >> 10
-            length = np.where(chance[where] < slot["on"], length, 0)
+            length = np.where(chance[where] < slot["active"], length, 0)
         start = slot["start"] * UNIT_NS + ((bits & 0xFFFF) * slot["wander"] * UNIT_NS >> 16)
         return np.minimum(start, CELL_NS - length), length
 
@@ -265,21 +265,21 @@ class Cursor:
         whole = measure(self._cells, CELL_NS)
         self._whole = whole.reshape(len(Row), self._schedule.chunk, -1)
 
-    def at(self, least: int, times: Ints) -> Ints:
-        """Integrals of each slot up to its own time, none of which is before `least`. Axes (Row,
-        slot)."""
-        self._advance(least // CELL_NS)
+    def at(self, earliest_ns: int, times: Ints) -> Ints:
+        """Integrals of each slot up to its own time, none of which is before `earliest_ns`. Axes
+        (Row, slot)."""
+        self._advance(earliest_ns // CELL_NS)
         total = self._sums
         shape = (1, self._schedule.machine.smt, self._schedule.machine.cores)
         for cell in range(self._done, int(times.max()) // CELL_NS + 1):
             x = np.minimum(np.maximum(times - cell * CELL_NS, 0), CELL_NS).reshape(shape)
             index = cell - self._first
             inside = index < self._schedule.chunk
-            part = self._cells.one(index) if inside else self._schedule.cells(cell, 1)
+            part = self._cells.cell(index) if inside else self._schedule.cells(cell, 1)
             total = total + measure(part, x).reshape(len(Row), -1)
         return total
 
-    def upto(self, time_ns: int) -> Ints:
+    def up_to(self, time_ns: int) -> Ints:
         """Integrals of all slots up to one time."""
         return self.at(time_ns, np.full(self._schedule.machine.slots, time_ns, np.int64))
 
@@ -307,7 +307,7 @@ class Lateness:
     def __init__(self, machine: Machine, seed: int, late_ns: int, sample_ns: int) -> None:
         self._seed = seed
         self._late_ns = late_ns
-        self._most_ns = sample_ns // 4  # a read never reaches the next one
+        self._max_late_ns = sample_ns // 4  # a read never reaches the next one
         self._cpus = np.arange(machine.cpus)
         bits = noise(seed, 3, np.zeros(1, np.int64), self._cpus)[0]
         self.offset: Ints = bits % 400
@@ -326,4 +326,4 @@ class Lateness:
             late += (bits >> 24) % self._late_ns
         wide = ((bits >> 37) & 0x1FF) == 0
         width = np.where(wide, WIDE_NS, WIDTH_NS + (bits >> 40) % 250 * 4)
-        return np.minimum(late, self._most_ns), width, np.where(wide, ROW_WIDE, 0)
+        return np.minimum(late, self._max_late_ns), width, np.where(wide, ROW_WIDE, 0)

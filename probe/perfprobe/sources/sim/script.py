@@ -21,43 +21,43 @@ CELL_NS = 10_000_000
 CELLS_PER_S = 100
 LIMIT_BITS = 16
 PL1_BIT, THERMAL_BIT = 10, 1
-WORKING = 100  # per mille of a cell from which a core counts as active for turbo
+MIN_ACTIVE_DUTY = 100  # per mille of a cell; a core that works more counts as active for turbo
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one CPU does. It works once a cell for `duty` (plus or minus half of `jitter`), starting
-    between `start` and `start` + `wander`."""
+    """What one CPU does: it works once in each cell for `duty` (plus or minus half of `jitter`),
+    starting between `start` and `start` + `wander`."""
 
     comm: str = ""
     duty: int = 0
     jitter: int = 0
     start: int = 0
     wander: int = 0
-    on: int = 1000
+    active: int = 1000
     """Share of windows of 200 ms in which it works at all."""
     ipc: int = 1000
     kernel: int = 20
     iowait: int = 0
     """Share of its idle time that is iowait."""
     steal: int = 0
-    """Share of a cell that the hypervisor takes, right after the work."""
+    """Share of each cell that the hypervisor takes, right after the work."""
     license: int = 0
     traffic: int = 800
-    """MB/s to and from memory that it asks for while it runs."""
+    """MB/s to and from memory that it demands while it runs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class TaskShare:
     """One of the tasks that share a CPU. `part` and `wait` are per mille of the time that the CPU
-    works: how much of it is this task's, and for how much it is ready while another runs."""
+    works: for how much of it this task runs, and for how much it waits while another one runs."""
 
     comm: str
     part: int = 1000
     wait: int = 0
 
 
-SLOT_FIELDS = tuple(one.name for one in fields(Load) if one.name != "comm")
+LOAD_FIELDS = tuple(item.name for item in fields(Load) if item.name != "comm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +71,16 @@ class ScriptedEpisode:
     end: float
     depth: float | None
     watch: str | None = None
-    """It is found only if this job is watched."""
+    """The job that must be watched for this episode to be found; None: none."""
 
 
 class Stage:
     def __init__(self, machine: Machine, seconds: float) -> None:
         self.seconds = seconds
         self.machine = machine
-        self.slot = {name: np.zeros(machine.slots, np.int64) for name in SLOT_FIELDS}
-        self.crews: list[tuple[Member, ...]] = [()] * machine.slots
-        """The tasks of each CPU; what runs most comes first."""
+        self.slot = {name: np.zeros(machine.slots, np.int64) for name in LOAD_FIELDS}
+        self.tasks: list[tuple[TaskShare, ...]] = [()] * machine.slots
+        """The tasks of each CPU; the one that runs most comes first."""
         self.pressure = (0, 0, 0)
         """Per mille of time in which some task waits for a CPU, for memory, for I/O."""
         self.online = np.arange(machine.slots) < machine.cpus
@@ -91,20 +91,20 @@ class Stage:
         self.halt_period_ns = np.full(cores, CELL_NS, np.int64)
         self.halt_ns = np.zeros(cores, np.int64)
         self.smi_every = 0  # cells; 0: never
-        self.limits = np.zeros((machine.packages, LIMIT_BITS), np.int64)  # polls of 10 that see it
+        self.limits = np.zeros((machine.packages, LIMIT_BITS), np.int64)  # polls of 10 with the bit
         self.at_limit = [False] * machine.packages
         self.hot_c = [0] * machine.packages  # 0: the temperature follows the power
         self.run(range(machine.cpus), IDLE)
 
-    def run(self, cpus: Sequence[int], load: Load, *crew: Member) -> None:
-        """`crew`: who does the work; without one it is a single task."""
-        for name in SLOT_FIELDS:
+    def run(self, cpus: Sequence[int], load: Load, *tasks: TaskShare) -> None:
+        """`tasks`: the tasks that do the work; by default a single one with the load's name."""
+        for name in LOAD_FIELDS:
             self.slot[name][cpus] = getattr(load, name)
         for cpu in cpus:
-            self.crews[cpu] = crew or ((Member(load.comm),) if load.comm else ())
+            self.tasks[cpu] = tasks or ((TaskShare(load.comm),) if load.comm else ())
 
     def limit_power(self, package: int, drop_mhz: int) -> list[int]:
-        """The package runs at its power limit, so much slower. Returns its cores."""
+        """Slows the package down by `drop_mhz` at its power limit. Returns its cores."""
         cores = self.machine.cores_of(package)
         self.drop_mhz[cores] = drop_mhz
         self.limits[package, PL1_BIT] = 9
@@ -112,8 +112,7 @@ class Stage:
         return cores
 
     def overheat(self, package: int, celsius: int) -> list[int]:
-        """The package is so hot that its clock stops for an eighth of each millisecond. Returns its
-        cores."""
+        """Stops the clock of a hot package for an eighth of each millisecond. Returns its cores."""
         cores = self.machine.cores_of(package)
         self.limits[package, THERMAL_BIT] = 10
         self.hot_c[package] = celsius
@@ -121,35 +120,35 @@ class Stage:
         self.halt_ns[cores] = 125_000
         return cores
 
-    def working(self) -> NDArray[np.bool_]:
+    def active_cores(self) -> NDArray[np.bool_]:
         """Whether each core counts as active."""
-        duty = np.where(self.online, self.slot["duty"] * self.slot["on"] // 1000, 0)
-        return np.asarray(duty.reshape(self.machine.smt, -1).max(axis=0) >= WORKING)
+        duty = np.where(self.online, self.slot["duty"] * self.slot["active"] // 1000, 0)
+        return np.asarray(duty.reshape(self.machine.smt, -1).max(axis=0) >= MIN_ACTIVE_DUTY)
 
     def ceilings(self) -> Ints:
         """MHz that turbo allows the P cores of each package. Only P cores count as active."""
-        working = self.working()
-        working[self.machine.p_cores :] = False
-        per_package = working.reshape(self.machine.packages, -1).sum(axis=1)
+        active = self.active_cores()
+        active[self.machine.p_cores :] = False
+        per_package = active.reshape(self.machine.packages, -1).sum(axis=1)
         return np.array([hw.ceiling_mhz(int(n)) for n in per_package], np.int64)
 
     def clocks(self) -> Ints:
-        """MHz of each core without the wobble."""
+        """MHz of each core, without the wobble."""
         machine = self.machine
         allowed = np.repeat(self.ceilings(), machine.package_cores)
         allowed[machine.p_cores :] = hw.TURBO_E_MHZ
-        free = np.where(self.working(), allowed - self.drop_mhz, hw.IDLE_MHZ)
+        free = np.where(self.active_cores(), allowed - self.drop_mhz, hw.IDLE_MHZ)
         return np.where(self.fixed_mhz > 0, self.fixed_mhz, free)
 
     def traffic(self) -> Ints:
-        """MB/s of each CPU while it runs. Those of a package that ask for more than its memory can
-        move get less, all by the same factor."""
+        """MB/s of each CPU while it runs. If the CPUs of a package demand more than its memory can
+        move, all get less by the same factor."""
         slot, machine = self.slot, self.machine
-        asked = slot["traffic"] * slot["duty"] * slot["on"] // 1_000_000 * self.online
-        of = np.arange(machine.slots) % machine.cores // machine.package_cores
-        most = hw.CORE_MBPS * machine.package_cores
-        total = np.bincount(of, asked, machine.packages).astype(np.int64)
-        return np.asarray(slot["traffic"] * most // np.maximum(total, most)[of])
+        demand = slot["traffic"] * slot["duty"] * slot["active"] // 1_000_000 * self.online
+        package = np.arange(machine.slots) % machine.cores // machine.package_cores
+        capacity = hw.CORE_MBPS * machine.package_cores
+        total = np.bincount(package, demand, machine.packages).astype(np.int64)
+        return np.asarray(slot["traffic"] * capacity // np.maximum(total, capacity)[package])
 
     def power_mw(self) -> Ints:
         """Power of each package: 35 W plus up to about 5 W a core, at most 148 W unless it is at
@@ -161,11 +160,11 @@ class Stage:
 
 
 CLIMB_MHZ = (1200, 1600, 2000, 2400, 2700, 2900)
-"""Clocks that a core has for a cell each when it begins to work."""
+"""Clocks of a core in its first cells of work, one for each cell."""
 STREAM = Load("stream", 1000, ipc=420, kernel=4, traffic=12_000)
 LAMMPS = Load("lmp", 985, 20, ipc=1850, kernel=12, traffic=1600)
 NGINX = Load("nginx", 170, 130, wander=820, ipc=900, kernel=560)
-IDLE = Load(duty=3, jitter=4, wander=990, on=400, ipc=700, kernel=700)
+IDLE = Load(duty=3, jitter=4, wander=990, active=400, ipc=700, kernel=700)
 
 
 @dataclass(slots=True, eq=False)
@@ -177,7 +176,7 @@ class Script:
     """Upper bound of the additional lateness of a reader's wake-up."""
 
     def stage(self, seconds: float, like: Stage | None = None) -> Stage:
-        """Appends a stage: a copy of another one, or one where nothing runs."""
+        """Appends a stage: a copy of `like`, or one in which nothing runs."""
         stage = Stage(self.machine, seconds) if like is None else copy.deepcopy(like)
         stage.seconds = seconds
         self.stages.append(stage)
@@ -197,7 +196,7 @@ class Script:
         watch: str | None = None,
         stages: int = 1,
     ) -> None:
-        """Scripts an episode that lasts as long as the last stages; of no CPU there is none."""
+        """Scripts an episode that lasts as long as the last `stages`; none if `cpus` is empty."""
         if not cpus:
             return
         end, lasted = self.now, sum(stage.seconds for stage in self.stages[-stages:])
@@ -205,7 +204,7 @@ class Script:
         self.episodes.append(ScriptedEpisode(kind, cause, list(cpus), *times, depth, watch))
 
     def climb(self, goal: Stage, cores: list[int]) -> None:
-        """Stages in which the clocks of these cores rise to those of `goal`."""
+        """Appends stages in which the clocks of these cores rise to those of `goal`."""
         top = int(goal.clocks()[cores[0] if cores else 0])
         steps = [mhz for mhz in CLIMB_MHZ if mhz < top]
         for mhz in steps:
@@ -214,14 +213,14 @@ class Script:
 
 
 class Tables:
-    """A script as arrays: first axis the stage."""
+    """A script as arrays, whose first axis is the stage."""
 
     def __init__(self, script: Script) -> None:
         stages = script.stages
         cells = [round(stage.seconds * CELLS_PER_S) for stage in stages]
         self._ends = np.cumsum(np.array(cells, np.int64))
         self.stages = Stages((self._ends * CELL_NS).tolist())
-        self.slot = {name: np.stack([s.slot[name] for s in stages]) for name in SLOT_FIELDS}
+        self.slot = {name: np.stack([s.slot[name] for s in stages]) for name in LOAD_FIELDS}
         self.slot["traffic"] = np.stack([s.traffic() for s in stages])
         self.online = np.stack([s.online for s in stages]).astype(np.int64)
         self.mhz = np.stack([s.clocks() for s in stages])
@@ -232,14 +231,14 @@ class Tables:
         self.limits = np.stack([s.limits for s in stages])
         self.ceiling_mhz = np.stack([s.ceilings() for s in stages])
         self.mw = np.stack([s.power_mw() for s in stages])
-        self.crews = [s.crews for s in stages]
+        self.tasks = [s.tasks for s in stages]
         self.pressure = np.array([s.pressure for s in stages], np.int64)
         hot = np.array([s.hot_c for s in stages], np.float64)
         self.target_c = np.where(hot > 0, hot, 36 + self.mw * 0.0003)
         self.first_c = self._first_c(cells)
 
     def _first_c(self, cells: list[int]) -> NDArray[np.float64]:
-        """Temperature at each stage's start, as in all cycles after the first."""
+        """Temperature at the start of each stage, in all cycles after the first."""
         first = np.empty_like(self.target_c)
         now = self.target_c[-1]
         for _ in range(2):
@@ -260,5 +259,5 @@ class Tables:
 def approach(
     now: NDArray[np.float64], target: NDArray[np.float64], seconds: float
 ) -> NDArray[np.float64]:
-    """Temperature after some seconds: a heat sink approaches its target within seconds."""
+    """Temperature some seconds later: a heat sink reaches its target within seconds."""
     return np.asarray(target + (now - target) * np.exp(-seconds / 1.5))

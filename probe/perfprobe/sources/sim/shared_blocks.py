@@ -28,7 +28,7 @@ ENERGY_FIRST = 2**ENERGY_BITS - 100_000  # 6 J before it wraps
 LINE = 64  # bytes of a cache line, in which controllers count
 TRAFFIC_BITS = 48
 TRAFFIC_FIRST = 2**TRAFFIC_BITS - 50_000_000  # 3 GB before it wraps
-WRITTEN = 4  # one of so many lines is written, the others are read
+WRITTEN = 4  # one line in so many is written, the others are read
 
 
 def package_block(machine: Machine) -> Block:
@@ -87,7 +87,7 @@ class Packages:
         self._of_package = cores // machine.package_cores
 
     def _poll(self, time_ns: int, sample_ns: int) -> None:
-        """Does the polls of the sample that ends now; the first one is at its start. In ten polls a
+        """Adds the polls of the sample that ends now; the first one is at its start. In ten polls a
         bit is set as often as scripted."""
         times = time_ns - sample_ns + np.arange(POLLS) * sample_ns // POLLS
         shares = self._tables.limits[self._tables.stage_of(times // CELL_NS)]
@@ -96,7 +96,7 @@ class Packages:
         self._polls += POLLS
 
     def lines(self, totals: Ints) -> tuple[Ints, Ints]:
-        """Cache lines that each package has read and written, from the integrals of its CPUs."""
+        """Cache lines that each package has read and written, by the integrals of its CPUs."""
         count = self._machine.packages
         moved = np.zeros(count, np.int64)
         np.add.at(moved, self._of_package, totals[Row.TRAFFIC] // 1000)
@@ -140,7 +140,7 @@ _NO_CLOCK = "no cpufreq driver (usual in a guest): no clock from the system"
 
 
 def guest_columns() -> list[SimCounter]:
-    """Idle transitions as the kernel traces them: a CPU that was robbed was not idle."""
+    """Idle transitions as the kernel traces them: a CPU is not idle while the hypervisor has it."""
     return [
         sim_counter("busy_s", "not idle", "s", lambda t: t[Row.RUN] + t[Row.STEAL], scale=1e-9),
         sim_counter("idle_s", "idle states", "s", lambda t: t[Row.IDLE] // 1000, scale=1e-6),
@@ -148,7 +148,7 @@ def guest_columns() -> list[SimCounter]:
 
 
 def as_guest(hello: Hello) -> Hello:
-    """The hello of a machine like this one, as a guest."""
+    """The hello of a machine like this one, but as a guest."""
     counted = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions")
     fix = "ask for a vPMU, or use a metal instance"
     return replace(
@@ -183,31 +183,31 @@ def machine_block() -> Block:
 
 
 class LoadAverages:
-    """Load averages: how many tasks ran or waited for a CPU, fading away with time."""
+    """Load averages: how many tasks ran or waited for a CPU, weighted by age."""
 
     def __init__(self, tables: Tables) -> None:
         duties = tables.slot["duty"] / 1000
-        self._wanting = [
+        self._demand = [
             sum(
-                duty * sum(member.part + member.wait for member in crew) / 1000
-                for duty, crew in zip(duty_by_cpu.tolist(), crews, strict=True)
+                duty * sum(member.part + member.wait for member in members) / 1000
+                for duty, members in zip(duty_by_cpu.tolist(), tasks, strict=True)
             )
-            for duty_by_cpu, crews in zip(duties, tables.crews, strict=True)
+            for duty_by_cpu, tasks in zip(duties, tables.tasks, strict=True)
         ]
         self._seconds = 0.0
-        self._means = [self._wanting[0]] * len(LOADS)
+        self._means = [self._demand[0]] * len(LOADS)
 
     def at(self, seconds: float, stage: int) -> Words:
-        """In hundredths; calls go forward in time."""
+        """Returns the averages in hundredths. Times must not decrease."""
         passed, self._seconds = seconds - self._seconds, seconds
         for i, minutes in enumerate(LOADS):
-            far = self._wanting[stage] - self._means[i]
-            self._means[i] += far * -math.expm1(-passed / (60 * minutes))
+            distance = self._demand[stage] - self._means[i]
+            self._means[i] += distance * -math.expm1(-passed / (60 * minutes))
         return np.array([round(100 * mean) for mean in self._means], np.uint64)
 
 
 def interrupt_totals(sums: Ints) -> Words:
-    """Interrupts and context switches so far, from the integrals of all CPUs: a tick on each busy
-    CPU, and what woke up a CPU or put it to sleep."""
+    """Interrupts and context switches so far, from the integrals of all CPUs: ticks of busy CPUs,
+    and each time that a CPU woke up or fell asleep."""
     busy_ns, entries = int(sums[Row.BUSY].sum()), int(sums[Row.ENTRIES].sum())
     return np.array([busy_ns // TICK_NS + entries, busy_ns // SLICE_NS + 2 * entries], np.uint64)

@@ -171,28 +171,29 @@ class Sim:
         blocks = [block("cpu", columns), *more, block("stat", stat), *_blocks(machine)]
         self._watched = None if watch is None else Watched(self._schedule, watch)
         hello = hello_of(spec, machine, self._clock, sample_ns, blocks, select)
-        lacking = [] if chosen is None else chosen.missing
-        self.hello = replace(hello, watch=watch, missing=[*hello.missing, *lacking])
+        missing_events = [] if chosen is None else chosen.missing
+        self.hello = replace(hello, watch=watch, missing=[*hello.missing, *missing_events])
         self._start_state(self.hello)
 
     def _start_state(self, hello: Hello) -> None:
         cpus = self._machine.cpus
-        self._wanted = np.ones(cpus, np.bool_)
+        self._selected_cpus = np.ones(cpus, np.bool_)
         if hello.selected is not None:
             cores = sorted({cpu % self._machine.cores for cpu in hello.selected})
-            self._wanted[:] = False
-            self._wanted[[cpu for core in cores for cpu in self._machine.threads(core)]] = True
+            self._selected_cpus[:] = False
+            for core in cores:
+                self._selected_cpus[self._machine.threads(core)] = True
         self._tasks = Tasks(self._spec.seed, cpus)
         self._number = 0
         words = sum(hello.rows(b.scope) * (HEAD + b.valid_words + b.columns) for b in hello.blocks)
         self._batches = Batches(self._sample_ns, 8 * words)
         self._start_ns = self._clock.monotonic_ns
         self._base = np.zeros((len(Row), cpus), np.int64)
-        """Integrals at the CPU's last return, from which its counters start."""
+        """Integrals when each CPU last came online, from which its counters start."""
         self._last: Ints | None = None
-        self._looked: tuple[int, int, Ints] | None = None
-        """The last scan of the tasks: when and in which stage it was, and the integrals by then, or
-        by the last frame of that stage where another task runs since."""
+        self._last_scan: tuple[int, int, Ints] | None = None
+        """The last scan of the tasks: its time and stage, and the integrals at that time; for CPUs
+        that run other tasks since a change of the stage, the integrals at the last frame before."""
         self._online = np.ones(cpus, np.bool_)
         self._closed = False
 
@@ -222,7 +223,7 @@ class Sim:
 
     def _ready(self, speed: float) -> int:
         """Number of frames that are due. If the process was stopped or cannot keep up, the
-        simulation pauses meanwhile: to catch up on hours would take minutes."""
+        simulation pauses meanwhile: catching up on hours would take minutes."""
         now_ns = time.monotonic_ns() + GRACE_NS
         period_ns = self._sample_ns / speed
         if now_ns - self._start_ns - self._number * period_ns > MAX_BEHIND_NS + period_ns:
@@ -233,8 +234,7 @@ class Sim:
         self._closed = True
 
     def _sample(self, *, whole: bool) -> list[Frame | Note]:
-        """A frame, with the notes before it; `whole`: with the block that is read once a
-        batch."""
+        """Returns a frame, after its notes. `whole`: with the block that is read once a batch."""
         time_ns = self._number * self._sample_ns
         tables = self._schedule.tables
         stage = tables.stages.index(time_ns)
@@ -249,7 +249,7 @@ class Sim:
         rebased = online & ~self._online
         notes = self._hotplug(time_ns, online, totals, rebased)
         flags = np.where(online, ROW_SAMPLED + wide, ROW_OFFLINE) + ROW_REBASED * rebased
-        flags = np.where(self._wanted | ~online, flags, 0)
+        flags = np.where(self._selected_cpus | ~online, flags, 0)
         own = self._rows(online, totals, self._head(time_ns, late, width, flags).tobytes())
         head = self._shared_head(time_ns)
         stat = Rows(head, self._stat.valid(online).tobytes(), self._stat.values(totals).tobytes())
@@ -268,8 +268,8 @@ class Sim:
         return [*notes, frame]
 
     def _rows(self, online: NDArray[np.bool_], totals: Ints, head: bytes) -> dict[str, Rows]:
-        """What CPUs read for themselves."""
-        sampled, own = online & self._wanted, totals - self._base
+        """The blocks that CPUs read for themselves."""
+        sampled, own = online & self._selected_cpus, totals - self._base
         return {
             name: Rows(head, bank.valid(sampled).tobytes(), bank.values(own).tobytes())
             for name, bank in (("cpu", self._table), *self._chosen)
@@ -317,7 +317,7 @@ class Sim:
         return Rows(head, np.full(len(values), all_valid).tobytes(), values.tobytes())
 
     def _machine_row(self, time_ns: int, head: bytes, stage: int, totals: Ints) -> Rows:
-        """What a real probe's main thread reads once a batch."""
+        """The row that the main thread of a real probe reads once a batch."""
         values = np.array([time.process_time_ns()], np.uint64)
         if self._machine.guest:
             load = self._load.at(time_ns / 1e9, stage)
@@ -329,23 +329,24 @@ class Sim:
     def _records(self, time_ns: int, stage: int, totals: Ints) -> dict[str, object]:
         """Task records, once a second: CPU shares since the previous record, or since the task
         started."""
-        if self._last is None or self._looked is None:
-            self._looked = time_ns, stage, totals
+        if self._last is None or self._last_scan is None:
+            self._last_scan = time_ns, stage, totals
             return {}
-        crews = self._schedule.tables.crews
-        since_ns, before, base = self._looked
-        if stage != before:
-            both = zip(crews[stage], crews[before], strict=True)
-            goes_on = [[one.comm for one in now] == [one.comm for one in old] for now, old in both]
-            base = np.where(goes_on[: self._machine.cpus], base, self._last)
+        tasks = self._schedule.tables.tasks
+        since_ns, last_stage, base = self._last_scan
+        if stage != last_stage:
+            names, last_names = ([[task.comm for task in cpu] for cpu in tasks[number]]
+                                 for number in (stage, last_stage))  # fmt: skip
+            same = [a == b for a, b in zip(names, last_names, strict=True)]
+            base = np.where(same[: self._machine.cpus], base, self._last)
         span_ns = time_ns - since_ns
         if since_ns and span_ns < TASKS_NS:  # the first record is sent at once
-            self._looked = since_ns, stage, base
+            self._last_scan = since_ns, stage, base
             return {}
-        self._looked = time_ns, stage, totals
+        self._last_scan = time_ns, stage, totals
         shares = np.minimum((totals[Row.BUSY] - base[Row.BUSY]) / span_ns, 1.0)
         sleeps = (totals[Row.ENTRIES] - base[Row.ENTRIES]) / (span_ns / 1e9)
-        return self._tasks.records(crews[stage], shares, sleeps)
+        return self._tasks.records(tasks[stage], shares, sleeps)
 
 
 def _columns(machine: Machine, spec: Spec) -> list[SimCounter]:

@@ -1,4 +1,4 @@
-"""Tasks of the simulated machine: the load of each CPU is a process of its own."""
+"""Tasks of the simulated machine: each CPU has processes of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perfprobe.errors import Unavailable
 from perfprobe.kernel.job_threads import MAX_THREADS, wanted_pid
 from perfprobe.sources.sim.machine import Ints
 from perfprobe.sources.sim.schedule import Cursor, Row, Schedule, noise
-from perfprobe.sources.sim.script import Member
+from perfprobe.sources.sim.script import TaskShare
 
 FIRST_PID = 4000
 Number = TypeVar("Number", int, Ints)
@@ -47,12 +47,12 @@ class Tasks:
         bits = noise(seed, 5, np.zeros(1, np.int64), np.arange(cpus))[0]
         self._threads = (1 + bits % 4).tolist()
         self._user = USERS[seed % len(USERS)]
-        self._told: dict[int, str] = {}
+        self._sent_names: dict[int, str] = {}
         """By PID, the name with which its details were sent."""
 
     def records(
         self,
-        crews: Sequence[Sequence[Member]],
+        tasks_by_cpu: Sequence[Sequence[TaskShare]],
         shares: NDArray[np.float64],
         sleeps: NDArray[np.float64],
     ) -> dict[str, Any]:
@@ -62,33 +62,34 @@ class Tasks:
         waits: dict[str, list[list[float]]] = {}
         details: dict[str, dict[str, object]] = {}
         for cpu, share in enumerate(shares.tolist()):
-            crew = crews[cpu][:MAX_TASKS_PER_CPU]
-            if not crew or round(share, 4) <= 0:
+            tasks = tasks_by_cpu[cpu][:MAX_TASKS_PER_CPU]
+            if not tasks or round(share, 4) <= 0:
                 continue
-            members = [(pid_of(cpu, i, len(self._threads)), one) for i, one in enumerate(crew)]
+            pids = [pid_of(cpu, i, len(self._threads)) for i in range(len(tasks))]
             others[str(cpu)] = [
-                [pid, one.comm, round(share * one.part / 1000, 4)] for pid, one in members
+                [pid, task.comm, round(share * task.part / 1000, 4)]
+                for pid, task in zip(pids, tasks, strict=True)
             ]
-            waits[str(cpu)] = [_waits(share * one.wait / 1000, sleeps[cpu]) for one in crew]
-            for pid, one in members:
-                if self._told.get(pid) != one.comm:
-                    self._told[pid] = one.comm
-                    details[str(pid)] = self._detail(cpu, one.comm)
-        tasks = {cpu: told[0] for cpu, told in others.items()}
-        found = {"tasks": tasks, "others": others, "waits": waits}
-        return found | ({"details": details} if details else {})
+            waits[str(cpu)] = [_waits(share * task.wait / 1000, sleeps[cpu]) for task in tasks]
+            for pid, task in zip(pids, tasks, strict=True):
+                if self._sent_names.get(pid) != task.comm:
+                    self._sent_names[pid] = task.comm
+                    details[str(pid)] = self._detail(cpu, task.comm)
+        first = {cpu: rows[0] for cpu, rows in others.items()}
+        records = {"tasks": first, "others": others, "waits": waits}
+        return records | ({"details": details} if details else {})
 
     def _detail(self, cpu: int, comm: str) -> dict[str, object]:
         user, command = COMMANDS.get(comm, (None, f"./{comm}"))
-        found: dict[str, object] = {
+        detail: dict[str, object] = {
             "user": user or self._user,
             "command": command,
             "threads": self._threads[cpu],
             "affinity": str(cpu),
         }
         if comm in GROUPS:
-            return found | {"group": f"/system.slice/{GROUPS[comm]}.service"}
-        return found | ({"parent": PARENTS[comm]} if comm in PARENTS else {})
+            return detail | {"group": f"/system.slice/{GROUPS[comm]}.service"}
+        return detail | ({"parent": PARENTS[comm]} if comm in PARENTS else {})
 
 
 def _waits(share: float, sleeps: float) -> list[float]:
@@ -97,78 +98,77 @@ def _waits(share: float, sleeps: float) -> list[float]:
 
 
 class Watched:
-    """The threads of the watched job: each process has one. A thread waits as its crew
-    specifies."""
+    """The threads of the watched job. Each of its processes has one thread, which waits as its
+    TaskShare specifies."""
 
     def __init__(self, schedule: Schedule, text: str) -> None:
         self._schedule = schedule
         cpus = schedule.machine.cpus
-        crews = [stage[:cpus] for stage in schedule.tables.crews]
-        self._mine = _mine(crews, text)
-        """Whether it is a thread of the job, by stage, CPU and place in the crew."""
-        most = self._mine.shape[2]
-        self._parts = self._mine * _per_member(crews, most, lambda one: one.part)
-        self._waits = self._mine * _per_member(crews, most, lambda one: one.wait)
+        tasks = [stage[:cpus] for stage in schedule.tables.tasks]
+        width = max(len(members) for stage in tasks for members in stage)
+        self._job = _job_tasks(tasks, width, text)
+        """Whether it is a thread of the job, by stage, CPU and place."""
+        self._parts = self._job * _per_task(tasks, width, lambda task: task.part)
+        self._waits = self._job * _per_task(tasks, width, lambda task: task.wait)
         self._last = np.zeros((2, cpus, 1), np.int64)
-        self._sums = np.zeros((3, cpus, most), np.int64)
-        """Ns x 1000 at work, ns x 1000 of waiting, and number of times it fell asleep."""
+        self._sums = np.zeros((3, cpus, width), np.int64)
+        """ns x 1000 at work, ns x 1000 of waiting, and number of times it fell asleep."""
 
     def follow(self, cursor: Cursor, since_ns: int, until_ns: int) -> None:
         """Adds up to the end of each stage in (since, until]; later time belongs to the next
         stage."""
         for end_ns, stage in self._schedule.tables.stages.ends_between(since_ns, until_ns):
-            self._add(stage, cursor.upto(end_ns))
+            self._add(stage, cursor.up_to(end_ns))
 
     def record(self, stage: int, totals: Ints, online: NDArray[np.bool_]) -> dict[str, Any]:
         self._add(stage, totals)
-        cpus = self._mine.shape[1]
-        found = np.argwhere(self._mine[stage] & online[:, None]).tolist()
+        cpus = self._job.shape[1]
+        places = np.argwhere(self._job[stage] & online[:, None]).tolist()
         threads: dict[str, list[object]] = {}
-        for cpu, member in found[:MAX_THREADS]:
-            pid, comm = pid_of(cpu, member, cpus), self._schedule.tables.crews[stage][cpu]
-            run, wait, voluntary = self._sums[:, cpu, member].tolist()
+        for cpu, place in places[:MAX_THREADS]:
+            pid = pid_of(cpu, place, cpus)
+            comm = self._schedule.tables.tasks[stage][cpu][place].comm
+            run, wait, voluntary = self._sums[:, cpu, place].tolist()
             preempted = wait // (1000 * SLICE_NS)
             threads[str(pid)] = [
-                pid, comm[member].comm, cpu, run // 1000, wait // 1000, voluntary, preempted,
+                pid, comm, cpu, run // 1000, wait // 1000, voluntary, preempted,
             ]  # fmt: skip
-        return {"watched": {"threads": threads, "more": len(found[MAX_THREADS:])}}
+        return {"watched": {"threads": threads, "more": len(places[MAX_THREADS:])}}
 
     def _add(self, stage: int, totals: Ints) -> None:
         # CPUs are read a little late, so the time may already be beyond the end of the stage.
         cpus = self._last.shape[1]
         now = np.maximum(totals[[Row.BUSY, Row.ENTRIES], :cpus, None], self._last)
         worked, slept = now - self._last
-        parts, waits, mine = self._parts[stage], self._waits[stage], self._mine[stage]
-        self._sums += np.stack((worked * parts, worked * waits, slept * mine))
+        parts, waits, job = self._parts[stage], self._waits[stage], self._job[stage]
+        self._sums += np.stack((worked * parts, worked * waits, slept * job))
         self._last = now
 
 
-Crews = Sequence[Sequence[Sequence[Member]]]
+TaskTable = Sequence[Sequence[Sequence[TaskShare]]]
 """By stage and CPU."""
 
 
-def pid_of(cpu: Number, member: Number, cpus: int) -> Number:
-    return FIRST_PID + member * cpus + cpu
+def pid_of(cpu: Number, place: Number, cpus: int) -> Number:
+    return FIRST_PID + place * cpus + cpu
 
 
-def _per_member(crews: Crews, most: int, of: Callable[[Member], int]) -> Ints:
-    """A number of each member, by stage, CPU and place; 0 where there is none."""
-    found = np.zeros((len(crews), len(crews[0]), most), np.int64)
-    for stage, row in enumerate(crews):
-        for cpu, crew in enumerate(row):
-            for i, one in enumerate(crew):
-                found[stage, cpu, i] = of(one)
-    return found
+def _per_task(tasks: TaskTable, width: int, value: Callable[[TaskShare], int]) -> Ints:
+    """A number of each task, by stage, CPU and place; 0 where there is no task."""
+    table = np.zeros((len(tasks), len(tasks[0]), width), np.int64)
+    for stage, row in enumerate(tasks):
+        for cpu, members in enumerate(row):
+            table[stage, cpu, : len(members)] = [value(task) for task in members]
+    return table
 
 
-def _mine(crews: Crews, text: str) -> NDArray[np.bool_]:
-    most = max(len(crew) for row in crews for crew in row)
-    pid, cpus = wanted_pid(text), len(crews[0])
+def _job_tasks(tasks: TaskTable, width: int, text: str) -> NDArray[np.bool_]:
+    """Whether each task belongs to the job with this name or PID. Raises Unavailable."""
+    pid, cpus = wanted_pid(text), len(tasks[0])
     if pid is None:
-        return _per_member(crews, most, lambda one: one.comm == text) > 0
-    there = _per_member(crews, most, lambda _: 1) > 0
-    pids = pid_of(np.arange(cpus)[:, None], np.arange(most), cpus)
-    mine = there & (pids == int(pid))
-    if not mine.any():
+        return _per_task(tasks, width, lambda task: task.comm == text) > 0
+    pids = pid_of(np.arange(cpus)[:, None], np.arange(width), cpus)
+    matches = (_per_task(tasks, width, lambda _: 1) > 0) & (pids == int(pid))
+    if not matches.any():
         raise Unavailable(f"no process {pid}")
-    return np.asarray(mine)
+    return np.asarray(matches)

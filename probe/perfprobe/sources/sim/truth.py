@@ -51,18 +51,18 @@ def truth(
     machine = Machine.of(spec)
     script = scenarios.build(spec.scenario, machine)
     schedule = Schedule(machine, script, spec.seed)
-    told = [each for each in script.episodes if each.watch in {None, watch}]
-    episodes = _episodes(told, schedule.tables.stages.period / SECOND, duration_s)
+    scripted = [episode for episode in script.episodes if episode.watch in {None, watch}]
+    episodes = _episodes(scripted, schedule.tables.stages.period / SECOND, duration_s)
     windows = _windows(schedule, round(duration_s * SECOND))
     return heapq.merge(windows, episodes, key=lambda line: line["start"])
 
 
 def _windows(schedule: Schedule, duration_ns: int) -> Iterator[dict[str, Any]]:
     cursor = Cursor(schedule)
-    before = cursor.upto(0)
+    before = cursor.up_to(0)
     for t0 in range(0, duration_ns, SECOND):
         t1 = min(t0 + SECOND, duration_ns)
-        after = cursor.upto(t1)
+        after = cursor.up_to(t1)
         totals, before = after - before, after
         times = {"start": t0 / SECOND, "end": t1 / SECOND}
         for core in range(schedule.machine.cores):
@@ -131,10 +131,10 @@ def _episodes(
     script: list[ScriptedEpisode], cycle_s: float, duration_s: float
 ) -> Iterator[dict[str, Any]]:
     ordered = sorted(script, key=lambda e: e.start)
-    begin, turn = 0.0, 0
-    while ordered and begin < duration_s:
+    cycle_start, cycle = 0.0, 0
+    while ordered and cycle_start < duration_s:
         for episode in ordered:
-            start, end = round(begin + episode.start, 6), round(begin + episode.end, 6)
+            start, end = round(cycle_start + episode.start, 6), round(cycle_start + episode.end, 6)
             if start >= duration_s:
                 return
             yield {
@@ -146,5 +146,5 @@ def _episodes(
                 "end": end if end <= duration_s else None,
                 "depth": episode.depth,
             }
-        turn += 1
-        begin = turn * cycle_s
+        cycle += 1
+        cycle_start = cycle * cycle_s

@@ -20,7 +20,7 @@ from perfprobe.sources.sim.truth import truth
 
 WILD = [
     Load("a", 400, 300, wander=700, ipc=900, kernel=300, iowait=250),
-    Load("b", 550, 500, start=200, wander=500, ipc=1700, on=600),
+    Load("b", 550, 500, start=200, wander=500, ipc=1700, active=600),
     Load("c", 300, 100, wander=900, kernel=700, steal=250, license=1),
     Load("d", 1000, ipc=2000, license=2),
     Load("e", 30, 60, wander=990),
