@@ -209,28 +209,32 @@ def _requests(known: Capabilities, room: int) -> list[_PanelRequest]:
     paired = known.threads > 1 and known.states
     account = known.metrics >= {"user", "system"}
     roomy = room >= MIN_HEIGHT_FOR_PAIRS
-    found = []
+    requests = []
     if "busy_hz" in known.metrics:
-        found.append(_PanelRequest(Panel("clock", 1, 3), 16, 6, 1))
+        requests.append(_PanelRequest(Panel("clock", 1, 3), 16, 6, 1))
     if paired:
-        found.append(_PanelRequest(Panel("smt", 1, 2, gap=roomy and bool(found)), 14, 6, 2, step=2))
+        requests.append(
+            _PanelRequest(Panel("smt", 1, 2, gap=roomy and bool(requests)), 14, 6, 2, step=2)
+        )
     elif account:
-        found.append(_PanelRequest(Panel("account", 1, 3, gap=roomy and bool(found)), 14, 6, 2))
+        requests.append(
+            _PanelRequest(Panel("account", 1, 3, gap=roomy and bool(requests)), 14, 6, 2)
+        )
     max_height = 6 if known.threads == 1 else 3
-    found.append(_PanelRequest(Panel("util", known.threads, 1, gap=roomy), max_height, 1, 0))
+    requests.append(_PanelRequest(Panel("util", known.threads, 1, gap=roomy), max_height, 1, 0))
     ranks = {"steal": 1, "involuntary": 3, "ipc": 4, "kernel_cycles": 5}
     for key in ("ipc", "involuntary", "kernel_cycles", "steal"):
         if key in known.metrics and (key != "steal" or known.virtual):
             each_cpu = roomy and known.threads == 2 and key != "steal"
             panel = Panel(key, 2, 2) if each_cpu else Panel(key, 1, 1)
-            found.append(_PanelRequest(panel, 3, 1, ranks[key]))
+            requests.append(_PanelRequest(panel, 3, 1, ranks[key]))
     for rank, key in enumerate(known.shared, 6):
-        found.append(_PanelRequest(Panel(key, 1, 1), 3, 1, rank))
+        requests.append(_PanelRequest(Panel(key, 1, 1), 3, 1, rank))
     for rank, key in enumerate(known.events[:MAX_EVENTS], 8):
-        found.append(_PanelRequest(Panel(key, 1, 1), 3, 1, rank))
+        requests.append(_PanelRequest(Panel(key, 1, 1), 3, 1, rank))
     if account and paired and room >= MIN_HEIGHT_FOR_ACCOUNT:
-        found.append(_PanelRequest(Panel("account", 1, 4, gap=True), 6, 2, 12))
-    return found
+        requests.append(_PanelRequest(Panel("account", 1, 4, gap=True), 6, 2, 12))
+    return requests
 
 
 # --- the numbers beside the charts. Every line is exactly as wide as the area for numbers.
@@ -302,9 +306,9 @@ def core_moment(
 def _values_of_core(interval: Interval, place: Place, key: str) -> tuple[list[float], float]:
     """Returns a metric in the interval: its value for each CPU, and for the core."""
     rows = list(place.rows)
-    there = interval.online[rows]
+    online = interval.online[rows]
     values, util, hz = (
-        np.where(there, interval.values[name][rows], np.nan) for name in (key, "util", "busy_hz")
+        np.where(online, interval.values[name][rows], np.nan) for name in (key, "util", "busy_hz")
     )
     return values.tolist(), float(of_core(key, values, busiest(util, hz)))
 
@@ -317,12 +321,12 @@ def panel_numbers(moment: CoreMoment, panel: Panel) -> list[list[Run]]:
     if not moment.page.values:
         return [[] for _ in range(panel.lines)]
     if panel.key == "smt":
-        found = _state_lines(moment)
+        lines = _state_lines(moment)
     else:
         keys = _NUMBERS_BESIDE.get(panel.key, (panel.key,))
-        found = [line for key in keys if (line := _number_line(moment, key))]
+        lines = [line for key in keys if (line := _number_line(moment, key))]
     blank: list[Run] = [(" " * moment.size, "text")]
-    return (found + [blank] * panel.lines)[: panel.lines]
+    return (lines + [blank] * panel.lines)[: panel.lines]
 
 
 def _number_line(moment: CoreMoment, key: str) -> list[Run] | None:
@@ -440,19 +444,19 @@ def _state_lines(moment: CoreMoment) -> list[list[Run]]:
     """Returns lines with the shares of the four SMT states, or their bounds. For a core without
     exactly two threads, the lines are the share of `neither` and the number of active threads."""
     paired = len(moment.place.cpus) == 2
-    found = []
+    lines = []
     for shape, name in theme.STATES if paired else theme.STATES[-1:]:
         label = f"{name} only" if name in {"lp0", "lp1"} else name
         runs: list[Run] = [(f"{shape} ", name), (label, "dim")]
-        found.append(_centred_line(moment, runs, _state_share(moment, name)))
+        lines.append(_centred_line(moment, runs, _state_share(moment, name)))
     if not paired:
         active = float(moment.interval.split.active_threads[moment.place.at])
         runs = [(f"{theme.UNKNOWN} ", "unknown"), ("active", "dim")]
-        found.append(_centred_line(moment, runs, number(active, 2)))
+        lines.append(_centred_line(moment, runs, number(active, 2)))
     how = method_text(moment)
     if len(how) > moment.size:  # a note shows the whole text
         how = how.rpartition(" ")[0]
-    return [*found, [(fit(how, moment.size), "dim")]]
+    return [*lines, [(fit(how, moment.size), "dim")]]
 
 
 def _state_share(moment: CoreMoment, name: str) -> Run:

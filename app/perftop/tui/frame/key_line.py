@@ -119,9 +119,11 @@ def key_pieces(
     def entry(ids: Entry) -> list[Piece]:
         *first, last = ids
         label = words[last] if first else labels[last]
-        before = [Piece(*one) for key in first for one in ((captions[key], "key", key), _BLANK)]
+        earlier_keys = [
+            Piece(*piece) for key in first for piece in ((captions[key], "key", key), _BLANK)
+        ]
         style = "bright" if last == view else "dim"
-        return [*before, Piece(captions[last], "key", last), Piece(f" {label}", style, last)]
+        return [*earlier_keys, Piece(captions[last], "key", last), Piece(f" {label}", style, last)]
 
     entries = _by_importance(view, hints, replay=replay)
     required = {
@@ -130,12 +132,12 @@ def key_pieces(
     ends = _join([entry(("help",)), entry(("quit",))], GAP)
     numbers = f"{captions[TURN[0]]}-{captions[TURN[-1]]}"
     merged_views = [Piece(numbers, "key", "next_view"), Piece(" views", "dim", "next_view")]
-    made = ends
+    line = ends
     for views in (_join([entry((name,)) for name in TURN], GAP), merged_views):
-        made, kept = _fit_entries(views, ends, {ids: entry(ids) for ids in entries}, width - 2)
-        if made and required <= kept:
+        line, shown = _fit_entries(views, ends, {ids: entry(ids) for ids in entries}, width - 2)
+        if line and required <= shown:
             break
-    return [Piece(*_BLANK), *(made or ends)]
+    return [Piece(*_BLANK), *(line or ends)]
 
 
 _BLANK = (" ", "text")
@@ -146,19 +148,21 @@ def _fit_entries(
 ) -> tuple[list[Piece], set[Entry]]:
     """Returns the line with the entries that fit, and the set of these entries. The line is empty
     if not even the views fit."""
-    kept: set[Entry] = set()
-    made = _join([views, ends], GAP)
-    if _size(made) > room:
-        return [], kept
+    shown: set[Entry] = set()
+    line = _join([views, ends], GAP)
+    if _size(line) > room:
+        return [], shown
     for ids in entries:
-        groups = [[entries[one] for one in group if one in {*kept, ids}] for group in _GROUPS]
+        groups = [
+            [entries[entry] for entry in group if entry in {*shown, ids}] for group in _GROUPS
+        ]
         middle = _join([_join(group, GAP) for group in groups if group], GROUP_GAP)
         rule = [Piece("│", "rule")]
         longer = _join([views, rule, middle, rule, ends], GAP)
         if _size(longer) <= room:
-            made = longer
-            kept.add(ids)
-    return made, kept
+            line = longer
+            shown.add(ids)
+    return line, shown
 
 
 def _by_importance(view: str, hints: Sequence[str], *, replay: bool) -> list[Entry]:
@@ -175,10 +179,10 @@ def _by_importance(view: str, hints: Sequence[str], *, replay: bool) -> list[Ent
 
 
 def _join(parts: Sequence[list[Piece]], gap: int) -> list[Piece]:
-    made: list[Piece] = []
+    pieces: list[Piece] = []
     for i, part in enumerate(parts):
-        made += [Piece(" " * gap, "text"), *part] if i else part
-    return made
+        pieces += [Piece(" " * gap, "text"), *part] if i else part
+    return pieces
 
 
 def _size(pieces: Sequence[Piece]) -> int:

@@ -68,8 +68,8 @@ def extent(session: Session) -> Extent:
     if current is None or current.source[0] is not source[0] or current.source[1] is not source[1]:
         cores = session.shown_cores()
         pairs = np.array([i for i in cores if len(session.cores[i]) > 1], np.intp)
-        every = session.shown == list(range(len(session.topology)))
-        current = Extent(source, cores, pairs, slice(None) if every else session.shown)
+        all_shown = session.shown == list(range(len(session.topology)))
+        current = Extent(source, cores, pairs, slice(None) if all_shown else session.shown)
         _EXTENTS[session] = current
     return current
 
@@ -203,10 +203,10 @@ def _spaced(pieces: list[Piece], size: int) -> list[Run]:
         spare = sum(max(0, SHARE_WIDTH - len(text)) for text in shares)
         padded.append((rank, [*runs, (" " * spare, "text")]))
     gap = GAP
-    if len(kept := fitting(padded, size + gap, gap)) < len(padded):
+    if len(shown := fitting(padded, size + gap, gap)) < len(padded):
         gap = NARROW_GAP
-        kept = fitting(padded, size + gap, gap)
-    return gapped([runs for _, runs in kept], gap)
+        shown = fitting(padded, size + gap, gap)
+    return gapped([runs for _, runs in shown], gap)
 
 
 # --- the SMT states
@@ -377,12 +377,12 @@ def tile_columns(known: Mapping[str, float], size: int) -> list[TileColumn]:
             break
         numbers[tile.key] = runs, used
         left -= used + TILE_GAP
-    made: list[TileColumn] = []
+    placed: list[TileColumn] = []
     for tile in (tile for tile in _TILES if tile.key in numbers):
-        at, (runs, used) = len(made), numbers[tile.key]
+        at, (runs, used) = len(placed), numbers[tile.key]
         extra = left * (at + 1) // len(numbers) - left * at // len(numbers)
-        made.append(TileColumn(tile, used + TILE_GAP + extra, runs, used))
-    return made
+        placed.append(TileColumn(tile, used + TILE_GAP + extra, runs, used))
+    return placed
 
 
 def tile_column_line(columns: Sequence[TileColumn]) -> list[Run]:

@@ -97,8 +97,8 @@ class ColumnHistory:
 
     def series(self, key: str) -> Floats:
         """Returns the values of all columns, (..., columns); NaN where they are unknown."""
-        found = self._values.get(key)
-        return self.of_cpus[self.metrics.index(key)] if found is None else found
+        values = self._values.get(key)
+        return self.of_cpus[self.metrics.index(key)] if values is None else values
 
     @property
     def of_cpus(self) -> Floats:
@@ -107,14 +107,14 @@ class ColumnHistory:
 
     def _columns(self, values: Floats) -> Floats:
         """Returns the values of columns, (..., columns), from the values of bins, (bins, ...)."""
-        known = values.transpose(*range(1, values.ndim), 0)
+        columns = values.transpose(*range(1, values.ndim), 0)
         if self.axis.bin_columns == 1:
-            return known
-        known = known.repeat(self.axis.bin_columns, axis=-1)
-        missing = self.axis.columns - known.shape[-1]
-        found = np.full((*known.shape[:-1], self.axis.columns), np.nan)
-        found[..., missing:] = known
-        return found
+            return columns
+        columns = columns.repeat(self.axis.bin_columns, axis=-1)
+        unknown = self.axis.columns - columns.shape[-1]
+        padded = np.full((*columns.shape[:-1], self.axis.columns), np.nan)
+        padded[..., unknown:] = columns
+        return padded
 
     @property
     def dots(self) -> Axis:
@@ -137,8 +137,8 @@ def _may_be_bounds(session: Session) -> bool:
     """Returns whether the SMT states may be known only within bounds: if no counter shows them, or
     if the counter's calibration factor is not settled and can still be refused."""
     key = session.reader.splitter.any_counter()
-    found = session.calibrations.get(key or "")
-    return key is None or (found is not None and found.state != "settled")
+    calibration = session.calibrations.get(key or "")
+    return key is None or (calibration is not None and calibration.state != "settled")
 
 
 @dataclass(slots=True)
@@ -183,23 +183,23 @@ class ChartDrawer:
     ) -> list[UnitCharts]:
         """Returns the charts of all units. Call `past.read` first. `rate_rows`: lines of the IPC
         charts; 0 if there are none."""
-        drawn = [UnitCharts([], [], [], 0.0) for _ in self._units]
+        unit_charts = [UnitCharts([], [], [], 0.0) for _ in self._units]
         episodes = [e for e in episodes if lowered_chart(e)]
         singles = [i for i, unit in enumerate(self._units) if not unit.is_pair]
-        made: list[tuple[Sequence[int], list[list[list[Run]]]]] = []
+        areas: list[tuple[Sequence[int], list[list[list[Run]]]]] = []
         if self._pairs:
-            made.append((self._pairs, self._states(rows, look)))
+            areas.append((self._pairs, self._states(rows, look)))
         if singles:
-            made.append((singles, self._account(singles, episodes, rows, look)))
-        for which, found in made:
-            for i, area in zip(which, found, strict=True):
-                drawn[i].area = area
+            areas.append((singles, self._account(singles, episodes, rows, look)))
+        for unit_indices, unit_areas in areas:
+            for i, area in zip(unit_indices, unit_areas, strict=True):
+                unit_charts[i].area = area
         if self._counted:
             busier = self._busiest()
-            self._clocks(drawn, busier, episodes, rows, look)
+            self._clocks(unit_charts, busier, episodes, rows, look)
             if rate_rows:
-                self._rates(drawn, busier["ipc"], episodes, rate_rows, look)
-        return drawn
+                self._rates(unit_charts, busier["ipc"], episodes, rate_rows, look)
+        return unit_charts
 
     def _account(
         self, which: Sequence[int], episodes: Sequence[Episode], rows: int, look: Look
@@ -242,17 +242,17 @@ class ChartDrawer:
         """Returns markers of episodes that make the number `name` worse, (charts, columns): `now`
         during a running episode, `over` during an ended one, else 0."""
         axis = self.past.axis
-        found = np.zeros((len(which), axis.columns), np.intp)
+        markers = np.zeros((len(which), axis.columns), np.intp)
         for episode in episodes:
             visible = axis.cells_of(episode) if lowered_chart(episode) == name else None
             if visible is None:
                 continue
             value = now if going(episode, axis.now_ns) else over
-            hit = [n for n, i in enumerate(which)
+            affected = [n for n, i in enumerate(which)
                    if not {*self._units[i].cpus}.isdisjoint(episode.cpus)]  # fmt: skip
             columns = slice(visible[0].start, visible[0].stop)
-            found[hit, columns] = np.maximum(found[hit, columns], value)
-        return found
+            markers[affected, columns] = np.maximum(markers[affected, columns], value)
+        return markers
 
     def _busiest(self) -> Mapping[str, Floats]:
         """Returns, by metric, the value of the busier CPU in each column, (units, columns). If both
@@ -265,22 +265,22 @@ class ChartDrawer:
         return dict(zip(keys, found, strict=True))
 
     def _clocks(
-        self, drawn: list[UnitCharts], busier: Mapping[str, Floats], episodes: Sequence[Episode],
-        rows: int, look: Look,
+        self, all_charts: list[UnitCharts], busier: Mapping[str, Floats],
+        episodes: Sequence[Episode], rows: int, look: Look,
     ) -> None:  # fmt: skip
         hz = busier["busy_hz"]
-        every = [*range(len(self._units))]
-        how = self._episode_columns(every, episodes, "clock", charts.AWAKE, charts.LOST)
+        all_units = [*range(len(self._units))]
+        how = self._episode_columns(all_units, episodes, "clock", charts.AWAKE, charts.LOST)
         asleep = ~(busier["util"] >= AWAKE)
         how[asleep & (how != charts.LOST)] = charts.ASLEEP
         ceiling = self.past.series("cores")[:, -1]
         low, high = self._clock_ends(np.where(asleep, np.nan, hz), hz, ceiling)
         ends = zip(low.tolist(), high.tolist(), strict=True)
-        for one, columns, (floor_hz, top_hz) in zip(
-            drawn, _by_column(hz, ceiling, how), ends, strict=True
+        for unit_charts, columns, (floor_hz, top_hz) in zip(
+            all_charts, _by_column(hz, ceiling, how), ends, strict=True
         ):
-            one.clock = rows_of(charts.clock(columns, (floor_hz, top_hz), rows, look))
-            one.low_hz = floor_hz
+            unit_charts.clock = rows_of(charts.clock(columns, (floor_hz, top_hz), rows, look))
+            unit_charts.low_hz = floor_hz
 
     def _clock_ends(self, awake: Floats, hz: Floats, ceiling: Floats) -> tuple[Floats, Floats]:
         """Returns the lower and upper ends of the clock scales, in Hz. All units of a type have the
@@ -295,24 +295,20 @@ class ChartDrawer:
         return low, high
 
     def _rates(
-        self,
-        drawn: list[UnitCharts],
-        values: Floats,
-        episodes: Sequence[Episode],
-        rows: int,
-        look: Look,
-    ) -> None:
-        """Adds the IPC charts to `drawn`. `values`: the IPC of the busier CPU of each unit; for
-        units with a CPU that is losing IPC, that CPU's values replace them."""
+        self, all_charts: list[UnitCharts], values: Floats, episodes: Sequence[Episode],
+        rows: int, look: Look,
+    ) -> None:  # fmt: skip
+        """Adds the IPC charts. `values`: the IPC of the busier CPU of each unit; for units with a
+        CPU that is losing IPC, that CPU's values replace them."""
         running = [e for e in episodes if going(e, self.past.axis.now_ns)]
         for i, unit in enumerate(self._units):
             if (at := loser(unit.cpus, running, "ipc")) is not None:
                 values[i] = self.past.series("ipc")[self._cpus_of_units[i][at]]
         self._top = top(values, RATES, self._top)
-        every = [*range(len(self._units))]
-        how = self._episode_columns(every, episodes, "IPC", charts.AWAKE, charts.LOST)
-        for one, columns in zip(drawn, _by_column(values, how), strict=True):
-            one.rate = rows_of(charts.rate(columns, self._top, rows, look))
+        all_units = [*range(len(self._units))]
+        how = self._episode_columns(all_units, episodes, "IPC", charts.AWAKE, charts.LOST)
+        for unit_charts, columns in zip(all_charts, _by_column(values, how), strict=True):
+            unit_charts.rate = rows_of(charts.rate(columns, self._top, rows, look))
 
 
 def _by_column(*kinds: Floats | Ints) -> Floats:

@@ -112,18 +112,18 @@ class Moment:
         return len(hit) > 1 and 2 * len(hit) >= sum(unit.package in packages for unit in units)
 
     def _by_cpu(self) -> dict[int, list[tuple[float, str]]]:
-        found: dict[int, list[tuple[float, str]]] = {}
-        for one in ranked_tasks(self._session, self._interval):
-            for cpu, share in one.shares.items():
-                found.setdefault(cpu, []).append((share, foreign(f"{one.comm} {one.pid}")))
-        return found
+        names: dict[int, list[tuple[float, str]]] = {}
+        for task in ranked_tasks(self._session, self._interval):
+            for cpu, share in task.shares.items():
+                names.setdefault(cpu, []).append((share, foreign(f"{task.comm} {task.pid}")))
+        return names
 
     def _busiest_cpus(self, units: Sequence[Unit]) -> dict[int, int]:
-        found = {}
+        busiest = {}
         for unit in units:
             ranks = [busy_rank(*self._load(row)) for row in unit.rows]
-            found[unit.rows[0]] = unit.rows[ranks.index(max(ranks))]
-        return found
+            busiest[unit.rows[0]] = unit.rows[ranks.index(max(ranks))]
+        return busiest
 
     def _load(self, row: int) -> Sequence[float]:
         """Returns utilisation and clock of a CPU; NaN while it is offline."""
@@ -153,7 +153,9 @@ class Moment:
         rated = row if lowered is None else unit.rows[lowered]
         util, hz, _ = self._running(row)
         *_, ipc = self._running(rated)
-        tasks = sorted((it for cpu in unit.cpus for it in self._tasks.get(cpu, ())), reverse=True)
+        tasks = sorted(
+            (task for cpu in unit.cpus for task in self._tasks.get(cpu, ())), reverse=True
+        )
         return UnitValues(
             unit.name, ",".join(map(str, unit.cpus)) if unit.is_pair else "",
             shares, frozenset(filter(None, map(lowered_chart, own))),
@@ -183,16 +185,16 @@ class Moment:
 
     def _states(self, unit: Unit) -> Mapping[str, float]:
         states = self._interval.split.states[unit.core].tolist()
-        known = dict(zip(STATES, states, strict=True))
-        return {name: known[name] for name in ("both", "lp0", "lp1", "neither")}
+        shares = dict(zip(STATES, states, strict=True))
+        return {name: shares[name] for name in ("both", "lp0", "lp1", "neither")}
 
     def _account(self, row: int) -> Mapping[str, float]:
-        known = dict(zip(_READ_KEYS, self._numbers[row], strict=True))
-        found = {name: known[key] for name, key in self._accounts.items()}
-        steal = found.get("steal", 0.0)
-        rest = max(0.0, 1 - found["busy"] - (0.0 if isnan(steal) else steal))
-        found["idle"] = known["idle"] if self._session.evaluator.chosen["idle"] else rest
-        return found
+        numbers = dict(zip(_READ_KEYS, self._numbers[row], strict=True))
+        shares = {name: numbers[key] for name, key in self._accounts.items()}
+        steal = shares.get("steal", 0.0)
+        rest = max(0.0, 1 - shares["busy"] - (0.0 if isnan(steal) else steal))
+        shares["idle"] = numbers["idle"] if self._session.evaluator.chosen["idle"] else rest
+        return shares
 
     def _doubtful_shares(self, unit: Unit, shares: Mapping[str, float]) -> frozenset[str]:
         if not self._any_doubt:  # the usual case
@@ -331,14 +333,14 @@ def _share_piece(values: UnitValues, name: str, *, colour: bool) -> list[Run]:
 
 def _task_runs(names: Sequence[str], room: int) -> list[Run]:
     """Returns as many of the first three tasks as fit; all but the first are dim."""
-    found: list[Run] = []
+    runs: list[Run] = []
     for i, name in enumerate(names[:3]):
-        run = f"  {name}" if found else name
-        room -= len(run)
+        text = f"  {name}" if runs else name
+        room -= len(text)
         if room < 0:
             break
-        found.append((run, "dim" if i else "text"))
-    return found
+        runs.append((text, "dim" if i else "text"))
+    return runs
 
 
 def block(values: UnitValues, rows: int) -> list[list[Run]]:
@@ -376,16 +378,16 @@ def _two_line_block(values: UnitValues) -> list[list[Run]]:
 def _framed(values: UnitValues, lines: list[list[Run]], rows: int, size: int) -> list[list[Run]]:
     """Returns the lines with a left margin added: the bar that marks the selected unit, and the
     episode sign."""
-    found = []
+    framed = []
     for at in range(rows):
         line = merged([(" ", "text"), *(lines[at] if at < len(lines) else [])], size - 3)
         sign = values.sign if at == 0 else (" ", "text")
         if not values.chosen:
-            found.append([(" ", "text"), sign, *line, (" ", "text")])
+            framed.append([(" ", "text"), sign, *line, (" ", "text")])
             continue
         ground = [(text, f"{key}/chosen-back") for text, key in (sign, *line)]
-        found.append([(SELECTION_BAR, "key"), *ground, (" ", "text")])
-    return found
+        framed.append([(SELECTION_BAR, "key"), *ground, (" ", "text")])
+    return framed
 
 
 def _name(values: UnitValues) -> list[Run]:

@@ -275,8 +275,8 @@ class RowHistories:
         """Returns the history of the first and the last CPU of each of these rows."""
         places = [self._places[row] for row in rows]
         first, last = ([place.rows[at] for place in places] for at in (0, -1))
-        keys, every = ("util", "ipc") if self._ipc_width else ("util",), first + last
-        return BinValues({"past": lambda history, at: history.fields(keys, every, at)})
+        keys, cpus = ("util", "ipc") if self._ipc_width else ("util",), first + last
+        return BinValues({"past": lambda history, at: history.fields(keys, cpus, at)})
 
     def _make_cells(self, rows: Sequence[int], values: BinValues) -> None:
         """Makes the cells of all these rows at once, which costs little more than for one row."""

@@ -83,8 +83,8 @@ def row_lines(grid: Grid, rows: Sequence[int]) -> dict[int, strips.Line]:
     online = grid.sheet.online[[*rows]].tolist()
     online_rows = [row for row, cpus in zip(rows, online, strict=True) if True in cpus]
     lines = _online_lines(grid, online_rows) if online_rows else []
-    made = dict(zip(online_rows, lines, strict=True))
-    return {row: made.get(row) or _offline_line(grid, row) for row in rows}
+    online_lines = dict(zip(online_rows, lines, strict=True))
+    return {row: online_lines.get(row) or _offline_line(grid, row) for row in rows}
 
 
 def _online_lines(grid: Grid, shown: Sequence[int]) -> list[strips.Line]:
@@ -211,8 +211,8 @@ def _draw_number(
             resting=running and s.resting[at][thread],
             doubted=doubts is not None and doubts[at][thread],
         )  # fmt: skip
-        there = thread < len(places[at])
-        runs.append((column.place(text), style) if there else (" " * column.width, "text"))
+        exists = thread < len(places[at])
+        runs.append((column.place(text), style) if exists else (" " * column.width, "text"))
 
 
 def _shown_threads(g: Grid, s: VisibleRows, key: str, worst: Worst) -> list[int]:
@@ -271,19 +271,19 @@ def _draw_tasks(
     the task that takes the time."""
     gap: Run = " " * column.gap, "text"
     room, shares = column.width - column.gap, s.numbers("util")
-    every = zip(g.tasks(s.rows), shares, s.idle, lines, strict=True)
-    for at, (names, util, idle, runs) in enumerate(every):
+    rows = zip(g.tasks(s.rows), shares, s.idle, lines, strict=True)
+    for at, (names, util, idle, runs) in enumerate(rows):
         episode = worst.get(at)
         if episode is not None and episode.victim:
             tasks = dict(zip(g.places.places[s.rows[at]].rows, names, strict=True))
             runs.extend((gap, *_loss_runs(g, episode, tasks, room)))
             continue
-        at_work = [
+        busy_names = [
             name
             for name, share in zip(names, util, strict=False)
             if name and (idle or not share < IDLE)
         ]
-        runs.extend((gap, (_joined_names(tuple(at_work), room), "dim" if idle else "text")))
+        runs.extend((gap, (_joined_names(tuple(busy_names), room), "dim" if idle else "text")))
 
 
 @lru_cache(maxsize=4096)

@@ -70,13 +70,13 @@ def running_pairs(
     """Returns the pairs whose losing CPU has a position in `shown`, the greatest loss first; of
     equal losses, the oldest first. `watched_job`: the job at the moment of the interval."""
     position = session.position
-    found = [
+    pairs = [
         _pair(session, interval, watched_job, episode, cpu)
         for episode in _neighbour_episodes(session, interval)
         for cpu in episode.cpus
         if position.get(cpu) in shown
     ]
-    return sorted(found, key=lambda pair: (-round(pair.lost, 3), pair.since_ns, pair.cpu))
+    return sorted(pairs, key=lambda pair: (-round(pair.lost, 3), pair.since_ns, pair.cpu))
 
 
 def ended_pairs(session: Session, interval: Interval, shown: frozenset[int]) -> Iterator[Pair]:
@@ -167,8 +167,8 @@ def _taker(evidence: Mapping[str, Any], cpu: int) -> Side:
     return Side(foreign(f"{first.comm} {first.pid}{_more_text(takers)}"), first.cpu)
 
 
-def _more_text(found: Sequence[object]) -> str:
-    return f" (+{len(found) - 1})" if len(found) > 1 else ""
+def _more_text(items: Sequence[object]) -> str:
+    return f" (+{len(items) - 1})" if len(items) > 1 else ""
 
 
 def _evidence_text(evidence: Mapping[str, Any]) -> str:
@@ -194,7 +194,7 @@ def pair_columns(width: int, *, since: bool) -> list[Column]:
     def column(key: str, heading: str, size: int, rank: int = 0) -> Column:
         return Column(key, heading, size, left=True, gap=0, rank=rank)
 
-    found = fitted([
+    shown = fitted([
         column("sign", "", INDENT),
         column("taker", "who takes", MIN_NAME_WIDTH), column("taker cpu", "", 8, rank=1),
         *([column("takes", "lost", 12), column("from", "", 6)] if words else
@@ -205,12 +205,12 @@ def pair_columns(width: int, *, since: bool) -> list[Column]:
           else []),
     ], width)  # fmt: skip
     # Both columns of names are equally wide.
-    name = min(MAX_NAME_WIDTH, MIN_NAME_WIDTH + max(0, width - total_width(found)) // 2)
-    found = [replace(c, width=name) if c.key in {"taker", "loser"} else c for c in found]
-    spare = width - total_width(found)
+    name = min(MAX_NAME_WIDTH, MIN_NAME_WIDTH + max(0, width - total_width(shown)) // 2)
+    shown = [replace(c, width=name) if c.key in {"taker", "loser"} else c for c in shown]
+    spare = width - total_width(shown)
     if since and spare >= MIN_EVIDENCE_WIDTH:
-        found.append(column("why", "evidence", spare))
-    return found
+        shown.append(column("why", "evidence", spare))
+    return shown
 
 
 def pair_line(pair: Pair, shown: Sequence[Column], since: str) -> list[Run]:

@@ -85,24 +85,28 @@ def page(session: Session | None, bindings: Sequence[Binding], size: int) -> lis
     if size >= MIN_TWO_COLUMNS:
         half = (size - GAP) // 2
         lines = [
-            [*(one or []), (" " * (half + GAP - width(one or [])), "text"), *(other or [])]
-            for one, other in zip_longest(_lines(left, half), _lines(right, half))
+            [
+                *(left_line or []),
+                (" " * (half + GAP - width(left_line or [])), "text"),
+                *(right_line or []),
+            ]
+            for left_line, right_line in zip_longest(_lines(left, half), _lines(right, half))
         ]
     else:
         lines = _lines([*left, *right], size)
-    more = [] if session is None else [_numbers(session), *_missing(session)]
-    return [title, [], *lines, *_lines(more, size)]
+    numbers = [] if session is None else [_numbers(session), *_missing(session)]
+    return [title, [], *lines, *_lines(numbers, size)]
 
 
 def _lines(sections: Sequence[Section], size: int) -> list[Line]:
-    made: list[Line] = []
+    lines: list[Line] = []
     for title, entries in sections:
         rule = "─" * max(0, size - len(title) - 2)
-        made.append([(f" {title} ", "bright"), (rule, "rule")])
+        lines.append([(f" {title} ", "bright"), (rule, "rule")])
         for entry in entries:
-            made += _wrapped(entry, size)
-        made.append([])
-    return made
+            lines += _wrapped(entry, size)
+        lines.append([])
+    return lines
 
 
 def _wrapped(entry: Entry, size: int) -> list[Line]:
@@ -122,13 +126,13 @@ def _wrapped(entry: Entry, size: int) -> list[Line]:
 def _keys(bindings: Sequence[Binding]) -> list[Section]:
     """Returns the keys that work on the screen below the help, in groups; keys with the same action
     share a line."""
-    known: dict[str | None, list[Binding]] = {}
+    by_id: dict[str | None, list[Binding]] = {}
     for binding in bindings:
-        known.setdefault(binding.id, []).append(binding)
+        by_id.setdefault(binding.id, []).append(binding)
     sections = []
     for title, ids in keys.GROUPS.items():
         actions: dict[str, list[Binding]] = {}
-        for binding in (each for name in ids for each in known.get(name, ())):
+        for binding in (binding for name in ids for binding in by_id.get(name, ())):
             actions.setdefault(binding.action, []).append(binding)
         entries = []
         for group in actions.values():

@@ -158,10 +158,10 @@ def sort_menu(session: Session, choice: Choice, view: Canvas) -> Menu:
     """Returns the list of orders for this view; only the table can be sorted by every column."""
     options = [(order, order) for order in view.ORDERS]
     if view.sorting is choice:
-        table, known = view.id == "table", {field.key for field in fields(session)}
+        table, field_keys = view.id == "table", {field.key for field in fields(session)}
         clock = clock_unit(choice.units, nan)  # only its name counts here
-        every = CpuColumns(session).columns()
-        options += [(c.key, full_name(c, clock)) for c in every if table or c.key in known]
+        columns = CpuColumns(session).columns()
+        options += [(c.key, full_name(c, clock)) for c in columns if table or c.key in field_keys]
     chosen, arrow = view.sorting.order, RISING if view.sorting.reverse else FALLING
     options = [(key, f"{name}  {arrow}" if key == chosen else name) for key, name in options]
     return Menu("sort by", options, chosen, ascii_=choice.ascii)
@@ -191,8 +191,8 @@ def column_order(session: Session, before: Sequence[str], ticked: set[str]) -> t
     keys = [column.key for column in CpuColumns(session).columns()]
     if ticked >= set(keys):
         return ()
-    kept = [key for key in before if key in ticked or key not in keys]
-    return (*kept, *(key for key in keys if key in ticked and key not in kept))
+    earlier = [key for key in before if key in ticked or key not in keys]
+    return (*earlier, *(key for key in keys if key in ticked and key not in earlier))
 
 
 # --- the command palette

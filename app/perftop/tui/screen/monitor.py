@@ -78,23 +78,23 @@ class Controls(Protocol):
 def view(name: str, choice: Choice) -> Canvas:
     """Creates the view with this name, which is also its id. A view is imported when it is first
     shown, so that the first numbers do not wait for the import of all views."""
-    made: type[Canvas]
+    view_class: type[Canvas]
     match name:
         case "overview":
-            from perftop.tui.overview.overview import Overview as made  # noqa: N813
+            from perftop.tui.overview.overview import Overview as view_class  # noqa: N813
         case "heat":
-            from perftop.tui.views.heat_map import HeatMap as made  # noqa: N813
+            from perftop.tui.views.heat_map import HeatMap as view_class  # noqa: N813
         case "time":
-            from perftop.tui.views.timeline import Timeline as made  # noqa: N813
+            from perftop.tui.views.timeline import Timeline as view_class  # noqa: N813
         case "table":
-            from perftop.tui.views.table import Table as made  # noqa: N813
+            from perftop.tui.views.table import Table as view_class  # noqa: N813
         case "episodes":
-            from perftop.tui.views.episodes import Episodes as made  # noqa: N813
+            from perftop.tui.views.episodes import Episodes as view_class  # noqa: N813
         case "neighbours":
-            from perftop.tui.views.neighbours import Neighbours as made  # noqa: N813
+            from perftop.tui.views.neighbours import Neighbours as view_class  # noqa: N813
         case _:
-            from perftop.tui.core_page.core_page import CorePage as made  # noqa: N813
-    return made(choice, id=name)
+            from perftop.tui.core_page.core_page import CorePage as view_class  # noqa: N813
+    return view_class(choice, id=name)
 
 
 class Monitor(DirectScreen):
@@ -204,9 +204,9 @@ class Monitor(DirectScreen):
         if name == self.view.id or (name == "core" and self.choice.cpu is None):
             return
         if name not in self._views:
-            made = self._views[name] = view(name, self.choice)
-            made.bare = self.view.bare
-            await self.mount(made, after=self._top)
+            new_view = self._views[name] = view(name, self.choice)
+            new_view.bare = self.view.bare
+            await self.mount(new_view, after=self._top)
         if self.view.id != "core" and self.view.id is not None:
             self._previous = self.view.id
         self.view.display = False
@@ -260,8 +260,8 @@ class Monitor(DirectScreen):
         self.output.show()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        there = action != "output" or self.output is not None
-        return there and super().check_action(action, parameters)
+        exists = action != "output" or self.output is not None
+        return exists and super().check_action(action, parameters)
 
     def action_output(self) -> None:
         if self.output is not None:
