@@ -51,8 +51,7 @@ class View:
     async def again(self) -> None:
         """After something was changed behind the app's back."""
         session, interval = self.run.session, self.run.interval
-        self.past.lay_out()
-        self.past.show(session, interval)
+        self.past.set(session, interval, choice_changed=True)
         await self.run.pilot.pause()
 
 

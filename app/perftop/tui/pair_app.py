@@ -344,9 +344,10 @@ def _episodes(look: Look) -> list[Line]:
 def _axis(look: Look) -> list[Line]:
     """Returns the line of the axis with the cursor, and the line of times."""
     blank: Run = (" " * LEFT, "text")
-    line = [(sign, key) for text, key in time_axis.ticked(look.axis, (), None) for sign in text]
+    ticks = time_axis.ticks(look.axis, None)
+    line = [(sign, key) for text, key in time_axis.ticked(look.axis, (), ticks) for sign in text]
     line[look.cursor_cell] = ("▲", "bright")
-    return [([blank, *line], "calm"), ([blank, *time_axis.times(look.axis, None)], "calm")]
+    return [([blank, *line], "calm"), ([blank, *time_axis.times(look.axis, ticks)], "calm")]
 
 
 def _help(look: Look) -> list[Line]:

@@ -79,12 +79,14 @@ class Charts:
         if not moment.page.axis:
             return []
         unix = moment.session.unix
+        ticks = time_axis.ticks(axis, unix)
         left: Run = (" " * LABEL_WIDTH, "dim")
         line = time_axis.ticked(
-            axis, moment.episodes, unix, inside=moment.page.axis == 1, steps=self._ceiling_steps(),
-            marks=moment.session.marks, since=True,
+            axis, moment.episodes, ticks, inside=moment.page.axis == 1,
+            steps=self._ceiling_steps(), marks=moment.session.marks,
+            since=None if axis.first_ns is None else unix(axis.first_ns),
         )  # fmt: skip
-        return [[left, *line], [left, *time_axis.times(axis, unix)]][: moment.page.axis]
+        return [[left, *line], [left, *time_axis.times(axis, ticks)]][: moment.page.axis]
 
     def _chart(self, panel: Panel) -> PanelChart:
         if panel.key == "clock":

@@ -16,9 +16,7 @@ from perftop.model import smt
 from perftop.model.episode import Episode
 from perftop.model.tasks import task
 from perftop.output.sentences import unique_losses
-from perftop.session.interval import Interval
 from perftop.session.missing import NAMES, by_reason, doubts, lasting
-from perftop.session.session import Session
 from perftop.tui.core_page.charts import RAMP_LEVELS, Charts, CoreHistory
 from perftop.tui.core_page.numbers import (
     NAME_WIDTH,
@@ -52,25 +50,22 @@ class CorePage(Canvas):
     """Captions of the keys that go back ("back") and zoom ("window"), as bound by the user."""
     _lines: Sequence[list[Run]] = ()
 
-    def show(self, session: Session, interval: Interval) -> None:
-        changed = self.settle(session, interval)
-        if interval.tasks and not self._has_tasks:
-            self._has_tasks = changed = True
-        if changed or self._layout is None or self.choice.cpu not in self._layout[0].cpus:
-            self.lay_out()
-            return
-        self._draw()
-        self.paint()
+    def begin(self) -> None:
+        self._has_tasks |= bool(self.interval.tasks)
+
+    def is_outdated(self) -> bool:
+        if self._layout is None or (self.interval.tasks and not self._has_tasks):
+            return True
+        return self.choice.cpu not in self._layout[0].cpus
 
     def line(self, y: int) -> strips.Line:
         return self._lines[y], "calm"
 
-    def build(self) -> None:
+    def make_layout(self) -> None:
         chosen = self.choice.cpu
         place = next((place for place in self.places.places if chosen in place.cpus), None)
         if place is None:
             self._layout = None
-            self._lines = [[(" no CPU matches the filter", "dim")]]
         else:
             known = capabilities(self.session, place, tasks=self._has_tasks)
             self._layout = place, page_layout(known, self.size.width, self.size.height)
@@ -79,13 +74,12 @@ class CorePage(Canvas):
             keys = {bound.binding.id: caption(key) for key, bound in active}
             zoom = [keys[name] for name in ("narrower", "wider") if name in keys]
             self._keys = {"back": keys.get("back", ""), "window": " ".join(zoom)}
-            self._draw()
-        self.count = len(self._lines)
-        self.redraw()
 
-    def _draw(self) -> None:
+    def make_lines(self) -> None:
         """Makes all lines, because each of them may change over time."""
-        assert self._layout is not None
+        if self._layout is None:
+            self._lines, self.count = [[(" no CPU matches the filter", "dim")]], 1
+            return
         (place, page), session, interval = self._layout, self.session, self.interval
         window_s, first_ns = self.choice.window_s, session.past.first_ns
         axis = time_axis.fitted(interval.time_ns, window_s, page.columns, first_ns)
@@ -93,6 +87,7 @@ class CorePage(Canvas):
         moment = core_moment(session, interval, place, page, self.choice.units, axis.start_ns)
         charts = Charts(moment, self._history, self.look)
         self._lines = lines(charts, duration(window_s), self._keys, self.size.width)
+        self.count = len(self._lines)
 
     def action_neighbour(self, by: int) -> None:
         """Moves to the core that is `by` cores away, in the row order of other views."""

@@ -226,7 +226,8 @@ def axis_lines(now: float, span_s: float, cells: int, left: int) -> list[Line]:
     now_ns, bin_ns = round(now * 1e9), round(span_s * 1e9 / cells)
     axis = Axis((now_ns // bin_ns + 1) * bin_ns, bin_ns, cells, now_ns)
     blank: Run = (" " * left, "text")
-    lines = time_axis.ticked(axis, (), _unix), time_axis.times(axis, _unix)
+    ticks = time_axis.ticks(axis, _unix)
+    lines = time_axis.ticked(axis, (), ticks), time_axis.times(axis, ticks)
     return [calm(blank, *line) for line in lines]
 
 

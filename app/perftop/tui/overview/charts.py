@@ -35,6 +35,7 @@ from perftop.tui.shared import time_axis
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.fields import clock_of
 from perftop.tui.shared.places import Places, package_name
+from perftop.tui.shared.time_axis import Tick
 
 _GAP = 4
 """Cells between the chart of states and the chart of the clock, and after the numbers of the
@@ -85,6 +86,8 @@ class Charts:
             self._drawer = ChartDrawer(session, self._units, counted=self.counted)
         self._drawer.past.read(interval, plan.columns, choice.window_s)
         episodes = time_axis.episodes(self._drawer.past.axis, session)
+        axes = (self._drawer.past.axis, self._drawer.past.dots)[: 1 + plan.counted]
+        ticks = [time_axis.ticks(axis, session.unix) for axis in axes]
         charts = self._drawer.draw(episodes, plan.rows, plan.rate_rows, look)
         clock = clock_of(session, choice.units, known=True)
         moment = Moment(session, interval, self._units, clock)
@@ -105,7 +108,7 @@ class Charts:
                 lines = _with_numbers_beside(plan, values, unit_charts)
             last = i == len(self._units) - 1
             if last or plan.axes:
-                lines += self._axes(plan, unit, episodes, last=last)
+                lines += self._axes(plan, unit, episodes, ticks, last=last)
             self._add(unit.at, lines)
             if not last:
                 self._add(None, [[]] * plan.gap)
@@ -140,28 +143,33 @@ class Charts:
         return runs
 
     def _axes(
-        self, plan: Plan, unit: Unit, episodes: list[Episode], *, last: bool
-    ) -> list[list[Run]]:
-        """Returns the axis below a unit's charts, and the line of times below the last axis."""
+        self, plan: Plan, unit: Unit, episodes: list[Episode], ticks: list[list[Tick]],
+        *, last: bool,
+    ) -> list[list[Run]]:  # fmt: skip
+        """Returns the axis below a unit's charts, and the line of times below the last axis.
+        `ticks`: those of the charts of states and, if clocks are counted, of the other charts."""
         assert self._drawer is not None
         axis, dots = self._drawer.past.axis, self._drawer.past.dots
         cpus = {*unit.cpus} if plan.axes else {cpu for unit in self._units for cpu in unit.cpus}
         own = [e for e in episodes if not cpus.isdisjoint(e.cpus)]
-        charts = [(axis, own)]
+        charts = [(axis, ticks[0], own)]
         if plan.counted:
             names = ("clock", "IPC") if plan.rates else ("clock",)
-            charts = [(axis, [e for e in own if lowered_chart(e) not in names])]
-            charts += [(dots, [e for e in own if lowered_chart(e) == name]) for name in names]
+            charts = [(axis, ticks[0], [e for e in own if lowered_chart(e) not in names])]
+            charts += [
+                (dots, ticks[1], [e for e in own if lowered_chart(e) == name]) for name in names
+            ]
         line: list[Run] = [(" " * plan.block, "text")]
         times: list[Run] = [*line]
-        for i, (axis, shown) in enumerate(charts):
+        has_times = last and plan.times
+        for i, (axis, marks, shown) in enumerate(charts):
             gap: list[Run] = (
                 [(" " * (_GAP if i == 1 else RIGHT_WIDTH + _GAP - 1), "text")] if i else []
             )
-            unix = self._session.unix
-            line += [*gap, *time_axis.ticked(axis, shown, unix, inside=not plan.times)]
-            times += [*gap, *time_axis.times(axis, unix)]
-        return [line, times] if last and plan.times else [line]
+            line += [*gap, *time_axis.ticked(axis, shown, marks, inside=not plan.times)]
+            if has_times:
+                times += [*gap, *time_axis.times(axis, marks)]
+        return [line, times] if has_times else [line]
 
 
 def _heading(plan: Plan, package: int | None, sign: Run, legend: list[Run] | None) -> list[Run]:

@@ -13,8 +13,6 @@ from textual.geometry import Size
 from perftop.draw import strips
 from perftop.draw.columns import column_at
 from perftop.draw.strips import text
-from perftop.session.interval import Interval
-from perftop.session.session import Session
 from perftop.session.values import BY_KEY
 from perftop.tui.overview.charts import Charts
 from perftop.tui.overview.columns import (
@@ -27,7 +25,7 @@ from perftop.tui.overview.columns import (
 )
 from perftop.tui.overview.rows import Grid, heading, row_lines, selected_line
 from perftop.tui.panels.panels import MIN_HEIGHT, Kind, PaneledView, PanelRow
-from perftop.tui.shared.cursor import Cursor
+from perftop.tui.shared.canvas import Cursor
 from perftop.tui.shared.fields import clock_of
 from perftop.tui.shared.order import arranged
 from perftop.tui.shared.places import PlaceLine, Places
@@ -121,13 +119,11 @@ class Overview(PaneledView, Cursor):
 
     _charts: Charts | None = None
     """The charts; None before the first numbers."""
-    _has_charts = False
-    """Whether charts are shown, which is so where they fit. A filter does not change this."""
     _room = Size(0, 0)
     """Width and height, in cells, when the charts were fitted. They are stored because Textual
     computes them at each access."""
     _grid: Grid | None = None
-    """The data of the rows; None while charts are shown, and until rows are shown again."""
+    """The data of the rows; None while charts are shown, which is so where they fit."""
     _fold: Fold = "needed"
     _arrangement = Arrangement([], [], [], [])
     _row_lines: Mapping[int, strips.Line] = {}
@@ -138,48 +134,39 @@ class Overview(PaneledView, Cursor):
 
     # --- lines from an interval
 
-    def show(self, session: Session, interval: Interval) -> None:
-        if self.settle(session, interval) or self._charts is None:
-            self._charts, self._grid = Charts(session, self.places), None
-            self._fit_charts()
-        if self._has_charts:
-            if self._draw_charts():
-                self.redraw()
-            else:
-                self.paint()
-        elif self._grid is None:
-            self._make_grid()
-            self.lay_out()
-        else:
-            self._grid.episodes.read(interval)
-            self._grid.sheet = self._grid.sheet.reader.read(interval)
-            if self.choice.order not in _FIXED_ORDERS:
-                self._arrange(self._grid)
-            self._draw_rows(self._grid)
-            self.paint()
+    def begin(self) -> None:
+        self._charts, self._grid = Charts(self.session, self.places), None
+        self._arrangement, self.count = Arrangement([], [], [], []), 0
 
-    def build(self) -> None:
-        had_charts = self._has_charts
-        self._fit_charts()
-        if self._has_charts:
-            self._draw_charts()
-        else:
-            if had_charts:
-                self.feet = []
-            grid = self._make_grid() if self._grid is None else self._grid
-            grid.clock = clock_of(self.session, self.choice.units, known=True)
-            width = self.width - MARKS_WIDTH - 1
-            grid.columns = grid_columns(self.session, self.places, width, grid.clock)
-            rooms = {column.key: column.room for column in grid.columns}
-            busy, ipc = rooms.get("work", 0), rooms.get("past ipc", 0)
-            grid.histories = None
-            if busy or ipc:
-                places, ascii_ = self.places.places, self.choice.ascii
-                grid.histories = RowHistories(self.session, places, busy, ipc, ascii_=ascii_)
-            self._arrange(grid)
-            self._draw_rows(grid)
-        self.redraw()
-        self.show_cursor()
+    def make_layout(self) -> None:
+        assert self._charts is not None
+        self._room = Size(self.width, self.size.height)
+        if not self.bare and self._charts.fit(self._room.height, self._room.width):
+            self._grid = None
+            return
+        if self._grid is None:
+            self.feet = []
+        grid = self._grid = self._grid or self._make_grid()
+        grid.clock = clock_of(self.session, self.choice.units, known=True)
+        width = self.width - MARKS_WIDTH - 1
+        grid.columns = grid_columns(self.session, self.places, width, grid.clock)
+        rooms = {column.key: column.room for column in grid.columns}
+        busy, ipc = rooms.get("work", 0), rooms.get("past ipc", 0)
+        grid.histories = None
+        if busy or ipc:
+            places, ascii_ = self.places.places, self.choice.ascii
+            grid.histories = RowHistories(self.session, places, busy, ipc, ascii_=ascii_)
+        self._arrange(grid)
+
+    def make_lines(self) -> None:
+        if self._grid is None:
+            self._make_charts()
+            return
+        self._grid.episodes.read(self.interval)
+        self._grid.sheet = self._grid.sheet.reader.read(self.interval)
+        if self.choice.order not in _FIXED_ORDERS:
+            self._arrange(self._grid)
+        self._make_rows(self._grid)
 
     def line(self, y: int) -> strips.Line:
         if self._grid is None:
@@ -198,17 +185,9 @@ class Overview(PaneledView, Cursor):
 
     # --- charts
 
-    def _fit_charts(self) -> None:
+    def _make_charts(self) -> None:
         assert self._charts is not None
-        self._room = Size(self.width, self.size.height)
-        fits = not self.bare and self._charts.fit(self._room.height, self._room.width)
-        self._has_charts = fits
-
-    def _draw_charts(self) -> bool:
-        """Makes all lines. Returns whether their number changed."""
-        assert self._charts is not None
-        charts, before = self._charts, (self.count, len(self.feet))
-        self._grid = None
+        charts = self._charts
         order = arranged(self.places, self.choice, self.session, self.interval)
         charts.read(self.interval, order, self.choice, self.look)
         self.count, self.heads = len(charts.lines), []
@@ -224,7 +203,6 @@ class Overview(PaneledView, Cursor):
             shares = (60, 37) if width >= MIN_COUNTED_WIDTH_OF_THREE else (37, 38)
             row = PanelRow(("who", "happened"), shares, width, height)
         self.feet += self.panel_lines(row)
-        return before != (self.count, len(self.feet))
 
     # --- rows
 
@@ -232,9 +210,7 @@ class Overview(PaneledView, Cursor):
         episodes = RowEpisodes(self.session)
         episodes.read(self.interval)
         sheet = Reader(self.session, self.places).read(self.interval)
-        self._grid = Grid(self.places, sheet, [], episodes)
-        self._arrangement, self.count = Arrangement([], [], [], []), 0
-        return self._grid
+        return Grid(self.places, sheet, [], episodes)
 
     def _arrange(self, grid: Grid) -> None:
         choice, order = self.choice, None
@@ -245,7 +221,7 @@ class Overview(PaneledView, Cursor):
         self._arrangement, self.count = plan, len(plan.lines)
         grid.order = choice.order if plan.grouped else "every package"
 
-    def _draw_rows(self, grid: Grid) -> None:
+    def _make_rows(self, grid: Grid) -> None:
         """Makes the lines of the visible rows, and the lines that do not scroll."""
         lines = self._arrangement.lines[self.top : self.top + self.height]
         visible_rows = [line.row for line in lines if line.kind == "row"]
@@ -289,17 +265,15 @@ class Overview(PaneledView, Cursor):
         cpus = [places[row].cpus[0] for row in self.places.of_package(places[line.row].package)]
         return self.choice.cpu if self.choice.cpu in cpus else cpus[0]
 
-    def chosen(self) -> None:
+    def draw_selection(self) -> None:
         if self._grid is None:
-            self._draw_charts()
-            super().chosen()
+            super().draw_selection()
             return
         before = self._arrangement
         self._arrange(self._grid)  # the cursor may have moved into a folded package
         after = self._arrangement
         if (len(before.above), before.lines) == (len(after.above), after.lines):
-            self._draw_rows(self._grid)
-            super().chosen()
+            super().draw_selection()
         else:
             self.lay_out()
 
@@ -309,7 +283,7 @@ class Overview(PaneledView, Cursor):
         if order:
             row = order[max(0, min(len(order) - 1, index))]
             self.choice.cpu = self.places.places[row].cpus[0]
-            self.chosen()
+            self.draw_selection()
 
     def action_move(self, by: int) -> None:
         """Moves the cursor by lines of charts, by rows, or, if all packages are folded, by

@@ -463,31 +463,11 @@ class PanelRow:
 
 
 class PaneledView(Canvas):
-    """A view with panels below its lines. A subclass provides `begin`, which is called when the
-    machine or the filter has changed, and `read`, which sets `heads`, `count` and `feet` from the
-    interval."""
+    """A view with panels below its lines."""
 
     OWN_PANEL: ClassVar[Kind | None] = None
     """The kind of panel that would only repeat the content of the view; it is left out."""
     _drawn: PanelRow | None = None
-
-    def show(self, session: Session, interval: Interval) -> None:
-        if self.settle(session, interval):
-            self.begin(session)
-            self.lay_out()
-            return
-        self.read()
-        self.paint()
-
-    def begin(self, session: Session) -> None:
-        """Prepares for another machine or filter; the view may have no size yet."""
-
-    def read(self) -> None:
-        """Makes the lines from the current interval."""
-
-    def build(self) -> None:
-        self.read()
-        self.redraw()
 
     @property
     def spare(self) -> int:

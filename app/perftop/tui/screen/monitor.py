@@ -159,18 +159,17 @@ class Monitor(DirectScreen):
     def refresh_view(self) -> None:
         """Lays out and shows the view again, after a choice or after earlier samples were added to
         the history."""
-        self.view.lay_out()
-        self._show_view()
+        self._show_view(choice_changed=True)
         self._show_keys()
 
     def _show_machine(self) -> None:
         self._top.show(*self.last)
         self._missing.show(self.last.session)
 
-    def _show_view(self) -> None:
+    def _show_view(self, *, choice_changed: bool = False) -> None:
         session, interval = self.last.session, self.last.interval
         if session is not None and interval is not None:
-            self.view.show(session, interval)
+            self.view.set(session, interval, choice_changed=choice_changed)
 
     def _show_keys(self) -> None:
         status, order = self.last.status, self.view.sorting.order

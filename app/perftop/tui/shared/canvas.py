@@ -2,7 +2,9 @@
 only the lines that have changed are made into strips and painted.
 
 A `PageWidget` makes all its lines at once. A `Canvas` is one of the views of the main screen. It
-has fixed lines at its top and bottom, and between them lines that scroll and can be clicked.
+has fixed lines at its top and bottom, and between them lines that scroll and can be clicked. It has
+three verbs: `set` an interval, `lay_out` all lines, `draw` the lines that have changed. A `Cursor`
+is a canvas in which a cursor moves from line to line.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
+from textual.binding import BindingType
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.message_pump import _MessagePumpMeta
@@ -27,6 +30,7 @@ from perftop.model.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared.choice import Choice, Sorting
+from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.paint import Ink, ink_of, ready_strip, repaint
 from perftop.tui.shared.places import ORDERS, Places
 
@@ -172,34 +176,40 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
         self.places: Places
         self.session: Session
         self.interval: Interval
-        """The interval last passed to `settle`. `places`, `session` and `interval` are not set
-        before the first numbers."""
+        """The interval last passed to `set`. `places`, `session` and `interval` are not set before
+        the first numbers."""
         self._of: tuple[Session, list[list[int]], frozenset[int] | None] | None = None
         """The session, cores and mask from which `places` was made; None before the first
         numbers."""
+        self._laid_out = False
+        """Whether lines have been laid out for these places."""
         if choice.ascii:  # scrollbars need block characters
             self.styles.scrollbar_size_vertical = 0
 
     # --- methods that a view provides
 
+    def begin(self) -> None:
+        """Prepares for another machine or filter. The view may have no size yet."""
+
+    def is_outdated(self) -> bool:
+        """Returns whether this interval needs another layout, as after `begin`. Only called after
+        `begin`."""
+        return False
+
+    def make_layout(self) -> None:
+        """Chooses the content and widths of lines for this size, order and machine."""
+
     @abstractmethod
-    def show(self, session: Session, interval: Interval) -> None:
-        """Shows an interval: the newest, an earlier one, or the same again after a choice has
-        changed. Ends with `lay_out` or `paint`. Only called while the view is visible."""
+    def make_lines(self) -> None:
+        """Makes the lines of this interval. Sets `count`, `heads` and `feet`."""
 
     @abstractmethod
     def line(self, y: int) -> Line:
         """Returns the runs and the mood of the scrolling line `y`. Only called for visible
         lines."""
 
-    @abstractmethod
-    def build(self) -> None:
-        """Makes all lines. Sets `count`, `heads` and `feet`; ends with `redraw`. Only called if
-        there are numbers to show and the widget has a size."""
-
-    def chosen(self) -> None:
-        """Draws the selection. Called after another core was selected."""
-        self.paint()
+    def show_cursor(self) -> None:
+        """Scrolls to the selected core."""
 
     def target(self, x: int, y: int) -> Episode | int | None:  # noqa: ARG002 - for views to provide
         """Returns the episode, or the number of the CPU, at column `x` of a line of `feet`; None if
@@ -220,27 +230,55 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
         """Handles Enter. Returns whether the page of the selected core is to be shown."""
         return True
 
-    # --- methods that a view uses
+    # --- setting an interval, laying out, drawing
 
-    def lay_out(self) -> None:
-        """Makes all lines again, for another width, order or machine."""
-        if self._of is not None and self.size.width:
-            self._theme = self.app.current_theme.name
-            self.build()
-
-    def settle(self, session: Session, interval: Interval) -> bool:
-        """Stores this interval. If the machine or the filter has changed, makes `places` and
-        returns True; else returns False."""
+    def set(self, session: Session, interval: Interval, *, choice_changed: bool = False) -> None:
+        """Sets the interval to show: the newest or an earlier one. Lays out lines if the machine,
+        the filter or another choice has changed, else draws. Only called while the view is
+        visible."""
         self.session, self.interval = session, interval
         of = (session, session.cores, self.choice.mask)
-        if self._of is not None and all(a is b for a, b in zip(of, self._of, strict=True)):
-            return False
-        self._of = of
-        self.places = Places(session, self.choice.mask)
-        shown = [cpu for place in self.places.places for cpu in place.cpus]
-        if self.choice.cpu not in shown and shown:
-            self.choice.cpu = shown[0]
-        return True
+        if self._of is None or any(a is not b for a, b in zip(of, self._of, strict=True)):
+            self._of, self._laid_out = of, False
+            self.places = Places(session, self.choice.mask)
+            cpus = [cpu for place in self.places.places for cpu in place.cpus]
+            if self.choice.cpu not in cpus and cpus:
+                self.choice.cpu = cpus[0]
+            self.begin()
+        elif self.is_outdated():
+            self._laid_out = False
+            self.begin()
+        if choice_changed or not self._laid_out:
+            self.lay_out()
+        else:
+            self.draw()
+
+    def lay_out(self) -> None:
+        """Makes all lines again, for another width, order or machine, and draws the canvas."""
+        if self._of is None or not self.size.width:
+            return
+        self._theme = self.app.current_theme.name
+        self._laid_out = True
+        self._made.clear()
+        self.make_layout()
+        self.draw()
+        self.refresh()
+        self.show_cursor()
+
+    def draw(self) -> None:
+        """Makes the lines of the interval, and paints the visible lines that have changed."""
+        if self._laid_out:
+            self.make_lines()
+            self._paint()
+
+    def draw_selection(self) -> None:
+        """Scrolls to the selected core and draws. Called after another core was selected."""
+        if self._laid_out:
+            self.make_lines()
+            self.show_cursor()
+            self._paint()
+
+    # --- values that a view uses
 
     @property
     def look(self) -> Look:
@@ -276,13 +314,7 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
         """Number of strips made so far."""
         return self._made.built
 
-    def redraw(self) -> None:
-        """Drops all strips and paints the whole canvas."""
-        self._made.clear()
-        self.paint()
-        self.refresh()
-
-    def paint(self) -> None:
+    def _paint(self) -> None:
         """Paints the visible lines that have changed."""
         wide, _ = self._area = self.size
         if not wide:
@@ -321,7 +353,7 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
             core = next((place.cpus for place in self.places.places if found in place.cpus), None)
             if core is not None:
                 self.choice.cpu = core[0]
-                self.chosen()
+                self.draw_selection()
         if event.chain == 2 and found is not None:
             self.post_message(self.Opened())
         return True
@@ -375,3 +407,71 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
         super().notify_style_update()
         if self.is_mounted and self.display and self.app.current_theme.name != self._theme:
             self.lay_out()
+
+
+class Cursor(Canvas):
+    """A canvas with a cursor that moves up and down from item to item, such as cores, and is
+    scrolled into view. The core under the cursor is the selected core of all views."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("rows")]
+
+    _selected: object = None
+    """Identity of the item that was selected last."""
+
+    @abstractmethod
+    def cpu(self, y: int) -> int | None:
+        """Returns the first CPU of the core to which line `y` belongs; None for headings."""
+
+    def identity(self, y: int) -> object:
+        """Returns the identity of the item that line `y` shows; None for headings."""
+        return self.cpu(y)
+
+    def _cursor_line(self) -> int:
+        """Returns the line of the cursor: the line of the selected item, else the first line of the
+        selected core."""
+        lines = [y for y in range(self.count) if self.cpu(y) == self.choice.cpu]
+        same = (y for y in lines if self.identity(y) == self._selected)
+        return next(same, lines[0] if lines else 0)
+
+    def choose(self, y: int, towards: int = 1) -> None:
+        """Selects the item at this line. If the line is a heading, selects the next item in
+        direction `towards`, or, if there is none, in the other direction."""
+        first = max(0, min(self.count - 1, y))
+        for step in (towards, -towards):
+            y = first
+            while 0 <= y < self.count and self.identity(y) is None:
+                y += step
+            if 0 <= y < self.count:
+                self._selected, self.choice.cpu = self.identity(y), self.cpu(y)
+                self.draw_selection()
+                return
+
+    def show_cursor(self) -> None:
+        """Scrolls to the selected core and the headings directly above it."""
+        y = first = self._cursor_line()
+        while first > 0 and self.cpu(first - 1) is None:
+            first -= 1
+        self.reveal(first, y)
+
+    def action_move(self, by: int) -> None:
+        y = self._cursor_line()
+        current = self.identity(y) if y < self.count and self.cpu(y) == self.choice.cpu else None
+        while 0 <= y < self.count and self.identity(y) in {None, current}:
+            y += by
+        if 0 <= y < self.count:
+            self.choose(y, by)
+
+    def action_page(self, by: int) -> None:
+        self.choose(self._cursor_line() + by * max(1, self.height - 1), by)
+
+    def action_end(self, to: int) -> None:
+        self.choose(0 if to < 0 else self.count - 1, -to)
+
+    def on_click(self, event: events.Click) -> None:
+        if self.pick(event):
+            return
+        y = self.line_at(event.y)
+        if y is not None and self.cpu(y) is not None:
+            self.choose(y)
+            if event.chain == 2:
+                self.post_message(self.Opened())

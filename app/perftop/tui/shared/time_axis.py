@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import count, takewhile
+from itertools import count
 from math import ceil
 
 import numpy as np
@@ -27,6 +27,8 @@ from perftop.tui.shared import episode_style
 
 Unix = Callable[[int], float]
 """Converts raw ns to Unix time in seconds; `Session.unix` is such a function."""
+Tick = tuple[int, str]
+"""The cell of a round time, and this time as text."""
 
 STEPS_NS = tuple(
     round(seconds * 1e9)
@@ -86,7 +88,9 @@ class Axis:
     @property
     def known_columns(self) -> int:
         """Number of columns, from the right, that the history covers."""
-        bins = self.bins - (0 if self.first_ns is None else max(0, self.bin(self.first_ns)))
+        bins = self.columns // self.bin_columns
+        if self.first_ns is not None:
+            bins = min(bins, (self.end_ns - self.first_ns) // self.bin_ns + 1)
         return max(0, bins) * self.bin_columns
 
     @property
@@ -107,7 +111,8 @@ class Axis:
 
     def column(self, time_ns: int) -> int:
         """Returns the first column of the bin that contains this moment; it may be off the axis."""
-        return self.columns - (self.bins - self.bin(time_ns)) * self.bin_columns
+        bins_from_right = (self.end_ns - time_ns) // self.bin_ns + 1
+        return self.columns - bins_from_right * self.bin_columns
 
     def cell_after(self, time_ns: int) -> int:
         """Returns the cell that begins with or contains this moment; a moment on an edge belongs to
@@ -203,30 +208,34 @@ class BinValues:
 # --- round times
 
 
+@lru_cache(maxsize=64)
 def _step_ns(cell_ns: float, *, clock: bool) -> int | None:
     """Returns the smallest distance between ticks that leaves room for their times, in ns; None if
-    there is none. `cell_ns`: time of each cell. `clock`: times are clock times."""
-    return next((ns for ns in STEPS_NS if ns >= _label_width(ns, clock=clock) * cell_ns), None)
+    there is none. `cell_ns`: time of each cell. `clock`: times are clock times, which have no
+    tenths."""
+    for step_ns in STEPS_NS:
+        if not clock:
+            width = RELATIVE_WIDTH
+        else:
+            width = len(time_of_day(0, step_ns // _SECOND_NS)) if step_ns >= _SECOND_NS else 0
+        if width and step_ns >= (width + GAP) * cell_ns:
+            return step_ns
+    return None
 
 
-def _label_width(step_ns: int, *, clock: bool) -> float:
-    """Returns the cells needed for a time and the gap after it. A clock time has no tenths."""
-    if not clock:
-        return RELATIVE_WIDTH + GAP
-    if step_ns < _SECOND_NS:
-        return float("inf")
-    return len(time_of_day(0, step_ns // _SECOND_NS)) + GAP
-
-
-def ticks(axis: Axis, unix: Unix | None) -> list[tuple[int, str]]:
+def ticks(axis: Axis, unix: Unix | None) -> list[Tick]:
     """Returns the cells of round times and their texts, from the left. Times before the history are
     left out. `unix`: None if times are relative to the zero of the axis instead of clock times."""
     cell_ns = axis.bin_ns * axis.cell_columns / axis.bin_columns
     step_ns = _step_ns(cell_ns, clock=unix is not None) or STEPS_NS[-1]
     start_ns, blank = axis.start_ns, axis.blank
-    times = takewhile(lambda tick: tick[0] < axis.end_ns, round_times(start_ns, step_ns, unix))
-    cells = ((axis.cell_after(time_ns), text) for time_ns, text in times)
-    return [(cell, text) for cell, text in cells if blank <= cell < axis.cells]
+    found: list[Tick] = []
+    for time_ns, text in round_times(start_ns, step_ns, unix):
+        if time_ns >= axis.end_ns:
+            break
+        if (cell := axis.cell_after(time_ns)) >= blank:
+            found.append((cell, text))
+    return found
 
 
 def round_times(since_ns: int, step_ns: int, unix: Unix | None) -> Iterator[tuple[int, str]]:
@@ -263,15 +272,15 @@ def relative_time(time_ns: int, step_ns: int) -> str:
     return f"{'-' if time_ns < 0 else ''}{place(abs(time_ns))}"
 
 
-def times(axis: Axis, unix: Unix | None) -> list[Run]:
+def times(axis: Axis, ticks: Iterable[Tick]) -> list[Run]:
     """Returns the line below the axis, with each time centred under its tick. A time that would
     extend beyond an end of the axis is left out."""
-    line = ""
-    for cell, text in ticks(axis, unix):
+    line, cells = "", axis.cells
+    for cell, text in ticks:
         start = cell - len(text) // 2
-        if 0 <= start <= axis.cells - len(text):
+        if 0 <= start <= cells - len(text):
             line = line.ljust(start) + text
-    return [(line.ljust(axis.cells), "dim")]
+    return [(line.ljust(cells), "dim")]
 
 
 # --- episodes
@@ -336,43 +345,46 @@ def draw_name(line: list[Run], axis: Axis, moment: Episode) -> range:
 def rule(axis: Axis, episodes: Iterable[Episode]) -> list[Run]:
     """Returns the line of the axis, by cell, with a marker where each episode begins and a stroke
     while it lasts. Cells before the history are empty."""
-    line: list[Run] = [(" ", "text")] * axis.blank + [_RULE] * (axis.cells - axis.blank)
+    blank = axis.blank
+    line: list[Run] = [(" ", "text")] * blank + [_RULE] * (axis.cells - blank)
     draw_episodes(line, axis, episodes)
     return line
 
 
 def ticked(
-    axis: Axis, episodes: Iterable[Episode], unix: Unix | None, *, inside: bool = False,
-    steps: Iterable[int] = (), marks: Iterable[Episode] = (), since: bool = False,
+    axis: Axis, episodes: Iterable[Episode], ticks: Iterable[Tick], *, inside: bool = False,
+    steps: Iterable[int] = (), marks: Iterable[Episode] = (), since: float | None = None,
 ) -> list[Run]:  # fmt: skip
     """Returns the line of the axis with ticks, the labels of `marks`, and a faint sign at the cells
     in `steps`. `inside`: times are written into this line, because they have no line of their own;
-    they never cover signs or running episodes. `since`: the cells before the history show the time
-    at which the history begins."""
+    they never cover signs or running episodes. `since`: Unix time at which the history begins,
+    shown in the cells before it; None: these cells are blank."""
     line = rule(axis, episodes)
     named = {cell for moment in marks for cell in draw_name(line, axis, moment)}
     free = {cell for cell, run in enumerate(line) if run == _RULE} - named
     for cell in free.intersection(steps):
         line[cell] = (theme.STEP, "faint")
     if inside:
-        _draw_times(line, axis, unix, named)
+        _draw_times(line, axis, ticks, named)
     else:
-        for cell, _ in ticks(axis, unix):
+        for cell, _ in ticks:
             if cell in free:
                 line[cell] = (TICK, "faint")
-    if since and axis.blank and axis.first_ns is not None and unix is not None:
-        begin = f"{time_of_day(unix(axis.first_ns))} "
+    if since is not None and axis.blank:
+        begin = f"{time_of_day(since)} "
         texts = f"history from {begin}", f"from {begin}", ""
         text = next(text for text in texts if len(text) <= axis.blank)
         line[: axis.blank] = [(text.rjust(axis.blank), "dim")]
     return joined(line)
 
 
-def _draw_times(line: list[Run], axis: Axis, unix: Unix | None, named: set[int]) -> None:
+def _draw_times(
+    line: list[Run], axis: Axis, ticks: Iterable[Tick], named: set[int]
+) -> None:  # fmt: skip
     """Draws the times onto the line. They may cover its rule and the strokes of ended episodes."""
     bare = _RULE, (" ", "text"), *_ENDED_STROKES
     used = named | {cell for cell, run in enumerate(line) if run not in bare}
-    for cell, text in ticks(axis, unix):
+    for cell, text in ticks:
         start = cell - len(text) // 2 - 1
         end = start + len(text) + 2
         if axis.blank <= start and end <= axis.cells and used.isdisjoint(range(start, end)):

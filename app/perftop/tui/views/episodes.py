@@ -34,8 +34,8 @@ from perftop.session.navigation import is_reachable, moment_of
 from perftop.session.session import Session
 from perftop.tui.panels.panels import PaneledView, cause_lines, title, wrapped
 from perftop.tui.shared import episode_style
+from perftop.tui.shared.canvas import Cursor
 from perftop.tui.shared.choice import Choice, Sorting
-from perftop.tui.shared.cursor import Cursor
 
 ORDERS = ("start", "length", "depth", "kind")
 """Orders of the list. They begin with the newest, longest, deepest or worst episode; "start" puts
@@ -304,14 +304,12 @@ class Episodes(PaneledView, Cursor):
 
     # --- lines from an interval
 
-    def build(self) -> None:
+    def make_layout(self) -> None:
         self._plan = Layout(self.width, episode_columns(self.width))
         self._reasons.clear()
-        super().build()
-        self.show_cursor()
 
-    def read(self) -> None:
-        session, before = self.session, bool(self._lines)
+    def make_lines(self) -> None:
+        session = self.session
         self._lines = self._arranged(session)
         if not any(episode is self._chosen for episode in self._lines):
             self._chosen = self._lines[0] if self._lines else None
@@ -330,8 +328,6 @@ class Episodes(PaneledView, Cursor):
             self.count = len(self._nothing)
         if not self.feet:
             self.feet = self.panels(self.spare)
-        if before != bool(self._lines):
-            self.redraw()
 
     def _read_chosen(self, session: Session) -> None:
         """Determines which episodes have their evidence below them, and makes the lines at the
@@ -474,8 +470,7 @@ class Episodes(PaneledView, Cursor):
         if self._lines:
             self._chosen = self._lines[max(0, min(len(self._lines) - 1, at))]
             self._refused = False
-            self._read_chosen(self.session)
-            self.chosen()
+            self.draw_selection()
 
     def show_cursor(self) -> None:
         at = self._place()
@@ -503,8 +498,7 @@ class Episodes(PaneledView, Cursor):
             return False
         if not is_reachable(session, episode):
             self._refused = True
-            self._read_chosen(session)
-            self.paint()
+            self.draw()
             return False
         affected = set(episode.cpus)
         hit = [place.cpus for place in self.places.places if not affected.isdisjoint(place.cpus)]

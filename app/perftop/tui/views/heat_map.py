@@ -356,12 +356,12 @@ class HeatMap(PaneledView):
 
     # --- lines from an interval
 
-    def begin(self, session: Session) -> None:
-        self._peers, self._troubles = Peers(session), RowEpisodes(session)
+    def begin(self) -> None:
+        self._peers, self._troubles = Peers(self.session), RowEpisodes(self.session)
         # The old plan refers to other places, and there may be no size for a new plan yet.
         self._plan, self._row, self.count = _NO_LAYOUT, {}, 0
 
-    def build(self) -> None:
+    def make_layout(self) -> None:
         places = self.places
         self._row = {place.at: row for row, place in enumerate(places.places)}
         groups, self._packages = packages(self.session, places)
@@ -374,18 +374,13 @@ class HeatMap(PaneledView):
         texts += [] if places.places else [" no CPU matches the filter"]
         self._plan.lines += [[Part(0, len(text), label=text)] for text in texts]
         self.count = len(self._plan.lines)
-        super().build()
-        self.show_cursor()
 
-    def read(self) -> None:
-        self._heat = Heat(
+    def make_lines(self) -> None:
+        """Makes the marks of cells, and the lines above and below the map."""
+        heat = self._heat = Heat(
             self.session, self.interval, self.choice, self.places, self._peers, self._troubles,
             self._heat,
         )  # fmt: skip
-        self._draw(self._heat)
-
-    def _draw(self, heat: Heat) -> None:
-        """Makes the marks of cells, and the lines above and below the map."""
         places, chosen = self.places.places, self._chosen()
         self._letters = theme.letters(self.app.theme)
         signs = {}
@@ -460,14 +455,11 @@ class HeatMap(PaneledView):
 
     def _choose(self, row: int) -> None:
         self.choice.cpu = self.places.places[row].cpus[0]
-        self.chosen()
+        self.draw_selection()
 
-    def chosen(self) -> None:
+    def draw_selection(self) -> None:
         self._asked = False
-        if self._heat is not None:
-            self._draw(self._heat)
-        self.show_cursor()
-        self.paint()
+        super().draw_selection()
 
     def show_cursor(self) -> None:
         """Scrolls to the selected core, including a heading directly above it."""
@@ -520,8 +512,7 @@ class HeatMap(PaneledView):
             self._choose(found[after % len(found)])
         else:
             self._asked = True
-            self._draw(heat)
-            self.paint()
+            self.draw()
 
     def on_click(self, event: events.Click) -> None:
         y = None if self.pick(event) else self.line_at(event.y)

@@ -25,8 +25,8 @@ from perftop.tui.panels import pairs, panels
 from perftop.tui.panels.pairs import NO_LOSS_TEXT, Pair, pair_columns, pair_line
 from perftop.tui.panels.panels import PaneledView
 from perftop.tui.panels.tasks import MIN_BOLD_WAIT, task_bar
+from perftop.tui.shared.canvas import Cursor
 from perftop.tui.shared.choice import Choice
-from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.fields import clock_of
 
 MIN_SPAN_NS = 1_000_000_000
@@ -267,18 +267,16 @@ class Neighbours(PaneledView, Cursor):
         self._pairs = pair_columns(79, since=True)
         self._threads = thread_columns(80)
 
-    def begin(self, session: Session) -> None:
-        self._first = {cpu: core[0] for core in session.cores for cpu in core}
+    def begin(self) -> None:
+        self._first = {cpu: core[0] for core in self.session.cores for cpu in core}
 
     # --- lines
 
-    def build(self) -> None:
+    def make_layout(self) -> None:
         self._pairs = pair_columns(max(20, self.width - 2), since=True)
         self._threads = thread_columns(self.width)
-        super().build()
-        self.show_cursor()
 
-    def read(self) -> None:
+    def make_lines(self) -> None:
         now = Neighbourhood(self.session, self.interval, self.choice.mask)
         name = None if now.watched_job.name is None else foreign(now.watched_job.name)
         order, reverse = self.choice.order, self.choice.reverse

@@ -34,8 +34,8 @@ from perftop.session.interval import MIN_COUNTED_SHARE, Interval
 from perftop.session.session import Session
 from perftop.session.values import CpuColumns, doubted
 from perftop.tui.panels.panels import PaneledView
+from perftop.tui.shared.canvas import Cursor
 from perftop.tui.shared.choice import Choice
-from perftop.tui.shared.cursor import Cursor
 from perftop.tui.shared.fields import clock_of, placed
 from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.row_episodes import RowEpisode, RowEpisodes
@@ -193,13 +193,13 @@ class Table(PaneledView, Cursor):
 
     # --- lines from an interval
 
-    def settle(self, session: Session, interval: Interval) -> bool:
-        """Returns whether a new layout is needed. This is also the case if the known columns have
-        changed, because tasks become known later than counters."""
-        changed = super().settle(session, interval)
-        return changed or self._tabular.columns() != self._known
+    def is_outdated(self) -> bool:
+        """Returns whether the known columns have changed: tasks become known later than
+        counters."""
+        return self._tabular.columns() != self._known
 
-    def begin(self, session: Session) -> None:
+    def begin(self) -> None:
+        session = self.session
         self._tabular, self._reader = CpuColumns(session), Reader(session, self.places)
         self._known, self._troubles = self._tabular.columns(), RowEpisodes(session)
         mask, shown = self.choice.mask, frozenset(session.shown)
@@ -213,15 +213,13 @@ class Table(PaneledView, Cursor):
         self._lines, self.count, self.feet = [], 0, []  # empty until the first layout
         self._made.clear()
 
-    def build(self) -> None:
+    def make_layout(self) -> None:
         self._clock = clock_of(self.session, self.choice.units)
         self._choose_columns(self._left)
         self._left = self._page.hidden
         order = _KEYS.get(self.choice.order, self.choice.order)
         heading = self._page.headings(order, self.width, reverse=self.choice.reverse)
         self.heads = [] if self.bare else [heading]
-        super().build()
-        self.show_cursor()
 
     def _columns(self) -> list[Number]:
         """Returns the columns that the user chose, in the chosen order; all columns if none of the
@@ -234,7 +232,7 @@ class Table(PaneledView, Cursor):
         numbers = [number_column(number, self._clock) for number in self._columns()]
         self._page.scroll(numbers, first, self.width)
 
-    def read(self) -> None:
+    def make_lines(self) -> None:
         """Updates the numbers of the columns in sight, and the order of lines."""
         self._troubles.read(self.interval)
         self._page.read(self._tabular, self.session, self.interval)

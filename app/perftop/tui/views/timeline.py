@@ -21,12 +21,11 @@ from perftop.draw.strips import QUIET, Line, Piece, shed
 from perftop.model.episode import Episode
 from perftop.model.memory import TRAFFIC_KEYS
 from perftop.model.numbers import Number
-from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import doubted, shown
 from perftop.tui.panels.panels import PaneledView
 from perftop.tui.shared import time_axis
-from perftop.tui.shared.cursor import Cursor
+from perftop.tui.shared.canvas import Cursor
 from perftop.tui.shared.fields import Scale, chosen_field, clock_of, unit_in
 from perftop.tui.shared.order import arranged
 from perftop.tui.shared.places import PlaceLine, Places, package_name, spans
@@ -158,19 +157,14 @@ class Timeline(PaneledView, Cursor):
 
     # --- lines from an interval
 
-    def settle(self, session: Session, interval: Interval) -> bool:
-        return super().settle(session, interval) or self._lanes is None
-
-    def begin(self, session: Session) -> None:  # noqa: ARG002 - `build` makes everything
+    def begin(self) -> None:
         self.count, self._lanes = 0, None  # nothing to draw until there is a size
 
-    def build(self) -> None:
+    def make_layout(self) -> None:
         session = self.session
         self._field, self._others = chosen_field(session, self.choice.metric)
         self._unit = unit_in(self._field, clock_of(session, self.choice.units, known=True))
         self._lanes = None
-        super().build()
-        self.show_cursor()
 
     def _arrange(self, session: Session) -> None:
         choice, places = self.choice, self.places
@@ -195,7 +189,7 @@ class Timeline(PaneledView, Cursor):
         self.count = len(self._plan.lines)
         self._row_of = {cpu: i for i, place in enumerate(places.places) for cpu in place.cpus}
 
-    def read(self) -> None:
+    def make_lines(self) -> None:
         """Reads the values up to the end of the interval."""
         session, interval, choice = self.session, self.interval, self.choice
         if self._lanes is None or choice.order not in {"topology", "CPU number"}:
@@ -288,14 +282,16 @@ class Timeline(PaneledView, Cursor):
         """Returns the lines of the time axis, which stay in sight below the rows."""
         axis, interval = self._axis, self.interval
         inside = self.size.height < MIN_HEIGHT_FOR_TIMES
+        ticks, first_ns = time_axis.ticks(axis, session.unix), axis.first_ns
+        since = None if first_ns is None else session.unix(first_ns)
         line = time_axis.ticked(
-            axis, episodes, session.unix, inside=inside, marks=session.marks, since=True
+            axis, episodes, ticks, inside=inside, marks=session.marks, since=since
         )
         left: Run = (" " * self._left, "text")
         now: Run = (f"{time_of_day(interval.time):>{self._right - 1}}", "text")
         if inside:
             return [([left, *line, now], "calm")]
-        times = time_axis.times(axis, session.unix)
+        times = time_axis.times(axis, ticks)
         return [([left, *line], "calm"), ([left, *times, now], "calm")]
 
     # --- memory traffic of packages

@@ -140,7 +140,7 @@ async def test_a_filter_that_nothing_matches_is_shown() -> None:
         view = core_page(run)
         for mask in (frozenset[int](), None):
             view.choice.mask = mask
-            view.show(view.session, view.interval)
+            view.set(view.session, view.interval)
             assert (shown(run)[0] == " no CPU matches the filter") is (mask is not None)
         assert "core 0" in shown(run)[0]
 
@@ -152,5 +152,5 @@ async def test_lines_that_stay_the_same_are_not_made_again() -> None:
         await run.intervals(1)
         view = core_page(run)
         before = view.built
-        view.show(view.session, view.interval)
+        view.set(view.session, view.interval)
         assert view.built == before

@@ -37,14 +37,14 @@ async def test_fixed_lines_are_at_the_bottom_and_the_others_scroll_above_them() 
         grid.feet = []
         before = grid.height
         grid.feet = feet("first", "second")
-        grid.paint()
+        grid._paint()
         assert [line.text.rstrip() for line in shown(run)[-2:]] == ["first", "second"]
         assert grid.height == before - 2
         assert grid.line_at(grid.size.height - 2) is None
         await run.pilot.press("G")
         assert "28" in shown(run)[-3].text.split()
         grid.feet = []
-        grid.paint()
+        grid._paint()
         assert "first" not in "".join(line.text for line in shown(run))
 
 
@@ -52,10 +52,10 @@ async def test_of_the_fixed_lines_only_those_that_changed_are_drawn() -> None:
     async with running(Machine(cores=29, threads=1)) as run:
         grid = run.grid
         grid.feet = feet("first", "second", "third")
-        grid.paint()
+        grid._paint()
         built = grid.built
         grid.feet = feet("first", "other", "third")
-        grid.paint()
+        grid._paint()
         assert grid.built == built + 1
         assert [line.text.rstrip() for line in shown(run)[-3:]] == ["first", "other", "third"]
 
@@ -64,7 +64,7 @@ async def test_fixed_lines_without_room_are_cut_at_the_bottom() -> None:
     async with running(Machine(cores=29, threads=1), (80, 16)) as run:
         grid = run.grid
         grid.feet = feet(*(f"foot {i}" for i in range(30)))
-        grid.redraw()
+        grid._paint()
         lines = [line.text.rstrip() for line in shown(run)]
         heads = len(grid.heads)
         assert lines[heads:] == [f"foot {i}" for i in range(len(lines) - heads)]
@@ -75,7 +75,9 @@ async def test_a_view_that_is_hidden_is_not_built(monkeypatch: pytest.MonkeyPatc
         await run.pilot.press("2", "1")
         hidden = run.app.screen.query_one("#heat")
         built = []
-        monkeypatch.setattr(type(hidden), "build", lambda view: built.append((view, view.display)))
+        monkeypatch.setattr(
+            type(hidden), "make_layout", lambda view: built.append((view, view.display))
+        )
         await run.pilot.press("2", "1", "2", "1")
         assert built
         assert {display for _, display in built} == {True}

@@ -95,7 +95,7 @@ def test_what_begins_with_the_end_of_the_axis_is_beyond_it() -> None:
     before = Episode("offline", [0], 60 * S - 1)
     mark = Episode("mark", [], 60 * S, 60 * S, evidence={"label": "now"})
     assert (a.cells_of(before), a.cells_of(mark)) == ((range(59, 60), True), None)
-    assert time_axis.ticked(a, [mark], unix, marks=[mark]) == time_axis.ticked(a, [], unix)
+    assert time_axis.ticked(a, [mark], (), marks=[mark]) == time_axis.ticked(a, [], ())
 
 
 # --- clock times
@@ -107,7 +107,7 @@ def test_ticks_are_at_round_clock_times() -> None:
     assert time_axis.ticks(axis, unix) == [
         (11, "22:14:15"), (26, "22:14:30"), (41, "22:14:45"), (56, "22:15:00")
     ]  # fmt: skip
-    assert strips.text(time_axis.times(axis, unix)) == (
+    assert strips.text(time_axis.times(axis, time_axis.ticks(axis, unix))) == (
         "       22:14:15       22:14:30       22:14:45       22:15:00"
     )
 
@@ -146,7 +146,7 @@ def test_there_are_always_ticks_and_no_time_touches_the_next(window_s: float, ro
     assert ticks
     for (left, text), (right, _) in pairwise(ticks):
         assert right - left >= len(text) + time_axis.GAP - 1
-    text = strips.text(time_axis.times(a, unix))
+    text = strips.text(time_axis.times(a, ticks))
     assert len(text) == room
     for at, name in ticks:
         start = at - len(name) // 2
@@ -251,7 +251,11 @@ def test_one_that_ended_is_not_missed_because_another_was_shown_of_later() -> No
 
 def line(first_s: float, *episodes: Episode, inside: bool = False) -> str:
     a = replace(made(), first_ns=round(first_s * S))
-    return strips.text(time_axis.ticked(a, episodes, unix, inside=inside, since=True))
+    return strips.text(
+        time_axis.ticked(
+            a, episodes, time_axis.ticks(a, unix), inside=inside, since=unix(round(first_s * S))
+        )
+    )
 
 
 def ticked(text: str) -> str:
@@ -284,7 +288,7 @@ def test_where_rows_are_dear_clock_times_are_in_the_line_where_it_is_free() -> N
 
 def test_a_step_is_a_faint_mark_where_nothing_else_is() -> None:
     a = replace(made(), first_ns=11 * S // 2)
-    runs = time_axis.ticked(a, [drop(10, 13.5)], unix, steps=[4, 8, 10, 12, 40])
+    runs = time_axis.ticked(a, [drop(10, 13.5)], time_axis.ticks(a, unix), steps=[4, 8, 10, 12, 40])
     assert strips.text(runs)[5:16] == "─" * 3 + "┴" + "─▼━━━─┬"
     assert strips.text(runs).count(theme.STEP) == 2
 
@@ -317,14 +321,14 @@ def test_there_is_no_axis_before_the_history() -> None:
     assert a.known_columns == 10
     assert text(a) == " " * 30 + "─" * 10
     assert text(a, drop(94, 97)) == " " * 30 + "━━━━" + "─" * 6
-    assert strips.text(time_axis.times(a, unix)).strip() == ""
+    assert strips.text(time_axis.times(a, time_axis.ticks(a, unix))).strip() == ""
 
 
 def test_times_without_room_at_an_end_are_left_out() -> None:
     a = dots()
-    assert [cell for cell, _ in time_axis.ticks(a, lambda ns: ns / 1e9)] == [0, 15, 30]
-    times = strips.text(time_axis.times(a, lambda ns: ns / 1e9))
-    assert times == "           00:01:15       00:01:30      "
+    ticks = time_axis.ticks(a, lambda ns: ns / 1e9)
+    assert [cell for cell, _ in ticks] == [0, 15, 30]
+    assert strips.text(time_axis.times(a, ticks)) == "           00:01:15       00:01:30      "
 
 
 @pytest.mark.parametrize(
@@ -339,8 +343,9 @@ def test_relative_times_of_a_long_axis_are_hours_and_minutes(
 
 def test_an_axis_may_have_a_zero_instead_of_clock_times() -> None:
     a = time_axis.Axis(25 * S, S, 35, 25 * S)
-    assert time_axis.ticks(a, None) == [(10, "0 s"), (25, "15 s")]
-    assert strips.text(time_axis.ticked(a, (), None)) == "─" * 10 + "┬" + "─" * 14 + "┬" + "─" * 9
+    ticks = time_axis.ticks(a, None)
+    assert ticks == [(10, "0 s"), (25, "15 s")]
+    assert strips.text(time_axis.ticked(a, (), ticks)) == "─" * 10 + "┬" + "─" * 14 + "┬" + "─" * 9
 
 
 # --- the values of bins

@@ -151,11 +151,11 @@ async def test_a_cell_is_marked_only_if_its_number_is_of_a_suspect_counter(
     async with running(Machine(cores=8), (160, 30)) as run:
         session, interval = run.session, run.interval
         await run.pilot.press("2", "right")
-        view(run).show(session, doubting(interval, 2, key))
+        view(run).set(session, doubting(interval, 2, key))
         cells = [line.split("doubtful")[-1] for line in text(run)[2:-1]]
         assert any("≁" in line for line in cells) is marked
         await run.pilot.press("right")
-        view(run).show(session, doubting(interval, 2, key))
+        view(run).set(session, doubting(interval, 2, key))
         foot = text(run)[-1].split("≁ ")[0]  # without the reason
         assert ("IPC ≁" in foot) is not marked
 

@@ -178,7 +178,7 @@ async def test_clocks_are_shown_in_the_users_units(units: Any, value: str, end: 
 async def test_a_suspect_value_is_marked(key: str, number: str) -> None:
     async with look(many()) as view:
         session, interval = view.run.session, view.run.interval
-        view.past.show(session, doubting(interval, 24, key))
+        view.past.set(session, doubting(interval, 24, key))
     rows = [row.split()[-2:] for row in view.rows[1:3]]
     assert rows == [["2.0", number], ["2.0", "98.0"]]
 
