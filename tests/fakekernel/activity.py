@@ -24,7 +24,7 @@ Rate = Callable[["Piece"], int]
 
 @dataclass(frozen=True)
 class Piece:
-    """What a core does in a stage."""
+    """The activity of a core in a stage."""
 
     modes: str  # one letter per LP
     ipc: tuple[int, ...]  # thousandths, per LP

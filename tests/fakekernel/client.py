@@ -1,4 +1,4 @@
-"""For tests: start a fake kernel, look at its truth, disturb it."""
+"""Starts a fake kernel for a test, which reads its truth and disturbs it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class FakeKernel:
         return self.ask("truth", t0=t0, t1=t1)
 
     def truth_tsc(self, tsc0: int, tsc1: int) -> dict[str, Any]:
-        """The same between two values of CPU 0's TSC."""
+        """The truth between two values of CPU 0's TSC."""
         return self.ask("truth", tsc=[tsc0, tsc1])
 
     def regs(self) -> dict[int, dict[int, tuple[int, int]]]:

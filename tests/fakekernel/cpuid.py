@@ -11,7 +11,7 @@ Regs = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Place:
-    """Where an LP sits, and how large its package is."""
+    """The place of an LP, and the size of its package."""
 
     package: int
     core: int

@@ -21,7 +21,7 @@ LOG_LIMIT = 100_000
 
 @dataclass
 class Spec:
-    """What to simulate. All of it can be written as JSON."""
+    """The machine to simulate. All fields can be written as JSON."""
 
     model: str = "skylake-sp"
     cores: int = 2  # per package
@@ -41,7 +41,7 @@ class Spec:
     write_s: float = 0.0  # how long a write takes
     open_error: str | None = None  # such as "EPERM", for the msr files
     msr: bool = True  # the driver is loaded
-    manual: bool = False  # time stands still but for "advance"
+    manual: bool = False  # time passes only by "advance"
 
 
 class Processor:

@@ -79,7 +79,7 @@ class Dir(Node):
 
 
 class Text(Node):
-    """A file of the kernel: made anew when it is read from its beginning."""
+    """A file of the kernel, whose text is made when it is read from its beginning."""
 
     mode = stat.S_IFREG | 0o444
     size = 4096

@@ -1,4 +1,4 @@
-"""The registers of one LP beside the counters: clocks, thermal, limits, power, residency."""
+"""The registers of one LP other than counters: clocks, thermal, limits, power, residency."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def amd_facts(core: Core, model: Model) -> Readers:
 
 
 def of_core(core: Core, model: Model) -> Readers:
-    """What is read-only and counts for a core."""
+    """The read-only registers of a core."""
     if model.amd:
         return amd_facts(core, model)
     smi = core.steps(lambda p: p.smi)

@@ -11,7 +11,7 @@ POWER_LIMIT = 1 << 10  # of the thermal status
 
 @dataclass(frozen=True)
 class PowerLimitDrop:
-    """Three busy cores in each of two packages. The first package runs as its turbo table says,
+    """Three busy cores in each of two packages. The first package runs at its turbo clock,
     and then, every `period_s`, at its power limit for the rest of the period."""
 
     fast_s: float = 1.0

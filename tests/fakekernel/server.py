@@ -29,7 +29,7 @@ class Control:
             request = json.loads(line)
             with self.machine.lock:
                 return getattr(self, "do_" + request.pop("cmd"))(**request) or {"ok": True}
-        except Exception as error:  # noqa: BLE001 - told to the test, which raises it
+        except Exception as error:  # noqa: BLE001 - the client raises it
             return {"error": f"{type(error).__name__}: {error}"}
 
     def do_now(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Control:
 
 
 def guard(path: Path) -> int:
-    """Fork a process that unmounts should this one be killed; write to the result to stand down."""
+    """Forks a process that unmounts if this one is killed. A write to the result dismisses it."""
     waiting, done = os.pipe()
     if os.fork():
         os.close(waiting)

@@ -32,7 +32,7 @@ def build(machine: Machine) -> Dir:
 
 
 def plug(root: Dir, machine: Machine, processor: Processor) -> None:
-    """Let the device files come or go with the CPU."""
+    """Adds or removes the device files of a CPU that goes online or offline."""
     at = f"dev/cpu/{processor.cpu}"
     if not processor.online:
         root.remove(at)
@@ -44,7 +44,7 @@ def plug(root: Dir, machine: Machine, processor: Processor) -> None:
 
 
 def listed(cpus: list[int]) -> str:
-    """As the kernel writes lists: 0-3,8."""
+    """A list of CPUs in the form of the kernel: 0-3,8."""
     runs: list[list[int]] = []
     for cpu in sorted(cpus):
         if runs and runs[-1][1] == cpu - 1:

@@ -11,7 +11,7 @@ STATES = ("neither", "lp0", "lp1", "both")
 
 
 def _rates(piece: Piece) -> dict[str, int]:
-    """What each quantity gains per ns: time in 1, cycles in 1e-9, instructions in 1e-12."""
+    """The rate of each quantity per ns: time in 1, cycles in 1e-9, instructions in 1e-12."""
     rates = {f"mask{piece.mask}": 1}
     for lp, mode in enumerate(piece.modes):
         if mode not in UNHALTED:
@@ -25,7 +25,7 @@ def _rates(piece: Piece) -> dict[str, int]:
 
 
 def _gains(core: Core, t0: int, t1: int) -> dict[str, int]:
-    """What each quantity gained from t0 to t1."""
+    """The gain of each quantity from t0 to t1."""
     rates = [_rates(piece) for piece in core.pieces]
     gains = {}
     for name in {name for rate in rates for name in rate}:
@@ -65,7 +65,7 @@ def _lp(gains: dict[str, int], lp: int, cpu: int, ns: int, tsc_hz: int) -> dict[
 
 
 def window(core: Core, cpus: list[int], t0: int, t1: int, tsc_hz: int) -> dict[str, Any]:
-    """What happened on a core from t0 to t1, both in ns."""
+    """The truth of a core from t0 to t1, both in ns."""
     gains, ns = _gains(core, t0, t1), t1 - t0
     masks = [gains.get(f"mask{mask}", 0) / ns for mask in range(1 << len(cpus))]
     return {

@@ -1,6 +1,6 @@
 """A recording with everything that is hard to export: a CPU that goes offline and comes back, a
 counter that jumps, a lost frame, a core with bounds only, a reason that needs escapes. Run this
-file to write the recording anew."""
+file to write the recording again."""
 
 from __future__ import annotations
 

@@ -30,13 +30,13 @@ BUILDS = {
     "tsan": ["-O1", "-fsanitize=thread"],
 }
 DAILY = ("cc", "asan-ubsan"), ("cc", "tsan")
-"""What these do not find, the plain build does not find either, but for what only its speed shows;
-it and the other compiler are for the night."""
+"""The plain build finds nothing that these miss, except what only its speed shows; it and the other
+compiler run at night."""
 PROGRAMS = {path.stem for path in HERE.glob("test_*.c")}
 ALONE = {"test_idle", "test_idle_load", "test_known", "test_perf", "test_proc_stat", "test_slot"}
-"""Programs of one thread, in which there are no races to be found."""
+"""Programs of one thread, which have no races."""
 CONTEND = {"test_idle_race"}
-"""Programs that only look for races: their memory is that of test_idle."""
+"""Programs that only look for races: test_idle checks the same memory."""
 LEFT_OUT = {"plain": set[str](), "asan-ubsan": CONTEND, "tsan": ALONE}
 
 
@@ -90,8 +90,8 @@ def build_all(compiler: list[str], where: Path, names: set[str]) -> None:
 
 
 def directory(cc: str, build: str, shared: Path) -> Path:
-    """Where the programs of a build are, below a directory that all workers of pytest-xdist have.
-    The first that needs them makes them."""
+    """The directory of a build's programs, below one that all workers of pytest-xdist share. The
+    first worker that needs them builds them."""
     if shutil.which(cc) is None:
         pytest.skip(f"no {cc} here")
     compiler = [cc, *ALWAYS, *BUILDS[build]]

@@ -49,8 +49,8 @@ def python(
 
 
 def here(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The same for perftop in this process, which spares the start of an interpreter; its probe is
-    a child. Not for what ends perftop, nor for what a CMD prints."""
+    """Runs perftop in this process, which saves the start of an interpreter; its probe is a child.
+    Not for tests in which perftop is killed, or in which a CMD prints."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:

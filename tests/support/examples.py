@@ -1,4 +1,4 @@
-"""Commands of perftop that its texts name, and what runs in their place in a test."""
+"""Commands of perftop that its texts name, and the commands that tests run instead."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ INSTEAD: Rules = (
     (r"^perftop record (?!.*(--duration|-- |--print)).*", r"\g<0> --duration 1s", "it runs on"),
     (r"^perftop record", r"\g<0> --force", "others wrote the file"),
 )  # fmt: skip
-"""What is replaced in an example, by what, and why. They are applied in this order."""
+"""Pattern, replacement and reason of each change to an example, in the order of application."""
 NOT_HERE: Rules = (
     (r"^perftop serve$", "", "only names the verb: it needs --socket"),
     (r"--prometheus", "", "needs a server; tests/app/verbs/fleet has one"),
@@ -74,7 +74,7 @@ def texts() -> dict[str, str]:
 
 
 def output(name: str, begins: str) -> list[str]:
-    """What a text shows as printed: the block between fences that begins so."""
+    """The output that a text shows: the fenced block that begins so."""
     for block in re.findall(r"^```\n(.*?)^```", texts()[name], re.MULTILINE | re.DOTALL):
         if block.startswith(begins):
             return str(block).splitlines()
@@ -93,7 +93,7 @@ def examples() -> dict[str, list[str]]:
 
 
 def here(line: str) -> str | None:
-    """What a test runs for an example; None: nothing."""
+    """The command that a test runs for an example; None: none."""
     if any(re.search(pattern, line) for pattern, _, _ in NOT_HERE):
         return None
     for pattern, new, _ in INSTEAD:

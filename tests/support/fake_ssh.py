@@ -1,5 +1,5 @@
-"""An `ssh` for tests: other machines are simulated ones on this. A directory says what each host
-does, in a file of its name that a test may rewrite at any time:
+"""An `ssh` for tests: remote hosts are simulated machines. A directory has a file for each host,
+which a test may rewrite at any time, with what the host does:
 
     run [SOURCE]   the probe, with that source in place of the one asked for (the default: sim:idle)
     real           the probe, with the source asked for

@@ -1,4 +1,4 @@
-"""A machine whose CPUs do what a test says, and a stream of it that the test drives."""
+"""Machines whose CPUs do what a test specifies, and a stream of one that the test drives."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _STAT = tuple(
 
 @dataclass
 class Does:
-    """What one CPU does: its clock in Hz, its IPC, and shares of the time or of its cycles."""
+    """The activity of one CPU: its clock in Hz, its IPC, and shares of its time or cycles."""
 
     util: float = 0.5
     hz: float = 3.0e9
@@ -49,7 +49,7 @@ class Does:
 
 @dataclass
 class Machine:
-    """Hello and frames of a machine in which each CPU does what `does` says, at constant rates."""
+    """Hello and frames of a machine in which each CPU does as in `does`, at constant rates."""
 
     cores: int = 4
     threads: int = 2
@@ -80,7 +80,7 @@ class Machine:
         return self.does.setdefault(number, Does())
 
     def frame(self, seq: int, **more: Any) -> Frame:
-        """Counters as they stand after `seq` samples."""
+        """Counters after `seq` samples."""
         ns, ticks = seq * made.SAMPLE_NS, int(seq * made.TSC_HZ / 10)
         n = len(self.hello.topology)
         cells = [self._cells(row.cpu, ns, ticks) for row in self.hello.topology]
@@ -152,7 +152,7 @@ def doubting(interval: Interval, cpu: int, key: str) -> Interval:
 
 
 class Feed:
-    """A stream that sends what the test tells it to send."""
+    """A stream that sends what the test specifies."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine

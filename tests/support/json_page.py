@@ -1,4 +1,4 @@
-"""The tables of the page on JSON, and what of a value is not as they say."""
+"""The tables of the page on JSON, and the faults of a value by these tables."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def alternatives(said: str) -> list[str]:
 
 
 def faults(value: Any, said: str, at: str) -> list[str]:
-    """What of a value is not as the page says; none if one alternative fits."""
+    """Faults of a value by the page; none if one alternative fits."""
     named = [each for each in alternatives(said) if (each == "null") is (value is None)]
     tried = [list(_faults(value, each, at)) for each in named or [said]]
     return min(tried, key=len)

@@ -16,7 +16,7 @@ Values = Mapping[str, Sequence[int | None]]
 
 
 class Clock:
-    """Seconds, which only the test lets pass."""
+    """A clock in s that only the test advances."""
 
     now_s = 100.0
 
@@ -25,7 +25,7 @@ class Clock:
 
 
 class Source:
-    """What a source does besides `hello` and `poll`, which who inherits this has."""
+    """The base of fake sources, which implement `hello` and `poll`."""
 
     def due(self) -> float | None:
         return None

@@ -1,4 +1,4 @@
-"""Which cases of a test run by day. The others prove the same once more, with `-m nightly`."""
+"""Chooses the cases of a test that run by day. The others run with `-m nightly`."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class Painted(PerfTopApp):
         return self._driver
 
     def composed(self) -> list[str]:
-        """What Textual's compositor would draw on the whole screen."""
+        """The lines that Textual's compositor would draw on the whole screen."""
         with self._context():
             strips = self.screen._compositor.render_strips(Size(*self.terminal.size))
         return ["".join(segment.text for segment in strip) for strip in strips]
@@ -86,8 +86,8 @@ class Painted(PerfTopApp):
         self.source.take(messages)
 
 
-class Told(Painted):
-    """The app, which is told messages instead of reading a stream."""
+class FedApp(Painted):
+    """An app that a test feeds with messages instead of a stream."""
 
     def __init__(self) -> None:
         super().__init__(_silent, SAMPLE_NS, cpu_clock=lambda: 0.0)
@@ -108,22 +108,24 @@ def messages(cpus: int, count: int, scenario: str = "smt-mix") -> list[wire.Mess
 
 
 @asynccontextmanager
-async def shown(feed: list[wire.Message], size: tuple[int, int] = (160, 50)) -> AsyncIterator[Told]:
+async def shown(
+    feed: list[wire.Message], size: tuple[int, int] = (160, 50)
+) -> AsyncIterator[FedApp]:
     """The app, once it has shown these messages on a terminal of so many columns and lines."""
-    told = Told()
-    run = asyncio.ensure_future(told.run_async(size=size))
-    await until(lambda: told._up, "the app is up")
-    told._take(feed)
-    await drawn(told)
-    yield told
-    told.exit()
+    fed = FedApp()
+    run = asyncio.ensure_future(fed.run_async(size=size))
+    await until(lambda: fed._up, "the app is up")
+    fed._take(feed)
+    await drawn(fed)
+    yield fed
+    fed.exit()
     await run
 
 
-async def drawn(told: Told) -> None:
-    """Wait until the terminal shows what was told."""
+async def drawn(fed: FedApp) -> None:
+    """Waits until the terminal shows all messages."""
     await quiet()
-    await until(lambda: told.terminal.lines() == told.composed(), "all is drawn")
+    await until(lambda: fed.terminal.lines() == fed.composed(), "all is drawn")
 
 
 _PIECES = re.compile(
@@ -169,7 +171,7 @@ class Cells:
         return [self._cells.get((y, x), BLANK) for x in range(columns)]
 
     def looks(self, columns: int, y: int) -> list[tuple[str, ...]]:
-        """What is seen of them: of a blank only its ground."""
+        """The visible part of cells: of a blank only its background."""
         return [cell[:3] if cell[0] != " " else (" ", cell[2]) for cell in self.cells(columns, y)]
 
 

@@ -1,5 +1,5 @@
-"""What frames say, row by row: numpy arrays of heads, valid bits and values. On a busy machine some
-reads come too late; `whole` finds frames in which every CPU was read."""
+"""The rows of frames as numpy arrays of heads, valid bits and values. On a busy machine some reads
+are lost; `whole` finds frames in which every CPU was read."""
 
 from __future__ import annotations
 

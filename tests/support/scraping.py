@@ -47,7 +47,7 @@ class Running:
             return found.status, found.getheader("Content-Type", ""), found.read()
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, bytes]:
-        """Status, and what it said last."""
+        """Ends it; returns its status and the rest of its stderr."""
         self.process.send_signal(number)
         return self.process.wait(MOST_S), self.process.communicate()[1]
 
@@ -55,7 +55,7 @@ class Running:
 def started(
     command: Sequence[str], pass_fds: Sequence[int] = ()
 ) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
-    """A program whose output is heard."""
+    """Starts a program with pipes for its output."""
     pipe = subprocess.PIPE
     return going(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, pass_fds=pass_fds)
 

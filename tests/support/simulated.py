@@ -1,5 +1,5 @@
-"""Streams of simulated machines, and what stands in their frames. A machine is simulated once for
-all tests in a row that ask for the same; they do not change its messages."""
+"""Streams of simulated machines, and the counters in their frames. A machine is simulated once for
+consecutive tests that use the same; they must not change its messages."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def lasting(
 
 
 def polled(source: Sim) -> Iterator[Timed]:
-    """Its messages without end."""
+    """The messages of a source, without end."""
     while True:
         yield from source.poll()
 

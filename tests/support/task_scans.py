@@ -1,4 +1,4 @@
-"""Scans of who runs where: a tree with processes that a test writes, and clocks that it moves."""
+"""Scans of tasks: a tree with processes that a test writes, and clocks that it advances."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ CPUS = range(64)
 
 
 class Machine:
-    """A tree with processes, and two clocks. `step_ns`, `spend_ns`: what each look at one takes."""
+    """A tree with processes, and two clocks. `step_ns`, `spend_ns`: by how much each
+    read of a clock advances it."""
 
     def __init__(self, root: Path) -> None:
         (root / "proc").mkdir()
@@ -37,7 +38,7 @@ class Machine:
         trees.put(self.root, f"proc/{pid}/task/{tid}/stat", trees.process(tid, ticks, cpu, **more))
 
     def scan(self, after_ns: int = S) -> Any:
-        """The tasks that a scan tells of; None if it tells nothing."""
+        """The tasks that a scan reports; None if it reports none."""
         self.now_ns += after_ns
         while True:
             self.tasks.work()
@@ -45,7 +46,7 @@ class Machine:
                 return self.tasks.take().get("tasks")
 
     def records(self) -> dict[str, Any]:
-        """All that a scan after a second tells, if it is done at once."""
+        """All records of a scan after a second, done in one piece."""
         self.now_ns += S
         self.tasks.work()
         return self.tasks.take()

@@ -69,7 +69,7 @@ async def look(
 
 
 async def seen(machine: Machine, size: tuple[int, int] = (160, 50)) -> View:
-    """The same as it is at its end."""
+    """The view after two seconds, when the app has ended."""
     async with look(machine, size) as view:
         return view
 

@@ -15,8 +15,8 @@ from perftop.session.session import Session
 SECOND = 1_000_000_000
 SMALL = "cpus=8,packages=1,seed=1"
 PLAYED_S = 37.0
-"""A machine, and a time in s at the end of which no script has an edge. All that ask for it, with
-samples of 0.1 s, share one play: turns.py hands their files to one worker."""
+"""A machine, and a time in s at which no script changes its stage. Tests that use both share
+a play, with samples of 0.1 s: turns.py gives their files to one worker."""
 
 
 Found = tuple[Session, list[Episode]]
@@ -24,19 +24,16 @@ Found = tuple[Session, list[Episode]]
 
 def found(spec: str, sample_ns: int, seconds: float, watch: str | None = None) -> Found:
     """All episodes of `seconds` seconds, including those that still run at the end."""
-    return _found(
-        spec, sample_ns, seconds, watch
-    )  # a cache tells default arguments from given ones
+    return _found(spec, sample_ns, seconds, watch)  # positional: the key of the cache
 
 
 @cache
 def _found(*asked: Any) -> Found:
-    """Always asked by place: to a cache, a default that is given is another question."""
     return play(*asked)
 
 
 def play(spec: str, sample_ns: int, seconds: float, watch: str | None = None) -> Found:
-    """The same, anew."""
+    """As `found`, without the cache."""
     source = open_sim(f"{spec},speed=max", sample_ns, None, watch)
     session = Session(source.hello)
     session.account()

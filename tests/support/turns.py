@@ -3,8 +3,8 @@ others, and tests marked `machine` run after all others, with nothing beside the
 
 Imported by conftest.py. Workers of pytest-xdist take a file at a time, in the order of the list.
 They share a lock: a worker holds it together with others from its first ordinary test to its last,
-and alone for each test marked `machine`. Those stand in files of their own at the end of the list:
-a worker that waits for its turn would keep ordinary tests of the same file from the others.
+and alone for each test marked `machine`. Those are in files of their own at the end of the list:
+a worker that waits for the lock would delay ordinary tests of the same file.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 PROGRAMS = re.compile(
-    r"tests/(test_|native/|probe/(machine|polled|programming|registers)/|app/(process|verbs|recording/test_writer))"
+    r"tests/(test_|native/|probe/(machine|polled|programming|registers)/"
+    r"|app/(process|verbs|recording/test_writer))"
 )
-"""Files of tests that start programs and wait for them. They are spread evenly, so that each worker
-has some, and others compute meanwhile."""
+"""Files of tests that start programs and wait for them. They are spread evenly, so that other
+workers compute meanwhile."""
 SHARED_PLAYS = "PLAYED_S"
 """Files that contain this name play the same simulated machines (see truths.py): one worker runs
 them all, and plays each machine once."""
 LATEST = 0.9
-"""Where in the list the last of them stands: at the end nobody waits for a worker that waits."""
+"""Position in the list of the last such file: later ones would leave other workers idle."""
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Two workers more than CPUs: four of ten seconds of a worker are waits for programs and for
-    what an app does next."""
+    """Two workers more than CPUs: a worker waits for programs and apps 40 % of its time."""
     return len(os.sched_getaffinity(0)) + 2
 
 
@@ -79,8 +79,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Files |
 
 
 class Turns:
-    """The lock as one worker holds it. The lock is on this file, so it leaves no file behind. And
-    each worker begins to collect at another place."""
+    """The lock of one worker, which is on this file, so no other file is left; and the order in
+    which the worker collects."""
 
     def __init__(self) -> None:
         self._file = Path(__file__).open("rb")  # noqa: SIM115 - held to the end of the worker
@@ -89,8 +89,8 @@ class Turns:
     def pytest_make_collect_report(
         self, collector: pytest.Collector
     ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-        """In a fresh checkout tests are compiled as they are collected. What one worker has
-        compiled, the next that comes to it only reads."""
+        """Rotates the order of collection by worker: in a fresh checkout tests are compiled as they
+        are collected, and a worker only reads what another one has compiled."""
         report = yield
         if isinstance(collector, pytest.Dir):
             worker = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))

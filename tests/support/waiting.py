@@ -1,5 +1,5 @@
-"""All waits of the suite. Each waits for a condition, has a limit, and names what never
-happened."""
+"""All waits of the suite. Each waits for a condition up to a limit, and its error names the
+condition."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ SOON_S = 0.035
 
 
 class WaitError(AssertionError):
-    """What was waited for never happened."""
+    """A condition was not met in time."""
 
     def __init__(self, most_s: float, what: str) -> None:
         super().__init__(f"waited {most_s} s in vain: {what}")
 
 
 def wait(condition: Callable[[], object], what: str, most_s: float = MOST_S) -> None:
-    """Wait until the condition holds, for tests without an event loop."""
+    """Waits until the condition holds, in tests without an event loop."""
     end = time.monotonic() + most_s
     while not condition():
         if time.monotonic() > end:
@@ -41,7 +41,7 @@ def wait(condition: Callable[[], object], what: str, most_s: float = MOST_S) -> 
 
 
 async def until(condition: Callable[[], object], what: str, most_s: float = MOST_S) -> None:
-    """Wait until the condition holds."""
+    """Waits until the condition holds, in an event loop."""
     end = time.monotonic() + most_s
     while not condition():
         if time.monotonic() > end:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from painted import Painted, Told
+from painted import FedApp, Painted
 from textual import events
 from waiting import MOST_S
 
@@ -31,7 +31,7 @@ LEAVES = {"q", "f10", "ctrl+c", "ctrl+z", "R", "ctrl+p"}
 
 
 class _Walked(Painted):
-    """An app whose errors are to be told."""
+    """An app that keeps its errors for a report."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -51,7 +51,7 @@ class _Walked(Painted):
         return ""
 
 
-class Live(_Walked, Told): ...
+class Live(_Walked, FedApp): ...
 
 
 class Replayed(_Walked): ...

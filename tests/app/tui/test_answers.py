@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from nights import by_day
-from painted import Told, drawn, shown
+from painted import FedApp, drawn, shown
 from simulated import lasting
 from textual import events
 from waiting import until
@@ -69,7 +69,7 @@ def seen(spec: str) -> tuple[Looks, Looks]:
     begin, end = episode["start"], episode["end"]
     half, rest = played(spec, (begin + end) / 2 + 0.5, end + 3)
 
-    async def looks(app: Told) -> Looks:
+    async def looks(app: FedApp) -> Looks:
         found = {}
         for size in SIZES:
             app.terminal.resize(size)

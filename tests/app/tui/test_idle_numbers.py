@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 
-from numbers_said import fed, press
-from painted import Told, shown
+from drawn_numbers import fed, press
+from painted import FedApp, shown
 
 from perfprobe import wire
 from perftop.model.evaluation import MAX_RESTING_SHARE
@@ -14,7 +14,7 @@ from perftop.model.evaluation import MAX_RESTING_SHARE
 SPANS = 8
 
 
-def dots(app: Told, cpu: int) -> list[int]:
+def dots(app: FedApp, cpu: int) -> list[int]:
     """Where dots stand in the table's line of a CPU."""
     line = next(x for x in app.terminal.lines() if re.match(rf".{{3}} +{cpu} +0:", x))
     return [at for at, sign in enumerate(line) if sign == "·"]

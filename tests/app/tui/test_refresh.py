@@ -9,7 +9,7 @@ import statistics
 
 import pytest
 from calls import counted_calls
-from painted import Cells, Told, messages, shown
+from painted import Cells, FedApp, messages, shown
 from textual import events
 from textual.geometry import Size
 from textual.strip import Strip
@@ -21,13 +21,13 @@ from perftop.tui.screen.monitor import Monitor, State
 SAMPLES = 30
 
 
-def same(app: Told) -> State:
+def same(app: FedApp) -> State:
     """A message with an interval that is new, but says the same."""
     assert app.interval is not None
     return State(app._session, dataclasses.replace(app.interval), app.status)
 
 
-def differs(app: Told) -> str:
+def differs(app: FedApp) -> str:
     """A line of the terminal that does not look as Textual would draw it; '' if none does."""
     columns, lines = app.terminal.size
     meant, terminal = Cells(), app.terminal.drawn
@@ -88,7 +88,7 @@ async def test_what_shows_the_same_is_neither_made_nor_written() -> None:
         assert (app.terminal.written, screen.view.built) == before
 
 
-def at_once(app: Told, message: wire.Message) -> bool:
+def at_once(app: FedApp, message: wire.Message) -> bool:
     """Whether the refresh after this message is written before Textual gets its turn."""
     screen, session, written = app.screen_stack[0], app._session, app.terminal.written
     assert isinstance(screen, Monitor)

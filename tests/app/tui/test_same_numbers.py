@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 
 import pytest
+from drawn_numbers import Line, agrees, fed, press
 from nights import by_day
-from numbers_said import Line, agrees, fed, press
 from painted import shown
 
 from perfprobe.sources.sim.machine import SCENARIOS

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 
 import pytest
+from drawn_numbers import Line, agrees, fed, press, together
 from nights import TELLING, by_day
-from numbers_said import Line, agrees, fed, press, together
 from painted import shown
 
 from perfprobe.sources.sim.machine import SCENARIOS

@@ -1,11 +1,11 @@
-"""Apps fed by a simulated machine, and what a JSON line says of it, for comparisons with what is
-drawn."""
+"""Apps fed by a simulated machine, and the numbers of a JSON line, which tests compare with the
+screen."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from painted import Told, messages
+from painted import FedApp, messages
 from textual import events
 from waiting import until
 
@@ -14,7 +14,7 @@ from perfprobe import wire
 Line = dict[str, Any]
 QUIET = {"·", "n/a", "off", "–", "-"}
 _WEIGHTS = {"busy_hz": "util", "ipc": "net_hz", "kernel_cycles": "net_hz"}
-"""What a mean over CPUs is weighted with, if it is."""
+"""Weights of means over CPUs, by metric."""
 SAMPLES = 110
 """In most scenarios an episode runs 11 s after the start."""
 
@@ -46,7 +46,7 @@ def fed(scenario: str, cpus: int | None = None) -> list[wire.Message]:
     return messages(cpus, SAMPLES, scenario)
 
 
-async def press(app: Told, key: str, title: str) -> list[str]:
+async def press(app: FedApp, key: str, title: str) -> list[str]:
     app.post_message(events.Key(key, None))
     await until(lambda: any(title in line for line in app.terminal.lines()), title)
     return app.terminal.lines()
