@@ -74,19 +74,22 @@ def _parser() -> argparse.ArgumentParser:
     topology = verbs.add_parser("topology", parents=[root], help="CPUs, cores, caches, nodes")
     topology.set_defaults(verb=_topology)
 
-    doctor = verbs.add_parser("doctor", parents=[root], help="what can be read here, what not, why")
+    text = "what can be read here, and why not the rest"
+    doctor = verbs.add_parser("doctor", parents=[root], help=text)
     doctor.set_defaults(verb=_doctor)
 
-    events = verbs.add_parser("events", parents=[root], help="what stream --events can count here")
-    events.add_argument("--word", metavar="WORD", help="only names or words with this")
+    text = "events that stream --events can count here"
+    events = verbs.add_parser("events", parents=[root], help=text)
+    text = "only events whose name or description contains it"
+    events.add_argument("--word", metavar="WORD", help=text)
     events.add_argument("--source", default="auto", metavar="NAME", help="auto or perf")
     events.set_defaults(verb=_events)
 
     answers = [topology, doctor, events, *_add_instruments(verbs, root)]
     for answer in answers:
-        answer.add_argument("--json", action="store_true", help="the default, and the only form")
+        answer.add_argument("--json", action="store_true", help="the default and only format")
 
-    truth = verbs.add_parser("truth", help="what a simulated machine really did, as JSON lines")
+    truth = verbs.add_parser("truth", help="true values of a simulated machine, as JSON lines")
     truth.add_argument("spec", metavar="sim:SCENARIO[,…]")
     truth.add_argument("--duration", type=float, default=10.0, metavar="SECONDS")
     truth.set_defaults(verb=_truth)
@@ -94,19 +97,25 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_instruments(verbs: Any, root: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
-    timers = verbs.add_parser("timers", help="what it costs to ask for the time, and how fine")
-    timers.add_argument("--cpu", type=int, metavar="N", help="where (default: where it is)")
+    timers = verbs.add_parser("timers", help="cost and resolution of reading the time")
+    timers.add_argument(
+        "--cpu", type=int, metavar="N", help="CPU to measure (default: the current one)"
+    )
     timers.set_defaults(verb=_timers)
 
     ramp = verbs.add_parser("ramp", help="from idle to a steady clock: raw points of one CPU")
-    ramp.add_argument("--cpu", type=int, metavar="N", help="default: the last it may run on")
+    ramp.add_argument(
+        "--cpu", type=int, metavar="N", help="CPU to measure (default: the last one allowed)"
+    )
     ramp.add_argument("--isa", default="scalar", metavar="scalar|avx2|avx512")
     ramp.add_argument("--seconds", type=float, default=5.0, metavar="S", help="all runs together")
     ramp.set_defaults(verb=_ramp)
 
     selftest = verbs.add_parser("selftest", parents=[root], help="counters against known counts")
     selftest.add_argument("--source", default="auto", metavar="NAME")
-    selftest.add_argument("--all", action="store_true", help="every source and instrument, too")
+    selftest.add_argument(
+        "--all", action="store_true", help="also judge every source and instrument"
+    )
     selftest.set_defaults(verb=_selftest)
     return [timers, ramp, selftest]
 
@@ -117,7 +126,7 @@ def _add_stream(verbs: Any, root: argparse.ArgumentParser) -> None:
     stream.add_argument("--watch-tree", metavar="PID", help="a process and all its descendants")
     stream.add_argument(
         "--batch", type=float, metavar="SECONDS",
-        help="write so often, 1 at most, what was read until then (default: each sample at once)",
+        help="seconds between writes, at most 1 (default: write each sample at once)",
     )  # fmt: skip
     stream.set_defaults(verb=_stream, sample=0.1)
 
@@ -160,7 +169,7 @@ def _with_method(hello: wire.Hello, method: str | None) -> wire.Hello:
         return hello
     if method not in hello.smt_methods:
         there = ", ".join(hello.smt_methods)
-        raise Unavailable(f"--smt-method {method} is not available here; there are: {there}")
+        raise Unavailable(f"--smt-method {method} is not available here (available: {there})")
 
     return replace(hello, smt_methods=[method])
 

@@ -40,7 +40,7 @@ def open_source(options: argparse.Namespace) -> Source:
         return _open_sim(options)
     _raise_limit()
     if options.events is not None and (name in {"os", "msr"} or below):
-        raise Usage("--events: perf counts them: --source auto, perf or sim")
+        raise Usage("--events: only --source auto, perf and sim count events")
     watch = _watch(options)
     if name == "perf" and below:
         raise Usage("--sysroot and --source perf: there are no events below a directory")
@@ -73,7 +73,7 @@ def _watch(options: argparse.Namespace) -> Watch | None:
 
     root, tree = options.sysroot, options.watch_tree
     command = None if tree is None else Watch(root, tree, tree=True)
-    return command if options.watch is None else Watch(root, options.watch, beside=command)
+    return command if options.watch is None else Watch(root, options.watch, second=command)
 
 
 def _open_sim(options: argparse.Namespace) -> Source:

@@ -95,12 +95,12 @@ def serve(
         due = source.due()
         eager = due is None and not outbox  # a fast simulation: the reader sets the pace
         for fd, event in poller.poll(_wait_ms(due, blocked=bool(outbox), eager=eager)):
-            asked = orders.read(_handle(fd, event, stdin, stdout))
-            if asked.batch_ns is not None:
-                source.pace(asked.batch_ns)
-            if asked.echo is not None and not outbox.full:
+            orders_read = orders.read(_handle(fd, event, stdin, stdout))
+            if orders_read.batch_ns is not None:
+                source.pace(orders_read.batch_ns)
+            if orders_read.echo is not None and not outbox.full:
                 # The time is that of this machine, also where a simulation has another one.
-                outbox.put(wire.Note("echo", tsc_rate.raw_ns(), data={"number": asked.echo}))
+                outbox.put(wire.Note("echo", tsc_rate.raw_ns(), data={"number": orders_read.echo}))
         # An order, or a reader that goes on reading, is no reason to poll before it is time.
         ready = not outbox if due is None else time.monotonic() >= due
         if ready:

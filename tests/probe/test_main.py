@@ -32,9 +32,9 @@ def test_a_selftest_that_found_a_wrong_counter_fails(
 
 @pytest.mark.parametrize(("line", "status", "told"), [
     ("-e contxt-switches", 2, "nearest: context-switches"),
-    ("-e page-faults --source os", 2, "--source auto, perf or sim"),
-    ("-e page-faults --sysroot /nowhere", 2, "--source auto, perf or sim"),
-    ("-e page-faults --source msr", 2, "--source auto, perf or sim"),
+    ("-e page-faults --source os", 2, "only --source auto, perf and sim count events"),
+    ("-e page-faults --sysroot /nowhere", 2, "only --source auto, perf and sim count events"),
+    ("-e page-faults --source msr", 2, "only --source auto, perf and sim count events"),
     ("-e r1 --source sim", 2, "a simulated machine has not that"),
     ("-e branches --source sim:guest", 3, "the hypervisor exposes no PMU"),
     ("-e branches,cycles,cache-misses,branch-misses --no-multiplex --source sim", 3,

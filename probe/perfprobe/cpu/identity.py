@@ -77,15 +77,15 @@ def virtualisation(root: Path = Path("/")) -> str | None:
     kind = _line(f"{root}/sys/hypervisor/type")
     if kind:
         return "Xen" if kind.lower() == "xen" else kind
-    told = flags(root)
-    if told is not None and "hypervisor" not in told:
+    cpu_flags = flags(root)
+    if cpu_flags is not None and "hypervisor" not in cpu_flags:
         return None
     dmi = [_line(f"{root}/sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name")]
     said = " ".join(part for part in dmi if part).lower()
     for sign, name in _HYPERVISORS:
         if sign in said:
             return name
-    return None if told is None else "hypervisor"
+    return None if cpu_flags is None else "hypervisor"
 
 
 def flags(root: Path = Path("/")) -> list[str] | None:

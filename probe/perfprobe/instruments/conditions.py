@@ -65,7 +65,7 @@ def governor(root: Path, cpus: Iterable[int] | None = None) -> Item:
 
 def _unknown(root: Path) -> str:
     guest = identity.virtualisation(root) is not None
-    return "the host decides" if guest else "the kernel does not say"
+    return "set by the host" if guest else "not reported by the kernel"
 
 
 def turbo(root: Path) -> Item:
@@ -81,7 +81,7 @@ def turbo(root: Path) -> Item:
     )
     return Item(
         "turbo", "matters", "on",
-        "the clock depends on active cores, heat and power: say in results that it is on",
+        "the clock depends on active cores, heat and power: state with results that turbo is on",
         by_hand,
     )  # fmt: skip
 
@@ -89,7 +89,7 @@ def turbo(root: Path) -> Item:
 def _smt(root: Path) -> Item:
     active = files.number(f"{root}/{CPUS}/smt/active")
     if active is None:
-        return Item("SMT", "unknown", "the kernel does not say")
+        return Item("SMT", "unknown", "not reported by the kernel")
     if active == 0:
         if identity.virtualisation(root) is None:
             return Item("SMT", "ready", "off")
@@ -115,7 +115,7 @@ def _load(root: Path) -> Item:
         return Item("other load", "ready", now)
     return Item(
         "other load", "matters", now, "siblings, caches, memory and turbo are shared with it",
-        "perftop shows who it is; end it, or pin it elsewhere",
+        "find it with perftop, then stop it or pin it elsewhere",
     )  # fmt: skip
 
 
@@ -124,15 +124,15 @@ def _isolated(root: Path) -> Item:
         name: files.cpus(f"{root}/{CPUS}/{file}")
         for name, file in (("isolcpus", "isolated"), ("nohz_full", "nohz_full"))
     }
-    found = [f"{name} {cpu_sets.format(cpus)}" for name, cpus in sets.items() if cpus]
+    given = [f"{name} {cpu_sets.format(cpus)}" for name, cpus in sets.items() if cpus]
     if sets["isolcpus"]:
         return Item(
-            "isolated CPUs", "ready", ", ".join(found),
+            "isolated CPUs", "ready", ", ".join(given),
             "only pinned tasks and the kernel's own run there: pin the benchmark",
         )  # fmt: skip
-    if found:
+    if given:
         return Item(
-            "isolated CPUs", "matters", ", ".join(found),
+            "isolated CPUs", "matters", ", ".join(given),
             "no tick where one task runs alone, but other tasks may run there too",
             "boot with isolcpus=LIST as well",
         )  # fmt: skip
@@ -146,7 +146,7 @@ def _isolated(root: Path) -> Item:
 def nmi_watchdog(root: Path) -> Item:
     state = files.number(f"{root}/proc/sys/kernel/nmi_watchdog")
     if state is None:
-        return Item("NMI watchdog", "unknown", "this kernel has none, or does not say")
+        return Item("NMI watchdog", "unknown", "not reported by this kernel")
     if state == 0:
         return Item("NMI watchdog", "ready", "off")
     return Item(
@@ -165,7 +165,7 @@ def _slack(root: Path) -> Item:
     if slack < DEFAULT_SLACK_NS:
         return Item("timer slack", "ready", now)
     return Item(
-        "timer slack", "matters", now, "a sleep may end that much later than asked for",
+        "timer slack", "matters", now, "a sleep may end that much late",
         "echo 1 | sudo tee /proc/PID/timerslack_ns, or prctl(PR_SET_TIMERSLACK, 1)",
     )  # fmt: skip
 

@@ -66,19 +66,19 @@ def ticks(root: Path = Path("/")) -> Ticks:
 def interrupts(text: str, cpu: int) -> dict[str, int]:
     """One CPU's column of /proc/interrupts, summed by the device or kind that a line names."""
     lines = text.splitlines()
-    heads = lines[0].split() if lines else []
-    if f"CPU{cpu}" not in heads:
+    headings = lines[0].split() if lines else []
+    if f"CPU{cpu}" not in headings:
         return {}
-    column = heads.index(f"CPU{cpu}") + 1
-    found: dict[str, int] = {}
+    column = headings.index(f"CPU{cpu}") + 1
+    counts: dict[str, int] = {}
     for line in lines[1:]:
         fields = line.split()
-        if len(fields) <= len(heads) + 1 or not fields[column].isdecimal():
+        if len(fields) <= len(headings) + 1 or not fields[column].isdecimal():
             continue  # ERR and MIS have one number for all CPUs, and no name
-        rest = fields[len(heads) + 1 :]
+        rest = fields[len(headings) + 1 :]
         name = " ".join(rest) if fields[0][:-1].isalpha() else rest[-1]
-        found[name] = found.get(name, 0) + int(fields[column])
-    return found
+        counts[name] = counts.get(name, 0) + int(fields[column])
+    return counts
 
 
 def _idle_s(root: Path, cpu: int) -> float | None:
@@ -114,34 +114,34 @@ def moved(
 ) -> dict[str, float | None]:
     """Seconds and counts between the two. None: the kernel does not count them, or there are no
     `siblings` (the other threads of the core, whose idle times are added up)."""
-    idle = [spent_s(before.ticks, after.ticks, each, procstat.ASLEEP) for each in siblings]
+    idle = [spent_s(before.ticks, after.ticks, sibling, procstat.ASLEEP) for sibling in siblings]
     known = [seconds for seconds in idle if seconds is not None]
-    own = spent_s(before.ticks, after.ticks, cpu, procstat.ASLEEP)
+    idle_s = spent_s(before.ticks, after.ticks, cpu, procstat.ASLEEP)
     if before.idle_s is not None and after.idle_s is not None:
-        own = after.idle_s - before.idle_s
+        idle_s = after.idle_s - before.idle_s
     served = sum(after.interrupts.values()) - sum(before.interrupts.values())
-    found = {
-        "idle_s": own,
+    amounts = {
+        "idle_s": idle_s,
         "steal_s": spent_s(before.ticks, after.ticks, cpu, procstat.STOLEN),
         "interrupts": served if before.interrupts and after.interrupts else None,
         "siblings_idle_s": sum(known) if known and len(known) == len(idle) else None,
         "switches": after.switches - before.switches,
     }
-    return {key: None if value is None else round(value, 6) for key, value in found.items()}
+    return {key: None if value is None else round(value, 6) for key, value in amounts.items()}
 
 
 def seen(
     cpu: int, siblings: Sequence[int], before: CpuCounts, after: CpuCounts, root: Path = Path("/")
 ) -> list[dict[str, Any]]:
     """What disturbed between the two. `siblings` are the other threads of the CPU's core."""
-    found = [
+    disturbances = [
         *_lasting(conditions.governor(root, [cpu]), conditions.turbo(root)),
         *_siblings(siblings, before, after),
         *_interrupts(cpu, before, after),
         *_others(cpu, before, after),
         *_lasting(conditions.hypervisor(root)),
     ]
-    return [asdict(one) for one in found]
+    return [asdict(disturbance) for disturbance in disturbances]
 
 
 DURING = {

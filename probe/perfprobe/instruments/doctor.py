@@ -58,7 +58,7 @@ def _cpus(root: Path) -> Check:
     online = {row.cpu for row in rows if row.online}
     what = "CPUs"
     if root != Path("/"):
-        return Check(what, "usable", f"{len(online)} on, as the files below {root} say")
+        return Check(what, "usable", f"{len(online)} on, according to the files below {root}")
     allowed = access.own_status(root, "Cpus_allowed_list")
     ours = set(cpu_sets.parse(allowed[0])) if allowed else os.sched_getaffinity(0)
     outside = sorted(online - ours)
@@ -123,7 +123,7 @@ def _msr(root: Path) -> Check:
     ]
     if left:
         pids = ", ".join(str(entry.pid) for entry in left)
-        why = f"a killed perftop (pid {pids}) has left counters programmed: {left[0].path} knows"
+        why = f"a killed perftop (pid {pids}) left counters programmed (saved in {left[0].path})"
         return Check(what, "limited", why, lost, "the next perftop --source msr restores them")
     there = (root / f"dev/cpu/{n}/msr" for n in files.numbered(f"{root}/dev/cpu", ""))
     first = next((path for path in there if path.exists()), None)
@@ -176,19 +176,19 @@ def _cpufreq(root: Path) -> Check:
     driver = files.word(f"{at}/scaling_driver")
     if not driver:
         why = "no cpufreq driver (usual in a guest)"
-        return Check("cpufreq", "not usable", why, "the system's own idea of clocks and limits")
+        return Check("cpufreq", "not usable", why, "clocks and limits as the system reports them")
     governor = settings.governor(root, 0) or "unknown"
     return Check("cpufreq", "usable", f"driver {driver}, governor {governor}")
 
 
 def _tasks(root: Path) -> Check:
-    what, lost = "tasks", "who runs on a CPU"
+    what, lost = "tasks", "which tasks run on a CPU"
     if next(root.glob("proc/[0-9]*"), None) is None:
         return Check(what, "not usable", f"no process in {root / 'proc'}", lost)
     hidden = access.hidden_tasks(root)
     if hidden is not None:
-        return Check(what, "limited", hidden.why, f"{lost}, if it is one of these", hidden.fix)
-    return Check(what, "usable", "every process shows in /proc")
+        return Check(what, "limited", hidden.why, f"{lost}, where they are hidden", hidden.fix)
+    return Check(what, "usable", "all processes are visible in /proc")
 
 
 def _watchdog(root: Path) -> Check:
@@ -204,5 +204,5 @@ def _clock(root: Path) -> Check:
     invariant = {"constant_tsc", "nonstop_tsc"} <= set(identity.flags(root) or ())
     text = f"clocksource {source}; TSC {'invariant' if invariant else 'not known to be invariant'}"
     if not invariant:
-        return Check("clock", "limited", text, "trust in shares over changes of the clock")
+        return Check("clock", "limited", text, "reliable shares while the clock changes")
     return Check("clock", "usable", text)

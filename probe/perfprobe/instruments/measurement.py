@@ -154,15 +154,15 @@ def _fitting(distinct: list[int], parts: int) -> float | None:
 def _fits(distinct: list[int], grid: float, error: float) -> bool:
     """Whether all differences are near multiples. Only those with an error below half a step count,
     and at least DISTINCT of them must agree."""
-    told = 0
+    agreeing = 0
     for difference in distinct:
         multiple = round(difference / grid)
         near = 1 + multiple * error
         if near < grid / 2:
-            told += 1
+            agreeing += 1
             if abs(difference - multiple * grid) >= near:
                 return False
-    return told >= DISTINCT
+    return agreeing >= DISTINCT
 
 
 # --- repetition -----------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def repeat(
 ) -> Repeated:
     """Calls `measure(n)`, which takes n samples and returns their mean, until the weighted mean
     moves less than `epsilon` of itself or a limit is reached; at least once."""
-    start = begun = clock()
+    start = round_start = clock()
     size, held, count = limits.first, 0, 0
     rounds: list[tuple[int, float]] = []
     mean, total = math.nan, 0.0
@@ -230,14 +230,14 @@ def repeat(
         before, mean = mean, total / count
         held = held + 1 if abs(mean - before) <= epsilon * abs(mean) else 0
         settled = held >= HELD and now - start >= limits.least_s
-        room = _room(limits, size, now - begun, start + limits.seconds - now)
+        room = _room(limits, size, now - round_start, start + limits.seconds - now)
         size = min(size * limits.growth, limits.most, limits.count - count, room)
         size -= size % limits.first
         if settled or size <= 0:
             found = error(rounds)
             least = None if found is None else max(found, epsilon * abs(mean))
             return Repeated(mean, least, count, settled)
-        begun = now
+        round_start = now
 
 
 def _room(limits: Limits, size: int, took: float, left: float) -> int:

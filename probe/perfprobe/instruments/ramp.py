@@ -112,7 +112,9 @@ def _run(
     status, chunks, result = _load(work, tsc_hz, counter)
     after = disturbance.now(cpu)
     if status == -errno.EXDEV:
-        raise Unavailable(f"--cpu {cpu}: it went off or left the CPU set while it was measured")
+        raise Unavailable(
+            f"--cpu {cpu}: it went offline or left the CPU set during the measurement"
+        )
     if status not in {0, -errno.ENOSPC}:
         raise Unavailable(f"--cpu {cpu}: {os.strerror(-status)}")
     counted = counter and not result.uncounted and result.off_ns <= OFF * work.load_s * 1e9
@@ -248,8 +250,8 @@ def _measure(here: Cpu, others: Sequence[int], work: Workload) -> dict[str, Any]
         lacks = "this CPU or its system does not have it"
         raise Unavailable(f"--isa {isa} needs {NEEDS[isa]}: {lacks}; try --isa scalar")
     who = identity.identity()
-    said = affinity.cpuid_leaves(cpu)
-    known = model.of(who, said, here.type)
+    leaves = affinity.cpuid_leaves(cpu)
+    uarch = model.of(who, leaves, here.type)
     tsc = tsc_rate.calibrate()
     runs, trouble = measure_runs(work, tsc.hz, cpu, others)
     return {
@@ -259,11 +261,11 @@ def _measure(here: Cpu, others: Sequence[int], work: Workload) -> dict[str, Any]
         "cpu": cpu,
         "isa": isa,
         "siblings": list(others),
-        "tsc": asdict(tsc) | {"invariant": cpuid.has(said, "invariant-tsc")},
+        "tsc": asdict(tsc) | {"invariant": cpuid.has(leaves, "invariant-tsc")},
         "cycles_why": trouble and trouble.why,
         "cycles_fix": trouble and trouble.fix,
-        "step_cycles": step_cycles(known.name, known.core_type),
-        "uarch": known.name,
+        "step_cycles": step_cycles(uarch.name, uarch.core_type),
+        "uarch": uarch.name,
         "phases": [{"isa": name, "seconds": seconds} for name, seconds in work.phases],
         "runs": runs,
     }

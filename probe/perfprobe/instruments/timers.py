@@ -129,9 +129,9 @@ def exchanged(cpu: int, limit_s: float) -> list[Exchange]:
 
 def _why(code: int) -> str:
     if code == errno.EINVAL:
-        return "it went off, or we may not run on it"
+        return "it went offline, or this process may not run on it"
     if code == errno.EXDEV:
-        return "a CPU went off meanwhile"
+        return "a CPU went offline meanwhile"
     return f"no thread could be started there ({errno.errorcode.get(code, code)})"
 
 
@@ -213,17 +213,17 @@ def _told(run: Run, found: Measured, leaves: Leaves) -> dict[str, Any]:
     return row | _step(run, stamp, found)
 
 
-def _costs(run: Run, less: Repeated, hz: float, grid: float | None) -> dict[str, Any]:
+def _costs(run: Run, stamps: Repeated, hz: float, grid: float | None) -> dict[str, Any]:
     """Costs of one call. `less` is the part of each sample that is not the calls, in ticks."""
     whole, samples, calls = run.repeated, spread(run.ticks), run.method.calls
-    errors = [one for one in (whole.error, less.error) if one is not None]
+    errors = [error for error in (whole.error, stamps.error) if error is not None]
     ticks = {
-        "least": (samples.least - less.mean) / calls,
-        "median": (samples.median - less.mean) / calls,
-        "mean": (whole.mean - less.mean) / calls,
+        "least": (samples.least - stamps.mean) / calls,
+        "median": (samples.median - stamps.mean) / calls,
+        "mean": (whole.mean - stamps.mean) / calls,
         "error": sum(errors) / calls if len(errors) == 2 else None,
         "sigma": samples.sigma / calls,
-        "mean_all": (samples.mean_all - less.mean) / calls,
+        "mean_all": (samples.mean_all - stamps.mean) / calls,
     }
     drawn = histogram(run.ticks, grid)
     return {
@@ -234,7 +234,7 @@ def _costs(run: Run, less: Repeated, hz: float, grid: float | None) -> dict[str,
         "settled": whole.settled,
         "far": samples.far,
         "histogram": {
-            "first_ticks": _rounded((drawn.first - less.mean) / calls),
+            "first_ticks": _rounded((drawn.first - stamps.mean) / calls),
             "width_ticks": _rounded(drawn.width / calls),
             "counts": drawn.counts,
             "beyond": drawn.beyond,

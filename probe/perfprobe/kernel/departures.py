@@ -31,19 +31,19 @@ class EventSocket(Protocol):
 
 class Departures:
     def __init__(
-        self, heard: EventSocket | None, waits: Callable[[], object] = lambda: True
+        self, events: EventSocket | None, is_readable: Callable[[], object] = lambda: True
     ) -> None:
-        """`waits`: whether there may be an event or error. Asking that costs a quarter of a receipt
-        in vain, which makes an exception with a text."""
-        self._heard, self._waits = heard, waits
+        """`is_readable`: whether there may be an event or error. Asking costs a quarter of a vain
+        receipt, which makes an exception with a text."""
+        self._events, self._is_readable = events, is_readable
 
     def of(self, cpus: Collection[int]) -> set[int]:
         """Those of these CPUs that may have gone off since the last call, whether they are back or
         not."""
         gone: set[int] = set()
-        while self._heard is not None and self._waits():
+        while self._events is not None and self._is_readable():
             try:
-                data, (sender, _) = self._heard.recvfrom(MAX_EVENT_BYTES)
+                data, (sender, _) = self._events.recvfrom(MAX_EVENT_BYTES)
             except BlockingIOError:
                 break
             except OSError as error:
@@ -56,8 +56,8 @@ class Departures:
         return gone & set(cpus)
 
     def close(self) -> None:
-        if self._heard is not None:
-            self._heard.close()
+        if self._events is not None:
+            self._events.close()
 
 
 def open_departures(root: Path) -> Departures:
@@ -65,16 +65,16 @@ def open_departures(root: Path) -> Departures:
     if root != Path("/"):
         return Departures(None)
     try:
-        heard = socket.socket(
+        events = socket.socket(
             socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK, NETLINK_KOBJECT_UEVENT
         )
     except OSError:
         return Departures(None)
     try:
-        heard.bind((0, GROUP))
+        events.bind((0, GROUP))
     except OSError:
-        heard.close()
+        events.close()
         return Departures(None)
     poller = select.poll()
-    poller.register(heard, select.POLLIN)
-    return Departures(heard, partial(poller.poll, 0))
+    poller.register(events, select.POLLIN)
+    return Departures(events, partial(poller.poll, 0))

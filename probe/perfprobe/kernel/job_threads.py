@@ -48,13 +48,13 @@ FILES = ("stat", "schedstat", "status")
 
 class Watch:
     """Raises ValueError for text that cannot be a name, Unavailable for a PID that does not
-    exist. `beside`: a second job, which this one owns; it is reported as `command`."""
+    exist. `second`: another job, which this one owns; it is reported as `command`."""
 
     def __init__(
-        self, root: Path, text: str, *, tree: bool = False, beside: Watch | None = None
+        self, root: Path, text: str, *, tree: bool = False, second: Watch | None = None
     ) -> None:
         self.text = text
-        self._beside = beside
+        self._second = second
         self._proc = f"{root}/proc"
         self._pid = wanted_pid(text)
         self._start = None if self._pid is None else self._birth(root, self._pid)
@@ -74,29 +74,29 @@ class Watch:
 
     def find(self, processes: Iterable[tuple[str, Stat]]) -> Iterator[None]:
         """Follows the threads of the processes that match. The caller may pause at each yield."""
-        if self._beside is not None:
+        if self._second is not None:
             processes = list(processes)
-            yield from self._beside.find(processes)
-        found: dict[str, str] = {}
-        number = 0
+            yield from self._second.find(processes)
+        pid_by_tid: dict[str, str] = {}
+        total = 0
         for pid, process in self._job(processes):
-            number += process.threads
+            total += process.threads
             for tids in numbers(f"{self._proc}/{pid}/task"):
-                found |= dict.fromkeys(tids, pid)
+                pid_by_tid |= dict.fromkeys(tids, pid)
                 yield
-                if len(found) >= MAX_THREADS:
+                if len(pid_by_tid) >= MAX_THREADS:
                     break
-        cut = len(found) >= MAX_THREADS
-        self._follow(dict(islice(found.items(), MAX_THREADS)))
-        self._more = max(0, (number if cut else len(found)) - len(self._threads))
+        is_cut = len(pid_by_tid) >= MAX_THREADS
+        self._follow(dict(islice(pid_by_tid.items(), MAX_THREADS)))
+        self._more = max(0, (total if is_cut else len(pid_by_tid)) - len(self._threads))
 
     def take(self, now_ns: int) -> dict[str, Any]:
         """The records of the threads whose turn it is; empty if no thread is due."""
-        told = self.record(now_ns)
-        found = {} if told is None else {"watched": told}
-        if self._beside is not None and (command := self._beside.record(now_ns)) is not None:
-            found["command"] = command
-        return found
+        record = self.record(now_ns)
+        records = {} if record is None else {"watched": record}
+        if self._second is not None and (command := self._second.record(now_ns)) is not None:
+            records["command"] = command
+        return records
 
     def record(self, now_ns: int) -> dict[str, Any] | None:
         due = round((now_ns - self._told_ns) / LOOK_NS)
@@ -104,28 +104,28 @@ class Watch:
             return None
         everyone = due >= len(self._threads)
         self._told_ns = now_ns if everyone else self._told_ns + due * LOOK_NS
-        told, disk = {}, {}
+        threads, disk = {}, {}
         for tid in list(islice(self._threads, due)):
             thread = self._threads.pop(tid)
-            if found := thread.look():
-                told[tid] = found
+            if entry := thread.look():
+                threads[tid] = entry
                 self._threads[tid] = thread
                 if self._delays and thread.disk_ns is not None:
                     disk[tid] = thread.disk_ns
             else:
                 thread.close()
-        return {"threads": told, "more": self._more} | ({"disk": disk} if disk else {})
+        return {"threads": threads, "more": self._more} | ({"disk": disk} if disk else {})
 
     @property
     def pids(self) -> list[int]:
         """The processes whose threads are followed."""
         found = dict.fromkeys(thread.pid for thread in self._threads.values())
-        return [*found, *(self._beside.pids if self._beside is not None else [])]
+        return [*found, *(self._second.pids if self._second is not None else [])]
 
     def close(self) -> None:
         self._follow({})
-        if self._beside is not None:
-            self._beside.close()
+        if self._second is not None:
+            self._second.close()
 
     def _job(self, processes: Iterable[tuple[str, Stat]]) -> Iterable[tuple[str, Stat]]:
         if self._family is not None:
@@ -137,10 +137,10 @@ class Watch:
             return process.comm == self.text
         return pid == self._pid and process.start == self._start
 
-    def _follow(self, found: dict[str, str]) -> None:
-        for tid in self._threads.keys() - found.keys():
+    def _follow(self, pid_by_tid: dict[str, str]) -> None:
+        for tid in self._threads.keys() - pid_by_tid.keys():
             self._threads.pop(tid).close()
-        for tid, pid in found.items():
+        for tid, pid in pid_by_tid.items():
             if tid not in self._threads:
                 with suppress(OSError):  # it is gone, or not ours to see
                     self._threads[tid] = _Thread(f"{self._proc}/{pid}/task/{tid}", int(pid))
@@ -173,24 +173,24 @@ class Watch:
         return f"no process is named {self.text} now; one that starts will be followed{meant}"
 
     def _missing(self, root: Path) -> list[Missing]:
-        found = []
+        missing = []
         hidden = access.hidden_tasks(root)
         if hidden and self._pid is None:
-            found.append(Missing("watch", hidden.why, hidden.fix))
+            missing.append(Missing("watch", hidden.why, hidden.fix))
         if not self._delays:
             why = "this kernel does not account who waits for a disk (kernel.task_delayacct is 0)"
-            found.append(Missing("disk_wait", why, "sudo sysctl kernel.task_delayacct=1"))
+            missing.append(Missing("disk_wait", why, "sudo sysctl kernel.task_delayacct=1"))
         if not self._waits():
             why = "this kernel does not account who waits for a CPU (/proc/PID/schedstat)"
-            found.append(Missing("wait", why, "a kernel with CONFIG_SCHED_INFO"))
-        return found
+            missing.append(Missing("wait", why, "a kernel with CONFIG_SCHED_INFO"))
+        return missing
 
     def _waits(self) -> bool:
         """Whether the kernel accounts for waiting. True also where no process can be asked."""
-        known = [pid for pid in (self._pid, "1", "self") if pid is not None]
-        there = [pid for pid in known if files.text(f"{self._proc}/{pid}/stat", MAX_STAT_BYTES)]
-        texts = [files.text(f"{self._proc}/{pid}/schedstat") for pid in there]
-        return not there or any(times((text or "").encode()) for text in texts)
+        pids = [pid for pid in (self._pid, "1", "self") if pid is not None]
+        existing = [pid for pid in pids if files.text(f"{self._proc}/{pid}/stat", MAX_STAT_BYTES)]
+        texts = [files.text(f"{self._proc}/{pid}/schedstat") for pid in existing]
+        return not existing or any(times((text or "").encode()) for text in texts)
 
 
 def wanted_pid(text: str) -> str | None:
@@ -215,20 +215,24 @@ class Family:
 
     def among(self, processes: Iterable[tuple[str, Stat]]) -> list[tuple[str, Stat]]:
         """The members among these processes, ancestors first."""
-        there = dict(processes)
+        processes_by_pid = dict(processes)
         children: dict[str, list[str]] = {}
-        for pid, process in there.items():
+        for pid, process in processes_by_pid.items():
             children.setdefault(str(process.parent), []).append(pid)
-        found = {p: s for p, s in self._known.items() if p in there and there[p].start == s}
-        todo = list(found)
+        members = {
+            p: s
+            for p, s in self._known.items()
+            if p in processes_by_pid and processes_by_pid[p].start == s
+        }
+        todo = list(members)
         for parent in todo:
             for child in children.get(parent, ()):
                 # An older process had an earlier parent with the same number.
-                if child not in found and there[child].start >= found[parent]:
-                    found[child] = there[child].start
+                if child not in members and processes_by_pid[child].start >= members[parent]:
+                    members[child] = processes_by_pid[child].start
                     todo.append(child)
-        self._known = found
-        return [(pid, there[pid]) for pid in found]
+        self._known = members
+        return [(pid, processes_by_pid[pid]) for pid in members]
 
 
 class _Thread:

@@ -76,9 +76,9 @@ def _vulnerable(root: Path) -> str:
     """What the kernel does nothing against: mitigations that are off make programs faster. '' if it
     does not report that."""
     at = f"{root}/{CPUS}/vulnerabilities"
-    told = names(at)
-    open_to = [name for name in told if word(f"{at}/{name}").startswith("Vulnerable")]
-    return ", ".join(open_to) or ("nothing" if told else "")
+    listed = names(at)
+    open_to = [name for name in listed if word(f"{at}/{name}").startswith("Vulnerable")]
+    return ", ".join(open_to) or ("nothing" if listed else "")
 
 
 def _memory(root: Path) -> str:

@@ -152,11 +152,11 @@ def _share(value: float | None) -> float | None:
 
 def sums(path: str, now_ns: Callable[[], int]) -> Sums:
     """The sums of the task of this directory in /proc; what cannot be read is not known."""
-    found = times(_head(f"{path}/schedstat", MAX_STAT_BYTES))
+    waited = times(_head(f"{path}/schedstat", MAX_STAT_BYTES))
     voluntary, involuntary = switches(_head(f"{path}/status", MAX_STATUS_BYTES))
-    switched = None if voluntary is None or involuntary is None else voluntary + involuntary
-    run_ns, wait_ns = found or (None, None)
-    return Sums(now_ns(), run_ns, wait_ns, switched)
+    total = None if voluntary is None or involuntary is None else voluntary + involuntary
+    run_ns, wait_ns = waited or (None, None)
+    return Sums(now_ns(), run_ns, wait_ns, total)
 
 
 def _head(path: str, limit: int) -> bytes:
@@ -214,20 +214,20 @@ def describe(pid: int) -> dict[str, str | int]:
     import psutil
 
     troubles = (psutil.Error, OSError, ValueError, LookupError)
-    asked: dict[str, Callable[[psutil.Process], Any]] = {
+    fields: dict[str, Callable[[psutil.Process], Any]] = {
         "user": lambda process: _user(process.uids().real),
         "command": lambda process: _sendable(" ".join(process.cmdline())[:MAX_COMMAND]),
         "threads": lambda process: process.num_threads(),
         "affinity": lambda process: cpu_sets.format(process.cpu_affinity()),
     }
-    found: dict[str, str | int] = {}
+    details: dict[str, str | int] = {}
     with suppress(*troubles):
         process = psutil.Process(pid)
         with process.oneshot():
-            for key, ask in asked.items():
+            for key, read in fields.items():
                 with suppress(*troubles):
-                    found[key] = ask(process)
-    return {key: value for key, value in found.items() if value}
+                    details[key] = read(process)
+    return {key: value for key, value in details.items() if value}
 
 
 @functools.lru_cache(maxsize=256)

@@ -110,9 +110,9 @@ def clock_files(root: Path, rows: Sequence[Cpu]) -> Files:
             counters[f"cpufreq/{name}"] = counter
         else:
             missing.append(Missing(counter.key, why))
-    found = Files(root, list(counters.values()), list(counters))
-    found.missing += missing
-    return found
+    part = Files(root, list(counters.values()), list(counters))
+    part.missing += missing
+    return part
 
 
 def _trouble(root: Path, rows: Sequence[Cpu], name: str) -> str | None:
@@ -141,8 +141,8 @@ def cpufreq_turbo(root: Path, rows: Sequence[Cpu]) -> tuple[list[Turbo], list[Mi
         why = "turbo is off, and cpufreq then does not show how far it would go"
         return [], [Missing("turbo_ceiling_hz", why)]
     cpus: dict[int, list[int]] = {}
-    for cpu, at in _online(root, rows):
-        khz = files.number(f"{at}/cpuinfo_max_freq")
+    for cpu, path in _online(root, rows):
+        khz = files.number(f"{path}/cpuinfo_max_freq")
         if khz:
             cpus.setdefault(khz, []).append(cpu)
     first = next(_online(root, rows), None)
@@ -152,17 +152,17 @@ def cpufreq_turbo(root: Path, rows: Sequence[Cpu]) -> tuple[list[Turbo], list[Mi
         why = "cpufreq knows the ACPI P-states only, and turbo goes beyond the fastest of them"
         return [], [Missing("turbo_ceiling_hz", why)]
     origin = "cpufreq, cpuinfo_max_freq"
-    alike = len(cpus) == 1
+    is_uniform = len(cpus) == 1
     return [
-        Turbo([Step(1, khz * 1e3)], origin, None if alike else mine)
-        for khz, mine in sorted(cpus.items(), reverse=True)
+        Turbo([Step(1, khz * 1e3)], origin, None if is_uniform else members)
+        for khz, members in sorted(cpus.items(), reverse=True)
     ], []
 
 
 def cpufreq_base_hz(root: Path, rows: Sequence[Cpu]) -> Rate | None:
     """The guaranteed clock; None if it differs between CPUs."""
-    found = {files.number(f"{at}/base_frequency") for _, at in _online(root, rows)}
-    khz = found.pop() if len(found) == 1 else None
+    values = {files.number(f"{at}/base_frequency") for _, at in _online(root, rows)}
+    khz = values.pop() if len(values) == 1 else None
     return Rate(khz * 1e3, "cpufreq, base_frequency") if khz else None
 
 
@@ -182,16 +182,16 @@ def throttle_files(root: Path, rows: Sequence[Cpu]) -> list[Files]:
     """Parts for cores and for packages with the files that exist; empty if there are none."""
     cpu = next((row.cpu for row in rows if row.online), 0)
     base = root / files.CPUS / f"cpu{cpu}"
-    found = []
+    parts = []
     for scope in SCOPES:
-        there = {
+        existing = {
             f"{ORIGIN}/{name}": counter
             for name, counter in _files(scope).items()
             if (base / ORIGIN / name).exists()
         }
-        if there:
-            found.append(Files(root, list(there.values()), list(there), scope))
-    return found
+        if existing:
+            parts.append(Files(root, list(existing.values()), list(existing), scope))
+    return parts
 
 
 def _files(scope: Scope) -> dict[str, Counter]:

@@ -133,14 +133,14 @@ def _pinned(block: Block, pinned: Sequence[int]) -> Block:
 
 
 def _missing(setup: Setup, turbo: Sequence[Missing]) -> list[Missing]:
-    lacking = [missing for part in setup.parts for missing in part.missing]
+    of_parts = [missing for part in setup.parts for missing in part.missing]
     counters = [counter for block in setup.blocks for counter in block.counters]
-    found = drop_served_keys([*setup.missing, *turbo, *lacking, *setup.polled_missing], counters)
+    missing = drop_served_keys([*setup.missing, *turbo, *of_parts, *setup.polled_missing], counters)
     if setup.unpinned:
         why = "outside the CPU set of perftop: no thread of it may run there"
         fix = "start perftop outside the container or cpuset"
-        every = (counter for part in setup.parts for counter in part.counters)
-        found += [Missing(counter.key, why, fix, setup.unpinned) for counter in every]
+        counters_of_cpus = (counter for part in setup.parts for counter in part.counters)
+        missing += [Missing(counter.key, why, fix, setup.unpinned) for counter in counters_of_cpus]
     if hidden := access.hidden_tasks(setup.root):
-        found.append(Missing("tasks", hidden.why, hidden.fix))
-    return [*found, *(setup.watch.missing if setup.watch is not None else [])]
+        missing.append(Missing("tasks", hidden.why, hidden.fix))
+    return [*missing, *(setup.watch.missing if setup.watch is not None else [])]

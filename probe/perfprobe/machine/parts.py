@@ -45,12 +45,12 @@ def keep_first(parts: Iterable[Part]) -> list[Part]:
     """The parts with each counter in the first one only. Parts without counters are kept, because
     they name what is missing."""
     served: set[str] = set()
-    found: list[Part] = []
+    kept_parts: list[Part] = []
     for part in parts:
         keys = {counter.key for counter in part.counters}
-        found.append(Thinned(part, served & keys) if served & keys else part)
+        kept_parts.append(Thinned(part, served & keys) if served & keys else part)
         served |= keys
-    return found
+    return kept_parts
 
 
 def drop_served_keys(missing: Iterable[Missing], counters: Iterable[Counter]) -> list[Missing]:
@@ -160,13 +160,13 @@ class Reading:
 
     def unread(self, wanted: Iterable[int]) -> list[int]:
         """Offsets, in words of the frame, of the heads of rows whose wanted CPUs are all off."""
-        gone = [cpu for cpu in wanted if cpu not in self._plans]
-        own = ("cpu", *self._chosen)
-        heads = [self._head(name, self._row[cpu]) for name in own for cpu in gone]
+        offline = [cpu for cpu in wanted if cpu not in self._plans]
+        names = ("cpu", *self._chosen)
+        heads = [self._head(name, self._row[cpu]) for name in names for cpu in offline]
         for scope in SHARED:
-            if gone and scope in self._places:
+            if offline and scope in self._places:
                 for row, group in enumerate(self._groups[scope]):
-                    if row not in self._carriers[scope] and not set(group).isdisjoint(gone):
+                    if row not in self._carriers[scope] and not set(group).isdisjoint(offline):
                         heads.append(self._head(scope, row))
         return heads
 

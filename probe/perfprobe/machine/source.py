@@ -230,16 +230,16 @@ class Machine:
     def _watch_hotplug(self, time_ns: int) -> list[Note]:
         """Attaches CPUs that went online and detaches those that went offline since the last batch,
         also those that did both. Costs two system calls."""
-        went = self._departures.of(self._attached)
+        gone = self._departures.of(self._attached)
         text = self._read_online()
-        if text == self._online_text and not went:
+        if text == self._online_text and not gone:
             return []
         self._online_text = b""  # read again, unless all goes well
         notes: list[Note] = []
         with contextlib.suppress(ValueError):
             online = set(cpu_sets.parse(text.decode(errors="replace"))) & self._wanted
-            went |= self._attached - online
-            notes += [self._gone(cpu, time_ns) for cpu in sorted(went)]
+            gone |= self._attached - online
+            notes += [self._gone(cpu, time_ns) for cpu in sorted(gone)]
             for cpu in sorted(online - self._attached):
                 notes += self._came(cpu, time_ns)
             if self._attached == online:
@@ -347,13 +347,13 @@ class Machine:
         if not self._real:
             return []
         end_s = time.monotonic() + PINNED_S
-        found = {cpu: self._sampler.stats(cpu).pin_errno for cpu in sorted(self._attached)}
-        while (late := [c for c, e in found.items() if e == errno.EINPROGRESS]) and (
+        codes = {cpu: self._sampler.stats(cpu).pin_errno for cpu in sorted(self._attached)}
+        while (late := [c for c, e in codes.items() if e == errno.EINPROGRESS]) and (
             time.monotonic() < end_s
         ):
             time.sleep(0.001)
-            found |= {cpu: self._sampler.stats(cpu).pin_errno for cpu in late}
-        return [cpu for cpu, code in found.items() if code not in {0, errno.EINPROGRESS}]
+            codes |= {cpu: self._sampler.stats(cpu).pin_errno for cpu in late}
+        return [cpu for cpu, code in codes.items() if code not in {0, errno.EINPROGRESS}]
 
 
 def _need_descriptors() -> None:
@@ -369,8 +369,8 @@ def _need_descriptors() -> None:
 
 def with_siblings(selected: list[int] | None, rows: list[Cpu]) -> set[int]:
     """The selected CPUs and their siblings: SMT states need both."""
-    everyone = {row.cpu for row in rows}
+    existing = {row.cpu for row in rows}
     if selected is None:
-        return everyone
-    asked = set(selected)
-    return asked | {s for row in rows if row.cpu in asked for s in row.siblings if s in everyone}
+        return existing
+    chosen = set(selected)
+    return chosen | {s for row in rows if row.cpu in chosen for s in row.siblings if s in existing}

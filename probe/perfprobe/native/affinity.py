@@ -25,10 +25,10 @@ def usable(asked: int, rows: Sequence[Cpu], allowed: Collection[int]) -> Cpu:
     row = next((row for row in rows if row.cpu == asked), None)
     if row is None:
         there = cpu_sets.format(online)
-        raise Usage(f"--cpu {asked}: there is no such CPU; online are {there}")
+        raise Usage(f"--cpu {asked}: no such CPU (online: {there})")
     if not row.online:
         fix = f"echo 1 | sudo tee /sys/devices/system/cpu/cpu{asked}/online"
-        raise Unavailable(f"--cpu {asked}: it is off; to switch it on: {fix}")
+        raise Unavailable(f"--cpu {asked}: it is offline; to bring it online: {fix}")
     if asked not in allowed:
         where = cpu_sets.format(sorted(allowed))
         why = f"perftop may run on {where} only; start it outside the container or cpuset"

@@ -124,12 +124,12 @@ class Planner:
             return []
         names = {"msr_tsc": "tsc", "aperf": "aperf", "mperf": "mperf", "smi": "smi"}
         configs = {key: perf_pmus.config(self._msr, name) for key, name in names.items()}
-        found = [
+        events = [
             Event(key, self._msr.type, config, core=False)
             for key, config in configs.items()
             if config is not None
         ]
-        return found if any(event.key != "msr_tsc" for event in found) else []
+        return events if any(event.key != "msr_tsc" for event in events) else []
 
     # --- for hello -------------------------------------------------------------------------------
 
@@ -233,8 +233,8 @@ def _part(
 
 
 def _lacking(opened: Mapping[int, Opened]) -> Iterator[tuple[int, str, Trouble]]:
-    for cpu, found in opened.items():
-        for key, trouble in found.missing.items():
+    for cpu, of_cpu in opened.items():
+        for key, trouble in of_cpu.missing.items():
             yield cpu, key, trouble
-        if found.host_only:
+        if of_cpu.host_only:
             yield cpu, "guests", GUESTS

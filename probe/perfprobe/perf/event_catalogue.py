@@ -111,10 +111,10 @@ class Catalogue:
     @functools.cached_property
     def of_perf(self) -> Mapping[str, list[Named]]:
         """What perf lists for the PMUs of cores, where it is installed; asked for once."""
-        mine = {pmu.name for pmu in self.cores}
-        every = perf_events() if mine and self._installed else {}
-        here = {name: [n for n in told if n.pmu in mine] for name, told in every.items()}
-        return {name: told for name, told in here.items() if told}
+        pmus = {pmu.name for pmu in self.cores}
+        listed = perf_events() if pmus and self._installed else {}
+        present = {name: [n for n in events if n.pmu in pmus] for name, events in listed.items()}
+        return {name: events for name, events in present.items() if events}
 
     def find(self, asked: Asked) -> Chosen:
         """The event that was asked for. Raises ValueError with a line for the user if it is
@@ -217,9 +217,7 @@ class Catalogue:
 
     def _unknown(self, asked: Asked) -> str:
         if self._is_tracepoint(asked.word):
-            return (
-                f"-e {asked.word}: it is a tracepoint, and perftop counts none; perf stat -e does"
-            )
+            return f"-e {asked.word}: tracepoints are not counted (use perf stat -e)"
         near = nearest(asked.word, self.names())
         text = f"-e {asked.word}: no event of that name is known here"
         if near:
@@ -237,8 +235,8 @@ class Catalogue:
 
 
 def listed(pmu: Pmu) -> list[str]:
-    beside = (".scale", ".unit", ".snapshot")
-    return [name for name in files.names(f"{pmu.path}/events") if not name.endswith(beside)]
+    suffixes = (".scale", ".unit", ".snapshot")
+    return [name for name in files.names(f"{pmu.path}/events") if not name.endswith(suffixes)]
 
 
 def measure(pmu: Pmu, name: str) -> tuple[str, float]:
@@ -294,8 +292,8 @@ def _named(item: dict[str, Any]) -> Named | None:
         return None
     terms = [t for t in match[2].split(",") if t.partition("=")[0] not in _LEFT_OUT]
     about = item.get("BriefDescription")
-    told = about[:MAX_TEXT] if isinstance(about, str) and about.isprintable() else ""
-    return Named(match[1], ",".join(terms), told)
+    description = about[:MAX_TEXT] if isinstance(about, str) and about.isprintable() else ""
+    return Named(match[1], ",".join(terms), description)
 
 
 def _listed() -> bytes:
@@ -356,27 +354,29 @@ def _pmu(pmu: Pmu) -> dict[str, Any]:
 def _hardware(root: Path, catalogue: Catalogue) -> Iterator[dict[str, Any]]:
     """The kernel's generic events, then what each core PMU lists, then what perf has."""
     perf = catalogue.of_perf
-    dog = files.number(f"{root}/proc/sys/kernel/nmi_watchdog") == 1
+    watchdog = files.number(f"{root}/proc/sys/kernel/nmi_watchdog") == 1
     for pmu in catalogue.cores:
         kind = dict(CORES).get(pmu.name)
         generic = {known.name for known in (*HARDWARE_EVENTS, *CACHE_EVENTS)}
         for known in (*HARDWARE_EVENTS, *CACHE_EVENTS):
-            yield _row(known.name, known.about, known.unit, 1.0, pmu.name, kind, _open(known, dog))
+            yield _row(
+                known.name, known.about, known.unit, 1.0, pmu.name, kind, _open(known, watchdog)
+            )
         for name in listed(pmu):
             if name not in generic and perf_pmus.code(pmu, name) is not None:
                 unit, scale = measure(pmu, name)
                 about = files.word(f"{pmu.path}/events/{name}")
                 yield _row(name, f"{pmu.name}/{about}/", unit, scale, pmu.name, kind, [])
-        for name, told in perf.items():
-            if named := next((n for n in told if n.pmu == pmu.name), None):
+        for name, events in perf.items():
+            if named := next((n for n in events if n.pmu == pmu.name), None):
                 about = named.about or f"{pmu.name}/{named.terms}/"
                 yield _row(name, about, "1", 1.0, pmu.name, kind, [])
 
 
-def _open(known: Known, dog: bool) -> list[str]:
+def _open(known: Known, watchdog: bool) -> list[str]:
     """The known users that count it now."""
     own = ["perftop"] if known.name in OWN else []
-    return [*own, *(["NMI watchdog"] if dog and known.name == WATCHDOG else [])]
+    return [*own, *(["NMI watchdog"] if watchdog and known.name == WATCHDOG else [])]
 
 
 def _row(

@@ -48,7 +48,7 @@ def parse(text: str) -> list[list[Asked]]:
         raise Usage(f"-e: {len(names)} events; {MAX_EVENTS} at most")
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise Usage(f"-e: {twice} is there twice")
+        raise Usage(f"-e: {twice} is listed twice")
     return groups
 
 
@@ -79,7 +79,7 @@ def _split(text: str) -> Iterator[str]:
         else:
             item += letter
     if braces or slash:
-        raise Usage(f"-e {text}: a brace or slash without its other one")
+        raise Usage(f"-e {text}: unbalanced brace or slash")
     yield item
 
 

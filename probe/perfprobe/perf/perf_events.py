@@ -168,7 +168,7 @@ class Refused(Exception):  # noqa: N818 - a state of the machine, not a mistake
 
 _REASONS: Mapping[int, Trouble] = {
     errno.ENOENT: Trouble("this CPU, or its hypervisor, has no such event"),
-    errno.ENODEV: Trouble("the PMU does not count on this CPU, or the CPU is off"),
+    errno.ENODEV: Trouble("the PMU does not count on this CPU, or the CPU is offline"),
     errno.EINVAL: Trouble("this kernel does not know the event, or not in this form"),
     errno.EOPNOTSUPP: Trouble("the PMU cannot count it so, or is given to guests"),
     errno.EBUSY: Trouble("another tool or the firmware holds the PMU", "stop the other tool"),
@@ -421,16 +421,18 @@ def _still(events: Sequence[Event], trial: Trial) -> dict[str, Trouble]:
     if trial.running == 0:
         return {}
     counts = {e.key: count / trial.running for e, count in zip(events, trial.counts, strict=True)}
-    found = {key: STILL for key, n in counts.items() if n <= 0 and key not in MAY_REST}
+    troubles = {key: STILL for key, n in counts.items() if n <= 0 and key not in MAY_REST}
     ref = counts.get("ref", 0)
     if trial.ticks and ref and not 0.2 * trial.own * trial.ticks <= ref <= 1.05 * trial.ticks:
         share = ref / trial.ticks
-        found["ref"] = Trouble(f"the counter moved {share:.3g} times as far as the TSC while busy")
+        troubles["ref"] = Trouble(
+            f"the counter moved {share:.3g} times as far as the TSC while busy"
+        )
     aperf, mperf = counts.get("aperf", 0), counts.get("mperf", 0)
     if aperf > 0 and mperf > 0 and not 0.05 <= aperf / mperf <= 4:
-        why = f"APERF / MPERF is {aperf / mperf:.3g}: these registers do not tell the clock"
-        found |= dict.fromkeys(("aperf", "mperf"), Trouble(why))
-    return found
+        why = f"APERF / MPERF is {aperf / mperf:.3g}: these registers do not show the clock"
+        troubles |= dict.fromkeys(("aperf", "mperf"), Trouble(why))
+    return troubles
 
 
 # --- what is left ---------------------------------------------------------------------------------
@@ -450,8 +452,8 @@ def _smaller(events: Sequence[Event], dropped: list[str]) -> list[Event]:
 def _short(dropped: Sequence[str], free: int, root: Path) -> dict[str, Trouble]:
     """The reasons for dropped events. SIMD levels have a milder one: most CPUs have too few
     counters for all of them."""
-    found = dict.fromkeys(dropped, shortage(free, root))
-    return {key: TAKEN if key in OPTIONAL else why for key, why in found.items()}
+    troubles = dict.fromkeys(dropped, shortage(free, root))
+    return {key: TAKEN if key in OPTIONAL else why for key, why in troubles.items()}
 
 
 def _unserved(

@@ -123,14 +123,14 @@ def uncore_parts(
     root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Kernel
 ) -> list[Groups]:
     """A part for each PMU that exists. Absent PMUs are not reported as missing."""
-    found = []
+    parts = []
     for kind in (*KINDS, PCU):
         pmu = perf_pmus.find(root, kind.pmu)
         if pmu is not None and read:
             wanted = _power_control(root, pmu) if kind is PCU else _listed(kind, pmu)
             if wanted:
-                found.append(_part(kind, pmu, wanted, rows, read, kernel))
-    return found
+                parts.append(_part(kind, pmu, wanted, rows, read, kernel))
+    return parts
 
 
 def _listed(kind: Kind, pmu: Pmu) -> dict[str, Event]:
@@ -310,7 +310,7 @@ def absent(root: Path) -> Trouble:
     """Why there is no controller."""
     guest = identity.virtualisation(root)
     if guest is not None:
-        return Trouble("a guest is shown no memory controllers", "look on the host")
+        return Trouble("memory controllers are not visible in a VM", "check on the host")
     who = identity.identity(root)
     if who.vendor == "AuthenticAMD":
         return Trouble("no PMU amd_umc: it needs Zen 4 or later, and Linux 6.7 or later")
@@ -369,17 +369,17 @@ def _places(found: Iterable[Controller], package: Sequence[int]) -> Place:
     return [(one, cpu) for one in found for cpu in sorted(mine & (one.pmu.cpus_now or set()))]
 
 
-def _bundles(place: Place, each: int, count: int) -> list[Bundle]:
+def _bundles(place: Place, channels: int, count: int) -> list[Bundle]:
     """A group for each controller, its reads and its writes."""
-    found = []
+    bundles = []
     for number, (one, cpu) in enumerate(place):
         columns = [
-            (replace(event, key=f"{event.key} {i}"), side * count + number * each + i)
+            (replace(event, key=f"{event.key} {i}"), side * count + number * channels + i)
             for side, events in enumerate(one.events)
             for i, event in enumerate(events)
         ]
-        found.append(Bundle(cpu, columns))
-    return found
+        bundles.append(Bundle(cpu, columns))
+    return bundles
 
 
 # --- why not --------------------------------------------------------------------------------------

@@ -278,8 +278,6 @@ class LimitStatus:
         for package, on in zip(self._ids, self._on, strict=True):
             if on:
                 names = ", ".join(part for part in PARTS if part in on)
-                why = (
-                    f"{names}: set before perftop came and sticky, so it tells nothing of this run"
-                )
+                why = f"{names}: set before perftop started, and sticky: not about this run"
                 cpus = [row.cpu for row in rows if row.package == package]
                 self.missing.append(Missing(KEY, why, CLEAR, cpus))

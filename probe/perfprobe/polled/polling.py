@@ -116,10 +116,10 @@ class Polling:
     ) -> None:
         """Writes the rows into the frame, with stamps before and after their reads."""
         words = frame.cast("Q")
-        for each in self._sent:
-            place, begun = places[each.block.name], stamp()
-            for row, values in each.read():
-                write_row(words, place, row, (begun, stamp()), values)
+        for polled in self._sent:
+            place, start = places[polled.block.name], stamp()
+            for row, values in polled.read():
+                write_row(words, place, row, (start, stamp()), values)
 
     def close(self) -> None:
         for each in self._polled:

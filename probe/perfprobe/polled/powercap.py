@@ -78,40 +78,40 @@ class Powercap:
 
     def _zones(self, base: str, wanted: set[str]) -> dict[int | None, Zone]:
         """Zones by package."""
-        found: dict[int | None, Zone] = {}
+        zones: dict[int | None, Zone] = {}
         for number in files.numbered(base, "intel-rapl:"):
-            at = f"{base}/intel-rapl:{number}"
-            name = _ZONE.fullmatch(files.word(f"{at}/name"))
+            path = f"{base}/intel-rapl:{number}"
+            name = _ZONE.fullmatch(files.word(f"{path}/name"))
             if name and name["die"]:
                 self._lacks("power_limit_w", "powercap has limits of dies, and none of packages")
             elif name:
-                found[int(name["package"])] = zone = self._zone(at, wanted)
+                zones[int(name["package"])] = zone = self._zone(path, wanted)
                 zone.memory = self._memory(base, number) if MEMORY in wanted else None
-        return found
+        return zones
 
     def _memory(self, base: str, number: int) -> Zone | None:
         """The zone of the package's memory; None: there is none that may be read."""
         for inner in files.numbered(f"{base}/intel-rapl:{number}", f"intel-rapl:{number}:"):
-            at = f"{base}/intel-rapl:{number}/intel-rapl:{number}:{inner}"
-            if files.word(f"{at}/name") == "dram":
-                zone = self._zone(at, {"energy_j"})
+            path = f"{base}/intel-rapl:{number}/intel-rapl:{number}:{inner}"
+            if files.word(f"{path}/name") == "dram":
+                zone = self._zone(path, {"energy_j"})
                 return zone if zone.files else None
         return None
 
-    def _zone(self, at: str, wanted: set[str]) -> Zone:
-        range_uj = natural((files.text(f"{at}/max_energy_range_uj") or "").encode()) or 0
-        return Zone(self._files(at, wanted if range_uj else wanted - {"energy_j"}), range_uj)
+    def _zone(self, path: str, wanted: set[str]) -> Zone:
+        range_uj = natural((files.text(f"{path}/max_energy_range_uj") or "").encode()) or 0
+        return Zone(self._files(path, wanted if range_uj else wanted - {"energy_j"}), range_uj)
 
-    def _files(self, at: str, wanted: set[str]) -> dict[str, int]:
-        paths = {} if files.number(f"{at}/enabled") == 0 else _limits(at)
+    def _files(self, path: str, wanted: set[str]) -> dict[str, int]:
+        paths = {} if files.number(f"{path}/enabled") == 0 else _limits(path)
         opened = {}
-        for key, path in paths.items():
+        for key, file in paths.items():
             if key in wanted:
                 with contextlib.suppress(OSError):
-                    opened[key] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                    opened[key] = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
         if "energy_j" in wanted:
             try:
-                opened["energy_j"] = os.open(f"{at}/energy_uj", os.O_RDONLY | os.O_CLOEXEC)
+                opened["energy_j"] = os.open(f"{path}/energy_uj", os.O_RDONLY | os.O_CLOEXEC)
             except PermissionError:
                 self._lacks("energy_j", "powercap shows energy to root alone", "perftop --sudo")
             except OSError:
@@ -124,15 +124,15 @@ class Powercap:
             self.missing.append(missing)
 
 
-def _limits(at: str) -> dict[str, str]:
+def _limits(path: str) -> dict[str, str]:
     """Files of the limits that are set. AMD's zones have none."""
-    found = {}
+    limits = {}
     for number in range(3):
-        name = files.word(f"{at}/constraint_{number}_name")
-        path = f"{at}/constraint_{number}_power_limit_uw"
-        if name in LIMITS and files.number(path):
-            found[LIMITS[name]] = path
-    return found
+        name = files.word(f"{path}/constraint_{number}_name")
+        file = f"{path}/constraint_{number}_power_limit_uw"
+        if name in LIMITS and files.number(file):
+            limits[LIMITS[name]] = file
+    return limits
 
 
 def _shut(zone: Zone) -> None:

@@ -31,12 +31,12 @@ STAT_BLOCK = wire.Block(
 
 def ticks(text: str) -> dict[int, tuple[int, ...]]:
     """Ticks by CPU, in the order of FIELDS, for occasional readers."""
-    found = {}
+    ticks_by_cpu = {}
     for line in text.splitlines():
         name, *numbers = line.split() or [""]
         if name[:3] == "cpu" and name[3:].isdecimal() and len(numbers) >= len(FIELDS):
-            found[int(name[3:])] = tuple(map(int, numbers[: len(FIELDS)]))
-    return found
+            ticks_by_cpu[int(name[3:])] = tuple(map(int, numbers[: len(FIELDS)]))
+    return ticks_by_cpu
 
 
 def mount(root: Path) -> str | None:

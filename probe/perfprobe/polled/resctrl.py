@@ -38,7 +38,7 @@ MAX_GROUPS = 64
 TOTAL, GROUPS = "mbm_total_bytes", "l3_groups"
 """The file whose numbers are reported by group, and the name of that record."""
 ONE_GROUP = "only the default group exists, so all tasks share its monitor"
-NOTHING = "resctrl is not mounted, and is not mounted here"
+NOTHING = "resctrl is not mounted, and perftop does not mount it"
 Clock = Callable[[], float]
 
 
@@ -105,8 +105,8 @@ class Resctrl:
     def take(self) -> dict[str, object]:
         """The record of groups of a read since the last call; empty if there was none, or nothing
         but the default group."""
-        told, self._record = self._record, {}
-        return {GROUPS: told} if told else {}
+        record, self._record = self._record, {}
+        return {GROUPS: record} if record else {}
 
     def close(self) -> None:
         pass
@@ -173,11 +173,15 @@ class Resctrl:
 
     def _works(self, name: str) -> bool:
         """Whether any L3 has a number in this file."""
-        told = [self._read("", number, name) for number in self._domains]
-        if any(isinstance(value, int) for value in told):
+        values = [self._read("", number, name) for number in self._domains]
+        if any(isinstance(value, int) for value in values):
             return True
-        word = next((value for value in told if isinstance(value, str)), None)
-        why = WORDS.get(word, f"it says {word[:40]!r}") if word else "no monitor of this kind here"
+        word = next((value for value in values if isinstance(value, str)), None)
+        why = (
+            WORDS.get(word, f"the file holds {word[:40]!r}")
+            if word
+            else "no monitor of this kind here"
+        )
         self.missing.append(Missing(FILES[name].key, why))
         return False
 

@@ -31,8 +31,8 @@ SHARED = frozenset({FIXED_CONTROL, GLOBAL_CONTROL, AMD_GLOBAL_CONTROL})
 """Registers with bits of many counters."""
 
 IN_USE_FIX = (
-    "end what counts there (perf, the NMI watchdog: sudo sysctl kernel.nmi_watchdog=0), "
-    "or use --source perf, which shares"
+    "stop the other user (perf, the NMI watchdog: sudo sysctl kernel.nmi_watchdog=0), "
+    "or use --source perf, which shares counters"
 )
 
 
@@ -164,13 +164,13 @@ def in_use(plan: Plan, values: Mapping[int, int]) -> str | None:
         if values[register] & EN and enabled >> number & 1:
             return f"{name(register)} = {values[register]:X}H{also}"
     fixed = values.get(FIXED_CONTROL, 0)
-    said = f"{name(FIXED_CONTROL)} = {fixed:X}H"
+    evidence = f"{name(FIXED_CONTROL)} = {fixed:X}H"
     for number in range(plan.budget.fixed):
         nibble = fixed >> NIBBLE * number
         if nibble & FIXED_PMI:
-            return f"{said}: fixed counter {number} interrupts for somebody"
+            return f"{evidence}: fixed counter {number} interrupts for another program"
         if nibble & FIXED_RINGS and enabled >> 32 + number & 1:
-            return f"{said}{also}"
+            return f"{evidence}{also}"
     return None
 
 
@@ -233,29 +233,29 @@ def given_back(done: Changes, now: Mapping[int, int]) -> dict[int, int]:
     taken = _taken(done, now)
     nibbles = sum(0xF << NIBBLE * n for n in range(MAX_FIXED) if taken >> 32 + n & 1)
     theirs = {FIXED_CONTROL: nibbles, GLOBAL_CONTROL: taken, AMD_GLOBAL_CONTROL: taken}
-    found = {}
+    values = {}
     for register, value in now.items():
         before, ours = done[register].before, done[register].ours
         if register in SHARED:
-            mine = (before ^ ours) & ~theirs[register]
-            found[register] = value & ~mine | before & mine
+            own = (before ^ ours) & ~theirs[register]
+            values[register] = value & ~own | before & own
         else:
-            found[register] = value if taken & enabling(register) else before
-    return found
+            values[register] = value if taken & enabling(register) else before
+    return values
 
 
 def _taken(done: Changes, now: Mapping[int, int]) -> int:
     """The enabling bits of counters that another program has taken."""
-    found = 0
+    bits = 0
     for register, value in now.items():
         before, ours = done[register].before, done[register].ours
         if register == FIXED_CONTROL:
             for n in range(MAX_FIXED):
-                known = {nibble(before, n), nibble(ours, n)}
-                found |= (nibble(value, n) not in known) << 32 + n
+                expected = {nibble(before, n), nibble(ours, n)}
+                bits |= (nibble(value, n) not in expected) << 32 + n
         elif register in SELECTS and value not in {before, ours} and value & EN:
-            found |= enabling(register)
-    return found
+            bits |= enabling(register)
+    return bits
 
 
 def nibble(control: int, n: int) -> int:
@@ -274,14 +274,14 @@ def enabling(select: int) -> int:
 def foreign(registers: Registers, plan: Plan) -> tuple[list[str], str]:
     """The keys of counters that do not count what is planned, and the first evidence by register
     and value. Both are empty while all is as programmed."""
-    lost, said = 0, ""
+    lost, evidence = 0, ""
     for register, mask, ours, bits in _expected(plan):
-        now = registers.read(register)
-        if (now ^ ours) & mask:
-            lost |= sum(bit for bit, part in bits if (now ^ ours) & part)
-            said = said or f"{name(register)} is {now:X}H, not {now & ~mask | ours:X}H"
+        value = registers.read(register)
+        if (value ^ ours) & mask:
+            lost |= sum(bit for bit, part in bits if (value ^ ours) & part)
+            evidence = evidence or f"{name(register)} is {value:X}H, not {value & ~mask | ours:X}H"
     keys = [counted.key for counted in plan.counted if lost & _enabled_by(plan, counted)]
-    return keys, said
+    return keys, evidence
 
 
 def _expected(plan: Plan) -> Iterator[tuple[int, int, int, list[tuple[int, int]]]]:
@@ -294,8 +294,8 @@ def _expected(plan: Plan) -> Iterator[tuple[int, int, int, list[tuple[int, int]]
     if fixed:
         yield FIXED_CONTROL, sum(part for _, part in parts), plan.fixed, parts
     if plan.bank.control is not None:
-        each = [(1 << n, 1 << n) for n in range(plan.enable.bit_length()) if plan.enable >> n & 1]
-        yield plan.bank.control, plan.enable, plan.enable, each
+        bits = [(1 << n, 1 << n) for n in range(plan.enable.bit_length()) if plan.enable >> n & 1]
+        yield plan.bank.control, plan.enable, plan.enable, bits
 
 
 def _enabled_by(plan: Plan, counted: Counted) -> int:

@@ -66,9 +66,9 @@ def directories() -> list[Path]:
     """Directories where a journal may be, best first. For root the system's directory comes before
     that of a session: the next start may have another session, or none."""
     session = os.environ.get("XDG_RUNTIME_DIR", "")
-    found = [Path(session) / "perftop"] if session.startswith("/") else []
-    found.insert(0 if os.geteuid() == 0 else len(found), Path("/run/perftop"))
-    return [*found, Path(f"/tmp/perftop-{os.geteuid()}")]  # noqa: S108
+    paths = [Path(session) / "perftop"] if session.startswith("/") else []
+    paths.insert(0 if os.geteuid() == 0 else len(paths), Path("/run/perftop"))
+    return [*paths, Path(f"/tmp/perftop-{os.geteuid()}")]  # noqa: S108
 
 
 def prepare() -> Path:
@@ -125,9 +125,9 @@ def _above(directory: Path) -> int:
 
 
 def _check(fd: int, directory: Path) -> None:
-    about = os.fstat(fd)
-    closed = not about.st_mode & 0o022 or about.st_mode & stat.S_ISVTX
-    if about.st_uid not in {0, os.geteuid()} or not closed:
+    info = os.fstat(fd)
+    is_closed = not info.st_mode & 0o022 or info.st_mode & stat.S_ISVTX
+    if info.st_uid not in {0, os.geteuid()} or not is_closed:
         why = "other users may write to a directory above it"
         raise PermissionError(errno.EPERM, why, str(directory))
 
@@ -290,14 +290,14 @@ def _entry(path: Path, about: Any, boot_id: str | None, root: Path) -> Entry:
 
 
 def _changes(table: Any) -> Changes:
-    found: Changes = {}
+    changes: Changes = {}
     for text, (before, ours) in table.items():
         register = int(text, 16)
         change = Change(int(before, 16), int(ours, 16))
         if not plausible(register, change):
             raise Unusable(f"perftop would not restore MSR {register:X}H to {change.before:X}H")
-        found[register] = change
-    return found
+        changes[register] = change
+    return changes
 
 
 def plausible(register: int, change: Change) -> bool:

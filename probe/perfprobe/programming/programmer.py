@@ -110,7 +110,7 @@ class Programmer:
                     raise InUse(
                         f"another perftop (pid {entry.pid}) is programming these counters",
                         "two would overwrite each other's registers",
-                        f"end it first (kill {entry.pid}), or use --source perf, which shares",
+                        f"end it (kill {entry.pid}), or use --source perf, which shares counters",
                     )
             for path, why in found.rejected:
                 aside = path.with_suffix(".ignored")
@@ -188,10 +188,10 @@ class Programmer:
         if device is None:
             return None
         try:
-            keys, found = counter_plan.foreign(device, self._plans[cpu])
+            keys, evidence = counter_plan.foreign(device, self._plans[cpu])
         except MsrError:
             return None  # it just went off
-        text = f"CPU {cpu}: somebody else programs its counters: {found}" if found else ""
+        text = f"CPU {cpu}: another program uses its counters: {evidence}" if evidence else ""
         return Check(keys, text)
 
     # --- ending ------------------------------------------------------------------------------
@@ -238,7 +238,7 @@ class Programmer:
 
 def _in_use(cpu: int, used: str) -> InUse:
     return InUse(
-        f"CPU {cpu}'s counters are in use: {used}", "they are left alone", counter_plan.IN_USE_FIX
+        f"CPU {cpu}'s counters are in use: {used}", "they are not touched", counter_plan.IN_USE_FIX
     )
 
 

@@ -152,15 +152,15 @@ def _pstate_limit(uarch: Uarch) -> Found:
 
 
 def _temperature(uarch: Uarch, device: Registers) -> Found:
-    found = uarch.thermal
-    if found is None or found.package is None or found.tjmax is None:
+    thermal = uarch.thermal
+    if thermal is None or thermal.package is None or thermal.tjmax is None:
         return [_unknown("temperature_c", uarch)]
-    tjmax_c = (content(device, found.tjmax) or 0) >> 16 & 0xFF
+    tjmax_c = (content(device, thermal.tjmax) or 0) >> 16 & 0xFF
     if not tjmax_c:
-        return [Absent("temperature_c", f"{msr.name(found.tjmax)} has no TjMax")]
-    origin = f"TjMax {tjmax_c} °C, {msr.name(found.package)}"
+        return [Absent("temperature_c", f"{msr.name(thermal.tjmax)} has no TjMax")]
+    origin = f"TjMax {tjmax_c} °C, {msr.name(thermal.package)}"
     counter = Counter("temperature_c", "temperature", "°C", origin, "gauge")
-    return [Reading(counter, found.package, Field(found.package, 16, 7, below=tjmax_c))]
+    return [Reading(counter, thermal.package, Field(thermal.package, 16, 7, below=tjmax_c))]
 
 
 def _turbo_disabled(uarch: Uarch) -> Found:
@@ -192,14 +192,14 @@ def _power(uarch: Uarch, device: Registers) -> Found:
     if units is None:
         why = f"{msr.name(rapl.unit)}, which has its unit, cannot be read"
         return [Absent(key, why) for key in keys]
-    found: Found = []
+    readings: Found = []
     if rapl.package is not None:
-        found.append(_sum("energy_j", "energy", "J", rapl.package, units >> 8 & 0x1F))
+        readings.append(_sum("energy_j", "energy", "J", rapl.package, units >> 8 & 0x1F))
     if rapl.throttled is not None:
         name = "held back by power limits"
         shift = units >> 16 & 0xF or USUAL_TIME
-        found.append(_sum("power_throttled_s", name, "s", rapl.throttled, shift))
-    return [*found, *_power_limits(rapl, uarch, device, 2.0 ** -(units & 0xF))]
+        readings.append(_sum("power_throttled_s", name, "s", rapl.throttled, shift))
+    return [*readings, *_power_limits(rapl, uarch, device, 2.0 ** -(units & 0xF))]
 
 
 def _sum(key: str, name: str, unit: str, register: int, shift: int) -> Reading:
@@ -212,18 +212,18 @@ def _power_limits(rapl: Rapl, uarch: Uarch, device: Registers, watts: float) -> 
     """The limits that are enabled now. One that is disabled later has no value from then on."""
     if rapl.limits is None:
         return [_unknown(key, uarch) for key in POWER_LIMITS]
-    found: Found = []
+    readings: Found = []
     word = content(device, rapl.limits)
     for key, (name, first) in POWER_LIMITS.items():
         enable = first + LIMIT_ENABLE
         if word is not None and not word >> enable & 1:
-            found.append(Absent(key, f"it is off ({msr.name(rapl.limits)} bit {enable})"))
+            readings.append(Absent(key, f"it is off ({msr.name(rapl.limits)} bit {enable})"))
         else:
             reading = _field(
                 key, name, rapl.limits, first, LIMIT_BITS, enable=enable, unit="W", scale=watts
             )
-            found.append(reading)
-    return found
+            readings.append(reading)
+    return readings
 
 
 # --- turbo ratios ---------------------------------------------------------------------------------

@@ -27,15 +27,15 @@ OTHER = "it is neither the msr driver's device for this CPU nor a file of a FUSE
 
 def open_device(root: Path, cpu: int, flags: int) -> int:
     """A descriptor. Raises OSError."""
-    place = _found(root, cpu)
+    path_fd = _found(root, cpu)
     try:
-        about = os.fstat(place)
-        if not _is_driver(about, cpu) and not (stat.S_ISREG(about.st_mode) and _on_fuse(place)):
+        info = os.fstat(path_fd)
+        if not _is_driver(info, cpu) and not (stat.S_ISREG(info.st_mode) and _on_fuse(path_fd)):
             raise OSError(errno.EINVAL, OTHER)
         # The very file that was checked, whatever its name means by now.
-        return os.open(f"/proc/self/fd/{place}", flags | os.O_CLOEXEC)
+        return os.open(f"/proc/self/fd/{path_fd}", flags | os.O_CLOEXEC)
     finally:
-        os.close(place)
+        os.close(path_fd)
 
 
 def _found(root: Path, cpu: int) -> int:
@@ -53,8 +53,8 @@ def _found(root: Path, cpu: int) -> int:
     return fd
 
 
-def _is_driver(about: os.stat_result, cpu: int) -> bool:
-    return stat.S_ISCHR(about.st_mode) and about.st_rdev == os.makedev(MSR_MAJOR, cpu)
+def _is_driver(info: os.stat_result, cpu: int) -> bool:
+    return stat.S_ISCHR(info.st_mode) and info.st_rdev == os.makedev(MSR_MAJOR, cpu)
 
 
 def _on_fuse(fd: int) -> bool:
@@ -144,11 +144,9 @@ class Registers:
             if error.errno in {errno.EPERM, errno.EACCES, errno.EBADF}:
                 raise _write_trouble(self._root, error) from None
             raise self._trouble("written", register, error) from None
-        found = self.read(register)
-        if found != value:
-            cause = (
-                f"CPU {self.cpu}: {name(register)} holds {found:X}H after {value:X}H was written"
-            )
+        held = self.read(register)
+        if held != value:
+            cause = f"CPU {self.cpu}: {name(register)} holds {held:X}H after {value:X}H was written"
             raise MsrError(cause, "writes are dropped here, so nothing can be programmed")
 
     def close(self) -> None:
@@ -161,7 +159,7 @@ class Registers:
         where = f"CPU {self.cpu}: {name(register)}"
         if code in {errno.ENXIO, errno.ENODEV}:
             return MsrError(
-                f"CPU {self.cpu} is off", f"{name(register)} cannot be {done}", code=code
+                f"CPU {self.cpu} is offline", f"{name(register)} cannot be {done}", code=code
             )
         if code == errno.EIO:
             why = "this CPU or its hypervisor does not have it, or not with this value"
@@ -173,10 +171,10 @@ def _no_driver(root: Path, what: str, code: int) -> MsrError:
     """The error when the driver is absent. A sysroot or a container shows no modules, though the
     kernel may have them; a guest's kernel without modules has none to load."""
     modules = Path(f"/lib/modules/{identity.kernel()}")
-    found = root != Path("/") or any(modules.glob("kernel/arch/x86/kernel/ko*"))
-    if found or identity.virtualisation(root) is None:
+    can_load = root != Path("/") or any(modules.glob("kernel/arch/x86/kernel/ko*"))
+    if can_load or identity.virtualisation(root) is None:
         cause = "no /dev/cpu/N/msr: the msr module is not loaded"
-        return MsrError(cause, what, MODULE_FIX if found else f"{MODULE_FIX}, on the host", code)
+        return MsrError(cause, what, MODULE_FIX if can_load else f"{MODULE_FIX}, on the host", code)
     return MsrError("no /dev/cpu/N/msr, and no msr module here to load", what, code=code)
 
 
@@ -187,7 +185,7 @@ def _open_trouble(root: Path, cpu: int, error: OSError) -> MsrError:
         if any(
             Path(f"{root}/dev/cpu/{n}/msr").exists() for n in files.numbered(f"{root}/dev/cpu", "")
         ):
-            cause = f"CPU {cpu} is off or not there (no /dev/cpu/{cpu}/msr)"
+            cause = f"CPU {cpu} is offline or absent (no /dev/cpu/{cpu}/msr)"
             return MsrError(cause, what, code=errno.ENODEV)
         return _no_driver(root, what, code)
     if code in {errno.EACCES, errno.EPERM}:
@@ -197,7 +195,7 @@ def _open_trouble(root: Path, cpu: int, error: OSError) -> MsrError:
         cause = f"/dev/cpu/{cpu}/msr needs root (CAP_SYS_RAWIO)"
         return MsrError(cause, what, ROOT_FIX, code)
     if code in {errno.ENXIO, errno.ENODEV}:
-        return MsrError(f"CPU {cpu} is off", what, code=code)
+        return MsrError(f"CPU {cpu} is offline", what, code=code)
     if code == errno.EMFILE:
         return MsrError("too many open files", what, "raise `ulimit -n`", code)
     why = error.strerror or error

@@ -81,7 +81,9 @@ class Survey:
         first = self.kinds[0]
         with self._first(first) as device:
             if device.read(msr.TSC) == 0 == device.read(msr.TSC):
-                raise MsrError("the msr driver answers with 0", "it reaches no registers")
+                raise MsrError(
+                    "the msr driver returns 0 for all registers", "it does not reach them"
+                )
             platform = content(device, msr.PLATFORM_INFO)
             if self.root != Path("/"):
                 candidates = model.tsc_hz(first.uarch, first.leaves, platform)

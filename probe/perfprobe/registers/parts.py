@@ -37,14 +37,14 @@ def kinds(
     only one."""
     types = sorted({row.type or "" for row in rows if row.online})
     for name in types:
-        mine = [row for row in rows if (row.type or "") == name or len(types) == 1]
-        online = [row.cpu for row in mine if row.online]
+        members = [row for row in rows if (row.type or "") == name or len(types) == 1]
+        online = [row.cpu for row in members if row.online]
         first = online[0]
-        given: Leaves = (
+        leaves: Leaves = (
             cpuid.device(root, first) if root != Path("/") else affinity.cpuid_leaves(first)
         )
-        found = model.preferring(model.of(identity, given, name or None), method)
-        yield Kind([row.cpu for row in mine], online, found, given)
+        uarch = model.preferring(model.of(identity, leaves, name or None), method)
+        yield Kind([row.cpu for row in members], online, uarch, leaves)
 
 
 # --- parts ----------------------------------------------------------------------------------------
@@ -120,13 +120,15 @@ class ReadOnly:
 
 def _counters(table: Mapping[int, Sequence[Reading]]) -> list[Counter]:
     """Each counter once, with the CPUs that have it unless all CPUs of the table do."""
-    found: dict[str, Counter] = {}
-    having: dict[str, list[int]] = {}
+    counters: dict[str, Counter] = {}
+    cpus: dict[str, list[int]] = {}
     for cpu, readings in table.items():
         for reading in readings:
-            found.setdefault(reading.counter.key, reading.counter)
-            having.setdefault(reading.counter.key, []).append(cpu)
-    return [restricted_to(each, sorted(having[key]), len(table)) for key, each in found.items()]
+            counters.setdefault(reading.counter.key, reading.counter)
+            cpus.setdefault(reading.counter.key, []).append(cpu)
+    return [
+        restricted_to(counter, sorted(cpus[key]), len(table)) for key, counter in counters.items()
+    ]
 
 
 # --- what a model has -----------------------------------------------------------------------------
@@ -157,12 +159,12 @@ def tsc() -> Reading:
 
 
 def clocks(uarch: Uarch) -> list[Reading]:
-    found = uarch.clocks
-    if found is None:
+    clock = uarch.clocks
+    if clock is None:
         return []
     return [
-        Reading(register_counter(key, msr.name(register), scale=float(1 << found.shift)), register)
-        for key, register in (("mperf", found.mperf), ("aperf", found.aperf))
+        Reading(register_counter(key, msr.name(register), scale=float(1 << clock.shift)), register)
+        for key, register in (("mperf", clock.mperf), ("aperf", clock.aperf))
     ]
 
 
@@ -181,19 +183,19 @@ def residencies(uarch: Uarch, scope: Scope) -> list[Reading]:
 
 
 def readable(
-    device: Registers, wanted: Sequence[Reading | Absent]
+    device: Registers, candidates: Sequence[Reading | Absent]
 ) -> tuple[list[Reading], dict[str, str]]:
     """The readings that work on this CPU, and for the others the reason by key."""
-    there: list[Reading] = []
-    lost: dict[str, str] = {}
-    for found in wanted:
-        if isinstance(found, Absent):
-            lost[found.key] = found.why
-        elif content(device, found.register) is None:
-            lost[found.counter.key] = UNREADABLE
+    usable: list[Reading] = []
+    missing: dict[str, str] = {}
+    for candidate in candidates:
+        if isinstance(candidate, Absent):
+            missing[candidate.key] = candidate.why
+        elif content(device, candidate.register) is None:
+            missing[candidate.counter.key] = UNREADABLE
         else:
-            there.append(found)
-    return there, lost
+            usable.append(candidate)
+    return usable, missing
 
 
 def content(device: Registers, register: int) -> int | None:

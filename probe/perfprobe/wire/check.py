@@ -96,13 +96,13 @@ def _check_cpu(row: Cpu) -> None:
 def topology_row(note: Note, old: Cpu) -> Cpu:
     """The topology row of a CPU after a hotplug note of it. Only the state of the old row changes
     if the note brings no valid one."""
-    told, online = note.data.get("row"), bool(note.data.get("online"))
-    if isinstance(told, dict) and online:
+    new, online = note.data.get("row"), bool(note.data.get("online"))
+    if isinstance(new, dict) and online:
         with contextlib.suppress(WireError):
-            row = asdict(old) | told | {"cpu": old.cpu, "online": True}
-            found = load(Cpu, row, "row")
-            _check_cpu(found)
-            return found
+            fields = asdict(old) | new | {"cpu": old.cpu, "online": True}
+            row = load(Cpu, fields, "row")
+            _check_cpu(row)
+            return row
     return replace(old, online=online)
 
 
@@ -241,5 +241,5 @@ def _value(hint: Any, value: Any, where: str) -> Any:
             return float(value)
     elif isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
         return value
-    told = type(value).__name__ if isinstance(value, list | dict | bytes) else str(value)[:40]
-    raise WireError(f"{where[:80]}: {told!r} was not expected")
+    shown = type(value).__name__ if isinstance(value, list | dict | bytes) else str(value)[:40]
+    raise WireError(f"{where[:80]}: {shown!r} was not expected")

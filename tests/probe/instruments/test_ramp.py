@@ -112,8 +112,8 @@ def test_the_cpu_to_measure(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("asked", "error", "text"), [
-    (9, ValueError, "--cpu 9: there is no such CPU; online are 0-1,3"),
-    (2, Unavailable, ("--cpu 2: it is off; to switch it on: echo 1 | sudo tee "
+    (9, ValueError, "--cpu 9: no such CPU (online: 0-1,3)"),
+    (2, Unavailable, ("--cpu 2: it is offline; to bring it online: echo 1 | sudo tee "
                      "/sys/devices/system/cpu/cpu2/online")),
     (3, Unavailable, ("--cpu 3: perftop may run on 0-1 only; "
                      "start it outside the container or cpuset")),
@@ -195,8 +195,8 @@ def test_the_command(isa: str) -> None:
     (["--seconds", "61"], 2, "--seconds 61: from 1 to 60"),
     (["--seconds", "nan"], 2, "--seconds nan: from 1 to 60"),
     (["--isa", "sse"], 2, "--isa sse: there are scalar, avx2, avx512"),
-    (["--cpu", "60000"], 2, "--cpu 60000: there is no such CPU"),
-    (["--cpu", "-1"], 2, "--cpu -1: there is no such CPU"),
+    (["--cpu", "60000"], 2, "--cpu 60000: no such CPU"),
+    (["--cpu", "-1"], 2, "--cpu -1: no such CPU"),
 ])  # fmt: skip
 def test_what_cannot_be(
     arguments: list[str], status: int, text: str, capsys: pytest.CaptureFixture[str]

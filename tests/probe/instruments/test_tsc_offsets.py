@@ -112,7 +112,10 @@ def test_here() -> None:
 def test_what_stands_in_the_way_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = min(os.sched_getaffinity(0))
     (gone,) = timers.measure_offsets([cpu, 65000], 1.0, 2e9)
-    assert (gone.offset_ticks, gone.why) == (None, "it went off, or we may not run on it")
+    assert (gone.offset_ticks, gone.why) == (
+        None,
+        "it went offline, or this process may not run on it",
+    )
     (none,) = timers.measure_offsets([65000, cpu], 1.0, 2e9)
     assert str(none.why).startswith("CPU 65000: ")
 

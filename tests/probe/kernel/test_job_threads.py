@@ -268,7 +268,7 @@ def test_a_second_job_is_told_apart(tmp_path: Path) -> None:
     process(tmp_path, 20, "command")
     thread(tmp_path, 20, 20)
     beside = Watch(tmp_path, "20", tree=True)
-    watched = scan(Watch(tmp_path, "job", beside=beside), tmp_path)
+    watched = scan(Watch(tmp_path, "job", second=beside), tmp_path)
     told = watched.take(S)
     assert [*told["watched"]["threads"]] == ["10"]
     assert [*told["command"]["threads"]] == ["20"]

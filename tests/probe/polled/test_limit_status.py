@@ -45,8 +45,8 @@ def test_bits_that_were_set_before_are_told_as_such(two: Path) -> None:
     source = LimitStatus(two, topology.read(two), clock)
     first, second = source.missing
     assert (first.what, first.cpus) == (KEY, list(range(64)))
-    assert first.why.startswith("POWER, POWER_PLATFORM_PL1_PCS: set before perftop came")
-    assert second.why.startswith("POWER, POWER_PLATFORM_PL1_MSR_TPMI: set before perftop came")
+    assert first.why.startswith("POWER, POWER_PLATFORM_PL1_PCS: set before perftop started")
+    assert second.why.startswith("POWER, POWER_PLATFORM_PL1_MSR_TPMI: set before perftop started")
     clock.now_s += 2
     assert came_on(source) == [(1, {}), (1, {})]
     source.close()

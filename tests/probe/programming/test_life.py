@@ -120,7 +120,7 @@ def test_writes_that_do_not_take(tmp_path: Path, run_dir: Path, policy: str) -> 
     [
         ({"msr": False}, "modprobe msr"),
         ({"open_error": "EPERM"}, "perftop --sudo"),
-        ({"reads": "zero"}, "answers with 0"),
+        ({"reads": "zero"}, "returns 0 for all registers"),
         ({"override": {"version": 0}}, "CPUID.0AH says that this CPU has no counters"),
     ],
 )

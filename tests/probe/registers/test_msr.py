@@ -99,7 +99,7 @@ def test_no_driver(tmp_path: Path) -> None:
     assert caught.value.fix == "sudo modprobe msr"
     (tmp_path / "dev/cpu/0").mkdir(parents=True)
     (tmp_path / "dev/cpu/0/msr").touch()
-    with pytest.raises(MsrError, match="CPU 7 is off or not there"):
+    with pytest.raises(MsrError, match="CPU 7 is offline or absent"):
         Registers(tmp_path, 7)
 
 

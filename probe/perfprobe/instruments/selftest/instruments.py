@@ -150,7 +150,7 @@ class Instrument:
     """Its counters."""
     told: tuple[str, ...] = ()
     """Further keys under which hello may explain why it is absent."""
-    needs: str = "no PMU, register or file here tells it"
+    needs: str = "no PMU, register or file here provides it"
     """Why it is absent where hello gives no reason."""
 
 
@@ -269,9 +269,11 @@ def _judged(
 
 def _absent(one: Instrument, tape: Tape) -> dict[str, Any]:
     """Why it is not there: the reason that hello gives for the first of its keys."""
-    told = {missing.what: missing for missing in reversed(tape.hello.missing)}
-    gone = next((told[key] for key in (*one.keys, *one.told) if key in told), None)
-    why, fix = (one.needs, None) if gone is None else (gone.why, gone.fix)
+    missing_by_key = {missing.what: missing for missing in reversed(tape.hello.missing)}
+    missing = next(
+        (missing_by_key[key] for key in (*one.keys, *one.told) if key in missing_by_key), None
+    )
+    why, fix = (one.needs, None) if missing is None else (missing.why, missing.fix)
     return _row(one.name, "not there", why=why, fix=fix)
 
 
@@ -285,10 +287,10 @@ def _concluded(
         return _row(name, "wrong", counters=there, why=why, measured=measured, wrong=keys)
     clear = any(check.verdict in {"trusted", "close"} for check in mine)
     if mine and not clear:
-        why = "others were at work, so no known count could be told"
+        why = "other tasks were running, so no known count could be checked"
         return _row(name, "undecided", counters=there, why=why, measured=measured)
     if not measured and not clear:
-        why = "it was not read twice in the time of the test"
+        why = "it was not read twice during the test"
         return _row(name, "undecided", counters=there, why=why)
     return _row(name, "works", counters=there, measured=measured)
 
@@ -307,8 +309,8 @@ def _measured(tape: Tape, key: str, span: Second) -> dict[str, Any] | None:
         return {"counter": key, "values": [steps[0] for steps in every], "unit": "polls",
                 "bits": seen}  # fmt: skip
     if counter.kind == "gauge":
-        told = [value for row in rows if (value := tape.latest(key, row)) is not None]
-        return {"counter": key, "values": told, "unit": counter.unit} if told else None
+        values = [value for row in rows if (value := tape.latest(key, row)) is not None]
+        return {"counter": key, "values": values, "unit": counter.unit} if values else None
     rates = []
     for row in rows:
         moved = tape.moved(key, row, span.begin, span.end, inside=False)
@@ -344,8 +346,8 @@ def _impossible(measured: Iterable[dict[str, Any]]) -> Iterator[Against]:
         low, high = LIMITS.get(number["counter"], (float("-inf"), float("inf")))
         for value in number["values"]:
             if not low <= value <= high:
-                key, told = number["counter"], f"{value:.4g} {number['unit']}"
-                yield (key,), f"{key}: {told}, which no machine has ({low:g} to {high:g})"
+                key, shown = number["counter"], f"{value:.4g} {number['unit']}"
+                yield (key,), f"{key}: {shown}, which no machine has ({low:g} to {high:g})"
                 break
 
 
@@ -353,7 +355,7 @@ def _standing(measured: Iterable[dict[str, Any]]) -> Iterator[Against]:
     for number in measured:
         key = number["counter"]
         if key in MUST_MOVE and not any(number["values"]):
-            yield (key,), f"{key} stands still while memory is copied"
+            yield (key,), f"{key} does not move while memory is copied"
 
 
 def _disagreeing(measured: Iterable[dict[str, Any]]) -> Iterator[Against]:

@@ -105,7 +105,7 @@ T = TypeVar("T")
 
 def run_pinned(work: Mapping[int, Callable[[], T]]) -> dict[int, T]:
     """Runs each function in a thread pinned to its CPU, all at the same time. Threads that could
-    not be pinned or failed are left out. Raises Unavailable if there cannot be enough threads."""
+    not be pinned or failed are left out. Raises Unavailable if too few threads can be started."""
     gate = threading.Barrier(len(work))
 
     def run(cpu: int, do: Callable[[], T]) -> T | None:
@@ -122,7 +122,9 @@ def run_pinned(work: Mapping[int, Callable[[], T]]) -> dict[int, T]:
             futures = {cpu: pool.submit(run, cpu, do) for cpu, do in work.items()}
         except RuntimeError:  # can't start new thread
             gate.abort()
-            why = f"selftest needs {len(work)} threads, one for each CPU, and cannot start them all"
+            why = (
+                f"selftest needs {len(work)} threads, one for each CPU, and not all can be started"
+            )
             raise Unavailable(f"{why}; {REMEDIES[errno.EAGAIN]}") from None
     done = {cpu: future.result() for cpu, future in futures.items() if not future.exception()}
     return {cpu: found for cpu, found in done.items() if found is not None}

@@ -140,7 +140,7 @@ def test_a_known_count_that_was_disturbed_is_the_reason() -> None:
     disturbed = Result("both_s", "at work in turns", "disturbed", "made")
     row = verdicts(checks=(disturbed,))["SMT tracing"]
     assert (row["verdict"], row["counters"]) == ("undecided", ["both_s"])
-    assert "others were at work" in row["why"]
+    assert "other tasks were running" in row["why"]
 
 
 @pytest.mark.parametrize(("asked", "verdict"), [("auto", "not there"), ("os", "not tried")])
