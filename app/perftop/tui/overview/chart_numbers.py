@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite, isnan, nan
+from math import isnan, nan
 
 import numpy as np
 
@@ -16,14 +16,13 @@ from perftop.draw.strips import foreign, merged, width
 from perftop.model.episode import Episode
 from perftop.model.numbers import INDEX, METRICS
 from perftop.model.smt import STATES
-from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import doubted
 from perftop.tui.panels.tasks import ranked_tasks
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.places import Places
 from perftop.tui.shared.row_episodes import OF_CPU, loser, lowered_number
-from perftop.tui.shared.sheet import AWAKE, DROP
+from perftop.tui.shared.sheet import AWAKE, Sheet
 
 _CHART_NAMES = {key: METRICS[key].label for key in ("busy_hz", "ipc", "steal")}
 """Names of the metrics that have charts, by key."""
@@ -52,8 +51,6 @@ class Unit:
     cpus: tuple[int, ...]
     package: int | None
     type: str | None
-    has_ceiling: bool
-    """Whether the ceiling of the unit's clock can be known."""
     name: str
 
     @property
@@ -61,30 +58,27 @@ class Unit:
         return len(self.rows) > 1
 
 
-def units(
-    session: Session, places: Places, order: Sequence[int], *, counted: bool
-) -> list[Unit]:  # fmt: skip
+def units(places: Places, order: Sequence[int], *, counted: bool) -> list[Unit]:
     """Returns a unit for each core, or for each CPU if there are no counters, in the order in which
     they are drawn. `order`: indices of places."""
-    found, has_ceiling = [], session.reader.turbo.cpus
+    units = []
     for at in order:
         place = places.places[at]
-        whole = [(place.rows, place.cpus)]
-        each = [((row,), (cpu,)) for row, cpu in zip(place.rows, place.cpus, strict=True)]
-        for rows, cpus in whole if counted else each:
-            is_pair = len(rows) > 1
-            name = f"core {places.name(at, 'CPU number')}" if is_pair else f"CPU {cpus[0]}"
-            known = bool(has_ceiling[place.rows[0]])
-            found.append(Unit(at, place.at, rows, cpus, place.package, place.type, known, name))
-    return found
+        core = [(place.rows, place.cpus)]
+        cpus = [((row,), (cpu,)) for row, cpu in zip(place.rows, place.cpus, strict=True)]
+        for unit_rows, unit_cpus in core if counted else cpus:
+            name = f"CPU {unit_cpus[0]}"
+            if len(unit_rows) > 1:
+                name = f"core {places.name(at, 'CPU number')}"
+            units.append(Unit(at, place.at, unit_rows, unit_cpus, place.package, place.type, name))
+    return units
 
 
 class Moment:
     """One interval and its running episodes, for the units of a machine."""
 
-    def __init__(
-        self, session: Session, interval: Interval, units: Sequence[Unit], clock: ClockUnit
-    ) -> None:
+    def __init__(self, sheet: Sheet, units: Sequence[Unit], clock: ClockUnit) -> None:
+        session, interval = sheet.reader.session, sheet.interval
         self._session, self._interval, self._clock = session, interval, clock
         self._running_episodes = sorted(
             episode_style.during(session, interval), key=episode_style.rank
@@ -97,9 +91,11 @@ class Moment:
         rows = [row for unit in units for row in unit.rows]
         numbers = interval.values.all[_READ_INDICES][:, rows].T.tolist()
         self._numbers = dict(zip(rows, numbers, strict=True))
-        """The values of the metrics in _READ, by position of the CPU."""
-        self._busiest = self._busiest_cpus(units)
-        """The busiest CPU of each unit, by the unit's first CPU; both are positions."""
+        """The values of the metrics in _READ_KEYS, by position of the CPU."""
+        # By place: the index of its busiest CPU, its ceiling, and whether its clock is below that.
+        self._lead, self._ceiling_hz, self._dropped = (
+            of_places.tolist() for of_places in (sheet.lead, sheet.ceiling, sheet.dropped)
+        )
 
     @staticmethod
     def _is_wide(episode: Episode, units: Sequence[Unit]) -> bool:
@@ -118,17 +114,6 @@ class Moment:
                 names.setdefault(cpu, []).append((share, foreign(f"{task.comm} {task.pid}")))
         return names
 
-    def _busiest_cpus(self, units: Sequence[Unit]) -> dict[int, int]:
-        busiest = {}
-        for unit in units:
-            ranks = [busy_rank(*self._load(row)) for row in unit.rows]
-            busiest[unit.rows[0]] = unit.rows[ranks.index(max(ranks))]
-        return busiest
-
-    def _load(self, row: int) -> Sequence[float]:
-        """Returns utilisation and clock of a CPU; NaN while it is offline."""
-        return self._numbers[row][:2] if self._online[row] else (nan, nan)
-
     def going(self, unit: Unit) -> list[Episode]:
         """Returns the episodes that run on the unit, the worst first."""
         return [e for e in self._running_episodes if not {*unit.cpus}.isdisjoint(e.cpus)]
@@ -141,13 +126,12 @@ class Moment:
                     (" ", "text"))  # fmt: skip
 
     def numbers(self, unit: Unit, *, chosen: bool) -> UnitValues:
-        interval, row = self._interval, self._busiest[unit.rows[0]]
+        row = unit.rows[self._lead[unit.at] if unit.is_pair else 0]
         going = self.going(unit)
         own = [e for e in going if e not in self._package_wide]
         worst = next((e for e in own if episode_style.wrong(e)), own[0] if own else None)
         shares = self._states(unit) if unit.is_pair else self._account(row)
-        ceiling_hz = float(interval.ceiling_hz[unit.core]) if unit.has_ceiling else nan
-        dropped = self._is_dropped(unit, ceiling_hz) or "clock" in map(lowered_chart, going)
+        dropped = self._dropped[unit.at] or "clock" in map(lowered_chart, going)
         lowers = next((e for e in own if lowered_chart(e) == "IPC"), None)
         lowered = None if lowers is None else loser(unit.cpus, own, "ipc")
         rated = row if lowered is None else unit.rows[lowered]
@@ -160,7 +144,7 @@ class Moment:
             unit.name, ",".join(map(str, unit.cpus)) if unit.is_pair else "",
             shares, frozenset(filter(None, map(lowered_chart, own))),
             self._doubtful_shares(unit, shares),
-            _sign(worst), [name for _, name in tasks], hz, ceiling_hz,
+            _sign(worst), [name for _, name in tasks], hz, self._ceiling_hz[unit.at],
             (theme.DROPPED, "alarm") if dropped else (" ", "text"),
             ipc, _sign(lowers), any(self._online[row] for row in unit.rows),
             self._offline_threads(unit),
@@ -171,12 +155,6 @@ class Moment:
         """Returns utilisation, clock and IPC of a CPU; clock and IPC are NaN if it is at rest."""
         util, hz, ipc, *_ = self._numbers[row]
         return (util, nan, nan) if self._interval.resting[row] else (util, hz, ipc)
-
-    def _is_dropped(self, unit: Unit, ceiling_hz: float) -> bool:
-        """Returns whether the unit's clock is clearly below its ceiling, as in `Sheet.dropped`."""
-        seen = [self._load(row) for row in unit.rows]
-        _, hz = self._load(self._busiest[unit.rows[0]])
-        return hz < ceiling_hz * (1 - DROP) and any(util >= AWAKE for util, _ in seen)
 
     def _offline_threads(self, unit: Unit) -> frozenset[str]:
         """Returns the names of the offline threads of a pair; an empty set for other units."""
@@ -204,12 +182,6 @@ class Moment:
             name for name, key in keys.items()
             if doubted(key, self._session, self._interval)[list(unit.rows)].any()
         )  # fmt: skip
-
-
-def busy_rank(util: float, hz: float) -> float:
-    """Returns the rank of a CPU by how busy it is, equal to the rank that `sheet.busiest` computes
-    for arrays."""
-    return (-1.0 if isnan(util) else round(100 * util) / 100) + 0.001 * isfinite(hz)
 
 
 def _accounts(session: Session) -> Mapping[str, str]:

@@ -35,6 +35,7 @@ from perftop.tui.shared import time_axis
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.fields import clock_of
 from perftop.tui.shared.places import Places, package_name
+from perftop.tui.shared.sheet import Reader
 from perftop.tui.shared.time_axis import Tick
 
 _GAP = 4
@@ -53,6 +54,7 @@ class Charts:
     def __init__(self, session: Session, places: Places) -> None:
         self._session, self._places = session, places
         self.counted = bool(session.evaluator.chosen["busy_hz"])
+        self._reader = Reader(session, places)
         self._plan: Plan | None = None
         self._drawer: ChartDrawer | None = None
         self._order: Sequence[int] = ()
@@ -82,7 +84,7 @@ class Charts:
         assert plan is not None
         if self._drawer is None or order != self._order:
             self._order = order
-            self._units = units(session, self._places, order, counted=self.counted)
+            self._units = units(self._places, order, counted=self.counted)
             self._drawer = ChartDrawer(session, self._units, counted=self.counted)
         self._drawer.past.read(interval, plan.columns, choice.window_s)
         episodes = time_axis.episodes(self._drawer.past.axis, session)
@@ -90,7 +92,7 @@ class Charts:
         ticks = [time_axis.ticks(axis, session.unix) for axis in axes]
         charts = self._drawer.draw(episodes, plan.rows, plan.rate_rows, look)
         clock = clock_of(session, choice.units, known=True)
-        moment = Moment(session, interval, self._units, clock)
+        moment = Moment(self._reader.read(interval), self._units, clock)
         packages = [unit.package for unit in self._units]
         grouped = sum(a != b for a, b in pairwise(packages)) < len(set(packages))
         self.lines, self.rows = [], []

@@ -12,16 +12,16 @@ from simulated import messages as simulated
 
 from perfprobe.wire import Multiplier
 from perftop.base.format import GHZ
-from perftop.draw import strips
+from perftop.draw import strips, theme
 from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview.chart_cells import ColumnHistory
-from perftop.tui.overview.chart_numbers import Moment, busy_rank, units
+from perftop.tui.overview.chart_numbers import Moment, units
 from perftop.tui.overview.charts import MIN_WIDTH, Charts, Plan, plan
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.places import Places
-from perftop.tui.shared.sheet import Reader, busiest
+from perftop.tui.shared.sheet import Reader
 
 
 def shown(machine: Machine, samples: int = 40) -> tuple[Session, Interval]:
@@ -177,27 +177,16 @@ def test_clocks_are_low_in_charts_where_they_are_in_rows(scenario: str) -> None:
         session.apply(message)
         interval, places = session.take(), Places(session)
         counted = bool(session.evaluator.chosen["busy_hz"])
-        every = units(session, places, range(len(places.places)), counted=counted)
-        moment, sheet = (
-            Moment(session, interval, every, GHZ),
-            Reader(session, places).read(interval),
-        )
+        every = units(places, range(len(places.places)), counted=counted)
+        sheet = Reader(session, places).read(interval)
+        moment = Moment(sheet, every, GHZ)
         for unit in every:
             shown = moment.numbers(unit, chosen=False)
             assert np.array_equal(shown.ceiling_hz, sheet.ceiling[unit.at], equal_nan=True)
-            assert moment._is_dropped(unit, shown.ceiling_hz) == sheet.dropped[unit.at]
-            low.add(moment._is_dropped(unit, shown.ceiling_hz))
+            is_low = shown.dropped[0] == theme.DROPPED
+            assert is_low or not sheet.dropped[unit.at]
+            low.add(is_low)
     assert low == ({False, True} if "turbo" in scenario else {False})
-
-
-NUMBER = st.one_of(st.just(float("nan")), st.integers(0, 200).map(lambda n: n / 200),
-                   st.floats(0.0, 1.0))  # fmt: skip
-
-
-@given(st.lists(st.tuples(NUMBER, NUMBER), min_size=1, max_size=4))
-def test_the_busiest_cpu_of_a_chart_is_that_of_a_row(cpus: list[tuple[float, float]]) -> None:
-    ranks = [busy_rank(*cpu) for cpu in cpus]
-    assert ranks.index(max(ranks)) == int(busiest(*np.array(cpus).T))
 
 
 async def test_the_selected_core_keeps_its_bar_and_a_click_selects_its_chart() -> None:
