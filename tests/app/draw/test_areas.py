@@ -36,13 +36,6 @@ def one(lines: list[list[str]]) -> list[str]:
     return [line[0] for line in lines]
 
 
-def test_user_and_kernel_grow_from_the_floor() -> None:
-    """32 eighths: 12 of the user, 8 of the kernel, 12 idle."""
-    assert one(account((0.375, 0.25, 0.0))) == [
-        "  text", "▄ kernel-7", "▄ user-4/kernel-4", "█ user-1",
-    ]  # fmt: skip
-
-
 def test_steal_hangs_from_the_ceiling() -> None:
     """8 eighths of the user, 12 of steal: a whole cell, and half of one with ground below it."""
     assert one(account((0.25, 0.0, 0.375))) == [
@@ -132,12 +125,6 @@ def test_what_may_be_both_is_grey_between_both_and_one() -> None:
     assert one(states((0.25, 0.25, 0.0, 0.5))) == [
         "· neither", "▄ both-3/unknown", "▄ unknown/both-3", "█ lp1-9",
     ]  # fmt: skip
-
-
-def test_without_colour_a_core_has_the_shapes_of_its_states() -> None:
-    lines = states((0.5, 0.0, 0.5, 0.0), (0.0, 0.5, 0.0, 0.0), look="shapes")
-    assert [line[0][0] for line in lines] == ["▀", "█", "█", "·"]
-    assert [line[1][0] for line in lines] == ["·", "▒", "▒", "·"]
 
 
 def test_in_sixteen_colours_a_core_is_solid() -> None:

@@ -91,11 +91,6 @@ def test_what_is_beyond_the_scale_runs_along_its_edge() -> None:
     assert text(line_of([7.0, -7.0], 2)) == text(line_of([1.0, 0.0], 2))
 
 
-def test_a_line_in_ascii() -> None:
-    chart = line_of([1.0, 1.0, 0.0, 0.0, NAN], 3, limits=1.0, ascii_=True)
-    assert text(chart) == ["''| .", "  |  ", "  |_ "]
-
-
 # --- scales
 
 

@@ -19,7 +19,6 @@ import pytest
 from fakes import Does, Feed, Machine
 from playing import INTERVAL_NS, Run, colour, marked, running
 from textual import events
-from textual.widgets import Static
 from waiting import until
 
 from perftop.base import errors
@@ -28,25 +27,6 @@ from perftop.base.text import utf8
 from perftop.tui import app as perftop_app
 from perftop.tui.app import PerfTopApp
 from perftop.tui.config import Config
-from perftop.tui.overview.overview import Overview
-from perftop.tui.screen.help import Help
-
-
-async def test_the_first_numbers_come_after_one_sample() -> None:
-    async with running(Machine()) as run:
-        await run.sees("lmp 4000")
-        await run.sees("4 cores, 8 CPUs")
-        assert run.has("busy 50.0 %")
-    assert run.feed.closed
-
-
-@pytest.mark.parametrize("key", ["q", "f10", "ctrl+c"])
-async def test_quit(key: str) -> None:
-    async with running(Machine()) as run:
-        await run.pilot.press(key)
-        await until(lambda: not run.app.is_running, "the app has ended")
-    assert run.app.failure is None
-    assert run.feed.closed
 
 
 async def test_keys_behind_the_one_that_quits_do_nothing() -> None:
@@ -115,16 +95,6 @@ def test_the_screen_is_drawn_on_stdout_where_stderr_is_no_terminal(
         assert not stdout.closed
 
 
-async def test_keys_move_the_selected_core() -> None:
-    async with running(Machine(cores=32), (100, 24)) as run:
-        where = []
-        for key in ("down", "j", "up", "k", "end", "G", "home", "g", "pagedown", "pageup"):
-            await run.pilot.press(key)
-            where.append(run.grid.choice.cpu)
-            assert len(marked(run)) == 1
-        assert where == [1, 2, 1, 0, 31, 31, 0, 0, 15, 0]
-
-
 async def test_keys_and_clicks_before_the_first_numbers_do_no_harm() -> None:
     app = PerfTopApp(Feed(Machine()).open, INTERVAL_NS)
     async with app.run_test(size=(100, 24)) as pilot:
@@ -162,12 +132,6 @@ async def test_the_probe_is_asked_for_batches_in_which_no_interval_ends() -> Non
         run.app.source.pace()
         await run.pilot.press("+", "+")
         assert asked[1:] == [500_000_000, 1_000_000_000, 1_000_000_000]
-
-
-async def test_a_click_selects() -> None:
-    async with running(Machine()) as run:
-        await run.pilot.click(Overview, offset=(20, 16))
-        assert run.grid.choice.cpu == 2
 
 
 async def test_an_order_keeps_the_selected_core() -> None:
@@ -277,29 +241,6 @@ def below(run: Run, name: str) -> list[list[str]]:
     return [line.split() for line in text[at : at + 6]]
 
 
-@pytest.mark.parametrize("width", [60, 80, 160])
-async def test_help_goes_on_below_where_it_began(width: int) -> None:
-    async with running(Machine(), (width, 24)) as run:
-        await run.pilot.press("question_mark")
-        await run.pilot.pause()
-        text = str(run.app.screen.query_one(Static).content)
-        lines = text.splitlines()
-        assert max(map(len, lines)) < width
-        assert not [line for line in lines if line and not line.startswith(" ")]
-
-
-async def test_help_shows_keys_shapes_and_numbers() -> None:
-    async with running(Machine(), (160, 110)) as run:
-        await run.pilot.press("question_mark")
-        assert isinstance(run.app.screen, Help)
-        await run.intervals(1)
-        text = run.app.export_screenshot().replace("&#160;", " ")
-        for part in ("Freeze the display", "Order of rows", "both siblings", "ref / tsc"):
-            assert part in text
-        await run.pilot.press("q")
-        assert not isinstance(run.app.screen, Help)
-
-
 async def test_only_what_changed_is_made_again() -> None:
     m = Machine(cores=32)
 
@@ -311,13 +252,6 @@ async def test_only_what_changed_is_made_again() -> None:
         m.does[9] = Does(0.77)
         await run.intervals(2)
         assert 1 <= run.grid.built - before <= 6  # the row and its package's heading
-
-
-async def test_a_locale_without_shapes_gets_plain_ones() -> None:
-    async with running(Machine(), ascii_=True) as run:
-        await run.intervals(1)
-        assert all(line.isascii() for line in run.text())
-        assert run.has("#####")
 
 
 def test_a_mistake_of_ours_leaves_a_report(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,12 +111,6 @@ async def test_what_it_prints_has_a_place_below_the_view(size: tuple[int, int]) 
         await until(lambda: run.source.tty.size == seen, "its terminal is as large as what is seen")
 
 
-async def test_there_is_no_place_before_anything_was_printed() -> None:
-    async with around("exec sleep 9", interrupted=True) as run:
-        await run.pilot.press("O")
-        assert not run.screen.query(Output)
-
-
 async def test_a_key_shows_more_of_it_or_nothing() -> None:
     async with around("seq 99; exec sleep 9", interrupted=True) as run:
         await run.prints("99")

@@ -16,7 +16,6 @@ from fakes import Machine
 from playing import running
 from waiting import until
 
-from perftop.base.files import user_directory
 from perftop.tui import first_picture
 from perftop.tui.shared import keys
 
@@ -141,23 +140,12 @@ def test_it_is_shown_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert [path.name for path in (tmp_path / "state" / "perftop").iterdir()] == ["greeted"]
 
 
-def test_keys_are_those_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert "F2 shows keys" in first_picture.hint(keys.captions({"help": "f2"}))
-
-
 def test_where_nothing_can_be_remembered_nothing_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     assert first_picture.hint(CAPTIONS) == ""
-
-
-def test_a_relative_directory_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", "here")
-    monkeypatch.setenv("HOME", "/home/ada")
-    assert user_directory("STATE", "~/.local/state") == Path("/home/ada/.local/state")
 
 
 async def test_it_comes_with_the_first_numbers_and_goes_with_a_key() -> None:

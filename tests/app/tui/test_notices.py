@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 from fake_ssh import Far
@@ -23,19 +22,6 @@ async def test_a_mark_is_shown_with_its_time_and_goes_with_the_next_key() -> Non
         await run.pilot.press("down")
         assert run.app.status.notice == ""
         assert not run.has(shown)
-
-
-async def test_a_recording_is_shown_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-    async with running(Machine()) as run:
-        await run.pilot.press("R")
-        await run.sees("recording to ")
-        await run.pilot.press("down")
-        await until(lambda: run.app.status.notice == "", "the message has gone")
-        assert run.app.status.recording is not None
-        await run.pilot.press("R")
-        await until(lambda: not run.app.status.recording, "the end of the recording")
 
 
 @pytest.mark.parametrize(

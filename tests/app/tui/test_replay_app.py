@@ -215,16 +215,6 @@ async def test_an_episode_is_listed_as_it_was_from_wherever_one_looks(
         assert "CPU 3" in line
 
 
-async def test_an_episode_is_come_to_from_far_away(away: Path) -> None:
-    async with view(away) as viewer:
-        await viewer.press("n", to_s=20.2)  # the first interval is one sample long, later ones two
-        await viewer.press("dollar_sign", to_s=100.0)
-        await viewer.press("N", to_s=90.0)  # back online
-        await viewer.press("N", to_s=20.3)
-        await viewer.press("N")
-        await viewer.sees("no episode or mark before this moment")
-
-
 async def test_the_header_shows_how_far_the_episodes_are_found(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,17 +85,6 @@ def test_a_sleepers_clock_is_faint_and_does_not_widen_the_scale() -> None:
     assert text[-1].split()[:2] == ["<", "2.75"]
 
 
-def test_states_are_stacked_over_time() -> None:
-    def script(machine: Machine, seq: int) -> None:
-        alone, both = Does(1.0, alone=1.0), Does(1.0, alone=0.0)
-        machine.does[0] = alone if seq <= 25 else both
-        machine.does[1] = Does(0.0, alone=0.0) if seq <= 25 else both
-
-    session, interval = lived(Turning(cores=1), script)
-    top = panel(charts(session, interval), "smt")[0].lstrip()
-    assert top == theme.LP0 * (len(top) // 2) + theme.BOTH * (len(top) // 2)
-
-
 def test_where_only_bounds_are_known_a_range_is_drawn_and_shown() -> None:
     session, interval = lived(busy(Machine(cores=1, split=False), 0.75, 0.75))
     drawn = column(charts(session, interval), "smt")
@@ -133,21 +122,6 @@ def test_of_four_threads_that_count_together_it_is_known() -> None:
     assert set(drawn.strip(theme.NEITHER)) == {theme.UNKNOWN}
     assert abs(drawn.count(theme.UNKNOWN) - len(drawn) / 2) <= 1
     assert line(text(session, interval), "· neither").split()[-1] == "50.0"
-
-
-def test_a_core_is_drawn_with_the_numbers_of_its_busiest_thread_and_its_worst_halts() -> None:
-    does = {0: Does(1.0, 3e9, 1.5, 0.2), 1: Does(0.5, 2e9, 0.5, 0.8, involuntary=0.1)}
-    session, interval = lived(Machine(cores=1, does=does))
-    track = charts(session, interval).history
-    expected = {
-        "busy_hz": 3e9,
-        "ipc": 1.5,
-        "kernel_cycles": 0.2,
-        "util": 1.0,
-        "involuntary": 0.1,
-    }
-    found = {key: track.core(key)[-1] for key in expected}
-    assert found == pytest.approx(expected, rel=1e-3)
 
 
 def test_the_thread_that_is_on_alone_is_drawn_as_itself() -> None:
@@ -230,11 +204,6 @@ def test_a_ceiling_that_moved_is_a_mark_on_the_axis(
         of.history.axis.bin(seq * made.SAMPLE_NS) for seq in (16, 33)
     ]  # samples with another one
     assert marks == [at for at in bins if at > 0]
-
-
-def test_without_a_ceiling_there_is_no_mark() -> None:
-    no_ceiling = charts(*lived(Turning(cores=1, ceiling_hz=None)))
-    assert theme.STEP not in strips.text(no_ceiling.foot()[0])
 
 
 def test_the_ipc_of_a_core_is_that_of_the_thread_that_loses() -> None:

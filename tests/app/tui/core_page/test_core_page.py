@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 from cores import KNOWN, busy, charts, line, lived, text
-from fakes import Does, Machine, Turning
+from fakes import Does, Machine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from playing import Run, running
@@ -74,16 +74,6 @@ def shown(run: Run) -> list[str]:
     return [view.render_line(y).text.rstrip() for y in range(view.size.height)]
 
 
-async def test_enter_opens_the_page_and_escape_leads_back() -> None:
-    async with running(Machine(cores=4)) as run:
-        await run.pilot.press("down", "enter")
-        assert "core 1 " in shown(run)[0]
-        assert "esc back · [ ] window 60 s" in shown(run)[0]
-        await run.pilot.press("escape")
-        assert run.grid.display
-        assert run.grid.choice.cpu == 1
-
-
 async def test_up_and_down_lead_to_other_cores() -> None:
     machine = busy(Machine(cores=4), 0.0, 0.0)
     machine.does[5] = Does(1.0)
@@ -112,37 +102,6 @@ async def test_brackets_zoom_and_arrows_pan() -> None:
 def panel_text(run: Run, label: str) -> str:
     """What is drawn in the line with this label."""
     return "".join(char for char in line(shown(run), label) if char > "\u2800")
-
-
-async def test_the_page_follows_what_comes() -> None:
-    machine = Turning(cores=1)
-
-    async with running(machine) as run:
-        await run.pilot.press("enter")
-        machine.does |= {0: Does(0.9), 1: Does(0.9)}
-        await run.intervals(2)
-        assert line(shown(run), "busy %").count(" 90.0 ") == 2
-
-
-async def test_ascii_terminals_get_nothing_else() -> None:
-    async with running(busy(Machine(cores=2), 0.9, 0.3), (120, 30), ascii_=True) as run:
-        await run.pilot.press("enter")
-        await run.intervals(5)
-        text = shown(run)
-        assert all(line.isascii() for line in text)
-        assert "?" not in "".join(text)
-        assert {"'", "#"} <= set("".join(text))
-
-
-async def test_a_filter_that_nothing_matches_is_shown() -> None:
-    async with running(Machine(cores=2)) as run:
-        await run.pilot.press("enter")
-        view = core_page(run)
-        for mask in (frozenset[int](), None):
-            view.choice.mask = mask
-            view.set(view.session, view.interval)
-            assert (shown(run)[0] == " no CPU matches the filter") is (mask is not None)
-        assert "core 0" in shown(run)[0]
 
 
 async def test_lines_that_stay_the_same_are_not_made_again() -> None:

@@ -8,30 +8,13 @@ import pytest
 from cores import SECOND, busy, charts, column, line, lived, page, runs, text
 from fakes import NO_PMU, Does, Machine, doubting, tasks
 
-from perfprobe.wire import Missing, Multiplier, Rate
+from perfprobe.wire import Missing, Rate
 from perftop.draw import strips, theme
 from perftop.draw.columns import DOUBTED
 from perftop.model.episode import Episode
 from perftop.tui.shared.choice import Units
 
 # --- numbers
-
-
-def test_both_siblings_numbers_are_beside_each_other() -> None:
-    machine = Machine(cores=2, does={0: Does(1.0, ipc=1.5), 2: Does(0.5, ipc=0.5, kernel=0.3)})
-    found = page(machine)
-    shown = {
-        label: line(found, label).split()[-2:] for label in ("busy %", "idle %", "IPC", "krn %")
-    }
-    assert shown == {
-        "busy %": ["100.0", "50.0"], "idle %": ["0.0", "50.0"], "IPC": ["1.50", "0.50"],
-        "krn %": ["10.0", "30.0"],
-    }  # fmt: skip
-    assert line(found, "clock").split()[-2:] == ["3.00▼", "3.00▼"]
-    assert line(found, "net").split()[-2:] == ["3.00", "1.50"]
-    assert line(found, "· ceiling").split()[-1] == "3.20"
-    states = [line(found, name).split()[-1] for name in ("neither", "lp1 only", "lp0 only", "both")]
-    assert states == ["0.0", "0.0", "50.0", "50.0"]
 
 
 def test_clocks_in_the_units_that_are_chosen() -> None:
@@ -53,19 +36,6 @@ def test_without_a_base_clock_there_are_no_multiples_of_it() -> None:
     assert line(page(Machine(cores=1), units="base"), "─ clock").split()[-1] == "3.00▼"
 
 
-def test_origins_are_shown_where_there_is_room() -> None:
-    machine = Machine(cores=1)
-    assert "ref / tsc (made)" in line(page(machine, size=(160, 45)), "busy %")
-    assert not any("(made)" in text for text in page(machine, size=(159, 45)))
-
-
-def test_a_suspect_number_is_marked_and_its_reason_shown() -> None:
-    found = page(Machine(cores=1, broken={1}), size=(120, 45))
-    assert DOUBTED in "\n".join(found)
-    assert line(found, f" {DOUBTED} CPU 1").count("CPU") == 1
-    assert line(found, "IPC").split()[-2:] == ["1.25", "≁n/a"]
-
-
 @pytest.mark.parametrize(
     ("key", "marked"), [("instructions", {"IPC"}), ("one_thread", {"neither", "both"})]
 )
@@ -79,7 +49,7 @@ def test_only_numbers_of_a_suspect_counter_are_marked(key: str, marked: set[str]
 # --- words
 
 
-def test_filters_by_task() -> None:
+def test_running_tasks_are_named_with_their_user() -> None:
     records = tasks(["lmp", "evil\x1b[31m\n漢"]) | {
         "details": {"4000": {"user": "ada", "command": 7}}
     }
@@ -178,18 +148,6 @@ def test_a_core_that_lacks_what_others_have_shows_why() -> None:
     assert "clock, IPC, kernel cycles, task data unknown: E cores have no such counter" in found[-2]
     assert not any("─ clock " in text for text in found)
     assert "E cores" not in "".join(strips.text(line) for line in runs(session, interval, cpu=0))
-
-
-def test_the_multiplier_is_shown_with_the_method() -> None:
-    changes = {"multipliers": [Multiplier("one_thread", 1.0, "made")]}
-    assert any(
-        "one-thread ×1 uncalibrated" in text
-        for text in page(busy(Machine(cores=1, changes=changes), 0.0, 0.0))
-    )
-    assert any(
-        "one-thread ×1 calibrated" in text
-        for text in page(busy(Machine(cores=1, changes=changes), 0.9, 0.0))
-    )
 
 
 def test_a_page_without_room_for_words_has_none() -> None:

@@ -9,11 +9,9 @@ from fakes import Does, Machine, Turning
 from perftop.draw import charts as cells
 from perftop.draw import strips
 from perftop.draw.charts import rows_of
-from perftop.model.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.core_page import numbers
-from perftop.tui.core_page.charts import ramp_columns
 
 FAR = (1.2e9, 1.6e9, 2.0e9, 2.4e9, 2.75e9, 2.8e9, 3.0e9, 3.3e9, 3.3e9, 3.0e9)
 """90 % after 0.4 s, 99 % after 0.6 s, then too much, and steady after 0.9 s."""
@@ -61,13 +59,6 @@ def test_one_within_a_sample_has_a_beginning_and_an_end() -> None:
     assert not any("%" in row for row in panel(of, "clock"))
 
 
-def test_what_is_not_seen_any_more_is_not_drawn() -> None:
-    of = charts(*climbed(FAR), size=(200, 45), window_s=2.4)
-    (ramp,) = (e for e in of.moment.episodes if e.kind == "ramp")
-    assert list(ramp_columns(of.history.axis, ramp).values()) == ["99 %", "steady"]
-    assert ramp_columns(of.history.axis, Episode("ramp", [0], -9, -8)) == {}
-
-
 def test_rules_and_words_leave_the_line_alone() -> None:
     values = np.array([0.2] * 6 + [0.9] * 6)
     keys = np.full(12, cells.key("clock"))
@@ -94,9 +85,3 @@ def test_it_is_shown_with_how_sure_that_is() -> None:
     assert shown == (
         "steady 3.00 GHz after at most 100 ms · from below 2.00 · ceiling 3.40 · median of 2 cores"
     )
-
-
-def test_in_the_units_that_are_chosen() -> None:
-    shown = line(text(*climbed(FAR), units="MHz", size=(160, 45)), "╱ ramp")
-    assert "steady 3000 MHz after" in shown
-    assert "from 1200 · ceiling 3400" in shown

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import cache, partial
 from math import nan
-from pathlib import Path
 
 import fleets
 import pytest
 from textual.pilot import Pilot
-from waiting import until
 
 from perftop.draw import strips
 from perftop.session.fleet.fleet import Fleet
 from perftop.session.fleet.machine import NOTHING, Machine
-from perftop.tui import fleet_app
 from perftop.tui.config import Config
 from perftop.tui.fleet import detail, heat, page
 from perftop.tui.fleet.words import Look
@@ -61,15 +57,6 @@ def line(lines: Sequence[str], text: str) -> int:
     return next(y for y, each in enumerate(lines) if text in each)
 
 
-async def test_who_is_silent_is_first_without_numbers_then_who_loses_most() -> None:
-    lines = await seen(fleets.small())
-    first = line(lines, "name ")
-    assert "node08" in lines[first + 1]
-    assert "no answer" in lines[first + 1]
-    assert "timed out" in lines[first + 1]
-    assert "node01" in lines[first + 2]
-
-
 def test_where_numbers_come_from_is_shown_only_where_there_is_room() -> None:
     moment = "playing · 22:13:25 of 07:38:37"
     fleet = fleets.small()
@@ -88,15 +75,6 @@ def test_a_chart_without_a_clock_is_not_scaled_by_the_ceiling() -> None:
     title, top, *_ = detail.detail_chart(Look(Fleet([machine]), 1030.0, 80, 24), machine, 60, 8)
     assert "lost" in title[0][0][0]
     assert top[0][0][0].strip() == "2.0"
-
-
-async def test_a_shared_cause_is_shown_once_above_the_rows() -> None:
-    lines = await seen(fleets.small(), (80, 24))
-    assert "power limit PL1 on 4 of 12 since" in lines[2]
-    wide = await seen(many())
-    assert "PL1 on 32 of 400" in wide[2]
-    assert "k07 and k08" in wide[2]
-    assert "4 of 400 do not answer" in wide[3]
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -194,20 +172,6 @@ async def test_enter_opens_the_selected_machine() -> None:
         await pilot.press("w")
         await app.workers.wait_for_complete([w for w in app.workers if w.group == "open"])
         assert opened == [("live", "--host", name), ("why", "--host", name)]
-
-
-async def test_a_signal_at_the_start_waits_until_the_app_is_up() -> None:
-    class Signalled(FleetApp):
-        CSS_PATH = str(Path(fleet_app.__file__).with_name("perftop.tcss"))
-
-        def on_load(self) -> None:  # called before the first paint
-            self._signalled(signal.SIGTERM)
-            assert self.return_code is None
-
-    app = Signalled(fleets.Made(fleets.small(), "over ssh"))
-    async with app.run_test():
-        await until(lambda: not app.is_running, "the app has ended")
-    assert app.return_code == 128 + signal.SIGTERM
 
 
 async def test_names_and_reasons_from_outside_cannot_steer_the_terminal() -> None:

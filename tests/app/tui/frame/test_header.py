@@ -20,22 +20,6 @@ def text(status: Status = STATUS, width: int = 160) -> str:
     return strips.text(header.header_line(*seen(Machine()), status, width))
 
 
-@pytest.mark.parametrize("width", [80, 120, 160, 240])
-def test_who_and_what_and_at_what_cost(width: int) -> None:
-    shown = text(width=width)
-    assert len(shown) == width
-    assert shown.startswith(" perftop  h · ")
-    assert "own 2.1 %" in shown
-    assert "4 cores, 8 CPUs" in shown
-    assert shown.endswith("lost 0 ")
-    assert "500 ms" in shown
-
-
-def test_words_come_with_room() -> None:
-    assert "every 500 ms, sampled 100 ms" in text(width=160)
-    assert "every" not in text(width=80)
-
-
 def test_the_name_is_no_block() -> None:
     runs = header.header_line(*seen(Machine()), STATUS, 160)
     assert ("perftop", "key") in runs

@@ -43,20 +43,6 @@ def test_it_fits_and_always_shows_how_to_get_help_and_out(
     assert shown(found).endswith(ENDS)
 
 
-def test_at_80_columns_there_are_the_views() -> None:
-    for name in keys.TURN:
-        assert shown(line(name, 80)) == f"{VIEWS}  {ENDS}"
-    assert shown(line("overview", 77)).startswith("1-6 views")
-
-
-@pytest.mark.parametrize("name", keys.TURN)
-def test_at_240_columns_there_is_every_key_worth_showing(name: str) -> None:
-    found = {piece.key for piece in line(name, 240)}
-    usual = {"pause", "next_episode", "narrower", "wider", "jump", "filter", "sort", "mark",
-             "record", *keys.TURN, *HINTS[name]}  # fmt: skip
-    assert usual <= found
-
-
 def test_more_room_shows_more_keys_in_groups() -> None:
     counts = [len({piece.key for piece in line("overview", width)}) for width in (80, 120, 160)]
     assert counts == sorted(set(counts))

@@ -60,21 +60,6 @@ def test_a_guest_has_no_states() -> None:
     assert "clock" not in strips.text(machine_line.number_line(session, interval, [], 160))
 
 
-@pytest.mark.parametrize("width", [40, 80, 120, 160, 240])
-def test_the_strip_is_as_wide_as_the_screen(width: int) -> None:
-    session, interval = seen(Machine())
-    assert strips.width(machine_line.state_line(session, interval, width)) == width
-
-
-def test_the_states_in_the_legend_are_apart() -> None:
-    session, interval = seen(Machine())
-    runs = machine_line.state_line(session, interval, 160)
-    text = strips.text(runs)
-    assert {(theme.BOTH, "both"), (theme.LP0, "lp0"), (theme.LP1, "lp1")} <= {*runs}
-    assert "  ▀ lp0 " in text
-    assert "  ▄ lp1 " in text
-
-
 def test_more_than_two_threads_have_a_bar_of_any_and_neither() -> None:
     session, interval = seen(Machine(cores=2, threads=4))
     interval.split.states[:, 0] = 0.25

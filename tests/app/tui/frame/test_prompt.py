@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fakes import Does, Machine, seen, tasks
+from fakes import Machine, seen
 from playing import Run, running
 from textual.app import App, ComposeResult
 from textual.widgets import Input, Static
@@ -165,11 +165,6 @@ def rows(run: Run) -> list[str]:
     return [part for line in lines for part in line.split()[:3] if "," in part]
 
 
-def loaded() -> Machine:
-    """Core 1 is busy."""
-    return Machine(does={1: Does(0.9), 5: Does(0.95)})
-
-
 async def test_a_filter_is_followed_while_it_is_typed() -> None:
     async with running(Machine()) as run:
         head = run.text()[:3]
@@ -221,21 +216,6 @@ async def test_a_selected_core_is_not_lost_to_what_was_typed_on_the_way() -> Non
         assert choice.cpu == 3
 
 
-async def test_a_filter_on_numbers_follows_them() -> None:
-    m = loaded()
-
-    async with running(m) as run:
-        await run.pilot.press("slash", *"util>80", "enter")
-        assert rows(run) == ["1,5"]
-        first = run.monitor.choice.mask
-        await run.intervals(2)
-        assert run.monitor.choice.mask is first  # views look at its identity
-        m.does[3] = Does(0.99)
-        await run.intervals(3)
-        assert rows(run) == ["1,5", "3,7"]
-        assert run.has("util>80 · 3 of 8 CPUs")
-
-
 async def test_nothing_matches_and_all_goes_on() -> None:
     async with running(Machine()) as run:
         await run.pilot.press("slash", *"nobody")
@@ -249,14 +229,6 @@ async def test_nothing_matches_and_all_goes_on() -> None:
         await run.intervals(2)
         await run.pilot.press("escape", "escape")
         assert len(rows(run)) == 4
-
-
-async def test_names_of_tasks_match() -> None:
-    async with running(Machine()) as run:
-        await run.pilot.press("slash", *"CC1", "enter")
-        assert rows(run) == ["1,5"]
-        await run.intervals(2, records=tasks(["cc1", "lmp"]))
-        assert rows(run) == ["0,4"]
 
 
 async def test_typing_is_not_commanding() -> None:
@@ -274,13 +246,6 @@ async def test_typing_is_not_commanding() -> None:
         assert run.monitor.choice.cpu == 1
         await run.pilot.press("slash", "J", "escape", "J", "slash", "f4", "escape", "ctrl+c")
         await until(lambda: not run.app.is_running, "ctrl+c quits from everywhere")
-
-
-async def test_the_prompt_is_above_the_last_line_of_every_view() -> None:
-    async with running(Machine(), (160, 24)) as run:
-        await run.pilot.press("slash", "escape", "4", "slash")
-        view, line = run.monitor.view.region, prompt(run).region
-        assert (view.y, view.bottom, line.bottom) == (5, line.y, 23)
 
 
 async def test_a_prompt_survives_any_size() -> None:

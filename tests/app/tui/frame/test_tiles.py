@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import nan
 
 import pytest
-from fakes import Machine, guest, seen
+from fakes import guest
 
 from perftop.draw import strips
 from perftop.session.history import History
@@ -17,11 +17,6 @@ MORE = TOLD | {
     "pressure_io": 0.03, "pressure_memory": 0.0, "load_1": 3.12, "load_5": 2.64, "load_15": 1.9,
     "interrupts_hz": 520.4, "context_switches_hz": 826.0,
 }  # fmt: skip
-
-
-def test_they_serve_where_no_clock_is_counted() -> None:
-    assert tiles.shows_tiles(seen(guest())[0])
-    assert not tiles.shows_tiles(seen(Machine())[0])
 
 
 def test_numbers_fit_and_the_important_ones_stay() -> None:
@@ -66,20 +61,6 @@ def test_steal_is_red_as_far_back_as_it_was_high_without_a_break() -> None:
         ([high, high, 0.0], [("over", 2), ("steal", 1)]),
     ):
         assert tiles._steal_styles(values) == styles
-
-
-def test_load_and_interrupts_are_shown_where_there_is_room() -> None:
-    assert (
-        "load  3.12  2.64  1.90 "
-        in strips.text(tiles.tile_column_line(tiles.tile_columns(MORE, 240))) + " "
-    )
-    assert "interrupts   520 /s" in strips.text(
-        tiles.tile_column_line(tiles.tile_columns(MORE, 240))
-    )
-    assert "switches   826 /s" in strips.text(tiles.tile_column_line(tiles.tile_columns(MORE, 240)))
-    assert "interrupts" in strips.text(tiles.tile_column_line(tiles.tile_columns(MORE, 160)))
-    assert "memory" not in strips.text(tiles.tile_column_line(tiles.tile_columns(MORE, 160)))
-    assert "load  3.12" in strips.text(tiles.tile_line(MORE, 80))
 
 
 def test_a_column_keeps_its_place_while_its_number_changes() -> None:

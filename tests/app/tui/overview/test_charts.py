@@ -151,24 +151,6 @@ def test_lines_are_no_wider_than_the_screen(width: int, height: int, cores: int 
     assert {at for at in made.rows if at is not None} == {*range(len(made._places.places))}
 
 
-def test_a_guest_has_a_title_above_each_chart() -> None:
-    made = charts(guest({0: Does(0.5, system=0.25, steal=0.25)}), 120, 41)
-    assert made is not None
-    title = strips.text(made.lines[0])
-    assert title.split()[1:7] == ["CPU", "0", "50.0", "%", "█", "user"]
-    assert "steal  25.0" in title
-    assert strips.text(made.lines[1]).startswith("▌  100 ")
-
-
-def test_a_full_share_does_not_touch_its_name() -> None:
-    for machine, size in ((guest({0: Does(1.0)}), (120, 41)), (Machine(cores=12), (160, 41))):
-        made = charts(machine, *size)
-        assert made is not None
-        words = " ".join(strips.text(line) for line in made.lines).split()
-        assert not any(name in word and word != name for word in words
-                       for name in ("user", "kernel", "both", "neither"))  # fmt: skip
-
-
 @pytest.mark.parametrize("scenario", ["turbo-drop,cpus=8", "hotplug,cpus=4", "guest,cpus=2"])
 def test_clocks_are_low_in_charts_where_they_are_in_rows(scenario: str) -> None:
     hello, found = simulated(scenario, 250)

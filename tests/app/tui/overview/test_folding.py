@@ -40,11 +40,6 @@ def packages(run: Run) -> dict[str, int]:
     return {line[3:12]: y for y, line in lines if line[3:].startswith("package")}
 
 
-def test_all_is_shown_where_there_is_room() -> None:
-    assert kinds(33, "needed").count("row") == 30
-    assert "folded" not in kinds(33, "needed")
-
-
 @pytest.mark.parametrize(("cpu", "opened"), [(0, 0), (15, 1), (29, 2), (None, 0)])
 def test_only_where_the_cursor_is(cpu: int | None, opened: int) -> None:
     found = kinds(14, "needed", cpu)
@@ -58,14 +53,6 @@ def test_the_lines_of_all_packages_stay_while_rows_scroll(cpu: int, opened: int)
     assert [line.kind for line in plan.above] == ["folded"] * opened + ["package"]
     assert [line.kind for line in plan.lines] == ["row"] * 10
     assert [line.kind for line in plan.below] == ["folded"] * (2 - opened)
-
-
-def test_rows_in_another_order_have_all_packages_above_them() -> None:
-    order = [*range(30)][::-1]
-    plan = arrangement(Places(seen(machine())[0]), 14, "needed", 0, order, bare=False)
-    assert [line.kind for line in plan.above] == ["folded"] * 3
-    assert [line.row for line in plan.lines] == order
-    assert not plan.grouped
 
 
 def test_what_still_fits_stays_open() -> None:

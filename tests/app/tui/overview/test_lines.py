@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from perftop.draw import strips, theme
 from perftop.draw.columns import DOUBTED, column_at
 from perftop.model.episode import Episode
 from perftop.model.kinds import KINDS
-from perftop.model.tasks import TaskSnapshot
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview import columns
@@ -58,16 +56,6 @@ def losing(of: Machine, kind: str, cpus: list[int], width: int = 160, **more: An
     episode = Episode(kind, cpus, interval.time_ns - 1, end_ns, **more)
     session.running[:] = [episode]
     return of_session(session, interval, width)
-
-
-def test_a_core_shows_its_states_loads_and_clock() -> None:
-    m = Machine(cores=2, does={0: Does(1.0), 2: Does(0.5, alone=0.0)})
-    text = lines(picture(m, 80))[0].split()
-    bar = text.pop(3)
-    assert text.pop(0) == theme.DROPPED  # 3.00 of 3.20 GHz
-    assert text == ["0", "0,2", "100.0", "50.0", "1.25", "1.25", "3.00"]
-    assert bar.lstrip(theme.BOTH).strip(theme.LP0) == ""
-    assert bar.count(theme.BOTH) == pytest.approx(len(bar) / 2, abs=1)
 
 
 @pytest.mark.parametrize("kind", ["neighbour", "turbo-drop", "involuntary-halt"])
@@ -194,20 +182,6 @@ def test_the_line_of_a_package_counts_the_cores_that_lose() -> None:
     assert "lose" not in strips.text(heading(calm, PlaceLine("package", 0), 160))
 
 
-def test_rows_name_the_tasks_of_each_look() -> None:
-    p = picture(Machine(), records=tasks(["make"]))
-    assert "make" in lines(p)[0]
-    p.sheet.interval = replace(p.sheet.interval, snapshot=TaskSnapshot({"0": [7, "other", 0.9]}))
-    assert "other 7" in lines(p)[0]
-    assert "make" not in lines(p)[0]
-
-
-def test_a_low_clock_alone_is_no_episode() -> None:
-    p = picture(Machine(cores=4, does={2: Does(0.9, 2.4e9), 6: Does(0.9, 2.4e9)}))
-    assert keys(p, 2, "2.40") == {"text"}
-    assert "alarm" not in {key for i in range(4) for _, key in row(p, i)[0]}
-
-
 def test_rows_that_do_nothing_recede() -> None:
     p = picture(Machine(does={0: Does(0.004, 1.2e9, kernel=0.7), 4: Does(0.0)}), 240)
     runs = row(p, 0)[0]
@@ -215,15 +189,6 @@ def test_rows_that_do_nothing_recede() -> None:
     assert "70.0" not in lines(p)[0]
     assert "1.25" not in lines(p)[0]
     assert MISSING not in lines(p)[0]
-
-
-def test_numbers_are_those_of_cpus_and_no_mean_of_siblings() -> None:
-    does = {0: Does(0.9, 3.0e9, ipc=1.28, kernel=0.02), 4: Does(0.5, 2.8e9, ipc=0.4, kernel=0.3)}
-    p = picture(Machine(does=does), 260)
-    words = lines(p)[0].split()
-    for shown in ("90.0", "50.0", "1.28", "0.40", "3.00", "2.70", "1.40", "2.0", "30.0"):
-        assert shown in words, shown
-    assert "2.93" not in words
 
 
 def test_involuntary_halts_are_those_of_the_worse_sibling_and_stand_out() -> None:
@@ -243,18 +208,6 @@ def test_a_source_without_split_shows_ranges() -> None:
     bar = lines(p)[0].split()[3]
     assert set(bar) == {theme.BOTH, theme.UNKNOWN}
     assert bar.count(theme.BOTH) == pytest.approx(len(bar) / 2, abs=1)
-
-
-def test_a_suspect_value_is_marked() -> None:
-    m = Machine()
-    session, _ = seen(m)
-    m.broken = {1}
-    for seq in range(6, 9):
-        session.apply(m.frame(seq))
-    p = of_session(session, session.take(), 120)
-    assert DOUBTED in strips.text(row(p, 1)[0])
-    assert DOUBTED not in strips.text(row(p, 0)[0])
-    assert keys(p, 1, DOUBTED) == {"dim"}
 
 
 @pytest.mark.parametrize(

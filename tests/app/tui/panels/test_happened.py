@@ -114,12 +114,6 @@ def test_the_past_shows_what_ran_then() -> None:
     assert found[2].endswith("0.5 s")
 
 
-def test_nothing_has_happened_yet() -> None:
-    found = text(session(), 58, 4)
-    assert found[0].startswith("what happened  nothing yet ──")
-    assert found[1:] == []
-
-
 def test_marks_are_among_the_rest() -> None:
     of = session(ended=(OVER,))
     of[0].marks.append(Episode("mark", [], 3 * S, 3 * S, cause="-", evidence={"label": "go\x1b[m"}))

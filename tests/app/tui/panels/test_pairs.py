@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from fakes import Does, Machine, guest, seen
+from fakes import Does, Machine, seen
 
 from perftop.draw import strips
 from perftop.draw.columns import total_width
-from perftop.model.episode import Episode, Host, TaskOnCpu
+from perftop.model.episode import Episode, TaskOnCpu
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels import pairs, panels
@@ -51,12 +51,6 @@ def test_the_greatest_loss_comes_first_and_more_pairs_are_counted() -> None:
     assert "3 of 4 pairs" in found[0]
     assert [line.partition("takes ")[2][:4] for line in found[1:]] == ["40 %", "30 %", "20 %"]
     assert [target for _, target in panels.who_loses(*of, Choice(), 94, 7)] == [None, 3, 2, 1, 0]
-
-
-def test_a_steal_has_the_sign_of_a_steal() -> None:
-    stolen = Episode("neighbour", [1], 0, None, 0.3, "hypervisor", {"who": Host("kvm")})
-    (line,) = text(lost(stolen, machine=guest()), 94, 2)[1:]
-    assert line.split()[:5] == ["╳", "hypervisor", "takes", "30", "%"]
 
 
 def test_nobody_loses() -> None:

@@ -9,7 +9,6 @@ from perftop.draw import strips
 from perftop.model.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.panels import pairs, panels
 from perftop.tui.panels.panels import PANELS, Kind, PanelRow
 from perftop.tui.shared.choice import Choice
 
@@ -64,25 +63,3 @@ def test_panels_are_side_by_side_with_margins_and_gaps(
     assert text[0] == text[-1] == " "
     assert [text.index(word) for word in ("no", "wh")] == starts
     assert text[starts[1] - 3 : starts[1]] == "   "
-
-
-def test_a_title_has_a_bold_word_dim_words_and_a_thin_rule() -> None:
-    line = panels.title("who runs", "% of a CPU", 30)
-    assert line == [("who runs", "bright"), ("  % of a CPU", "dim"), (" ─────────", "rule")]
-    after = panels.title("who runs", "", 20, [("CPU", "dim")])
-    assert strips.text(after) == "who runs ─────── CPU"
-    assert strips.text(panels.title("who runs", "% of a CPU", 5)) == "who …"
-
-
-def test_the_ipc_alone_is_that_of_the_loss_that_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not what was learned beside an idle sibling, since that may be of other traffic to memory."""
-    session, interval = seen(Machine(cores=2, does={0: Does(1.0), 1: Does(1.0)}), 20)
-    shown = {"ipc": 1.33, "ipc_alone": 1.85}
-    session.detector.running[:] = [Episode("neighbour", [0], 0, None, 0.28, "memory", shown)]
-    monkeypatch.setattr(pairs, "ipc_alone", lambda *_: 1.59)
-    found = [
-        strips.text(line)
-        for line, _ in panels.selected_core(session, interval, Choice(cpu=0), 60, 20)
-    ]
-    (line,) = (line for line in found if "IPC alone" in line)
-    assert line.split()[2:] == ["1.85", "1.59"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from math import nan
 from typing import Any
 
@@ -16,7 +15,6 @@ from perftop.model.tasks import TaskSnapshot
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels import panels, tasks
-from perftop.tui.panels.panels import MIN_HEIGHT_FOR_HEADINGS
 from perftop.tui.shared.choice import Choice
 
 OTHERS = {
@@ -69,19 +67,6 @@ def test_a_guest_of_two_cpus_has_a_column_for_each() -> None:
     assert found[7:] == []
 
 
-@pytest.mark.parametrize("height", [6, 12])
-@pytest.mark.parametrize("width", [38, 57, 97, 140])
-def test_numbers_are_below_the_ends_of_their_titles(width: int, height: int) -> None:
-    found = text(seen(Machine(cores=3, does={0: Does(1.0)}), records=records()), width, height)
-    heads, (first, *_) = (
-        found[height >= MIN_HEIGHT_FOR_HEADINGS],
-        found[1 + (height >= MIN_HEIGHT_FOR_HEADINGS) :],
-    )
-    for name, number in (("runs", "47.9"), ("waits", "38.2")):
-        ends = {found.end() for found in re.finditer(rf" {name}\b", heads)}
-        assert first.index(number) + len(number) in ends
-
-
 def test_a_bar_is_made_of_running_waiting_and_sleeping() -> None:
     assert tasks.task_bar(0.5, 0.25, 20) == [("━" * 10, "lp0"), ("━" * 5, "dim"), ("─" * 5, "rule")]
     for ran, waited, sizes in (
@@ -97,15 +82,6 @@ def test_who_waits_for_more_than_a_fifth_of_the_time_is_bold() -> None:
     assert styles(of, "38.2") == styles(of, "52.4") == {"bright"}
     assert styles(of, "9.4") == {"dim"}, "it hardly runs"
     assert styles(of, "3.1") == {"text"}
-
-
-def test_a_small_screen_has_the_titles_in_the_line_of_the_heading() -> None:
-    found = text(seen(guest(), records=records()), 37, 5)
-    assert found[0].startswith("who runs ──")
-    assert found[0].split()[-3:] == ["CPU", "runs", "waits"]
-    assert found[1].split() == ["cc1plus", "4502", "0", "47.9", "38.2"]
-    assert found[2].split() == ["postgres", "812", "1", "38.4", "3.1"]
-    assert len(found) == 5
 
 
 def test_what_the_stream_does_not_show_is_not_shown() -> None:
@@ -144,15 +120,6 @@ def test_who_runs_is_worked_out_once_for_each_look() -> None:
     assert again[0] is found[0]
     other = dataclasses.replace(interval, snapshot=TaskSnapshot({"0": [7, "other", 0.5]}))
     assert [one.comm for one in tasks.ranked_tasks(session, other)] == ["other"]
-
-
-def test_more_lines_have_the_same_tasks_and_more() -> None:
-    of = seen(guest(), records=records())
-    few, many = text(of, 97, 9), text(of, 97, 12)
-    assert many[:9] == few
-    assert [one.comm for one in tasks.ranked_tasks(*of)] == [
-        line.split()[0] for line in many[2:] if line
-    ]
 
 
 def test_only_tasks_on_the_cpus_that_were_asked_for() -> None:

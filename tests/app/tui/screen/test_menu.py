@@ -11,7 +11,6 @@ from playing import Run, running
 from textual.widgets import OptionList
 from waiting import until
 
-from perftop.base.text import plain
 from perftop.draw import theme
 from perftop.draw.columns import RISING
 from perftop.tui.screen.menu import Chooser, Menu
@@ -50,10 +49,6 @@ def picture(run: Run) -> str:
 )  # fmt: skip
 async def test_a_menu_gives_the_one_that_is_taken(keys: list[str], found: str | None) -> None:
     assert await pressed(lambda: Menu("fruit", THREE, "b"), *keys) == [found]
-
-
-async def test_a_menu_begins_at_the_top_where_nothing_of_it_is_chosen() -> None:
-    assert await pressed(lambda: Menu("fruit", THREE, "x"), "enter") == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -98,17 +93,6 @@ async def test_labels_are_drawn_as_they_are_and_the_view_is_not_dimmed() -> None
     assert found == [None]
 
 
-async def test_a_locale_without_shapes_gets_plain_ones() -> None:
-    async with over(lambda: Menu("fruit", THREE, "b", ascii_=True), ascii_=True) as (run, _):
-        panel = run.app.screen.query_one(OptionList)
-        drawn = [panel.render_line(y).text for y in range(3)]
-        assert all(text.isascii() for text in drawn)
-        assert drawn[1].strip() == f"{plain(theme.CHOSEN)} pear x2"
-        edges = {c for c in picture(run) if c in "─│╭╮╰╯"}
-        assert not edges
-        await run.pilot.press("q")
-
-
 async def test_many_scroll_on_a_small_screen() -> None:
     many = [(str(i), f"number {i}") for i in range(90)]
 
@@ -119,16 +103,6 @@ async def test_many_scroll_on_a_small_screen() -> None:
         await run.pilot.resize_terminal(20, 5)
         await run.pilot.press("end", "enter")
     assert found == ["89"]
-
-
-async def test_sorting_from_the_menu() -> None:
-    async with running(Machine()) as run:
-        await run.pilot.press("s", *["j"] * 3, "enter")
-        assert run.grid.choice.order == "util"
-        await run.pilot.press("r", "s", "escape")
-        assert (run.grid.choice.order, run.grid.choice.reverse) == ("util", True)
-        await run.pilot.press("s", "home", "enter")
-        assert (run.grid.choice.order, run.grid.choice.reverse) == ("topology", False)
 
 
 async def test_the_menu_has_full_names_and_marks_the_order_in_force() -> None:

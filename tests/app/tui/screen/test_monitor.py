@@ -11,48 +11,14 @@ from playing import Run, running
 from waiting import until
 
 from perftop.tui.app import Playhead
-from perftop.tui.screen import monitor as views
-from perftop.tui.screen.monitor import FLEET_VARIABLE, Monitor, State
+from perftop.tui.screen.monitor import FLEET_VARIABLE, Monitor
 from perftop.tui.shared import keys
-from perftop.tui.shared.choice import Choice
-from perftop.tui.shared.keys import TURN
-
-NAMES = ("overview", "heat", "time", "table", "episodes", "neighbours", "core")
 
 
 def view_text(run: Run) -> str:
     """All lines of the view that is looked at."""
     view = run.monitor.view
     return "\n".join(view.render_line(y).text.rstrip() for y in range(view.size.height))
-
-
-async def test_the_first_numbers_wait_for_no_timer() -> None:
-    async with running(Machine(), (160, 50)) as run:
-        monitor, first = run.monitor, run.monitor.last
-        monitor.last = State(None, None, first.status)
-        monitor._top.styles.height = 2
-        await until(lambda: monitor._top.size.height == 2, "another layout")
-        monitor.show_state(first)
-        assert monitor._top.size.height == len(monitor._top.text()) > 2
-
-
-async def test_numbers_and_tab_lead_to_views() -> None:
-    async with running(Machine()) as run:
-        seen = []
-        for key in ("2", "3", "4", "1", "tab", "shift+tab", "shift+tab", "tab", "enter", "escape"):
-            await run.pilot.press(key)
-            seen.append(run.monitor.view.id)
-        assert seen == ["heat", "time", "table", "overview", "heat", "overview", TURN[-1],
-                        "overview", "core", "overview"]  # fmt: skip
-        assert [v.id for v in run.monitor.query("Canvas").results() if v.display] == ["overview"]
-
-
-async def test_escape_leads_back_to_where_the_core_was_opened() -> None:
-    async with running(Machine()) as run:
-        await run.pilot.press("4", "down", "down", "enter")
-        assert run.monitor.view.id == "core"
-        await run.pilot.press("escape")
-        assert run.monitor.view.id == "table"
 
 
 async def test_a_core_stays_selected_across_views() -> None:
@@ -157,12 +123,6 @@ async def test_a_storm_of_keys_and_sizes_in_all_views(machine: Machine) -> None:
             assert {line.cell_length for line in lines} <= {look.size.width}
         assert run.app.failure is None
         assert run.app.is_running
-
-
-def test_every_view_can_be_made() -> None:
-    assert set(TURN) | {"core"} == set(NAMES)
-    assert len({type(views.view(name, Choice())) for name in NAMES}) == len(NAMES)
-    assert all(views.view(name, Choice()).id == name for name in NAMES)
 
 
 async def test_the_last_numbers_stay_in_every_view() -> None:

@@ -53,12 +53,6 @@ def test_cpus_and_cores_are_found_by_number(query: str, names: list[str]) -> Non
     assert sorted(name for name, *_ in cpu_commands(session, query)) == names
 
 
-def test_a_core_is_gone_to_by_its_first_cpu() -> None:
-    session, _ = seen(Machine(cores=4))
-    found = {name: action for name, _, action in cpu_commands(session, "2")}
-    assert found == {"Go to CPU 2": "goto(2)", "Go to core 2 of package 0": "goto(2)"}
-
-
 def shown(run: Run) -> list[str]:
     lists = run.app.screen.query(CommandList)
     return [str(option.prompt).partition("\n")[0] for found in lists for option in found.options]
@@ -93,13 +87,6 @@ async def test_a_command_is_done() -> None:
         await until(lambda: run.app.theme == "perftop-safe", "another theme")
         await do(run, "busy>80", "Filter busy>80")
         await until(lambda: monitor.choice.filter is not None, "a filter")
-
-
-async def test_keys_are_there_under_what_they_do() -> None:
-    async with running(Machine()) as run:
-        found = await listed(run, "", "Pause")
-        assert {"Pause", "Sort", "Fold", "Clocks in MHz"} <= set(found)
-        assert found.count("Quit") == 1
 
 
 async def test_quit_is_not_what_enter_does_first_and_two_enters_are_not_too_many() -> None:

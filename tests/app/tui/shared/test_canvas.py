@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from unittest.mock import Mock
 
-import pytest
 from fakes import Machine
 from playing import Run, running
 from textual.strip import Strip
@@ -58,29 +57,6 @@ async def test_of_the_fixed_lines_only_those_that_changed_are_drawn() -> None:
         grid._paint()
         assert grid.built == built + 1
         assert [line.text.rstrip() for line in shown(run)[-3:]] == ["first", "other", "third"]
-
-
-async def test_fixed_lines_without_room_are_cut_at_the_bottom() -> None:
-    async with running(Machine(cores=29, threads=1), (80, 16)) as run:
-        grid = run.grid
-        grid.feet = feet(*(f"foot {i}" for i in range(30)))
-        grid._paint()
-        lines = [line.text.rstrip() for line in shown(run)]
-        heads = len(grid.heads)
-        assert lines[heads:] == [f"foot {i}" for i in range(len(lines) - heads)]
-
-
-async def test_a_view_that_is_hidden_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with running(Machine(cores=29, threads=1)) as run:
-        await run.pilot.press("2", "1")
-        hidden = run.app.screen.query_one("#heat")
-        built = []
-        monkeypatch.setattr(
-            type(hidden), "make_layout", lambda view: built.append((view, view.display))
-        )
-        await run.pilot.press("2", "1", "2", "1")
-        assert built
-        assert {display for _, display in built} == {True}
 
 
 def shown(run: Run) -> list[Strip]:

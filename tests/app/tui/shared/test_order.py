@@ -16,7 +16,7 @@ from perftop.session.filter import parse
 from perftop.tui.overview import columns
 from perftop.tui.overview.rows import Grid, heading
 from perftop.tui.shared.choice import Choice
-from perftop.tui.shared.order import arranged, called
+from perftop.tui.shared.order import arranged
 from perftop.tui.shared.places import PlaceLine, Places
 from perftop.tui.shared.row_episodes import RowEpisodes
 from perftop.tui.shared.sheet import Reader
@@ -69,12 +69,6 @@ def test_who_loses_to_a_neighbour_comes_before_those_that_are_only_busy() -> Non
     assert arranged(places, choice, session, interval)[0] == 0
     session.detector.running.append(Episode("neighbour", [2], 0, None, 0.31, "sibling"))
     assert arranged(places, choice, session, interval)[0] == 2
-
-
-def test_an_order_is_called_as_in_headings() -> None:
-    assert called("busy_hz") == "clock"
-    assert called("worst first") == "worst first"
-    assert called("nobody knows") == "nobody knows"
 
 
 def test_a_core_is_compared_with_those_that_a_filter_hides_too() -> None:
@@ -137,20 +131,3 @@ async def test_clocks_of_the_overview_are_shown_in_the_chosen_units() -> None:
             assert clocks in row
             assert clocks in package
             assert unit in package
-
-
-async def test_clocks_of_charts_are_shown_in_the_chosen_units() -> None:
-    async with running(Machine(changes={"base_hz": Rate(2.0e9, "made")})) as run:
-        for unit, clocks in (("GHz", "3.00"), ("MHz", "3000"), ("base", "1.50")):
-            screen = run.monitor
-            screen.action_units(unit)
-            assert run.has(f"clock under its ceiling, {unit.replace('base', '×base')}")
-            assert run.has(clocks)
-
-
-async def test_without_a_base_clock_the_overview_stays_with_ghz() -> None:
-    async with running(Machine()) as run:
-        screen = run.monitor
-        screen.action_units("base")
-        assert run.has("ceiling, GHz")
-        assert run.has(" 3.00 ")

@@ -72,10 +72,6 @@ def test_a_short_history_fills_it(past_s: float, room: int) -> None:
         assert a.bins - a.bin(first_ns) > 0.7 * room
 
 
-def test_a_long_history_does_not_widen_it() -> None:
-    assert time_axis.fitted(500 * S, 60.0, 60, -1000 * S) == made(500)
-
-
 def test_bins_stay_what_they_are_while_time_goes_on() -> None:
     before, after = made(60.05, room=50), made(61.35, room=50)
     assert before.bin_ns == 1250 * MS
@@ -153,12 +149,6 @@ def test_there_are_always_ticks_and_no_time_touches_the_next(window_s: float, ro
         assert start < 0 or start + len(name) > room or text[start:].startswith(name)
 
 
-def test_ticks_move_with_the_bins_and_do_not_tremble() -> None:
-    a, b = made(1000.0), made(1001.0)
-    moved = {at - 1: when for at, when in _ticks(a).items() if at}
-    assert moved.items() <= _ticks(b).items()
-
-
 # --- what went on
 
 
@@ -231,12 +221,6 @@ def test_every_kind_has_a_sign_of_its_own_in_ascii_too() -> None:
     assert all(cell_len(sign) == 1 for sign in signs)
 
 
-def test_samples_may_be_several_cells_wide() -> None:
-    a = time_axis.fitted(5 * S, 5.0, 100)
-    assert a.bin_ns == 50 * MS
-    assert text(a, drop(1.0, 1.2))[20:25] == "▼━━━─"
-
-
 def test_one_that_ended_is_not_missed_because_another_was_shown_of_later() -> None:
     """Nothing had been seen of it for 5 s before it was given up."""
     session = Session(hello())
@@ -270,12 +254,6 @@ def test_what_is_not_kept_is_blank_and_the_axis_shows_since_when_there_is_someth
     assert line(5.5) == ticked(" " * 5 + "─" * 55)
     assert line(-100) == ticked("─" * 60)
     assert line(60.5) == "history from 22:15:00 ".rjust(60)
-
-
-def test_ticks_never_cover_what_went_on() -> None:
-    shown = line(0, drop(10, 31))
-    assert shown == ticked("─" * 10 + "▼" + "━" * 20 + "─" * 29)
-    assert shown.count(time_axis.TICK) == 2
 
 
 def test_where_rows_are_dear_clock_times_are_in_the_line_where_it_is_free() -> None:

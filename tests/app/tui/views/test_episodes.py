@@ -102,24 +102,6 @@ def drawn(run: Run, *episodes: Episode) -> None:
 # --- what stands there
 
 
-async def test_what_runs_comes_first_then_the_newest_each_with_its_evidence() -> None:
-    async with at_list(RAMP, DROP, HALT, STEAL) as run:
-        assert lines(run)[0].startswith(" episodes  4 in 4.1 s   ▼ 1 turbo-drop   ║ 1 involuntary")
-        assert kinds(run) == ["steal", "involuntary-halt", "turbo-drop", "ramp"]
-        assert [line.split() for line in body(run)[:6]] == [
-            ["▌╳", "22:13:23.0", "1.1", "s", "steal", "20.0", "%", "The", "hypervisor", "takes",
-             "20", "%", "of", "CPU", "3"],
-            ["hypervisor"],
-            ["║", "22:13:22.2", "0.8", "s", "involuntary-halt", "1.0", "%", "A", "changing",
-             "clock", "halted", "CPU", "2", "for", "1", "%", "of", "the", "time"],
-            ["clock", "changes"],
-            ["▼", "22:13:21.0", "1.0", "s", "turbo-drop", "−0.62", "GHz", "Power", "limit", "PL1",
-             "kept", "package", "0", "at", "2.78", "of", "3.40", "GHz"],
-            ["power", "limit", "PL1", "·", "power", "150", "W", "·", "clock", "2.78",
-             "of", "3.40", "GHz"],
-        ]  # fmt: skip
-
-
 async def test_what_runs_grows_and_stays_selected_when_it_ends() -> None:
     ending = Episode("steal", [3], 3 * S, None, 0.2, "hypervisor")
 
@@ -368,25 +350,6 @@ async def test_keys_go_from_one_to_the_next(name: str) -> None:
         assert run.has(
             "▼ Power limit PL1 keeps package 0 at 2.78 of 3.40 GHz for 0.2 s of 1.0 s · power"
         )
-
-
-async def test_on_the_page_of_a_core_they_go_to_what_befell_it() -> None:
-    async with at_list(RAMP, DROP, HALT, STEAL) as run:
-        await run.pilot.press("1", "enter")
-        found = []
-        for _ in range(3):
-            await run.pilot.press("N")
-            await run.pilot.pause()
-            found.append(moment(run))
-        assert found == [12, 12, 12]  # core 0: the drop alone
-
-
-async def test_a_locale_without_shapes_gets_plain_ones() -> None:
-    async with at_list(RAMP, DROP, HALT, STEAL, ascii_=True) as run:
-        assert all(line.isascii() for line in lines(run))
-        (line,) = [line for line in lines(run) if line.startswith(" v")]
-        assert "turbo-drop" in line
-        assert "-0.62 GHz" in line
 
 
 async def test_a_low_screen_has_lines_only() -> None:

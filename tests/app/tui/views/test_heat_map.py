@@ -6,7 +6,7 @@ from itertools import takewhile
 from typing import Any
 
 import pytest
-from fakes import Does, Machine, doubting, guest, tasks
+from fakes import Does, Machine, doubting
 from playing import Run, play, running
 
 from perftop.draw import theme
@@ -43,13 +43,6 @@ def slow(core: int = 2, hz: float = 2.48e9) -> dict[int, Does]:
     return {core: Does(0.9, hz), core + 8: Does(0.9, hz)}
 
 
-def test_it_shows_how_it_is_to_be_read() -> None:
-    title, legend, heading, *_ = shown(Machine(cores=8))
-    assert title.startswith(" heat map · busy time   next: clock · IPC")
-    assert "lp0 above lp1  0 ████████████ 100 %" in legend
-    assert heading.startswith(" package 0  8 cores  busy  50.0 %  clock 3.00 of 3.20 GHz ▼ ──")
-
-
 def test_a_key_turns_the_metrics_and_back() -> None:
     assert " heat map · clock " in shown(Machine(), "v")[0]
     assert "GHz" in shown(Machine(), "v")[1]
@@ -66,21 +59,6 @@ def test_all_clocks_are_shown_in_the_chosen_units() -> None:
     unknown = shown(Machine(cores=3), "v", "u", "u")  # nobody tells the base clock
     assert "lp0  n/a  lp1  n/a ×base" in unknown[-1]
     assert not any("nan" in line for line in unknown)
-
-
-def test_large_cells_hold_their_numbers() -> None:
-    upper, lower = shown(Machine(cores=3, does={1: Does(1.0), 4: Does(0.07)}))[3:5]
-    assert upper.split() == ["0▸", "50", "◂100", "50"]
-    assert lower.split() == ["▸", "50", "◂", "7", "50"]
-
-
-def test_the_cursor_shows_the_numbers_of_its_core() -> None:
-    m = Machine(cores=3, does={1: Does(0.5), 4: Does(1.0, 2.9e9, ipc=0.5)})
-    foot = shown(m, "right", size=(160, 30), records=tasks(["a", "lmp", "", "", "cc1"]))[-1]
-    assert " ".join(foot.split()) == (
-        "▸ core 1 cpus 1,4 lp0 50.0 lp1 100.0 % clock 2.90 of 3.20 GHz both 50.0 % IPC 1.25 0.50 "
-        "lmp:4001 · cc1:4004"
-    )
 
 
 async def test_arrows_go_from_cell_to_cell_and_stop_at_the_edges() -> None:
@@ -210,10 +188,6 @@ async def test_panels_fill_what_the_map_leaves() -> None:
         assert run.app.screen.query_one("#episodes").display
 
 
-def test_a_low_screen_has_the_map_alone() -> None:
-    assert not any("who runs" in line for line in shown(Machine(cores=8), size=(80, 14)))
-
-
 async def test_another_theme_colours_all_lines_again() -> None:
     async with running(Machine()) as run:
         await run.pilot.press("2")
@@ -225,20 +199,6 @@ async def test_another_theme_colours_all_lines_again() -> None:
             strips = [heat.render_line(y) for y in (0, 3, heat.size.height - 1)]
             grounds.append([next(iter(strip)).style for strip in strips])
         assert all(dark != light for dark, light in zip(*grounds, strict=True))
-
-
-@pytest.mark.parametrize("threads", [1, 2, 4, 8])
-async def test_in_ascii_every_shape_is(threads: int) -> None:
-    async with running(Machine(cores=8, threads=threads), (80, 24), ascii_=True) as run:
-        await run.pilot.press("2")
-        assert "".join(text(run)).isascii()
-
-
-def test_a_guest_has_a_cell_a_cpu() -> None:
-    lines = shown(guest({0: Does(0.25)}))
-    assert "a cell is a CPU" in lines[1]
-    assert "25" in lines[3]
-    assert lines[-1].split()[:4] == ["▸", "CPU", "0", "busy"]
 
 
 async def test_a_filter_that_nothing_matches_is_reported() -> None:

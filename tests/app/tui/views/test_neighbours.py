@@ -45,22 +45,6 @@ async def meet(run: Run, **records: Any) -> None:
         await run.intervals(15, records={"tasks": tasks} | records)
 
 
-async def test_who_loses_how_much_since_when_and_to_whom() -> None:
-    async with running(crowded()) as run:
-        await run.pilot.press("6")
-        await run.intervals(2, records={"tasks": {"0": LMP}})
-        await sees(run, NO_LOSS_TEXT)
-        await sees(run, "checked: 1 CPU busy 50 % of the time or more · siblings, by IPC")
-        await meet(run)
-        await sees(run, "who loses")
-        (row,) = [line for line in lines(run) if "lmp 4000" in line]
-        assert row.split()[:12] == [
-            "▌◐", "stream", "4001", "CPU", "2", "takes", "25", "%", "from", "lmp", "4000", "CPU"
-        ]  # fmt: skip
-        assert "CPU 0   IPC 1.50, alone 2.00" in row
-        assert lines(run)[0].startswith(" noisy neighbours  1 pair ───")
-
-
 async def test_what_has_ended_stays_below_what_goes_on() -> None:
     async with running(crowded()) as run:
         await run.pilot.press("6")
@@ -199,13 +183,6 @@ async def test_a_guest_shows_what_it_cannot_tell() -> None:
         await sees(run, NO_LOSS_TEXT)
         await sees(run, "not checked: siblings (no core has two threads here")
         await sees(run, "not checked: scheduler, package (only for a watched job: --watch")
-
-
-async def test_without_counters_it_shows_that_siblings_cannot_be_compared() -> None:
-    async with running(Machine(counted=False)) as run:
-        await run.pilot.press("6")
-        await run.intervals(2)
-        await sees(run, "not checked: siblings (")
 
 
 @pytest.mark.parametrize(("machine", "why"), [

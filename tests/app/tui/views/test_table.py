@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import takewhile
@@ -14,12 +13,9 @@ from playing import Run, running
 from textual.geometry import Size
 
 from perfprobe.wire import Rate
-from perftop.base.format import clock_unit
 from perftop.model.kinds import KINDS
 from perftop.session.filter import parse
 from perftop.tui.views.table import Table
-
-GHZ = clock_unit("GHz", math.nan)
 
 
 def view(run: Run) -> Table:
@@ -247,21 +243,6 @@ async def test_only_cpus_that_match_are_there() -> None:
         await run.pilot.press("down", "end", "pageup", "greater_than_sign", "r", "enter")
         await run.pilot.press("escape", "backslash")
         assert len(cpus(run)) == 8
-
-
-async def test_a_locale_without_shapes_gets_plain_ones() -> None:
-    async with at_table(Machine(), (80, 24), ascii_=True) as run:
-        await run.pilot.press("right", "down", "u", "u")
-        assert all(line.isascii() for line in shown(run))
-        assert "xbase" in shown(run)[0]
-        assert "^core" in shown(run)[0]
-
-
-async def test_a_low_screen_has_rows_only() -> None:
-    async with at_table(Machine()) as run:
-        await run.pilot.resize_terminal(40, 6)
-        await run.intervals(1)
-        assert [line.replace("▌", " ").split()[0] for line in shown(run)] == ["0", "4", "1", "5"]
 
 
 async def test_columns_are_chosen_in_a_list() -> None:

@@ -6,47 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from fakes import Does, Machine, doubting, guest
+from fakes import Does, Machine, doubting
 from time_view import look, many, seen, two
 
 from perftop.session.filter import parse
 from perftop.session.history import History
-from perftop.session.values import BY_KEY
 from perftop.tui.shared import time_axis
 
-UTIL = BY_KEY["util"]
-
-
 # --- what a line is
-
-
-async def test_siblings_are_the_halves_of_a_cell_where_not_all_cpus_have_a_line() -> None:
-    view = await seen(many())
-    assert len(view.rows) == 24 + 1
-    assert view.rows[1].split()[:3] == ["▌", "0", "0,24"]
-    assert view.rows[1].split()[-2:] == ["2.0", "98.0"]
-    assert view.strip(1)[-1] == ("▀", "heat0/heat11")
-    assert "lp0    lp1" in view.heads[1]
-    assert "▀ lp0 ▄ lp1" in view.heads[0]
-
-
-async def test_all_cpus_have_a_line_where_they_fit() -> None:
-    view = await seen(many(18))
-    assert len(view.rows) == 36 + 1
-    assert [row.split()[0] for row in view.rows[2:6]] == ["18", "1", "19", "2"]
-    assert view.strip(1)[-1] == ("█", "heat0")
-    assert view.strip(2)[-1] == ("█", "heat11")
-    assert view.rows[2].split()[-1] == "98.0"
-
-
-async def test_few_cpus_are_several_lines_tall() -> None:
-    view = await seen(two(), size=(80, 24))
-    cells = "".join(view.strip(y)[-1][0] for y in range(1, 13))
-    idle, busy, half = " ▁ ", "██ ", " █ "  # two lines high, and one that sets them apart
-    assert cells == idle + busy + half + half
-    assert [bool(row[60:].strip()) for row in view.rows[1:4]] == [True, True, False]
-    assert "from 0 to 100 %" in view.heads[0], "height shows the value, and no ramp of colours"
-    assert view.rows[4].split()[-1] == "98.0"
 
 
 async def test_a_core_with_four_threads_has_two_lines() -> None:
@@ -63,13 +30,6 @@ async def test_a_state_of_the_core_is_shown_once() -> None:
     row = next(row for row in view.rows if "0,24" in row)
     assert row.split()[-1] == "2.0"
     assert "both active" in view.heads[0]
-
-
-async def test_a_guest_has_a_line_a_cpu_and_no_siblings() -> None:
-    view = await seen(guest({0: Does(1.0)}), size=(80, 24))
-    assert view.rows[0].split()[0] == "▌"
-    assert "core" not in view.heads[1]
-    assert len([row for row in view.rows if row[70:].strip()]) == 2
 
 
 # --- time
@@ -161,17 +121,6 @@ async def test_rows_in_which_nothing_changes_are_not_made_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("units", "value", "end"), [("GHz", "3.00", "GHz"), ("MHz", "3000", "MHz")]
-)
-async def test_clocks_are_shown_in_the_users_units(units: Any, value: str, end: str) -> None:
-    async with look(many()) as view:
-        view.past.choice.metric, view.past.choice.units = "busy_hz", units
-        await view.again()
-    assert view.rows[1].split()[-2:] == [value, value]
-    assert f" {end} " in view.heads[0]
-
-
-@pytest.mark.parametrize(
     ("key", "number"),
     [("ref", "≁98.0"), ("instructions", "98.0")],  # the second has no part in utilisation
 )
@@ -245,12 +194,6 @@ async def test_every_line_is_as_wide_as_the_screen_at_most(cores: int) -> None:
             if size[0] >= 80:
                 assert len({len(row.rstrip()) for row in view.rows if "," in row}) <= 1
                 assert "22:13:2" in view.feet[-1]
-
-
-async def test_the_lowest_screens_have_rows_only() -> None:
-    view = await seen(many(), size=(60, 7))
-    assert view.heads == []
-    assert view.rows[0].split()[1:3] == ["0", "0,24"]
 
 
 async def test_in_ascii_every_cpu_has_its_line_and_shapes_show_values() -> None:
