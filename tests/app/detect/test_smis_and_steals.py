@@ -71,7 +71,7 @@ def test_a_column_that_is_not_known_counts_nothing() -> None:
     assert Walk().go(float("nan"), samples=3).spans() == []
 
 
-# --- steal: ticks of 10 ms that come one by one, step by step
+# --- steal, in ticks of 10 ms
 
 
 NAN = float("nan")

@@ -1,15 +1,19 @@
-"""All episodes found in what a simulated machine counts, against those that its script has."""
+"""Episodes against the scripts of simulated machines."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from nights import by_day
+from simulated import lasting
 from truths import PLAYED_S, SECOND, SMALL, cores, found, scripted
 
 from perfprobe import wire
+from perfprobe.sources.sim.truth import truth
 from perftop.model.episode import Episode, TaskOnCpu
+from perftop.session.session import Session
 
 NIGHTLY = pytest.mark.nightly
 SCENARIOS = [
@@ -107,3 +111,145 @@ def test_other_tasks_are_named(machine: str, sample_ns: int, seconds: float) -> 
 def test_a_long_time_in_which_nothing_happens(scenario: str, seconds: float) -> None:
     _, episodes = found(f"{scenario},cpus=8", SECOND, seconds)
     assert episodes == []
+
+
+# --- ramps
+
+
+MS = SECOND // 1000
+
+
+def ramps(episodes: list[Episode]) -> list[Episode]:
+    return [episode for episode in episodes if episode.kind == "ramp"]
+
+
+def is_it(hello: wire.Hello, ramp: Episode, true: dict[str, Any], sample_ns: int) -> bool:
+    """They start and end at most a sample apart."""
+    assert ramp.end_ns is not None
+    ends = (ramp.start_ns, true["start"]), (ramp.end_ns, true["end"])
+    return all(abs(ns - hello.raw_ns - s * SECOND) <= 1.01 * sample_ns for ns, s in ends)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "sample_ns", "cpus", "packages", "seed"),
+    [
+        pytest.param("warmup", 10 * MS, 8, 1, 1, marks=pytest.mark.nightly),
+        pytest.param("warmup", 13 * MS, 32, 2, 77, marks=pytest.mark.nightly),
+        ("warmup", 13 * MS, 8, 2, 77),
+        ("warmup", 100 * MS, 8, 1, 77),
+        pytest.param("warmup", 100 * MS, 32, 2, 1, marks=pytest.mark.nightly),
+        pytest.param("demo", 13 * MS, 16, 1, 1, marks=pytest.mark.nightly),
+    ],
+)
+def test_every_ramp_is_found_and_nothing_else(
+    scenario: str, sample_ns: int, cpus: int, packages: int, seed: int
+) -> None:
+    spec, seconds = f"{scenario},cpus={cpus},packages={packages},seed={seed}", 12.0
+    session, left = found(spec, sample_ns, seconds)
+    hello = session.hello
+    trues = scripted(spec, seconds, "ramp")
+    assert len(trues) == {"warmup": 2, "demo": 1}[scenario]
+    for true in trues:
+        mine = [ramp for ramp in left if is_it(hello, ramp, true, sample_ns)]
+        left = [ramp for ramp in left if ramp not in mine]
+        assert len(mine) == packages
+        said = {cpu for ramp in mine for cpu in ramp.cpus}
+        assert cores(hello, said) == cores(hello, true["cpus"])
+        for ramp in mine:
+            _told_truly(ramp, true, sample_ns)
+    assert left == []
+
+
+def _told_truly(ramp: Episode, true: dict[str, Any], sample_ns: int) -> None:
+    told, lasted_s = ramp.evidence, true["end"] - true["start"]
+    assert 0.95 <= told["resolution_s"] * SECOND / sample_ns <= 2.05  # some reads are missed
+    assert told["t90_s"] <= told["t99_s"] <= told["steady_s"]
+    assert abs(told["steady_s"] - lasted_s) <= told["resolution_s"]
+    assert told["steady_hz"] == pytest.approx(1.2e9 + true["depth"], rel=0.01)
+    assert ramp.depth is not None
+    assert ramp.depth <= 1.01 * true["depth"]
+    if sample_ns <= 20 * MS:
+        assert ramp.depth >= true["depth"] - 0.4e9  # a step of the script
+        assert ramp.confidence == "measured"
+
+
+def test_a_ramp_shorter_than_a_sample_has_bounds() -> None:
+    spec, seconds, sample_ns = "warmup,cpus=8,seed=3", 300.0, SECOND
+    session, episodes = found(spec, sample_ns, seconds)
+    trues = scripted(spec, seconds, "ramp")
+    seen = [t for t in trues if any(is_it(session.hello, r, t, sample_ns) for r in ramps(episodes))]
+    assert len(seen) == len(ramps(episodes))
+    for ramp in ramps(episodes):
+        assert ramp.confidence == "inferred"
+        assert {ramp.evidence[f"{key}_s"] for key in ("t90", "t99", "steady")} == {
+            ramp.evidence["resolution_s"]
+        }
+    # A climb is seen where little else of its sample is left, and never where most of it is.
+    parts = {true["start"]: true["start"] % 1 for true in trues}
+    assert {s for s, part in parts.items() if 0.6 <= part < 0.85} <= {t["start"] for t in seen}
+    assert not any(parts[true["start"]] < 0.4 for true in seen)
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        pytest.param("jitter", marks=pytest.mark.nightly),
+        "turbo-drop",
+        pytest.param("idle", marks=pytest.mark.nightly),
+        pytest.param("smt-mix", marks=pytest.mark.nightly),
+    ],
+)
+def test_loads_that_come_and_go_have_none(scenario: str) -> None:
+    _, episodes = found(f"{scenario},cpus=16", 10 * MS, 8.0)
+    assert ramps(episodes) == []
+
+
+# --- a guest without counters
+
+
+def messages(spec: str, seconds: float, watch: str | None = None) -> list[Any]:
+    hello, found = lasting(spec, seconds, watch=watch)
+    return [hello, *found]
+
+
+def test_a_guest_reports_virtualisation_and_missing_numbers() -> None:
+    hello = messages("sim:guest", 0)[0]
+    assert (len(hello.topology), hello.cores, hello.smt_methods) == (2, [[0], [1]], ["single"])
+    assert hello.virtualisation == "KVM"
+    keys = {counter.key for block in hello.blocks for counter in block.counters}
+    missing = {each.what for each in hello.missing}
+    assert missing.isdisjoint(keys)
+    assert {"cycles", "instructions", "ref", "kernel_cycles"} <= missing
+    assert {"busy_s", "stat_user_s", "stat_steal_s", "pressure_cpu_s", "pressure_io_s"} <= keys
+    assert not keys & {"aperf", "mperf", "smi", "energy_j", "temperature_c", "ceiling_hz"}
+
+
+@pytest.mark.parametrize("cpus", [1, 2, 6])
+def test_shares_are_those_of_the_schedule(cpus: int) -> None:
+    spec, seconds = f"sim:guest,cpus={cpus},seed=5", 40
+    hello, *frames = messages(spec, seconds)
+    session = Session(hello)
+    for _ in session.play(frames):
+        if session.now_ns - hello.raw_ns == seconds * SECOND:
+            break
+    values = session.whole().values
+    true = [line for line in truth(spec, seconds) if line["type"] == "cpu"]
+    for cpu in range(cpus):
+        for key in ("util", "steal", "idle"):
+            mean = sum(line[key] for line in true if line["cpu"] == cpu) / seconds
+            assert values[key][cpu] == pytest.approx(mean, abs=1e-3), (cpu, key)
+        told = values["user"][cpu] + values["system"][cpu]
+        assert told == pytest.approx(values["util"][cpu], abs=2e-3)
+    assert values["system"][0] > 0.1
+    assert all(values["steal"][cpu] > 0.01 for cpu in range(0, cpus, 2))
+
+
+def test_tasks_wait_for_a_cpu_as_scripted() -> None:
+    """39 % of the time while the build runs, 56 % when the hypervisor takes its share of it."""
+    hello, *frames = messages("sim:guest", 34)
+    session, found = Session(hello), {}
+    for _ in session.play(frames):
+        if (session.now_ns - hello.raw_ns) % SECOND == 0:
+            found[(session.now_ns - hello.raw_ns) // SECOND] = session.take().machine
+    told = [(found[s]["pressure_cpu"], found[s]["pressure_io"]) for s in (6, 26, 33)]
+    assert np.allclose(told, [(0.02, 0.03), (0.39, 0.03), (0.56, 0.03)], atol=1e-3)

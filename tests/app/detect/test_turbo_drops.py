@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +20,6 @@ from perftop.detect.engine import GAP_NS, PAUSE_NS, RunningEpisodes
 from perftop.detect.turbo_drops import END, MIN_AWAKE_NS, MIN_WORK, START, Clocks, Drops
 from perftop.model.episode import Cap, Episode
 from perftop.model.sample_reader import SampleReader
-from perftop.output.sentences import evidence_json
 from perftop.session.session import Session
 
 HZ = 3.0e9
@@ -268,22 +266,6 @@ def test_active_cores_are_counted_as_last_read_and_not_guessed() -> None:
 
 
 # --- through a session
-
-
-def test_a_session_has_the_drop_with_its_evidence() -> None:
-    session, _ = seen(Machine(ceiling_hz=3.62e9))
-    (episode,) = session.detector.running
-    assert episode.depth == pytest.approx(0.62e9)
-    told = evidence_json(episode.evidence)
-    assert json.loads(json.dumps(told)) == told
-    assert told == {
-        "limit reason": "not reported by this source",
-        "busy_hz": 3_000_000_000, "ceiling_hz": 3_620_000_000, "active_cores": 4,
-    }  # fmt: skip
-    session.ended.clear()
-    calm = Machine(ceiling_hz=3.0e9)
-    assert seen(calm)[0].detector.running == []
-    assert seen(Machine(ceiling_hz=None))[0].detector.running == []
 
 
 def test_suspect_rows_begin_and_end_nothing() -> None:

@@ -1,13 +1,16 @@
-"""Columns are chosen by width, and a cell says what its number is."""
+"""Cells and columns of tables, bars, and ramps of colour."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from math import nan
 from typing import Any
 
+import numpy as np
 import pytest
 
+from perftop.draw import bars, heat_ramp, strips, theme
 from perftop.draw.columns import (
     Column,
     by_content,
@@ -86,3 +89,74 @@ def test_lines_are_below_their_headings() -> None:
 def test_a_cell_of_the_screen_is_in_a_column() -> None:
     found = [column_at([NAME, BUSY], x) for x in (-1, 0, 7, 8, 15, 16)]
     assert found == [None, NAME, NAME, BUSY, BUSY, None]
+
+
+# --- bars as text
+
+
+NAN = math.nan
+
+
+@pytest.mark.parametrize("width", [0, 1, 7, 22, 63])
+@pytest.mark.parametrize("states", [(0, 0, 0, 1), (1, 0, 0, 0), (0.21, 0.33, 0.13, 0.33)])
+def test_a_bar_is_as_wide_as_asked(width: int, states: tuple[float, ...]) -> None:
+    assert strips.width(bars.smt(states, width)) == width
+
+
+def test_the_four_states_have_four_shapes_in_their_order() -> None:
+    assert strips.text(bars.smt((0.25, 0.25, 0.25, 0.25), 8)) == "██▀▀▄▄··"
+
+
+def test_bounds_are_a_range_between_what_is_certain() -> None:
+    # r0 = r1 = 0.75: both at least 0.5, neither at least 0, the rest may be anything.
+    assert strips.text(bars.possible([0.0, 0.0, 0.0, 0.5], 8)) == "████▒▒▒▒"
+
+
+def test_a_single_thread_fills_its_half_or_the_whole_cell() -> None:
+    assert strips.text(bars.single(0.5, 4, None)) == "██··"
+    assert strips.text(bars.single(0.5, 4, 0)) == "▀▀··"
+    assert strips.text(bars.single(0.5, 4, 1)) == "▄▄··"
+
+
+def test_issue_slots_leave_the_rest_to_the_back_end() -> None:
+    runs = bars.slots(0.5, 0.2, 0.1, 10)
+    assert [(text, len(text)) for text, _ in runs] == [
+        (theme.USER * 5, 5), (theme.KERNEL * 2, 2), (theme.STEAL, 1), (theme.NEITHER * 2, 2),
+    ]  # fmt: skip
+
+
+# --- histories beside numbers
+
+
+NAN_heat_ramp = float("nan")
+
+
+def test_two_threads_share_a_cell_the_first_above_the_second() -> None:
+    upper, lower = (
+        np.array(shares) for shares in ([1.0, 1.0, 0.0, NAN_heat_ramp], [1.0, 0.0, 0.5, 0.0])
+    )
+    cells = heat_ramp.paired(heat_ramp.steps(upper), heat_ramp.steps(lower)).tobytes()
+    assert strips.text(map(heat_ramp.half, cells)) == "█▀▄ "
+
+
+def test_different_loads_of_two_threads_are_two_colours_in_a_cell() -> None:
+    cells = heat_ramp.paired(heat_ramp.steps(np.ones(1)), heat_ramp.steps(np.full(1, 0.5)))
+    text, key = heat_ramp.half(cells.tobytes()[0])
+    assert text == theme.LP0
+    assert key == f"field{theme.HEAT - 1}/field{theme.HEAT // 2 - 1}"
+
+
+def test_cells_are_as_wide_as_their_values_are_many() -> None:
+    cells = heat_ramp.steps(np.array([0.0, 0.01, 0.3, 1.0, NAN_heat_ramp]))
+    for ascii_ in (False, True):
+        text = strips.text(heat_ramp.level(cell, ascii_=ascii_) for cell in cells.tobytes())
+        assert len(text) == 5
+        assert text[:2] == "  "
+        assert text[4] == " "
+        assert text.isascii() == ascii_
+
+
+def test_what_was_lost_is_red_from_the_start_of_the_loss() -> None:
+    cells = heat_ramp.lost(heat_ramp.heights(np.array([2.0, 2.0, 1.0, NAN_heat_ramp, 1.0]), 2.0), 2)
+    runs = heat_ramp.columns(cells.tobytes(), "ipc", ascii_=False)
+    assert runs == (("██", "ipc"), ("▄", "alarm"), (" ", "ipc"), ("▄", "alarm"))

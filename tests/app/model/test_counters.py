@@ -273,7 +273,7 @@ def test_a_batch_of_incomplete_frames_equals_single_frames(
     assert alone[4].tables["stat"].ticks.tolist() == [0, 0]
 
 
-# --- values of cpus by core and back, where cores are not all alike
+# --- values by core, where cores are not all alike
 
 
 NAN = float("nan")
@@ -296,7 +296,7 @@ def test_unknown_values_of_threads_are_not_counted() -> None:
     assert cores.by_cpu(values[:, :2])[1].tolist() == [1, 2, 1, 2]
 
 
-# --- streams of strangers, with counters that stand in blocks of a scope that is not theirs
+# --- counters in blocks of another scope
 
 
 BASE = [made.REF, made.CYCLES, made.counter("smi", "1")]

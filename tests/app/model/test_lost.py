@@ -147,7 +147,7 @@ def test_a_span_is_the_sum_of_its_samples() -> None:
     assert whole.mean("lost_ratio", session.shown) == pytest.approx(everyone / wanted)
 
 
-# --- A CPU comes to rest and awakes again at two different shares.
+# --- CPUs at rest
 
 
 def test_a_cpu_between_both_shares_stays_what_it_was() -> None:

@@ -125,7 +125,7 @@ def test_an_l3_that_stands_still_beside_a_working_cpu_is_unknown() -> None:
     assert works[2] == pytest.approx(20e6)
 
 
-# --- bandwidth by group of resctrl, from records of the wire
+# --- bandwidth by group of resctrl
 
 
 S = 1_000_000_000

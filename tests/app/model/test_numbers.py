@@ -58,7 +58,7 @@ def test_significant_digits(value: float, digits: int, text: str) -> None:
     assert significant(value, digits) == text
 
 
-# --- the table of kinds and causes is complete, and speaks of numbers that exist
+# --- kinds and causes
 
 
 ALL = [*KINDS.values(), *NEIGHBOURS.values()]

@@ -114,7 +114,7 @@ def test_company_knows_several_on_a_cpu_or_at_least_one() -> None:
     assert (running_tasks.since_ns, running_tasks.time_ns) == (0, SECOND)
 
 
-# --- who ran where, from records that may hold anything
+# --- running tasks
 
 
 LMP, CC1 = [4000, "lmp", 0.5], [4001, "cc1", 0.25]

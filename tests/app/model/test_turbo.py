@@ -269,7 +269,7 @@ def test_exact_ceilings_go_before_tables() -> None:
     assert ghz(found.low_hz) == ghz(found.high_hz) == ghz(found.hz) == [3.3, 3.3]
 
 
-# --- what holds the clock of a cpu down because it was set so
+# --- caps that somebody set
 
 
 def capped(*more: wire.Turbo, **moved: Any) -> list[tuple[float, str]]:

@@ -189,7 +189,7 @@ def test_a_factor_that_settles_within_a_batch_holds_from_that_sample_on() -> Non
     assert factors[-1] == first.factor
 
 
-# --- what a batch of samples costs, counted in functions called
+# --- calls for a batch
 
 
 WARM, BATCH = 40, 10

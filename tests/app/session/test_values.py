@@ -1,15 +1,24 @@
-"""Values of numbers by key, of CPUs and of the machine."""
+"""Values of numbers by key, of CPUs and of the machine; ceilings from tables."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import nan
+from typing import Any
 
+import made
 import numpy as np
 import pytest
 import simulated
+from counted import BASE, ORIGIN, cpufreq, ghz, table
 from played import played
 
+from perfprobe import wire
+from perfprobe.wire import Block, Missing
+from perftop.model.episode import BASE_CLOCK, Cap
+from perftop.output import stat_json
 from perftop.session.interval import Interval
+from perftop.session.missing import lasting
 from perftop.session.session import Session
 from perftop.session.values import mean_ceiling, of_cpus, of_machine
 
@@ -79,3 +88,111 @@ def test_a_number_of_the_machine_is_its_own_or_that_of_its_cpus(
     assert of_machine(session, interval, "ipc") == interval.values.mean("ipc", slice(None)) > 0
     assert of_machine(session, interval, "both") == pytest.approx(interval.split.mean("both"))
     assert np.isnan(of_machine(session, interval, "package_power_w"))
+
+
+# --- ceilings from tables
+
+
+CORES = 4
+
+
+def stream(turbo_: Sequence[wire.Turbo], **changes: Any) -> wire.Hello:
+    switch = Block("machine", "machine", [made.gauge("turbo_off")])
+    hello = made.hello(
+        [made.REF, made.CYCLES], cores=CORES, threads=1, turbo=list(turbo_),
+        core=[made.counter("core_c6")],
+        **{"base_hz": BASE, **changes},
+    )  # fmt: skip
+    hello.blocks.append(switch)
+    return hello
+
+
+def play(hello: wire.Hello, *, hz: float, active: int, off: int = 0, samples: int = 8) -> Session:
+    session = Session(hello)
+    for seq in range(samples):
+        ticks = int(seq * made.TSC_HZ / 10)
+        run = [ticks if core < active else 0 for core in range(CORES)]
+        values: dict[str, list[int | None]] = {
+            "ref": [*run], "cycles": [int(r * hz / made.TSC_HZ) for r in run],
+            "core_c6": [ticks - r for r in run], "turbo_off": [off],
+        }  # fmt: skip
+        session.apply(made.frame(hello, seq, values, stamps=[ticks] * CORES))
+    return session
+
+
+STEPS = [(1, 37), (2, 35), (4, 30)]
+
+
+@pytest.mark.parametrize(("active", "ratio"), [(1, 37), (2, 35), (3, 30), (4, 30)])
+def test_the_table_s_clock_is_no_drop_and_one_below_it_is(active: int, ratio: int) -> None:
+    calm = play(stream([table(STEPS)]), hz=ratio * 1e8, active=active)
+    assert calm.detector.running == calm.ended == []
+    assert ghz(calm.take().ceiling_hz) == [ratio / 10] * CORES
+    slow = play(stream([table(STEPS)]), hz=ratio * 1e8 - 0.4e9, active=active)
+    (episode,) = slow.detector.running
+    assert (episode.kind, episode.cpus) == ("turbo-drop", list(range(active)))
+    assert episode.depth == pytest.approx(0.4e9, rel=0.01)
+    assert episode.evidence["active_cores"] == active
+
+
+def test_a_step_of_active_cores_is_no_drop() -> None:
+    hello = stream([table(STEPS)])
+    session, ticks, run, cycles, slept = Session(hello), 0, [0] * CORES, [0] * CORES, [0] * CORES
+    for seq in range(30):
+        active, ratio = ((1, 37), (4, 30), (2, 35))[seq // 10]
+        values: dict[str, list[int | None]] = {
+            "ref": [*run], "cycles": [*cycles], "core_c6": [*slept], "turbo_off": [0],
+        }  # fmt: skip
+        session.apply(made.frame(hello, seq, values, stamps=[ticks] * CORES))
+        step = int(made.TSC_HZ / 10)
+        ticks += step
+        for core in range(CORES):
+            if core < active:
+                run[core] += step
+                cycles[core] += int(step * ratio * 1e8 / made.TSC_HZ)
+            else:
+                slept[core] += step
+    assert session.detector.running == session.ended == []
+
+
+def test_turbo_that_is_off_is_policy_against_what_the_table_would_allow() -> None:
+    session = play(stream([table(STEPS)]), hz=2.1e9, active=4, off=1)
+    (episode,) = session.detector.running
+    assert (episode.cause, episode.confidence) == ("policy", "measured")
+    assert episode.depth == pytest.approx(0.9e9)
+    assert episode.evidence["cap"] == Cap("turbo off", 2.1e9)
+
+
+def test_below_the_base_clock_it_drops_where_no_table_is_known() -> None:
+    hello = stream([cpufreq(38)])
+    assert play(hello, hz=2.5e9, active=4).detector.running == []
+    (episode,) = play(hello, hz=1.8e9, active=4).detector.running
+    assert episode.depth == pytest.approx(0.3e9)
+    assert episode.evidence["ceiling"] == BASE_CLOCK
+
+
+def test_json_has_the_range_of_a_ceiling_and_its_origin() -> None:
+    session = play(stream([table(STEPS), cpufreq(39, cpus=[0])]), hz=3.0e9, active=4)
+    assert stat_json.hello_line(session)["origin"]["turbo_ceiling_hz"] == ORIGIN
+    cores = stat_json.interval_line(session, session.take())["cores"]
+    keys = "turbo_ceiling_hz", "turbo_ceiling_low_hz", "turbo_ceiling_high_hz"
+    assert [cores[0][key] for key in keys] == [3.0e9, 3.0e9, 3.9e9]
+    assert [cores[1][key] for key in keys] == [3.0e9, 3.0e9, 3.0e9]
+
+
+def missing(hello: wire.Hello) -> list[tuple[str, str | None, list[int] | None]]:
+    found = lasting(Session(hello))
+    return [(m.why, m.fix, m.cpus) for m in found if m.what == "turbo_ceiling_hz"]
+
+
+def test_a_missing_table_has_the_reason_of_its_registers() -> None:
+    none = "perftop knows no register with turbo's limits here"
+    registers = Missing("limit_reasons", "no /dev/cpu/N/msr", "sudo modprobe msr")
+    torn = Missing("turbo", "MSR 1ADH cannot be read")
+    said = Missing("turbo_ceiling_hz", "turbo is off")
+    assert missing(stream([table(STEPS)])) == []
+    assert missing(stream([])) == missing(stream([cpufreq(38)])) == [(none, None, None)]
+    assert missing(stream([], missing=[registers])) == [(registers.why, registers.fix, None)]
+    assert missing(stream([], missing=[registers, torn])) == [(torn.why, None, None)]
+    assert missing(stream([], missing=[said])) == [(said.why, None, None)]
+    assert missing(stream([table(STEPS, cpus=[0, 1])])) == [(none, None, [2, 3])]

@@ -145,7 +145,7 @@ def test_a_text_file_that_cannot_be_written_ends_it(tmp_path: Path) -> None:
     assert here("exporter", *SIM, "--textfile", str(tmp_path)).returncode == 1
 
 
-# --- the addresses that the exporter listens on, and its messages if it cannot
+# --- addresses
 
 
 def status(asked: str) -> tuple[int, str]:

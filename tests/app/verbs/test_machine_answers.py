@@ -131,7 +131,7 @@ def test_the_doctor_on_this_machine() -> None:
     assert answer["source"] in {"os", "perf"}
 
 
-# --- the text of `perftop timers`
+# --- timers
 
 
 def method(name: str, **more: Any) -> dict[str, Any]:
@@ -257,7 +257,7 @@ def test_impossible_requests_for_timers_are_refused() -> None:
         assert all(extra.startswith(("usage: ", "  ")) for extra in usage)
 
 
-# --- the list of what -e can count, as text
+# --- events
 
 
 def test_an_event_is_listed_below_its_pmu() -> None:

@@ -1,9 +1,10 @@
-"""`perftop ramp`: with the real probe, and with one whose answers are given."""
+"""`perftop ramp`: with the real probe, and with one whose answers are given; words and pictures."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,14 @@ import chains
 import command
 import json_page
 import pytest
+from chains import answer, run
+from examples import output
 
 from perftop import cli
 from perftop.base.errors import Failed
+from perftop.base.format import rounded
+from perftop.base.text import in_ascii
+from perftop.verbs import ramp, ramp_pictures, ramp_runs
 from perftop.verbs import ramp as verb
 
 CLOCK = [(300e-6, 1.2e9), (4e-3, 2.4e9), (1.0, 3.0e9)]
@@ -150,3 +156,233 @@ def test_impossible_requests_get_one_line(arguments: list[str], status: int, tex
     assert (done.returncode, done.stdout) == (status, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"perftop: {text}")
+
+
+# --- charts
+
+
+HALTS = [(1e-3, 20e-6), (0.1, 4e-3), (0.3, 400e-6)]
+
+
+def made(**changes: Any) -> dict[str, Any]:
+    return answer(*[run(CLOCK, HALTS, preempted=[1])] * 5, **changes)
+
+
+def drawn(width: int, height: int = 8, *, unicode: bool = True, colour: bool = False) -> list[str]:
+    words = made()
+    found = ramp_runs.together(words)
+    parts = ramp_runs.traces(words, words["runs"][0])
+    lines = ramp_pictures.chart(
+        found, found.climbs[0], parts, width, height, unicode=unicode, colour=colour
+    )  # fmt: skip
+    return lines if unicode else [in_ascii(line) for line in lines]
+
+
+@pytest.mark.parametrize("width", [40, 80, 160])
+@pytest.mark.parametrize("unicode", [True, False])
+def test_the_chart_fits(width: int, unicode: bool) -> None:
+    lines = drawn(width, unicode=unicode)
+    assert len(lines) == 10
+    assert max(map(len, lines)) <= width
+    assert unicode or ("".join(lines).isascii() and "?" not in "".join(lines))
+
+
+def test_the_chart_has_steps_moments_gaps_and_both_scales() -> None:
+    text = drawn(100)
+    whole = "\n".join(text)
+    for part in (" 3.00 ", " 2.00 ", "steady", "10 µs", "100 µs", "1 ms", "10 ms", "100 ms"):
+        assert part in whole
+    gaps = text[-2]
+    at = {name: text[-1].index(name) for name in (" 1 ms", " 100 ms")}
+    assert [c for c in gaps.removeprefix("gaps") if c != " "] == ["▼", "x", "▽"]
+    for mark, name in (("▼", " 1 ms"), ("x", " 100 ms")):
+        assert abs(gaps.index(mark) - at[name] - 1) <= 1
+
+
+def test_nothing_to_draw() -> None:
+    assert drawn(20) == []
+    words = answer(run(CLOCK, load_s=1e-7), phases=[{"isa": "scalar", "seconds": 1e-7}])
+    found = ramp_runs.together(words)
+    parts = ramp_runs.traces(words, words["runs"][0])
+    assert ramp_pictures.chart(found, found.climbs[0], parts, 80, 8, unicode=True, colour=False)
+
+
+# --- words
+
+
+@pytest.mark.parametrize(("seconds", "text"), [
+    (0.0, "0 µs"), (3.33e-6, "3.3 µs"), (9.96e-6, "10 µs"), (123e-6, "120 µs"),
+    (0.9996e-3, "1.0 ms"), (4.04e-3, "4.0 ms"), (0.5, "500 ms"), (1.0, "1.0 s"),
+    (12.3, "12 s"), (2e-8, "0.0 µs"),
+])  # fmt: skip
+def test_times_have_two_digits(seconds: float, text: str) -> None:
+    assert rounded(seconds) == text
+
+
+def test_rounding_up() -> None:
+    assert [ramp.round_up(s) for s in (0.00404, 0.004, 0.0)] == pytest.approx([0.0041, 0.004, 0.0])
+
+
+def test_the_answer_is_one_sentence() -> None:
+    words = made()
+    text = ramp.sentence(words, ramp_runs.together(words))
+    assert text.startswith("Warm up CPU 3 for 4.")
+    assert "in 5 of 5 runs it was steady at 3.000 ± 0.001 GHz by then; " in text
+    assert text.endswith("confidence 83 % that the next run is no slower.")
+
+
+def test_the_front_page_shows_these_lines() -> None:
+    """With other numbers: it shows a guest, where no run is like another."""
+    quick, slow = ([(at, 2.81e9), (1.0, 3.69e9)] for at in (8e-6, 12e-6))
+    dips = run([(8e-6, 2.81e9), (0.2, 3.69e9), (0.25, 3.3e9), (1.0, 3.69e9)])
+    halts = [(0.01 * at, 3e-3) for at in range(1, 10)]
+    bad = run(quick, halts, preempted=range(9), idle_s=0.38)
+    words = answer(run(quick), run(slow), run(quick), dips, bad)
+    found = ramp_runs.together(words)
+    printed = " ".join([*ramp.facts(words, found, 100), ramp.sentence(words, found)])
+    for row in re.split(r"\n+(?=\S)", "\n".join(output("README", "first "))):
+        assert _masked(row) in _masked(printed)
+
+
+def _masked(text: str) -> str:
+    """Without numbers and units of time, and however it is broken into lines."""
+    return re.sub(r"[0-9.]+( [µm]?s\b)?", "0", " ".join(text.split()))
+
+
+def test_disturbed_runs_give_low_confidence() -> None:
+    words = answer(*[run(CLOCK, idle_s=0.1, steal_s=0.02)] * 5)
+    found = ramp_runs.together(words)
+    assert "low confidence" in ramp.sentence(words, found)
+    text = " ".join(" ".join(ramp.facts(words, found, 100)).split())
+    assert "0 of 5 left out: before only 20 % idle (in 5)" in text
+    assert "the hypervisor took 20 ms (in 5)" in text
+
+
+def test_no_answer() -> None:
+    words = answer(*[run([(0.3, 2e9), (1.0, 3e9)])] * 5)
+    found = ramp_runs.together(words)
+    assert ramp.sentence(words, found) == (
+        "No answer: the clock of CPU 3 did not settle within 500 ms, but went from 2.00 to "
+        "3.00 GHz in any of 5 runs; try longer ones: --seconds."
+    )
+    assert "not steady (in 5)" in " ".join(ramp.facts(words, found, 200))
+    apart = [run([(0.3, low), (1.0, high)]) for low, high in ((2e9, 3e9), (1.8e9, 2.8e9))]
+    words = answer(*apart)
+    assert "went from 1.80 to 3.00 GHz in any of 2" in ramp.sentence(
+        words, ramp_runs.together(words)
+    )
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_facts_fit(width: int) -> None:
+    words = made(virtualisation="KVM")
+    lines = ramp.facts(words, ramp_runs.together(words), width)
+    assert max(map(len, lines)) <= width
+    text = "\n".join(lines)
+    for part in ("3 cycles each", "1.20 GHz in the first", "90 %", "20 µs at", "of this VM"):
+        assert part in text
+    assert "?" not in in_ascii(text), "each sign has one that stands for it"
+
+
+@pytest.mark.parametrize("invariant", [True, False, None])
+def test_a_tsc_that_may_follow_the_clock_is_reported(invariant: bool | None) -> None:
+    words = made()
+    words["tsc"] = words["tsc"] | {"invariant": invariant}
+    text = "\n".join(ramp.facts(words, ramp_runs.together(words), 100))
+    assert ("not known to be invariant" in text) is not bool(invariant)
+
+
+def test_no_clock_is_claimed_where_the_step_is_not_known() -> None:
+    words = made(step_cycles=None, uarch="unknown (X)")
+    found = ramp_runs.together(words)
+    assert found.steady_hz == pytest.approx(1e9, rel=1e-3)
+    text = ramp.sentence(words, found) + " ".join(ramp.facts(words, found, 200))
+    assert "1.000 ± 0.001 G steps/s" in text
+    assert "GHz" not in text
+    assert "unknown (X)" in text
+    words = answer(run([(0.3, 2e9), (1.0, 3e9)]), step_cycles=None)
+    assert "GHz" not in ramp.sentence(words, ramp_runs.together(words))
+
+
+def clock_row(counter: float | None, **changes: Any) -> str:
+    """Rows on the method by which the clock was measured."""
+    words = answer(*[run(CLOCK, HALTS, counter=counter)] * 5, **changes)
+    lines = ramp.facts(words, ramp_runs.together(words), 400)
+    first = next(i for i, line in enumerate(lines) if line.startswith("first"))
+    return "\n".join(" ".join(line.split()) for line in lines[:first])
+
+
+def test_the_clock_is_named_and_compared_with_the_chain() -> None:
+    counter = "busy clock cycles counter, read by RDPMC; "
+    chain = "a chain of multiplications"
+    assert clock_row(1.0) == f"{counter}{chain}, 3 cycles each, agrees to 0.0 %"
+    assert clock_row(1.008) == f"{counter}{chain}, 3 cycles each, agrees to 0.8 %"
+    assert clock_row(1.25) == (
+        f"{counter}but {chain} shows 3.00 GHz, −20.0 %: its steps do not take 3 cycles here, "
+        "or the counter is wrong"
+    )
+    assert "+2.0 %" in clock_row(1 / 1.02)
+    assert (
+        clock_row(4 / 3, step_cycles=None)
+        == f"{counter}by it, each step of {chain} takes 4.00 cycles"
+    )
+    assert clock_row(None) == (
+        f"probe clock {chain}, 3 cycles each, timed by the TSC\nno counter no PMU here"
+    )
+
+
+def test_a_counted_clock_is_named_as_counted() -> None:
+    words = answer(*[run(CLOCK, HALTS, counter=1.0, running=[0])] * 5, step_cycles=None)
+    found = ramp_runs.together(words)
+    assert "steady at 3.000 ± 0.001 GHz" in ramp.sentence(words, found)
+    assert ramp.title(words).endswith("· GHz")
+    assert ramp.clock_name(words) == "busy clock (cycles counter)"
+    text = " ".join(" ".join(ramp.facts(words, found, 100)).split())
+    assert "cold caches" not in text  # which slow a chain down, and no clock
+    assert "1 of 5 to 60 µs, 2 longer; 2 without cycles, so no interrupts" in text
+    words = answer(*[run(CLOCK, HALTS, counter=1.0, running=[0, 1, 2])] * 5)
+    assert "; none without cycles" in " ".join(ramp.facts(words, ramp_runs.together(words), 400))
+
+
+@pytest.mark.parametrize(("scalar_hz", "told"), [(3.0e9, "no different"), (2.7e9, "+11.1 %"),
+                                                 (3.3e9, "−9.1 %")])  # fmt: skip
+def test_wide_code_is_reported_with_scalar_code(scalar_hz: float, told: str) -> None:
+    clock = [(0.25, 3.0e9), (0.375, scalar_hz), (1.0, 3.0e9)]
+    halts = [(0.2509, 20e-6), (0.3759, 40e-6)]
+    phases = [{"isa": isa, "seconds": 0.1} for isa in ("avx2", "scalar", "avx2")]
+    words = answer(*[run(clock, halts, phases=(0.25, 0.375))] * 3, isa="avx2", phases=phases)
+    text = "\n".join(ramp.facts(words, ramp_runs.together(words), 400))
+    assert f"scalar code runs at {scalar_hz / 1e9:.3f} GHz: avx2 {told}\n" in text
+    if told == "no different":
+        cost = "40 µs lost from scalar to avx2, 20 µs back, in the first ms each"
+        assert cost in text
+
+
+def test_a_table_of_cpus() -> None:
+    words = [made(cpu=cpu) for cpu in (2, 10)]
+    lines = ramp.table([(each, ramp_runs.together(each)) for each in words], {7: "it is off"})
+    assert [line.split()[0] for line in lines] == ["CPU", "2", "7", "10", "Times"]
+    assert lines[2].endswith("it is off")
+    assert lines[1].split()[1:] == ["1.20", "3.000", "0.001", "4.0", "ms", "4.0", "ms", "4.0", "ms",
+                                    "5", "of", "5"]  # fmt: skip
+
+
+# --- picture
+
+
+def test_the_picture_is_an_svg_with_a_line_a_run() -> None:
+    words = made(model="A & B <C>")
+    found = ramp_runs.together(words)
+    parts = [ramp_runs.traces(words, each) for each in words["runs"]]
+    text = ramp_pictures.svg(ramp.title(words), "answer", ramp.clock_name(words), found, parts, 2)
+    root = ET.fromstring(text)  # noqa: S314 - our own
+    lines = [e for e in root if e.tag.endswith("polyline")]
+    assert [e.get("stroke-width") for e in lines] == ["1", "1", "1", "1", "2"]
+    _, _, width, height = map(float, (root.get("viewBox") or "").split())
+    for line in lines:
+        points = [tuple(map(float, p.split(","))) for p in (line.get("points") or "").split()]
+        assert all(0 <= x <= width and 0 <= y <= height for x, y in points)
+        assert points == sorted(points)  # x grows
+        assert points[0][1] > points[-1][1]  # the clock, too
+    assert "A & B <C>" in "".join(root.itertext())
+    assert "probe clock" in "".join(root.itertext())

@@ -92,7 +92,7 @@ def test_a_reader_that_has_gone_leaves_the_status_of_the_command(verb: str) -> N
         assert process.wait(MOST_S) == 3
 
 
-# --- `perftop stat -r n -- cmd` around commands that are really run
+# --- `perftop stat -r N -- CMD`
 
 
 SOURCE = "--source=sim:steady,cpus=2,speed=max"

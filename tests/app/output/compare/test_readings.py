@@ -1,4 +1,4 @@
-"""Numbers that are compared: chosen events and issue slots, and the course of numbers in time."""
+"""Numbers that are compared: their course in time, and several runs of one command."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any
 import exported
 import pytest
 import simulated
+from examples import output
 from played import played
+from summaries import line
 
 from perfprobe import wire
 from perftop.output.compare import readings
@@ -26,7 +28,9 @@ from perftop.output.compare.readings import (
     row_keys,
     shown_like,
 )
-from perftop.output.summary_text import lines, phase
+from perftop.output.compare.repeated import Runs, first_failed, lines, lines_json, repeat
+from perftop.output.summary_text import lines as summary_lines
+from perftop.output.summary_text import phase
 from perftop.session.session import Session
 
 EVENTS = "branches,cache-misses"
@@ -46,7 +50,7 @@ def recorded(seed: int = 1) -> list[Reading]:
     own.account()
     played(own, messages)
     made = phase(own, "")
-    shown = "\n".join(lines(own, [], made))
+    shown = "\n".join(summary_lines(own, [], made))
     for label in ("branches         /s", "branches        /ki", "back end          %"):
         assert label in shown
     assert found[0].numbers["e.branches"] == pytest.approx(made.value("e.branches"))
@@ -119,3 +123,98 @@ def test_joined_slices_hold_what_they_were_made_of(monkeypatch: pytest.MonkeyPat
         assert len(ends_ns) <= 36 + 1 < len(other_ns)
         assert amounts[-1] == pytest.approx(every_amount[at])
         assert sizes[-1] == pytest.approx(every_size[at])
+
+
+# --- several runs of one command: outliers and their reasons
+
+
+TIMES = [42.06, 41.02, 40.97, 41.05, 40.90]
+
+
+def runs(*found: dict[str, Any], warmups: int = 0) -> Runs:
+    return Runs([repeat(one, warmup=at < warmups) for at, one in enumerate(found)])
+
+
+def lost(lost_s: float) -> list[dict[str, Any]]:
+    return [{"kind": "turbo-drop", "cause": "power-pl1", "lost_ratio": 0.1, "lost_s": lost_s}]
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"job": {"disk_s": 1.0}}, "1.00 s for the disk"),
+        ({"job": {"waited_s": 1.2}}, "1.20 s for a CPU"),
+        ({"run": {"user_s": 31.0}}, "worked 1.00 s longer"),
+        ({"causes": lost(0.9)}, "0.90 s to turbo-drop power-pl1"),
+    ],
+)
+def test_an_outlier_is_named_with_its_reason(more: dict[str, Any], words: str) -> None:
+    found = runs(line(TIMES[0], **more), *map(line, TIMES[1:]))
+    (outlier,) = found.outliers
+    assert outlier.place == 0
+    assert outlier.by_s == pytest.approx(1.04)
+    assert words in outlier.why
+    assert words in lines(found, ["./job"])[0]
+
+
+def test_reasons_of_short_runs_have_enough_digits() -> None:
+    short = [line(time, run={"user_s": time - 0.001, "sys_s": 0.0})
+             for time in (0.0062, 0.0020, 0.0021, 0.0022, 0.0020)]  # fmt: skip
+    (outlier,) = runs(*short).outliers
+    assert outlier.why == "worked 0.0042 s longer"
+
+
+def test_small_or_common_losses_explain_nothing() -> None:
+    small = runs(line(TIMES[0], job={"disk_s": 0.2}), *map(line, TIMES[1:]))
+    common = runs(*(line(time, causes=lost(3.0)) for time in TIMES))
+    assert [one.why for found in (small, common) for one in found.outliers] == ["", ""]
+
+
+def test_a_faster_run_has_no_reason_and_a_wait_is_named_once() -> None:
+    faster = runs(line(39.0, job={"disk_s": 1.0}), *map(line, TIMES[1:]))
+    assert [one.why for one in faster.outliers] == [""]
+    behind = [{"kind": "neighbour", "cause": "scheduler", "lost_ratio": 0.1, "lost_s": 1.3}]
+    waits = runs(line(TIMES[0], job={"waited_s": 1.2}, causes=behind), *map(line, TIMES[1:]))
+    assert [one.why for one in waits.outliers] == ["waited 1.20 s for a CPU"]
+
+
+def test_other_cpus_are_those_that_the_command_did_not_use() -> None:
+    """Half of four CPUs for 10.1 s, of which the command used 12 s."""
+    busy = line(10.0, run={"user_s": 10.0, "sys_s": 2.0}, cpus=[{}] * 4)
+    busy["machine"]["util"] = {"mean": 0.5}
+    assert numbers(busy)["others_cpus"] == pytest.approx(2 - 12 / 10.1)
+
+
+def test_the_page_shows_these_lines() -> None:
+    found = [line(at, energy_j=9800.0, job={"disk_s": float(at > 42)}) for at in TIMES]
+    for one in found:
+        one["machine"] |= {
+            "util": {"mean": 0.95},
+            "busy_hz": {"mean": 3.09e9},
+            "ipc": {"mean": 1.62},
+        }
+    shown = output("compare", "./job takes")
+    assert shown == lines(runs(*found), ["./job"])[: len(shown)]
+
+
+def test_only_outliers_of_many_runs_have_a_row() -> None:
+    found = lines(runs(line(60.0), *(line(41 + at % 3 / 10) for at in range(29))), ["./job"])
+    assert [row.split()[0] for row in found if "  0  " in row] == ["1"]
+
+
+def test_warmups_count_only_for_the_status() -> None:
+    found = runs(line(90.0, status=7), line(41.0), line(41.1, status=3), warmups=1)
+    *each, whole = lines_json(found, ["./job"])
+    assert [(one["number"], one["warmup"]) for one in each] == [(1, True), (1, False), (2, False)]
+    assert (whole["runs"], whole["warmups"], whole["status"]) == (2, 1, 7)
+    assert whole["numbers"]["run_s"]["mean"] == pytest.approx(41.05)
+    assert whole["numbers"]["run_s"]["half"] == pytest.approx(12.706 * 0.05, rel=1e-3)
+    assert "90.00 s" in "\n".join(lines(found, ["./job"]))
+    assert first_failed(found.runs) == 3
+
+
+def test_a_single_run_has_no_interval() -> None:
+    found = runs(line(2.5))
+    whole = lines_json(found, ["./job"])[-1]
+    assert (whole["numbers"]["run_s"]["half"], whole["least_difference_s"]) == (None, None)
+    assert "in one run" in lines(found, ["./job"])[0]

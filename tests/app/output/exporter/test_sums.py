@@ -246,7 +246,7 @@ def test_no_moment_counts_twice_and_takeovers_have_one_cause(
     assert found["perftop_episode_seconds_total", "counters", "suspect", "0"] == pytest.approx(0.2)
 
 
-# --- time of cores: whatever is read when, and however cores are regrouped, none is lost or made
+# --- time of cores is neither lost nor made
 
 
 UNREAD = 0

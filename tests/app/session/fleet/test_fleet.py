@@ -1,20 +1,31 @@
-"""Many machines: their order, causes that they share, filters, racks."""
+"""Many machines: their order, causes that they share, filters, racks; each one live."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from math import nan
+from math import isnan, nan
 
+import made
 import pytest
+from fakes import Does, Machine, guest
 
+from perfprobe import wire
 from perftop.session.fleet.fleet import Fleet, RowChoice, natural, racks
-from perftop.session.fleet.machine import NOTHING, Machine, MachineEpisode, lost, mean
+from perftop.session.fleet.machine import (
+    NOTHING,
+    LiveMachine,
+    MachineEpisode,
+    Past,
+    lost,
+    mean,
+)
+from perftop.session.fleet.machine import Machine as Row
 
 NOW = 1_700_000_000.0
 
 
-def machine(name: str, lost_: float = 0.0, cause: str = "", start: float = NOW - 60) -> Machine:
-    made = Machine(name)
+def machine(name: str, lost_: float = 0.0, cause: str = "", start: float = NOW - 60) -> Row:
+    made = Row(name)
     made.add_numbers(NOW - 1, {**NOTHING, "lost": lost_, "busy": 1.0, "power_w": 100.0})
     if cause:
         made.running = [MachineEpisode(name, "turbo-drop", cause, start, None, 5e8, 1.0)]
@@ -26,7 +37,7 @@ def names(fleet: Fleet, **sight: object) -> list[str]:
 
 
 def test_silent_machines_come_first_then_the_greatest_losses() -> None:
-    gone = Machine("z9")
+    gone = Row("z9")
     gone.fall_silent(NOW, "refused")
     fleet = Fleet([machine("a", 0.1), machine("b", 0.4), machine("c", nan), gone])
     assert names(fleet) == ["z9", "b", "a", "c"]
@@ -83,7 +94,7 @@ def test_machines_below_their_ceiling_are_counted_over_time() -> None:
 
 
 def test_a_filter_asks_for_words_of_name_cause_or_state() -> None:
-    gone = Machine("k8n1")
+    gone = Row("k8n1")
     gone.fall_silent(NOW, "refused")
     fleet = Fleet([machine("k7n1", 0.1, "power-pl1"), machine("k7n2"), gone])
     assert names(fleet, filter="k7") == ["k7n1", "k7n2"]
@@ -106,7 +117,89 @@ def test_means_leave_out_what_is_unknown() -> None:
 
 def test_names_are_ordered_as_people_count() -> None:
     assert sorted(["n10", "n9", "m2", "n9-b"], key=natural) == ["m2", "n9", "n9-b", "n10"]
-    found = racks([Machine(name) for name in ("k2n10", "k2n9", "k10n1", "db")])
+    found = racks([Row(name) for name in ("k2n10", "k2n9", "k10n1", "db")])
     assert {rack: [m.name for m in mine] for rack, mine in found.items()} == {
         "db": ["db"], "k2": ["k2n9", "k2n10"], "k10": ["k10n1"],
     }  # fmt: skip
+
+
+# --- one machine, live
+
+
+START = 1_700_000_000.0
+
+
+def fed(machine: Machine, samples: int = 3, late_s: float = 0.0) -> Row:
+    """A row after so many samples; frame n arrives `late_s` after n samples."""
+    row = Row("n1")
+    live = LiveMachine(row, 0.1)
+    live.take([machine.hello], START)
+    for seq in range(samples + 1):
+        live.take([machine.frame(seq)], START + seq * made.SAMPLE_NS / 1e9 + late_s)
+    return row
+
+
+def test_numbers_are_those_of_the_cpus() -> None:
+    row = fed(Machine(does={cpu: Does(util=0.75, hz=2.4e9) for cpu in range(8)}))
+    found = row.numbers
+    assert found["busy"] == pytest.approx(0.75, abs=0.01)
+    assert found["clock_hz"] == pytest.approx(2.4e9, rel=0.01)
+    assert found["ceiling_hz"] == pytest.approx(3.2e9)
+    assert found["below"] == pytest.approx(1.0)
+    assert found["both"] + found["lp0"] + found["lp1"] + found["neither"] == pytest.approx(1.0)
+    assert (row.cpus, row.cores, row.answers) == (8, 4, True)
+
+
+def test_half_of_the_work_is_below_its_ceiling() -> None:
+    does = {cpu: Does(hz=2.4e9 if cpu in {0, 1, 4, 5} else 3.2e9) for cpu in range(8)}
+    machine = Machine(does=does)
+    slow = {cpu for core in machine.hello.cores[:2] for cpu in core}
+    for cpu in range(8):
+        does[cpu].hz = 2.4e9 if cpu in slow else 3.2e9
+    assert fed(machine).numbers["below"] == pytest.approx(0.5)
+
+
+def test_numbers_that_a_guest_lacks_have_a_reason() -> None:
+    row = fed(guest())
+    assert isnan(row.numbers["clock_hz"])
+    assert isnan(row.numbers["both"])
+    assert "hypervisor" in row.absent
+    assert row.guest
+
+
+def test_times_of_episodes_are_those_of_arrival() -> None:
+    """The frame that was least delayed says how the two clocks lie to each other."""
+    machine = Machine(does={cpu: Does(util=1.0, hz=2.4e9) for cpu in range(8)})
+    row = fed(machine, 40, late_s=2.0)
+    (event,) = [event for event in row.running if event.kind == "turbo-drop"]
+    assert START + 2 <= event.start <= START + 2 + 4
+    assert row.cause == event.group
+
+
+def test_a_silent_machine_keeps_its_past_and_no_numbers() -> None:
+    row = fed(Machine(does={cpu: Does(util=1.0, hz=2.4e9) for cpu in range(8)}), 40)
+    heard = row.updated
+    row.fall_silent(heard + 60, "the link broke", heard + 62)
+    assert not row.answers
+    assert row.numbers == NOTHING
+    assert row.silent_since == heard
+    assert row.running == []
+    assert row.ended[-1].end == heard
+    assert len(row.past.times) > 0
+
+
+def test_frames_without_a_hello_are_refused() -> None:
+    machine = Machine()
+    with pytest.raises(wire.WireError):
+        LiveMachine(Row("n1")).take([machine.frame(0)], START)
+
+
+def test_the_past_is_bounded_and_evenly_spaced() -> None:
+    past = Past()
+    for second in range(2000):
+        past.add(START + second, {**NOTHING, "busy": second / 2000})
+    assert len(past.times) == 600
+    found = past.series("busy", 6, START + 2000, 600)
+    assert found == sorted(found)
+    assert found[-1] == pytest.approx(0.975, abs=0.03)
+    assert isnan(past.series("busy", 6, START + 2000, 6000)[0])

@@ -76,21 +76,6 @@ async def test_what_was_typed_before_it_was_left_does_not_come_after_that() -> N
         assert {text for _, text in app.calls} == {"ab", ""}
 
 
-@pytest.mark.parametrize(("width", "below"), [(160, False), (80, True)])
-async def test_words_are_beside_the_text_or_below(width: int, below: bool) -> None:
-    app = Small()
-    async with app.run_test(size=(width, 6)) as pilot:
-        prompt = app.ask("util>")
-        await pilot.pause()
-        prompt.explain("a number is missing: util>80 and more words to be read", 5)
-        await pilot.pause()
-        words, text = prompt.query_one("#prompt-words"), prompt.query_one(Input)
-        assert (words.region.y > text.region.y) == below
-        assert prompt.size.height == (2 if below else 1)
-        assert words.region.width >= 60
-        assert "a number is missing" in app.export_screenshot().replace("&#160;", " ")
-
-
 async def test_a_hint_that_does_not_fit_does_not_scroll_the_terminal() -> None:
     app = Small()
     async with app.run_test(size=(30, 6)) as pilot:

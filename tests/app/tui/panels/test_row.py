@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from fakes import Does, Machine, seen
 from playing import Run, running
 
@@ -11,7 +10,6 @@ from perftop.model.episode import Episode
 from perftop.tui.overview.overview import Overview
 from perftop.tui.panels.panels import PanelRow
 from perftop.tui.shared.choice import Choice
-from perftop.tui.views.episodes import Episodes
 
 S = 1_000_000_000
 TASKS = {"tasks": {"0": [4000, "lmp", 0.9], "3": [4003, "cc1", 0.8]}}
@@ -40,20 +38,6 @@ def test_a_row_is_made_of_its_panels_and_knows_what_is_where() -> None:
 def grid(run: Run) -> tuple[Overview, list[str]]:
     view = run.app.screen_stack[0].query_one(Overview)
     return view, [view.render_line(y).text for y in range(view.size.height)]
-
-
-async def test_a_click_on_what_happened_shows_the_episode_in_the_list() -> None:
-    async with running(Machine(cores=20), (160, 50)) as run:
-        await run.intervals(20, records=TASKS)
-        run.session.ended.extend(STEALS)
-        await run.intervals(1, records=TASKS)
-        _, text = grid(run)
-        y = next(i for i, line in enumerate(text) if "of CPU 0" in line)
-        await run.pilot.click(Overview, offset=(text[y].index("took"), y))
-        await run.pilot.pause()
-        monitor = run.monitor
-        assert isinstance(monitor.view, Episodes)
-        assert monitor.view._chosen is STEALS[0]
 
 
 async def test_a_double_click_on_what_happened_goes_to_its_moment() -> None:
@@ -92,26 +76,3 @@ async def test_a_few_lines_below_the_rows_are_not_left_empty() -> None:
         left = view.size.height - len(view.heads) - view.count - len(view._arrangement.below)
         assert left == 5
         assert any("what happened" in line for line in text)
-
-
-@pytest.mark.parametrize(("key", "shown", "own"), [
-    ("2", ["who runs", "what happened"], ""),
-    ("3", ["who runs", "what happened"], ""),
-    ("4", ["who runs", "what happened"], ""),
-    ("5", ["who runs", "selected"], "what happened"),
-    ("6", ["who runs", "what happened"], ""),
-])  # fmt: skip
-async def test_panels_fill_what_a_view_leaves(key: str, shown: list[str], own: str) -> None:
-    """They do not repeat what the view is about."""
-
-    async with running(Machine(), (120, 50)) as run:
-        await run.intervals(3, records=TASKS)
-        await run.pilot.press(key)
-        await run.intervals(1, records=TASKS)
-        monitor = run.monitor
-        view = monitor.view
-        lines = [view.render_line(y).text for y in range(view.size.height)]
-        (at,) = (y for y, line in enumerate(lines) if all(word in line for word in shown))
-        assert not lines[at - 1].strip()
-        assert not own or not any(own in line for line in lines)
-        assert len(view.heads) + view.count + len(view.feet) == view.size.height

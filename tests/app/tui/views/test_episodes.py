@@ -135,21 +135,6 @@ def test_every_line_is_as_wide_as_its_columns(width: int) -> None:
         assert width < 60 or strips.width(plan.heading("kind", reverse=False)) == size
 
 
-@pytest.mark.parametrize("size", [(80, 24), (160, 50), (240, 70)])
-async def test_titles_are_over_their_columns(size: tuple[int, int]) -> None:
-    async with at_list(RAMP, DROP, HALT, STEAL, size=size) as run:
-        titles = lines(run)[1]
-        line = next(line for line in lines(run) if line.startswith(" ▼"))
-        assert line[titles.index("what") :].startswith("Power limit PL1")
-        assert titles.index("length") + len("length") == line.index(" s ") + 2
-        assert ("depth" in titles) == ("−0.62 GHz" in line) == (size[0] > 80)
-        if "depth" in titles:
-            assert line[titles.index("kind") :].startswith("turbo-drop")
-            end = line.index("−0.62 GHz") + len("−0.62 GHz")
-            assert titles.index("depth") + len("depth") == end
-        assert ("cause" in titles) == ("power 150 W" in line) == (size[0] > 200)
-
-
 LONG = {f"n{i}_share": 0.5 for i in range(40)}
 """Evidence that takes many lines."""
 

@@ -135,20 +135,6 @@ async def test_a_suspect_value_is_marked(key: str, number: str) -> None:
 # --- order, filter, cursor
 
 
-async def test_rows_are_in_the_chosen_order() -> None:
-    first: list[list[str]] = []
-    does = {cpu: Does(0.1 + cpu % 24 / 100) for cpu in range(48)}
-    async with look(Machine(cores=24, does=does, ceiling_hz=3.0e9)) as view:
-        view.past.choice.order = "util"
-        await view.again()
-        first.append(view.rows[0].split())
-        view.past.choice.reverse = True
-        await view.again()
-        first.append(view.rows[0].split())
-    assert [row[0] for row in first] == ["23", "▌"]
-    assert [row[-1] for row in first] == ["33.0", "10.0"]
-
-
 async def test_a_filter_leaves_what_matches_and_shows_if_that_is_nothing() -> None:
     found: list[list[str]] = []
     counts: list[int] = []

@@ -1,14 +1,17 @@
-"""Files of numbers may hold command lines, which are for nobody but their owner."""
+"""Files of their owner alone, errors of the system as lines, and imports of large modules."""
 
 from __future__ import annotations
 
+import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from perftop.base import files
-from perftop.base.errors import Failed
+from perftop.base.errors import Failed, cannot, cannot_write, unhandled
 
 
 def test_a_new_file_belongs_to_its_owner(tmp_path: Path) -> None:
@@ -52,3 +55,38 @@ def test_a_pipe_has_no_name_to_lose() -> None:
     assert os.read(ours, 2) == b"x"
     os.close(ours)
     os.close(theirs)
+
+
+# --- errors
+
+
+@pytest.mark.parametrize(
+    ("failed", "text"),
+    [
+        (cannot("read a", OSError(errno.EIO, "bad disk")), "cannot read a: bad disk"),
+        (cannot("read a", OSError("no reason")), "cannot read a: no reason"),
+        (cannot_write("a", OSError(errno.EMFILE, "full")), "full: raise the limit of open files"),
+        (unhandled(OSError(errno.ENOSPC, "no space")), "cannot write stdout: no space"),
+        (unhandled(OSError(errno.EACCES, "no", "/x")), "cannot use /x: no"),
+    ],
+)
+def test_an_error_names_what_failed(failed: Exception, text: str) -> None:
+    assert str(failed).startswith(text)
+
+
+# --- imports of large modules
+
+
+def test_numpy_comes_without_threads_and_a_command_does_not_inherit_that() -> None:
+    code = (
+        "import gc, os\n"
+        "from perftop.base.importing import lean\n"
+        "with lean():\n"
+        "    assert not gc.isenabled()\n"
+        "    import numpy\n"
+        "assert gc.isenabled() and gc.get_freeze_count()\n"
+        "assert len(os.listdir('/proc/self/task')) == 1\n"
+        "assert 'OPENBLAS_NUM_THREADS' not in os.environ\n"
+    )
+    env = {key: value for key, value in os.environ.items() if key != "OPENBLAS_NUM_THREADS"}
+    subprocess.run([sys.executable, "-c", code], check=True, env=env)

@@ -1,0 +1,214 @@
+"""Episodes, marks and warnings of a session; factors that move; a suspended machine."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import io
+from collections.abc import AsyncIterator, Iterator
+
+import made
+import numpy as np
+import pytest
+from exported import messages
+from played import TICKS
+from simulated import SAMPLE_NS
+
+from perfprobe import wire
+from perftop import cli
+from perftop.model.episode import Episode
+from perftop.output import stat_json
+from perftop.session.episodes import MAX_ENDED, MAX_WARNING, Tally, next_mark_label
+from perftop.session.history import History
+from perftop.session.session import Session
+from perftop.verbs.stat import Stat
+
+
+def test_readers_of_episodes_do_not_take_them_from_each_other() -> None:
+    greeting = made.hello([made.REF], cores=2, threads=1)
+    session = Session(greeting)
+    often: list[Episode] = []
+    seen = 0
+    for seq in range(12):
+        data = {"cpu": seq % 2, "online": seq % 4 > 1}
+        session.apply(wire.Note("hotplug", seq, data=data))
+        news, seen = session.log.since(seen)
+        often += news
+        if seq == 6:
+            seldom, late = session.log.since(0)
+    assert session.log.since(seen) == ([], seen)
+    news, late = session.log.since(late)
+    assert [*seldom, *news] == often == session.ended
+    assert len(often) == 12
+    assert session.running == []
+
+
+def test_a_reader_that_comes_late_gets_the_newest_episodes() -> None:
+    greeting = made.hello([made.REF], threads=1)
+    session = Session(greeting)
+    for ns in range(3 * MAX_ENDED):
+        session.apply(wire.Note("hotplug", ns, data={"cpu": 0, "online": ns % 2 == 1}))
+    news, cursor = session.log.since(MAX_ENDED // 2)
+    assert news == session.ended
+    assert len(news) == MAX_ENDED
+    assert cursor == 3 * MAX_ENDED
+    assert session.log.since(cursor - 1)[0] == news[-1:]
+
+
+def test_only_marks_of_users_are_numbered() -> None:
+    """A run and a sleep of the machine have marks of their own, which nobody set."""
+    hello = made.hello()
+    session = Session(hello, History(hello))
+    values = {key: [0, 0] for key in ("ref", "cycles", "instructions")}
+    for seq, asleep_ns in enumerate((0, 60 * 10**9)):
+        records = {"asleep_ns": asleep_ns}
+        session.apply(made.frame(hello, seq, values, records=records))
+    session.apply(wire.Note("run-start", made.SAMPLE_NS, "recorder", {"argv": ["make", "-j"]}))
+    session.apply(wire.Note("run-end", made.SAMPLE_NS, "recorder", {"status": 2}))
+    labels = [str(mark.evidence["label"]) for mark in session.marks]
+    assert labels == ["was suspended for 1 min 00 s", "run: make -j", "run ended: status 2"]
+    assert next_mark_label(session.marks) == "mark 1"
+    session.apply(wire.Note("mark", made.SAMPLE_NS, "user", {"label": "here"}))
+    assert next_mark_label(session.marks) == "mark 2"
+
+
+def test_the_worst_of_several_episodes_is_the_costliest() -> None:
+    tally = Tally()
+    mild, bad = (Episode("steal", [0], 0, 10**9, depth, "hypervisor") for depth in (0.1, 0.3))
+    alone = Episode("throttle", [0], 0, 10**9, 0.5, "thermal")
+    for episode in (mild, bad, alone):
+        tally.add(episode, 2 * 10**9)
+    assert tally.counted == {"steal": {"hypervisor": 2}, "throttle": {"thermal": 1}}
+    assert tally.worst() == [bad]
+
+
+# --- a factor that was settled wrongly and moves later
+
+
+HELLO = made.hello(
+    [made.REF, made.CYCLES, made.ONE_THREAD],
+    smt_methods=["one-thread"],
+    multipliers=[wire.Multiplier("one_thread", k, "made") for k in (96.0, 24.0)],
+)
+
+
+def frames(spans: list[tuple[float, int]]) -> list[wire.Frame]:
+    """One thread works half the time, the other sleeps; for so many samples its ticks are worth so
+    much."""
+    found: list[wire.Frame] = []
+    ref, one = 0, 0.0
+    for k, count in [(96.0, 1), *spans]:
+        for _ in range(count):
+            ref += TICKS // 2
+            one += TICKS / 2 / k
+            values = {"ref": [ref, 0], "cycles": [ref, 0], "one_thread": [int(one), 0]}
+            found.append(made.frame(HELLO, len(found), values))
+    return found
+
+
+def test_a_moved_factor_is_reported_once() -> None:
+    session, told = Session(HELLO), []
+    for _ in session.play(frames([(24.0, 10), (96.0, 60)])):
+        told.append((session.calibrations["one_thread"].factor, len(session.warnings)))
+        if len(told) == 11:
+            assert multiplier(session) == {"factor": 24.0, "state": "settled"}
+    assert told[10] == (24.0, 0)
+    assert told[-1] == (96.0, 1)
+    (text,) = session.warnings
+    assert "one_thread is 96 TSC ticks, not 24" in text
+    assert len(text) < MAX_WARNING
+    assert multiplier(session) == {"factor": 96.0, "state": "settled", "before": 24.0}
+
+
+def multiplier(session: Session) -> dict[str, object]:
+    found: dict[str, object] = stat_json.interval_line(session, session.take())["multipliers"]
+    return found["one_thread"]  # type: ignore[return-value]
+
+
+def test_stat_reports_a_moved_factor_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    async def stream() -> AsyncIterator[list[wire.Message]]:
+        yield [HELLO]
+        yield [*frames([(24.0, 10), (96.0, 60)])]
+
+    stat = Stat(cli._parsed(["stat", "-i", "1s", "--json"]))
+    stat.out = io.StringIO()
+    asyncio.run(stat.consume(stream()))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("perftop: a tick of one_thread is 96 TSC ticks, not 24")
+
+
+# --- a suspended machine, as Linux has it: time stands still, some counters go on
+
+
+SLEPT_NS = 3600 * 10**9
+AT = 40
+"""The first frame after it."""
+
+
+def suspended(found: list[wire.Message], tsc_hz: float, split: int) -> Iterator[wire.Message]:
+    """The TSC went on; of the first frame so many rows were read before."""
+    for message in found:
+        if not isinstance(message, wire.Frame) or message.seq < AT:
+            yield message
+            continue
+        blocks = dict(message.blocks)
+        for name, rows in blocks.items():
+            head = np.frombuffer(rows.head, "<u8").reshape(-1, wire.HEAD).copy()
+            late = slice(split if message.seq == AT else 0, None)
+            head[late, :2] += np.uint64(SLEPT_NS / 1e9 * tsc_hz)
+            blocks[name] = dataclasses.replace(rows, head=head.tobytes())
+        records = message.records | {"asleep_ns": SLEPT_NS}
+        yield dataclasses.replace(message, blocks=blocks, records=records)
+
+
+@pytest.mark.parametrize("split", [0, 3])
+def test_a_suspend_is_marked_and_spoils_no_number(split: int) -> None:
+    found = messages("sim:steady,cpus=8", 8)
+    hello = found[0]
+    assert isinstance(hello, wire.Hello)
+    assert hello.tsc_hz is not None
+    session = Session(hello, History(hello))
+    utils, times = [], []
+    for _ in session.play([*suspended(found[1:], hello.tsc_hz.hz, split)]):
+        if session.span_ns >= 1_000_000_000:
+            interval = session.take()
+            utils.append(interval.values["util"].tolist())
+            times.append(interval.time)
+    assert np.ptp(np.array(utils), axis=0).max() < 0.02, "the load is steady"
+    assert not np.isnan(utils).any()
+    gaps = np.diff(times)
+    assert gaps.max() == pytest.approx(3601, abs=0.2)
+    assert np.sort(gaps)[:-1] == pytest.approx(np.ones(len(gaps) - 1), abs=0.2)
+    assert [e for e in (*session.ended, *session.detector.running) if e.kind != "ramp"] == []
+    assert [m.evidence["label"] for m in session.marks] == ["was suspended for 1 h 00 min"]
+    before_ns = hello.raw_ns + (AT - 5) * SAMPLE_NS
+    assert session.unix(before_ns) == pytest.approx(
+        (hello.wall_ns + before_ns - hello.raw_ns) / 1e9
+    )
+    past = session.interval_at(hello.raw_ns + (AT + 6) * SAMPLE_NS, 500_000_000)
+    assert past is not None
+    assert past.values["util"] == pytest.approx(utils[-1], abs=0.02)
+
+
+def test_a_recording_entered_after_a_suspend_has_no_mark_of_it() -> None:
+    """Its first frame has slept already: when, nobody knows. What it sleeps later is told."""
+    found = messages("sim:steady,cpus=4", 1)
+    hello, *frames = (m for m in found if isinstance(m, wire.Hello | wire.Frame))
+    assert isinstance(hello, wire.Hello)
+    session = Session(hello)
+    for frame, asleep_ns in zip(frames, (7, 7, 7 + 90 * 10**9), strict=False):
+        assert isinstance(frame, wire.Frame)
+        session.apply(dataclasses.replace(frame, records={"asleep_ns": asleep_ns}))
+    assert [m.evidence["label"] for m in session.marks] == ["was suspended for 1 min 30 s"]
+
+
+@pytest.mark.parametrize("lie", ["x", -1, 1.5, True, None, 1 << 63])
+def test_malformed_times_of_sleep_are_ignored(lie: object) -> None:
+    found = messages("sim:steady,cpus=4", 1)
+    hello = found[0]
+    assert isinstance(hello, wire.Hello)
+    session = Session(hello)
+    for message in found[1:]:
+        if isinstance(message, wire.Frame):
+            session.apply(dataclasses.replace(message, records={"asleep_ns": lie}))
+    assert session.marks == []
