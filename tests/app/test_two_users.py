@@ -179,7 +179,7 @@ def test_a_ring_counts_and_removes_what_is_its_own(shared: Path, homes: Path) ->
     assert os.listdir(kept / "20250101-000001-steal.perftop") == ["000001.part"]
 
 
-def test_a_ring_goes_on_where_it_began(shared: Path, homes: Path) -> None:
+def test_a_ring_continues_in_its_directory(shared: Path, homes: Path) -> None:
     """Its path leads elsewhere meanwhile: it is below a directory of the other user."""
     with nobody():
         os.mkdir("theirs")
@@ -269,7 +269,7 @@ def test_a_recording_that_is_dropped_takes_no_other_with_it(shared: Path, homes:
     assert Path("away/out").exists()
 
 
-def test_a_ring_says_at_its_end_how_much_it_is(shared: Path) -> None:
+def test_a_ring_reports_its_size_at_its_end(shared: Path) -> None:
     done = here("record", "--ring", "30s", "-o", "box", *SIM, "--duration", "1s")
     assert done.returncode == 0
     assert done.stderr.startswith("perftop: recorded the last 1.0 s of ")
@@ -280,7 +280,7 @@ def test_a_ring_says_at_its_end_how_much_it_is(shared: Path) -> None:
     assert "recorded the last" in done.stderr
 
 
-def test_what_replaced_our_file_is_left(shared: Path) -> None:
+def test_a_file_that_replaced_ours_is_left(shared: Path) -> None:
     made = files.replace(Path("out"), b"ours")
     files.replace(Path("out"), b"of another perftop")
     files.remove(Path("out"), made)

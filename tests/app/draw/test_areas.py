@@ -78,7 +78,7 @@ def test_a_little_steal_is_seen_and_less_is_not() -> None:
         ((2, 2, 2, 2), "equal", (0, 1, 2)),
     ],
 )
-def test_of_three_kinds_in_a_cell_two_are_drawn(
+def test_a_cell_with_three_kinds_shows_two(
     parts: tuple[int, ...], last: charts.Last, drawn: tuple[int, ...]
 ) -> None:
     assert two_kinds(parts, last) == drawn
@@ -121,7 +121,7 @@ def test_rest_is_dots_and_full_cells_are_solid() -> None:
     assert one(states((0.0, 0.0, 0.0, 0.0))) == ["· neither"] * 4
 
 
-def test_what_may_be_both_is_grey_between_both_and_one() -> None:
+def test_a_range_of_both_is_grey() -> None:
     assert one(states((0.25, 0.25, 0.0, 0.5))) == [
         "· neither", "▄ both-3/unknown", "▄ unknown/both-3", "█ lp1-9",
     ]  # fmt: skip

@@ -90,7 +90,7 @@ def test_the_limit_is_dotted_and_keeps_out_of_the_lines_colour() -> None:
     assert (styles(chart, 0), styles(chart, 1)) == (["dim"] * 2, ["clock"] * 2)
 
 
-def test_what_is_beyond_the_scale_runs_along_its_edge() -> None:
+def test_values_beyond_the_scale_are_at_its_edge() -> None:
     assert text(line_of([7.0, -7.0], 2)) == text(line_of([1.0, 0.0], 2))
 
 
@@ -180,7 +180,7 @@ def test_a_lower_ceiling_is_dotted() -> None:
     assert lines[1][-1][1] == "rule"
 
 
-def test_what_is_lost_is_red_on_its_own_ground_and_sleep_is_faint() -> None:
+def test_a_loss_of_clock_is_red_and_sleep_is_faint() -> None:
     lines = clock([7] * 6, [7] * 6, [AWAKE, AWAKE, ASLEEP, ASLEEP, AWAKE, LOST])
     assert lines[0] == [("┄┄", "rule"), ("┄", "faint/drop-back")]
     assert lines[1] == [("⠛", "clock"), ("⠛", "faint"), ("⠛", "alarm/drop-back")]

@@ -156,7 +156,7 @@ def test_cells_are_as_wide_as_their_values_are_many() -> None:
         assert text.isascii() == ascii_
 
 
-def test_what_was_lost_is_red_from_the_start_of_the_loss() -> None:
+def test_histories_are_red_from_the_start_of_a_loss() -> None:
     cells = heat_ramp.lost(heat_ramp.heights(np.array([2.0, 2.0, 1.0, NAN_heat_ramp, 1.0]), 2.0), 2)
     runs = heat_ramp.columns(cells.tobytes(), "ipc", ascii_=False)
     assert runs == (("██", "ipc"), ("▄", "alarm"), (" ", "ipc"), ("▄", "alarm"))

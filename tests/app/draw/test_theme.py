@@ -172,7 +172,7 @@ def test_every_meaning_has_its_own_of_eight_hues() -> None:
         assert hue(styles[one]) != hue(styles[other]), (one, other)
 
 
-def test_what_is_quiet_is_dimmed_and_the_selected_line_is_bold() -> None:
+def test_quiet_machines_are_dimmed_and_the_selected_line_is_bold() -> None:
     calm, chosen, stale = (theme.styles("perftop-ansi", m) for m in ("calm", "chosen", "stale"))
     assert (calm["text"].dim, calm["dim"].dim, calm["text"].bold) == (False, True, False)
     assert (chosen["text"].bold, chosen["dim"].dim) == (True, False)

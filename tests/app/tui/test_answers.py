@@ -107,7 +107,7 @@ def answers(line: str, episode: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 @pytest.mark.parametrize("spec", by_day(SPECS, BY_DAY))
-def test_what_runs_is_answered_without_a_key(spec: str, size: tuple[int, int]) -> None:
+def test_a_running_episode_is_answered_without_a_key(spec: str, size: tuple[int, int]) -> None:
     episode = scripted(spec)
     lines = seen(spec)[0][size]
     alert = " ".join(lines[1:3])
@@ -116,7 +116,7 @@ def test_what_runs_is_answered_without_a_key(spec: str, size: tuple[int, int]) -
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 @pytest.mark.parametrize("spec", by_day(SPECS, BY_DAY))
-def test_what_is_over_is_answered_with_one_key(spec: str, size: tuple[int, int]) -> None:
+def test_an_ended_episode_is_answered_with_one_key(spec: str, size: tuple[int, int]) -> None:
     episode = scripted(spec)
     lines = seen(spec)[1][size]
     assert any(not answers(line, episode) for line in lines[3:]), "\n".join(lines)

@@ -266,7 +266,7 @@ def test_a_mistake_of_ours_leaves_a_report(tmp_path: Any, monkeypatch: pytest.Mo
     assert "monkeypatch" not in report.read_text()  # no values of anything
 
 
-def test_of_two_mistakes_the_first_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_of_two_mistakes_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PerfTopApp, "is_headless", False)
     monkeypatch.setattr(errors, "report", str)
     app = PerfTopApp(Feed(Machine()).open, 1)

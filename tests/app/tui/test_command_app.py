@@ -94,7 +94,7 @@ async def around(
 
 
 @pytest.mark.parametrize("size", SIZES)
-async def test_what_it_prints_has_a_place_below_the_view(size: tuple[int, int]) -> None:
+async def test_output_of_a_command_is_below_the_view(size: tuple[int, int]) -> None:
     async with around(
         "for i in 1 2 3; do echo hello $i; done; exec sleep 9", size, interrupted=True
     ) as run:
@@ -136,7 +136,7 @@ async def test_a_key_shows_more_of_it_or_nothing() -> None:
         assert run.screen.view.has_focus
 
 
-async def test_its_run_is_shown_and_then_its_status() -> None:
+async def test_a_command_is_shown_running_and_then_with_its_status() -> None:
     async with around("echo hello; sleep 0.3; exit 7") as run:
         await run.prints("hello")
         await run.tells("sh 0 s")

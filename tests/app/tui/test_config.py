@@ -146,9 +146,7 @@ SHARED = "too, in the same view: one of them needs another"
         ("[keys]\nup = '?'", 2, f"up: question_mark is a key of help, {SHARED}"),
     ],
 )
-def test_what_is_wrong_is_shown_with_its_line(
-    text: str | bytes, line: int | None, what: str
-) -> None:
+def test_mistakes_are_shown_with_their_line(text: str | bytes, line: int | None, what: str) -> None:
     at = "c.toml" if line is None else f"c.toml:{line}"
     assert wrong(text) == [f"{at}: {what}"]
 
@@ -197,7 +195,7 @@ pressed = st.sampled_from(
 
 
 @given(st.dictionaries(names, pressed))
-def test_what_is_taken_leaves_every_view_with_one_meaning_a_key(chosen: dict[str, str]) -> None:
+def test_accepted_keys_have_one_meaning_in_every_view(chosen: dict[str, str]) -> None:
     table = "\n".join(f'{name} = "{value}"' for name, value in chosen.items())
     try:
         taken = read("[keys]\n" + table).keys

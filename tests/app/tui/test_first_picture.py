@@ -47,7 +47,7 @@ def echoes(ours: int) -> bool:
     return bool(flags & termios.ECHO)
 
 
-def test_it_is_taken_away_unless_it_was_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_picture_is_removed_unless_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     with terminal(monkeypatch) as (looks, ours):
         with first_picture.shown():
             assert ENTER in (text := seen(looks))
@@ -132,7 +132,7 @@ def test_in_the_background_it_waits_until_it_comes_to_the_front() -> None:
 CAPTIONS = keys.captions({})
 
 
-def test_it_is_shown_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hint_is_shown_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     first = first_picture.hint(CAPTIONS)
     assert first == "New here?  ? shows keys and shapes · enter opens a core · perftop demo"
@@ -140,7 +140,7 @@ def test_it_is_shown_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert [path.name for path in (tmp_path / "state" / "perftop").iterdir()] == ["greeted"]
 
 
-def test_where_nothing_can_be_remembered_nothing_is_reported(
+def test_without_a_state_directory_there_is_no_hint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
@@ -148,7 +148,7 @@ def test_where_nothing_can_be_remembered_nothing_is_reported(
     assert first_picture.hint(CAPTIONS) == ""
 
 
-async def test_it_comes_with_the_first_numbers_and_goes_with_a_key() -> None:
+async def test_the_hint_appears_with_the_first_numbers_until_a_key() -> None:
     async with running(Machine(), greeting="New here?") as run:
         await run.sees("New here?")
         await run.pilot.press("down")

@@ -27,7 +27,7 @@ async def test_a_mark_is_shown_with_its_time_and_goes_with_the_next_key() -> Non
 @pytest.mark.parametrize(
     ("keys", "words"), [(["n"], "no later episode"), (["N", "N"], "no earlier episode")]
 )
-async def test_where_there_is_no_other_episode(keys: list[str], words: str) -> None:
+async def test_no_other_episode_is_reported(keys: list[str], words: str) -> None:
     """One runs from the first sample on."""
 
     async with running(Machine()) as run:

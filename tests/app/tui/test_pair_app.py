@@ -133,7 +133,7 @@ def _text(line: tuple[list[tuple[str, str]], object]) -> str:
 @pytest.mark.parametrize(
     "words", [["a", "b", "c"], ["a", "--align", "command"], ["a", "b", "--align", "noon"]]
 )
-def test_what_makes_no_sense_is_usage(words: list[str]) -> None:
+def test_impossible_arguments_are_usage_errors(words: list[str]) -> None:
     try:
         status = cli.main(["replay", *words])
     except SystemExit as ended:

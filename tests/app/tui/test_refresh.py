@@ -77,7 +77,7 @@ def test_a_refresh_costs_at_most_what_it_does_today() -> None:
     assert calls(1024) < 7_400
 
 
-async def test_what_shows_the_same_is_neither_made_nor_written() -> None:
+async def test_unchanged_lines_are_neither_made_nor_written() -> None:
     async with shown(messages(64, SAMPLES)) as app:
         screen = app.screen_stack[0]
         assert isinstance(screen, Monitor)
@@ -119,7 +119,7 @@ async def test_a_refresh_does_not_write_over_what_covers_it() -> None:
         await until(lambda: app.terminal.lines() == app.composed(), "the same screen")
 
 
-async def test_what_something_else_has_written_over_is_drawn_again_at_a_key() -> None:
+async def test_overwritten_lines_are_redrawn_at_a_key() -> None:
     feed = messages(64, SAMPLES + 1)
 
     async with shown(feed[:SAMPLES]) as app:
@@ -145,7 +145,7 @@ async def test_a_message_above_a_view_stays_while_it_is_refreshed() -> None:
 
 
 @pytest.mark.parametrize("view", ["1", "2", "3", "4", "5", "6", "enter"])
-async def test_what_is_written_is_what_the_compositor_would_draw(view: str) -> None:
+async def test_written_lines_are_those_of_the_compositor(view: str) -> None:
     feed = messages(64, SAMPLES + 6)
 
     async with shown(feed[:SAMPLES]) as app:
@@ -185,7 +185,7 @@ async def test_a_terminal_that_was_smaller_for_a_moment_is_drawn_again() -> None
         await until(lambda: not differs(app), "the same screen")
 
 
-async def test_of_rows_only_what_has_changed_is_written() -> None:
+async def test_only_changed_rows_are_written() -> None:
     """As a whole, they are some 20,000 characters; histories, which move, are 6,000 of them."""
     feed = messages(256, SAMPLES + 10)
     async with shown(feed[:SAMPLES]) as app:
@@ -208,7 +208,7 @@ async def test_rows_that_move_look_as_if_drawn_again() -> None:
             assert not differs(app)
 
 
-async def test_of_charts_that_move_little_is_written_unless_something_else_was() -> None:
+async def test_moving_charts_write_little() -> None:
     """Charts do not move with each sample: so this holds for many samples."""
     feed = messages(2, 740, "guest")
     async with shown(feed[:700]) as app:

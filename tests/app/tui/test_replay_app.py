@@ -55,7 +55,7 @@ def _episodes_are_found_here(
 # --- playing
 
 
-async def test_it_plays_at_its_own_pace_and_shows_where_it_is(path: Path) -> None:
+async def test_a_recording_plays_at_its_pace_with_its_position(path: Path) -> None:
     async with view(path) as viewer:
         assert viewer.at_s == 0.1  # the first sample: it is playing from the start
         assert "· 0:00/1:40 · ×1" in viewer.header
@@ -65,7 +65,7 @@ async def test_it_plays_at_its_own_pace_and_shows_where_it_is(path: Path) -> Non
         assert all(map(viewer.has, ("space pause", "{ } speed", "n next episode")))
 
 
-async def test_pause_stops_it_and_play_goes_on_from_there(path: Path) -> None:
+async def test_pause_stops_a_replay_and_play_continues(path: Path) -> None:
     async with view(path) as viewer:
         await viewer.wait(3.0)
         await viewer.comes_to(3.1)

@@ -35,13 +35,13 @@ async def test_a_storm_of_sizes_keeps_the_selection_in_sight() -> None:
 async def test_a_screen_may_be_narrower_than_its_margins(view: str) -> None:
     async with running(Machine(cores=4)) as run:
         await run.pilot.press(view)
-        for size in itertools.product((1, 2, 3, 4, 5, 6, 7, 9, 12), (24, 70)):
+        for size in itertools.product((1, 2, 4, 7, 12), (24, 70)):
             await run.pilot.resize_terminal(*size)
             await run.intervals(1)
             assert run.app.screen.size == size
 
 
-async def test_where_there_is_no_room_rows_are_what_remains() -> None:
+async def test_rows_remain_on_the_smallest_screens() -> None:
     async with running(Machine()) as run:
         assert run.has("round the middle")
         await run.pilot.resize_terminal(20, 5)

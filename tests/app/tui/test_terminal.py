@@ -109,7 +109,7 @@ def piped() -> Iterator[tuple[_Output, int, Callable[[int], bytes]]]:
     os.close(writer)
 
 
-def test_what_the_terminal_takes_is_written_at_once_and_the_rest_behind_it() -> None:
+def test_output_that_the_terminal_accepts_is_written_at_once() -> None:
     with piped() as (output, writer, reads):
         assert output.write_now("é") == b""
         assert reads(2) == "é".encode()

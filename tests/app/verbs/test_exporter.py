@@ -30,7 +30,7 @@ SIM = ("--source", "sim:turbo-drop,cpus=4", "--sample", "200ms")
 
 
 @pytest.mark.parametrize("number", by_day([signal.SIGTERM, signal.SIGINT], [signal.SIGTERM]))
-def test_it_is_scraped_and_ends_with_0(number: signal.Signals) -> None:
+def test_an_exporter_is_scraped_and_ends_with_0(number: signal.Signals) -> None:
     with exporter(*SIM, "--listen", "127.0.0.1:0") as running:
         status, kind, body = running.get()
         assert (status, kind) == (200, TEXT)

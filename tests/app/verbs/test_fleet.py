@@ -203,7 +203,7 @@ async def test_moments_are_entered_forwards_and_backwards(night: Path) -> None:
         assert source.fleet.machines["n1"].opens == ("replay", str(night / "n1.perftop"))
 
 
-def test_each_line_says_whether_its_machine_answers(night: Path) -> None:
+def test_lines_report_whether_a_machine_answers(night: Path) -> None:
     done = command.here("fleet", str(night), "--json", "-n", "1")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert {line["machine"]: line["answers"] for line in lines} == {"n1": True, "n2": False}
@@ -218,7 +218,7 @@ async def test_an_unreadable_file_stops_no_other(night: Path) -> None:
         assert "is not a perftop recording" in source.fleet.machines["n0"].why
 
 
-async def test_it_plays_on_to_its_end(night: Path) -> None:
+async def test_recordings_play_to_their_end(night: Path) -> None:
     async with played(night) as source:
         assert not source.over
         source.travel(1000)

@@ -73,7 +73,7 @@ MACHINES = {
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_it_ends_with_the_next_step(machine: str) -> None:
+def test_the_doctor_ends_with_the_next_step(machine: str) -> None:
     checks, step, typed = MACHINES[machine]
     have, does, types = doctor.sentences({"checks": checks}, Asked())
     assert have.startswith("You have ")

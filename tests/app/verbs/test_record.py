@@ -144,7 +144,7 @@ def test_the_end_is_written_once_all_cpus_were_read_after_it(tmp_path: Path) -> 
     assert end.data["last_ns"] == [end.time_ns + 5] * 2
 
 
-async def test_a_sample_a_hair_before_the_end_is_the_last(tmp_path: Path) -> None:
+async def test_a_sample_slightly_early_is_the_last(tmp_path: Path) -> None:
     """Three samples of 100 ms were asked for; the last deadline came 1 us early."""
     path, hello = tmp_path / "a", made.hello()
     values = dict.fromkeys(("ref", "cycles", "instructions"), [0] * 2)

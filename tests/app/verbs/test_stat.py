@@ -23,7 +23,7 @@ from perftop.verbs.stat import Stat
 MS = 1_000_000
 
 
-def test_deadlines_a_hair_early_belong_to_their_interval_and_end_the_run() -> None:
+def test_samples_slightly_early_end_their_interval() -> None:
     """Intervals of 200 ms, twice that in all, samples of 100: each second one comes 1 us early."""
     hello = made.hello([made.REF])
     times = [50 * MS, 150 * MS, 250 * MS - 1000, 350 * MS, 450 * MS - 1000]

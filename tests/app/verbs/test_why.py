@@ -15,7 +15,7 @@ from waiting import MOST_S
 
 from perftop.base.errors import USAGE
 
-QUICK = ["--source", "sim:turbo-drop,cpus=8,speed=10"]
+QUICK = ["--source", "sim:turbo-drop,cpus=8,speed=40"]
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -140,7 +140,7 @@ def test_a_ratio_of_sums_weighs_its_parts() -> None:
     assert found.error < 0.001
 
 
-def test_what_is_left_of_likeness_makes_the_error_larger() -> None:
+def test_remaining_correlation_increases_the_error() -> None:
     """Sixteen blocks of which each two are alike, and opposite to the next two: the correlation of
     neighbours is 0 over all, 1/16 less than of noise in the mean, so that 14.1 count."""
     parts = [1.0, 1.0, -1.0, -1.0] * 8
@@ -150,7 +150,7 @@ def test_what_is_left_of_likeness_makes_the_error_larger() -> None:
     assert found.error == pytest.approx(math.sqrt(32 / 31 / found.count))
 
 
-def test_what_drifts_has_no_interval() -> None:
+def test_a_drifting_series_has_no_interval() -> None:
     found = statistics.estimate_of_series([float(i) for i in range(400)], [1.0] * 400)
     assert found.mean == pytest.approx(199.5)
     assert not found.known

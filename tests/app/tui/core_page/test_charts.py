@@ -85,7 +85,7 @@ def test_a_sleepers_clock_is_faint_and_does_not_widen_the_scale() -> None:
     assert text[-1].split()[:2] == ["<", "2.75"]
 
 
-def test_where_only_bounds_are_known_a_range_is_drawn_and_shown() -> None:
+def test_bounds_are_drawn_and_shown_as_a_range() -> None:
     session, interval = lived(busy(Machine(cores=1, split=False), 0.75, 0.75))
     drawn = column(charts(session, interval), "smt")
     certain = round(len(drawn) / 2)
@@ -140,7 +140,7 @@ def test_the_thread_that_is_on_alone_is_drawn_as_itself() -> None:
     assert line(found, "lp1 only").split()[-1] == "100.0"
 
 
-def test_what_was_not_seen_is_blank() -> None:
+def test_unread_time_is_blank() -> None:
     session, interval = lived(Machine(cores=1))
     of = charts(session, interval, window_s=30.0)
     shown = panel(of, "util")[0]
@@ -161,7 +161,7 @@ def restless() -> tuple[Session, Interval]:
 
 @given(st.lists(st.integers(0, 40), min_size=2, max_size=6), st.sampled_from([1.0, 2.0, 5.0]))
 @settings(max_examples=25)
-def test_what_is_kept_of_a_track_is_what_history_says(
+def test_a_kept_track_equals_history(
     restless: tuple[Session, Interval], moments: list[int], window_s: float
 ) -> None:
     session, interval = restless

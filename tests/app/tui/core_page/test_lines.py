@@ -5,14 +5,21 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+import simulated
 from cores import SECOND, busy, charts, column, line, lived, page, runs, text
 from fakes import NO_PMU, Does, Machine, doubting, tasks
+from played import played
 
 from perfprobe.wire import Missing, Rate
 from perftop.draw import strips, theme
-from perftop.draw.columns import DOUBTED
+from perftop.draw.columns import DOUBTED, Run
 from perftop.model.episode import Episode
+from perftop.session.history import History
+from perftop.session.session import Session
+from perftop.tui.core_page import numbers
+from perftop.tui.core_page.numbers import TRAFFIC, Panel, page_layout
 from perftop.tui.shared.choice import Units
+from perftop.tui.shared.places import Places
 
 # --- numbers
 
@@ -59,11 +66,11 @@ def test_running_tasks_are_named_with_their_user() -> None:
 
 
 @pytest.mark.parametrize("record", [None, [], ["x"], {"a": 1}, [4000, "a", float("nan")], 7])
-def test_who_runs_there_is_not_believed_blindly(record: object) -> None:
+def test_malformed_task_records_are_drawn(record: object) -> None:
     page(Machine(cores=1), records={"tasks": {"0": record, "1": [1, 2, "3"]}, "details": {"1": 2}})
 
 
-def test_what_is_wrong_is_shown_with_its_evidence() -> None:
+def test_episodes_are_shown_with_their_evidence() -> None:
     session, interval = lived(Machine(cores=2, ceiling_hz=3.0e9))
     session.detector.running += [
         Episode("suspect", [0], 3 * SECOND, cause="37 GHz"),
@@ -106,7 +113,7 @@ def test_only_the_number_that_an_episode_makes_worse_is_red_and_only_on_its_cpu(
     assert red("clock") == [False, False]
 
 
-def test_what_there_is_no_room_for_is_counted() -> None:
+def test_episodes_without_room_are_counted() -> None:
     session, interval = lived(Machine(cores=1, ceiling_hz=3.0e9))
     session.detector.running += [Episode("smi", [0], i * SECOND, cause="x" * 90) for i in range(3)]
     last = strips.text(runs(session, interval, size=(80, 19))[-1])
@@ -154,3 +161,45 @@ def test_a_page_without_room_for_words_has_none() -> None:
     found = page(Machine(cores=1, broken={0}), size=(60, 6))
     assert len(found) <= 6
     assert DOUBTED not in found[-1]
+
+
+# --- numbers beside the charts
+
+
+EVENTS = "branches,branch-misses,cache-misses,cache-references,page-faults"
+"""One more than there are counters for; page-faults need none."""
+
+
+def beside(key: str) -> tuple[numbers.CoreMoment, list[Run]]:
+    """The first number of a panel of core 0."""
+    hello, messages = simulated.lasting("sim:memory,cpus=2", 12, events=EVENTS)
+    session = played(Session(hello, History(hello)), messages)
+    interval = session.interval_at(session.now_ns, 500_000_000)
+    assert interval is not None
+    place = Places(session).places[0]
+    made = page_layout(numbers.capabilities(session, place, tasks=False), 160, 40)
+    moment = numbers.core_moment(session, interval, place, made, "GHz", 0)
+    return moment, numbers.panel_numbers(moment, Panel(key, 1, 3))[0]
+
+
+def test_an_event_that_took_turns_has_its_share_and_the_sign_of_an_estimate() -> None:
+    moment, runs = beside("e.branches")
+    share = moment.interval.shares["e.branches"][0]
+    assert share < 0.99
+    assert f" {100 * share:.0f}%" in strips.text(runs)
+    assert "≈" in strips.text(runs)
+    assert strips.width(runs) == moment.size
+
+
+def test_one_that_was_counted_all_the_time_has_neither() -> None:
+    moment, runs = beside("e.page-faults")
+    assert "≈" not in strips.text(runs)
+    assert "%" not in strips.text(runs)
+    assert strips.width(runs) == moment.size
+
+
+def test_traffic_is_that_of_the_package() -> None:
+    moment, runs = beside(TRAFFIC)
+    moved = sum(float(moment.interval.packages[f"memory_{what}_bytes_per_s"][0])
+                for what in ("read", "write"))  # fmt: skip
+    assert f"{moved / 1e9:.1f}" in strips.text(runs)

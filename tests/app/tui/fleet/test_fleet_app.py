@@ -57,7 +57,7 @@ def line(lines: Sequence[str], text: str) -> int:
     return next(y for y, each in enumerate(lines) if text in each)
 
 
-def test_where_numbers_come_from_is_shown_only_where_there_is_room() -> None:
+def test_origins_are_shown_only_with_room() -> None:
     moment = "playing · 22:13:25 of 07:38:37"
     fleet = fleets.small()
     for width, shown in ((80, False), (160, True)):

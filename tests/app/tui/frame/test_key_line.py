@@ -35,7 +35,7 @@ def line(name: str, width: int, *, replay: bool = False, **labels: str) -> list[
 @pytest.mark.parametrize("name", HINTS)
 @pytest.mark.parametrize("width", [20, 26, 40, 60, 80, 100, 120, 160, 240])
 @pytest.mark.parametrize("replay", [False, True])
-def test_it_fits_and_always_shows_how_to_get_help_and_out(
+def test_the_key_line_fits_and_always_has_help_and_quit(
     name: str, width: int, replay: bool
 ) -> None:
     found = line(name, width, replay=replay)
@@ -61,7 +61,7 @@ def test_the_view_that_is_shown_is_bright() -> None:
         assert bright == [f" {name}"]
 
 
-def test_what_is_urgent_is_shown_in_place_of_the_views() -> None:
+def test_urgent_keys_replace_those_of_views() -> None:
     assert "esc back" in shown(line("core", 80))
     assert "space play" in shown(line("overview", 80, replay=True, pause="play"))
     cleared = key_pieces("table", ("clear",), CAPTIONS, LABELS | {"clear": "all · 4 of 64"}, 80)
@@ -132,7 +132,7 @@ FIX = "ask for a vPMU, or use a metal instance"
     [(80, "clock, IPC, halts unknown · perftop doctor"),
      (160, f"cannot be counted · {FIX} · perftop doctor tells how")],
 )  # fmt: skip
-def test_what_is_missing_is_shown_whole_at_any_width(width: int, end: str) -> None:
+def test_missing_instruments_are_shown_at_any_width(width: int, end: str) -> None:
     machine = guest()
     missing = [replace(m, fix=FIX) for m in machine.hello.missing]
     machine.hello = replace(machine.hello, missing=missing)
@@ -145,12 +145,12 @@ def test_what_is_missing_is_shown_whole_at_any_width(width: int, end: str) -> No
         assert {key for _, key in runs} <= {"dim", "faint", "key"}
 
 
-def test_where_nothing_is_missing_nothing_is_reported() -> None:
+def test_complete_machines_report_nothing_missing() -> None:
     assert missing_runs(seen(Machine(ceiling_hz=3.0e9))[0], 160) == []
 
 
 @pytest.mark.parametrize(("size", "lines"), [((80, 24), 1), ((160, 50), 3), ((80, 10), 0)])
-async def test_it_is_above_the_keys(size: tuple[int, int], lines: int) -> None:
+async def test_the_prompt_is_above_the_keys(size: tuple[int, int], lines: int) -> None:
     async with running(guest(), size) as run:
         await run.intervals(1)
         line = run.app.screen.query_one(MissingLine)

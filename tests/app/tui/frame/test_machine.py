@@ -72,7 +72,7 @@ def test_more_than_two_threads_have_a_bar_of_any_and_neither() -> None:
     assert set(bar) == {theme.UNKNOWN, theme.NEITHER}
 
 
-def test_of_more_than_two_threads_that_nothing_counts_neither_is_a_range() -> None:
+def test_four_uncounted_threads_have_a_range_of_neither() -> None:
     session, interval = seen(Machine(cores=2, threads=4, does={i: Does(0.2) for i in range(8)}))
     for width in (40, 80, 160):
         runs = machine_line.state_line(session, interval, width)

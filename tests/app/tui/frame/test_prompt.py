@@ -61,7 +61,7 @@ async def test_each_text_is_previewed_and_only_a_valid_one_is_accepted() -> None
         assert not prompt.asks("filter")
 
 
-async def test_what_was_typed_before_it_was_left_does_not_come_after_that() -> None:
+async def test_keys_typed_before_the_end_are_dropped() -> None:
     """Textual reports a text later than it changes: Esc may have been pressed by then."""
     app = Small()
     async with app.run_test(size=(120, 5)) as pilot:
@@ -88,7 +88,7 @@ async def test_a_hint_that_does_not_fit_does_not_scroll_the_terminal() -> None:
         assert line.cell_length == typed.size.width
 
 
-async def test_what_cannot_be_read_is_underlined() -> None:
+async def test_errors_of_a_prompt_are_underlined() -> None:
     app = Small()
     async with app.run_test(size=(120, 5)) as pilot:
         prompt = app.ask("0-3 utl>8")
@@ -201,7 +201,7 @@ async def test_a_selected_core_is_not_lost_to_what_was_typed_on_the_way() -> Non
         assert choice.cpu == 3
 
 
-async def test_nothing_matches_and_all_goes_on() -> None:
+async def test_an_unmatched_filter_stops_nothing() -> None:
     async with running(Machine()) as run:
         await run.pilot.press("slash", *"nobody")
         assert words(run) == "no CPU matches"

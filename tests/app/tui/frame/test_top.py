@@ -36,7 +36,7 @@ def test_a_dead_probe_is_the_worst_there_is() -> None:
     ("length", "end"),
     [(41, " · these are the last numbers · q quits "), (65, " · q quits "), (75, "")],
 )
-def test_of_a_dead_probe_the_reason_is_what_stays(length: int, end: str) -> None:
+def test_the_reason_of_a_dead_probe_stays_in_narrow_lines(length: int, end: str) -> None:
     session, interval = seen(Machine())
     status = Status(0, failed="the probe ended: ".ljust(length - 4, "x"))
     assert text(session, interval, status, 80) == f" ▼ {status.failed}{end}"
@@ -63,7 +63,7 @@ def test_a_warning_is_shown_while_it_is_new_and_nothing_is_worse() -> None:
     assert "offline" in strips.text(shown())
 
 
-def test_of_a_past_moment_it_is_shown_what_went_on_then() -> None:
+def test_a_past_moment_has_its_own_alert() -> None:
     session, interval = seen(Machine(ceiling_hz=3.0e9))
     then_ns = interval.time_ns
     session.ended.append(Episode("throttle", [1], then_ns - 2 * 10**9, then_ns + 1))
@@ -182,7 +182,7 @@ def test_the_last_episode_lingers_for_a_minute(*, paused: bool) -> None:
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_of_what_ended_together_the_costliest_is_shown(*, reverse: bool) -> None:
+def test_the_costliest_of_episodes_that_ended_together_is_shown(*, reverse: bool) -> None:
     session, interval = seen(Machine(ceiling_hz=3.0e9))
     at_ns = session.now_ns
     ended = [
@@ -193,7 +193,7 @@ def test_of_what_ended_together_the_costliest_is_shown(*, reverse: bool) -> None
     assert "CPUs 0-3" in text(session, interval, Status(0))
 
 
-def test_what_costs_nothing_does_not_linger() -> None:
+def test_episodes_without_a_cost_do_not_linger() -> None:
     session, interval = seen(Machine(ceiling_hz=3.0e9))
     at_ns = session.now_ns
     session.ended.append(Episode("ramp", [0], at_ns - 10**9, at_ns, 1e9, "-"))

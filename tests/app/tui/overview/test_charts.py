@@ -1,4 +1,4 @@
-"""The overview of small machines: which charts there are, and that any size can be drawn."""
+"""The overview of small machines: which charts there are, at any size; histories beside rows."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import pytest
 from fakes import Does, Machine, guest
 from hypothesis import given
 from hypothesis import strategies as st
+from painted import messages
 from playing import running
 from simulated import messages as simulated
 
-from perfprobe.wire import Multiplier
+from perfprobe.wire import Hello, Multiplier
 from perftop.base.format import GHZ
 from perftop.draw import strips, theme
 from perftop.session.history import History
@@ -19,6 +20,7 @@ from perftop.session.session import Session
 from perftop.tui.overview.chart_cells import ColumnHistory
 from perftop.tui.overview.chart_numbers import Moment, units
 from perftop.tui.overview.charts import MIN_WIDTH, Charts, Plan, plan
+from perftop.tui.overview.columns import RowHistories
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.places import Places
 from perftop.tui.shared.sheet import Reader
@@ -97,7 +99,7 @@ def test_charts_of_cores_have_an_even_number_of_rows(
 
 
 @pytest.mark.parametrize(("count", "height", "width"), [(17, 41, 160), (8, 18, 80), (2, 41, 59)])
-def test_where_charts_do_not_fit_there_are_rows(count: int, height: int, width: int) -> None:
+def test_rows_replace_charts_that_do_not_fit(count: int, height: int, width: int) -> None:
     assert plan(count, height, width, packages=1, counted=True) is None
 
 
@@ -205,3 +207,29 @@ async def test_any_size_is_drawn_and_rows_come_where_charts_do_not_fit() -> None
             grid = run.grid
             widths = {grid.render_line(y).cell_length for y in range(grid.size.height)}
             assert widths == {size[0]}
+
+
+# --- histories beside rows
+
+
+BATCHES = (40, 5, 5, 5, 3, 5, 5, 1, 1, 1)
+"""Samples in each interval; another length of the interval is one of the bins, too."""
+
+
+@pytest.mark.parametrize("scenario", ["smt-mix,smt=1", "smt-mix"])
+def test_a_past_that_has_moved_on_is_as_if_looked_up_again(scenario: str) -> None:
+    hello, *feed = messages(8, sum(BATCHES) + 1, scenario)
+    assert isinstance(hello, Hello)
+    session = Session(hello, History(hello))
+    places = Places(session).places
+    sight = [*range(len(places))]
+    kept = RowHistories(session, places, 20, 12, ascii_=False)
+    for batch in BATCHES:
+        for message in [feed.pop(0) for _ in range(batch)]:
+            session.apply(message)
+        interval, anew = session.take(), RowHistories(session, places, 20, 12, ascii_=False)
+        kept.read(interval, sight, 0.0)
+        anew.read(interval, [], kept.top_ipc)
+        for row in sight:
+            assert kept.busy(row) == anew.busy(row)
+            assert kept.ipc(row, None) == anew.ipc(row, None)

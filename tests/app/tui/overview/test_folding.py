@@ -55,7 +55,7 @@ def test_the_lines_of_all_packages_stay_while_rows_scroll(cpu: int, opened: int)
     assert [line.kind for line in plan.below] == ["folded"] * (2 - opened)
 
 
-def test_what_still_fits_stays_open() -> None:
+def test_packages_that_fit_stay_open() -> None:
     assert kinds(32, "needed", 29) == ["package", *["row"] * 10, "folded", "package", *["row"] * 10]
 
 

@@ -147,7 +147,7 @@ def test_a_victim_names_its_taker() -> None:
     assert "t2 4002 ◂ hypervisor" in lines(p)[2]
 
 
-def test_where_room_is_scarce_who_loses_to_whom_goes_before_numbers() -> None:
+def test_victims_and_takers_come_before_numbers_in_narrow_rows() -> None:
     p = losing(Machine(), "neighbour", [1, 2], 80, depth=0.31, cause="sibling")
     assert "t2 ◂ t6" in lines(p)[2]
     p.columns = []
@@ -162,7 +162,7 @@ def test_only_the_cpu_that_lost_has_a_red_number() -> None:
     assert ipc == ["text", "alarm"]
 
 
-def test_what_befalls_a_whole_package_is_red_in_its_line_only() -> None:
+def test_an_episode_of_a_package_is_red_in_its_line_only() -> None:
     every = Machine(cores=4, does={cpu: Does(0.9, 2.4e9) for cpu in range(8)})
     p = losing(every, "turbo-drop", [*range(8)], depth=0.6e9, cause="power-pl1")
     assert keys(p, 2, "2.40") == {"text"}
@@ -197,7 +197,7 @@ def test_involuntary_halts_are_those_of_the_worse_sibling_and_stand_out() -> Non
     assert keys(p, 1, "0.00") == {"dim"}
 
 
-def test_what_is_unknown_at_rest_is_a_dot_and_no_zero() -> None:
+def test_unknown_values_at_rest_are_dots() -> None:
     p = picture(Machine(does={0: Does(0.0), 4: Does(0.0)}))
     assert keys(p, 0, MISSING) == set()
     assert keys(p, 0, theme.NEITHER) == {"faint", "neither"}  # no clock where nothing ran

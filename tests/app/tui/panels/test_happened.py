@@ -42,7 +42,7 @@ def text(of: tuple[Session, Interval], width: int, height: int) -> list[str]:
     ]
 
 
-def test_what_runs_is_first_with_cause_and_evidence_then_the_newest() -> None:
+def test_running_episodes_come_first_then_the_newest() -> None:
     older = Episode("offline", [1], 0, S // 2)
     found = text(session(STEAL, ended=(older, OVER)), 58, 10)
     assert found[0].startswith("what happened  3 in 4.0 s ────")

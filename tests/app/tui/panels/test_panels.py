@@ -1,4 +1,4 @@
-"""All panels: exact sizes on every screen, whatever is to be told."""
+"""Panels: their sizes and titles, and pairs of tasks that disturb each other."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import pytest
 from fakes import Does, Machine, guest, seen, tasks
 
 from perftop.draw import strips
-from perftop.model.episode import Episode
+from perftop.draw.columns import total_width
+from perftop.model.episode import Episode, TaskOnCpu
 from perftop.session.interval import Interval
 from perftop.session.session import Session
+from perftop.tui.panels import pairs, panels
 from perftop.tui.panels.panels import PANELS, Kind, PanelRow
 from perftop.tui.shared.choice import Choice
 
@@ -63,3 +65,65 @@ def test_panels_are_side_by_side_with_margins_and_gaps(
     assert text[0] == text[-1] == " "
     assert [text.index(word) for word in ("no", "wh")] == starts
     assert text[starts[1] - 3 : starts[1]] == "   "
+
+
+# --- pairs
+
+
+SIBLING = {"who": [TaskOnCpu(4002, "stream", 2)], "ipc": 1.5, "ipc_alone": 2.0}
+
+
+def lost(*episodes: Episode, machine: Machine | None = None) -> tuple[Session, Interval]:
+    tasks = {"0": [4000, "lmp", 0.9], "2": [4002, "stream\x1b", 0.9], "3": [4003, "日本", 0.9]}
+    busy = machine or Machine(cores=2, does={cpu: Does(1.0, ipc=1.5) for cpu in range(4)})
+    of = seen(busy, 20, records={"tasks": tasks})
+    of[0].detector.running[:] = episodes
+    return of
+
+
+def text(of: tuple[Session, Interval], width: int, height: int) -> list[str]:
+    return [
+        strips.text(line).rstrip() for line, _ in panels.who_loses(*of, Choice(), width, height)
+    ]
+
+
+def test_a_pair_is_who_takes_how_much_from_whom() -> None:
+    found = text(lost(Episode("neighbour", [0], 0, None, 0.25, "sibling", SIBLING)), 94, 4)
+    assert found[0].startswith("who loses to whom  1 pair ─────")
+    assert found[0].endswith(" 6 all pairs")
+    assert found[1].split() == [
+        "◐", "stream?", "4002", "CPU", "2", "takes", "25", "%", "from", "lmp", "4000", "CPU", "0",
+        "IPC", "1.50,", "alone", "2.00",
+    ]  # fmt: skip
+    assert found[2:] == []
+
+
+def test_the_greatest_loss_comes_first_and_more_pairs_are_counted() -> None:
+    each = [
+        Episode("neighbour", [cpu], 0, None, (cpu + 1) / 10, "sibling", SIBLING) for cpu in range(4)
+    ]
+    of = lost(*each)
+    found = text(of, 94, 4)
+    assert "3 of 4 pairs" in found[0]
+    assert [line.partition("takes ")[2][:4] for line in found[1:]] == ["40 %", "30 %", "20 %"]
+    assert [target for _, target in panels.who_loses(*of, Choice(), 94, 7)] == [None, 3, 2, 1, 0]
+
+
+def test_no_pair_is_reported() -> None:
+    of = lost()
+    assert text(of, 60, 3)[1:] == ["  No CPU is losing time to a neighbour"]
+    assert not pairs.any_pair(*of)
+    assert pairs.any_pair(*lost(Episode("neighbour", [0], 0, None, 0.2, "sibling", SIBLING)))
+
+
+@pytest.mark.parametrize("count", [0, 1, 200])
+def test_exact_sizes_at_any_width(count: int) -> None:
+    each = [Episode("neighbour", [i % 4], i, None, 0.2, "sibling", SIBLING) for i in range(count)]
+    of = lost(*each)
+    for width in range(20, 301, 7):
+        for height in (1, 4, 9):
+            found = PanelRow(("losses",), (1,), width, height).lines(*of, Choice())
+            assert [strips.width(line) for line in found] == [width] * height
+        for since in (False, True):
+            made = pairs.pair_columns(width, since=since)
+            assert width < 34 or total_width(made) <= width

@@ -77,14 +77,14 @@ def test_a_bar_is_made_of_running_waiting_and_sleeping() -> None:
         assert [len(part) for part, _ in tasks.task_bar(ran, waited, 20)] == sizes
 
 
-def test_who_waits_for_more_than_a_fifth_of_the_time_is_bold() -> None:
+def test_tasks_that_wait_over_a_fifth_of_the_time_are_bold() -> None:
     of = seen(guest(), records=records())
     assert styles(of, "38.2") == styles(of, "52.4") == {"bright"}
     assert styles(of, "9.4") == {"dim"}, "it hardly runs"
     assert styles(of, "3.1") == {"text"}
 
 
-def test_what_the_stream_does_not_show_is_not_shown() -> None:
+def test_uncounted_parts_are_not_shown() -> None:
     of = seen(guest(), records=records(waits=None, details=None))
     found = "\n".join(text(of, 240, 12))
     assert "waits " in found, "the bar's legend"
@@ -113,7 +113,7 @@ def test_threads_of_one_name_are_one_task() -> None:
     assert (one.shares, one.threads, one.wait, one.switches) == ({0: 0.75, 1: 0.25}, 3, 0.25, 60)
 
 
-def test_who_runs_is_worked_out_once_for_each_look() -> None:
+def test_running_tasks_are_computed_once_per_record() -> None:
     session, interval = seen(guest(), records=records())
     found = tasks.ranked_tasks(session, interval)
     again = tasks.ranked_tasks(session, dataclasses.replace(interval, seq=interval.seq + 1))

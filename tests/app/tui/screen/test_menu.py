@@ -128,7 +128,7 @@ async def test_a_second_enter_that_comes_too_late_does_nothing() -> None:
         assert found == ["a"]
 
 
-async def test_where_there_is_no_room_for_a_line_there_is_no_page() -> None:
+async def test_a_menu_without_room_is_not_shown() -> None:
     async with over(lambda: Menu("fruit", THREE, "a")) as (run, _):
         await run.pilot.resize_terminal(1, 1)
         await run.pilot.press("pageup", "pagedown")

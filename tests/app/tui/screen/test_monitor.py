@@ -74,7 +74,7 @@ async def test_while_paused_another_interval_is_of_the_same_moment() -> None:
         await run.sees("every 500 ms, sampled 100 ms")
 
 
-async def test_steps_stop_at_both_ends_and_space_goes_on() -> None:
+async def test_steps_stop_at_both_ends_and_space_returns_to_live() -> None:
     async with running(Machine()) as run:
         await run.intervals(3)
         await run.pilot.press("shift+left")

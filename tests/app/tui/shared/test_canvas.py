@@ -47,7 +47,7 @@ async def test_fixed_lines_are_at_the_bottom_and_the_others_scroll_above_them() 
         assert "first" not in "".join(line.text for line in shown(run))
 
 
-async def test_of_the_fixed_lines_only_those_that_changed_are_drawn() -> None:
+async def test_only_changed_fixed_lines_are_drawn() -> None:
     async with running(Machine(cores=29, threads=1)) as run:
         grid = run.grid
         grid.feet = feet("first", "second", "third")

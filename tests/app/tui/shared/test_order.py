@@ -44,7 +44,7 @@ def test_rows_are_sorted_by_the_number_that_they_show() -> None:
     assert order(Machine(cores=4, does=does), "steal")[:2] == [0, 1], "of steal the worst CPU's"
 
 
-def test_what_is_not_known_comes_last_whichever_way_the_others_stand() -> None:
+def test_unknown_values_come_last_in_both_orders() -> None:
     """Core 1 was halted throughout: it has no clock."""
     does = {0: Does(0.5, 2e9), 1: Does(0.0), 2: Does(0.5, 3e9), 3: Does(0.5, 2.5e9)}
     does |= {cpu: Does(0.0) for cpu in range(4, 8)}
@@ -63,7 +63,7 @@ def test_tasks_are_sorted_by_name_and_none_comes_last() -> None:
     assert order(Machine(), "task", reverse=True, records=records) == [0, 3, 2, 1]
 
 
-def test_who_loses_to_a_neighbour_comes_before_those_that_are_only_busy() -> None:
+def test_victims_come_before_busy_cores() -> None:
     session, interval = seen(Machine(does={cpu: Does(0.9) for cpu in range(8)}))
     places, choice = Places(session), Choice(order="worst first")
     assert arranged(places, choice, session, interval)[0] == 0

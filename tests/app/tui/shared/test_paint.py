@@ -97,7 +97,7 @@ def test_a_line_in_place_of_another_looks_as_if_drawn_again(
     assert terminal.looks(40, 0) == meant.looks(40, 0)
 
 
-def test_of_a_line_only_what_differs_is_written() -> None:
+def test_only_differing_parts_of_a_line_are_written() -> None:
     before, after, longer = (
         ready_strip([("core ", "dim"), (number, "text"), (" who", "text")], INK, 20, ascii_=False)
         for number in ("12", "13", "100")
@@ -150,7 +150,7 @@ def test_without_colour_what_is_lost_is_as_bright_as_the_words_around_it() -> No
     assert styles["alarm"] != styles["text"]
 
 
-def test_what_a_scrollbar_covers_is_not_written() -> None:
+def test_cells_below_a_scrollbar_are_not_written() -> None:
     before, after = (
         ready_strip([(text, "text")], INK, 4, ascii_=False) for text in ("1234", "1235")
     )

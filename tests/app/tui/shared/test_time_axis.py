@@ -85,7 +85,7 @@ def test_a_moment_is_in_the_bin_that_ends_with_it() -> None:
     assert [a.bin(ns) for ns in (0, 1, S, S + 1, 60 * S, 60 * S + 1)] == [-1, 0, 0, 1, 59, 60]
 
 
-def test_what_begins_with_the_end_of_the_axis_is_beyond_it() -> None:
+def test_a_moment_at_the_end_of_the_axis_is_beyond_it() -> None:
     """The next bin, which comes with the next sample, holds it."""
     a = made()
     before = Episode("offline", [0], 60 * S - 1)
@@ -166,7 +166,7 @@ def test_an_episode_is_marked_where_it_begins_and_stroked_while_it_lasts() -> No
     assert drawn == "─" * 10 + "▼━━━" + "─" * 46
 
 
-def test_what_runs_is_drawn_up_to_the_moment_and_not_beyond() -> None:
+def test_running_episodes_are_drawn_up_to_the_moment() -> None:
     a = made(59.5)
     assert text(a, drop(57)).endswith("─▼━━")
     back = made(40.0)
@@ -175,12 +175,12 @@ def test_what_runs_is_drawn_up_to_the_moment_and_not_beyond() -> None:
     assert text(made(39.5), drop(39.8)) == "─" * 60
 
 
-def test_what_began_before_has_no_mark_and_what_ended_before_is_not_there() -> None:
+def test_earlier_episodes_have_no_mark() -> None:
     assert text(made(100), drop(30, 42)) == "━━" + "─" * 58
     assert text(made(100), drop(30, 40)) == "─" * 60
 
 
-def test_what_takes_no_time_has_a_mark_all_the_same() -> None:
+def test_an_episode_without_length_has_a_mark() -> None:
     assert text(made(), drop(10, 10, "online")) == "─" * 10 + "•" + "─" * 49
 
 
@@ -194,7 +194,7 @@ def test_the_mark_shows_how_bad_it_is(kind: str, run: Run) -> None:
     assert ascii_text(run[0]).isascii()
 
 
-def test_of_two_at_one_moment_the_worse_is_seen() -> None:
+def test_the_worse_of_two_simultaneous_episodes_is_drawn() -> None:
     mild, bad = drop(10, 20, "offline"), drop(10, 12)
     for order in ((mild, bad), (bad, mild)):
         assert text(made(), *order)[10:21] == "▼━━━━━━━━━─"
@@ -248,7 +248,7 @@ def ticked(text: str) -> str:
     return "".join(time_axis.TICK if at in cells else char for at, char in enumerate(text))
 
 
-def test_what_is_not_kept_is_blank_and_the_axis_shows_since_when_there_is_something() -> None:
+def test_unkept_time_is_blank_with_the_start_of_history() -> None:
     assert line(30.5) == ticked("history from 22:14:30 ".rjust(30) + "─" * 30)
     assert line(15.5) == ticked("from 22:14:15 ".rjust(15) + "─" * 45)
     assert line(5.5) == ticked(" " * 5 + "─" * 55)
@@ -256,7 +256,7 @@ def test_what_is_not_kept_is_blank_and_the_axis_shows_since_when_there_is_someth
     assert line(60.5) == "history from 22:15:00 ".rjust(60)
 
 
-def test_where_rows_are_dear_clock_times_are_in_the_line_where_it_is_free() -> None:
+def test_clock_times_share_the_line_of_episodes_in_low_charts() -> None:
     """The times may cover strokes of ended episodes."""
     assert line(0, drop(10, 61), inside=True) == "─" * 10 + "▼" + "━" * 49
     shown = line(0, drop(10, 31), inside=True)

@@ -102,7 +102,7 @@ def drawn(run: Run, *episodes: Episode) -> None:
 # --- what stands there
 
 
-async def test_what_runs_grows_and_stays_selected_when_it_ends() -> None:
+async def test_a_running_episode_grows_and_stays_selected() -> None:
     ending = Episode("steal", [3], 3 * S, None, 0.2, "hypervisor")
 
     async with at_list(DROP, ending) as run:
@@ -213,7 +213,7 @@ async def test_lines_are_in_the_chosen_order() -> None:
         assert run.monitor.choice.order == "topology"  # of other views
 
 
-async def test_of_one_kind_the_deepest_comes_first() -> None:
+async def test_episodes_of_one_kind_are_sorted_by_depth() -> None:
     shares = (0.1, None, 0.3, 0.2)
     steals = [Episode("steal", [0], i * S, i * S + 5, share, "") for i, share in enumerate(shares)]
     async with at_list(*steals, size=(79, 24)) as run:
@@ -256,7 +256,7 @@ async def test_a_calm_machine_has_a_calm_list() -> None:
         assert kinds(run) == ["turbo-drop"]
 
 
-def test_what_the_hypervisor_takes_is_not_counted_as_neighbours() -> None:
+def test_steal_is_not_counted_as_a_neighbour() -> None:
     session, _ = seen(guest())
     found = [
         Episode("neighbour", [0], 0, 1, 0.1, "hypervisor"),
@@ -268,7 +268,7 @@ def test_what_the_hypervisor_takes_is_not_counted_as_neighbours() -> None:
     assert f"{EPISODES['steal']} 2 steal" in text
 
 
-async def test_what_cannot_be_found_here_shows_why() -> None:
+async def test_undetectable_kinds_have_a_reason() -> None:
     async with at_list(machine=guest()) as run:
         text = "\n".join(lines(run))
         why = "no core PMU in this guest: the hypervisor does not expose one"
@@ -294,7 +294,7 @@ async def test_enter_goes_to_the_moment_on_the_page_of_its_core() -> None:
         assert run.monitor.view.id == "episodes"
 
 
-async def test_what_took_less_than_an_interval_is_shown_where_it_leads() -> None:
+async def test_a_short_episode_is_shown_at_its_moment() -> None:
     async with at_list(
         Episode("steal", [3], 14 * SAMPLE_NS, 15 * SAMPLE_NS, 0.2, "hypervisor")
     ) as run:
@@ -312,7 +312,7 @@ async def test_the_selected_core_stays_selected_if_it_was_hit_too() -> None:
         assert run.monitor.choice.cpu == 3
 
 
-async def test_what_history_has_forgotten_is_reported() -> None:
+async def test_a_moment_dropped_from_history_is_reported() -> None:
     old = Episode("steal", [0], -9 * S, -8 * S, 0.5, "long ago")
     async with at_list(old) as run:
         await run.pilot.press("enter")

@@ -164,7 +164,7 @@ async def test_a_click_selects_and_a_double_click_opens(monkeypatch: pytest.Monk
         assert opened == [5]
 
 
-async def test_what_stays_the_same_is_not_drawn_again() -> None:
+async def test_unchanged_cells_are_not_redrawn() -> None:
     async with running(Machine(cores=64), (80, 14)) as run:
         await run.pilot.press("2")
         await run.intervals(1)
@@ -228,7 +228,7 @@ async def test_the_cell_of_a_core_on_which_an_episode_runs_has_its_sign() -> Non
         assert red == {"2.40"}
 
 
-async def test_if_nothing_differs_it_is_reported() -> None:
+async def test_a_map_without_differences_reports_that() -> None:
     async with running(
         Machine(cores=8, does={cpu: Does(0.5) for cpu in range(16)}), (160, 30)
     ) as run:

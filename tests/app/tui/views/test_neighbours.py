@@ -45,7 +45,7 @@ async def meet(run: Run, **records: Any) -> None:
         await run.intervals(15, records={"tasks": tasks} | records)
 
 
-async def test_what_has_ended_stays_below_what_goes_on() -> None:
+async def test_ended_losses_are_below_running_ones() -> None:
     async with running(crowded()) as run:
         await run.pilot.press("6")
         await meet(run)
@@ -224,6 +224,6 @@ async def test_names_cannot_reach_the_terminal() -> None:
         assert any("?[2J??" in line for line in lines(run))
 
 
-def test_a_list_too_long_for_a_line_goes_on_in_the_next() -> None:
+def test_a_long_list_continues_on_the_next_line() -> None:
     found = [text(runs) for runs in neighbours.wrapped("checked: ", ["a" * 30, "b" * 30, "c"], 58)]
     assert found == [f" checked: {'a' * 30}", f"          {'b' * 30} · c"]

@@ -71,7 +71,7 @@ def test_types_of_cores_are_compared_with_themselves() -> None:
     assert sorted(far(Machine(cores=32, does=slow), CLOCK)) == [28, 29, 30, 31]
 
 
-def test_what_many_do_is_not_out_of_line() -> None:
+def test_a_common_value_is_no_outlier() -> None:
     few = {cpu: Does(0.95) for cpu in (0, 1)}
     many = {cpu: Does(0.95) for cpu in range(5)}
     rest = {cpu: Does(0.02) for cpu in range(32)}
@@ -84,7 +84,7 @@ def test_a_sleeping_core_has_no_clock_to_be_judged() -> None:
     assert far(m, CLOCK) == []
 
 
-def test_of_halts_a_few_per_cent_are_a_lot() -> None:
+def test_a_few_per_cent_of_halts_are_an_outlier() -> None:
     m = Machine(cores=8, does={5: Does(0.5, involuntary=0.03)})
     assert far(m, INVOLUNTARY) == [5]
     assert far(m, UTIL) == []

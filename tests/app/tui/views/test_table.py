@@ -260,7 +260,7 @@ async def test_columns_are_chosen_in_a_list() -> None:
         assert (list(choice.columns), shown(run)[0]) == ([], all_)
 
 
-async def test_it_can_be_sorted_before_it_has_a_size() -> None:
+async def test_a_table_is_sorted_before_it_has_a_size() -> None:
     async with running(Machine()) as run:
         screen = run.monitor
         await screen.action_view("table")

@@ -61,7 +61,7 @@ def test_every_number_that_is_known_of_a_cpu() -> None:
     assert row(m, 2)["both"] == "25.0"  # a sibling has it in common
 
 
-def test_what_nobody_counts_has_no_column() -> None:
+def test_uncounted_numbers_have_no_column() -> None:
     found = row(guest(), 0)
     assert not {"busy_hz", "ipc", "both", "turbo_ceiling_hz", "smi", "task"} & found.keys()
     assert {"util", "steal"} <= found.keys()
@@ -135,7 +135,7 @@ def test_columns_in_sight_fit_and_none_is_lost(widths: list[int], left: int, wid
         assert total_width([every[made.hidden - 1], *made.columns]) > room
 
 
-def test_what_looks_equal_does_not_change_places() -> None:
+def test_rows_that_look_equal_keep_their_places() -> None:
     session, interval = seen(Machine(does={3: Does(0.50049), 5: Does(0.50031), 1: Does(0.7)}))
     of = columns.CpuColumns(session)
     rows = of.arranged(np.arange(8), columns.BY_KEY["util"], interval, GHZ, reverse=False).tolist()

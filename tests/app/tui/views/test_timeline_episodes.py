@@ -1,10 +1,22 @@
-"""Episodes in the time view: on its axis, in its rows and below them."""
+"""Episodes and marks in the time view: on its axis, in its lanes and below them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
 from time_view import View, look, many, two
 
+from perftop.draw.strips import text
 from perftop.model.episode import Episode
+from perftop.session.values import BY_KEY
+from perftop.tui.shared import time_axis
+from perftop.tui.shared.places import Place
+from perftop.tui.views import lanes
 
 S = 1_000_000_000
 
@@ -25,7 +37,7 @@ async def test_an_episode_marks_axis_and_row_where_it_began() -> None:
     assert set(view.feet[0][at + 1 : view.past._left + view.past._axis.cells]) == {"━"}
 
 
-async def test_an_ended_one_is_marked_too_but_goes_on_no_more() -> None:
+async def test_an_ended_episode_is_marked_without_a_stroke_to_the_end() -> None:
     async with look(many()) as view:
         await shown(view, Episode("involuntary-halt", [0], S // 2, S))
     assert view.feet[0].count("║") == 1
@@ -33,7 +45,7 @@ async def test_an_ended_one_is_marked_too_but_goes_on_no_more() -> None:
     assert not view.rows[1].rstrip().endswith("║")
 
 
-async def test_what_is_left_below_the_axis_shows_what_happened() -> None:
+async def test_panels_fill_the_room_below_the_axis() -> None:
     found: list[object] = []
 
     async with look(two()) as view:
@@ -50,14 +62,59 @@ async def test_what_is_left_below_the_axis_shows_what_happened() -> None:
     assert room == feet
 
 
-async def test_what_befalls_a_package_is_shown_in_its_heading_once() -> None:
+async def test_an_episode_of_a_package_is_in_its_heading_once() -> None:
     async with look(many()) as view:
         await shown(view, Episode("turbo-drop", list(range(48)), 14 * S // 10))
     assert [row.count("▼") for row in view.rows] == [1] + [0] * 24
 
 
-async def test_where_there_are_no_headings_rows_show_of_it() -> None:
+async def test_rows_show_episodes_of_packages_without_headings() -> None:
     async with look(many()) as view:
         view.past.choice.order = "CPU number"
         await shown(view, Episode("turbo-drop", list(range(48)), 14 * S // 10))
     assert [row.count("▼") for row in view.rows] == [2] * 24
+
+
+# --- cells of lanes
+
+
+UTIL = BY_KEY["util"]
+
+
+class Written:
+    """A history in which each sample has a value of its own; some of it is not known."""
+
+    begin_ns: int | None = None
+
+    def field(self, _: str, rows: Sequence[int], edges: Any) -> Any:
+        ends = edges[1:, None] // 10**8 * 7 + np.array(rows)[None] * 3
+        values = ends % 101 / 100
+        return np.where(ends % 11 == 0, np.nan, values)
+
+
+PLACES = [Place(0, 0, i, None, (i, i + 3), i, (2 * i, 2 * i + 1)) for i in range(3)]
+
+
+def _lanes(now_ns: int, room: int, window_s: float = 60.0) -> lanes.Lanes:
+    session: Any = SimpleNamespace(past=Written())
+    at = time_axis.fitted(now_ns, window_s, room)
+    return lanes.Lanes(session, UTIL, at, PLACES, ascii_=False)
+
+
+@given(st.integers(600, 9000), st.integers(5, 90))
+def test_rows_read_one_by_one_are_as_those_read_together(now: int, room: int) -> None:
+    together, apart = _lanes(now * 10**8, room), _lanes(now * 10**8, room)
+    together.read([0, 2])
+    for row in (2, 0):
+        apart.read([row])
+    for row in (0, 2):
+        np.testing.assert_array_equal(apart.values[row], together.values[row])
+
+
+def test_marks_take_the_place_of_cells_and_nothing_else_moves() -> None:
+    runs = [("aaaa", "x"), ("bb", "y")]
+    assert lanes.marked(runs, {}) == runs
+    marks = {0: ("▼", "alarm"), 3: ("│", "text"), 5: ("▼", "alarm")}
+    found = lanes.marked(runs, marks)
+    assert text(found) == "▼aa│b▼"
+    assert found == [("▼", "alarm"), ("aa", "x"), ("│", "text"), ("b", "y"), ("▼", "alarm")]
