@@ -208,6 +208,22 @@ def test_siblings_read_over_different_spans_have_no_states() -> None:
     assert session.suspect_samples == 0
 
 
+@pytest.mark.parametrize("key", ["one_thread", "any_thread", "distributed"])
+def test_a_core_without_its_event_has_bounds_and_the_others_keep_their_states(key: str) -> None:
+    greeting = made.hello([made.REF, made.counter(key, cpus=[0, 2])], cores=2)
+    session = Session(greeting)
+    ticks = int(made.TSC_HZ / 10)
+    for seq in (0, 1):
+        half = seq * ticks // 2
+        event = {"one_thread": 0, "any_thread": half, "distributed": half // 2}[key]
+        values: made.Values = {"ref": [half] * 4, key: [event, None, event, None]}
+        session.apply(made.frame(greeting, seq, values))
+    split = session.take().split
+    assert split.method == [key.replace("_", "-"), "bounds"]
+    assert split.states[0].tolist() == pytest.approx([0.5, 0, 0, 0.5], abs=1e-4)
+    assert np.isnan(split.states[1]).all()
+
+
 TRACED = [
     made.counter(key, "s", bits=64, scale=1e-9) for key in ("neither_s", "lp0_s", "lp1_s", "both_s")
 ]

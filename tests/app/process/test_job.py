@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import termios
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -27,6 +28,7 @@ from perftop.process.job_terminal import (
     TURN_BYTES,
     JobTerminal,
     Printout,
+    typed_keys,
 )
 from perftop.tui.frame.command_output import printed_line
 
@@ -298,3 +300,29 @@ def test_the_end_of_a_flood_is_kept() -> None:
     printout.settle()
     assert seen(printout)[-1] == "999999"
     assert printout.left_out + len(printout) == 1_000_001
+
+
+# --- keys that are typed while a command runs
+
+
+@pytest.mark.parametrize("foreground", [True, False])
+async def test_keys_are_read_without_enter_in_the_foreground_only(
+    monkeypatch: pytest.MonkeyPatch, *, foreground: bool
+) -> None:
+    ours, theirs = os.openpty()
+    keys: list[str] = []
+    with os.fdopen(theirs, closefd=True) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        group = os.getpgrp() if foreground else os.getpgrp() + 1
+        monkeypatch.setattr(os, "tcgetpgrp", lambda _: group)
+
+        def lines_only() -> bool:
+            return bool(termios.tcgetattr(theirs)[3] & termios.ICANON)
+
+        with typed_keys(keys.append):
+            os.write(ours, b"m")
+            if foreground:
+                await until(lambda: keys == ["m"], "the key")
+            assert lines_only() is not foreground
+        assert lines_only(), "the terminal is as it was"
+    os.close(ours)
