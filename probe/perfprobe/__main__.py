@@ -254,7 +254,7 @@ def _ramp(options: argparse.Namespace) -> int:
 def _timers(options: argparse.Namespace) -> int:
     from perfprobe.instruments import timers
 
-    _print(timers.answer(options.cpu))
+    _print(timers.measure(options.cpu))
     return 0
 
 

@@ -23,7 +23,7 @@ from perfprobe.errors import Unavailable, Usage
 if TYPE_CHECKING:
     from perfprobe.kernel.job_threads import Watch
     from perfprobe.machine.source import Machine
-    from perfprobe.perf.chosen import Wanted
+    from perfprobe.perf.chosen import EventOptions
     from perfprobe.sources import Source
     from perfprobe.wire import Multiplier, Rate
 
@@ -47,9 +47,9 @@ def open_source(options: argparse.Namespace) -> Source:
     if name == "os" or (name == "auto" and below):
         return open_os(options.sysroot, sample_ns, options.cpus, watch)
     if name in {"auto", "perf"}:
-        from perfprobe.perf.chosen import Wanted
+        from perfprobe.perf.chosen import EventOptions
 
-        wanted = options.events and Wanted(options.events, not options.no_multiplex)
+        wanted = options.events and EventOptions(options.events, not options.no_multiplex)
         return open_perf(name, sample_ns, options.cpus, method, watch, wanted)
     if name == "msr":
         from perfprobe.programming.source import open_msr
@@ -115,12 +115,12 @@ def open_perf(
     cpus: str | None,
     method: str | None = None,
     watch: Watch | None = None,
-    events: Wanted | None = None,
+    events: EventOptions | None = None,
 ) -> Machine:
     """This machine with what perf counts, registers that are read, and the system's own account. If
     neither reference cycles nor cycles can be counted, `perf` raises Unavailable; `auto` goes on
     without them, and the hello has the reason. Raises ValueError for unknown events."""
-    from perfprobe.machine.hello import About
+    from perfprobe.machine.hello import SourceInfo
     from perfprobe.machine.parts import Part
     from perfprobe.machine.source import Machine, os_parts, read_rows, with_siblings
     from perfprobe.perf import chosen, cores
@@ -153,7 +153,7 @@ def open_perf(
         return multipliers, planner.base_hz(tsc_hz) or info.base_hz
 
     served = "os" if why_not is not None else "perf"
-    about = About(served, cores.smt_methods(keys), rates, info.turbo)
+    about = SourceInfo(served, cores.smt_methods(keys), rates, info.turbo)
     parts += [*registers, *os_parts(root, rows)]
     lacking, extra = [*lacking, *slots.missing], [*extra, *slots.parts]
     return Machine(root, sample_ns, rows, selected, parts, lacking, about, watch, extra)

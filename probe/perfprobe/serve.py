@@ -32,7 +32,7 @@ MAX_ORDER_BYTES = 32
 MAX_DIGITS = 12
 
 
-class Asked(NamedTuple):
+class LastOrders(NamedTuple):
     """The last order of each kind; None: there was none."""
 
     batch_ns: int | None = None
@@ -42,9 +42,9 @@ class Asked(NamedTuple):
 class Orders:
     def __init__(self) -> None:
         self._line = b""
-        """The line that has not ended yet, or enough of it to know that it is no order."""
+        """The line that has not ended yet, or enough of it to see that it is no order."""
 
-    def read(self, data: bytes) -> Asked:
+    def read(self, data: bytes) -> LastOrders:
         """The orders that end in these bytes."""
         *lines, rest = (self._line + data).split(b"\n")
         self._line = rest[: MAX_ORDER_BYTES + 1]
@@ -52,7 +52,7 @@ class Orders:
         for line in lines:
             batch_ns = _number(line, BATCH) or batch_ns
             echo = _number(line, ECHO) or echo
-        return Asked(batch_ns, echo)
+        return LastOrders(batch_ns, echo)
 
 
 def _number(line: bytes, word: bytes) -> int:
@@ -66,7 +66,7 @@ def _number(line: bytes, word: bytes) -> int:
 
 STDIN, STDOUT = 0, 1
 FATAL = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
-"""Signals that would end the probe before registers are given back."""
+"""Signals that would end the probe before registers are restored."""
 
 
 def serve(
@@ -79,7 +79,7 @@ def serve(
     on_hello: Callable[[], None] = lambda: None,
 ) -> None:
     """Runs until stdin closes, stdout cannot be written or `stop` becomes readable, then raises
-    Ended. `hello` replaces the source's own. `begun`: called once, when the hello is written and
+    Ended. `hello` replaces the source's own. `on_hello`: called once, when the hello is written and
     before anything is read."""
     outbox = Outbox(stdout)
     outbox.put(hello or source.hello)

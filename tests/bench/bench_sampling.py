@@ -15,7 +15,7 @@ from pathlib import Path
 from perfprobe import wire
 from perfprobe.cpu import topology
 from perfprobe.machine import source
-from perfprobe.machine.parts import Part, Reading
+from perfprobe.machine.parts import Part, RowReaders
 from perfprobe.native import tsc_rate
 from perfprobe.native.sampler import Sampler, lay_out
 from perfprobe.wire import Cpu
@@ -25,7 +25,7 @@ SAMPLES = 150
 
 def run(hz: int, parts: Sequence[Part], rows: Sequence[Cpu]) -> tuple[float, float, float]:
     """us of CPU a sample, median us of the read, median us of lateness."""
-    reading = Reading(parts, rows)
+    reading = RowReaders(parts, rows)
     places, words = lay_out(reading.blocks())
     reading.place({place.block.name: place for place in places})
     widths, late = [], []

@@ -50,7 +50,7 @@ def governor(root: Path, cpus: Iterable[int] | None = None) -> Item:
         if name := settings.governor(root, cpu):
             found.setdefault(name, []).append(cpu)
     if not found:
-        return Item("governor", "unknown", _unknown(root))
+        return Item("governor", "unknown", _unknown_reason(root))
     if set(found) == {"performance"}:
         return Item("governor", "ready", "performance")
     text = ", ".join(found)
@@ -63,7 +63,7 @@ def governor(root: Path, cpus: Iterable[int] | None = None) -> Item:
     )  # fmt: skip
 
 
-def _unknown(root: Path) -> str:
+def _unknown_reason(root: Path) -> str:
     guest = identity.virtualisation(root) is not None
     return "set by the host" if guest else "not reported by the kernel"
 
@@ -71,7 +71,7 @@ def _unknown(root: Path) -> str:
 def turbo(root: Path) -> Item:
     on = settings.turbo_on(root)
     if on is None:
-        return Item("turbo", "unknown", _unknown(root))
+        return Item("turbo", "unknown", _unknown_reason(root))
     if not on:
         return Item("turbo", "ready", "off: only heat and limits of power lower the clock")
     by_hand = (

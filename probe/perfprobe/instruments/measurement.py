@@ -197,7 +197,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Repeated:
+class RepeatedMean:
     mean: float
     """Mean of all rounds, weighted by their samples."""
     error: float | None
@@ -214,7 +214,7 @@ def repeat(
     epsilon: float,
     limits: Limits,
     clock: Callable[[], float] = time.monotonic,
-) -> Repeated:
+) -> RepeatedMean:
     """Calls `measure(n)`, which takes n samples and returns their mean, until the weighted mean
     moves less than `epsilon` of itself or a limit is reached; at least once."""
     start = round_start = clock()
@@ -236,7 +236,7 @@ def repeat(
         if settled or size <= 0:
             found = error(rounds)
             least = None if found is None else max(found, epsilon * abs(mean))
-            return Repeated(mean, least, count, settled)
+            return RepeatedMean(mean, least, count, settled)
         round_start = now
 
 
@@ -248,12 +248,12 @@ def _room(limits: Limits, size: int, took: float, left: float) -> int:
     return max(limits.first, int(size * min(left, limits.longest_s) / took))
 
 
-def together(parts: Sequence[Repeated]) -> Repeated:
+def together(parts: Sequence[RepeatedMean]) -> RepeatedMean:
     """Combines measurements of the same thing at different times; slow drift shows only between
     them. The error is how far the mean of another such measurement may be from this one."""
     counted = [(part.count, part.mean) for part in parts]
     errors = [one for one in (error(counted), *(part.error for part in parts)) if one is not None]
-    return Repeated(
+    return RepeatedMean(
         weighted(counted),
         ANOTHER * max(errors) if errors else None,
         sum(part.count for part in parts),

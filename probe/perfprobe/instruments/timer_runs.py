@@ -21,7 +21,7 @@ from perfprobe.errors import Unavailable, checked, sentence
 from perfprobe.instruments.measurement import (
     Counts,
     Limits,
-    Repeated,
+    RepeatedMean,
     repeat,
     step,
     together,
@@ -105,17 +105,17 @@ def open_timer(method: Method, cpu: int, leaves: Leaves, stack: contextlib.ExitS
     return Timer(ffi.new("pp_timer *", fields), note)
 
 
-Found = tuple[str | None, dict[str, int]]
+Resource = tuple[str | None, dict[str, int]]
 
 
-def _rdtscp(_cpu: int, leaves: Leaves, _stack: contextlib.ExitStack) -> Found:
+def _rdtscp(_cpu: int, leaves: Leaves, _stack: contextlib.ExitStack) -> Resource:
     registers = cpuid.leaf(leaves, EXTENDED | 0x01)
     if registers is None or not registers[EDX] >> 27 & 1:
         raise Refused(Trouble("this CPU, or its hypervisor, has no RDTSCP"))
     return None, {}
 
 
-def _page(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Found:
+def _page(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Resource:
     pmu = perf_pmus.core_at(Path("/"), cpu)
     group = _instructions(pmu, cpu, stack)
     if not group.direct:
@@ -123,7 +123,7 @@ def _page(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Found:
     return "instructions", {"arg": group.address}
 
 
-def _perf(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Found:
+def _perf(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Resource:
     try:
         group = _instructions(perf_pmus.core_at(Path("/"), cpu), cpu, stack)
     except Refused as refused:
@@ -146,7 +146,7 @@ def _group(event: Event, cpu: int, stack: contextlib.ExitStack) -> Group:
     return opened.group
 
 
-def _msr(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Found:
+def _msr(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Resource:
     try:
         registers = stack.enter_context(msr.Registers(Path("/"), cpu))
         registers.read(msr.TSC)
@@ -155,7 +155,7 @@ def _msr(cpu: int, _leaves: Leaves, stack: contextlib.ExitStack) -> Found:
     return f"{msr.name(msr.TSC)}, the TSC", {"fd": registers.fd, "arg": msr.TSC}
 
 
-_OPEN: dict[str, Callable[[int, Leaves, contextlib.ExitStack], Found]] = {
+_OPEN: dict[str, Callable[[int, Leaves, contextlib.ExitStack], Resource]] = {
     "rdtscp": _rdtscp, "page": _page, "perf": _perf, "msr": _msr,
 }  # fmt: skip
 
@@ -195,18 +195,18 @@ class Run:
     itself."""
     steps: Counts = field(default_factory=Counter)
     """Differences between consecutive answers."""
-    parts: list[Repeated] = field(default_factory=list)
+    parts: list[RepeatedMean] = field(default_factory=list)
     """One for each pass."""
     trouble: Trouble | None = None
     """Why it is not available, or failed while it ran."""
 
     @property
-    def repeated(self) -> Repeated:
+    def repeated(self) -> RepeatedMean:
         return together(self.parts)
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Measurement:
     bracket: Run
     """The cost of the stamps around methods that are no stamps themselves."""
     rows: list[Run]
@@ -221,7 +221,7 @@ class Measured:
         return step(tick for run in self.rows if run.trouble is None for tick in run.ticks)
 
 
-def measured(cpu: int, leaves: Leaves, wanted: Sequence[Method] = METHODS) -> Measured:
+def measure_methods(cpu: int, leaves: Leaves, wanted: Sequence[Method] = METHODS) -> Measurement:
     """Runs the methods on one CPU, because TSCs may differ. Raises Unavailable if the CPU cannot be
     measured."""
     try:
@@ -234,7 +234,7 @@ def measured(cpu: int, leaves: Leaves, wanted: Sequence[Method] = METHODS) -> Me
                 for run in (bracket, *rows):
                     if run.trouble is None:
                         _attempt(run)
-            return Measured(bracket, rows, hello, tsc_rate.between(began, tsc_rate.bracket()))
+            return Measurement(bracket, rows, hello, tsc_rate.between(began, tsc_rate.bracket()))
     except OSError as error:
         gone = error.errno == errno.EXDEV
         why = "it went offline meanwhile" if gone else sentence(error)
@@ -252,7 +252,7 @@ def _attempt(run: Run) -> None:
     try:
         _measure(run)
     except OSError as error:
-        if error.errno == errno.EXDEV:  # the CPU went off: no fault of this method
+        if error.errno == errno.EXDEV:  # the CPU went offline: no fault of this method
             raise
         run.trouble = Trouble(f"it failed while it ran: {error.strerror}")
 

@@ -25,12 +25,12 @@ from perfprobe.instruments.measurement import (
     CONFIDENCE,
     FAR,
     TRIM,
-    Repeated,
+    RepeatedMean,
     histogram,
     spread,
     step,
 )
-from perfprobe.instruments.timer_runs import BRACKET, Measured, Run
+from perfprobe.instruments.timer_runs import BRACKET, Measurement, Run
 from perfprobe.native import affinity
 from perfprobe.native.affinity import pinned
 
@@ -107,7 +107,7 @@ def measure_offsets(cpus: Sequence[int], step: float, tsc_hz: float) -> list[Off
 
 def _against(first: int, cpu: int, limit_s: float, step: float, tsc_hz: float) -> Offset:
     try:
-        rows = exchanged(cpu, limit_s)
+        rows = exchange_stamps(cpu, limit_s)
     except OSError as error:
         return Offset(cpu, first, 0, why=_why(error.errno or 0))
     if not rows:
@@ -120,7 +120,7 @@ def _against(first: int, cpu: int, limit_s: float, step: float, tsc_hz: float) -
     return Offset(cpu, first, done, offset, half, offset * ns, half * ns)
 
 
-def exchanged(cpu: int, limit_s: float) -> list[Exchange]:
+def exchange_stamps(cpu: int, limit_s: float) -> list[Exchange]:
     """Exchanges between the CPU that the caller is pinned to and `cpu`. Raises OSError."""
     out: Any = ffi.new("pp_exchange[]", EXCHANGES)
     done = checked(lib.pp_exchange_stamps(cpu, EXCHANGES, round(limit_s * 1e9), out))
@@ -138,7 +138,7 @@ def _why(code: int) -> str:
 # --- the answer -----------------------------------------------------------------------------------
 
 
-def answer(asked: int | None) -> dict[str, Any]:
+def measure(asked: int | None) -> dict[str, Any]:
     """The answer of `timers`; takes some 2 s. Raises ValueError for a CPU that does not exist,
     Unavailable for one that cannot be measured."""
     start = time.monotonic()
@@ -147,7 +147,7 @@ def answer(asked: int | None) -> dict[str, Any]:
     row = affinity.usable(lib.pp_current_cpu() if asked is None else asked, rows, allowed)
     cpu, leaves = row.cpu, affinity.cpuid_leaves(row.cpu)
     before = disturbance.now(cpu)
-    found = timer_runs.measured(cpu, leaves)
+    found = timer_runs.measure_methods(cpu, leaves)
     after = disturbance.now(cpu)
     some = spread_cpus(allowed)
     offsets = measure_offsets(some, found.grid or 1.0, found.hz.hz)
@@ -164,7 +164,7 @@ def answer(asked: int | None) -> dict[str, Any]:
         "epsilon": timer_runs.EPSILON,
         "confidence": CONFIDENCE,
         "bracket_ticks": _rounded(found.bracket.repeated.mean),
-        "methods": [_told(one, found, leaves) for one in found.rows],
+        "methods": [_method_row(one, found, leaves) for one in found.rows],
         "offsets": [asdict(one) for one in offsets],
         "offsets_left_out": len(allowed) - len(some),
         "disturbances": disturbance.seen(cpu, affinity.siblings(row, rows), before, after),
@@ -172,7 +172,7 @@ def answer(asked: int | None) -> dict[str, Any]:
     }
 
 
-def _tsc(leaves: Leaves, found: Measured) -> dict[str, Any]:
+def _tsc(leaves: Leaves, found: Measurement) -> dict[str, Any]:
     source = identity.clocksource()
     note = "CLOCK_MONOTONIC_RAW is derived from this TSC: this is the rate that the kernel assumes"
     by_cpuid = model.tsc_hz(model.of(identity.identity(), leaves), leaves, None)
@@ -197,7 +197,7 @@ KEYS = ("name", "guarantees", "calls", "usable", "why", "fix", "note", "samples"
 """Keys of every method; unknown values are null. Costs are those of one call."""
 
 
-def _told(run: Run, found: Measured, leaves: Leaves) -> dict[str, Any]:
+def _method_row(run: Run, found: Measurement, leaves: Leaves) -> dict[str, Any]:
     method = run.method
     row = dict.fromkeys(KEYS) | {
         "name": method.name,
@@ -208,12 +208,12 @@ def _told(run: Run, found: Measured, leaves: Leaves) -> dict[str, Any]:
     if run.trouble is not None:
         return row | {"why": run.trouble.why, "fix": run.trouble.fix}
     stamp = method.kind < BRACKET.kind
-    less = Repeated(0.0, 0.0, 0, settled=True) if stamp else found.bracket.repeated
+    less = RepeatedMean(0.0, 0.0, 0, settled=True) if stamp else found.bracket.repeated
     row |= _costs(run, less, found.hz.hz, found.grid)
     return row | _step(run, stamp, found)
 
 
-def _costs(run: Run, stamps: Repeated, hz: float, grid: float | None) -> dict[str, Any]:
+def _costs(run: Run, stamps: RepeatedMean, hz: float, grid: float | None) -> dict[str, Any]:
     """Costs of one call. `less` is the part of each sample that is not the calls, in ticks."""
     whole, samples, calls = run.repeated, spread(run.ticks), run.method.calls
     errors = [error for error in (whole.error, stamps.error) if error is not None]
@@ -247,7 +247,7 @@ def _rounded(value: float | None, factor: float = 1.0) -> float | None:
     return None if value is None else round(value * factor, 4)
 
 
-def _step(run: Run, stamp: bool, found: Measured) -> dict[str, Any]:
+def _step(run: Run, stamp: bool, found: Measurement) -> dict[str, Any]:
     if stamp:
         ns = None if found.grid is None else found.grid * 1e9 / found.hz.hz
         return {"step_ns": _rounded(ns), "step_from": "the TSC's"}

@@ -70,7 +70,7 @@ def as_root(root: Path, *capabilities: str) -> str:
 
 
 def is_seccomp_filtered(root: Path) -> bool:
-    """Whether a container's seccomp filter restricts our system calls."""
+    """Whether a seccomp filter, such as a container's, restricts this process."""
     return own_status(root, "Seccomp") == ["2"]
 
 
@@ -126,8 +126,8 @@ def accounts_delays(root: Path) -> bool:
 
 # --- dropping capabilities ------------------------------------------------------------------------
 # Whatever is open stays readable without any capability. The few that are kept open files and
-# events again when a CPU comes back. The user ID stays as well: registers, journals and some files
-# of /sys belong to root. No seccomp filter is set: the system calls of the interpreter, the C
+# events again when a CPU comes online. The user ID stays as well: registers, journals and some
+# files of /sys belong to root. No seccomp filter is set: the system calls of the interpreter, the C
 # library and its look-up of users change with their versions, and each change would end a probe
 # that holds registers.
 

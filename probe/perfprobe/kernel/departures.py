@@ -38,8 +38,8 @@ class Departures:
         self._events, self._is_readable = events, is_readable
 
     def of(self, cpus: Collection[int]) -> set[int]:
-        """Those of these CPUs that may have gone off since the last call, whether they are back or
-        not."""
+        """Which of these CPUs may have gone offline since the last call, even if they are online
+        again."""
         gone: set[int] = set()
         while self._events is not None and self._is_readable():
             try:

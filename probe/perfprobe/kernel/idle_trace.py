@@ -154,7 +154,7 @@ def _failure(number: int, log: str) -> OSError:
 
 
 def _permitted() -> bool:
-    """Whether the kernel itself would let us trace."""
+    """Whether this process has the capabilities that tracing needs."""
     return not identity.user_namespace() and all(
         access.capable(ROOT, capability, access.CAP_SYS_ADMIN)
         for capability in (access.CAP_BPF, access.CAP_PERFMON)

@@ -65,7 +65,7 @@ class Watch:
                 raise Usage(f"--watch-tree {text!r}: a PID was expected")
             self._family = Family(self._pid, self._start)
         self.missing = self._missing(root)
-        self.warning = self._nobody()
+        self.warning = self._absence_warning()
         """A warning to be reported once, before the first read; '': none."""
         self._threads: dict[str, _Thread] = {}
         """By thread id, in the order of their turns."""
@@ -142,7 +142,7 @@ class Watch:
             self._threads.pop(tid).close()
         for tid, pid in pid_by_tid.items():
             if tid not in self._threads:
-                with suppress(OSError):  # it is gone, or not ours to see
+                with suppress(OSError):  # it has ended, or may not be read
                     self._threads[tid] = _Thread(f"{self._proc}/{pid}/task/{tid}", int(pid))
 
     # --- at the start ------------------------------------------------------------------------
@@ -159,7 +159,7 @@ class Watch:
             raise Unavailable(f"no process {pid}{why}")
         return stat.start
 
-    def _nobody(self) -> str:
+    def _absence_warning(self) -> str:
         """'' if there is a process to watch."""
         if self._pid is not None:
             return ""

@@ -73,8 +73,8 @@ def _value(path: str) -> str:
 
 
 def _vulnerable(root: Path) -> str:
-    """What the kernel does nothing against: mitigations that are off make programs faster. '' if it
-    does not report that."""
+    """The vulnerabilities without a mitigation: programs are faster without. '' if the kernel does
+    not report them."""
     at = f"{root}/{CPUS}/vulnerabilities"
     listed = names(at)
     open_to = [name for name in listed if word(f"{at}/{name}").startswith("Vulnerable")]

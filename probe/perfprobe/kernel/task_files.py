@@ -94,7 +94,7 @@ class Births:
         self._fd = -1
         with suppress(OSError):
             self._fd = opened(f"{proc}/loadavg")
-            # A container may have a file there that somebody else writes now and then.
+            # A container may have a file of another program there.
             if os.fstat(self._fd).st_dev != Path(proc).stat().st_dev:
                 self.close()
 

@@ -24,7 +24,7 @@ Rates = tuple[list[Multiplier], Rate | None]
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class SourceInfo:
     """What the hello has besides what follows from the parts."""
 
     source: str = "os"
@@ -69,11 +69,11 @@ class Setup:
     """Known before any part was opened."""
     polled_missing: Sequence[Missing]
     unpinned: list[int]
-    """CPUs that no thread of ours may run on."""
+    """CPUs on which none of the lanes may run."""
     watch: Watch | None
 
 
-def hello_of(setup: Setup, about: About) -> wire.Hello:
+def hello_of(setup: Setup, about: SourceInfo) -> wire.Hello:
     root, rows = setup.root, setup.rows
     cores = topology.cores(rows)
     multipliers, base_hz = about.rates(setup.tsc_hz)
@@ -108,7 +108,7 @@ def hello_of(setup: Setup, about: About) -> wire.Hello:
     )
 
 
-def _methods(setup: Setup, about: About) -> list[str]:
+def _methods(setup: Setup, about: SourceInfo) -> list[str]:
     """Best first: what is counted, what is traced, what can only be bounded."""
     keys = {counter.key for part in setup.parts for counter in part.counters}
     counted = [method for method in about.smt_methods if method != "bounds"]
@@ -116,8 +116,8 @@ def _methods(setup: Setup, about: About) -> list[str]:
 
 
 def _blocks(setup: Setup) -> list[Block]:
-    """The blocks, in which CPUs where no thread of ours may run lack the counters that only the CPU
-    itself can read. Metrics then use what the system reports about these CPUs."""
+    """The blocks. CPUs where no lane may run lack the counters that only the CPU itself can read;
+    metrics then use what the system reports about these CPUs."""
     if not setup.unpinned:
         return [*setup.blocks]
     pinned = sorted({row.cpu for row in setup.rows} - set(setup.unpinned))

@@ -30,13 +30,13 @@ def open_traced(rows: Sequence[Cpu]) -> list[Part]:
     try:
         trace = IdleTrace(places)
     except OSError as error:
-        nothing = Traced(None, "cpu", [], {})
+        nothing = TracedPart(None, "cpu", [], {})
         trouble = idle_trace.trouble(error)
         nothing.missing = [Missing("traced", trouble.why, trouble.fix)]
         return [nothing]
     base = trace.base()
     busy = {cpu: [Slot(lib.PP_TRACED + lib.PP_IDLE_BUSY, 0, cpu, base)] for cpu in places}
-    parts: list[Part] = [Traced(trace, "cpu", [BUSY], busy)]
+    parts: list[Part] = [TracedPart(trace, "cpu", [BUSY], busy)]
     pairs = {core for core, lp in places.values() if lp}
     if pairs:
         states = {
@@ -46,7 +46,7 @@ def open_traced(rows: Sequence[Cpu]) -> list[Part]:
         }
         names = [(key, key.removesuffix("_s")) for key in STATES]
         counters = [Counter(key, name, "s", ORIGIN, scale=NS) for key, name in names]
-        parts.append(Traced(None, "core", counters, states))
+        parts.append(TracedPart(None, "core", counters, states))
     return parts
 
 
@@ -62,7 +62,7 @@ def _places(cores: Sequence[Sequence[int]]) -> dict[int, tuple[int, int]]:
     return places
 
 
-class Traced:
+class TracedPart:
     """The part that has the trace reports to it which CPUs go offline, and closes it."""
 
     def __init__(
@@ -81,13 +81,13 @@ class Traced:
     def open(self, cpu: int) -> list[Slot]:
         if self._trace is not None and cpu in self._off:
             self._off.discard(cpu)
-            self._trace.settle([cpu])  # it may stay busy, and then has no transition to report
+            self._trace.settle([cpu])  # a CPU that stays busy has no transition to report
         return self._slots.get(cpu, [])
 
     def shut(self, cpu: int) -> None:
         if self._trace is not None and cpu in self._slots:
             self._off.add(cpu)
-            self._trace.offline(cpu)  # the kernel reports no transition of a CPU that is off
+            self._trace.offline(cpu)  # the kernel reports no transition of an offline CPU
 
     def close(self) -> None:
         if self._trace is not None:

@@ -3,7 +3,7 @@ thread reads which rows.
 
 If several parts have the same counter the first one keeps it, so parts are listed in the order of
 preference. Every CPU reads its own rows; the first online CPU of a core or package also reads the
-row of its core or package. If it goes offline another CPU takes over.
+row of its core or package. If it goes offline, another CPU takes over.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Part(Protocol):
         is left out, and its column stays invalid."""
 
     def shut(self, cpu: int) -> None:
-        """Gives back what `open` took. The CPU's thread has ended."""
+        """Releases what `open` acquired. The CPU's thread has ended."""
 
     def close(self) -> None:
-        """Gives back everything. All threads have ended."""
+        """Releases everything. All threads have ended."""
 
 
 def keep_first(parts: Iterable[Part]) -> list[Part]:
@@ -48,7 +48,7 @@ def keep_first(parts: Iterable[Part]) -> list[Part]:
     kept_parts: list[Part] = []
     for part in parts:
         keys = {counter.key for counter in part.counters}
-        kept_parts.append(Thinned(part, served & keys) if served & keys else part)
+        kept_parts.append(ReducedPart(part, served & keys) if served & keys else part)
         served |= keys
     return kept_parts
 
@@ -60,7 +60,7 @@ def drop_served_keys(missing: Iterable[Missing], counters: Iterable[Counter]) ->
 
 
 def restricted_to(counter: Counter, cpus: Sequence[int], number: int) -> Counter:
-    """The counter, as these of so many CPUs have it."""
+    """The counter, restricted to these CPUs unless they are all of the `number`."""
     return counter if len(cpus) == number else replace(counter, cpus=[*cpus])
 
 
@@ -75,7 +75,7 @@ def group_missing(lacking: Iterable[tuple[int, str, Trouble]], number: int) -> l
     ]
 
 
-class Thinned:
+class ReducedPart:
     """A part without some of its counters. No slot may fill both removed and kept columns."""
 
     def __init__(self, part: Part, without: Collection[str]) -> None:
@@ -107,7 +107,7 @@ class Thinned:
 SHARED: tuple[Scope, ...] = ("core", "package")
 
 
-class Reading:
+class RowReaders:
     def __init__(
         self, parts: Sequence[Part], rows: Sequence[Cpu], chosen: Sequence[Part] = ()
     ) -> None:
@@ -159,7 +159,7 @@ class Reading:
         return [(heir, self._with_shared(heir)) for heir in heirs]
 
     def unread(self, wanted: Iterable[int]) -> list[int]:
-        """Offsets, in words of the frame, of the heads of rows whose wanted CPUs are all off."""
+        """Offsets, in words of the frame, of heads of rows whose wanted CPUs are all offline."""
         offline = [cpu for cpu in wanted if cpu not in self._plans]
         names = ("cpu", *self._chosen)
         heads = [self._head(name, self._row[cpu]) for name in names for cpu in offline]

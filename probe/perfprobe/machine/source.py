@@ -23,11 +23,11 @@ from perfprobe.errors import Unavailable
 from perfprobe.kernel import departures
 from perfprobe.kernel.tasks import Tasks
 from perfprobe.machine import cpu_files, idle
-from perfprobe.machine.hello import About, ClockReading, Setup, hello_of
-from perfprobe.machine.parts import Part, Reading, keep_first
+from perfprobe.machine.hello import ClockReading, Setup, SourceInfo, hello_of
+from perfprobe.machine.parts import Part, RowReaders, keep_first
 from perfprobe.native import sampler, tsc_rate
 from perfprobe.native.batches import Batches
-from perfprobe.native.sampler import Drained, Sampler
+from perfprobe.native.sampler import DrainedRound, Sampler
 from perfprobe.polled import polling
 from perfprobe.polled.firmware_limits import Hsmp, LimitStatus
 from perfprobe.polled.machine_counts import MachineCounts
@@ -78,7 +78,7 @@ def os_parts(root: Path, rows: Sequence[Cpu]) -> list[Part]:
 
 @dataclass(slots=True, eq=False)
 class _Round:
-    drained: Drained
+    drained: DrainedRound
     late: int
     """`Sampler.late` when it was drained."""
     data: bytearray
@@ -86,7 +86,7 @@ class _Round:
 
 
 _OPEN: set[Machine] = set()
-"""Threads use the memory of these, so none is freed before it is closed."""
+"""Machines whose threads run. They use its memory, so it is not freed before it is closed."""
 
 
 class Machine:
@@ -98,7 +98,7 @@ class Machine:
         selected: list[int] | None,
         parts: Sequence[Part],
         missing: Sequence[Missing] = (),
-        about: About | None = None,
+        about: SourceInfo | None = None,
         watch: Watch | None = None,
         chosen: Sequence[Part] = (),
     ) -> None:
@@ -113,7 +113,7 @@ class Machine:
         self._departures = departures.open_departures(root)
         self._online_fd = polling.opened(root / files.CPUS / "online")
         self._online_text = self._read_online()
-        self._reading = Reading(parts, rows, chosen)
+        self._reading = RowReaders(parts, rows, chosen)
         served = {counter.key for part in self._parts for counter in part.counters}
         resctrl = Resctrl(root, rows)
         self._group_records = resctrl.take
@@ -140,7 +140,7 @@ class Machine:
         try:
             self._attach_all(rows)
             _need_descriptors()
-            self.hello = self._introduce(rows, selected, sample_ns, missing, about or About())
+            self.hello = self._introduce(rows, selected, sample_ns, missing, about or SourceInfo())
         except BaseException:
             self.close()
             raise
@@ -185,7 +185,7 @@ class Machine:
         # The clocks are compared once: within a second they drift apart by microseconds.
         raw_minus_monotonic_ns = tsc_rate.raw_ns() - time.monotonic_ns()
         self._batches.took(rounds[-1].drained.round)
-        self._mark_offline(rounds)  # before CPUs come back: samples from before may be in
+        self._mark_offline(rounds)  # before CPUs are attached again: older samples may be in
         end_ns = rounds[-1].drained.deadline_ns + raw_minus_monotonic_ns
         notes = self._watch_hotplug(end_ns)
         if notes:
@@ -239,14 +239,14 @@ class Machine:
         with contextlib.suppress(ValueError):
             online = set(cpu_sets.parse(text.decode(errors="replace"))) & self._wanted
             gone |= self._attached - online
-            notes += [self._gone(cpu, time_ns) for cpu in sorted(gone)]
+            notes += [self._detach(cpu, time_ns) for cpu in sorted(gone)]
             for cpu in sorted(online - self._attached):
-                notes += self._came(cpu, time_ns)
+                notes += self._attach_again(cpu, time_ns)
             if self._attached == online:
                 self._online_text = text
         return notes
 
-    def _gone(self, cpu: int, time_ns: int) -> Note:
+    def _detach(self, cpu: int, time_ns: int) -> Note:
         self._sampler.detach(cpu)
         self._attached.discard(cpu)
         for heir, plans in self._reading.shut(cpu):
@@ -254,7 +254,7 @@ class Machine:
             self._sampler.attach(heir, plans, rebased=True)
         return Note("hotplug", time_ns, data={"cpu": cpu, "online": False, "row": None})
 
-    def _came(self, cpu: int, time_ns: int) -> list[Note]:
+    def _attach_again(self, cpu: int, time_ns: int) -> list[Note]:
         row = next((row for row in topology.read(self._root) if row.cpu == cpu), None)
         if row is None:
             return []
@@ -306,7 +306,7 @@ class Machine:
         return Frame(self._seq, time_ns, blocks, late=each.late, records=records)
 
     def _mark_offline(self, rounds: Sequence[_Round]) -> None:
-        """Marks rows of CPUs that are off; the drain has cleared them."""
+        """Marks rows of offline CPUs; the drain has cleared them."""
         if off := self._wanted - self._attached:
             heads = self._reading.unread(off)
             for each in rounds:
@@ -322,7 +322,7 @@ class Machine:
         selected: list[int] | None,
         sample_ns: int,
         missing: Sequence[Missing],
-        about: About,
+        about: SourceInfo,
     ) -> wire.Hello:
         tsc_hz = tsc_rate.calibrate() if self._real else None
         setup = Setup(
@@ -343,7 +343,7 @@ class Machine:
         return hello_of(setup, about)
 
     def _unpinned(self) -> list[int]:
-        """CPUs that no thread of ours may run on. Waits until all threads have tried."""
+        """CPUs on which none of the lanes may run. Waits until all lanes have tried."""
         if not self._real:
             return []
         end_s = time.monotonic() + PINNED_S
@@ -358,7 +358,7 @@ class Machine:
 
 def _need_descriptors() -> None:
     """Raises OSError if no more files can be opened. What is read now and then, such as the list of
-    CPUs, would be missing without a word, and all CPUs would seem to be off."""
+    CPUs, would be missing silently, and all CPUs would seem to be offline."""
     spare: list[int] = []
     try:
         spare += (os.open(os.devnull, os.O_RDONLY) for _ in range(SPARE))

@@ -19,7 +19,8 @@ from perfprobe.wire import Cpu
 def usable(asked: int, rows: Sequence[Cpu], allowed: Collection[int]) -> Cpu:
     """The row of the CPU that the user named. `allowed` is this process's affinity mask.
 
-    Raises ValueError for a CPU that does not exist, Unavailable for one that is off or not allowed.
+    Raises ValueError for a CPU that does not exist, Unavailable for one that is offline or not
+    allowed.
     """
     online = [row.cpu for row in rows if row.online]
     row = next((row for row in rows if row.cpu == asked), None)

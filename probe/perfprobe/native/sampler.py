@@ -127,7 +127,7 @@ class RowPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Drained:
+class DrainedRound:
     round: int
     deadline_ns: int
     delivered: int
@@ -208,7 +208,7 @@ class Sampler:
         round_ = self.round if last is None else last
         return max(self._deadline(round_) + self._wake_ns, self._retry_ns) / 1e9
 
-    def drain(self, force: bool = False) -> Drained | None:
+    def drain(self, force: bool = False) -> DrainedRound | None:
         """The next round if all lanes delivered it or their time is over; `force` ends it now."""
         sampler = self._open()
         now = time.monotonic_ns()
@@ -221,7 +221,7 @@ class Sampler:
             if pending and not give_up:
                 self._retry_ns = now + max(RETRY_NS, (now - deadline) // 2)
                 return None
-            drained = Drained(self.round, deadline, self._delivered[0], pending)
+            drained = DrainedRound(self.round, deadline, self._delivered[0], pending)
             self.round += 1
             if drained.delivered or not self._cpus:
                 return drained

@@ -14,20 +14,20 @@ from perfprobe.errors import Unavailable
 from perfprobe.kernel.access import Trouble
 from perfprobe.machine.parts import group_missing
 from perfprobe.perf import event_names, perf_pmus
-from perfprobe.perf.event_names import Asked
+from perfprobe.perf.event_names import EventName
 from perfprobe.perf.groups import Groups, cpu_part
 from perfprobe.perf.perf_events import (
     UNFIT,
     Event,
     Group,
     Kernel,
-    Opened,
+    OpenedEvents,
     System,
     Trial,
     open_events,
     open_group,
 )
-from perfprobe.perf.perf_pmus import EVENTS, Chosen, Pmu, core_of
+from perfprobe.perf.perf_pmus import EVENTS, ChosenEvent, Pmu, core_of
 from perfprobe.wire import Counter, Cpu, Missing
 
 MAX_IN_GROUP = 16
@@ -39,7 +39,7 @@ OTHER_CORES = Trouble("cores of this type have no such event")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class EventOptions:
     """What the user asked for by -e."""
 
     text: str
@@ -47,7 +47,7 @@ class Wanted:
     """Events may take turns; otherwise one that does not fit is refused."""
 
 
-def find(root: Path, text: str) -> list[list[Chosen]]:
+def find(root: Path, text: str) -> list[list[ChosenEvent]]:
     """The groups of events that were asked for. Raises ValueError for unknown names."""
     from perfprobe.perf.event_catalogue import Catalogue  # only a stream with -e needs the names
 
@@ -55,7 +55,7 @@ def find(root: Path, text: str) -> list[list[Chosen]]:
     return [[catalogue.find(asked) for asked in group] for group in event_names.parse(text)]
 
 
-def any_hardware(groups: Iterable[Sequence[Chosen]]) -> bool:
+def any_hardware(groups: Iterable[Sequence[ChosenEvent]]) -> bool:
     """Whether any of them needs a counter of a core."""
     return any(e.core for group in groups for chosen in group for e in chosen.events.values())
 
@@ -63,7 +63,7 @@ def any_hardware(groups: Iterable[Sequence[Chosen]]) -> bool:
 def open_chosen(
     root: Path,
     rows: Sequence[Cpu],
-    groups: Sequence[Sequence[Chosen]],
+    groups: Sequence[Sequence[ChosenEvent]],
     pmus: Sequence[Pmu],
     *,
     cpus: Iterable[int],
@@ -99,8 +99,8 @@ class Opener:
     # --- which events are counted together
 
     def arranged(
-        self, groups: Sequence[Sequence[Chosen]], *, multiplex: bool
-    ) -> list[Sequence[Chosen]]:
+        self, groups: Sequence[Sequence[ChosenEvent]], *, multiplex: bool
+    ) -> list[Sequence[ChosenEvent]]:
         """Software events together, which always count; events of cores together if they fit, else
         each for itself, which then take turns; groups in braces as they are."""
         singles = [group[0] for group in groups if len(group) == 1]
@@ -115,10 +115,10 @@ class Opener:
         many = [soft[i : i + MAX_IN_GROUP] for i in range(0, len(soft), MAX_IN_GROUP)]
         return [*many, *braced, *whole]
 
-    def _fit(self, groups: Sequence[Sequence[Chosen]]) -> bool:
+    def _fit(self, groups: Sequence[Sequence[ChosenEvent]]) -> bool:
         return all(share >= ALWAYS for shares in self._shares(groups) for share in shares)
 
-    def _refuse(self, groups: Sequence[Sequence[Chosen]]) -> None:
+    def _refuse(self, groups: Sequence[Sequence[ChosenEvent]]) -> None:
         """Raises Unavailable for the first group that does not fit together with those before
         it."""
         for i, group in enumerate(groups, 1):
@@ -129,7 +129,7 @@ class Opener:
                     "the events take turns"
                 )
 
-    def _shares(self, groups: Sequence[Sequence[Chosen]]) -> Iterable[list[float]]:
+    def _shares(self, groups: Sequence[Sequence[ChosenEvent]]) -> Iterable[list[float]]:
         """For one CPU of each PMU, the share of the time for which each group is on the counters
         while all are open; 1 where that cannot be tried."""
         tried: set[str | None] = set()
@@ -140,7 +140,7 @@ class Opener:
                 tried.add(name)
                 yield self._tried(groups, row.cpu)
 
-    def _tried(self, groups: Sequence[Sequence[Chosen]], cpu: int) -> list[float]:
+    def _tried(self, groups: Sequence[Sequence[ChosenEvent]], cpu: int) -> list[float]:
         with ExitStack() as stack:
             opened: list[Group | None] = []
             for group in groups:
@@ -151,7 +151,7 @@ class Opener:
             return [0.0 if group is None else self._share(group, cpu) for group in opened]
 
     def whole(
-        self, group: Sequence[Chosen], sound: Callable[[Sequence[float]], Trouble | None]
+        self, group: Sequence[ChosenEvent], sound: Callable[[Sequence[float]], Trouble | None]
     ) -> Trouble | None:
         """Why the whole group cannot be counted on the first CPU that has its events; None: it can.
         `sound` judges what it counted in a trial."""
@@ -181,7 +181,7 @@ class Opener:
 
     # --- opening them
 
-    def part(self, group: Sequence[Chosen]) -> Groups:
+    def part(self, group: Sequence[ChosenEvent]) -> Groups:
         wanted = {row.cpu: self._events(group, row.cpu) for row in self._rows}
         read = {row.cpu: wanted[row.cpu] for row in self._read}
         opened = open_events(self._kernel, read, timed=True, mapped=False, root=self._root)
@@ -196,17 +196,17 @@ class Opener:
             timed=True, mapped=False, missing=group_missing(lacking, len(opened)),
         )  # fmt: skip
 
-    def _opened(self, group: Sequence[Chosen], cpu: int) -> Opened:
+    def _opened(self, group: Sequence[ChosenEvent], cpu: int) -> OpenedEvents:
         """The group on one CPU, for a trial."""
         events = self._events(group, cpu)
         return open_group(self._kernel, events, cpu, timed=True, mapped=False, root=self._root)
 
-    def _events(self, group: Sequence[Chosen], cpu: int) -> list[Event]:
+    def _events(self, group: Sequence[ChosenEvent], cpu: int) -> list[Event]:
         events = (chosen.on(self._pmu[cpu]) for chosen in group)
         return [event for event in events if event is not None]
 
 
-def _counter(chosen: Chosen) -> Counter:
+def _counter(chosen: ChosenEvent) -> Counter:
     origin = "perf " + (next((str(pmu) for pmu in chosen.events if pmu), "") or "software")
     return Counter(chosen.asked.key, chosen.about, chosen.unit, origin, scale=chosen.scale)
 
@@ -245,9 +245,9 @@ class Topdown:
     missing: list[Missing]
 
 
-def topdown_events(pmus: Iterable[Pmu]) -> list[Chosen]:
+def topdown_events(pmus: Iterable[Pmu]) -> list[ChosenEvent]:
     """The events of the group, the leader first; empty if no PMU lists them."""
-    found: list[Chosen] = []
+    found: list[ChosenEvent] = []
     listing = [pmu for pmu in pmus if perf_pmus.config(pmu, "slots") is not None]
     for key, (name, about) in (LEVEL_1 | LEVEL_2).items():
         events: dict[str | None, Event] = {}
@@ -256,7 +256,7 @@ def topdown_events(pmus: Iterable[Pmu]) -> list[Chosen]:
                 events[pmu.name] = Event(key, pmu.type, config)
         if events:
             trouble = Trouble("cores of this type have no PERF_METRICS")
-            found.append(Chosen(Asked(name, key=key), about, EVENTS, 1.0, events, trouble))
+            found.append(ChosenEvent(EventName(name, key=key), about, EVENTS, 1.0, events, trouble))
     keys = {chosen.asked.key for chosen in found}
     return found if keys >= LEVEL_1.keys() else []
 

@@ -30,7 +30,7 @@ from perfprobe.perf.perf_events import (
     REF_CYCLES,
     Event,
     Kernel,
-    Opened,
+    OpenedEvents,
     System,
     open_events,
 )
@@ -232,7 +232,7 @@ def _part(
     return cpu_part(kernel, rows, wanted, opened, counters, timed=timed, missing=missing)
 
 
-def _lacking(opened: Mapping[int, Opened]) -> Iterator[tuple[int, str, Trouble]]:
+def _lacking(opened: Mapping[int, OpenedEvents]) -> Iterator[tuple[int, str, Trouble]]:
     for cpu, of_cpu in opened.items():
         for key, trouble in of_cpu.missing.items():
             yield cpu, key, trouble

@@ -16,16 +16,16 @@ from perfprobe.cpu import cpu_sets, files
 from perfprobe.errors import Usage
 from perfprobe.kernel import access
 from perfprobe.perf import perf_pmus
-from perfprobe.perf.event_names import Asked, nearest
+from perfprobe.perf.event_names import EventName, nearest
 from perfprobe.perf.perf_events import HARDWARE, SOFTWARE, Event
-from perfprobe.perf.perf_pmus import CORES, DEVICES, EVENTS, Chosen, Code, Pmu, TermError
+from perfprobe.perf.perf_pmus import CORES, DEVICES, EVENTS, ChosenEvent, Code, Pmu, TermError
 
 HW_CACHE = 3  # PERF_TYPE_
 NS = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class GenericEvent:
     """A name with its meaning."""
 
     name: str
@@ -36,29 +36,29 @@ class Known:
 
 
 SOFTWARE_EVENTS = (
-    Known("context-switches", "context switches", 3),
-    Known("cpu-migrations", "tasks that came from another CPU", 4),
-    Known("page-faults", "page faults", 2),
-    Known("minor-faults", "page faults that needed no disk", 5),
-    Known("major-faults", "page faults that needed a disk", 6),
-    Known("alignment-faults", "accesses that the kernel had to align", 7),
-    Known("emulation-faults", "instructions that the kernel had to emulate", 8),
-    Known("cpu-clock", "elapsed time by the kernel's clock", 0, "s", NS),
-    Known("task-clock", "elapsed time by the tasks' clock", 1, "s", NS),
-    Known("bpf-output", "records that BPF programs wrote", 10),
-    Known("cgroup-switches", "switches to a task of another control group", 11),
+    GenericEvent("context-switches", "context switches", 3),
+    GenericEvent("cpu-migrations", "tasks that came from another CPU", 4),
+    GenericEvent("page-faults", "page faults", 2),
+    GenericEvent("minor-faults", "page faults that needed no disk", 5),
+    GenericEvent("major-faults", "page faults that needed a disk", 6),
+    GenericEvent("alignment-faults", "accesses that the kernel had to align", 7),
+    GenericEvent("emulation-faults", "instructions that the kernel had to emulate", 8),
+    GenericEvent("cpu-clock", "elapsed time by the kernel's clock", 0, "s", NS),
+    GenericEvent("task-clock", "elapsed time by the tasks' clock", 1, "s", NS),
+    GenericEvent("bpf-output", "records that BPF programs wrote", 10),
+    GenericEvent("cgroup-switches", "switches to a task of another control group", 11),
 )
 HARDWARE_EVENTS = (
-    Known("cycles", "cycles, unhalted", 0, "cycles"),
-    Known("instructions", "instructions retired", 1, "instructions"),
-    Known("cache-references", "accesses to the last cache", 2, EVENTS),
-    Known("cache-misses", "misses of the last cache", 3, EVENTS),
-    Known("branches", "branches retired", 4, EVENTS),
-    Known("branch-misses", "branches predicted wrongly", 5, EVENTS),
-    Known("bus-cycles", "cycles of the bus, unhalted", 6, EVENTS),
-    Known("stalled-cycles-frontend", "cycles that waited for instructions", 7, EVENTS),
-    Known("stalled-cycles-backend", "cycles that waited for data or units", 8, EVENTS),
-    Known("ref-cycles", "cycles at the base clock, unhalted", 9, "cycles"),
+    GenericEvent("cycles", "cycles, unhalted", 0, "cycles"),
+    GenericEvent("instructions", "instructions retired", 1, "instructions"),
+    GenericEvent("cache-references", "accesses to the last cache", 2, EVENTS),
+    GenericEvent("cache-misses", "misses of the last cache", 3, EVENTS),
+    GenericEvent("branches", "branches retired", 4, EVENTS),
+    GenericEvent("branch-misses", "branches predicted wrongly", 5, EVENTS),
+    GenericEvent("bus-cycles", "cycles of the bus, unhalted", 6, EVENTS),
+    GenericEvent("stalled-cycles-frontend", "cycles that waited for instructions", 7, EVENTS),
+    GenericEvent("stalled-cycles-backend", "cycles that waited for data or units", 8, EVENTS),
+    GenericEvent("ref-cycles", "cycles at the base clock, unhalted", 9, "cycles"),
 )
 ALIASES = {
     "cs": "context-switches", "migrations": "cpu-migrations", "faults": "page-faults",
@@ -71,15 +71,15 @@ _WAYS = ("load", "store", "prefetch")
 _RAW = re.compile(r"r([0-9a-fA-F]{1,16})")
 
 
-def _cache_events() -> Iterator[Known]:
+def _cache_events() -> Iterator[GenericEvent]:
     """The generic events of caches: which cache, how it is accessed, and whether it missed."""
     for cache, name in enumerate(_CACHES):
         for way, what in enumerate(_WAYS):
             all_of = "prefetches" if what == "prefetch" else f"{what}s"
-            yield Known(f"{name}-{all_of}", f"{name}: {all_of}", cache | way << 8, EVENTS)
+            yield GenericEvent(f"{name}-{all_of}", f"{name}: {all_of}", cache | way << 8, EVENTS)
             missed = f"{name}-{what}-misses"
             about = f"{name}: {all_of} that missed"
-            yield Known(missed, about, cache | way << 8 | 1 << 16, EVENTS)
+            yield GenericEvent(missed, about, cache | way << 8 | 1 << 16, EVENTS)
 
 
 CACHE_EVENTS = tuple(_cache_events())
@@ -92,7 +92,7 @@ GENERIC = [
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class ListedEvent:
     """An event that perf knows, by its PMU and terms."""
 
     pmu: str
@@ -109,14 +109,14 @@ class Catalogue:
         self.cores = perf_pmus.cores(root)
 
     @functools.cached_property
-    def of_perf(self) -> Mapping[str, list[Named]]:
+    def of_perf(self) -> Mapping[str, list[ListedEvent]]:
         """What perf lists for the PMUs of cores, where it is installed; asked for once."""
         pmus = {pmu.name for pmu in self.cores}
         listed = perf_events() if pmus and self._installed else {}
         present = {name: [n for n in events if n.pmu in pmus] for name, events in listed.items()}
         return {name: events for name, events in present.items() if events}
 
-    def find(self, asked: Asked) -> Chosen:
+    def find(self, asked: EventName) -> ChosenEvent:
         """The event that was asked for. Raises ValueError with a line for the user if it is
         unknown."""
         if asked.pmu:
@@ -136,10 +136,10 @@ class Catalogue:
     def names(self) -> list[str]:
         """All names that `find` knows here."""
         generic = [known.name for known, kind in GENERIC if kind == SOFTWARE or self.cores]
-        listing = (name for pmu in self.cores for name in listed(pmu))
+        listing = (name for pmu in self.cores for name in event_names_of(pmu))
         return [*generic, *ALIASES, *listing, *self.of_perf]
 
-    def _generic(self, asked: Asked, known: Known, kind: int) -> Chosen:
+    def _generic(self, asked: EventName, known: GenericEvent, kind: int) -> ChosenEvent:
         def event(extended: int) -> Event:
             return Event(
                 asked.key, kind, extended | known.config, kernel=asked.kernel, user=asked.user,
@@ -152,16 +152,18 @@ class Catalogue:
         return self._with(asked, known.about, known.unit, known.scale, events)
 
     def _with(
-        self, asked: Asked, about: str, unit: str, scale: float, events: dict[str | None, Event]
-    ) -> Chosen:
+        self, asked: EventName, about: str, unit: str, scale: float, events: dict[str | None, Event]
+    ) -> ChosenEvent:
         none = None if events else access.no_pmu(self._root)
-        return Chosen(asked, about, unit, scale, events, none)
+        return ChosenEvent(asked, about, unit, scale, events, none)
 
-    def _of_sysfs(self, asked: Asked, word: str) -> Chosen:
+    def _of_sysfs(self, asked: EventName, word: str) -> ChosenEvent:
         found: dict[str | None, Event] = {}
         unit, scale = EVENTS, 1.0
         for pmu in self.cores:
-            name = next((name for name in listed(pmu) if name.lower() == word.lower()), None)
+            name = next(
+                (name for name in event_names_of(pmu) if name.lower() == word.lower()), None
+            )
             code = None if name is None else perf_pmus.code(pmu, name)
             if name is not None and code is not None:
                 found[pmu.name] = _event(asked, pmu, code)
@@ -171,9 +173,9 @@ class Catalogue:
             about, found = self._of_perf(asked, word)
         if not found:
             raise Usage(self._unknown(asked))
-        return Chosen(asked, about, unit, scale, found)
+        return ChosenEvent(asked, about, unit, scale, found)
 
-    def _of_perf(self, asked: Asked, word: str) -> tuple[str, dict[str | None, Event]]:
+    def _of_perf(self, asked: EventName, word: str) -> tuple[str, dict[str | None, Event]]:
         """What perf knows of a name: a description, and the events of core PMUs."""
         about, found = word, dict[str | None, Event]()
         for named in self.of_perf.get(word.lower(), []):
@@ -184,7 +186,7 @@ class Catalogue:
                 about = named.about or word
         return about, found
 
-    def _of_pmu(self, asked: Asked) -> Chosen:
+    def _of_pmu(self, asked: EventName) -> ChosenEvent:
         pmu = perf_pmus.find(self._root, asked.pmu)
         if pmu is None:
             there = ", ".join(files.names(f"{self._root}/{DEVICES}")) or "none"
@@ -199,7 +201,7 @@ class Catalogue:
         unit, scale = measure(pmu, asked.terms) if core else ("1", 1.0)
         event = _event(asked, pmu, code, core=core)
         where = pmu.name if core else None
-        return Chosen(asked, f"{pmu.name}/{asked.terms}/", unit, scale, {where: event})
+        return ChosenEvent(asked, f"{pmu.name}/{asked.terms}/", unit, scale, {where: event})
 
     def _terms(self, pmu: Pmu, text: str) -> dict[str, int]:
         """The terms; a name that the PMU lists is replaced by its own terms."""
@@ -215,7 +217,7 @@ class Catalogue:
                 found |= perf_pmus.parse_terms(item)
         return found
 
-    def _unknown(self, asked: Asked) -> str:
+    def _unknown(self, asked: EventName) -> str:
         if self._is_tracepoint(asked.word):
             return f"-e {asked.word}: tracepoints are not counted (use perf stat -e)"
         near = nearest(asked.word, self.names())
@@ -234,7 +236,7 @@ class Catalogue:
         return bool(name) and any(files.number(path) is not None for path in paths)
 
 
-def listed(pmu: Pmu) -> list[str]:
+def event_names_of(pmu: Pmu) -> list[str]:
     suffixes = (".scale", ".unit", ".snapshot")
     return [name for name in files.names(f"{pmu.path}/events") if not name.endswith(suffixes)]
 
@@ -245,7 +247,7 @@ def measure(pmu: Pmu, name: str) -> tuple[str, float]:
     return (EVENTS if unit == "1" else unit), perf_pmus.scale(pmu, name)
 
 
-def _event(asked: Asked, pmu: Pmu, code: Code, *, core: bool = True) -> Event:
+def _event(asked: EventName, pmu: Pmu, code: Code, *, core: bool = True) -> Event:
     return Event(
         asked.key, pmu.type, code.config, kernel=asked.kernel, user=asked.user,
         config1=code.config1, config2=code.config2, core=core,
@@ -265,18 +267,18 @@ _LEFT_OUT = ("period", "freq", "name", "metric-id", "long_desc", "desc")
 """Terms of perf that do not choose what is counted."""
 
 
-def perf_events(run: Callable[[], bytes] | None = None) -> Mapping[str, list[Named]]:
+def perf_events(run: Callable[[], bytes] | None = None) -> Mapping[str, list[ListedEvent]]:
     """The events of `perf list -j` with an encoding, by name in small letters; empty without perf,
     or with one that is too old to list encodings. `run` is for tests."""
     import json  # the start of a probe does not wait for it, nor for subprocess
     import subprocess
 
     try:
-        listed = json.loads((run or _listed)())
+        event_names_of = json.loads((run or _listed)())
     except (OSError, ValueError, subprocess.SubprocessError, RecursionError):
         return {}
-    found: dict[str, list[Named]] = {}
-    for item in listed if isinstance(listed, list) else []:
+    found: dict[str, list[ListedEvent]] = {}
+    for item in event_names_of if isinstance(event_names_of, list) else []:
         if isinstance(item, dict):
             named = _named(item)
             name = item.get("EventName")
@@ -285,7 +287,7 @@ def perf_events(run: Callable[[], bytes] | None = None) -> Mapping[str, list[Nam
     return found
 
 
-def _named(item: dict[str, Any]) -> Named | None:
+def _named(item: dict[str, Any]) -> ListedEvent | None:
     encoding = item.get("Encoding")
     match = _ENCODING.fullmatch(encoding) if isinstance(encoding, str) else None
     if match is None:
@@ -293,7 +295,7 @@ def _named(item: dict[str, Any]) -> Named | None:
     terms = [t for t in match[2].split(",") if t.partition("=")[0] not in _LEFT_OUT]
     about = item.get("BriefDescription")
     description = about[:MAX_TEXT] if isinstance(about, str) and about.isprintable() else ""
-    return Named(match[1], ",".join(terms), description)
+    return ListedEvent(match[1], ",".join(terms), description)
 
 
 def _listed() -> bytes:
@@ -362,7 +364,7 @@ def _hardware(root: Path, catalogue: Catalogue) -> Iterator[dict[str, Any]]:
             yield _row(
                 known.name, known.about, known.unit, 1.0, pmu.name, kind, _open(known, watchdog)
             )
-        for name in listed(pmu):
+        for name in event_names_of(pmu):
             if name not in generic and perf_pmus.code(pmu, name) is not None:
                 unit, scale = measure(pmu, name)
                 about = files.word(f"{pmu.path}/events/{name}")
@@ -373,7 +375,7 @@ def _hardware(root: Path, catalogue: Catalogue) -> Iterator[dict[str, Any]]:
                 yield _row(name, about, "1", 1.0, pmu.name, kind, [])
 
 
-def _open(known: Known, watchdog: bool) -> list[str]:
+def _open(known: GenericEvent, watchdog: bool) -> list[str]:
     """The known users that count it now."""
     own = ["perftop"] if known.name in OWN else []
     return [*own, *(["NMI watchdog"] if watchdog and known.name == WATCHDOG else [])]

@@ -21,7 +21,7 @@ _RINGS = frozenset("uk")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class EventName:
     """An event as it was written."""
 
     name: str
@@ -40,7 +40,7 @@ class Asked:
         object.__setattr__(self, "key", self.key or KEY_PREFIX + self.name)
 
 
-def parse(text: str) -> list[list[Asked]]:
+def parse(text: str) -> list[list[EventName]]:
     """The groups of a list; an event without braces is a group of its own. Raises ValueError."""
     groups = [_group(item) for item in _split(text)]
     names = [asked.name for group in groups for asked in group]
@@ -83,7 +83,7 @@ def _split(text: str) -> Iterator[str]:
     yield item
 
 
-def _group(item: str) -> list[Asked]:
+def _group(item: str) -> list[EventName]:
     item = item.strip()
     if not item.startswith("{"):
         return [_event(item, "")]
@@ -93,18 +93,18 @@ def _group(item: str) -> list[Asked]:
     return [_event(event.strip(), rings[1:]) for event in _split(inner)]
 
 
-def _event(text: str, rings: str) -> Asked:
+def _event(text: str, rings: str) -> EventName:
     """`rings`: those of its group, where it has none itself."""
     if (match := _PMU.fullmatch(text)) is not None:
         pmu, terms, own = match[1], match[2], match[3] or ""
         named, terms = _named(terms)
         name = named or f"{pmu}/{terms}/"
-        found = Asked(name, pmu=pmu, terms=terms)
+        found = EventName(name, pmu=pmu, terms=terms)
     elif _WORD.fullmatch(text) is not None:
         word, _, own = text.rpartition(":")
         if not word or not set(own) <= {*_RINGS, "h"}:
             word, own = text, ""
-        found = Asked(word, word=word)
+        found = EventName(word, word=word)
     else:
         raise Usage(
             f"-e {text}: an event is a NAME, PMU/event=0xd1,umask=1,name=NAME/ or rUUEE, "
@@ -113,14 +113,14 @@ def _event(text: str, rings: str) -> Asked:
     return _in_rings(found, own or rings)
 
 
-def _in_rings(found: Asked, rings: str) -> Asked:
+def _in_rings(found: EventName, rings: str) -> EventName:
     if not set(rings) <= {*_RINGS, "h"}:
         raise Usage(f"-e {found.name}:{rings}: after the colon: u, k or both")
     name = f"{found.name}:{rings}" if rings else found.name
     if _NAME.fullmatch(name) is None:
         raise Usage(f"-e {name!r}: a name has at most 64 letters, digits and _.:/=,+-")
     only = _RINGS & set(rings)
-    return Asked(name, found.word, found.pmu, found.terms, only == {"u"}, only == {"k"})
+    return EventName(name, found.word, found.pmu, found.terms, only == {"u"}, only == {"k"})
 
 
 def _named(terms: str) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from perfprobe._native import lib
 from perfprobe.machine.parts import restricted_to
 from perfprobe.native.sampler import Slot
-from perfprobe.perf.perf_events import Event, Group, Kernel, Opened, open_group
+from perfprobe.perf.perf_events import Event, Group, Kernel, OpenedEvents, open_group
 from perfprobe.wire import Counter, Cpu, Missing, Scope
 
 
@@ -92,7 +92,7 @@ def cpu_part(
     kernel: Kernel,
     rows: Sequence[Cpu],
     wanted: Mapping[int, Sequence[Event]],
-    opened: Mapping[int, Opened],
+    opened: Mapping[int, OpenedEvents],
     table: Sequence[Counter],
     *,
     timed: bool,
@@ -101,7 +101,7 @@ def cpu_part(
 ) -> Groups:
     """A part of these counters of CPUs, with the groups that are open. `wanted` are the events of
     all CPUs. One that was offline is taken to have what an opened one with the same events has."""
-    alike: dict[tuple[Event, ...], Opened] = {}
+    alike: dict[tuple[Event, ...], OpenedEvents] = {}
     for cpu, found in opened.items():
         alike.setdefault(tuple(wanted[cpu]), found)
 

@@ -241,7 +241,7 @@ TAKEN = Trouble("this CPU has no counter left for it: other events have them")
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedEvents:
     """The events of one CPU that are open as a group."""
 
     events: list[Event] = field(default_factory=list)
@@ -262,10 +262,10 @@ def open_events(
     mapped: bool = True,
     tried: bool = False,
     root: Path = Path("/"),
-) -> dict[int, Opened]:
+) -> dict[int, OpenedEvents]:
     """A group on each CPU, of the events wanted there; see open_group."""
 
-    def on(cpu: int) -> Opened:
+    def on(cpu: int) -> OpenedEvents:
         return open_group(
             kernel, wanted[cpu], cpu, timed=timed, mapped=mapped, tried=tried, root=root
         )
@@ -282,7 +282,7 @@ def open_group(
     mapped: bool = True,
     tried: bool = False,
     root: Path = Path("/"),
-) -> Opened:
+) -> OpenedEvents:
     """These events as one running group. `timed`: with the times for which it was enabled and on
     the counters; `mapped`: readable by RDPMC. `tried`: only events that were seen to count on the
     CPU, the largest group that fits; events are dropped in the order of DROPPED. The caller closes
@@ -312,9 +312,9 @@ def open_group(
         else:
             missing |= _short(dropped, sum(event.core for event in attempt.events), root)
             lacking = _unserved(missing, attempt.events, wanted)
-            return Opened(attempt.events, lacking, group, attempt.host_only)
+            return OpenedEvents(attempt.events, lacking, group, attempt.host_only)
     missing |= _short(dropped, 0, root)
-    return Opened(missing=_unserved(missing, [], wanted))
+    return OpenedEvents(missing=_unserved(missing, [], wanted))
 
 
 def refusal(kernel: Kernel, event: Event, cpu: int, root: Path = Path("/")) -> Trouble | None:
@@ -403,7 +403,7 @@ class _Attempt:
 
 
 def _try(kernel: Kernel, group: Group, cpu: int) -> Trial | None:
-    """Runs on the CPU and compares; None: we may not run there."""
+    """Runs on the CPU and counts; None: this process may not run there."""
     trial = None
     for own_ns in SPINS_NS:
         try:

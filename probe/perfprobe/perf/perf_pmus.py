@@ -16,7 +16,7 @@ from pathlib import Path
 from perfprobe.cpu import files
 from perfprobe.kernel import access
 from perfprobe.kernel.access import Trouble
-from perfprobe.perf.event_names import Asked
+from perfprobe.perf.event_names import EventName
 from perfprobe.perf.perf_events import Event, Refused
 
 WORDS = ("config", "config1", "config2")
@@ -109,7 +109,7 @@ class Pmu:
 
     @property
     def cpus_now(self) -> frozenset[int] | None:
-        """`cpus`, read again: when one of them goes off, the kernel puts another in its place."""
+        """`cpus`, read again: when one goes offline, the kernel replaces it by another."""
         return _cpus(self.path) or self.cpus
 
     def serves(self, cpu: int) -> bool:
@@ -215,10 +215,10 @@ EVENTS = "events"
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenEvent:
     """An event that was asked for."""
 
-    asked: Asked
+    asked: EventName
     about: str
     unit: str
     scale: float

@@ -332,7 +332,9 @@ def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Ke
     online, reading = {row.cpu for row in rows if row.online}, {row.cpu for row in read}
     packages = [group for group in topology.packages(rows) if not online.isdisjoint(group)]
     places = [_places(found, group) for group in packages]
-    wrong = absent(root) if not found else _unlike(found, places) or _refused(found, kernel, root)
+    wrong = (
+        absent(root) if not found else _incomparable(found, places) or _refused(found, kernel, root)
+    )
     if wrong is not None:
         lost = [Missing(key, wrong.why, wrong.fix) for key in KEYS]
         return Groups(kernel, "package", [], lambda _: [], missing=lost)
@@ -385,7 +387,7 @@ def _bundles(place: Place, channels: int, count: int) -> list[Bundle]:
 # --- why not --------------------------------------------------------------------------------------
 
 
-def _unlike(found: Sequence[Controller], places: Sequence[Place]) -> Trouble | None:
+def _incomparable(found: Sequence[Controller], places: Sequence[Place]) -> Trouble | None:
     """Why the counts of packages are not comparable."""
     if len({one.scale for one in found}) > 1:
         return Trouble("its memory controllers count in different units")

@@ -45,7 +45,7 @@ def mount(root: Path) -> str | None:
 
 
 class ProcStat:
-    """The rows of the block. A CPU that is off has no line, so its row has no valid column."""
+    """The rows of the block. An offline CPU has no line, so its row has no valid column."""
 
     def __init__(self, root: Path, cpus: Sequence[int]) -> None:
         self._cpus = cpus

@@ -37,7 +37,7 @@ IN_USE_FIX = (
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class PlannedCounter:
     """A counter that the plan programs."""
 
     key: str
@@ -52,7 +52,7 @@ class Plan:
 
     bank: Bank
     budget: Budget
-    counted: tuple[Counted, ...]
+    counted: tuple[PlannedCounter, ...]
     selects: Mapping[int, int]
     """Value by register."""
     fixed: int
@@ -104,7 +104,7 @@ def plan(uarch: Uarch, *, any_thread: bool) -> Plan | None:
         ("smi", events.get("smi"), ALL_RINGS),
     )
     free = [n for n in range(min(budget.gp, MAX_GENERAL)) if not budget.lent >> n & 1]
-    counted: list[Counted] = []
+    counted: list[PlannedCounter] = []
     selects: dict[int, int] = {}
     short: list[str] = []
     fixed = enable = 0
@@ -116,13 +116,15 @@ def plan(uarch: Uarch, *, any_thread: bool) -> Plan | None:
             fixed |= FIXED_RINGS << NIBBLE * number
             enable |= 1 << 32 + number
             origin = f"fixed counter {number}"
-            counted.append(Counted(key, FIXED_COUNTER + number, budget.fixed_bits, origin))
+            counted.append(PlannedCounter(key, FIXED_COUNTER + number, budget.fixed_bits, origin))
         elif event.code and free:
             number = free.pop(0)
             selects[bank.select + bank.step * number] = event.config | rings | EN
             enable |= 1 << number
             origin = f"counter {number}: {_code(event)}"
-            counted.append(Counted(key, bank.counter + bank.step * number, budget.bits, origin))
+            counted.append(
+                PlannedCounter(key, bank.counter + bank.step * number, budget.bits, origin)
+            )
         else:
             short.append(key)
     if not counted:
@@ -184,8 +186,8 @@ def evidence(registers: Registers) -> str:
 
 
 def changes(plan: Plan, values: Mapping[int, int]) -> Changes:
-    """The registers of our counters, in the order in which they are to be written: selects before
-    the bits that enable them. Some may hold our value already."""
+    """The changes to the registers of the plan, in the order in which to write them: selects before
+    the bits that enable them. Some may hold the planned value already."""
     wanted = dict(plan.selects)
     if plan.fixed:
         mask = sum(0xF << NIBBLE * n for n in range(3) if plan.fixed >> NIBBLE * n & FIXED_RINGS)
@@ -285,7 +287,7 @@ def foreign(registers: Registers, plan: Plan) -> tuple[list[str], str]:
 
 
 def _expected(plan: Plan) -> Iterator[tuple[int, int, int, list[tuple[int, int]]]]:
-    """Registers with the bits that are ours and their values; for each counter the bit that
+    """Registers with the bits that the plan sets and their values; for each counter the bit that
     enables it and its part of the register."""
     for register, value in plan.selects.items():
         yield register, -1, value, [(enabling(register), -1)]
@@ -298,7 +300,7 @@ def _expected(plan: Plan) -> Iterator[tuple[int, int, int, list[tuple[int, int]]
         yield plan.bank.control, plan.enable, plan.enable, bits
 
 
-def _enabled_by(plan: Plan, counted: Counted) -> int:
+def _enabled_by(plan: Plan, counted: PlannedCounter) -> int:
     """The bit of GLOBAL_CTRL for a counter, by its address."""
     if FIXED_COUNTER <= counted.register < FIXED_COUNTER + MAX_FIXED:
         return 1 << 32 + counted.register - FIXED_COUNTER

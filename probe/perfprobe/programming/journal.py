@@ -53,7 +53,7 @@ class Unusable(Exception):  # noqa: N818 - a state of a file, not a mistake
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Journals:
     entries: list[Entry]
     rejected: list[tuple[Path, str]]
     """Journals that cannot be used, and why."""
@@ -224,9 +224,9 @@ def stale(run_dir: Path, boot_id: str | None, root: Path) -> list[Entry]:
     return [entry for entry in look(run_dir, boot_id, root).entries if not entry.live]
 
 
-def look(run_dir: Path, boot_id: str | None, root: Path) -> Found:
+def look(run_dir: Path, boot_id: str | None, root: Path) -> Journals:
     """The journals of this tree in a directory. Changes nothing."""
-    found = Found([], [])
+    found = Journals([], [])
     try:
         directory = _enter(run_dir)
     except OSError:
@@ -238,7 +238,7 @@ def look(run_dir: Path, boot_id: str | None, root: Path) -> Found:
     return found
 
 
-def _look(directory: int, run_dir: Path, boot_id: str | None, root: Path, found: Found) -> None:
+def _look(directory: int, run_dir: Path, boot_id: str | None, root: Path, found: Journals) -> None:
     name = _name(root)
     path = run_dir / name
     try:

@@ -152,8 +152,8 @@ class Programmer:
     # --- while it runs -----------------------------------------------------------------------
 
     def device(self, cpu: int) -> Registers | None:
-        """The device of a programmed CPU; a CPU that came back is programmed now. None: the CPU is
-        not programmed."""
+        """The device of a programmed CPU; one that is online again is programmed now. None: the CPU
+        is not programmed."""
         if cpu not in self._devices and cpu in self._plans and cpu not in self.refused:
             try:
                 self._again(cpu)
@@ -190,7 +190,7 @@ class Programmer:
         try:
             keys, evidence = counter_plan.foreign(device, self._plans[cpu])
         except MsrError:
-            return None  # it just went off
+            return None  # it just went offline
         text = f"CPU {cpu}: another program uses its counters: {evidence}" if evidence else ""
         return Check(keys, text)
 
@@ -230,7 +230,7 @@ class Programmer:
             self._journal.remove()
 
     def shut(self, cpu: int) -> None:
-        """Closes the device of a CPU that went off; its old values are kept."""
+        """Closes the device of a CPU that went offline; its old values are kept."""
         device = self._devices.pop(cpu, None)
         if device is not None:
             device.close()

@@ -20,7 +20,7 @@ from perfprobe.cpu.identity import boot_id
 from perfprobe.cpu.model import INTEL
 from perfprobe.cpu.model_terms import METHODS
 from perfprobe.errors import NotRestored, Unavailable
-from perfprobe.machine.hello import About
+from perfprobe.machine.hello import SourceInfo
 from perfprobe.machine.parts import Part
 from perfprobe.machine.source import Machine, os_parts, read_rows, with_siblings
 from perfprobe.native.tsc_rate import raw_ns
@@ -30,7 +30,7 @@ from perfprobe.programming.programmer import InUse, Programmer
 from perfprobe.registers import msr
 from perfprobe.registers.msr import MsrError, Registers
 from perfprobe.registers.opening import Survey
-from perfprobe.registers.parts import Kind, Reading, ReadOnly, register_counter
+from perfprobe.registers.parts import Kind, Reading, RegisterPart, register_counter
 from perfprobe.wire import Block, Frame, Hello, Missing, Note, Rate, placed
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ ORDER = ("ref", *METHODS.values(), "cycles", "kernel_cycles", "instructions")
 follow."""
 
 
-class Programmed(ReadOnly):
+class ProgrammedPart(RegisterPart):
     """The part of the counters that the programmer has programmed."""
 
     def __init__(self, root: Path, plans: Mapping[int, Plan], programmer: Programmer) -> None:
@@ -68,7 +68,7 @@ def close_parts(parts: Iterable[Part]) -> None:
     left = ""
     for part in parts:
         part.close()
-        if isinstance(part, Programmed):
+        if isinstance(part, ProgrammedPart):
             left, part.programmer.left = part.programmer.left, ""  # it is reported once
     if left:
         raise NotRestored(left)
@@ -119,7 +119,7 @@ def open_msr(
         _need_counters(parts)
         info = survey.info
         rates = (info.multipliers, info.base_hz)
-        about = About("msr", methods, lambda _: rates, info.turbo)
+        about = SourceInfo("msr", methods, lambda _: rates, info.turbo)
         everything = [*parts, *os_parts(root, rows)]
         source = Machine(root, sample_ns, rows, selected, everything, survey.missing, about, watch)
     except MsrError as error:
@@ -137,7 +137,7 @@ def _need_counters(parts: Iterable[Part]) -> None:
         raise MsrError("no counter register can be read", "there is nothing to show")
 
 
-def _program(survey: Survey) -> tuple[list[Programmed], list[str], list[str]]:
+def _program(survey: Survey) -> tuple[list[ProgrammedPart], list[str], list[str]]:
     """Programs the counters. Returns their part if there are any, the SMT methods that they allow,
     best first, and messages for the user. Raises MsrError if another program counts, NotRestored if
     registers are not as they were."""
@@ -158,7 +158,7 @@ def _program(survey: Survey) -> tuple[list[Programmed], list[str], list[str]]:
     for cpu, refusal in programmer.refused.items():
         survey.missing += [Missing(key, refusal.why, refusal.fix, [cpu]) for key in keys]
     methods = [plan.method for plan in plans.values() if plan.method is not None]
-    part = Programmed(survey.root, plans, programmer)
+    part = ProgrammedPart(survey.root, plans, programmer)
     return [part], [*dict.fromkeys(methods), "bounds"], programmer.notes
 
 
@@ -279,7 +279,7 @@ class RegisterCheck:
             state.good_ns = begun_ns
 
     def mark(self, frame: Frame) -> None:
-        """Clears the valid bits of counters that are not ours."""
+        """Clears the valid bits of counters that another program has taken."""
         for state in self._cpus.values():
             if not state.taken and not state.until_ns:
                 continue
@@ -302,7 +302,7 @@ class Msr:
         self, source: Machine, parts: Sequence[Part], notes: Sequence[str], tsc_hz: Rate | None
     ) -> None:
         self._source = source
-        self._programmed = [part for part in parts if isinstance(part, Programmed)]
+        self._programmed = [part for part in parts if isinstance(part, ProgrammedPart)]
         self._checks = [
             RegisterCheck(part.programmer, part.cpus, source.hello) for part in self._programmed
         ]

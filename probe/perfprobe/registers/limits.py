@@ -16,7 +16,7 @@ from perfprobe.cpu.model_terms import Rapl, Uarch
 from perfprobe.native.sampler import Field
 from perfprobe.registers import msr
 from perfprobe.registers.msr import Registers
-from perfprobe.registers.parts import Absent, Kind, Reading, content
+from perfprobe.registers.parts import Kind, MissingCounter, Reading, content
 from perfprobe.wire import Counter, Missing, Step
 
 MODULATION = 0x19A  # IA32_CLOCK_MODULATION
@@ -49,20 +49,20 @@ PSTATE_LIMIT = 0xC0010061
 TPMI = {"Granite Rapids", "Sierra Forest", "Grand Ridge", "Clearwater Forest", "Diamond Rapids"}
 """Models whose limit reasons are in no MSR."""
 
-Found = list[Reading | Absent]
+Readings = list[Reading | MissingCounter]
 
 
-def of_cpu(kind: Kind, device: Registers) -> Found:
+def of_cpu(kind: Kind, device: Registers) -> Readings:
     if kind.uarch.vendor != INTEL:
         return []
     return [*_modulation(kind), *_hwp(kind, device)]
 
 
-def of_core(kind: Kind, device: Registers) -> Found:  # noqa: ARG001
+def of_core(kind: Kind, device: Registers) -> Readings:  # noqa: ARG001
     return _thermal(kind, "core")
 
 
-def of_package(kind: Kind, device: Registers) -> Found:
+def of_package(kind: Kind, device: Registers) -> Readings:
     return [
         *_limit_reasons(kind.uarch),
         *_thermal(kind, "package"),
@@ -98,78 +98,81 @@ def _flags(key: str, name: str, register: int, bits: dict[int, str]) -> Reading:
     return Reading(counter, register, mask=sum(1 << bit for bit in bits))
 
 
-def _unknown(key: str, uarch: Uarch) -> Absent:
-    return Absent(key, f"no register is known for it ({uarch.name})")
+def _unknown(key: str, uarch: Uarch) -> MissingCounter:
+    return MissingCounter(key, f"no register is known for it ({uarch.name})")
 
 
 # --- a CPU ----------------------------------------------------------------------------------------
 
 
-def _modulation(kind: Kind) -> Found:
+def _modulation(kind: Kind) -> Readings:
     if not cpuid.has(kind.leaves, "thermal"):
-        return [Absent("modulation", "CPUID does not announce clock modulation")]
+        return [MissingCounter("modulation", "CPUID does not announce clock modulation")]
     return [_field("modulation", "clock modulation", MODULATION, 0, 5)]
 
 
-def _hwp(kind: Kind, device: Registers) -> Found:
+def _hwp(kind: Kind, device: Registers) -> Readings:
     if not cpuid.has(kind.leaves, "hwp"):
-        return [Absent(key, "CPUID does not announce HWP") for key in HWP]
+        return [MissingCounter(key, "CPUID does not announce HWP") for key in HWP]
     if not (content(device, HWP_ENABLE) or 0) & 1:
-        return [Absent(key, f"{msr.name(HWP_ENABLE)} does not show that HWP is on") for key in HWP]
+        return [
+            MissingCounter(key, f"{msr.name(HWP_ENABLE)} does not show that HWP is on")
+            for key in HWP
+        ]
     return [_field(key, name, register, bit, 8) for key, (name, register, bit) in HWP.items()]
 
 
 # --- a core or a package --------------------------------------------------------------------------
 
 
-def _thermal(kind: Kind, scope: Literal["core", "package"]) -> Found:
+def _thermal(kind: Kind, scope: Literal["core", "package"]) -> Readings:
     key, found = f"{scope}_thermal", kind.uarch.thermal
     register = None if found is None else found.core if scope == "core" else found.package
     if found is None or register is None:
         return [_unknown(key, kind.uarch)]
     if not cpuid.has(kind.leaves, "thermal"):
-        return [Absent(key, "CPUID does not announce it")]
+        return [MissingCounter(key, "CPUID does not announce it")]
     hidden = THRESHOLDS if scope == "core" else THRESHOLDS | CORE_ONLY
     bits = {bit: name for bit, name, _ in found.bits if bit not in hidden}
     return [_flags(key, f"{scope} thermal status", register, bits)]
 
 
-def _limit_reasons(uarch: Uarch) -> Found:
+def _limit_reasons(uarch: Uarch) -> Readings:
     if uarch.limits is None and uarch.name in TPMI:
         why = "they are in TPMI here: Linux 6.11 and later show them, in debugfs to root"
-        return [Absent("limit_reasons", why)]
+        return [MissingCounter("limit_reasons", why)]
     if uarch.limits is None:
         return [_unknown("limit_reasons", uarch)]
     bits = dict(enumerate(uarch.limits.parts))
     return [_flags("limit_reasons", "limit reasons", uarch.limits.msr, bits)]
 
 
-def _pstate_limit(uarch: Uarch) -> Found:
+def _pstate_limit(uarch: Uarch) -> Readings:
     """How far AMD's firmware holds the clock down, not why: 0 is the fastest P-state."""
     if uarch.vendor == INTEL or not uarch.events:
         return []
     return [_field("pstate_limit", "fastest P-state allowed", PSTATE_LIMIT, 0, 3)]
 
 
-def _temperature(uarch: Uarch, device: Registers) -> Found:
+def _temperature(uarch: Uarch, device: Registers) -> Readings:
     thermal = uarch.thermal
     if thermal is None or thermal.package is None or thermal.tjmax is None:
         return [_unknown("temperature_c", uarch)]
     tjmax_c = (content(device, thermal.tjmax) or 0) >> 16 & 0xFF
     if not tjmax_c:
-        return [Absent("temperature_c", f"{msr.name(thermal.tjmax)} has no TjMax")]
+        return [MissingCounter("temperature_c", f"{msr.name(thermal.tjmax)} has no TjMax")]
     origin = f"TjMax {tjmax_c} °C, {msr.name(thermal.package)}"
     counter = Counter("temperature_c", "temperature", "°C", origin, "gauge")
     return [Reading(counter, thermal.package, Field(thermal.package, 16, 7, below=tjmax_c))]
 
 
-def _turbo_disabled(uarch: Uarch) -> Found:
+def _turbo_disabled(uarch: Uarch) -> Readings:
     if uarch.vendor != INTEL:
         return []
     return [_field("turbo_disabled", "turbo disabled", MISC_ENABLE, TURBO_DISABLED, 1)]
 
 
-def _configured_base(uarch: Uarch, device: Registers) -> Found:
+def _configured_base(uarch: Uarch, device: Registers) -> Readings:
     """The base clock of the config-TDP level in use; empty for the nominal level, whose base clock
     is in the hello."""
     level = (content(device, TDP_CONTROL) or 0) & 3
@@ -183,7 +186,7 @@ def _configured_base(uarch: Uarch, device: Registers) -> Found:
 # --- power ----------------------------------------------------------------------------------------
 
 
-def _power(uarch: Uarch, device: Registers) -> Found:
+def _power(uarch: Uarch, device: Registers) -> Readings:
     keys = (*POWER_LIMITS, "power_throttled_s")
     rapl = uarch.rapl
     if rapl is None:
@@ -191,8 +194,8 @@ def _power(uarch: Uarch, device: Registers) -> Found:
     units = content(device, rapl.unit)
     if units is None:
         why = f"{msr.name(rapl.unit)}, which has its unit, cannot be read"
-        return [Absent(key, why) for key in keys]
-    readings: Found = []
+        return [MissingCounter(key, why) for key in keys]
+    readings: Readings = []
     if rapl.package is not None:
         readings.append(_sum("energy_j", "energy", "J", rapl.package, units >> 8 & 0x1F))
     if rapl.throttled is not None:
@@ -208,16 +211,18 @@ def _sum(key: str, name: str, unit: str, register: int, shift: int) -> Reading:
     return Reading(counter, register)
 
 
-def _power_limits(rapl: Rapl, uarch: Uarch, device: Registers, watts: float) -> Found:
+def _power_limits(rapl: Rapl, uarch: Uarch, device: Registers, watts: float) -> Readings:
     """The limits that are enabled now. One that is disabled later has no value from then on."""
     if rapl.limits is None:
         return [_unknown(key, uarch) for key in POWER_LIMITS]
-    readings: Found = []
+    readings: Readings = []
     word = content(device, rapl.limits)
     for key, (name, first) in POWER_LIMITS.items():
         enable = first + LIMIT_ENABLE
         if word is not None and not word >> enable & 1:
-            readings.append(Absent(key, f"it is off ({msr.name(rapl.limits)} bit {enable})"))
+            readings.append(
+                MissingCounter(key, f"it is off ({msr.name(rapl.limits)} bit {enable})")
+            )
         else:
             reading = _field(
                 key, name, rapl.limits, first, LIMIT_BITS, enable=enable, unit="W", scale=watts

@@ -18,12 +18,12 @@ from perfprobe.kernel.access import Trouble
 from perfprobe.machine.parts import Part, group_missing
 from perfprobe.native import tsc_rate
 from perfprobe.registers import limits, msr
-from perfprobe.registers.limits import Found, of_core, of_cpu, of_package
+from perfprobe.registers.limits import Readings, of_core, of_cpu, of_package
 from perfprobe.registers.msr import MsrError, Registers
 from perfprobe.registers.parts import (
     Kind,
     Reading,
-    ReadOnly,
+    RegisterPart,
     clocks,
     content,
     kinds,
@@ -38,12 +38,12 @@ SHARED: tuple[Literal["core", "package"], ...] = ("core", "package")
 UNREAD = ("aperf", "mperf", "smi", "limit_reasons")
 """Keys that are reported missing if no register can be read."""
 
-Finder = Callable[[Kind, Registers], Found]
+Finder = Callable[[Kind, Registers], Readings]
 """Returns the registers that a kind of CPU may have."""
 
 
 @dataclass(slots=True, eq=False)
-class Info:
+class RegisterInfo:
     """What registers add to the hello."""
 
     multipliers: list[Multiplier] = field(default_factory=list)
@@ -53,7 +53,9 @@ class Info:
     turbo: list[Turbo] = field(default_factory=list)
 
 
-def open_registers(root: Path, rows: Sequence[Cpu]) -> tuple[list[Part], list[Missing], Info]:
+def open_registers(
+    root: Path, rows: Sequence[Cpu]
+) -> tuple[list[Part], list[Missing], RegisterInfo]:
     """Parts for the CPUs of `rows`, what is missing and why, and what is added to the hello. All
     descriptors are read-only. Without readable registers there are no parts."""
     survey = Survey(root)
@@ -72,7 +74,7 @@ class Survey:
         self.root = root
         self.kinds: list[Kind] = []
         self.missing: list[Missing] = []
-        self.info = Info()
+        self.info = RegisterInfo()
 
     def find_kinds(self, rows: Sequence[Cpu], method: str | None = None) -> None:
         """Finds the kinds of CPUs, the rates of their clocks, and their turbo tables. `method`: the
@@ -105,12 +107,12 @@ class Survey:
         """The CPUs that a statement about the kind applies to; None: all."""
         return None if len(self.kinds) == 1 else kind.cpus
 
-    def parts(self, stand_ins: Callable[[Kind], Sequence[Reading]]) -> list[ReadOnly | None]:
+    def parts(self, stand_ins: Callable[[Kind], Sequence[Reading]]) -> list[RegisterPart | None]:
         """The clocks with these stand-ins for counters, and the other registers by scope. The
         clocks are to be read right before the counters, since the TSC of a sysroot is one of
         them."""
 
-        def clock_registers(kind: Kind, _: Registers) -> Found:
+        def clock_registers(kind: Kind, _: Registers) -> Readings:
             own = [] if self.root == Path("/") else [tsc()]
             return [*own, *stand_ins(kind)]
 
@@ -120,7 +122,7 @@ class Survey:
             *(self._part(scope, _shared(scope)) for scope in SHARED),
         ]
 
-    def _part(self, scope: Scope, registers: Finder) -> ReadOnly | None:
+    def _part(self, scope: Scope, registers: Finder) -> RegisterPart | None:
         """A part with the registers that can be read on each kind; None: there are none."""
         table: dict[int, list[Reading]] = {}
         lacking: list[tuple[int, str, Trouble]] = []
@@ -130,13 +132,13 @@ class Survey:
             table |= dict.fromkeys(kind.cpus, there)
             lacking += [(c, key, Trouble(why)) for key, why in missing.items() for c in kind.cpus]
         self.missing += group_missing(lacking, len(table))
-        return ReadOnly(self.root, scope, table) if any(table.values()) else None
+        return RegisterPart(self.root, scope, table) if any(table.values()) else None
 
     def _first(self, kind: Kind) -> Registers:
         return Registers(self.root, kind.online[0])
 
 
-def _of_cpu(kind: Kind, device: Registers) -> Found:
+def _of_cpu(kind: Kind, device: Registers) -> Readings:
     return [*clocks(kind.uarch), *smi(kind.uarch), *of_cpu(kind, device)]
 
 

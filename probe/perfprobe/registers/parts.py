@@ -64,14 +64,14 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Absent:
+class MissingCounter:
     """A counter that this CPU lacks, as is known without reading a register."""
 
     key: str
     why: str
 
 
-class ReadOnly:
+class RegisterPart:
     """Registers that are only read, through read-only descriptors."""
 
     def __init__(self, root: Path, scope: Scope, table: Mapping[int, Sequence[Reading]]) -> None:
@@ -183,13 +183,13 @@ def residencies(uarch: Uarch, scope: Scope) -> list[Reading]:
 
 
 def readable(
-    device: Registers, candidates: Sequence[Reading | Absent]
+    device: Registers, candidates: Sequence[Reading | MissingCounter]
 ) -> tuple[list[Reading], dict[str, str]]:
     """The readings that work on this CPU, and for the others the reason by key."""
     usable: list[Reading] = []
     missing: dict[str, str] = {}
     for candidate in candidates:
-        if isinstance(candidate, Absent):
+        if isinstance(candidate, MissingCounter):
             missing[candidate.key] = candidate.why
         elif content(device, candidate.register) is None:
             missing[candidate.counter.key] = UNREADABLE

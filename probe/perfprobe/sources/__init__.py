@@ -26,4 +26,4 @@ class Source(Protocol):
         sample."""
 
     def close(self) -> None:
-        """Stops reading and gives back what was taken. May be called twice."""
+        """Stops reading and restores what was changed. May be called twice."""

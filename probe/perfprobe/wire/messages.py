@@ -60,7 +60,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """A row of the topology. Fields are None where unknown (a CPU that is off)."""
+    """A row of the topology. Fields are None where unknown (an offline CPU)."""
 
     cpu: int
     online: bool

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from perfprobe.instruments.measurement import (
     HELD,
     Limits,
-    Repeated,
+    RepeatedMean,
     error,
     repeat,
     together,
@@ -41,7 +41,7 @@ class Simulated:
         self.rounds.append((size, self.value(len(self.rounds))))
         return self.rounds[-1][1]
 
-    def run(self, epsilon: float, limits: Limits) -> Repeated:
+    def run(self, epsilon: float, limits: Limits) -> RepeatedMean:
         return repeat(self.measure, epsilon, limits, self.clock)
 
 
@@ -96,7 +96,7 @@ def test_what_stands_still_is_soon_known() -> None:
     machine = Simulated(1e-6, lambda _: 42.0)
     found = machine.run(0.01, Limits(seconds=10, count=10**9))
     assert [size for size, _ in machine.rounds] == [64, 256, 1024, 4096]
-    assert found == Repeated(42.0, 0.42, 64 + 256 + 1024 + 4096, settled=True)
+    assert found == RepeatedMean(42.0, 0.42, 64 + 256 + 1024 + 4096, settled=True)
 
 
 def test_not_before_the_least_time() -> None:
@@ -156,9 +156,9 @@ def test_another_run_lies_within_the_error_as_often_as_is_said() -> None:
     """Five parts each, of a value that wanders from part to part."""
     chance = random.Random(7)
 
-    def once() -> Repeated:
+    def once() -> RepeatedMean:
         return together(
-            [Repeated(chance.gauss(50.0, 0.3), 0.05, 1000, settled=True) for _ in range(5)]
+            [RepeatedMean(chance.gauss(50.0, 0.3), 0.05, 1000, settled=True) for _ in range(5)]
         )
 
     pairs = [(once(), once()) for _ in range(2000)]
@@ -167,14 +167,14 @@ def test_another_run_lies_within_the_error_as_often_as_is_said() -> None:
 
 
 def test_parts_that_differ_say_so() -> None:
-    alike = [Repeated(50.0, 0.1, 1000, settled=True)] * 3
+    alike = [RepeatedMean(50.0, 0.1, 1000, settled=True)] * 3
     whole = together(alike)
     assert (whole.mean, whole.count, whole.settled) == (50.0, 3000, True)
     assert whole.error == pytest.approx(0.1414, abs=1e-4)
-    apart = [Repeated(50.0 + 5 * i, 0.1, 1000, settled=i < 2) for i in range(3)]
+    apart = [RepeatedMean(50.0 + 5 * i, 0.1, 1000, settled=i < 2) for i in range(3)]
     found = together(apart)
     assert (found.mean, found.settled) == (55.0, False)
     assert found.error is not None
     assert found.error > 5.0
     assert together(alike[:1]).error == pytest.approx(0.1414, abs=1e-4)
-    assert together([Repeated(7.0, None, 64, settled=False)]).error is None
+    assert together([RepeatedMean(7.0, None, 64, settled=False)]).error is None

@@ -28,7 +28,7 @@ from perfprobe.errors import Unavailable
 from perfprobe.instruments import disturbance, timer_runs, timers
 from perfprobe.instruments.measurement import (
     BEYOND,
-    Repeated,
+    RepeatedMean,
     histogram,
     spread,
     step,
@@ -155,12 +155,12 @@ def run_of(calls: int, kind: int, answers: Any = "ticks") -> timer_runs.Run:
     """100 samples of 180 ticks, one of 10 000 times as many."""
     run = timer_runs.Run(Method("m", kind, None, answers, calls), timer_runs.Timer(None))
     run.ticks = Counter({180: 99, 1_800_000: 1})
-    run.parts = [Repeated(180.0, 2.0, 50, settled=True)] * 2
+    run.parts = [RepeatedMean(180.0, 2.0, 50, settled=True)] * 2
     return run
 
 
 def test_a_cost_is_of_one_call_without_the_stamps_around_it() -> None:
-    bracket = Repeated(20.0, 1.2, 100, settled=True)
+    bracket = RepeatedMean(20.0, 1.2, 100, settled=True)
     row = timers._costs(run_of(8, lib.PP_TIMER_CLOCK), bracket, 2e9, 2.0)
     assert (row["least_ticks"], row["median_ticks"], row["mean_ticks"]) == (20.0, 20.0, 20.0)
     assert (row["mean_ns"], row["error_ticks"], row["error_ns"]) == (10.0, 0.5036, 0.2518)
@@ -172,7 +172,7 @@ def test_a_cost_is_of_one_call_without_the_stamps_around_it() -> None:
 
 def test_a_step_is_in_ns_and_says_from_where() -> None:
     rate = Rate(2e9, "so", 0.0)
-    found = timer_runs.Measured(run_of(1, lib.PP_TIMER_NOTHING), [], rate, rate)
+    found = timer_runs.Measurement(run_of(1, lib.PP_TIMER_NOTHING), [], rate, rate)
     clock_run = run_of(8, lib.PP_TIMER_CLOCK, "ns")
     assert timers._step(clock_run, False, found)["step_from"] == "clock_getres"
     clock_run.steps.update([10, 20, 30, 70, 100])
@@ -193,14 +193,14 @@ def test_what_fails_while_it_runs_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     wanted = [Method("good", lib.PP_TIMER_RDTSC, None), Method("MSR", lib.PP_TIMER_MSR, None)]
     monkeypatch.setattr(timer_runs, "PASSES", 1)
     cpu = min(os.sched_getaffinity(0))
-    found = timer_runs.measured(
+    found = timer_runs.measure_methods(
         cpu, affinity.cpuid_leaves(cpu), wanted
     )  # this MSR has no descriptor
     good, bad = found.rows
     assert good.trouble is None
     assert bad.trouble is not None
     assert bad.trouble.why == "it failed while it ran: Input/output error"
-    row = timers._told(bad, found, affinity.cpuid_leaves(cpu))
+    row = timers._method_row(bad, found, affinity.cpuid_leaves(cpu))
     assert set(row) == set(timers.KEYS)
     assert (row["usable"], row["mean_ticks"]) == (False, None)
 
@@ -213,7 +213,7 @@ def test_nothing_can_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timer_runs, "lib", Elsewhere())
     cpu = min(os.sched_getaffinity(0))
     with pytest.raises(Unavailable, match="it went offline meanwhile"):
-        timer_runs.measured(cpu, affinity.cpuid_leaves(cpu))
+        timer_runs.measure_methods(cpu, affinity.cpuid_leaves(cpu))
 
 
 @pytest.mark.parametrize("asked", ["99999", "-1", "x"])

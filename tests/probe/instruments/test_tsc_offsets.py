@@ -127,7 +127,7 @@ def test_what_stands_in_the_way_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     (silent,) = timers.measure_offsets([cpu, cpu], 1.0, 2e9)
     assert "did not answer" in str(silent.why)
     rows = [*played([(1, 50, 50)], 0, 1.0, (0, 0)), *played([(1, 50, 50)], 5000, 1.0, (0, 0))]
-    monkeypatch.setattr(timers, "exchanged", lambda *_: rows)
+    monkeypatch.setattr(timers, "exchange_stamps", lambda *_: rows)
     (set_,) = timers.measure_offsets([cpu, cpu], 1.0, 2e9)
     assert (set_.exchanges, set_.offset_ticks) == (2, None)
     assert "no constant offset" in str(set_.why)

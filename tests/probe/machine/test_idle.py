@@ -75,7 +75,7 @@ def test_a_busy_cpu_that_went_off_and_came_back_counts_as_busy() -> None:
     """It has no idle transition that would say so, as long as it stays busy."""
     cpu = CPUS[1]
     part, *_ = idle.open_traced([Cpu(one, True, 0, 0, at, 0) for at, one in enumerate(CPUS)])
-    assert isinstance(part, idle.Traced)
+    assert isinstance(part, idle.TracedPart)
     assert part._trace is not None
     try:
         with burning(cpu):

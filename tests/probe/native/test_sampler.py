@@ -20,7 +20,7 @@ from perfprobe import wire
 from perfprobe._native import lib
 from perfprobe.native import tsc_rate
 from perfprobe.native.batches import LONGEST_NS, MOST_BYTES, MOST_FRAMES, Batches
-from perfprobe.native.sampler import Drained, RowPlan, Sampler, Slot
+from perfprobe.native.sampler import DrainedRound, RowPlan, Sampler, Slot
 
 PERIOD_NS = 5_000_000
 ROW = wire.HEAD + 1 + 2  # words: head, valid, two columns
@@ -48,7 +48,7 @@ def flags(sampler: Sampler, row: int) -> int:
     return words(sampler, row)[4]
 
 
-def drain(sampler: Sampler, until: Callable[[Drained], bool] = lambda _: True) -> Drained:
+def drain(sampler: Sampler, until: Callable[[DrainedRound], bool] = lambda _: True) -> DrainedRound:
     """Drains as a caller does, sleeping until `due`, to the first round that is as wanted."""
     for drained in whenever_due(sampler.due, sampler.drain, "such a round"):
         if drained is not None and until(drained):
@@ -185,12 +185,12 @@ def test_who_is_late_is_waited_for_and_then_given_up(
         scripted.now_ns += 50_000_000
         assert sampler.drain() is None
         scripted.now_ns += 60_000_000
-        assert sampler.drain() == Drained(0, deadline_ns, delivered=3, missing=1)
+        assert sampler.drain() == DrainedRound(0, deadline_ns, delivered=3, missing=1)
         assert scripted.calls == [(0, False), (0, False), (0, True)]
         assert sampler.due() * 1e9 > deadline_ns + 10**9
         scripted.now_ns = deadline_ns + 10**9
         assert sampler.drain() is None
-        assert sampler.drain(force=True) == Drained(1, deadline_ns + 10**9, 3, 1)
+        assert sampler.drain(force=True) == DrainedRound(1, deadline_ns + 10**9, 3, 1)
 
 
 def test_a_round_that_all_missed_is_no_frame(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:

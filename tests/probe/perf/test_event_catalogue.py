@@ -12,7 +12,7 @@ import pytest
 import trees
 
 from perfprobe.perf import event_catalogue
-from perfprobe.perf.event_catalogue import Catalogue, Named, perf_events
+from perfprobe.perf.event_catalogue import Catalogue, ListedEvent, perf_events
 from perfprobe.perf.event_names import parse
 
 # --- event machines -------------------------------------------------------------------------------
@@ -85,7 +85,9 @@ LISTED: list[Any] = [
 
 def test_what_perf_lists_is_checked() -> None:
     found = perf_events(lambda: json.dumps(LISTED).encode())
-    assert found["mem_load_retired.l1_hit"] == [Named("cpu", "event=0xd1,umask=0x1", "Hits in L1")]
+    assert found["mem_load_retired.l1_hit"] == [
+        ListedEvent("cpu", "event=0xd1,umask=0x1", "Hits in L1")
+    ]
     assert set(found) == {"mem_load_retired.l1_hit", "uncore"}
     for garbage in (b"", b"{", b"[" * 100_000, b"\xff", b"{}"):
         assert perf_events(lambda garbage=garbage: garbage) == {}  # type: ignore[misc]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfprobe.perf.event_names import MAX_EVENTS, Asked, nearest, parse
+from perfprobe.perf.event_names import MAX_EVENTS, EventName, nearest, parse
 
 
 def names(text: str) -> list[list[str]]:
@@ -20,7 +20,7 @@ def test_commas_part_events_but_not_terms_and_groups() -> None:
         ["r1a2"],
     ]
     first, (terms,), _, _ = parse(text)
-    assert first == [Asked("context-switches", "context-switches")]
+    assert first == [EventName("context-switches", "context-switches")]
     assert (terms.pmu, terms.terms, terms.key) == ("cpu", "event=0xd1,umask=0x01", "e.l1_hit")
 
 

@@ -17,7 +17,7 @@ from perfprobe.perf.perf_events import (
     LEADER,
     SPINS_NS,
     Event,
-    Opened,
+    OpenedEvents,
     Trial,
     open_group,
     shortage,
@@ -34,11 +34,11 @@ DISTRIBUTED = Event("distributed", 4, 0x83C, role="smt")
 ALL = [REF, CYCLES, INSTRUCTIONS, KERNEL_INSTRUCTIONS, KERNEL_CYCLES, ONE, DISTRIBUTED]
 
 
-def run(kernel: fakeperf.Kernel, events: list[Event] = ALL) -> Opened:
+def run(kernel: fakeperf.Kernel, events: list[Event] = ALL) -> OpenedEvents:
     return open_group(kernel, events, 3, timed=True, tried=True, root=Path("/nonexistent"))
 
 
-def keys(settled: Opened) -> list[str]:
+def keys(settled: OpenedEvents) -> list[str]:
     return [event.key for event in settled.events]
 
 

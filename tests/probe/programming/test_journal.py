@@ -98,7 +98,7 @@ def test_another_process_of_the_same_number_is_not_the_writer(directory: Path, r
 
 def test_of_each_tree_its_own(directory: Path, root: Path, tmp_path: Path) -> None:
     forge(written(directory, root))
-    assert journal.look(directory, BOOT, tmp_path) == journal.Found([], [])
+    assert journal.look(directory, BOOT, tmp_path) == journal.Journals([], [])
 
 
 def test_it_goes(directory: Path, root: Path) -> None:
@@ -222,7 +222,7 @@ def test_a_directory_that_others_can_enter_is_not_used(
     (tmp_path / "b").symlink_to(tmp_path / "a")
     with pytest.raises(OSError):
         journal.prepare()
-    assert journal.look(tmp_path / "a", BOOT, root) == journal.Found([], [])
+    assert journal.look(tmp_path / "a", BOOT, root) == journal.Journals([], [])
 
 
 def test_a_parent_that_others_can_write_to_is_not_used(tmp_path: Path, root: Path) -> None:
@@ -253,7 +253,7 @@ def test_the_directory_is_checked_up_to_the_root(tmp_path: Path, root: Path, own
         pytest.skip("needs CAP_CHOWN, to give directories away")
     with pytest.raises(PermissionError), journal.locked(above / "perftop"):
         pass
-    assert journal.look(above / "perftop", BOOT, root) == journal.Found([], [])
+    assert journal.look(above / "perftop", BOOT, root) == journal.Journals([], [])
 
 
 def test_a_link_on_the_way_is_as_good_as_where_it_leads(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from perfprobe.cpu import model
 from perfprobe.native.sampler import Flags
 from perfprobe.programming.source import Msr, open_msr
 from perfprobe.registers import limits, parts
-from perfprobe.registers.parts import Absent, Reading
+from perfprobe.registers.parts import MissingCounter, Reading
 from perfprobe.wire import Counter, Frame, Hello, Turbo
 
 pytestmark = [
@@ -298,7 +298,7 @@ def test_counts_live_as_long_as_the_thread_that_writes_them(
     monkeypatch.setattr(parts, "Flags", Counted)
     counter = Counter("limit_reasons", "", "1", "", "flags", columns=3)
     reading = parts.Reading(counter, 0x64F, mask=1 << 10 | 1 << 11)
-    part = parts.ReadOnly(kernel.root, "package", {0: [reading], 1: [reading]})
+    part = parts.RegisterPart(kernel.root, "package", {0: [reading], 1: [reading]})
     (first,), (second,) = part.open(0), part.open(1)
     gc.collect()
     assert first.arg != second.arg
@@ -394,5 +394,5 @@ def test_amd_tells_how_far_the_clock_is_held_down() -> None:
 @pytest.mark.parametrize("number", [0xAD, 0xAF, 0xDD])
 def test_servers_with_tpmi_have_no_register_of_reasons(number: int) -> None:
     (absent,) = limits._limit_reasons(model.find("GenuineIntel", 6, number, 1))
-    assert isinstance(absent, Absent)
+    assert isinstance(absent, MissingCounter)
     assert "TPMI" in absent.why

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from perfprobe.errors import Unavailable
 from perfprobe.instruments.selftest import resting
-from perfprobe.instruments.selftest.tape import Tape, now
+from perfprobe.instruments.selftest.tape import FrameLog, now
 from perfprobe.instruments.selftest.verdict import Result
 from perfprobe.instruments.selftest.working import factors
 from perfprobe.native.affinity import pinned
@@ -35,7 +35,7 @@ ROWS_TOLD = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Second:
+class CopyRun:
     """The time in which memory was copied, as stamps."""
 
     begin: int
@@ -43,10 +43,10 @@ class Second:
     copied: int
     """Bytes."""
     cpu: int
-    """Where that ran, alone at work for perftop."""
+    """The CPU that copied, the only one that worked for perftop."""
 
 
-def second(tape: Tape) -> Second:
+def second(tape: FrameLog) -> CopyRun:
     """Copies memory on one CPU, with samples before and after it."""
     tape.begin()
     cpu = max(os.sched_getaffinity(0))
@@ -55,11 +55,11 @@ def second(tape: Tape) -> Second:
         copied = _copy()
         end = now()[1]
         tape.past(end)
-        return Second(begin, end, copied, cpu)
+        return CopyRun(begin, end, copied, cpu)
     raise Unavailable(f"selftest may not run on CPU {cpu}")
 
 
-def see(tape: Tape, span: Second) -> list[dict[str, Any]]:
+def see(tape: FrameLog, span: CopyRun) -> list[dict[str, Any]]:
     """A row for each counter that belongs to no CPU, or to the L3 of one, also where it is not
     there."""
     absent = [
@@ -67,10 +67,10 @@ def see(tape: Tape, span: Second) -> list[dict[str, Any]]:
         for missing in tape.hello.missing
         if missing.what.startswith(STEMS) and missing.what not in tape.columns
     ]
-    return [*(_told(tape, key, span) for key in tape.columns if _wanted(tape, key)), *absent]
+    return [*(_counter_row(tape, key, span) for key in tape.columns if _wanted(tape, key)), *absent]
 
 
-def _wanted(tape: Tape, key: str) -> bool:
+def _wanted(tape: FrameLog, key: str) -> bool:
     scope = tape.scope(key)
     return scope in {"core", "package"} or (scope == "cpu" and key.startswith("l3_"))
 
@@ -85,7 +85,7 @@ def _copy() -> int:
     return copied
 
 
-def _told(tape: Tape, key: str, span: Second) -> dict[str, Any]:
+def _counter_row(tape: FrameLog, key: str, span: CopyRun) -> dict[str, Any]:
     counter = tape.columns[key].counter
     moved = [
         None if found is None else float(found.amount)
@@ -110,7 +110,7 @@ def _told(tape: Tape, key: str, span: Second) -> dict[str, Any]:
     }
 
 
-def having_rows(tape: Tape, key: str) -> list[int]:
+def having_rows(tape: FrameLog, key: str) -> list[int]:
     """The rows of the counter's block that have it: all, or one for each L3."""
     every = range(tape.rows(key))
     if not key.startswith("l3_"):
@@ -186,12 +186,12 @@ INSTRUMENTS = (
 
 
 def answer(
-    tape: Tape, span: Second, checks: Sequence[Result], others: Sequence[dict[str, Any]],
+    tape: FrameLog, span: CopyRun, checks: Sequence[Result], others: Sequence[dict[str, Any]],
     asked: str,
 ) -> dict[str, Any]:  # fmt: skip
     """What `--all` adds: the verdicts, and what the machine is. `asked`: the source asked for."""
     hello = tape.hello
-    judged = [_judged(one, tape, span, checks, others) for one in INSTRUMENTS]
+    judged = [_judge(one, tape, span, checks, others) for one in INSTRUMENTS]
     plain = ("identity", "kernel", "multipliers", "tsc_hz", "base_hz", "smt_methods", "missing")
     whole = asdict(hello)
     machine = {key: whole[key] for key in plain}
@@ -218,7 +218,7 @@ def _row(
 # --- sources
 
 
-def _sources(tape: Tape, asked: str) -> Iterator[dict[str, Any]]:
+def _sources(tape: FrameLog, asked: str) -> Iterator[dict[str, Any]]:
     used, lacking = tape.hello.source, {m.what: m for m in tape.hello.missing}
     yield _row("source os", "works", why="its counters are tested below")
     if used == "perf":
@@ -242,8 +242,8 @@ def _sources(tape: Tape, asked: str) -> Iterator[dict[str, Any]]:
 # --- instruments
 
 
-def _judged(
-    one: Instrument, tape: Tape, span: Second, checks: Sequence[Result],
+def _judge(
+    one: Instrument, tape: FrameLog, span: CopyRun, checks: Sequence[Result],
     others: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:  # fmt: skip
     mine = [check for check in checks if check.counter in one.keys and check.verdict != "not there"]
@@ -259,15 +259,15 @@ def _judged(
     against = [
         *_against_known(mine),
         *_impossible(measured),
-        *_standing(measured),
+        *_not_moving(measured),
         *(_too_little(row) for row in others if row["verdict"] == "too little"
           and row["counter"] in there),
         *_disagreeing(measured),
     ]  # fmt: skip
-    return _concluded(one.name, there, mine, measured, against)
+    return _conclusion(one.name, there, mine, measured, against)
 
 
-def _absent(one: Instrument, tape: Tape) -> dict[str, Any]:
+def _absent(one: Instrument, tape: FrameLog) -> dict[str, Any]:
     """Why it is not there: the reason that hello gives for the first of its keys."""
     missing_by_key = {missing.what: missing for missing in reversed(tape.hello.missing)}
     missing = next(
@@ -277,7 +277,7 @@ def _absent(one: Instrument, tape: Tape) -> dict[str, Any]:
     return _row(one.name, "not there", why=why, fix=fix)
 
 
-def _concluded(
+def _conclusion(
     name: str, there: Sequence[str], mine: Sequence[Result], measured: Sequence[dict[str, Any]],
     against: Sequence[Against],
 ) -> dict[str, Any]:  # fmt: skip
@@ -295,7 +295,7 @@ def _concluded(
     return _row(name, "works", counters=there, measured=measured)
 
 
-def _measured(tape: Tape, key: str, span: Second) -> dict[str, Any] | None:
+def _measured(tape: FrameLog, key: str, span: CopyRun) -> dict[str, Any] | None:
     """What each row of a counter showed in that second: a counter its rate, a gauge its value, bits
     how many polls saw which of them. None: nothing was read."""
     counter = tape.columns[key].counter
@@ -320,7 +320,7 @@ def _measured(tape: Tape, key: str, span: Second) -> dict[str, Any] | None:
     return {"counter": key, "values": rates, "unit": unit} if rates else None
 
 
-def _reads(tape: Tape, key: str, row: int, span: Second) -> bool:
+def _reads(tape: FrameLog, key: str, row: int, span: CopyRun) -> bool:
     """Whether this row counts: of a counter of CPUs only where memory was copied."""
     at = tape.hello.topology
     return tape.scope(key) != "cpu" or key.startswith("l3_") or at[row].cpu == span.cpu
@@ -351,7 +351,7 @@ def _impossible(measured: Iterable[dict[str, Any]]) -> Iterator[Against]:
                 break
 
 
-def _standing(measured: Iterable[dict[str, Any]]) -> Iterator[Against]:
+def _not_moving(measured: Iterable[dict[str, Any]]) -> Iterator[Against]:
     for number in measured:
         key = number["counter"]
         if key in MUST_MOVE and not any(number["values"]):
@@ -378,7 +378,7 @@ def _disagreeing(measured: Iterable[dict[str, Any]]) -> Iterator[Against]:
 # --- what is not a counter
 
 
-def _calibration(tape: Tape, span: Second) -> dict[str, Any]:
+def _calibration(tape: FrameLog, span: CopyRun) -> dict[str, Any]:
     """The factor of the SMT events, by the CPU that copied memory: any_thread counts all the time
     there, the others only if no sibling worked."""
     name = "calibration"
@@ -403,7 +403,7 @@ def _calibration(tape: Tape, span: Second) -> dict[str, Any]:
     return _row(name, "wrong", counters=[key], why=why, measured=measured, wrong=[key])
 
 
-def _ceiling(tape: Tape) -> dict[str, Any]:
+def _ceiling(tape: FrameLog) -> dict[str, Any]:
     """Tables of the turbo clock, by number of active cores."""
     key, tables = "turbo_ceiling_hz", tape.hello.turbo
     if not tables:

@@ -30,8 +30,8 @@ FREE, ADD, IMUL, ENTER = (
 
 
 @dataclass(frozen=True, slots=True)
-class Spell:
-    """A time at work. `begin` and `end` are TSC stamps, `*_ns` is CLOCK_MONOTONIC, and `own_ns` is
+class WorkSpan:
+    """A span of work. `begin` and `end` are TSC stamps, `*_ns` is CLOCK_MONOTONIC, and `own_ns` is
     how long the thread ran."""
 
     begin: int
@@ -44,7 +44,7 @@ class Spell:
 
     @property
     def lost(self) -> float:
-        """The share of the time that others took, by the scheduler's account."""
+        """Share of the span in which the thread did not run, by the scheduler's account."""
         length = self.end_ns - self.begin_ns
         return max(0.0, 1 - self.own_ns / length) if length else 0.0
 
@@ -56,7 +56,7 @@ class Run:
     kind: int
     turns: int
     marks: tuple[int, ...]
-    spell: Spell
+    spell: WorkSpan
 
     def turns_between(self, begin: int, end: int) -> float | None:
         """Turns between two stamps; None if one is outside the marks."""
@@ -89,15 +89,15 @@ def run_loop(kind: int, turns: int, marks: int) -> Run:
     return Run(kind, turns, tuple(c_marks), _spell(out))
 
 
-def pattern(begin_ns: int, period_ns: int, on_ns: int, times: int) -> list[Spell]:
+def pattern(begin_ns: int, period_ns: int, on_ns: int, times: int) -> list[WorkSpan]:
     """Sleeps until each of `times` periods begins, then works for `on_ns`."""
     spells: Any = ffi.new("pp_spell[]", times)
     lib.pp_known_pattern(begin_ns, period_ns, on_ns, spells, times)
     return [_spell(spell) for spell in spells]
 
 
-def _spell(s: Any) -> Spell:
-    return Spell(s.begin, s.end, s.begin_ns, s.end_ns, s.own_ns, s.cpu)
+def _spell(s: Any) -> WorkSpan:
+    return WorkSpan(s.begin, s.end, s.begin_ns, s.end_ns, s.own_ns, s.cpu)
 
 
 T = TypeVar("T")
@@ -170,7 +170,7 @@ class Chain:
 class Times:
     """The patterns by CPU, and seconds for which others kept the CPU busy."""
 
-    spells: dict[int, list[Spell]]
+    spells: dict[int, list[WorkSpan]]
     others_s: dict[int, float]
 
     def telling(self, cpus: Sequence[int], whole_s: float) -> bool:
@@ -227,7 +227,7 @@ def patterns(cores: Sequence[Sequence[int]]) -> Times:
     return Times(spells, others)
 
 
-def _others(busy_s: float | None, own: Sequence[Spell]) -> float:
+def _others(busy_s: float | None, own: Sequence[WorkSpan]) -> float:
     """Seconds that others may have run on the CPU. /proc/stat samples at ticks, so two standard
     deviations and two ticks are added."""
     if busy_s is None:

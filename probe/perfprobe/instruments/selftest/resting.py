@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from perfprobe.instruments.selftest.load import PERIOD_NS, TIMES, Spell, Times
-from perfprobe.instruments.selftest.tape import Moved, Tape
+from perfprobe.instruments.selftest.load import PERIOD_NS, TIMES, Times, WorkSpan
+from perfprobe.instruments.selftest.tape import FrameLog, Movement
 from perfprobe.instruments.selftest.verdict import Check, Outcome
 from perfprobe.instruments.selftest.working import factors
 from perfprobe.polled.procstat import TICK_S
@@ -45,7 +45,7 @@ class Shares:
         return neither, self.first - self.both, self.second - self.both, self.both
 
 
-def shares(first: Sequence[Spell], second: Sequence[Spell], moved: Moved) -> Shares:
+def shares(first: Sequence[WorkSpan], second: Sequence[WorkSpan], moved: Movement) -> Shares:
     """Shares of two patterns that are within the span of `moved`, in TSC ticks."""
     on0, on1 = ([(s.begin, s.end) for s in spells] for spells in (first, second))
     return overlapping(on0, on1, moved.end - moved.begin)
@@ -65,13 +65,13 @@ def overlapping(
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class PatternReads:
     """The samples before and after all patterns."""
 
-    tape: Tape
+    tape: FrameLog
     times: Times
 
-    def moved(self, key: str, row: int) -> Moved | None:
+    def moved(self, key: str, row: int) -> Movement | None:
         if key not in self.tape.columns:
             return None
         spells = [spell for found in self.times.spells.values() for spell in found]
@@ -84,8 +84,8 @@ class Around:
         return ticks * (end.end_ns - begin.begin_ns) / (end.end - begin.begin) / 1e9
 
 
-def see(tape: Tape, times: Times) -> Iterator[tuple[Check, Outcome]]:
-    around = Around(tape, times)
+def see(tape: FrameLog, times: Times) -> Iterator[tuple[Check, Outcome]]:
+    around = PatternReads(tape, times)
     for row, place in enumerate(tape.hello.topology):
         if place.cpu in times.spells:
             yield from _cpu(around, row, place.cpu)
@@ -94,7 +94,7 @@ def see(tape: Tape, times: Times) -> Iterator[tuple[Check, Outcome]]:
             yield from _core(around, row, (cpus[0], cpus[1]))
 
 
-def _cpu(around: Around, row: int, cpu: int) -> Iterator[tuple[Check, Outcome]]:
+def _cpu(around: PatternReads, row: int, cpu: int) -> Iterator[tuple[Check, Outcome]]:
     spells, others = around.times.spells[cpu], around.times.others_s[cpu]
     lost = around.times.lost_s(cpu)
     for check, asleep in ((IDLE, True), (BUSY, False), (STAT, True)):
@@ -115,14 +115,14 @@ def _cpu(around: Around, row: int, cpu: int) -> Iterator[tuple[Check, Outcome]]:
         yield REF, _ticking(around, [cpu], amount, on.first, on.whole)
 
 
-def _waiting(around: Around, row: int) -> float:
+def _waiting(around: PatternReads, row: int) -> float:
     """Seconds of iowait, which is idle time while a task waits for I/O."""
     moved = around.moved("stat_iowait_s", row)
     return moved.amount if moved else 0.0
 
 
 def _ticking(
-    around: Around, cpus: Sequence[int], measured: float, expected: float, whole: int
+    around: PatternReads, cpus: Sequence[int], measured: float, expected: float, whole: int
 ) -> Outcome:
     """A count of the first of `cpus`; disturbances on all of them affect it."""
     ticks = around.times.doubt_s(cpus) / around.seconds(1)
@@ -130,12 +130,12 @@ def _ticking(
     return Outcome(cpus[0], expected, measured, whole, ticks, ticks, telling)
 
 
-def _nearest(tape: Tape, key: str, amount: float, expected: float) -> float:
+def _nearest(tape: FrameLog, key: str, amount: float, expected: float) -> float:
     """The factor of the counter that fits best."""
     return min(factors(tape, key), key=lambda factor: abs(amount * factor - expected))
 
 
-def _core(around: Around, row: int, cpus: tuple[int, int]) -> Iterator[tuple[Check, Outcome]]:
+def _core(around: PatternReads, row: int, cpus: tuple[int, int]) -> Iterator[tuple[Check, Outcome]]:
     """Checks of a core; lp0 and lp1 are its first and second CPU."""
     first, second = (around.times.spells[cpu] for cpu in cpus)
     doubt = around.times.doubt_s(cpus)

@@ -18,7 +18,7 @@ from typing import Any
 
 from perfprobe.errors import Unavailable
 from perfprobe.instruments.selftest import instruments, load, resting, working
-from perfprobe.instruments.selftest.tape import Tape, now
+from perfprobe.instruments.selftest.tape import FrameLog, now
 from perfprobe.instruments.selftest.verdict import (
     RANK,
     Check,
@@ -33,7 +33,7 @@ from perfprobe.wire import Missing
 
 TRIES = 3
 
-Found = Iterator[tuple[Check, Outcome]]
+Outcomes = Iterator[tuple[Check, Outcome]]
 
 
 class Stopped(Exception):  # noqa: N818 - a wish, not an error
@@ -44,12 +44,12 @@ class Results:
     """Keeps the best of several tries of each check."""
 
     def __init__(
-        self, tape: Tape, cpus: Sequence[int], end: float, stopped: Callable[[], bool]
+        self, tape: FrameLog, cpus: Sequence[int], end: float, stopped: Callable[[], bool]
     ) -> None:
         self.found: list[Result] = []
         self._tape, self._cpus, self._end, self._stopped = tape, cpus, end, stopped
 
-    def of(self, checks: Sequence[Check], attempt: Callable[[], Found]) -> None:
+    def of(self, checks: Sequence[Check], attempt: Callable[[], Outcomes]) -> None:
         best: dict[tuple[Check, int], Outcome] = {}
         for _ in range(TRIES):
             if self._stopped():
@@ -63,7 +63,7 @@ class Results:
             if cpus := self._having(check):
                 self.found.append(conclude(check, tries, cpus, self._origin(check)))
 
-    def once(self, check: Check, attempt: Found) -> None:
+    def once(self, check: Check, attempt: Outcomes) -> None:
         tries = [seen for _, seen in attempt]
         self.found.append(conclude(check, tries, [], self._origin(check)))
 
@@ -94,7 +94,7 @@ _ALL = (*chain.from_iterable(working.LOOKS.values()), *resting.CHECKS)
 CHECKED = tuple(dict.fromkeys(check.counter for check in _ALL))
 
 
-def not_there(tape: Tape) -> list[Result]:
+def not_there(tape: FrameLog) -> list[Result]:
     """Counters that would be tested if they could be read here."""
     lacking: dict[str, Missing] = {}
     for missing in tape.hello.missing:
@@ -106,7 +106,7 @@ def not_there(tape: Tape) -> list[Result]:
     ]
 
 
-def unchecked(tape: Tape) -> list[str]:
+def unchecked(tape: FrameLog) -> list[str]:
     """Counters that no known code moves by a known amount."""
     return [key for key in tape.columns if key not in (*CHECKED, "tsc", "stat_iowait_s")]
 
@@ -123,7 +123,7 @@ SAMPLE_S = 0.02
 PATIENCE_S = 6.0
 """After this nothing is tried again, so that selftest takes less than ten seconds."""
 
-Test = tuple[list[Check], Callable[[], Found]]
+Test = tuple[list[Check], Callable[[], Outcomes]]
 """The checks that an attempt may serve, and the attempt."""
 
 
@@ -139,7 +139,7 @@ def run(
     if not cpus:
         raise Unavailable("selftest may not run on any CPU of this machine")
     begin, started = now(), time.monotonic()
-    tape = Tape(source)
+    tape = FrameLog(source)
     results = Results(tape, cpus, started + PATIENCE_S, stopped)
     for checks, attempt in _tests(tape, cpus):
         results.of(checks, attempt)
@@ -163,7 +163,7 @@ def run(
     }
 
 
-def _tests(tape: Tape, cpus: Sequence[int]) -> Iterator[Test]:
+def _tests(tape: FrameLog, cpus: Sequence[int]) -> Iterator[Test]:
     hz = tape.hello.tsc_hz
     if len(cpus) > 1 and hz is not None:
         yield [working.SAME], lambda: working.same(cpus, hz.hz)
@@ -175,14 +175,14 @@ def _tests(tape: Tape, cpus: Sequence[int]) -> Iterator[Test]:
     yield checks, partial(_resting, tape, cpus)
 
 
-def _working(tape: Tape, cpus: Sequence[int], kind: int) -> Found:
+def _working(tape: FrameLog, cpus: Sequence[int], kind: int) -> Outcomes:
     tape.begin()
     loads = load.chains(cpus, kind)
     tape.past(max((each.run.spell.end for each in loads.values()), default=0))
     yield from working.see(working.LOOKS[kind], tape, loads)
 
 
-def _resting(tape: Tape, cpus: Sequence[int]) -> Found:
+def _resting(tape: FrameLog, cpus: Sequence[int]) -> Outcomes:
     tape.begin()
     times = load.patterns(paired(tape.hello.cores, cpus))
     if not times.spells:

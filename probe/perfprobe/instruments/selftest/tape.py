@@ -39,7 +39,7 @@ class BlockCounter:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class Movement:
     """How far a counter moved, in its unit, between two reads at these stamps."""
 
     begin: int
@@ -65,7 +65,7 @@ Read = tuple[int, int, _BlockRead]
 """Stamps before and after it, and the block."""
 
 
-class Tape:
+class FrameLog:
     def __init__(self, source: Source) -> None:
         self.hello: Hello = source.hello
         self.columns: dict[str, BlockCounter] = {}
@@ -119,7 +119,7 @@ class Tape:
             newest |= {row: stamps[0] for row in rows if (stamps := table.stamps(row))}
         return min(newest.values(), default=0)
 
-    def moved(self, key: str, row: int, begin: int, end: int, *, inside: bool) -> Moved | None:
+    def moved(self, key: str, row: int, begin: int, end: int, *, inside: bool) -> Movement | None:
         """How far the counter of a row moved between two stamps: over the longest span inside them,
         or the shortest around them. None: there were no reads at such moments."""
         column = self.columns[key]
@@ -130,7 +130,7 @@ class Tape:
         before, after = self._raw(column, a, row), self._raw(column, b, row)
         amount = sum(self._steps(column.counter, before, after))
         amount /= self._share(column, a, b, row)
-        return Moved((a0 + a1) // 2, (b0 + b1) // 2, amount)
+        return Movement((a0 + a1) // 2, (b0 + b1) // 2, amount)
 
     def steps(self, key: str, row: int, begin: int, end: int) -> list[float] | None:
         """How far each column of the counter moved around two stamps."""

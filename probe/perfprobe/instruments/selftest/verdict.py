@@ -68,7 +68,7 @@ class Result:
     cpus: Sequence[int] = ()
     """All CPUs with this verdict."""
     disturbed: Sequence[int] = ()
-    """CPUs without a verdict, because others were at work there."""
+    """CPUs without a verdict, because other tasks ran there."""
     in_use: bool = True
     fix: str | None = None
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from perfprobe.instruments import timers
 from perfprobe.instruments.selftest import load
 from perfprobe.instruments.selftest.load import Chain
-from perfprobe.instruments.selftest.tape import Instant, Moved, Tape
+from perfprobe.instruments.selftest.tape import FrameLog, Instant, Movement
 from perfprobe.instruments.selftest.verdict import Check, Outcome
 from perfprobe.polled.procstat import TICK_S
 from perfprobe.wire import Hello
@@ -77,22 +77,22 @@ USER = Check("stat_user_s", "at work in user space", "s", 2.5 * TICK_S / 0.13,
 class Window:
     """The part of one CPU's work between two samples."""
 
-    tape: Tape
+    tape: FrameLog
     row: int
     cpu: int
     load: Chain
 
-    def moved(self, key: str) -> Moved | None:
+    def moved(self, key: str) -> Movement | None:
         begin, end = self.load.run.marks[0], self.load.run.marks[-1]
         found = self.tape.moved(key, self.row, begin, end, inside=True)
         if found is None or found.end - found.begin < MIN_WINDOW_SHARE * (end - begin):
             return None
         return found
 
-    def turns(self, moved: Moved) -> float | None:
+    def turns(self, moved: Movement) -> float | None:
         return self.load.run.turns_between(moved.begin, moved.end)
 
-    def seconds(self, moved: Moved) -> float:
+    def seconds(self, moved: Movement) -> float:
         spell = self.load.run.spell
         span = (spell.end_ns - spell.begin_ns) / 1e9
         return span * (moved.end - moved.begin) / (spell.end - spell.begin)
@@ -114,7 +114,7 @@ def _counted(key: str, per_turn: Callable[[Window], float | None], less: str = "
     def see(window: Window) -> Outcome | None:
         moved, each = window.moved(key), per_turn(window)
         turns = window.turns(moved) if moved else None
-        part = window.moved(less) if less else Moved(0, 0, 0.0)
+        part = window.moved(less) if less else Movement(0, 0, 0.0)
         if moved is None or part is None or turns is None or each is None:
             return None
         expected, more = turns * each, window.lost_s * MAX_PER_S
@@ -152,7 +152,7 @@ def _ticking(key: str) -> See:
     return see
 
 
-def factors(tape: Tape, key: str) -> list[float]:
+def factors(tape: FrameLog, key: str) -> list[float]:
     """Candidates for a tick of the counter in TSC ticks."""
     hello = tape.hello
     found = [m.factor for m in hello.multipliers if m.counter == key]
@@ -214,7 +214,7 @@ LOOKS = {load.FREE: _FREE, load.IMUL: _CHAIN, load.ENTER: _ENTER}
 
 
 def see(
-    checks: Mapping[Check, See], tape: Tape, loads: Mapping[int, Chain]
+    checks: Mapping[Check, See], tape: FrameLog, loads: Mapping[int, Chain]
 ) -> Iterator[tuple[Check, Outcome]]:
     position = {row.cpu: i for i, row in enumerate(tape.hello.topology)}
     for cpu, chain in loads.items():

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from perfprobe.errors import Unavailable, Usage
 from perfprobe.perf import event_names
-from perfprobe.perf.event_names import Asked
+from perfprobe.perf.event_names import EventName
 from perfprobe.sources.sim import machine as hw
 from perfprobe.sources.sim.machine import Ints, Machine
 from perfprobe.sources.sim.schedule import Row
@@ -290,11 +290,11 @@ class Events:
 
 
 def _columns(
-    group: Sequence[tuple[Asked, SimEvent]], turns: int, of_turns: int
+    group: Sequence[tuple[EventName, SimEvent]], turns: int, of_turns: int
 ) -> list[SimCounter]:
     """The times of a group that is counted in `turns` of `of_turns` turns, and its counts."""
 
-    def amount(asked: Asked, event: SimEvent) -> Any:
+    def amount(asked: EventName, event: SimEvent) -> Any:
         counted = {"user": asked.user, "kernel": asked.kernel}
         return lambda t: event.count(t, **counted) * turns // of_turns
 
@@ -311,7 +311,7 @@ def _columns(
     ]  # fmt: skip
 
 
-def _find(asked: Asked) -> SimEvent:
+def _find(asked: EventName) -> SimEvent:
     if asked.pmu or asked.word not in _BY_NAME:
         near = event_names.nearest(asked.word, _BY_NAME) or [*_BY_NAME]
         raise Usage(f"-e {asked.name}: a simulated machine has not that; {', '.join(near)}")

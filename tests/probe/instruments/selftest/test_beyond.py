@@ -10,7 +10,7 @@ import pytest
 
 from perfprobe import wire
 from perfprobe.instruments.selftest import instruments
-from perfprobe.instruments.selftest.tape import Tape, now
+from perfprobe.instruments.selftest.tape import FrameLog, now
 
 COUNTERS = {
     "energy_j": wire.Counter("energy_j", "energy", "J", "made", scale=0.5),
@@ -56,7 +56,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def see(source: Source) -> list[dict[str, Any]]:
-    tape = Tape(source)
+    tape = FrameLog(source)
     return instruments.see(tape, instruments.second(tape))
 
 

@@ -10,13 +10,13 @@ import pytest
 
 from perfprobe import wire
 from perfprobe.instruments.selftest import instruments
-from perfprobe.instruments.selftest.instruments import Second
-from perfprobe.instruments.selftest.tape import Tape
+from perfprobe.instruments.selftest.instruments import CopyRun
+from perfprobe.instruments.selftest.tape import FrameLog
 from perfprobe.instruments.selftest.verdict import Result
 from perfprobe.wire import Counter
 
 HZ = int(made.TSC_HZ)
-SPAN = Second(begin=2 * HZ, end=3 * HZ, copied=10**9, cpu=1)
+SPAN = CopyRun(begin=2 * HZ, end=3 * HZ, copied=10**9, cpu=1)
 """A second, in the midst of four reads."""
 TOP_DOWN = ("slots", *instruments.PARTS)
 
@@ -59,7 +59,7 @@ def verdicts(
     ]  # fmt: skip
     source = Source({"ref": 1.0} | (cpu or {}), counters, [*package.values()])
     source.hello.turbo.extend([] if turbo is None else [turbo])
-    tape = Tape(source)
+    tape = FrameLog(source)
     tape.listen()
     answer = instruments.answer(tape, SPAN, checks, [], asked)
     return {row["instrument"]: row for row in answer["instruments"]}

@@ -65,7 +65,7 @@ def test_a_run_is_marked_and_bounded() -> None:
 
 def test_turns_between_marks_that_lie_unevenly() -> None:
     marks = (100, 110, 130, 200, 1000, 1100)
-    run = load.Run(load.ADD, 10, marks, load.Spell(0, 1200, 0, 1200, 1200, 0))
+    run = load.Run(load.ADD, 10, marks, load.WorkSpan(0, 1200, 0, 1200, 1200, 0))
     for stamp, passed in ((100, 0), (105, 5), (130, 20), (165, 25), (600, 35), (1050, 45)):
         assert run.turns_between(100, stamp) == passed
     assert run.turns_between(100, 1100) == 50

@@ -17,7 +17,7 @@ import pytest
 
 from perfprobe import wire
 from perfprobe.instruments.selftest import instruments, load, run, tape, verdict, working
-from perfprobe.instruments.selftest.load import Chain, Run, Spell, Times
+from perfprobe.instruments.selftest.load import Chain, Run, Times, WorkSpan
 from perfprobe.instruments.selftest.run import Stopped
 from perfprobe.instruments.selftest.verdict import Check, Outcome
 from perfprobe.wire import Counter, Cpu, Frame, Hello, Missing, Note, Rate
@@ -117,9 +117,9 @@ class Machine(made.Source):
 
     # --- its loads ---
 
-    def spell(self, begin: int, cpu: int) -> Spell:
+    def spell(self, begin: int, cpu: int) -> WorkSpan:
         own = round((self.now - begin) * (1 - self.others - self.rationed))
-        return Spell(begin, self.now, begin, self.now, own, cpu)
+        return WorkSpan(begin, self.now, begin, self.now, own, cpu)
 
     def run(self, kind: int, rates: Truth, turn_ns: int) -> dict[int, Chain]:
         self.tries += 1
@@ -134,7 +134,7 @@ class Machine(made.Source):
         }
 
     def patterns(self, _: object) -> Times:
-        spells: dict[int, list[Spell]] = {0: [], 1: []}
+        spells: dict[int, list[WorkSpan]] = {0: [], 1: []}
         begins = {0: 0, 1: 0}
         self.go([], 60_000_000)
         for _ in range(load.TIMES):

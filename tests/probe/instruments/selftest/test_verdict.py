@@ -13,7 +13,7 @@ import pytest
 from perfprobe import wire
 from perfprobe.instruments import timers
 from perfprobe.instruments.selftest import verdict, working
-from perfprobe.instruments.selftest.tape import Moved, Tape
+from perfprobe.instruments.selftest.tape import FrameLog, Movement
 from perfprobe.instruments.selftest.verdict import Check, Outcome
 from perfprobe.instruments.timers import Exchange
 from perfprobe.sources import Source
@@ -28,7 +28,7 @@ def test_what_a_tick_of_mperf_may_be() -> None:
         ({"base_hz": Rate(8e8, "made up"), "tsc_hz": None}, [1.0]),
     ):
         hello = dataclasses.replace(made.hello(tsc_hz=Rate(1e9, "made up")), **changes)
-        tape = Tape(cast("Source", SimpleNamespace(hello=hello)))
+        tape = FrameLog(cast("Source", SimpleNamespace(hello=hello)))
         assert working.factors(tape, "mperf") == expected
         assert working.factors(tape, "ref") == [1.0]
 
@@ -73,7 +73,7 @@ def test_tscs_that_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     home = min(os.sched_getaffinity(0))
     for apart, expected in ((-50_000_000, "unusable"), (-2000, "close"), (100, "trusted")):
         there = [Exchange(at, at + 300 + apart, at + 600) for at in range(10**9, 10**9 + 9000, 900)]
-        monkeypatch.setattr(timers, "exchanged", lambda *_, there=there: there)
+        monkeypatch.setattr(timers, "exchange_stamps", lambda *_, there=there: there)
         ((check, seen),) = working.same([home, home + 1], 1e9)
         assert verdict.judge(check, seen) == expected
         assert abs(seen.measured * 1e9) <= abs(apart)  # no more than is certain
@@ -86,7 +86,7 @@ def test_user_time_of_a_nice_process_is_nice_time(
     niceness: int, measured: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = {"stat_user_s": 0.01, "stat_nice_s": 0.12}
-    tape = SimpleNamespace(columns=told, moved=lambda key, *_, **__: Moved(0, 10**9, told[key]))
+    tape = SimpleNamespace(columns=told, moved=lambda key, *_, **__: Movement(0, 10**9, told[key]))
     spell = SimpleNamespace(begin=0, end=10**9, own_ns=130_000_000)
     window = SimpleNamespace(
         load=SimpleNamespace(run=SimpleNamespace(spell=spell)), tape=tape, row=0, cpu=0,
