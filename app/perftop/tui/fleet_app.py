@@ -19,7 +19,7 @@ from perftop.draw.strips import Line
 from perftop.session.fleet.fleet import ORDERS, Fleet, RowChoice
 from perftop.session.fleet.machine import FIELDS, TRACED
 from perftop.tui.config import Config
-from perftop.tui.fleet import table
+from perftop.tui.fleet import views
 from perftop.tui.fleet.page import grid_of, halves, key_at, page
 from perftop.tui.fleet.words import Look
 from perftop.tui.screen.monitor import FLEET_VARIABLE
@@ -220,7 +220,7 @@ class FleetScreen(PageWidget, can_focus=True):
             look.chosen, self._selects = name, True
             if event.chain > 1:
                 await self._press("open")
-        elif order := table.order_at(table.table(look, halves(look)[0]), event.x):
+        elif order := views.order_at(views.table(look, halves(look)[0]), event.x):
             self._order(order)
         self.update()
 

@@ -17,7 +17,7 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
 from waiting import wait
 
-from perftop.tui.terminal import Terminal, _EndEvent, _Output
+from perftop.tui.terminal_app import Terminal, _EndEvent, _Output
 
 FILLS = 1 << 16
 """Bytes that a pipe holds."""

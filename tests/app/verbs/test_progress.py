@@ -29,7 +29,7 @@ def test_the_line_is_drawn_after_a_while_and_erased() -> None:
     now_s, out = [0.0], io.StringIO()
     hello, found = messages("sim:idle,cpus=2", SAMPLES)
     source = SimpleNamespace(hello=hello, messages=lambda: found, size=400, offset=100)
-    line = Line(out, "reading a", cast(Source, source), lambda: now_s[0])
+    line = Line(out, "reading a", cast("Source", source), lambda: now_s[0])
     counted = line.counted()
     list(islice(counted, 30))
     line.erase()

@@ -32,8 +32,8 @@ from perftop.tui.shared import time_axis
 from perftop.tui.shared.canvas import Canvas
 from perftop.tui.shared.episode_style import because, going
 from perftop.tui.shared.keys import bindings, caption
-from perftop.tui.shared.order import arranged
 from perftop.tui.shared.places import Place
+from perftop.tui.shared.sheet import arranged
 
 
 class CorePage(Canvas):

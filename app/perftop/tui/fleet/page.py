@@ -12,7 +12,7 @@ from perftop.draw.columns import Run, fit
 from perftop.draw.strips import BLANK, Line, Piece, foreign, shed, spread, width
 from perftop.session.fleet.fleet import SharedEpisode, racks
 from perftop.session.fleet.machine import FIELDS, Machine
-from perftop.tui.fleet import detail, heat, table, words
+from perftop.tui.fleet import detail, views, words
 from perftop.tui.fleet.words import Look, calm
 
 WIDE, SIDE = 150, 33
@@ -215,15 +215,15 @@ def _rows(look: Look, body: int, first: int) -> list[Line]:
     """Returns the table, with facts about all machines to its right. Below the table is a chart of
     the selected machine over time, if there are few enough machines to leave room for it."""
     left, right = halves(look)
-    made = table.table(look, left)
-    lines: list[Line] = [table.headings(look, made)]
+    made = views.table(look, left)
+    lines: list[Line] = [views.headings(look, made)]
     look.mouse[first] = ""
     visible, hidden = _visible(look, body)
     for machine in visible:
         look.mouse[first + len(lines)] = machine.name
-        lines.append(table.row(look, made, machine))
+        lines.append(views.row(look, made, machine))
     if hidden:
-        lines.append(table.out_of_sight(look, hidden, left))
+        lines.append(views.out_of_sight(look, hidden, left))
     elif not look.rows:
         text = " no machine matches the filter" if look.choice.filter else " no machine yet"
         lines.append(calm((text, "dim")))
@@ -248,7 +248,7 @@ def _heat(look: Look, body: int, _: int) -> list[Line]:
     """Returns the heat map, and below it details of the selected machine if there is room."""
     machine = look.selected
     below = min(16, body // 3) if body >= 26 and machine is not None else 1 if body > 8 else 0
-    lines = heat.heat(look, body - below)
+    lines = views.heat(look, body - below)
     if machine is None or not below:
         return lines
     numbers = detail.detail_numbers(look, machine)
@@ -263,12 +263,12 @@ def _heat(look: Look, body: int, _: int) -> list[Line]:
 
 
 def _time(look: Look, body: int, first: int) -> list[Line]:
-    lines = heat.time_heads(look)
+    lines = views.time_heads(look)
     visible, hidden = _visible(look, body - 1)
     for machine in visible:
         look.mouse[first + len(lines)] = machine.name
-        lines.append(heat.time_row(look, machine))
-    return [*lines, table.out_of_sight(look, hidden, look.width)] if hidden else lines
+        lines.append(views.time_row(look, machine))
+    return [*lines, views.out_of_sight(look, hidden, look.width)] if hidden else lines
 
 
 def _episodes(look: Look, body: int, _: int) -> list[Line]:
@@ -363,6 +363,6 @@ def key_at(look: Look, x: int) -> str:
     return ""
 
 
-def grid_of(look: Look) -> heat.Grid:
+def grid_of(look: Look) -> views.Grid:
     """Returns the grid in which the cursor moves."""
-    return heat.grid(look.rows or list(look.fleet.machines.values()), look.width, look.height - 12)
+    return views.grid(look.rows or list(look.fleet.machines.values()), look.width, look.height - 12)

@@ -33,9 +33,8 @@ from perftop.tui.overview.chart_numbers import (
 )
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.choice import Choice
-from perftop.tui.shared.fields import clock_of
 from perftop.tui.shared.places import Places, package_name
-from perftop.tui.shared.sheet import Reader
+from perftop.tui.shared.sheet import Reader, clock_of
 from perftop.tui.shared.time_axis import Tick
 
 _GAP = 4

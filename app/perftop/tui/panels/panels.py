@@ -30,8 +30,8 @@ from perftop.tui.panels.tasks import INDENT
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import Canvas
 from perftop.tui.shared.choice import Choice
-from perftop.tui.shared.fields import clock_of, placed
 from perftop.tui.shared.row_episodes import lowered_number
+from perftop.tui.shared.sheet import clock_of, placed
 
 Target = Episode | int | None
 """What a click opens or selects: an episode, or a CPU by its number; None: nothing."""

@@ -32,9 +32,9 @@ from perftop.session.session import Session
 from perftop.session.values import CpuColumns
 from perftop.tui.shared.canvas import Canvas
 from perftop.tui.shared.choice import UNITS, Choice
-from perftop.tui.shared.fields import fields
 from perftop.tui.shared.keys import KEYS, bindings, caption
 from perftop.tui.shared.places import ORDERS
+from perftop.tui.shared.sheet import fields
 
 Result = TypeVar("Result")
 Options = Sequence[tuple[str, str]]

@@ -28,9 +28,8 @@ from perftop.tui.frame.top import MIN_HEIGHT_FOR_KEYS, Top
 from perftop.tui.shared import keys
 from perftop.tui.shared.canvas import Canvas
 from perftop.tui.shared.choice import UNITS, WINDOWS_S, Choice
-from perftop.tui.shared.fields import fields
-from perftop.tui.shared.order import called
 from perftop.tui.shared.paint import DirectScreen
+from perftop.tui.shared.sheet import called, fields
 
 if TYPE_CHECKING:
     from perftop.tui.frame.prompt import Prompt

@@ -3,25 +3,32 @@ of all rows are read as arrays; numbers of the visible rows are converted to Pyt
 
 Every number is the number of a CPU, as in `stat`. A row shows the numbers of all its CPUs, or the
 number of the busiest CPU; for halts and steal, the highest number. Nothing is averaged over
-siblings.
+siblings. Rows are ordered by these numbers; a field is a number that a heat map or a time axis can
+show for every CPU.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import nan
+from math import inf, isnan, nan
 
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.model.numbers import METRICS
+from perftop.base.format import GHZ, ClockUnit, clock_unit, rate_unit
+from perftop.draw import columns
+from perftop.draw.theme import HEAT
+from perftop.model.numbers import EVENT, METRICS, PER_KI, Number
+from perftop.model.tasks import task
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.session.values import doubted
+from perftop.session.values import BY_KEY, CpuColumns, by_key, doubted
 from perftop.tui.shared import episode_style
-from perftop.tui.shared.places import Places
+from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.places import ORDERS, Places
 
 IDLE = 0.05
 """Busy share below which a row is dim; the share is that of the row's busiest CPU."""
@@ -261,3 +268,165 @@ def of_core(key: str, values: Floats, lead: Ints) -> Floats:
     if key in _WORST:
         return np.asarray(np.fmax.reduce(values, axis=-1))
     return np.take_along_axis(values, lead[..., None], axis=-1)[..., 0]
+
+
+# --- fields: the metrics of the registry, and the SMT states of the CPU's core
+
+_FIRST = ("util", "busy_hz", "ipc", "involuntary", "both", "steal", "kernel_cycles")
+"""Keys of the fields that are listed first, in this order."""
+_TOPS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""Possible upper ends of the scale of a small share. The lowest end keeps noise dark. There are few
+ends, so that the scale seldom changes."""
+_STEP = {"Hz": 2e8, "1": 0.5}
+"""The ends of a scale are multiples of these steps, by unit."""
+_SLACK = 2.5
+"""Maximum width of a scale, as a multiple of the needed width; a wider scale is replaced."""
+
+
+def clock_of(session: Session, units: str, *, known: bool = False) -> ClockUnit:
+    """Returns the unit of clocks. In multiples of an unknown base clock, values are NaN; if `known`
+    is set, the unit is GHz in this case."""
+    base = session.hello.base_hz
+    unit = clock_unit(units, math.nan if base is None else base.hz)
+    return GHZ if known and math.isnan(unit.per_hz) else unit
+
+
+def unit_in(field: Number, clock: ClockUnit, most: float = 0.0) -> ClockUnit:
+    """Returns the unit of a field's values. `most`: the highest value of a rate."""
+    if field.rate:
+        return rate_unit(most)
+    if field.unit == "Hz":
+        return clock
+    return ClockUnit("%", 100.0, 1) if field.unit == "ratio" else ClockUnit("", 1.0, 2)
+
+
+def placed(number: Number, clock: ClockUnit, width: int) -> columns.Column:
+    """Returns a table column for the number."""
+    scale, digits = number.scale(clock)
+    return columns.Column(
+        number.key, number.name(clock), width, scale=scale, digits=digits, prefixed=number.rate,
+        shows=number,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """A scale that maps values to steps of the heat ramp."""
+
+    low: float
+    high: float
+
+    def levels(self, values: Floats) -> np.ndarray:
+        """Returns steps from 0 to HEAT - 1; -1 where the value is unknown."""
+        with np.errstate(invalid="ignore"):
+            share = (values - self.low) / (self.high - self.low)
+            steps = np.clip(share * HEAT, 0, HEAT - 1)
+            return np.where(np.isnan(values), -1, steps).astype(int)
+
+    def holds(self, other: Scale) -> bool:
+        """Returns whether this scale covers the other scale and is at most _SLACK times as wide."""
+        inside = self.low <= other.low and other.high <= self.high
+        return inside and self.high - self.low <= _SLACK * (other.high - other.low)
+
+
+def fields(session: Session) -> list[Number]:
+    """Returns the fields that this stream has, in the order in which the metric key cycles through
+    them."""
+    known = [key for key, chosen in session.evaluator.chosen.items() if chosen]
+    if any(len(core) == 2 for core in session.cores):
+        known += ["both", "neither"]
+    first = [key for key in _FIRST if key in known]
+    keys = first + [key for key in known if key not in first]
+    known_columns = by_key(session)
+    return [known_columns[key] for key in keys]
+
+
+def chosen_field(session: Session, metric: str) -> tuple[Number, list[str]]:
+    """Returns the field with this key, else the first field; and the names of the fields after
+    it."""
+    known = fields(session)
+    at = next((i for i, field in enumerate(known) if field.key == metric), 0)
+    return known[at], [other.words for other in known[at + 1 :] + known[:at]]
+
+
+def _end(top: float) -> float:
+    """Returns the upper end of the scale of a number without a limit: 1, 2 or 5 times a power of
+    ten."""
+    power = 10.0 ** math.floor(math.log10(max(top, 1e-3)))
+    return next(power * step for step in (1, 2, 5, 10) if top <= power * step)
+
+
+def scale(field: Number, values: Floats, before: Scale | None = None) -> Scale:
+    """Returns a scale that shows differences between CPUs: a scale of shares starts at 0, a scale
+    of clocks ranges from about the slowest to the fastest clock. `before`, the scale in use, is
+    returned while it still fits."""
+    known = values[np.isfinite(values)]
+    least, top = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
+    if field.unit == "ratio":
+        high = next((end for end in _TOPS if top <= end), 1.0) if field.small else 1.0
+        fresh = Scale(0.0, high)
+    elif field.rate or field.key.endswith(PER_KI):
+        fresh = Scale(0.0, _end(top))
+    else:
+        step = _STEP[field.unit]
+        high = max(step * math.ceil(top / step), 1.0)
+        low = step * math.floor(min(least, 0.75 * high) / step) if field.unit == "Hz" else 0.0
+        fresh = Scale(low, high)
+    return before if before is not None and before.holds(fresh) else fresh
+
+
+# --- the order of rows, which all views with rows share
+
+
+def arranged(places: Places, choice: Choice, session: Session, interval: Interval) -> list[int]:
+    """Returns the rows of `places` in the chosen order. Numbers are sorted from the highest, tasks
+    by name; rows without a value come last. Numbers are rounded as for display before they are
+    compared, so that invisible changes move no row."""
+    rows = [row for group in places.groups.values() for row in group]
+    if choice.order == "CPU number":
+        rows.sort(key=lambda row: places.places[row].cpus[0])
+    elif choice.order == "worst first":
+        rows.sort(key=Reader(session, places).read(interval).scores().__getitem__)
+    elif choice.order == "task":
+        names = [_name(place.cpus, interval) for place in places.places]
+        named = sorted((row for row in rows if names[row]), key=names.__getitem__)
+        unnamed = [row for row in rows if not names[row]]
+        return [*(named[::-1] if choice.reverse else named), *unnamed]
+    elif choice.order != "topology":
+        values = _values(places, choice.order, session, interval)
+        unknown = inf if choice.reverse else -inf  # sorted last in both directions
+        rows.sort(key=lambda row: unknown if isnan(values[row]) else values[row], reverse=True)
+    return rows[::-1] if choice.reverse else rows
+
+
+def called(order: str) -> str:
+    """Returns the displayed name of the order, as in headings."""
+    if order in ORDERS:
+        return order
+    label = BY_KEY[order].label if order in BY_KEY else order
+    return label.removeprefix(EVENT)
+
+
+def _values(places: Places, key: str, session: Session, interval: Interval) -> list[float]:
+    """Returns, by row, the number that the row shows; for a column that rows do not show, the
+    highest value of the row's CPUs."""
+    column = by_key(session).get(key)
+    if column is None:
+        return [nan] * len(places.places)
+    scale, digits = column.scale(clock_unit("GHz", nan))
+    by_cpu = (CpuColumns(session).values(key, interval) * scale).round(digits)
+    if key in NUMBERS:
+        found: list[float] = Reader(session, places).of_rows(key, by_cpu, interval).tolist()
+        return found
+    values = by_cpu.tolist()
+    return [
+        max((values[row] for row in place.rows if not isnan(values[row])), default=nan)
+        for place in places.places
+    ]
+
+
+def _name(cpus: Sequence[int], interval: Interval) -> str:
+    """Returns the name of the first known task on these CPUs, in lower case; '' if there is
+    none."""
+    found = (task(interval.tasks.get(str(cpu))) for cpu in cpus)
+    return next((it.comm.casefold() for it in found if it), "")

@@ -26,11 +26,10 @@ from perftop.session.session import Session
 from perftop.session.values import doubted, mean_ceiling, shown
 from perftop.tui.panels.panels import PaneledView, Target
 from perftop.tui.shared.choice import Choice
-from perftop.tui.shared.fields import Scale, chosen_field, clock_of, scale, unit_in
 from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.places import Place, Places, package_name
 from perftop.tui.shared.row_episodes import RowEpisodes, lowered_number
-from perftop.tui.shared.sheet import busiest
+from perftop.tui.shared.sheet import Scale, busiest, chosen_field, clock_of, scale, unit_in
 from perftop.tui.views.heat_layout import Cell, HeatLayout, Part, layout, packages
 from perftop.tui.views.outliers import Outlier, Peers
 

@@ -14,8 +14,8 @@ from perftop.draw.columns import Run
 from perftop.model.numbers import Number
 from perftop.model.smt import STATES
 from perftop.session.session import Session
-from perftop.tui.shared.fields import Scale, scale
 from perftop.tui.shared.places import Place
+from perftop.tui.shared.sheet import Scale, scale
 from perftop.tui.shared.time_axis import Axis
 
 _KNOWN = theme.HEAT + 1

@@ -27,7 +27,7 @@ from perftop.tui.panels.panels import PaneledView
 from perftop.tui.panels.tasks import MIN_BOLD_WAIT, task_bar
 from perftop.tui.shared.canvas import Cursor
 from perftop.tui.shared.choice import Choice
-from perftop.tui.shared.fields import clock_of
+from perftop.tui.shared.sheet import clock_of
 
 MIN_SPAN_NS = 1_000_000_000
 """Minimum time, in ns, that the numbers of threads cover, because threads run in slices and sleep

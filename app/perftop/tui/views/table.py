@@ -36,10 +36,9 @@ from perftop.session.values import CpuColumns, doubted
 from perftop.tui.panels.panels import PaneledView
 from perftop.tui.shared.canvas import Cursor
 from perftop.tui.shared.choice import Choice
-from perftop.tui.shared.fields import clock_of, placed
 from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.row_episodes import RowEpisode, RowEpisodes
-from perftop.tui.shared.sheet import AWAKE, IDLE, Reader
+from perftop.tui.shared.sheet import AWAKE, IDLE, Reader, clock_of, placed
 
 SIGNS = 2
 """Number of cells before the columns, for the mark of the selected line and an episode sign."""

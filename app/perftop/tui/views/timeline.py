@@ -26,9 +26,8 @@ from perftop.session.values import doubted, shown
 from perftop.tui.panels.panels import PaneledView
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.canvas import Cursor
-from perftop.tui.shared.fields import Scale, chosen_field, clock_of, unit_in
-from perftop.tui.shared.order import arranged
 from perftop.tui.shared.places import PlaceLine, Places, package_name, spans
+from perftop.tui.shared.sheet import Scale, arranged, chosen_field, clock_of, unit_in
 from perftop.tui.views.lanes import Lanes, marked, strip
 
 HEADS = 2

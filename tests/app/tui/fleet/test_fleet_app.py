@@ -15,7 +15,7 @@ from perftop.draw import strips
 from perftop.session.fleet.fleet import Fleet
 from perftop.session.fleet.machine import NOTHING, Machine
 from perftop.tui.config import Config
-from perftop.tui.fleet import detail, heat, page
+from perftop.tui.fleet import detail, page, views
 from perftop.tui.fleet.words import Look
 from perftop.tui.fleet_app import FleetApp, FleetScreen
 from perftop.tui.shared import keys
@@ -201,7 +201,7 @@ def test_rows_of_racks_have_one_order_also_where_numbers_are_equal() -> None:
     """As 2 and 02 are. A set of texts has another order in each process."""
     numbers = [f"{zeros}{number}" for number in range(1, 6) for zeros in ("", "0", "00")]
     machines = [Machine(f"{rack}-{number}") for rack in ("k1", "k2") for number in numbers]
-    rows = heat.grid(machines, 120, 40).labels
+    rows = views.grid(machines, 120, 40).labels
     assert list(rows) == sorted(numbers, key=lambda number: (int(number), number))
 
 

@@ -16,10 +16,9 @@ from perftop.session.filter import parse
 from perftop.tui.overview import columns
 from perftop.tui.overview.rows import Grid, heading
 from perftop.tui.shared.choice import Choice
-from perftop.tui.shared.order import arranged
 from perftop.tui.shared.places import PlaceLine, Places
 from perftop.tui.shared.row_episodes import RowEpisodes
-from perftop.tui.shared.sheet import Reader
+from perftop.tui.shared.sheet import Reader, arranged
 
 
 def order(machine: Machine, key: str, *, reverse: bool = False, **more: Any) -> list[int]:
