@@ -246,6 +246,7 @@ def test_a_job_that_waits_for_itself() -> None:
     for _ in range(21):
         ns = play.seq * SAMPLE_NS
         two = {str(4000 + i): [4000, "lmp", 0, ns // 2, ns // 2, 0, 0] for i in range(2)}
+        two["4009"] = [4000, "lmp", 0, 5, 5, 0, 0]  # sleeps
         play.run(1, every=1, watched={"threads": two, "more": 0}, tasks={"0": LMP})
     (found,) = play.running
     assert found.evidence["self"] == [CrowdedCpu(2, 0)]
