@@ -14,10 +14,29 @@ Words = np.ndarray[Any, np.dtype[np.uint64]]
 Codes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
-def any_by_sample(mask: Bools) -> list[bool]:
+def any_by_sample(mask: Bools) -> Bools:
     """For each sample (the first of two axes) whether any element is true."""
-    result: list[bool] = np.logical_or.reduce(mask, axis=-1).tolist()
-    return result
+    return np.asarray(np.logical_or.reduce(mask, axis=-1))
+
+
+def first_true(mask: Bools, first: int = 0, last: int | None = None) -> int:
+    """Index of the first sample from `first` on with a true element; `last`, or the number of
+    samples, if there is none before it. Samples are along the first axis."""
+    part = mask[first:last]
+    if part.ndim > 1:
+        part = np.logical_or.reduce(part, axis=tuple(range(1, part.ndim)))
+    at = int(part.argmax()) if len(part) else 0
+    return first + (at if len(part) and part[at] else len(part))
+
+
+def latest(before: np.ndarray, values: np.ndarray, known: Bools) -> np.ndarray:
+    """The latest known values before the first sample and after each sample, (1 + samples, rows).
+    `before`: those before the first sample."""
+    samples = np.arange(1, len(values) + 1)[:, None]
+    source = np.maximum.accumulate(np.where(known, samples, 0))
+    every = np.concatenate([before[None], values])
+    after = every[source, np.arange(len(before))]
+    return np.concatenate([before[None], after])
 
 
 def distinct(values: Ints) -> list[int]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -44,7 +44,7 @@ class DetectorInput:
 
     def util(self) -> Floats:
         """Returns the utilisation of each core's busiest thread; NaN if it was not read."""
-        return self.sample.part(_util)
+        return self.sample.part(util)
 
     def ran(self) -> tuple[Floats, Floats]:
         """Returns the cycles of each core's threads together, and the seconds that they took; 0
@@ -53,7 +53,8 @@ class DetectorInput:
         return cycles, run_s
 
 
-def _util(batch: SampleBatch) -> Floats:
+def util(batch: SampleBatch) -> Floats:
+    """Returns `DetectorInput.util` of each sample, (samples, cores)."""
     return batch.cores.most(batch.values["util"])
 
 
@@ -63,6 +64,26 @@ def ran(batch: SampleBatch) -> Floats:
     both = np.array([values.top[:, at], values.bottom[:, at]])
     both[:, ~np.logical_and.reduce(np.isfinite(both))] = 0.0
     return batch.cores.total(both).swapaxes(0, 1)
+
+
+class Highest(NamedTuple):
+    """The highest values among the CPUs, by sample; 0 where no value is known. In most samples they
+    show that most detectors have nothing to do."""
+
+    stolen_s: Floats
+    steal: Floats
+    busy: Floats
+    """The sum of utilisation and steal."""
+    involuntary: Floats
+
+
+def highest(batch: SampleBatch) -> Highest:
+    values = batch.values
+    steal = values["steal"]
+    busy = values["util"] + np.where(np.isnan(steal), 0.0, steal)
+    stolen_s = values.top[:, INDEX["steal"]]
+    maxima = np.array([stolen_s, steal, busy, values["involuntary"]])
+    return Highest(*np.fmax.reduce(maxima, axis=-1, initial=0.0))
 
 
 class RunningEpisodes:

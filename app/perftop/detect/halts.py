@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from perftop.base.arrays import Floats
+from perftop.base.arrays import Floats, first_true
 from perftop.detect.engine import (
     PAUSE_NS,
     DetectorInput,
@@ -19,11 +19,12 @@ from perftop.detect.engine import (
     ShareEpisode,
     ShareEpisodes,
     gap_ns,
+    highest,
 )
 from perftop.detect.standstill import SMALL_IDLE, Modulation, Standstill, Thermal
 from perftop.model.cores import packages
 from perftop.model.episode import Episode
-from perftop.model.sample_reader import SampleReader
+from perftop.model.sample_reader import SampleBatch, SampleReader
 
 START, END = 0.003, 0.0015
 """Shares of the time lost beyond the possible error, at which an episode starts and below which it
@@ -97,11 +98,17 @@ class Halts:
         self._packet: tuple[int, Sums] | None = None
         """Start of the samples that are being joined, and their sums; None if there are none."""
 
+    def calm(self, batch: SampleBatch, first: int, last: int) -> int:
+        due = first
+        if self._halts.quiet and self._packet is None:
+            due = first_true(batch.once(highest).involuntary >= START, first, last)
+        self._standstill.note_steal(batch, first, due)
+        return due
+
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended."""
-        calm = not self._standstill.any(data, START)
-        if calm and self._halts.quiet and self._packet is None:
-            return []
+        at = data.sample.index
+        self._standstill.note_steal(data.sample.batch, at, at + 1)
         since_ns, sums = self._joined(data)
         if 0 < data.time_ns - since_ns < MIN_PACKET_NS:
             self._packet = since_ns, sums

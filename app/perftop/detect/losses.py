@@ -220,18 +220,24 @@ class UndisturbedPrograms:
         self.proven: Bools = np.zeros(len(names), bool)
         """Whether the loss affects the program that was measured undisturbed."""
 
-    def learn(self, quiet: Bools, run_s: Floats, parts: Floats) -> None:
-        """Adds a sample of the CPUs that were undisturbed in it. `parts` has the rows of
-        `learned`."""
-        newer = self.learned * np.exp(-run_s / LEARNED_S)
-        newer += parts
-        np.copyto(self.learned, newer, where=quiet)
+    def learning(self, quiet: Bools, run_s: Floats, parts: Floats) -> Floats:
+        """Returns `learned` before the first of some samples and after each. CPUs that were
+        undisturbed in a sample learn from it. `parts` are the rows of `learned`, (samples, rows,
+        CPUs); the other arrays are (samples, CPUs)."""
+        weights = np.where(quiet, np.exp(-run_s / LEARNED_S), 1.0)
+        learned = np.empty((len(parts) + 1, *self.learned.shape))
+        learned[0] = self.learned
+        np.copyto(learned[1:], np.where(quiet[:, None], parts, 0.0))
+        for before, after, weight in zip(learned, learned[1:], weights, strict=False):
+            np.add(after, before * weight, out=after)
+        return learned
 
-    def compared(self, ipc: Floats) -> tuple[Floats, Floats, Floats]:
+    def compared(self, learned: Floats, ipc: Floats) -> tuple[Floats, Floats, Floats]:
         """Returns the undisturbed IPC, the share of it by which the IPC is lower now, and the
-        relative standard deviation of the undisturbed IPC."""
+        relative standard deviation of the undisturbed IPC. `learned`: (..., rows, CPUs)."""
         with np.errstate(invalid="ignore", divide="ignore"):
-            before, _, squares = self.learned[:3] / self.learned[CYCLES]
+            parts = learned[..., :3, :] / learned[..., CYCLES, None, :]
+            before, squares = parts[..., 0, :], parts[..., 2, :]
             spread = np.sqrt(np.maximum(squares - before**2, 0.0)) / before
             return before, np.maximum(1 - ipc / before, 0.0), spread
 

@@ -8,11 +8,11 @@ work more than before. If a program saturates memory by itself, no other program
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats, Ints
+from perftop.base.arrays import Bools, Floats, Ints, first_true
 from perftop.detect.engine import DetectorInput, RunningEpisodes
 from perftop.detect.losses import (
     CpuWork,
@@ -20,6 +20,7 @@ from perftop.detect.losses import (
     NeighbourLosses,
     UndisturbedPrograms,
     blamed_tasks,
+    busy_cpus,
     busy_work,
     cpu_work,
 )
@@ -77,6 +78,10 @@ class _MemoryWork(NamedTuple):
     """The sums to learn, without the work of others. Rows that are weighted by running time are
     still per unit of running time."""
 
+    def samples(self, samples: int | slice) -> _MemoryWork:
+        parts: list[Any] = [part[samples] for part in self]
+        return _MemoryWork(*parts)
+
 
 class Memory:
     """Detects losses to the memory traffic of others."""
@@ -88,7 +93,8 @@ class Memory:
         self._reader, self._running, self._package = reader, running, groups
         self._l3_groups = l3_groups
         self._names = reader.single_cpus
-        self._known = all(key in reader.counters.columns for key in memory.TRAFFIC_KEYS)
+        self.known = all(key in reader.counters.columns for key in memory.TRAFFIC_KEYS)
+        """Whether the stream counts traffic."""
         self.losses = NeighbourLosses(
             episodes, "memory", groups, reader.hello.sample_ns, start=START, end=END
         )
@@ -107,30 +113,28 @@ class Memory:
     def sample(self, data: DetectorInput, busy: Bools, own: set[int] | None) -> list[Episode]:
         """Returns the episodes that this sample ended. `busy`: mask of the CPUs whose work matters.
         `own`: PIDs of the watched job; None if no job is watched, so that all busy CPUs matter."""
-        if not self._known or (self.losses.quiet and not np.count_nonzero(busy)):
+        if not self.known or (self.losses.quiet and not np.count_nonzero(busy)):
             return []
         sample = data.sample
         if own is None:
-            work = sample.part(self._busy_work)
+            work = sample.batch.once(self._busy_work).samples(sample.index)
         else:
             counts = cpu_work(sample.values, busy)
             work = self._work(sample.delta, sample.values, sample.split, data.cores, counts)
         run_s, learned = work.util * ((data.time_ns - data.since_ns) / 1e9), self._programs.learned
-        others_work = self._others_work(work.work)
+        (others_work,) = self._others_work(work.work[None])
         with np.errstate(invalid="ignore", divide="ignore"):
             # means while memory was quiet; NaN where nothing was learned
             before = learned[_BYTES:_TIME] / learned[_TIME]
-        crowded = (work.rate > MIN_GROWTH * before[0]) & (others_work > before[1] + MIN_OTHERS_WORK)
+        crowded = self._crowded(learned, work.rate, others_work)
         calm = self.losses.quiet and not np.count_nonzero(crowded)
         over = [] if calm else self._compare(data, work, run_s, before[2], crowded)
         quiet = work.known if calm else work.known & ~crowded
         # Traffic is far below the traffic that was learned as quiet: learn again.
         stale = quiet & (work.rate * MIN_GROWTH < before[0])
         learned[:, stale] = 0.0
-        parts = work.sums.copy()
-        parts[_WORK] = others_work
-        parts[_BYTES:] *= run_s
-        self._programs.learn(quiet, run_s, parts)
+        parts = self._parts(work.sums[None], others_work[None], run_s[None])
+        self._programs.learned = self._programs.learning(quiet[None], run_s[None], parts)[1]
         news = self._running.time_ns == data.time_ns
         if news:
             self._identify(busy)
@@ -138,14 +142,69 @@ class Memory:
             sound = self._programs.sound(learned[_TIME])
             begun = self.losses.begin(sound, self._names, data.time_ns)
             for loss in self.losses.running:
-                self._describe(loss, own or set(), who=news or loss in begun)
+                self._describe(loss, self._best(data), own or set(), who=news or loss in begun)
         return over
 
-    def _busy_work(self, batch: SampleBatch) -> list[_MemoryWork]:
+    def _best(self, data: DetectorInput) -> Floats:
+        """Returns the highest traffic of each package until the sample, in bytes per second."""
+        rates = data.sample.batch.best_traffic
+        return self._reader.memory.rate if rates is None else rates[data.sample.index]
+
+    def calm(self, batch: SampleBatch, first: int, last: int) -> int:
+        """Returns the index of the first of these samples in which a loss may start or traffic has
+        shrunk, or `last`. Takes the samples before it. No loss must be running."""
+        part, spans_ns = slice(first, last), batch.time_ns - batch.since_ns
+        work = batch.once(self._busy_work).samples(part)
+        run_s, others_work = work.util * (spans_ns[part, None] / 1e9), self._others_work(work.work)
+        parts = self._parts(work.sums, others_work, run_s)
+        some_work: Bools = np.logical_or.reduce(batch.once(busy_cpus)[part], axis=1, keepdims=True)
+        assert batch.best_traffic is not None
+        best = extended(batch.best_traffic[part], np.nan)[:, self._package]
+        near = ~(work.rate < MIN_OF_BEST * best)
+        at, count = 0, last - first
+        while at < count:
+            # Only CPUs that are not crowded learn, and what was learned shows which are crowded. So
+            # assume that none changes, up to the first sample in which one does.
+            rest = slice(at, None)
+            assumed = some_work[rest] & self._crowded(
+                self._programs.learned, work.rate[rest], others_work[rest]
+            )
+            quiet = work.known[rest] & ~assumed
+            learned = self._programs.learning(quiet, run_s[rest], parts[rest])
+            before = learned[:-1]
+            crowded = some_work[rest] & self._crowded(before, work.rate[rest], others_work[rest])
+            _, shares, spread = self._programs.compared(before, work.ipc[rest])
+            with np.errstate(invalid="ignore", divide="ignore"):
+                usual = before[:, _BYTES:_TIME] / before[:, None, _TIME]
+                unlike = ~(np.abs(work.both[rest] - usual[:, 2]) <= MAX_SIBLING_CHANGE)
+            signs: Bools = crowded & near[rest] & ~unlike
+            signs &= shares >= np.maximum(MIN_SPREADS * spread, START)
+            signs |= work.known[rest] & ~crowded & (work.rate[rest] * MIN_GROWTH < usual[:, 0])
+            due, valid = first_true(signs), first_true(crowded != assumed)
+            self._programs.learned = learned[min(due, valid)].copy()
+            at += min(due, valid)
+            if due <= valid:
+                break
+        return first + at
+
+    def _crowded(self, learned: Floats, rate: Floats, others_work: Floats) -> Bools:
+        """Returns where traffic has grown, and the work of others. `learned`: (..., rows, CPUs)."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            before = learned[..., _BYTES:_BOTH, :] / learned[..., None, _TIME, :]
+        grown = rate > MIN_GROWTH * before[..., 0, :]
+        return np.asarray(grown & (others_work > before[..., 1, :] + MIN_OTHERS_WORK))
+
+    def _parts(self, sums: Floats, others_work: Floats, run_s: Floats) -> Floats:
+        """Returns the sums to learn from some samples, (samples, rows, CPUs)."""
+        parts = sums.copy()
+        parts[:, _WORK] = others_work
+        parts[:, _BYTES:] *= run_s[:, None]
+        return parts
+
+    def _busy_work(self, batch: SampleBatch) -> _MemoryWork:
         """Returns the work of busy CPUs in each sample."""
         counts = batch.once(busy_work)
-        work = self._work(batch.delta, batch.values, batch.split, batch.cores, counts)
-        return [_MemoryWork(*parts) for parts in zip(*work, strict=True)]
+        return self._work(batch.delta, batch.values, batch.split, batch.cores, counts)
 
     def _work(
         self, delta: Delta, values: Values, split: Split, cores: Cores, counts: CpuWork
@@ -173,19 +232,23 @@ class Memory:
         self._inside_key, self._key = key[self._inside], np.maximum(key, 0)
 
     def _others_work(self, work: Floats) -> Floats:
-        """Returns, by position, the work of other programs in the same package, in CPUs."""
-        count, inside = self._count, self._inside
-        of = np.bincount(self._inside_key, work[inside], self._packages * count)
-        whole = of.reshape(-1, count).sum(axis=1)
-        own = np.where(self._named, of.take(self._key), work)
-        return np.where(inside, whole.take(self._package) - own, 0.0)
+        """Returns, for some samples and by position, the work of other programs in the same
+        package, in CPUs."""
+        count, inside, samples = self._count, self._inside, len(work)
+        size = self._packages * count
+        keys = self._inside_key + size * np.arange(samples)[:, None]
+        of = np.bincount(keys.ravel(), work[:, inside].ravel(), size * samples)
+        of = of.reshape(samples, size)
+        whole = of.reshape(samples, -1, count).sum(axis=2)
+        own = np.where(self._named, of.take(self._key, axis=1), work)
+        return np.where(inside, whole.take(self._package, axis=1) - own, 0.0)
 
     def _compare(self, data: DetectorInput, work: _MemoryWork, run_s: Floats, both_before: Floats,
                  crowded: Bools) -> list[Episode]:  # fmt: skip
         """Returns the episodes that this sample ended, from the loss against the earlier IPC."""
         rate, ipc, cycles = work.rate, work.ipc, work.cycles
-        best = extended(self._reader.memory.rate, np.nan)[self._package]
-        before, shares, spread = self._programs.compared(ipc)
+        best = extended(self._best(data), np.nan)[self._package]
+        before, shares, spread = self._programs.compared(self._programs.learned, ipc)
         near = ~(rate < MIN_OF_BEST * best)
         unread = np.isnan(data.sample.values["util"]) | np.isnan(rate)
         unlike = ~(np.abs(work.both - both_before) <= MAX_SIBLING_CHANGE)
@@ -213,10 +276,12 @@ class Memory:
                 now = {task for task in self._running.firsts(cpus) if task}
                 self._before[package] = [self._before[package][1], now]
 
-    def _describe(self, loss: NeighbourLoss, own: set[int], *, who: bool) -> None:
+    def _describe(
+        self, loss: NeighbourLoss, best_traffic: Floats, own: set[int], *, who: bool
+    ) -> None:
         episode, members = loss.episode, loss.members
         instructions, cycles, expected, run_s, moved = self._programs.lost[:, members].sum(axis=1)
-        best = float(self._reader.memory.rate[loss.group])
+        best = float(best_traffic[loss.group])
         episode.confidence = "inferred"
         if cycles > 0:
             episode.evidence["ipc"] = round(float(instructions / cycles), 2)

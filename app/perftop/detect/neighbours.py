@@ -6,22 +6,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Ints
-from perftop.detect.engine import DetectorInput, RunningEpisodes
+from perftop.base.arrays import Bools, Ints, first_true
+from perftop.detect.engine import DetectorInput, RunningEpisodes, highest
 from perftop.detect.losses import MIN_BUSY, MIN_JOB_BUSY, NeighbourLosses, busy_cpus, wanted_share
 from perftop.detect.memory_pressure import Memory
 from perftop.detect.siblings import Siblings
 from perftop.detect.watched_job import Budget, Scheduler
+from perftop.model import memory
 from perftop.model.cores import packages
 from perftop.model.episode import Episode, Host
 from perftop.model.memory import L3Groups
 from perftop.model.numbers import INDEX
-from perftop.model.sample_reader import SampleReader
+from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.tasks import RunningTasks, WatchedJob
 
 HYPERVISOR_START, HYPERVISOR_END = 0.05, 0.02
 """Shares of the time, at which a loss starts and below which it ends. Hosts take up to a twentieth
 for themselves. Most steal is counted in ticks, and an occasional tick keeps a loss running."""
+_RECORDS = {"tasks", "watched", memory.RECORD}
+"""Records of a frame that change what is known of tasks, of the watched job and of L3s."""
 MIN_STOLEN_S = 0.03
 """Minimum stolen time in s before a loss is reported: three ticks of 10 ms, because a single tick
 may be due to rounding."""
@@ -43,6 +46,20 @@ class Neighbours:
         self.scheduler = Scheduler(reader, episodes, self.running_tasks, self.watched_job, groups)
         self.budget = Budget(reader, episodes, self.running_tasks)
 
+    def calm(self, batch: SampleBatch, first: int, last: int) -> int:
+        detectors = self.siblings, self.hypervisor, self.memory
+        if self.watched_job.name is not None or not all(d.losses.quiet for d in detectors):
+            return first
+        last = first_true(batch.once(_with_records), first, last)
+        last = self.hypervisor.calm(batch, first, last)
+        if first == last or not batch.once(busy_cpus)[first:last].any():
+            return last
+        due, outlook = self.siblings.ahead(batch, first, last)
+        if self.memory.known and first < due:
+            due = self.memory.calm(batch, first, due)
+        self.siblings.take(outlook, batch.time_ns[first:due])
+        return due
+
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended."""
         self.running_tasks.take(data.records, data.time_ns)
@@ -55,7 +72,7 @@ class Neighbours:
             busy = np.asarray(data.sample.part(wanted_share) >= MIN_JOB_BUSY)
             busy &= np.isin(np.arange(len(busy)), rows)
         elif (
-            data.sample.highest.busy < MIN_BUSY
+            data.sample.batch.once(highest).busy[data.sample.index] < MIN_BUSY
             and self.siblings.losses.quiet
             and self.hypervisor.losses.quiet
         ):
@@ -81,6 +98,11 @@ class Neighbours:
         return None
 
 
+def _with_records(batch: SampleBatch) -> Bools:
+    """Returns, by sample, whether it has records of tasks or of L3s."""
+    return np.array([not _RECORDS.isdisjoint(frame.records) for frame in batch.frames], bool)
+
+
 class Hypervisor:
     """Detects losses of busy CPUs to the hypervisor, which runs something else during their
     time."""
@@ -95,8 +117,16 @@ class Hypervisor:
             start=HYPERVISOR_START, end=HYPERVISOR_END, least=MIN_STOLEN_S,
         )  # fmt: skip
 
+    def calm(self, batch: SampleBatch, first: int, last: int) -> int:
+        """Returns the index of the first of these samples in which a loss may start, or `last`. No
+        loss must be running."""
+        if not self._known:
+            return last
+        return first_true(batch.once(highest).steal >= HYPERVISOR_START, first, last)
+
     def sample(self, data: DetectorInput, busy: Bools) -> list[Episode]:
-        if not self._known or (self.losses.quiet and data.sample.highest.steal < HYPERVISOR_START):
+        steal = data.sample.batch.once(highest).steal[data.sample.index]
+        if not self._known or (self.losses.quiet and steal < HYPERVISOR_START):
             return []
         at, values = INDEX["steal"], data.sample.values
         shares = np.where(busy | self.losses.sure, values.all[at], np.nan)

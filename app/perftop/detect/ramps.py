@@ -13,15 +13,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import median, median_high
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats, Ints, distinct
-from perftop.detect.engine import GAP_SAMPLES, DetectorInput, gap_ns
+from perftop.base.arrays import Bools, Floats, Ints, distinct, first_true, latest
+from perftop.detect.engine import GAP_SAMPLES, DetectorInput, gap_ns, util
 from perftop.model.cores import Cores
 from perftop.model.episode import Episode
-from perftop.model.sample_reader import SampleReader
+from perftop.model.sample_reader import SampleBatch, SampleReader
 
 MIN_UP_SHARE = 0.1
 """Share of a sample that a core must work to count as awake. An idle system works less."""
@@ -60,6 +60,20 @@ class Clocks:
     ceiling_hz: Floats
 
 
+class _Wakes(NamedTuple):
+    """Which cores wake up in some samples, (samples, cores)."""
+
+    woke: Bools
+    unseen: Bools
+    """Whether the core was not read for too long."""
+    apart_ns: Floats
+    """Time in ns since the core was last read."""
+    known_ns: Floats
+    awake_ns: Floats
+    """(1 + samples, cores): raw times at which each core was last read, and last awake or unknown;
+    before the first sample, and after each."""
+
+
 class Ramps:
     """Detects ramps of the cores that have woken up. Cores of one group that woke up together form
     one episode."""
@@ -93,17 +107,39 @@ class Ramps:
         clocks = Clocks(partial(_busy_hz, data), data.util(), data.ceiling_hz)
         return self.step(clocks, data.since_ns, data.time_ns)
 
+    def calm(self, batch: SampleBatch, first: int, last: int) -> int:
+        if batch.cores is not self._cores:
+            self._forget(batch.cores)
+        if self._hz:
+            return first
+        part = slice(first, last)
+        wakes = self._wakes(batch.once(util)[part], batch.time_ns[part])
+        count = first_true(wakes.woke)
+        self._known_ns, self._awake_ns = wakes.known_ns[count], wakes.awake_ns[count]
+        return first + count
+
+    def _wakes(self, busy: Floats, time_ns: Ints) -> _Wakes:
+        """Returns which cores wake up in some samples; `busy` is the
+        utilisation of each core's busiest thread, (samples, cores)."""
+        times = time_ns[:, None].astype(float)
+        every = np.broadcast_to(times, busy.shape)
+        known, awake = np.isfinite(busy), busy >= MIN_UP_SHARE
+        known_ns = latest(self._known_ns, every, known)
+        apart_ns = times - known_ns[:-1]
+        unseen = ~known & (apart_ns > self._stale_ns)
+        awake_ns = latest(self._awake_ns, every, awake | unseen)
+        woke = awake & (known_ns[:-1] - awake_ns[:-1] >= REST_NS)
+        return _Wakes(woke, unseen, apart_ns, known_ns, awake_ns)
+
     def step(self, now: Clocks, since_ns: int, time_ns: int) -> list[Episode]:
         """Advances by one sample, from per-core clocks."""
         if not 0 < time_ns - since_ns <= self._gap_ns:
             self._forget(self._cores)
             return []
         known, awake = np.isfinite(now.util), now.util >= MIN_UP_SHARE
-        apart_ns = time_ns - self._known_ns
-        unseen = ~known & (apart_ns > self._stale_ns)
-        woke = awake & (self._known_ns - self._awake_ns >= REST_NS)
-        self._awake_ns[awake | unseen] = time_ns
-        self._known_ns[known] = time_ns
+        wakes = self._wakes(now.util[None], np.array([time_ns]))
+        woke, unseen, apart_ns = wakes.woke[0], wakes.unseen[0], wakes.apart_ns[0]
+        self._known_ns, self._awake_ns = wakes.known_ns[1], wakes.awake_ns[1]
         if not (self._hz or woke.any()):
             return []
         busy_hz = now.busy_hz()

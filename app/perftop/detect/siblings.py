@@ -8,11 +8,11 @@ together with a running sibling, and it must lose more than the variation of its
 from __future__ import annotations
 
 from math import nan
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats, Ints
+from perftop.base.arrays import Bools, Floats, Ints, first_true, latest
 from perftop.detect.engine import DetectorInput, RunningEpisodes
 from perftop.detect.losses import (
     CYCLES,
@@ -24,6 +24,7 @@ from perftop.detect.losses import (
     busy_work,
     cpu_work,
 )
+from perftop.model.delta import add_samples
 from perftop.model.episode import Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.smt import Split
@@ -64,6 +65,27 @@ class _SiblingWork(NamedTuple):
     sums: Floats
     """The sums to learn while the CPU is alone."""
 
+    def samples(self, samples: int | slice | None) -> _SiblingWork:
+        """Returns one sample, a slice of the samples, or, with None, a sample as one of several."""
+        parts: list[Any] = [part[samples] for part in self]
+        return _SiblingWork(*parts)
+
+
+class _Outlook(NamedTuple):
+    """What is learned from some samples, (samples, CPUs)."""
+
+    learned: Floats
+    """(1 + samples, rows, CPUs): `UndisturbedPrograms.learned` before the first sample and after
+    each."""
+    alone: Bools
+    run_s: Floats
+    together: Bools
+    """Whether the sibling ran most of the time, and the IPC while alone is known."""
+
+    def until(self, count: int) -> _Outlook:
+        rest: list[Any] = [part[:count] for part in self[1:]]
+        return _Outlook(self.learned[: count + 1], *rest)
+
 
 class Siblings:
     """Detects losses of CPUs to their siblings."""
@@ -89,7 +111,7 @@ class Siblings:
         """Whether the stream counts the slots that go to the sibling."""
         self._cores: object = None
 
-    def _regroup(self, data: DetectorInput) -> None:
+    def _regroup(self, data: DetectorInput | SampleBatch) -> None:
         self._cores, rows = data.cores, data.cores.rows
         pairs = np.zeros(0, int)
         if rows.shape[1] > 1:
@@ -110,20 +132,51 @@ class Siblings:
             return []
         sample = data.sample
         if own is None:
-            work = sample.part(self._busy_work)
+            work = sample.batch.once(self._busy_work).samples(sample.index)
         else:
             work = self._work(cpu_work(sample.values, busy), sample.split)
-        run_s, alone = work.util * ((data.time_ns - data.since_ns) / 1e9), work.alone
-        if np.count_nonzero(alone):
-            self._programs.learn(alone, run_s, work.sums)
-            self._alone_s[alone] += run_s[alone]
-            self._alone_ns[alone] = data.time_ns
-        together, over = work.together & (self._programs.learned[CYCLES] > 0), []
+        run_s = work.util * ((data.time_ns - data.since_ns) / 1e9)
+        outlook = self._look(work.samples(None), run_s[None])
+        self._learn(outlook, np.array([data.time_ns]))
+        together, over = outlook.together[0], []
         if np.count_nonzero(together) or not self.losses.quiet:
             over = self._compare(data, work, run_s, together, own or set())
         if self._running.time_ns == data.time_ns:
             self._alone_s[self._programs.identify(busy)] = 0.0
         return over
+
+    def ahead(self, batch: SampleBatch, first: int, last: int) -> tuple[int, _Outlook | None]:
+        """Returns the index of the first of these samples in which a loss may start, or `last`, and
+        what is learned from the samples before it, for `take`. No loss must be running."""
+        if batch.cores is not self._cores:
+            self._regroup(batch)
+        if not len(self._pairs):
+            return last, None
+        part, spans_ns = slice(first, last), batch.time_ns - batch.since_ns
+        work = batch.once(self._busy_work).samples(part)
+        outlook = self._look(work, work.util * (spans_ns[part, None] / 1e9))
+        _, shares, spread = self._programs.compared(outlook.learned[1:], work.ipc)
+        starts: Bools = outlook.together & (shares >= np.maximum(MIN_SPREADS * spread, START))
+        return first + first_true(starts), outlook
+
+    def take(self, outlook: _Outlook | None, time_ns: Ints) -> None:
+        """Takes the samples that end at these times, the first of those of `ahead`."""
+        if outlook is not None and len(time_ns):
+            self._learn(outlook.until(len(time_ns)), time_ns)
+
+    def _look(self, work: _SiblingWork, run_s: Floats) -> _Outlook:
+        """Returns what is learned from some samples."""
+        learned = self._programs.learning(work.alone, run_s, work.sums)
+        together = work.together & (learned[1:, CYCLES] > 0)
+        return _Outlook(learned, work.alone, run_s, together)
+
+    def _learn(self, outlook: _Outlook, time_ns: Ints) -> None:
+        alone = outlook.alone
+        self._programs.learned = outlook.learned[-1].copy()
+        self._alone_s = add_samples(self._alone_s, np.where(alone, outlook.run_s, 0.0))
+        self._alone_ns = latest(
+            self._alone_ns, np.broadcast_to(time_ns[:, None], alone.shape), alone
+        )[-1]
 
     def alone(self, at: int) -> float:
         """Returns the IPC of the program at this position while its sibling was idle; NaN if the
@@ -138,7 +191,7 @@ class Siblings:
         """Returns the episodes that this sample ended, from the loss against the IPC while
         alone."""
         ipc, cycles, overlap = work.ipc, work.cycles, work.overlap
-        alone, shares, spread = self._programs.compared(ipc)
+        alone, shares, spread = self._programs.compared(self._programs.learned, ipc)
         # A CPU without a sibling loses nothing, and neither does a CPU whose sibling is idle now.
         unread = np.isnan(data.sample.values["util"])
         unknown = unread | (cycles > 0) & np.isnan(overlap)
@@ -161,10 +214,9 @@ class Siblings:
             self._describe(loss, data.time_ns, own, who=news or loss in begun)
         return over
 
-    def _busy_work(self, batch: SampleBatch) -> list[_SiblingWork]:
+    def _busy_work(self, batch: SampleBatch) -> _SiblingWork:
         """Returns the work of busy CPUs in each sample."""
-        work = self._work(batch.once(busy_work), batch.split)
-        return [_SiblingWork(*parts) for parts in zip(*work, strict=True)]
+        return self._work(batch.once(busy_work), batch.split)
 
     def _work(self, work: CpuWork, split: Split) -> _SiblingWork:
         util, counted, cycles, ipc, sums = work

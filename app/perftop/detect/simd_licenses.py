@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from perftop.base.arrays import Floats
+from perftop.base.arrays import Floats, first_true
 from perftop.detect.engine import (
     PAUSE_NS,
     DetectorInput,
@@ -44,12 +44,15 @@ class Licenses:
             pause_ns=PAUSE_NS,
         )  # fmt: skip
 
+    def calm(self, batch: SampleBatch, first: int, last: int) -> int:
+        if not self._licenses.quiet:
+            return first
+        return first_true(batch.once(self._level_cycles) > 0, first, last)
+
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended."""
         cores = data.cores
         levels = data.sample.part(self._level_cycles)
-        if self._licenses.quiet and not levels.any():
-            return []
         cycles, run_s = data.ran()
         with np.errstate(divide="ignore", invalid="ignore"):
             levels = np.minimum(levels / cores.most(data.sample.values.top[INDEX["busy_hz"]]), 1.0)

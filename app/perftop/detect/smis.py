@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from perftop.base.arrays import Floats, any_by_sample
+from perftop.base.arrays import Bools, Floats, any_by_sample, first_true
 from perftop.detect.engine import DetectorInput, RunningEpisodes, gap_ns
 from perftop.model.episode import Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
@@ -31,17 +31,18 @@ class Smis:
         self._counts = np.zeros(len(self._cpus))
         self._last_ns = 0
 
+    def calm(self, batch: SampleBatch, first: int, last: int) -> int:
+        return first if self._episode else first_true(batch.once(self._counted), first, last)
+
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended."""
-        if self._episode is None and not data.sample.part(self._counted):
-            return []
         assert self._column is not None
         table = data.sample.delta.tables[self._column.block]
         moved = table.moved[:, self._column.first]
         span_ns = table.ticks / self._counters.stamp_hz * 1e9
         return self.step(moved, span_ns, data.since_ns, data.time_ns)
 
-    def _counted(self, batch: SampleBatch) -> list[bool]:
+    def _counted(self, batch: SampleBatch) -> Bools:
         """Returns, by sample, whether any CPU counted an SMI."""
         moved = self._counters.moved(batch.delta, "smi")
         assert moved is not None

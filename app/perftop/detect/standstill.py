@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints, any_by_sample
-from perftop.detect.engine import DetectorInput
+from perftop.detect.engine import DetectorInput, highest
 from perftop.model.counters import BlockCounter
 from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import SampleBatch, SampleReader
@@ -54,13 +54,12 @@ class Standstill:
         self._entries = reader.counters.columns.get("idle_entries")
         self._robbed_ns = np.full(rows, -ROBBED_NS)
 
-    def any(self, data: DetectorInput, least: float) -> bool:
-        """Returns whether any CPU loses this share. Must be called with every sample, because it
-        records which CPUs have lost time to the hypervisor."""
-        highest = data.sample.highest
-        if highest.steal > 0:
-            self._robbed_ns[data.sample.values["steal"] > 0] = data.time_ns
-        return highest.involuntary >= least
+    def note_steal(self, batch: SampleBatch, first: int, last: int) -> None:
+        """Records which CPUs have lost time to the hypervisor. Must be called with all samples."""
+        if (batch.once(highest).steal[first:last] > 0).any():
+            stolen = batch.values["steal"][first:last] > 0
+            times = np.where(stolen, batch.time_ns[first:last, None], -ROBBED_NS)
+            self._robbed_ns = np.maximum(self._robbed_ns, times.max(axis=0))
 
     def shares(self, data: DetectorInput) -> tuple[Floats, Floats, Floats]:
         """Returns, by position of the CPU: the share, NaN where it has no meaning, and below 0
@@ -117,17 +116,14 @@ class Thermal:
         self.available = bool(self._status)
         """Whether this stream has such bits."""
 
-    def any(self, data: DetectorInput) -> bool:
-        """Returns whether a poll in this sample found such a bit set."""
-        return self.available and data.sample.part(self._set)
-
-    def _set(self, batch: SampleBatch) -> list[bool]:
+    def signs(self, batch: SampleBatch) -> Bools:
+        """Returns, by sample, whether a poll found such a bit set."""
         tables = batch.delta.tables
-        result: list[bool] = np.logical_or.reduce([
-            tables[status.column.block].moved[..., status.columns].any(axis=(-2, -1))
-            for status in self._status
-        ]).tolist()  # fmt: skip
-        return result
+        return np.asarray(np.logical_or.reduce([
+            np.zeros(len(batch), bool),
+            *(tables[status.column.block].moved[..., status.columns].any(axis=(-2, -1))
+              for status in self._status),
+        ]))  # fmt: skip
 
     def shares(self, data: DetectorInput) -> Floats:
         """Returns (HOT, cores): the share of the polls in this sample that found the cause; NaN
@@ -152,12 +148,10 @@ class Modulation:
         """Whether this stream has the register."""
         self._rows = len(reader.hello.topology)
 
-    def any(self, data: DetectorInput) -> bool:
-        """Returns whether the register of any CPU is not 0."""
-        return self.available and data.sample.part(self._set)
-
-    def _set(self, batch: SampleBatch) -> list[bool]:
-        assert self._column is not None
+    def signs(self, batch: SampleBatch) -> Bools:
+        """Returns, by sample, whether the register of any CPU is not 0."""
+        if self._column is None:
+            return np.zeros(len(batch), bool)
         moved = batch.delta.tables[self._column.block].moved[..., self._column.first]
         return any_by_sample(moved != 0)
 

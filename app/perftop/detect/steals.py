@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from perftop.base.arrays import Floats
-from perftop.detect.engine import DetectorInput, RunningEpisodes, ShareEpisodes
+from perftop.base.arrays import Floats, first_true
+from perftop.detect.engine import DetectorInput, RunningEpisodes, ShareEpisodes, highest
 from perftop.detect.standstill import TICK_S
 from perftop.model.episode import Episode
 from perftop.model.numbers import INDEX
-from perftop.model.sample_reader import SampleReader
+from perftop.model.sample_reader import SampleBatch, SampleReader
 
 START, END = 0.04, 0.02
 """Shares of the time, at which an episode starts and below which it ends. Neighbours on a well-run
@@ -37,10 +37,13 @@ class Steals:
         """... and the start of the sample with the first of these ticks."""
         self._last_ns = np.full(len(rows), -QUIET_NS - 1)
 
+    def calm(self, batch: SampleBatch, first: int, last: int) -> int:
+        if self._steals.running:
+            return first
+        return first_true(batch.once(highest).stolen_s > 0, first, last)
+
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended."""
-        if not self._steals.running and data.sample.highest.stolen_s <= 0:
-            return []
         return self.step(data.sample.values.top[INDEX["steal"]], data.since_ns, data.time_ns)
 
     def step(self, stolen_s: Floats, since_ns: int, time_ns: int) -> list[Episode]:

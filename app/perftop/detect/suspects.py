@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from perftop.detect.engine import RunningEpisodes
+from perftop.detect.engine import DetectorInput, RunningEpisodes
 from perftop.model.delta import Doubt
 from perftop.model.episode import Episode
+from perftop.model.sample_reader import SampleBatch, SampleReader
 
 CLEAN_NS, CLEAN_SAMPLES = 1_000_000_000, 3
 """Time in ns and number of samples without a suspect counter after which an episode ends. Shorter
@@ -44,11 +45,25 @@ class _Suspect:
 
 
 class Suspects:
-    def __init__(self, episodes: RunningEpisodes) -> None:
-        self._episodes = episodes
+    available = True
+
+    def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
+        self._topology, self._episodes = reader.hello.topology, episodes
         self._running: list[_Suspect] = []
 
-    def sample(
+    def calm(self, batch: SampleBatch, first: int, last: int) -> int:
+        if self._running:
+            return first
+        doubted = batch.doubted[batch.doubted.searchsorted(first) :]
+        return min(last, int(doubted[0])) if len(doubted) else last
+
+    def sample(self, data: DetectorInput) -> list[Episode]:
+        """Returns the episodes that this sample ended."""
+        suspect = data.sample.delta.suspect if data.sample.doubted else {}
+        doubts = {self._topology[row].cpu: doubts for row, doubts in suspect.items()}
+        return self.step(doubts, data.since_ns, data.time_ns)
+
+    def step(
         self, doubts: Mapping[int, set[tuple[str, Doubt]]], since_ns: int, time_ns: int
     ) -> list[Episode]:
         """Returns the episodes that the sample from since_ns to time_ns ended. `doubts`: its

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from perftop.base.arrays import Bools
+from perftop.base.arrays import Bools, any_by_sample, first_true
 from perftop.detect.engine import (
     PAUSE_NS,
     DetectorInput,
@@ -17,7 +17,7 @@ from perftop.detect.low_clock_causes import MIN_ACTIVE_SHARE
 from perftop.detect.standstill import HOT, Modulation, Standstill, Thermal
 from perftop.model.cores import Cores
 from perftop.model.episode import KERNEL, Episode
-from perftop.model.sample_reader import SampleReader
+from perftop.model.sample_reader import SampleBatch, SampleReader
 
 CAUSES = (*HOT, "modulation")
 START, END = MIN_ACTIVE_SHARE, MIN_ACTIVE_SHARE / 2
@@ -44,17 +44,27 @@ class Throttles:
         self._booked = BookedThrottling(reader, episodes)
         polled = self._thermal.available or self._modulation.available
         self.available = polled or self._booked.available
+        self._by_kernel = self._booked.available and not self._thermal.available
         self._standstill = Standstill(reader)
         self._throttles = ShareEpisodes(
             episodes, "throttle", START, END, reader.hello.sample_ns, after=MIN_SAMPLES,
             pause_ns=PAUSE_NS,
         )  # fmt: skip
 
+    def calm(self, batch: SampleBatch, first: int, last: int) -> int:
+        if not self._throttles.quiet or (self._by_kernel and self._booked.follows_drops):
+            return first
+        return first_true(batch.once(self._signs), first, last)
+
+    def _signs(self, batch: SampleBatch) -> Bools:
+        signs = batch.once(self._thermal.signs) | batch.once(self._modulation.signs)
+        return signs | self._booked.signs(batch) if self._by_kernel else signs
+
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended."""
-        by_kernel = self._booked.available and not self._thermal.available
-        ended = self._booked.sample(data) if by_kernel else []
-        if self._throttles.quiet and not self._thermal.any(data) and not self._modulation.any(data):
+        ended = self._booked.sample(data) if self._by_kernel else []
+        polled = data.sample.part(self._thermal.signs) or data.sample.part(self._modulation.signs)
+        if self._throttles.quiet and not polled:
             return ended
         cores = data.cores
         asked = cores.most(self._modulation.shares(data))
@@ -120,6 +130,16 @@ class BookedThrottling:
         self._dropped_ns: dict[int, int] = {}
         """By CPU, the raw time at which it was last in a drop, which covers throttling at that
         time."""
+
+    @property
+    def follows_drops(self) -> bool:
+        """Whether a drop runs, whose time must be recorded in each sample that shows it."""
+        return any(episode.kind == "turbo-drop" for episode in self._episodes.running)
+
+    def signs(self, batch: SampleBatch) -> Bools:
+        """Returns, by sample, whether the kernel reported throttling."""
+        booked = [batch.delta.tables[c.block].moved[..., c.first] > 0 for c in self._columns]
+        return np.asarray(np.logical_or.reduce([any_by_sample(column) for column in booked]))
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that the kernel reported in this sample."""

@@ -11,10 +11,19 @@ other cores is compared with the lower of ceiling and cap.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats, Ints, any_by_sample, distinct
+from perftop.base.arrays import (
+    Bools,
+    Floats,
+    Ints,
+    any_by_sample,
+    distinct,
+    first_true,
+    latest,
+)
 from perftop.detect.engine import (
     PAUSE_NS,
     DetectorInput,
@@ -24,6 +33,7 @@ from perftop.detect.engine import (
     ShareEpisode,
     gap_ns,
     ran,
+    util,
 )
 from perftop.detect.low_clock_causes import COUNTED, Case, Facts, Tally, evidence, verdict
 from perftop.model.cores import Cores
@@ -95,15 +105,27 @@ class _Drop(ShareEpisode):
     """Total length in ns of the pauses after which the drop appeared again."""
 
 
-def _some_ceiling(batch: SampleBatch) -> list[bool]:
+class _Working(NamedTuple):
+    """The past of each core, before the first of some samples and after each, (1 + samples,
+    cores)."""
+
+    awake: Ints
+    """Number of consecutive samples with work ..."""
+    awake_ns: Ints
+    """... and their length in ns."""
+    ceiling_hz: Floats
+    """The last known ceiling; NaN: never known."""
+    util: Floats
+    """Utilisation as last read; NaN: never read."""
+
+    def after(self, samples: int) -> _Working:
+        """Returns the state after so many of the samples."""
+        return _Working(*(part[samples] for part in self))
+
+
+def _some_ceiling(batch: SampleBatch) -> Bools:
     """Returns, by sample, whether the ceiling of any core is known."""
     return any_by_sample(~np.isnan(batch.ceilings.low_hz))
-
-
-def _some_slow(batch: SampleBatch) -> list[bool]:
-    """Returns, by sample, whether the clock of any core may be below its ceiling by END."""
-    cycles, run_s = batch.once(ran).swapaxes(0, 1)
-    return any_by_sample(cycles < (1 - END) * run_s * batch.ceilings.low_hz)
 
 
 class Drops:
@@ -120,45 +142,86 @@ class Drops:
     def _regroup(self, cores: Cores) -> None:
         """Uses a new core list: re-attaches running episodes by their CPUs."""
         self._cores, count = cores, len(cores.lists)
-        self._awake = np.full(count, MIN_AWAKE_SAMPLES)  # number of consecutive samples with work
-        self._awake_ns = np.full(count, MIN_AWAKE_NS)
-        self._ceiling = np.full(count, np.nan)
+        self._past = _Working(
+            np.full(count, MIN_AWAKE_SAMPLES), np.full(count, MIN_AWAKE_NS),
+            np.full(count, np.nan), np.full(count, np.nan),
+        )  # fmt: skip
         self._capped = np.zeros(count, bool)
-        self._work = np.full(count, np.nan)  # utilisation as last read; NaN: never read
         for drop in self._drops.running:
             drop.members = cores.with_cpus(drop.episode.cpus)
             if drop.members.any():
                 drop.group = 2 * int(cores.group[drop.members][0]) + drop.group % 2
 
+    def calm(self, batch: SampleBatch, first: int, last: int) -> int:
+        if batch.cores is not self._cores:
+            self._regroup(batch.cores)
+        if self._drops.running:
+            return first
+        some_ceiling, at = batch.once(_some_ceiling), first
+        while at < last:
+            end = first_true(some_ceiling != some_ceiling[at], at, last)
+            if some_ceiling[at]:  # samples without any ceiling are left out
+                part = slice(at, end)
+                cycles, run_s = batch.once(ran)[part].swapaxes(0, 1)
+                ceiling_hz, spans_ns = batch.ceilings.low_hz[part], batch.time_ns - batch.since_ns
+                past, _, _, low = self._compare(
+                    batch.once(util)[part], ceiling_hz, cycles, run_s, spans_ns[part]
+                )
+                count = first_true(low)
+                self._past, self._capped = past.after(count), self._capped & (count == 0)
+                if at + count < end:
+                    return at + count
+            at = end
+        return last
+
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended."""
         if data.cores is not self._cores:
             self._regroup(data.cores)
-        ceiling, calm = data.sample.ceilings.low_hz, not self._drops.running
-        if calm and not data.sample.part(_some_ceiling):
-            return []
-        if calm and not data.sample.part(_some_slow):
-            if not self._drops.patience.is_gap(data.since_ns, data.time_ns):
-                self._capped[:] = False
-                self._remember(data.util(), ceiling, data.time_ns - data.since_ns)
+        if not self._drops.running and not data.sample.part(_some_ceiling):
             return []
         cycles, run_s = data.ran()
-        clocks = Clocks(run_s, cycles, data.util(), ceiling, data.sample.delta)
+        ceiling_hz = data.sample.ceilings.low_hz
+        clocks = Clocks(run_s, cycles, data.util(), ceiling_hz, data.sample.delta)
         return self.step(clocks, data.since_ns, data.time_ns)
+
+    def _compare(
+        self, busy: Floats, ceiling_hz: Floats, cycles: Floats, run_s: Floats, spans_ns: Ints
+    ) -> tuple[_Working, Floats, Bools, Bools]:
+        """Returns, for some samples, the past of each core; the ceiling in Hz that counts, 0 where
+        unknown; whether the clock of a core can be compared with it; and whether the clock is lower
+        by END. Arrays are (samples, cores)."""
+        awake, past = busy >= MIN_WORK, self._past
+        number = np.arange(1, len(busy) + 1)[:, None]
+        rested = np.maximum.accumulate(np.where(awake, 0, number))  # 0: worked in all samples
+        ends_ns = np.concatenate([[0], np.cumsum(spans_ns)])
+        count = np.where(rested == 0, past.awake + number, number - rested)
+        lasted_ns = ends_ns[1:, None] - np.where(rested == 0, -past.awake_ns, ends_ns[rested])
+        past = _Working(
+            np.concatenate([past.awake[None], count]),
+            np.concatenate([past.awake_ns[None], lasted_ns]),
+            latest(past.ceiling_hz, ceiling_hz, np.isfinite(ceiling_hz)),
+            latest(past.util, busy, np.isfinite(busy)),
+        )
+        # Use the lower of this ceiling and the last: the change may have been anywhere in the
+        # sample.
+        lower = np.fmin(ceiling_hz, past.ceiling_hz[:-1])
+        ceiling = np.where(np.isfinite(ceiling_hz), lower, 0.0)
+        settled = awake & (self._cores.package >= 0)
+        settled &= past.awake[:-1] >= MIN_AWAKE_SAMPLES
+        settled &= past.awake_ns[:-1] >= MIN_AWAKE_NS
+        known = settled & (run_s > 0) & (ceiling > 0)
+        return past, ceiling, known, known & (cycles < (1 - END) * run_s * ceiling)
 
     def step(self, now: Clocks, since_ns: int, time_ns: int) -> list[Episode]:
         """Advances by one sample, from per-core clocks."""
         if self._drops.patience.is_gap(since_ns, time_ns):
             return self._drops.close(self._drops.running)
-        # Use the lower of this ceiling and the last: the change may have been anywhere in the
-        # sample.
-        lower = np.fmin(now.ceiling_hz, self._ceiling)
-        ceiling = np.where(np.isfinite(now.ceiling_hz), lower, 0.0)
-        settled = (now.util >= MIN_WORK) & (self._cores.package >= 0)
-        settled &= (self._awake >= MIN_AWAKE_SAMPLES) & (self._awake_ns >= MIN_AWAKE_NS)
-        known = settled & (now.run_s > 0) & (ceiling > 0)
-        low = known & (now.cycles < (1 - END) * now.run_s * ceiling)
-        self._remember(now.util, now.ceiling_hz, time_ns - since_ns)
+        span_ns = np.array([time_ns - since_ns])
+        past, (ceiling,), (known,), (low,) = self._compare(
+            now.util[None], now.ceiling_hz[None], now.cycles[None], now.run_s[None], span_ns
+        )
+        self._past = past.after(1)
         if not self._drops.running and not low.any():
             self._capped[:] = False
             return []
@@ -168,13 +231,6 @@ class Drops:
         for key in distinct(sample.key[deep]):
             self._begin(key, sample, deep)
         return over
-
-    def _remember(self, util: Floats, ceiling_hz: Floats, span_ns: int) -> None:
-        self._work = np.where(np.isfinite(util), util, self._work)
-        self._ceiling = np.where(np.isfinite(ceiling_hz), ceiling_hz, self._ceiling)
-        awake = util >= MIN_WORK
-        self._awake = np.where(awake, self._awake + 1, 0)
-        self._awake_ns = np.where(awake, self._awake_ns + span_ns, 0)
 
     def _drop_sample(
         self, now: Clocks, ceiling: Floats, known: Bools, since_ns: int, time_ns: int
@@ -239,7 +295,7 @@ class Drops:
         }
         # Active cores of the package, as each core was last read; omitted if some were never read.
         on = self._cores.total(self._reader.online.astype(float)) > 0
-        work = self._work[on & (self._cores.package == self._cores.package[first])]
+        work = self._past.util[on & (self._cores.package == self._cores.package[first])]
         if np.isfinite(work).all():
             episode.evidence["active_cores"] = int((work >= MIN_ACTIVE).sum())
         if drop.paused_ns:

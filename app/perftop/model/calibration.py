@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from perfprobe import wire
-from perftop.base.arrays import Floats
+from perftop.base.arrays import Bools, Floats, Ints
 
 MARGIN = 0.005
 """Tolerance of the bounds, as a share of the factor. Read skew and tick quanta move a bound by less
@@ -41,27 +41,13 @@ MAX_READ_DISTANCE_S = 300e-6
 State = Literal["uncalibrated", "settled", "refused"]
 
 
-@dataclass(slots=True)
-class _Candidate:
+class _Candidate(NamedTuple):
     factor: float
     why: str
-    explains: float = 0.0
-    """Number of samples whose bounds include the factor ..."""
-    tight: float = 0.0
-    """... and number of those samples whose bounds leave no room for another candidate."""
 
 
-class BoundsEvidence(NamedTuple):
-    """Evidence of one sample for the factor of a counter, as numbers of cores."""
-
-    explains: list[int]
-    """By candidate: the number of cores whose bounds include its factor ..."""
-    tight: list[int]
-    """... and the number of those cores whose bounds leave no room for another candidate."""
-    explained: int
-    """Number of cores whose sample some candidate explains."""
-    unexplained: int
-    """Number of cores whose sample no candidate explains, although its bounds are tight."""
+REFUSED = -1
+"""The outcome of evidence by which all candidates are refused."""
 
 
 @dataclass(slots=True)
@@ -69,23 +55,22 @@ class Calibration:
     """The calibration of one counter: its candidates, and the factor in use."""
 
     candidates: list[_Candidate]
-    explained: float = 0.0
-    """Number of samples that some candidate explains."""
-    unexplained: float = 0.0
-    """Number of samples with tight bounds that no candidate explains."""
     chosen: _Candidate | None = field(init=False)
     """The candidate in use; None if all candidates are refused because none explains the counts. A
     factor that was once settled is never refused: later contradictions mean that another program
     took the counter."""
+    _sums: list[float] = field(init=False)
+    """Sums of the evidence, in the order that `judge` describes."""
     _settled: bool = False
 
     def __post_init__(self) -> None:
         self.chosen = self.candidates[0]
+        self._sums = [0.0] * (2 * len(self.candidates) + 2)
 
-    def _best(self) -> _Candidate:
-        most = max([candidate.explains for candidate in self.candidates])
-        room = max(MIN_SAMPLES - 1.0, MAX_DISTURBED_SHARE * self.explained)
-        return next(c for c in self.candidates if c.explains >= most - room)
+    @property
+    def explained(self) -> float:
+        """Number of samples that some candidate explains."""
+        return self._sums[-2]
 
     @property
     def factor(self) -> float:
@@ -97,35 +82,69 @@ class Calibration:
             return "refused"
         return "settled" if self._settled else "uncalibrated"
 
-    def judge(self, low: Floats, high: Floats) -> list[BoundsEvidence]:
-        """Returns the evidence of each of several samples, from their bounds of the factor,
-        (samples, cores). Bounds are NaN where too little was counted."""
+    def judge(self, low: Floats, high: Floats) -> Ints:
+        """Returns the evidence of several samples, from their bounds of the factor, (samples,
+        cores), which are NaN where too little was counted. The evidence of a sample is a row of
+        numbers of cores: by candidate, those whose bounds include its factor; by candidate, those
+        of them whose bounds leave no room for another candidate; those that some candidate
+        explains; and those that none explains, although their bounds are tight."""
         known = np.isfinite(low) & np.isfinite(high) & (low <= high)
         tight = (high - low < MAX_TIGHT_WIDTH * high) & known
         factors = np.array([candidate.factor for candidate in self.candidates])[:, None, None]
         inside = (factors * (1 + MARGIN) >= low) & (factors * (1 - MARGIN) <= high) & known
-        some, count = inside.any(axis=0), len(inside)
-        cores = np.concatenate([inside, inside & tight, [some, tight & ~some]]).sum(axis=-1)
-        return [BoundsEvidence(c[:count], c[count:-2], *c[-2:]) for c in cores.T.tolist()]
+        some = inside.any(axis=0)
+        evidence = np.concatenate([inside, inside & tight, [some, tight & ~some]])
+        return np.asarray(evidence.sum(axis=-1).T)
 
-    def observe(self, evidence: BoundsEvidence) -> None:
-        """Adds the evidence of one sample."""
-        for candidate, explains, tight in zip(
-            self.candidates, evidence.explains, evidence.tight, strict=True
-        ):
-            candidate.explains += explains
-            candidate.tight += tight
-        self.explained += evidence.explained
-        self.unexplained += evidence.unexplained
-        best = self._best()
-        self._settled |= best.tight >= MIN_SAMPLES and best.tight > self.unexplained
-        if self.explained + self.unexplained > HALVING_SAMPLES:
-            self.explained, self.unexplained = self.explained / 2, self.unexplained / 2
-            for candidate in self.candidates:
-                candidate.explains, candidate.tight = candidate.explains / 2, candidate.tight / 2
-            best = self._best()
-        refused = self.unexplained >= MIN_SAMPLES and self.unexplained > best.tight
-        self.chosen = None if refused and not self._settled else best
+    def observe(self, evidence: Ints) -> int:
+        """Uses samples as evidence, (samples, rows of a sample, numbers): either all samples that
+        leave the candidate in use and the state as they are, or one sample that changes them.
+        Returns the number of samples that were used."""
+        samples, ways, numbers = map(int, evidence.shape)
+        if not ways:
+            return samples
+        rows, before = evidence.reshape(samples * ways, numbers), (self._sums, self._settled)
+        index = None if self.chosen is None else self.candidates.index(self.chosen)
+        outcome = REFUSED if index is None else 2 * index + self._settled
+        others = np.flatnonzero(self._add(rows).reshape(samples, ways)[:, -1] != outcome)
+        if not len(others):
+            return samples
+        self._sums, self._settled = before
+        used = max(1, int(others[0]))
+        self._add(rows[: used * ways])
+        return used
+
+    def _add(self, rows: Ints) -> Ints:
+        """Adds rows of evidence. Returns a number for the candidate in use and the state after
+        each."""
+        outcomes, count = [], len(self.candidates)
+        while len(rows):
+            sums = np.add.accumulate(np.concatenate([np.array([self._sums]), rows]))[1:]
+            full = np.flatnonzero(sums[:, -2] + sums[:, -1] > HALVING_SAMPLES)
+            sums = sums[: full[0] + 1] if len(full) else sums
+            at, best = np.arange(len(sums)), _best(sums, count)
+            tight = sums[at, count + best]
+            certain = (tight >= MIN_SAMPLES) & (tight > sums[:, -1])
+            settled = np.logical_or.accumulate(certain) | self._settled
+            if len(full):
+                sums[-1] /= 2
+                best[-1] = _best(sums[-1:], count)[0]
+                tight = sums[at, count + best]
+            refused = (sums[:, -1] >= MIN_SAMPLES) & (sums[:, -1] > tight) & ~settled
+            outcomes.append(np.where(refused, REFUSED, 2 * best + settled))
+            self._sums, self._settled = sums[-1].tolist(), bool(settled[-1])
+            self.chosen = None if refused[-1] else self.candidates[best[-1]]
+            rows = rows[len(sums) :]
+        return np.concatenate(outcomes)
+
+
+def _best(sums: Floats, count: int) -> Ints:
+    """Returns, for rows of sums, the index of the first candidate that explains nearly as many
+    samples as the best one."""
+    explains = sums[:, :count]
+    room = np.maximum(MIN_SAMPLES - 1.0, MAX_DISTURBED_SHARE * sums[:, -2])
+    near: Bools = explains >= (explains.max(axis=1) - room)[:, None]
+    return np.asarray(near.argmax(axis=1))
 
 
 def calibrations(multipliers: Sequence[wire.Multiplier]) -> dict[str, Calibration]:

@@ -135,14 +135,12 @@ class Counters:
             last = column.first + column.counter.columns
             delta.tables[column.block].moved[..., column.first : last][rows] = np.nan
 
-    def without_cpus(self, delta: Delta, rows: Ints) -> Delta:
-        """Returns a copy in which the CPUs at these positions count as not read."""
-        result = delta.copy()
+    def drop_cpus(self, delta: Delta, rows: Ints) -> None:
+        """Makes the CPUs at these positions count as not read."""
         for block in self.hello.blocks:
             if block.scope == "cpu":
-                result.tables[block.name].ticks[..., rows] = 0.0
-                result.tables[block.name].moved[..., rows, :] = 0.0
-        return result
+                delta.tables[block.name].ticks[..., rows] = 0.0
+                delta.tables[block.name].moved[..., rows, :] = 0.0
 
     def steps(self, frames: Sequence[wire.Frame]) -> Delta:
         """Returns how far each counter advanced since its row was last read, with a leading axis of

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -49,12 +50,24 @@ class Doubt(IntEnum):
     """The busy time by idle transitions differs from that of /proc/stat."""
 
 
+MIN_REDUCED = 16
+"""Number of sums from which numpy adds up samples one after another; it adds up fewer in pairs."""
 LASTING = np.isin(
     np.arange(256),
     [Doubt.UNLIKE, Doubt.ABOVE, Doubt.STILL, Doubt.OUTSIDE, Doubt.APART, Doubt.SLOTS, Doubt.IDLE],
 )
 """Mask, by code, of the doubts that recur while another program has the counter or the counter is
 dead. Such a counter is used again only after two samples in a row without a doubt."""
+
+
+def add_samples(total: Floats, samples: Floats) -> Floats:
+    """Returns the total plus all samples, which are along the first axis. They are added in their
+    order, so that the result does not depend on how many samples are added at once."""
+    if len(samples) == 1:
+        return np.asarray(total + samples[0])
+    if total.size < MIN_REDUCED:
+        return np.array(np.add.accumulate(np.concatenate([total[None], samples]))[-1])
+    return np.asarray(np.add.reduce(np.concatenate([(total + samples[0])[None], samples[1:]])))
 
 
 def with_lasting(fresh: Codes, before: Codes) -> Codes:
@@ -155,14 +168,11 @@ class Delta:
     """Differences of all counters over one span. All numbers are in two arrays, so that one numpy
     operation adds a sample to a sum."""
 
-    __slots__ = ("_places", "_sums", "_tables", "_widths", "doubts", "keys", "skew_ns")
-
     def __init__(
         self, places: BlockPlaces, sums: Floats, widths: Floats, doubts: Codes,
         keys: tuple[str, ...], skew_ns: Ints,
     ) -> None:  # fmt: skip
         self._places, self._sums, self._widths = places, sums, widths
-        self._tables: dict[str, BlockDelta] | None = None
         self.doubts = doubts
         """(CPUs, counters), with a leading axis for several samples: codes of Doubt; 0 means that
         there is none. Counters are in the order of `keys`."""
@@ -170,11 +180,9 @@ class Delta:
         self.skew_ns = skew_ns
         """Longest time, in ns, between the first and the last wake-up of the reads of a frame."""
 
-    @property
+    @cached_property
     def tables(self) -> Mapping[str, BlockDelta]:
-        if self._tables is None:
-            self._tables = {place.block.name: self._table(place) for place in self._places.blocks}
-        return self._tables
+        return {place.block.name: self._table(place) for place in self._places.blocks}
 
     def _table(self, place: BlockPlace) -> BlockDelta:
         """Returns the part of the arrays that belongs to one block. The sums are the ticks of all
@@ -196,26 +204,29 @@ class Delta:
         """Writes the rows and values of all blocks in the layout of frames: (samples, rows) and
         (samples, values), where the values of a row are adjacent."""
         self._sums[:, : self._places.rows] = ticks
+        tables = self.tables
         for place in self._places.blocks:
             of_rows = moved[:, place.values].reshape(len(moved), place.count, place.columns)
-            self.tables[place.block.name].moved[...] = of_rows
+            tables[place.block.name].moved[...] = of_rows
         self._widths[...] = width
 
-    def add(self, other: Delta, *, doubted: bool = True) -> None:
-        """Adds a sample or another sum. `doubted`: whether the other Delta may have suspect
-        counters; its doubts replace older ones."""
-        self._sums += other._sums
-        self.skew_ns = max(self.skew_ns, other.skew_ns)
-        if doubted and other.doubts.any():
-            self.doubts = np.where(other.doubts != 0, other.doubts, self.doubts)
+    def add(self, samples: Delta, doubted: Ints) -> None:
+        """Adds samples. `doubted`: indices of those with suspect counters; the doubts of a later
+        sample replace older ones."""
+        self._sums[:] = add_samples(self._sums, samples._sums)
+        self.skew_ns = max(self.skew_ns, samples.skew_ns.max(initial=0))
+        for sample in doubted.tolist():
+            codes = samples.doubts[sample]
+            self.doubts = np.where(codes != 0, codes, self.doubts)
 
     @property
     def suspect(self) -> dict[int, set[tuple[str, Doubt]]]:
         """The suspect counters with the doubts about them, by position of the CPU."""
         return doubts_by_cpu(self.doubts, self.keys)
 
-    def __getitem__(self, samples: int | slice) -> Delta:
-        """Returns one sample, or a slice of the samples. The result shares the arrays."""
+    def __getitem__(self, samples: int | slice | None) -> Delta:
+        """Returns one sample, or a slice of the samples; with None, a sample as one of several. The
+        result shares the arrays."""
         return Delta(
             self._places, self._sums[samples], self._widths[samples], self.doubts[samples],
             self.keys, self.skew_ns[samples],

@@ -112,7 +112,9 @@ class Differences:
     def steps(self, frames: Sequence[wire.Frame], delta: Delta) -> None:
         """Writes how far each counter advanced since its row was last read into an empty delta with
         a leading axis of frames."""
-        wakes = [self._wakes(frame) for frame in frames]
+        wakes = [False] * len(frames)
+        if self._doubtful or self._asleep_ns or True in ["asleep_ns" in f.records for f in frames]:
+            wakes = [self._wakes(frame) for frame in frames]
         now = self._unpacker.unpack(frames)
         read = self._read(now)
         known = self._known(now, read, wakes)
@@ -292,7 +294,11 @@ class _Unpacker:
         self._bits: Ints = np.concatenate(bits)
         """Index of the validity bit of each value among the bits of all validity words."""
         self._present: tuple[bytes, Bools, Words] | None = None
-        self._valid: tuple[bytes, bytes, Bools, Bools] | None = None
+        self._kinds: dict[bytes, int] = {}
+        """Number of each sequence of validity words in the frames of the last batches."""
+        self._valid: Bools = np.zeros((0, places.values), bool)
+        self._some: Bools = np.zeros((0, places.rows), bool)
+        """By that number, which values are valid, and which rows have a valid value."""
 
     def unpack(self, frames: Sequence[wire.Frame]) -> _Readings:
         count, places = len(frames), self._places
@@ -301,11 +307,20 @@ class _Unpacker:
         head = b"".join([rows.head for rows in blocks])
         if len(head) != HEAD_BYTES * places.rows * count:  # some blocks have one head for all rows
             sizes = [place.count for place in places.blocks] * count
-            head = b"".join([row_heads(r.head, n) for r, n in zip(blocks, sizes, strict=True)])
+            heads = [
+                bytes(rows.head) * size if len(rows.head) == HEAD_BYTES else rows.head
+                for rows, size in zip(blocks, sizes, strict=True)
+            ]
+            head = b"".join(heads)
         heading = np.frombuffer(head, "<u8").reshape(count, places.rows, wire.HEAD)
         values = np.frombuffer(b"".join([rows.values for rows in blocks]), "<u8")
         rows, plain_flags = self._presence(present, count)
-        valid, some = self._validity(present, b"".join([r.valid for r in blocks]), rows)
+        valid_words = [rows.valid for rows in blocks]
+        per_frame = len(places.blocks)
+        words = [
+            b"".join(valid_words[at : at + per_frame]) for at in range(0, len(blocks), per_frame)
+        ]
+        valid, some = self._validity(words, rows)
         width = (heading[..., 1] - heading[..., 0]).astype(np.float64)
         flags = heading[..., 4].copy()
         plain = not np.count_nonzero(flags != plain_flags)
@@ -321,18 +336,20 @@ class _Unpacker:
             self._present = present, rows, np.where(rows, PLAIN, np.uint64(0))
         return self._present[1:]
 
-    def _validity(self, present: bytes, words: bytes, rows: Bools) -> tuple[Bools, Bools]:
+    def _validity(self, words: Sequence[bytes], rows: Bools) -> tuple[Bools, Bools]:
         """Returns (frames, values): which values are valid; and (frames, rows): which rows have a
-        valid value."""
-        if self._valid is None or self._valid[:2] != (present, words):
-            packed = np.frombuffer(words, np.uint8).reshape(len(rows), -1)
+        valid value. `words`: the validity words of each frame."""
+        if not self._kinds.keys() >= {*words}:
+            self._kinds = {key: number for number, key in enumerate(dict.fromkeys(words))}
+            packed = np.frombuffer(b"".join(self._kinds), np.uint8).reshape(len(self._kinds), -1)
             bits = np.unpackbits(packed, axis=1, bitorder="little").view(bool)
-            valid: Bools = bits[:, self._bits]
-            some = self._places.any_value(valid)
-            if (stamps := self._places.stamps) is not None:
-                some[:, stamps] = rows[:, stamps]
-            self._valid = present, words, valid, some
-        return self._valid[2:]
+            self._valid = bits[:, self._bits]
+            self._some = self._places.any_value(self._valid)
+        kinds = [self._kinds[key] for key in words]
+        valid, some = self._valid.take(kinds, axis=0), self._some.take(kinds, axis=0)
+        if (stamps := self._places.stamps) is not None:
+            some[:, stamps] = rows[:, stamps]
+        return valid, some
 
 
 def _empty_rows(place: BlockPlace) -> wire.Rows:

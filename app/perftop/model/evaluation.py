@@ -246,6 +246,9 @@ class Lost(NamedTuple):
     """(LOSS_PARTS, CPUs). Involuntary halts are a difference of two clocks, so the value of a
     single sample may be slightly below 0."""
 
+    def samples(self, samples: slice) -> Lost:
+        return Lost(self.wanted_s[samples], self.parts_s[samples])
+
 
 def lost_time(values: Values, ceiling_hz: Floats, evaluator: Evaluator) -> Lost:
     """Returns the lost time of each CPU. `ceiling_hz`: by position of the CPU, the lowest clock

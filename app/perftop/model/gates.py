@@ -16,7 +16,6 @@ Counters are read one after the other, so two of them never cover exactly the sa
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -24,8 +23,6 @@ from perftop.base.arrays import Bools, Codes, Floats, Ints
 from perftop.model.calibration import (
     MAX_READ_DISTANCE_S,
     MIN_COUNTED_SHARE,
-    BoundsEvidence,
-    Calibration,
     factor_bounds,
 )
 from perftop.model.counters import Counters
@@ -231,14 +228,6 @@ class SiblingCounts:
     """Ticks of the event in use per TSC tick of the span."""
 
 
-class Evidence(NamedTuple):
-    """Evidence of some samples for the factor of an event."""
-
-    calibration: Calibration
-    by_sample: list[tuple[BoundsEvidence, ...]]
-    """By sample, in the order in which the calibration uses the evidence."""
-
-
 class SiblingGates:
     """The gates between siblings of one stream. `splitter` owns the cores and the calibrations."""
 
@@ -259,22 +248,23 @@ class SiblingGates:
                 groups.append(SiblingCounts(rows, uneven, util.take(rows, axis=-1), x))
         return groups
 
-    def evidence(self, siblings: list[SiblingCounts], delta: Delta) -> Evidence | None:
-        """Returns the evidence for the factor of the event in use. Suspect events count too,
-        because a wrong factor makes the event suspect in every sample."""
-        key = self._key()
+    def learn(self, siblings: list[SiblingCounts], delta: Delta) -> int:
+        """Uses samples as evidence for the factor of the event in use, as far as they agree (see
+        `Calibration.observe`). Returns their number. Suspect events count too, because a wrong
+        factor makes the event suspect in every sample."""
+        key, samples = self._key(), len(delta.doubts)
         calibration = self._splitter.calibrations.get(key or "")
         if key is None or calibration is None:
-            return None
-        by_group: list[list[BoundsEvidence]] = []
+            return samples
+        rows = [np.zeros((samples, 0, 2 * len(calibration.candidates) + 2), np.int64)]
         for group in siblings:
             low, high = self._factor_bounds(key, group, delta)
             ways, cores = low.shape[1:]
             if np.count_nonzero(group.uneven):
                 low = np.where(group.uneven[:, None], np.nan, low)
-            every = calibration.judge(low.reshape(-1, cores), high.reshape(-1, cores))
-            by_group += [every[way::ways] for way in range(ways)]
-        return Evidence(calibration, [*zip(*by_group, strict=True)])
+            judged = calibration.judge(low.reshape(-1, cores), high.reshape(-1, cores))
+            rows.append(judged.reshape(samples, ways, -1))
+        return calibration.observe(np.concatenate(rows, axis=1))
 
     def _factor_bounds(self, key: str, group: SiblingCounts, delta: Delta) -> tuple[Floats, Floats]:
         """Returns bounds of the factor, (samples, ways, cores). A way is one of two threads, or all
@@ -288,11 +278,6 @@ class SiblingGates:
         if key == "distributed":
             x = x[:, :1] + x[:, 1:]
         return factor_bounds(key, r, x, r[:, ::-1], span_s)
-
-    def learn(self, evidence: Evidence, sample: int) -> None:
-        """Uses one of these samples as evidence."""
-        for bounds in evidence.by_sample[sample] if evidence.by_sample else ():
-            evidence.calibration.observe(bounds)
 
     def check(self, siblings: list[SiblingCounts], delta: Delta) -> Codes:
         """Returns the doubts of `delta` together with those about SMT events."""

@@ -20,6 +20,8 @@ READ, WRITE = TRAFFIC_KEYS = ("memory_read_bytes", "memory_write_bytes")
 WINDOW_S = 0.95
 """Minimum span of the mean in s: ten samples of 100 ms, less their jitter. A shorter span may hold
 a burst from a queue."""
+WINDOW_SAMPLES = 32
+"""Number of samples in which the end of a second is searched at once."""
 
 
 def traffic(counters: Counters, delta: Delta) -> tuple[Floats, Floats] | None:
@@ -39,21 +41,32 @@ class BestTraffic:
     def __init__(self, counters: Counters) -> None:
         count = len(counters.hello.packages)
         self.rate: Floats = np.full(count, np.nan)
-        self._bytes, self._seconds = np.zeros((2, count))
-        """Sums of the current second, which is not complete yet."""
+        self._sums = np.zeros((2, count))
+        """Bytes and seconds of the current second, which is not complete yet."""
 
-    def learn(self, now: Floats, seconds: Floats) -> None:
-        """Adds the `traffic` of a sample. A second that contains an unknown sample does not
-        count."""
-        read = seconds > 0
-        self._bytes += np.where(read, now, 0.0)
-        self._seconds += np.where(read, seconds, 0.0)
-        full = (self._seconds >= WINDOW_S) | np.isnan(self._bytes)
-        if full.any():
-            with np.errstate(invalid="ignore", divide="ignore"):
-                rate = self._bytes / self._seconds
-            self.rate = np.where(full, np.fmax(self.rate, rate), self.rate)
-            self._bytes[full] = self._seconds[full] = 0.0
+    def learn(self, moved: Floats, seconds: Floats) -> Floats:
+        """Adds the `traffic` of samples. Returns the best rates after each, (samples, packages). A
+        second that contains an unknown sample does not count."""
+        read, rates, first = seconds > 0, np.empty(moved.shape), 0
+        parts = np.where(read, [moved, seconds], 0.0)
+        while first < len(moved):  # up to the end of the current second of any package
+            sums = np.add.accumulate(
+                np.concatenate([self._sums[:, None], parts[:, first : first + WINDOW_SAMPLES]], 1),
+                axis=1,
+            )[:, 1:]
+            full = (sums[1] >= WINDOW_S) | np.isnan(sums[0])
+            ends = np.flatnonzero(full.any(axis=1))
+            last = int(ends[0]) if len(ends) else len(full) - 1
+            self._sums = sums[:, last].copy()
+            rates[first : first + last] = self.rate
+            if (now := full[last]).any():
+                with np.errstate(invalid="ignore", divide="ignore"):
+                    rate = self._sums[0] / self._sums[1]
+                self.rate = np.where(now, np.fmax(self.rate, rate), self.rate)
+                self._sums[:, now] = 0.0
+            rates[first + last] = self.rate
+            first += last + 1
+        return rates
 
     def share(self, rate: Floats) -> Floats:
         """Returns rates in bytes per second as shares of the best rate. Over a span shorter than a

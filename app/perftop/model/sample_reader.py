@@ -7,10 +7,11 @@ earlier state computes the same samples from the same frames.
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -23,7 +24,6 @@ from perftop.model.delta import Delta, Doubt, with_lasting
 from perftop.model.evaluation import Evaluator, Lost, Values, lost_time, write_lost
 from perftop.model.gates import Gates, SiblingGates
 from perftop.model.machine_totals import MachineTotals
-from perftop.model.numbers import INDEX
 from perftop.model.smt import Split, Splitter, core_lists
 from perftop.model.turbo import Ceilings, Turbo
 
@@ -32,37 +32,48 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
-class BySample(Protocol[T_co]):
-    def __getitem__(self, sample: int, /) -> T_co: ...
-
-
-class Maxima(NamedTuple):
-    """The highest values among the CPUs; 0 where no value is known. In most samples these maxima
-    show that most detectors have nothing to do."""
-
-    stolen_s: float
-    steal: float
-    busy: float
-    """The sum of utilisation and steal."""
-    involuntary: float
-
-
 @dataclass(slots=True)
 class SampleBatch:
-    """Samples that were computed together. All parts have a leading axis of samples."""
+    """Consecutive samples that were computed together. All parts have a leading axis of samples."""
 
+    frames: Sequence[wire.Frame]
+    """The frame at the end of each sample."""
+    since_ns: Ints
+    time_ns: Ints
+    """Raw times between which each sample was taken."""
     delta: Delta
+    """Differences, with NaN for suspect counters."""
+    whole: Delta
+    """Differences without the CPUs of cores whose SMT states are suspect, so that sums of these
+    differences can be split into states."""
     values: Values
     fresh: Codes
     """Doubts of each sample by itself, without the lasting doubts of earlier samples."""
     split: Split
     ceilings: Ceilings
     lost: Lost
-    doubted: list[bool]
-    highest: list[list[float]]
-    """The fields of Maxima, for each sample."""
+    doubted: Ints
+    """Indices of the samples with a suspect counter."""
     cores: Cores
+    best_traffic: Floats | None
+    """(samples, packages): the highest memory traffic so far; None where it is not counted or not
+    learned."""
     _made: dict[Callable[[SampleBatch], Any], Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    def suspect_cpus(self, first: int, last: int) -> int:
+        """Number of CPUs with a suspect counter in the samples from `first` up to, but without,
+        `last`; a CPU counts once for each sample."""
+        begin, end = self.doubted.searchsorted([first, last])
+        return int(self.delta.doubts[self.doubted[begin:end]].any(axis=2).sum())
+
+    def with_records(self, first: int, last: int) -> Iterator[int]:
+        """Indices of the samples in that range whose frame has records other than counters."""
+        for at in self.once(_with_records):
+            if first <= at < last:
+                yield at
 
     def once(self, make: Callable[[SampleBatch], T]) -> T:
         """Returns the result of `make` for the batch; `make` is called only once."""
@@ -73,21 +84,20 @@ class SampleBatch:
         return result
 
 
-class Sample:
-    """The difference between one frame and the previous frame: one index in a batch. Parts that are
-    rarely read are extracted from the batch on first use."""
+def _with_records(batch: SampleBatch) -> list[int]:
+    return [at for at, frame in enumerate(batch.frames) if frame.records]
 
-    def __init__(self, batch: SampleBatch, at: int, whole: Delta | None = None) -> None:
-        """`whole`: None if no counter of the sample is suspect."""
+
+class Sample:
+    """The difference between one frame and the previous frame: one index in a batch. Parts are
+    extracted from the batch on first use."""
+
+    def __init__(self, batch: SampleBatch, at: int) -> None:
         self.batch, self.index = batch, at
-        self.delta = batch.delta[at]
-        """Differences, with NaN for suspect counters."""
-        self.whole = whole or self.delta
-        """Differences without the CPUs of cores whose SMT states are suspect, so that sums of these
-        differences can be split into states."""
-        self.doubted = batch.doubted[at]
-        """Whether any counter is suspect."""
-        self.highest = Maxima(*batch.highest[at])
+
+    @cached_property
+    def delta(self) -> Delta:
+        return self.batch.delta[self.index]
 
     @cached_property
     def values(self) -> Values:
@@ -102,14 +112,19 @@ class Sample:
         return self.batch.ceilings[self.index]
 
     @property
-    def lost(self) -> Lost:
-        lost = self.batch.lost
-        return Lost(lost.wanted_s[self.index], lost.parts_s[self.index])
+    def doubted(self) -> bool:
+        """Whether any counter is suspect."""
+        at = self.batch.doubted.searchsorted(self.index)
+        return bool(at < len(self.batch.doubted) and self.batch.doubted[at] == self.index)
 
     def part(self, make: Callable[[SampleBatch], BySample[T]]) -> T:
         """Returns the result of `make` for this sample; `make` is called only once for the whole
         batch."""
         return self.batch.once(make)[self.index]
+
+
+class BySample(Protocol[T_co]):
+    def __getitem__(self, sample: int, /) -> T_co: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,89 +216,103 @@ class SampleReader:
         self._taken = self._taken.copy()  # states that `state` returned must not change
         self._taken[np.ix_(rows, columns)] = note.kind == "taken"
 
+    def reached(self, sample: Sample) -> None:
+        """Makes the best memory traffic that by the end of this sample. A batch of samples is
+        computed before the first of them is used."""
+        if (rates := sample.batch.best_traffic) is not None:
+            self.memory.rate = rates[sample.index]
+
     def skip(self, frames: Sequence[wire.Frame]) -> None:
         """Uses frames only as the baseline of the next sample."""
         if frames:
             self.counters.steps(frames)
 
-    def samples(
-        self, frames: Sequence[wire.Frame], *, learn: bool = False
-    ) -> Iterator[Sample | None]:
-        """Yields the sample of each frame; None for the first frame of the stream, which is only a
-        baseline. `learn`: the samples are new, so they are used as evidence for the factors of
-        counters.
+    def batches(
+        self, frames: Sequence[wire.Frame], before_ns: int = 0, *, learn: bool = False
+    ) -> Iterator[SampleBatch]:
+        """Yields the samples of frames. The first frame of a stream is only a baseline, and has no
+        sample. `before_ns`: raw time at which the first sample begins. `learn`: the samples are
+        new, so they are used as evidence for the factors of counters, which are the same within a
+        batch.
 
         The frames are computed together, but doubts and factors carry over from sample to sample,
         so the result is the same as with one call for each frame. A caller that stops before the
-        last sample must not continue with later frames."""
+        last batch must not continue with later frames."""
         if not frames:
             return
-        delta, count = self.counters.steps(frames), len(frames)
+        delta = self.counters.steps(frames)
         if not self._started:
-            self._started = True
-            yield None
-            delta, count = delta[1:], count - 1
-        if count:
-            yield from self._judged(delta, count, learn=learn)
-
-    def _judged(self, delta: Delta, count: int, *, learn: bool) -> Iterator[Sample]:
+            self._started, before_ns = True, frames[0].time_ns
+            delta, frames = delta[1:], frames[1:]
+        if not frames:
+            return
         self._gates.check(self.counters, delta)
         self.counters.blank_doubted(delta)
-        values = self.evaluator.evaluate(delta)
+        values, traffic = self.evaluator.evaluate(delta), None
         siblings = self._siblings.counts(delta, values["util"], self.online)
-        evidence = self._siblings.evidence(siblings, delta) if learn else None
-        traffic = memory.traffic(self.counters, delta) if learn else None
-        batch, begin, unit = None, 0, self.splitter.unit
-        for i in range(count):
-            if evidence is not None:
-                self._siblings.learn(evidence, i)
-            if learn and unit != self.splitter.unit:  # the event or its factor changed
-                unit, batch = self.splitter.unit, None
-                siblings = self._siblings.counts(delta, values["util"], self.online)
-                evidence = self._siblings.evidence(siblings, delta)
-            if batch is None:
-                begin, fresh = i, self._siblings.check(siblings, delta)[i:]
-                rest = (delta[i:], values.samples(slice(i, None))) if i else (delta, values)
-                batch = self._batch(*rest, fresh)
-            if traffic is not None:
-                self.memory.learn(traffic[0][i], traffic[1][i])
-            at = i - begin
-            self._doubts = batch.fresh[at].copy()  # a view would keep the whole batch in memory
-            whole = self._whole(batch.delta[at]) if batch.doubted[at] else None
-            yield Sample(batch, at, whole)
+        if learn:
+            traffic = memory.traffic(self.counters, delta)
+        while frames:
+            count, unit = len(frames), self.splitter.unit
+            if learn:
+                count = self._siblings.learn(siblings, delta)
+                if unit != self.splitter.unit:  # the event or its factor changed
+                    siblings = self._siblings.counts(delta, values["util"], self.online)
+            fresh = self._siblings.check(siblings, delta)
+            best = None if traffic is None else self.memory.learn(*(p[:count] for p in traffic))
+            parts = (
+                (delta[:count], values.samples(slice(count)))
+                if count < len(frames)
+                else (delta, values)
+            )
+            yield self._batch(frames[:count], before_ns, *parts, fresh[:count], best)
+            if count == len(frames):
+                return
+            before_ns = frames[count - 1].time_ns
+            frames, delta = frames[count:], delta[count:]
+            values = values.samples(slice(count, None))
+            traffic = None if traffic is None else (traffic[0][count:], traffic[1][count:])
+            siblings = self._siblings.counts(delta, values["util"], self.online)
 
-    def _batch(self, delta: Delta, values: Values, fresh: Codes) -> SampleBatch:
-        doubted: list[bool] = [False] * len(fresh)
+    def _batch(
+        self, frames: Sequence[wire.Frame], before_ns: int, delta: Delta, values: Values,
+        fresh: Codes, best: Floats | None,
+    ) -> SampleBatch:  # fmt: skip
+        doubted: Ints = np.zeros(0, int)
         if any(np.count_nonzero(codes) for codes in (fresh, self._doubts, self._taken)):
             doubts = with_lasting(fresh, np.concatenate([self._doubts[None], fresh[:-1]]))
             doubts[self._taken & (doubts == 0)] = Doubt.TAKEN
-            doubted = np.asarray(doubts.any(axis=(1, 2))).tolist()
-        if any(doubted):
+            doubted = np.flatnonzero(doubts.any(axis=(1, 2)))
+        whole = delta
+        if len(doubted):
             delta = delta.copy()
             delta.doubts = doubts
             self.counters.blank_doubted(delta)
             values = self.evaluator.evaluate(delta)
+            whole = self._without_suspects(delta, doubted)
+        self._doubts = fresh[-1].copy()  # a view would keep the whole batch in memory
         split = self.splitter.split(delta, values, self.online)
         ceilings = self.ceilings(delta, values)
         lost = lost_time(values, self.cores.by_cpu(ceilings.low_hz), self.evaluator)
         write_lost(values, lost)
-        steal = values["steal"]
-        busy = values["util"] + np.where(np.isnan(steal), 0.0, steal)
-        stolen_s = values.top[..., INDEX["steal"], :]
-        maxima = np.array([stolen_s, steal, busy, values["involuntary"]])
-        highest = np.fmax.reduce(maxima, axis=-1, initial=0.0).T.tolist()
+        ends_ns = [before_ns, *[frame.time_ns for frame in frames]]
+        times = np.array([min(end_ns, sys.maxsize) for end_ns in ends_ns], np.int64)
         return SampleBatch(
-            delta, values, fresh, split, ceilings, lost, doubted, highest, self.cores
-        )
+            frames, times[:-1], times[1:], delta, whole, values, fresh, split, ceilings, lost,
+            doubted, self.cores, best,
+        )  # fmt: skip
 
-    def _whole(self, delta: Delta) -> Delta:
+    def _without_suspects(self, delta: Delta, doubted: Ints) -> Delta:
         """Returns the differences without the cores whose states depend on a suspect counter."""
         keys = {"tsc", self.splitter.any_counter(), *self.evaluator.needs("util")}
         at = [i for i, key in enumerate(self.counters.keys) if key in keys]
-        doubted = delta.doubts[:, at].any(axis=1)
-        hit = self.cores.threads(doubted.astype(float), 0.0).any(axis=1)
-        with_siblings = doubted | np.append(hit, False)[self.cores.of_cpu]
-        return self.counters.without_cpus(delta, np.flatnonzero(with_siblings))
+        whole = delta.copy()
+        for sample in doubted.tolist():
+            suspect = delta.doubts[sample][:, at].any(axis=1)
+            hit = self.cores.threads(suspect.astype(float), 0.0).any(axis=1)
+            with_siblings = suspect | np.append(hit, False)[self.cores.of_cpu]
+            self.counters.drop_cpus(whole[sample], np.flatnonzero(with_siblings))
+        return whole
 
     def ceilings(self, delta: Delta, values: Values) -> Ceilings:
         """Returns the turbo ceiling of each core. `values` are the metrics of the same span."""
@@ -294,14 +323,18 @@ class StackedSamples:
     """Consecutive samples, with each of their parts as one array. The samples were usually computed
     together, so that the arrays already exist."""
 
-    def __init__(self, samples: Sequence[Sample]) -> None:
+    def __init__(self) -> None:
         self._runs: list[tuple[SampleBatch, int, int]] = []
+        self.count = 0
+
+    def add(self, batch: SampleBatch, first: int, last: int) -> None:
+        """Adds the samples of a batch from `first` up to, but without, `last`."""
         runs = self._runs
-        for sample in samples:
-            if runs and runs[-1][0] is sample.batch and runs[-1][2] == sample.index:
-                runs[-1] = sample.batch, runs[-1][1], sample.index + 1
-            else:
-                runs.append((sample.batch, sample.index, sample.index + 1))
+        if runs and runs[-1][0] is batch and runs[-1][2] == first:
+            runs[-1] = batch, runs[-1][1], last
+        else:
+            runs.append((batch, first, last))
+        self.count += last - first
 
     def part(self, part: Callable[[SampleBatch], Array]) -> Array:
         """Returns one part of the samples, with a leading axis of samples."""

@@ -9,7 +9,8 @@ loads all verbs: it loads neither numpy nor the wire.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Iterable
+import sys
+from collections.abc import AsyncIterable, Iterable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,12 @@ if TYPE_CHECKING:
 
 
 class Follower:
-    """Passes messages to a session, divides its time into intervals, and calls the hooks."""
+    """Passes messages to a session, divides its time into intervals, and calls the hooks. Frames
+    are taken together up to the end of an interval, or of a sample in which an episode has started
+    or ended."""
+
+    each_sample = False
+    """Whether hooks must be called after each sample."""
 
     def __init__(
         self, interval_ns: int | None = None, *, duration_ns: int | None = None,
@@ -65,7 +71,8 @@ class Follower:
         """Called when an interval is complete."""
 
     def on_message(self, message: wire.Message) -> bool:  # noqa: ARG002 - for overrides
-        """Called for each message, after the other hooks. Returns True to stop reading."""
+        """Called for each message, after the other hooks. If frames were taken together, the
+        session has taken all of them. Returns True to stop reading."""
         return False
 
     def on_end(self) -> None:
@@ -91,16 +98,42 @@ class Follower:
         elif first is not None:
             ahead = chain([first], ahead)
         admitted = filter(self.admits, ahead)
-        for message in admitted if self._session is None else self._session.play(admitted):
+        session = self._session
+        parts: Iterable[Sequence[wire.Message]] = (
+            ([message] for message in admitted)
+            if session is None
+            else session.parts(admitted, self._due_ns)
+        )
+        for part in parts:
             if self._session is not None:
                 self._report(self._session)
-            over = isinstance(message, wire.Frame) and self._timed(message)
-            over = self.on_message(message) or over
+            newest = part[-1]
+            over = isinstance(newest, wire.Frame) and self._timed(newest)
+            for message in part:
+                over = self.on_message(message) or over
             if over and self._session is not None:
                 self.cut()
             if over or (self.count is not None and self.intervals >= self.count):
                 return True
         return False
+
+    def _due_ns(self) -> int:
+        """The raw time of the next sample at which there is something to do."""
+        if self.each_sample or self._session is None:
+            return 0
+        ends_ns = [sys.maxsize]
+        if self.interval_ns is not None:
+            ends_ns.append(self._session.interval_start_ns + self._interval_ns - self._slack_ns)
+        if self.duration_ns is not None and self.first_ns is not None:
+            ends_ns.append(self.first_ns + self.duration_ns - self._slack_ns)
+        return min(ends_ns)
+
+    @property
+    def _interval_ns(self) -> int:
+        """Length of the current interval, in ns."""
+        assert self.interval_ns is not None
+        early = self._early and not self.intervals
+        return self.session.hello.sample_ns if early else self.interval_ns
 
     @property
     def session(self) -> Session:
@@ -145,11 +178,9 @@ class Follower:
         """Ends the interval if it is complete; returns whether `duration_ns` is over."""
         if self.first_ns is None:
             self.first_ns = frame.time_ns
-        if self._session is not None and self.interval_ns is not None:
-            early = self._early and not self.intervals
-            due_ns = self._session.hello.sample_ns if early else self.interval_ns
-            if self._session.span_ns >= due_ns - self._slack_ns:
-                self._interval()
+        session, timed = self._session, self.interval_ns is not None
+        if timed and session and session.span_ns >= self._interval_ns - self._slack_ns:
+            self._interval()
         if self.duration_ns is None:
             return False
         return frame.time_ns - self.first_ns >= self.duration_ns - self._slack_ns

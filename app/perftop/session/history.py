@@ -19,7 +19,7 @@ from perfprobe import wire
 from perftop.base.arrays import Floats, Singles
 from perftop.model.evaluation import STATIC, ratio
 from perftop.model.machine_totals import NAMES, SHARED, TRACED
-from perftop.model.sample_reader import Sample, SampleReader
+from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.tasks import TaskSnapshot
 from perftop.session.frame_packing import Layouts, Packer, records
 from perftop.session.history_chunk import CEILING, WEIGHT, Chunk, CounterRows, Times, Trail
@@ -95,13 +95,27 @@ class History:
             self._sealed_bytes -= self._chunks.pop(0).nbytes
         return True
 
-    def trace(self, sample: Sample | None) -> None:
-        """Add the sample of the frame that was just kept to the trail."""
-        chunk, now_ns = self._chunks[-1], self._now_ns
-        if sample is None or chunk.before_ns < 0:  # the first frame is only a baseline
-            chunk.before_ns = now_ns
-            return
-        chunk.trail.add(now_ns, sample)
+    def keep_baseline(self, frame: wire.Frame, reader: SampleReader) -> None:
+        """Keep the first frame of a stream, which has no sample."""
+        if self.keep(frame, reader):
+            self._chunks[-1].before_ns = self._now_ns
+
+    def keep_samples(self, batch: SampleBatch, first: int, last: int, reader: SampleReader) -> None:
+        """Keep the frames of samples of a batch, from `first` up to, but without, `last`, and add
+        the samples to the trail."""
+        begin = first
+        for at in range(first, last):
+            kept = self.keep(batch.frames[at], reader)
+            if kept and self._chunks[-1].before_ns < 0:
+                self._chunks[-1].before_ns, kept = self._now_ns, False
+            if not kept:
+                self._trace(batch, begin, at)
+                begin = at + 1
+        self._trace(batch, begin, last)
+
+    def _trace(self, batch: SampleBatch, first: int, last: int) -> None:
+        if first < last:
+            self._chunks[-1].trail.add(batch, first, last)
 
     def settle(self) -> None:
         """Write the messages and samples given to `keep` and `trace`; called once for several
@@ -384,9 +398,8 @@ class History:
 def _add(frames: Sequence[wire.Frame], begin_ns: int, reader: SampleReader, span: Span) -> None:
     """Read frames again, and add the samples that end after `begin_ns`."""
     reader.skip([frame for frame in frames if frame.time_ns <= begin_ns])
-    for sample in reader.samples([frame for frame in frames if frame.time_ns > begin_ns]):
-        if sample is not None:
-            span.add(sample, reader)
+    for batch in reader.batches([frame for frame in frames if frame.time_ns > begin_ns]):
+        span.add(batch, 0, len(batch), reader)
 
 
 def covering(rates: Floats, read_s: Floats, bin_s: Floats) -> Floats:

@@ -18,7 +18,7 @@ from perfprobe import wire
 from perftop.base.arrays import Bools, Floats, Ints, Singles
 from perftop.model.cores import Cores
 from perftop.model.counters import BlockCounter, Counters
-from perftop.model.sample_reader import ReaderState, Sample, SampleBatch, StackedSamples
+from perftop.model.sample_reader import ReaderState, SampleBatch, StackedSamples
 from perftop.model.smt import STATES
 from perftop.session.frame_packing import Packer
 
@@ -64,7 +64,7 @@ class Trail:
         self.cores = cores
         self.room = room
         self.count = 0
-        self._waiting: list[Sample] = []
+        self._waiting = StackedSamples()
         """The newest samples, which are not written yet."""
         self._ends = np.zeros(room, np.int64)
         self._parts: Singles = np.zeros((2, len(metrics), room, cpus), np.float32)
@@ -106,17 +106,19 @@ class Trail:
         self.settle()
         return self._cores[samples, self.cores.find(cores)]
 
-    def add(self, end_ns: int, sample: Sample) -> None:
-        self._ends[self.count] = end_ns
-        self.count += 1
-        self._waiting.append(sample)
+    def add(self, batch: SampleBatch, first: int, last: int) -> None:
+        """Adds the samples of a batch from `first` up to, but without, `last`."""
+        ends = [frame.time_ns for frame in batch.frames[first:last]]
+        self._ends[self.count : self.count + len(ends)] = ends
+        self.count += len(ends)
+        self._waiting.add(batch, first, last)
 
     def settle(self) -> None:
         """Write the added samples into the arrays; many cost little more than one."""
-        if not self._waiting:
+        if not self._waiting.count:
             return
-        new = slice(self.count - len(self._waiting), self.count)
-        samples, self._waiting = StackedSamples(self._waiting), []
+        new = slice(self.count - self._waiting.count, self.count)
+        samples, self._waiting = self._waiting, StackedSamples()
         with np.errstate(over="ignore", invalid="ignore"):
             top = samples.part(lambda batch: batch.values.top)
             bottom = samples.part(lambda batch: batch.values.bottom)

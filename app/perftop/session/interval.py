@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from perftop.base.arrays import Bools, Codes, Floats
-from perftop.model.delta import Delta, Doubt, doubts_by_cpu
+from perftop.model.delta import Delta, Doubt, add_samples, doubts_by_cpu
 from perftop.model.evaluation import LOST_RATIO, Values, resting
 from perftop.model.numbers import COUNTS, INDEX
-from perftop.model.sample_reader import Sample, SampleReader
+from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.smt import Split
 from perftop.model.tasks import TaskSnapshot, ThreadActivity
 from perftop.model.turbo import Ceilings
@@ -104,39 +104,39 @@ class Span:
     """(2, metrics, CPUs): sums of numerators and denominators over the samples in which both are
     known."""
     _whole: Delta | None = None
-    _only: tuple[Sample, bytes] | None = None
-    """The sample and the CPUs online at its end, as long as it is the only sample and has no
-    suspect counters. Its own numbers are then those of the sums."""
+    _only: tuple[SampleBatch, int, bytes] | None = None
+    """The batch and the index of the sample, and the CPUs online at its end, as long as it is the
+    only sample and has no suspect counters. Its own numbers are then those of the sums."""
 
     @classmethod
     def empty(cls, reader: SampleReader, start_ns: int) -> Span:
         return cls(reader.counters.empty_delta(), start_ns)
 
-    def add(self, sample: Sample, reader: SampleReader) -> None:
-        if sample.doubted and self._good is None:
+    def add(self, batch: SampleBatch, first: int, last: int, reader: SampleReader) -> None:
+        """Adds the samples of a batch from `first` up to, but without, `last`."""
+        begin, end = batch.doubted.searchsorted([first, last])
+        doubted = batch.doubted[begin:end] - first
+        if len(doubted) and self._good is None and doubted[0] > 0:
+            self.add(batch, first, first := first + int(doubted[0]), reader)
+            doubted = doubted - doubted[0]
+        part = slice(first, last)
+        values = batch.values
+        if len(doubted) and self._good is None:
             before = reader.evaluator.evaluate(self.delta)
-            self._good = np.zeros((2, *before.top.shape))
-            self._count(before)
-            self._whole = self.delta.copy()
+            self._good, self._whole = _known(before.top, before.bottom), self.delta.copy()
         if self._good is not None and self._whole is not None:
-            self._count(sample.values)
-            self._whole.add(sample.whole)
-        values, place = sample.batch.values, (sample.index, INDEX[LOST_RATIO])
-        top, bottom = values.top[place], values.bottom[place]
-        if self._lost is None:
-            self._lost = np.array([top, bottom])
-        else:
-            self._lost[0] += top
-            self._lost[1] += bottom
-        self.delta.add(sample.delta, doubted=sample.doubted)
-        self.samples += 1
+            good = _known(values.top[part], values.bottom[part]).swapaxes(0, 1)
+            self._good = add_samples(self._good, good)
+            self._whole.add(batch.whole[part], doubted)
+        at = INDEX[LOST_RATIO]
+        lost = np.stack([values.top[part, at], values.bottom[part, at]], axis=1)
+        self._lost = add_samples(
+            np.zeros(lost.shape[1:]) if self._lost is None else self._lost, lost
+        )
+        self.delta.add(batch.delta[part], doubted)
+        self.samples += last - first
         alone = self.samples == 1 and self._good is None
-        self._only = (sample, reader.online.tobytes()) if alone else None
-
-    def _count(self, values: Values) -> None:
-        assert self._good is not None
-        known = np.isfinite(values.top) & np.isfinite(values.bottom)
-        self._good += np.where(known, [values.top, values.bottom], 0.0)
+        self._only = (batch, first, reader.online.tobytes()) if alone else None
 
     def values(self, reader: SampleReader) -> Values:
         """Metrics over all samples; a metric that is suspect in some samples is over the others."""
@@ -192,11 +192,16 @@ class Span:
         )
 
     def _evaluated(self, reader: SampleReader) -> tuple[Values, Split, Ceilings]:
-        if self._only is not None and self._only[1] == reader.online.tobytes():
-            sample, _ = self._only
-            return sample.values, sample.split, sample.ceilings
+        if self._only is not None and self._only[2] == reader.online.tobytes():
+            batch, at, _ = self._only
+            return batch.values.samples(at), batch.split[at], batch.ceilings[at]
         values = self.values(reader)
         whole = self._whole or self.delta
         split_values = values if self._whole is None else reader.evaluator.evaluate(whole)
         split = reader.splitter.split(whole, split_values, reader.online)
         return values, split, reader.ceilings(self.delta, values)
+
+
+def _known(top: Floats, bottom: Floats) -> Floats:
+    """Returns numerators and denominators as one array, 0 where one of the two is unknown."""
+    return np.where(np.isfinite(top) & np.isfinite(bottom), [top, bottom], 0.0)

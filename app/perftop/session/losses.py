@@ -20,13 +20,12 @@ some episodes are detected only after they have lasted for a while.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats
+from perftop.base.arrays import Bools, Floats, Ints, first_true
 from perftop.model.episode import Episode
 from perftop.model.evaluation import LOSS_PARTS, Lost
 from perftop.session.episodes import LATE_NS
@@ -51,11 +50,23 @@ MAX_OPEN = 256
 early."""
 
 
-class _Sample(NamedTuple):
-    since_ns: int
-    until_ns: int
+class _Samples(NamedTuple):
+    """Losses of samples, with a leading axis of samples."""
+
+    since_ns: Ints
+    until_ns: Ints
     wanted_s: Floats
     parts_s: Floats
+
+    def part(self, first: int, last: int | None) -> _Samples:
+        parts: list[Any] = [each[first:last] for each in self]
+        return _Samples(*parts)
+
+
+def _joined(samples: Sequence[_Samples]) -> _Samples:
+    if len(samples) == 1:
+        return samples[0]
+    return _Samples(*map(np.concatenate, zip(*samples, strict=True)))
 
 
 class LossSums(NamedTuple):
@@ -103,95 +114,107 @@ class Losses:
         self._wanted_s, self._waited_s = np.zeros((2, len(cpus)))
         self._by_cause: dict[Cause, Floats] = {}
         """Settled sums by cause, without the time that tasks waited."""
-        self._open: deque[_Sample] = deque()
+        none = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        parts = np.zeros((0, len(cpus))), np.zeros((0, len(LOSS_PARTS), len(cpus)))
+        self._open = [_Samples(*none, *parts)]
         """Samples that are not settled yet."""
-        self._unsplit: list[_Sample] = []
+        self._unsplit: list[_Samples] = []
         """Later samples for which the job's running time is not known yet."""
         self._run_s = np.zeros(len(cpus))
         """Seconds that the job ran since the first sample in `_unsplit`."""
 
-    def add(
-        self, lost: Lost, since_ns: int, until_ns: int, waited_s: Floats | float,
-        run_s: Floats | None,
-    ) -> None:  # fmt: skip
-        """Add a sample. `waited_s`: seconds that tasks waited for a CPU, from the records in the
-        sample. `run_s`: seconds that the watched job ran, from the same records; None: no job is
-        watched."""
-        known = np.isfinite(lost.parts_s).all(axis=0) & np.isfinite(lost.wanted_s)
-        wanted_s, parts_s = np.where(known, lost.wanted_s, 0.0), np.where(known, lost.parts_s, 0.0)
+    def add_wait(self, waited_s: Floats) -> None:
+        """Adds seconds that tasks waited for a CPU."""
         self._waited_s = self._waited_s + waited_s
-        sample = _Sample(since_ns, until_ns, wanted_s, parts_s)
+
+    def add(self, lost: Lost, since_ns: Ints, until_ns: Ints, run_s: Floats | None = None) -> None:
+        """Adds samples. `run_s`: seconds that the watched job ran, from the records in these
+        samples; None: no job is watched."""
+        known = np.isfinite(lost.parts_s).all(axis=1) & np.isfinite(lost.wanted_s)
+        wanted_s = np.where(known, lost.wanted_s, 0.0)
+        parts_s = np.where(known[:, None], lost.parts_s, 0.0)
+        samples = _Samples(since_ns, until_ns, wanted_s, parts_s)
         if run_s is None:
-            self._open.append(sample)
+            self._open.append(samples)
             return
-        self._unsplit.append(sample)
+        self._unsplit.append(samples)
         self._run_s = self._run_s + run_s
-        if until_ns - self._unsplit[0].since_ns >= JOB_SPREAD_NS:
+        if int(samples.until_ns[-1] - self._unsplit[0].since_ns[0]) >= JOB_SPREAD_NS:
             self._narrow_to_job()
 
     def _narrow_to_job(self) -> None:
         """Reduce the samples in `_unsplit` to the job's part. The time that the job ran on a CPU in
         all of them is distributed over the samples in proportion to the CPU's busy time."""
-        samples, self._unsplit = self._unsplit, []
-        if not samples:
+        if not self._unsplit:
             return
-        wanted_s = np.array([sample.wanted_s for sample in samples])
-        stolen_s = np.array([sample.parts_s[LOSS_PARTS.index("steal")] for sample in samples])
+        samples, self._unsplit = _joined(self._unsplit), []
+        wanted_s, stolen_s = samples.wanted_s, samples.parts_s[:, LOSS_PARTS.index("steal")]
         worked_s = (wanted_s - stolen_s).sum(axis=0)
         with np.errstate(divide="ignore", invalid="ignore"):
             share = np.where(worked_s > 0, np.minimum(self._run_s / worked_s, 1.0), 0.0)
             weights = np.where(worked_s > 0, (wanted_s - stolen_s) / worked_s, 1 / len(wanted_s))
-        for sample, stolen, weight in zip(samples, stolen_s, weights, strict=True):
-            # The kernel does not count steal that it knows of as running time.
-            wanted, parts = self._run_s * weight + stolen * share, sample.parts_s * share
-            self._open.append(sample._replace(wanted_s=wanted, parts_s=parts))
+        # The kernel does not count steal that it knows of as running time.
+        wanted, parts = self._run_s * weights + stolen_s * share, samples.parts_s * share
+        self._open.append(samples._replace(wanted_s=wanted, parts_s=parts))
         self._run_s = np.zeros(len(self._run_s))
+
+    def room(self, since_ns: Ints, until_ns: Ints) -> int:
+        """Returns how many of these samples can be added before `settle` may be due."""
+        oldest_ns, count = self._oldest_ns(int(since_ns[0]))
+        late = until_ns - 2 * LATE_NS > oldest_ns
+        late |= count + np.arange(1, len(late) + 1) > MAX_OPEN
+        return min(len(late), first_true(late) + 1)
 
     def due(self, now_ns: int) -> int | None:
         """Raw time of the oldest sample to settle now; None: it is too early."""
-        oldest_ns = self._open[0].since_ns if self._open else now_ns
-        late = oldest_ns < now_ns - 2 * LATE_NS or len(self._open) > MAX_OPEN
-        return oldest_ns if late else None
+        oldest_ns, count = self._oldest_ns(now_ns)
+        return oldest_ns if oldest_ns < now_ns - 2 * LATE_NS or count > MAX_OPEN else None
+
+    def _oldest_ns(self, none_ns: int) -> tuple[int, int]:
+        """Returns the start of the oldest open sample in raw ns, or `none_ns`; and their number."""
+        opened = [samples for samples in self._open if len(samples.since_ns)]
+        oldest_ns = int(opened[0].since_ns[0]) if opened else none_ns
+        return oldest_ns, sum(len(samples.since_ns) for samples in opened)
 
     def settle(self, episodes: Iterable[Episode], now_ns: int) -> None:
         """Add up the samples for which all episodes are known. `episodes`: those since the time
         that `due` returned."""
-        over: list[_Sample] = []
-        least = len(self._open) - MAX_OPEN // 2
-        while self._open and (self._open[0].until_ns < now_ns - LATE_NS or len(over) < least):
-            over.append(self._open.popleft())
-        self._wanted_s, self._by_cause = self._with(over, list(episodes))
+        samples = _joined(self._open)
+        over = int(samples.until_ns.searchsorted(now_ns - LATE_NS))
+        over = min(len(samples.until_ns), max(over, len(samples.until_ns) - MAX_OPEN // 2))
+        self._open = [samples.part(over, None)]
+        self._wanted_s, self._by_cause = self._with(samples.part(0, over), list(episodes))
 
     @property
     def unsettled_ns(self) -> int:
         """Raw time of the oldest sample that is not settled yet."""
-        return min((sample.since_ns for sample in (*self._open, *self._unsplit)), default=0)
+        since_ns = _joined([*self._open, *self._unsplit]).since_ns
+        return int(since_ns.min()) if len(since_ns) else 0
 
     def sums(self, episodes: Iterable[Episode]) -> LossSums:
         """The sums up to the last sample, by the causes known now. `episodes`: those since
         `unsettled_ns`."""
         self._narrow_to_job()
-        wanted_s, by_cause = self._with(list(self._open), list(episodes))
+        wanted_s, by_cause = self._with(_joined(self._open), list(episodes))
         if self._waited_s.any():
             by_cause[WAIT] = self._waited_s
         return LossSums(wanted_s, self._waited_s, {c: s for c, s in by_cause.items() if s.any()})
 
     def _with(
-        self, samples: Sequence[_Sample], episodes: Sequence[Episode]
+        self, samples: _Samples, episodes: Sequence[Episode]
     ) -> tuple[Floats, dict[Cause, Floats]]:
         """The settled sums plus the sums of some samples."""
         by_cause = {cause: lost_s.copy() for cause, lost_s in self._by_cause.items()}
-        if not samples:
+        if not len(samples.since_ns):
             return self._wanted_s, by_cause
-        wanted_s = np.array([sample.wanted_s for sample in samples])
-        parts_s = np.array([sample.parts_s for sample in samples])
-        times = np.array([(sample.since_ns, sample.until_ns) for sample in samples])
+        wanted_s, parts_s = samples.wanted_s, samples.parts_s
+        times = np.stack([samples.since_ns, samples.until_ns], axis=1)
         for cause, lost_s in self._causes(wanted_s, parts_s, times, episodes):
             by_cause[cause] = by_cause[cause] + lost_s if cause in by_cause else lost_s
         return self._wanted_s + wanted_s.sum(axis=0), by_cause
 
     def _causes(
-        self, wanted_s: Floats, parts_s: Floats, times: Floats, episodes: Sequence[Episode]
+        self, wanted_s: Floats, parts_s: Floats, times: Ints, episodes: Sequence[Episode]
     ) -> Iterator[tuple[Cause, Floats]]:
         """Yields causes with the lost seconds of each CPU; a cause may be yielded several times."""
         steal = parts_s[:, LOSS_PARTS.index("steal")]
@@ -214,7 +237,7 @@ class Losses:
                 rest = rest - taken
                 yield (episode.kind, episode.cause), taken.sum(axis=0)
 
-    def _mask(self, episode: Episode, times: Floats) -> Bools:
+    def _mask(self, episode: Episode, times: Ints) -> Bools:
         """(samples, CPUs): mask of the episode's CPUs in samples at least half of which are within
         the episode."""
         end_ns = times[-1, 1] if episode.end_ns is None else episode.end_ns

@@ -6,7 +6,7 @@ same code serves live streams, files and tests.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -17,11 +17,10 @@ from perftop.base.arrays import Bools
 from perftop.base.format import length
 from perftop.detect.engine import RunningEpisodes
 from perftop.detect.pipeline import Detection
-from perftop.detect.suspects import Suspects
 from perftop.model.calibration import Calibration
 from perftop.model.differences import asleep_ns
 from perftop.model.episode import Episode
-from perftop.model.sample_reader import Sample, SampleReader
+from perftop.model.sample_reader import Sample, SampleBatch, SampleReader
 from perftop.model.smt import core_lists
 from perftop.model.tasks import TaskSnapshot, ThreadActivity
 from perftop.session import episodes
@@ -32,7 +31,7 @@ from perftop.session.losses import Losses, LossSums
 from perftop.session.summary import LIVE_BYTES, Distribution
 from perftop.session.task_times import BusyCpus, RunTimes
 
-MAX_BATCH = 16
+MAX_BATCH = 256
 """Maximum number of frames computed at once. More would need memory and gain little."""
 BATCH_BYTES = 2 << 20
 """Maximum size in bytes of the counters computed at once, if MAX_BATCH frames have more. Some
@@ -73,7 +72,6 @@ class Session:
 
         self.detector = RunningEpisodes()
         self.log = EpisodeLog(self.detector, hello.sample_ns)
-        self._suspects = Suspects(self.detector)
         self._detection = Detection(self.reader, self.detector)
         self.neighbours = self._detection.neighbours
         self.warnings: list[str] = []
@@ -125,21 +123,34 @@ class Session:
         """Take messages in order; yields each message once it has been taken. Consecutive frames
         are computed together, with the same result as one by one, so up to MAX_BATCH messages are
         read from `messages` at once."""
+        for (message,) in self.parts(messages, lambda: 0):
+            yield message
+
+    def parts(
+        self, messages: Iterable[wire.Message], due_ns: Callable[[], int]
+    ) -> Iterator[Sequence[wire.Message]]:
+        """Take messages in order; yields them in parts, each once it has been taken: a note, or
+        consecutive frames. Frames end a part if an episode has started or ended in them, or at the
+        first sample at the raw time `due_ns()` or later, which is called before each part."""
         ahead = iter(messages)
         while batch := list(islice(ahead, MAX_BATCH)):
             while batch:
                 frames = self._leading_frames(batch)
-                samples = self.reader.samples(frames, learn=True)
-                for frame, sample in zip(frames, samples, strict=True):
-                    self._frame(frame, sample)
-                    yield frame
-                if frames:
-                    self.distribution.settle_many()
+                if not frames:
+                    self._other(batch[0])
+                    yield batch[:1]
+                else:
+                    if not self.frames:
+                        self._baseline(frames[0])
+                        yield frames[:1]
+                    before_ns = self.now_ns
+                    for samples in self.reader.batches(frames, before_ns, learn=True):
+                        at = 0
+                        while at < len(samples):
+                            begin, at = at, self._take(samples, at, due_ns())
+                            yield samples.frames[begin:at]
                     if self.history is not None:
                         self.history.settle()
-                else:
-                    self._other(batch[0])
-                    yield batch[0]
                 batch = batch[len(frames) or 1 :]
 
     def _leading_frames(self, messages: Sequence[wire.Message]) -> list[wire.Frame]:
@@ -157,35 +168,59 @@ class Session:
                 break
         return frames
 
-    def _frame(self, frame: wire.Frame, sample: Sample | None) -> None:
-        since_ns, self.now_ns = self.now_ns, frame.time_ns
-        self.frames += 1
-        self.sample = sample
+    def _baseline(self, frame: wire.Frame) -> None:
+        """Take the first frame of the stream, which has no sample."""
+        self.now_ns, self.frames = frame.time_ns, 1
         self.lost, self.late = frame.lost, frame.late
-        new_snapshot = self._take_records(frame)
+        self._take_records(frame)
         self._notice_suspension(frame)
-        in_history = self.history is not None and self.history.keep(frame, self.reader)
-        self._notice_recalibration()
-        if self.history is not None and in_history:
-            self.history.trace(sample)
-        if sample is None:
-            self._span.start_ns = frame.time_ns
-            return
-        self._span.add(sample, self.reader)
-        self.run.add(sample, self.reader)
-        suspect = sample.delta.suspect if sample.doubted else {}
-        self.suspect_samples += len(suspect)
-        self.distribution.add(sample, self.reader.cores)
-        by_cpu = {self.topology[row].cpu: doubts for row, doubts in suspect.items()}
-        self.log.end(self._suspects.sample(by_cpu, since_ns, frame.time_ns))
-        self.log.end(self._detection.sample(sample, since_ns, frame.time_ns, frame.records))
+        if self.history is not None:
+            self.history.keep_baseline(frame, self.reader)
+        self._span.start_ns = frame.time_ns
+
+    def _take(self, batch: SampleBatch, first: int, due_ns: int) -> int:
+        """Take samples of a batch from `first` on, up to the end of a part. Returns the index of
+        the next sample."""
+        if not first:
+            self._notice_recalibration(int(batch.time_ns[0]))
+        last = min(len(batch), first + 1 + int(batch.time_ns[first:].searchsorted(due_ns)))
+        if self.neighbours.watched_job.name is not None:
+            last = first + 1  # only the threads of the newest record are known
+        elif self.accounts:
+            last = first + self._losses.room(batch.since_ns[first:last], batch.time_ns[first:last])
+        last, ended = self._detection.take(batch, first, last)
+        self.log.end(ended)
+        newest = batch.frames[last - 1]
+        self.now_ns, self.frames = newest.time_ns, self.frames + last - first
+        self.lost, self.late = newest.lost, newest.late
+        self.sample = Sample(batch, last - 1)
+        self.reader.reached(self.sample)
+        if self.history is not None:
+            self.history.keep_samples(batch, first, last, self.reader)
+        self._span.add(batch, first, last, self.reader)
+        self.run.add(batch, first, last, self.reader)
+        self.suspect_samples += batch.suspect_cpus(first, last)
+        self.distribution.add(batch, first, last)
+        begin = first
+        for at in batch.with_records(first, last):
+            frame = batch.frames[at]
+            if self.accounts and "tasks" in frame.records:
+                self._add_busy(batch, begin, at)
+                begin = at
+            if self._take_records(frame) and self.accounts:
+                waited_s = self.run_times.of_all(self.snapshot, self.run.start_ns, frame.time_ns)
+                if self.neighbours.watched_job.name is None:
+                    self._losses.add_wait(waited_s)
+            self._notice_suspension(frame)
         watched_job = self.neighbours.watched_job
-        if watched_job.time_ns == frame.time_ns:
+        if watched_job.time_ns == self.now_ns:
             self._watched = sum(
                 (thread.since_last() for thread in watched_job.last_threads), self._watched
             )
         if self.accounts:
-            self._sum_up(sample, since_ns, new_snapshot=new_snapshot)
+            self._add_busy(batch, begin, last)
+            self._add_losses(batch, first, last)
+        return last
 
     def _take_records(self, frame: wire.Frame) -> bool:
         """Take the records of tasks and processes in a frame, which are untrusted. Returns whether
@@ -211,7 +246,7 @@ class Session:
             if self.frames > 1 and now_ns > before_ns:
                 self.log.add_mark(frame.time_ns, episodes.ASLEEP + length(now_ns - before_ns))
 
-    def _notice_recalibration(self) -> None:
+    def _notice_recalibration(self, time_ns: int) -> None:
         """Warn once when a settled calibration factor has changed."""
         for key, calibration in self.calibrations.items():
             if calibration.state != "settled":
@@ -219,7 +254,7 @@ class Session:
             factors = self._factors.setdefault(key, [calibration.factor])
             if factors[-1] != calibration.factor:
                 text = episodes.recalibration_text(key, factors[-1], calibration.factor)
-                self._warn(self.now_ns, text)
+                self._warn(time_ns, text)
                 self._factors[key] = [factors[-1], calibration.factor]
 
     def _other(self, message: wire.Message) -> None:
@@ -270,6 +305,11 @@ class Session:
         return interval
 
     @property
+    def interval_start_ns(self) -> int:
+        """Raw time of the start of the current interval."""
+        return self._span.start_ns
+
+    @property
     def span_ns(self) -> int:
         """Length of the current interval so far, in ns."""
         return self.now_ns - self._span.start_ns
@@ -307,17 +347,20 @@ class Session:
         `root`: first process of a job that we started."""
         self.accounts, self.run_times.job.root = True, root
 
-    def _sum_up(self, sample: Sample, since_ns: int, *, new_snapshot: bool) -> None:
+    def _add_busy(self, batch: SampleBatch, first: int, last: int) -> None:
+        if first < last:
+            part = slice(first, last)
+            util = np.where(self.online, batch.values["util"][part], np.nan)[:, self.shown]
+            span_s = (batch.time_ns[part] - batch.since_ns[part]) / 1e9
+            self.busy_cpus.add(util, span_s, self.snapshot)
+
+    def _add_losses(self, batch: SampleBatch, first: int, last: int) -> None:
         losses, now_ns, watched_job = self._losses, self.now_ns, self.neighbours.watched_job
-        util = np.where(self.online, sample.values["util"], np.nan)[self.shown]
-        self.busy_cpus.add(util, (now_ns - since_ns) / 1e9, self.snapshot)
-        run_s = None
-        waited_s = (
-            self.run_times.of_all(self.snapshot, self.run.start_ns, now_ns) if new_snapshot else 0.0
-        )
+        run_s, part = None, slice(first, last)
         if watched_job.name is not None:
             run_s, waited_s = self.run_times.of_job(watched_job, now_ns)
-        losses.add(sample.lost, since_ns, now_ns, waited_s, run_s)
+            losses.add_wait(waited_s)
+        losses.add(batch.lost.samples(part), batch.since_ns[part], batch.time_ns[part], run_s)
         if (oldest_ns := losses.due(now_ns)) is not None:
             losses.settle(self.episodes(oldest_ns, now_ns), now_ns)
 

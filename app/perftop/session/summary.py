@@ -9,9 +9,10 @@ import numpy as np
 
 from perftop.base.arrays import Floats, Ints, Singles
 from perftop.model.cores import Cores
+from perftop.model.delta import add_samples
 from perftop.model.evaluation import STATIC, Values
 from perftop.model.numbers import INDEX
-from perftop.model.sample_reader import Sample, StackedSamples
+from perftop.model.sample_reader import SampleBatch, StackedSamples
 from perftop.model.smt import METHODS, STATES, Split
 
 MAX_BYTES = 16 << 20
@@ -58,35 +59,31 @@ class Distribution:
         """Codes of the methods of the last sample, by core."""
         self._methods: list[dict[str, None]] = []
         """All methods used for each core, in the order of their first use."""
-        self._waiting: list[Sample] = []
+        self._waiting = StackedSamples()
         self._registry = STATIC
         self._cores: Cores
         """The cores of the waiting samples."""
 
-    def add(self, sample: Sample, cores: Cores) -> None:
-        if self._waiting and cores is not self._cores:
+    def add(self, batch: SampleBatch, first: int, last: int) -> None:
+        """Adds the samples of a batch from `first` up to, but without, `last`."""
+        if self._waiting.count and batch.cores is not self._cores:
             self.settle()
-        self._waiting.append(sample)
-        self._cores = cores
-
-    def settle_many(self) -> None:
-        """Count the waiting samples, if there are enough of them."""
-        count = len(self._waiting)
-        size = self._waiting[0].batch.values.all[0].nbytes if count else 0
+        self._waiting.add(batch, first, last)
+        self._cores, self._registry = batch.cores, batch.values.registry
+        count, size = self._waiting.count, batch.values.all[0].nbytes
         if count >= MAX_WAITING or count * size >= MAX_WAITING_BYTES:
             self.settle()
 
     def settle(self) -> None:
         """Count the waiting samples; counting many costs little more than counting one."""
-        if not self._waiting:
+        if not self._waiting.count:
             return
-        self._registry = registry = self._waiting[0].batch.values.registry
-        samples, self._waiting = StackedSamples(self._waiting), []
+        samples, self._waiting = self._waiting, StackedSamples()
         every = Values(
             samples.part(lambda batch: batch.values.top),
             samples.part(lambda batch: batch.values.bottom),
             samples.part(lambda batch: batch.values.all),
-            registry,
+            self._registry,
         )
         states = samples.part(lambda batch: batch.split.states)
         count, self._cpus = len(states), every.all.shape[-1]
@@ -110,14 +107,21 @@ class Distribution:
         self._keep(rows)
 
     def _keep(self, rows: Floats) -> None:
-        for row in rows:
-            if self._seen % self._stride == 0:
-                if self._count == len(self._kept):
-                    self._thin()
-                if self._seen % self._stride == 0:
-                    self._kept[self._count] = row
-                    self._count += 1
-            self._seen += 1
+        """Keeps every sample whose number is a multiple of the stride."""
+        while len(rows):
+            chosen = rows[-self._seen % self._stride :: self._stride]
+            room = len(self._kept) - self._count
+            if len(chosen) <= room:
+                self._kept[self._count : self._count + len(chosen)] = chosen
+                self._count += len(chosen)
+                self._seen += len(rows)
+                return
+            used = -self._seen % self._stride + room * self._stride
+            self._kept[self._count :] = chosen[:room]
+            self._count += room
+            self._seen += used
+            rows = rows[used:]
+            self._thin()
 
     def _thin(self) -> None:
         """Drop every second row, piece by piece: numpy copies overlapping arrays, and the memory of
@@ -133,9 +137,8 @@ class Distribution:
         times = np.where(known, weights[..., None], 0.0)
         with np.errstate(invalid="ignore"):
             sums = np.where(known, states * times, 0.0)
-        for mean, weight in zip(sums, times, strict=True):
-            self._states += mean
-            self._weights += weight
+        self._states = add_samples(self._states, sums)
+        self._weights = add_samples(self._weights, np.broadcast_to(times, sums.shape))
         how = samples.part(lambda batch: batch.split.how)
         if self._how is not None and (how == self._how).all():
             return

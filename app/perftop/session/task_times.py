@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from perftop.base.arrays import Floats
+from perftop.model.delta import add_samples
 from perftop.model.quotas import Quota, Quotas
 from perftop.model.tasks import TaskSnapshot, Thread, WatchedJob
 
@@ -233,25 +234,23 @@ class BusyCpus:
         self._alone: dict[str, float] = {}
         """Seconds of `one_s` in which each task ran most, by its name."""
 
-    def add(self, util: Floats, span_s: float, snapshot: TaskSnapshot) -> None:
-        """Add a sample. `util`: busy shares of the selected CPUs; NaN for those that are offline or
-        unknown. `snapshot`: the latest snapshot of tasks."""
-        known = util[np.isfinite(util)]
-        if not len(known):
-            return
-        busy = float(known.sum())
-        if busy < HALF_CPU:
-            self.none_s += span_s
-        elif busy >= len(known) - HALF_CPU:
-            self.all_s += span_s
-        elif busy < 1 + HALF_CPU:
-            self.one_s += span_s
+    def add(self, util: Floats, span_s: Floats, snapshot: TaskSnapshot) -> None:
+        """Adds samples. `util`: (samples, CPUs), busy shares of the selected CPUs; NaN for those
+        that are offline or unknown. `snapshot`: the latest snapshot of tasks."""
+        known = np.isfinite(util)
+        count, busy = known.sum(axis=1), np.where(known, util, 0.0).sum(axis=1)
+        none, every = busy < HALF_CPU, busy >= count - HALF_CPU
+        kind = np.select([count == 0, none, every, busy < 1 + HALF_CPU], [0, 1, 2, 3], 4)
+        seconds = np.array([self.none_s, self.all_s, self.one_s, self.between_s])
+        self.none_s, self.all_s, self.one_s, self.between_s = add_samples(
+            seconds, np.where(kind[:, None] == np.arange(1, 5), span_s[:, None], 0.0)
+        ).tolist()
+        if (alone := kind == 3).any():
             firsts = [ran.task for cpu in snapshot.tasks for ran in snapshot.activity_on(cpu)[:1]]
             _, name = max(((task.share, task.comm) for task in firsts), default=(0.0, ""))
             if name and (name in self._alone or len(self._alone) < MAX_NAMES):
-                self._alone[name] = self._alone.get(name, 0.0) + span_s
-        else:
-            self.between_s += span_s
+                before_s = np.array([self._alone.get(name, 0.0)])
+                (self._alone[name],) = add_samples(before_s, span_s[alone, None]).tolist()
 
     @property
     def alone(self) -> str:

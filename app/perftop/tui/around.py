@@ -51,6 +51,8 @@ STOPPED = 130
 
 
 class Around(Live):
+    each_sample = True
+
     def __init__(
         self, tty: JobTerminal, opener: Opener, link: Callable[[], Link | None] = lambda: None
     ) -> None:

@@ -115,6 +115,7 @@ class Exporter(Follower):
     sample."""
 
     bracket = None
+    each_sample = True
 
     def __init__(
         self, sockets: Sequence[socket.socket] = (), detail: Detail = "package",

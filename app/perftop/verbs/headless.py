@@ -62,7 +62,7 @@ class Measured(Follower):
         from perftop.output.measurement import Measurement
 
         super().__init__(interval_ns, duration_ns=duration_ns, count=count)
-        self.job = job
+        self.job, self.each_sample = job, job is not None
         self.measurement = Measurement(job, start, rest_s)
 
     @property

@@ -354,6 +354,8 @@ class Triggered(Follower):
 class Command(Follower):
     """Measures the recorded command, for its summary and for the notes in the file."""
 
+    each_sample = True
+
     def __init__(self, job: Job, start: CommandStart | None = None) -> None:
         from perftop.output.measurement import CommandMeasurement
         from perftop.process.command_window import RunNotes

@@ -16,6 +16,7 @@ from perftop.detect.engine import RunningEpisodes
 from perftop.detect.suspects import CLEAN_NS, READ, Suspects
 from perftop.model.delta import Doubt
 from perftop.model.episode import Episode
+from perftop.model.sample_reader import SampleReader
 from perftop.session.session import Session
 
 TOLD = {
@@ -143,9 +144,9 @@ TAKEN = {("kernel_cycles", Doubt.ABOVE), ("any_thread", Doubt.OUTSIDE)}
 def play(*samples: Doubts, every_ns: int = S) -> tuple[RunningEpisodes, list[Episode]]:
     """What each sample tells, and as many clean ones as end everything."""
     detector, ended = RunningEpisodes(), []
-    suspects = Suspects(detector)
+    suspects = Suspects(SampleReader(made.hello()), detector)
     for seq, found in enumerate((*samples, *[{}] * max(3, CLEAN_NS // every_ns))):
-        ended += suspects.sample(found, seq * every_ns, (seq + 1) * every_ns)
+        ended += suspects.step(found, seq * every_ns, (seq + 1) * every_ns)
     return detector, ended
 
 

@@ -215,7 +215,7 @@ def test_gauges_are_averaged_over_time() -> None:
         frame(greeting, 1, {"temperature_c": [40_000]}),
         frame(greeting, 3, {"temperature_c": [-20_000]}),
     ):
-        total.add(delta)
+        total.add(delta[None], np.zeros(0, int))
     assert moved(total) / ticks(total) == 0.0  # 40 for one sample, -20 for two
 
 

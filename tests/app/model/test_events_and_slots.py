@@ -253,7 +253,7 @@ def test_shares_of_turns_add_up_over_samples() -> None:
     )
     total = counters.empty_delta()
     for delta in steps:
-        total.add(delta)
+        total.add(delta[None], np.zeros(0, int))
     assert total.tables["cpu"].moved[0, 3] == 4_000_000 + 6_000_000
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import made
 import numpy as np
 import pytest
+import sampled
 from hypothesis import given
 from hypothesis import strategies as st
 from made import counter
@@ -54,7 +55,7 @@ def samples(wrong: dict[tuple[int, str], tuple[float, range]]) -> list[Sample]:
     """Samples of three cores; some CPUs' counters take multiplied steps in some samples."""
     units = {"instructions": "instructions", "kernel_instructions": "instructions"}
     hello = made.hello([counter(key, units.get(key, "cycles")) for key in KEYS], cores=3)
-    reader, found = SampleReader(hello), []
+    reader, found = SampleReader(hello), list[Sample]()
     sums = {key: [0.0] * 6 for key in KEYS}
     for seq in range(SAMPLES):
         for cpu in range(6) if seq else ():
@@ -62,9 +63,7 @@ def samples(wrong: dict[tuple[int, str], tuple[float, range]]) -> list[Sample]:
                 factor, when = wrong.get((cpu, key), (1.0, range(0)))
                 sums[key][cpu] += value * (factor if seq in when else 1.0)
         values = {key: [int(value) for value in sums[key]] for key in KEYS}
-        sample = next(reader.samples([made.frame(hello, seq, values)], learn=True))
-        if sample is not None:
-            found.append(sample)
+        found += sampled.samples(reader, [made.frame(hello, seq, values)], learn=True)
     return found
 
 
@@ -133,13 +132,11 @@ def test_stamps_that_go_back_spoil_the_read_and_its_core_alone() -> None:
         if seq == 2:
             stamps[1] = 0
         values = {"ref": [seq * TICKS // 2] * 4, "one_thread": [seq * TICKS // 4] * 4}
-        sample = next(reader.samples([made.frame(hello, seq, values, stamps=stamps)]))
-        found.append(sample)
-    assert found[2] is not None
-    assert found[3] is not None
-    assert set(found[2].delta.suspect) == {1}
-    assert np.isnan(found[2].values["util"]).tolist() == [False, True, False, False]
-    assert np.isnan(found[2].split.states).any(axis=1).tolist() == [False, True]
+        found += sampled.samples(reader, [made.frame(hello, seq, values, stamps=stamps)])
+    assert len(found) == 3
+    assert set(found[1].delta.suspect) == {1}
+    assert np.isnan(found[1].values["util"]).tolist() == [False, True, False, False]
+    assert np.isnan(found[1].split.states).any(axis=1).tolist() == [False, True]
 
 
 def test_a_first_read_that_was_interrupted_is_none() -> None:
@@ -155,8 +152,8 @@ def test_a_first_read_that_was_interrupted_is_none() -> None:
         head[0, 1] = head[0, 0] + np.uint64(late if seq == 0 else 100)
         rows = message.blocks["cpu"]
         message.blocks["cpu"] = wire.Rows(head.tobytes(), rows.valid, rows.values)
-        if (sample := next(reader.samples([message]))) is not None:
-            hz.append(float(sample.values["busy_hz"][0]))
+        now = sampled.samples(reader, [message])
+        hz += [float(sample.values["busy_hz"][0]) for sample in now]
     assert np.isnan(hz[0])
     assert hz[1:] == pytest.approx([2.8e9] * 2)
 

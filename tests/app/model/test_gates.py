@@ -8,6 +8,7 @@ import made
 import numpy as np
 import pytest
 from made import counter
+from sampled import samples
 
 from perfprobe import wire
 from perftop.detect.engine import DetectorInput
@@ -34,7 +35,7 @@ def sampled(steps: list[list[float]], together: int) -> list[Sample]:
         values = {key: [int(v) for v in row] for key, row in zip(KEYS, sums, strict=True)}
         frames.append(made.frame(hello, seq, values))
     batches = (frames[at : at + together] for at in range(0, len(frames), together))
-    return [sample for some in batches for sample in reader.samples(some) if sample is not None]
+    return [sample for some in batches for sample in samples(reader, some)]
 
 
 @pytest.mark.parametrize("together", [1, 3, 16])
@@ -59,8 +60,8 @@ def test_the_time_of_a_thread_whose_cycles_are_unknown_is_not_counted_either() -
             "instructions": [work, work],
         }
         frame = made.frame(hello, seq, told)
-        sample = next(reader.samples([frame]))
-    assert sample is not None
+        found = samples(reader, [frame])
+    (sample,) = found
     cycles, run_s = DetectorInput(sample, 0, made.SAMPLE_NS, reader.cores, {}).ran()
     assert (cycles.tolist(), run_s.tolist()) == ([TICKS // 2], [0.05])
 
@@ -71,8 +72,8 @@ def test_states_follow_from_the_siblings_counter() -> None:
     for seq in range(2):
         ref, alone = seq * TICKS // 2, seq * TICKS // 4
         frame = made.frame(hello, seq, {"ref": [ref, ref], "one_thread": [alone, None]})
-        sample = next(reader.samples([frame]))
-    assert sample is not None
+        found = samples(reader, [frame])
+    (sample,) = found
     assert sample.split.states[0] == pytest.approx([0.25] * 4, abs=1e-6)
 
 
@@ -98,8 +99,8 @@ def test_idle_transitions_are_compared_with_proc_stat(
         values = {key: [0, 0] for key in ("stat_iowait_s", "stat_steal_s")}
         values["busy_s"] = [seq * busy_ns, seq * 50_000_000]
         values["stat_idle_s"] = [seq * idle_ticks, seq * 5]
-        sample = next(reader.samples([made.frame(hello, seq, values)]))
-    assert sample is not None
+        found = samples(reader, [made.frame(hello, seq, values)])
+    (sample,) = found
     assert sample.delta.suspect == ({0: {("busy_s", Doubt.IDLE)}} if suspect else {})
     assert np.isnan(sample.values["util"]).tolist() == [suspect, False]
 

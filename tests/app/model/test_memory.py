@@ -92,8 +92,11 @@ def test_a_burst_is_no_best() -> None:
     best = BestTraffic(counters)
     found = traffic(counters, counters.steps(frames))
     assert found is not None
-    for now, seconds in zip(*found, strict=True):
-        best.learn(now, seconds)
+    whole = BestTraffic(counters)
+    rates = whole.learn(*found)
+    for at, (now, seconds) in enumerate(zip(*found, strict=True)):
+        best.learn(now[None], seconds[None])
+        assert best.rate.tolist() == pytest.approx(rates[at].tolist(), nan_ok=True)
     assert best.rate[0] == pytest.approx(1900 * 64, rel=1e-6)
     assert best.share(np.array([1e9])).tolist() == [1.0]
 

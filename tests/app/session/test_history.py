@@ -298,14 +298,15 @@ def test_the_oldest_samples_go_first_and_memory_is_as_stated(
     hello, messages = simulated.messages(f"sim:smt-mix,cpus={cpus},seed=2", samples)
     given = [message for message in messages if isinstance(message, wire.Frame)]
     reader = SampleReader(hello)
-    list(reader.samples(given[:3]))  # what the reader itself holds is there before
+    list(reader.batches(given[:3]))  # what the reader itself holds is there before
     gc.collect()
     tracemalloc.start()
     history, most = History(hello, budget), 0
     for message in given[3:]:
         history.room(reader)
-        history.keep(message, reader)
-        history.trace(next(reader.samples([message])))
+        for batch in reader.batches([message]):
+            history.keep_samples(batch, 0, 1, reader)
+            del batch
         history.settle()
         most = max(most, history.bytes)
     gc.collect()

@@ -62,10 +62,11 @@ def sample(
 ) -> None:  # fmt: skip
     """A tenth of a second in which both CPUs work, and lose the same."""
     parts = {"steal": steal_s, "involuntary": halted_s, "clock": clock_s}
-    lost = Lost(np.full(2, 0.1), np.array([np.full(2, parts[part]) for part in LOSS_PARTS]))
+    lost = Lost(np.full((1, 2), 0.1), np.array([[[parts[part]] * 2 for part in LOSS_PARTS]]))
     ran = None if run_s is None else np.full(2, run_s)
     since_ns = number * SAMPLE_NS
-    losses.add(lost, since_ns, since_ns + SAMPLE_NS, np.full(2, waited_s), ran)
+    losses.add_wait(np.full(2, waited_s))
+    losses.add(lost, np.array([since_ns]), np.array([since_ns + SAMPLE_NS]), ran)
 
 
 def episode(cause: Cause, cpus: list[int], end_ns: int | None = None, depth: float = 0) -> Episode:
@@ -122,7 +123,7 @@ def test_a_sample_with_an_unknown_part_adds_nothing() -> None:
     losses = Losses([0, 1])
     parts_s = np.zeros((len(LOSS_PARTS), 2))
     parts_s[0, 0] = np.nan
-    losses.add(Lost(np.full(2, 0.1), parts_s), 0, SAMPLE_NS, 0.0, None)
+    losses.add(Lost(np.full((1, 2), 0.1), parts_s[None]), np.array([0]), np.array([SAMPLE_NS]))
     assert losses.sums([]).wanted_s.tolist() == [0.0, 0.1]
 
 

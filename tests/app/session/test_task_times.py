@@ -147,23 +147,21 @@ def test_a_build_that_ends_in_one_linker() -> None:
         ([0, 0, 1, 0.02], 30),
         ([0.1] * 4, 20),
     ):
-        for _ in range(count):
-            busy.add(np.array(util, float), 0.1, LD)
+        busy.add(np.array([util] * count, float), np.full(count, 0.1), LD)
     assert [busy.all_s, busy.between_s, busy.one_s, busy.none_s] == pytest.approx([4, 1, 3, 2])
     assert busy.alone == "ld"
 
 
 def test_cpus_that_are_off_are_none_of_all() -> None:
     busy = BusyCpus()
-    busy.add(np.array([1.0, np.nan, 1.0]), 1.0, TaskSnapshot())
-    busy.add(np.array([np.nan, np.nan]), 1.0, TaskSnapshot())
+    busy.add(np.array([[1.0, np.nan, 1.0], [np.nan] * 3]), np.ones(2), TaskSnapshot())
     assert (busy.all_s, busy.none_s) == (1.0, 0.0)
 
 
 def test_a_task_alone_for_a_short_time_is_not_named() -> None:
     busy = BusyCpus()
     for look in (LD, TaskSnapshot(), TaskSnapshot()):
-        busy.add(np.array([1.0, 0.0]), 1.0, look)
+        busy.add(np.array([[1.0, 0.0]]), np.ones(1), look)
     assert busy.alone == ""
 
 

@@ -389,6 +389,8 @@ class Course:
 class Recorded(Phases):
     """Creates the readings of a recording: one for each phase, or one for the whole."""
 
+    each_sample = True
+
     def __init__(self, *, by_mark: bool) -> None:
         super().__init__(by_mark=by_mark)
         self.readings: list[Reading] = []

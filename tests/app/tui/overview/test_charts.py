@@ -59,7 +59,7 @@ def test_a_calibration_that_is_refused_later_leaves_the_range_and_no_blank() -> 
     assert made.fit(41, 160)
     choice = Choice(cpu=0, window_s=60.0)
     made.read(interval, [0, 1], choice, "colour")
-    calibration.unexplained, calibration.chosen = 1e9, None
+    calibration._sums[-1], calibration.chosen = 1e9, None
     assert calibration.state == "refused"
     for message in [machine.frame(seq) for seq in range(40, 100)]:
         session.apply(message)

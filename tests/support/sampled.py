@@ -1,0 +1,16 @@
+"""Samples of frames, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perfprobe import wire
+from perftop.model.sample_reader import Sample, SampleReader
+
+
+def samples(
+    reader: SampleReader, frames: Sequence[wire.Frame], *, learn: bool = False
+) -> list[Sample]:
+    """The samples of frames that are computed together; the first frame of a stream has none."""
+    batches = [*reader.batches(frames, learn=learn)]
+    return [Sample(batch, at) for batch in batches for at in range(len(batch))]
