@@ -49,12 +49,12 @@ enum {
 enum {
     PP_FILE = 1,   /* arg-th (from 0) decimal integer in the text of fd */
     PP_MSR = 2,    /* register arg of fd, a /dev/cpu/N/msr */
-    PP_PERF = 3,   /* all columns of the pp_perf_group at address arg */
-    PP_FIELD = 4,  /* the pp_field at address arg, of fd */
-    PP_FLAGS = 5,  /* one poll of the pp_flags at address arg, of fd: all its columns */
-    PP_STAT = 6,   /* the pp_proc_stat at address arg, read anew: the fields of CPU number fd */
+    PP_PERF = 3,   /* all columns of `group` */
+    PP_FIELD = 4,  /* `field`, of fd */
+    PP_FLAGS = 5,  /* one poll of `flags`, of fd: all its columns */
+    PP_STAT = 6,   /* `stat`, read again: the fields of CPU number fd */
     PP_STAT_LINE = 7, /* the same for another CPU, from the text that PP_STAT has read before */
-    PP_TRACED = 16 /* plus a PP_IDLE_ kind: its value of core or CPU number fd; arg: pp_idle_base */
+    PP_TRACED = 16 /* plus a PP_IDLE_ kind: its value of core or CPU number fd, in `rows` */
 };
 
 typedef struct pp_config {
@@ -65,14 +65,6 @@ typedef struct pp_config {
     uint32_t proof; /* 0: do not ask which CPU a row was read on (CPU numbers are made up) */
     uint64_t first_ns; /* from pp_new to round 0; 0: a period, which is also the most */
 } pp_config;
-
-typedef struct pp_slot {
-    uint32_t kind;
-    uint32_t column; /* within its row */
-    int32_t fd;      /* the caller's: open until pp_detach or pp_free has returned */
-    uint32_t count;  /* columns it fills, from `column` on; 0 is 1 */
-    uint64_t arg;
-} pp_slot;
 
 /* Some bits of a register. The caller keeps it until the lane that reads it is detached. */
 typedef struct pp_field {
@@ -108,6 +100,21 @@ typedef struct pp_proc_stat {
     pp_stat_line *lines; /* by the number of the CPU */
     uint64_t reads;
 } pp_proc_stat;
+
+typedef struct pp_slot {
+    uint32_t kind;
+    uint32_t column; /* within its row */
+    int32_t fd;      /* the caller's: open until pp_detach or pp_free has returned */
+    uint32_t count;  /* columns it fills, from `column` on; 0 is 1 */
+    union {          /* by kind; the caller keeps what is pointed to as it keeps fd */
+        uint64_t arg; /* PP_FILE, PP_MSR: a number. Python writes addresses here, too */
+        const struct pp_perf_group *group;
+        const pp_field *field;
+        pp_flags *flags;
+        pp_proc_stat *stat;
+        const void *rows; /* PP_TRACED: pp_idle_base */
+    };
+} pp_slot;
 
 /* Where a row lies in the frame, in words, and how many of the flat list of slots are its own. */
 typedef struct pp_row {
@@ -279,7 +286,7 @@ int pp_idle_read(const pp_idle *idle, uint32_t core, pp_idle_states *out);
  * -ENODATA: the state is not known now. */
 int pp_idle_get(const pp_idle *idle, uint32_t kind, uint32_t index, uint64_t *out);
 
-/* The arg of a slot PP_TRACED; valid until pp_idle_close. */
+/* The rows of a slot PP_TRACED; valid until pp_idle_close. */
 const void *pp_idle_base(const pp_idle *idle);
 
 /* --- from idle to load ------------------------------------------------------------------------ */

@@ -133,17 +133,6 @@ static int poll_flags(int fd, pp_flags *flags, uint64_t *value)
 
 /* --- slots ------------------------------------------------------------------------------------ */
 
-/* The caller's object at slot->arg. Only the lane's thread writes one: pp_flags, pp_proc_stat. */
-static void *state_of(const pp_slot *slot)
-{
-    return (void *)(uintptr_t)slot->arg;
-}
-
-static const struct pp_perf_group *group_of(const pp_slot *slot)
-{
-    return state_of(slot);
-}
-
 /* Columns: the polls, and one for each bit. */
 static uint32_t flags_width(const pp_flags *flags)
 {
@@ -158,9 +147,7 @@ static bool field_known(const pp_field *field)
 
 static bool has_line(const pp_slot *slot)
 {
-    const pp_proc_stat *stat = state_of(slot);
-
-    return stat != NULL && slot->fd >= 0 && (uint32_t)slot->fd < stat->cpus;
+    return slot->stat != NULL && slot->fd >= 0 && (uint32_t)slot->fd < slot->stat->cpus;
 }
 
 static bool is_traced(const pp_slot *slot)
@@ -177,7 +164,7 @@ static uint32_t count_of(const pp_slot *slot)
 uint64_t pp_slot_filled(const pp_slot *slot)
 {
     if (slot->kind == PP_PERF)
-        return group_of(slot)->filled;
+        return slot->group->filled;
     return ((uint64_t)1 << count_of(slot)) - 1;
 }
 
@@ -190,24 +177,24 @@ bool pp_slot_known(const pp_slot *slot)
     case PP_MSR:
         return count == 1;
     case PP_PERF:
-        return slot->arg != 0 && count == group_of(slot)->width;
+        return slot->group != NULL && count == slot->group->width;
     case PP_FIELD:
-        return slot->arg != 0 && count == 1 && field_known(state_of(slot));
+        return slot->field != NULL && count == 1 && field_known(slot->field);
     case PP_FLAGS:
-        return slot->arg != 0 && count == flags_width(state_of(slot));
+        return slot->flags != NULL && count == flags_width(slot->flags);
     case PP_STAT:
     case PP_STAT_LINE:
         return count == PP_STAT_FIELDS && has_line(slot);
     default:
-        return is_traced(slot) && slot->arg != 0 && count == 1;
+        return is_traced(slot) && slot->rows != NULL && count == 1;
     }
 }
 
 static int read_stat(const pp_slot *slot, uint64_t *value)
 {
-    int rc = slot->kind == PP_STAT ? pp_proc_stat_read(state_of(slot)) : 0;
+    int rc = slot->kind == PP_STAT ? pp_proc_stat_read(slot->stat) : 0;
 
-    return rc ? rc : pp_proc_stat_ticks(state_of(slot), (uint32_t)slot->fd, value);
+    return rc ? rc : pp_proc_stat_ticks(slot->stat, (uint32_t)slot->fd, value);
 }
 
 int pp_slot_read(const pp_slot *slot, uint64_t *value)
@@ -218,18 +205,17 @@ int pp_slot_read(const pp_slot *slot, uint64_t *value)
     case PP_MSR:
         return read_msr(slot->fd, slot->arg, value);
     case PP_FIELD:
-        return read_field(slot->fd, state_of(slot), value);
+        return read_field(slot->fd, slot->field, value);
     case PP_FLAGS:
-        return poll_flags(slot->fd, state_of(slot), value);
+        return poll_flags(slot->fd, slot->flags, value);
     case PP_PERF:
-        return pp_perf_read(group_of(slot), value);
+        return pp_perf_read(slot->group, value);
     case PP_STAT:
     case PP_STAT_LINE:
         return read_stat(slot, value);
     default:
         if (is_traced(slot))
-            return pp_idle_value(state_of(slot), slot->kind - PP_TRACED, (uint64_t)slot->fd,
-                                 value);
+            return pp_idle_value(slot->rows, slot->kind - PP_TRACED, (uint64_t)slot->fd, value);
         return -ENOSYS;
     }
 }

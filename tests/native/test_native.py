@@ -24,15 +24,23 @@ def test_header_agrees_with_the_wire(name: str) -> None:
     assert getattr(lib, f"PP_{name}") == getattr(wire, name)
 
 
-def test_stub_has_the_functions_of_the_library() -> None:
+def python_type(c_type: str) -> str:
+    """The type in the stub for a type of the header."""
+    return "Data" if "*" in c_type else "None" if c_type.strip() == "void" else "int"
+
+
+def test_stub_has_the_functions_of_the_library_with_their_types() -> None:
     stub = ast.parse(Path(perfprobe.__file__).with_name("_native.pyi").read_text())
     (cls,) = (node for node in stub.body if isinstance(node, ast.ClassDef))
     functions = [node for node in cls.body if isinstance(node, ast.FunctionDef)]
     functions = [node for node in functions if node.name.startswith("pp_")]
     for node in functions:
         prototype = (inspect.getdoc(getattr(lib, node.name)) or "").splitlines()[0]
-        count = 0 if "()" in prototype else prototype.count(",") + 1
-        assert len(node.args.args) - 1 == count, prototype
+        result, _, rest = prototype.partition(f"{node.name}(")
+        given = [python_type(each) for each in rest.rstrip(");").split(",") if each]
+        written = [ast.unparse(each.annotation) for each in node.args.args[1:] if each.annotation]
+        assert node.returns is not None
+        assert [*written, ast.unparse(node.returns)] == [*given, python_type(result)], prototype
     names = [name for name in dir(lib) if name.startswith("pp_")]
     assert sorted(node.name for node in functions) == sorted(names)
 

@@ -237,7 +237,7 @@ static void what_read_says(void)
 static void columns_with_gaps(void)
 {
     struct pp_perf_group group = make(true);
-    pp_slot slot = {.kind = PP_PERF, .column = 60, .count = 9, .arg = (uintptr_t)&group};
+    pp_slot slot = {.kind = PP_PERF, .column = 60, .count = 9, .group = &group};
     pp_row row = {.head = 0, .valid = 5, .valid_words = 2, .values = 7, .n_slots = 1};
     uint64_t out[10];
 
@@ -260,7 +260,7 @@ static void columns_with_gaps(void)
     slot.count = 8; /* the group would write a column more than was planned */
     CHECK(!pp_plan_fits(200, &row, 1, &slot, 1));
     slot.count = 9;
-    slot.arg = 0;
+    slot.group = NULL;
     CHECK(!pp_plan_fits(200, &row, 1, &slot, 1));
 }
 

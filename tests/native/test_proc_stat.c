@@ -168,7 +168,7 @@ static void test_many_cpus(void)
 static void test_slots(void)
 {
     pp_proc_stat stat = make(CPUS, SIZE);
-    pp_slot first = {.kind = PP_STAT, .fd = 2, .count = PP_STAT_FIELDS, .arg = (uintptr_t)&stat};
+    pp_slot first = {.kind = PP_STAT, .fd = 2, .count = PP_STAT_FIELDS, .stat = &stat};
     pp_slot next = first;
     uint64_t value[PP_STAT_FIELDS + 1] = {[PP_STAT_FIELDS] = 42};
 
@@ -191,7 +191,7 @@ static void test_slots(void)
     next.fd = 0;
     next.count = 7;
     CHECK(!pp_slot_known(&next));
-    first.arg = 0;
+    first.stat = NULL;
     CHECK(!pp_slot_known(&first));
     stat.fd = -1;
     discard(&stat);

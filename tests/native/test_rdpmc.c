@@ -56,7 +56,7 @@ static void a_lane_goes_on(void)
                         .proof = true};
     pp_row row = {.head = 0, .valid = PP_HEAD, .valid_words = 1, .values = PP_HEAD + 1,
                   .n_slots = 1};
-    pp_slot slot = {.kind = PP_PERF, .fd = -1, .count = 1, .arg = (uintptr_t)&group};
+    pp_slot slot = {.kind = PP_PERF, .fd = -1, .count = 1, .group = &group};
     int before = reads;
     pp_sampler *sampler;
 

@@ -143,7 +143,7 @@ static void test_errors(void)
 
 static uint64_t field(pp_field field)
 {
-    pp_slot slot = {.kind = PP_FIELD, .fd = DEVICE, .arg = (uintptr_t)&field};
+    pp_slot slot = {.kind = PP_FIELD, .fd = DEVICE, .field = &field};
     uint64_t value = 42;
 
     CHECK(pp_slot_known(&slot) && pp_slot_filled(&slot) == 1);
@@ -154,7 +154,7 @@ static uint64_t field(pp_field field)
 static void test_field(void)
 {
     pp_field guarded = {.msr = THERE, .width = 15, .enable = 15};
-    pp_slot slot = {.kind = PP_FIELD, .fd = DEVICE, .arg = (uintptr_t)&guarded};
+    pp_slot slot = {.kind = PP_FIELD, .fd = DEVICE, .field = &guarded};
     uint64_t value = 42;
 
     content = 0xFEDCBA9876543210;
@@ -197,7 +197,7 @@ static void test_impossible_fields(void)
 
     CHECK(!pp_slot_known(&slot));
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        slot.arg = (uintptr_t)&wrong[i];
+        slot.field = &wrong[i];
         CHECK(!pp_slot_known(&slot));
     }
 }
@@ -208,7 +208,7 @@ static void test_flags(void)
     const uint64_t polled[] = {0x400, 0x80000C01, 0x2};
     const uint64_t told[][5] = {{1, 0, 1, 0, 0}, {2, 1, 2, 1, 1}, {3, 1, 2, 1, 1}};
     pp_flags flags = {.msr = THERE, .mask = 1u << 0 | 1u << 10 | 1u << 11 | 1u << 31};
-    pp_slot slot = {.kind = PP_FLAGS, .fd = DEVICE, .count = 5, .arg = (uintptr_t)&flags};
+    pp_slot slot = {.kind = PP_FLAGS, .fd = DEVICE, .count = 5, .flags = &flags};
     uint64_t value[6] = {[5] = 42};
 
     CHECK(pp_slot_known(&slot) && pp_slot_filled(&slot) == 0x1F);
@@ -225,7 +225,7 @@ static void test_flags(void)
 static void test_all_flags(void)
 {
     pp_flags flags = {.msr = THERE, .mask = UINT32_MAX};
-    pp_slot slot = {.kind = PP_FLAGS, .fd = DEVICE, .count = 33, .arg = (uintptr_t)&flags};
+    pp_slot slot = {.kind = PP_FLAGS, .fd = DEVICE, .count = 33, .flags = &flags};
     uint64_t value[33];
 
     content = 0xFFFFFFFF80000000;
@@ -234,7 +234,7 @@ static void test_all_flags(void)
     CHECK(value[0] == 1 && value[31] == 0 && value[32] == 1);
     slot.count = 32;
     CHECK(!pp_slot_known(&slot));
-    slot.arg = 0;
+    slot.flags = NULL;
     CHECK(!pp_slot_known(&slot));
 }
 
