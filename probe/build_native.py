@@ -1,4 +1,4 @@
-"""The build_ext of perftop: finds the C files, writes the cffi glue from the header, compiles.
+"""The build_ext of perftop: finds the C files, writes the cffi glue from the headers, compiles.
 
 `[tool.setuptools.cmdclass]` names it. The glue is written among the objects, not in the tree.
 """
@@ -9,27 +9,29 @@ import os
 import shlex
 import shutil
 import sysconfig
+from collections.abc import Iterable
 from pathlib import Path
 
 from cffi import FFI
 from setuptools.command import build_ext as setuptools_build_ext
 
 CSRC = Path(__file__).parent / "csrc"
-HEADER = "perfprobe.h"
-"""What Python may call."""
+HEADERS = "pp_*.h"
+"""What Python may call, by subject; perfprobe.h includes all of them."""
 SOURCES = "[!_]*.c"
 """Earlier builds wrote their glue here, as _native.c; a tree may still have it."""
 BEGIN, END = "/* cffi: begin */", "/* cffi: end */"
-GLUE = f"""
+GLUE = """
 #pragma GCC diagnostic ignored "-Wconversion"
-#include "{HEADER}"
+#include "perfprobe.h"
 """
 """What precedes cffi's functions, which convert without casts."""
 
 
-def declarations(header: str) -> str:
-    """What lies between the two marks."""
-    return header.partition(BEGIN)[2].partition(END)[0]
+def declarations(headers: Iterable[Path]) -> str:
+    """What lies between the two marks of each header."""
+    texts = (path.read_text() for path in headers)
+    return "".join(text.partition(BEGIN)[2].partition(END)[0] for text in texts)
 
 
 def files(pattern: str) -> list[str]:
@@ -61,7 +63,7 @@ class build_ext(setuptools_build_ext.build_ext):  # noqa: N801 - setuptools' nam
         if problem is not None:
             raise SystemExit(problem)
         ffi = FFI()
-        ffi.cdef(declarations((CSRC / HEADER).read_text()))
+        ffi.cdef(declarations(sorted(CSRC.glob(HEADERS))))
         ffi.set_source("perfprobe._native", GLUE)
         glue = Path(self.build_temp, "_native.c")
         glue.parent.mkdir(parents=True, exist_ok=True)

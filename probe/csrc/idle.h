@@ -1,5 +1,5 @@
 /*
- * The loaded idle program, as far as perfprobe.h does not tell. Source: idle.c.
+ * The loaded idle program, without what pp_idle.h declares. Source: idle.c.
  */
 #ifndef PP_IDLE_H
 #define PP_IDLE_H

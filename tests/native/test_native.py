@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import inspect
+import re
 import sysconfig
 from pathlib import Path
 from types import ModuleType
@@ -56,7 +57,10 @@ def build_native() -> ModuleType:
 
 
 def test_only_the_marked_region_is_declared(build_native: ModuleType) -> None:
-    text = build_native.declarations((PROBE / "csrc" / "perfprobe.h").read_text())
+    headers = sorted((PROBE / "csrc").glob(build_native.HEADERS))
+    text = build_native.declarations(headers)
+    included = re.findall(r'#include "(pp_\w+\.h)"', (PROBE / "csrc/perfprobe.h").read_text())
+    assert included == [path.name for path in headers]
     assert "pp_drain" in text
     assert "#" not in text
 

@@ -71,7 +71,7 @@ PATIENCE_NS = 100_000_000  # longest wait for late lanes; half a period if that 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """What a thread reads, as pp_slot of perfprobe.h."""
+    """What a thread reads, as pp_slot of pp_sampler.h."""
 
     kind: int
     column: int

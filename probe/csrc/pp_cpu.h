@@ -1,0 +1,17 @@
+/* The CPU: what Python sees. Source: cpu.c. */
+#ifndef PP_SHARED_CPU_H
+#define PP_SHARED_CPU_H
+
+#include <stdint.h>
+
+/* cffi: begin */
+
+uint64_t pp_stamp(void); /* the TSC now */
+int pp_current_cpu(void);
+
+/* Writes eax, ebx, ecx, edx of the CPU that the caller is on. */
+void pp_cpuid(uint32_t leaf, uint32_t subleaf, uint32_t *registers);
+
+/* cffi: end */
+
+#endif

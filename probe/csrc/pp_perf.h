@@ -1,0 +1,58 @@
+/* Perf events: what Python sees. Source: perf.c, group.c. */
+#ifndef PP_SHARED_PERF_H
+#define PP_SHARED_PERF_H
+
+#include <stdint.h>
+
+/* cffi: begin */
+
+/*
+ * Events that count on one CPU, whatever runs there. The members of a group go on and off the
+ * counters together: open a leader (`leader` -1), then its siblings with it, then enable it.
+ */
+
+enum {
+    PP_EVENT_KERNEL = 1, /* count in the kernel only */
+    PP_EVENT_HOST = 2,   /* do not count while a guest runs */
+    PP_EVENT_USER = 4,   /* count in user space only */
+    PP_EVENT_PINNED = 8  /* of a leader: always on the counters; others have what is left */
+};
+
+typedef struct pp_event {
+    uint32_t type;
+    uint32_t flags; /* PP_EVENT_; PMUs other than the cores' refuse them */
+    uint64_t config, config1, config2;
+} pp_event;
+
+int pp_perf_open(const pp_event *event, int32_t cpu, int32_t leader); /* a descriptor */
+int pp_perf_enable(int32_t leader);
+
+typedef struct pp_perf_group pp_perf_group;
+
+/*
+ * The group of these descriptors, the leader first; the group owns them from now on. With `timed`
+ * the first two columns are the times (ns) for which it was enabled, and on the counters. Without
+ * `mapped` it is read by read() alone. The caller keeps it until the lane that reads it is detached.
+ */
+int pp_perf_group_new(const int32_t *fds, uint32_t n, int timed, int mapped, pp_perf_group **out);
+
+/* Spreads the group over columns, before a lane has it: bit i of `columns` is set where the next
+ * event goes (with `timed`, the times to 0 and 1). Those in between are not valid. */
+int pp_perf_group_place(pp_perf_group *group, uint64_t columns);
+void pp_perf_group_free(pp_perf_group *group); /* NULL is allowed */
+uint32_t pp_perf_columns(const pp_perf_group *group); /* up to the last that is filled */
+int pp_perf_is_direct(const pp_perf_group *group); /* 1: read by RDPMC, without a system call */
+int pp_perf_read(const pp_perf_group *group, uint64_t *columns);
+
+typedef struct pp_trial {
+    uint64_t ticks;  /* of the TSC, elapsed */
+    uint64_t ns;     /* elapsed */
+    uint64_t own_ns; /* of it, those that the caller ran */
+} pp_trial;
+
+/* How far each column moves while the caller, pinned to the group's CPU, runs for `own_ns`. */
+int pp_perf_trial(const pp_perf_group *group, uint64_t own_ns, uint64_t *moved, pp_trial *out);
+
+/* cffi: end */
+
+#endif
