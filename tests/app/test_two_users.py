@@ -25,6 +25,7 @@ from perftop.process import sockets
 from perftop.recording import episode_index
 from perftop.recording.ring import KEPT, Ring
 from perftop.recording.writer import Writer
+from perftop.verbs import headless
 from perftop.verbs.exporter import FILE_S, Exporter
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as two users")
@@ -267,6 +268,19 @@ def test_a_recording_that_is_dropped_takes_no_other_with_it(shared: Path, homes:
     writer.end()
     writer.drop()
     assert Path("away/out").exists()
+
+
+def test_the_directory_for_several_machines_is_not_made_behind_their_link(
+    shared: Path, homes: Path
+) -> None:
+    with nobody():
+        os.symlink(homes, "theirs")
+    before = sorted(homes.iterdir())
+    with pytest.raises(Failed, match="a link of another user"):
+        headless.paths(Path("theirs/new"), ["a", "b"])
+    assert sorted(homes.iterdir()) == before
+    assert headless.paths(Path("ours"), ["a", "b"])[1] == Path("ours/b.perftop")
+    assert Path("ours").stat().st_mode & 0o777 == 0o700
 
 
 def test_a_ring_reports_its_size_at_its_end(shared: Path) -> None:

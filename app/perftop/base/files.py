@@ -219,6 +219,14 @@ def open_to_write(path: Path, flags: int, mode: int) -> int:
             os.close(inode)
 
 
+def make_directory(path: Path) -> None:
+    """Makes a directory for us alone, if there is none of that name. Raises OSError."""
+    with parent(path, follow=True) as (fd, name):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, 0o700, dir_fd=fd)
+        os.close(os.open(name, _DIRECTORY, dir_fd=fd))
+
+
 class OwnDirectory:
     """A directory that belongs to us and that only we and root can write to."""
 

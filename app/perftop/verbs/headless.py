@@ -237,12 +237,14 @@ def report_failures(status: int, failed: Sequence[Failed | None]) -> int:
 def paths(directory: Path, hosts: Sequence[str]) -> list[Path]:
     """Returns the path of a file for each machine, in a directory that is created if necessary.
     Raises Failed."""
+    from perftop.base import files
+
     if len(hosts) > MAX_MACHINES:
         raise Failed(f"{len(hosts)} machines: at most {MAX_MACHINES} at once", USAGE)
     if len(set(hosts)) != len(hosts):
         raise Failed("a machine is named twice", USAGE)
     try:
-        directory.mkdir(mode=0o700, exist_ok=True)
+        files.make_directory(directory)
     except OSError as error:
         text = f"-o {directory}: several machines need a directory: {error.strerror or error}"
         raise Failed(text) from None
