@@ -62,7 +62,7 @@ def test_a_killed_probe_is_reported_after_the_summary(source: str) -> None:
     out, err = process.communicate(timeout=MOST_S)
     assert process.returncode == 1
     assert command.lines(out)[-1]["type"] == "summary"
-    assert re.fullmatch(r"perftop: the probe ended by signal 9 without a word.*\n", err)
+    assert re.fullmatch(r"perftop: the probe ended by signal 9 without an error message.*\n", err)
 
 
 def test_the_probe_ends_when_perftop_is_killed() -> None:

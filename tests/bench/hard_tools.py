@@ -100,7 +100,7 @@ def readable(result: Result, path: Path, least_s: float = 0.0) -> Result:
     told, damage = story(path)
     seen = told.seen
     result.told += f"; {seen['frames']} frames, {seen['late']} late, {seen['lost']} lost"
-    torn = damage and not damage.endswith(("it has no end", "is not all there"))
+    torn = damage and not damage.endswith(("it has no end", "is incomplete"))
     result.check(seen["frames"], "nothing in it").check(not torn, damage)
     result.check(told.lasted_s >= least_s, f"only {told.lasted_s:.1f} s of {least_s} s")
     return result.check(not any(told.faults.values()), ", ".join(faults(told.faults)))

@@ -67,7 +67,7 @@ def found(path: Path) -> tuple[str, int]:
         return "GAP", len(frames)
     if damage.endswith("it has no end"):
         return "whole", len(frames)
-    return ("torn" if damage.endswith("is not all there") else damage or "NO WORD"), len(frames)
+    return ("torn" if damage.endswith("is incomplete") else damage or "NO WORD"), len(frames)
 
 
 def main(count: int, seed: int) -> int:

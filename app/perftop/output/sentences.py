@@ -482,7 +482,7 @@ def _numbered(bit: Bit) -> str:
 
 def _reasons(polled: PolledBits) -> str:
     if not polled.polls:
-        return "not reported by this source"
+        return "not available from this source"
     return _polled(polled, _numbered) or f"none in {polled.polls:.0f} polls"
 
 

@@ -185,7 +185,7 @@ class Probe:
         left = f"; its registers stay programmed · {self._restoring()}" if killed else ""
         left = left if self._programs else ""
         status = code if code is not None and code > 0 and not killed else 1
-        return Failed(f"{place}the probe {how} without a word{tail}{left}", status)
+        return Failed(f"{place}the probe {how} without an error message{tail}{left}", status)
 
     def _restoring(self) -> str:
         """Advice with the command that restores the registers after such a probe was killed."""

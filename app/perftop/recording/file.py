@@ -37,7 +37,7 @@ TAIL = 32
 ENDING = ".part"
 MAX_PARTS = 4096
 """Maximum number of parts of a directory that are opened; the newest are."""
-UNCHECKED = "not checked: it is older and has no checksum of its beginning"
+UNCHECKED = "cannot be checked for damage: an older version wrote it, without checksums"
 """Notice of a recording that is not `checked`."""
 GROWING = "still being written: this is what was in it when it was opened"
 """Notice of a recording that is `growing`."""
@@ -164,7 +164,7 @@ class Recording:
         if at + length <= self.size and head:
             return length
         if head and not self.growing:
-            self._damages[at] = f"cut at byte {at}: the last message is not all there"
+            self._damages[at] = f"cut at byte {at}: the last message is incomplete"
         return None
 
     def _bytes(self, at: int, count: int) -> bytes:
@@ -428,7 +428,7 @@ class PipedRecording:
             self.damage = f"unreadable after byte {self.offset}: {error.strerror or error}"
         else:
             if self._reader.decoder.cut:
-                self.damage = f"cut after byte {self.offset}: the last message is not all there"
+                self.damage = f"cut after byte {self.offset}: the last message is incomplete"
             elif not self._reader.has_end:
                 self.damage = f"cut after byte {self.offset}: it has no end"
 

@@ -2,7 +2,7 @@
 the recordings that are kept from it.
 
     FILE/                    a directory, itself a recording
-      000007.part …          the ring: each part is a whole recording, the oldest goes first
+      000007.part …          the ring: each part is a whole recording, the oldest is removed first
       kept/NAME.perftop/     parts that are kept, as hard links: they cost no copy and no time
 
 Each part has its own hello, with the state at its start. So after a sudden end all parts can be
@@ -201,8 +201,8 @@ class Ring:
                 self._drop()
             if not self._full:
                 self._full = True
-                full = f"{size(self._max_bytes)} are full: the oldest goes (--max-size)"
-                self.news.append(full)
+                limit = f"the limit of {size(self._max_bytes)} is reached (--max-size)"
+                self.news.append(f"{limit}: the oldest data are removed")
 
     def _remove_oldest(self) -> bool:
         """Removes the oldest automatically kept recording; returns whether there was one."""

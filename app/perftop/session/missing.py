@@ -16,7 +16,7 @@ from perftop.model.numbers import COUNTS, EVENT, METRICS, NUMBERS, PER_KI, RARE
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
-UNCOUNTED = "not counted by this source"
+UNCOUNTED = "not available from this source"
 OFF = "the CPU is off"
 TURNS = "other events had the counters throughout"
 UNREAD = "not read in this interval"
@@ -25,18 +25,18 @@ MANY = "only neither is known of cores with more than two threads"
 BOUNDS = "only their bounds are known"
 APART = "its CPUs were not read over the same span"
 DOUBTS = {
-    Doubt.JUMPED: "moved further than it can: written by somebody, or misread",
+    Doubt.JUMPED: "changed by more than is possible: overwritten by another program, or misread",
     Doubt.FAST: "ran faster than the TSC",
-    Doubt.UNLIKE: "differs from APERF or MPERF: reprogrammed by somebody else",
+    Doubt.UNLIKE: "differs from APERF or MPERF: reprogrammed by another program",
     Doubt.IPC: "more instructions than any core retires in so many cycles",
-    Doubt.ABOVE: "exceeds the whole that it is a part of: reprogrammed by somebody else",
-    Doubt.STILL: "stands still on a busy CPU: dead, or reprogrammed by somebody else",
-    Doubt.OUTSIDE: "does not fit how long the siblings ran: reprogrammed by somebody else, or dead",
+    Doubt.ABOVE: "exceeds the total that it is part of: reprogrammed by another program",
+    Doubt.STILL: "does not count on a busy CPU: defective, or reprogrammed by another program",
+    Doubt.OUTSIDE: "contradicts how long the siblings ran: defective, or reprogrammed",
     Doubt.APART: "the siblings' counts differ",
     Doubt.BACKWARDS: "time stamps went backwards",
-    Doubt.SLOTS: "the parts of the issue slots do not add up to them",
+    Doubt.SLOTS: "the shares of the issue slots do not add up",
     Doubt.IDLE: "differs from /proc/stat: the kernel's idle transitions were misread",
-    Doubt.TAKEN: "its register was changed by somebody else",
+    Doubt.TAKEN: "its register was changed by another program",
 }
 SUMMED = {"energy_j": "energy_j", "energy_dram_j": "energy_ram_j", "probe_cpu_s": "probe_cpu_s",
           "core_power_w": "energy_core_j"}  # fmt: skip

@@ -331,7 +331,7 @@ VM = "another VM on this host, or a CPU cap on this VM"
     ("limit_reasons", PolledBits(BITS, 10), "limit reason",
      "bit 10 (PL1) in 9 of 10 polls, bit 2 in 1 of 10 polls, bit 3 in 4 of 10 polls"),
     ("limit_reasons", PolledBits((), 40), "limit reason", "none in 40 polls"),
-    ("limit_reasons", PolledBits((), 0), "limit reason", "not reported by this source"),
+    ("limit_reasons", PolledBits((), 0), "limit reason", "not available from this source"),
     ("package_thermal", PolledBits(BITS[:2], 10), "package status",
      "PL1 in 9 of 10 polls, bit 2 in 1 of 10 polls"),
     ("plr_reasons", PolledBits(BITS[:2], 10), "came on (PLR)", "PL1, bit 2"),

@@ -54,8 +54,8 @@ async def read(argv: Sequence[str], stop_after: int | None = None) -> list[wire.
 @pytest.mark.parametrize(
     ("code", "data", "whole", "status", "text"),
     [
-        ("", GOOD, 4, 1, "ended without a word"),
-        ("", GOOD[:-5], 3, 1, r"without a word, \d+ bytes into a message"),
+        ("", GOOD, 4, 1, "ended without an error message"),
+        ("", GOOD[:-5], 3, 1, r"without an error message, \d+ bytes into a message"),
         ("os.write(1, b'oops')", GOOD, 4, 1, "unreadable data: not a perftop stream, at byte"),
         ("", b"Last login: yesterday\n" + GOOD, 0, 1, "not a perftop stream, at byte 0"),
         ("print('perfprobe: no such thing', file=sys.stderr); sys.exit(3)", b"", 0, 3,
@@ -175,7 +175,7 @@ async def test_a_reader_at_rest_reads_seldom_and_loses_nothing() -> None:
                     stream.rest(1000.0)
                     loop.call_later(0.5, stream.rest, 0.0)
         except Failed as failed:
-            assert "ended without a word" in str(failed)
+            assert "ended without an error message" in str(failed)
     assert sum(counts) == 4 + 40
     assert counts[1] > 1, "what has come meanwhile"
 

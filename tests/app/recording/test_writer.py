@@ -218,7 +218,7 @@ def test_a_killed_recording_opens_to_its_last_whole_message(tmp_path: Path) -> N
         found, damage = read(path)
         # A message is one write, but the kernel ends a killed one between two of its pages.
         if damage != no_end(path):
-            assert re.fullmatch(r"cut at byte \d+: the last message is not all there", damage or "")
+            assert re.fullmatch(r"cut at byte \d+: the last message is incomplete", damage or "")
             assert path.stat().st_size % mmap.PAGESIZE == 0
         assert [frame.seq for frame in frames(found)] == list(range(len(frames(found))))
         assert len(frames(found)) > 20
@@ -234,7 +234,7 @@ def test_a_recording_ends_with_its_probe(tmp_path: Path) -> None:
     assert status == 1
     recorded, reason = said.splitlines()
     assert recorded.startswith("perftop: recorded ")
-    assert reason == "perftop: the probe ended by signal 9 without a word"
+    assert reason == "perftop: the probe ended by signal 9 without an error message"
     assert read(path)[1] is None
 
 

@@ -193,15 +193,17 @@ async def test_a_dead_probe_leaves_its_last_numbers_readable() -> None:
         await run.intervals(1)
         before = [line for line in run.text() if "lmp 4000" in line]
         vivid = colour(run)
-        run.feed.die("the probe ended by signal 9 without a word")
-        await run.sees("▼ the probe ended by signal 9 without a word · these are the last numbers")
+        run.feed.die("the probe ended by signal 9 without an error message")
+        await run.sees(
+            "▼ the probe ended by signal 9 without an error message · these are the last numbers"
+        )
         await run.sees("DEAD")
         assert [line for line in run.text() if "lmp 4000" in line] == before
         assert vivid > 100
         assert colour(run) < 40  # grey: these numbers no longer move
         await run.pilot.press("down", "o", "space", "q")
         await until(lambda: not run.app.is_running, "q still quits")
-    assert str(run.app.failure) == "the probe ended by signal 9 without a word"
+    assert str(run.app.failure) == "the probe ended by signal 9 without an error message"
 
 
 def test_a_source_that_is_not_there_ends_the_app_with_its_status() -> None:

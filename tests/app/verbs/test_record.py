@@ -253,7 +253,7 @@ def test_a_probe_that_ends_does_not_end_it(tmp_path: Path) -> None:
         go.touch()
         _, words = it.communicate(timeout=MOST_S)
     assert it.returncode == 5
-    assert words.splitlines()[-1] == "perftop: the probe ended by signal 9 without a word"
+    assert words.splitlines()[-1] == "perftop: the probe ended by signal 9 without an error message"
     assert notes(path)["run-end"].data["status"] == 5
 
 

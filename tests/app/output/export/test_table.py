@@ -51,9 +51,9 @@ def test_reasons_are_those_of_the_stream(tmp_path: Path) -> None:
     assert "ipc=no;" in first["why"]
     assert "ipc=no;" not in second["why"]
     (uncounted,) = (
-        part.removesuffix("=not counted by this source").split(",")
+        part.removesuffix("=not available from this source").split(",")
         for part in first["why"].split("; ")
-        if part.endswith("=not counted by this source")
+        if part.endswith("=not available from this source")
     )
     assert {"smi_count", "machine_power_w"} <= {*uncounted}
 

@@ -273,7 +273,7 @@ async def test_undetectable_kinds_have_a_reason() -> None:
         text = "\n".join(lines(run))
         why = "no core PMU in this guest: the hypervisor does not expose one"
         assert f"─ no turbo-drop, involuntary-halt, ramp: {why}" in text
-        assert "─ no throttle, license, smi: not counted by this source" in text
+        assert "─ no throttle, license, smi: not available from this source" in text
         looked_for = text.partition("─")[0].split()[6:]
         assert looked_for[1::2] == ["neighbour", "steal", "suspect", "offline", "online"]
 
