@@ -243,10 +243,11 @@ def missing_runs(session: Session, size: int) -> list[Run]:
     verb = "cannot be counted" if "PMU" in head else "cannot be known"
     long = f" {head}: {_enumeration(lost)} {verb}"
     dot: Run = (" · ", "faint")
+    more: Run = ("more: ", "dim")
     fix_runs: list[Run] = [dot, (foreign(fix), "dim")] if fix else []
     texts: list[list[Run]] = [
-        [(long, "dim"), *fix_runs, dot, _DOCTOR, (" tells how" if fix else " tells more", "dim")],
-        [(long, "dim"), dot, _DOCTOR, (" tells more", "dim")],
+        [(long, "dim"), *fix_runs, dot, more, _DOCTOR],
+        [(long, "dim"), dot, more, _DOCTOR],
         [(f" {head}: {', '.join(lost[:_MAX_NAMED])} unknown", "dim"), dot, _DOCTOR],
         [(f" {head}", "dim"), dot, _DOCTOR],
     ]

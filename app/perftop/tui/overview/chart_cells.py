@@ -56,7 +56,9 @@ class ColumnHistory:
         """Values by key, as arrays (..., columns)."""
         self._step_ns = 0
         self._unusual_steps = 0
-        self.axis = Axis(0, 1, 0, 0)
+        self.axis = self.dots = Axis(0, 1, 0, 0)
+        """The axis of charts whose cells are one column, and that of charts of dots, whose cells
+        are two."""
 
     def read(self, interval: Interval, columns: int, window_s: float) -> None:
         """Reads the values of `columns` columns up to the end of this interval. Bins are whole
@@ -70,6 +72,7 @@ class ColumnHistory:
             self.axis = Axis(end_ns, bin_ns, columns, now_ns, first_ns, bin_columns)
             if self.axis.start_ns < first_ns:
                 break
+        self.dots = replace(self.axis, cell_columns=2)
         if history is not None:
             self._bins.read(history, self.axis)
             self._values = {key: self._columns(self._bins[key]) for key in self._keys}
@@ -115,11 +118,6 @@ class ColumnHistory:
         padded = np.full((*columns.shape[:-1], self.axis.columns), np.nan)
         padded[..., unknown:] = columns
         return padded
-
-    @property
-    def dots(self) -> Axis:
-        """The axis of a chart in which each cell is two columns."""
-        return replace(self.axis, cell_columns=2)
 
 
 def _whole_samples_ns(ns: float, sample_ns: int) -> int:

@@ -130,7 +130,7 @@ FIX = "ask for a vPMU, or use a metal instance"
 @pytest.mark.parametrize(
     ("width", "end"),
     [(80, "clock, IPC, halts unknown · perftop doctor"),
-     (160, f"cannot be counted · {FIX} · perftop doctor tells how")],
+     (160, f"cannot be counted · {FIX} · more: perftop doctor")],
 )  # fmt: skip
 def test_missing_instruments_are_shown_at_any_width(width: int, end: str) -> None:
     machine = guest()
