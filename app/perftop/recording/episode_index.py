@@ -32,8 +32,7 @@ from perftop.base.errors import Failed
 from perftop.base.files import OwnDirectory
 from perftop.model import episode as evidence
 from perftop.model.episode import Episode
-from perftop.recording.file import AnyRecording
-from perftop.recording.file import recording as opened
+from perftop.recording.file import AnyRecording, open_recording
 from perftop.session.episodes import RecordingEpisodes
 from perftop.session.session import Session
 
@@ -155,7 +154,7 @@ def notes(recording: AnyRecording) -> Iterator[wire.Note]:
 def run(path: Path, out: BinaryIO) -> None:
     """Writes the notes to `out` and to the cache."""
     before, encoded = cache_name(path), bytearray()
-    with opened(path) as recording:
+    with open_recording(path) as recording:
         for note in notes(recording):
             data = wire.encode(note)
             out.write(data)

@@ -377,7 +377,7 @@ class RecordingDirectory:
 AnyRecording = Recording | RecordingDirectory
 
 
-def recording(path: Path) -> AnyRecording:
+def open_recording(path: Path) -> AnyRecording:
     """The recording in a file or a directory. Raises Failed if there is nothing to read."""
     return RecordingDirectory(path) if path.is_dir() else Recording(path)
 
@@ -446,7 +446,7 @@ def open_source(path: Path | None) -> Source:
         return PipedRecording("stdin", sys.stdin.buffer)
     try:
         if path.is_file() or path.is_dir():
-            return recording(path)
+            return open_recording(path)
         return PipedRecording(str(path), path.open("rb"))
     except OSError as error:
         raise cannot(f"read {path}", error) from None

@@ -22,8 +22,7 @@ from perftop.base.errors import USAGE, Failed
 from perftop.base.format import when
 from perftop.base.text import utf8
 from perftop.recording import episode_index
-from perftop.recording.file import GROWING, UNCHECKED, AnyRecording
-from perftop.recording.file import recording as opened
+from perftop.recording.file import GROWING, UNCHECKED, AnyRecording, open_recording
 from perftop.recording.player import (
     BATCH_S,
     BREATH_S,
@@ -324,7 +323,7 @@ class Recorded(Source):
 
 def run(path: Path, interval_ns: int, config: Config, *, mouse: bool = True) -> int:
     """Runs the app; returns the exit status. Raises Failed if there is nothing to replay."""
-    with opened(path) as recording:
+    with open_recording(path) as recording:
         app = PerfTopApp(Recorded(recording), interval_ns, config, ascii_=not utf8())
         if not (sys.stdin.isatty() and sys.stdout.isatty()):  # errors in the file are raised first
             verbs = "perftop summary, perftop export"

@@ -20,7 +20,7 @@ from perftop.process import launch, ssh
 from perftop.process.prometheus import Server
 from perftop.process.streams import Member, listen, open_connection
 from perftop.recording.codec import Timed
-from perftop.recording.file import AnyRecording, has_parts, recording
+from perftop.recording.file import AnyRecording, has_parts, open_recording
 from perftop.session.fleet import scraped
 from perftop.session.fleet.fleet import Fleet
 from perftop.session.fleet.machine import PAST_S, SPAN_S, LiveMachine, Machine
@@ -253,7 +253,7 @@ class RecordingsSource:
             failed: dict[str, Failed] = {}
             for path in paths:
                 try:
-                    file = recording(path)
+                    file = open_recording(path)
                 except Failed as why:
                     failed[path.stem] = why
                 else:

@@ -19,8 +19,8 @@ from perftop.recording import ring as black_box
 from perftop.recording.file import (
     GROWING,
     RecordingDirectory,
+    open_recording,
     open_source,
-    recording,
     report_damage,
 )
 from perftop.recording.ring import KEPT, Ring
@@ -67,7 +67,7 @@ def test_a_ring_holds_the_last_minute_and_no_more(tmp_path: Path) -> None:
         assert last == until - SAMPLE / S
         assert first == 0 or LENGTH / S <= round(last - first, 1) + 0.1 <= (LENGTH + PART) / S
     box.end()
-    with recording(tmp_path / "box") as parts:
+    with open_recording(tmp_path / "box") as parts:
         assert parts.damage is None
         entered = next(parts.messages(170 * S)).time_ns
         assert 170 * S - PART <= entered <= 170 * S
