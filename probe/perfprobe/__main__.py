@@ -168,8 +168,8 @@ def _with_method(hello: wire.Hello, method: str | None) -> wire.Hello:
     if method is None or hello.smt_methods == ["single"]:
         return hello
     if method not in hello.smt_methods:
-        there = ", ".join(hello.smt_methods)
-        raise Unavailable(f"--smt-method {method} is not available here (available: {there})")
+        available = ", ".join(hello.smt_methods)
+        raise Unavailable(f"--smt-method {method} is not available here (available: {available})")
 
     return replace(hello, smt_methods=[method])
 

@@ -45,17 +45,19 @@ def hypervisor(root: Path) -> Item:
 def governor(root: Path, cpus: Iterable[int] | None = None) -> Item:
     """Of these CPUs; None: of all."""
     numbers = files.numbered(f"{root}/{CPUS}", "cpu") if cpus is None else cpus
-    found: dict[str, list[int]] = {}
+    cpus_by_governor: dict[str, list[int]] = {}
     for cpu in numbers:
         if name := settings.governor(root, cpu):
-            found.setdefault(name, []).append(cpu)
-    if not found:
+            cpus_by_governor.setdefault(name, []).append(cpu)
+    if not cpus_by_governor:
         return Item("governor", "unknown", _unknown_reason(root))
-    if set(found) == {"performance"}:
+    if set(cpus_by_governor) == {"performance"}:
         return Item("governor", "ready", "performance")
-    text = ", ".join(found)
-    if len(found) > 1:
-        text = ", ".join(f"{name} on CPUs {cpu_sets.format(cpus)}" for name, cpus in found.items())
+    text = ", ".join(cpus_by_governor)
+    if len(cpus_by_governor) > 1:
+        text = ", ".join(
+            f"{name} on CPUs {cpu_sets.format(cpus)}" for name, cpus in cpus_by_governor.items()
+        )
     return Item(
         "governor", "matters", text,
         "the clock follows the load, or is held low: short runs are slow at first",

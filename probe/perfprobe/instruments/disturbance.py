@@ -115,7 +115,7 @@ def moved(
     """Seconds and counts between the two. None: the kernel does not count them, or there are no
     `siblings` (the other threads of the core, whose idle times are added up)."""
     idle = [spent_s(before.ticks, after.ticks, sibling, procstat.ASLEEP) for sibling in siblings]
-    known = [seconds for seconds in idle if seconds is not None]
+    of_siblings = [seconds for seconds in idle if seconds is not None]
     idle_s = spent_s(before.ticks, after.ticks, cpu, procstat.ASLEEP)
     if before.idle_s is not None and after.idle_s is not None:
         idle_s = after.idle_s - before.idle_s
@@ -124,7 +124,9 @@ def moved(
         "idle_s": idle_s,
         "steal_s": spent_s(before.ticks, after.ticks, cpu, procstat.STOLEN),
         "interrupts": served if before.interrupts and after.interrupts else None,
-        "siblings_idle_s": sum(known) if known and len(known) == len(idle) else None,
+        "siblings_idle_s": sum(of_siblings)
+        if of_siblings and len(of_siblings) == len(idle)
+        else None,
         "switches": after.switches - before.switches,
     }
     return {key: None if value is None else round(value, 6) for key, value in amounts.items()}

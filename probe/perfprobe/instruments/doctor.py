@@ -89,27 +89,27 @@ def _perf(root: Path) -> Check:
     if not core:
         trouble = access.no_pmu(root)
         return Check(what, "not usable", trouble.why, COUNTED, trouble.fix)
-    said = f"core PMU {', '.join(core)}"
+    listed = f"core PMU {', '.join(core)}"
     refused = access.perf_refused(root)
     if refused is not None:
         return Check(what, "not usable", refused.why, COUNTED, refused.fix)
     if access.capable(root, access.CAP_PERFMON, access.CAP_SYS_ADMIN):
-        return Check(what, "usable", f"{said}; CAP_PERFMON")
+        return Check(what, "usable", f"{listed}; CAP_PERFMON")
     level = files.number(f"{root}/proc/sys/kernel/perf_event_paranoid")
     if access.is_seccomp_filtered(root):
-        why = f"{said}; a container's seccomp filter may still refuse it"
+        why = f"{listed}; a container's seccomp filter may still refuse it"
         fix = "allow perf_event_open in the container's seccomp profile"
         return Check(what, "limited", why, COUNTED, fix)
-    return Check(what, "usable", f"{said}; perf_event_paranoid {level}")
+    return Check(what, "usable", f"{listed}; perf_event_paranoid {level}")
 
 
 def _memory(root: Path) -> Check:
     what, lost = "memory bandwidth", "traffic to memory, neighbours that take it"
-    found = uncore.controllers(root)
-    trouble = access.perf_refused(root) if found else uncore.absent(root)
+    controllers = uncore.controllers(root)
+    trouble = access.perf_refused(root) if controllers else uncore.absent(root)
     if trouble is not None:
         return Check(what, "not usable", trouble.why, lost, trouble.fix)
-    first, last = found[0].pmu.name, found[-1].pmu.name
+    first, last = controllers[0].pmu.name, controllers[-1].pmu.name
     return Check(what, "usable", f"PMU {first}" + (f" to {last}" if last != first else ""))
 
 
@@ -125,8 +125,8 @@ def _msr(root: Path) -> Check:
         pids = ", ".join(str(entry.pid) for entry in left)
         why = f"a killed perftop (pid {pids}) left counters programmed (saved in {left[0].path})"
         return Check(what, "limited", why, lost, "the next perftop --source msr restores them")
-    there = (root / f"dev/cpu/{n}/msr" for n in files.numbered(f"{root}/dev/cpu", ""))
-    first = next((path for path in there if path.exists()), None)
+    paths = (root / f"dev/cpu/{n}/msr" for n in files.numbered(f"{root}/dev/cpu", ""))
+    first = next((path for path in paths if path.exists()), None)
     if first is None:
         guest = identity.virtualisation(root)
         fix = "sudo modprobe msr" if guest is None else None

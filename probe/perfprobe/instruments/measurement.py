@@ -130,9 +130,9 @@ def step(differences: Iterable[int]) -> float | None:
     if whole > 1:
         return float(whole)
     for parts in range(1, int(distinct[0] / COARSEST) + 1):
-        found = _fitting(distinct, parts)
-        if found is not None:
-            return found
+        candidate = _fitting(distinct, parts)
+        if candidate is not None:
+            return candidate
     return 1.0
 
 
@@ -234,8 +234,8 @@ def repeat(
         size = min(size * limits.growth, limits.most, limits.count - count, room)
         size -= size % limits.first
         if settled or size <= 0:
-            found = error(rounds)
-            least = None if found is None else max(found, epsilon * abs(mean))
+            spread_error = error(rounds)
+            least = None if spread_error is None else max(spread_error, epsilon * abs(mean))
             return RepeatedMean(mean, least, count, settled)
         round_start = now
 
@@ -273,7 +273,7 @@ def error(rounds: Sequence[tuple[int, float]]) -> float | None:
         return None
     mean = weighted(rounds)
     total = sum(size for size, _ in rounds)
-    squares = math.fsum((size * (one - mean)) ** 2 for size, one in rounds)
+    squares = math.fsum((size * (value - mean)) ** 2 for size, value in rounds)
     spread = math.sqrt(len(rounds) / (len(rounds) - 1) * squares) / total
     # Rounds grow, so the last few have nearly all the weight.
     effective = total**2 / sum(size**2 for size, _ in rounds)

@@ -197,12 +197,12 @@ def measure(asked: int | None, isa: str, seconds: float) -> dict[str, Any]:
     """The answer of `ramp`; takes `seconds`. Raises ValueError for arguments that no machine can
     fulfil, Unavailable for those that this one cannot."""
     rows = _check(isa, seconds)
-    here = chosen(asked, rows, os.sched_getaffinity(0))
-    cpu = here.cpu
+    row = chosen(asked, rows, os.sched_getaffinity(0))
+    cpu = row.cpu
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's handler would wait for the C to return
     try:
         with affinity.pinned(cpu):
-            return _measure(here, affinity.siblings(here, rows), workload(isa, seconds))
+            return _measure(row, affinity.siblings(row, rows), workload(isa, seconds))
     except OSError as error:
         raise Unavailable(f"--cpu {cpu}: cannot run there: {error.strerror}") from error
 

@@ -236,8 +236,8 @@ def measure_methods(cpu: int, leaves: Leaves, wanted: Sequence[Method] = METHODS
                         _attempt(run)
             return Measurement(bracket, rows, hello, tsc_rate.between(began, tsc_rate.bracket()))
     except OSError as error:
-        gone = error.errno == errno.EXDEV
-        why = "it went offline meanwhile" if gone else sentence(error)
+        went_offline = error.errno == errno.EXDEV
+        why = "it went offline meanwhile" if went_offline else sentence(error)
         raise Unavailable(f"nothing can be measured on CPU {cpu}: {why}") from None
 
 

@@ -112,11 +112,11 @@ def _against(first: int, cpu: int, limit_s: float, step: float, tsc_hz: float) -
         return Offset(cpu, first, 0, why=_why(error.errno or 0))
     if not rows:
         return Offset(cpu, first, 0, why=f"it did not answer within {limit_s * 1e3:.0f} ms")
-    found, done, ns = bounds(rows, step), len(rows), 1e9 / tsc_hz
-    if found is None:
+    limits, done, ns = bounds(rows, step), len(rows), 1e9 / tsc_hz
+    if limits is None:
         why = "no constant offset agrees with all exchanges: one of the clocks was set or runs off"
         return Offset(cpu, first, done, why=why)
-    offset, half = (found.low + found.high) / 2, (found.high - found.low) / 2
+    offset, half = (limits.low + limits.high) / 2, (limits.high - limits.low) / 2
     return Offset(cpu, first, done, offset, half, offset * ns, half * ns)
 
 

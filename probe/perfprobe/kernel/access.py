@@ -112,10 +112,10 @@ def hidepid_level(root: Path) -> str:
         place, _, about = line.partition(" - ")
         if place.split()[4:5] == ["/proc"]:  # the last mount on a place hides earlier ones
             options = about.split()[-1] if about else ""
-    given = dict(option.partition("=")[::2] for option in options.split(","))
-    level = given.get("hidepid", "off")
+    values = dict(option.partition("=")[::2] for option in options.split(","))
+    level = values.get("hidepid", "off")
     groups = {*own_status(root, "Gid")[-1:], *own_status(root, "Groups")}
-    ours = given.get("gid", "0") in groups and level not in {"ptraceable", "4"}
+    ours = values.get("gid", "0") in groups and level not in {"ptraceable", "4"}
     return "" if ours or level in {"off", "0"} else level
 
 
@@ -144,9 +144,9 @@ def drop_capabilities(root: Path, source: str) -> None:
     of a user, which root may not read without a capability."""
     if not source.startswith("sim") and own_status(_MACHINE, "CapPrm") != ["0" * 16]:
         import psutil  # noqa: F401
-    kept = sum(1 << capability for capability in set(needed_capabilities(root, source)))
+    keep = sum(1 << capability for capability in set(needed_capabilities(root, source)))
     with contextlib.suppress(OSError):  # a service's or container's filter: it confines us already
-        checked(lib.pp_rights_keep(kept))
+        checked(lib.pp_rights_keep(keep))
 
 
 def needed_capabilities(root: Path, source: str) -> Iterator[int]:
@@ -174,5 +174,5 @@ def _events() -> Iterator[int]:
 
 
 def _version() -> tuple[int, ...]:
-    found = re.match(r"([0-9]+)\.([0-9]+)", identity.kernel())
-    return tuple(map(int, found.groups())) if found else (0, 0)
+    match = re.match(r"([0-9]+)\.([0-9]+)", identity.kernel())
+    return tuple(map(int, match.groups())) if match else (0, 0)

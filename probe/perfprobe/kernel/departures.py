@@ -40,7 +40,7 @@ class Departures:
     def of(self, cpus: Collection[int]) -> set[int]:
         """Which of these CPUs may have gone offline since the last call, even if they are online
         again."""
-        gone: set[int] = set()
+        offline: set[int] = set()
         while self._events is not None and self._is_readable():
             try:
                 data, (sender, _) = self._events.recvfrom(MAX_EVENT_BYTES)
@@ -48,12 +48,12 @@ class Departures:
                 break
             except OSError as error:
                 if error.errno == errno.ENOBUFS:  # some were lost
-                    gone |= set(cpus)
+                    offline |= set(cpus)
                     continue
                 break
-            found = _OFFLINE.match(data) if sender == KERNEL else None
-            gone |= {int(found[1])} if found else set()
-        return gone & set(cpus)
+            match = _OFFLINE.match(data) if sender == KERNEL else None
+            offline |= {int(match[1])} if match else set()
+        return offline & set(cpus)
 
     def close(self) -> None:
         if self._events is not None:

@@ -184,11 +184,11 @@ def reason(number: int, call: str) -> str:
         return what + _forbidden()
     if number == errno.ENOSYS:
         return f"{what}this kernel has no bpf(2)"
-    known = {
+    reasons = {
         (errno.EINVAL, "BPF_MAP_CREATE"): "needs Linux 5.12: no maps to share with user space",
         (errno.EINVAL, "BPF_PROG_LOAD"): "needs Linux 5.12: no compare-and-swap in BPF",
         (errno.ENOENT, "BPF_RAW_TRACEPOINT_OPEN"): "this kernel has no tracepoint cpu_idle",
         (errno.EINVAL, "arguments"): "the core map is empty or out of range",
         (errno.EEXIST, "mmap"): "the core map has two CPUs in one place",
     }
-    return what + known.get((number, call), os.strerror(number))
+    return what + reasons.get((number, call), os.strerror(number))

@@ -39,16 +39,16 @@ _CHOSEN = re.compile(r"\[([^\]]*)\]")
 
 def settings(root: Path) -> dict[str, str]:
     """By name; settings that this kernel does not report are left out."""
-    found = {name: _value(f"{root}/{path}") for name, path in FILES.items()}
+    values_by_name = {name: _value(f"{root}/{path}") for name, path in FILES.items()}
     at = f"{root}/{CPUS}/cpufreq"
     policies = numbered(at, "policy")
     for name, file in POLICIES.items():
         values = {_value(f"{at}/policy{n}/{file}") for n in policies}
-        found[name] = ", ".join(sorted(values - {""}))
+        values_by_name[name] = ", ".join(sorted(values - {""}))
     if (on := turbo_on(root)) is not None:
-        found["turbo"] = "on" if on else "off"
-    found |= {"vulnerable_to": _vulnerable(root), "memory": _memory(root)}
-    return {name: value[:MAX_VALUE] for name, value in found.items() if value}
+        values_by_name["turbo"] = "on" if on else "off"
+    values_by_name |= {"vulnerable_to": _vulnerable(root), "memory": _memory(root)}
+    return {name: value[:MAX_VALUE] for name, value in values_by_name.items() if value}
 
 
 def turbo_on(root: Path) -> bool | None:
@@ -82,7 +82,7 @@ def _vulnerable(root: Path) -> str:
 
 
 def _memory(root: Path) -> str:
-    found = re.search(
+    match = re.search(
         r"^MemTotal:\s*([0-9]{1,15}) kB", text(f"{root}/proc/meminfo") or "", re.MULTILINE
     )
-    return f"{int(found[1]) / (1 << 20):.3g} GiB" if found else ""
+    return f"{int(match[1]) / (1 << 20):.3g} GiB" if match else ""

@@ -243,8 +243,8 @@ def group(path: str) -> str:
     """The control group in a cgroup file of /proc; '' for the root. Of several hierarchies the
     last line counts, which is the unified one."""
     lines = (files.text(path) or "").splitlines()
-    found = lines[-1].split(":", 2)[-1] if lines else ""
-    return "" if found == "/" else found[-MAX_COMMAND:]
+    path_in_hierarchy = lines[-1].split(":", 2)[-1] if lines else ""
+    return "" if path_in_hierarchy == "/" else path_in_hierarchy[-MAX_COMMAND:]
 
 
 def _sendable(text: str) -> str:

@@ -282,7 +282,7 @@ class Tasks:
     ) -> Iterator[None]:
         """Adds the process, or each of its threads, to the runners of the CPU where it ran."""
         last, process, path = self._seen.get(name), look.stat, f"{self._proc}/{name}"
-        found: list[tuple[str, _TaskReading, _TaskReading | None]] = [(path, look, last)]
+        readings: list[tuple[str, _TaskReading, _TaskReading | None]] = [(path, look, last)]
         assert process is not None
         if process.threads > 1:
             before = last.threads if last else {}
@@ -293,10 +293,10 @@ class Tasks:
                     if thread := self._look(f"{path}/task/{tid}/stat", before.get(tid), born_ns):
                         look.threads[tid] = thread
                 yield
-            found = [(f"{path}/task/{t}", at, before.get(t)) for t, at in look.threads.items()]
+            readings = [(f"{path}/task/{t}", at, before.get(t)) for t, at in look.threads.items()]
         elif last and (last.stat is None or last.stat.threads != 1):  # its time was of several
             return
-        for where, task, known in found:
+        for where, task, known in readings:
             if task.stat is None or task.share < MIN_SHARE or task.stat.cpu not in self._cpus:
                 continue
             runner = _Runner(int(name), where, task, known, process)
@@ -306,15 +306,15 @@ class Tasks:
         shown = [(r.pid, r.process.start, r.process.comm) for r in runners]
         for pid, start, _ in self._told.wanted(shown, self._now_ns()):
             yield
-            found = describe(pid) | self._family(pid)
+            description = describe(pid) | self._family(pid)
             look = self._look(f"{self._proc}/{pid}/stat", None)
-            if found and look and look.stat and look.stat.start == start:
-                details[str(pid)] = found
+            if description and look and look.stat and look.stat.start == start:
+                details[str(pid)] = description
 
     def _family(self, pid: int) -> dict[str, str | int]:
         """Name of the parent, and the control group."""
         look = self._seen.get(str(pid))
         parent = self._seen.get(str(look.stat.parent)) if look and look.stat else None
-        found = {"parent": parent.stat.comm if parent and parent.stat else ""}
-        found["group"] = group(f"{self._proc}/{pid}/cgroup")
-        return {key: value for key, value in found.items() if value}
+        family = {"parent": parent.stat.comm if parent and parent.stat else ""}
+        family["group"] = group(f"{self._proc}/{pid}/cgroup")
+        return {key: value for key, value in family.items() if value}

@@ -56,7 +56,7 @@ def keep_first(parts: Iterable[Part]) -> list[Part]:
 def drop_served_keys(missing: Iterable[Missing], counters: Iterable[Counter]) -> list[Missing]:
     """The missing keys that no counter of all CPUs provides."""
     everywhere = {counter.key for counter in counters if counter.cpus is None}
-    return [each for each in missing if each.what not in everywhere]
+    return [item for item in missing if item.what not in everywhere]
 
 
 def restricted_to(counter: Counter, cpus: Sequence[int], number: int) -> Counter:
@@ -123,10 +123,10 @@ class RowReaders:
 
     def blocks(self) -> list[tuple[wire.Block, int]]:
         """The blocks and their numbers of rows; cores and packages only if there are counters."""
-        found = [(wire.Block("cpu", "cpu", self._counters("cpu")), len(self._row))]
+        blocks_with_rows = [(wire.Block("cpu", "cpu", self._counters("cpu")), len(self._row))]
         for name, part in self._chosen.items():
-            found.append((wire.Block(name, "cpu", [*part.counters]), len(self._row)))
-        return found + [
+            blocks_with_rows.append((wire.Block(name, "cpu", [*part.counters]), len(self._row)))
+        return blocks_with_rows + [
             (wire.Block(scope, scope, counters), len(self._groups[scope]))
             for scope in SHARED
             if (counters := self._counters(scope))

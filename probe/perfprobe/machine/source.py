@@ -284,7 +284,8 @@ class Machine:
             rounds.clear()
         self._slept_ns = asleep_ns
         frames = [
-            self._frame(each, self._read_places, raw_minus_monotonic_ns, records) for each in rounds
+            self._frame(earlier, self._read_places, raw_minus_monotonic_ns, records)
+            for earlier in rounds
         ]
         self._polling.fill(memoryview(last.data), self._places, self._sampler.now)
         records = self._tasks.take() | self._group_records() | records

@@ -25,8 +25,8 @@ def usable(asked: int, rows: Sequence[Cpu], allowed: Collection[int]) -> Cpu:
     online = [row.cpu for row in rows if row.online]
     row = next((row for row in rows if row.cpu == asked), None)
     if row is None:
-        there = cpu_sets.format(online)
-        raise Usage(f"--cpu {asked}: no such CPU (online: {there})")
+        numbers = cpu_sets.format(online)
+        raise Usage(f"--cpu {asked}: no such CPU (online: {numbers})")
     if not row.online:
         fix = f"echo 1 | sudo tee /sys/devices/system/cpu/cpu{asked}/online"
         raise Unavailable(f"--cpu {asked}: it is offline; to bring it online: {fix}")

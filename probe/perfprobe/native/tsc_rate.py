@@ -62,9 +62,9 @@ def narrowest(inner: Callable[[], int], outer: Callable[[], int]) -> Bracket:
     one at that moment and the outer width of the narrowest try."""
     best = (0, 0, 1 << 62)
     for _ in range(TRIES):
-        before, found, after = outer(), inner(), outer()
+        before, value, after = outer(), inner(), outer()
         if after - before < best[2]:
-            best = (found, (before + after) // 2, after - before)
+            best = (value, (before + after) // 2, after - before)
     return best
 
 

@@ -52,7 +52,7 @@ def find(root: Path, text: str) -> list[list[ChosenEvent]]:
     from perfprobe.perf.event_catalogue import Catalogue  # only a stream with -e needs the names
 
     catalogue = Catalogue(root)
-    return [[catalogue.find(asked) for asked in group] for group in event_names.parse(text)]
+    return [[catalogue.find(name) for name in group] for group in event_names.parse(text)]
 
 
 def any_hardware(groups: Iterable[Sequence[ChosenEvent]]) -> bool:
@@ -74,8 +74,8 @@ def open_chosen(
     they need. Raises Unavailable if none of the events can be counted, or, without `multiplex`, if
     one does not fit."""
     kernel = kernel or System()
-    wanted = set(cpus)
-    read = [row for row in rows if row.online and row.cpu in wanted]
+    selected = set(cpus)
+    read = [row for row in rows if row.online and row.cpu in selected]
     opener = Opener(root, kernel, rows, read, pmus)
     parts = [opener.part(group) for group in opener.arranged(groups, multiplex=multiplex)]
     lacking = [missing for part in parts for missing in part.missing]
@@ -144,10 +144,10 @@ class Opener:
         with ExitStack() as stack:
             opened: list[Group | None] = []
             for group in groups:
-                found = self._opened(group, cpu).group
-                if found is not None:
-                    stack.callback(found.close)
-                opened.append(found)
+                opened_group = self._opened(group, cpu).group
+                if opened_group is not None:
+                    stack.callback(opened_group.close)
+                opened.append(opened_group)
             return [0.0 if group is None else self._share(group, cpu) for group in opened]
 
     def whole(
@@ -186,10 +186,10 @@ class Opener:
         read = {row.cpu: wanted[row.cpu] for row in self._read}
         opened = open_events(self._kernel, read, timed=True, mapped=False, root=self._root)
         lacking = [
-            (cpu, key, found.missing.get(key) or chosen.trouble or OTHER_CORES)
-            for cpu, found in opened.items()
+            (cpu, key, of_cpu.missing.get(key) or chosen.trouble or OTHER_CORES)
+            for cpu, of_cpu in opened.items()
             for chosen in group
-            if (key := chosen.asked.key) not in {event.key for event in found.events}
+            if (key := chosen.asked.key) not in {event.key for event in of_cpu.events}
         ]
         return cpu_part(
             self._kernel, self._rows, wanted, opened, [_counter(chosen) for chosen in group],
@@ -270,8 +270,8 @@ def open_topdown(
     group = topdown_events(pmus)
     if not group:
         return Topdown([], [Missing(WHAT, NONE)] if pmus else [])
-    wanted = set(cpus)
-    read = [row for row in rows if row.online and row.cpu in wanted]
+    selected = set(cpus)
+    read = [row for row in rows if row.online and row.cpu in selected]
     opener = Opener(root, kernel, rows, read, pmus)
     if (why := opener.whole(group, _sound)) is not None:
         return Topdown([], [Missing(WHAT, why.why, why.fix)])

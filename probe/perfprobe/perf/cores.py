@@ -79,12 +79,12 @@ class Planner:
         self.pmus = perf_pmus.cores(root)
         self._smt = any(len(row.siblings) > 1 or not row.online for row in rows)
         self._types: dict[str | None, tuple[Uarch, Leaves]] = {}
-        who = identity.identity(root)
+        cpu_identity = identity.identity(root)
         for row in rows:
             if row.online and row.type not in self._types:
-                read = leaves_of(row.cpu)
-                found = model.of(who, read, row.type)
-                self._types[row.type] = (model.preferring(found, method), read)
+                leaves = leaves_of(row.cpu)
+                uarch = model.of(cpu_identity, leaves, row.type)
+                self._types[row.type] = (model.preferring(uarch, method), leaves)
         self._msr = perf_pmus.find(root, "msr")
 
     def core(self, row: Cpu) -> list[Event]:
@@ -135,10 +135,10 @@ class Planner:
 
     def multipliers(self, keys: set[str], tsc_hz: float | None) -> list[Multiplier]:
         """Multiplier candidates for the counters with these keys."""
-        found: list[Multiplier] = []
+        candidates: list[Multiplier] = []
         for uarch, read in self._types.values():
-            found += model.multipliers(uarch, read, None, tsc_hz)
-        return [multiplier for multiplier in found if multiplier.counter in keys]
+            candidates += model.multipliers(uarch, read, None, tsc_hz)
+        return [multiplier for multiplier in candidates if multiplier.counter in keys]
 
     def base_hz(self, tsc_hz: Rate | None) -> Rate | None:
         """The rate at which MPERF counts."""
@@ -190,16 +190,16 @@ def open_parts(
     """
     kernel = kernel or System()
     planner = planner or Planner(root, rows)
-    wanted = {row.cpu for row in rows} if cpus is None else set(cpus)
-    read = [row for row in rows if row.online and row.cpu in wanted]
+    selected = {row.cpu for row in rows} if cpus is None else set(cpus)
+    read = [row for row in rows if row.online and row.cpu in selected]
     leading = _pinned(planner.core) if pinned else planner.core
     core = _part(kernel, root, rows, read, leading, planner.counters(), timed=True)
     if not planner.pmus:
         none = perf_pmus.no_counters(root)
         core.missing = [Missing(counter.key, none.why, none.fix) for counter in CORE[:5]]
-    rest = _part(kernel, root, rows, read, planner.msr, MSR, timed=False)
+    msr_part = _part(kernel, root, rows, read, planner.msr, MSR, timed=False)
     controllers = uncore.memory_part(root, rows, read, kernel)
-    return [core, rest, controllers, *uncore.uncore_parts(root, rows, read, kernel)]
+    return [core, msr_part, controllers, *uncore.uncore_parts(root, rows, read, kernel)]
 
 
 def blocker(parts: Sequence[Part]) -> Missing | None:
@@ -226,7 +226,7 @@ def _part(
     opened = open_events(
         kernel, {row.cpu: wanted[row.cpu] for row in read}, timed=timed, tried=True, root=root
     )
-    counting = {event.key for found in opened.values() for event in found.events}
+    counting = {event.key for of_cpu in opened.values() for event in of_cpu.events}
     counters = [counter for counter in table if counter.key in counting]
     missing = group_missing(_lacking(opened), len(opened))
     return cpu_part(kernel, rows, wanted, opened, counters, timed=timed, missing=missing)

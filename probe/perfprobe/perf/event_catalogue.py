@@ -158,7 +158,7 @@ class Catalogue:
         return ChosenEvent(asked, about, unit, scale, events, none)
 
     def _of_sysfs(self, asked: EventName, word: str) -> ChosenEvent:
-        found: dict[str | None, Event] = {}
+        events: dict[str | None, Event] = {}
         unit, scale = EVENTS, 1.0
         for pmu in self.cores:
             name = next(
@@ -166,14 +166,14 @@ class Catalogue:
             )
             code = None if name is None else perf_pmus.code(pmu, name)
             if name is not None and code is not None:
-                found[pmu.name] = _event(asked, pmu, code)
+                events[pmu.name] = _event(asked, pmu, code)
                 unit, scale = measure(pmu, name)
         about = word
-        if not found and self.cores:
-            about, found = self._of_perf(asked, word)
-        if not found:
+        if not events and self.cores:
+            about, events = self._of_perf(asked, word)
+        if not events:
             raise Usage(self._unknown(asked))
-        return ChosenEvent(asked, about, unit, scale, found)
+        return ChosenEvent(asked, about, unit, scale, events)
 
     def _of_perf(self, asked: EventName, word: str) -> tuple[str, dict[str | None, Event]]:
         """What perf knows of a name: a description, and the events of core PMUs."""
@@ -189,9 +189,9 @@ class Catalogue:
     def _of_pmu(self, asked: EventName) -> ChosenEvent:
         pmu = perf_pmus.find(self._root, asked.pmu)
         if pmu is None:
-            there = ", ".join(files.names(f"{self._root}/{DEVICES}")) or "none"
-            raise Usage(f"-e {asked.name}: there is no PMU {asked.pmu!r}; there are: {there}")
-        core = pmu.name in {each.name for each in self.cores}
+            names = ", ".join(files.names(f"{self._root}/{DEVICES}")) or "none"
+            raise Usage(f"-e {asked.name}: there is no PMU {asked.pmu!r}; there are: {names}")
+        core = pmu.name in {core_pmu.name for core_pmu in self.cores}
         if pmu.cpus is not None and not core:
             raise Usage(f"-e {asked.name}: {pmu.name} does not count each CPU for itself")
         try:
@@ -205,17 +205,17 @@ class Catalogue:
 
     def _terms(self, pmu: Pmu, text: str) -> dict[str, int]:
         """The terms; a name that the PMU lists is replaced by its own terms."""
-        found: dict[str, int] = {}
+        terms: dict[str, int] = {}
         for item in text.split(","):
             raw = _RAW.fullmatch(item)
             own = "" if "=" in item or not item else files.text(f"{pmu.path}/events/{item}") or ""
             if own:
-                found |= perf_pmus.parse_terms(own.strip())
+                terms |= perf_pmus.parse_terms(own.strip())
             elif raw is not None:
-                found["config"] = int(raw[1], 16)
+                terms["config"] = int(raw[1], 16)
             else:
-                found |= perf_pmus.parse_terms(item)
-        return found
+                terms |= perf_pmus.parse_terms(item)
+        return terms
 
     def _unknown(self, asked: EventName) -> str:
         if self._is_tracepoint(asked.word):
@@ -277,14 +277,14 @@ def perf_events(run: Callable[[], bytes] | None = None) -> Mapping[str, list[Lis
         event_names_of = json.loads((run or _listed)())
     except (OSError, ValueError, subprocess.SubprocessError, RecursionError):
         return {}
-    found: dict[str, list[ListedEvent]] = {}
+    events: dict[str, list[ListedEvent]] = {}
     for item in event_names_of if isinstance(event_names_of, list) else []:
         if isinstance(item, dict):
             named = _named(item)
             name = item.get("EventName")
             if named is not None and isinstance(name, str) and len(name) <= MAX_TEXT:
-                found.setdefault(name.lower(), []).append(named)
-    return found
+                events.setdefault(name.lower(), []).append(named)
+    return events
 
 
 def _named(item: dict[str, Any]) -> ListedEvent | None:
@@ -333,16 +333,16 @@ def list_events(root: Path, word: str | None, catalogue: Catalogue | None = None
         _row(known.name, known.about, known.unit, known.scale, "software", None, [])
         for known in SOFTWARE_EVENTS
     )
-    found = [*software, *_hardware(root, catalogue)]
+    rows = [*software, *_hardware(root, catalogue)]
     if word is not None:
-        wanted = word.casefold()
-        found = [e for e in found if wanted in f"{e['name']} {e['about']}".casefold()]
+        needle = word.casefold()
+        rows = [e for e in rows if needle in f"{e['name']} {e['about']}".casefold()]
     pmus = catalogue.cores
     refused = access.perf_refused(root)
     missing = [] if pmus else [access.no_pmu(root)]
     missing += [] if refused is None else [refused]
     return {
-        "events": found,
+        "events": rows,
         "pmus": [_pmu(pmu) for pmu in pmus],
         "missing": [{"what": "events", "why": m.why, "fix": m.fix} for m in missing],
     }

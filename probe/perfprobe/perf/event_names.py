@@ -43,7 +43,7 @@ class EventName:
 def parse(text: str) -> list[list[EventName]]:
     """The groups of a list; an event without braces is a group of its own. Raises ValueError."""
     groups = [_group(item) for item in _split(text)]
-    names = [asked.name for group in groups for asked in group]
+    names = [event.name for group in groups for event in group]
     if len(names) > MAX_EVENTS:
         raise Usage(f"-e: {len(names)} events; {MAX_EVENTS} at most")
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -56,15 +56,15 @@ def nearest(word: str, names: Iterable[str]) -> list[str]:
     """Up to three names that the word may have meant, also if it is only like a part of one."""
     import difflib  # for a wrong name only
 
-    known = {name.lower(): name for name in names}
+    by_lower = {name.lower(): name for name in names}
     parts: dict[str, list[str]] = {}
-    for low in known:
+    for low in by_lower:
         for part in re.split("[-._]", low):
             parts.setdefault(part, []).append(low)
-    found = difflib.get_close_matches(word.lower(), known, 3, 0.6)
+    matches = difflib.get_close_matches(word.lower(), by_lower, 3, 0.6)
     for part in difflib.get_close_matches(word.lower(), parts, 3, 0.7):
-        found += parts[part]
-    return [known[low] for low in dict.fromkeys(found)][:3]
+        matches += parts[part]
+    return [by_lower[low] for low in dict.fromkeys(matches)][:3]
 
 
 def _split(text: str) -> Iterator[str]:
@@ -99,18 +99,18 @@ def _event(text: str, rings: str) -> EventName:
         pmu, terms, own = match[1], match[2], match[3] or ""
         named, terms = _named(terms)
         name = named or f"{pmu}/{terms}/"
-        found = EventName(name, pmu=pmu, terms=terms)
+        parsed = EventName(name, pmu=pmu, terms=terms)
     elif _WORD.fullmatch(text) is not None:
         word, _, own = text.rpartition(":")
         if not word or not set(own) <= {*_RINGS, "h"}:
             word, own = text, ""
-        found = EventName(word, word=word)
+        parsed = EventName(word, word=word)
     else:
         raise Usage(
             f"-e {text}: an event is a NAME, PMU/event=0xd1,umask=1,name=NAME/ or rUUEE, "
             "with :u or :k after it"
         )
-    return _in_rings(found, own or rings)
+    return _in_rings(parsed, own or rings)
 
 
 def _in_rings(found: EventName, rings: str) -> EventName:

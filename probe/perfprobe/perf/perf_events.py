@@ -193,8 +193,8 @@ def trouble(error: OSError, root: Path = Path("/")) -> Trouble:
         return _forbidden(number, root)
     if number == errno.EMFILE:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        found = _REASONS[number]
-        return Trouble(found.why.format(limit=limit), found.fix)
+        reason = _REASONS[number]
+        return Trouble(reason.why.format(limit=limit), reason.fix)
     return _REASONS.get(number) or Trouble(f"the kernel refuses it: {os.strerror(number)}")
 
 
@@ -441,9 +441,9 @@ def _still(events: Sequence[Event], trial: Trial) -> dict[str, Trouble]:
 def _smaller(events: Sequence[Event], dropped: list[str]) -> list[Event]:
     """The events without the next role to drop; empty if none is left to drop."""
     for role in DROPPED:
-        gone = [event.key for event in events if event.part == role]
-        if gone and len(gone) < len(events):
-            dropped.append(gone[0])
+        keys = [event.key for event in events if event.part == role]
+        if keys and len(keys) < len(events):
+            dropped.append(keys[0])
             return [event for event in events if event.part != role]
     dropped += [event.key for event in events]
     return []

@@ -46,14 +46,14 @@ class TermError(ValueError):
 def parse_terms(text: str) -> dict[str, int]:
     """The terms of "event=0xd1,umask=0x01,edge" with their values; 1 where none is given. Raises
     TermError."""
-    found = {}
+    terms = {}
     for item in text.split(","):
         match = _TERM.fullmatch(item.strip())
         if match is None:
             raise TermError(f"{item.strip()!r} is no term such as event=0x3c")
         number = match[2] or "1"
-        found[match[1]] = int(number, 16 if number[:2] in {"0x", "0X"} else 10)
-    return found
+        terms[match[1]] = int(number, 16 if number[:2] in {"0x", "0X"} else 10)
+    return terms
 
 
 def encode_terms(path: str, terms: Mapping[str, int]) -> Code:
@@ -179,18 +179,18 @@ def code(pmu: Pmu, event: str) -> Code | None:
 def config(pmu: Pmu, event: str) -> int | None:
     """attr.config of an event that the PMU names; None: there is no such event, or it needs more
     than config."""
-    found = code(pmu, event)
-    return found.config if found is not None and found == Code(found.config) else None
+    words = code(pmu, event)
+    return words.config if words is not None and words == Code(words.config) else None
 
 
 def placed_term(pmu: Pmu, term: str, value: int) -> int | None:
     """The value, shifted to the term's bits in attr.config; None: the PMU lacks the term, the value
     does not fit, or the term has its bits elsewhere."""
     try:
-        found = encode_term(pmu.path, term, value)
+        words = encode_term(pmu.path, term, value)
     except TermError:
         return None
-    return found.config if found == Code(found.config) else None
+    return words.config if words == Code(words.config) else None
 
 
 def scale(pmu: Pmu, event: str) -> float:

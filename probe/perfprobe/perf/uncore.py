@@ -127,9 +127,9 @@ def uncore_parts(
     for kind in (*KINDS, PCU):
         pmu = perf_pmus.find(root, kind.pmu)
         if pmu is not None and read:
-            wanted = _power_control(root, pmu) if kind is PCU else _listed(kind, pmu)
-            if wanted:
-                parts.append(_part(kind, pmu, wanted, rows, read, kernel))
+            events = _power_control(root, pmu) if kind is PCU else _listed(kind, pmu)
+            if events:
+                parts.append(_part(kind, pmu, events, rows, read, kernel))
     return parts
 
 
@@ -255,16 +255,20 @@ class Controller:
 def controllers(root: Path) -> list[Controller]:
     """The controllers of the first kind that names events for both directions."""
     for stem in (*STEMS, AMD):
-        found = [one for pmu in _pmus(root, stem) if (one := _controller(pmu, stem)) is not None]
-        if found:
-            return found
+        of_stem = [
+            controller
+            for pmu in _pmus(root, stem)
+            if (controller := _controller(pmu, stem)) is not None
+        ]
+        if of_stem:
+            return of_stem
     return []
 
 
 def _pmus(root: Path, stem: str) -> Iterator[Pmu]:
     names = files.names(f"{root}/{perf_pmus.DEVICES}")
     number = re.compile(re.escape(stem) + "(?:_([0-9]{1,4}))?")
-    matched = {name: found for name in names if (found := number.fullmatch(name))}
+    matched = {name: match for name in names if (match := number.fullmatch(name))}
     for name in sorted(matched, key=lambda name: int(matched[name][1] or -1)):
         pmu = perf_pmus.find(root, name)
         if pmu is not None:
@@ -328,25 +332,27 @@ MAX_CHANNELS = 64
 
 def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Kernel) -> Groups:
     """Bytes by package. Without counters it names what is missing and why."""
-    found = controllers(root)
+    all_controllers = controllers(root)
     online, reading = {row.cpu for row in rows if row.online}, {row.cpu for row in read}
     packages = [group for group in topology.packages(rows) if not online.isdisjoint(group)]
-    places = [_places(found, group) for group in packages]
+    places = [_places(all_controllers, group) for group in packages]
     wrong = (
-        absent(root) if not found else _incomparable(found, places) or _refused(found, kernel, root)
+        absent(root)
+        if not all_controllers
+        else _incomparable(all_controllers, places) or _refused(all_controllers, kernel, root)
     )
     if wrong is not None:
         lost = [Missing(key, wrong.why, wrong.fix) for key in KEYS]
         return Groups(kernel, "package", [], lambda _: [], missing=lost)
-    each = max(len(events) for one in found for events in one.events)
-    count = each * max(map(len, places))
+    channels = max(len(events) for controller in all_controllers for events in controller.events)
+    count = channels * max(map(len, places))
     counters = [
         Counter(
             key,
             f"memory {what}",
             "B",
-            f"perf {found[0].pmu.name.rstrip('_0123456789')}",
-            scale=found[0].scale,
+            f"perf {all_controllers[0].pmu.name.rstrip('_0123456789')}",
+            scale=all_controllers[0].scale,
             columns=count,
             parts=[f"controller {i}" for i in range(count)] if count > 1 else [],
         )
@@ -355,8 +361,8 @@ def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Ke
     members = {cpu: group for group in packages for cpu in reading.intersection(group)}
 
     def bundles(cpu: int) -> list[Bundle]:
-        place = _places(found, members[cpu]) if cpu in members else []
-        return _bundles(place, each, count) if len(place) * each <= count else []
+        place = _places(all_controllers, members[cpu]) if cpu in members else []
+        return _bundles(place, channels, count) if len(place) * channels <= count else []
 
     return Groups(kernel, "package", counters, bundles)
 
@@ -367,17 +373,21 @@ a die."""
 
 
 def _places(found: Iterable[Controller], package: Sequence[int]) -> Place:
-    mine = set(package)
-    return [(one, cpu) for one in found for cpu in sorted(mine & (one.pmu.cpus_now or set()))]
+    cpus = set(package)
+    return [
+        (controller, cpu)
+        for controller in found
+        for cpu in sorted(cpus & (controller.pmu.cpus_now or set()))
+    ]
 
 
 def _bundles(place: Place, channels: int, count: int) -> list[Bundle]:
     """A group for each controller, its reads and its writes."""
     bundles = []
-    for number, (one, cpu) in enumerate(place):
+    for number, (controller, cpu) in enumerate(place):
         columns = [
             (replace(event, key=f"{event.key} {i}"), side * count + number * channels + i)
-            for side, events in enumerate(one.events)
+            for side, events in enumerate(controller.events)
             for i, event in enumerate(events)
         ]
         bundles.append(Bundle(cpu, columns))
@@ -389,12 +399,12 @@ def _bundles(place: Place, channels: int, count: int) -> list[Bundle]:
 
 def _incomparable(found: Sequence[Controller], places: Sequence[Place]) -> Trouble | None:
     """Why the counts of packages are not comparable."""
-    if len({one.scale for one in found}) > 1:
+    if len({controller.scale for controller in found}) > 1:
         return Trouble("its memory controllers count in different units")
     numbers = {len(place) for place in places}
     if len(numbers) > 1 or 0 in numbers:
         return Trouble("packages have different numbers of memory controllers")
-    if max(numbers) * max(len(one.events[0]) for one in found) >= MAX_CHANNELS:
+    if max(numbers) * max(len(controller.events[0]) for controller in found) >= MAX_CHANNELS:
         return Trouble(f"a package has more than {MAX_CHANNELS - 1} memory channels")
     return None
 
@@ -402,9 +412,9 @@ def _incomparable(found: Sequence[Controller], places: Sequence[Place]) -> Troub
 def _refused(found: Sequence[Controller], kernel: Kernel, root: Path) -> Trouble | None:
     """Why an event cannot be opened; all are tried, since a sum without one would be too small."""
     tried = (
-        refusal(kernel, event, min(one.pmu.cpus or {0}), root)
-        for one in found
-        for events in one.events
+        refusal(kernel, event, min(controller.pmu.cpus or {0}), root)
+        for controller in found
+        for events in controller.events
         for event in events
     )
     return next(filter(None, tried), None)

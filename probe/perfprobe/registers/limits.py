@@ -126,14 +126,14 @@ def _hwp(kind: Kind, device: Registers) -> Readings:
 
 
 def _thermal(kind: Kind, scope: Literal["core", "package"]) -> Readings:
-    key, found = f"{scope}_thermal", kind.uarch.thermal
-    register = None if found is None else found.core if scope == "core" else found.package
-    if found is None or register is None:
+    key, thermal = f"{scope}_thermal", kind.uarch.thermal
+    register = None if thermal is None else thermal.core if scope == "core" else thermal.package
+    if thermal is None or register is None:
         return [_unknown(key, kind.uarch)]
     if not cpuid.has(kind.leaves, "thermal"):
         return [MissingCounter(key, "CPUID does not announce it")]
     hidden = THRESHOLDS if scope == "core" else THRESHOLDS | CORE_ONLY
-    bits = {bit: name for bit, name, _ in found.bits if bit not in hidden}
+    bits = {bit: name for bit, name, _ in thermal.bits if bit not in hidden}
     return [_flags(key, f"{scope} thermal status", register, bits)]
 
 
@@ -256,17 +256,17 @@ def turbo_table(
     for register in needed:
         if words[register] is None:
             return Missing("turbo", f"{msr.name(register)} cannot be read", None, cpus)
-    found = steps(
+    table = steps(
         turbo.layout,
         [words[register] or 0 for register in turbo.ratios],
         words[turbo.counts] or 0 if turbo.counts is not None else 0,
         bclk_hz,
         turbo.cores_per_count,
     )
-    if not found:
+    if not table:
         return Missing("turbo", f"{msr.name(needed[0])} holds no ratio", None, cpus)
     names = [msr.name(register) for register in turbo.ratios if words[register]]
-    return wire.Turbo(found, f"{', '.join(names)}, licence 0", cpus)
+    return wire.Turbo(table, f"{', '.join(names)}, licence 0", cpus)
 
 
 def steps(
@@ -280,15 +280,15 @@ def steps(
         entries = zip(bounds, _bytes(ratios), strict=True)
     else:
         entries = enumerate(_bytes(ratios), 1)
-    found: list[Step] = []
+    table: list[Step] = []
     for cores, ratio in entries:
-        if not 0 < ratio < SEMAPHORE or cores <= (found[-1].cores if found else 0):
+        if not 0 < ratio < SEMAPHORE or cores <= (table[-1].cores if table else 0):
             continue
         step = Step(cores, ratio * bclk_hz)
-        if found and found[-1].hz == step.hz:
-            found.pop()
-        found.append(step)
-    return found
+        if table and table[-1].hz == step.hz:
+            table.pop()
+        table.append(step)
+    return table
 
 
 def _bytes(words: Sequence[int]) -> bytes:

@@ -128,8 +128,8 @@ class Survey:
         lacking: list[tuple[int, str, Trouble]] = []
         for kind in self.kinds:
             with self._first(kind) as device:
-                there, missing = readable(device, registers(kind, device))
-            table |= dict.fromkeys(kind.cpus, there)
+                usable, missing = readable(device, registers(kind, device))
+            table |= dict.fromkeys(kind.cpus, usable)
             lacking += [(c, key, Trouble(why)) for key, why in missing.items() for c in kind.cpus]
         self.missing += group_missing(lacking, len(table))
         return RegisterPart(self.root, scope, table) if any(table.values()) else None

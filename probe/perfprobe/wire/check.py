@@ -83,8 +83,8 @@ def _check_blocks(hello: Hello) -> None:
 
 def frame_bytes(hello: Hello) -> int:
     """Size of all blocks in a frame."""
-    each = ((block, hello.rows(block.scope)) for block in hello.blocks)
-    return sum(8 * n * (HEAD + block.valid_words + block.columns) for block, n in each)
+    sized = ((block, hello.rows(block.scope)) for block in hello.blocks)
+    return sum(8 * n * (HEAD + block.valid_words + block.columns) for block, n in sized)
 
 
 def _check_cpu(row: Cpu) -> None:
@@ -136,7 +136,9 @@ def check_depth(value: object) -> None:
     """Raises WireError for more than MAX_DEPTH lists and maps in each other."""
     level: list[Any] = [value]
     for _ in range(MAX_DEPTH):
-        inner = (each.values() if type(each) is dict else each for each in level)
+        inner = (
+            container.values() if type(container) is dict else container for container in level
+        )
         level = [v for v in chain.from_iterable(inner) if type(v) in _NESTS]
         if not level:
             return
@@ -148,10 +150,10 @@ BlockSize = tuple[str, set[int], tuple[int, int]]
 
 
 def block_sizes(hello: Hello) -> list[BlockSize]:
-    each = [(block, 8 * hello.rows(block.scope)) for block in hello.blocks]
+    sized = [(block, 8 * hello.rows(block.scope)) for block in hello.blocks]
     return [
         (block.name, {8 * HEAD, n * HEAD}, (n * block.valid_words, n * block.columns))
-        for block, n in each
+        for block, n in sized
     ]
 
 
@@ -198,16 +200,20 @@ def load(cls: type[T], value: Any, where: str) -> T:
     if cls not in _fields:
         hints = typing.get_type_hints(cls)
         _fields[cls] = [
-            (one.name, hints[one.name], one.default is MISSING and one.default_factory is MISSING)
-            for one in dataclasses.fields(typing.cast("Any", cls))
+            (
+                field.name,
+                hints[field.name],
+                field.default is MISSING and field.default_factory is MISSING,
+            )
+            for field in dataclasses.fields(typing.cast("Any", cls))
         ]
-    known = {}
+    values = {}
     for name, hint, required in _fields[cls]:
         if name in value:
-            known[name] = _value(hint, value[name], f"{where}.{name}")
+            values[name] = _value(hint, value[name], f"{where}.{name}")
         elif required:
             raise WireError(f"{where}: {name} is missing")
-    return cls(**known)
+    return cls(**values)
 
 
 def _value(hint: Any, value: Any, where: str) -> Any:

@@ -57,7 +57,7 @@ def unpacked(data: bytes, most: int) -> Any:
 def first_fields(data: bytes, start: int) -> dict[str, object]:
     """Those of a map's first fields that are in `data` and are text, whole numbers, true or false.
     Bytes that are no map have none."""
-    found: dict[str, object] = {}
+    fields: dict[str, object] = {}
     unpacker = msgpack.Unpacker(
         max_buffer_size=len(data), max_array_len=0, max_map_len=MAX_ELEMENTS, max_ext_len=0
     )
@@ -67,8 +67,8 @@ def first_fields(data: bytes, start: int) -> dict[str, object]:
             key, value = unpacker.unpack(), unpacker.unpack()
             if not isinstance(key, str) or not isinstance(value, str | int):
                 break
-            found[key] = value
-    return found
+            fields[key] = value
+    return fields
 
 
 def _steps() -> list[int]:

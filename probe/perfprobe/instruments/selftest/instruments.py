@@ -92,11 +92,11 @@ def _counter_row(tape: FrameLog, key: str, span: CopyRun) -> dict[str, Any]:
         for row in having_rows(tape, key)
         for found in [tape.moved(key, row, span.begin, span.end, inside=False)]
     ]
-    known = [amount for amount in moved if amount is not None]
-    verdict = "counts" if any(known) else "stands still" if known else "no reading"
-    if counter.kind == "gauge" and known:
+    amounts = [amount for amount in moved if amount is not None]
+    verdict = "counts" if any(amounts) else "stands still" if amounts else "no reading"
+    if counter.kind == "gauge" and amounts:
         verdict = "read"
-    if key == READ and known and sum(known) < MIN_READ_SHARE * span.copied:
+    if key == READ and amounts and sum(amounts) < MIN_READ_SHARE * span.copied:
         verdict = "too little"
     return {
         "counter": key,
@@ -191,7 +191,7 @@ def answer(
 ) -> dict[str, Any]:  # fmt: skip
     """What `--all` adds: the verdicts, and what the machine is. `asked`: the source asked for."""
     hello = tape.hello
-    judged = [_judge(one, tape, span, checks, others) for one in INSTRUMENTS]
+    judged = [_judge(instrument, tape, span, checks, others) for instrument in INSTRUMENTS]
     plain = ("identity", "kernel", "multipliers", "tsc_hz", "base_hz", "smt_methods", "missing")
     whole = asdict(hello)
     machine = {key: whole[key] for key in plain}
@@ -202,7 +202,7 @@ def answer(
 
 def wrong(instruments: Iterable[dict[str, Any]]) -> list[str]:
     """The counters that something disagrees with. Others of the same instrument may be right."""
-    return [key for one in instruments for key in one["wrong"]]
+    return [key for row in instruments for key in row["wrong"]]
 
 
 def _row(
@@ -224,9 +224,9 @@ def _sources(tape: FrameLog, asked: str) -> Iterator[dict[str, Any]]:
     if used == "perf":
         yield _row("source perf", "works", why="its counters are tested below")
     elif used == "os" and asked != "os":
-        gone = lacking.get("ref") or lacking.get("cycles")
-        why = "the kernel's perf counts no cycles here" if gone is None else gone.why
-        yield _row("source perf", "not there", why=why, fix=gone.fix if gone else None)
+        missing = lacking.get("ref") or lacking.get("cycles")
+        why = "the kernel's perf counts no cycles here" if missing is None else missing.why
+        yield _row("source perf", "not there", why=why, fix=missing.fix if missing else None)
     else:
         yield _row("source perf", "not tried", why=f"asked for: --source {used}")
     if used == "msr":
@@ -246,25 +246,25 @@ def _judge(
     one: Instrument, tape: FrameLog, span: CopyRun, checks: Sequence[Result],
     others: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:  # fmt: skip
-    mine = [check for check in checks if check.counter in one.keys and check.verdict != "not there"]
-    tested = {check.counter for check in mine}
-    there = [key for key in one.keys if key in tape.columns or key in tested]
-    if not there:
+    own = [check for check in checks if check.counter in one.keys and check.verdict != "not there"]
+    tested = {check.counter for check in own}
+    present = [key for key in one.keys if key in tape.columns or key in tested]
+    if not present:
         return _absent(one, tape)
     measured = [
         number
-        for key in there
+        for key in present
         if key in tape.columns and (number := _measured(tape, key, span)) is not None
     ]
     against = [
-        *_against_known(mine),
+        *_against_known(own),
         *_impossible(measured),
         *_not_moving(measured),
         *(_too_little(row) for row in others if row["verdict"] == "too little"
-          and row["counter"] in there),
+          and row["counter"] in present),
         *_disagreeing(measured),
     ]  # fmt: skip
-    return _conclusion(one.name, there, mine, measured, against)
+    return _conclusion(one.name, present, own, measured, against)
 
 
 def _absent(one: Instrument, tape: FrameLog) -> dict[str, Any]:
@@ -407,9 +407,9 @@ def _ceiling(tape: FrameLog) -> dict[str, Any]:
     """Tables of the turbo clock, by number of active cores."""
     key, tables = "turbo_ceiling_hz", tape.hello.turbo
     if not tables:
-        gone = next((m for m in tape.hello.missing if m.what == key), None)
-        why = "no table of turbo clocks is known here" if gone is None else gone.why
-        return _row("turbo ceiling", "not there", why=why, fix=gone.fix if gone else None)
+        missing = next((m for m in tape.hello.missing if m.what == key), None)
+        why = "no table of turbo clocks is known here" if missing is None else missing.why
+        return _row("turbo ceiling", "not there", why=why, fix=missing.fix if missing else None)
     measured: list[dict[str, Any]] = [
         {"counter": table.origin, "values": [step.hz for step in table.steps], "unit": "Hz"}
         for table in tables

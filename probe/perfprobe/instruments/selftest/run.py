@@ -113,8 +113,8 @@ def unchecked(tape: FrameLog) -> list[str]:
 
 def wrong(results: Iterable[Result]) -> list[str]:
     """Counters that are unusable."""
-    found = [r.counter for r in results if r.verdict == "unusable"]
-    return list(dict.fromkeys(found))
+    keys = [r.counter for r in results if r.verdict == "unusable"]
+    return list(dict.fromkeys(keys))
 
 
 # --- the test -------------------------------------------------------------------------------------
@@ -146,8 +146,8 @@ def run(
     span = instruments.second(tape)
     others = instruments.see(tape, span)
     results.once(working.RATE, working.rate(hello, begin, now()))
-    found = [*results.found, *not_there(tape)]
-    more = {} if every is None else instruments.answer(tape, span, found, others, every)
+    all_results = [*results.found, *not_there(tape)]
+    more = {} if every is None else instruments.answer(tape, span, all_results, others, every)
     return {
         "host": hello.host,
         "boot_id": hello.boot_id,
@@ -155,10 +155,12 @@ def run(
         "virtualisation": hello.virtualisation,
         "time": time.time(),
         "elapsed_s": round(time.monotonic() - started, 3),
-        "checks": [asdict(result) for result in found],
+        "checks": [asdict(result) for result in all_results],
         "unchecked": unchecked(tape),
         "others": others,
-        "wrong": [*dict.fromkeys([*wrong(found), *instruments.wrong(more.get("instruments", ()))])],
+        "wrong": [
+            *dict.fromkeys([*wrong(all_results), *instruments.wrong(more.get("instruments", ()))])
+        ],
         **more,
     }
 

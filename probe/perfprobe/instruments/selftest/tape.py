@@ -123,10 +123,10 @@ class FrameLog:
         """How far the counter of a row moved between two stamps: over the longest span inside them,
         or the shortest around them. None: there were no reads at such moments."""
         column = self.columns[key]
-        found = self._ends(column, row, begin, end, inside=inside)
-        if found is None:
+        ends = self._ends(column, row, begin, end, inside=inside)
+        if ends is None:
             return None
-        (a0, a1, a), (b0, b1, b) = found
+        (a0, a1, a), (b0, b1, b) = ends
         before, after = self._raw(column, a, row), self._raw(column, b, row)
         amount = sum(self._steps(column.counter, before, after))
         amount /= self._share(column, a, b, row)
@@ -135,10 +135,10 @@ class FrameLog:
     def steps(self, key: str, row: int, begin: int, end: int) -> list[float] | None:
         """How far each column of the counter moved around two stamps."""
         column = self.columns[key]
-        found = self._ends(column, row, begin, end, inside=False)
-        if found is None:
+        ends = self._ends(column, row, begin, end, inside=False)
+        if ends is None:
             return None
-        before, after = (self._raw(column, read[2], row) for read in found)
+        before, after = (self._raw(column, read[2], row) for read in ends)
         return self._steps(column.counter, before, after)
 
     def latest(self, key: str, row: int) -> float | None:
@@ -168,14 +168,14 @@ class FrameLog:
 
     def _reads(self, column: BlockCounter, row: int) -> list[Read]:
         """The reads with a value since the counter was last rebased."""
-        found: list[Read] = []
+        reads: list[Read] = []
         for table in self._reads_of.get(column.block, []):
             if table.head[row * wire.HEAD + 4] & wire.ROW_REBASED:
-                found.clear()
+                reads.clear()
             stamps = table.stamps(row)
             if stamps and self._valid(column, table, row):
-                found.append((*stamps, table))
-        return found
+                reads.append((*stamps, table))
+        return reads
 
     def _valid(self, column: BlockCounter, table: _BlockRead, row: int) -> bool:
         words = self._blocks[column.block].valid_words
@@ -189,12 +189,12 @@ class FrameLog:
     @staticmethod
     def _steps(counter: Counter, before: list[int], after: list[int]) -> list[float]:
         """The columns' differences. More than half a wrap counts as a step back."""
-        found = []
+        steps = []
         for a, b in zip(before, after, strict=True):
             delta = (b - a) % (1 << counter.bits)
             step = delta - (1 << counter.bits) if delta >> (counter.bits - 1) else delta
-            found.append(step * counter.scale)
-        return found
+            steps.append(step * counter.scale)
+        return steps
 
     def _share(
         self, column: BlockCounter, before: _BlockRead, after: _BlockRead, row: int

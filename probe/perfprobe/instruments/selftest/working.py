@@ -37,10 +37,10 @@ def rate(hello: Hello, begin: Instant, end: Instant) -> Iterator[tuple[Check, Ou
 
 def same(cpus: Sequence[int], tsc_hz: float) -> Iterator[tuple[Check, Outcome]]:
     """Checks the least possible offset of each CPU against the first."""
-    for found in timers.measure_offsets(cpus, STEP, tsc_hz):
-        if found.offset_ns is not None and found.error_ns is not None:
-            least = max(0.0, abs(found.offset_ns) - found.error_ns) / 1e9
-            yield SAME, Outcome(found.cpu, 0.0, math.copysign(least, found.offset_ns), SCALE_S)
+    for offset in timers.measure_offsets(cpus, STEP, tsc_hz):
+        if offset.offset_ns is not None and offset.error_ns is not None:
+            least = max(0.0, abs(offset.offset_ns) - offset.error_ns) / 1e9
+            yield SAME, Outcome(offset.cpu, 0.0, math.copysign(least, offset.offset_ns), SCALE_S)
 
 
 # --- counters of a busy CPU -----------------------------------------------------------------------
@@ -155,10 +155,10 @@ def _ticking(key: str) -> See:
 def factors(tape: FrameLog, key: str) -> list[float]:
     """Candidates for a tick of the counter in TSC ticks."""
     hello = tape.hello
-    found = [m.factor for m in hello.multipliers if m.counter == key]
-    if not found and key == "mperf" and hello.tsc_hz and hello.base_hz:
+    candidates = [m.factor for m in hello.multipliers if m.counter == key]
+    if not candidates and key == "mperf" and hello.tsc_hz and hello.base_hz:
         return [1.0, hello.tsc_hz.hz / hello.base_hz.hz]
-    return found or [1.0]
+    return candidates or [1.0]
 
 
 def _busy(window: Window) -> Outcome | None:
