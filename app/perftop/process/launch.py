@@ -50,8 +50,10 @@ def probe_command(*arguments: str, sudo: bool = False) -> list[str]:
     """The argv of a probe on this machine. It runs in the same Python interpreter, never in one
     from PATH. With `sudo` only the probe runs as root; `authorize` must have asked for the password
     before."""
-    # -P: a perfprobe/ in the working directory must not run with our rights.
-    own = [os.path.abspath(sys.executable), "-P", "-m", "perfprobe", *arguments]  # noqa: PTH100
+    # A perfprobe/ in the working directory must not run with our rights, and with those of root no
+    # code of ours either: sudo may keep PYTHONPATH, or HOME with packages of this user.
+    safety = "-I" if sudo else "-P"
+    own = [os.path.abspath(sys.executable), safety, "-m", "perfprobe", *arguments]  # noqa: PTH100
     return ["sudo", "-n", "--", *own] if sudo else own
 
 

@@ -321,7 +321,8 @@ class RecordingDirectory:
 
     def _opened(self) -> Iterator[Recording]:
         count = 0
-        for path in sorted(self.path.glob(f"*{ENDING}"))[-MAX_PARTS:]:
+        parts = self.path.glob(f"*{ENDING}")  # a longer number is a later one
+        for path in sorted(parts, key=lambda path: (len(path.name), path.name))[-MAX_PARTS:]:
             try:
                 part = Recording(path)
             except Failed as failed:

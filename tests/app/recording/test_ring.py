@@ -78,6 +78,16 @@ def test_a_ring_holds_the_last_minute_and_no_more(tmp_path: Path) -> None:
         assert session.unix(parts.first_ns) == Session(HELLO).unix(parts.first_ns)
 
 
+def test_parts_are_in_order_where_their_numbers_become_longer(tmp_path: Path) -> None:
+    box = ring(tmp_path / "r")
+    box._number = 999_996
+    feed(box, 0, 20)
+    box.end()
+    seconds = times(tmp_path / "r")
+    assert {len(part.name) for part in (tmp_path / "r").glob("*.part")} == {11, 12}
+    assert seconds == sorted(seconds)
+
+
 def test_spans_kept_by_hand_stay(tmp_path: Path) -> None:
     box = ring(tmp_path / "box")
     feed(box, 0, 100)

@@ -1,0 +1,76 @@
+"""With --sudo nothing but the probe runs as root, whatever the environment and the working
+directory of the user are, also where sudo keeps the environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import site
+import subprocess
+from pathlib import Path
+
+import pytest
+from waiting import MOST_S
+
+from perftop.process import launch
+
+MODULES = ("perfprobe", "msgpack", "json", "argparse", "numpy", "sitecustomize", "usercustomize")
+"""Names under which the user puts programs."""
+SUDO = """#!/bin/sh
+shift 2
+exec "$@"
+"""
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Path:
+    """A directory with modules that leave a mark when they run, also as packages of the user."""
+    code = f"open({str(tmp_path / 'ran')!r}, 'a').write(__name__ + '\\n')\n"
+    version = Path(site.getusersitepackages()).parent.name
+    for folder in (tmp_path, tmp_path / ".local/lib" / version / "site-packages"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in MODULES:
+            (folder / f"{name}.py").write_text(code)
+        (folder / "start.pth").write_text(f"import sys; exec({code!r})\n")
+    fake = tmp_path / "bin" / "sudo"
+    fake.parent.mkdir()
+    fake.write_text(SUDO)
+    fake.chmod(0o755)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PYTHONPATH", "{}"),
+        ("PYTHONHOME", "{}"),
+        ("PYTHONUSERBASE", "{}/.local"),
+        ("HOME", "{}"),
+        ("PYTHONSTARTUP", "{}/json.py"),
+        ("PYTHONINSPECT", "1"),
+        ("PYTHONPLATLIBDIR", "{}"),
+        ("PYTHONSAFEPATH", ""),
+        ("PYTHONIOENCODING", "utf-16"),
+        ("PYTHONBREAKPOINT", "usercustomize.x"),
+        ("XDG_CONFIG_HOME", "{}"),
+        ("XDG_RUNTIME_DIR", "{}"),
+        ("TMPDIR", "{}"),
+        ("TERM", "../../{}"),
+        ("LC_ALL", "xx_XX.none"),
+        ("LD_LIBRARY_PATH", "{}"),
+    ],
+)
+def test_no_variable_brings_code_of_the_user_into_the_probe_of_root(
+    theirs: Path, name: str, value: str
+) -> None:
+    environment = os.environ | {
+        "PATH": f"{theirs / 'bin'}:{os.environ['PATH']}", name: value.format(theirs)
+    }  # fmt: skip
+    done = subprocess.run(
+        launch.probe_command("topology", sudo=True),
+        cwd=theirs, env=environment, umask=0, capture_output=True, timeout=MOST_S, check=False,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert json.loads(done.stdout)["cpus"]
+    assert not (theirs / "ran").exists(), (theirs / "ran").read_text()
