@@ -12,6 +12,8 @@ import command
 import pytest
 from waiting import MOST_S, wait
 
+from perftop.base.importing import lean
+
 
 def start(*arguments: str) -> subprocess.Popen[str]:
     process = subprocess.Popen(
@@ -63,6 +65,31 @@ def test_a_killed_probe_is_reported_after_the_summary(source: str) -> None:
     assert process.returncode == 1
     assert command.lines(out)[-1]["type"] == "summary"
     assert re.fullmatch(r"perftop: the probe ended by signal 9 without an error message.*\n", err)
+
+
+EARLY = """
+import os, signal, sys
+from perftop.__main__ import main
+class Interrupting:
+    def find_spec(name, *_):
+        if name == "perftop.cli":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupting)
+main()
+"""
+
+
+def test_an_interrupt_while_perftop_is_being_loaded_has_no_traceback() -> None:
+    done = command.python(EARLY, check=False)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+
+
+def test_an_interrupt_while_a_module_is_being_loaded_arrives_after_that() -> None:
+    loaded = False
+    with pytest.raises(KeyboardInterrupt), lean():
+        os.kill(os.getpid(), signal.SIGINT)
+        loaded = True
+    assert loaded
 
 
 def test_the_probe_ends_when_perftop_is_killed() -> None:

@@ -1,5 +1,24 @@
+"""The program perftop, also as `python -m perftop`."""
+
+import signal
 import sys
 
-from perftop.cli import main
 
-sys.exit(main())
+def main() -> int:
+    """Runs the command line. Before and after that, Ctrl-C ends perftop without a traceback; a
+    shell shows the same status as for a handled one."""
+    handler = signal.getsignal(signal.SIGINT)  # SIG_IGN in the background of a script
+    if handler is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from perftop import cli
+
+    signal.signal(signal.SIGINT, handler)
+    try:
+        return cli.main()
+    finally:
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -82,7 +82,7 @@ def _in_pipes(command: list[str]) -> tuple[int | None, str, int]:
         status: int | None = process.returncode
     except subprocess.TimeoutExpired:
         status, said = None, b""
-    left = _end_session(process.pid)
+    left = end_session(process.pid)
     return status, said.decode(errors="replace"), left
 
 
@@ -98,7 +98,7 @@ def _on_terminal(command: list[str]) -> tuple[int | None, str, int]:
         ended, code = os.waitpid(pid, os.WNOHANG)
         status = os.waitstatus_to_exitcode(code) if ended else None
     data += terminal.drained(fd, 0.05)
-    left = _end_session(pid)
+    left = end_session(pid)
     if status is None:
         os.waitpid(pid, 0)
     os.close(fd)
@@ -108,7 +108,7 @@ def _on_terminal(command: list[str]) -> tuple[int | None, str, int]:
     return status, "\n".join(lines), left
 
 
-def _end_session(session: int) -> int:
+def end_session(session: int) -> int:
     """Kills what still runs in a session; how many processes that were."""
     count = 0
     for entry in Path("/proc").iterdir():

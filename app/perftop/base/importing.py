@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import os
 import resource
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from perftop.base.errors import UNAVAILABLE, Failed
 
 _THREADS = "OPENBLAS_NUM_THREADS"
+_HELD = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
 MIN_ADDRESS_SPACE = 128_000_000
 """Least limit of memory, in bytes, with which numpy can be loaded. With less OpenBLAS ends the
 process with words of its own."""
@@ -21,7 +23,8 @@ def lean() -> Iterator[None]:
     """A block for imports. Objects created in it are never scanned by the garbage collector:
     neither during the imports, where scanning takes a tenth of the time, nor in later collections.
     numpy starts no threads for matrix products, of which it would start one for each CPU that spin
-    for some ms. Commands that are started later do not inherit this setting. Raises Failed if the
+    for some ms. Commands that are started later do not inherit this setting.
+    Signals that ask perftop to end arrive after the block. Raises Failed if the
     limit of memory is too low."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if 0 <= limit < MIN_ADDRESS_SPACE:
@@ -30,6 +33,8 @@ def lean() -> Iterator[None]:
     ours = _THREADS not in os.environ
     if ours:
         os.environ[_THREADS] = "1"
+    # An exception of a handler inside an import would become an ImportError of numpy.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
     gc.disable()
     try:
         yield
@@ -38,3 +43,4 @@ def lean() -> Iterator[None]:
             del os.environ[_THREADS]
         gc.freeze()
         gc.enable()
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
