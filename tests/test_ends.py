@@ -202,7 +202,7 @@ def test_a_missing_recording_is_reported_before_the_terminal_is_used(tmp_path: P
 @pytest.mark.parametrize(
     ("arguments", "status", "text"),
     [
-        (["stat", "--source", "sim", "--smt-method", "traced"], 3, "there are: one-thread, bounds"),
+        (["stat", "--source", "sim", "--smt-method", "traced"], 3, "available: one-thread, bounds"),
         (["stat", "--source", "sim", "--smt-method", "magic"], 2, "magic"),
         (["stat", "-i", "250ms", "--sample", "100ms"], 2, "must be a multiple of --sample"),
         (["stat", "--watch", "999999999"], 3, "perftop: no process 999999999\n"),
