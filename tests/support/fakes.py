@@ -49,7 +49,8 @@ class Does:
 
 @dataclass
 class Machine:
-    """Hello and frames of a machine in which each CPU does as in `does`, at constant rates."""
+    """Hello and frames of a machine in which each CPU does as in `does`. Counters move at constant
+    rates from one frame to the next, also where a test changes `does` between them."""
 
     cores: int = 4
     threads: int = 2
@@ -63,6 +64,9 @@ class Machine:
     broken: set[int] = field(default_factory=set)
     """CPUs whose cycles and instructions move faster than is possible."""
     gone: set[int] = field(default_factory=set)
+    _seq: int = field(default=0, init=False)
+    _sums: dict[int, dict[str, int]] = field(default_factory=dict, init=False)
+    """Counters by CPU and key, after `_seq` samples."""
 
     def __post_init__(self) -> None:
         chosen = _CPU if self.split else [c for c in _CPU if c.key != "one_thread"]
@@ -80,10 +84,13 @@ class Machine:
         return self.does.setdefault(number, Does())
 
     def frame(self, seq: int, **more: Any) -> Frame:
-        """Counters after `seq` samples."""
+        """Counters after `seq` samples. They start again if the frame before had a higher `seq`."""
+        if seq < self._seq:
+            self._seq, self._sums = 0, {}
+        samples, self._seq = seq - self._seq, seq
         ns, ticks = seq * made.SAMPLE_NS, int(seq * made.TSC_HZ / 10)
         n = len(self.hello.topology)
-        cells = [self._cells(row.cpu, ns, ticks) for row in self.hello.topology]
+        cells = [self._advance(row.cpu, samples) for row in self.hello.topology]
         values: dict[str, list[int | None]] = {key: [c[key] for c in cells] for key in cells[0]}
         values["ceiling_hz"] = [int(self.ceiling_hz or 0)] * n
         flags = [
@@ -97,23 +104,32 @@ class Machine:
             blocks[block.name] = made.rows(block, rows, values, [ticks] * rows, flags=mine)
         return Frame(seq, ns, blocks, **more)
 
-    def _cells(self, cpu: int, ns: int, ticks: int) -> dict[str, int]:
+    def _advance(self, cpu: int, samples: int) -> dict[str, int]:
+        """The counters of a CPU after so many more samples."""
+        moved = self.moved(cpu, samples * made.SAMPLE_NS, samples * made.TSC_HZ / 10)
+        sums = self._sums.setdefault(cpu, dict.fromkeys(moved, 0))
+        for key, amount in moved.items():
+            sums[key] += round(amount)
+        return dict(sums)
+
+    def moved(self, cpu: int, ns: float, ticks: float) -> dict[str, float]:
+        """By how much the counters of a CPU move in so many ns, which are so many TSC ticks."""
         does = self.cpu(cpu)
         ref = does.util * ticks * (1000 if cpu in self.broken else 1)
         cycles = ref * does.hz / made.TSC_HZ
         idle = 1 - does.util - does.involuntary - does.steal
         busy = does.util - does.system
         return {
-            "ref": int(ref),
-            "cycles": int(cycles),
-            "instructions": int(cycles * does.ipc),
-            "kernel_cycles": int(cycles * does.kernel),
-            "one_thread": int(self._alone(cpu) * ticks),
-            "idle_s": int(idle * ns),
-            "stat_user_s": int(max(busy, 0.0) * ns),
-            "stat_system_s": int(min(does.system, does.util) * ns),
-            "stat_idle_s": int(idle * ns),
-            "stat_steal_s": int(does.steal * ns),
+            "ref": ref,
+            "cycles": cycles,
+            "instructions": cycles * does.ipc,
+            "kernel_cycles": cycles * does.kernel,
+            "one_thread": self._alone(cpu) * ticks,
+            "idle_s": idle * ns,
+            "stat_user_s": max(busy, 0.0) * ns,
+            "stat_system_s": min(does.system, does.util) * ns,
+            "stat_idle_s": idle * ns,
+            "stat_steal_s": does.steal * ns,
             **{f"stat_{key}_s": 0 for key in ("nice", "iowait", "irq", "softirq")},
         }
 
@@ -196,18 +212,3 @@ class Feed:
 
 def tasks(names: Sequence[str]) -> dict[str, Any]:
     return {"tasks": {str(cpu): [4000 + cpu, name, 0.9] for cpu, name in enumerate(names)}}
-
-
-@dataclass
-class Turning(Machine):
-    """A machine whose counters go on from where they are when its CPUs change what they do. Each
-    frame is a sample later than the one before."""
-
-    sums: dict[int, dict[str, int]] = field(default_factory=dict)
-
-    def _cells(self, cpu: int, _ns: int, _ticks: int) -> dict[str, int]:
-        moved = super()._cells(cpu, made.SAMPLE_NS, int(made.TSC_HZ / 10))
-        sums = self.sums.setdefault(cpu, dict.fromkeys(moved, 0))
-        for key, value in moved.items():
-            sums[key] += value
-        return dict(sums)

@@ -7,7 +7,7 @@ from typing import Any
 
 import made
 import pytest
-from fakes import Does, Turning
+from fakes import Does, Machine
 from played import played
 
 from perfprobe import wire
@@ -23,7 +23,7 @@ class Play:
     """A session of such a machine. Of 2 cores CPUs 0 and 2 are siblings, and so are 1 and 3."""
 
     def __init__(self, cores: int = 2, **more: Any) -> None:
-        self.machine = Turning(cores=cores, **more)
+        self.machine = Machine(cores=cores, **more)
         self.machine.does = dict.fromkeys(range(2 * cores), REST)
         self.session = Session(self.machine.hello)
         self.seq = 0

@@ -254,6 +254,7 @@ async def test_a_recording_that_fails_is_seen_until_another_one(
         monkeypatch.chdir(here)
         await run.pilot.press("R")
         await until(lambda: "NOT RECORDING" not in words(run.pilot), "the next one")
+        await until(lambda: [*here.iterdir()], "its file")
     assert only(here)
 
 

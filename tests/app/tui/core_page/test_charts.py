@@ -8,7 +8,7 @@ import made
 import numpy as np
 import pytest
 from cores import SECOND, busy, charts, column, line, lived, panel, text
-from fakes import Does, Machine, Turning
+from fakes import Does, Machine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,7 +27,7 @@ def test_a_clock_falls_below_its_ceiling_in_red_while_something_is_wrong() -> No
         for cpu in (0, 1):
             machine.does[cpu] = Does(1.0, 2.5e9 if 20 < seq <= 40 else 3.2e9)
 
-    session, interval = lived(Turning(cores=1), script)
+    session, interval = lived(Machine(cores=1), script)
     episode = Episode("turbo-drop", [0, 1], 2 * SECOND, 4 * SECOND, 0.7e9, "power-pl1")
     session.ended[:] = [episode]
     session.detector.running.clear()
@@ -77,7 +77,7 @@ def test_a_sleepers_clock_is_faint_and_does_not_widen_the_scale() -> None:
         machine.does[0] = Does(0.01 if asleep else 0.9, 0.8e9 if asleep else 3.1e9)
         machine.does[1] = Does(0.0)
 
-    session, interval = lived(Turning(cores=1), script)
+    session, interval = lived(Machine(cores=1), script)
     of = charts(session, interval)
     assert _where(of, "clock")
     assert min(_where(of, "faint")) > max(_where(of, "clock"))
@@ -111,9 +111,9 @@ class Shared(Machine):
     def _hello(self, counters: list[Counter]) -> Hello:
         return super()._hello([*counters, made.counter("any_thread", "1")])
 
-    def _cells(self, cpu: int, ns: int, ticks: int) -> dict[str, int]:
+    def moved(self, cpu: int, ns: float, ticks: float) -> dict[str, float]:
         most = max(does.util for does in self.does.values())
-        return super()._cells(cpu, ns, ticks) | {"any_thread": int(most * ticks)}
+        return super().moved(cpu, ns, ticks) | {"any_thread": most * ticks}
 
 
 def test_of_four_threads_that_count_together_it_is_known() -> None:
@@ -156,7 +156,7 @@ def restless() -> tuple[Session, Interval]:
     def script(machine: Machine, seq: int) -> None:
         machine.does |= {cpu: Does((seq * 7 + cpu) % 11 / 11) for cpu in (0, 1)}
 
-    return lived(Turning(cores=1), script)
+    return lived(Machine(cores=1), script)
 
 
 @given(st.lists(st.integers(0, 40), min_size=2, max_size=6), st.sampled_from([1.0, 2.0, 5.0]))
@@ -186,7 +186,7 @@ def raised() -> tuple[Session, Interval]:
     def script(machine: Machine, seq: int) -> None:
         machine.ceiling_hz = 3.5e9 if 15 < seq <= 32 else 3.2e9
 
-    session, interval = lived(Turning(cores=1), script)
+    session, interval = lived(Machine(cores=1), script)
     session.ended.clear()
     session.detector.running.clear()
     return session, interval

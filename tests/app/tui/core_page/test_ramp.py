@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from cores import charts, line, lived, panel, text
-from fakes import Does, Machine, Turning
+from fakes import Does, Machine
 
 from perftop.draw import charts as cells
 from perftop.draw import strips
@@ -20,7 +20,7 @@ FAST = (2.0e9, 3.0e9)
 
 def climbed(clocks: tuple[float, ...], cores: int = 1) -> tuple[Session, Interval]:
     """The first threads slept for 2 s and then worked on these clocks, the last of them to stay."""
-    machine = Turning(cores=cores, ceiling_hz=3.4e9)
+    machine = Machine(cores=cores, ceiling_hz=3.4e9)
 
     def script(_: Machine, seq: int) -> None:
         for cpu in range(2 * cores):

@@ -7,7 +7,7 @@ from typing import Any
 
 import made
 import pytest
-from fakes import Does, Machine, Turning, guest
+from fakes import Does, Machine, guest
 from playing import Run, running
 from waiting import until
 
@@ -29,9 +29,9 @@ async def sees(run: Run, what: str) -> None:
     await until(lambda: any(what in line for line in lines(run)), f"{what!r} in view 6")
 
 
-def crowded(**more: Any) -> Turning:
+def crowded(**more: Any) -> Machine:
     """Two cores, on the first of which two meet."""
-    machine = Turning(cores=2, **more)
+    machine = Machine(cores=2, **more)
     machine.does = dict.fromkeys(range(4), REST) | {0: Does(1.0, ipc=2.0)}
     return machine
 
