@@ -138,12 +138,12 @@ class Track:
         ends_ns, amounts, sizes = sums[key]
         first = np.searchsorted(ends_ns[1:], edges_ns[:-1], "right")
         last = np.maximum(np.searchsorted(ends_ns[1:], edges_ns[1:], "right"), first + 1)
-        there = (edges_ns[1:] > ends_ns[0]) & (first < len(ends_ns) - 1)
+        overlaps = (edges_ns[1:] > ends_ns[0]) & (first < len(ends_ns) - 1)
         first, last = (np.minimum(at, len(ends_ns) - 1) for at in (first, last))
         size = sizes[last] - sizes[first]
         with np.errstate(divide="ignore", invalid="ignore"):
-            found: Floats = (amounts[last] - amounts[first]) / size
-        return np.where(there & (size > 0), found, nan)
+            means: Floats = (amounts[last] - amounts[first]) / size
+        return np.where(overlaps & (size > 0), means, nan)
 
     def _sums(self) -> dict[str, tuple[Floats, Floats, Floats]]:
         """Returns, by key: the start of the first slice followed by the ends of all slices, and the
@@ -177,9 +177,9 @@ class Look:
     def origins_ns(self) -> tuple[int, int]:
         """The moments at which A and B are aligned, in raw ns; the start of a recording whose
         moment was not read yet or does not exist."""
-        found = [track.origin_ns(self.alignment) for track in self.tracks]
+        origins = [track.origin_ns(self.alignment) for track in self.tracks]
         a, b = (track.ends_ns[0] if at is None else at
-                for track, at in zip(self.tracks, found, strict=True))  # fmt: skip
+                for track, at in zip(self.tracks, origins, strict=True))  # fmt: skip
         return a, b
 
     @property
@@ -260,7 +260,7 @@ def _header(look: Look) -> Line:
     elif not look.aligned:
         status = "not aligned: one has no such moment"
     elif any(track.damage for track in look.tracks):
-        status = "damaged, shown as far as it can be read"
+        status = "damaged: shown up to the damage"
     return spread(left, [(f"{status} ", "dim")], look.width), "calm"
 
 
@@ -287,24 +287,26 @@ def _charts(look: Look, room: int) -> list[Line]:
     keys = [key for key in ROWS if key in known][: max(2, room // MIN_LINES)]
     if not keys:
         return [([(" nothing was read yet", "dim")], "calm")]
-    tall = max(1, min(MAX_LINES, (room // len(keys) - 1) // 2))
-    gap = [BLANK] if room >= len(keys) * (2 * tall + 1) else []
+    chart_height = max(1, min(MAX_LINES, (room // len(keys) - 1) // 2))
+    gap = [BLANK] if room >= len(keys) * (2 * chart_height + 1) else []
     lines: list[Line] = []
     for key in keys:
-        lines += [*_band(look, NUMBERS[key], tall), *gap]
+        lines += [*_band(look, NUMBERS[key], chart_height), *gap]
     return lines
 
 
-def _band(look: Look, number: Number, tall: int) -> list[Line]:
+def _band(look: Look, number: Number, chart_height: int) -> list[Line]:
     """Returns the charts of one number: A above B."""
-    values = [track.values(number.key, look.axis_of(at).edges)
-              for at, track in enumerate(look.tracks)]  # fmt: skip
-    top, at = _top(number, values), look.cursor_cell
-    now = [float(each[at]) for each in values]
-    rule = {at: ""}
+    values = [track.values(number.key, look.axis_of(side).edges)
+              for side, track in enumerate(look.tracks)]  # fmt: skip
+    top, cell = _top(number, values), look.cursor_cell
+    now = [float(series[cell]) for series in values]
+    rule = {cell: ""}
     lines: list[Line] = []
-    for side, each in enumerate(values):
-        area = charts.area(each / top, tall, AREAS.get(number.key, "user"), ascii_=look.ascii)
+    for side, series in enumerate(values):
+        area = charts.area(
+            series / top, chart_height, AREAS.get(number.key, "user"), ascii_=look.ascii
+        )
         drawn = rows_of(charts.ruled(area.columns(), rule))
         for low, runs in enumerate(drawn):
             title = f"{number.words} {number.unit_name(GHZ)}" if side == low == 0 else ""
@@ -318,7 +320,7 @@ def _band(look: Look, number: Number, tall: int) -> list[Line]:
 
 def _top(number: Number, values: list[Floats]) -> float:
     """Returns the upper end of the scale that both charts share, in base units."""
-    known = np.concatenate([each[np.isfinite(each)] for each in values])
+    known = np.concatenate([series[np.isfinite(series)] for series in values])
     highest = float(known.max()) if len(known) else 1.0
     if number.unit == "ratio" and highest > 0.1:
         return 1.0
@@ -382,7 +384,7 @@ class PairApp(PageApp):
         config = config or Config()
         super().__init__(config)
         self._recordings = recordings
-        a, b = (Track(each.path.name, each.hello) for each in recordings)
+        a, b = (Track(recording.path.name, recording.hello) for recording in recordings)
         look = Look((a, b), alignment, ascii=ascii_, captions=captions(config.keys))
         self.page = PairPage(look)
 
@@ -395,18 +397,18 @@ class PairApp(PageApp):
     async def _read(self) -> None:
         """Reads both recordings alternately, so that both appear from the start."""
         streams: list[tuple[Track, Recording, Iterator[wire.Message]]] = [
-            (track, each, each.messages())
-            for track, each in zip(self.page.look.tracks, self._recordings, strict=True)
+            (track, recording, recording.messages())
+            for track, recording in zip(self.page.look.tracks, self._recordings, strict=True)
         ]
         shown_s = began_s = time.monotonic()
         while streams:
-            for one in list(streams):
-                track, recording, messages = one
+            for stream in list(streams):
+                track, recording, messages = stream
                 if some := list(islice(messages, MAX_BATCH)):
                     track.play(some)
                 else:
                     track.read, track.damage = True, recording.damage
-                    streams.remove(one)
+                    streams.remove(stream)
             now_s = time.monotonic()
             if now_s - began_s > BATCH_S:
                 if now_s - shown_s > REFRESH_S:

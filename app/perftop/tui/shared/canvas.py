@@ -47,7 +47,7 @@ class StripCache:
 
     def __init__(self, widget: Widget, *, ascii_: bool) -> None:
         self._widget, self._ascii = widget, ascii_
-        self._made: dict[Hashable, tuple[Line, Strip]] = {}
+        self._strips: dict[Hashable, tuple[Line, Strip]] = {}
         self._painted: list[Strip] = []
         """The strips that were painted last, by line of the widget from the top."""
         self._inks: dict[theme.Mood, Ink] = {}
@@ -57,40 +57,40 @@ class StripCache:
         """Number of strips made so far, to measure how well the cache works."""
 
     def clear(self) -> None:
-        self._made, self._painted, self._inks = {}, [], {}
+        self._strips, self._painted, self._inks = {}, [], {}
 
-    def strip(self, key: Hashable, line: Line, size: int) -> Strip:
+    def strip(self, key: Hashable, line: Line, width: int) -> Strip:
         """Returns the strip of a line. `key`: identity of the line, which stays the same when its
         text changes."""
-        held = self._made.get(key)
-        if held is not None and held[0] == line:
-            return held[1]
+        cached = self._strips.get(key)
+        if cached is not None and cached[0] == line:
+            return cached[1]
         self.built += 1
         runs, mood = line
         ink = self._inks.get(mood)
         if ink is None:
             ink = self._inks[mood] = ink_of(self._widget.app, mood)
-        made = ready_strip(runs, ink, size, ascii_=self._ascii)
-        self._made[key] = line, made
-        return made
+        strip = ready_strip(runs, ink, width, ascii_=self._ascii)
+        self._strips[key] = line, strip
+        return strip
 
-    def cropped(self, key: Hashable, line: Line, size: int, crop: Region) -> Strip:
+    def cropped(self, key: Hashable, line: Line, width: int, crop: Region) -> Strip:
         """Returns the strip of a line, cut to the region that Textual asks for. The strip includes
         the background and needs no borders or filters, which would be most of a line's cost."""
-        return self.strip(key, line, size).crop_extend(crop.x, crop.right, None)
+        return self.strip(key, line, width).crop_extend(crop.x, crop.right, None)
 
-    def paint(self, lines: Sequence[tuple[Hashable, Line]], size: int, wide: int) -> None:
+    def paint(self, lines: Sequence[tuple[Hashable, Line]], width: int, visible_width: int) -> None:
         """Paints those lines of the widget that have changed. `lines`: all lines of the widget with
-        their keys. Each line has `size` cells, of which the first `wide` are visible."""
+        their keys. Each line has `width` cells, of which the first `visible_width` are visible."""
         self._inks.clear()
-        strips = [self.strip(key, line, size) for key, line in lines]
+        strips = [self.strip(key, line, width) for key, line in lines]
         before = self._painted
         changed = {
             y: strip for y, strip in enumerate(strips) if y >= len(before) or before[y] is not strip
         }
         self._painted = strips
-        self._made = {key: self._made[key] for key, _ in lines}
-        repaint(self._widget, changed, wide)
+        self._strips = {key: self._strips[key] for key, _ in lines}
+        repaint(self._widget, changed, visible_width)
 
 
 class PageWidget(Widget, metaclass=Abstract):
@@ -167,7 +167,7 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
         """Fixed lines above the scrolling lines."""
         self.feet: list[Line] = []
         """Fixed lines below the scrolling lines, at the bottom of the canvas."""
-        self._made = StripCache(self, ascii_=choice.ascii)
+        self._strips = StripCache(self, ascii_=choice.ascii)
         self._area = Size(0, 0)
         """Size of the widget at the last paint; kept because Textual computes `size` at each
         access."""
@@ -259,7 +259,7 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
             return
         self._theme = self.app.current_theme.name
         self._laid_out = True
-        self._made.clear()
+        self._strips.clear()
         self.make_layout()
         self.draw()
         self.refresh()
@@ -312,18 +312,18 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
     @property
     def built(self) -> int:
         """Number of strips made so far."""
-        return self._made.built
+        return self._strips.built
 
     def _paint(self) -> None:
         """Paints the visible lines that have changed."""
-        wide, _ = self._area = self.size
-        if not wide:
+        width, _ = self._area = self.size
+        if not width:
             return
         size = Size(self.width, self.count + self._fixed)
         if size != self.virtual_size:
             self.virtual_size = size
             self._refresh_scrollbars()  # Textual only refreshes them when the widget's size changes
-        self._made.paint(self._visible_lines(), wide, size.width)
+        self._strips.paint(self._visible_lines(), width, size.width)
 
     def reveal(self, first: int, last: int) -> None:
         """Scrolls no further than needed to show lines `first` to `last`. If not all of them fit,
@@ -336,9 +336,9 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
     def line_at(self, y: int) -> int | None:
         """Returns the index of the scrolling line at row `y` of the widget; None if there is
         none."""
-        found = y - len(self.heads) + self.top
+        index = y - len(self.heads) + self.top
         scrolls = len(self.heads) <= y < len(self.heads) + self.height
-        return found if scrolls and found < self.count else None
+        return index if scrolls and index < self.count else None
 
     def pick(self, event: events.Click) -> bool:
         """Handles a click on a line of `feet`: opens the clicked episode, or selects the core of
@@ -346,15 +346,15 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
         is on another line."""
         if event.y < max(len(self.heads), self._area.height - len(self.feet)):
             return False
-        found = self.target(event.x, self.size.height - event.y)
-        if isinstance(found, Episode):
-            self.post_message(self.EpisodeClicked(found))
-        elif found is not None:
-            core = next((place.cpus for place in self.places.places if found in place.cpus), None)
+        target = self.target(event.x, self.size.height - event.y)
+        if isinstance(target, Episode):
+            self.post_message(self.EpisodeClicked(target))
+        elif target is not None:
+            core = next((place.cpus for place in self.places.places if target in place.cpus), None)
             if core is not None:
                 self.choice.cpu = core[0]
                 self.draw_selection()
-        if event.chain == 2 and found is not None:
+        if event.chain == 2 and target is not None:
             self.post_message(self.Opened())
         return True
 
@@ -370,14 +370,14 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
         if not self.count:
             lines = [self._no_match()]
         lines += [BLANK] * (room - len(lines))
-        found: list[tuple[Hashable, Line]] = [
+        visible_lines: list[tuple[Hashable, Line]] = [
             *((("head", y), (runs, "calm")) for y, runs in enumerate(self.heads)),
             *((("line", top + y), line) for y, line in enumerate(lines)),
             *((("foot", y), line) for y, line in enumerate(self.feet)),
         ]
         if self.choice.stale:
-            found = [(key, (runs, "stale")) for key, (runs, _) in found]
-        return found[:height]
+            visible_lines = [(key, (runs, "stale")) for key, (runs, _) in visible_lines]
+        return visible_lines[:height]
 
     def _no_match(self) -> Line:
         """Returns the line that is shown if there are no scrolling lines."""
@@ -392,7 +392,7 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
         self._area = self.size
         lines = self._visible_lines()
         lines += [(("line", -1), BLANK)] * (crop.bottom - len(lines))
-        return [self._made.cropped(*lines[y], self._area.width, crop) for y in crop.line_range]
+        return [self._strips.cropped(*lines[y], self._area.width, crop) for y in crop.line_range]
 
     def render_line(self, y: int) -> Strip:
         (strip,) = self.render_lines(Region(0, y, self._area.width, 1))

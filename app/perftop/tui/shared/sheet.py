@@ -76,8 +76,8 @@ class Sheet:
     @cached_property
     def awake(self) -> Bools:
         """By row: whether the clock of the busiest CPU is meaningful."""
-        found: Bools = (np.fmax.reduce(self.util, axis=1) >= AWAKE) & np.isfinite(self.busy)
-        return found
+        is_awake: Bools = (np.fmax.reduce(self.util, axis=1) >= AWAKE) & np.isfinite(self.busy)
+        return is_awake
 
     @cached_property
     def dropped(self) -> Bools:
@@ -150,8 +150,8 @@ class VisibleRows:
         for numbers in `_WORST`, the CPU with the highest number."""
         if key not in _WORST:
             return self.lead
-        found: list[int] = np.fmax(self._values(key), -1.0).argmax(axis=1).tolist()
-        return found
+        highest: list[int] = np.fmax(self._values(key), -1.0).argmax(axis=1).tolist()
+        return highest
 
     def doubted(self, key: str) -> list[list[bool]] | None:
         """Returns, by CPU, whether a counter of this metric is suspect; None if no counter of any
@@ -159,8 +159,8 @@ class VisibleRows:
         session, interval = self._sheet.reader.session, self._sheet.interval
         if key not in NUMBERS or not interval.doubts.any():
             return None
-        found: list[list[bool]] = doubted(key, session, interval)[self._cpus].tolist()
-        return found
+        by_cpu: list[list[bool]] = doubted(key, session, interval)[self._cpus].tolist()
+        return by_cpu
 
     def split(self) -> tuple[list[list[float]], list[list[float]], list[int]]:
         """Returns the SMT states of each core, the lower bound of each state, and the method by
@@ -221,25 +221,25 @@ class Reader:
     def taken(self, interval: Interval) -> Floats:
         """Returns, by row, the largest share of IPC, clock or time that a neighbour takes from one
         of the row's CPUs. Episodes of the hypervisor are left out, because steal covers them."""
-        found = np.zeros(len(self._places))
+        taken_shares = np.zeros(len(self._places))
         for episode in episode_style.during(self.session, interval):
             if episode.kind != "neighbour" or episode.cause == "hypervisor":
                 continue
             for cpu in self._row_of.keys() & set(episode.cpus):
                 share = self.session.neighbours.share(episode, cpu) if interval.seq else None
                 lost = (episode.depth or 0.0) if share is None else share
-                found[self._row_of[cpu]] = max(found[self._row_of[cpu]], lost)
-        return found
+                taken_shares[self._row_of[cpu]] = max(taken_shares[self._row_of[cpu]], lost)
+        return taken_shares
 
     def alone(self, sheet: Sheet) -> Bools:
         """Returns, by row, whether the clock is clearly below the usual clock of cores of the same
         kind."""
         every = self._every
         usual = every.usual(sheet if every is self else every.read(sheet.interval))
-        found = np.zeros(len(sheet.busy), bool)
+        is_low = np.zeros(len(sheet.busy), bool)
         for kind, members in self._kinds.items():
-            found |= members & sheet.awake & (sheet.busy < usual.get(kind, 0.0) * (1 - DROP))
-        return found
+            is_low |= members & sheet.awake & (sheet.busy < usual.get(kind, 0.0) * (1 - DROP))
+        return is_low
 
 
 def busiest(util: Floats, hz: Floats) -> Ints:
@@ -247,8 +247,8 @@ def busiest(util: Floats, hz: Floats) -> Ints:
     cent; of equally busy CPUs, the first with a known clock is chosen, so that the index seldom
     changes."""
     rank = np.where(np.isnan(util), -1.0, np.round(util, 2)) + 0.001 * np.isfinite(hz)
-    found: Ints = np.argmax(rank, axis=-1)
-    return found
+    index: Ints = np.argmax(rank, axis=-1)
+    return index
 
 
 def of_package(session: Session, interval: Interval, cpu: int, *keys: str) -> list[float]:

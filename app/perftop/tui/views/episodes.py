@@ -218,19 +218,21 @@ def arranged(
     return sorted(episodes, key=keys[order], reverse=reverse)
 
 
-_NEEDS = {
-    "turbo-drop": (("busy_hz",), ("turbo_ceiling_hz",)),
-    "throttle": (("limit_reasons", "core_thermal", "package_thermal", "modulation",
-                  "core_throttled_s", "package_throttled_s"),),
-    "involuntary-halt": (("involuntary",),),
-    "neighbour": (("ipc", "steal"),),
-    "steal": (("steal",),),
-    "license": (LEVELS,),
-    "smi": (("smi",),),
-    "ramp": (("busy_hz",),),
+_DETECTABLE = {
+    "turbo-drop": ("turbo drops", (("busy_hz",), ("turbo_ceiling_hz",))),
+    "throttle": ("thermal throttling", (
+        ("limit_reasons", "core_thermal", "package_thermal", "modulation",
+         "core_throttled_s", "package_throttled_s"),
+    )),
+    "involuntary-halt": ("involuntary halts", (("involuntary",),)),
+    "neighbour": ("noisy neighbours", (("ipc", "steal"),)),
+    "steal": ("steal", (("steal",),)),
+    "license": ("SIMD clock licences", (LEVELS,)),
+    "smi": ("SMIs", (("smi",),)),
+    "ramp": ("clock ramps", (("busy_hz",),)),
 }  # fmt: skip
-"""Groups of counters or metrics, by kind of episode. Detecting the kind requires one of each
-group."""
+"""By kind of episode: its name in the plural, and groups of counters or metrics. Detecting the kind
+requires one of each group."""
 
 
 def nothing(session: Session, size: int, *, filtered: bool) -> list[list[Run]]:
@@ -239,25 +241,26 @@ def nothing(session: Session, size: int, *, filtered: bool) -> list[list[Run]]:
     missing = {m.what: m.why for m in lasting(session) if m.cpus is None}
     metrics = [key for key, variants in session.evaluator.chosen.items() if variants]
     known = {*session.counters.columns, *metrics} | ({"turbo_ceiling_hz"} - missing.keys())
-    reasons: dict[str, list[str]] = {}
-    for needy, groups in _NEEDS.items():
+    names_by_reason: dict[str, list[str]] = {}
+    undetected: set[str] = set()
+    for kind_key, (name, groups) in _DETECTABLE.items():
         if lacking := next((keys for keys in groups if known.isdisjoint(keys)), None):
+            undetected.add(kind_key)
             why = next((missing[key] for key in lacking if key in missing), UNCOUNTED)
-            reasons.setdefault(why, []).append(needy)
-    blind = {kind for kinds in reasons.values() for kind in kinds}
+            names_by_reason.setdefault(why, []).append(name)
     place = "on the CPUs of the filter" if filtered else "so far"
     lines: list[list[Run]] = [[(f" no episodes {place}; perftop detects:", "text")]]
     room = 0
     for key, kind in KINDS.items():
-        if key not in blind:
+        if key not in undetected:
             piece = f"  {kind.sign} {key}"
             if len(piece) >= room:
                 lines.append([])
                 room = size
             lines[-1].append((piece, "dim"))
             room -= len(piece)
-    for why, kinds in reasons.items():
-        text = foreign(f" {theme.RULE} no {', '.join(kinds)}: {why}")
+    for why, names in names_by_reason.items():
+        text = foreign(f" {theme.RULE} {', '.join(names)}: {why}")
         lines.append([(fit(text, min(len(text), size)), "dim")])
     return lines
 

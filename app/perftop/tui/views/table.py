@@ -210,7 +210,7 @@ class Table(PaneledView, Cursor):
         self._strays = [session.position[cpu] for cpu in self.places.strays]
         self._page.names = name_columns(session)
         self._lines, self.count, self.feet = [], 0, []  # empty until the first layout
-        self._made.clear()
+        self._strips.clear()
 
     def make_layout(self) -> None:
         self._clock = clock_of(self.session, self.choice.units)

@@ -272,10 +272,12 @@ async def test_undetectable_kinds_have_a_reason() -> None:
     async with at_list(machine=guest()) as run:
         text = "\n".join(lines(run))
         why = "no core PMU in this guest: the hypervisor does not expose one"
-        assert f"─ no turbo-drop, involuntary-halt, ramp: {why}" in text
-        assert "─ no throttle, license, smi: not available from this source" in text
+        assert f"─ turbo drops, involuntary halts, clock ramps: {why}" in text
+        missing = "thermal throttling, SIMD clock licences, SMIs"
+        assert f"─ {missing}: not available from this source" in text
         looked_for = text.partition("─")[0].split()[6:]
-        assert looked_for[1::2] == ["neighbour", "steal", "suspect", "offline", "online"]
+        kinds = ["neighbour", "quota", "steal", "suspect", "offline", "online"]
+        assert looked_for[1::2] == kinds
 
 
 # --- to its moment

@@ -279,7 +279,7 @@ async def test_another_machine_while_it_has_no_width_draws_nothing_of_the_old_on
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(Table, "size", Size(0, 0))
             table.set(session, interval)
-        table._made.clear()  # as if it had been lower before
+        table._strips.clear()  # as if it had been lower before
         assert not any(shown(run)[1:])
         table.on_resize()
         assert len(cpus(run)) == len(session.topology)
