@@ -56,9 +56,11 @@ def run(args: argparse.Namespace) -> int:
             raise Failed(f"unknown number {key!r}; numbers: {', '.join(NUMBERS)}", USAGE)
     damages: list[str] = []
     a, b = (
-        [one for path in side for one in _read(path, damages, by_mark=by_mark)] for side in paths
+        [reading for path in side for reading in _read(path, damages, by_mark=by_mark)]
+        for side in paths
     )
-    compared = [one for one in compare(_pairs(a, b, by_mark=by_mark), metrics) if one.rows]
+    pairs = _pairs(a, b, by_mark=by_mark)
+    compared = [comparison for comparison in compare(pairs, metrics) if comparison.rows]
     if not compared:
         what = "no number" if metrics is None else f"none of {', '.join(metrics)}"
         raise Failed(f"A and B share {what}: record or measure both in the same way", USAGE)
@@ -92,8 +94,10 @@ def _pairs(
 ) -> list[tuple[str, list[Reading], list[Reading]]]:
     """Returns label and both sides of each comparison. Phases with the same label are compared."""
     pairs = []
-    for label in dict.fromkeys(one.label for one in a if one.label) if by_mark else [""]:
-        sides = [[one for one in side if one.label == label] for side in (a, b)]
+    for label in (
+        dict.fromkeys(reading.label for reading in a if reading.label) if by_mark else [""]
+    ):
+        sides = [[reading for reading in side if reading.label == label] for side in (a, b)]
         if all(sides):
             pairs.append((label, sides[0], sides[1]))
     if not pairs and by_mark:

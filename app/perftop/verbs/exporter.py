@@ -194,12 +194,14 @@ class Exporter(Follower):
         if self._serves:
             return
         self._serves, loop = True, asyncio.get_running_loop()
-        for one in self._sockets:
-            unix = isinstance(one.getsockname(), str)
+        for listener in self._sockets:
+            unix = isinstance(listener.getsockname(), str)
             serve = loop.create_unix_server if unix else loop.create_server
-            await servers.enter_async_context(await serve(self._server.new_connection, sock=one))
-            warning = "; whoever can reach it can read it" if public(one) else ""
-            complain(f"{address(one)}: {self._page.series} series{warning}")
+            await servers.enter_async_context(
+                await serve(self._server.new_connection, sock=listener)
+            )
+            warning = "; whoever can reach it can read it" if is_public(listener) else ""
+            complain(f"{address(listener)}: {self._page.series} series{warning}")
 
     def _write_file(self, now_s: float) -> None:
         from perftop.base import files
@@ -229,23 +231,23 @@ def listening(asked: str | None) -> Iterator[list[socket.socket]]:
             where = DEFAULT_ADDRESS if asked is None else asked
             path = Path(where.removeprefix(UNIX)) if where.startswith(UNIX) else None
             sockets = [_at(where) if path is None else stack.enter_context(listening_socket(path))]
-        for one in sockets:
-            stack.enter_context(one)
+        for listener in sockets:
+            stack.enter_context(listener)
         yield sockets
 
 
-def address(one: socket.socket) -> str:
+def address(listener: socket.socket) -> str:
     """Returns the URL or path at which clients reach a socket."""
-    name = one.getsockname()
+    name = listener.getsockname()
     if isinstance(name, str):
         return f"{UNIX}{name}"
     host, port = name[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
 
 
-def public(one: socket.socket) -> bool:
+def is_public(listener: socket.socket) -> bool:
     """Whether other machines can reach this socket."""
-    name = one.getsockname()
+    name = listener.getsockname()
     return not isinstance(name, str) and not (name[0].startswith("127.") or name[0] == "::1")
 
 
@@ -264,9 +266,9 @@ def _at(where: str) -> socket.socket:
             host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
         family, kind, protocol, _, bind_to = addresses[0]
-        one = socket.socket(family, kind, protocol)
+        listener = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError) as error:
         raise cannot_listen(where, error) from None
-    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    start_listening(one, bind_to, where)
-    return one
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    start_listening(listener, bind_to, where)
+    return listener

@@ -220,12 +220,12 @@ def _handle_signals(
 
 def report_failures(status: int, failed: Sequence[Failed | None]) -> int:
     """Prints the failures and returns the exit status, which is 0 only without failures."""
-    lines = [str(each) for each in failed if each is not None]
+    lines = [str(failure) for failure in failed if failure is not None]
     for line in dict.fromkeys(lines):
         complain(line)
     if len(lines) > 1 or (lines and len(failed) > 1):
         complain(f"{len(lines)} of {len(failed)} machines failed")
-    statuses = {each.status for each in failed if each is not None}
+    statuses = {failure.status for failure in failed if failure is not None}
     if status or not statuses:
         return status
     return statuses.pop() if len(lines) == len(failed) and len(statuses) == 1 else 1

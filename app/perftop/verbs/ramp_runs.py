@@ -382,11 +382,11 @@ class Ramp:
 
 def together(answer: Mapping[str, Any]) -> Ramp:
     climbs = [climb(answer, run) for run in answer["runs"]]
-    usable = [i for i, each in enumerate(climbs) if each.usable]
+    usable = [i for i, climb in enumerate(climbs) if climb.usable]
     clean = [i for i in usable if not climbs[i].disturbed]
     used = clean if len(clean) >= MIN_CLEAN else usable
     counted = [climbs[i] for i in used]
-    steady = [each.levels[0] for each in counted]
+    steady = [climb.levels[0] for climb in counted]
     hz = error_hz = chain_hz = None
     if steady:
         hz = float(np.median([level.hz for level in steady]))
@@ -394,17 +394,17 @@ def together(answer: Mapping[str, Any]) -> Ramp:
         within = float(np.median([level.error_hz for level in steady]))
         error_hz = max(between, within, (answer["tsc"]["error"] or 0.0) * hz)
         chain_hz = float(np.median([level.chain_hz for level in steady]))
-    scalar = [it.hz for each in counted for it in each.levels[1:] if it.isa == "scalar"]
-    lost = [each.lost_at_switch_s for each in counted if each.lost_at_switch_s]
+    scalar = [it.hz for climb in counted for it in climb.levels[1:] if it.isa == "scalar"]
+    lost = [climb.lost_at_switch_s for climb in counted if climb.lost_at_switch_s]
     return Ramp(
         climbs=climbs,
         used=used,
         steady_hz=hz,
         error_hz=error_hz,
-        first_hz=float(np.median([each.first_hz for each in counted or climbs] or [0.0])),
-        t90_s=_spread([each.t90_s for each in counted]),
-        t99_s=_spread([each.t99_s for each in counted]),
-        steady_s=_spread([each.steady_s for each in counted]),
+        first_hz=float(np.median([climb.first_hz for climb in counted or climbs] or [0.0])),
+        t90_s=_spread([climb.t90_s for climb in counted]),
+        t99_s=_spread([climb.t99_s for climb in counted]),
+        steady_s=_spread([climb.steady_s for climb in counted]),
         scalar_hz=float(np.median(scalar)) if scalar else None,
         switch_s=np.median(lost, axis=0).tolist() if lost else [],
         halts=recurring(counted),

@@ -24,7 +24,7 @@ from perftop.base.errors import Failed
 from perftop.output.exporter.http import OPENMETRICS, TEXT
 from perftop.process.sockets import inherited_sockets
 from perftop.verbs import exporter as verb
-from perftop.verbs.exporter import address, listening, public
+from perftop.verbs.exporter import address, is_public, listening
 
 SIM = ("--source", "sim:turbo-drop,cpus=4", "--sample", "200ms")
 
@@ -166,7 +166,7 @@ def test_a_port_in_use_is_reported_with_a_fix() -> None:
     with listening("127.0.0.1:0") as (one,):
         port = one.getsockname()[1]
         assert address(one) == f"http://127.0.0.1:{port}/metrics"
-        assert not public(one)
+        assert not is_public(one)
         code, text = status(f"127.0.0.1:{port}")
     assert code == 1
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use; " in text
@@ -181,14 +181,14 @@ def test_an_unusable_address_fails(asked: str) -> None:
 
 def test_all_interfaces_are_public() -> None:
     with listening("0.0.0.0:0") as (one,):
-        assert public(one)
+        assert is_public(one)
 
 
 def test_ipv6_addresses_have_brackets() -> None:
     try:
         with listening("[::1]:0") as (one,):
             assert address(one).startswith("http://[::1]:")
-            assert not public(one)
+            assert not is_public(one)
     except Failed as failed:
         pytest.skip(str(failed))
 
@@ -198,7 +198,7 @@ def test_a_unix_socket_is_private_and_removed_at_the_end(tmp_path: Path) -> None
     with listening(f"unix:{path}") as (one,):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert address(one) == f"unix:{path}"
-        assert not public(one)
+        assert not is_public(one)
         assert "another program listens there" in status(f"unix:{path}")[1]
     assert not path.exists()
 
