@@ -137,6 +137,7 @@ _MARKS = {
     "usable": "✓+", "ready": "✓+", "trusted": "✓+", "limited": "~~", "matters": "~~",
     "close": "~~", "unknown": "??", "disturbed": "??", "not usable": "✗-", "unusable": "✗X",
     "not there": "  ", "works": "✓+", "wrong": "✗X", "undecided": "??", "not tried": "??",
+    "holds": "✓+", "broken": "✗X",
 }  # fmt: skip
 """Marks for the states that the probe reports: a graphic character, then an ASCII character."""
 

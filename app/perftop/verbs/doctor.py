@@ -1,5 +1,6 @@
 """`perftop doctor`: lists the sources that can be read here and those that cannot, with reasons and
-fixes. Its last lines name the best next step, and the command for it."""
+fixes. Its last lines name the best next step, and the command for it. `--check` only compares
+conditions of the machine, for job prologs and CI."""
 
 from __future__ import annotations
 
@@ -11,9 +12,10 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from perftop.base import text
+from perftop.base.errors import USAGE, Failed
 from perftop.verbs import machine, options
 from perftop.verbs.machine import Answer, fact
 
@@ -30,15 +32,35 @@ BY_ROOT = "perftop --sudo"
 """Text that occurs in each fix that requires root's rights."""
 SUDO = "sudo "
 UNUSABLE = "not usable"
+RULES = {
+    "governor": "governor", "turbo": "turbo", "smt": "SMT", "quota": "CPU quota",
+    "mask": "CPU mask", "load": "other load", "isolated": "isolated CPUs",
+    "watchdog": "NMI watchdog", "slack": "timer slack", "clocksource": "clock source",
+    "hypervisor": "hypervisor",
+}  # fmt: skip
+"""Conditions by the names that `--check` takes."""
+DEFAULT_RULES = ("governor=performance", "turbo=on", "quota=none", "mask=none", "load=idle")
+"""Rules of `--check` without arguments. A condition that cannot be read does not break them."""
+BROKEN = 1
+"""Exit status of `--check` if a rule is broken."""
+CHECK_INDENT = 24
 
 
 def add(verbs: Any) -> None:
     text = "what can be read here, what not, why, and how to see more"
     parser = options.add_verb(verbs, "doctor", run, text, machine=True)
     options.add_json(parser)
+    text = (
+        "compare conditions only, and exit with 1 if one is broken; a RULE is governor=performance "
+        f"or turbo=on, or a name alone for its best state: {', '.join(RULES)} "
+        f"(default: {' '.join(DEFAULT_RULES)})"
+    )
+    parser.add_argument("--check", nargs="*", metavar="RULE", help=text)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.check is not None:
+        return _check(args, args.check)
     host, program = args.host, None
     below = None if args.sysroot is None else str(args.sysroot)
     root = host.startswith("root@") if host else os.geteuid() == 0
@@ -46,6 +68,60 @@ def run(args: argparse.Namespace) -> int:
         program = str(Path(sys.executable).with_name("perftop"))
     asked = Asked(host, args.remote, below, root, args.sudo, program)
     return machine.answer(args, functools.partial(draw, asked=asked), "doctor")
+
+
+# --- conditions
+
+
+class Outcome(NamedTuple):
+    """A rule and how its condition stands."""
+
+    rule: str
+    state: Literal["holds", "broken", "unknown"]
+    now: str
+    change: str | None
+
+
+def _check(args: argparse.Namespace, rules: Sequence[str]) -> int:
+    """Prints a line for each rule. Returns BROKEN if one is broken, or is unknown although it was
+    asked for."""
+    for rule in rules:
+        name = rule.partition("=")[0]
+        if name not in RULES:
+            known = ", ".join(RULES)
+            hint = text.did_you_mean(name, RULES, f"conditions: {known}")
+            raise Failed(f"--check: unknown condition {name!r}{hint}", USAGE)
+    items = {item["what"]: item for item in machine.ask(args, "doctor")["readiness"]}
+    outcomes = [outcome(rule, items.get(RULES[rule.partition("=")[0]]))
+                for rule in rules or DEFAULT_RULES]  # fmt: skip
+    failing = {"broken", "unknown"} if rules else {"broken"}
+    broken = any(outcome.state in failing for outcome in outcomes)
+    found = {"type": "check", "holds": not broken, "rules": [o._asdict() for o in outcomes]}
+    machine.show(found, _draw_outcomes, as_json=args.json)
+    return BROKEN if broken else 0
+
+
+def outcome(rule: str, item: Answer | None) -> Outcome:
+    """Compares a rule with the condition of the machine. A rule without a value asks for the state
+    that does not disturb measurements."""
+    _, _, wanted = rule.partition("=")
+    if item is None or item["state"] == "unknown":
+        return Outcome(rule, "unknown", "not known" if item is None else item["now"], None)
+    holds = item["value"] == wanted if wanted else item["state"] == "ready"
+    return Outcome(rule, "holds" if holds else "broken", item["now"], item["change"])
+
+
+def _draw_outcomes(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
+    lines = []
+    for found in answer["rules"]:
+        sign = text.mark(found["state"], unicode=unicode)
+        lines += fact(f"{sign} {found['rule']}", found["now"], width, CHECK_INDENT)
+        if found["state"] == "broken" and found["change"]:
+            lines += fact("", f"to change: {found['change']}", width, CHECK_INDENT)
+    return lines
+
+
+# --- the screen of doctor
 
 
 class Asked(NamedTuple):

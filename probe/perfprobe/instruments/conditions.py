@@ -10,12 +10,15 @@ from typing import Literal
 
 from perfprobe.cpu import cpu_sets, files, identity
 from perfprobe.cpu.files import CPUS
-from perfprobe.kernel import settings
+from perfprobe.kernel import access, settings
+from perfprobe.kernel.quotas import Quotas
 
 WATCHDOG_OFF = "sudo sysctl kernel.nmi_watchdog=0"
 DEFAULT_SLACK_NS = 50_000
 BUSY = 0.1
 """Load per CPU; quiet systems stay below it."""
+
+SLOW_CLOCKS = {"hpet", "acpi_pm", "jiffies", "refined-jiffies"}
 
 Readiness = Literal["ready", "matters", "unknown"]
 
@@ -29,16 +32,18 @@ class Item:
     """The effect on measurements."""
     change: str | None = None
     """How the user can change it."""
+    value: str = ""
+    """The condition in a word that `doctor --check` compares; '' where it is not known."""
 
 
 def hypervisor(root: Path) -> Item:
     guest = identity.virtualisation(root)
     if guest is None:
-        return Item("hypervisor", "ready", "none")
+        return Item("hypervisor", "ready", "none", value="none")
     return Item(
         "hypervisor", "matters", "a guest" if guest == "hypervisor" else guest,
         "time may be stolen; the host sets clock and siblings: watch steal, repeat runs",
-        "a dedicated or metal instance, virtual CPUs pinned by the host",
+        "a dedicated or metal instance, virtual CPUs pinned by the host", value="guest",
     )  # fmt: skip
 
 
@@ -52,7 +57,7 @@ def governor(root: Path, cpus: Iterable[int] | None = None) -> Item:
     if not cpus_by_governor:
         return Item("governor", "unknown", _unknown_reason(root))
     if set(cpus_by_governor) == {"performance"}:
-        return Item("governor", "ready", "performance")
+        return Item("governor", "ready", "performance", value="performance")
     text = ", ".join(cpus_by_governor)
     if len(cpus_by_governor) > 1:
         text = ", ".join(
@@ -62,6 +67,7 @@ def governor(root: Path, cpus: Iterable[int] | None = None) -> Item:
         "governor", "matters", text,
         "the clock follows the load, or is held low: short runs are slow at first",
         f"echo performance | sudo tee /{CPUS}/cpu*/cpufreq/scaling_governor",
+        ",".join(cpus_by_governor),
     )  # fmt: skip
 
 
@@ -75,7 +81,8 @@ def turbo(root: Path) -> Item:
     if on is None:
         return Item("turbo", "unknown", _unknown_reason(root))
     if not on:
-        return Item("turbo", "ready", "off: only heat and limits of power lower the clock")
+        now = "off: only heat and limits of power lower the clock"
+        return Item("turbo", "ready", now, value="off")
     by_hand = (
         f"echo 1 | sudo tee /{CPUS}/intel_pstate/no_turbo"
         if files.number(f"{root}/{CPUS}/intel_pstate/no_turbo") is not None
@@ -84,7 +91,7 @@ def turbo(root: Path) -> Item:
     return Item(
         "turbo", "matters", "on",
         "the clock depends on active cores, heat and power: state with results that turbo is on",
-        by_hand,
+        by_hand, "on",
     )  # fmt: skip
 
 
@@ -94,12 +101,12 @@ def _smt(root: Path) -> Item:
         return Item("SMT", "unknown", "not reported by the kernel")
     if active == 0:
         if identity.virtualisation(root) is None:
-            return Item("SMT", "ready", "off")
+            return Item("SMT", "ready", "off", value="off")
         return Item("SMT", "unknown", "off as this guest sees it; its CPUs may still share cores")
     return Item(
         "SMT", "matters", "on",
         "a task on a core's other thread uses its units too, and slows yours",
-        f"echo off | sudo tee /{CPUS}/smt/control; or leave every second thread idle",
+        f"echo off | sudo tee /{CPUS}/smt/control; or leave every second thread idle", "on",
     )  # fmt: skip
 
 
@@ -114,10 +121,10 @@ def _load(root: Path) -> Item:
         return Item("other load", "unknown", "the number of online CPUs cannot be read")
     now = f"a load of {load:g} on {len(online)} CPUs in the last minute"
     if load < BUSY * len(online):
-        return Item("other load", "ready", now)
+        return Item("other load", "ready", now, value="idle")
     return Item(
         "other load", "matters", now, "siblings, caches, memory and turbo are shared with it",
-        "find it with perftop, then stop it or pin it elsewhere",
+        "find it with perftop, then stop it or pin it elsewhere", "busy",
     )  # fmt: skip
 
 
@@ -131,17 +138,19 @@ def _isolated(root: Path) -> Item:
         return Item(
             "isolated CPUs", "ready", ", ".join(given),
             "only pinned tasks and the kernel's own run there: pin the benchmark",
+            value=cpu_sets.format(sets["isolcpus"]),
         )  # fmt: skip
     if given:
         return Item(
             "isolated CPUs", "matters", ", ".join(given),
             "no tick where one task runs alone, but other tasks may run there too",
-            "boot with isolcpus=LIST as well",
+            "boot with isolcpus=LIST as well", "none",
         )  # fmt: skip
     return Item(
         "isolated CPUs", "matters", "none",
         "the tick and other tasks may disturb every CPU",
         "boot with isolcpus=LIST nohz_full=LIST; or repeat, and take the least disturbed run",
+        "none",
     )  # fmt: skip
 
 
@@ -150,11 +159,11 @@ def nmi_watchdog(root: Path) -> Item:
     if state is None:
         return Item("NMI watchdog", "unknown", "not reported by this kernel")
     if state == 0:
-        return Item("NMI watchdog", "ready", "off")
+        return Item("NMI watchdog", "ready", "off", value="off")
     return Item(
         "NMI watchdog", "matters", "on",
         "it interrupts now and then, and mostly holds a counter of every CPU",
-        WATCHDOG_OFF,
+        WATCHDOG_OFF, "on",
     )  # fmt: skip
 
 
@@ -165,14 +174,68 @@ def _slack(root: Path) -> Item:
         return Item("timer slack", "unknown", "/proc/self/timerslack_ns cannot be read")
     now = f"{slack / 1000:g} µs"
     if slack < DEFAULT_SLACK_NS:
-        return Item("timer slack", "ready", now)
+        return Item("timer slack", "ready", now, value=now)
     return Item(
         "timer slack", "matters", now, "a sleep may end that much late",
-        "echo 1 | sudo tee /proc/PID/timerslack_ns, or prctl(PR_SET_TIMERSLACK, 1)",
+        "echo 1 | sudo tee /proc/PID/timerslack_ns, or prctl(PR_SET_TIMERSLACK, 1)", now,
     )  # fmt: skip
 
 
-CONDITIONS = (hypervisor, governor, turbo, _smt, _load, _isolated, nmi_watchdog, _slack)
+def _quota(root: Path) -> Item:
+    """The CPU quota of this process, which a benchmark from the same shell has too."""
+    own = (files.text(f"{root}/proc/self/stat") or "").split(" ", 1)[0]
+    if not own.isdecimal():
+        return Item("CPU quota", "unknown", "/proc/self/stat cannot be read")
+    usages = Quotas(root).usages([int(own)])
+    limits = {group: float(usage[0]) for group, usage in usages.items()}
+    if not limits:
+        return Item("CPU quota", "ready", "none", value="none")
+    group = min(limits, key=lambda name: limits[name])
+    cpus = f"{limits[group]:.3g}"
+    return Item(
+        "CPU quota", "matters", f"{cpus} CPUs, of the control group {group}",
+        "once it is used up, all tasks of the group stand still until the next period",
+        "a higher quota: the pod's limits.cpu, docker --cpus, systemd's CPUQuota=", cpus,
+    )  # fmt: skip
+
+
+def _mask(root: Path) -> Item:
+    words = access.own_status(root, "Cpus_allowed_list")
+    try:
+        ours = set(cpu_sets.parse(words[0])) if words else set[int]()
+    except ValueError:
+        ours = set[int]()
+    online = set(files.cpus(f"{root}/{CPUS}/online"))
+    if not ours or not online:
+        return Item("CPU mask", "unknown", "/proc/self/status cannot be read")
+    if online <= ours:
+        return Item("CPU mask", "ready", f"none: all {len(online)} CPUs may be used", value="none")
+    usable = ours & online
+    now = f"{len(usable)} of {len(online)} CPUs: {cpu_sets.format(usable)}"
+    return Item(
+        "CPU mask", "matters", now, "more threads than these CPUs wait for each other",
+        "taskset, the cpuset of the container, or --cpus-per-task of the Slurm job",
+        cpu_sets.format(usable),
+    )  # fmt: skip
+
+
+def _clock_source(root: Path) -> Item:
+    name = identity.clocksource(root)
+    if name is None:
+        return Item("clock source", "unknown", "not reported by the kernel")
+    if name not in SLOW_CLOCKS:
+        return Item("clock source", "ready", name, value=name)
+    return Item(
+        "clock source", "matters", name,
+        "each reading of the time takes a microsecond or more, in the kernel",
+        "boot with clocksource=tsc tsc=reliable, if the TSC can be trusted", name,
+    )  # fmt: skip
+
+
+CONDITIONS = (
+    hypervisor, governor, turbo, _smt, _quota, _mask, _load, _isolated, nmi_watchdog, _slack,
+    _clock_source,
+)  # fmt: skip
 """The most important first."""
 
 

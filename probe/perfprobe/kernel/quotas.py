@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import cast
 
 from perfprobe.cpu import files
 
@@ -71,6 +72,10 @@ class Quotas:
         known = sorted(self._groups.items(), key=lambda pair: pair[1][0])
         self._groups = dict(known[-MAX_GROUPS * MAX_DEPTH :])
         return {"groups": {**usages}, "pids": members} if members else {}
+
+    def usages(self, pids: Iterable[int]) -> dict[str, Usage]:
+        """The groups with a quota that hold for any of these processes."""
+        return cast("dict[str, Usage]", self.record(pids).get("groups", {}))
 
     def _group(self, hierarchy: _Hierarchy, pid: int) -> str | None:
         """The group of a process; a process may be moved, so it is read again now and then."""

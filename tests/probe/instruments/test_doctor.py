@@ -208,6 +208,43 @@ CASES = [
     ("hypervisor", {"proc/cpuinfo": "processor : 0\nflags : fpu hypervisor\n"}, "matters"),
     ("other load", {"proc/loadavg": "0.10 0 0\n", f"{CPUS}/online": "0-7\n"}, "ready"),
     ("other load", {"proc/loadavg": "3.0 0 0\n", f"{CPUS}/online": "0-7\n"}, "matters"),
+    (
+        "CPU mask",
+        {"proc/self/status": "Cpus_allowed_list:\t0-7\n", f"{CPUS}/online": "0-7\n"},
+        "ready",
+    ),
+    (
+        "CPU mask",
+        {"proc/self/status": "Cpus_allowed_list:\t2-3\n", f"{CPUS}/online": "0-7\n"},
+        "matters",
+    ),
+    (
+        "CPU mask",
+        {"proc/self/status": "Cpus_allowed_list:\tx\n", f"{CPUS}/online": "0-7\n"},
+        "unknown",
+    ),
+    ("CPU quota", {"proc/self/stat": "7 (sh)\n"}, "ready"),
+    (
+        "CPU quota",
+        {
+            "proc/self/stat": "7 (sh)\n",
+            "proc/7/cgroup": "0::/job\n",
+            "proc/self/mountinfo": "41 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+            "sys/fs/cgroup/job/cpu.max": "50000 100000\n",
+            "sys/fs/cgroup/job/cpu.stat": "nr_periods 1\nnr_throttled 0\nthrottled_usec 0\n",
+        },
+        "matters",
+    ),
+    (
+        "clock source",
+        {"sys/devices/system/clocksource/clocksource0/current_clocksource": "tsc\n"},
+        "ready",
+    ),
+    (
+        "clock source",
+        {"sys/devices/system/clocksource/clocksource0/current_clocksource": "hpet\n"},
+        "matters",
+    ),
     ("other load", {"proc/loadavg": "nonsense\n", f"{CPUS}/online": "0-7\n"}, "unknown"),
 ]
 
