@@ -147,13 +147,16 @@ def test_the_next_run_keeps_the_last_ring(tmp_path: Path) -> None:
 
 
 def test_foreign_directories_are_refused(tmp_path: Path) -> None:
+    """Also before a probe is started."""
     (tmp_path / "a").write_text("mine")
-    with pytest.raises(Failed, match="a directory of its own"):
-        ring(tmp_path)
-    with pytest.raises(Failed, match="a directory of its own"):
-        ring(tmp_path / "a")
-    with pytest.raises(Failed, match="is no directory"):
-        ring(tmp_path / "b" / "c")
+    for start in (ring, black_box.refuse):
+        with pytest.raises(Failed, match="a directory of its own"):
+            start(tmp_path)
+        with pytest.raises(Failed, match="a directory of its own"):
+            start(tmp_path / "a")
+        with pytest.raises(Failed, match="is no directory"):
+            start(tmp_path / "b" / "c")
+    black_box.refuse(tmp_path / "new")
 
 
 @pytest.mark.parametrize("cut", [1, 30, 400])
