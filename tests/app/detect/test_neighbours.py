@@ -243,7 +243,7 @@ def test_a_thread_that_left_the_cpu_does_not_wait_there() -> None:
 def test_a_job_that_waits_for_itself() -> None:
     play = Play(changes={"watch": "lmp"})
     play.does(c0=Does(1.0))
-    for _ in range(21):
+    for _ in range(12):
         ns = play.seq * SAMPLE_NS
         two = {str(4000 + i): [4000, "lmp", 0, ns // 2, ns // 2, 0, 0] for i in range(2)}
         two["4009"] = [4000, "lmp", 0, 5, 5, 0, 0]  # sleeps
