@@ -32,6 +32,8 @@ def first_true(mask: Bools, first: int = 0, last: int | None = None) -> int:
 def latest(before: np.ndarray, values: np.ndarray, known: Bools) -> np.ndarray:
     """The latest known values before the first sample and after each sample, (1 + samples, rows).
     `before`: those before the first sample."""
+    if np.count_nonzero(known) == known.size:  # the usual case
+        return np.concatenate([before[None], values])
     samples = np.arange(1, len(values) + 1)[:, None]
     source = np.maximum.accumulate(np.where(known, samples, 0))
     every = np.concatenate([before[None], values])

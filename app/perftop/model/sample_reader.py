@@ -216,11 +216,11 @@ class SampleReader:
         self._taken = self._taken.copy()  # states that `state` returned must not change
         self._taken[np.ix_(rows, columns)] = note.kind == "taken"
 
-    def reached(self, sample: Sample) -> None:
+    def reached(self, batch: SampleBatch, sample: int) -> None:
         """Makes the best memory traffic that by the end of this sample. A batch of samples is
         computed before the first of them is used."""
-        if (rates := sample.batch.best_traffic) is not None:
-            self.memory.rate = rates[sample.index]
+        if batch.best_traffic is not None:
+            self.memory.rate = batch.best_traffic[sample]
 
     def skip(self, frames: Sequence[wire.Frame]) -> None:
         """Uses frames only as the baseline of the next sample."""

@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import zlib
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 
 from perfprobe import wire
 from perftop.session.frame_packing import Layouts, Packer
@@ -85,30 +86,51 @@ class Unpacking:
         self._packer: Packer | None = None
         self._max_bytes = min(wire.MAX_MESSAGE, wire.frame_bytes(hello) + MAX_OVERHEAD_BYTES)
 
-    def message(self, packed: wire.Packed) -> Timed:
-        """Unpacks a message. Raises WireError if the message is damaged, or if an earlier message
-        of its block is missing."""
-        if packed.first:
+    def messages(self, run: Sequence[wire.Packed]) -> Iterator[Timed]:
+        """Unpacks consecutive messages. Raises WireError after the last one before a message that
+        is damaged, or whose block misses an earlier message."""
+        starts = [at for at, packed in enumerate(run) if packed.first or not at]
+        for first, last in pairwise([*starts, len(run)]):
+            yield from self._of_block(run[first:last])
+
+    def _of_block(self, run: Sequence[wire.Packed]) -> Iterator[Timed]:
+        """Unpacks consecutive messages of one block, together if none is damaged."""
+        if run[0].first:
             self._packer, self._inflate = Packer(self._layouts), zlib.decompressobj()
             self._crc = self._time_ns = 0
         if self._packer is None:
             raise wire.WireError("a packed message whose block has no beginning")
+        plain: list[bytes] = []
         try:
-            data = self._inflate.decompress(packed.data, self._max_bytes)
-            if self._inflate.unconsumed_tail:
-                raise wire.WireError("a packed message that is longer than any can be")
-            self._crc = zlib.crc32(data, self._crc)
-            if self._crc != packed.crc:
-                raise ValueError("its checksum is wrong")
-            unpacked = self._packer.unpack(data)
-            _check(unpacked)
-            if not max(self._time_ns, unpacked.time_ns) <= packed.time_ns:
-                raise ValueError("its time is wrong")
-            self._time_ns = packed.time_ns
+            damage = None
+            try:
+                plain.extend(map(self._inflated, run))  # up to the damaged one
+            except _DAMAGE as error:
+                damage = error
+            try:
+                messages: Iterable[Timed] = self._packer.unpacks(plain)
+            except _DAMAGE:
+                messages = map(self._packer.unpack, plain)  # up to the damaged one
+            for packed, message in zip(run, messages, strict=False):
+                _check(message)
+                if not max(self._time_ns, message.time_ns) <= packed.time_ns:
+                    raise ValueError("its time is wrong")
+                self._time_ns = packed.time_ns
+                yield message
+            if damage is not None:
+                raise damage
         except _DAMAGE as error:
             self._packer = None
             raise wire.WireError(f"a damaged packed message ({error})") from None
-        return unpacked
+
+    def _inflated(self, packed: wire.Packed) -> bytes:
+        data = self._inflate.decompress(packed.data, self._max_bytes)
+        if self._inflate.unconsumed_tail:
+            raise wire.WireError("a packed message that is longer than any can be")
+        self._crc = zlib.crc32(data, self._crc)
+        if self._crc != packed.crc:
+            raise ValueError("its checksum is wrong")
+        return data
 
 
 def _check(message: Timed) -> None:
@@ -148,7 +170,7 @@ class Reader:
                 self._unpacking = Unpacking(message)
             if isinstance(message, wire.Packed):
                 assert self._unpacking is not None
-                yield self._unpacking.message(message)
+                yield from self._unpacking.messages([message])
             else:
                 yield message
 

@@ -22,7 +22,7 @@ from typing import BinaryIO, Self
 from perfprobe import wire
 from perftop.base.errors import DAMAGED, USAGE, Failed, cannot, complain
 from perftop.base.format import many
-from perftop.recording.codec import INDEX, Reader, Timed, Unpacking
+from perftop.recording.codec import BLOCK_MESSAGES, INDEX, Reader, Timed, Unpacking
 
 WINDOW = 1 << 20
 """Number of bytes of a file that are read at once."""
@@ -115,26 +115,44 @@ class Recording:
         """Messages from the block at this offset to the end or the first damage. Returns the offset
         of the next block after the damage; None: there is nothing more to read."""
         unpacking, decoder = Unpacking(self.hello), self._decoder()
-        newest_ns = -1
-        try:
-            while (length := self._length(at)) is not None:
-                (message,) = [*decoder.feed(self._bytes(at, length))] or (None,)
-                if isinstance(message, wire.Packed):
-                    message = unpacking.message(message)
-                if isinstance(message, wire.Frame) or (
-                    isinstance(message, wire.Note) and message.kind != INDEX
-                ):
-                    yield message
-                    newest_ns = message.time_ns
-                at += length
-        except wire.WireError as error:
+        damage: wire.WireError | OSError | None = None
+        ended, newest_ns = False, -1
+        while not ended:
+            run, offsets, other = list[wire.Packed](), list[int](), None
+            try:
+                while other is None and len(run) < BLOCK_MESSAGES:
+                    if (length := self._length(at)) is None:
+                        ended = True
+                        break
+                    message = next(decoder.feed(self._bytes(at, length)), None)
+                    if isinstance(message, wire.Packed):
+                        run.append(message)
+                        offsets.append(at)
+                    else:
+                        other = message
+                    at += length
+            except (wire.WireError, OSError) as error:
+                damage, ended = error, True
+            try:
+                for unpacked in unpacking.messages(run):
+                    del offsets[0]
+                    yield unpacked
+                    newest_ns = unpacked.time_ns
+            except wire.WireError as error:
+                damage, other, ended, at = error, None, True, offsets[0]
+            if isinstance(other, wire.Frame) or (
+                isinstance(other, wire.Note) and other.kind != INDEX
+            ):
+                yield other
+                newest_ns = other.time_ns
+        if isinstance(damage, wire.WireError):
             if self.growing and self._blocks and at >= self._blocks[-2]:
                 return None  # the messages of this block were packed since the file was opened
-            self._damages[at] = f"damaged at byte {at}: {error}"
+            self._damages[at] = f"damaged at byte {at}: {damage}"
             blocks = zip(self._blocks[::2], self._blocks[1::2], strict=True)
             return next((block for block, ns in blocks if block > at and ns > newest_ns), None)
-        except OSError as error:
-            self._damages[at] = f"unreadable after byte {at}: {error.strerror or error}"
+        if damage is not None:
+            self._damages[at] = f"unreadable after byte {at}: {damage.strerror or damage}"
         return None
 
     def _decoder(self) -> wire.Decoder:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from perfprobe import wire
     from perftop.model.episode import Episode
+    from perftop.model.sample_reader import SampleBatch
     from perftop.session.interval import Interval
     from perftop.session.session import Session
 
@@ -70,6 +71,10 @@ class Follower:
     def on_interval(self, interval: Interval) -> None:
         """Called when an interval is complete."""
 
+    def on_samples(self, batch: SampleBatch, first: int, last: int) -> None:
+        """Called after samples of a batch were taken together: those from `first` up to, but
+        without, `last`."""
+
     def on_message(self, message: wire.Message) -> bool:  # noqa: ARG002 - for overrides
         """Called for each message, after the other hooks. If frames were taken together, the
         session has taken all of them. Returns True to stop reading."""
@@ -107,6 +112,8 @@ class Follower:
         for part in parts:
             if self._session is not None:
                 self._report(self._session)
+            if session is not None and session.newest is not None:
+                self.on_samples(*session.newest)
             newest = part[-1]
             over = isinstance(newest, wire.Frame) and self._timed(newest)
             for message in part:

@@ -9,7 +9,8 @@ its difference from zero.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
+from typing import Any
 
 import msgpack
 import numpy as np
@@ -25,6 +26,8 @@ MAX_LAYOUTS = 64
 MAX_WORDS = 1 << 22
 """Maximum number of words kept of the newest frames of all forms together; the layouts may have
 half as many in total. The largest frame has 1 << 21 words."""
+UNPACKED_WORDS = 1 << 16
+"""Number of words that are unpacked together: more would not fit into a processor's caches."""
 
 
 class Layout:
@@ -32,6 +35,8 @@ class Layout:
 
     def __init__(self, shapes: Sequence[tuple[int, int]]) -> None:
         """`shapes`: rows and columns of each table."""
+        self.ends = [*accumulate((8 * rows * width for rows, width in shapes), initial=0)]
+        """Where each table ends, in bytes, after the start of the first."""
         columns, first = [np.zeros(0, int)], 0
         for rows, width in shapes:
             columns.append(first + np.tile(np.arange(width), rows))
@@ -66,20 +71,32 @@ def pack(layout: Layout, rows: Words) -> list[bytes]:
     return [b"".join(pieces) for pieces in zip(*parts, strict=True)]
 
 
-def unpack(layout: Layout, old: Words, packed: bytes) -> Words:
-    """Returns the newer words: the old ones plus the packed difference."""
+def unpack(layout: Layout, old: Words, packed: Sequence[bytes]) -> Words:
+    """Returns the rows of words whose differences from each other are packed: the first from the
+    old words. Raises ValueError if one is not complete. Unpacking many costs little more than
+    unpacking one."""
+    count, columns = len(packed), len(layout.heights)
     if not layout.words:
-        return old
-    widths = np.frombuffer(packed, np.uint8, len(layout.heights))
-    of_word = np.repeat(widths, layout.heights)
-    folded = np.zeros(layout.words, np.uint64)
-    at = len(widths)
-    for width, kind in WIDTHS:
-        mask = of_word == width
-        part = np.frombuffer(packed, kind, np.count_nonzero(mask), at)
-        folded[mask] = part
-        at += part.nbytes
-    return old + ((folded >> _ONE) ^ (~(folded & _ONE) + _ONE))
+        return np.zeros((count, 0), np.uint64)
+    if min(map(len, packed)) < columns:
+        raise ValueError("differences without their widths")
+    widths = np.frombuffer(b"".join([data[:columns] for data in packed]), np.uint8)
+    widths = widths.reshape(count, columns)
+    sizes = [(widths == width) @ layout.heights * int(kind[2:]) for width, kind in WIDTHS]
+    ends = np.add.accumulate([np.full(count, columns), *sizes]).T.tolist()
+    if any(row[-1] > len(data) for row, data in zip(ends, packed, strict=True)):
+        raise ValueError("differences that are not complete")
+    of_word = np.repeat(widths, layout.heights, axis=1)
+    folded = np.zeros((count, layout.words), np.uint64)
+    for at, (width, kind) in enumerate(WIDTHS):
+        parts = [data[row[at] : row[at + 1]] for data, row in zip(packed, ends, strict=True)]
+        folded[of_word == width] = np.frombuffer(b"".join(parts), kind)
+    signs = folded & _ONE
+    np.negative(signs, out=signs)
+    folded >>= _ONE
+    folded ^= signs
+    folded[0] += old
+    return np.add.accumulate(folded, out=folded)
 
 
 class Layouts:
@@ -127,16 +144,17 @@ class Layouts:
         words = np.frombuffer(b"".join(parts), "<u8")
         return words.reshape(len(frames), len(words) // len(frames))
 
-    def blocks(self, form: bytes, words: Words) -> dict[str, wire.Rows]:
-        """Splits the words of a frame of this form into its blocks, by name."""
-        ends = np.cumsum([0, *(8 * rows * width for rows, width in self._shapes(form))]).tolist()
-        data = words.tobytes()
-        parts = iter([data[start:end] for start, end in pairwise(ends)])
-        return {
-            block.name: wire.Rows(next(parts), next(parts), next(parts))
-            for (block, _), heads in zip(self._blocks, form, strict=True)
-            if heads
-        }
+    def blocks(self, form: bytes, words: Words) -> list[dict[str, wire.Rows]]:
+        """Splits the words of frames of this form into their blocks, by name."""
+        names = [block.name for (block, _), heads in zip(self._blocks, form, strict=True) if heads]
+        ends = self.layout(form).ends
+        frames = []
+        for row in words:
+            data = row.tobytes()
+            parts = [data[start:end] for start, end in pairwise(ends)]
+            rows = map(wire.Rows, parts[::3], parts[1::3], parts[2::3])
+            frames.append(dict(zip(names, rows, strict=True)))
+        return frames
 
     def _shapes(self, form: bytes) -> list[tuple[int, int]]:
         if len(form) != len(self._blocks) or not set(form) <= {0, 1, 2}:
@@ -198,16 +216,41 @@ class Packer:
         return sum(sizes.values()) > MAX_WORDS
 
     def unpack(self, data: bytes) -> wire.Frame | wire.Note:
-        body = wire.unpacked(data, self._layouts.most_elements)
-        if isinstance(body[0], str):
-            return wire.Note(*body)
-        *head, records, form, packed = body
-        layout = self._layouts.layout(form)
-        new = unpack(layout, self._old(form, layout), packed)
-        self._keep(form, new)
-        seq, time_ns, lost, late = head
-        blocks = self._layouts.blocks(form, new.take(layout.back))
-        return wire.Frame(seq, time_ns, blocks, lost, late, records)
+        return self.unpacks([data])[0]
+
+    def unpacks(self, packed: Sequence[bytes]) -> list[wire.Frame | wire.Note]:
+        """Unpacks messages, with the same result as calling `unpack` for each in turn. If one of
+        them is damaged, raises WireError, ValueError or TypeError, and has unpacked none."""
+        before = dict(self._last)
+        try:
+            return self._unpacked(packed)
+        except Exception:
+            self._last = before
+            raise
+
+    def _unpacked(self, packed: Sequence[bytes]) -> list[wire.Frame | wire.Note]:
+        done: list[wire.Frame | wire.Note | None] = [None] * len(packed)
+        forms: dict[bytes, dict[int, Any]] = {}
+        for at, data in enumerate(packed):
+            body = wire.unpacked(data, self._layouts.most_elements)
+            if isinstance(body[0], str):
+                done[at] = wire.Note(*body)
+            else:
+                *head, records, form, words = body
+                forms.setdefault(form, {})[at] = (head, records, words)
+        if len(packed) > 1 and self._forgets(forms):
+            return [self.unpack(data) for data in packed]
+        for form, frames in forms.items():
+            layout, ahead = self._layouts.layout(form), iter(frames.items())
+            count = max(1, UNPACKED_WORDS // max(1, layout.words))
+            while some := [*islice(ahead, count)]:
+                rows = unpack(layout, self._old(form, layout), [words for _, (*_, words) in some])
+                self._keep(form, rows[-1].copy())
+                blocks = self._layouts.blocks(form, rows.take(layout.back, axis=1))
+                for (at, (head, records, _)), of_frame in zip(some, blocks, strict=True):
+                    seq, time_ns, lost, late = head
+                    done[at] = wire.Frame(seq, time_ns, of_frame, lost, late, records)
+        return [message for message in done if message is not None]
 
     def _keep(self, form: bytes, new: Words) -> None:
         """Keeps the newest words of a form. Packing and unpacking drop old words by the same rule,

@@ -126,12 +126,15 @@ class Reasons:
         self._lasting: dict[str, list[wire.Missing]] = {}
         for missing in lasting(session):
             self._lasting.setdefault(missing.what, []).append(missing)
+        self._found: dict[tuple[str, int | None], wire.Missing | None] = {}
+        """Results of `for_good`, which a table needs for each empty cell."""
 
     def for_good(self, key: str, cpu: int | None = None) -> wire.Missing | None:
         """The reason that holds for the whole stream, of this CPU; None: of all CPUs."""
-        return next(
-            (m for m in self._lasting.get(key, ()) if m.cpus is None or cpu in m.cpus), None
-        )
+        if (key, cpu) not in self._found:
+            reasons = (m for m in self._lasting.get(key, ()) if m.cpus is None or cpu in m.cpus)
+            self._found[key, cpu] = next(reasons, None)
+        return self._found[key, cpu]
 
     def of_machine(self, key: str) -> str:
         return _why(self.for_good(key)) or UNREAD

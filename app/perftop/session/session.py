@@ -6,6 +6,7 @@ same code serves live streams, files and tests.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -91,8 +92,9 @@ class Session:
         """Whether losses and times of tasks are summed up."""
         self._start_sums()
 
-        self.sample: Sample | None = None
-        """The newest sample; None: the newest frame was only a baseline."""
+        self.newest: tuple[SampleBatch, int, int] | None = None
+        """The samples of the part that was taken last: their batch, the index of the first, and the
+        index after the last; None: it was a note, or a frame that was only a baseline."""
         self.lost = self.late = 0
         self.snapshot = TaskSnapshot()
         """The latest record of the tasks on each CPU."""
@@ -104,6 +106,12 @@ class Session:
         self._asleep: list[tuple[int, int]] = []
         """Raw times at which suspensions of the machine were noticed, each with the total suspended
         time by then, in ns; newest last."""
+
+    @property
+    def sample(self) -> Sample | None:
+        """The newest sample; None: the newest message was a note, or a frame that was only a
+        baseline."""
+        return None if self.newest is None else Sample(self.newest[0], self.newest[2] - 1)
 
     def _start_sums(self, root: int = -1) -> None:
         cpus = [*self.position]
@@ -127,7 +135,7 @@ class Session:
             yield message
 
     def parts(
-        self, messages: Iterable[wire.Message], due_ns: Callable[[], int]
+        self, messages: Iterable[wire.Message], due_ns: Callable[[], int] = lambda: sys.maxsize
     ) -> Iterator[Sequence[wire.Message]]:
         """Take messages in order; yields them in parts, each once it has been taken: a note, or
         consecutive frames. Frames end a part if an episode has started or ended in them, or at the
@@ -136,6 +144,7 @@ class Session:
         while batch := list(islice(ahead, MAX_BATCH)):
             while batch:
                 frames = self._leading_frames(batch)
+                self.newest = None
                 if not frames:
                     self._other(batch[0])
                     yield batch[:1]
@@ -193,8 +202,8 @@ class Session:
         newest = batch.frames[last - 1]
         self.now_ns, self.frames = newest.time_ns, self.frames + last - first
         self.lost, self.late = newest.lost, newest.late
-        self.sample = Sample(batch, last - 1)
-        self.reader.reached(self.sample)
+        self.newest = batch, first, last
+        self.reader.reached(batch, last - 1)
         if self.history is not None:
             self.history.keep_samples(batch, first, last, self.reader)
         self._span.add(batch, first, last, self.reader)

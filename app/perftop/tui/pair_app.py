@@ -105,11 +105,11 @@ class Track:
         self._cut: tuple[int, dict[str, tuple[Floats, Floats, Floats]]] = (-1, {})
 
     def play(self, messages: Sequence[wire.Message]) -> None:
-        for message in self.session.play(messages):
-            if isinstance(message, wire.Frame):
-                self.course.take()
-            elif isinstance(message, wire.Note) and message.kind == "run-start":
-                self.command_ns = self.command_ns or message.time_ns
+        for part in self.session.parts(messages):
+            if self.session.newest is not None:
+                self.course.take(*self.session.newest)
+            if isinstance(note := part[-1], wire.Note) and note.kind == "run-start":
+                self.command_ns = self.command_ns or note.time_ns
 
     def origin_ns(self, alignment: Alignment) -> int | None:
         """Returns the moment in raw ns; None if it was not read yet or does not exist."""

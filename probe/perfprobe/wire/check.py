@@ -8,10 +8,9 @@ import math
 import types
 import typing
 from dataclasses import MISSING, asdict, replace
-from itertools import chain
 from typing import Any, Literal, TypeVar, Union
 
-from perfprobe.wire.messages import HEAD, Bytes, Cpu, Frame, Hello, Note, Rows
+from perfprobe.wire.messages import HEAD, Bytes, Cpu, Frame, Hello, Note, Packed, Rows
 
 MAX_MESSAGE = 16 << 20  # a frame of 8192 CPUs with 200 columns
 MAX_COLUMNS = 512  # in one block
@@ -96,13 +95,13 @@ def _check_cpu(row: Cpu) -> None:
 def topology_row(note: Note, old: Cpu) -> Cpu:
     """The topology row of a CPU after a hotplug note of it. Only the state of the old row changes
     if the note brings no valid one."""
-    new, online = note.data.get("row"), bool(note.data.get("online"))
-    if isinstance(new, dict) and online:
+    told, online = note.data.get("row"), bool(note.data.get("online"))
+    if isinstance(told, dict) and online:
         with contextlib.suppress(WireError):
-            fields = asdict(old) | new | {"cpu": old.cpu, "online": True}
-            row = load(Cpu, fields, "row")
-            _check_cpu(row)
-            return row
+            row = asdict(old) | told | {"cpu": old.cpu, "online": True}
+            found = load(Cpu, row, "row")
+            _check_cpu(found)
+            return found
     return replace(old, online=online)
 
 
@@ -136,10 +135,10 @@ def check_depth(value: object) -> None:
     """Raises WireError for more than MAX_DEPTH lists and maps in each other."""
     level: list[Any] = [value]
     for _ in range(MAX_DEPTH):
-        inner = (
-            container.values() if type(container) is dict else container for container in level
-        )
-        level = [v for v in chain.from_iterable(inner) if type(v) in _NESTS]
+        level = [
+            inner for outer in level for inner in (outer.values() if type(outer) is dict else outer)
+            if type(inner) in _NESTS
+        ]  # fmt: skip
         if not level:
             return
     raise WireError("a message whose lists and maps are nested too deep")
@@ -184,6 +183,14 @@ def load_frame(announced: list[BlockSize], body: dict[str, Any]) -> Frame:
     frame = Frame(seq, time_ns, blocks, lost, late, records)  # type: ignore[arg-type]
     check_frame(frame)
     return frame
+
+
+def load_packed(body: dict[str, Any]) -> Packed:
+    """A packed message. Written by hand, not by `load`: they are most of a recording."""
+    time_ns, first, crc, data = map(body.get, ("time_ns", "first", "crc", "data"))
+    if (type(time_ns), type(first), type(crc), type(data)) != (int, bool, int, bytes):
+        raise WireError("packed: time_ns and crc are whole numbers, first is a bool, data bytes")
+    return Packed(time_ns, first, crc, data)  # type: ignore[arg-type]
 
 
 # --- maps to values
@@ -247,5 +254,5 @@ def _value(hint: Any, value: Any, where: str) -> Any:
             return float(value)
     elif isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
         return value
-    shown = type(value).__name__ if isinstance(value, list | dict | bytes) else str(value)[:40]
-    raise WireError(f"{where[:80]}: {shown!r} was not expected")
+    told = type(value).__name__ if isinstance(value, list | dict | bytes) else str(value)[:40]
+    raise WireError(f"{where[:80]}: {told!r} was not expected")

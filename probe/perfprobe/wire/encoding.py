@@ -20,6 +20,7 @@ from perfprobe.wire.check import (
     check_note,
     load,
     load_frame,
+    load_packed,
 )
 from perfprobe.wire.messages import VERSION, Bye, Bytes, Frame, Hello, Message, Note, Packed
 
@@ -266,6 +267,8 @@ class Decoder:
             if self._sizes is None:
                 self._sizes = block_sizes(self.hello)
             return load_frame(self._sizes, body)
+        if cls is Packed:
+            return load_packed(body)
         message: Message = load(cls, body, _NAMES[cls])
         if isinstance(message, Hello):
             check_hello(message)
@@ -277,9 +280,9 @@ class Decoder:
         """Raises WireError for a second hello or another version."""
         version = body.get("wire")
         if version != VERSION:
-            shown = repr(version)[:20] if isinstance(version, int | str) else "of no kind"
+            told = repr(version)[:20] if isinstance(version, int | str) else "of no kind"
             raise WireError(
-                f"wire version {shown} is not one this perftop reads ({VERSION}): "
+                f"wire version {told} is not one this perftop reads ({VERSION}): "
                 "use the same perftop at both ends"
             )
         if self.hello is not None:

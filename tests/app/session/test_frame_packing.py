@@ -67,6 +67,7 @@ def test_every_run_of_messages_comes_back(messages: list[Frame | Note]) -> None:
     packed = [there.pack(message) for message in messages]
     assert [back.unpack(data) for data in packed] == messages
     assert together.packs(messages) == packed
+    assert Packer(LAYOUTS).unpacks(packed) == messages
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), max_size=4), st.data())
@@ -78,8 +79,10 @@ def test_tables_of_any_shape_come_back(
     words = st.lists(WORD, min_size=size, max_size=size)
     old, new = (np.array(given_.draw(words), np.uint64) for _ in range(2))
     sorted_old, sorted_new = old[layout.order], new[layout.order]
-    found = unpack(layout, sorted_old, pack(layout, np.stack([sorted_old, sorted_new]))[0])
-    assert found[layout.back].tolist() == new.tolist()
+    packed = pack(layout, np.stack([sorted_old, sorted_new, sorted_old]))
+    there, again = unpack(layout, sorted_old, packed)
+    assert there[layout.back].tolist() == new.tolist()
+    assert again.tolist() == sorted_old.tolist()
 
 
 @pytest.mark.parametrize(
@@ -144,3 +147,11 @@ def test_layouts_are_not_kept_without_end() -> None:
         assert back.unpack(there.pack(frame)) == frame
         sizes.append(layouts.nbytes)
     assert max(sizes[128:]) <= 2 * max(sizes[:64])
+
+
+@given(st.lists(frames(), min_size=1, max_size=5))
+def test_a_damaged_message_leaves_the_packer_as_it_was(messages: list[Frame]) -> None:
+    packed, packer = Packer(LAYOUTS).packs(messages), Packer(LAYOUTS)
+    with pytest.raises(wire.WireError):
+        packer.unpacks([*packed, packed[-1][:-1]])
+    assert packer.unpacks(packed) == messages

@@ -16,8 +16,10 @@ from perftop.base.arrays import Floats
 from perftop.base.format import GHZ, MISSING, scale
 from perftop.base.text import safe
 from perftop.model import numbers as model_numbers
+from perftop.model.delta import Delta, add_samples
 from perftop.model.kinds import kind_of
 from perftop.model.numbers import EVENT, INDEX, METRICS, PER_KI, RARE, Number
+from perftop.model.sample_reader import SampleBatch
 from perftop.model.smt import STATES
 from perftop.output.compare.statistics import MIN_BLOCKS, Estimate, estimate_of_series
 from perftop.output.run_summary import state_means, working
@@ -295,29 +297,34 @@ class Course:
         """Number of complete slices, of samples in the current slice, and of samples in a complete
         slice."""
 
-    def take(self) -> None:
-        """Adds the newest sample of the session."""
-        sample = self._session.sample
-        if sample is None:
-            return
-        shown, slice_index, count = self._session.shown, self._count, len(self._at)
-        top = sample.values.top[self._at][:, shown]
-        bottom = sample.values.bottom[self._at][:, shown]
+    def take(self, batch: SampleBatch, first: int, last: int) -> None:
+        """Adds the samples of a batch from `first` up to, but without, `last`."""
+        part, shown = slice(first, last), self._session.shown
+        top = batch.values.top[part, self._at][..., shown]
+        bottom = batch.values.bottom[part, self._at][..., shown]
         finite = np.isfinite(top) & np.isfinite(bottom)
-        self._amounts[slice_index, :count] += np.where(finite, top, 0.0).sum(axis=1)
-        sizes = np.where(finite, bottom, 0.0).sum(axis=1)
-        self._sizes[slice_index, :count] += sizes / np.where(
-            self._added, finite.sum(axis=1), 1
-        ).clip(1)
-        both = sample.split.states[:, STATES.index("both")]
-        both = both[np.isfinite(both)]
-        energy_j, span_s = self._energy()
-        self._amounts[slice_index, count:] += both.sum(), energy_j
-        self._sizes[slice_index, count:] += len(both), span_s
-        self._ends_ns[slice_index] = self._session.now_ns
-        self._in_last += 1
-        if self._in_last < self._samples:
-            return
+        both = batch.split.states[part, :, STATES.index("both")]
+        known = np.isfinite(both)
+        energy_j, span_s = self._energy(batch.delta[part])
+        sizes = np.where(finite, bottom, 0.0).sum(axis=2)
+        sizes /= np.where(self._added, finite.sum(axis=2), 1).clip(1)
+        amounts = np.where(finite, top, 0.0).sum(axis=2)
+        both_sum = np.where(known, both, 0.0).sum(axis=1)
+        amounts = np.column_stack([amounts, both_sum, energy_j])
+        sizes = np.column_stack([sizes, known.sum(axis=1), span_s])
+        at, samples = 0, last - first
+        while at < samples:
+            end = min(samples, at + self._samples - self._in_last)
+            for table, parts in ((self._amounts, amounts), (self._sizes, sizes)):
+                table[self._count] = add_samples(table[self._count], parts[at:end])
+            self._ends_ns[self._count] = batch.time_ns[first + end - 1]
+            self._in_last += end - at
+            at = end
+            if self._in_last == self._samples:
+                self._begin_slice()
+
+    def _begin_slice(self) -> None:
+        """Begins the next slice. If there is no room, joins every two slices."""
         self._count, self._in_last = self._count + 1, 0
         if self._count == MAX_SLICES:
             half = MAX_SLICES // 2
@@ -327,17 +334,18 @@ class Course:
             self._ends_ns[:half] = self._ends_ns[1::2]
             self._count, self._samples = half, 2 * self._samples
 
-    def _energy(self) -> tuple[float, float]:
-        """Returns the energy of all packages in the newest sample, in J, and the time that it
-        covers, in s."""
-        column, sample = self._session.counters.columns.get("energy_j"), self._session.sample
-        if column is None or sample is None:
-            return 0.0, 0.0
-        table = sample.delta.tables[column.block]
-        moved, ticks = table.moved[:, column.first], table.ticks
-        if not np.isfinite(moved).all() or not (ticks > 0).all():
-            return 0.0, 0.0  # most frames have no energy, which is read less often
-        return float(moved.sum()), float(ticks.mean()) / self._session.counters.stamp_hz
+    def _energy(self, delta: Delta) -> tuple[Floats, Floats]:
+        """Returns, by sample, the energy of all packages in J, and the time that it covers in s."""
+        column = self._session.counters.columns.get("energy_j")
+        if column is None:
+            none = np.zeros(len(delta.doubts))
+            return none, none
+        table = delta.tables[column.block]
+        moved, ticks = table.moved[..., column.first], table.ticks
+        # Most frames have no energy, which is read less often.
+        read = np.isfinite(moved).all(axis=1) & (ticks > 0).all(axis=1)
+        seconds = ticks.mean(axis=1) / self._session.counters.stamp_hz
+        return np.where(read, moved.sum(axis=1), 0.0), np.where(read, seconds, 0.0)
 
     def estimates(self) -> dict[str, Estimate]:
         """Returns the estimates by key of the number, without numbers that were not counted. The
@@ -389,8 +397,6 @@ class Course:
 class Recorded(Phases):
     """Creates the readings of a recording: one for each phase, or one for the whole."""
 
-    each_sample = True
-
     def __init__(self, *, by_mark: bool) -> None:
         super().__init__(by_mark=by_mark)
         self.readings: list[Reading] = []
@@ -402,10 +408,11 @@ class Recorded(Phases):
         self._course = Course(session)
         return session
 
+    def on_samples(self, batch: SampleBatch, first: int, last: int) -> None:
+        self._course.take(batch, first, last)
+
     def on_message(self, message: wire.Message) -> bool:
-        if isinstance(message, wire.Frame):
-            self._course.take()
-        elif isinstance(message, wire.Note):
+        if isinstance(message, wire.Note):
             argv = message.data.get("argv")
             if message.kind == "run-start" and isinstance(argv, list):
                 self._command = shlex.join(map(str, argv))

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from perftop.base.arrays import Floats, Ints
+from perftop.base.arrays import Floats, Ints, any_by_sample
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import did_you_mean
 from perftop.model import machine_totals
@@ -28,7 +28,7 @@ from perftop.model.numbers import (
     Scope,
 )
 from perftop.model.smt import STATES
-from perftop.output.stat_json import number
+from perftop.output.stat_json import number, numbers
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import of_cpus
@@ -56,10 +56,15 @@ class IntervalRows:
     def of_cpu(self, values: Floats | None) -> list[object]:
         if values is None:
             return [None] * len(self.rows)
-        return [number(value) for value in values[self.rows].tolist()]
+        return [*numbers(values[self.rows].tolist())]
 
     def of_core(self, values: Floats) -> list[object]:
-        return [number(value) for value in np.append(values, np.nan)[self.cores].tolist()]
+        return [*numbers(np.append(values, np.nan)[self.cores].tolist())]
+
+    def doubted(self) -> list[bool]:
+        """Returns whether any counter of the CPU is suspect."""
+        doubted: list[bool] = any_by_sample(self.interval.doubts[self.rows] != 0).tolist()
+        return doubted
 
     def counts(self, key: str) -> list[object]:
         moved = self.interval.counts.get(key)

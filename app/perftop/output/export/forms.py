@@ -108,7 +108,10 @@ class ExportTable:
             TIME, ELAPSED, *PLACES, ONLINE, *measures, *BELIEF,
             *(_constant(name, text) for name, text in named.items()),
             Field("suspect", "Why samples were left out.",
-                  lambda now: ["; ".join(doubts(now.interval, row)) for row in now.rows],
+                  lambda now: [
+                      "; ".join(doubts(now.interval, row)) if doubted else ""
+                      for row, doubted in zip(now.rows, now.doubted(), strict=True)
+                  ],
                   "suspect", "text"),
             Field("why", "Why values are not there.", lambda _: self._whys(), "why", "text"),
         )  # fmt: skip
@@ -124,9 +127,11 @@ class ExportTable:
         for field in self.fields:
             values = field.values(now)
             if field.explained and None in values:
+                shared = field.scope in {"machine", "package", "l3"}
+                same = self._reason(field, now, now.rows[0]) if shared else ""
                 for place, (row, value) in enumerate(zip(now.rows, values, strict=True)):
                     if value is None:
-                        reason = " ".join(self._reason(field, now, row).split())
+                        reason = same or self._reason(field, now, row)
                         self._missing[place].setdefault(reason, []).append(field.name)
             columns.append(values)
         return columns
@@ -134,12 +139,16 @@ class ExportTable:
     def _whys(self) -> list[object]:
         """Returns the reasons for missing values by CPU, each after the names of the fields that it
         applies to."""
+        texts: dict[str, str] = {}
+        for reason in {reason for missing in self._missing for reason in missing}:
+            texts[reason] = " ".join(reason.split())
         return [
-            "; ".join(f"{','.join(names)}={reason}" for reason, names in missing.items())
+            "; ".join([f"{','.join(names)}={texts[reason]}" for reason, names in missing.items()])
             for missing in self._missing
         ]
 
     def _reason(self, field: Field, now: IntervalRows, row: int) -> str:
+        """Returns why a value is missing; for numbers that CPUs share, of any row."""
         if field.scope in {"machine", "package"}:
             return self._reasons.of_machine(field.key.removeprefix("package_"))
         if field.scope == "l3":

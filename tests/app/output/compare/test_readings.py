@@ -106,9 +106,9 @@ def test_an_event_that_one_side_lacks_is_named_once() -> None:
 def course_of(found: list[wire.Message]) -> Course:
     session = Session(exported.hello(found))
     made = Course(session)
-    for message in session.play(found[1:]):
-        if isinstance(message, wire.Frame):
-            made.take()
+    for _ in session.parts(found[1:]):
+        if session.newest is not None:
+            made.take(*session.newest)
     return made
 
 
