@@ -136,14 +136,15 @@ def notes(recording: AnyRecording) -> Iterator[wire.Note]:
     """Yields notes of all episodes and marks in the order in which they were listed, with progress
     notes in between; episodes that are running at the end come last."""
     session, cursor = Session(recording.hello), 0
-    mark = None
+    marks = session.marks
     due_s = time.monotonic() + PROGRESS_S
-    for _ in session.play(recording.messages()):
+    for _ in session.parts(recording.messages()):
         ended, cursor = session.log.since(cursor)
         yield from map(to_note, ended)
-        if session.marks and session.marks[-1] is not mark:
-            mark = session.marks[-1]
-            yield to_note(mark)
+        if session.marks is not marks:  # each mark makes a new list
+            listed = {id(mark) for mark in marks}
+            yield from (to_note(mark) for mark in session.marks if id(mark) not in listed)
+            marks = session.marks
         if time.monotonic() > due_s:
             due_s = time.monotonic() + PROGRESS_S
             yield wire.Note(PROGRESS, session.now_ns, "perftop")

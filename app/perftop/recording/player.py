@@ -217,7 +217,7 @@ class Seeker:
         end_s = self.clock() + BATCH_S
         ahead = playback.until(time_ns)
         while messages := list(islice(ahead, MAX_BATCH)):
-            for _ in playback.session.play(messages):
+            for _ in playback.session.parts(messages):
                 pass
             if gently or self.clock() > end_s:
                 self.progress(messages[-1].time_ns)
