@@ -144,7 +144,8 @@ class Halts:
 
 def _describe(halt: ShareEpisode) -> None:
     sums = halt.sums
-    span_s, lost_s = sums[[1, LOST_S]].tolist()
+    # Later samples may have gained by errors what the first ones lost.
+    span_s, lost_s = np.maximum(sums[[1, LOST_S]], 0.0).tolist()
     shares = sums[EXPLAINED:] / lost_s if lost_s > 0 else 0 * sums[EXPLAINED:]
     explained = dict(zip(SIGNS, shares.tolist(), strict=True))
     cause = next((key for key, share in explained.items() if share >= MIN_EXPLAINED), None)

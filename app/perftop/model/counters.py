@@ -40,6 +40,9 @@ KEYS_BY_SCOPE: dict[wire.Scope, frozenset[str]] = {
 }  # fmt: skip
 """Counters of cores, packages and the whole machine, as in the table of the wire's docstring. All
 other counters are of CPUs."""
+MIN_COUNTED_SHARE = 0.99
+"""Counted share of the time below which counters were multiplexed; a smaller gap is only due to
+their start."""
 _SCOPES = {key: scope for scope, keys in KEYS_BY_SCOPE.items() for key in keys}
 
 
@@ -192,6 +195,16 @@ class Counters:
         with np.errstate(divide="ignore", invalid="ignore"):
             share: Floats = running / enabled
         return share
+
+    def estimated(self, delta: Delta, key: str) -> Bools:
+        """Returns a mask, by position of the CPU, of the counts of a counter that were scaled up
+        because its group took turns. They can be far from the truth, so they prove nothing about
+        counts of the whole span."""
+        column = self.columns.get(key)
+        if column is None or not column.counter.origin.startswith("perf"):
+            return np.zeros(1, bool)
+        share = self.counted_share(delta, key)
+        return np.zeros(1, bool) if share is None else share < MIN_COUNTED_SHARE
 
     def forget(self, cpu_row: int) -> None:
         """Drops the baseline of a CPU that went offline, because its counters may restart."""

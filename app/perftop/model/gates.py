@@ -5,6 +5,9 @@ counters are witnesses against programmable counters, which other programs can t
 and the TSC, which no program reprograms, are witnesses against the fixed counters. (Counters that
 advanced faster than any clock are caught earlier, where differences are taken.)
 
+Counts that were scaled up, because perf's events took turns, are estimates: they are neither
+checked nor used as witnesses.
+
 Siblings count events of the same core: the running times r0 and r1 of the threads bound an SMT
 event. The running times come from fixed counters, so an SMT event outside the bounds is suspect,
 not the running times. The same bounds are evidence for the worth of the event's ticks.
@@ -149,10 +152,15 @@ class _CheckedSamples:
         self.worked_ticks = MIN_WORKED_S * hz
 
     def moved(self, key: str) -> Floats | None:
-        """Returns how far a counter advanced; NaN where the counter is already suspect, so that it
-        raises no doubt about other counters."""
+        """Returns how far a counter advanced; NaN where the counter is already suspect or its count
+        is an estimate, so that it raises no doubt about other counters."""
         if key not in self._moved:
-            self._moved[key] = self.counters.moved(self.delta, key)
+            moved = self.counters.moved(self.delta, key)
+            if moved is not None and np.count_nonzero(
+                estimated := self.counters.estimated(self.delta, key)
+            ):
+                moved = np.where(estimated, np.nan, moved)
+            self._moved[key] = moved
         moved = self._moved[key]
         if moved is None or self._clean or key not in self.counters.key_at:
             return moved
@@ -220,8 +228,8 @@ class SiblingCounts:
     rows: Ints
     """(threads, cores): positions of the CPUs."""
     uneven: Bools
-    """(samples, cores): whether the siblings were read over different spans, so that their counts
-    cannot be compared."""
+    """(samples, cores): whether the siblings were read over different spans, or counts of them are
+    estimates, so that their counts cannot be compared."""
     r: Floats
     """The share of the span that each thread ran."""
     x: Floats
@@ -244,6 +252,9 @@ class SiblingGates:
             if group.threads == 2 or (group.threads > 2 and key == "any_thread"):
                 rows = group.by_thread
                 uneven = self._splitter.uneven(rows, delta)
+                estimated = self._counters.estimated(delta, key)
+                if np.count_nonzero(estimated):
+                    uneven = uneven | estimated.take(rows, axis=-1).any(axis=-2)
                 x = self._splitter.shares(key, delta).take(rows, axis=-1)
                 groups.append(SiblingCounts(rows, uneven, util.take(rows, axis=-1), x))
         return groups

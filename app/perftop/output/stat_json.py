@@ -14,12 +14,13 @@ from typing import Any
 from perfprobe import wire
 from perftop.base.text import escaped
 from perftop.model import machine_totals
+from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.episode import Episode
 from perftop.model.numbers import COUNTS
 from perftop.model.smt import STATES
 from perftop.model.tasks import ThreadActivity
 from perftop.output.sentences import evidence_json
-from perftop.session.interval import MIN_COUNTED_SHARE, Interval
+from perftop.session.interval import Interval
 from perftop.session.missing import UNREAD, doubts, lasting, why_absent, why_no_states
 from perftop.session.session import Session
 

@@ -20,9 +20,6 @@ from perftop.model.smt import Split
 from perftop.model.tasks import TaskSnapshot, ThreadActivity
 from perftop.model.turbo import Ceilings
 
-MIN_COUNTED_SHARE = 0.99
-"""Counted share of the time below which counters were multiplexed; a smaller gap is only due to
-their start."""
 Tasks = Mapping[str, Any]
 """The task that ran most on each CPU, by CPU number as text: pid, name and share, as received."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import made
@@ -167,3 +168,31 @@ def test_a_cpu_that_goes_away_ends_it_when_it_was_last_seen() -> None:
     walk.gone = {0}
     losing(walk, samples=GAP_NS // S + 1)
     assert walk.spans() == [(3, 8)]
+
+
+TURNS = [Counter(key, key, "s", "perf", scale=1e-9) for key in ("perf_enabled_s", "perf_running_s")]
+
+
+@pytest.mark.parametrize(("running", "spans"), [(0.1, []), (1.0, [(3, None)])])
+def test_counts_that_were_scaled_up_prove_no_halt(
+    running: float, spans: list[tuple[float, float | None]]
+) -> None:
+    """The busy time is exact, the reference cycles were counted for a tenth of the time."""
+    perf = [replace(counter, origin="perf") for counter in (made.REF, made.CYCLES)]
+    walk = Paced(KIND, [*TURNS, *perf, BUSY, STEAL])
+    counted: dict[str, Any] = {"perf_enabled_s": 1.0, "busy_s": 1.0}
+    walk.go(3, perf_running_s=1.0, ref=TSC, cycles=3e9, **counted)
+    walk.go(5, perf_running_s=running, ref=running * 0.9 * TSC, cycles=running * 2.7e9)
+    assert walk.spans() == spans
+    assert walk.session.take().values["util"] == pytest.approx(0.9375)
+
+
+def test_no_halt_is_negative() -> None:
+    """A sample between two losses counts more reference cycles than it was busy for."""
+    walk = Paced(KIND, [made.REF, made.CYCLES, BUSY, STEAL])
+    walk.go(3, ref=TSC, cycles=3e9, busy_s=1.0)
+    losing(walk, 0.02, 3).go(1, ref=0.99 * TSC, busy_s=0.5)
+    losing(walk, 0.02, 1, busy_s=1.0)
+    (episode,) = walk.running
+    assert episode.depth == 0
+    assert episode.evidence["as_if_clock_changes_of_8.5_us_per_s"] == 0

@@ -208,3 +208,44 @@ def test_the_rate_of_an_event_of_four_threads_is_learned() -> None:
     split = result.take().split
     assert split.method == ["any-thread"]
     assert split.states[0, 0] == pytest.approx(0.1, abs=1e-6)
+
+
+def in_turns(share: float) -> Session:
+    """Two siblings that run together, whose reference cycles, cycles and one_thread were counted
+    for a part of the second sample, in which they happened to be busier than in the rest."""
+    perf = [
+        wire.Counter(key, key, "cycles", "perf")
+        for key in ("ref", "cycles", "instructions", "kernel_cycles", "one_thread")
+    ]
+    times = [
+        wire.Counter(key, key, "s", "perf", scale=1e-9)
+        for key in ("perf_enabled_s", "perf_running_s")
+    ]
+    result = Session(made.hello([*times, *perf, counter("aperf"), counter("mperf")]))
+    sums = dict.fromkeys([c.key for c in result.hello.blocks[0].counters], 0)
+    for seq in range(3):
+        values = {key: [value] * 2 for key, value in sums.items()}
+        result.apply(made.frame(result.hello, seq, values))
+        busier = 1.3 if seq == 1 else 1.0
+        counted = share if seq == 1 else 1.0
+        for key, of in (("ref", 0.5), ("cycles", 0.75), ("instructions", 1), ("one_thread", 0.2)):
+            sums[key] += int(busier * counted * of * TICKS)
+        sums["kernel_cycles"] += 0 if seq == 1 else TICKS // 8
+        for key, of in (("mperf", 0.5), ("aperf", 0.75)):
+            sums[key] += int(of * TICKS)
+        sums["perf_enabled_s"] += made.SAMPLE_NS
+        sums["perf_running_s"] += int(counted * made.SAMPLE_NS)
+    return result
+
+
+def test_counts_that_were_scaled_up_are_not_compared_with_exact_ones() -> None:
+    whole = {why for doubts in in_turns(1.0).take().suspect.values() for why in doubts}
+    assert {
+        ("ref", Doubt.UNLIKE),
+        ("cycles", Doubt.UNLIKE),
+        ("kernel_cycles", Doubt.STILL),
+    } <= whole
+    interval = in_turns(0.1).take()
+    assert interval.suspect == {}
+    assert interval.values["util"] == pytest.approx([0.575] * 2, rel=1e-4)
+    assert np.isfinite(interval.split.states).all()

@@ -16,11 +16,12 @@ from perftop.draw import theme
 from perftop.draw.columns import Column, Run, fit, number
 from perftop.draw.strips import QUIET, foreign, width
 from perftop.model import smt
+from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.episode import Episode
 from perftop.model.machine_totals import MEMORY, OF_BEST, OF_L3
 from perftop.model.memory import READ, TRAFFIC_KEYS
 from perftop.model.numbers import PER_KI
-from perftop.session.interval import MIN_COUNTED_SHARE, Interval
+from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import doubted, of_cpus
 from perftop.tui.shared import time_axis

@@ -19,10 +19,11 @@ from perftop.base.format import length, many, time_of_day
 from perftop.draw import columns, theme
 from perftop.draw.columns import AT_REST, Column, Run, fit, total_width
 from perftop.draw.strips import BLANK, QUIET, Line, fit_runs, foreign, merged, width
+from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.episode import Episode
 from perftop.model.numbers import NUMBERS
 from perftop.output.sentences import cause, evidence, group, grouped, losers, sentence
-from perftop.session.interval import MIN_COUNTED_SHARE, Interval
+from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import doubted
 from perftop.tui.panels import pairs, tasks

@@ -29,8 +29,9 @@ from perftop.draw.columns import (
     total_width,
 )
 from perftop.draw.strips import QUIET, Line, foreign
+from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.numbers import Metric, Number
-from perftop.session.interval import MIN_COUNTED_SHARE, Interval
+from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import CpuColumns, doubted
 from perftop.tui.panels.panels import PaneledView
