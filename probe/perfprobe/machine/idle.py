@@ -26,7 +26,7 @@ STATES = {
 
 def open_traced(rows: Sequence[Cpu]) -> list[Part]:
     """Parts for what can be traced, or one part without counters that has the reason."""
-    places = _places(topology.cores(rows))
+    places = _places(topology.cores(rows), [row.cpu for row in rows])
     try:
         trace = IdleTrace(places)
     except OSError as error:
@@ -36,7 +36,8 @@ def open_traced(rows: Sequence[Cpu]) -> list[Part]:
         return [nothing]
     base = trace.base()
     busy = {cpu: [Slot(lib.PP_TRACED + lib.PP_IDLE_BUSY, 0, cpu, base)] for cpu in places}
-    parts: list[Part] = [TracedPart(trace, "cpu", [BUSY], busy)]
+    offline = [row.cpu for row in rows if not row.online]
+    parts: list[Part] = [TracedPart(trace, "cpu", [BUSY], busy, offline)]
     pairs = {core for core, lp in places.values() if lp}
     if pairs:
         states = {
@@ -50,15 +51,16 @@ def open_traced(rows: Sequence[Cpu]) -> list[Part]:
     return parts
 
 
-def _places(cores: Sequence[Sequence[int]]) -> dict[int, tuple[int, int]]:
+def _places(cores: Sequence[Sequence[int]], cpus: Sequence[int]) -> dict[int, tuple[int, int]]:
     """CPU to (core, 0 or 1). Only cores with two threads are kept; of others each thread gets a
-    core of its own."""
+    core of its own. So does a CPU that is in no core because it is offline: it may come online."""
     places: dict[int, tuple[int, int]] = {}
     number = 0
-    for cpus in cores:
-        for lp, cpu in enumerate(cpus):
-            places[cpu] = (number, lp) if len(cpus) == 2 else (number + lp, 0)
-        number += 1 if len(cpus) == 2 else len(cpus)
+    listed = {cpu for threads in cores for cpu in threads}
+    for threads in (*cores, *([cpu] for cpu in cpus if cpu not in listed)):
+        for lp, cpu in enumerate(threads):
+            places[cpu] = (number, lp) if len(threads) == 2 else (number + lp, 0)
+        number += 1 if len(threads) == 2 else len(threads)
     return places
 
 
@@ -71,12 +73,16 @@ class TracedPart:
         scope: Scope,
         counters: Sequence[Counter],
         slots: Mapping[int, list[Slot]],
+        offline: Sequence[int] = (),
     ) -> None:
+        """`offline`: CPUs that are offline now."""
         self.scope, self.counters = scope, counters
         self.missing: list[Missing] = []
         self._trace, self._slots = trace, slots
         self._off: set[int] = set()
         """CPUs that are counted as idle because they are offline."""
+        for cpu in offline:
+            self.shut(cpu)
 
     def open(self, cpu: int) -> list[Slot]:
         if self._trace is not None and cpu in self._off:

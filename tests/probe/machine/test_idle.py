@@ -91,6 +91,25 @@ def test_a_busy_cpu_that_went_off_and_came_back_counts_as_busy() -> None:
     assert after_ns - before_ns > 0.9 * lasted_ns
 
 
+def test_a_cpu_that_was_off_at_the_start_and_comes_on_is_traced() -> None:
+    """The kernel describes no core of an offline CPU."""
+    cpu = CPUS[1]
+    part, *_ = idle.open_traced([Cpu(CPUS[0], True, 0, 0, 0, 0), Cpu(cpu, False)])
+    assert isinstance(part, idle.TracedPart)
+    assert part._trace is not None
+    try:
+        with burning(cpu):
+            assert part.open(cpu)
+            before_ns, start_ns = part._trace.busy(cpu), time.monotonic_ns()
+            time.sleep(0.1)
+            after_ns, lasted_ns = part._trace.busy(cpu), time.monotonic_ns() - start_ns
+    finally:
+        part.close()
+    assert before_ns is not None
+    assert after_ns is not None
+    assert after_ns - before_ns > 0.9 * lasted_ns
+
+
 def test_utilisation_says_where_it_comes_from() -> None:
     session, _ = measure(0.3)
     origin = session.evaluator.origin("util") or ""
@@ -98,8 +117,8 @@ def test_utilisation_says_where_it_comes_from() -> None:
 
 
 def test_cores_of_one_and_of_four_threads_share_no_states() -> None:
-    assert idle._places([[0], [1]]) == {0: (0, 0), 1: (1, 0)}
-    assert idle._places([[0, 4], [1, 5], [2, 3, 6, 7], [8]]) == {
+    assert idle._places([[0], [1]], [0, 1]) == {0: (0, 0), 1: (1, 0)}
+    assert idle._places([[0, 4], [1, 5], [2, 3, 6, 7], [8]], range(9)) == {
         0: (0, 0), 4: (0, 1), 1: (1, 0), 5: (1, 1),
         2: (2, 0), 3: (3, 0), 6: (4, 0), 7: (5, 0), 8: (6, 0),
     }  # fmt: skip
