@@ -6,6 +6,7 @@ import gc
 import os
 import resource
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -33,14 +34,32 @@ def lean() -> Iterator[None]:
     ours = _THREADS not in os.environ
     if ours:
         os.environ[_THREADS] = "1"
-    # An exception of a handler inside an import would become an ImportError of numpy.
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
     gc.disable()
     try:
-        yield
+        with _signals_held():
+            yield
     finally:
         if ours:
             del os.environ[_THREADS]
         gc.freeze()
         gc.enable()
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """A block after which signals that arrive in it are handled. An exception of their handlers
+    inside an import would become an ImportError of numpy. Blocking them in this thread is not
+    enough: the kernel would give them to another one."""
+    arrived: list[int] = []
+    is_main = threading.current_thread() is threading.main_thread()  # the only one with handlers
+    handlers = {number: signal.getsignal(number) for number in _HELD if is_main}
+    handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
+    for number in handlers:
+        signal.signal(number, lambda number, _: arrived.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for first in arrived[:1]:
+            signal.raise_signal(first)
