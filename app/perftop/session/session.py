@@ -34,9 +34,11 @@ from perftop.session.task_times import BusyCpus, RunTimes
 
 MAX_BATCH = 256
 """Maximum number of frames computed at once. More would need memory and gain little."""
-BATCH_BYTES = 2 << 20
+BATCH_BYTES = 1 << 19
 """Maximum size in bytes of the counters computed at once, if MAX_BATCH frames have more. Some
-twenty arrays of this size exist at a time."""
+sixty arrays of this size exist at a time."""
+MIN_BATCH = 16
+"""Number of frames that are computed at once although they have up to four times BATCH_BYTES."""
 MAX_WARNINGS = 20
 """Maximum number of warnings kept, the newest: a probe that repeats warnings must not fill the
 memory."""
@@ -69,7 +71,9 @@ class Session:
         """Positions of the CPUs that the user selected; other CPUs are read only because they are
         siblings."""
         frame_bytes = sum(8 * hello.rows(block.scope) * block.columns for block in hello.blocks)
-        self._max_batch = max(1, min(MAX_BATCH, BATCH_BYTES // max(1, frame_bytes)))
+        fitting = BATCH_BYTES // max(1, frame_bytes)
+        few = min(MIN_BATCH, 4 * BATCH_BYTES // max(1, frame_bytes))
+        self._max_batch = max(1, few, min(MAX_BATCH, fitting))
 
         self.detector = RunningEpisodes()
         self.log = EpisodeLog(self.detector, hello.sample_ns)
@@ -141,7 +145,7 @@ class Session:
         consecutive frames. Frames end a part if an episode has started or ended in them, or at the
         first sample at the raw time `due_ns()` or later, which is called before each part."""
         ahead = iter(messages)
-        while batch := list(islice(ahead, MAX_BATCH)):
+        while batch := list(islice(ahead, self._max_batch)):
             while batch:
                 frames = self._leading_frames(batch)
                 self.newest = None
