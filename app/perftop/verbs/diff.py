@@ -59,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
         [reading for path in side for reading in _read(path, damages, by_mark=by_mark)]
         for side in paths
     )
+    a, b = _succeeded("A", a), _succeeded("B", b)
     pairs = _pairs(a, b, by_mark=by_mark)
     compared = [comparison for comparison in compare(pairs, metrics) if comparison.rows]
     if not compared:
@@ -87,6 +88,21 @@ def _sides(args: argparse.Namespace) -> tuple[list[Path], list[Path]]:
     if a and b and not files:
         return a, b
     raise Failed("two files, or groups of them: perftop diff A B; --a FILE … --b FILE …", USAGE)
+
+
+def _succeeded(name: str, readings: list[Reading]) -> list[Reading]:
+    """Returns the runs of a side that did not fail, and reports how many did. Raises Failed if all
+    failed, because the time until a failure is not the time of the work."""
+    succeeded = [reading for reading in readings if reading.status == 0]
+    count = len(readings) - len(succeeded)
+    if count and not succeeded:
+        failed = "its only run" if count == 1 else f"all {count} runs"
+        text = f"{name} failed in {failed} (exit status {readings[0].status})"
+        raise Failed(f"{text}: nothing was compared", USAGE)
+    if count:
+        failed = f"{count} of {len(readings)} runs of {name} failed"
+        complain(f"{failed} and {'is' if count == 1 else 'are'} not counted")
+    return succeeded
 
 
 def _pairs(

@@ -43,6 +43,8 @@ def add(verbs: Any) -> None:
     parser.add_argument("-r", "--repeat", type=options.count, metavar="N", help=text)
     text = "with -r: run CMD K times before that, uncounted"
     parser.add_argument("--warmup", type=options.count, default=0, metavar="K", help=text)
+    text = "with -r: continue after a run that failed; failed runs are never counted"
+    parser.add_argument("--keep-failed", action="store_true", help=text)
     forms = parser.add_mutually_exclusive_group()
     forms.add_argument("--json", action="store_true", help="one JSON object a line")
     text = "one line an interval, of the whole machine"
@@ -227,6 +229,8 @@ def _columns(metrics: Sequence[str]) -> list[str]:
 def _repeats(args: argparse.Namespace) -> bool:
     """Whether a command is to be run several times. Raises Failed for contradictory options."""
     if args.repeat is None:
+        if args.keep_failed:
+            raise Failed("--keep-failed is for -r N: a single run always counts", USAGE)
         if args.warmup:
             raise Failed("--warmup is for -r N: a single run counts from its start", USAGE)
         return False
@@ -249,7 +253,7 @@ def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
         repeats, hello, stopped = _measured_runs(args, sample_ns)
         status = first_failed(repeats) or stopped
         runs = Runs(repeats)
-        if not runs.runs:
+        if not repeats:
             return status
         if args.json:
             printed = [hello, *map(stat_json.text, lines_json(runs, args.command))]
@@ -300,4 +304,8 @@ def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[Repea
         repeats.append(repeat(json.loads(printed[-1]), warmup=index < args.warmup))
         if ended:
             return repeats, hello, status
+        if repeats[-1].status and not args.keep_failed:
+            failed = f"run {index + 1} failed (exit status {repeats[-1].status})"
+            complain(f"{failed}: no more runs; --keep-failed continues")
+            return repeats, hello, 0
     return repeats, hello, 0

@@ -72,6 +72,20 @@ def test_warmups_are_no_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert rows(capsys)["run_s"]["a"] == 41.0
 
 
+def test_failed_runs_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Four runs that failed at once took 98.9 % less time."""
+    good = runs(tmp_path / "a", *A)
+    failed = runs(tmp_path / "b", 0.4, 0.5, 0.4, 0.5, status=1)
+    assert compared(good, failed) == USAGE
+    assert "B failed in all 4 runs (exit status 1)" in capsys.readouterr().err
+    failed.write_text(failed.read_text() + runs(tmp_path / "c", *B).read_text())
+    assert compared(good, failed, "--json") == 0
+    words = capsys.readouterr()
+    assert "4 of 7 runs of B failed and are not counted" in words.err
+    (phase,) = json.loads(words.out)["phases"]
+    assert (phase["runs_b"], phase["numbers"]["run_s"]["b"]) == (3, 47.0)
+
+
 def test_the_numbers_can_be_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = runs(tmp_path / "a", *A), runs(tmp_path / "b", *B)
     assert compared(*files, "--metrics", "cpu_s", "--json") == 0

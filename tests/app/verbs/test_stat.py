@@ -108,13 +108,27 @@ def test_each_run_is_measured_and_the_first_failure_is_the_status(
     code = f'n=$(wc -c <"{seen}"); printf x >>"{seen}"; exit $n'
     code = f'grep SigIgn /proc/self/status >>"{tmp_path}/signals"; {code}'
     printed = ["stat", "-r", "2", "--warmup", "1", SOURCE, "--json", "-o", str(out)]
-    assert cli.main([*printed, "--", "sh", "-c", code]) == 1
+    assert cli.main([*printed, "--keep-failed", "--", "sh", "-c", code]) == 1
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert [line["type"] for line in lines] == ["hello", "run", "run", "run", "runs"]
     assert [line["run"]["status"] for line in lines[1:4]] == [0, 1, 2]
-    assert lines[-1]["numbers"]["run_s"]["count"] == 2
+    assert (lines[-1]["runs"], lines[-1]["failed"]) == (0, 2)
+    assert lines[-1]["numbers"]["run_s"] is None
     assert lines[1]["state"]["cpus"] == "2 of 2 on"
     assert len({*(tmp_path / "signals").read_text().splitlines()}) == 1
+
+
+def test_the_first_failure_ends_the_series(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, seen = tmp_path / "runs.json", tmp_path / "seen"
+    code = f'printf x >>"{seen}"; test "$(wc -c <"{seen}")" -lt 2'
+    line = ["stat", "-r", "4", SOURCE, "--json", "-o", str(out), "--", "sh", "-c", code]
+    assert cli.main(line) == 1
+    assert seen.read_text() == "xx"
+    assert "run 2 failed (exit status 1)" in capsys.readouterr().err
+    runs = json.loads(out.read_text().splitlines()[-1])
+    assert (runs["runs"], runs["failed"], runs["status"]) == (1, 1, 1)
 
 
 def test_a_signal_that_ends_the_command_ends_the_series(
@@ -132,7 +146,13 @@ def test_a_signal_that_ends_the_command_ends_the_series(
 
 
 @pytest.mark.parametrize(
-    "options", [["-r", "3"], ["-r", "3", "-i", "1", "--", "true"], ["--warmup", "2", "--", "true"]]
+    "options",
+    [
+        ["-r", "3"],
+        ["-r", "3", "-i", "1", "--", "true"],
+        ["--warmup", "2", "--", "true"],
+        ["--keep-failed", "--", "true"],
+    ],
 )
 def test_contradicting_options_are_a_usage_error(options: list[str]) -> None:
     assert cli.main(["stat", SOURCE, *options]) == USAGE

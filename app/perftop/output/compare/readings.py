@@ -190,6 +190,8 @@ class Reading:
     """Share of the time that was lost to each cause."""
     label: str = ""
     """Name of the phase; '' for the whole."""
+    status: int = 0
+    """Exit status of the command; a run that failed is not compared."""
     courses: dict[str, Estimate] = field(default_factory=dict)
     """Estimates of the numbers from their variation over time, by key; empty if the variation is
     unknown."""
@@ -212,7 +214,9 @@ def reading(line: Line, label: str = "") -> Reading:
         if isinstance(share, int | float):
             lost[str(one.get("kind")), str(one.get("cause"))] = float(share)
     state = {key: value for key, value in states if isinstance(value, str | int | float)}
-    return Reading(values, state, lost, label)
+    run = line.get("run")
+    status = run.get("status") if isinstance(run, dict) else 0
+    return Reading(values, state, lost, label, status if isinstance(status, int) else 0)
 
 
 def state_of(readings: Sequence[Reading]) -> Line:

@@ -56,38 +56,44 @@ def repeat(line: Line, *, warmup: bool) -> Repeat:
 
 @dataclass(frozen=True)
 class Outlier:
-    place: int
-    """Index among the runs that count, from 0."""
+    index: int
+    """Index among all runs but warm-ups, from 0."""
     by_s: float
     """Seconds by which the run took longer than the median."""
     why: str
 
 
 class Runs:
-    """The runs that count, in the order of execution, and the outliers among them. At least one run
-    counts."""
+    """The runs of a command in the order of execution. Only those that succeeded count; the
+    outliers are among these."""
 
-    def __init__(self, runs: Sequence[Repeat]) -> None:
-        self.warmups = [one for one in runs if one.warmup]
-        self.runs = [one for one in runs if not one.warmup]
-        self.outliers = [self._outlier(place) for place in apart(self.values(TIME))]
-        self.outlying = [one.place for one in self.outliers]
+    def __init__(self, repeats: Sequence[Repeat]) -> None:
+        self.warmups = [run for run in repeats if run.warmup]
+        self.all_runs = [run for run in repeats if not run.warmup]
+        self.runs = [run for run in self.all_runs if run.status == 0]
+        self.failed = [run for run in self.all_runs if run.status != 0]
+        counted = [index for index, run in enumerate(self.all_runs) if run.status == 0]
+        self.outliers = [self._outlier(counted[i]) for i in apart(self.values(TIME))]
+        self.outlying = [outlier.index for outlier in self.outliers]
 
     def values(self, key: str, without: Sequence[int] = ()) -> list[float]:
         """Returns the values of a number, for the runs in which it is known."""
-        counted = (one for place, one in enumerate(self.runs) if place not in without)
-        return [one.numbers[key] for one in counted if key in one.numbers]
+        counted = (
+            run for index, run in enumerate(self.all_runs)
+            if run.status == 0 and index not in without
+        )  # fmt: skip
+        return [run.numbers[key] for run in counted if key in run.numbers]
 
-    def _outlier(self, place: int) -> Outlier:
+    def _outlier(self, index: int) -> Outlier:
         """Returns the outlier with its reasons, such as longer waits than in the other runs; '' if
         no measured number explains it. Waits are the sum over all tasks of the command."""
-        run = self.runs[place]
+        run = self.all_runs[index]
         time_s = run.numbers[TIME]
         by_s, reasons = time_s - median(self.values(TIME)), []
         for key, words in (("disk_s", "waited {} for the disk"),
                            ("waited_s", "waited {} for a CPU"),
                            ("cpu_s", "worked {} longer")):  # fmt: skip
-            other_values = self.values(key, [place])
+            other_values = self.values(key, [index])
             if key in run.numbers and other_values:
                 more_s = run.numbers[key] - median(other_values)
                 shown_s = more_s if key == "cpu_s" else run.numbers[key]
@@ -97,7 +103,7 @@ class Runs:
             words = f"lost {_time(lost_s, time_s)} to {' '.join(cause)}"
             reasons.append((lost_s - median(other_values), words))
         most_s, why = max(reasons, default=(0.0, ""))
-        return Outlier(place, by_s, why if by_s > 0 and most_s >= MIN_EXPLAINED * by_s else "")
+        return Outlier(index, by_s, why if by_s > 0 and most_s >= MIN_EXPLAINED * by_s else "")
 
 
 def _losses(run: Repeat) -> dict[tuple[str, str], float]:
@@ -122,9 +128,9 @@ def first_failed(runs: Sequence[Repeat]) -> int:
 def lines_json(runs: Runs, argv: Sequence[str]) -> list[Line]:
     """Returns a line `run` for each run, warm-ups first, and a line `runs` on all runs that
     count."""
-    outliers = {one.place: one for one in runs.outliers}
-    lines = [run_json(one, index, None) for index, one in enumerate(runs.warmups)]
-    lines += [run_json(one, index, outliers.get(index)) for index, one in enumerate(runs.runs)]
+    outliers = {outlier.index: outlier for outlier in runs.outliers}
+    lines = [run_json(run, index, None) for index, run in enumerate(runs.warmups)]
+    lines += [run_json(run, index, outliers.get(index)) for index, run in enumerate(runs.all_runs)]
     estimates: Line = {}
     for key in row_keys(one.numbers for one in runs.runs):
         values, rest = runs.values(key), runs.values(key, runs.outlying)
@@ -138,23 +144,25 @@ def lines_json(runs: Runs, argv: Sequence[str]) -> list[Line]:
             "max": number(max(values)), "count": whole.count,
             "mean_without_apart": number(estimate(rest).mean) if rest else None,
         }  # fmt: skip
-    time, count = estimate(runs.values(TIME)), len(runs.runs)
-    least_s = number(least_difference(time.sd, count)) if count > 1 else None
+    count = len(runs.runs)
+    times_s = runs.values(TIME)
+    least_s = number(least_difference(estimate(times_s).sd, count)) if count > 1 else None
     return [*lines, {
-        "type": "runs", "command": list(argv), "runs": count, "warmups": len(runs.warmups),
-        "apart": [place + 1 for place in runs.outlying], "level": 0.95, "numbers": estimates,
-        "least_difference_s": least_s, "status": first_failed(runs.warmups + runs.runs),
+        "type": "runs", "command": list(argv), "runs": count, "failed": len(runs.failed),
+        "warmups": len(runs.warmups),
+        "apart": [index + 1 for index in runs.outlying], "level": 0.95, "numbers": estimates,
+        "least_difference_s": least_s, "status": first_failed(runs.warmups + runs.all_runs),
     }]  # fmt: skip
 
 
-def run_json(run: Repeat, place: int, outlier: Outlier | None) -> Line:
+def run_json(run: Repeat, index: int, outlier: Outlier | None) -> Line:
     """Returns the line of a run: its numbers by stable keys, and its summary without the parts on
     single CPUs and cores."""
     of_run = {key: value for key, value in run.line.items() if key not in {"cpus", "cores", "type"}}
     why = None if outlier is None else {
         "longer_s": number(outlier.by_s), "why": outlier.why or None}  # fmt: skip
     return {
-        "type": "run", "number": place + 1, "warmup": run.warmup, "apart": why,
+        "type": "run", "number": index + 1, "warmup": run.warmup, "apart": why,
         "numbers": numbers_json(run.numbers), **of_run,
     }  # fmt: skip
 
@@ -172,16 +180,17 @@ def lines(runs: Runs, argv: Sequence[str]) -> list[str]:
                  for key, one in estimates.items()]  # fmt: skip
         return table_line(placed, [name, status, *cells])
 
+    if not runs.runs:
+        return [_failures(runs, argv)]
     text_lines = [_answer(runs, argv), ""]
     if times := [one.numbers[TIME] for one in runs.warmups]:
         times_text = ", ".join(_time(time, times[0]) for time in times)
         text_lines += [f"warm-up runs, not counted: {times_text}", ""]
     text_lines.append(table_line(placed, [column.heading for column in placed]))
-    for place, one in enumerate(runs.runs):
-        outlying = place in runs.outlying
-        if len(runs.runs) <= MAX_ROWS or outlying:
-            text = row(str(place + 1), str(one.status), one.numbers)
-            text_lines.append(f"{text}  outlier" if outlying else text)
+    for index, run in enumerate(runs.all_runs):
+        remark = "  not counted" if run.status else "  outlier" if index in runs.outlying else ""
+        if len(runs.all_runs) <= MAX_ROWS or remark:
+            text_lines.append(row(str(index + 1), str(run.status), run.numbers) + remark)
     text_lines.append(row("mean", "", {key: one.mean for key, one in estimates.items()}))
     text_lines.append(row("± 95 %", "", {key: one.half for key, one in estimates.items()}))
     return [*text_lines, "", *_below(runs)]
@@ -191,16 +200,22 @@ def _answer(runs: Runs, argv: Sequence[str]) -> str:
     time, name = estimate(runs.values(TIME)), safe(argv[0], MAX_NAME)
     text = f"{name} takes {_time(time.mean, time.mean)}"
     text += f" ± {_time(time.half, time.mean)}." if isfinite(time.half) else ", in one run."
-    failed = sum(one.status != 0 for one in runs.runs)
-    if failed:
-        text += f" {failed} of {len(runs.runs)} runs failed."
+    if runs.failed:
+        text += f" {len(runs.failed)} of {len(runs.all_runs)} runs failed and are not counted."
     for one in runs.outliers[:1]:
         more = "longer" if one.by_s > 0 else "less"
         why = one.why or f"took {_time(abs(one.by_s), time.mean)} {more}"
-        text += f" Run {one.place + 1} is an outlier: it {why}."
-    if rest := [str(place + 1) for place in runs.outlying[1:]]:
+        text += f" Run {one.index + 1} is an outlier: it {why}."
+    if rest := [str(index + 1) for index in runs.outlying[1:]]:
         text += f" So {'is run' if len(rest) == 1 else 'are runs'} {', '.join(rest)}."
     return text
+
+
+def _failures(runs: Runs, argv: Sequence[str]) -> str:
+    """Returns a sentence for a command that never succeeded; it has no mean."""
+    statuses = ", ".join(map(str, dict.fromkeys(run.status for run in runs.failed)))
+    count = "its only run" if len(runs.all_runs) == 1 else f"all {len(runs.all_runs)} runs"
+    return f"{safe(argv[0], MAX_NAME)} failed in {count} (exit status {statuses}): no run counts."
 
 
 def _time(value_s: float, like_s: float) -> str:
@@ -211,7 +226,7 @@ def _below(runs: Runs) -> list[str]:
     count, sentences = len(runs.runs), []
     time, rest = estimate(runs.values(TIME)), runs.values(TIME, runs.outlying)
     if runs.outliers and len(rest) > 1:
-        without, places = estimate(rest), ", ".join(str(place + 1) for place in runs.outlying)
+        without, places = estimate(rest), ", ".join(str(index + 1) for index in runs.outlying)
         plural = "s" if len(runs.outliers) > 1 else ""
         sentences.append(f"Without run{plural} {places}: {_time(without.mean, time.mean)} ± "
                      f"{_time(without.half, time.mean)}.")  # fmt: skip

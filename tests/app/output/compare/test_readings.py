@@ -151,7 +151,7 @@ def lost(lost_s: float) -> list[dict[str, Any]]:
 def test_an_outlier_is_named_with_its_reason(more: dict[str, Any], words: str) -> None:
     found = runs(line(TIMES[0], **more), *map(line, TIMES[1:]))
     (outlier,) = found.outliers
-    assert outlier.place == 0
+    assert outlier.index == 0
     assert outlier.by_s == pytest.approx(1.04)
     assert words in outlier.why
     assert words in lines(found, ["./job"])[0]
@@ -203,14 +203,32 @@ def test_only_outliers_of_many_runs_have_a_row() -> None:
 
 
 def test_warmups_count_only_for_the_status() -> None:
-    found = runs(line(90.0, status=7), line(41.0), line(41.1, status=3), warmups=1)
+    found = runs(line(90.0, status=7), line(41.0), line(41.1), line(0.5, status=3), warmups=1)
     *each, whole = lines_json(found, ["./job"])
-    assert [(one["number"], one["warmup"]) for one in each] == [(1, True), (1, False), (2, False)]
-    assert (whole["runs"], whole["warmups"], whole["status"]) == (2, 1, 7)
+    assert [(one["number"], one["warmup"]) for one in each] == [
+        (1, True), (1, False), (2, False), (3, False),
+    ]  # fmt: skip
+    assert (whole["runs"], whole["failed"], whole["warmups"], whole["status"]) == (2, 1, 1, 7)
     assert whole["numbers"]["run_s"]["mean"] == pytest.approx(41.05)
     assert whole["numbers"]["run_s"]["half"] == pytest.approx(12.706 * 0.05, rel=1e-3)
     assert "90.00 s" in "\n".join(lines(found, ["./job"]))
-    assert first_failed(found.runs) == 3
+    assert first_failed(found.all_runs) == 3
+
+
+def test_a_failed_run_is_in_the_table_and_in_no_mean() -> None:
+    found = runs(line(41.0), line(0.02, status=1), line(41.2))
+    shown = lines(found, ["./job"])
+    assert shown[0] == "./job takes 41.10 s ± 1.27 s. 1 of 3 runs failed and are not counted."
+    assert [row.endswith("not counted") for row in shown[3:6]] == [False, True, False]
+    assert found.values("run_s") == [41.0, 41.2]
+
+
+def test_a_command_that_always_fails_has_no_mean() -> None:
+    found = runs(line(0.02, status=1), line(0.03, status=2))
+    assert lines(found, ["./job"]) == [
+        "./job failed in all 2 runs (exit status 1, 2): no run counts."
+    ]
+    assert lines_json(found, ["./job"])[-1]["numbers"]["run_s"] is None
 
 
 def test_a_single_run_has_no_interval() -> None:
