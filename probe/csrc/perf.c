@@ -173,10 +173,12 @@ int pp_perf_trial(const pp_perf_group *group, uint64_t own_ns, uint64_t *moved, 
     uint64_t before[PP_PERF_WIDTH] = {0}, ns, own;
     int rc;
 
+    /* Time that passes between the first read and the stamps, as when a hypervisor takes this CPU
+     * away, must not be part of the trial: the counters may have stood still. */
+    rc = pp_perf_read(group, before);
     own = pp_clock_ns(CLOCK_THREAD_CPUTIME_ID);
     ns = pp_clock_ns(CLOCK_MONOTONIC_RAW);
     out->ticks = pp_rdtsc();
-    rc = pp_perf_read(group, before);
     if (rc == 0)
         spin(own_ns);
     if (rc == 0)

@@ -131,7 +131,8 @@ def open_perf(
     rows, selected = read_rows(root, cpus)
     planner = cores.Planner(root, rows, method=method)
     wanted = with_siblings(selected, rows)
-    parts = cores.open_parts(root, rows, planner, cpus=wanted, pinned=chosen.any_hardware(groups))
+    beside = chosen.largest(groups, planner.pmus)
+    parts = cores.open_parts(root, rows, planner, cpus=wanted, beside=beside)
     with contextlib.ExitStack() as on_failure:
         for part in parts:
             on_failure.callback(part.close)

@@ -59,9 +59,11 @@ class Kernel:
         taken: Mapping[int, int] | int = 0,
         refuse: Refuse = nothing,
         moved: Mapping[str, int] | None = None,
+        turns: Mapping[int, int] | None = None,
     ) -> None:
         """`taken`: number of counters that another program holds, by CPU; groups that do not fit
-        beside it open but never run."""
+        beside it open but never run. `turns`: number of counters, by CPU, that other programs have
+        at the moment: a pinned group takes them, and any other waits."""
         self.counters = counters
         self.refuse = refuse
         self.calls: list[tuple[str, str | int, int]] = []  # what, which, leader
@@ -69,7 +71,7 @@ class Kernel:
         self.opened: dict[int, tuple[Event, int, int, bool]] = {}
         """Event, CPU, leader and whether it counts the host only, by descriptor."""
         self.spun: list[tuple[int, int]] = []
-        self._taken = taken
+        self._taken, self._turns = taken, dict(turns or {})
         self._moved = {"ref": TICKS // 2, "msr_tsc": TICKS, **(moved or {})}
         self._fds = itertools.count(100)
         self._lock = threading.Lock()
@@ -124,12 +126,20 @@ class Kernel:
             return self.opened[one.fds[0]][0].pinned
 
         there = [g for g in self.groups if not g.closed and self.opened[g.fds[0]][1] == cpu]
+        earlier = there[: there.index(group)] if pinned(group) else there
+        free -= sum(needs(other) for other in earlier if pinned(other))
         if not pinned(group):
-            free -= sum(needs(other) for other in there if pinned(other))
+            free -= self._turns.get(cpu, 0)
         if needs(group) > free:
             return 0.0
         flexible = sum(needs(other) for other in there if not pinned(other))
         return 1.0 if pinned(group) or not needs(group) else min(1.0, free / flexible)
+
+    def live(self, cpu: int) -> list[tuple[Event, int]]:
+        """The events of the CPU's open groups, with their leaders."""
+        fds = [fd for group in self.groups if not group.closed for fd in group.fds]
+        open_ = (self.opened[fd] for fd in fds)
+        return [(event, leader) for event, at, leader, _ in open_ if at == cpu]
 
     def keys(self, group: Group) -> list[str]:
         return [self.opened[fd][0].key for fd in group.fds]

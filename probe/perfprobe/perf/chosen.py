@@ -10,6 +10,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from perfprobe.cpu import files
 from perfprobe.errors import Unavailable
 from perfprobe.kernel.access import Trouble
 from perfprobe.machine.parts import group_missing
@@ -24,8 +25,10 @@ from perfprobe.perf.perf_events import (
     OpenedEvents,
     System,
     Trial,
+    fits,
     open_events,
     open_group,
+    run_in_threads,
 )
 from perfprobe.perf.perf_pmus import EVENTS, ChosenEvent, Pmu, core_of
 from perfprobe.wire import Counter, Cpu, Missing
@@ -35,6 +38,14 @@ TRIAL_NS = 20_000_000
 """Longer than the kernel's turns of 4 ms."""
 ALWAYS = 0.99
 """Minimum share of a trial for which a group that fits was on the counters."""
+NO_ROOM = Trouble(
+    "no counter is left for it: perftop's own and other pinned events have them",
+    "fewer events in braces, or --smt-method traced",
+)
+WATCHED = Trouble(
+    "no counter is left for it: perftop's own events and the NMI watchdog have them",
+    "sysctl kernel.nmi_watchdog=0, or --smt-method traced",
+)
 OTHER_CORES = Trouble("cores of this type have no such event")
 
 
@@ -55,9 +66,19 @@ def find(root: Path, text: str) -> list[list[ChosenEvent]]:
     return [[catalogue.find(name) for name in group] for group in event_names.parse(text)]
 
 
-def any_hardware(groups: Iterable[Sequence[ChosenEvent]]) -> bool:
-    """Whether any of them needs a counter of a core."""
-    return any(e.core for group in groups for chosen in group for e in chosen.events.values())
+def largest(
+    groups: Sequence[Sequence[ChosenEvent]], pmus: Sequence[Pmu]
+) -> Callable[[int], list[Event]] | None:
+    """The group that needs most counters of a CPU, by CPU; None if no group needs any."""
+    if not any(e.core for group in groups for chosen in group for e in chosen.events.values()):
+        return None
+
+    def on(cpu: int) -> list[Event]:
+        pmu = core_of(pmus, cpu)
+        events = ([event for c in group if (event := c.on(pmu)) and event.core] for group in groups)
+        return max(events, key=len)
+
+    return on
 
 
 def open_chosen(
@@ -185,6 +206,7 @@ class Opener:
         wanted = {row.cpu: self._events(group, row.cpu) for row in self._rows}
         read = {row.cpu: wanted[row.cpu] for row in self._read}
         opened = open_events(self._kernel, read, timed=True, mapped=False, root=self._root)
+        opened = dict(zip(opened, run_in_threads(self._if_fits, opened.items()), strict=True))
         lacking = [
             (cpu, key, of_cpu.missing.get(key) or chosen.trouble or OTHER_CORES)
             for cpu, of_cpu in opened.items()
@@ -195,6 +217,20 @@ class Opener:
             self._kernel, self._rows, wanted, opened, [_counter(chosen) for chosen in group],
             timed=True, mapped=False, missing=group_missing(lacking, len(opened)),
         )  # fmt: skip
+
+    def _if_fits(self, opened: tuple[int, OpenedEvents]) -> OpenedEvents:
+        """The events of a CPU, unless pinned events leave no counter for them: they would never be
+        counted."""
+        cpu, of_cpu = opened
+        if of_cpu.group is None or not any(event.core for event in of_cpu.events):
+            return of_cpu
+        if fits(self._kernel, of_cpu.events, cpu, self._root):
+            return of_cpu
+        of_cpu.group.close()
+        watched = files.number(f"{self._root}/proc/sys/kernel/nmi_watchdog") == 1
+        why = WATCHED if watched else NO_ROOM
+        missing = {event.key: why for event in of_cpu.events}
+        return OpenedEvents(missing=of_cpu.missing | missing)
 
     def _opened(self, group: Sequence[ChosenEvent], cpu: int) -> OpenedEvents:
         """The group on one CPU, for a trial."""

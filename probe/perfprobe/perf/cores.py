@@ -179,21 +179,22 @@ def open_parts(
     *,
     cpus: Iterable[int] | None = None,
     kernel: Kernel | None = None,
-    pinned: bool = False,
+    beside: Callable[[int], Sequence[Event]] | None = None,
 ) -> list[Part]:
     """The cores' part, the msr PMU's part, that of memory controllers, then one for each other PMU.
     The first three always exist and name what is missing and why. Every counter of a core was seen
     to count on the CPUs that have it.
 
-    `cpus` are the CPUs to read. `pinned`: other events will be counted too, and must not take turns
-    with those of the cores' part. `root` is for tests: perf events are never below a directory.
+    `cpus` are the CPUs to read. `beside`: a group of each CPU that will be counted too. The cores'
+    part is then pinned, so that it takes no turns with it, but makes room for it. `root` is for
+    tests: perf events are never below a directory.
     """
     kernel = kernel or System()
     planner = planner or Planner(root, rows)
     selected = {row.cpu for row in rows} if cpus is None else set(cpus)
     read = [row for row in rows if row.online and row.cpu in selected]
-    leading = _pinned(planner.core) if pinned else planner.core
-    core = _part(kernel, root, rows, read, leading, planner.counters(), timed=True)
+    leading = planner.core if beside is None else _pinned(planner.core)
+    core = _part(kernel, root, rows, read, leading, planner.counters(), timed=True, beside=beside)
     if not planner.pmus:
         none = perf_pmus.no_counters(root)
         core.missing = [Missing(counter.key, none.why, none.fix) for counter in CORE[:5]]
@@ -220,12 +221,15 @@ def _pinned(plan: Callable[[Cpu], list[Event]]) -> Callable[[Cpu], list[Event]]:
 def _part(
     kernel: Kernel, root: Path, rows: Sequence[Cpu], read: Sequence[Cpu],
     plan: Callable[[Cpu], list[Event]], table: Sequence[Counter], *, timed: bool,
+    beside: Callable[[int], Sequence[Event]] | None = None,
 ) -> Groups:  # fmt: skip
     """The planned events that count, opened on all CPUs that are read."""
     wanted = {row.cpu: plan(row) for row in rows}
+    others = None if beside is None else {row.cpu: beside(row.cpu) for row in read}
     opened = open_events(
-        kernel, {row.cpu: wanted[row.cpu] for row in read}, timed=timed, tried=True, root=root
-    )
+        kernel, {row.cpu: wanted[row.cpu] for row in read}, timed=timed, tried=True,
+        beside=others, root=root,
+    )  # fmt: skip
     counting = {event.key for of_cpu in opened.values() for event in of_cpu.events}
     counters = [counter for counter in table if counter.key in counting]
     missing = group_missing(_lacking(opened), len(opened))

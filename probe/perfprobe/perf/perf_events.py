@@ -2,6 +2,8 @@
 
 The kernel puts a group on the counters as a whole or not at all. A group that is tried loses events
 in the order of DROPPED until the rest runs; events that exist but do not count are dropped as well.
+A group that others only take turns with loses nothing: a pinned copy of it, which does not wait for
+a turn, shows that it fits.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import resource
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -169,7 +171,9 @@ class Refused(Exception):  # noqa: N818 - a state of the machine, not a mistake
 _REASONS: Mapping[int, Trouble] = {
     errno.ENOENT: Trouble("this CPU, or its hypervisor, has no such event"),
     errno.ENODEV: Trouble("the PMU does not count on this CPU, or the CPU is offline"),
-    errno.EINVAL: Trouble("this kernel does not know the event, or not in this form"),
+    errno.EINVAL: Trouble(
+        "this CPU, or its hypervisor, has no counter for it, or the kernel does not know the event"
+    ),
     errno.EOPNOTSUPP: Trouble("the PMU cannot count it so, or is given to guests"),
     errno.EBUSY: Trouble("another tool or the firmware holds the PMU", "stop the other tool"),
     errno.EMFILE: Trouble(
@@ -230,13 +234,20 @@ DROPPED = (*OPTIONAL, "kernel_instructions", "kernel_cycles", "smt", "instructio
 """Roles in the order in which they are dropped. SIMD levels go first, and among them the lowest
 last, because most SIMD code stays in it. The SMT event goes after all others that need a general
 counter, because no other tool shows it."""
-SPINS_NS = (2_000_000, 10_000_000)
-"""Durations of the trials. The second is run only if the group was not on the counters during the
-first: the kernel rotates groups every 4 ms."""
+SPIN_NS = 2_000_000
+"""Duration of a trial of counts."""
+FIT_NS = 100_000
+"""Duration of a trial of whether a pinned group is on the counters: it is at once, or never."""
+MAX_TRIALS = 3
+"""Trials until the counts are believed to be implausible: the CPU may have been taken away during
+one of them."""
 MAY_REST = frozenset({"one_thread", "smi", *OPTIONAL})
 """Keys whose counters need not move during a trial."""
 STILL = Trouble("the counter is there but does not count")
 UNFIT = Trouble("this CPU has too few counters for its group")
+YIELDED = Trouble("its counter is left to the events of -e", "fewer events in braces, or no -e")
+YIELDING = ("kernel_instructions", "kernel_cycles")
+"""Roles whose counters are left to the events of -e, in this order, where no other is free."""
 TAKEN = Trouble("this CPU has no counter left for it: other events have them")
 
 
@@ -261,14 +272,30 @@ def open_events(
     timed: bool,
     mapped: bool = True,
     tried: bool = False,
+    beside: Mapping[int, Sequence[Event]] | None = None,
     root: Path = Path("/"),
 ) -> dict[int, OpenedEvents]:
-    """A group on each CPU, of the events wanted there; see open_group."""
+    """A group on each CPU, of the events wanted there; see open_group. `beside`: events of another
+    group on each CPU; those of YIELDING make room for it, if that helps."""
 
     def on(cpu: int) -> OpenedEvents:
-        return open_group(
-            kernel, wanted[cpu], cpu, timed=timed, mapped=mapped, tried=tried, root=root
-        )
+        other = [] if beside is None else beside.get(cpu, [])
+
+        def opened(events: Sequence[Event]) -> OpenedEvents:
+            return open_group(
+                kernel, events, cpu, timed=timed, mapped=mapped, tried=tried, root=root
+            )
+
+        if not other:
+            return opened(wanted[cpu])
+        for count in range(len(YIELDING) + 1):
+            events = [event for event in wanted[cpu] if event.part not in YIELDING[:count]]
+            group = opened(events)
+            if group.group is None or fits(kernel, other, cpu, root):
+                yielded = (event.key for event in wanted[cpu] if event not in events)
+                return replace(group, missing=dict.fromkeys(yielded, YIELDED) | group.missing)
+            group.group.close()
+        return opened(wanted[cpu])
 
     return dict(zip(wanted, run_in_threads(on, wanted), strict=True))
 
@@ -289,18 +316,17 @@ def open_group(
     the group."""
     events = list(wanted)
     missing: dict[str, Trouble] = {}
-    dropped: list[str] = []
+    dropped: dict[str, Trouble | None] = {}
     while events:
         attempt = _Attempt(kernel, cpu, events, root)
         group = attempt.group(timed=timed, mapped=mapped)
         if tried and attempt.unfit:
-            events = _smaller(events, dropped)
+            events = _smaller(events, dropped, UNFIT)
             continue
         missing |= attempt.refused
         if group is None:
             break
-        trial = _try(kernel, group, cpu) if tried else None
-        still = _still(attempt.events, trial) if trial else {}
+        trial, still = _try(kernel, group, attempt, cpu) if tried else (None, {})
         if trial is not None and trial.running == 0:
             group.close()
             events = _smaller(attempt.events, dropped)
@@ -328,6 +354,13 @@ def refusal(kernel: Kernel, event: Event, cpu: int, root: Path = Path("/")) -> T
     return None
 
 
+def fits(kernel: Kernel, events: Sequence[Event], cpu: int, root: Path = Path("/")) -> bool:
+    """Whether these events find counters beside all pinned groups; True where that cannot be
+    tried."""
+    trial = _pinned_trial(kernel, events, cpu, root, FIT_NS)
+    return trial is None or trial.running > 0
+
+
 class _Attempt:
     """One attempt at a group: a disabled leader, its siblings, then the group is enabled. Siblings
     that join a running leader would count zeros without any error."""
@@ -338,7 +371,7 @@ class _Attempt:
         self.host_only = False
         self.unfit = False
         """The group would not fit even if all counters were free; then all events are refused."""
-        self._kernel, self._cpu, self._wanted, self._root = kernel, cpu, wanted, root
+        self._kernel, self._cpu, self._wanted, self.root = kernel, cpu, wanted, root
         self._fds: list[int] = []
 
     def group(self, *, timed: bool, mapped: bool = True) -> Group | None:
@@ -352,7 +385,7 @@ class _Attempt:
         except OSError as error:
             self.close()
             refused = self._wanted if self.unfit else self.events
-            why = UNFIT if self.unfit else trouble(error, self._root)
+            why = UNFIT if self.unfit else trouble(error, self.root)
             self.refused |= dict.fromkeys((event.key for event in refused), why)
             self.events = []
             return None
@@ -374,7 +407,7 @@ class _Attempt:
                 if error.errno == errno.EOPNOTSUPP and event.core and not self.host_only:
                     self._again_for_host()
                     return
-                self.refused[event.key] = trouble(error, self._root)
+                self.refused[event.key] = trouble(error, self.root)
                 continue
             self._fds.append(fd)
             self.events.append(event)
@@ -402,18 +435,44 @@ class _Attempt:
 # --- does it count? -------------------------------------------------------------------------------
 
 
-def _try(kernel: Kernel, group: Group, cpu: int) -> Trial | None:
-    """Runs on the CPU and counts; None: this process may not run there."""
-    trial = None
-    for own_ns in SPINS_NS:
-        try:
-            trial = kernel.trial(group, cpu, own_ns)
-        except OSError as error:
-            if error.errno == errno.EIO:  # a pinned group that does not fit cannot even be read
-                trial = Trial([], 0.0, 0, 0.0)
-        if trial is None or trial.running > 0:
-            break
-    return trial
+def _try(
+    kernel: Kernel, group: Group, attempt: _Attempt, cpu: int
+) -> tuple[Trial | None, dict[str, Trouble]]:
+    """Runs on the CPU and counts, and returns the events whose counts are implausible. The trial is
+    None if this process may not run there."""
+    results = []
+    for _ in range(MAX_TRIALS):
+        trial = _trial(kernel, group, cpu, SPIN_NS)
+        if trial is not None and trial.running == 0 and not attempt.events[0].pinned:
+            trial = _pinned_trial(kernel, attempt.events, cpu, attempt.root, SPIN_NS)
+        still = {} if trial is None else _still(attempt.events, trial)
+        if not still:
+            return trial, still
+        results.append((trial, still))
+    return min(results, key=lambda result: len(result[1]))
+
+
+def _trial(kernel: Kernel, group: Group, cpu: int, own_ns: int) -> Trial | None:
+    try:
+        return kernel.trial(group, cpu, own_ns)
+    except OSError as error:
+        if error.errno == errno.EIO:  # a pinned group that does not fit cannot even be read
+            return Trial([], 0.0, 0, 0.0)
+    return None
+
+
+def _pinned_trial(
+    kernel: Kernel, events: Sequence[Event], cpu: int, root: Path, own_ns: int
+) -> Trial | None:
+    """A trial of a pinned copy of a group."""
+    copies = [replace(event, pinned=True) for event in events]
+    group = _Attempt(kernel, cpu, copies, root).group(timed=True, mapped=False)
+    if group is None:
+        return Trial([], 0.0, 0, 0.0)
+    try:
+        return _trial(kernel, group, cpu, own_ns)
+    finally:
+        group.close()
 
 
 def _still(events: Sequence[Event], trial: Trial) -> dict[str, Trouble]:
@@ -421,7 +480,10 @@ def _still(events: Sequence[Event], trial: Trial) -> dict[str, Trouble]:
     if trial.running == 0:
         return {}
     counts = {e.key: count / trial.running for e, count in zip(events, trial.counts, strict=True)}
-    troubles = {key: STILL for key, n in counts.items() if n <= 0 and key not in MAY_REST}
+    stopped = {key for key, n in counts.items() if n <= 0}
+    if counts.keys() - MAY_REST <= stopped:  # nothing counts here
+        return dict.fromkeys(stopped, STILL)
+    troubles = dict.fromkeys(stopped - MAY_REST, STILL)
     ref = counts.get("ref", 0)
     if trial.ticks and ref and not 0.2 * trial.own * trial.ticks <= ref <= 1.05 * trial.ticks:
         share = ref / trial.ticks
@@ -438,22 +500,25 @@ def _still(events: Sequence[Event], trial: Trial) -> dict[str, Trouble]:
 # --- what is left ---------------------------------------------------------------------------------
 
 
-def _smaller(events: Sequence[Event], dropped: list[str]) -> list[Event]:
-    """The events without the next role to drop; empty if none is left to drop."""
+def _smaller(
+    events: Sequence[Event], dropped: dict[str, Trouble | None], why: Trouble | None = None
+) -> list[Event]:
+    """The events without the next role to drop; empty if none is left to drop. Adds what it dropped
+    and why; None: a shortage, because other programs hold counters."""
     for role in DROPPED:
         keys = [event.key for event in events if event.part == role]
         if keys and len(keys) < len(events):
-            dropped.append(keys[0])
+            dropped[keys[0]] = why
             return [event for event in events if event.part != role]
-    dropped += [event.key for event in events]
+    dropped |= dict.fromkeys((event.key for event in events), why)
     return []
 
 
-def _short(dropped: Sequence[str], free: int, root: Path) -> dict[str, Trouble]:
+def _short(dropped: Mapping[str, Trouble | None], free: int, root: Path) -> dict[str, Trouble]:
     """The reasons for dropped events. SIMD levels have a milder one: most CPUs have too few
     counters for all of them."""
-    troubles = dict.fromkeys(dropped, shortage(free, root))
-    return {key: TAKEN if key in OPTIONAL else why for key, why in troubles.items()}
+    short = shortage(free, root)
+    return {key: TAKEN if key in OPTIONAL else why or short for key, why in dropped.items()}
 
 
 def _unserved(

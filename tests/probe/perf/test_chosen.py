@@ -7,6 +7,7 @@ from pathlib import Path
 
 import fakeperf
 import pytest
+import trees
 from fakeperf import TIMES, has, machine, skylake
 
 from perfprobe.cpu import topology
@@ -23,7 +24,8 @@ def opened(
     rows, groups = topology.read(root), chosen.find(root, text)
     if own:
         planner = skylake(root)
-        open_parts(root, rows, planner, kernel=kernel, pinned=chosen.any_hardware(groups))
+        beside = chosen.largest(groups, planner.pmus)
+        open_parts(root, rows, planner, kernel=kernel, beside=beside)
     return chosen.open_chosen(
         root, rows, groups, perf_pmus.cores(root), cpus=[row.cpu for row in rows], kernel=kernel,
         multiplex=multiplex,
@@ -49,7 +51,7 @@ def test_what_fits_beside_the_own_counters_is_counted_together(tmp_path: Path) -
     soft, hard = opened(tmp_path, kernel, "branches,cs,branch-misses")
     assert has(soft) == [*TIMES, "e.cs"]
     assert has(hard) == [*TIMES, "e.branches", "e.branch-misses"]
-    leaders = [e for e, _, leader, _ in kernel.opened.values() if leader == -1]
+    leaders = [e for cpu in range(4) for e, leader in kernel.live(cpu) if leader == -1]
     assert all(e.pinned == (e.key == "ref") for e in leaders)
 
 
@@ -115,3 +117,48 @@ def test_what_nobody_knows_is_a_mistake_of_the_user(tmp_path: Path, text: str, t
     fakeperf.pmu(tmp_path, "uncore_imc_0", 20, mask="0")
     with pytest.raises(ValueError, match=told):
         chosen.find(tmp_path, text)
+
+
+def test_own_counters_make_room_for_chosen_events(tmp_path: Path) -> None:
+    """Skylake's own events need six counters."""
+    skylake(tmp_path)
+    for taken, given in ((1, set[str]()), (2, {"kernel_instructions"}),
+                         (3, {"kernel_instructions", "kernel_cycles"})):  # fmt: skip
+        kernel = fakeperf.Kernel(counters=8, taken=taken)
+        (part,) = opened(tmp_path, kernel, "branches")
+        assert part.missing == []
+        assert part.counters[0].cpus is None
+        live = {event.key for event, _ in kernel.live(0)}
+        assert {"kernel_instructions", "kernel_cycles"} - live == given
+
+
+@pytest.mark.parametrize(("watchdog", "why", "fix"), [
+    ("0", "perftop's own and other pinned events", "fewer events in braces"),
+    ("1", "perftop's own events and the NMI watchdog", "sysctl kernel.nmi_watchdog=0"),
+])  # fmt: skip
+def test_an_event_that_never_has_a_counter_is_refused_with_the_reason(
+    watchdog: str, why: str, fix: str, tmp_path: Path
+) -> None:
+    skylake(tmp_path)
+    trees.put(tmp_path, "proc/sys/kernel/nmi_watchdog", f"{watchdog}\n")
+    kernel = fakeperf.Kernel(counters=8, taken=2)
+    soft, hard = opened(tmp_path, kernel, "{branches,branch-misses,cache-misses,r81d0},cs")
+    assert soft.missing == []
+    assert {missing.what for missing in hard.missing} == {
+        "e.branches", "e.branch-misses", "e.cache-misses", "e.r81d0",
+    }  # fmt: skip
+    assert why in hard.missing[0].why
+    assert hard.missing[0].fix is not None
+    assert fix in hard.missing[0].fix
+    live = {event.key for event, _ in kernel.live(0)}
+    assert {"kernel_instructions", "kernel_cycles"} <= live  # they would not have made enough room
+    with pytest.raises(Unavailable, match=f"-e branches: no counter is left for it: {why}"):
+        opened(tmp_path, fakeperf.Kernel(counters=8, taken=2), "{branches,branch-misses,r81d0,r1}")
+
+
+def test_chosen_events_wait_for_their_turn(tmp_path: Path) -> None:
+    skylake(tmp_path)
+    kernel = fakeperf.Kernel(counters=8, turns=dict.fromkeys(range(4), 8))
+    (part,) = opened(tmp_path, kernel, "branches")
+    assert part.missing == []
+    assert part.counters[0].cpus is None

@@ -86,7 +86,7 @@ def test_a_real_group_counts(system: System, group: OpenGroup, cpu: int) -> None
     clock, _, ticks = trial.counts
     assert trial.running == 1.0
     assert clock >= 2_000_000
-    assert 0.5 * trial.ticks <= ticks <= trial.ticks
+    assert 0.5 * trial.ticks <= ticks <= 1.05 * trial.ticks
     enabled, running, *_ = group.read()
     assert enabled == running > 2_000_000
     assert not group.direct
