@@ -46,7 +46,6 @@ class Standstill:
 
     def __init__(self, reader: SampleReader) -> None:
         rows = len(reader.hello.topology)
-        self._counters = reader.counters
         self._guest = reader.hello.virtualisation is not None
         self._exact: Bools = np.zeros(rows, bool)
         for variant, mask in reader.evaluator.chosen["involuntary"]:
@@ -84,8 +83,7 @@ class Standstill:
             np.full(len(idle), MAX_READ_S),
             TICK_S * robbed,
         ]
-        # A scaled count of reference cycles does not prove that a CPU stood still.
-        known = means & (span_s > 0) & ~self._counters.estimated(data.sample.delta, "ref")
+        known = means & (span_s > 0)
         with np.errstate(divide="ignore", invalid="ignore"):
             share = np.where(known, lost_s / span_s, np.nan)
         return share, np.where(known, span_s, 0.0), np.array(error)

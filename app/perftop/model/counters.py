@@ -200,11 +200,15 @@ class Counters:
         """Returns a mask, by position of the CPU, of the counts of a counter that were scaled up
         because its group took turns. They can be far from the truth, so they prove nothing about
         counts of the whole span."""
-        column = self.columns.get(key)
-        if column is None or not column.counter.origin.startswith("perf"):
-            return np.zeros(1, bool)
-        share = self.counted_share(delta, key)
+        share = self.counted_share(delta, key) if self.multiplexed(key) else None
         return np.zeros(1, bool) if share is None else share < MIN_COUNTED_SHARE
+
+    def multiplexed(self, key: str) -> bool:
+        """Returns whether perf may multiplex this counter, and its block shows for how long it was
+        counted."""
+        column = self.columns.get(key)
+        perf = column is not None and column.counter.origin.startswith("perf")
+        return column is not None and perf and self._times[column.block] is not None
 
     def forget(self, cpu_row: int) -> None:
         """Drops the baseline of a CPU that went offline, because its counters may restart."""

@@ -7,8 +7,8 @@ difference that cannot be true is left out, and the reason is kept as a doubt.
 
 If perf has more events than there are hardware counters, it multiplexes the events. A block with
 the two columns of PERF_TIMES shows for how long each group was counted. The other columns whose
-origin begins with "perf" are scaled up to the whole span; they are unknown if they were not counted
-at all.
+origin begins with "perf" are scaled up to the whole span. A row whose group had no turn since the
+last reading counts as not read, so that the next difference covers that time too.
 
 Arrays are (frames, rows) or (frames, values), with the rows and values of all blocks one after
 another.
@@ -24,7 +24,7 @@ from functools import cached_property
 import numpy as np
 
 from perfprobe import wire
-from perftop.base.arrays import Bools, Floats, Ints, Words
+from perftop.base.arrays import Bools, Floats, Ints, Words, latest
 from perftop.model.delta import BlockPlace, BlockPlaces, Delta, Doubt
 
 MAX_HZ = 10e9
@@ -47,6 +47,9 @@ MAX_FIRST_READ_S, MAX_FIRST_READ_RATIO = 1e-3, 4
 interrupted between its stamp and its values, so no difference is taken from it. The probe compares
 later reads with earlier ones, and flags interrupted reads itself."""
 PERF_TIMES = ("perf_enabled_s", "perf_running_s")
+MAX_WAIT_S = 0.25
+"""Time in s for which a row waits for a turn of its group if other counters are in the same row.
+After that, the counts of the group are unknown and the others are used."""
 USELESS = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE)
 PLAIN = np.uint64(wire.ROW_SAMPLED)
 HEAD_BYTES = 8 * wire.HEAD
@@ -117,6 +120,8 @@ class Differences:
             wakes = [self._wakes(frame) for frame in frames]
         now = self._unpacker.unpack(frames)
         read = self._read(now)
+        for block in self._limits.multiplexed:
+            self._wait_for_turn(block, now, read)
         known = self._known(now, read, wakes)
         before = self._baseline.replace(now, known, self._gaps_of(read))
         usable = read & known
@@ -151,6 +156,29 @@ class Differences:
                 distance = np.where(both, distance, 0)
             now.width[:, rows] += distance
         return read
+
+    def _wait_for_turn(self, block: Multiplexed, now: _Readings, read: Bools) -> None:
+        """Clears rows of `read` whose group was not on the counters since the last reading. If the
+        rows have other counters, siblings wait together, so that their spans stay the same."""
+        baseline, rows, ours = self._baseline, block.rows, read[:, block.rows]
+        values = now.values[:, block.running]
+        before = latest(baseline.values[block.running], values, ours)[:-1]
+        stalled = ours & now.valid[:, block.running] & (values == before)
+        if not np.count_nonzero(stalled):
+            return
+        known = np.concatenate([baseline.known[None, rows], ours])
+        stalled &= np.logical_or.accumulate(known)[:-1]
+        stamps, last = now.head[:, rows, 0], baseline.stamp[rows]
+        for i in range(len(stalled)):
+            waits = stalled[i]
+            if block.mixed and np.count_nonzero(waits):
+                waits = waits & (stamps[i] - last < MAX_WAIT_S * self._stamp_hz)
+                cores = np.zeros(self._cores + 1, bool)
+                cores[self._core_of[waits]] = True
+                cores[-1] = False  # CPUs whose core is unknown
+                waits |= cores[self._core_of]
+            ours[i] &= ~waits
+            last = np.where(ours[i], stamps[i], last)
 
     def _known(self, now: _Readings, read: Bools, wakes: Sequence[bool]) -> Bools:
         """Returns (frames, rows): whether the baseline has a reading before each frame. Clears rows
@@ -454,7 +482,7 @@ class CounterLimits:
         self._slack: Floats = by_value(lambda c, _: TIME_SLACK_S if c.unit == "s" else 1e6, float)
         self._least = np.where(full, -self._slack, -np.inf)
         """Lower bounds. The kernel's sums are signed, because they may step back a little."""
-        self._multiplexed = [*_multiplexed(places)]
+        self.multiplexed = [*_multiplexed(places)]
 
     def moved(self, old: Words, new: Words, ticks: Floats, row_of: Ints) -> Floats:
         """Returns differences in base units (gauges: value times ticks), modulo the width of each
@@ -471,8 +499,8 @@ class CounterLimits:
     def scaled(self, moved: Floats) -> Floats:
         """Returns the differences, scaled up to the whole span where perf multiplexed the
         counters."""
-        for block in self._multiplexed:
-            table = moved[:, block.values].reshape(-1, block.rows, len(block.columns))
+        for block in self.multiplexed:
+            table = moved[:, block.values].reshape(-1, len(block.running), len(block.columns))
             enabled, running = (table[..., at, None] for at in block.times)
             with np.errstate(divide="ignore", invalid="ignore"):
                 factor = np.where(running > 0, enabled / running, np.nan)
@@ -487,8 +515,8 @@ class CounterLimits:
         result: Bools = moved > seconds
         if not np.minimum.reduce(moved, axis=None, initial=0.0) >= 0:
             result |= moved < self._least
-        for block in self._multiplexed:  # values that were scaled by wrong times are wrong too
-            table = result[:, block.values].reshape(-1, block.rows, len(block.columns))
+        for block in self.multiplexed:  # values that were scaled by wrong times are wrong too
+            table = result[:, block.values].reshape(-1, len(block.running), len(block.columns))
             table |= block.columns & table[..., block.times].any(axis=-1, keepdims=True)
         return result
 
@@ -500,23 +528,30 @@ def _max_per_second(counter: wire.Counter, scope: wire.Scope) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _Multiplexed:
+class Multiplexed:
     """A block whose counters perf multiplexes."""
 
+    rows: slice
     values: slice
-    rows: int
     columns: Bools
     """Mask of the columns that are scaled up."""
     times: tuple[int, int]
     """Indices of the columns of PERF_TIMES."""
+    running: Ints
+    """By row, the index of the time on the counters among all values."""
+    mixed: bool
+    """Whether some counters of the block are not multiplexed."""
 
 
-def _multiplexed(places: Sequence[BlockPlace]) -> Iterator[_Multiplexed]:
+def _multiplexed(places: Sequence[BlockPlace]) -> Iterator[Multiplexed]:
     for place in places:
         if (times := perf_time_columns(place.block)) is not None:
             counters = _counter_of_columns(place.block)
             scaled = [c.origin.startswith("perf") and c.key not in PERF_TIMES for c in counters]
-            yield _Multiplexed(place.values, place.count, np.array(scaled, bool), times)
+            running = place.values.start + times[1] + place.columns * np.arange(place.count)
+            mixed = scaled.count(True) + len(times) < len(scaled)
+            columns = np.array(scaled, bool)
+            yield Multiplexed(place.rows, place.values, columns, times, running, mixed)
 
 
 def _counter_of_columns(block: wire.Block) -> list[wire.Counter]:

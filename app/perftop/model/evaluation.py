@@ -151,6 +151,10 @@ class Evaluator:
                 else:
                     top[..., i, mask] = numerator(q)[..., mask]
                     bottom[..., i, mask] = denominator(q)[..., mask]
+        # A small difference of exact times and reference cycles; scaled cycles do not give it.
+        estimated = self._counters.estimated(delta, "ref")
+        if np.count_nonzero(estimated):
+            top[..., INDEX["involuntary"], :][estimated] = np.nan
         return Values(top, bottom, registry=self.registry)
 
 

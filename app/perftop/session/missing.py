@@ -11,6 +11,7 @@ from perfprobe import wire
 from perftop.base.text import printable, ranges
 from perftop.model import evaluation as lost
 from perftop.model import machine_totals
+from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.delta import Doubt, doubts_by_cpu
 from perftop.model.numbers import COUNTS, EVENT, METRICS, NUMBERS, PER_KI, RARE
 from perftop.session.interval import Interval
@@ -19,6 +20,7 @@ from perftop.session.session import Session
 UNCOUNTED = "not available from this source"
 OFF = "the CPU is off"
 TURNS = "other events had the counters throughout"
+ESTIMATED = "other events took turns on the counters, so halts are estimates with large errors"
 UNREAD = "not read in this interval"
 IDLE = "it had work for less than half of every sample"
 MANY = "only neither is known of cores with more than two threads"
@@ -196,14 +198,22 @@ def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
         return OFF
     metric = session.evaluator.metrics.get(key)
     needs = {key} if metric is None else session.evaluator.needs(key)
+    events = [interval.shares[name][row] for name in needs & interval.shares.keys()]
+    own = any(session.counters.multiplexed(name) for name in needs)
+    share = interval.counted[row] if own and interval.counted is not None else 1.0
     if against := doubts(interval, row, {"tsc", *needs}):
         return "; ".join(against)
+    parts = () if metric is None else metric.made_of
+    if share < MIN_COUNTED_SHARE and "involuntary" in (key, *parts):
+        return ESTIMATED
     if key == lost.LOST_RATIO:
         return IDLE
     halted = interval.values["util"][row] == 0
     if metric is not None and metric.of_running and halted:
         return "the CPU was halted throughout"
-    if any(interval.shares[name][row] == 0 for name in needs & interval.shares.keys()):
+    # A row of events without a turn counts as not read.
+    unread = math.isnan(interval.values["util"][row])
+    if any(s == 0 or (math.isnan(s) and not unread) for s in (share, *events)):
         return TURNS
     return UNREAD
 

@@ -258,12 +258,64 @@ def test_shares_of_turns_add_up_over_samples() -> None:
 
 
 def test_never_on_the_counters_is_unknown_not_zero() -> None:
+    """Other counters of the row wait for a quarter of a second."""
     greeting = made.hello(ALL, threads=1)
-    _, (_, delta) = deltas(greeting, sample([0], [0], [0]), sample([NS], [0], [0], [12_345]))
+    never = [sample([i * NS], [5], [0], [i * 12_345]) for i in range(4)]
+    _, (_, *waiting, delta) = deltas(greeting, *never)
+    assert [step.tables["cpu"].ticks[0] for step in waiting] == [0, 0]
     moved = delta.tables["cpu"].moved[0]
     assert np.isnan(moved[[2, 3]]).all()
-    assert moved[4] == 12_345
+    assert moved[4] == 3 * 12_345
     assert delta.suspect == {}
+
+
+@pytest.mark.parametrize("together", [1, 5])
+def test_a_row_without_a_turn_is_part_of_the_next_difference(together: int) -> None:
+    """The second thread has a turn in each sample, but waits for its sibling."""
+    greeting = made.hello(ALL)
+    counters = Counters(greeting)
+    shares, ticks = [0.5, 0.0, 0.25, 0.0, 0.25], []
+    ran = np.concatenate([[0], np.cumsum(shares)])
+    frames = [
+        frame(greeting, i, sample([i * NS] * 2, [int(ran[i] * NS), i * NS],
+                                  [int(ran[i] * 10_000_000), i * 10_000_000]))
+        for i in range(6)
+    ]  # fmt: skip
+    total = counters.empty_delta()
+    counters.steps(frames[:1])
+    for first in range(1, 6, together):
+        delta = counters.steps(frames[first : first + together])
+        ticks += (delta.tables["cpu"].ticks / (made.TSC_HZ / 10)).tolist()
+        total.add(delta, np.zeros(0, int))
+    assert ticks == [[1, 1], [0, 0], [2, 2], [0, 0], [2, 2]]
+    assert total.tables["cpu"].moved[:, 3].tolist() == [50_000_000, 50_000_000]
+    shared = counters.counted_share(total)
+    assert shared is not None
+    assert shared.tolist() == [0.2, 1.0]
+
+
+def test_events_wait_for_their_turn_without_limit_and_say_so() -> None:
+    greeting = made.hello([ENABLED, RUNNING, REF], threads=1)
+    event = wire.Counter("e.branches", "branches", "events", "perf cpu")
+    greeting.blocks.append(wire.Block("events.1", "cpu", [ENABLED, RUNNING, event]))
+    session = Session(greeting)
+    for seq in range(9):
+        turn = (seq + 1) // 8  # only in the seventh sample
+        block = greeting.blocks[1]
+        rows = made.rows(block, 1, {
+            "perf_enabled_s": [seq * NS], "perf_running_s": [turn * NS // 2],
+            "e.branches": [turn * 1000],
+        }, [int(seq * made.TSC_HZ / 10)])  # fmt: skip
+        values = {"perf_enabled_s": [seq * NS], "perf_running_s": [seq * NS], "ref": [seq * 10**7]}
+        every = made.frame(dataclasses.replace(greeting, blocks=greeting.blocks[:1]), seq, values)
+        session.apply(dataclasses.replace(every, blocks=every.blocks | {"events.1": rows}))
+        if seq == 4:
+            line = stat_json.interval_line(session, session.take())["cpus"][0]
+            assert line["e.branches"] is None
+            assert "other events had the counters" in str(line)
+    interval = session.take()
+    assert at(interval, "e.branches") == pytest.approx(1000 * 14 / 0.7)
+    assert interval.shares["e.branches"].tolist() == pytest.approx([1 / 14])
 
 
 def test_other_sources_are_not_scaled() -> None:
