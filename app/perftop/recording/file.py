@@ -37,7 +37,7 @@ TAIL = 32
 ENDING = ".part"
 MAX_PARTS = 4096
 """Maximum number of parts of a directory that are opened; the newest are."""
-UNCHECKED = "cannot be checked for damage: an older version wrote it, without checksums"
+UNCHECKED = "not checked for damage: an older version wrote it, without checksums"
 """Notice of a recording that is not `checked`."""
 GROWING = "still being written: this is what was in it when it was opened"
 """Notice of a recording that is `growing`."""
