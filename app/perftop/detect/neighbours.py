@@ -10,6 +10,7 @@ from perftop.base.arrays import Bools, Ints, first_true
 from perftop.detect.engine import DetectorInput, RunningEpisodes, highest
 from perftop.detect.losses import MIN_BUSY, MIN_JOB_BUSY, NeighbourLosses, busy_cpus, wanted_share
 from perftop.detect.memory_pressure import Memory
+from perftop.detect.quotas import QuotaStops
 from perftop.detect.siblings import Siblings
 from perftop.detect.watched_job import Budget, Scheduler
 from perftop.model import memory
@@ -33,7 +34,7 @@ may be due to rounding."""
 class Neighbours:
     """Detects losses to neighbours. Owns the watched job and the tasks on each CPU."""
 
-    def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
+    def __init__(self, reader: SampleReader, episodes: RunningEpisodes, quotas: QuotaStops) -> None:
         hello = reader.hello
         self.available = True
         self.watched_job, self.running_tasks = WatchedJob(hello.watch), RunningTasks()
@@ -43,7 +44,9 @@ class Neighbours:
         self.hypervisor = Hypervisor(reader, episodes, groups)
         self.l3_groups = L3Groups(hello.topology)
         self.memory = Memory(reader, episodes, self.running_tasks, groups, self.l3_groups)
-        self.scheduler = Scheduler(reader, episodes, self.running_tasks, self.watched_job, groups)
+        self.scheduler = Scheduler(
+            reader, episodes, self.running_tasks, self.watched_job, groups, quotas
+        )
         self.budget = Budget(reader, episodes, self.running_tasks)
 
     def calm(self, batch: SampleBatch, first: int, last: int) -> int:

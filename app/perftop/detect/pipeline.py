@@ -8,6 +8,7 @@ from perftop.base.arrays import Bools
 from perftop.detect.engine import DetectorInput, RunningEpisodes, gap_ns
 from perftop.detect.halts import Halts
 from perftop.detect.neighbours import Neighbours
+from perftop.detect.quotas import QuotaStops
 from perftop.detect.ramps import Ramps
 from perftop.detect.simd_licenses import Licenses
 from perftop.detect.smis import Smis
@@ -42,12 +43,14 @@ class Detection:
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._reader, self._episodes = reader, episodes
         self._gap_ns = gap_ns(reader.hello.sample_ns)
-        self.neighbours = Neighbours(reader, episodes)
-        # Drops come before other detectors, which leave out losses that a drop covers.
+        self.quotas = QuotaStops(reader, episodes)
+        self.neighbours = Neighbours(reader, episodes, self.quotas)
+        # Drops come before other detectors, which leave out losses that a drop covers; quotas come
+        # before neighbours, which do not blame a task for what a quota took.
         detectors: list[Detector] = [
-            Suspects(reader, episodes), Drops(reader, episodes), Ramps(reader), self.neighbours,
-            Throttles(reader, episodes), Licenses(reader, episodes), Halts(reader, episodes),
-            Smis(reader, episodes), Steals(reader, episodes),
+            Suspects(reader, episodes), Drops(reader, episodes), Ramps(reader), self.quotas,
+            self.neighbours, Throttles(reader, episodes), Licenses(reader, episodes),
+            Halts(reader, episodes), Smis(reader, episodes), Steals(reader, episodes),
         ]  # fmt: skip
         self._detectors = [detector for detector in detectors if detector.available]
         self._ahead = [MIN_AHEAD for _ in self._detectors]

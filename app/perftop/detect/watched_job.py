@@ -3,13 +3,14 @@ another task runs; and clock, because others work in its package."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine import DetectorInput, RunningEpisodes
 from perftop.detect.losses import NeighbourLoss, NeighbourLosses, blamed_tasks
+from perftop.detect.quotas import QuotaStops
 from perftop.model.episode import CrowdedCpu, Episode
 from perftop.model.numbers import MACHINE
 from perftop.model.sample_reader import SampleReader
@@ -38,9 +39,15 @@ class Scheduler:
     """Detects waits of the job's threads in run queues."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes, running: RunningTasks,
-                 job: WatchedJob, groups: Ints) -> None:  # fmt: skip
+                 job: WatchedJob, groups: Ints, quotas: QuotaStops) -> None:  # fmt: skip
         self._counters, self._position = reader.counters, reader.position
-        self._running, self._job = running, job
+        self._running, self._job, self._quotas = running, job, quotas
+        self._held: dict[int, ThreadActivity] = {}
+        """Activity by position that waits for the next record of quotas."""
+        self._held_ns = 0
+        """Raw time of the start of that activity; 0: there is none."""
+        self._quota_ns = 0
+        """Raw time of the last record of quotas that was taken into account."""
         self._names = reader.single_cpus
         self.losses = NeighbourLosses(episodes, "scheduler", groups, reader.hello.sample_ns,
                                       start=QUEUE_START, end=QUEUE_END,
@@ -51,12 +58,20 @@ class Scheduler:
     def sample(self, data: DetectorInput, own: set[int]) -> list[Episode]:
         if self._job.time_ns != data.time_ns and self.losses.quiet:
             return []
-        # Activity of the threads in the record of this sample, by position of the CPU.
-        activity: dict[int, ThreadActivity] = {}
+        # Activity of the threads in the record of this sample, by position of the CPU; of a job
+        # with a quota, since the last record that told how long the quota stopped it.
+        activity, self._held = self._held, {}
+        since_ns, self._held_ns = self._held_ns or data.since_ns, 0
         for thread in self._job.last_threads if self._job.time_ns == data.time_ns else ():
             at = self._position.get(thread.cpu)
             if at is not None:
                 activity[at] = activity.get(at, ThreadActivity()) + thread.since_last()
+        if self._quotas.hold(own):
+            if self._quotas.time_ns == self._quota_ns:
+                self._held, self._held_ns = activity, since_ns
+                return []
+            self._quota_ns = self._quotas.time_ns
+            activity = self._without_quota(activity, own)
         # A CPU without a thread of the job has share 0.
         occupied = {self._position.get(thread.cpu) for thread in self._job.threads.values()}
         count = len(self._names)
@@ -65,12 +80,25 @@ class Scheduler:
         for at, work in activity.items():
             shares[at], weights[at] = work.wait, work.run_s + work.wait_s
         everywhere: Bools = np.ones(count, bool)
-        over = self.losses.step(shares, weights, everywhere, data.since_ns, data.time_ns)
+        over = self.losses.step(shares, weights, everywhere, since_ns, data.time_ns)
         self.losses.begin(everywhere, self._names, data.time_ns)
         self._switches = {loss: self._switches.get(loss, [0, 0]) for loss in self.losses.running}
         for loss in self.losses.running:
             self._describe(loss, activity, data, own)
         return over
+
+    def _without_quota(
+        self, activity: dict[int, ThreadActivity], own: set[int]
+    ) -> dict[int, ThreadActivity]:
+        """Returns the activity without the waiting that the job's quota explains. The kernel counts
+        a CPU once, however many threads stand still there."""
+        waited_s = float(np.nansum([work.wait_s for work in activity.values()]))
+        threads = max(1.0, len(self._job.threads) / max(1, len(activity)))
+        stopped_s = threads * self._quotas.stopped_s(own)
+        if waited_s <= 0 or stopped_s <= 0:
+            return activity
+        kept = max(0.0, 1 - stopped_s / waited_s)
+        return {at: replace(work, wait_s=kept * work.wait_s) for at, work in activity.items()}
 
     def _describe(
         self, loss: NeighbourLoss, activity: dict[int, ThreadActivity], data: DetectorInput,

@@ -88,8 +88,8 @@ KINDS: dict[str, Kind] = {
             "quota", "▣", "quota: a control group used up its CPU quota",
             lowers="runs", loss="to a CPU quota", of_cpu=True, rows=("waited_s", "lost_ratio"),
             sentences=(
-                "A CPU quota takes|took {lost} of the time of {loser}",
-                "A CPU quota stops|stopped tasks on {where} for {lost} of their time",
+                "{owner} is|was stopped by its CPU quota for {lost} of the time",
+                "A CPU quota stops|stopped tasks on {where} for {lost} of the time",
                 "A CPU quota stops|stopped tasks on {where}",
             ),
         ),

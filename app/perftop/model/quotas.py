@@ -30,18 +30,21 @@ class Quota:
     """Periods in which the quota was used up."""
     throttled_s: float = 0.0
     """Time for which the tasks of the group stood still, summed over CPUs."""
+    newest_s: float = 0.0
+    """The part of `throttled_s` that came with the newest record."""
     _last: tuple[int, int, int] | None = field(default=None, init=False)
 
     def take(self, cpus: float, counts: tuple[int, int, int]) -> None:
         """Adds a record: periods, throttled periods and throttled time in us, all cumulative."""
-        self.cpus = cpus
+        self.cpus, self.newest_s = cpus, 0.0
         if self._last is not None and all(a >= b for a, b in zip(counts, self._last, strict=True)):
             periods, throttled, throttled_us = (
                 now - last for now, last in zip(counts, self._last, strict=True)
             )
             self.periods += periods
             self.throttled += throttled
-            self.throttled_s += throttled_us / 1e6
+            self.newest_s = throttled_us / 1e6
+            self.throttled_s += self.newest_s
         self._last = counts
 
     @property
@@ -56,9 +59,13 @@ class Quotas:
         self.by_group: dict[str, Quota] = {}
         self._groups: dict[int, list[str]] = {}
         """By PID, the groups whose quota holds, the innermost first."""
+        self.newest: dict[str, list[int]] = {}
+        """The groups in the newest record, each with the processes for which its quota holds."""
 
     def take(self, records: Mapping[str, object]) -> None:
         """Reads the records of a frame, which come from outside."""
+        if "quotas" in records or "tasks" in records:
+            self.newest = {}
         match records.get("quotas"):
             case {"groups": dict() as groups, "pids": dict() as pids}:
                 for group, counts in groups.items():
@@ -68,6 +75,8 @@ class Quotas:
                         known = [n for n in names if isinstance(n, str) and n in self.by_group]
                         self._groups.pop(int(pid), None)
                         self._groups[int(pid)] = known
+                        for group in known:
+                            self.newest.setdefault(group, []).append(int(pid))
                 while len(self._groups) > MAX_PIDS:
                     del self._groups[next(iter(self._groups))]
 

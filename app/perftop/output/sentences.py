@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 MAX_SENTENCE = 76
 """Maximum characters of a sentence, which fills 80 columns with the four characters before it."""
+MAX_OWNER = 30
+"""Maximum characters of the name of a control group's owner in a sentence."""
 CUT = "…"
 
 
@@ -309,6 +311,8 @@ def _fields(
         fields["{climb}"] = Part(short_duration(evidence["steady_s"]), "lost")
         fields["{first}"] = Part(f"{evidence['first_hz'] / 1e9:.2f}")
         fields["{steady}"] = Part(f"{evidence['steady_hz'] / 1e9:.2f} GHz")
+    if "owner" in evidence:
+        fields["{owner}"] = Part(_names([str(evidence["owner"])], MAX_OWNER), "name")
     if "label" in evidence:
         fields["{label}"] = Part(str(evidence["label"]), "name")
     return fields

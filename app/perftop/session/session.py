@@ -186,6 +186,7 @@ class Session:
         self.now_ns, self.frames = frame.time_ns, 1
         self.lost, self.late = frame.lost, frame.late
         self._take_records(frame)
+        self._detection.quotas.take(frame.records, frame.time_ns)
         self._notice_suspension(frame)
         if self.history is not None:
             self.history.keep_baseline(frame, self.reader)
@@ -240,7 +241,7 @@ class Session:
         there is a new snapshot of the tasks."""
         if (snapshot := TaskSnapshot.from_records(frame.records)) is not None:
             self.snapshot, self._snapshot_ns = snapshot, frame.time_ns
-            self.run_times.quotas.take(frame.records)
+        self.run_times.quotas.take(frame.records)
         if isinstance(details := frame.records.get("details"), dict):
             for pid, known in details.items():
                 if isinstance(known, dict) and len(repr(known)) <= MAX_DETAIL:

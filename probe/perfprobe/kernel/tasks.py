@@ -205,6 +205,8 @@ class Tasks:
         before, self._seen, self._begun_ns = self._seen, seen, begun_ns
         if before and seen:
             yield from self._make_records(ran)
+        elif seen and (quotas := self._quotas.record(self._watched())):
+            self._ready = {"quotas": quotas}  # the counts from which the first second is measured
 
     def _processes(self) -> Iterator[list[str]]:
         """The PIDs, some at a time. The directory is read only if a task was born: from cold caches
@@ -235,9 +237,11 @@ class Tasks:
         tasks = {cpu: told[0] for cpu, told in others.items()}
         self._ready = {"tasks": tasks, "others": others, "waits": waits}
         self._ready |= {"details": details} if details else {}
-        watched = self._watch.pids if self._watch is not None else []
-        if quotas := self._quotas.record([*watched, *(runner.pid for runner in busiest)]):
+        if quotas := self._quotas.record([*self._watched(), *(runner.pid for runner in busiest)]):
             self._ready["quotas"] = quotas
+
+    def _watched(self) -> list[int]:
+        return self._watch.pids if self._watch is not None else []
 
     def _clock_ns(self, pid: str) -> int | None:
         """CPU time of all threads of a process; None: it has ended, or its clock cannot be read."""

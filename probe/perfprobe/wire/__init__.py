@@ -206,7 +206,8 @@ As for a row that was not read, the next delta covers the whole span.
   [path, ...]}}: control groups with a CPU quota that holds for tasks of this record or of the
   watched job, and which hold for each process, the innermost first. `cpus` is how many CPUs the
   quota allows; the others are cumulative: periods, those in which the group was throttled, and for
-  how long, summed over CPUs. In frames that have `tasks`; absent where there is no quota.
+  how long, summed over CPUs. In frames that have `tasks`, and of a watched job once before; absent
+  where there is no quota.
 - `asleep_ns`: how long the machine has been suspended since hello. `time_ns` stood still then, and
   counters may have. Absent until the first suspension.
 - `watched`, where hello has a `watch`: {"threads": {thread id as text: [pid, comm, cpu, run_ns,

@@ -1,0 +1,112 @@
+"""Stops by CPU quotas, from records of a stream; and nobody is blamed for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import made
+import pytest
+from fakes import Machine
+from played import played
+
+from perftop.model.episode import Episode
+from perftop.output.sentences import sentence, text
+from perftop.session.session import Session
+
+GROUP = "/kubepods/burstable/pod0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9/web"
+SAMPLE_NS = made.SAMPLE_NS
+PER_S = 1_000_000_000 // SAMPLE_NS
+OTHER = [4001, "stream", 0.5]
+
+
+class Limited:
+    """A job whose one thread may run half of the time on CPU 0, with a record of tasks and quotas a
+    second."""
+
+    def __init__(self, **changes: Any) -> None:
+        self.machine = Machine(cores=2, changes=changes)
+        self.session = Session(self.machine.hello)
+        self.seq = self.run_ns = self.wait_ns = self.throttled_us = self.periods = 0
+
+    def second(self, *, stopped: float, waited: float = 0.0, quota: bool = True) -> None:
+        """`stopped`: share of the time for which the quota stops the job; `waited`: for which it
+        waits for another task."""
+        frames = []
+        for _ in range(PER_S):
+            wait = stopped + waited
+            self.run_ns += round((1 - wait) * SAMPLE_NS)
+            self.wait_ns += round(wait * SAMPLE_NS)
+            self.throttled_us += round(stopped * SAMPLE_NS / 1000)
+            self.periods += 1
+            thread = [4000, "web", 0, self.run_ns, self.wait_ns, 0, 0]
+            records: dict[str, Any] = {"watched": {"threads": {"4000": thread}, "more": 0}}
+            self.seq += 1
+            if self.seq % PER_S == 0:
+                task = [4000, "web", 1 - wait]
+                records |= {"tasks": {"0": task}, "others": {"0": [task, OTHER]}}
+                counts = [0.5, self.periods, self.periods // 2, self.throttled_us]
+                if quota:
+                    records["quotas"] = {"groups": {GROUP: counts}, "pids": {"4000": [GROUP]}}
+            elif self.seq == 1 and quota:
+                counts = [0.5, self.periods, 0, self.throttled_us]
+                records["quotas"] = {"groups": {GROUP: counts}, "pids": {"4000": [GROUP]}}
+            frames.append(self.machine.frame(self.seq, records=records))
+        played(self.session, frames)
+
+    def episodes(self, kind: str) -> list[Episode]:
+        whole = [*self.session.detector.running, *self.session.ended]
+        return [episode for episode in whole if episode.kind == kind]
+
+
+def test_a_stop_is_an_episode_with_its_owner_and_its_share() -> None:
+    job = Limited()
+    for stopped in (0, 0.5, 0.5, 0, 0):
+        job.second(stopped=stopped)
+    (found,) = job.episodes("quota")
+    assert (found.cause, found.cpus, found.confidence) == ("quota", [0], "measured")
+    assert found.depth == pytest.approx(0.5, abs=0.01)
+    second_ns = PER_S * SAMPLE_NS
+    assert (found.start_ns, found.end_ns) == (second_ns, 3 * second_ns)
+    assert found.lost_s(job.session.now_ns) == pytest.approx(1.0, abs=0.02)
+    assert found.evidence == {
+        "owner": "pod 0a1b2c3d", "group": GROUP, "CPUs_allowed": 0.5, "throttled_periods": 10,
+        "periods": 20, "throttled_s": 1.0,
+    }  # fmt: skip
+    words = text(sentence(job.session.topology, [found], over=True))
+    assert words == "pod 0a1b2c3d was stopped by its CPU quota for 50 % of the time"
+
+
+def test_it_ends_when_the_group_has_no_quota_any_more() -> None:
+    job = Limited()
+    for quota in (True, True, False):
+        job.second(stopped=0.5, quota=quota)
+    (found,) = job.episodes("quota")
+    assert found.end_ns == 2 * PER_S * SAMPLE_NS
+
+
+def test_nobody_is_blamed_for_the_waits_of_a_quota() -> None:
+    job = Limited(watch="web")
+    for _ in range(4):
+        job.second(stopped=0.5)
+    assert len(job.episodes("quota")) == 1
+    assert job.episodes("neighbour") == []
+
+
+def test_a_wait_beside_a_quota_is_told_without_what_the_quota_took() -> None:
+    job = Limited(watch="web")
+    for _ in range(5):
+        job.second(stopped=0.3, waited=0.3)
+    (found,) = job.episodes("neighbour")
+    assert found.cause == "scheduler"
+    assert found.depth == pytest.approx(0.3 / 0.7, abs=0.02)
+    assert [one.comm for one in found.evidence["who"]] == ["stream"]
+    assert len(job.episodes("quota")) == 1
+
+
+def test_once_a_quota_is_gone_waits_are_judged_at_each_sample_again() -> None:
+    job = Limited(watch="web")
+    job.second(stopped=0, quota=True)
+    for _ in range(2):
+        job.second(stopped=0, waited=0.4, quota=False)
+    (found,) = job.episodes("neighbour")
+    assert found.depth == pytest.approx(0.4, abs=0.02)
