@@ -4,20 +4,24 @@ for it are limited, and its structure is checked completely."""
 from __future__ import annotations
 
 import http.client
+import io
 import json
+import socket
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import safe
 
 MAX_BYTES = 32 << 20
-"""Maximum size of an answer in bytes."""
+"""Maximum number of bytes that a query may receive, with all headers and redirections."""
 MAX_S = 20.0
-"""Longest time in s for a query and its answer."""
+"""Longest time in s for a query and its answer, with all redirections."""
 QUIET_S = 10.0
 """Longest time in s between two pieces of an answer."""
 MAX_SERIES = 200_000
@@ -69,16 +73,102 @@ class Server:
         return _series(answer)
 
     def _read(self, url: str) -> bytes:
-        until, received = time.monotonic() + MAX_S, bytearray()
-        with urllib.request.urlopen(url, timeout=QUIET_S) as reply:  # noqa: S310 - http alone
-            while piece := reply.read1(_PIECE):
-                received += piece
-                self.bytes += len(piece)
-                if len(received) > MAX_BYTES:
-                    raise Failed(f"the server's answer is larger than {MAX_BYTES >> 20} MB")
-                if time.monotonic() > until:
-                    raise Failed(f"the server's answer took longer than {MAX_S:.0f} s")
-        return bytes(received)
+        def received(count: int) -> None:
+            self.bytes += count
+
+        limits = _Limits(received)
+        with _opener(limits).open(url, timeout=limits.wait_s()) as reply:
+            return bytes(reply.read())
+
+
+class _Limits:
+    """Limits of time and size for one query. They apply to every read from its connections, because
+    a server that sends a byte from time to time can keep http.client in a header for ever."""
+
+    def __init__(self, received: Callable[[int], None]) -> None:
+        """`received` is called with the number of bytes of each read."""
+        self._received, self._until, self._bytes = received, time.monotonic() + MAX_S, 0
+
+    def wait_s(self) -> float:
+        """The longest time in s for the next read. Raises Failed if no time is left."""
+        left_s = self._until - time.monotonic()
+        if left_s <= 0:
+            raise Failed(f"the server's answer took longer than {MAX_S:.0f} s")
+        return min(left_s, QUIET_S)
+
+    def count(self, read: int) -> None:
+        self._bytes += read
+        self._received(read)
+        if self._bytes > MAX_BYTES:
+            raise Failed(f"the server's answer is larger than {MAX_BYTES >> 20} MB")
+
+
+class _LimitedFile(io.RawIOBase):
+    """The bytes that arrive on a connection."""
+
+    def __init__(self, sock: socket.socket, limits: _Limits) -> None:
+        self._socket, self._file = sock, sock.makefile("rb", buffering=0)
+        self._limits = limits
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self._socket.settimeout(self._limits.wait_s())
+        try:
+            read = self._file.readinto(buffer) or 0
+        except TimeoutError:
+            self._limits.wait_s()  # raises Failed if the whole time is over
+            raise
+        self._limits.count(read)
+        return read
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+class _LimitedReply(http.client.HTTPResponse):
+    def __init__(self, limits: _Limits, sock: socket.socket, *arguments: Any, **more: Any) -> None:
+        super().__init__(sock, *arguments, **more)
+        self.fp.close()
+        self.fp = io.BufferedReader(_LimitedFile(sock, limits), _PIECE)
+
+
+class _LimitedHandler(urllib.request.AbstractHTTPHandler):
+    def __init__(self, limits: _Limits) -> None:
+        super().__init__()
+        self._limits = limits
+
+    def do_open(self, http_class: Any, req: urllib.request.Request, **more: Any) -> Any:
+        def connection(host: str, **options: Any) -> http.client.HTTPConnection:
+            made: http.client.HTTPConnection = http_class(
+                host, **options | {"timeout": self._limits.wait_s()}
+            )
+            made.response_class = partial(_LimitedReply, self._limits)  # type: ignore[assignment]
+            return made
+
+        return super().do_open(connection, req, **more)
+
+
+class _Http(_LimitedHandler, urllib.request.HTTPHandler):
+    """Opens http: within the limits."""
+
+
+class _Https(_LimitedHandler, urllib.request.HTTPSHandler):
+    """Opens https: within the limits."""
+
+
+def _opener(limits: _Limits) -> urllib.request.OpenerDirector:
+    """Opens http: and https: alone, so that a redirection leads to no file and no FTP server."""
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        _Http(limits), _Https(limits), urllib.request.ProxyHandler(),
+        urllib.request.UnknownHandler(), urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.HTTPRedirectHandler(), urllib.request.HTTPErrorProcessor(),
+    ):  # fmt: skip
+        opener.add_handler(handler)
+    return opener
 
 
 def _refusal(error: urllib.error.HTTPError) -> str:

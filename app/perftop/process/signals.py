@@ -88,6 +88,35 @@ def run_loop(
     return asyncio.run(work(*arguments, **options))
 
 
+async def in_daemon_thread(work: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+    """Runs a function in a thread of its own, which may wait for another machine: unlike those of
+    asyncio.to_thread, it does not delay the exit."""
+    import asyncio
+    import threading
+
+    loop, done = asyncio.get_running_loop(), asyncio.Future[T]()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if error is None:
+            done.set_result(result)  # type: ignore[arg-type]
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        result, failure = None, None
+        try:
+            result = work(*arguments, **options)
+        except BaseException as error:  # noqa: BLE001 - raised again where it is awaited
+            failure = error
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle, result, failure)
+
+    threading.Thread(target=run, daemon=True).start()
+    return await done
+
+
 def on_signal(
     numbers: Iterable[int], take: Callable[[Any], None],
     at_once: Callable[[], None] = lambda: None,

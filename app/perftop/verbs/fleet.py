@@ -144,13 +144,16 @@ async def _print_lines(source: Source, count: int | None) -> int:
 
 
 async def _first_answers(source: Source, feeding: asyncio.Task[None]) -> None:
-    """Waits until every machine has answered or failed, for at most FIRST_S."""
+    """Waits until machines are known, and then until every machine has answered or failed, in all
+    for at most FIRST_S. The machines of a server are known when it has answered, and its source
+    limits the time for that."""
     import asyncio
 
     until = asyncio.get_running_loop().time() + FIRST_S
-    while asyncio.get_running_loop().time() < until and not feeding.done():
+    while not feeding.done():
         waiting = [m for m in source.fleet.silent if m.why == "connecting"]
-        if source.fleet.machines and not waiting:
+        late = asyncio.get_running_loop().time() >= until
+        if source.fleet.machines and (late or not waiting):
             return
         await asyncio.wait([feeding], timeout=0.1)
 
