@@ -33,7 +33,7 @@ PICTURED = "8.2.8"
 OTHERS = {"--from"}
 """Flags of other programs, or of perfprobe, that are named too."""
 OTHER_PAGES = [ROOT / "app/README.md", ROOT / ".github/CONTRIBUTING.md", ROOT / "app/CHANGELOG.md"]
-LINES = 200
+LINES = 165
 """A front page is read; a long one is not."""
 
 
