@@ -23,7 +23,7 @@ FAILED, USAGE, UNAVAILABLE, INTERRUPTED = 1, 2, 3, 130
 def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     if sys.stdin is None:
-        os.open(os.devnull, os.O_RDONLY)  # else a file of ours becomes descriptor 0
+        os.open(os.devnull, os.O_RDONLY)  # else a later file gets descriptor 0
     if arguments[:1] == ["stream"]:
         from perfprobe.native import tsc_rate
 
@@ -56,7 +56,7 @@ def _failed(text: str, status: int) -> int:
 
 
 def _discard_stdout() -> None:
-    """Else the interpreter complains at exit about what it could not flush."""
+    """Redirects stdout to /dev/null: else the interpreter reports at exit that its flush failed."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
@@ -149,7 +149,7 @@ def _stream(options: argparse.Namespace) -> int:
     with (
         serve.stop_signals() as stop,
         contextlib.closing(opening.open_source(options)) as source,
-        contextlib.suppress(Ended),  # it is no failure if the reader leaves
+        contextlib.suppress(Ended),  # a reader that leaves is no failure
     ):
         if batch is not None:
             source.pace(round(batch * 1e9))
@@ -214,7 +214,7 @@ def _doctor(options: argparse.Namespace) -> int:
         "virtualisation": identity.virtualisation(root),
         "checks": [asdict(check) for check in doctor.checks(root)],
     }
-    # The same keys as in the hello of a stream from here.
+    # doctor reports on the keys that the hello of a stream from this machine has.
     wanted = _parser().parse_args(["stream", "--sysroot", str(root)])
     keys = ("source", "smt_methods", "multipliers", "tsc_hz", "base_hz", "missing")
     try:

@@ -1,4 +1,4 @@
-"""The errors of the probe: each is a line for the user, and has an exit status."""
+"""The errors of the probe. Each is one line for the user and has an exit status."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Unavailable(Exception):  # noqa: N818 - a state of the machine, not a mist
 
 
 class NotRestored(Exception):  # noqa: N818 - a state of the machine, not a mistake
-    """Registers are not as they were; the text names them and the remedy."""
+    """Registers could not be restored; the text names them and the remedy."""
 
 
 class Unwritable(Exception):  # noqa: N818 - a state of the machine, not a mistake
@@ -23,7 +23,7 @@ class Unwritable(Exception):  # noqa: N818 - a state of the machine, not a mista
 
 
 def checked(result: int) -> int:
-    """The result of a function of the C helper. Raises OSError for -errno."""
+    """Returns the result of a function of the C helper. Raises OSError if the result is -errno."""
     if result < 0:
         raise OSError(-result, os.strerror(-result))
     return result
@@ -38,7 +38,7 @@ REMEDIES = {
 
 
 def sentence(error: OSError) -> str:
-    """A system call that failed: on which file, why, and what helps."""
+    """Describes a failed system call: the file, the reason and the remedy."""
     why = error.strerror or (os.strerror(error.errno) if error.errno else "it failed")
     place = f"{error.filename}: " if isinstance(error.filename, str) else ""
     remedy = REMEDIES.get(error.errno or 0)

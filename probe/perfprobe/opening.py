@@ -1,4 +1,4 @@
-"""Opens what the user asked for: a machine put together from parts, or a simulated one.
+"""Opens the source that the user asked for: a machine put together from parts, or a simulation.
 
 | source | counters of cores | registers | the system's own account |
 |---|---|---|---|
@@ -6,7 +6,7 @@
 | auto, perf | perf events; `auto` goes on without | read only | yes |
 | msr | | programmed and read | yes |
 
-A part that is listed earlier serves the keys that several have.
+Where several parts have a key, the part that is listed first serves it.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 def open_source(options: argparse.Namespace) -> Source:
-    """The source that these options of `stream` name. Raises Usage, or Unavailable where the
-    machine lacks it."""
+    """Opens the source that these options of `stream` name. Raises Usage for a bad option, and
+    Unavailable where the machine lacks the source."""
     name, sample_ns = options.source, round(options.sample * 1e9)
     below = options.sysroot != Path("/")
     method = options.smt_method
@@ -59,7 +59,7 @@ def open_source(options: argparse.Namespace) -> Source:
 
 
 def _raise_limit() -> None:
-    """Raises the limit of open files to the hard one: each CPU takes up to a dozen descriptors,
+    """Raises the limit of open files to the hard limit: each CPU needs up to a dozen descriptors,
     each watched thread three, and the default limit is 1024."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
@@ -96,8 +96,8 @@ def _open_sim(options: argparse.Namespace) -> Source:
 
 
 def open_os(root: Path, sample_ns: int, cpus: str | None, watch: Watch | None = None) -> Machine:
-    """The machine as its operating system accounts for it. Raises Unavailable if no CPU is found,
-    ValueError for a bad list of CPUs."""
+    """Opens the machine with only the operating system's own accounts. Raises Unavailable if no CPU
+    is found, and ValueError for a bad list of CPUs."""
     from perfprobe.machine.source import Machine, os_parts, read_rows
     from perfprobe.perf import perf_pmus
     from perfprobe.wire import Missing
@@ -117,9 +117,10 @@ def open_perf(
     watch: Watch | None = None,
     events: EventOptions | None = None,
 ) -> Machine:
-    """This machine with what perf counts, registers that are read, and the system's own account. If
-    neither reference cycles nor cycles can be counted, `perf` raises Unavailable; `auto` goes on
-    without them, and the hello has the reason. Raises ValueError for unknown events."""
+    """Opens this machine with perf events, registers that are only read, and the operating system's
+    own accounts. If neither reference cycles nor cycles can be counted, `perf` raises Unavailable;
+    `auto` goes on without them, and the hello has the reason. Raises ValueError for unknown
+    events."""
     from perfprobe.machine.hello import SourceInfo
     from perfprobe.machine.parts import Part
     from perfprobe.machine.source import Machine, os_parts, read_rows, with_siblings

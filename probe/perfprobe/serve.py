@@ -2,12 +2,12 @@
 
 A slow reader never slows the probe: messages that do not fit into the pipe wait in a bounded queue,
 from which the oldest frames are dropped and counted. The probe ends when its stdin closes (its
-parent has ended), when a write fails, or on SIGTERM; the caller then closes the source, which gives
-back what it took.
+parent has ended), when a write fails, or on SIGTERM; the caller then closes the source, which
+restores the registers that it changed.
 
-The parent may send two orders on stdin, a line each: `batch NS`, the time between two writes, and
-`echo N`, to be answered by a note with that number, from which a distant parent learns the delay of
-the link. All other bytes are ignored: the probe may be root, its parent is not.
+The parent may send two orders on stdin, one a line: `batch NS` sets the time between two writes,
+and `echo N` asks for a note with that number, by which a remote parent measures the delay of the
+link. All other bytes are ignored, because the probe may be root while its parent is not.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from perfprobe.wire.outbox import Ended, Outbox
 
 BATCH, ECHO = b"batch ", b"echo "
 MAX_ORDER_BYTES = 32
-"""Bytes of an order; longer lines are none."""
+"""Upper bound on the bytes of an order; a longer line is no order."""
 MAX_DIGITS = 12
 
 
 class LastOrders(NamedTuple):
-    """The last order of each kind; None: there was none."""
+    """The last order of each kind; None where no order of that kind arrived."""
 
     batch_ns: int | None = None
     echo: int | None = None
@@ -42,10 +42,10 @@ class LastOrders(NamedTuple):
 class Orders:
     def __init__(self) -> None:
         self._line = b""
-        """The line that has not ended yet, or enough of it to see that it is no order."""
+        """The start of a line that has not ended yet, at most one byte longer than an order."""
 
     def read(self, data: bytes) -> LastOrders:
-        """The orders that end in these bytes."""
+        """Returns the orders that end in these bytes."""
         *lines, rest = (self._line + data).split(b"\n")
         self._line = rest[: MAX_ORDER_BYTES + 1]
         batch_ns = echo = None
@@ -56,7 +56,7 @@ class Orders:
 
 
 def _number(line: bytes, word: bytes) -> int:
-    """0: the line is no such order."""
+    """The number of an order that starts with `word`; 0 if the line is no such order."""
     digits = line.removeprefix(word)
     strict = line.startswith(word) and digits.isdigit() and len(digits) <= MAX_DIGITS
     return int(digits) if strict else 0
@@ -79,8 +79,8 @@ def serve(
     on_hello: Callable[[], None] = lambda: None,
 ) -> None:
     """Runs until stdin closes, stdout cannot be written or `stop` becomes readable, then raises
-    Ended. `hello` replaces the source's own. `on_hello`: called once, when the hello is written and
-    before anything is read."""
+    Ended. `hello` replaces the source's own hello. `on_hello` is called once, after the hello is
+    written and before the first sample."""
     outbox = Outbox(stdout)
     outbox.put(hello or source.hello)
     outbox.flush()
@@ -93,15 +93,15 @@ def serve(
     orders = Orders()
     while True:
         due = source.due()
-        eager = due is None and not outbox  # a fast simulation: the reader sets the pace
+        eager = due is None and not outbox  # a fast simulation, whose pace the reader sets
         for fd, event in poller.poll(_wait_ms(due, blocked=bool(outbox), eager=eager)):
             orders_read = orders.read(_handle(fd, event, stdin, stdout))
             if orders_read.batch_ns is not None:
                 source.pace(orders_read.batch_ns)
             if orders_read.echo is not None and not outbox.full:
-                # The time is that of this machine, also where a simulation has another one.
+                # The time is this machine's, even where a simulation has a clock of its own.
                 outbox.put(wire.Note("echo", tsc_rate.raw_ns(), data={"number": orders_read.echo}))
-        # An order, or a reader that goes on reading, is no reason to poll before it is time.
+        # An order, or a reader that reads again, must not cause a sample before it is due.
         ready = not outbox if due is None else time.monotonic() >= due
         if ready:
             for message in source.poll():
@@ -119,7 +119,8 @@ def _wait_ms(due: float | None, *, blocked: bool, eager: bool) -> float:
 
 
 def _handle(fd: int, event: int, stdin: int, stdout: int) -> bytes:
-    """The bytes that arrived on stdin. Raises Ended if no more frames are wanted."""
+    """Returns the bytes that arrived on stdin. Raises Ended if the parent or the reader left, or if
+    a signal came."""
     if fd not in {stdin, stdout}:
         raise Ended("a signal")
     if fd == stdout:
@@ -151,10 +152,10 @@ def _can_close(fd: int) -> bool:
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[int]:
-    """A descriptor that becomes readable when a signal asks us to end, also Ctrl-C if the probe was
-    started in a terminal. Otherwise the terminal's signals are for the program that
-    started us, which closes our stdin. Signals raise nothing in the middle of other work, so that a
-    source can restore what it changed."""
+    """Yields a descriptor that becomes readable when a signal asks the probe to end. Ctrl-C is such
+    a signal if the probe was started in a terminal; otherwise the terminal's signals are for the
+    parent, which closes the probe's stdin. Signals raise no exception in the middle of other work,
+    so that a source can restore what it changed."""
     alone = sys.stdin is not None and sys.stdin.isatty()
     handled = {*FATAL} | ({signal.SIGINT, signal.SIGHUP} if alone else set())
     ignored = {signal.SIGPIPE}

@@ -1,5 +1,5 @@
 """The options of a stream, for perfprobe and for perftop, which passes them on. They are outside
-the wire because that loads msgpack, for which `--help` does not wait."""
+the wire package because that package loads msgpack, which `--help` does not need."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ _OPTIONS = (
 
 
 class Parser(argparse.ArgumentParser):
-    """Help of one width: for that of the terminal, argparse loads shutil and three libraries that
-    compress, as often as perfprobe starts."""
+    """A parser whose help has a fixed width. To ask for the terminal's width, argparse loads shutil
+    and three compression libraries at each start of perfprobe."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(formatter_class=partial(argparse.HelpFormatter, width=98), **options)
 
 
 def handed_on(options: argparse.Namespace) -> list[str]:
-    """These options as arguments of perfprobe, without the source, the sample and whom to watch."""
+    """Returns these options as arguments of perfprobe, without the source, the sample time and the
+    watched job."""
     only = [] if options.cpus is None else ["--cpus", options.cpus]
     only += [] if options.smt_method is None else ["--smt-method", options.smt_method]
     only += [] if options.events is None else [f"--events={options.events}"]
@@ -39,7 +40,7 @@ def handed_on(options: argparse.Namespace) -> list[str]:
 
 
 def sysroot() -> Parser:
-    """A parent for every verb that reads the machine's files."""
+    """Returns the parent parser of every verb that reads the machine's files."""
     parser = Parser(add_help=False)
     parser.add_argument(
         "--sysroot", type=Path, metavar="DIR", default=Path("/"),
@@ -51,8 +52,9 @@ def sysroot() -> Parser:
 def add(
     parser: argparse.ArgumentParser, sample: Callable[[str], Any], *, events: bool = True
 ) -> Any:
-    """What to read and how often; `sample` reads a time. The group that --watch is in: there may be
-    other ways to name the job to watch. `events`: those of the user's choice, too."""
+    """Adds the options of what to read and how often; `sample` parses a time. Returns the group of
+    --watch, to which a caller can add other ways to name the watched job. `events`: whether to add
+    the options of chosen events, too."""
     for names, shown, text in _OPTIONS:
         if "--events" in names and not events:
             continue

@@ -9,14 +9,14 @@ from perfprobe.errors import Usage
 from perfprobe.wire import Cpu
 
 LIMIT = 1 << 16
-"""Upper bound of CPU numbers and of the length of a list: a wrong list cannot reserve memory."""
+"""Upper bound of CPU numbers and of CPUs in a list: a wrong list cannot exhaust memory."""
 
 _RANGE = re.compile(r"([0-9]+)(?:-([0-9]+)(?::([0-9]+)/([0-9]+))?)?")
 _PLACE = re.compile(r"(?:pkg([0-9]{1,9}))?(?:core([0-9]{1,9}))?")
 
 
 def parse(text: str) -> list[int]:
-    """The CPUs of a kernel list, ascending: "0-3,8" or "0-31:1/2" (the first of every two)."""
+    """Parses a kernel list to ascending CPUs: "0-3,8" or "0-31:1/2" (the first of every two)."""
     cpus: set[int] = set()
     claimed = 0
     for item in re.split(r"[,\s]+", text.strip()):
@@ -42,7 +42,7 @@ def format(cpus: Iterable[int]) -> str:  # noqa: A001 - the counterpart of parse
 
 
 def select(text: str, rows: Sequence[Cpu]) -> list[int]:
-    """The CPUs of `rows` that a user's selection names, ascending.
+    """Returns the CPUs of `rows` that a user's selection names, ascending.
 
     Terms, joined by commas: 0-15 · 32 · pkg0 · core3 · pkg1core3 · type:P. A number alone must
     exist; a range may span holes of sparse numbering but not reach beyond the last CPU.

@@ -1,7 +1,7 @@
-"""What the leaves of CPUID mean. The callers supply the registers.
+"""Decodes the leaves of CPUID. The callers supply the registers.
 
 Register layouts: Intel SDM and AMD APM, as Linux has them (asm/perf_event.h, cpufeatures.h,
-turbostat). No content of a leaf raises; None means that the leaf has no such information.
+turbostat). No content of a leaf raises an error; None means that the leaf lacks the information.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ EXTENDED = 0x8000_0000
 
 
 class Leaves(Protocol):
-    """One CPU's leaves; on hybrids they differ between core types. None: the leaf cannot be
-    read."""
+    """A function that reads a leaf of one CPU; None where the leaf cannot be read. On hybrids the
+    leaves differ between core types."""
 
     def __call__(self, leaf: int, subleaf: int = 0, /) -> Registers | None: ...
 
 
 def unreadable(leaf: int, subleaf: int = 0, /) -> Registers | None:  # noqa: ARG001
-    """The Leaves of a machine that has no cpuid driver."""
+    """Returns None for each leaf: the `Leaves` of a machine that has no cpuid driver."""
     return None
 
 
@@ -60,7 +60,7 @@ def leaf(leaves: Leaves, number: int, subleaf: int = 0) -> Registers | None:
     return leaves(number, subleaf)
 
 
-# --- who it is -----------------------------------------------------------------------------------
+# --- identity ------------------------------------------------------------------------------------
 
 
 def vendor(leaves: Leaves) -> str | None:
@@ -98,11 +98,12 @@ _BITS = {
     "aperfmperf-read-only": (EXTENDED | 0x07, EDX, 10),
     "amd-perfmon-v2": (EXTENDED | 0x22, EAX, 0),
 }
-"""By feature its leaf, register and bit."""
+"""The leaf, register and bit of each feature."""
 
 
 def has(leaves: Leaves, feature: str) -> bool | None:
-    """Whether the CPU has the feature; None: CPUID cannot be read. A missing leaf means no."""
+    """Whether the CPU has the feature; None if CPUID cannot be read, False if the leaf is
+    missing."""
     number, register, bit = _BITS[feature]
     registers = leaf(leaves, number)
     if registers is not None:
@@ -121,7 +122,7 @@ reports 1. Linux assumes the same."""
 
 @dataclass(frozen=True, slots=True)
 class Perfmon:
-    """Leaves 0AH and 23H. Version 0 means no counters (AMD, most guests)."""
+    """Counters from leaves 0AH and 23H. Version 0 means no counters (AMD, most guests)."""
 
     version: int
     gp: int
@@ -130,7 +131,7 @@ class Perfmon:
     fixed_bits: int
     anythread_deprecated: bool
     events: frozenset[int] = frozenset()
-    """Architectural events that exist: 0 cycles, 1 instructions, 2 reference cycles."""
+    """Architectural events that the CPU has: 0 cycles, 1 instructions, 2 reference cycles."""
 
 
 def perfmon(leaves: Leaves) -> Perfmon | None:
@@ -158,8 +159,9 @@ def perfmon(leaves: Leaves) -> Perfmon | None:
 
 
 def _own_counters(leaves: Leaves) -> tuple[int, int] | None:
-    """General and fixed counters of this CPU from leaf 23H: on hybrids leaf 0AH has only what both
-    core types have. The leaf has a bit for each counter; those after a gap are left out."""
+    """Numbers of general and fixed counters of this CPU from leaf 23H; on hybrids leaf 0AH has only
+    what both core types have. Leaf 23H has a bit for each counter; counters after a gap are left
+    out."""
     subleaves = leaf(leaves, 0x23)
     found = leaf(leaves, 0x23, 1) if subleaves and subleaves[EAX] & 0b10 else None
     if found is None or not found[EAX] or not found[EBX]:
@@ -168,22 +170,23 @@ def _own_counters(leaves: Leaves) -> tuple[int, int] | None:
 
 
 def _low_bits(mask: int) -> int:
-    """Number of set bits below the first that is not set."""
+    """Number of set bits below the first clear bit."""
     return (~mask & (mask + 1)).bit_length() - 1
 
 
 def _sane(found: Perfmon) -> bool:
-    """Counters are 64 bits at most, and GLOBAL_CTRL has 32 enable bits of either kind."""
+    """Whether the leaf is plausible: counters have at most 64 bits, and GLOBAL_CTRL has 32 enable
+    bits for general and 32 for fixed counters."""
     fixed = found.fixed == 0 or 0 < found.fixed_bits <= 64
     return 0 < found.gp <= 32 and 0 < found.gp_bits <= 64 and fixed
 
 
 def anythread(leaves: Leaves) -> bool:
-    """Whether AnyThread counts. The kernel passes the bit on even to CPUs that dropped it, so the
-    caller must check.
+    """Whether the AnyThread bit of an event works. The kernel passes the bit on even to CPUs that
+    dropped it, so the caller must check.
 
-    It came with version 3. Linux reads "deprecated" from version 5 on only, but Goldmont Plus
-    (version 4) sets it too, and nothing else before version 5 does.
+    AnyThread came with version 3. Linux reads the "deprecated" bit only from version 5 on, but
+    Goldmont Plus (version 4) sets it too, and no other CPU before version 5 does.
     """
     found = perfmon(leaves)
     return found is not None and found.version >= 3 and not found.anythread_deprecated
@@ -193,8 +196,8 @@ TSX_COUNTER = 3
 
 
 def lent_to_tsx(leaves: Leaves) -> bool:
-    """Whether microcode may use that general counter for transactions. Linux leaves it alone
-    then."""
+    """Whether microcode may use a general counter for transactions. If so, Linux does not use that
+    counter."""
     return bool(has(leaves, "tsx-force-abort")) and not has(leaves, "rtm-always-aborts")
 
 

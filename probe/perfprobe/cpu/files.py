@@ -8,7 +8,7 @@ import re
 from perfprobe.cpu import cpu_sets
 
 CPUS = "sys/devices/system/cpu"
-SMALL = 4096  # a file of /sys; the kernel prints at most a page
+SMALL = 4096  # bytes of a file of /sys, of which the kernel prints at most a page
 
 
 def text(path: str, limit: int = SMALL) -> str | None:
@@ -18,7 +18,7 @@ def text(path: str, limit: int = SMALL) -> str | None:
 
 
 def head(path: str, limit: int) -> str | None:
-    """At most `limit` first bytes of a file. No Path objects: thousands of files are read."""
+    """The first `limit` bytes of a file. Takes no Path, because thousands of files are read."""
     chunks = []
     try:
         # NONBLOCK: under --sysroot there may be a fifo in place of a file.

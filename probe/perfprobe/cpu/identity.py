@@ -1,5 +1,5 @@
-"""Which machine this is: names, kernel, CPU identity, hypervisor. Only files below `root` are
-read."""
+"""The identity of the machine: names, kernel, CPU model, hypervisor. Reads only files below
+`root`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from perfprobe.wire import Identity
 FIRST_RECORD = 1 << 14  # bytes of /proc/cpuinfo: flags and bugs of today's CPUs take 2 KiB
 ALL_RECORDS = 1 << 24  # bytes: 8192 CPUs of 2 KiB
 
-# Searched for in DMI's vendor and product, in this order: clouds name KVM as well.
+# Searched for in DMI's vendor and product, in this order: clouds come first, because their DMI
+# texts may name KVM as well.
 _HYPERVISORS = (
     ("amazon ec2", "Amazon EC2"),
     ("google", "Google"),
@@ -40,8 +41,8 @@ def kernel(root: Path = Path("/")) -> str:
 
 
 def user_namespace(root: Path = Path("/")) -> bool:
-    """Whether we are in a user namespace of our own (`unshare -U`, rootless containers). Its root
-    and its capabilities give no access to the hardware."""
+    """Whether this process is in a user namespace of its own (`unshare -U`, rootless containers),
+    where root and capabilities give no access to the hardware."""
     found = (text(f"{root}/proc/self/uid_map") or "").split()
     return bool(found) and found != ["0", "0", "4294967295"]
 
@@ -89,13 +90,13 @@ def virtualisation(root: Path = Path("/")) -> str | None:
 
 
 def flags(root: Path = Path("/")) -> list[str] | None:
-    """The features of the first CPU, by the kernel's names; None: it does not list them."""
+    """The kernel's names of the features of the first CPU; None if /proc/cpuinfo has no list."""
     found = _first_record(root).get("flags")
     return None if found is None else found.split()
 
 
 def records(root: Path) -> list[dict[str, str]]:
-    """All of /proc/cpuinfo, a map for each CPU. The read is slow on a big machine."""
+    """Returns all of /proc/cpuinfo, a map for each CPU. The read is slow on a big machine."""
     text = head(f"{root}/proc/cpuinfo", ALL_RECORDS) or ""
     return [fields for block in text.split("\n\n") if (fields := _fields(block))]
 
@@ -115,7 +116,8 @@ def _fields(block: str) -> dict[str, str]:
 
 
 def _line(path: str) -> str | None:
-    """The first line of a file, printable and at most 256 characters: it goes to a terminal."""
+    """The first line of a file, cut to 256 characters and made printable, because it goes to a
+    terminal."""
     content = text(path)
     return (_clean(content.strip().partition("\n")[0]) or None) if content else None
 

@@ -1,7 +1,7 @@
-"""What this CPU can count and how fast its reference clocks tick: the model's row in the table,
-fitted to the CPU's CPUID.
+"""Finds what this CPU can count and how fast its reference clocks tick: the model's row in the
+table, fitted to the CPU's CPUID.
 
-An unknown model gets only what CPUID announces.
+An unknown model has only what CPUID announces.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def find(
     leaves: Leaves = cpuid.unreadable,
     core_type: str | None = None,
 ) -> Uarch:
-    """What one CPU can count. On hybrids call it for each core type, with leaves read on a CPU of
-    that type; `core_type`, as in the topology, is used where leaves do not show it.
+    """Returns what one CPU can count. On hybrids call this for each core type, with leaves read on
+    a CPU of that type; `core_type`, as in the topology, is used where leaves do not show the type.
 
     Events, methods and registers that CPUID denies are left out.
     """
@@ -55,19 +55,20 @@ def find(
 
 
 def of(who: Identity, leaves: Leaves, core_type: str | None = None) -> Uarch:
-    """What a CPU of this machine can count."""
+    """Returns what a CPU of this machine can count."""
     return find(who.vendor, who.family, who.model, who.stepping, leaves, core_type)
 
 
 def preferring(uarch: Uarch, method: str | None) -> Uarch:
-    """The model with one SMT method, if the user asked for one and the CPU has it."""
+    """Returns the model with only the SMT method that the user asked for, if the CPU has it."""
     if method is None or method not in uarch.methods:
         return uarch
     return replace(uarch, methods=(method,))
 
 
 def _side(core_type: str | None, leaves: Leaves) -> str | None:
-    """Which of a hybrid model's rows applies. CPUID does not call parts without E cores hybrids."""
+    """The core type whose row of a hybrid model applies. CPUID does not set the hybrid bit on parts
+    without E cores."""
     if core_type is not None:
         return "P" if core_type == "P" else "E"
     bare = cpuid.has(leaves, "hypervisor") is False
@@ -183,8 +184,9 @@ SCALED = ("ref_p", "one_thread", "any_thread", "distributed")
 
 Belief = Literal["tsc", "crystal", "four", "base"]
 
-# Best first. Tables are often wrong, so all four are candidates for events that need a multiplier.
-# Where an event's tick is stated, the TSC's own rate is never the only candidate.
+# The best candidate is first. Tables are often wrong, so all four are candidates for each event
+# that needs a multiplier. Where the table states an event's tick, the TSC's own rate is never the
+# only candidate.
 _BELIEFS: dict[Tick, tuple[Belief, ...]] = {
     "core": (),
     "tsc": ("tsc", "crystal"),
@@ -197,8 +199,8 @@ _BELIEFS: dict[Tick, tuple[Belief, ...]] = {
 def multipliers(
     uarch: Uarch, leaves: Leaves, platform_info: int | None, tsc_hz: float | None = None
 ) -> list[Multiplier]:
-    """Candidates for each event that the CPU can count, best first. Equal factors are merged and
-    keep both reasons. An event whose rate is unknown has no candidate.
+    """Returns the candidates for each event that the CPU can count, best first. Equal factors are
+    merged and keep both reasons. An event whose rate is unknown has no candidate.
 
     `platform_info` is MSR CEH. Where it cannot be read, the measured `tsc_hz` replaces it.
     """
@@ -240,8 +242,8 @@ def _known(
 def _base_ratio(
     uarch: Uarch, leaves: Leaves, platform_info: int | None, tsc_hz: float | None
 ) -> tuple[int, str]:
-    """The ratio of base clock to bus clock, and its origin; 0: unknown. The TSC runs at the base
-    ratio, to within less than one bus clock."""
+    """The ratio of base clock to bus clock, and its origin; the ratio is 0 where unknown. The TSC's
+    rate is within one bus clock of that ratio."""
     if ratio := _ratio(uarch, platform_info):
         return ratio, "MSR CEH"
     if uarch.bclk_hz is not None:
@@ -258,12 +260,12 @@ def _ratio(uarch: Uarch, platform_info: int | None) -> int:
 
 
 NOMINAL_ERROR = 0.0024  # a Xeon 8160's TSC against wall time: spread spectrum on the crystal
-BASE_ERROR = 0.004  # base frequency for TSC: 4000 MHz where it is 4008, on 24 MHz crystals
+BASE_ERROR = 0.004  # of the base frequency as the TSC's rate: 4000 for 4008 MHz (24 MHz crystals)
 
 
 def tsc_hz(uarch: Uarch, leaves: Leaves, platform_info: int | None) -> list[Rate]:
-    """Candidates from CPUID and the MSR, best first. They are nominal, so a measurement is better.
-    Empty for other vendors than Intel."""
+    """Returns candidates for the TSC's rate from CPUID and the MSR, best first; none for vendors
+    other than Intel. The candidates are nominal rates, so a measurement is better."""
     if uarch.vendor != INTEL:
         return []
     bases = base_hz(uarch, leaves, platform_info)
@@ -294,7 +296,8 @@ def _by_crystal(crystal: cpuid.Crystal, uarch: Uarch, base: float | None) -> lis
 
 
 def base_hz(uarch: Uarch, leaves: Leaves, platform_info: int | None) -> list[Rate]:
-    """The nominal base ("maximum non-turbo") frequency. Empty for other vendors than Intel."""
+    """Returns candidates for the nominal base ("maximum non-turbo") frequency; none for vendors
+    other than Intel."""
     if uarch.vendor != INTEL:
         return []
     found: list[Rate] = []

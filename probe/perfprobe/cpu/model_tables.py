@@ -1,5 +1,5 @@
-"""What each CPU model can count: events and registers that several models share, then a row for
-each model. Data only; `model` finds a row and fits it to the CPU.
+"""Tables of what each CPU model can count: events and registers that several models share, then a
+row for each model. This module is data only; `model` finds a row and fits it to the CPU.
 
 Sources: models from Linux intel-family.h and Intel's mapfile.csv, events from Intel's perfmon event
 lists, counters from CPUID dumps (InstLatx64), MSRs from Linux msr-index.h and turbostat (tsc_tweak
@@ -38,7 +38,8 @@ def ref_p(tick: Tick) -> Event:
 
 
 def one_thread(tick: Tick) -> dict[str, Event]:
-    """Reference cycles of the thread, and those with the sibling halted."""
+    """Events of the one-thread method: reference cycles of the thread, and reference cycles with
+    the sibling halted."""
     return {"ref_p": ref_p(tick), "one_thread": Event(0x3C, 0x02, tick)}
 
 
@@ -54,8 +55,8 @@ CRYSTAL = {**FIXED, **one_thread("crystal"), **any_thread("crystal")}
 DISTRIBUTED = {
     **FIXED, **one_thread("crystal"), "distributed": Event(0x3C, 0x08, "crystal"),
 }  # fmt: skip
-# From Golden Cove on one event code has two rates: 0x3C/0x01 runs at the TSC's (REF_TSC_P, which
-# Linux may put on fixed counter 2), the other umasks still at the crystal's.
+# From Golden Cove on, one event code has two rates: 0x3C/0x01 counts at the TSC's rate (REF_TSC_P,
+# which Linux may put on fixed counter 2), the other umasks still at the crystal's rate.
 GOLDEN = {**DISTRIBUTED, "ref_p": ref_p("tsc")}
 TSC_ONLY = {**FIXED, "ref_p": ref_p("tsc")}  # no SMT: E cores, Lion Cove
 
@@ -161,8 +162,8 @@ LIMITS_SKYLAKE = Limits(
         b13="turbo transition attenuation",
     ),
 )
-# SDM gives servers the clients' table, but bits 2, 14 and 15, which were seen set on a Xeon 8160,
-# exist only in Haswell-EP's, where bit 10 is the multi-core turbo limit.
+# The SDM gives servers the clients' table, but bits 2, 14 and 15, which a Xeon 8160 sets, exist
+# only in Haswell-EP's table, where bit 10 is the multi-core turbo limit.
 LIMITS_XEON = Limits(
     0x64F,
     tuple("PL1 or multi-core turbo" if part == "PL1" else part for part in LIMITS_SKYLAKE.parts),
@@ -261,7 +262,8 @@ _SKX = replace(
     crystals_hz=(25e6, 24e6),  # Core-X and Xeon-W have the same model number and 24 MHz
     uses_base_clock_for_aperf=False,
 )
-# It has no event list of its own; all models from Skylake to Ice Lake have crystal and one-thread.
+# Cannon Lake has no event list of its own; all models from Skylake to Ice Lake count crystal ticks
+# and have the one-thread event.
 _CANNON = replace(_SKYLAKE, residencies=(C1, C3, C6, C7, *PC_DEEP), crystals_hz=())
 _ICE = replace(
     _SKYLAKE,
@@ -293,7 +295,7 @@ _GRACEMONT = replace(
 _REDWOOD_COVE = replace(_GOLDEN_COVE)
 _CRESTMONT = replace(_GRACEMONT, budget=Budget(8, 3))
 _LION_COVE = replace(_CRESTMONT, turbo=TRL)
-# Events from their lists; registers as Lunar Lake's (turbostat, and the cstate PMU).
+# Events are from these models' lists; registers are Lunar Lake's (turbostat, and the cstate PMU).
 _LISTED = replace(
     _INTEL,
     smt=None,
@@ -389,7 +391,7 @@ _INTEL_ROWS = (
     *(replace(row, family=18) for row in _hybrid(_LISTED, _LISTED_E, "Nova Lake", 0x01, 0x03)),
     _row(_SPR, "Sapphire Rapids", 0x8F, crystals_hz=(25e6, 24e6)),  # 24: a workstation part
     _row(_SPR, "Emerald Rapids", 0xCF),
-    _row(_SPR, "Granite Rapids", 0xAD, 0xAE, limits=None),  # they are in TPMI
+    _row(_SPR, "Granite Rapids", 0xAD, 0xAE, limits=None),  # its limits are in TPMI
     _row(_SIERRA, "Sierra Forest", 0xAF),
     _row(_SIERRA, "Grand Ridge", 0xB6),
     _row(_SIERRA, "Clearwater Forest", 0xDD),
@@ -415,8 +417,8 @@ NAMED = {
     (6, 0x9D): "Ice Lake NNP-I",
     (19, 0x01): "Diamond Rapids",
 }
-"""Intel models by family and model without a row. They count what their CPUID announces.
-Source: Linux intel-family.h."""
+"""Names of Intel models that have no row, by family and model (from Linux intel-family.h). These
+models count what their CPUID announces."""
 
 # --- AMD: Linux events/amd/core.c, pmu-events/arch/x86/amdzen*, msr-index.h ----------------------
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Tick = Literal["core", "tsc", "crystal", "xclk", "unknown"]
-"""What one count is: a core cycle, a tick of the TSC, of the core crystal or of the 100 MHz bus
-clock; unknown where sources disagree or are silent."""
+"""The clock that an event counts: core cycles, the TSC, the core crystal or the 100 MHz bus clock;
+unknown where sources disagree or give none."""
 METHODS = {"one-thread": "one_thread", "any-thread": "any_thread", "distributed": "distributed"}
-"""Methods of finding the SMT states, and the counter that each needs."""
+"""Methods of finding the SMT states, and the counter that each method needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,33 +20,33 @@ class Event:
     tick: Tick = "core"
     any_thread: bool = False
     fixed: int | None = None
-    """The fixed counter that can count it; the only one if the code is 0."""
+    """The fixed counter that can count the event; if the code is 0, no other counter can."""
 
     @property
     def config(self) -> int:
-        """The bits in perf's raw config and in PERFEVTSEL, without ring and enable bits."""
+        """The event's bits in perf's raw config and in PERFEVTSEL, without ring and enable bits."""
         low, high = self.code & 0xFF, self.code >> 8
         return low | self.umask << 8 | self.any_thread << 21 | high << 32
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The counters that one thread has while SMT is on, and their widths."""
+    """The counters that one thread has while SMT is on, and their widths in bits."""
 
     gp: int
     fixed: int
     bits: int = 48
     fixed_bits: int = 48
     lent: int = 0
-    """Bit n: general counter n is left to microcode."""
+    """Bit n is set if general counter n is left to microcode."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turbo:
-    """Registers with turbo ratios. per-count: byte i of `ratios` is the ratio with i+1 active
-    cores, 0: no entry. groups: byte i of `ratios` holds for up to byte i of `counts` active cores.
-    knl: one register with cores in [7:1] and ratio in [15:8] for bucket 1, then a byte a bucket
-    with a 5-bit core delta and a 3-bit ratio delta."""
+    """Registers with turbo ratios, in one of three formats. per-count: byte i of `ratios` is the
+    ratio with i+1 active cores, 0 where there is no entry. groups: byte i of `ratios` applies up to
+    byte i of `counts` active cores. knl: one register with cores in [7:1] and ratio in [15:8] for
+    bucket 1, then one byte for each bucket with a 5-bit core delta and a 3-bit ratio delta."""
 
     layout: Literal["per-count", "groups", "knl"]
     ratios: tuple[int, ...]
@@ -64,8 +64,8 @@ class Residency:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limit reasons of a package. Bit i is the present state of `parts[i]`; bit i+16 is sticky and
-    never cleared."""
+    """The register of a package's limit reasons. Bit i is the present state of `parts[i]`; bit i+16
+    is its sticky copy, which nobody clears."""
 
     msr: int
     parts: tuple[str, ...]
@@ -76,10 +76,10 @@ class Thermal:
     core: int
     package: int | None
     tjmax: int | None
-    """TjMax in bits 23:16; bits 22:16 of the status are degrees below it."""
+    """The MSR that has TjMax in bits 23:16; bits 22:16 of the status are degrees below TjMax."""
     bits: tuple[tuple[int, str, str], ...]
-    """Status bit, name, and the feature of CPUID that announces it. The next higher bit is its
-    sticky log."""
+    """Status bit, its name, and the feature of CPUID that announces it. The next higher bit is the
+    sticky log of that status bit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class Clocks:
     mperf: int
     aperf: int
     shift: int = 0
-    """MPERF and APERF count units of 2**shift cycles."""
+    """MPERF and APERF count in units of 2**shift cycles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,27 +117,29 @@ class Uarch:
     methods: tuple[str, ...]
     """Methods of finding the SMT states, best first."""
     events: Mapping[str, Event]
-    """By counter key: ref, ref_p (reference on a general counter), cycles, instructions,
-    one_thread, any_thread, distributed, smi."""
+    """Events by counter key: ref, ref_p (reference cycles on a general counter), cycles,
+    instructions, one_thread, any_thread, distributed, smi."""
     licenses: Mapping[str, Event] = field(default_factory=dict)
     budget: Budget | None = None
     bank: Bank | None = None
     clocks: Clocks | None = None
     turbo: Turbo | None = None
     residencies: tuple[Residency, ...] = ()
-    """Tables disagree and not all parts have all of them, so each is read before it is used."""
+    """Residency registers of the model. Sources disagree and not all parts have all of them, so
+    each register is read once before it is used."""
     limits: Limits | None = None
     thermal: Thermal | None = None
     rapl: Rapl | None = None
     bclk_hz: float | None = None
-    """Bus clock: the base frequency is MSR CEH bits 15:8 times this."""
+    """Bus clock: the base frequency is this clock times bits 15:8 of MSR CEH."""
     crystals_hz: tuple[float, ...] = ()
-    """Core crystals of such parts, likeliest first."""
+    """Possible frequencies of the core crystal, likeliest first."""
     uses_base_clock_for_aperf: bool = False
-    """MPERF runs at the nominal base frequency instead of the TSC's (turbostat's tsc_tweak)."""
+    """Whether MPERF runs at the nominal base frequency instead of the TSC's (turbostat's
+    tsc_tweak)."""
     core_type: str | None = None
     slots: int | None = None
-    """Dispatch slots of a cycle; None: not known."""
+    """Dispatch slots per cycle; None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,4 +150,4 @@ class Row:
     steppings: frozenset[int] | None = None
     core_type: str | None = None
     perfmon_v2: bool | None = None
-    """Whether PerfMonV2 must be present (AMD); None: either fits."""
+    """Whether PerfMonV2 must be present (True) or absent (False) on AMD; None: either fits."""

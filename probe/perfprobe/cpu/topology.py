@@ -1,8 +1,8 @@
-"""The CPUs of the machine and their cores, packages, caches and nodes: from /sys, else from /proc.
+"""Reads the CPUs of the machine and their cores, packages, caches and nodes from /sys, else /proc.
 
-No content of a file raises. Ids are the kernel's own: a core is (package, die, core). Lists of
-siblings are better evidence than ids, because some kernels repeat core ids within a package. They
-take precedence, but only where the lists of both siblings agree.
+No content of a file raises an error. Ids are the kernel's own: a core is (package, die, core).
+Lists of siblings are better evidence than ids, because some kernels repeat core ids within a
+package. Lists take precedence over ids, but only where the lists of both siblings agree.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CLASS_STEP = 0.9
 
 
 def read(root: Path = Path("/")) -> list[Cpu]:
-    """One row for each present CPU, ascending; empty if the tree names none."""
+    """Returns a row for each present CPU, ascending; no rows if the tree names no CPU."""
     base = f"{root}/{files.CPUS}"
     present = _present(root, base)
     online = _online(root, base, present)
@@ -46,10 +46,10 @@ def nothing(root: Path) -> str:
 
 
 def cores(rows: Sequence[Cpu]) -> list[list[int]]:
-    """CPUs of each core, in order of (package, die, core).
+    """Returns the CPUs of each core, in order of (package, die, core).
 
     Every CPU that is online, or that the kernel describes at all, is in exactly one core, even if
-    the lists are garbled. An offline CPU that the kernel does not describe is in none.
+    the lists are garbled. An offline CPU that the kernel does not describe is in no core.
     """
     by_cpu = {row.cpu: row for row in rows}
     mates = _mates(by_cpu)
@@ -68,7 +68,7 @@ def cores(rows: Sequence[Cpu]) -> list[list[int]]:
 
 
 def packages(rows: Sequence[Cpu]) -> list[list[int]]:
-    """CPUs of each package, in order. CPUs without a known package (id -1) form the last one."""
+    """Returns the CPUs of each package, in order. CPUs of unknown package (id -1) form the last."""
     by_cpu = {row.cpu: row for row in rows}
     groups = cores(rows)
     placed = {cpu for group in groups for cpu in group}
@@ -79,7 +79,7 @@ def packages(rows: Sequence[Cpu]) -> list[list[int]]:
     return [sorted(found[key]) for key in sorted(found, key=_none_last)]
 
 
-# --- which CPUs ----------------------------------------------------------------------------------
+# --- present and online CPUs --------------------------------------------------------------------
 
 
 def _present(root: Path, base: str) -> list[int]:
@@ -96,7 +96,7 @@ def _present(root: Path, base: str) -> list[int]:
 def _online(root: Path, base: str, present: list[int]) -> frozenset[int]:
     if listed := files.cpus(f"{base}/online"):
         return frozenset(listed)
-    running = _proc_stat(root)  # lists the online ones only
+    running = _proc_stat(root)  # lists online CPUs only
     online = set()
     for cpu in present:
         state = files.number(f"{base}/cpu{cpu}/online")
@@ -116,7 +116,7 @@ def _proc_stat(root: Path) -> set[int]:
 def _core_of(base: str, cpu: int, online: bool, known: frozenset[int]) -> Cpu:
     at = f"{base}/cpu{cpu}/topology"
     siblings: list[int] = []
-    for name in ("core_cpus_list", "thread_siblings_list"):  # the second is the older name
+    for name in ("core_cpus_list", "thread_siblings_list"):  # newer name first
         listed = files.cpus(f"{at}/{name}")
         if cpu in listed:
             siblings = [sibling for sibling in listed if sibling in known]
@@ -165,7 +165,7 @@ def _with_threads(rows: list[Cpu]) -> list[Cpu]:
 
 
 def _mates(by_cpu: dict[int, Cpu]) -> dict[int, set[int]]:
-    """For each CPU in a core, the others that may share it: neither of the two denies it."""
+    """For each CPU, the other CPUs that may share its core: neither of the two lists denies it."""
     same: dict[tuple[int | None, ...], list[int]] = {}
     for row in by_cpu.values():
         if row.core is not None:
@@ -186,7 +186,7 @@ def _mates(by_cpu: dict[int, Cpu]) -> dict[int, set[int]]:
 
 
 def _agree(row: Cpu, other: Cpu) -> bool:
-    """Whether `other` may be a sibling of `row` by its own list. Lists omit offline CPUs."""
+    """Whether `other`'s list allows `row` as a sibling. Lists omit offline CPUs."""
     return not other.siblings or row.cpu in other.siblings or not row.online
 
 
@@ -214,7 +214,7 @@ def _first(numbers: Iterable[int | None]) -> int | None:
 
 
 def _l3(base: str, rows: list[Cpu]) -> dict[int, int]:
-    """The L3 group of each CPU. Only the first CPU of a group is asked for the list."""
+    """The L3 group of each CPU. The list is read once for each group, from its first CPU."""
     package = {row.cpu: row.package for row in rows if row.online}
     groups: list[tuple[int | None, list[int]]] = []
     placed: set[int] = set()
@@ -239,7 +239,7 @@ def _l3(base: str, rows: list[Cpu]) -> dict[int, int]:
                 break
         else:
             groups.append((ident, [cpu]))
-    # Some firmware restarts ids in each package; then the lowest CPU names the group.
+    # Some firmware restarts ids in each package; in that case the lowest CPU is the group's id.
     names = [min(members) if ident is None else ident for ident, members in groups]
     if len(set(names)) < len(names):
         names = [min(members) for _, members in groups]
@@ -270,7 +270,7 @@ def _nodes(root: Path, base: str, present: list[int]) -> dict[int, int]:
 
 
 def _types(root: Path, base: str, rows: list[Cpu]) -> dict[int, str]:
-    """The core type of each CPU of a hybrid: by its PMUs, else by capacity or base clock."""
+    """The core type of each CPU of a hybrid, from its PMUs, else from capacity or base clock."""
     types: dict[int, str] = {}
     for pmu, name in _PMUS:
         for cpu in files.cpus(f"{root}/sys/devices/{pmu}/cpus"):
@@ -289,7 +289,7 @@ def _types(root: Path, base: str, rows: list[Cpu]) -> dict[int, str]:
 
 
 def _threads_differ(rows: list[Cpu], types: dict[int, str]) -> bool:
-    """Cores of the types have different numbers of threads, as those of a hybrid have. Priorities
+    """Whether cores of the types have different numbers of threads, as a hybrid's have. Priorities
     of Speed Select on a server differ in base clock alone."""
     counts: dict[str, set[int]] = {}
     for row in rows:
@@ -300,7 +300,8 @@ def _threads_differ(rows: list[Cpu], types: dict[int, str]) -> bool:
 
 
 def _classes(values: set[int]) -> dict[int, str]:
-    """A type for each capacity; empty if all are alike, or if there are more kinds than names."""
+    """A core type for each capacity; empty if all capacities are alike, or if there are more
+    classes than type names."""
     tops: list[int] = []
     classes: dict[int, int] = {}
     for value in sorted(values, reverse=True):

@@ -1,4 +1,4 @@
-"""Turns maps from outside into messages that fit together; a WireError names what does not."""
+"""Turns maps from outside into consistent messages; a WireError names the part that is wrong."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ LATEST_NS = 1 << 62
 """Upper bound of any time in ns: sums and differences of a few still fit 64 bits."""
 
 MAX_DEPTH = 32
-"""Depth of nested lists and maps in what is kept or passed on as received."""
+"""Depth of nested lists and maps in values that are kept or passed on as received."""
 
 
 MAX_ERROR_LENGTH = 160
-"""Characters of an error."""
+"""Upper bound on the characters of an error."""
 
 
 class WireError(Exception):
     """The bytes are not a stream of this version; the text is one line for the user."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(text[:MAX_ERROR_LENGTH])  # names from outside may be in it
+        super().__init__(text[:MAX_ERROR_LENGTH])  # the text may have names from outside
 
 
 def check_hello(hello: Hello) -> None:
@@ -81,7 +81,7 @@ def _check_blocks(hello: Hello) -> None:
 
 
 def frame_bytes(hello: Hello) -> int:
-    """Size of all blocks in a frame."""
+    """Size of all blocks in a frame, in bytes."""
     sized = ((block, hello.rows(block.scope)) for block in hello.blocks)
     return sum(8 * n * (HEAD + block.valid_words + block.columns) for block, n in sized)
 
@@ -93,8 +93,8 @@ def _check_cpu(row: Cpu) -> None:
 
 
 def topology_row(note: Note, old: Cpu) -> Cpu:
-    """The topology row of a CPU after a hotplug note of it. Only the state of the old row changes
-    if the note brings no valid one."""
+    """The topology row of a CPU after a hotplug note. If the note has no valid row, only `online`
+    of the old row changes."""
     told, online = note.data.get("row"), bool(note.data.get("online"))
     if isinstance(told, dict) and online:
         with contextlib.suppress(WireError):
@@ -132,7 +132,7 @@ _NESTS = frozenset({dict, list})
 
 
 def check_depth(value: object) -> None:
-    """Raises WireError for more than MAX_DEPTH lists and maps in each other."""
+    """Raises WireError if lists and maps are nested more than MAX_DEPTH deep."""
     level: list[Any] = [value]
     for _ in range(MAX_DEPTH):
         level = [
@@ -145,7 +145,8 @@ def check_depth(value: object) -> None:
 
 
 BlockSize = tuple[str, set[int], tuple[int, int]]
-"""Name of a block; its bytes: of the heads, which may be one for all, of valid and of values."""
+"""Name of a block; the sizes that its heads may have (one head may apply to all rows); the sizes of
+`valid` and of `values`. All sizes are in bytes."""
 
 
 def block_sizes(hello: Hello) -> list[BlockSize]:
@@ -159,7 +160,7 @@ def block_sizes(hello: Hello) -> list[BlockSize]:
 def load_frame(announced: list[BlockSize], body: dict[str, Any]) -> Frame:
     """A frame with the blocks that hello announced, each of its announced size, and no others.
 
-    Written by hand, not by `load`: frames are most of a stream.
+    Does not use `load`, because most messages of a stream are frames and this is faster.
     """
     seq, time_ns = body.get("seq"), body.get("time_ns")
     lost, late = body.get("lost", 0), body.get("late", 0)
@@ -186,7 +187,7 @@ def load_frame(announced: list[BlockSize], body: dict[str, Any]) -> Frame:
 
 
 def load_packed(body: dict[str, Any]) -> Packed:
-    """A packed message. Written by hand, not by `load`: they are most of a recording."""
+    """A packed message. Does not use `load`, because most messages of a recording are packed."""
     time_ns, first, crc, data = map(body.get, ("time_ns", "first", "crc", "data"))
     if (type(time_ns), type(first), type(crc), type(data)) != (int, bool, int, bytes):
         raise WireError("packed: time_ns and crc are whole numbers, first is a bool, data bytes")
@@ -197,11 +198,12 @@ def load_packed(body: dict[str, Any]) -> Packed:
 
 T = TypeVar("T")
 _fields: dict[type[Any], list[tuple[str, Any, bool]]] = {}
-"""Of each class that was loaded: name and type of its fields, and whether one is required."""
+"""Fields of each class loaded so far: name, type, and whether the field is required."""
 
 
 def load(cls: type[T], value: Any, where: str) -> T:
-    """A value from a map. Unknown keys are skipped; wrong or missing ones are named."""
+    """Makes an object of `cls` from a map. Skips unknown keys; a WireError names a wrong or missing
+    key."""
     if not isinstance(value, dict):
         raise WireError(f"{where}: a map was expected")
     if cls not in _fields:
@@ -224,7 +226,7 @@ def load(cls: type[T], value: Any, where: str) -> T:
 
 
 def _value(hint: Any, value: Any, where: str) -> Any:
-    """The value if it fits the hint. Handles the kinds of hint that the messages use."""
+    """Returns the value if it fits the type hint; handles the kinds of hint that messages use."""
     origin = typing.get_origin(hint)
     if hint is Any:
         return value

@@ -1,5 +1,5 @@
-"""Messages as bytes, and bytes as messages. Bytes from outside are counted before they become
-objects."""
+"""Encodes messages to bytes and decodes bytes to messages. The elements of bytes from outside are
+counted before they become objects."""
 
 from __future__ import annotations
 
@@ -25,39 +25,41 @@ from perfprobe.wire.check import (
 from perfprobe.wire.messages import VERSION, Bye, Bytes, Frame, Hello, Message, Note, Packed
 
 MAX_ELEMENTS = 1 << 15
-"""In one array or map."""
+"""Upper bound on the elements of one array or map."""
 MAX_HELLO = 1 << 19
-"""Elements of a hello: 8192 CPUs need half of it. An element takes up to 120 bytes of memory."""
+"""Upper bound on the elements of a hello; 8192 CPUs need half of it. An element takes up to 120
+bytes of memory."""
 SHORT = 1 << 12
-"""Bytes that cannot hold too much: an element takes one at least."""
+"""Messages of at most this many bytes are not counted: an element takes at least one byte."""
 MAX_TEXT = 1 << 22
-"""Bytes of all texts of a message: one character of four bytes makes a text four times as long."""
+"""Upper bound on the bytes of all texts of a message. In memory a text may be four times as long,
+because one wide character makes all of its characters take four bytes."""
 
 
 def most_elements(cpus: int) -> int:
-    """Elements that a message after the hello may have. A CPU may have four tasks in a frame's
-    records, each with details."""
+    """Upper bound on the elements of a message after the hello. A CPU may have four tasks in a
+    frame's records, each with details."""
     return (1 << 13) + 64 * cpus
 
 
 def unpacked(data: bytes, most: int) -> Any:
-    """The object that these bytes are. Raises WireError if they are none, or if it has more than
-    `most` elements, which is found out before there is any."""
+    """Unpacks one object. Raises WireError if the bytes are not msgpack, or if the object has more
+    than `most` elements, which are counted before any is made."""
     try:
         if len(data) > SHORT:
             _count(data, most)
-        # A list's room is taken when its length is read, a thousand times if they are nested.
+        # msgpack allocates a list when it reads the list's length, at each level of nesting.
         most_each = min(MAX_ELEMENTS, len(data))
         return msgpack.unpackb(data, max_array_len=most_each, max_map_len=most_each, max_ext_len=0)
     except WireError:
         raise
-    except Exception:  # noqa: BLE001 - bytes from outside: every failure is theirs
+    except Exception:  # noqa: BLE001 - bytes from outside may fail in any way
         raise WireError("a damaged message (its bytes are not msgpack)") from None
 
 
 def first_fields(data: bytes, start: int) -> dict[str, object]:
-    """Those of a map's first fields that are in `data` and are text, whole numbers, true or false.
-    Bytes that are no map have none."""
+    """Returns the first fields of a map that are complete in `data` and are text, integers or
+    booleans; no fields if the bytes are not a map."""
     fields: dict[str, object] = {}
     unpacker = msgpack.Unpacker(
         max_buffer_size=len(data), max_array_len=0, max_map_len=MAX_ELEMENTS, max_ext_len=0
@@ -88,13 +90,14 @@ _WIDTHS = {
     0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0),
     0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2),
 }  # fmt: skip
-"""By type with a length: the bytes of the length, and the elements for each of it; 0: bytes."""
+"""By first byte of a type with a length: size of the length in bytes, and the elements that each
+unit of length counts for; 0: the length is in bytes."""
 _TEXT = 0xD9
 
 
 def _count(data: bytes, most: int) -> None:
-    """Raises WireError for more than `most` elements, or claims of them, or MAX_TEXT bytes of text.
-    Nesting is not examined, because every frame waits for this."""
+    """Raises WireError for more than `most` elements, present or claimed, or for more than MAX_TEXT
+    bytes of text. Does not examine nesting, because every frame waits for this."""
     at, end, claimed, text, steps = 0, len(data), 1, 0, _STEPS
     for _ in range(most):
         if at >= end:
@@ -128,7 +131,7 @@ _NAMES = {cls: name for name, cls in _TYPES.items()}
 
 CRC_BYTES = 4
 _WIDE = 0xFFFF_FFFF
-"""Stands for a checksum until that is known: packed, it takes CRC_BYTES after its first byte."""
+"""Placeholder for a checksum: packed, it takes CRC_BYTES after its first byte."""
 _TAIL = b"\xa5check\xce"
 """The bytes before the checksum, which ends a message."""
 _BIN_HEADS = {0xC4: 1, 0xC5: 2, 0xC6: 4}
@@ -136,7 +139,7 @@ _BIN_HEADS = {0xC4: 1, 0xC5: 2, 0xC6: 4}
 
 
 def encode(message: Message) -> bytes:
-    if isinstance(message, Frame):  # the hot one: asdict would copy the blocks
+    if isinstance(message, Frame):  # the hot path: asdict would copy the blocks
         blocks = {
             name: {"head": rows.head, "valid": rows.valid, "values": rows.values}
             for name, rows in message.blocks.items()
@@ -152,7 +155,7 @@ def encode(message: Message) -> bytes:
         }
     else:
         body = {"type": _NAMES[type(message)], **asdict(message)}
-        if isinstance(message, Packed):  # has its own, and there are very many
+        if isinstance(message, Packed):  # has a checksum of its own
             whole = msgpack.packb(msgpack.packb(body))
             assert isinstance(whole, bytes)
             return whole
@@ -176,13 +179,13 @@ def _crc(covered: Bytes) -> bytes:
 
 
 def without_check(end: bytes) -> bytes:
-    """The end of a message, up to its checksum if it has one."""
+    """The end of a message without its checksum, if it has one."""
     length = len(_TAIL) + CRC_BYTES
     return end[:-length] if end[-length:-CRC_BYTES] == _TAIL else end
 
 
 def _summed(packed: bytes) -> bool:
-    """Whether a message ends with its checksum. Raises WireError if that is wrong."""
+    """Whether a message ends with a checksum. Raises WireError if the checksum is wrong."""
     if without_check(packed) is packed:
         return False
     if _crc(memoryview(packed)[:-CRC_BYTES]) != packed[-CRC_BYTES:]:
@@ -194,25 +197,26 @@ class Decoder:
     """Turns bytes into messages. Memory is bounded by MAX_MESSAGE whatever arrives."""
 
     def __init__(self, hello: Hello | None = None, *, checked: bool = False) -> None:
-        """`hello`, and whether it had a checksum: what was read of the stream before."""
+        """Continues a stream of which `hello` was read before; `checked`: whether that hello had a
+        checksum."""
         self.hello = hello
         self.checked = checked
         """Whether hello had a checksum; then all messages must have one."""
         self.ended = False
-        """A bye was read."""
+        """Whether a bye was read."""
         self.offset = 0
-        """Where the last whole message ended, also when the next one is damaged."""
+        """Offset of the end of the last whole message, also when the next message is damaged."""
         self._rest = bytearray()
         self._sizes: list[BlockSize] | None = None
         """Sizes of the blocks of hello, once it was read."""
 
     @property
     def cut(self) -> int:
-        """Bytes after the last whole message: not 0 at the end of a stream that was cut."""
+        """Number of bytes after the last whole message; above 0 at the end of a cut stream."""
         return len(self._rest)
 
     def feed(self, data: Bytes) -> Iterator[Message]:
-        """Yields the messages that are complete by now. After a WireError the rest is lost."""
+        """Yields the messages that these bytes complete. After a WireError the rest is lost."""
         self._rest += data
         while (ends := self._outer()) is not None:
             start, end = ends
@@ -223,8 +227,9 @@ class Decoder:
                 yield message
 
     def _outer(self) -> tuple[int, int] | None:
-        """Start and end of the first message's body; None: it is not complete yet. Read by hand,
-        because msgpack's Unpacker would wait for as much as a wrong length claims."""
+        """Start and end of the first message's body; None while the message is not complete. Parses
+        the head itself, because msgpack's Unpacker would wait for as many bytes as a wrong length
+        claims."""
         rest = self._rest
         if not rest:
             return None

@@ -9,7 +9,7 @@ from typing import Any, Literal
 VERSION = 1
 
 HEAD = 5
-"""Words in the head of a row."""
+"""Number of words in the head of a row."""
 
 ROW_SAMPLED = 1
 ROW_ELSEWHERE = 2  # read on another CPU: values that only the own CPU can read are not valid
@@ -113,13 +113,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Turbo:
-    """How fast the cores of a package may run, by how many of them are active. Steps ascend; the
-    last one also holds for more cores."""
+    """The highest clock of a package's cores by the number of active cores. Steps ascend; the last
+    step also applies to more cores."""
 
     steps: list[Step]
     origin: str
     cpus: list[int] | None = None
-    """The CPUs that it applies to, where core types differ; None: all."""
+    """The CPUs that the table applies to, where core types differ; None: all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,18 +157,18 @@ class Hello:
     missing: list[Missing] = field(default_factory=list)
     turbo: list[Turbo] = field(default_factory=list)
     watch: str | None = None
-    """The job the user wants watched: a PID or a name."""
+    """The job that the user wants to watch: a PID or a name."""
     labels: dict[str, str] = field(default_factory=dict)
-    """What the user calls this run."""
+    """The user's names for this run."""
     command: list[str] = field(default_factory=list)
-    """The command that the run is around; empty: none."""
+    """The command that the run measures; empty: none."""
     interval_ns: int | None = None
-    """What the user wants a line of a report to cover."""
+    """The interval that a line of a report covers, as the user asked for."""
     settings: dict[str, str] = field(default_factory=dict)
-    """How the system is set, by name, in words of its kernel."""
+    """Settings of the system by name, as its kernel prints them."""
 
     def rows(self, scope: Scope) -> int:
-        """How many rows a block of this scope has."""
+        """The number of rows of a block of this scope."""
         counts = {
             "cpu": len(self.topology),
             "core": len(self.cores),
@@ -214,10 +214,10 @@ class Packed:
 
     time_ns: int
     first: bool
-    """It can be unpacked without any earlier one."""
+    """Whether the message can be unpacked without an earlier message."""
     crc: int
-    """CRC-32 of everything packed since the first, this one included: files get damaged, pipes do
-    not."""
+    """CRC-32 of all packed messages from the last `first` message to this message, because files
+    get damaged."""
     data: bytes
 
 

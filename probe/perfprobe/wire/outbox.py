@@ -15,13 +15,13 @@ from perfprobe.wire.encoding import encode
 from perfprobe.wire.messages import Bytes, Frame, Message
 
 QUEUE_BYTES = 8 << 20
-"""Limit of the queue for a slow reader; two messages are kept whatever their size."""
+"""Upper bound on the queue for a slow reader; two messages are kept whatever their size."""
 PIPE_BYTES = 1 << 20
-"""A frame of 1024 CPUs is larger than the 64 KiB that a pipe holds by default."""
+"""Size of the pipe: a frame of 1024 CPUs is larger than the default of 64 KiB."""
 MAX_LOST = 1 << 62
-"""Upper bound of the count of lost frames, which is the source's count plus what is dropped."""
+"""Upper bound of the count of lost frames: the source's own count plus the frames dropped here."""
 MAX_PARTS = 512
-"""Messages in one write; Linux takes 1024."""
+"""Upper bound on the messages of one write; Linux allows 1024."""
 
 
 class Ended(Exception):  # noqa: N818 - an end, not an error
@@ -50,7 +50,7 @@ class Outbox:
 
     @property
     def full(self) -> bool:
-        """Whether so much waits that the next frame drops an older one."""
+        """Whether the queue is so full that the next frame drops an older frame."""
         return self._bytes > self._limit
 
     def put(self, message: Message) -> None:
@@ -65,7 +65,7 @@ class Outbox:
         self._bytes += len(data)
 
     def _make_room(self) -> None:
-        first = 1 if self._sent else 0  # dropping a message that is half sent would tear the stream
+        first = 1 if self._sent else 0  # a message that is half sent must not be dropped
         while self._bytes > self._limit and len(self._queue) > first + 1:
             victim = next((i for i in range(first, len(self._queue)) if self._queue[i][0]), None)
             if victim is None:
@@ -75,7 +75,7 @@ class Outbox:
             self.lost += 1
 
     def flush(self) -> None:
-        """Writes what is there, with one call unless the reader is slow."""
+        """Writes the queue, with one call unless the reader is slow."""
         while self._queue:
             parts: list[Bytes] = [data for _, data in islice(self._queue, MAX_PARTS)]
             parts[0] = memoryview(parts[0])[self._sent :]
@@ -87,7 +87,7 @@ class Outbox:
                 raise Ended(f"the reader is gone ({error.strerror})") from None
 
     def _forget(self, written: int) -> None:
-        """Drops so many bytes from the queue."""
+        """Removes `written` bytes from the front of the queue."""
         self._sent += written
         while self._queue and self._sent >= (size := len(self._queue[0][1])):
             self._queue.popleft()
