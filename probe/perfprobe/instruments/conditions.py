@@ -1,5 +1,5 @@
-"""The conditions of a machine that make measurements vary, each read in one place: the readiness
-items of `doctor`, its check of the watchdog, and part of what disturbed a measurement."""
+"""Reads the conditions of a machine that make measurements vary, for the readiness items of
+`doctor`, its check of the watchdog, and the list of what disturbed a measurement."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from perfprobe.kernel.quotas import Quotas
 WATCHDOG_OFF = "sudo sysctl kernel.nmi_watchdog=0"
 DEFAULT_SLACK_NS = 50_000
 BUSY = 0.1
-"""Load per CPU; quiet systems stay below it."""
+"""Load per CPU; the load of a quiet system stays below it."""
 
 SLOW_CLOCKS = {"hpet", "acpi_pm", "jiffies", "refined-jiffies"}
 
@@ -33,7 +33,7 @@ class Item:
     change: str | None = None
     """How the user can change it."""
     value: str = ""
-    """The condition in a word that `doctor --check` compares; '' where it is not known."""
+    """The condition in a word that `doctor --check` compares; '' where unknown."""
 
 
 def hypervisor(root: Path) -> Item:
@@ -48,7 +48,7 @@ def hypervisor(root: Path) -> Item:
 
 
 def governor(root: Path, cpus: Iterable[int] | None = None) -> Item:
-    """Of these CPUs; None: of all."""
+    """The governors of `cpus`; None: of all CPUs."""
     numbers = files.numbered(f"{root}/{CPUS}", "cpu") if cpus is None else cpus
     cpus_by_governor: dict[str, list[int]] = {}
     for cpu in numbers:
@@ -168,7 +168,7 @@ def nmi_watchdog(root: Path) -> Item:
 
 
 def _slack(root: Path) -> Item:
-    """This process's timer slack, which a benchmark from the same shell inherits too."""
+    """The timer slack of this process, which a benchmark from the same shell inherits, too."""
     slack = files.number(f"{root}/proc/self/timerslack_ns")
     if slack is None:
         return Item("timer slack", "unknown", "/proc/self/timerslack_ns cannot be read")
@@ -182,7 +182,7 @@ def _slack(root: Path) -> Item:
 
 
 def _quota(root: Path) -> Item:
-    """The CPU quota of this process, which a benchmark from the same shell has too."""
+    """The CPU quota of this process, which a benchmark from the same shell has, too."""
     own = (files.text(f"{root}/proc/self/stat") or "").split(" ", 1)[0]
     if not own.isdecimal():
         return Item("CPU quota", "unknown", "/proc/self/stat cannot be read")
@@ -236,7 +236,7 @@ CONDITIONS = (
     hypervisor, governor, turbo, _smt, _quota, _mask, _load, _isolated, nmi_watchdog, _slack,
     _clock_source,
 )  # fmt: skip
-"""The most important first."""
+"""The readers of all conditions, the most important first."""
 
 
 def items(root: Path = Path("/")) -> list[Item]:

@@ -1,6 +1,7 @@
-"""What else ran on a CPU while something was measured there, and what moves its clock.
+"""Reports what disturbed a measurement on a CPU: other tasks, interrupts, and conditions that
+change its clock.
 
-Only what was observed is reported: each disturbance with what it does to a measurement.
+Only observed disturbances are reported, each with its effect on a measurement.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from perfprobe.polled import procstat
 from perfprobe.polled.procstat import TICK_S
 
 LIMIT = 1 << 24
-"""Bytes read of /proc/stat and /proc/interrupts. The latter has a line for each interrupt vector,
-11 bytes for each CPU in it."""
+"""Upper bound on the bytes read of /proc/stat and /proc/interrupts. The latter has a line for each
+interrupt vector, with 11 bytes for each CPU."""
 NAMED = 3
-"""Sources of interrupts that are named; the rest is in the sum."""
+"""Number of interrupt sources that are named; the others are only in the sum."""
 BUSY = 0.02
-"""Share of a sibling's time; the kernel's own timers stay below it."""
+"""Share of a sibling's time above which the sibling is busy; the kernel's own timers stay below."""
 
 Ticks = Mapping[int, Sequence[int]]
-"""Cumulative TICK_S of each CPU by what they were spent on, in the order of procstat.FIELDS."""
+"""Cumulative ticks (TICK_S each) of each CPU, in the order of procstat.FIELDS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ def ticks(root: Path = Path("/")) -> Ticks:
 
 
 def interrupts(text: str, cpu: int) -> dict[str, int]:
-    """One CPU's column of /proc/interrupts, summed by the device or kind that a line names."""
+    """Returns one CPU's column of /proc/interrupts, summed by the device or kind in each line."""
     lines = text.splitlines()
     headings = lines[0].split() if lines else []
     if f"CPU{cpu}" not in headings:
@@ -74,7 +75,7 @@ def interrupts(text: str, cpu: int) -> dict[str, int]:
     for line in lines[1:]:
         fields = line.split()
         if len(fields) <= len(headings) + 1 or not fields[column].isdecimal():
-            continue  # ERR and MIS have one number for all CPUs, and no name
+            continue  # ERR and MIS have one number for all CPUs and no name
         rest = fields[len(headings) + 1 :]
         name = " ".join(rest) if fields[0][:-1].isalpha() else rest[-1]
         counts[name] = counts.get(name, 0) + int(fields[column])
@@ -82,7 +83,8 @@ def interrupts(text: str, cpu: int) -> dict[str, int]:
 
 
 def _idle_s(root: Path, cpu: int) -> float | None:
-    """The kernel adds a state's time when the CPU leaves it; a CPU that reads its own has left."""
+    """The CPU's idle time in s; None without cpuidle files. The kernel adds a state's time when the
+    CPU leaves the state, so a CPU that reads its own files gets a complete sum."""
     where = f"{root}/{files.CPUS}/cpu{cpu}/cpuidle"
     texts = [files.text(f"{where}/state{n}/time") for n in files.numbered(where, "state")]
     times = [text.strip() for text in texts if text is not None]
@@ -95,7 +97,7 @@ def _idle_s(root: Path, cpu: int) -> float | None:
 
 
 def spent_s(before: Ticks, after: Ticks, cpu: int, fields: Sequence[int]) -> float | None:
-    """Seconds that the CPU spent on these fields; None if the kernel does not list it."""
+    """Seconds that the CPU spent on these fields; None if the kernel does not list the CPU."""
     first, last = before.get(cpu), after.get(cpu)
     if first is None or last is None:
         return None
@@ -103,7 +105,7 @@ def spent_s(before: Ticks, after: Ticks, cpu: int, fields: Sequence[int]) -> flo
 
 
 def share(before: Ticks, after: Ticks, cpu: int, fields: Sequence[int]) -> float | None:
-    """The fields' share of the CPU's time; None if it is not listed or no tick passed."""
+    """The fields' share of the CPU's time; None if the CPU is not listed or no tick passed."""
     part = spent_s(before, after, cpu, fields)
     whole = spent_s(before, after, cpu, range(len(procstat.FIELDS)))
     return part / whole if part is not None and whole is not None and whole > 0 else None
@@ -112,8 +114,8 @@ def share(before: Ticks, after: Ticks, cpu: int, fields: Sequence[int]) -> float
 def moved(
     cpu: int, siblings: Sequence[int], before: CpuCounts, after: CpuCounts
 ) -> dict[str, float | None]:
-    """Seconds and counts between the two. None: the kernel does not count them, or there are no
-    `siblings` (the other threads of the core, whose idle times are added up)."""
+    """Seconds and counts between two readings. A value is None where the kernel does not count it,
+    or where there are no `siblings` (other threads of the core, whose idle times are summed)."""
     idle = [spent_s(before.ticks, after.ticks, sibling, procstat.ASLEEP) for sibling in siblings]
     of_siblings = [seconds for seconds in idle if seconds is not None]
     idle_s = spent_s(before.ticks, after.ticks, cpu, procstat.ASLEEP)
@@ -135,7 +137,8 @@ def moved(
 def seen(
     cpu: int, siblings: Sequence[int], before: CpuCounts, after: CpuCounts, root: Path = Path("/")
 ) -> list[dict[str, Any]]:
-    """What disturbed between the two. `siblings` are the other threads of the CPU's core."""
+    """Returns the disturbances between two readings. `siblings` are the other threads of the CPU's
+    core."""
     disturbances = [
         *_lasting(conditions.governor(root, [cpu]), conditions.turbo(root)),
         *_siblings(siblings, before, after),
@@ -151,11 +154,11 @@ DURING = {
     "turbo": "the core's clock depends on what the other cores do",
     "hypervisor": "CPUID, and most reads of MSRs, leave the guest",
 }
-"""What a condition of the machine does to a measurement that is short."""
+"""The effect of each condition of the machine on a short measurement."""
 
 
 def _lasting(*items: Item) -> Iterator[Disturbance]:
-    """Conditions that held all the time."""
+    """Conditions that applied during the whole measurement."""
     for item in items:
         if item.state == "matters":
             yield Disturbance(item.what, item.now, DURING[item.what])

@@ -1,7 +1,7 @@
-"""What this user may read on this machine, and why not the rest: the checks of `doctor`.
+"""The checks of `doctor`: what this user may read on this machine, and why the rest is denied.
 
 No check changes anything. Fixes must work for a Python program: capabilities on a script have no
-effect, so none of them is setcap.
+effect, so no fix is `setcap`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Check:
     state: State
     why: str
     lost: str | None = None
-    """What perftop cannot show without it."""
+    """What perftop cannot show if this check fails."""
     fix: str | None = None
 
 
@@ -74,7 +74,7 @@ def _cpus(root: Path) -> Check:
 
 
 def _proc(root: Path) -> Iterator[Check]:
-    """Only where it is missing, as in a chroot: all else rests on it."""
+    """A check only where /proc is missing, as in a chroot: everything else needs /proc."""
     try:
         (root / "proc/stat").open("rb").close()
     except OSError as error:

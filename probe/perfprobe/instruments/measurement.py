@@ -1,5 +1,5 @@
 """Statistics of repeated measurements: spread, histogram and clock step of many whole numbers, and
-rounds of growing size until the mean no longer moves."""
+rounds of growing size until the mean is stable."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 TRIM = 0.05
-"""Share of samples left out at either end: interrupts do not belong to the code that they
-interrupt, and one in a million would dominate the variance."""
+"""Share of samples left out at either end: an interrupt is no cost of the code that it interrupts,
+and one interrupt in a million samples would dominate the variance."""
 FAR = 10
-"""A sample beyond this multiple of the median was disturbed."""
+"""Multiple of the median above which a sample was disturbed."""
 BINS = 24
 BEYOND = 0.01
-"""Share of samples at the upper end that is counted but not drawn: it would squeeze all others into
-one bin."""
+"""Share of samples at the upper end that are counted but not drawn: they would squeeze all others
+into one bin."""
 
 Counts = Counter[int]
 
@@ -28,7 +28,7 @@ class Spread:
     least: int
     median: float
     mean: float
-    """Mean of the trimmed samples; sigma is theirs too."""
+    """Mean of the trimmed samples; `sigma` is their standard deviation."""
     sigma: float
     mean_all: float
     far: float
@@ -73,13 +73,13 @@ def _trimmed(ordered: list[tuple[int, int]], total: int) -> Iterator[tuple[int, 
             yield value, n_kept
 
 
-# --- what is drawn --------------------------------------------------------------------------------
+# --- histogram ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
     first: int
-    """Where the first bin begins."""
+    """Lower edge of the first bin."""
     width: int
     counts: list[int]
     beyond: int
@@ -87,8 +87,8 @@ class Histogram:
 
 
 def histogram(counts: Counts, step: float | None = None) -> Histogram:
-    """At most BINS bins of equal width, a multiple of the clock's step: another width would show
-    gaps that the samples do not have."""
+    """Returns at most BINS bins of equal width. The width is a multiple of the clock's step: any
+    other width would show gaps that the samples do not have."""
     ordered = sorted(counts.items())
     total = counts.total()
     first, last = ordered[0][0], _at(ordered, total - 1 - int(BEYOND * total))
@@ -106,19 +106,19 @@ def histogram(counts: Counts, step: float | None = None) -> Histogram:
     return Histogram(first, width, bins, beyond)
 
 
-# --- the grid -------------------------------------------------------------------------------------
+# --- clock step -----------------------------------------------------------------------------------
 
 DISTINCT = 4
-"""Minimum number of different differences; fewer fit many grids."""
+"""Minimum number of distinct differences; fewer differences fit many steps."""
 LOOKED_AT = 500
 COARSEST = 3.0
-"""Minimum step that is no whole number. Finer ones cannot be distinguished from 1, because readings
-are rounded to whole numbers."""
+"""Minimum step that is not a whole number. A finer step cannot be distinguished from 1, because
+readings are rounded to whole numbers."""
 
 
 def step(differences: Iterable[int]) -> float | None:
-    """The step in which a clock moves, from differences of its readings; 1: no steps are visible,
-    None: too few differences are different.
+    """The step by which a clock advances, from differences of its readings; 1 if no step is
+    visible, None if too few differences are distinct.
 
     A step need not be a whole number (10 ns of a 2.45 GHz clock are 24.5 ticks). Readings are then
     rounded, and each difference is within 1 of a multiple.
@@ -137,7 +137,8 @@ def step(differences: Iterable[int]) -> float | None:
 
 
 def _fitting(distinct: list[int], parts: int) -> float | None:
-    """The step if the smallest difference has `parts` of it and all others fit, else None."""
+    """The step if the smallest difference is `parts` steps and all other differences fit, else
+    None."""
     low, high = (distinct[0] - 1) / parts, (distinct[0] + 1) / parts
     for difference in distinct[1:]:
         fewest = math.floor((difference - 1) / high) + 1
@@ -152,8 +153,8 @@ def _fitting(distinct: list[int], parts: int) -> float | None:
 
 
 def _fits(distinct: list[int], grid: float, error: float) -> bool:
-    """Whether all differences are near multiples. Only those with an error below half a step count,
-    and at least DISTINCT of them must agree."""
+    """Whether all differences are near multiples of the step. Only differences with an error below
+    half a step count, and at least DISTINCT of them must agree."""
     agreeing = 0
     for difference in distinct:
         multiple = round(difference / grid)
@@ -168,7 +169,8 @@ def _fits(distinct: list[int], grid: float, error: float) -> bool:
 # --- repetition -----------------------------------------------------------------------------------
 
 HELD = 3
-"""Number of consecutive rounds that must leave the mean unchanged; one may do so by chance."""
+"""Number of consecutive rounds that must leave the mean unchanged; one round may do so by
+chance."""
 CONFIDENCE = 0.95
 _STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23,
             2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10, 2.09, 2.09)  # fmt: skip
@@ -185,10 +187,10 @@ class Limits:
     count: int
     """Maximum number of samples in all rounds."""
     first: int = 64
-    """Samples in the first round; later rounds have a multiple of it."""
+    """Samples in the first round; later rounds have a multiple of that number."""
     growth: int = 4
     most: int = 4096
-    """Maximum number of samples in a round; their storage should stay in the L1 cache."""
+    """Maximum number of samples in a round; the samples of a round should fit into the L1 cache."""
     longest_s: float = math.inf
     """Maximum time of a round, except one of `first` samples: the error needs several rounds."""
     least_s: float = 0.0
@@ -201,12 +203,12 @@ class RepeatedMean:
     mean: float
     """Mean of all rounds, weighted by their samples."""
     error: float | None
-    """Half the width of the interval that holds the true mean with CONFIDENCE, from the differences
-    between rounds; at least `epsilon` of the mean. None: there was only one round."""
+    """Half the width of the interval that contains the true mean with CONFIDENCE, from the
+    differences between rounds; at least `epsilon` of the mean. None if there was only one round."""
     count: int
     settled: bool
-    """The mean stopped moving. False: time or samples ran out before, and only the error shows how
-    good it is."""
+    """Whether the mean became stable. False if time or samples ran out before; then only `error`
+    shows how good the mean is."""
 
 
 def repeat(
@@ -216,7 +218,7 @@ def repeat(
     clock: Callable[[], float] = time.monotonic,
 ) -> RepeatedMean:
     """Calls `measure(n)`, which takes n samples and returns their mean, until the weighted mean
-    moves less than `epsilon` of itself or a limit is reached; at least once."""
+    changes by less than `epsilon` of itself or a limit is reached; at least once."""
     start = round_start = clock()
     size, held, count = limits.first, 0, 0
     rounds: list[tuple[int, float]] = []
@@ -244,13 +246,13 @@ def _room(limits: Limits, size: int, took: float, left: float) -> int:
     """Number of samples that fit into the time left, at the pace of the last round."""
     if left <= 0:
         return 0
-    took = max(took, 1e-9)  # a clock may not move during a short round
+    took = max(took, 1e-9)  # a coarse clock may stand still during a short round
     return max(limits.first, int(size * min(left, limits.longest_s) / took))
 
 
 def together(parts: Sequence[RepeatedMean]) -> RepeatedMean:
-    """Combines measurements of the same thing at different times; slow drift shows only between
-    them. The error is how far the mean of another such measurement may be from this one."""
+    """Combines measurements of one quantity at different times; slow drift shows only between them.
+    The error is how far the mean of one more such measurement may be from this mean."""
     counted = [(part.count, part.mean) for part in parts]
     errors = [one for one in (error(counted), *(part.error for part in parts)) if one is not None]
     return RepeatedMean(
@@ -267,8 +269,8 @@ def weighted(rounds: Sequence[tuple[int, float]]) -> float:
 
 
 def error(rounds: Sequence[tuple[int, float]]) -> float | None:
-    """Error of the weighted mean from the differences between rounds, which are taken to be
-    independent. So it includes what changes from round to round (a clock, a neighbour)."""
+    """Error of the weighted mean from the differences between rounds, which are assumed to be
+    independent. So the error includes what changes from round to round (a clock, a neighbour)."""
     if len(rounds) < 2:
         return None
     mean = weighted(rounds)

@@ -1,4 +1,5 @@
-"""From idle to a steady clock: raw points of a few runs on one CPU. perftop interprets them.
+"""Measures the way from idle to a steady clock: raw points of a few runs on one CPU, which perftop
+interprets.
 
 Each run sleeps, which lets the CPU go idle, and then works without a pause. Wide code runs in three
 phases (wide, scalar, wide), so that one run shows both levels and both changes. Cycles are counted
@@ -27,20 +28,23 @@ from perfprobe.perf.perf_events import CYCLES, HARDWARE, Event, Group, Kernel, R
 from perfprobe.wire import Cpu
 
 ISAS = ("scalar", "avx2", "avx512")
-"""In the order of the PP_RAMP_ numbers."""
+"""The kinds of code, in the order of the PP_RAMP_ numbers."""
 RUNS = 5
 STEP_CYCLES = 3
-"""Cycles of a step of the chain on most cores. Pieces have this many steps a time on all cores."""
+"""Cycles of a step of the chain on most cores; the length of a piece is computed with it on all
+cores."""
 PIECE_S = 5e-6
-"""Length of a piece if the clock runs at the TSC's rate; clocks are 0.3 to 2 times that. The
-shortest known halts take 6 us."""
+"""Length of a piece in s if the clock runs at the TSC's rate; clocks run at 0.3 to 2 times that
+rate. The shortest known halts take 6 us."""
 GROW, MOST_S = 100, 1e-3
-"""A chunk lasts at most a GROW-th of the time so far, and at most MOST_S."""
+"""Upper bounds of a chunk's length: a GROW-th of the time so far, and MOST_S in s."""
 DEAREST = 0.05
-"""Maximum share of a piece that a stamp with the counter may take. It is subtracted, but not
-exactly. RDPMC and its overhead take some 40 ns, ten times that if a hypervisor emulates it."""
+"""Maximum share of a piece that a stamp with the counter may take. The stamp's time is subtracted,
+but not exactly. RDPMC and its overhead take some 40 ns, ten times as long if a hypervisor emulates
+the instruction."""
 OFF = 1e-3
-"""Maximum share of the load for which the counter may be off; the clock would be too low by it."""
+"""Maximum share of the load for which the counter may be switched off; the clock would be too low
+by that share."""
 TAKEN = Trouble("the kernel gave the counter to others while it was needed", "stop the other tool")
 MOMENTS = ("begin", "end", "longest_at")
 AMOUNTS = ("aside", "longest", "pieces", "phase", "switches", "cycles", "longest_cycles")
@@ -65,12 +69,12 @@ class Workload:
 def measure_runs(
     work: Workload, tsc_hz: float, cpu: int, others: Sequence[int]
 ) -> tuple[list[dict[str, Any]], Trouble | None]:
-    """All runs, and why they have no cycles. Either all runs have them or none, so that their
-    clocks are comparable. `others` are the CPU's siblings."""
+    """Returns all runs, and the reason if they have no cycles. Either all runs have cycles or none,
+    so that their clocks are comparable. `others` are the CPU's siblings."""
     parent = os.getppid()
     runs: list[dict[str, Any]] = []
     with _counter(cpu, tsc_hz) as (counter, trouble):
-        while len(runs) < RUNS and os.getppid() == parent:  # else nobody waits for the result
+        while len(runs) < RUNS and os.getppid() == parent:  # else the parent ended
             runs.append(_run(work, tsc_hz, cpu, others, counter))
     if counter and any(run["chunks"]["cycles"] is None for run in runs):
         trouble = TAKEN
@@ -95,7 +99,8 @@ def _counter(cpu: int, tsc_hz: float) -> Iterator[tuple[int, Trouble | None]]:
 
 
 def _unfit(counter: int, tsc_hz: float) -> Trouble | None:
-    """Why the counter cannot be read between pieces; None if it can. One chunk shows it."""
+    """The reason why the counter cannot be read between pieces, found with one chunk; None if it
+    can."""
     _, _, result = _load(Workload(0, [("scalar", 0.0)]), tsc_hz, counter)
     if result.uncounted:
         return TAKEN
@@ -145,12 +150,12 @@ def _load(work: Workload, tsc_hz: float, counter: int) -> tuple[int, Any, Any]:
 
 
 def _blocks(tsc_hz: float) -> int:
-    """Blocks of steps in a piece."""
+    """Number of blocks of steps in a piece."""
     return max(1, round(PIECE_S * tsc_hz / (lib.PP_RAMP_BLOCK * STEP_CYCLES)))
 
 
 def _columns(chunks: Any, count: int) -> dict[str, list[int] | None]:
-    """The chunks as columns. Moments are TSC ticks since the first stamp."""
+    """The chunks as columns. Times are TSC ticks since the first stamp."""
     start = chunks[0].begin if count else 0
     some = [chunks[i] for i in range(count)]
     return {
@@ -180,8 +185,8 @@ def open_cycles(cpu: int, kernel: Kernel | None = None, root: Path = Path("/")) 
 NEEDS = {"avx2": "AVX2 and FMA", "avx512": "AVX-512F and FMA"}
 MIN_S, MAX_S = 1.0, 60.0
 MAX_IDLE_S = 0.5
-"""Longest sleep before a run: enough for the deepest idle state, and for governors to forget the
-previous run."""
+"""Longest sleep before a run, in s: enough for the deepest idle state, and for governors to forget
+the previous run."""
 
 _THREE = (
     "Nehalem", "Westmere", "Sandy Bridge", "Ivy Bridge", "Haswell", "Broadwell", "Skylake",
@@ -189,13 +194,13 @@ _THREE = (
     "Tiger Lake", "Rocket Lake", "Sapphire Rapids", "Emerald Rapids", "Granite Rapids", "Zen",
 )  # fmt: skip
 _THREE_ON_P = ("Alder Lake", "Raptor Lake", "Bartlett Lake", "Meteor Lake", "Arrow Lake")
-"""Names of cores whose 64-bit multiplication takes STEP_CYCLES. Small cores take longer, and not
-all equally long."""
+"""Models whose P cores take STEP_CYCLES for a 64-bit multiplication. Small cores take longer, and
+differ among each other."""
 
 
 def measure(asked: int | None, isa: str, seconds: float) -> dict[str, Any]:
-    """The answer of `ramp`; takes `seconds`. Raises ValueError for arguments that no machine can
-    fulfil, Unavailable for those that this one cannot."""
+    """Returns the answer of `ramp`; takes `seconds`. Raises ValueError for arguments that no
+    machine can fulfil, and Unavailable for arguments that this machine cannot."""
     rows = _check(isa, seconds)
     row = chosen(asked, rows, os.sched_getaffinity(0))
     cpu = row.cpu
@@ -219,8 +224,8 @@ def _check(isa: str, seconds: float) -> list[Cpu]:
 
 
 def chosen(asked: int | None, rows: Sequence[Cpu], allowed: set[int]) -> Cpu:
-    """The CPU to measure: the one asked for, else the last that this process may run on, because
-    interrupts go to the first ones."""
+    """The CPU to measure: the CPU asked for, else the last CPU that this process may run on,
+    because interrupts go to the first CPUs."""
     if asked is None:
         online = {row.cpu for row in rows if row.online}
         asked = max(online & allowed or allowed)

@@ -1,5 +1,5 @@
-"""Ways to read the time or a count: the order that each guarantees, whether it is available, and
-repeated runs of all of them on one CPU."""
+"""Methods to read the time or a count: the order that each guarantees, whether it is available, and
+repeated runs of all methods on one CPU."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from perfprobe.wire import Rate
 CLOCK_MONOTONIC_COARSE = 6  # linux/time.h; Python has no name for it
 CPU_CLOCK = Event("cpu-clock", perf_events.SOFTWARE, 0)
 FEW = 8
-"""Calls in a sample for methods that take no longer than the stamps around them."""
+"""Calls in a sample of a method that takes no longer than the stamps around the calls."""
 
 Answers = Literal["ticks", "ns", "count"]
 
@@ -53,7 +53,7 @@ class Method:
     calls: int = 1
     clock: int = 0
     needs: str = ""
-    """A key of `_OPEN`."""
+    """The resource that the method needs: a key of `_OPEN`; '': none."""
 
 
 _EARLIER = "earlier instructions are done"
@@ -82,21 +82,21 @@ METHODS = (
     Method("perf read(2)", lib.PP_TIMER_PERF_READ, None, "count", needs="perf"),
     Method("MSR read", lib.PP_TIMER_MSR, None, "count", needs="msr"),
 )  # fmt: skip
-"""In the order of the printed table. The methods with a clock use clock_gettime."""
+"""All methods, in the order of the printed table. Methods with a clock use clock_gettime."""
 BRACKET = Method("bracket", lib.PP_TIMER_NOTHING, None)
 
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """A method that is ready to run. The stack on which it was opened owns its resources."""
+    """A method that is ready to run. The stack that it was opened with owns its resources."""
 
     handle: Any
     note: str | None = None
-    """What it reads, if the name does not show it."""
+    """What the method reads, if its name does not show that."""
 
 
 def open_timer(method: Method, cpu: int, leaves: Leaves, stack: contextlib.ExitStack) -> Timer:
-    """Raises Refused if the method is not available here."""
+    """Opens a method. Raises Refused if the method is not available here."""
     fields = {"kind": method.kind, "calls": method.calls, "fd": -1, "arg": method.clock}
     note = None
     if method.needs:
@@ -175,10 +175,11 @@ def guarantees(method: Method, leaves: Leaves) -> str | None:
 
 EPSILON = 0.001
 PASSES = 5
-"""Each method is measured this many times, spread out so that slow drift enters its error."""
+"""Number of times that each method is measured, spread out so that slow drift shows in its
+error."""
 WARM_S = 0.01
-"""Time for which the same instructions run before each measurement: a core may take this long to
-reach its clock."""
+"""Time in s for which the same instructions run before each measurement: a core may need this long
+to reach its clock."""
 LIMITS = Limits(seconds=0.03, count=1_000_000, longest_s=0.004, least_s=0.012)
 """Limits of a method in one pass; all methods and passes then take some 2 s. `least_s` is three
 ticks of a 250 Hz timer."""
@@ -191,14 +192,14 @@ class Run:
     method: Method
     timer: Timer
     ticks: Counts = field(default_factory=Counter)
-    """TSC ticks of a sample: all its calls, and the stamps around them unless the method is a stamp
-    itself."""
+    """TSC ticks of a sample: all its calls, and the stamps around the calls unless the method is a
+    stamp itself."""
     steps: Counts = field(default_factory=Counter)
     """Differences between consecutive answers."""
     parts: list[RepeatedMean] = field(default_factory=list)
-    """One for each pass."""
+    """The mean of each pass."""
     trouble: Trouble | None = None
-    """Why it is not available, or failed while it ran."""
+    """The reason why the method is not available, or failed while it ran."""
 
     @property
     def repeated(self) -> RepeatedMean:
@@ -208,7 +209,7 @@ class Run:
 @dataclass(frozen=True, slots=True)
 class Measurement:
     bracket: Run
-    """The cost of the stamps around methods that are no stamps themselves."""
+    """The cost of the stamps around calls of methods that are no stamps themselves."""
     rows: list[Run]
     hello: Rate
     """The TSC's rate as a stream would measure it."""

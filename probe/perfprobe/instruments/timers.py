@@ -1,10 +1,11 @@
-"""The cost of reading the time or a count here, the resolution and the order that each way
-guarantees; the rate of the TSC; the offsets between the TSCs of CPUs.
+"""Measures the cost and resolution of each method to read the time or a count, and the order that
+it guarantees; the rate of the TSC; and the offsets between the TSCs of CPUs.
 
 Offsets come from messages between CPUs. A message is stamped when it leaves, when the other CPU has
-seen it, and when the answer is back. At the middle stamp the clock here was between the first and
-the last stamp, however long each way took. So each exchange bounds the offset from both sides, and
-the tightest bounds of all exchanges hold. The two ways need not take equally long.
+seen it, and when the answer is back. At the middle stamp the first CPU's clock was between the
+first and the last stamp, however long each direction took. So each exchange bounds the offset from
+both sides, and the tightest bounds of all exchanges apply. The two directions need not take equally
+long.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from perfprobe.native.affinity import pinned
 EXCHANGES = 2000
 TOTAL_S = 1.0
 EACH_S = 0.25
-"""Time limit for a pair of CPUs. Idle CPUs need a few ms; on busy ones the exchanges wait."""
+"""Time limit in s for a pair of CPUs. Idle CPUs need a few ms; on busy CPUs the exchanges wait."""
 MAX_CPUS = 64
 
 
@@ -46,21 +47,22 @@ class Exchange(NamedTuple):
 
     sent: int
     seen: int
-    """On the other CPU's clock."""
+    """The stamp of the other CPU's clock."""
     back: int
 
 
 class Bounds(NamedTuple):
-    """Least and greatest value that may be added to the clock here to get the clock there."""
+    """The least and the greatest value by which the other CPU's clock may be ahead of this
+    CPU's."""
 
     low: float
     high: float
 
 
 def bounds(exchanges: Iterable[Exchange], step: float = 1.0) -> Bounds | None:
-    """The bounds in ticks; None: no exchanges, or no constant offset agrees with all of them.
+    """The bounds in ticks; None if there are no exchanges or no constant offset fits all of them.
 
-    A reading is up to `step` behind its clock, because the counter moves in steps.
+    A reading is up to `step` behind its clock, because the counter advances in steps.
     """
     rows = list(exchanges)
     if not rows:
@@ -70,7 +72,7 @@ def bounds(exchanges: Iterable[Exchange], step: float = 1.0) -> Bounds | None:
     return Bounds(low, high) if low <= high else None
 
 
-# --- measured -------------------------------------------------------------------------------------
+# --- offsets --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,22 +82,23 @@ class Offset:
     exchanges: int
     offset_ticks: float | None = None
     error_ticks: float | None = None
-    """The true offset is at most this far away. It is a bound, not a probability."""
+    """The true offset is at most this far from `offset_ticks`. This is a bound, not a
+    probability."""
     offset_ns: float | None = None
     error_ns: float | None = None
     why: str | None = None
-    """Why there is no offset."""
+    """The reason why there is no offset."""
 
 
 def spread_cpus(cpus: Sequence[int]) -> list[int]:
-    """At most MOST_CPUS of the CPUs, evenly spaced, so that all packages are among them."""
+    """At most MOST_CPUS of the CPUs, evenly spaced, so that every package is represented."""
     if len(cpus) <= MAX_CPUS:
         return list(cpus)
     return [cpus[i * (len(cpus) - 1) // (MAX_CPUS - 1)] for i in range(MAX_CPUS)]
 
 
 def measure_offsets(cpus: Sequence[int], step: float, tsc_hz: float) -> list[Offset]:
-    """The offset of each CPU against the first."""
+    """Returns the offset of each CPU against the first CPU."""
     first, others = cpus[0], cpus[1:]
     limit_s = min(EACH_S, TOTAL_S / max(1, len(others)))
     try:
@@ -139,8 +142,8 @@ def _why(code: int) -> str:
 
 
 def measure(asked: int | None) -> dict[str, Any]:
-    """The answer of `timers`; takes some 2 s. Raises ValueError for a CPU that does not exist,
-    Unavailable for one that cannot be measured."""
+    """Returns the answer of `timers`; takes some 2 s. Raises ValueError for a CPU that does not
+    exist, and Unavailable for a CPU that cannot be measured."""
     start = time.monotonic()
     rows = topology.read()
     allowed = sorted(os.sched_getaffinity(0))
@@ -214,7 +217,7 @@ def _method_row(run: Run, found: Measurement, leaves: Leaves) -> dict[str, Any]:
 
 
 def _costs(run: Run, stamps: RepeatedMean, hz: float, grid: float | None) -> dict[str, Any]:
-    """Costs of one call. `less` is the part of each sample that is not the calls, in ticks."""
+    """Costs of one call. `stamps` is the cost of the stamps in each sample, in ticks."""
     whole, samples, calls = run.repeated, spread(run.ticks), run.method.calls
     errors = [error for error in (whole.error, stamps.error) if error is not None]
     ticks = {
@@ -243,7 +246,7 @@ def _costs(run: Run, stamps: RepeatedMean, hz: float, grid: float | None) -> dic
 
 
 def _rounded(value: float | None, factor: float = 1.0) -> float | None:
-    """Four decimals: in ticks and in ns further ones are noise."""
+    """The value with four decimals; in ticks and in ns further decimals are noise."""
     return None if value is None else round(value * factor, 4)
 
 

@@ -1,9 +1,9 @@
-"""`selftest --all`: a verdict on each source and instrument, present or not, as one object that can
-be sent from machines that the developers do not have.
+"""`selftest --all`: a verdict on each source and instrument, present or not, as one object that
+users can send from machines that the developers do not have.
 
-Known counts show whether the counters of CPUs are right. The others are read over a second in which
-a known amount of memory is copied: they must move, stay within possible values, and agree with each
-other.
+Known counts show whether the counters of CPUs are right. The other counters are read over a second
+in which a known amount of memory is copied: they must advance, stay within possible values, and
+agree with each other.
 """
 
 from __future__ import annotations
@@ -24,26 +24,28 @@ from perfprobe.instruments.selftest.working import factors
 from perfprobe.native.affinity import pinned
 
 COPY_BYTES, COPY_S = 128 << 20, 0.5
-"""Larger than most L3s, so that each copy is read from memory; and how long to go on with it."""
+"""Size of a copy, larger than most L3s, so that each copy is read from memory; and how long copies
+are repeated, in s."""
 READ = "memory_read_bytes"
 MIN_READ_SHARE = 0.8
-"""Share of the copied bytes that must have been read: a part of them may be in a large L3."""
+"""Minimum share of the copied bytes that must have been read from memory; the rest may be in a
+large L3."""
 STEMS = ("memory_", "l3_", "energy_", "plr_", "pstate_limit", "limit_reasons")
 """Prefixes of the keys of counters whose absence is reported."""
 ROWS_TOLD = 64
-"""Upper bound of rows reported of a counter; a thousand cores would fill a message."""
+"""Upper bound of reported rows of a counter; a thousand cores would fill a message."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyRun:
-    """The time in which memory was copied, as stamps."""
+    """The span of time in which memory was copied, from stamp to stamp."""
 
     begin: int
     end: int
     copied: int
-    """Bytes."""
+    """Number of bytes that were copied."""
     cpu: int
-    """The CPU that copied, the only one that worked for perftop."""
+    """The CPU that copied, the only CPU that worked for perftop."""
 
 
 def second(tape: FrameLog) -> CopyRun:
@@ -60,8 +62,8 @@ def second(tape: FrameLog) -> CopyRun:
 
 
 def see(tape: FrameLog, span: CopyRun) -> list[dict[str, Any]]:
-    """A row for each counter that belongs to no CPU, or to the L3 of one, also where it is not
-    there."""
+    """Returns a row for each counter that belongs to no CPU, or to the L3 of a CPU, also for
+    counters that are absent."""
     absent = [
         {"counter": missing.what, "verdict": "not there", "why": missing.why}
         for missing in tape.hello.missing
@@ -76,7 +78,7 @@ def _wanted(tape: FrameLog, key: str) -> bool:
 
 
 def _copy() -> int:
-    """Copies memory for a while; returns how many bytes were read."""
+    """Copies memory for COPY_S; returns the number of bytes that were read."""
     source, copied = bytes(COPY_BYTES), 0
     end_s = time.monotonic() + COPY_S
     while time.monotonic() < end_s:
@@ -111,7 +113,7 @@ def _counter_row(tape: FrameLog, key: str, span: CopyRun) -> dict[str, Any]:
 
 
 def having_rows(tape: FrameLog, key: str) -> list[int]:
-    """The rows of the counter's block that have it: all, or one for each L3."""
+    """The rows of the counter's block that have the counter: all rows, or one for each L3."""
     every = range(tape.rows(key))
     if not key.startswith("l3_"):
         return [*every]
@@ -125,11 +127,13 @@ Verdict = Literal["works", "wrong", "undecided", "not there", "not tried"]
 PARTS = ("topdown_retiring", "topdown_bad_speculation", "topdown_frontend", "topdown_backend")
 MUST_MOVE = ("energy_j", "energy_ram_j", "memory_read_bytes", "l3_memory_bytes", "slots",
              "limit_reasons", "hsmp_limits")  # fmt: skip
-"""Counters that move, or are polled, in any second in which memory is copied."""
+"""Counters that advance, or are polled, in any second in which memory is copied."""
 OFF = 0.02
-"""Share by which the four parts may miss the slots: four fields of 8 bits each."""
+"""Maximum relative difference between the sum of the four parts and the slots; each part is a field
+of 8 bits."""
 FACTOR_OFF = 0.03
-"""Share by which the factor of a counter may miss a candidate, as in the patterns of `resting`."""
+"""Maximum relative difference between a counter's factor and a candidate, as in the patterns of
+`resting`."""
 LIMITS: dict[str, tuple[float, float]] = {
     "energy_j": (0.2, 2000.0), "energy_ram_j": (0.0, 1000.0), "energy_core_j": (0.0, 200.0),
     "temperature_c": (1.0, 125.0), "power_limit_w": (1.0, 5000.0),
@@ -137,21 +141,21 @@ LIMITS: dict[str, tuple[float, float]] = {
     "memory_read_bytes": (0.0, 2e12), "memory_write_bytes": (0.0, 2e12),
     "l3_memory_bytes": (0.0, 2e12), "l3_occupancy_bytes": (0.0, 4e9),
 }  # fmt: skip
-"""What a number can be: of a counter each second and row, of a gauge itself."""
+"""Least and greatest possible value: of a counter its rate in a row, of a gauge its value."""
 RATE_UNITS = {"J": "W", "s": "s/s"}
 Against = tuple[tuple[str, ...], str]
-"""Counters of which one at least is wrong, and what shows it."""
+"""Counters of which at least one is wrong, and the evidence in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Instrument:
     name: str
     keys: tuple[str, ...]
-    """Its counters."""
+    """Keys of the instrument's counters."""
     told: tuple[str, ...] = ()
-    """Further keys under which hello may explain why it is absent."""
+    """Further keys under which hello may explain why the instrument is absent."""
     needs: str = "no PMU, register or file here provides it"
-    """Why it is absent where hello gives no reason."""
+    """The reason of its absence where hello gives none."""
 
 
 INSTRUMENTS = (
@@ -189,7 +193,8 @@ def answer(
     tape: FrameLog, span: CopyRun, checks: Sequence[Result], others: Sequence[dict[str, Any]],
     asked: str,
 ) -> dict[str, Any]:  # fmt: skip
-    """What `--all` adds: the verdicts, and what the machine is. `asked`: the source asked for."""
+    """Returns what `--all` adds: the verdicts, and the identity of the machine. `asked` is the
+    source that the user asked for."""
     hello = tape.hello
     judged = [_judge(instrument, tape, span, checks, others) for instrument in INSTRUMENTS]
     plain = ("identity", "kernel", "multipliers", "tsc_hz", "base_hz", "smt_methods", "missing")
@@ -201,7 +206,8 @@ def answer(
 
 
 def wrong(instruments: Iterable[dict[str, Any]]) -> list[str]:
-    """The counters that something disagrees with. Others of the same instrument may be right."""
+    """The counters that contradict something. Other counters of the same instrument may be
+    right."""
     return [key for row in instruments for key in row["wrong"]]
 
 
@@ -268,7 +274,8 @@ def _judge(
 
 
 def _absent(one: Instrument, tape: FrameLog) -> dict[str, Any]:
-    """Why it is not there: the reason that hello gives for the first of its keys."""
+    """The row of an absent instrument, with the reason that hello gives for the first of its
+    keys."""
     missing_by_key = {missing.what: missing for missing in reversed(tape.hello.missing)}
     missing = next(
         (missing_by_key[key] for key in (*one.keys, *one.told) if key in missing_by_key), None
@@ -296,8 +303,8 @@ def _conclusion(
 
 
 def _measured(tape: FrameLog, key: str, span: CopyRun) -> dict[str, Any] | None:
-    """What each row of a counter showed in that second: a counter its rate, a gauge its value, bits
-    how many polls saw which of them. None: nothing was read."""
+    """What each row of a counter showed in the span: the rate of a counter, the value of a gauge,
+    or the polls that saw each bit of flags. None if nothing was read."""
     counter = tape.columns[key].counter
     rows = [row for row in having_rows(tape, key) if _reads(tape, key, row, span)]
     if counter.kind == "flags":
@@ -321,12 +328,12 @@ def _measured(tape: FrameLog, key: str, span: CopyRun) -> dict[str, Any] | None:
 
 
 def _reads(tape: FrameLog, key: str, row: int, span: CopyRun) -> bool:
-    """Whether this row counts: of a counter of CPUs only where memory was copied."""
+    """Whether to use this row: of a block of CPUs only the CPU that copied memory."""
     at = tape.hello.topology
     return tape.scope(key) != "cpu" or key.startswith("l3_") or at[row].cpu == span.cpu
 
 
-# --- what disagrees
+# --- contradictions
 
 
 def _too_little(row: dict[str, Any]) -> Against:
@@ -375,12 +382,12 @@ def _disagreeing(measured: Iterable[dict[str, Any]]) -> Iterator[Against]:
         yield ("l3_local_bytes", "l3_memory_bytes"), text
 
 
-# --- what is not a counter
+# --- calibration and ceiling
 
 
 def _calibration(tape: FrameLog, span: CopyRun) -> dict[str, Any]:
-    """The factor of the SMT events, by the CPU that copied memory: any_thread counts all the time
-    there, the others only if no sibling worked."""
+    """The factor of the SMT events on the CPU that copied memory: any_thread counts all the time
+    there, the other events only if no sibling worked."""
     name = "calibration"
     row = next(i for i, cpu in enumerate(tape.hello.topology) if cpu.cpu == span.cpu)
     key = next((k for k in ("any_thread", "one_thread", "distributed") if k in tape.columns), "")

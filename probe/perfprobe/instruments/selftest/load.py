@@ -1,5 +1,5 @@
-"""Code whose counts follow from how it is built (known.c), run on all CPUs at once, and how much
-others disturbed it."""
+"""Runs code with known counts (known.c) on all CPUs at once, and measures how much other tasks
+disturbed it."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ FREE, ADD, IMUL, ENTER = (
 
 @dataclass(frozen=True, slots=True)
 class WorkSpan:
-    """A span of work. `begin` and `end` are TSC stamps, `*_ns` is CLOCK_MONOTONIC, and `own_ns` is
-    how long the thread ran."""
+    """A span of work. `begin` and `end` are TSC stamps, `*_ns` are times of CLOCK_MONOTONIC, and
+    `own_ns` is how long the thread ran."""
 
     begin: int
     end: int
@@ -40,11 +40,11 @@ class WorkSpan:
     end_ns: int
     own_ns: int
     cpu: int
-    """-1: the thread was moved meanwhile."""
+    """The CPU of the work; -1 if the thread was moved meanwhile."""
 
     @property
     def lost(self) -> float:
-        """Share of the span in which the thread did not run, by the scheduler's account."""
+        """Share of the span in which the thread did not run, from the scheduler's account."""
         length = self.end_ns - self.begin_ns
         return max(0.0, 1 - self.own_ns / length) if length else 0.0
 
@@ -76,13 +76,13 @@ class Run:
 
 
 turn_length = lib.pp_known_turn
-"""Instructions that one turn of a kind executes in user space."""
+"""Instructions that one turn of the loop executes in user space, by kind of code."""
 chain_length = lib.pp_known_chain
-"""Instructions of one turn that form a chain: each waits for the one before."""
+"""Instructions of one turn that form a chain, in which each waits for the previous one."""
 
 
 def run_loop(kind: int, turns: int, marks: int) -> Run:
-    """Runs the loop on the CPU that the caller is on."""
+    """Runs the loop on the caller's present CPU."""
     c_marks = ffi.new("uint64_t[]", marks)
     out: Any = ffi.new("pp_spell *")
     checked(lib.pp_known_run(kind, turns, c_marks, marks, out))
@@ -134,7 +134,7 @@ def run_pinned(work: Mapping[int, Callable[[], T]]) -> dict[int, T]:
 
 MARK_NS = 500_000
 MARKS = 260
-"""Marks of a run: 130 ms, so that at least five samples are within it."""
+"""Marks of a run. A run takes 130 ms, so that at least five samples are within it."""
 TRIAL_MARKS = 16
 TRIAL_TURNS = {
     FREE: 500,
@@ -142,25 +142,26 @@ TRIAL_TURNS = {
     IMUL: 100,
     ENTER: 20,
 }
-"""Turns a mark for about 10 µs; the shortest of such marks was not interrupted."""
+"""Turns between two marks that take about 10 µs, so that the shortest such span was not
+interrupted."""
 WHOLE = 0.08
-"""Maximum distance of a measured latency from a whole number of cycles."""
+"""Maximum distance of a measured latency from a whole number of cycles, in cycles."""
 
 PERIOD_NS, TIMES = 100_000_000, 9
 ON_NS = (40_000_000, 50_000_000)
 SHIFT_NS = (0, 20_000_000)
-"""Delays of the first and the second CPU of a core; they differ so that mixing them up shows."""
+"""Delays of the first and the second CPU of a core; they differ so that swapped CPUs show."""
 BUSY = tuple(set(range(len(procstat.FIELDS))) - set(procstat.ASLEEP))
 QUIET = 0.2
-"""Maximum share of the time that others may keep a CPU busy. If they were as busy as the pattern, a
-counter that shows half of the truth would seem right."""
+"""Maximum share of the time that other tasks may keep a CPU busy. If they were as busy as the
+pattern, a counter that shows half of the true count would seem right."""
 LEAD_NS = 60_000_000
-"""Time before the first work, long enough for a sample."""
+"""Time before the work begins, long enough for a sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A run of dependent instructions, and the cycles that each takes (None: unknown)."""
+    """A run of dependent instructions, and the cycles of each instruction (None: unknown)."""
 
     run: Run
     cycles: int | None
@@ -168,7 +169,7 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The patterns by CPU, and seconds for which others kept the CPU busy."""
+    """The patterns by CPU, and the seconds for which other tasks kept each CPU busy."""
 
     spells: dict[int, list[WorkSpan]]
     others_s: dict[int, float]
@@ -180,13 +181,13 @@ class Times:
         return sum(self.others_s[cpu] + self.lost_s(cpu) for cpu in cpus)
 
     def lost_s(self, cpu: int) -> float:
-        """Seconds of the work in which the thread did not run: others ran, or a hypervisor or a
-        limit on CPU time stopped it."""
+        """Seconds of the work in which the thread did not run, because of other tasks, a hypervisor
+        or a limit on CPU time."""
         return sum(s.lost * (s.end_ns - s.begin_ns) for s in self.spells[cpu]) / 1e9
 
 
 def chains(cpus: Sequence[int], kind: int) -> dict[int, Chain]:
-    """Runs code of this kind on all CPUs at once, without those where it was moved."""
+    """Runs code of this kind on all CPUs at once; leaves out CPUs whose thread was moved."""
     done = run_pinned({cpu: partial(_chain, kind) for cpu in cpus})
     return {cpu: found for cpu, found in done.items() if found.run.spell.cpu == cpu}
 
@@ -211,8 +212,8 @@ def _turn_ticks(kind: int) -> float:
 
 
 def patterns(cores: Sequence[Sequence[int]]) -> Times:
-    """Runs patterns on all CPUs at once; the first and the second CPU of a core have different
-    ones."""
+    """Runs patterns on all CPUs at once. The first and the second CPU of a core have different
+    patterns."""
     places = {cpu: lp % 2 for core in cores for lp, cpu in enumerate(core)}
     begin = time.monotonic_ns() + LEAD_NS
     work = {
@@ -228,8 +229,8 @@ def patterns(cores: Sequence[Sequence[int]]) -> Times:
 
 
 def _others(busy_s: float | None, own: Sequence[WorkSpan]) -> float:
-    """Seconds that others may have run on the CPU. /proc/stat samples at ticks, so two standard
-    deviations and two ticks are added."""
+    """Upper bound of the seconds that other tasks ran on the CPU. /proc/stat counts at ticks, so
+    two standard deviations and two ticks are added."""
     if busy_s is None:
         return math.inf
     ours = sum(spell.own_ns for spell in own) / 1e9

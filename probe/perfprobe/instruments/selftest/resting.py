@@ -1,5 +1,5 @@
-"""Checks counters of CPUs that sleep and work in a known pattern, and of cores whose two threads do
-so, between two samples around the whole pattern."""
+"""Checks counters of CPUs, and of cores with two threads, that sleep and work in a known pattern,
+between two samples around the whole pattern."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CHECKS = (IDLE, BUSY, STAT, REF, *TRACED.values(), *TICKS.values())
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """How long the first, the second and both of two patterns were at work within `whole`, in TSC
+    """Times within `whole` in which the first, the second, and both of two patterns worked, in TSC
     ticks or in ns."""
 
     whole: int
@@ -40,13 +40,13 @@ class Shares:
     both: int
 
     def states(self) -> tuple[int, int, int, int]:
-        """In the order of STATES."""
+        """The time in each state, in the order of STATES."""
         neither = self.whole - self.first - self.second + self.both
         return neither, self.first - self.both, self.second - self.both, self.both
 
 
 def shares(first: Sequence[WorkSpan], second: Sequence[WorkSpan], moved: Movement) -> Shares:
-    """Shares of two patterns that are within the span of `moved`, in TSC ticks."""
+    """Shares of two patterns within the span of `moved`, in TSC ticks."""
     on0, on1 = ([(s.begin, s.end) for s in spells] for spells in (first, second))
     return overlapping(on0, on1, moved.end - moved.begin)
 
@@ -124,14 +124,14 @@ def _waiting(around: PatternReads, row: int) -> float:
 def _ticking(
     around: PatternReads, cpus: Sequence[int], measured: float, expected: float, whole: int
 ) -> Outcome:
-    """A count of the first of `cpus`; disturbances on all of them affect it."""
+    """The outcome of a count of the first of `cpus`, which disturbances on all of them affect."""
     ticks = around.times.doubt_s(cpus) / around.seconds(1)
     telling = around.times.telling(cpus, around.seconds(whole))
     return Outcome(cpus[0], expected, measured, whole, ticks, ticks, telling)
 
 
 def _nearest(tape: FrameLog, key: str, amount: float, expected: float) -> float:
-    """The factor of the counter that fits best."""
+    """The candidate factor of the counter that fits best."""
     return min(factors(tape, key), key=lambda factor: abs(amount * factor - expected))
 
 
@@ -160,7 +160,7 @@ def _core(around: PatternReads, row: int, cpus: tuple[int, int]) -> Iterator[tup
 
 
 def ticks(key: str, lp: int, on: Shares) -> float:
-    """What the event counts on this thread by its definition, in TSC ticks."""
+    """The count of the event on this thread by the event's definition, in TSC ticks."""
     _, lp0, lp1, both = on.states()
     if key == "one_thread":
         return (lp0, lp1)[lp]

@@ -1,9 +1,9 @@
-"""Checks every counter in use against code whose count follows from how it is built.
+"""Checks every counter in use against code whose count is known by its construction.
 
 The source is opened and read as for a stream. Expected values come from the code that ran, from the
 scheduler's account of it and from CLOCK_MONOTONIC, never from perftop's own computations. Other
-tasks can only add to a count; a hypervisor or a limit on CPU time can only halt a busy CPU. Errors
-that these may explain are tried again.
+tasks can only add to a count; a hypervisor or a limit on CPU time can only halt a busy CPU. A check
+whose error these may explain is tried again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TRIES = 3
 Outcomes = Iterator[tuple[Check, Outcome]]
 
 
-class Stopped(Exception):  # noqa: N818 - a wish, not an error
+class Stopped(Exception):  # noqa: N818 - a request, not an error
     """The caller asked to stop."""
 
 
@@ -75,9 +75,9 @@ class Results:
         )
 
     def _having(self, check: Check) -> Sequence[int]:
-        """CPUs that have the counter; on hybrids not all have all counters."""
+        """CPUs that have the counter; on hybrids some CPUs lack some counters."""
         if check is working.SAME:
-            return self._cpus[1:]  # against the first
+            return self._cpus[1:]  # each is compared with the first
         column = self._tape.columns.get(check.counter)
         if column is None or column.counter.cpus is None:
             return self._cpus
@@ -121,18 +121,18 @@ def wrong(results: Iterable[Result]) -> list[str]:
 
 SAMPLE_S = 0.02
 PATIENCE_S = 6.0
-"""After this nothing is tried again, so that selftest takes less than ten seconds."""
+"""Time in s after which no check is tried again, so that selftest takes less than ten seconds."""
 
 Test = tuple[list[Check], Callable[[], Outcomes]]
-"""The checks that an attempt may serve, and the attempt."""
+"""The checks that an attempt serves, and the attempt."""
 
 
 def run(
     source: Source, stopped: Callable[[], bool] = lambda: False, *, every: str | None = None
 ) -> dict[str, Any]:
-    """The answer of `selftest`. Raises Unavailable if no CPU can be used, Stopped soon after
-    `stopped` returns true. `every`: with a verdict on each source and instrument; the source that
-    was asked for."""
+    """Returns the answer of `selftest`. Raises Unavailable if no CPU can be used, and Stopped soon
+    after `stopped` returns true. `every`: the source that the user asked for; if given, the answer
+    has a verdict on each source and instrument."""
     hello = source.hello
     allowed = os.sched_getaffinity(0)
     cpus = [row.cpu for row in hello.topology if row.online and row.cpu in allowed]

@@ -1,4 +1,4 @@
-"""Frames of the stream while code with known counts ran, kept raw; differences are computed on
+"""Keeps raw frames of the stream while code with known counts runs; differences are computed on
 demand."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from perfprobe.sources import Source
 from perfprobe.wire import Counter, Frame, Hello
 
 PATIENCE_S = 0.5
-"""How long to wait for a sample. Lanes of a loaded machine are late, and a dead one never
+"""Longest wait for a sample, in s. Lanes of a loaded machine are late, and a dead lane never
 delivers."""
 RECENT = 3
 """Number of frames within which every working row is read."""
@@ -21,7 +21,7 @@ MULTIPLEXED = ("perf_enabled_s", "perf_running_s")
 
 
 Instant = tuple[int, int]
-"""Ns of CLOCK_MONOTONIC_RAW, and the TSC."""
+"""A moment as ns of CLOCK_MONOTONIC_RAW and as a TSC stamp."""
 
 
 def now() -> Instant:
@@ -31,7 +31,7 @@ def now() -> Instant:
 
 @dataclass(frozen=True, slots=True)
 class BlockCounter:
-    """A counter, and where its values are in its block."""
+    """A counter, its block, and the position of its values in the block."""
 
     block: str
     first: int
@@ -40,7 +40,7 @@ class BlockCounter:
 
 @dataclass(frozen=True, slots=True)
 class Movement:
-    """How far a counter moved, in its unit, between two reads at these stamps."""
+    """The amount by which a counter advanced, in its unit, between two reads at these stamps."""
 
     begin: int
     end: int
@@ -56,20 +56,20 @@ class _BlockRead:
     values: memoryview
 
     def stamps(self, row: int) -> tuple[int, int] | None:
-        """Stamps before and after the read; None: the row is not usable."""
+        """Stamps before and after the read; None if the row is not usable."""
         before, after, _, _, flags = self.head[row * wire.HEAD : (row + 1) * wire.HEAD]
         return (before, after) if flags & wire.ROW_SAMPLED and not flags & UNFIT else None
 
 
 Read = tuple[int, int, _BlockRead]
-"""Stamps before and after it, and the block."""
+"""Stamps before and after a read, and the block that was read."""
 
 
 class FrameLog:
     def __init__(self, source: Source) -> None:
         self.hello: Hello = source.hello
         self.columns: dict[str, BlockCounter] = {}
-        """By the counter's key; if several blocks have it, the first one's."""
+        """Counters by key; if several blocks have a counter, that of the first block."""
         self._source = source
         self._blocks = {block.name: block for block in self.hello.blocks}
         self._reads_of: dict[str, list[_BlockRead]] = {}
@@ -85,7 +85,7 @@ class FrameLog:
         return self.hello.rows(self.scope(key))
 
     def begin(self) -> None:
-        """Forgets what was read, and listens until every row was read once more."""
+        """Drops the frames so far, and takes frames until every row was read once more."""
         self._reads_of.clear()
         self.past(now()[1])
 
@@ -102,7 +102,7 @@ class FrameLog:
                 return
 
     def past(self, stamp: int) -> None:
-        """Listens until every row was read after the stamp, or for PATIENCE_S."""
+        """Takes frames until every row was read after the stamp, for PATIENCE_S at most."""
         end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end:
             self.listen()
@@ -120,8 +120,8 @@ class FrameLog:
         return min(newest.values(), default=0)
 
     def moved(self, key: str, row: int, begin: int, end: int, *, inside: bool) -> Movement | None:
-        """How far the counter of a row moved between two stamps: over the longest span inside them,
-        or the shortest around them. None: there were no reads at such moments."""
+        """The movement of a row's counter between two stamps: over the longest span inside the
+        stamps, or over the shortest span around them. None if there were no such reads."""
         column = self.columns[key]
         ends = self._ends(column, row, begin, end, inside=inside)
         if ends is None:
@@ -133,7 +133,8 @@ class FrameLog:
         return Movement((a0 + a1) // 2, (b0 + b1) // 2, amount)
 
     def steps(self, key: str, row: int, begin: int, end: int) -> list[float] | None:
-        """How far each column of the counter moved around two stamps."""
+        """The amount by which each column of the counter advanced, over the shortest span around
+        two stamps."""
         column = self.columns[key]
         ends = self._ends(column, row, begin, end, inside=False)
         if ends is None:
@@ -154,7 +155,7 @@ class FrameLog:
     def _ends(
         self, column: BlockCounter, row: int, begin: int, end: int, *, inside: bool
     ) -> tuple[Read, Read] | None:
-        """The reads at both ends of a span; None: there were none, or only one."""
+        """The reads at both ends of a span; None if there were fewer than two."""
         reads = self._reads(column, row)
         if inside:
             fit = [read for read in reads if begin <= read[0] and read[1] <= end]
@@ -199,7 +200,7 @@ class FrameLog:
     def _share(
         self, column: BlockCounter, before: _BlockRead, after: _BlockRead, row: int
     ) -> float:
-        """Share of the time for which a perf group was on the counters; 1 for other origins."""
+        """Share of the time for which a perf group was counting; 1 for other origins."""
         times = [self.columns.get(key) for key in MULTIPLEXED]
         if not column.counter.origin.startswith("perf"):
             return 1.0

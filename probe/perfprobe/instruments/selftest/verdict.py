@@ -1,4 +1,5 @@
-"""From expected and counted values to a verdict, with regard to what others may have added."""
+"""Turns expected and counted values into a verdict, allowing for what other tasks may have
+added."""
 
 from __future__ import annotations
 
@@ -15,14 +16,14 @@ RANK: dict[Verdict, int] = {"trusted": 0, "close": 1, "disturbed": 2, "unusable"
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A counter and what it is checked against. `tolerance` is a share of `Seen.scale`."""
+    """A counter and what it is checked against. `tolerance` is a share of `Outcome.scale`."""
 
     counter: str
     what: str
     unit: str
     tolerance: float
     why: str
-    """Why the tolerance is not narrower."""
+    """The reason why the tolerance is not narrower."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +34,13 @@ class Outcome:
     expected: float
     measured: float
     scale: float
-    """What errors are relative to: usually the expected value, or the whole span if that is 0."""
+    """The value that errors are relative to: the expected value, or the whole span if that is 0."""
     less: float = 0.0
     """Upper bound of what other tasks or the hypervisor may have taken from the count."""
     more: float = 0.0
-    """Upper bound of what they may have added. Both are known without the counter."""
+    """Upper bound of what they may have added. Both bounds are known without the counter."""
     telling: bool = True
-    """Others did so little that the count is unlikely to be right by chance."""
+    """Whether other tasks ran so little that the count is unlikely to be right by chance."""
 
     @property
     def error(self) -> float:
@@ -61,10 +62,10 @@ class Result:
     error: float | None = None
     tolerance: float | None = None
     scale: float | None = None
-    """What `error` and `tolerance` are shares of."""
+    """The value of which `error` and `tolerance` are shares."""
     why: str | None = None
     cpu: int | None = None
-    """The CPU that these numbers come from: the worst one."""
+    """The CPU with the worst result, from which these numbers are."""
     cpus: Sequence[int] = ()
     """All CPUs with this verdict."""
     disturbed: Sequence[int] = ()
@@ -83,14 +84,15 @@ def judge(check: Check, seen: Outcome) -> Verdict:
 
 
 def better(check: Check, one: Outcome | None, other: Outcome) -> Outcome:
-    """The better of two tries. Noise makes a good counter seem bad, hardly ever a bad one good."""
+    """The better of two tries. Noise makes a good counter seem bad, but hardly ever a bad counter
+    good."""
     if one is None:
         return other
     return min(one, other, key=lambda seen: (RANK[judge(check, seen)], abs(seen.error)))
 
 
 def conclude(check: Check, tries: Iterable[Outcome], cpus: Sequence[int], origin: str) -> Result:
-    """The worst result of any undisturbed CPU. `cpus` are the ones that were tried."""
+    """The worst result of any undisturbed CPU. `cpus` are the CPUs that were tried."""
     by_cpu = {seen.cpu: (judge(check, seen), seen) for seen in tries}
     clear = {cpu: found for cpu, found in by_cpu.items() if found[0] != "disturbed"}
     silent = [cpu for cpu in cpus if cpu not in clear]

@@ -1,6 +1,6 @@
-"""Checks of the time-stamp counter, and of counters of a busy CPU between two samples within the
-work: nothing that ran before or after counts, and the scheduler's account shows what else ran in
-between."""
+"""Checks the time-stamp counter, and counters of a busy CPU between two samples within the work:
+nothing that ran before or after the work counts, and the scheduler's account shows what else ran
+meanwhile."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ SAME = Check("tsc", "the same on all CPUs", "s", 1.0,
 RATE = Check("tsc", "against CLOCK_MONOTONIC_RAW all through this test", "Hz", 5e-5,
              "the rate in use was counted for some 50 ms")  # fmt: skip
 SCALE_S = 1e-6
-"""Tolerated offset: much less than a task needs to move between CPUs, so no task sees time go
-back."""
+"""Tolerated offset in s, much less than the time in which a task moves between CPUs, so that no
+task sees time go back."""
 STEP = 100.0
-"""Upper bound of the TSC's step in ticks: the coarsest known is 24.5. Far below the tolerance."""
+"""Upper bound of the TSC's step in ticks, far below the tolerance; the coarsest known step is
+24.5."""
 
 
 def rate(hello: Hello, begin: Instant, end: Instant) -> Iterator[tuple[Check, Outcome]]:
-    """Checks the rate in use against the rate over this longer time."""
+    """Checks the rate in use against the rate over the longer time of this test."""
     if hello.tsc_hz is not None:
         counted = (end[1] - begin[1]) / (end[0] - begin[0]) * 1e9
         yield RATE, Outcome(hello.topology[0].cpu, counted, hello.tsc_hz.hz, counted)
 
 
 def same(cpus: Sequence[int], tsc_hz: float) -> Iterator[tuple[Check, Outcome]]:
-    """Checks the least possible offset of each CPU against the first."""
+    """Checks the least possible offset between each CPU and the first CPU."""
     for offset in timers.measure_offsets(cpus, STEP, tsc_hz):
         if offset.offset_ns is not None and offset.error_ns is not None:
             least = max(0.0, abs(offset.offset_ns) - offset.error_ns) / 1e9
@@ -46,7 +47,7 @@ def same(cpus: Sequence[int], tsc_hz: float) -> Iterator[tuple[Check, Outcome]]:
 # --- counters of a busy CPU -----------------------------------------------------------------------
 
 MAX_PER_S = 5e10
-"""Upper bound of cycles or instructions of others in a second: 8 a cycle at 6 GHz."""
+"""Upper bound of cycles or instructions of other tasks in a second: 8 a cycle at 6 GHz."""
 MIN_WINDOW_SHARE = 0.3
 """Minimum share of the work that must be between the two samples."""
 
@@ -144,8 +145,8 @@ def _ticking(key: str) -> See:
             (ticks / factor for factor in factors(window.tape, key)),
             key=lambda value: abs(value - moved.amount),
         )
-        # A hypervisor or a limit on CPU time halts the clock. Other tasks do not, but the lost time
-        # does not tell which it was.
+        # A hypervisor or a limit on CPU time halts the clock; other tasks do not. The lost time
+        # does not show which of them it was.
         less = window.lost_s / window.seconds(moved) * expected
         return Outcome(window.cpu, expected, moved.amount, expected, less=less)
 
@@ -177,9 +178,9 @@ def _awake(window: Window) -> Outcome | None:
 
 
 def _user(window: Window) -> Outcome | None:
-    """Checks user time between samples around the work. Others may have added up to all of the
-    remaining time, and the time they took once more, because it also delays the read. The kernel
-    counts ours as nice time if perftop was started by nice(1)."""
+    """Checks user time between samples around the work. Other tasks may have added up to all of the
+    remaining time, and once more the time that they took, because that also delays the read. The
+    kernel counts the work as nice time if perftop was started by nice(1)."""
     spell, tape = window.load.run.spell, window.tape
     moved = tape.moved("stat_user_s", window.row, spell.begin, spell.end, inside=False)
     if moved is None:
@@ -210,7 +211,7 @@ _ENTER: Mapping[Check, See] = {
     KERNEL_CYCLES: _counted("cycles", cycles, less="kernel_cycles"),
 }
 LOOKS = {load.FREE: _FREE, load.IMUL: _CHAIN, load.ENTER: _ENTER}
-"""By kind of code the checks that it serves."""
+"""The checks that each kind of code serves."""
 
 
 def see(
