@@ -29,7 +29,7 @@ class Files:
         self._base = f"{root}/{files.CPUS}"
         self._names = names
         self._fds: dict[int, list[int]] = {}
-        """By CPU."""
+        """The open descriptors of each CPU."""
 
     def open(self, cpu: int) -> list[Slot]:
         slots = []
@@ -50,8 +50,9 @@ class Files:
 
 
 def idle_times(root: Path, rows: Sequence[Cpu]) -> Files:
-    """Time in each idle state, by cpuidle. The CPU's own pinned thread reads it: its wake-up ends
-    the idle period, so the kernel has accounted for it when the thread reads."""
+    """Returns the part with the time in each idle state, from cpuidle. The CPU's own pinned thread
+    reads it: its wake-up ends the idle period, so the kernel has already accounted for that
+    period."""
     idle, poll = _idle_states(root, rows)
     counters = [
         Counter(key, name, "s", "cpuidle", scale=1e-6, columns=len(states), parts=states)
@@ -69,8 +70,8 @@ def idle_times(root: Path, rows: Sequence[Cpu]) -> Files:
 
 
 def _idle_states(root: Path, rows: Sequence[Cpu]) -> tuple[list[str], list[str]]:
-    """Directories of the idle states that halt, and of the one that polls, on the CPU with the most
-    states (hybrids differ)."""
+    """Directories of the idle states that halt, and of the state that polls, on the CPU with the
+    most states (the CPUs of hybrids differ)."""
     best: tuple[list[str], list[str]] = ([], [])
     alike = all(row.type == rows[0].type for row in rows)
     for row in rows:
@@ -90,7 +91,8 @@ def _idle_states(root: Path, rows: Sequence[Cpu]) -> tuple[list[str], list[str]]
 # --- cpufreq --------------------------------------------------------------------------------------
 
 SLOW_NS = 500_000
-"""A file whose read takes longer is left out: on some parts a read interrupts the core."""
+"""Upper bound of the time of a read; a slower file is left out, because on some models a read
+interrupts the core."""
 COUNTERS = {
     "scaling_cur_freq": Counter(
         "cpufreq_hz", "clock, by cpufreq", "Hz", "cpufreq", "gauge", scale=1e3
@@ -102,7 +104,8 @@ COUNTERS = {
 
 
 def clock_files(root: Path, rows: Sequence[Cpu]) -> Files:
-    """The files that are read with every sample, if reading them is cheap."""
+    """Returns the part with the files of cpufreq that are cheap enough to read with every
+    sample."""
     counters, missing = {}, []
     for name, counter in COUNTERS.items():
         why = _trouble(root, rows, name)
@@ -135,8 +138,9 @@ def _trouble(root: Path, rows: Sequence[Cpu], name: str) -> str | None:
 
 
 def cpufreq_turbo(root: Path, rows: Sequence[Cpu]) -> tuple[list[Turbo], list[Missing]]:
-    """The fastest clock of each CPU with few active cores, one entry for each speed: favoured cores
-    are faster. cpufreq does not give the clock with more active cores, so it is an upper bound."""
+    """The highest clock of each CPU with few active cores, one table for each clock: favoured cores
+    are faster. cpufreq does not give the clock with more active cores, so each table is an upper
+    bound."""
     if settings.turbo_on(root) is False:
         why = "turbo is off, and cpufreq then does not show how far it would go"
         return [], [Missing("turbo_ceiling_hz", why)]
@@ -171,8 +175,8 @@ def _online(root: Path, rows: Sequence[Cpu]) -> Iterator[tuple[int, str]]:
 
 
 # --- thermal interrupts ---------------------------------------------------------------------------
-# A count moves when a throttle starts; its time moves when it is over, by all of it at once. The
-# kernel checks once a second whether a hot CPU has cooled down.
+# A count advances when a throttle starts; its time advances when the throttle is over, by the whole
+# length at once. The kernel checks once a second whether a hot CPU has cooled down.
 
 ORIGIN = "thermal_throttle"
 SCOPES: tuple[Scope, ...] = ("core", "package")

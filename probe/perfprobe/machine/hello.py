@@ -1,4 +1,4 @@
-"""Makes the hello of this machine: its identity, what is read, and what is missing and why."""
+"""Makes the hello of this machine: its identity, its blocks, and what is missing and why."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Rates = tuple[list[Multiplier], Rate | None]
 
 @dataclass(frozen=True, slots=True)
 class SourceInfo:
-    """What the hello has besides what follows from the parts."""
+    """The contents of the hello that do not follow from the parts."""
 
     source: str = "os"
     smt_methods: Sequence[str] = ("bounds",)
-    """Used if a core has several threads; best first."""
+    """Methods used if a core has several threads, best first."""
     rates: Callable[[Rate | None], Rates] = lambda _: ([], None)
     """Multipliers and base frequency for a TSC of this rate."""
     turbo: Sequence[Turbo] = ()
@@ -37,7 +37,7 @@ class SourceInfo:
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """What all clocks show at one moment."""
+    """The readings of all clocks at one moment."""
 
     raw_ns: int
     tsc: int
@@ -51,22 +51,22 @@ class ClockReading:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """A source as it was put together, ready to be introduced."""
+    """A source that is put together and ready for its hello."""
 
     root: Path
     began: ClockReading
-    """Before the first sample, so that none is older than hello."""
+    """The clocks before the first sample, so that no sample is older than the hello."""
     rows: list[Cpu]
     selected: list[int] | None
     sample_ns: int
     tsc_hz: Rate | None
-    """As measured; None below a sysroot, where stamps are raw."""
+    """The measured rate; None below a sysroot, where stamps are raw."""
     blocks: Sequence[Block]
     own: Collection[str]
     """Names of the blocks of CPUs that only a pinned thread can read."""
     parts: Sequence[Part]
     missing: Sequence[Missing]
-    """Known before any part was opened."""
+    """What was missing before any part was opened."""
     polled_missing: Sequence[Missing]
     unpinned: list[int]
     """CPUs on which none of the lanes may run."""
@@ -109,7 +109,7 @@ def hello_of(setup: Setup, about: SourceInfo) -> wire.Hello:
 
 
 def _methods(setup: Setup, about: SourceInfo) -> list[str]:
-    """Best first: what is counted, what is traced, what can only be bounded."""
+    """SMT methods, best first: those that count, then traced, then bounds."""
     keys = {counter.key for part in setup.parts for counter in part.counters}
     counted = [method for method in about.smt_methods if method != "bounds"]
     return [*counted, *(["traced"] if "both_s" in keys else []), "bounds"]

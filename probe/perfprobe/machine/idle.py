@@ -21,11 +21,11 @@ STATES = {
     "lp1_s": lib.PP_TRACED + lib.PP_IDLE_LP1,
     "both_s": lib.PP_TRACED + lib.PP_IDLE_BOTH,
 }
-"""By counter the kind of its slot."""
+"""The kind of slot of each counter."""
 
 
 def open_traced(rows: Sequence[Cpu]) -> list[Part]:
-    """Parts for what can be traced, or one part without counters that has the reason."""
+    """Returns the parts that can be traced, or one part without counters that has the reason."""
     places = _places(topology.cores(rows), [row.cpu for row in rows])
     try:
         trace = IdleTrace(places)
@@ -52,8 +52,9 @@ def open_traced(rows: Sequence[Cpu]) -> list[Part]:
 
 
 def _places(cores: Sequence[Sequence[int]], cpus: Sequence[int]) -> dict[int, tuple[int, int]]:
-    """CPU to (core, 0 or 1). Only cores with two threads are kept; of others each thread gets a
-    core of its own. So does a CPU that is in no core because it is offline: it may come online."""
+    """Maps each CPU to (core, thread 0 or 1). Only cores with two threads are kept; each thread of
+    other cores gets a core of its own. So does an offline CPU that is in no core, because it may
+    come online."""
     places: dict[int, tuple[int, int]] = {}
     number = 0
     listed = {cpu for threads in cores for cpu in threads}
@@ -65,7 +66,8 @@ def _places(cores: Sequence[Sequence[int]], cpus: Sequence[int]) -> dict[int, tu
 
 
 class TracedPart:
-    """The part that has the trace reports to it which CPUs go offline, and closes it."""
+    """A part read from the trace. The part that owns the trace also reports offline CPUs to it, and
+    closes it."""
 
     def __init__(
         self,

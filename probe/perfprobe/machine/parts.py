@@ -1,9 +1,9 @@
-"""Parts of what a CPU's thread reads (counters of one scope, and how to open them), and which CPU's
-thread reads which rows.
+"""The parts that a CPU's thread reads (counters of one scope, and how to open them), and which
+CPU's thread reads which rows.
 
-If several parts have the same counter the first one keeps it, so parts are listed in the order of
+If several parts have the same counter, the first part keeps it, so parts are listed in the order of
 preference. Every CPU reads its own rows; the first online CPU of a core or package also reads the
-row of its core or package. If it goes offline, another CPU takes over.
+row of its core or package. If that CPU goes offline, another CPU takes over.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from perfprobe.wire import Counter, Cpu, Missing, Scope, placed
 
 
 class Part(Protocol):
-    """Counters of one scope. Those of a core or package are read by its first online CPU."""
+    """Counters of one scope. The first online CPU of a core or package reads the shared
+    counters."""
 
     @property
     def scope(self) -> Scope: ...
@@ -31,19 +32,19 @@ class Part(Protocol):
     def missing(self) -> Sequence[Missing]: ...
 
     def open(self, cpu: int) -> list[Slot]:
-        """What this CPU can read; columns count from the part's first. A counter that the CPU lacks
-        is left out, and its column stays invalid."""
+        """Returns what this CPU can read; columns are relative to the part's first column. A
+        counter that the CPU lacks is left out, and its column stays invalid."""
 
     def shut(self, cpu: int) -> None:
-        """Releases what `open` acquired. The CPU's thread has ended."""
+        """Releases what `open` acquired; called after the CPU's thread has ended."""
 
     def close(self) -> None:
-        """Releases everything. All threads have ended."""
+        """Releases everything; called after all threads have ended."""
 
 
 def keep_first(parts: Iterable[Part]) -> list[Part]:
-    """The parts with each counter in the first one only. Parts without counters are kept, because
-    they name what is missing."""
+    """The parts with each counter only in the first part that has it. Parts without counters are
+    kept, because they name what is missing."""
     served: set[str] = set()
     kept_parts: list[Part] = []
     for part in parts:
@@ -54,18 +55,20 @@ def keep_first(parts: Iterable[Part]) -> list[Part]:
 
 
 def drop_served_keys(missing: Iterable[Missing], counters: Iterable[Counter]) -> list[Missing]:
-    """The missing keys that no counter of all CPUs provides."""
+    """The missing keys, without those that a counter on all CPUs provides."""
     everywhere = {counter.key for counter in counters if counter.cpus is None}
     return [item for item in missing if item.what not in everywhere]
 
 
 def restricted_to(counter: Counter, cpus: Sequence[int], number: int) -> Counter:
-    """The counter, restricted to these CPUs unless they are all of the `number`."""
+    """The counter, restricted to these CPUs unless they are all CPUs, of which there are
+    `number`."""
     return counter if len(cpus) == number else replace(counter, cpus=[*cpus])
 
 
 def group_missing(lacking: Iterable[tuple[int, str, Trouble]], number: int) -> list[Missing]:
-    """Each key and reason once, with its CPUs unless that is all of them, `number`."""
+    """Returns each key and reason once, with its CPUs unless they are all CPUs, of which there are
+    `number`."""
     cpus: dict[tuple[str, Trouble], list[int]] = {}
     for cpu, key, why in lacking:
         cpus.setdefault((key, why), []).append(cpu)
@@ -84,7 +87,7 @@ class ReducedPart:
         self.counters = [counter for counter in part.counters if counter.key not in without]
         self.missing: Sequence[Missing] = part.missing
         self._column: dict[int, int] = {}
-        """New column by old column, for the columns that stay."""
+        """New column by old column, for the columns that are kept."""
         for first, counter in placed(part.counters):
             if counter.key not in without:
                 for column in range(first, first + counter.columns):
@@ -122,7 +125,8 @@ class RowReaders:
         self._plans: dict[int, list[RowPlan]] = {}
 
     def blocks(self) -> list[tuple[wire.Block, int]]:
-        """The blocks and their numbers of rows; cores and packages only if there are counters."""
+        """The blocks and their numbers of rows; blocks of cores and packages only if they have
+        counters."""
         blocks_with_rows = [(wire.Block("cpu", "cpu", self._counters("cpu")), len(self._row))]
         for name, part in self._chosen.items():
             blocks_with_rows.append((wire.Block(name, "cpu", [*part.counters]), len(self._row)))
@@ -136,7 +140,7 @@ class RowReaders:
         self._places = places
 
     def open(self, cpu: int) -> list[RowPlan]:
-        """All rows that the CPU's thread must read."""
+        """Returns the plans of all rows that the CPU's thread must read."""
         row = self._row[cpu]
         self._plans[cpu] = [self._plan("cpu", row, cpu)]
         for name, part in self._chosen.items():
@@ -144,8 +148,8 @@ class RowReaders:
         return self._with_shared(cpu)
 
     def shut(self, cpu: int) -> list[tuple[int, list[RowPlan]]]:
-        """The CPU's thread has ended. Returns the CPUs whose threads must be restarted, with their
-        rows: they take over the shared rows of this one."""
+        """Releases the rows of a CPU whose thread has ended. Returns the CPUs whose threads must be
+        restarted, with their rows: they take over the shared rows of this CPU."""
         for part in (*self._parts, *self._chosen.values()):
             part.shut(cpu)
         self._plans.pop(cpu, None)
@@ -159,7 +163,8 @@ class RowReaders:
         return [(heir, self._with_shared(heir)) for heir in heirs]
 
     def unread(self, wanted: Iterable[int]) -> list[int]:
-        """Offsets, in words of the frame, of heads of rows whose wanted CPUs are all offline."""
+        """Offsets, in words of the frame, of the heads of rows whose wanted CPUs are all
+        offline."""
         offline = [cpu for cpu in wanted if cpu not in self._plans]
         names = ("cpu", *self._chosen)
         heads = [self._head(name, self._row[cpu]) for name in names for cpu in offline]

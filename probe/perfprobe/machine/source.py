@@ -1,7 +1,7 @@
-"""This machine, or the one whose files are below a sysroot, read by a pinned thread per CPU, by one
-more for /proc/stat, and by the main thread once a batch.
+"""Reads this machine, or the machine whose files are below a sysroot, with a pinned thread per CPU,
+one more thread for /proc/stat, and the main thread once a batch.
 
-What is read is the sum of parts (parts.py); each scope has one block. Under a sysroot only files
+The counters are those of all parts (parts.py); each scope has one block. Under a sysroot only files
 below it are used, and stamps are CLOCK_MONOTONIC_RAW.
 """
 
@@ -42,26 +42,26 @@ if TYPE_CHECKING:
 
 
 MIN_RING, RING_BATCHES = 64, 4
-"""The ring of a lane holds this many rounds, or this many of the longest batches: the main thread
-may be late by three."""
+"""The ring of a lane holds at least MIN_RING rounds and RING_BATCHES of the longest batches: the
+main thread may be late by three batches."""
 EARLY_NS = 50_000_000
-"""A scan of the tasks may begin this early, at the end of a batch. It took some ms itself, so
-without that a scan a second would miss every second batch."""
+"""Time by which a scan of the tasks may be early, at the end of a batch. A scan takes some ms, so
+without this allowance a scan a second would miss every second batch."""
 ALONE_S = 1.0
-"""A scan does not wait longer than this for the end of a batch."""
+"""Longest wait of a scan of the tasks for the end of a batch."""
 FIRST_PART, FIRST_NS, LANE_NS = 8, 25_000_000, 500_000
-"""The first round is due after this part of a period, but not before this time and so much for each
-lane, which must have started by then. Numbers need two rounds, and the user waits for the first."""
+"""The first round is due after 1 / FIRST_PART of a period, but not before FIRST_NS plus LANE_NS for
+each lane, in which the lanes start. Numbers need two rounds, so the user waits for the first."""
 SPARE = 3
-"""Descriptors for files that are open for a moment."""
+"""Number of descriptors to keep free for files that are open for a moment."""
 PINNED_S = 0.1
-"""Longest wait for a thread that has not tried yet to move to its CPU, which is busy then."""
+"""Longest wait for a thread to move to its CPU; a busy CPU delays it."""
 SUSPENDED_NS = 1_000_000
-"""Minimum time of a suspension. An interrupt between the reads of two clocks takes less."""
+"""Minimum length of a suspension. An interrupt between the reads of two clocks takes less."""
 
 
 def read_rows(root: Path, cpus: str | None) -> tuple[list[Cpu], list[int] | None]:
-    """The topology, and the CPUs that the user selected. Raises as open_os does."""
+    """Returns the topology, and the CPUs that the user selected. Raises the errors of open_os."""
     rows = topology.read(root)
     if not rows:
         raise Unavailable(topology.nothing(root))
@@ -69,8 +69,8 @@ def read_rows(root: Path, cpus: str | None) -> tuple[list[Cpu], list[int] | None
 
 
 def os_parts(root: Path, rows: Sequence[Cpu]) -> list[Part]:
-    """Parts of the system's own account. Tracing works on the machine itself, not below a
-    sysroot."""
+    """Returns the parts that read the operating system's own accounts. Tracing works on the machine
+    itself, not below a sysroot."""
     parts = idle.open_traced(rows) if root == Path("/") else []
     parts += [cpu_files.idle_times(root, rows), cpu_files.clock_files(root, rows)]
     return [*parts, *cpu_files.throttle_files(root, rows)]
@@ -80,13 +80,14 @@ def os_parts(root: Path, rows: Sequence[Cpu]) -> list[Part]:
 class _Round:
     drained: DrainedRound
     late: int
-    """`Sampler.late` when it was drained."""
+    """The value of `Sampler.late` when the round was drained."""
     data: bytearray
     """The frame, as the lanes filled it: the blocks of `Polling` are 0."""
 
 
 _OPEN: set[Machine] = set()
-"""Machines whose threads run. They use its memory, so it is not freed before it is closed."""
+"""Machines whose threads run. The threads use the machine's memory, so this set keeps it from being
+freed before it is closed."""
 
 
 class Machine:
@@ -102,7 +103,7 @@ class Machine:
         watch: Watch | None = None,
         chosen: Sequence[Part] = (),
     ) -> None:
-        """`chosen` are parts with a block of their own each."""
+        """`chosen` are parts that each have a block of their own."""
         self._root = root
         self._real = root == Path("/")
         self._wanted = with_siblings(selected, rows)
@@ -136,7 +137,7 @@ class Machine:
         _OPEN.add(self)
         self._asleep_ns = tsc_rate.asleep_ns()
         self._slept_ns = 0
-        """The time asleep as of the last batch."""
+        """The time for which the machine was suspended since boot, as of the last batch."""
         try:
             self._attach_all(rows)
             _need_descriptors()
@@ -146,7 +147,7 @@ class Machine:
             raise
 
     def _lay_out(self) -> int:
-        """Gives all blocks their places in a frame. Returns its length in bytes."""
+        """Places all blocks in a frame. Returns the length of the frame in bytes."""
         own, polled = [*self._reading.blocks(), *self._stat.blocks()], self._polling.blocks()
         places, words = sampler.lay_out([*own, *polled])
         self._places = {place.block.name: place for place in places}
@@ -177,7 +178,8 @@ class Machine:
         self._batches.pace(batch_ns)
 
     def poll(self) -> list[Frame | Note]:
-        """Frames of all rounds that are complete. Only the last has the blocks of `Polling`."""
+        """Returns the frames of all complete rounds. Only the last frame has the blocks of
+        `Polling`."""
         rounds = self._rounds()
         if not rounds:
             self._tasks.work(EARLY_NS)
@@ -185,7 +187,7 @@ class Machine:
         # The clocks are compared once: within a second they drift apart by microseconds.
         raw_minus_monotonic_ns = tsc_rate.raw_ns() - time.monotonic_ns()
         self._batches.took(rounds[-1].drained.round)
-        self._mark_offline(rounds)  # before CPUs are attached again: older samples may be in
+        self._mark_offline(rounds)  # before CPUs are attached again
         end_ns = rounds[-1].drained.deadline_ns + raw_minus_monotonic_ns
         notes = self._watch_hotplug(end_ns)
         if notes:
@@ -228,8 +230,8 @@ class Machine:
         return (self._online_fd is not None and polling.content(self._online_fd)) or b""
 
     def _watch_hotplug(self, time_ns: int) -> list[Note]:
-        """Attaches CPUs that went online and detaches those that went offline since the last batch,
-        also those that did both. Costs two system calls."""
+        """Attaches CPUs that came online and detaches CPUs that went offline since the last batch,
+        also CPUs that did both. Costs two system calls."""
         gone = self._departures.of(self._attached)
         text = self._read_online()
         if text == self._online_text and not gone:
@@ -264,7 +266,7 @@ class Machine:
     # --- each batch --------------------------------------------------------------------------
 
     def _rounds(self) -> list[_Round]:
-        """The rounds that are complete, as copies: the sampler has room for one."""
+        """Copies of the complete rounds; the sampler has room for only one round."""
         rounds: list[_Round] = []
         for _ in range(self._batches.at_once):
             drained = self._sampler.drain()
@@ -278,7 +280,7 @@ class Machine:
         asleep_ns = tsc_rate.asleep_ns() - self._asleep_ns
         records = {"asleep_ns": asleep_ns} if asleep_ns >= SUSPENDED_NS else {}
         if asleep_ns - self._slept_ns >= SUSPENDED_NS:
-            # It is unknown which of the other rounds were before and which after.
+            # Which of the other rounds were before the suspension is unknown.
             self._sampler.late += len(rounds)
             last.late += len(rounds)
             rounds.clear()
@@ -307,7 +309,7 @@ class Machine:
         return Frame(self._seq, time_ns, blocks, late=each.late, records=records)
 
     def _mark_offline(self, rounds: Sequence[_Round]) -> None:
-        """Marks rows of offline CPUs; the drain has cleared them."""
+        """Sets ROW_OFFLINE in rows of offline CPUs, whose heads the drain has cleared."""
         if off := self._wanted - self._attached:
             heads = self._reading.unread(off)
             for each in rounds:
@@ -358,8 +360,8 @@ class Machine:
 
 
 def _need_descriptors() -> None:
-    """Raises OSError if no more files can be opened. What is read now and then, such as the list of
-    CPUs, would be missing silently, and all CPUs would seem to be offline."""
+    """Raises OSError if no more files can be opened. Files that are read now and then, such as the
+    list of CPUs, would otherwise be missing silently, and all CPUs would seem to be offline."""
     spare: list[int] = []
     try:
         spare += (os.open(os.devnull, os.O_RDONLY) for _ in range(SPARE))

@@ -1,5 +1,5 @@
-"""Running on one CPU: whether this process may, which CPUs share its core, moving there, and the
-CPUID of that CPU."""
+"""Runs code on one CPU: checks that this process may, finds the CPUs that share its core, pins the
+thread, and reads the CPU's CPUID."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from perfprobe.wire import Cpu
 def usable(asked: int, rows: Sequence[Cpu], allowed: Collection[int]) -> Cpu:
     """The row of the CPU that the user named. `allowed` is this process's affinity mask.
 
-    Raises ValueError for a CPU that does not exist, Unavailable for one that is offline or not
-    allowed.
+    Raises ValueError for a CPU that does not exist, and Unavailable for a CPU that is offline or
+    not allowed.
     """
     online = [row.cpu for row in rows if row.online]
     row = next((row for row in rows if row.cpu == asked), None)
@@ -45,7 +45,7 @@ def siblings(here: Cpu, rows: Sequence[Cpu]) -> list[int]:
 
 @contextlib.contextmanager
 def pinned(cpu: int) -> Iterator[None]:
-    """The calling thread runs on this CPU inside the block; its old affinity is restored after it.
+    """Pins the calling thread to this CPU inside the block, and restores its affinity at the end.
 
     Raises OSError if the thread may not run there.
     """
@@ -58,7 +58,7 @@ def pinned(cpu: int) -> Iterator[None]:
 
 
 # --- CPUID ----------------------------------------------------------------------------------------
-# From the kernel's driver, else by executing it on the CPU itself.
+# Leaves come from the kernel's driver, else from executing CPUID on the CPU itself.
 
 
 def cpuid_leaves(cpu: int) -> Leaves:
@@ -68,8 +68,8 @@ def cpuid_leaves(cpu: int) -> Leaves:
 
 
 def executed(cpu: int) -> Leaves:
-    """Executes CPUID on the CPU and keeps the result. In guests it traps and takes microseconds, so
-    it must not run while sampling."""
+    """The leaves of a CPU, each executed once there and kept. In guests CPUID traps and takes
+    microseconds, so it must not run while sampling."""
 
     @functools.cache
     def read(leaf: int, subleaf: int = 0, /) -> Registers | None:

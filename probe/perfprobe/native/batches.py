@@ -1,29 +1,31 @@
-"""Which rounds the main thread wakes for. It takes all rounds since the last one at once, so it
-wakes as often as its reader wants numbers, not as often as samples are taken.
+"""Decides which rounds the main thread wakes for. It drains all rounds since its last wake-up at
+once, so it wakes as often as its reader wants numbers, not as often as samples are taken.
 
-perftop asks for `most`, too. It is outside the wire because that loads msgpack, for which the
-start of a probe does not wait."""
+perftop calls `most`, too. This module is outside the wire package because that package loads
+msgpack, which would delay the start of a probe."""
 
 from __future__ import annotations
 
 LONGEST_NS = 1_000_000_000
-"""Upper bound of a batch: what is not written yet is lost if the probe is killed."""
+"""Upper bound of a batch in time: frames that are not written yet are lost if the probe is
+killed."""
 MOST_FRAMES = 256
-"""Upper bound of frames in a batch. With samples of 1 ms that is four wake-ups a second."""
+"""Upper bound of frames in a batch; with samples of 1 ms it makes four wake-ups a second."""
 MOST_BYTES = 4 << 20
-"""Upper bound of a batch's frames: half of what may wait for a slow reader (outbox.QUEUE_BYTES)."""
+"""Upper bound of the bytes of a batch: half of the queue for a slow reader (outbox.QUEUE_BYTES)."""
 EARLY = 2
-"""Rounds at the start that are batches of their own: two make the first numbers."""
+"""Number of rounds at the start that are batches of their own: two rounds give the first
+numbers."""
 
 
 def whole(span_ns: int, sample_ns: int) -> int:
-    """Samples in a span. Both lengths may have been rounded, so a whole multiple may seem to be a
-    bit less."""
+    """Number of samples in a span. Both lengths may have been rounded, so a span that is slightly
+    shorter than a whole multiple counts as whole."""
     return int(span_ns / sample_ns + 0.01)
 
 
 def most(sample_ns: int) -> int:
-    """Frames in the longest batch."""
+    """Upper bound of the number of frames in a batch with this sample time."""
     return max(1, min(whole(LONGEST_NS, sample_ns), MOST_FRAMES))
 
 
@@ -37,18 +39,18 @@ class Batches:
         self._rounds = 1
         self._early = EARLY
         self._last = self._begin = -1
-        """The round that was taken last, and the one from which batches are counted; -1: none was
-        taken."""
+        """The last round that was taken, and the round from which batches are counted; -1 before
+        the first round."""
 
     def pace(self, batch_ns: int) -> None:
-        """Batches are this long, or as long as is possible, counted from the last round that was
-        taken."""
+        """Sets the length of batches, at most the longest possible, counted from the last round
+        that was taken."""
         self._rounds = max(1, min(whole(batch_ns, self._period_ns), self.most))
         self._begin = self._last
 
     @property
     def at_once(self) -> int:
-        """Upper bound of rounds that are taken together, also if more are waiting."""
+        """Upper bound of rounds that are taken together, even if more rounds are waiting."""
         return 1 if self._early else self._rounds
 
     def end(self, first: int) -> int:
@@ -58,7 +60,7 @@ class Batches:
         return first + (self._begin - first) % self._rounds
 
     def took(self, last: int) -> None:
-        """All rounds up to this one have been taken."""
+        """Records that all rounds up to `last` have been taken."""
         self._last = last
         if self._early:
             self._early -= 1

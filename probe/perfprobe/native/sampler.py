@@ -1,7 +1,7 @@
 """The C sampler as a Python object (attach CPUs, drain rounds, slice the frame), and the layout of
-a frame: where the rows of each block are in one flat array of u64 words.
+a frame: the offsets of each block's rows in one flat array of u64 words.
 
-One thread at a time may use a Sampler. Times are CLOCK_MONOTONIC, as time.monotonic() gives them.
+One thread at a time may use a Sampler. Times are CLOCK_MONOTONIC, as of time.monotonic().
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Place:
 
 
 def lay_out(blocks: Sequence[tuple[wire.Block, int]]) -> tuple[list[Place], int]:
-    """Places the blocks, given with their numbers of rows, one after the other. Also returns the
-    length of the frame in words."""
+    """Places the blocks, given with their numbers of rows, one after the other. Returns their
+    places and the length of the frame in words."""
     places = []
     at = 0
     for block, rows in blocks:
@@ -64,8 +64,8 @@ def lay_out(blocks: Sequence[tuple[wire.Block, int]]) -> tuple[list[Place], int]
 
 WAKE_NS = 1_000_000  # lanes usually need this long from the deadline to the push
 RETRY_NS = 1_000_000
-"""Shortest pause before late lanes are asked again. It grows with the time waited so far, so that
-one lane whose CPU is taken away does not keep the main thread busy."""
+"""Shortest pause before late lanes are checked again. The pause grows with the time waited so far,
+so that one lane whose CPU is taken away does not keep the main thread busy."""
 PATIENCE_NS = 100_000_000  # longest wait for late lanes; half a period if that is shorter
 
 
@@ -76,17 +76,17 @@ class Slot:
     kind: int
     column: int
     fd: int
-    """Owned by the caller, who may close it only after detach or close. Some kinds have a number of
-    their own here."""
+    """A descriptor that the caller owns and may close only after detach or close. Some kinds of
+    slot have another number here."""
     arg: int = 0
     count: int = 1
-    """Number of columns that it fills, from `column` on."""
+    """Number of columns that the slot fills, from `column` on."""
 
 
 class Field:
-    """`width` bits of a register from bit `shift` on; with `below`, that number minus the bits. If
-    `enable` is not 0, the value is valid only while that bit is set. Must outlive the lane that
-    reads it."""
+    """`width` bits of a register from bit `shift` on; if `below` is given, `below` minus these
+    bits. If `enable` is not 0, the value is valid only while that bit is set. The object must
+    outlive the lane that reads it."""
 
     def __init__(
         self, register: int, shift: int, width: int, *, below: int = 0, enable: int = 0
@@ -96,7 +96,8 @@ class Field:
 
 
 class Flags:
-    """Counts of polls and of the bits they saw. The lane writes them, so this must outlive it."""
+    """Counts of polls, and of the polls that saw each bit. The lane writes the counts, so the
+    object must outlive the lane."""
 
     def __init__(self, register: int, mask: int) -> None:
         self._memory: Any = ffi.new("pp_flags *", (register, mask))
@@ -105,8 +106,8 @@ class Flags:
 
 
 class ProcStatText:
-    """Text of /proc/stat, at most `size` bytes, and its lines of CPUs with numbers below `cpus`.
-    The lane writes both, so this must outlive it."""
+    """Buffers for the text of /proc/stat, at most `size` bytes, and for its lines of CPUs with
+    numbers below `cpus`. The lane writes both, so the object must outlive the lane."""
 
     def __init__(self, fd: int, cpus: int, size: int) -> None:
         self._text = ffi.new("char[]", size)
@@ -117,7 +118,7 @@ class ProcStatText:
 
 @dataclass(frozen=True, slots=True)
 class RowPlan:
-    """Offsets in u64 words of the frame; `head` takes wire.HEAD words."""
+    """The offsets of a row in u64 words of the frame; `head` takes wire.HEAD words."""
 
     head: int
     valid: int
@@ -131,9 +132,9 @@ class DrainedRound:
     round: int
     deadline_ns: int
     delivered: int
-    """Lanes of CPUs whose sample is in the frame."""
+    """Number of lanes of CPUs whose sample is in the frame."""
     missing: int
-    """Lanes that were not waited for any longer."""
+    """Number of lanes that were too late."""
 
 
 class Sampler:
@@ -147,8 +148,8 @@ class Sampler:
         ring: int = 64,
         first_ns: int = 0,
     ) -> None:
-        """With `proof` off, CPU numbers are fictitious and rows are valid wherever they were
-        read. `first_ns`: from now to round 0; 0: a period."""
+        """With `proof` off, CPU numbers are fictitious and rows are valid on whatever CPU they were
+        read. `first_ns` is the time from now to round 0; 0: one period."""
         self.stamp: Literal["tsc", "raw"] = stamp
         """What stamps count: ticks of the TSC, or ns of CLOCK_MONOTONIC_RAW."""
         kind = lib.PP_STAMP_TSC if stamp == "tsc" else lib.PP_STAMP_RAW
@@ -169,7 +170,8 @@ class Sampler:
         self._cpus: set[int] = set()
         self._closed = False
         self.late = 0
-        """Rounds without a frame: no CPU had a sample, or they were not drained in time."""
+        """Number of rounds without a frame, because no CPU had a sample or the round was not
+        drained in time."""
         self.frame = memoryview(ffi.buffer(self._buffer, 8 * words)).cast("B")
         """The last drained round; the first drain of the next round clears it."""
 
@@ -180,8 +182,8 @@ class Sampler:
         self.close()
 
     def attach(self, cpu: int, rows: Sequence[RowPlan], rebased: bool = False) -> None:
-        """Starts the CPU's thread, or that of PP_ANYWHERE. It is no error if it cannot be pinned:
-        see `stats`."""
+        """Starts the CPU's thread, or that of PP_ANYWHERE. A thread that cannot be pinned raises no
+        error; `stats` shows it."""
         plans = [(r.head, r.valid, r.valid_words, r.values, len(r.slots)) for r in rows]
         slots = [(s.kind, s.column, s.fd, s.count, s.arg) for r in rows for s in r.slots]
         flags = wire.ROW_REBASED if rebased else 0
@@ -203,13 +205,14 @@ class Sampler:
         return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
 
     def due(self, last: int | None = None) -> float:
-        """Seconds of CLOCK_MONOTONIC before which a drain of all rounds up to `last`, or of the
-        next one, is not worth the call."""
+        """The time, in s of CLOCK_MONOTONIC, before which a drain of all rounds up to `last` (None:
+        of the next round) is not worth the call."""
         round_ = self.round if last is None else last
         return max(self._deadline(round_) + self._wake_ns, self._retry_ns) / 1e9
 
     def drain(self, force: bool = False) -> DrainedRound | None:
-        """The next round if all lanes delivered it or their time is over; `force` ends it now."""
+        """Drains the next round if all lanes delivered it or its time is over; `force` ends the
+        round now. Returns None if the round is not complete."""
         sampler = self._open()
         now = time.monotonic_ns()
         self._skip(now)
@@ -230,7 +233,7 @@ class Sampler:
         return None
 
     def stats(self, cpu: int) -> Any:
-        """The pp_stats of a CPU. Raises OSError (ENOENT) for one that was never attached."""
+        """The pp_stats of a CPU. Raises OSError (ENOENT) for a CPU that was never attached."""
         out = ffi.new("pp_stats *")
         checked(lib.pp_get_stats(self._open(), cpu, out))
         return out
@@ -250,8 +253,8 @@ class Sampler:
         return self._start_ns + round_ * self._period_ns
 
     def _skip(self, now_ns: int) -> None:
-        """Gives up the rounds before the present one where the rings have become full: a full ring
-        refuses what is newer, and a stall may have been long."""
+        """Skips to the present round if the rings are full: a full ring refuses newer rounds, and a
+        stall may have been long."""
         current = (now_ns - self._start_ns) // self._period_ns
         if current - self.round >= self._ring:
             self.late += current - self.round

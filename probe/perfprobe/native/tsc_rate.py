@@ -1,4 +1,4 @@
-"""The frequency of the TSC, measured against this machine's clock."""
+"""Measures the frequency of the TSC against this machine's clock."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ if TYPE_CHECKING:
 
 Bracket = tuple[int, int, int]
 SPAN_S = 0.04
-"""Brackets are some 0.1 us wide, so the rate is known to a few parts in a million."""
+"""Length of the measurement. Brackets are some 0.1 us wide, so the error of the rate is a few parts
+in a million."""
 TRIES = 9
 raw_ns = partial(time.clock_gettime_ns, time.CLOCK_MONOTONIC_RAW)
-"""No Python function: its frame would make brackets wider."""
+"""The raw clock. A partial, because the frame of a Python function would make brackets wider."""
 
 
 _begun: Bracket | None = None
 
 
 def begin() -> None:
-    """The next `calibrate` counts from now, so that it need not sleep through the whole span. A
-    probe calls this before it imports and opens what it reads."""
+    """Starts the span of the next `calibrate`, so that it need not sleep through the whole span. A
+    probe calls this before it imports modules and opens its source."""
     global _begun  # noqa: PLW0603 - its start is a fact of the process
     _begun = bracket()
 
 
 def calibrate(span_s: float = SPAN_S) -> Rate:
     """TSC ticks in a second of CLOCK_MONOTONIC_RAW; the widths of the brackets give the error.
-    Sleeps for what is left of `span_s`."""
+    Sleeps for the rest of `span_s`."""
     global _begun
     start, _begun = _begun or bracket(), None
     time.sleep(max(0.0, span_s - (raw_ns() - start[0]) / 1e9))
@@ -41,7 +42,7 @@ def calibrate(span_s: float = SPAN_S) -> Rate:
 
 def between(start: Bracket, end: Bracket) -> Rate:
     """The rate between two brackets."""
-    from perfprobe.wire import Rate  # `begin` does not wait for it
+    from perfprobe.wire import Rate  # imported here, so that `begin` does not wait for it
 
     (raw0, tsc0, width0), (raw1, tsc1, width1) = start, end
     elapsed = raw1 - raw0
@@ -52,14 +53,14 @@ def between(start: Bracket, end: Bracket) -> Rate:
 
 
 def bracket() -> Bracket:
-    """Raw ns, the TSC at that moment and the bracket's width in ticks. The narrowest of TRIES is
-    taken, because an interrupted read has a wide bracket."""
+    """Raw ns, the TSC at that moment and the bracket's width in ticks. Returns the narrowest of
+    TRIES brackets, because an interrupted read has a wide bracket."""
     return narrowest(raw_ns, lib.pp_stamp)
 
 
 def narrowest(inner: Callable[[], int], outer: Callable[[], int]) -> Bracket:
     """Reads `inner` between two reads of `outer`, TRIES times. Returns the inner value, the outer
-    one at that moment and the outer width of the narrowest try."""
+    value at that moment and the outer width of the narrowest try."""
     best = (0, 0, 1 << 62)
     for _ in range(TRIES):
         before, value, after = outer(), inner(), outer()
@@ -69,6 +70,6 @@ def narrowest(inner: Callable[[], int], outer: Callable[[], int]) -> Bracket:
 
 
 def asleep_ns() -> int:
-    """How long the machine has been suspended since boot; the other clocks stopped then."""
+    """How long the machine has been suspended since boot, in ns; the other clocks stopped then."""
     monotonic = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) - monotonic
