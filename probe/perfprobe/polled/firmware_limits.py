@@ -1,4 +1,4 @@
-"""What limits clocks, by AMD's system management firmware (/dev/hsmp) and by Intel's TPMI
+"""Reads what limits clocks from AMD's system management firmware (/dev/hsmp) and from Intel's TPMI
 performance limit reasons (PLR).
 """
 
@@ -35,7 +35,8 @@ MORE_SOURCE_NAMES = "VRHOT", "TDC of memory", "SoC and DIMM power"
 """Names of the next bits on models 50h to 5Fh of family 1Ah: AMD's E-SMI library."""
 PASSING = {errno.EBUSY, errno.EINTR}
 SLOW_NS = 3_000_000
-"""A message whose quickest answer takes longer would delay the frames and is left out."""
+"""Upper bound of the time of a message's quickest answer. A slower message would delay the frames
+and is left out."""
 
 LIMIT_HZ = Counter("hsmp_limit_hz", "clock limit of the socket", "Hz", "HSMP", "gauge", scale=1e6)
 LIMITS = Counter(
@@ -45,14 +46,15 @@ HOT = Counter("hsmp_prochot", "PROCHOT", "1", "HSMP", "gauge")
 COUNTERS = {FREQUENCY_LIMIT: [LIMIT_HZ, LIMITS], PROCHOT: [HOT]}
 
 Ask = Callable[[int, int], int]
-"""Takes socket and message, returns the first word of the answer. Raises OSError."""
+"""A function of socket and message that returns the first word of the answer. Raises OSError."""
 
 
 class Mailbox:
-    """The device, opened for reading so that the driver refuses messages that set something."""
+    """The device, opened only for reading so that the driver refuses messages that set
+    something."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError."""
+        """Opens the device. Raises OSError."""
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def __call__(self, socket: int, message: int) -> int:
@@ -80,8 +82,8 @@ class Hsmp:
         self._sockets = package_ids(rows)
         self.rows = len(self._sockets)
         self._silent: set[tuple[int, int]] = set()
-        """Sockets and messages that failed. They are not asked again, because the kernel logs each
-        failure."""
+        """Pairs of socket and message that failed. They are not repeated, because the kernel logs
+        each failure."""
         self._seen = [[0] * (1 + SOURCES) for _ in self._sockets]
         self._ask = ask or self._open(root / "dev/hsmp")
         self._messages = [m for m in COUNTERS if self._ask is not None and self._works(m)]
@@ -104,7 +106,8 @@ class Hsmp:
             self._mailbox = None
 
     def _open(self, path: Path) -> Ask | None:
-        """A machine without the device lacks nothing that is worth a message: few CPUs have one."""
+        """Opens the mailbox; None if it is absent or unusable. Only an unusable device is reported
+        as missing, because few CPUs have one."""
         try:
             self._mailbox = Mailbox(path)
         except FileNotFoundError:
@@ -116,7 +119,7 @@ class Hsmp:
         return self._mailbox
 
     def _works(self, message: int) -> bool:
-        """Whether any socket answers, and fast enough."""
+        """Whether any socket answers the message fast enough."""
         took_ns = []
         for socket in self._sockets * 2:
             start_ns = time.monotonic_ns()
@@ -167,10 +170,11 @@ def _source_names(root: Path) -> list[str]:
 
 
 # --- Intel PLR ------------------------------------------------------------------------------------
-# Granite Rapids, Clearwater Forest and later have no MSR for it. Linux's intel_plr_tpmi shows the
-# bits in debugfs, a line for a die and one for each of its CPUs. They are sticky, and only writing
-# clears them, which is not done here. So a bit shows one thing: that it was set between two reads.
-# A bit that is set at the first read shows nothing about this run, and hello names it.
+# Granite Rapids, Clearwater Forest and later models have no MSR with limit reasons. Linux's
+# intel_plr_tpmi shows their bits in debugfs, with a line for a die and a line for each of its CPUs.
+# The bits are sticky until somebody writes them, which is not done here. So a bit only shows that
+# it was set between two reads. A bit that is set at the first read shows nothing about this run,
+# and hello names it.
 
 DEBUGFS = "sys/kernel/debug"
 COARSE = ("FREQUENCY", "CURRENT", "POWER", "THERMAL", "PLATFORM", "MCP", "RAS", "MISC", "QOS",
@@ -183,17 +187,17 @@ FINE = (
     "PLATFORM_PROCHOT", "PLATFORM_HOT_VR", "MISC_PCS_PSTATE",
 )  # fmt: skip
 PARTS = (*COARSE, *FINE)
-"""The driver's names. Others that a later kernel may have are ignored."""
+"""The driver's names of the bits. Further names of later kernels are ignored."""
 KEY = "plr_reasons"
 COUNTER = Counter(
     KEY, "limit reasons that came on", "1", "TPMI PLR", "flags",
     columns=1 + len(PARTS), parts=list(PARTS),
 )  # fmt: skip
 PERIOD_S, COST = 1.0, 100
-"""Seconds between reads; and a read is followed by a pause of at least so many times its length,
-because the driver asks the power unit for each CPU through a mailbox."""
+"""Time between reads in s, and the least pause after a read in lengths of that read: the driver
+asks the power unit for each CPU through a mailbox."""
 MAX_STATUS_BYTES = 1 << 17
-"""A line for each of a thousand CPUs, with some reasons."""
+"""Upper bound of the text: a line for each of a thousand CPUs, with some reasons."""
 _CPU = re.compile(r"cpu([0-9]{1,5})")
 CLEAR = "as root: echo 0 | tee /sys/kernel/debug/tpmi-*/plr/domain*/status"
 
@@ -210,7 +214,7 @@ class LimitStatus:
         self._files = self._opened(root)
         self._next_s = clock()
         self._on: list[set[str] | None] = [None] * self.rows
-        """Bits that are on by package; None: not known yet."""
+        """Names of the bits that are set, by package; None before the first read."""
         self._seen = [[0] * COUNTER.columns for _ in self._ids]
         self._read_all()
         known = any(bits is not None for bits in self._on)
@@ -243,8 +247,8 @@ class LimitStatus:
         return fds
 
     def _read_all(self) -> None:
-        """Read all files. A bit counts in the read that first finds it set; one that was cleared
-        may be set again."""
+        """Reads all files. A bit counts in the read that first finds it set; a bit that was cleared
+        meanwhile may count again."""
         start_s = self._clock()
         now: dict[int | None, set[str]] = {}
         for fd in self._files:
@@ -264,8 +268,8 @@ class LimitStatus:
         self._next_s = max(start_s + PERIOD_S, end_s + COST * (end_s - start_s))
 
     def _lines(self, text: str) -> Iterator[tuple[int | None, list[str]]]:
-        """The package and the words of each line. The line of the die belongs to the package of its
-        CPUs."""
+        """Yields the package and the words of each line. The line of the die belongs to the package
+        of its CPUs."""
         lines = [line.split() for line in text.splitlines() if line.strip()]
         numbers = [match for words in lines if (match := _CPU.fullmatch(words[0]))]
         first = next((self._package.get(int(number[1])) for number in numbers), None)

@@ -1,6 +1,6 @@
-"""The row of the whole machine: the probe's own cost, the switches of turbo, pressure (how long
-tasks waited for CPUs, memory or I/O, by the kernel's account), load averages, interrupts and
-context switches."""
+"""Reads the row of the whole machine: the probe's own cost, the switches of turbo, pressure (how
+long tasks waited for CPUs, memory or I/O, from the kernel's accounts), load averages, interrupts
+and context switches."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ PRESSURE = ("cpu", "memory", "io")
 LOADS = (1, 5, 15)
 """Minutes over which the kernel averages the load."""
 TOTALS = {b"intr": "interrupts", b"ctxt": "context_switches"}
-"""Lines of /proc/stat, with the key of each."""
+"""Lines of /proc/stat, and the counter key of each."""
 MAX_CPUS_FOR_TOTALS = 64
-"""Most CPUs with which the text of /proc/stat is read once more for TOTALS: the kernel adds up the
-interrupts of all CPUs for it, which takes a millisecond on the largest machines."""
+"""Upper bound of the CPUs with which /proc/stat is read once more for TOTALS: for its text the
+kernel adds up the interrupts of all CPUs, which takes a millisecond on the largest machines."""
 STAT_BYTES = 1 << 16
 Read = Callable[[int], int | None]
 Parse = Callable[[bytes], list[int | None]]
@@ -31,10 +31,10 @@ class MachineCounts:
     rows = 1
 
     def __init__(self, root: Path, cpus: int) -> None:
-        """`cpus`: how many the machine has."""
+        """`cpus` is the number of CPUs of the machine."""
         self._files: list[tuple[int, Read]] = []
         self._texts: list[tuple[int, Parse, int]] = []
-        """Files of which one read gives several values, and the number of values."""
+        """Files that give several values in one read, each with its parser and number of values."""
         self.missing: list[Missing] = []
         counters = [Counter("probe_cpu_s", "CPU time of the probe", "s", "getrusage", scale=1e-9)]
         counters += self._pressure(root / "proc/pressure")
@@ -105,15 +105,15 @@ class MachineCounts:
 
 
 def some(fd: int) -> int | None:
-    """The total in `some avg10=0.00 avg60=0.00 avg300=0.00 total=12345`: us for which at least one
-    task waited."""
+    """Returns the total in `some avg10=0.00 avg60=0.00 avg300=0.00 total=12345`: the time in us for
+    which at least one task waited."""
     line = (content(fd) or b"").partition(b"\n")[0]
     name, _, total = line.rpartition(b"total=")
     return int(total[:18]) if name.startswith(b"some ") and total.isdigit() else None
 
 
 def loads(text: bytes) -> list[int | None]:
-    """Hundredths of the first numbers in `0.20 0.18 0.12 1/80 11206`."""
+    """Returns the first numbers in `0.20 0.18 0.12 1/80 11206`, in hundredths."""
     found: list[int | None] = []
     for word in (text.split() + [b""] * len(LOADS))[: len(LOADS)]:
         whole, dot, part = word.partition(b".")
@@ -123,7 +123,7 @@ def loads(text: bytes) -> list[int | None]:
 
 
 def totals(text: bytes) -> list[int | None]:
-    """The first number in each line of TOTALS. The last line may have been cut."""
+    """Returns the first number in each line of TOTALS. The last line may be cut."""
     lines = b"\n" + text.rpartition(b"\n")[0]
     rests = [lines.rpartition(b"\n%s " % name)[2] for name in TOTALS]
     return [natural(rest.partition(b"\n")[0].partition(b" ")[0]) for rest in rests]
@@ -134,6 +134,6 @@ def number(fd: int) -> int | None:
 
 
 def is_off(fd: int) -> int | None:
-    """1 if a switch that is 1 when on is off, else 0."""
+    """Returns 1 if the switch is off (the file has 0), else 0."""
     on = number(fd)
     return None if on is None else int(on == 0)

@@ -1,5 +1,5 @@
-"""Rows that the main thread fills once a batch, because no CPU has to read them for itself, and the
-row of the whole machine.
+"""Fills the rows that the main thread reads once a batch, because no CPU has to read them for
+itself, among them the row of the whole machine.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from perfprobe.native import sampler
 from perfprobe.wire import Cpu, Missing
 
 MAX_BYTES = 4096
-"""Bytes of a small file."""
+"""Upper bound of the bytes of a small file."""
 
 
 Values = Sequence[int | None]
 
 
 class Polled(Protocol):
-    """Has a block of its own with at most 64 columns. A block without counters is not sent."""
+    """The reader of a block of its own with at most 64 columns. A block without counters is not
+    sent."""
 
     @property
     def block(self) -> wire.Block: ...
@@ -34,8 +35,8 @@ class Polled(Protocol):
     def missing(self) -> Sequence[Missing]: ...
 
     def read(self) -> Iterator[tuple[int, Values]]:
-        """Reads the rows that are due: the number of each, and its values. None: it cannot
-        be read."""
+        """Yields the rows that are due: the number of each row and its values. A value is None if
+        it cannot be read."""
 
     def close(self) -> None: ...
 
@@ -44,14 +45,15 @@ class Pace:
     """Spaces reads of one kind so that they cost at most a hundredth of the main thread's time."""
 
     PAUSE = 100
-    """Length of the pause after a read, in lengths of the read."""
+    """Length of the pause after a read, in lengths of that read."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._next_s = clock, clock()
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[bool]:
-        """Yields whether it is time to read; if so, times what is done until the end."""
+        """Yields whether it is time to read; if so, measures the time until the end of the
+        block."""
         start_s = self._clock()
         due = start_s >= self._next_s
         yield due
@@ -61,7 +63,8 @@ class Pace:
 
 
 def opened(path: Path) -> int | None:
-    """The file if it can be read: if PSI is switched off, its files open but cannot be read."""
+    """Opens a file; None if it cannot be read. If PSI is switched off, its files can be opened but
+    not read."""
     try:
         # NONBLOCK: under a sysroot there may be a fifo in place of a file.
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -74,7 +77,7 @@ def opened(path: Path) -> int | None:
 
 
 def content(fd: int, most: int = MAX_BYTES) -> bytes | None:
-    """The text of an open file of the kernel, at most `most` bytes; None if it cannot be read."""
+    """The first `most` bytes of an open file of the kernel; None if it cannot be read."""
     try:
         return os.pread(fd, most, 0)
     except OSError:
@@ -96,7 +99,7 @@ def package_ids(rows: Sequence[Cpu]) -> list[int | None]:
     ]
 
 
-# --- into a frame --------------------------------------------------------------------------------
+# --- into a frame ---------------------------------------------------------------------------------
 
 
 class Polling:
@@ -133,8 +136,8 @@ def write_row(
     read: tuple[int, int],
     values: Values,
 ) -> None:
-    """Writes a row that was `read` between these stamps into words that are 0. None stays
-    invalid."""
+    """Writes a row that was read between the two stamps of `read` into words that are 0. Columns
+    whose value is None stay invalid."""
     head = place.head + row * wire.HEAD
     words[head], words[head + 1] = read
     words[head + 4] = wire.ROW_SAMPLED

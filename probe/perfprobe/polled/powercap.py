@@ -1,4 +1,4 @@
-"""Power limits and energy of packages, from powercap's zones of intel-rapl."""
+"""Reads power limits and energy of packages from powercap's zones of intel-rapl."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from perfprobe.wire import Counter, Cpu, Missing
 
 ZONES = "sys/class/powercap"
 LIMITS = {"long_term": "power_limit_w", "short_term": "power_limit2_w"}
-"""Counter key by the name of the constraint: PL1 and PL2."""
+"""Counter keys of PL1 and PL2 by the name of their constraint."""
 MEMORY = "energy_ram_j"
-"""Key of a zone within the package's, of name dram."""
+"""Key of the energy of memory, which is the zone named dram within the package's zone."""
 COUNTERS = (
     Counter("power_limit_w", "power limit PL1", "W", "powercap", "gauge", scale=1e-6),
     Counter("power_limit2_w", "power limit PL2", "W", "powercap", "gauge", scale=1e-6),
@@ -30,11 +30,12 @@ _ZONE = re.compile(r"package-(?P<package>[0-9]+)(?P<die>-die-[0-9]+)?")
 
 @dataclass(slots=True, eq=False)
 class Zone:
-    """The zone of one package. It owns open files, by counter key."""
+    """The zone of one package. It owns its open files, by counter key."""
 
     files: dict[str, int]
     range_uj: int
-    """Energy wraps here. It is no power of two, so wraps are counted on this side."""
+    """The energy at which the zone's counter wraps, in uJ. It is no power of two, so wraps are
+    counted here."""
     last_uj: int | None = None
     total_uj: int = 0
     memory: Zone | None = None
@@ -55,7 +56,7 @@ class Zone:
 
 class Powercap:
     def __init__(self, root: Path, rows: Sequence[Cpu], served: Collection[str] = ()) -> None:
-        """`served`: keys that are read from a better origin."""
+        """`served` are keys that are read from a better origin."""
         self.missing: list[Missing] = []
         zones = self._zones(f"{root}/{ZONES}", {c.key for c in COUNTERS} - set(served))
         self._zones_by_row = [zones.pop(package, None) for package in package_ids(rows)]
@@ -77,7 +78,7 @@ class Powercap:
             _shut(zone)
 
     def _zones(self, base: str, wanted: set[str]) -> dict[int | None, Zone]:
-        """Zones by package."""
+        """The zones by package."""
         zones: dict[int | None, Zone] = {}
         for number in files.numbered(base, "intel-rapl:"):
             path = f"{base}/intel-rapl:{number}"
@@ -90,7 +91,7 @@ class Powercap:
         return zones
 
     def _memory(self, base: str, number: int) -> Zone | None:
-        """The zone of the package's memory; None: there is none that may be read."""
+        """The zone of the package's memory; None if there is none or it may not be read."""
         for inner in files.numbered(f"{base}/intel-rapl:{number}", f"intel-rapl:{number}:"):
             path = f"{base}/intel-rapl:{number}/intel-rapl:{number}:{inner}"
             if files.word(f"{path}/name") == "dram":
@@ -125,7 +126,7 @@ class Powercap:
 
 
 def _limits(path: str) -> dict[str, str]:
-    """Files of the limits that are set. AMD's zones have none."""
+    """Files of the limits that are set, by counter key. AMD's zones have no limits."""
     limits = {}
     for number in range(3):
         name = files.word(f"{path}/constraint_{number}_name")

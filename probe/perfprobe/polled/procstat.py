@@ -1,5 +1,5 @@
-"""/proc/stat: each CPU's time by what it was spent on. It is read once a round for all CPUs, by a
-lane that belongs to no CPU.
+"""Reads /proc/stat: each CPU's time by what it was spent on. A lane that belongs to no CPU reads it
+once a round for all CPUs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 ASLEEP = (FIELDS.index("idle"), FIELDS.index("iowait"))
 STOLEN = (FIELDS.index("steal"),)
 MIN_BYTES, MAX_BYTES = 1 << 16, 4 << 20
-"""Bounds of the text. The CPU lines come first; the interrupts after them are not needed."""
+"""Bounds of the bytes that are read. The CPU lines come first; the interrupts after them are not
+needed."""
 LINE_BYTES = 256
 """Upper bound of a CPU's line: ten numbers of 20 digits."""
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -30,7 +31,7 @@ STAT_BLOCK = wire.Block(
 
 
 def ticks(text: str) -> dict[int, tuple[int, ...]]:
-    """Ticks by CPU, in the order of FIELDS, for occasional readers."""
+    """Returns the ticks of each CPU, in the order of FIELDS, for occasional readers."""
     ticks_by_cpu = {}
     for line in text.splitlines():
         name, *numbers = line.split() or [""]
@@ -40,7 +41,8 @@ def ticks(text: str) -> dict[int, tuple[int, ...]]:
 
 
 def mount(root: Path) -> str | None:
-    """The remedy where there is no /proc; files below a --sysroot are another machine's."""
+    """The remedy where /proc is not mounted; None below a --sysroot, whose files are another
+    machine's."""
     return "sudo mount -t proc proc /proc" if root == Path("/") else None
 
 
@@ -61,19 +63,19 @@ class ProcStat:
         self._text = ProcStatText(self._fd, end, size)
 
     def blocks(self) -> list[tuple[wire.Block, int]]:
-        """The block with its number of rows; none if the file cannot be opened."""
+        """The block with its number of rows; no block if the file cannot be opened."""
         return [] if self._fd < 0 else [(STAT_BLOCK, len(self._cpus))]
 
     def plans(self, place: sampler.Place) -> list[RowPlan]:
-        """The rows for the lane, in order."""
+        """The plans of the lane's rows, in order."""
         text, kind, plans = self._text.address, lib.PP_STAT, []
         for row, cpu in enumerate(self._cpus):
             plans.append(place.plan(row, [Slot(kind, 0, cpu, text, len(FIELDS))]))
-            kind = lib.PP_STAT_LINE  # the first has read the text for all
+            kind = lib.PP_STAT_LINE  # the first slot has read the text for all rows
         return plans
 
     def close(self) -> None:
-        """The lane has ended."""
+        """Closes the file; called after the lane has ended."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -1,10 +1,10 @@
-"""Traffic and occupancy of each L3, by resctrl where it is mounted. It is never mounted here.
+"""Reads traffic and occupancy of each L3 from resctrl, where it is mounted; never mounts it.
 
-Each control group has a monitor of its own, which counts its monitoring groups, too; the traffic of
+Each control group has a monitor of its own, which also counts its monitoring groups; the traffic of
 an L3 is the sum over control groups. Groups are made and removed, and their counters start again
 when the kernel gives them another monitor. So differences are added up here, and a read in which a
-counter stepped back, or a group had none, is not valid. What each group moves by itself, monitoring
-groups too, is a record: it shows who uses the memory.
+counter stepped back, or a group had no counter, is not valid. The traffic of each group by itself,
+monitoring groups included, is a record: it shows which tasks use the memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from perfprobe.wire import Counter, Cpu, Missing
 
 PLACE = "sys/fs/resctrl"
 OWN = {"info", "mon_groups", "mon_data"}
-"""Directories that are no control groups."""
+"""Directories that are not control groups."""
 FILES = {
     "mbm_total_bytes": Counter("l3_memory_bytes", "traffic of the L3", "B", "resctrl"),
     "mbm_local_bytes": Counter("l3_local_bytes", "traffic to its own node", "B", "resctrl"),
@@ -34,9 +34,9 @@ WORDS = {
     "Error": "the hardware reports an error",
 }
 MAX_GROUPS = 64
-"""Control groups; hardware has 16 classes of service at most."""
+"""Upper bound of control groups; hardware has 16 classes of service at most."""
 TOTAL, GROUPS = "mbm_total_bytes", "l3_groups"
-"""The file whose numbers are reported by group, and the name of that record."""
+"""The file whose numbers are reported by group, and the name of the record with them."""
 ONE_GROUP = "only the default group exists, so all tasks share its monitor"
 NOTHING = "resctrl is not mounted, and perftop does not mount it"
 Clock = Callable[[], float]
@@ -44,14 +44,15 @@ Clock = Callable[[], float]
 
 @dataclass(slots=True, eq=False)
 class Sum:
-    """What one L3 has moved, by one kind of file."""
+    """The traffic of one L3 so far, from one kind of file."""
 
     total: int = 0
     last: dict[str, int] = field(default_factory=dict)
-    """By control group, as last read."""
+    """The value of each control group in the last read."""
 
     def take(self, now: dict[str, int]) -> bool:
-        """Add what groups moved that were there before; False: one of them stepped back."""
+        """Adds the traffic of groups that existed at the last read. Returns False if one of their
+        counters stepped back."""
         steps = [value - self.last[group] for group, value in now.items() if group in self.last]
         self.last = now
         if any(step < 0 for step in steps):
@@ -65,12 +66,12 @@ class Resctrl:
         self.missing: list[Missing] = []
         self._at = f"{root}/{PLACE}"
         self._pace = Pace(clock)
-        """Each file asks a CPU of its L3."""
+        """The pace of reads: each read of a file interrupts a CPU of its L3."""
         self.rows = len(rows)
         self._totals: dict[tuple[str, int], int | str | None] = {}
         """The values of TOTAL in the current read, by group and L3: each file is read once."""
         self._row: dict[int, int] = {}
-        """The row of each L3: that of its first CPU that is on."""
+        """The row of each L3, which is that of its first online CPU."""
         for at, row in enumerate(rows):
             if row.online and row.l3 is not None:
                 self._row.setdefault(row.l3, at)
@@ -83,7 +84,7 @@ class Resctrl:
         self._sums = {(n, name): Sum() for n in self._domains for name in counters}
         self._values: dict[int, list[int | None]] = {}
         self._of_groups: dict[tuple[str, int], Sum] = {}
-        """What each group has moved since it was first seen, by its path and L3."""
+        """The traffic of each group since its first read, by path and L3."""
         self._record: dict[str, list[list[int | None]]] = {}
         if not self._domains:
             self._lacks(root)
@@ -91,7 +92,7 @@ class Resctrl:
             self.missing.append(Missing(GROUPS, ONE_GROUP))
 
     def read(self) -> Iterator[tuple[int, Values]]:
-        """Rows of L3s are read again once they are due; until then the block has none, so
+        """Yields the rows of L3s when they are due. Between these reads the block has no rows, so
         that the next difference covers all of the time."""
         with self._pace.turn() as due:
             if not due:
@@ -103,8 +104,8 @@ class Resctrl:
             self._totals = {}
 
     def take(self) -> dict[str, object]:
-        """The record of groups of a read since the last call; empty if there was none, or nothing
-        but the default group."""
+        """Returns the record of groups if there was a read since the last call; empty if there was
+        none, or if only the default group exists."""
         record, self._record = self._record, {}
         return {GROUPS: record} if record else {}
 
@@ -112,8 +113,8 @@ class Resctrl:
         pass
 
     def _update_groups(self, groups: Sequence[str]) -> None:
-        """Adds up what each group has moved. One that is gone is forgotten: a later one of that
-        name is another."""
+        """Adds up the traffic of each group. Drops the sum of a group that was removed: a later
+        group of that name is a new one."""
         before, self._of_groups = self._of_groups, {}
         self._record = {}
         if TOTAL not in self._names or len(groups) < 2:
@@ -141,8 +142,8 @@ class Resctrl:
         return total.total if total.take(numbers) else None
 
     def _read(self, group: str, number: int, name: str) -> int | str | None:
-        """The number in a file, or the word in place of one; None if it cannot be read, since
-        a group may go at any time."""
+        """The number in a file, or the word in its place; None if it cannot be read, because a
+        group may be removed at any time."""
         if name == TOTAL and (group, number) in self._totals:
             return self._totals[group, number]
         text = files.word(f"{self._at}{group}/mon_data/mon_L3_{number:02d}/{name}")
@@ -151,7 +152,7 @@ class Resctrl:
         return text or None
 
     def _groups(self) -> Iterator[str]:
-        """Control groups as paths below the mount, the one of all other tasks first."""
+        """Control groups as paths below the mount, the default group first."""
         yield ""
         names = (name for name in files.names(self._at) if name not in OWN)
         found = (name for name in names if os.path.isdir(f"{self._at}/{name}/mon_data"))  # noqa: PTH112
@@ -186,7 +187,7 @@ class Resctrl:
         return False
 
     def _lacks(self, root: Path) -> None:
-        """Worth a message only where the CPU could do it."""
+        """Reports why resctrl is missing, if the CPU supports it."""
         if "cqm_mbm_total" in (identity.flags(root) or ()):
             fix = "sudo mount -t resctrl resctrl /sys/fs/resctrl"
             mounted = bool(self._numbers())

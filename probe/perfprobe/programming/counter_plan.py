@@ -1,5 +1,5 @@
-"""The counters of one CPU: what each counts, whether another program uses them, and which registers
-must be written.
+"""Plans the counters of one CPU: what each counts, whether another program uses them, and which
+registers must be written.
 
 Layouts: Linux asm/perf_event.h, msr-index.h. Counter values are never written: only differences are
 used, at the width that CPUID gives.
@@ -19,16 +19,16 @@ FIXED_RINGS, FIXED_PMI, NIBBLE = 0x3, 0x8, 4  # FIXED_CTR_CTRL: OS, USR, ANY, PM
 
 FIXED_COUNTER = 0x309
 MAX_GENERAL = 8
-"""Other registers follow after eight selects."""
+"""Upper bound of general counters: other registers follow after eight selects."""
 
 FIXED_CONTROL, GLOBAL_CONTROL = 0x38D, 0x38F
 AMD_GLOBAL_CONTROL = 0xC0000301
 GLOBAL_INUSE = 0x392
 MAX_FIXED = 16
-"""Nibbles of FIXED_CTR_CTRL."""
+"""Upper bound of fixed counters: the nibbles of FIXED_CTR_CTRL."""
 SELECTS = frozenset(range(0x186, 0x186 + MAX_GENERAL)) | frozenset(range(0xC0010200, 0xC001020C, 2))
 SHARED = frozenset({FIXED_CONTROL, GLOBAL_CONTROL, AMD_GLOBAL_CONTROL})
-"""Registers with bits of many counters."""
+"""Registers that have bits of many counters."""
 
 IN_USE_FIX = (
     "stop the other user (perf, the NMI watchdog: sudo sysctl kernel.nmi_watchdog=0), "
@@ -38,7 +38,7 @@ IN_USE_FIX = (
 
 @dataclass(frozen=True, slots=True)
 class PlannedCounter:
-    """A counter that the plan programs."""
+    """A counter that a plan programs."""
 
     key: str
     register: int
@@ -48,19 +48,19 @@ class PlannedCounter:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the CPUs of one kind count."""
+    """What to count on the CPUs of one kind."""
 
     bank: Bank
     budget: Budget
     counted: tuple[PlannedCounter, ...]
     selects: Mapping[int, int]
-    """Value by register."""
+    """The value of each select register."""
     fixed: int
     """Bits of FIXED_CTR_CTRL to set."""
     enable: int
     """Bits of GLOBAL_CTRL to set."""
     short: tuple[str, ...]
-    """Keys without a counter, because none was left."""
+    """Keys for which no counter was left."""
     method: str | None
 
     @property
@@ -81,14 +81,15 @@ class Change:
 
 
 Changes = dict[int, Change]
-"""By register."""
+"""Changes by register."""
 
 
 # --- the plan -------------------------------------------------------------------------------------
 
 
 def plan(uarch: Uarch, *, any_thread: bool) -> Plan | None:
-    """What to program; None: nothing can be. `any_thread`: by CPUID, AnyThread counts.
+    """Returns what to program; None if nothing can be counted. `any_thread` is whether AnyThread
+    works according to CPUID.
 
     If there are too few counters, the SMT event takes precedence, then kernel cycles, then kernel
     instructions, then SMIs.
@@ -134,7 +135,7 @@ def plan(uarch: Uarch, *, any_thread: bool) -> Plan | None:
 
 
 def _code(event: Event) -> str:
-    """Event and umask, as manuals write them."""
+    """Event and umask in the notation of the manuals."""
     return f"{event.code:X}H/{event.umask:X}H"
 
 
@@ -147,17 +148,17 @@ def _method(uarch: Uarch, *, any_thread: bool) -> tuple[str | None, str]:
     return None, ""
 
 
-# --- what is there --------------------------------------------------------------------------------
+# --- use by others --------------------------------------------------------------------------------
 
 
 def controls(registers: Registers, plan: Plan) -> dict[int, int]:
-    """The content of the CPU's control registers."""
+    """Reads the CPU's control registers."""
     return {register: registers.read(register) for register in plan.controls}
 
 
 def in_use(plan: Plan, values: Mapping[int, int]) -> str | None:
-    """Evidence, by register and value, that another program counts; None: there is none. A select
-    that is not enabled globally, or a global bit without a select, is a leftover and no use."""
+    """Evidence, with register and value, that another program counts; None if there is none. A
+    select that is not enabled globally, or a global bit without a select, is a leftover."""
     control = plan.bank.control
     enabled = -1 if control is None else values[control]
     also = "" if control is None else f", enabled in {name(control)} = {enabled:X}H"
@@ -177,8 +178,8 @@ def in_use(plan: Plan, values: Mapping[int, int]) -> str | None:
 
 
 def evidence(registers: Registers) -> str:
-    """What the CPU itself reports about the use of its counters, for a message. Exists from version
-    4 on."""
+    """The CPU's own report on the use of its counters, for a message; CPUs have it from version 4
+    on."""
     try:
         return f" ({name(GLOBAL_INUSE)} = {registers.read(GLOBAL_INUSE):X}H)"
     except MsrError:
@@ -187,7 +188,7 @@ def evidence(registers: Registers) -> str:
 
 def changes(plan: Plan, values: Mapping[int, int]) -> Changes:
     """The changes to the registers of the plan, in the order in which to write them: selects before
-    the bits that enable them. Some may hold the planned value already."""
+    the bits that enable them. Some registers may already hold the planned value."""
     wanted = dict(plan.selects)
     if plan.fixed:
         mask = sum(0xF << NIBBLE * n for n in range(3) if plan.fixed >> NIBBLE * n & FIXED_RINGS)
@@ -205,15 +206,15 @@ def changes(plan: Plan, values: Mapping[int, int]) -> Changes:
 
 
 def program(registers: Registers, wanted: Changes) -> None:
-    """Writes the changes. Raises MsrError at the first one that fails; the caller restores."""
+    """Writes the changes. Raises MsrError at the first write that fails; the caller restores."""
     for register, change in wanted.items():
         if change.before != change.ours:
             registers.write(register, change.ours)
 
 
 def restore(registers: Registers, done: Changes) -> Iterator[tuple[int, MsrError]]:
-    """Gives the registers back, enabling bits first. Yields the registers that could not be
-    restored."""
+    """Restores the registers, enabling bits first. Yields the registers that could not be restored,
+    with their errors."""
     now: dict[int, int] = {}
     for register in done:
         try:
@@ -230,8 +231,8 @@ def restore(registers: Registers, done: Changes) -> Iterator[tuple[int, MsrError
 
 
 def given_back(done: Changes, now: Mapping[int, int]) -> dict[int, int]:
-    """The values to restore. A counter that another program has taken meanwhile is left as it
-    is, with the bit that enables it."""
+    """The values to restore. A counter that another program has taken meanwhile keeps its values
+    and its enabling bit."""
     taken = _taken(done, now)
     nibbles = sum(0xF << NIBBLE * n for n in range(MAX_FIXED) if taken >> 32 + n & 1)
     theirs = {FIXED_CONTROL: nibbles, GLOBAL_CONTROL: taken, AMD_GLOBAL_CONTROL: taken}
@@ -274,8 +275,8 @@ def enabling(select: int) -> int:
 
 
 def foreign(registers: Registers, plan: Plan) -> tuple[list[str], str]:
-    """The keys of counters that do not count what is planned, and the first evidence by register
-    and value. Both are empty while all is as programmed."""
+    """The keys of counters that do not count what is planned, and the first evidence with register
+    and value. Both are empty while all registers are as programmed."""
     lost, evidence = 0, ""
     for register, mask, ours, bits in _expected(plan):
         value = registers.read(register)
@@ -287,8 +288,8 @@ def foreign(registers: Registers, plan: Plan) -> tuple[list[str], str]:
 
 
 def _expected(plan: Plan) -> Iterator[tuple[int, int, int, list[tuple[int, int]]]]:
-    """Registers with the bits that the plan sets and their values; for each counter the bit that
-    enables it and its part of the register."""
+    """Yields registers with the bits that the plan sets and their values, and for each counter its
+    enabling bit and its part of the register."""
     for register, value in plan.selects.items():
         yield register, -1, value, [(enabling(register), -1)]
     fixed = [n for n in range(MAX_FIXED) if nibble(plan.fixed, n)]

@@ -1,10 +1,10 @@
-"""A file with the values that registers had before perftop programmed them. The next start restores
-them if this process is killed.
+"""Keeps a journal: a file with the values that registers had before perftop programmed them. If
+this process is killed, the next start restores them.
 
 The file is on disk before the first register is written. It is in a directory that no other user
 may write to. Its content is checked nevertheless: it must be from this boot and this machine, and
 name only registers that perftop programs, with values that these can hold. Whether its writer still
-runs is found by reading alone.
+runs is read from /proc.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ class Entry:
 
     @property
     def live(self) -> bool:
-        """Its writer still runs: the same process, not a later one with that PID."""
+        """Whether its writer still runs: the same process, not a later process with that PID."""
         return start_time(self.pid) == self.started
 
 
 class Unusable(Exception):  # noqa: N818 - a state of a file, not a mistake
-    """The file is not a journal that may be restored from; the text says why."""
+    """The file is not a journal that may be restored from; the text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Journals:
     entries: list[Entry]
     rejected: list[tuple[Path, str]]
-    """Journals that cannot be used, and why."""
+    """Journals that cannot be used, and the reasons."""
 
 
 # --- the directory --------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ class Journals:
 
 def directories() -> list[Path]:
     """Directories where a journal may be, best first. For root the system's directory comes before
-    that of a session: the next start may have another session, or none."""
+    the session's, because the next start may have another session or none."""
     session = os.environ.get("XDG_RUNTIME_DIR", "")
     paths = [Path(session) / "perftop"] if session.startswith("/") else []
     paths.insert(0 if os.geteuid() == 0 else len(paths), Path("/run/perftop"))
@@ -72,8 +72,8 @@ def directories() -> list[Path]:
 
 
 def prepare() -> Path:
-    """The first directory that only we can write to, created if necessary. Raises OSError with the
-    reason of the last one if there is none."""
+    """Returns the first directory that only this user can write to, created if necessary. Raises
+    OSError with the reason of the last directory if there is none."""
     trouble = OSError()
     for directory in directories():
         try:
@@ -89,8 +89,8 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def _enter(directory: Path, *, make: bool = False) -> int:
-    """A descriptor of the directory. Raises OSError if others could write there, or could replace
-    it or a directory above it."""
+    """Opens the directory. Raises OSError if other users could write there, or could replace it or
+    a directory above it."""
     above = _above(directory)
     try:
         if make:
@@ -107,9 +107,9 @@ def _enter(directory: Path, *, make: bool = False) -> int:
 
 
 def _above(directory: Path) -> int:
-    """A descriptor of the parent, reached from the root: in each directory on the way no other user
-    may exchange what we go through next. Links in the way are resolved before, so that each is a
-    part of the way that was checked."""
+    """Opens the parent, one directory after the other from the root: no other user may replace the
+    next directory on the path. Links in the path are resolved first, so that each directory behind
+    them is checked, too."""
     fd = os.open("/", _FOLDER)
     try:
         for name in directory.parent.resolve().parts[1:]:
@@ -134,8 +134,8 @@ def _check(fd: int, directory: Path) -> None:
 
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Held while a start searches for journals, writes its own and programs: one start at a
-    time."""
+    """A lock held while a process searches for journals, writes its own and programs registers, so
+    that only one process does so at a time."""
     fd = _enter(directory)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -149,7 +149,7 @@ def locked(directory: Path) -> Iterator[None]:
 
 class Journal:
     def __init__(self, directory: Path, boot_id: str | None, root: Path) -> None:
-        """Nothing is written yet."""
+        """Writes nothing yet."""
         self._directory = directory
         self._name = _name(root)
         self.path = directory / self._name
@@ -162,7 +162,7 @@ class Journal:
         }
 
     def write(self, cpus: Mapping[int, Changes]) -> None:
-        """Replaces the file; it is on disk when this returns. Raises OSError."""
+        """Replaces the file, which is on disk when this returns. Raises OSError."""
         table = {
             str(cpu): {
                 f"{reg:#x}": [f"{_resting(reg, c.before):#x}", f"{c.ours:#x}"]
@@ -174,7 +174,7 @@ class Journal:
         new = f".{self._name}.{os.getpid()}"
         directory = _enter(self._directory)
         try:
-            with contextlib.suppress(FileNotFoundError):  # left by a killed process with our PID
+            with contextlib.suppress(FileNotFoundError):  # left by a killed process with this PID
                 os.unlink(new, dir_fd=directory)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             fd = os.open(new, flags, 0o600, dir_fd=directory)
@@ -193,21 +193,21 @@ class Journal:
 
 
 def _resting(register: int, before: int) -> int:
-    """What the next start may restore: a leftover select without the bits that count or interrupt.
-    The global control did not enable it, so nothing that counted stops."""
+    """The value that the next start may restore: a leftover select without the bits that count or
+    interrupt. The global control did not enable it, so no counter stops."""
     starting = counter_plan.EN | counter_plan.INTERRUPT
     return before & ~starting if register in counter_plan.SELECTS else before
 
 
 def _name(root: Path) -> str:
-    import hashlib  # it loads OpenSSL, and only a source that programs registers needs it
+    import hashlib  # imported here, because it loads OpenSSL
 
     digest = hashlib.sha256(str(root.resolve()).encode()).hexdigest()
     return f"msr-{digest[:16]}{SUFFIX}"
 
 
 def start_time(pid: int) -> int | None:
-    """Birth of a process in ticks since boot; None if it does not exist."""
+    """The start time of a process in ticks since boot; None if it does not exist."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         state, *fields = text.rpartition(")")[2].split()
@@ -225,7 +225,7 @@ def stale(run_dir: Path, boot_id: str | None, root: Path) -> list[Entry]:
 
 
 def look(run_dir: Path, boot_id: str | None, root: Path) -> Journals:
-    """The journals of this tree in a directory. Changes nothing."""
+    """Reads the journals of this tree in a directory. Changes nothing."""
     found = Journals([], [])
     try:
         directory = _enter(run_dir)
@@ -255,8 +255,8 @@ def _look(directory: int, run_dir: Path, boot_id: str | None, root: Path, found:
 
 
 def _content(directory: int, name: str) -> bytes:
-    """The content of a plain file that only we can write to. Raises Unusable for any other file,
-    OSError for one that cannot be read."""
+    """The content of a plain file that only this user can write to. Raises Unusable for any other
+    file, and OSError for a file that cannot be read."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     fd = os.open(name, flags, dir_fd=directory)
     with os.fdopen(fd, "rb") as file:
@@ -302,8 +302,8 @@ def _changes(table: Any) -> Changes:
 
 def plausible(register: int, change: Change) -> bool:
     """Whether perftop may have made this change: only to its own registers, and restoring it must
-    not start a counter or an interrupt. We only set enabling bits of shared registers, so what was
-    set before is set in ours as well, and restoring only clears some."""
+    not start a counter or an interrupt. perftop only sets enabling bits of shared registers, so
+    bits that were set before are still set, and restoring only clears bits."""
     before, ours = change.before, change.ours
     if register in counter_plan.SELECTS:
         fits = all(0 <= value < 1 << _SELECT_BITS for value in (before, ours))

@@ -1,7 +1,7 @@
-"""Programs the counters of all CPUs through their registers, and gives every register back.
+"""Programs the counters of all CPUs through their registers, and restores every register.
 
 Nothing is written before a journal with the old values is on disk. While one process programs, a
-second one is refused. Registers that a killed process left programmed are restored first.
+second process is refused. Registers that a killed process left programmed are restored first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Check:
     taken: list[str]
     """Keys of counters that another program has taken."""
     text: str
-    """The evidence, empty if there is none."""
+    """The evidence; empty if there is none."""
 
 
 class Programmer:
@@ -42,17 +42,17 @@ class Programmer:
         self._changes: dict[int, Changes] = {}
         self._journal: Journal | None = None
         self.refused: dict[int, MsrError] = {}
-        """CPUs that are not programmed."""
+        """CPUs that are not programmed, and the reasons."""
         self.left = ""
-        """After the end: the registers that are not as they were, and how to restore them."""
+        """After `end`: a message on the registers that could not be restored, with the remedy."""
         self.notes: list[str] = []
-        """Messages for the user, a line each."""
+        """Messages for the user, one line each."""
 
     # --- beginning ---------------------------------------------------------------------------
 
     def begin(self, plans: Mapping[int, Plan], online: Iterable[int]) -> None:
         """Programs the CPUs that are online. Raises InUse if another program counts on all of them,
-        another MsrError if registers cannot be written; all registers are then as before."""
+        and another MsrError if registers cannot be written; all registers are then as before."""
         self._plans = plans
         try:
             self._begin(online)
@@ -152,8 +152,8 @@ class Programmer:
     # --- while it runs -----------------------------------------------------------------------
 
     def device(self, cpu: int) -> Registers | None:
-        """The device of a programmed CPU; one that is online again is programmed now. None: the CPU
-        is not programmed."""
+        """Returns the device of a programmed CPU, after programming a CPU that is online again;
+        None if the CPU is not programmed."""
         if cpu not in self._devices and cpu in self._plans and cpu not in self.refused:
             try:
                 self._again(cpu)
@@ -183,7 +183,8 @@ class Programmer:
         counter_plan.program(device, self._changes[cpu])
 
     def check(self, cpu: int) -> Check | None:
-        """Whether the CPU's counters are still as programmed. None: it cannot be asked now."""
+        """Checks whether the CPU's counters are still as programmed; None if they cannot be read
+        now."""
         device = self._devices.get(cpu)
         if device is None:
             return None
@@ -197,7 +198,8 @@ class Programmer:
     # --- ending ------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """Gives all registers back. May be called again. `left` names what could not be."""
+        """Restores all registers. May be called again. `left` names registers that could not be
+        restored."""
         left: dict[int, Changes] = {}
         troubles: dict[int, MsrError] = {}
         for cpu, changes in self._changes.items():
@@ -213,7 +215,7 @@ class Programmer:
         self._changes = left
         for cpu in list(self._devices):
             self.shut(cpu)
-        with contextlib.suppress(OSError):  # the old journal stays; it names too many registers
+        with contextlib.suppress(OSError):  # the old journal, which has more registers, stays valid
             self._save()
         if troubles:
             self.left = _left(self._root, troubles)
@@ -243,7 +245,7 @@ def _in_use(cpu: int, used: str) -> InUse:
 
 
 def _left(root: Path, troubles: Mapping[int, MsrError]) -> str:
-    """The message about CPUs whose registers are not as they were: one line, with the fix."""
+    """The message on CPUs whose registers could not be restored: one line, with the remedy."""
     cpus = sorted(troubles)
     off = [cpu for cpu in cpus if troubles[cpu].off]
     first = next(error for error in troubles.values() if error.off == bool(off))

@@ -1,9 +1,9 @@
-"""Counters through /dev/cpu/N/msr, programmed by perftop itself (`--source msr`), and a check that
+"""The msr source: counters that perftop programs itself through /dev/cpu/N/msr, and a check that
 they stay programmed.
 
-Control registers are read back at least once a second. From the read that finds one changed until
-the read that finds it as programmed again, the values of the counters concerned are not valid. A
-note reports both. Nothing is written: what another program has written stays.
+Control registers are read back at least once a second. From the read that finds a register changed
+until the read that finds it as programmed again, the values of its counters are not valid. A note
+reports each of the two reads. The check writes nothing: what another program has written stays.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 COUNTED = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions")
 ORDER = ("ref", *METHODS.values(), "cycles", "kernel_cycles", "instructions")
-"""The order of reading: counters that are divided by each other are read close together. Other keys
-follow."""
+"""The order in which counters are read: counters that are divided by each other are read close
+together. Other keys follow."""
 
 
 class ProgrammedPart(RegisterPart):
@@ -64,12 +64,12 @@ class ProgrammedPart(RegisterPart):
 
 
 def close_parts(parts: Iterable[Part]) -> None:
-    """Closes all of them. Raises NotRestored where registers are not as they were."""
+    """Closes all parts. Raises NotRestored if registers could not be restored."""
     left = ""
     for part in parts:
         part.close()
         if isinstance(part, ProgrammedPart):
-            left, part.programmer.left = part.programmer.left, ""  # it is reported once
+            left, part.programmer.left = part.programmer.left, ""  # reported only once
     if left:
         raise NotRestored(left)
 
@@ -82,7 +82,7 @@ def _readings(plan: Plan) -> list[Reading]:
 
 
 def _stand_ins(kind: Kind, counted: set[str]) -> list[Reading]:
-    """MPERF and APERF in place of counters of the same rate that are not programmed."""
+    """Readings of MPERF and APERF in place of counters of the same rate that are not programmed."""
     clocks = kind.uarch.clocks
     if clocks is None or kind.uarch.uses_base_clock_for_aperf:
         return []
@@ -105,7 +105,7 @@ def open_msr(
     watch: Watch | None = None,
 ) -> Msr:
     """Opens the msr source. Raises Unavailable if another program counts or nothing can be read,
-    or ValueError for a bad list of CPUs."""
+    and ValueError for a bad list of CPUs."""
     rows, selected = read_rows(root, cpus)
     wanted = with_siblings(selected, rows)
     survey, parts = Survey(root), list[Part]()
@@ -139,8 +139,8 @@ def _need_counters(parts: Iterable[Part]) -> None:
 
 def _program(survey: Survey) -> tuple[list[ProgrammedPart], list[str], list[str]]:
     """Programs the counters. Returns their part if there are any, the SMT methods that they allow,
-    best first, and messages for the user. Raises MsrError if another program counts, NotRestored if
-    registers are not as they were."""
+    best first, and messages for the user. Raises MsrError if another program counts, and
+    NotRestored if registers could not be restored."""
     plans = _plans(survey)
     if not plans:
         return [], ["bounds"], []
@@ -163,7 +163,7 @@ def _program(survey: Survey) -> tuple[list[ProgrammedPart], list[str], list[str]
 
 
 def _plans(survey: Survey) -> dict[int, Plan]:
-    """Plans by CPU. Keys without a counter are added to what is missing."""
+    """Returns the plan of each CPU. Adds keys that got no counter to the missing keys."""
     plans: dict[int, Plan] = {}
     if all(_hides_counters(kind) for kind in survey.kinds):
         why = "CPUID.0AH says that this CPU has no counters (a hypervisor hides them)"
@@ -190,17 +190,17 @@ def _hides_counters(kind: Kind) -> bool:
 # --- the check that they stay programmed ----------------------------------------------------------
 
 PERIOD_NS = 800_000_000
-"""Time in which all CPUs are checked once."""
+"""Period of the check: each CPU is checked once in this time."""
 
 
 @dataclass(slots=True, eq=False)
 class _Cpu:
     row: int
     good_ns: int
-    """Beginning of the last check that found all as programmed."""
+    """Start of the last check that found all registers as programmed."""
     taken: frozenset[str] = frozenset()
     until_ns: Mapping[str, int] = field(default_factory=dict)
-    """By counter that was given back: samples before this are still not valid."""
+    """For each counter that was given back: the time before which samples are not valid."""
 
     def bad(self, key: str, time_ns: int) -> bool:
         return key in self.taken or time_ns < self.until_ns.get(key, 0)
@@ -219,12 +219,12 @@ class RegisterCheck:
             if block.scope == "cpu"
             for first, counter in placed(block.counters)
         }
-        """By key of each counter of a CPU: its block and columns."""
+        """Block and columns of each counter of CPUs, by key."""
         self.warnings: list[str] = []
         """The evidence of takeovers, as text; the caller clears it."""
 
     def due(self) -> float:
-        """CLOCK_MONOTONIC seconds of the next check."""
+        """The time of the next check in s of CLOCK_MONOTONIC."""
         return time.monotonic() + (self._looked_ns + PERIOD_NS - raw_ns()) / 1e9
 
     def look(self) -> list[Note]:
@@ -260,7 +260,7 @@ class RegisterCheck:
         taken: dict[frozenset[str], tuple[list[int], int]],
         back: dict[frozenset[str], list[int]],
     ) -> None:
-        """Adds what is new of this CPU, by the counters concerned."""
+        """Checks one CPU and adds its changes to `taken` and `back`, by the counters concerned."""
         state, begun_ns = self._cpus[cpu], raw_ns()
         found = self._programmer.check(cpu)
         if found is None:
@@ -296,7 +296,7 @@ def _clear(frame: Frame, block: Block, row: int, columns: range) -> None:
 
 
 class Msr:
-    """The machine with its counters programmed, and a check that they stay so."""
+    """The machine with its counters programmed, and the check that they stay programmed."""
 
     def __init__(
         self, source: Machine, parts: Sequence[Part], notes: Sequence[str], tsc_hz: Rate | None
@@ -334,7 +334,7 @@ class Msr:
         self._source.pace(batch_ns)
 
     def close(self) -> None:
-        """Raises NotRestored, once."""
+        """Closes the machine. Raises NotRestored once if registers could not be restored."""
         self._source.close()
         close_parts(self._programmed)
 

@@ -1,7 +1,7 @@
 """Registers that show how fast a CPU may run and what limits it, and its tables of turbo ratios.
 
-Status bits show the present state. The sticky bits next to them are not used: the kernel clears
-them.
+Status bits show the present state. The sticky bits next to them are not used, because the kernel
+clears them.
 """
 
 from __future__ import annotations
@@ -31,21 +31,22 @@ HWP = {
     "hwp_max": ("HWP highest level asked for", HWP_REQUEST, 8),
     "hwp_highest": ("HWP highest level there is", HWP_CAPABILITIES, 0),
 }
-"""Name, register and first bit of a byte."""
+"""Name, register and first bit of each HWP byte, by counter key."""
 
 POWER_LIMITS = {"power_limit_w": ("power limit PL1", 0), "power_limit2_w": ("power limit PL2", 32)}
-"""Name and first bit."""
+"""Name and first bit of each power limit, by counter key."""
 LIMIT_BITS, LIMIT_ENABLE = 15, 15  # counted from a limit's first bit
 USUAL_TIME = 10
-"""The unit of time is 2**-10 s where the register has 0 (turbostat, rapl_probe_intel)."""
+"""Exponent of the unit of time, 2**-10 s, where the register has 0 (turbostat,
+rapl_probe_intel)."""
 
 THRESHOLDS = {6, 8}
-"""Status bits that limit nothing: the OS asked for a notice at a temperature."""
+"""Status bits that limit nothing: the temperature thresholds that the OS has set."""
 CORE_ONLY = {12, 14}
-"""Status bits that the package's register lacks."""
+"""Status bits that only the core's register has."""
 
 PSTATE_LIMIT = 0xC0010061
-"""AMD: P-state current limit, from family 10h on."""
+"""AMD's register of the P-state current limit, from family 10h on."""
 TPMI = {"Granite Rapids", "Sierra Forest", "Grand Ridge", "Clearwater Forest", "Diamond Rapids"}
 """Models whose limit reasons are in no MSR."""
 
@@ -85,7 +86,7 @@ def _field(
 
 
 def _flags(key: str, name: str, register: int, bits: dict[int, str]) -> Reading:
-    """A reading that polls these bits, which must ascend."""
+    """A reading that polls these bits; their numbers must ascend."""
     counter = Counter(
         key,
         name,
@@ -148,7 +149,8 @@ def _limit_reasons(uarch: Uarch) -> Readings:
 
 
 def _pstate_limit(uarch: Uarch) -> Readings:
-    """How far AMD's firmware holds the clock down, not why: 0 is the fastest P-state."""
+    """The fastest P-state that AMD's firmware allows (0 is the fastest of all); the register does
+    not show the reason."""
     if uarch.vendor == INTEL or not uarch.events:
         return []
     return [_field("pstate_limit", "fastest P-state allowed", PSTATE_LIMIT, 0, 3)]
@@ -173,8 +175,8 @@ def _turbo_disabled(uarch: Uarch) -> Readings:
 
 
 def _configured_base(uarch: Uarch, device: Registers) -> Readings:
-    """The base clock of the config-TDP level in use; empty for the nominal level, whose base clock
-    is in the hello."""
+    """The base clock of the config-TDP level in use; no reading for the nominal level, whose base
+    clock is in the hello."""
     level = (content(device, TDP_CONTROL) or 0) & 3
     if uarch.vendor != INTEL or uarch.bclk_hz is None or level not in {1, 2}:
         return []
@@ -212,7 +214,7 @@ def _sum(key: str, name: str, unit: str, register: int, shift: int) -> Reading:
 
 
 def _power_limits(rapl: Rapl, uarch: Uarch, device: Registers, watts: float) -> Readings:
-    """The limits that are enabled now. One that is disabled later has no value from then on."""
+    """The limits that are enabled now. A limit that is disabled later has no value from then on."""
     if rapl.limits is None:
         return [_unknown(key, uarch) for key in POWER_LIMITS]
     readings: Readings = []
@@ -232,8 +234,8 @@ def _power_limits(rapl: Rapl, uarch: Uarch, device: Registers, watts: float) -> 
 
 
 # --- turbo ratios ---------------------------------------------------------------------------------
-# How fast the cores of a package may run, by how many of them are active. Registers hold the table
-# for code of licence 0 only; no register has those of wider SIMD code.
+# The highest clock of a package's cores by the number of active cores. Registers hold the table of
+# licence 0 only; no register has the tables of wider SIMD code.
 
 Steps = Iterable[tuple[int, int]]
 """Upper bound of active cores, and the ratio of their clock to the bus clock."""
@@ -245,7 +247,8 @@ SEMAPHORE = 0x80
 def turbo_table(
     uarch: Uarch, read: Callable[[int], int | None], cpus: list[int] | None = None
 ) -> wire.Turbo | Missing:
-    """The table of one core type. `read` returns None for a register that cannot be read."""
+    """Returns the table of one core type. `read` returns None for a register that cannot be
+    read."""
     turbo, bclk_hz = uarch.turbo, uarch.bclk_hz
     if turbo is None:
         return Missing("turbo", f"no register is known for it ({uarch.name})", None, cpus)
@@ -272,7 +275,7 @@ def turbo_table(
 def steps(
     layout: str, ratios: Sequence[int], counts: int, bclk_hz: float, cores_per_count: int = 1
 ) -> list[Step]:
-    """The steps that the registers hold, each frequency once. A ratio of 0 is no entry."""
+    """Returns the steps that the registers hold, each frequency once. A ratio of 0 is no entry."""
     if layout == "knl":
         entries: Steps = _deltas(ratios[0])
     elif layout == "groups":
@@ -296,7 +299,8 @@ def _bytes(words: Sequence[int]) -> bytes:
 
 
 def _deltas(word: int) -> Iterator[tuple[int, int]]:
-    """Knights Landing's groups: the first is absolute, the others are deltas to the one before."""
+    """Knights Landing's groups: the first is absolute, the others are deltas to the previous
+    group."""
     cores, ratio = word >> 1 & 0x7F, word >> 8 & 0xFF
     yield cores, ratio
     for shift in range(16, 64, 8):

@@ -1,11 +1,11 @@
-"""One CPU's model-specific registers, through the kernel's msr driver.
+"""Reads and writes one CPU's model-specific registers through the kernel's msr driver.
 
-The driver takes a register's number as the offset and transfers eight bytes. Every write is read
-back, because some hypervisors drop writes and report success.
+The offset of a read or write is the register's number, and its length is eight bytes. Every write
+is read back, because some hypervisors drop writes and report success.
 
-A directory given by --sysroot may be from an archive, and root writes to what this opens. So no
-link below the directory is followed, and the file must be the msr driver's device for this CPU, or
-a file of a FUSE mount: that is a program which plays the driver, and no archive holds one.
+A directory given by --sysroot may be from an archive, and root writes to the file that is opened
+here. So no link below the directory is followed, and the file must be the msr driver's device for
+this CPU, or a file of a FUSE mount, which imitates the driver and cannot be in an archive.
 """
 
 from __future__ import annotations
@@ -20,26 +20,27 @@ from typing import Self
 from perfprobe.cpu import files, identity
 
 MSR_MAJOR = 202
-"""Linux, include/uapi/linux/major.h. The minor number is the CPU."""
+"""Major number of the device (Linux, include/uapi/linux/major.h). The minor number is the CPU."""
 LINK = "it is a link, or is reached through one, and none is followed"
 OTHER = "it is neither the msr driver's device for this CPU nor a file of a FUSE mount"
 
 
 def open_device(root: Path, cpu: int, flags: int) -> int:
-    """A descriptor. Raises OSError."""
+    """Opens the device of a CPU after checking the file. Raises OSError."""
     path_fd = _found(root, cpu)
     try:
         info = os.fstat(path_fd)
         if not _is_driver(info, cpu) and not (stat.S_ISREG(info.st_mode) and _on_fuse(path_fd)):
             raise OSError(errno.EINVAL, OTHER)
-        # The very file that was checked, whatever its name means by now.
+        # This opens the file that was checked, even if its name now means another file.
         return os.open(f"/proc/self/fd/{path_fd}", flags | os.O_CLOEXEC)
     finally:
         os.close(path_fd)
 
 
 def _found(root: Path, cpu: int) -> int:
-    """A descriptor of the place. It is not open for reading: opening some files has effects."""
+    """A descriptor (O_PATH) of the file. It is not opened for reading, because opening some files
+    has side effects."""
     fd = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     for name in ("dev", "cpu", str(cpu), "msr"):
         try:
@@ -83,7 +84,7 @@ MODULE_FIX = "sudo modprobe msr"
 
 
 class MsrError(Exception):
-    """The cause, its consequence and the remedy, a line each."""
+    """A register that cannot be used: the cause, its consequence and the remedy, one line each."""
 
     def __init__(self, cause: str, consequence: str, fix: str | None = None, code: int = 0) -> None:
         super().__init__(cause)
@@ -95,7 +96,7 @@ class MsrError(Exception):
 
     @property
     def off(self) -> bool:
-        """The CPU is offline."""
+        """Whether the CPU is offline."""
         return self.code in {errno.ENXIO, errno.ENODEV}
 
     @property
@@ -104,14 +105,13 @@ class MsrError(Exception):
 
 
 def name(register: int) -> str:
-    """The register as manuals write it."""
+    """The register in the notation of the manuals."""
     return f"MSR {register:X}H"
 
 
 class Registers:
     def __init__(self, root: Path, cpu: int, *, writable: bool = False) -> None:
-        """Raises MsrError if the device cannot be opened. It is opened read-only unless
-        `writable`."""
+        """Opens the device, read-only unless `writable`. Raises MsrError if it cannot be opened."""
         self.cpu = cpu
         self._root = root
         try:
@@ -136,8 +136,8 @@ class Registers:
         return value
 
     def write(self, register: int, value: int) -> None:
-        """Raises MsrError; its code is 0 if the driver reported success but the register holds
-        something else."""
+        """Writes the register and reads it back. Raises MsrError; its code is 0 if the driver
+        reported success but the register holds another value."""
         try:
             os.pwrite(self.fd, _VALUE.pack(value), register)
         except OSError as error:
@@ -168,8 +168,8 @@ class Registers:
 
 
 def _no_driver(root: Path, what: str, code: int) -> MsrError:
-    """The error when the driver is absent. A sysroot or a container shows no modules, though the
-    kernel may have them; a guest's kernel without modules has none to load."""
+    """The error if the driver is absent. A sysroot or a container shows no modules, though the
+    kernel may have them; a kernel without modules cannot load the driver."""
     modules = Path(f"/lib/modules/{identity.kernel()}")
     can_load = root != Path("/") or any(modules.glob("kernel/arch/x86/kernel/ko*"))
     if can_load or identity.virtualisation(root) is None:

@@ -1,6 +1,7 @@
-"""Registers that are only read, as parts of a machine: what the CPUs of each core type have.
+"""Opens the registers that are only read, as parts of a machine, for the CPUs of each core type.
 
-Under a sysroot the TSC is read there too, right before the counters: stamps are of another clock.
+Under a sysroot the TSC is read through its register, too, right before the counters, because stamps
+are of another clock there.
 """
 
 from __future__ import annotations
@@ -39,16 +40,16 @@ UNREAD = ("aperf", "mperf", "smi", "limit_reasons")
 """Keys that are reported missing if no register can be read."""
 
 Finder = Callable[[Kind, Registers], Readings]
-"""Returns the registers that a kind of CPU may have."""
+"""A function that returns the registers that a kind of CPU may have."""
 
 
 @dataclass(slots=True, eq=False)
 class RegisterInfo:
-    """What registers add to the hello."""
+    """The contents of the hello that come from registers."""
 
     multipliers: list[Multiplier] = field(default_factory=list)
     tsc_hz: Rate | None = None
-    """Under a sysroot only; elsewhere the TSC itself is measured."""
+    """The rate of the TSC under a sysroot only; elsewhere it is measured with RDTSC."""
     base_hz: Rate | None = None
     turbo: list[Turbo] = field(default_factory=list)
 
@@ -56,8 +57,8 @@ class RegisterInfo:
 def open_registers(
     root: Path, rows: Sequence[Cpu]
 ) -> tuple[list[Part], list[Missing], RegisterInfo]:
-    """Parts for the CPUs of `rows`, what is missing and why, and what is added to the hello. All
-    descriptors are read-only. Without readable registers there are no parts."""
+    """Returns the parts of the CPUs of `rows`, what is missing and why, and the contents for the
+    hello. All descriptors are read-only. Without readable registers there are no parts."""
     survey = Survey(root)
     try:
         survey.find_kinds(rows)
@@ -108,9 +109,9 @@ class Survey:
         return None if len(self.kinds) == 1 else kind.cpus
 
     def parts(self, stand_ins: Callable[[Kind], Sequence[Reading]]) -> list[RegisterPart | None]:
-        """The clocks with these stand-ins for counters, and the other registers by scope. The
-        clocks are to be read right before the counters, since the TSC of a sysroot is one of
-        them."""
+        """Returns the part of the clocks, with these stand-ins for counters, and the parts of the
+        other registers by scope. The clocks must be read right before the counters, because the TSC
+        of a sysroot is among them."""
 
         def clock_registers(kind: Kind, _: Registers) -> Readings:
             own = [] if self.root == Path("/") else [tsc()]
@@ -151,8 +152,8 @@ def _shared(scope: Literal["core", "package"]) -> Finder:
 
 
 def _tsc_hz(device: Registers, candidates: Iterable[Rate]) -> Rate:
-    """The rate, counted against CLOCK_MONOTONIC_RAW; a candidate that agrees and has a smaller
-    error is preferred."""
+    """The TSC's rate, measured against CLOCK_MONOTONIC_RAW. A candidate that agrees with it and has
+    a smaller error is preferred."""
     tsc0, raw0, width0 = _bracket(device)
     time.sleep(tsc_rate.SPAN_S)
     tsc1, raw1, width1 = _bracket(device)

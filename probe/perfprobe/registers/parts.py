@@ -1,4 +1,4 @@
-"""Registers as parts of what a CPU's thread reads, and the CPUs by core type."""
+"""Registers as parts that a CPU's thread reads, and the CPUs by core type."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Kind:
 def kinds(
     root: Path, rows: Sequence[Cpu], identity: Identity, method: str | None
 ) -> Iterator[Kind]:
-    """Yields a kind for each core type. Offline CPUs have no type; they are included if there is
-    only one."""
+    """Yields a kind for each core type. The type of offline CPUs is unknown; they are included if
+    there is only one type."""
     types = sorted({row.type or "" for row in rows if row.online})
     for name in types:
         members = [row for row in rows if (row.type or "") == name or len(types) == 1]
@@ -55,7 +55,8 @@ UNREADABLE = "this CPU does not have the register, or its hypervisor hides it"
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A register as a counter: all of it, a field of it, or polls of the bits in a mask."""
+    """A register as a counter: the whole register, a field of it, or polls of the bits in a
+    mask."""
 
     counter: Counter
     register: int
@@ -65,7 +66,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class MissingCounter:
-    """A counter that this CPU lacks, as is known without reading a register."""
+    """A counter that this CPU is known to lack without a read of a register."""
 
     key: str
     why: str
@@ -75,7 +76,7 @@ class RegisterPart:
     """Registers that are only read, through read-only descriptors."""
 
     def __init__(self, root: Path, scope: Scope, table: Mapping[int, Sequence[Reading]]) -> None:
-        """`table` has the readings of each CPU; on hybrids they differ."""
+        """`table` has the readings of each CPU, which differ on hybrids."""
         self.scope: Scope = scope
         self.counters = _counters(table)
         self.missing: list[Missing] = []
@@ -119,7 +120,7 @@ class RegisterPart:
 
 
 def _counters(table: Mapping[int, Sequence[Reading]]) -> list[Counter]:
-    """Each counter once, with the CPUs that have it unless all CPUs of the table do."""
+    """Each counter once, with the CPUs that have it, unless all CPUs of the table have it."""
     counters: dict[str, Counter] = {}
     cpus: dict[str, list[int]] = {}
     for cpu, readings in table.items():
@@ -131,7 +132,7 @@ def _counters(table: Mapping[int, Sequence[Reading]]) -> list[Counter]:
     ]
 
 
-# --- what a model has -----------------------------------------------------------------------------
+# --- registers of a model -------------------------------------------------------------------------
 
 
 _NAMES = {
@@ -185,7 +186,7 @@ def residencies(uarch: Uarch, scope: Scope) -> list[Reading]:
 def readable(
     device: Registers, candidates: Sequence[Reading | MissingCounter]
 ) -> tuple[list[Reading], dict[str, str]]:
-    """The readings that work on this CPU, and for the others the reason by key."""
+    """Returns the readings that work on this CPU, and the reasons for the others by key."""
     usable: list[Reading] = []
     missing: dict[str, str] = {}
     for candidate in candidates:

@@ -1,4 +1,4 @@
-"""Sources of counters. Each yields raw frames and computes no rates."""
+"""Sources of counters. Each source yields raw frames and computes no rates."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from perfprobe.wire import Frame, Hello, Note
 
 
 class Source(Protocol):
-    """A machine being read. Not thread-safe; one reader drives it."""
+    """A machine that is being read. A source is not thread-safe; one reader drives it."""
 
     @property
     def hello(self) -> Hello: ...
@@ -18,12 +18,12 @@ class Source(Protocol):
         simulation that runs faster than time, paced by its reader)."""
 
     def poll(self) -> list[Frame | Note]:
-        """What is ready by now, oldest first. Never blocks."""
+        """Returns the frames and notes that are ready, oldest first. Never blocks."""
 
     def pace(self, batch_ns: int) -> None:
-        """From now on `poll` is due once in this time, bounded to what is possible, and its last
-        frame has the blocks that are read once a batch. Before the first call it is due at every
+        """Makes `poll` due once in this time, within possible bounds; the last frame of a poll has
+        the blocks that are read once a batch. Before the first call `poll` is due at every
         sample."""
 
     def close(self) -> None:
-        """Stops reading and restores what was changed. May be called twice."""
+        """Stops reading and restores changed registers. May be called twice."""

@@ -1,5 +1,5 @@
-"""Counters of CPUs: integrals of the schedule in the units and widths of real hardware, and the
-events that a simulated machine can count on request."""
+"""Counters of simulated CPUs: integrals of the schedule in the units and widths of real hardware,
+and the events that a simulated machine can count on request."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SimCounter:
     first: int = 0
     """Value at the start on CPU 0; each further CPU starts `step` higher."""
     step: int = 1000
-    """Offset between CPUs; for counters that move in quanta, one quantum."""
+    """Offset between CPUs; for counters that advance in quanta, one quantum."""
 
 
 _COUNTED = (
@@ -40,11 +40,11 @@ _COUNTED = (
     ("kernel_cycles", "kernel cycles", "cycles", Row.KERNEL_CYCLES, 5e7),
     ("kernel_instructions", "kernel instructions", "instructions", Row.KERNEL_INSTRUCTIONS, 2e7),
 )
-"""Key, name, unit, what is counted, and ticks before it wraps."""
+"""Key, name, unit, counted row, and number of ticks before the counter wraps."""
 
 
 def crystal(ns: Ints) -> Ints:
-    """Ticks of the crystal in so many ns. The core's reference clocks advance only with these."""
+    """Ticks of the crystal in `ns`. The core's reference clocks advance only with these ticks."""
     return ns // hw.TICK_NS
 
 
@@ -82,13 +82,14 @@ def sim_counter(
     key: str, name: str, unit: str, amount: Callable[[Ints], Any], before_wrap: float = 0,
     *, bits: int = 64, scale: float = 1.0, step: int = 1000,
 ) -> SimCounter:  # fmt: skip
-    """A counter that starts `before_wrap` ticks before it wraps, or at zero if that is 0."""
+    """A counter that starts `before_wrap` ticks before it wraps, or at zero if `before_wrap` is
+    0."""
     first = 2**bits - int(before_wrap) if before_wrap else 0
     return SimCounter(Counter(key, name, unit, "sim", bits=bits, scale=scale), amount, first, step)
 
 
 def _thousandth(row: Row) -> Callable[[Ints], Any]:
-    """Cycles and instructions, which integrals hold x 1000; ns as us."""
+    """A row divided by 1000: cycles and instructions, which integrals hold x 1000, or ns as us."""
     return lambda t: t[row] // 1000
 
 
@@ -137,18 +138,18 @@ def stat_columns() -> list[SimCounter]:
     ]
 
 
-# --- issue slots --------------------------------------------------------------------------------
+# --- issue slots ----------------------------------------------------------------------------------
 
 WIDTH = 4
-"""Issue slots of a cycle."""
+"""Issue slots per cycle."""
 SIBLING_SLOTS_PERCENT = 30
 """Per cent of issue slots that go to the sibling while it runs, at the rate of the TSC."""
 
 
 def slot_columns() -> list[SimCounter]:
-    """Counters of how issue slots were used: fixed shares of what the CPUs did, so the truth is
-    known. An instruction takes one slot. Of the other slots a tenth is lost in the front end, a
-    twentieth to bad speculation, and the rest in the back end."""
+    """Counters of how issue slots were used. They are fixed shares of the CPUs' work, so the true
+    counts are known: an instruction takes one slot; of the other slots a tenth is lost in the front
+    end, a twentieth to bad speculation, and the rest in the back end."""
     amounts = {
         "slots": lambda t: WIDTH * t[Row.CYCLES] // 1000,
         "topdown_retiring": lambda t: t[Row.INSTRUCTIONS] // 1000,
@@ -175,7 +176,7 @@ def _free(t: Ints) -> Ints:
     return np.asarray(WIDTH * t[Row.CYCLES] - t[Row.INSTRUCTIONS])
 
 
-# --- all CPUs -----------------------------------------------------------------------------------
+# --- all CPUs -------------------------------------------------------------------------------------
 
 
 def block(name: str, columns: list[SimCounter]) -> Block:
@@ -191,7 +192,7 @@ class CounterBank:
         self._first = np.stack(
             [np.uint64(c.first) + number * np.uint64(c.step) for c in columns], axis=1
         )
-        # 2^64 - 1 as a mask leaves 64 bits as they are.
+        # A mask of 2^64 - 1 changes nothing.
         masks = [2**c.counter.bits - 1 for c in columns]
         self._mask = np.array(masks, np.uint64)
         self._valid = np.full(cpus, 2 ** len(columns) - 1, np.uint64)
@@ -216,10 +217,10 @@ class CounterBank:
 
 
 # --- events of the user's choice ------------------------------------------------------------------
-# Each is a fixed share of what the CPUs did, so that the true count of any span is known.
+# Each event is a fixed share of the CPUs' work, so that its true count over any span is known.
 
 FREE_COUNTERS = 3
-"""Counters of a core left for chosen events; more events than that take turns."""
+"""Number of a core's counters left for chosen events; more events than that take turns."""
 _KERNEL = {Row.CYCLES: Row.KERNEL_CYCLES, Row.INSTRUCTIONS: Row.KERNEL_INSTRUCTIONS}
 
 
@@ -230,7 +231,8 @@ class SimEvent:
     row: Row
     multiplier: int = 1
     divisor: int = 1000
-    """The count is the row x `multiplier` / `divisor`; cycles and instructions are x 1000."""
+    """The count is the row x `multiplier` / `divisor`; rows of cycles and instructions are x
+    1000."""
     unit: str = "events"
     hardware: bool = True
 
@@ -263,7 +265,8 @@ class Events:
     """The chosen events, each group of them in a block of its own."""
 
     def __init__(self, text: str, cpus: int, *, multiplex: bool, guest: bool) -> None:
-        """Raises ValueError for unknown names, and Unavailable."""
+        """Raises ValueError for unknown names, and Unavailable for events that cannot be
+        counted."""
         groups = [[(a, _find(a)) for a in group] for group in event_names.parse(text)]
         pairs = [pair for group in groups for pair in group]
         hard = [pair for pair in pairs if pair[1].hardware]
@@ -281,7 +284,7 @@ class Events:
         counted = [] if guest else [[pair] for pair in hard] if alone else [hard]
         self.blocks: list[Block] = []
         self.banks: list[tuple[str, CounterBank]] = []
-        """By the name of the block."""
+        """Names of blocks, and their counters."""
         for i, group in enumerate(filter(None, [soft, *counted]), 1):
             share = (FREE_COUNTERS, len(hard)) if len(counted) > 1 and group is not soft else (1, 1)
             table = _columns(group, *share)

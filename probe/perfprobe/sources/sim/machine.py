@@ -33,7 +33,7 @@ class Spec:
     """Unix seconds at which the simulated machine starts; None: now."""
 
     slots: bool = False
-    """It counts issue slots, and those given to the sibling."""
+    """Whether the machine counts issue slots, and slots given to the sibling."""
 
     @property
     def reproducible(self) -> bool:
@@ -128,15 +128,15 @@ Ints = NDArray[np.int64]
 TSC_HZ = 2_100_000_000
 BASE_MHZ = {"P": 2100, "E": 1500}
 TICK_NS = 40  # the crystal: 25 MHz
-TICK_TSC = 84  # TSC ticks in one of the crystal's: CPUID 15H 168/2
+TICK_TSC = 84  # TSC ticks in one tick of the crystal: CPUID 15H 168/2
 CORES_PER_L3 = 8
 PL1_MW = 150_000
 
-# Upper bound of active cores in a package, and the clock that they may have.
+# Upper bound of active cores in a package, and their highest clock.
 TURBO_MHZ = ((2, 3700), (4, 3500), (8, 3400), (12, 3200), (20, 3000))
 TURBO_ALL_MHZ = 2800
 TURBO_E_MHZ = 2900
-CORE_MBPS = 10_000  # that the memory of a package can move, for each of its cores
+CORE_MBPS = 10_000  # MB/s that a package's memory can move, for each of its cores
 IDLE_MHZ = 1600  # the clock of a core that is mostly idle
 
 
@@ -144,7 +144,7 @@ Time = TypeVar("Time", int, Ints)
 
 
 def tsc(time_ns: Time) -> Time:
-    """TSC ticks in so many ns, without rounding errors."""
+    """TSC ticks in `time_ns`, without rounding errors."""
     return time_ns * 21 // 10
 
 
@@ -161,7 +161,7 @@ class Machine:
     p_cores: int
     """Number of P cores, which come first; the others are E cores with one thread."""
     guest: bool = False
-    """A hypervisor runs it, and exposes no PMU."""
+    """Whether the machine is a VM whose hypervisor exposes no PMU."""
 
     @classmethod
     def of(cls, spec: Spec) -> Machine:
@@ -201,7 +201,7 @@ class Machine:
         return [c for c in range(self.cpus) if self.package(c % self.cores) == package]
 
     def row(self, cpu: int, online: bool = True) -> Cpu:
-        """The topology row. Of an offline CPU the kernel reports only the number."""
+        """The topology row. The kernel reports only the number of an offline CPU."""
         if not online:
             return Cpu(cpu, online=False)
         core = cpu % self.cores

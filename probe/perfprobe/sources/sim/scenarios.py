@@ -1,4 +1,5 @@
-"""The scripts of all scenarios. Each repeats without end and runs on a machine of any shape."""
+"""The scripts of all scenarios. Each script repeats without end and runs on a machine of any
+shape."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ WAITING = (
     TaskShare("restic", 220, 110),
 )
 WAIT = (160 + 100) / (160 + 100 + 480 + 260)
-"""Share of the time in which a writer wants to run that it waits, while the backup runs."""
+"""Share of a writer's busy time that it waits for a CPU while the backup runs."""
 
 
 def guest(script: Script) -> None:
@@ -88,7 +89,7 @@ LOST, DROP_MHZ = 0.31, 620
 
 
 def demo(script: Script) -> None:
-    """Two minutes in which each view has something to show."""
+    """Two minutes of load that give each view something to show."""
     machine = script.machine
     first = list(range(machine.cores))  # the first thread of each core
     calm = script.stage(8)
@@ -106,8 +107,8 @@ def demo(script: Script) -> None:
 
 
 def _climb(script: Script, calm: Stage, cpus: list[int]) -> Stage:
-    """A job starts; the clocks of cores that slept take some 60 ms to rise. Returns the stage
-    after that."""
+    """A job starts, and the clocks of its idle cores take some 60 ms to rise. Returns the stage
+    after the rise."""
     goal = copy.deepcopy(calm)
     goal.run(cpus, LAMMPS)
     script.climb(goal, [cpu for cpu in cpus if not calm.tasks[cpu]])
@@ -127,7 +128,7 @@ def _noisy(script: Script, job: Stage) -> None:
 
 
 def _hot(script: Script, job: Stage) -> None:
-    """A fan stops."""
+    """A fan stops, and the package gets hot."""
     cores = script.stage(7, like=job).overheat(0, 99)
     cpus = [cpu for core in cores for cpu in script.machine.threads(core)]
     # The job has one thread of each core; the others are idle and lose nothing.
@@ -189,7 +190,7 @@ def jitter(script: Script) -> None:
 
 
 def _mix(stage: Stage, turn: int) -> None:
-    """A node shared by many users: each eight cores have all combinations of two threads."""
+    """A node shared by many users: every eight cores have all combinations of two threads."""
     machine = stage.machine
     stage.run(_all(machine, _every(machine, 0)), STREAM)
     stage.run(_all(machine, _every(machine, 1)), STREAM if turn else LAMMPS)
@@ -368,4 +369,4 @@ _ALL = (
 _SCRIPTS: dict[str, Callable[[Script], None]] = {
     script.__name__.strip("_").replace("_", "-"): script for script in _ALL
 }
-"""By the name of the scenario, which is that of its function."""
+"""Scripts by the name of the scenario, which is the name of the function."""

@@ -1,14 +1,14 @@
-"""The truth: what runs when, at which clock, when a core halts involuntarily, and exact integrals
-of all that up to any moment.
+"""The schedule of a simulated machine (what runs when, at which clock, and when cores halt
+involuntarily), and exact integrals of it up to any moment.
 
 Time is divided into cells of 10 ms. A cell depends only on script, seed and cell number, so any
 cell can be computed at any time. In a cell each CPU works during one interval [start, stop), is
 taken by the hypervisor during [stop, gone), and is idle otherwise; each core has one clock and one
-pattern of involuntary halts. All times are integer ns and all rates integers, so sums are exact in
-whatever portions they are taken (int64 holds a month).
+pattern of involuntary halts. All times are integer ns and all rates integers, so sums are exact
+however time is divided (int64 holds a month).
 
 Halts are removed by a change of time: `running(x)` is how long the core was not halted in the first
-x ns of the cell. Measured in that time a CPU's work is an interval again.
+x ns of the cell. In running time a CPU's work is an interval again.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from perfprobe.wire import ROW_WIDE
 
 
 class Row(IntEnum):
-    """The integrated quantities. Times are ns; cycles and instructions are multiplied by 1000, as
-    ns x MHz is."""
+    """The integrated quantities. Times are ns; cycles and instructions are multiplied by 1000,
+    because ns x MHz is 1000 times the cycles."""
 
     RUN = 0  # not halted
     SMT = 1  # not halted and alone on its core; with more than two threads: any thread runs
@@ -36,11 +36,11 @@ class Row(IntEnum):
     KERNEL_INSTRUCTIONS = 5
     LICENSE_1 = 6
     LICENSE_2 = 7
-    IDLE = 8  # the OS had it halt
-    POLL = 9  # the OS idles without a halt
+    IDLE = 8  # idle, and halted by the OS
+    POLL = 9  # idle without a halt
     ENTRIES = 10  # into IDLE
     STEAL = 11
-    BUSY = 12  # the OS has work on it, halted or not
+    BUSY = 12  # the OS runs a task on it, halted or not
     SYSTEM = 13  # ns x 1000 of BUSY in the kernel
     IOWAIT = 14  # ns x 1000 of IDLE with I/O under way
     SMI = 15
@@ -50,13 +50,13 @@ class Row(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Some cells in a row; axes (cell, thread, core). Times are ns within the cell."""
+    """Some consecutive cells; axes (cell, thread, core). Times are ns within the cell."""
 
     start: Ints
     stop: Ints
     gone: Ints
     poll: Ints
-    """Moment in [start, stop) at which the work is done; then the idle loop polls."""
+    """The moment in [start, stop) at which the work is done; then the idle loop polls."""
     online: Ints
     # Rates: per us.
     mhz: Ints
@@ -68,19 +68,19 @@ class Cells:
     iowait: Ints
     license: Ints
     traffic: Ints
-    """MB/s to and from memory while it runs."""
+    """MB/s to and from memory while the CPU runs."""
     # Per core (thread axis of length 1).
     halt_period: Ints
     halt_phase: Ints
     halt: Ints
     smi: Ints
-    """End of the SMI; beyond the end of the cell if there is none."""
+    """The end of the SMI; after the end of the cell if there is none."""
 
     def cell(self, index: int) -> Cells:
         return Cells(*(getattr(self, name)[index : index + 1] for name in _NAMES))
 
     def running(self, x: Any) -> Ints:
-        """ns without a halt in the first x ns of the cell."""
+        """Time in ns without a halt in the first x ns of the cell."""
         if not self.halt.any():
             return np.asarray(x + 0 * self.halt)
         whole, rest = np.divmod(x, self.halt_period)
@@ -92,7 +92,7 @@ _NAMES = tuple(field.name for field in fields(Cells))
 
 
 def span(x: Any, first: Ints, last: Ints) -> Ints:
-    """Length of the part of [first, last) before x."""
+    """The length of the part of [first, last) before x."""
     return np.asarray(np.minimum(np.maximum(x, first), last) - first)
 
 
@@ -155,11 +155,11 @@ WINDOW_CELLS = 20
 POLL_NS = 10_000  # the idle loop polls this long before it halts
 SMI_NS = 150_000
 SMI_AT_NS = 3_000_000
-CHUNK = 16_384  # cells x slots that are computed at a time
+CHUNK = 16_384  # upper bound of cells x slots that are computed at once
 
 
 def noise(seed: int, stream: int, cells: Ints, items: Ints) -> Ints:
-    """48 random bits for each cell (first axis) and item, by splitmix64 of their numbers."""
+    """48 random bits for each cell (first axis) and item, from splitmix64 of their numbers."""
     key = (seed * 0xD1342543DE82EF95 + stream * 0x2545F4914F6CDD1D) & (2**64 - 1)
     z = cells.astype(np.uint64)[:, None] * np.uint64(0x9E3779B97F4A7C15)
     z = z + items.astype(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F) + np.uint64(key)
@@ -249,7 +249,7 @@ class Schedule:
 
 
 class Cursor:
-    """Integrals from the start to moments that never go back. Cheap, because sums are kept."""
+    """Integrals from the start to moments that never go back; fast, because it keeps sums."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
@@ -307,17 +307,17 @@ class Lateness:
     def __init__(self, machine: Machine, seed: int, late_ns: int, sample_ns: int) -> None:
         self._seed = seed
         self._late_ns = late_ns
-        self._max_late_ns = sample_ns // 4  # a read never reaches the next one
+        self._max_late_ns = sample_ns // 4  # a read never overlaps the next read
         self._cpus = np.arange(machine.cpus)
         bits = noise(seed, 3, np.zeros(1, np.int64), self._cpus)[0]
         self.offset: Ints = bits % 400
-        """Constant offset of each CPU's TSC, in ticks."""
+        """The constant offset of each CPU's TSC, in ticks."""
         self.offset[0] = 0
         self._habit = (bits >> 16) % 20_000
 
     def at(self, number: int) -> tuple[Ints, Ints, Ints]:
-        """Per CPU for the sample with this number: lateness and width of the read in ns, and
-        ROW_WIDE where it applies."""
+        """For each CPU in the sample with this number: lateness and width of the read in ns, and
+        ROW_WIDE where the read was interrupted."""
         bits = noise(self._seed, 4, np.array([number]), self._cpus)[0]
         late = LATE_NS + self._habit + bits % 6_000
         rare = (bits >> 16) & 0xFF

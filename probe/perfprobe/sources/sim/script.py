@@ -26,7 +26,7 @@ MIN_ACTIVE_DUTY = 100  # per mille of a cell; a core that works more counts as a
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one CPU does: it works once in each cell for `duty` (plus or minus half of `jitter`),
+    """The load of one CPU: it works once in each cell for `duty` (plus or minus half of `jitter`),
     starting between `start` and `start` + `wander`."""
 
     comm: str = ""
@@ -35,22 +35,22 @@ class Load:
     start: int = 0
     wander: int = 0
     active: int = 1000
-    """Share of windows of 200 ms in which it works at all."""
+    """Share of windows of 200 ms in which the CPU works at all."""
     ipc: int = 1000
     kernel: int = 20
     iowait: int = 0
-    """Share of its idle time that is iowait."""
+    """Share of the CPU's idle time that is iowait."""
     steal: int = 0
     """Share of each cell that the hypervisor takes, right after the work."""
     license: int = 0
     traffic: int = 800
-    """MB/s to and from memory that it demands while it runs."""
+    """MB/s to and from memory that the CPU demands while it runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskShare:
-    """One of the tasks that share a CPU. `part` and `wait` are per mille of the time that the CPU
-    works: for how much of it this task runs, and for how much it waits while another one runs."""
+    """One of the tasks that share a CPU. `part` and `wait` are per mille of the CPU's busy time:
+    the parts in which this task runs, and in which it waits while another task runs."""
 
     comm: str
     part: int = 1000
@@ -71,7 +71,7 @@ class ScriptedEpisode:
     end: float
     depth: float | None
     watch: str | None = None
-    """The job that must be watched for this episode to be found; None: none."""
+    """The job that must be watched for this episode to be detected; None: no job."""
 
 
 class Stage:
@@ -80,9 +80,9 @@ class Stage:
         self.machine = machine
         self.slot = {name: np.zeros(machine.slots, np.int64) for name in LOAD_FIELDS}
         self.tasks: list[tuple[TaskShare, ...]] = [()] * machine.slots
-        """The tasks of each CPU; the one that runs most comes first."""
+        """The tasks of each CPU, the busiest first."""
         self.pressure = (0, 0, 0)
-        """Per mille of time in which some task waits for a CPU, for memory, for I/O."""
+        """Per mille of time in which some task waits for a CPU, for memory, and for I/O."""
         self.online = np.arange(machine.slots) < machine.cpus
         cores = machine.cores
         self.drop_mhz = np.zeros(cores, np.int64)
@@ -97,7 +97,8 @@ class Stage:
         self.run(range(machine.cpus), IDLE)
 
     def run(self, cpus: Sequence[int], load: Load, *tasks: TaskShare) -> None:
-        """`tasks`: the tasks that do the work; by default a single one with the load's name."""
+        """Puts a load on these CPUs. `tasks` do the work; by default a single task with the load's
+        name."""
         for name in LOAD_FIELDS:
             self.slot[name][cpus] = getattr(load, name)
         for cpu in cpus:
@@ -142,7 +143,7 @@ class Stage:
 
     def traffic(self) -> Ints:
         """MB/s of each CPU while it runs. If the CPUs of a package demand more than its memory can
-        move, all get less by the same factor."""
+        move, the traffic of all is reduced by the same factor."""
         slot, machine = self.slot, self.machine
         demand = slot["traffic"] * slot["duty"] * slot["active"] // 1_000_000 * self.online
         package = np.arange(machine.slots) % machine.cores // machine.package_cores
@@ -151,8 +152,8 @@ class Stage:
         return np.asarray(slot["traffic"] * capacity // np.maximum(total, capacity)[package])
 
     def power_mw(self) -> Ints:
-        """Power of each package: 35 W plus up to about 5 W a core, at most 148 W unless it is at
-        its limit."""
+        """Power of each package in mW: 35 W plus up to about 5 W a core, at most 148 W unless the
+        package is at its limit."""
         busy = self.slot["duty"].reshape(self.machine.smt, -1).sum(axis=0).clip(max=1300)
         cores = busy * 4 * (self.clocks() // 10) ** 2 // 78_400
         mw = 35_000 + cores.reshape(self.machine.packages, -1).sum(axis=1)
@@ -173,10 +174,10 @@ class Script:
     stages: list[Stage] = field(default_factory=list)
     episodes: list[ScriptedEpisode] = field(default_factory=list)
     late_ns: int = 0
-    """Upper bound of the additional lateness of a reader's wake-up."""
+    """Upper bound of the additional lateness of a reader's wake-up, in ns."""
 
     def stage(self, seconds: float, like: Stage | None = None) -> Stage:
-        """Appends a stage: a copy of `like`, or one in which nothing runs."""
+        """Appends a stage: a copy of `like`, or a stage in which nothing runs."""
         stage = Stage(self.machine, seconds) if like is None else copy.deepcopy(like)
         stage.seconds = seconds
         self.stages.append(stage)
@@ -196,7 +197,7 @@ class Script:
         watch: str | None = None,
         stages: int = 1,
     ) -> None:
-        """Scripts an episode that lasts as long as the last `stages`; none if `cpus` is empty."""
+        """Scripts an episode over the last `stages` stages; nothing if `cpus` is empty."""
         if not cpus:
             return
         end, lasted = self.now, sum(stage.seconds for stage in self.stages[-stages:])
@@ -238,7 +239,7 @@ class Tables:
         self.first_c = self._first_c(cells)
 
     def _first_c(self, cells: list[int]) -> NDArray[np.float64]:
-        """Temperature at the start of each stage, in all cycles after the first."""
+        """The temperature in °C at the start of each stage, in all cycles after the first."""
         first = np.empty_like(self.target_c)
         now = self.target_c[-1]
         for _ in range(2):
@@ -259,5 +260,5 @@ class Tables:
 def approach(
     now: NDArray[np.float64], target: NDArray[np.float64], seconds: float
 ) -> NDArray[np.float64]:
-    """Temperature some seconds later: a heat sink reaches its target within seconds."""
+    """The temperature after `seconds`: a heat sink reaches its target within seconds."""
     return np.asarray(target + (now - target) * np.exp(-seconds / 1.5))

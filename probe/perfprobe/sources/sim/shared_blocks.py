@@ -1,5 +1,5 @@
-"""The blocks of packages and of the machine, and what a guest counts: energy, temperature, limit
-reasons, turbo ceilings, traffic to memory; pressure and load of a guest."""
+"""The blocks of packages and of the machine, and the counters of a guest: energy, temperature,
+limit reasons, turbo ceilings, traffic to memory; pressure and load of a guest."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ENERGY_FIRST = 2**ENERGY_BITS - 100_000  # 6 J before it wraps
 LINE = 64  # bytes of a cache line, in which controllers count
 TRAFFIC_BITS = 48
 TRAFFIC_FIRST = 2**TRAFFIC_BITS - 50_000_000  # 3 GB before it wraps
-WRITTEN = 4  # one line in so many is written, the others are read
+WRITTEN = 4  # one line in this many is written, the others are read
 
 
 def package_block(machine: Machine) -> Block:
@@ -71,7 +71,7 @@ def package_block(machine: Machine) -> Block:
 
 
 def dram_nj(time_ns: int, lines: Ints) -> Ints:
-    """Energy of a package's memory: 3 W, and half a nJ for each byte."""
+    """Energy of a package's memory in nJ: 3 W, and half a nJ for each byte."""
     return np.asarray(3 * time_ns + lines * (LINE // 2))
 
 
@@ -87,8 +87,8 @@ class Packages:
         self._of_package = cores // machine.package_cores
 
     def _poll(self, time_ns: int, sample_ns: int) -> None:
-        """Adds the polls of the sample that ends now; the first one is at its start. In ten polls a
-        bit is set as often as scripted."""
+        """Adds the polls of the sample that ends now; its first poll is at its start. A bit is set
+        in as many of ten polls as scripted."""
         times = time_ns - sample_ns + np.arange(POLLS) * sample_ns // POLLS
         shares = self._tables.limits[self._tables.stage_of(times // CELL_NS)]
         turn = (self._polls + np.arange(POLLS)) * 7 % 10
@@ -96,7 +96,7 @@ class Packages:
         self._polls += POLLS
 
     def lines(self, totals: Ints) -> tuple[Ints, Ints]:
-        """Cache lines that each package has read and written, by the integrals of its CPUs."""
+        """Cache lines that each package has read and written, from the integrals of its CPUs."""
         count = self._machine.packages
         moved = np.zeros(count, np.int64)
         np.add.at(moved, self._of_package, totals[Row.TRAFFIC] // 1000)
@@ -132,9 +132,9 @@ class Packages:
 HOST = "vm-build-3"
 PRESSURE = ("cpu", "memory", "io")
 LOADS = (1, 5, 15)
-"""Minutes of the load averages."""
+"""Minutes over which the load averages are taken."""
 TICK_NS, SLICE_NS = 4_000_000, 3_000_000
-"""How often a busy CPU is interrupted, and switches to another task."""
+"""Period of a busy CPU's timer interrupts, and of its switches to another task."""
 _NO_PMU = "no core PMU in this guest (KVM): the hypervisor does not expose one"
 _NO_CLOCK = "no cpufreq driver (usual in a guest): no clock from the system"
 
@@ -148,7 +148,7 @@ def guest_columns() -> list[SimCounter]:
 
 
 def as_guest(hello: Hello) -> Hello:
-    """The hello of a machine like this one, but as a guest."""
+    """The hello of the same machine as a guest."""
     counted = ("ref", "cycles", "instructions", "kernel_cycles", "kernel_instructions")
     fix = "ask for a vPMU, or use a metal instance"
     return replace(
@@ -183,7 +183,7 @@ def machine_block() -> Block:
 
 
 class LoadAverages:
-    """Load averages: how many tasks ran or waited for a CPU, weighted by age."""
+    """Load averages: the number of tasks that ran or waited for a CPU, weighted by age."""
 
     def __init__(self, tables: Tables) -> None:
         duties = tables.slot["duty"] / 1000
@@ -198,7 +198,7 @@ class LoadAverages:
         self._means = [self._demand[0]] * len(LOADS)
 
     def at(self, seconds: float, stage: int) -> Words:
-        """Returns the averages in hundredths. Times must not decrease."""
+        """The averages in hundredths. Successive times must not decrease."""
         passed, self._seconds = seconds - self._seconds, seconds
         for i, minutes in enumerate(LOADS):
             distance = self._demand[stage] - self._means[i]
@@ -208,6 +208,6 @@ class LoadAverages:
 
 def interrupt_totals(sums: Ints) -> Words:
     """Interrupts and context switches so far, from the integrals of all CPUs: ticks of busy CPUs,
-    and each time that a CPU woke up or fell asleep."""
+    and each wake-up and each halt of a CPU."""
     busy_ns, entries = int(sums[Row.BUSY].sum()), int(sums[Row.ENTRIES].sum())
     return np.array([busy_ns // TICK_NS + entries, busy_ns // SLICE_NS + 2 * entries], np.uint64)

@@ -128,17 +128,17 @@ def _selected(topology: list[Cpu], select: Select) -> list[int] | None:
 # --- source ---------------------------------------------------------------------------------------
 
 MAX_BEHIND_NS = 10_000_000_000
-GRACE_NS = 1_000  # due() is a float, and may be rounded down
+GRACE_NS = 1_000  # due() is a float and may be rounded down
 BATCH = 16
 TASKS_NS = 1_000_000_000  # from one scan of the tasks to the next, as with a real probe
 MIN_SAMPLE_NS = 1_000_000
-STAT_READ_NS = 400_000  # /proc/stat is read when the CPUs are done
+STAT_READ_NS = 400_000  # /proc/stat is read this long after the CPUs
 STAT_WIDTH_NS = 30_000
 
 
 class Sim:
-    """See Source. `select` has the wanted CPUs, or chooses them from the topology. `watch` is a PID
-    or the name of a job."""
+    """A simulated `Source`. `select` has the selected CPUs, or chooses them from the topology.
+    `watch` is a PID or the name of a job."""
 
     def __init__(
         self, spec: Spec, sample_ns: int, select: Select = None, watch: str | None = None,
@@ -189,11 +189,12 @@ class Sim:
         self._batches = Batches(self._sample_ns, 8 * words)
         self._start_ns = self._clock.monotonic_ns
         self._base = np.zeros((len(Row), cpus), np.int64)
-        """Integrals when each CPU last came online, from which its counters start."""
+        """The integrals when each CPU last came online; its counters start from them."""
         self._last: Ints | None = None
         self._last_scan: tuple[int, int, Ints] | None = None
-        """The last scan of the tasks: its time and stage, and the integrals at that time; for CPUs
-        that run other tasks since a change of the stage, the integrals at the last frame before."""
+        """The last scan of the tasks: its time, its stage, and the integrals at that time. For CPUs
+        whose tasks a change of the stage replaced, the integrals are those at the last frame before
+        the change."""
         self._online = np.ones(cpus, np.bool_)
         self._closed = False
 
@@ -204,7 +205,7 @@ class Sim:
         return (self._start_ns + number * self._sample_ns / self._spec.speed) / 1e9
 
     def pace(self, batch_ns: int) -> None:
-        if self._spec.speed is not None:  # without a pace of its own nobody waits for it
+        if self._spec.speed is not None:  # without a speed the reader sets the pace
             self._batches.pace(batch_ns)
 
     def poll(self) -> list[Frame | Note]:
@@ -222,8 +223,8 @@ class Sim:
         return messages
 
     def _ready(self, speed: float) -> int:
-        """Number of frames that are due. If the process was stopped or cannot keep up, the
-        simulation pauses meanwhile: catching up on hours would take minutes."""
+        """The number of frames that are due. If the process was stopped or cannot keep up, the
+        simulation pauses, because catching up on hours would take minutes."""
         now_ns = time.monotonic_ns() + GRACE_NS
         period_ns = self._sample_ns / speed
         if now_ns - self._start_ns - self._number * period_ns > MAX_BEHIND_NS + period_ns:
@@ -234,14 +235,15 @@ class Sim:
         self._closed = True
 
     def _sample(self, *, whole: bool) -> list[Frame | Note]:
-        """Returns a frame, after its notes. `whole`: with the block that is read once a batch."""
+        """Returns notes and then a frame. `whole`: whether the frame has the block that is read
+        once a batch."""
         time_ns = self._number * self._sample_ns
         tables = self._schedule.tables
         stage = tables.stages.index(time_ns)
         online = tables.online[stage, : self._machine.cpus] > 0
         late, width, wide = self._lateness.at(self._number)
         times = np.full(self._machine.slots, time_ns, np.int64)
-        # Counters have their values of the middle of the read.
+        # Counters have their values at the middle of the read.
         times[: self._machine.cpus] += late + width // 2
         if self._watched is not None and self._number:
             self._watched.follow(self._cursor, time_ns - self._sample_ns, time_ns)
@@ -290,7 +292,7 @@ class Sim:
     ) -> list[Note]:
         if (online == self._online).all():
             return []
-        # While a CPU is off its counters stop, so they start from its return.
+        # The counters of an offline CPU stop, so they start again when it comes online.
         self._base = np.where(rebased, totals if self._last is None else self._last, self._base)
         for bank in (self._table, *(bank for _, bank in self._chosen)):
             bank.restart(rebased)
@@ -367,6 +369,6 @@ def open_sim(
     text: str, sample_ns: int, select: Select = None, watch: str | None = None,
     events: str | None = None, *, multiplex: bool = True,
 ) -> Sim:  # fmt: skip
-    """Makes the source from the argument of --source. Raises ValueError with a line for the
+    """Makes the source from the argument of --source. Raises ValueError with a message for the
     user, and Unavailable for events that cannot be counted."""
     return Sim(parse_spec(text), sample_ns, select, watch, events, multiplex=multiplex)

@@ -1,8 +1,8 @@
 """The schedule of a simulated machine: stages that repeat without end.
 
-Within a stage every rate is constant, so what a machine did up to any moment is a sum of rates
-times lengths. Times and rates are whole numbers, so the sums are exact. Without numpy: tests that
-imitate hardware share it, and start quickly.
+Within a stage every rate is constant, so a count up to any moment is a sum of rates times lengths.
+Times and rates are whole numbers, so the sums are exact. This module does without numpy, because
+tests that imitate hardware use it, too, and have to start quickly.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from itertools import accumulate
 
 class Stages:
     def __init__(self, ends_ns: Sequence[int]) -> None:
-        """`ends_ns`: when each stage ends, from the start of the first one."""
+        """`ends_ns` are the ends of the stages, in ns from the start of the first stage."""
         self.ends = list(ends_ns)
         self.starts = [0, *self.ends[:-1]]
         self.period = self.ends[-1]
@@ -24,7 +24,7 @@ class Stages:
         return bisect_right(self.ends, time_ns % self.period)
 
     def since_start(self, time_ns: int) -> int:
-        """ns since the start of the stage at this moment."""
+        """Time in ns since the start of the stage at this moment."""
         return time_ns % self.period - self.starts[self.index(time_ns)]
 
     def ends_between(self, since_ns: int, until_ns: int) -> Iterator[tuple[int, int]]:
@@ -39,9 +39,8 @@ class Stages:
 
 
 class Integral:
-    """A count from the start to any moment: the rate of each stage, in amounts per ns, times its
-    length. The sum times `multiplier` / `divisor` is rounded down, and that is counted in quanta of
-    `quantum`."""
+    """A count from the start to any moment: the sum over stages of rate (amount per ns) times
+    length. The sum times `multiplier` / `divisor` is rounded down to a multiple of `quantum`."""
 
     __slots__ = ("_before", "_divisor", "_multiplier", "_quantum", "_rates", "_stages", "_total")
 
@@ -56,7 +55,7 @@ class Integral:
         spans = zip(rates, stages.starts, stages.ends, strict=True)
         sums = [0, *accumulate(rate * (end - start) for rate, start, end in spans)]
         self._stages, self._rates, self._total = stages, list(rates), sums[-1]
-        # Minus the rate times the start: at() then multiplies by the time within the period.
+        # Minus rate times start of the stage, so that a call multiplies by the time in the period.
         self._before = [
             amount - rate * start
             for amount, rate, start in zip(sums, rates, stages.starts, strict=False)
@@ -71,10 +70,10 @@ class Integral:
 
 
 class Steps:
-    """A count that jumps at moments of the period."""
+    """A count that jumps at some moments of each period."""
 
     def __init__(self, period_ns: int, jumps: Sequence[tuple[int, int]]) -> None:
-        """`jumps`: when, and by how much."""
+        """`jumps` are pairs of a moment in ns and an amount."""
         ordered = sorted(jumps)
         self._period = period_ns
         self._moments = [moment for moment, _ in ordered]

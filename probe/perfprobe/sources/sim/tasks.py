@@ -18,7 +18,7 @@ FIRST_PID = 4000
 Number = TypeVar("Number", int, Ints)
 SLICE_NS = 3_000_000  # the kernel lets another task run after this long
 MAX_TASKS_PER_CPU = 3
-"""Tasks that are reported for each CPU, as the kernel's are."""
+"""Upper bound of the tasks that are reported for each CPU, as on a real machine."""
 USERS = ("ada", "grace", "edsger", "barbara")
 COMMANDS = {
     "postgres": ("postgres", "postgres: writer bench [local] UPDATE"),
@@ -34,9 +34,9 @@ COMMANDS = {
     "lmp": (None, "lmp -in melt.lmp -sf omp"),
     "mpi_rank": (None, "./solve --mesh wing.msh --ranks 64"),
 }
-"""User, unless it is the machine's usual one, and command line."""
+"""User (None: the machine's usual user) and command line of each task."""
 GROUPS = {"postgres": "postgresql", "restic": "backup", "nginx": "nginx"}
-"""Services of tasks; the others were started by the program in PARENTS."""
+"""Services of tasks; other tasks were started by the program in PARENTS."""
 PARENTS = dict.fromkeys(("cc1plus", "as", "ld", "configure"), "make") | {
     "lmp": "mpirun", "mpi_rank": "mpirun", "make": "bash", "stream": "bash", "xhpl": "mpirun",
 }  # fmt: skip
@@ -48,7 +48,7 @@ class Tasks:
         self._threads = (1 + bits % 4).tolist()
         self._user = USERS[seed % len(USERS)]
         self._sent_names: dict[int, str] = {}
-        """By PID, the name with which its details were sent."""
+        """For each PID the name with which its details were sent."""
 
     def records(
         self,
@@ -56,8 +56,8 @@ class Tasks:
         shares: NDArray[np.float64],
         sleeps: NDArray[np.float64],
     ) -> dict[str, Any]:
-        """The records of a frame. Details are sent when a process is new. `sleeps`: how often a
-        second each CPU fell idle."""
+        """The records of a frame. Details are sent when a process is new. `sleeps` is how often per
+        second each CPU went idle."""
         others: dict[str, list[list[object]]] = {}
         waits: dict[str, list[list[float]]] = {}
         details: dict[str, dict[str, object]] = {}
@@ -93,7 +93,7 @@ class Tasks:
 
 
 def _waits(share: float, sleeps: float) -> list[float]:
-    """Share of waiting, and switches a second: a task loses its CPU to one that waited for it."""
+    """The share of waiting, and switches per second: a task loses its CPU to a task that waits."""
     return [round(share, 4), round(sleeps + share * 1e9 / SLICE_NS, 1)]
 
 
@@ -107,16 +107,16 @@ class Watched:
         tasks = [stage[:cpus] for stage in schedule.tables.tasks]
         width = max(len(members) for stage in tasks for members in stage)
         self._job = _job_tasks(tasks, width, text)
-        """Whether it is a thread of the job, by stage, CPU and place."""
+        """Whether a task is a thread of the job, by stage, CPU and place."""
         self._parts = self._job * _per_task(tasks, width, lambda task: task.part)
         self._waits = self._job * _per_task(tasks, width, lambda task: task.wait)
         self._last = np.zeros((2, cpus, 1), np.int64)
         self._sums = np.zeros((3, cpus, width), np.int64)
-        """ns x 1000 at work, ns x 1000 of waiting, and number of times it fell asleep."""
+        """For each task: ns x 1000 of work, ns x 1000 of waiting, and the number of sleeps."""
 
     def follow(self, cursor: Cursor, since_ns: int, until_ns: int) -> None:
-        """Adds up to the end of each stage in (since, until]; later time belongs to the next
-        stage."""
+        """Adds the times up to the end of each stage in (since, until]; later time belongs to the
+        next stage."""
         for end_ns, stage in self._schedule.tables.stages.ends_between(since_ns, until_ns):
             self._add(stage, cursor.up_to(end_ns))
 
@@ -136,7 +136,7 @@ class Watched:
         return {"watched": {"threads": threads, "more": len(places[MAX_THREADS:])}}
 
     def _add(self, stage: int, totals: Ints) -> None:
-        # CPUs are read a little late, so the time may already be beyond the end of the stage.
+        # CPUs are read a little late, so the time may be after the end of the stage.
         cpus = self._last.shape[1]
         now = np.maximum(totals[[Row.BUSY, Row.ENTRIES], :cpus, None], self._last)
         worked, slept = now - self._last
@@ -146,7 +146,7 @@ class Watched:
 
 
 TaskTable = Sequence[Sequence[Sequence[TaskShare]]]
-"""By stage and CPU."""
+"""Tasks by stage and CPU."""
 
 
 def pid_of(cpu: Number, place: Number, cpus: int) -> Number:
@@ -154,7 +154,7 @@ def pid_of(cpu: Number, place: Number, cpus: int) -> Number:
 
 
 def _per_task(tasks: TaskTable, width: int, value: Callable[[TaskShare], int]) -> Ints:
-    """A number of each task, by stage, CPU and place; 0 where there is no task."""
+    """A value of each task, by stage, CPU and place; 0 where there is no task."""
     table = np.zeros((len(tasks), len(tasks[0]), width), np.int64)
     for stage, row in enumerate(tasks):
         for cpu, members in enumerate(row):

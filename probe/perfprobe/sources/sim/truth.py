@@ -1,4 +1,4 @@
-"""What really happened on a simulated machine, computed from its schedule, not its counters."""
+"""The truth about a simulated machine, computed from its schedule, not from its counters."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def truth(
     {"type":"cpu","cpu","start","end","online","util","busy_hz","ipc","kernel_cycles",
     "kernel_instructions","halt","idle","involuntary","steal"}: as in `stat --json`, shares of the
     window, kernel shares of cycles and of instructions. halt = 1 - util = idle + involuntary +
-    steal, exactly. `online` is a share too. The others are null if the CPU was off at any time;
-    clock, ipc and kernel shares are also null if nothing ran.
+    steal, exactly. `online` is a share, too. The other values are null if the CPU was offline at
+    any time; clock, ipc and kernel shares are also null if nothing ran.
 
     {"type":"package","package","start","end","memory_read_bytes_per_s",
-    "memory_write_bytes_per_s"}: what its CPUs read from memory and wrote to it.
+    "memory_write_bytes_per_s"}: traffic of its CPUs from memory and to memory.
 
     {"type":"episode","kind","cause","cpus","start","end","depth"}: as scripted. `cause` is null if
     the kind has none, `end` if the episode still runs at the end of the duration. `depth` is in Hz,
     a share, a count (smi), or null. The depth of a throttle is the share of time that it costs, not
-    the share for which its status is set. An episode that is only found if a job is watched is
+    the share for which its status is set. An episode that is only detected if a job is watched is
     yielded if `watch` names that job.
     """
     spec = parse_spec(spec) if isinstance(spec, str) else spec
