@@ -23,7 +23,7 @@ from perftop.base import files
 from perftop.base.errors import Failed
 from perftop.process import sockets
 from perftop.recording import episode_index
-from perftop.recording.ring import KEPT, Ring
+from perftop.recording.ring import KEPT_DIRECTORY, Ring
 from perftop.recording.writer import Writer
 from perftop.verbs import headless
 from perftop.verbs.exporter import FILE_S, Exporter
@@ -151,13 +151,13 @@ def test_a_ring_is_written_into_a_directory_of_ours_alone(
 
 def test_a_ring_counts_and_removes_what_is_its_own(shared: Path, homes: Path) -> None:
     """What somebody put there while it was open to others, and what has other names."""
-    kept = shared / "box" / KEPT
+    kept = shared / "box" / KEPT_DIRECTORY
     for name in ("20250101-000000-steal.perftop", "mine.perftop", "20250101-000001-steal.perftop"):
         (kept / name).mkdir(parents=True, mode=0o700)
         (kept / name / "000001.part").write_bytes(b"x" * 100)
     (kept / "20250101-000001-steal.perftop").chmod(0o777)
     (kept / "20250101-000002-steal.perftop").symlink_to(homes)
-    (kept.parent / KEPT).chmod(0o755)
+    (kept.parent / KEPT_DIRECTORY).chmod(0o755)
     box = Ring(shared / "box", HELLO, 30 * S, 10**6)
     for place in (kept.parent, kept / "20250101-000000-steal.perftop"):
         with (place / "zzz.part").open("wb") as sparse:
@@ -334,11 +334,11 @@ def test_a_cache_that_is_not_ours_is_left(
     with nobody():
         os.makedirs("cache/perftop")
         os.symlink(homes, "cache/perftop/episodes")
-    episode_index.keep(recording, episode_index.cache_name(recording), b"found")
+    episode_index.write_cache_entry(recording, episode_index.cache_name(recording), b"found")
     assert episode_index.cached_index(recording) is None
     os.unlink("cache/perftop/episodes")
     os.mkdir("cache/perftop/episodes", 0o700)
-    episode_index.keep(recording, episode_index.cache_name(recording), b"found")
+    episode_index.write_cache_entry(recording, episode_index.cache_name(recording), b"found")
     assert episode_index.cached_index(recording) == b"found"
 
 

@@ -12,7 +12,7 @@ from simulated import lasting
 from taped import written
 
 from perfprobe import wire
-from perftop.recording.codec import Timed
+from perftop.recording.codec import TimedMessage
 
 GOLDEN = DATA / "export"
 SAMPLE_NS = 500_000_000
@@ -55,7 +55,7 @@ def frame(found: wire.Hello, told: wire.Hello, message: wire.Frame) -> wire.Fram
     return dataclasses.replace(message, blocks=blocks, lost=int(message.seq > LOST_AT))
 
 
-def messages() -> tuple[wire.Hello, list[Timed]]:
+def messages() -> tuple[wire.Hello, list[TimedMessage]]:
     given, found = lasting("sim:hotplug,cpus=4", SECONDS, SAMPLE_NS)
     told = hello(given)
     return told, [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from perftop.docs.page import cells, read
+from perftop.docs.page import cells, read_page
 
 INHERITS = {"run": "summary", "phase": "summary", "episode-start": "episode"}
 """Lines that have the keys of another as well, but for some that only the whole has."""
@@ -16,7 +16,7 @@ def tables() -> dict[str, dict[str, str]]:
     """The types of keys, by name of the table."""
     found: dict[str, dict[str, str]] = {}
     name = ""
-    for block in read("json").blocks:
+    for block in read_page("json").blocks:
         if block.kind == "heading":
             name = block.lines[0]
         elif block.kind == "table":

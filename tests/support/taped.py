@@ -9,11 +9,13 @@ from tempfile import TemporaryFile
 
 from perfprobe import wire
 from perftop.recording import episode_index
-from perftop.recording.codec import Recorder, Timed
+from perftop.recording.codec import Recorder, TimedMessage
 from perftop.recording.file import Recording
 
 
-def written(path: Path, hello: wire.Hello, messages: Sequence[Timed], *, end: bool = True) -> Path:
+def written(
+    path: Path, hello: wire.Hello, messages: Sequence[TimedMessage], *, end: bool = True
+) -> Path:
     with path.open("wb") as file:
         recorder = Recorder(file.write, hello)
         for message in messages:
@@ -23,7 +25,7 @@ def written(path: Path, hello: wire.Hello, messages: Sequence[Timed], *, end: bo
     return path
 
 
-def read(path: Path, *, ended: bool = True) -> list[Timed]:
+def read(path: Path, *, ended: bool = True) -> list[TimedMessage]:
     """All messages of a recording that is whole, but for its end where it was not `ended`."""
     with Recording(path) as recording:
         found = list(recording.messages())
@@ -34,7 +36,7 @@ def read(path: Path, *, ended: bool = True) -> list[Timed]:
 
 @contextmanager
 def pass_here(path: Path) -> Iterator[int]:
-    """In the place of `episode_index._pass`."""
+    """In the place of `episode_index._index_process`."""
     with TemporaryFile() as out:
         episode_index.run(path, out)
         out.seek(0)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from perftop.docs.page import cells, read, topics
+from perftop.docs.page import cells, read_page, topics
 
 Kind = Literal[
     "none", "words", "list", "events", "files", "directories", "hosts", "processes", "groups"
@@ -58,7 +58,7 @@ def names(topic: str, heading: str) -> tuple[str, ...]:
     `heading`."""
     rows = (
         row
-        for block in read(topic).blocks
+        for block in read_page(topic).blocks
         if block.kind == "table" and cells(block.lines[0])[0].strip("`") == heading
         for row in block.lines[1:]
     )
@@ -69,7 +69,7 @@ def _sources() -> tuple[str, ...]:
     return ("auto", "perf", "msr", "os", *(f"sim:{name}" for name in names("sim", "scenario")))
 
 
-_KNOWN: dict[str, tuple[Kind, Callable[[], Sequence[str]]]] = {
+_FIXED_VALUES: dict[str, tuple[Kind, Callable[[], Sequence[str]]]] = {
     "--source": ("words", _sources),
     "--smt-method": ("words", lambda: [n for n in names("sources", "method") if n != "single"]),
     "--metrics": ("list", lambda: names("numbers", "key")),
@@ -113,8 +113,8 @@ def _values(verb: str, action: argparse.Action, metavar: str) -> tuple[Kind, tup
     if action.choices is not None:
         return "words", tuple(map(str, action.choices))
     key = max(action.option_strings, key=len, default=metavar)
-    if (known := _KNOWN.get(key) or _KNOWN.get(f"{verb} {key}")) is not None:
-        kind, words = known
+    if (entry := _FIXED_VALUES.get(key) or _FIXED_VALUES.get(f"{verb} {key}")) is not None:
+        kind, words = entry
         return kind, tuple(words())
     if "FILE" in metavar or metavar in {"OUT", "A", "B", "PATH", "unix:PATH"}:
         return "files", ()

@@ -19,8 +19,8 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 def script(shell: str, parser: ArgumentParser) -> str:
-    main, *rest = verbs(parser)
-    lines = {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell](main, rest)
+    main, *subverbs = verbs(parser)
+    lines = {"bash": _bash_lines, "zsh": _zsh_lines, "fish": _fish_lines}[shell](main, subverbs)
     frame = (resources.files(__package__) / f"completion.{shell}").read_text(encoding="utf-8")
     return frame.replace("@GENERATED@\n", "".join(f"{line}\n" for line in lines))
 
@@ -29,25 +29,25 @@ def _one_line(text: str) -> str:
     return " ".join(text.replace("%%", "%").split())
 
 
-def _bash(main: Verb, rest: list[Verb]) -> list[str]:
+def _bash_lines(main: Verb, subverbs: list[Verb]) -> list[str]:
     def quoted(words: Iterable[str]) -> str:
         return shlex.quote(" ".join(words))
 
     general = (name for option in main.options for name in option.names)
-    lines = [f"_perftop_verbs={quoted(verb.name for verb in rest)}"]
+    lines = [f"_perftop_verbs={quoted(verb.name for verb in subverbs)}"]
     lines += [f"_perftop_general={quoted(general)}", "_perftop_options() {", '  case "$1" in']
-    for verb in rest:
+    for verb in subverbs:
         options = (name for option in verb.options for name in option.names)
         lines.append(f"    {verb.name}) echo {quoted(options)} ;;")
     lines += ["  esac", "}", "_perftop_values() {", '  case "$1" in']
     keys: dict[tuple[Kind, tuple[str, ...]], list[str]] = {}
-    for verb in (main, *rest):
+    for verb in (main, *subverbs):
         for option in (*verb.options, *verb.positionals):
             if option.metavar:  # `verb--option`, or `verb` for a positional
                 named = [f"{verb.name}{name}" for name in option.names] or [verb.name]
                 keys.setdefault((option.kind, option.words), []).extend(named)
-    for (kind, words), of in keys.items():
-        lines.append(f"    {'|'.join(of)}) echo {quoted((kind, *words))} ;;")
+    for (kind, words), verb_names in keys.items():
+        lines.append(f"    {'|'.join(verb_names)}) echo {quoted((kind, *words))} ;;")
     return [*lines, "  esac", "}"]
 
 
@@ -55,11 +55,11 @@ _ZSH = {"none": " ", "files": "_files", "directories": "_files -/", "groups": "_
         "hosts": "_hosts", "processes": "_perftop_processes"}  # fmt: skip
 
 
-def _zsh(main: Verb, rest: list[Verb]) -> list[str]:
+def _zsh_lines(main: Verb, subverbs: list[Verb]) -> list[str]:
     lines = ["_perftop_verbs=("]
-    lines += [f"  {shlex.quote(f'{verb.name}:{_one_line(verb.help)}')}" for verb in rest]
+    lines += [f"  {shlex.quote(f'{verb.name}:{_one_line(verb.help)}')}" for verb in subverbs]
     lines += [")", "_perftop_options() {", '  case "$1" in']
-    for verb in (main, *rest):
+    for verb in (main, *subverbs):
         specs = [spec for option in verb.options for spec in _zsh_specs(option)]
         specs += [
             f"*:{_in_zsh(positional.metavar)}:{_zsh_action(positional)}"
@@ -73,8 +73,8 @@ def _zsh(main: Verb, rest: list[Verb]) -> list[str]:
 def _zsh_specs(option: Option) -> Iterable[str]:
     excluded = "*" if option.kind == "hosts" else f"({' '.join(option.names)})"
     for name in option.names:
-        end = "" if not option.metavar else "=" if name.startswith("--") else "+"
-        spec = f"{excluded}{name}{end}[{_in_zsh(_one_line(option.help))}]"
+        suffix = "" if not option.metavar else "=" if name.startswith("--") else "+"
+        spec = f"{excluded}{name}{suffix}[{_in_zsh(_one_line(option.help))}]"
         if option.metavar:
             spec += f":{_in_zsh(option.metavar)}:{_zsh_action(option)}"
         yield spec
@@ -84,8 +84,8 @@ def _zsh_action(option: Option) -> str:
     if option.kind == "words":
         return f"({' '.join(word.replace(':', chr(92) + ':') for word in option.words)})"
     if option.kind in {"list", "events"}:
-        ours = " ${(f)$(ls $_perftop_pmu 2>/dev/null)}" if option.kind == "events" else ""
-        return f"_sequence compadd - {' '.join(option.words)}{ours}"
+        event_names = " ${(f)$(ls $_perftop_pmu 2>/dev/null)}" if option.kind == "events" else ""
+        return f"_sequence compadd - {' '.join(option.words)}{event_names}"
     return _ZSH[option.kind]
 
 
@@ -98,23 +98,23 @@ _FISH = {"none": "", "files": "", "directories": "(__fish_complete_directories)"
          "processes": "(__perftop_processes)"}  # fmt: skip
 
 
-def _fish(main: Verb, rest: list[Verb]) -> list[str]:
-    lines = [f"set -g __perftop_verbs {' '.join(verb.name for verb in rest)}"]
+def _fish_lines(main: Verb, subverbs: list[Verb]) -> list[str]:
+    lines = [f"set -g __perftop_verbs {' '.join(verb.name for verb in subverbs)}"]
     first = "complete -c perftop -n __perftop_first"
-    lines += [f"{first} -a {verb.name} -d {_fish_text(verb.help)}" for verb in rest]
+    lines += [f"{first} -a {verb.name} -d {_fish_quoted(verb.help)}" for verb in subverbs]
     lines += [_fish_option("__perftop_first", option) for option in main.options]
-    for verb in rest:
-        where = f"__perftop_verb {verb.name}"
-        lines += [_fish_option(where, option) for option in verb.options]
-        begin = f"complete -c perftop -n {shlex.quote(where)}"
-        lines += [f"{begin} {_fish_values(positional)}" for positional in verb.positionals]
+    for verb in subverbs:
+        condition = f"__perftop_verb {verb.name}"
+        lines += [_fish_option(condition, option) for option in verb.options]
+        prefix = f"complete -c perftop -n {shlex.quote(condition)}"
+        lines += [f"{prefix} {_fish_values(positional)}" for positional in verb.positionals]
     return lines
 
 
-def _fish_option(where: str, option: Option) -> str:
-    parts = ["complete -c perftop -n", shlex.quote(where)]
+def _fish_option(condition: str, option: Option) -> str:
+    parts = ["complete -c perftop -n", shlex.quote(condition)]
     parts += [f"-l {n[2:]}" if n.startswith("--") else f"-s {n[1:]}" for n in option.names]
-    parts.append(f"-d {_fish_text(option.help)}")
+    parts.append(f"-d {_fish_quoted(option.help)}")
     if option.metavar:
         parts.append("-r " + _fish_values(option))
     return " ".join(parts).rstrip()
@@ -124,13 +124,13 @@ def _fish_values(option: Option) -> str:
     if option.kind == "files":
         return "-F"
     if option.kind in {"list", "events"}:
-        ours = [] if option.kind == "list" else ["(ls $__perftop_pmu 2>/dev/null)"]
-        joined = " ".join([*option.words, *ours])
-        return f"-f -a {_fish_text(f'(__perftop_list {joined})')}"
+        event_names = [] if option.kind == "list" else ["(ls $__perftop_pmu 2>/dev/null)"]
+        word_list = " ".join([*option.words, *event_names])
+        return f"-f -a {_fish_quoted(f'(__perftop_list {word_list})')}"
     values = " ".join(option.words) if option.kind == "words" else _FISH[option.kind]
-    return f"-f -a {_fish_text(values)}" if values else "-f"
+    return f"-f -a {_fish_quoted(values)}" if values else "-f"
 
 
-def _fish_text(text: str) -> str:
+def _fish_quoted(text: str) -> str:
     """The text in single quotes, escaped for fish."""
     return "'" + _one_line(text).replace("\\", "\\\\").replace("'", "\\'") + "'"

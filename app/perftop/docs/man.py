@@ -9,7 +9,7 @@ from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator
 
 from perftop.docs.command_line import Option, Verb, verbs
-from perftop.docs.page import Block, Page, cells, linkless, read, topics
+from perftop.docs.page import Block, Page, cells, read_page, topics, without_links
 
 ENVIRONMENT = (
     ("NO_COLOR", "no colours, on the screen and in text"),
@@ -21,39 +21,41 @@ ENVIRONMENT = (
 
 def manual(parser: ArgumentParser, version: str, date: str) -> dict[str, str]:
     """The text of each man page, by its file name."""
-    main, *rest = verbs(parser)
-    pages = [read(topic) for topic in topics()]
-    texts = {"perftop.1": _main(main, rest, pages)}
-    for verb in rest:
-        texts[f"perftop-{verb.name}.1"] = _verb(verb, pages)
+    main, *subverbs = verbs(parser)
+    pages = [read_page(topic) for topic in topics()]
+    texts = {"perftop.1": _main_page(main, subverbs, pages)}
+    for verb in subverbs:
+        texts[f"perftop-{verb.name}.1"] = _verb_page(verb, pages)
     for page in pages:
-        texts[f"perftop-{page.topic}.7"] = _topic(page)
-    return {name: _whole(name, lines, version, date) for name, lines in texts.items()}
+        texts[f"perftop-{page.topic}.7"] = _topic_page(page)
+    return {name: _page_text(name, lines, version, date) for name, lines in texts.items()}
 
 
-def _whole(name: str, lines: list[str], version: str, date: str) -> str:
+def _page_text(name: str, lines: list[str], version: str, date: str) -> str:
     """The page with its header, in ASCII. Other characters are written as escapes with their code
     points, so that the page does not depend on an encoding."""
     title, _, section = name.rpartition(".")
     head = f'.TH {title.upper()} {section} {date} "perftop {version}" "perftop manual"'
-    text = "\n".join(["'\\\" t", head, ".nh", ".ad l", *_tidy(lines), ""])
+    text = "\n".join(["'\\\" t", head, ".nh", ".ad l", *_without_double_gaps(lines), ""])
     return "".join(sign if sign.isascii() else f"\\[u{ord(sign):04X}]" for sign in text)
 
 
-def _tidy(lines: list[str]) -> Iterator[str]:
+def _without_double_gaps(lines: list[str]) -> Iterator[str]:
     """The lines, without `.PP` requests where there already is a gap."""
     gap = (".SH", ".SS", ".TP", ".TS", ".IP", ".PP")
-    for before, line, after in zip([".SH", *lines], lines, [*lines[1:], ""], strict=False):
-        if line != ".PP" or not (before.startswith(gap) or after.startswith((".TP", ".TS", ".IP"))):
+    for previous, line, following in zip([".SH", *lines], lines, [*lines[1:], ""], strict=False):
+        if line != ".PP" or not (
+            previous.startswith(gap) or following.startswith((".TP", ".TS", ".IP"))
+        ):
             yield line
 
 
-def _main(main: Verb, rest: list[Verb], pages: list[Page]) -> list[str]:
+def _main_page(main: Verb, subverbs: list[Verb], pages: list[Page]) -> list[str]:
     lines = [*_name("perftop", "live counters of Linux CPUs: clock, halts, SMT states, lost time")]
     lines += [".SH SYNOPSIS", *_synopsis(main), ".SH DESCRIPTION", *_text(main.parser.description)]
-    lines += _text(main.parser.epilog, apart=True)
+    lines += _text(main.parser.epilog, gap_before=True)
     lines += [".SH VERBS"]
-    for verb in rest:
+    for verb in subverbs:
         lines += [".TP", f".BR perftop\\-{_escaped(verb.name)} (1)", *_text(verb.help)]
     lines += [".SH OPTIONS", *_options(main.options), ".SH PAGES"]
     for page in pages:
@@ -64,26 +66,29 @@ def _main(main: Verb, rest: list[Verb], pages: list[Page]) -> list[str]:
     return lines
 
 
-def _verb(verb: Verb, pages: list[Page]) -> list[str]:
+def _verb_page(verb: Verb, pages: list[Page]) -> list[str]:
     word = re.compile(rf"\bperftop {verb.name}\b")
-    named = [
+    matching_pages = [
         page
         for page in pages
         if any(word.search(line) for block in page.blocks for line in block.lines)
     ]
     lines = [*_name(f"perftop-{verb.name}", verb.help), ".SH SYNOPSIS", *_synopsis(verb)]
     lines += [".SH DESCRIPTION", *_text(verb.parser.description)]
-    lines += _text(verb.parser.epilog, apart=True)
+    lines += _text(verb.parser.epilog, gap_before=True)
     lines += [".SH OPTIONS", *_options((*verb.positionals, *verb.options))]
-    also = ["perftop (1)", *(f"perftop\\-{page.topic} (7)" for page in named)]
+    related_pages = ["perftop (1)", *(f"perftop\\-{page.topic} (7)" for page in matching_pages)]
     lines += [
         ".SH SEE ALSO",
-        *(f".BR {page_name}{',' * (page_name != also[-1])}" for page_name in also),
+        *(
+            f".BR {page_name}{',' * (page_name != related_pages[-1])}"
+            for page_name in related_pages
+        ),
     ]
     return lines
 
 
-def _topic(page: Page) -> list[str]:
+def _topic_page(page: Page) -> list[str]:
     lines = [*_name(f"perftop-{page.topic}", page.title)]
     lines.append(".SH DESCRIPTION")
     for block in page.blocks:
@@ -141,23 +146,23 @@ def _table(rows: list[list[str]]) -> list[str]:
     columns = len(rows[0])
     lines = [".PP", ".TS", "tab(@);", " ".join(["lb"] * columns)]
     lines.append(" ".join(["lx"] * columns) + ".")
-    for at, row in enumerate(rows):
-        if at == 0:
+    for index, row in enumerate(rows):
+        if index == 0:
             lines.append("@".join(map(_inline, row)))
         else:
             lines.append("@".join(f"T{{\n{_line(_inline(cell))}\nT}}" for cell in row))
     return [*lines, ".TE"]
 
 
-def _text(text: str | None, *, apart: bool = False) -> list[str]:
-    """The lines of a paragraph; `apart`: with a gap before it."""
+def _text(text: str | None, *, gap_before: bool = False) -> list[str]:
+    """The lines of a paragraph; `gap_before`: with a gap before it."""
     words = " ".join((text or "").replace("%%", "%").split())
-    return [*([".PP"] * apart), _line(_inline(words))] if words else []
+    return [*([".PP"] * gap_before), _line(_inline(words))] if words else []
 
 
 def _inline(text: str) -> str:
     """Text in which `code` and **strong** are bold and *emphasis* is italic."""
-    text = _escaped(linkless(text))
+    text = _escaped(without_links(text))
     text = re.sub(r"`([^`]*)`", r"\\fB\1\\fR", text)
     text = re.sub(r"\*\*([^*]*)\*\*", r"\\fB\1\\fR", text)
     return re.sub(r"\*([^*\s][^*]*)\*", r"\\fI\1\\fR", text)

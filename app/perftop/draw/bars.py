@@ -23,21 +23,21 @@ def stacked(shares: Sequence[float], shapes: Sequence[Run], width: int) -> list[
     for share in shares:
         end += share
         ends.append(round(end * width))
-    return [*_drawn(tuple(ends), tuple(shapes), width)]
+    return [*_cached_bar(tuple(ends), tuple(shapes), width)]
 
 
 @lru_cache(maxsize=4096)
-def _drawn(ends: Sequence[int], shapes: Sequence[Run], width: int) -> Sequence[Run]:
+def _cached_bar(ends: Sequence[int], shapes: Sequence[Run], width: int) -> Sequence[Run]:
     """Returns the bar whose parts end at these cells. Cached, as there are few different bars."""
     runs: list[Run] = []
-    done = 0
+    drawn_cells = 0
     for end, (shape, key) in zip(ends, shapes, strict=True):
-        cells = min(width, end) - done
+        cells = min(width, end) - drawn_cells
         if cells > 0:
             runs.append((shape * cells, key))
-            done += cells
-    if done < width:
-        runs.append((theme.NEITHER * (width - done), "neither"))
+            drawn_cells += cells
+    if drawn_cells < width:
+        runs.append((theme.NEITHER * (width - drawn_cells), "neither"))
     return runs
 
 
@@ -47,19 +47,19 @@ def smt(states: Sequence[float], width: int) -> list[Run]:
     return stacked((both, lp0, lp1), _SMT, width)
 
 
-def single(share: float, width: int, thread: int | None) -> list[Run]:
+def single_thread(share: float, width: int, thread: int | None) -> list[Run]:
     """Returns the bar of a core on which only one thread is online: full cells if the core has no
     other thread (`thread` is None), else half cells."""
     shape = (theme.BOTH, "bar-lp0") if thread is None else _SMT[1 + min(thread, 1)]
     return stacked((share,), (shape,), width)
 
 
-def possible(low: Sequence[float], width: int) -> list[Run]:
+def bounded_smt(lower_bounds: Sequence[float], width: int) -> list[Run]:
     """Returns the bar of states known only within bounds: the lower bound of each state, and the
     undetermined remainder as `unknown`."""
-    neither, lp0, lp1, both = (0.0 if math.isnan(share) else share for share in low)
-    open_ = 1 - neither - lp0 - lp1 - both
-    return stacked((both, lp0, lp1, open_), (*_SMT, (theme.UNKNOWN, "unknown")), width)
+    neither, lp0, lp1, both = (0.0 if math.isnan(share) else share for share in lower_bounds)
+    undetermined = 1 - neither - lp0 - lp1 - both
+    return stacked((both, lp0, lp1, undetermined), (*_SMT, (theme.UNKNOWN, "unknown")), width)
 
 
 def slots(retiring: float, frontend: float, speculation: float, width: int) -> list[Run]:

@@ -3,7 +3,7 @@
 A column declares its heading, its width and how its numbers are printed. `fitted` chooses the
 columns for a width, `Column.cell` formats a number and chooses its style, and `headings` and `line`
 join cells into lines. A cell is a run: text and the name of a style, which names the meaning of the
-text, never its colour. `plain` turns a line into plain text."""
+text, never its colour. `text_of` turns a line into plain text."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from perftop.base.format import MISSING, prefixed
 
 Run = tuple[str, str]
 """Text whose every character is one cell wide, and the name of its style."""
-CUT = "…"
+ELLIPSIS = "…"
 AT_REST = "·"
 """Shown in place of a number that describes running time, if the CPU hardly ran."""
 UNKNOWN = MISSING, "–"
 """Texts for an unknown number: the normal one, and a shorter one for narrow cells."""
 NARROW = 4
 """Width in cells, including the gap, below which a column is too narrow for `n/a`."""
-DOUBTED, ESTIMATED = "≁", "≈"
+DOUBTED_SIGN, ESTIMATED_SIGN = "≁", "≈"
 """Prefixes of numbers: from a suspect counter, and from an event that shared hardware counters with
 other events (multiplexing)."""
 RISING, FALLING = "▲", "▼"
@@ -93,8 +93,8 @@ class Column:
         else:
             text = prefixed(value) if self.prefixed else f"{number:z.{self.digits}f}"
         if estimated:
-            text = ESTIMATED + text
-        return (DOUBTED + text, "dim") if doubted else (text, style)
+            text = ESTIMATED_SIGN + text
+        return (DOUBTED_SIGN + text, "dim") if doubted else (text, style)
 
 
 Cell = Run | list[Run]
@@ -105,7 +105,7 @@ after the gap of the column, such as a bar."""
 def fit(text: str, size: int) -> str:
     """Returns the text padded or cut to exactly `size` cells; cut text ends with an ellipsis."""
     if len(text) > size:
-        return text[: size - 1] + CUT if size > 1 else text[:size]
+        return text[: size - 1] + ELLIPSIS if size > 1 else text[:size]
     return f"{text:<{size}}"
 
 
@@ -119,24 +119,31 @@ def number(value: float, digits: int, width: int = 0, style: str = "text") -> Ru
 def fitted(columns: Iterable[Column], width: int) -> list[Column]:
     """Returns the columns that fit into `width` cells, in their order. Columns of equal rank are
     dropped together. Spare cells are given to the columns that can grow."""
-    kept = list(columns)
-    while total_width(kept) > width and (highest := max([c.rank for c in kept], default=0)):
-        kept = [column for column in kept if column.rank != highest]
-    spare = width - total_width(kept)
-    for turn in sorted({c.turn for c in kept if c.most}):
-        while spare > 0:
-            growing = [i for i, c in enumerate(kept) if c.turn == turn and c.width < c.most]
-            if not growing:
+    fitted_columns = list(columns)
+    while total_width(fitted_columns) > width and (
+        highest := max([c.rank for c in fitted_columns], default=0)
+    ):
+        fitted_columns = [column for column in fitted_columns if column.rank != highest]
+    spare_cells = width - total_width(fitted_columns)
+    for turn in sorted({c.turn for c in fitted_columns if c.most}):
+        while spare_cells > 0:
+            growing_columns = [
+                i for i, c in enumerate(fitted_columns) if c.turn == turn and c.width < c.most
+            ]
+            if not growing_columns:
                 break
-            weights, left = sum(kept[i].weight for i in growing), spare
-            for i in growing:
-                column = kept[i]
-                more = min(max(1, spare * column.weight // weights), left)
+            weights, cells_left = (
+                sum(fitted_columns[i].weight for i in growing_columns),
+                spare_cells,
+            )
+            for i in growing_columns:
+                column = fitted_columns[i]
+                more = min(max(1, spare_cells * column.weight // weights), cells_left)
                 more = min(more, column.most - column.width)
-                kept[i] = replace(column, width=column.width + more)
-                left -= more
-            spare = left
-    return kept
+                fitted_columns[i] = replace(column, width=column.width + more)
+                cells_left -= more
+            spare_cells = cells_left
+    return fitted_columns
 
 
 def by_content(column: Column, texts: Iterable[str]) -> Column:
@@ -165,8 +172,8 @@ def headings(columns: Iterable[Column], sorted_by: str = "", *, rising: bool = F
     for column in columns:
         if sorted_by and column.key == sorted_by:
             heading = (RISING if rising else FALLING) + column.heading
-            marked = replace(column, gap=max(0, column.gap - 1))
-            runs.append((marked.place(heading), "bright"))
+            sorted_column = replace(column, gap=max(0, column.gap - 1))
+            runs.append((sorted_column.place(heading), "bright"))
         else:
             runs.append((column.place(column.heading), "dim"))
     return runs
@@ -179,12 +186,12 @@ def line(columns: Iterable[Column], cells: Iterable[Cell]) -> list[Run]:
         if isinstance(cell, tuple):
             runs += [(column.place(cell[0]), cell[1])]
         else:
-            used = column.gap + sum([len(text) for text, _ in cell])
+            used_cells = column.gap + sum([len(text) for text, _ in cell])
             runs += [(" " * column.gap, "text"), *cell]
-            runs.append((" " * (column.width - used), "text"))
+            runs.append((" " * (column.width - used_cells), "text"))
     return runs
 
 
-def plain(runs: Iterable[Run]) -> str:
+def text_of(runs: Iterable[Run]) -> str:
     """Returns the line as text, without styles and without trailing blanks."""
     return "".join(text for text, _ in runs).rstrip()

@@ -12,7 +12,7 @@ import numpy as np
 from perftop.base.arrays import Codes, Floats
 from perftop.draw import theme
 from perftop.draw.columns import Run
-from perftop.draw.strips import joined
+from perftop.draw.strips import join_runs
 
 UNKNOWN, OFF = -1, -2
 """Special levels: of an unknown value, and of an offline CPU."""
@@ -26,58 +26,58 @@ _SIGN: dict[int, Run] = {UNKNOWN: ("–", "faint"), OFF: (theme.NEITHER, "neithe
 
 
 @lru_cache(maxsize=256)
-def whole(level: int, wide: int, ascii_: bool) -> tuple[Run, ...]:
+def full_cell(level: int, width: int, ascii_: bool) -> tuple[Run, ...]:
     if level < 0:
         sign, key = _SIGN[level]
-        return ((f"{sign:^{wide}}", key),)
+        return ((f"{sign:^{width}}", key),)
     if ascii_:
-        return ((DENSITY[level] * wide, f"heat{max(FAINT, level)}"),)
-    return ((theme.BOTH * wide, f"heat{level}"),)
+        return ((DENSITY[level] * width, f"heat{max(FAINT, level)}"),)
+    return ((theme.BOTH * width, f"heat{level}"),)
 
 
 @lru_cache(maxsize=1024)
-def halves(upper: int, lower: int, wide: int, ascii_: bool) -> tuple[Run, ...]:
+def half_cells(upper: int, lower: int, width: int, ascii_: bool) -> tuple[Run, ...]:
     """Returns the cells of two levels in one line: one above the other, or in ASCII side by
     side."""
     if ascii_:
-        return (*whole(upper, wide // 2, ascii_), *whole(lower, wide // 2, ascii_))
+        return (*full_cell(upper, width // 2, ascii_), *full_cell(lower, width // 2, ascii_))
     if upper == lower or max(upper, lower) < 0:
-        return whole(max(upper, lower), wide, ascii_)
+        return full_cell(max(upper, lower), width, ascii_)
     if min(upper, lower) >= 0:
-        return ((theme.LP0 * wide, f"heat{upper}/heat{lower}"),)
+        return ((theme.LP0 * width, f"heat{upper}/heat{lower}"),)
     shape = theme.LP0 if upper >= 0 else theme.LP1
-    known: Run = (shape * max(1, wide - 1), f"heat{max(upper, lower)}")
-    return (known, _SIGN[min(upper, lower)]) if wide > 1 else (known,)
+    both_known: Run = (shape * max(1, width - 1), f"heat{max(upper, lower)}")
+    return (both_known, _SIGN[min(upper, lower)]) if width > 1 else (both_known,)
 
 
 def ramp(*, ascii_: bool) -> list[Run]:
-    return [whole(level, 1, ascii_)[0] for level in range(theme.HEAT)]
+    return [full_cell(level, 1, ascii_)[0] for level in range(theme.HEAT)]
 
 
 # --- histories beside numbers: one cell for each interval, the newest at the right
 
-QUIET = 0.02
+QUIET_SHARE = 0.02
 """Shares below this are not drawn."""
-_NONE = 0
+_NONE_LOST = 0
 _LOST = 16
 """Flag added to the height of a cell during which an episode ran."""
 
 
 def steps(shares: Floats) -> Codes:
     """Returns shares (0 to 1) as steps from 1 to theme.HEAT; 0 where nothing is drawn."""
-    known = np.fmax(shares, 0.0)
-    found = np.minimum(np.ceil(known * theme.HEAT), theme.HEAT)
-    return np.where(known < QUIET, _NONE, found).astype(np.uint8)
+    known_shares = np.fmax(shares, 0.0)
+    heat_steps = np.minimum(np.ceil(known_shares * theme.HEAT), theme.HEAT)
+    return np.where(known_shares < QUIET_SHARE, _NONE_LOST, heat_steps).astype(np.uint8)
 
 
-def paired(upper: Codes, lower: Codes) -> Codes:
+def pair_codes(upper: Codes, lower: Codes) -> Codes:
     """Returns cells that each hold the steps of two threads."""
     return upper << np.uint8(4) | lower
 
 
 @cache
-def half(cell: int) -> Run:
-    """Returns the run for one of the cells from `paired`, with the first thread above the
+def half_run(cell: int) -> Run:
+    """Returns the run for one of the cells from `pair_codes`, with the first thread above the
     second."""
     upper, lower = cell >> 4, cell & 15
     if not cell:
@@ -101,9 +101,11 @@ def level(step: int, *, ascii_: bool) -> Run:
 
 @lru_cache(maxsize=4096)
 def history(cells: bytes, *, pair: bool, ascii_: bool) -> tuple[Run, ...]:
-    """Returns the runs for a line of cells, which are from `paired` if `pair`, else from
+    """Returns the runs for a line of cells, which are from `pair_codes` if `pair`, else from
     `steps`."""
-    return tuple(joined([half(cell) if pair else level(cell, ascii_=ascii_) for cell in cells]))
+    return tuple(
+        join_runs([half_run(cell) if pair else level(cell, ascii_=ascii_) for cell in cells])
+    )
 
 
 def heights(values: Floats, top: float) -> Codes:
@@ -111,10 +113,10 @@ def heights(values: Floats, top: float) -> Codes:
     value that fills the line."""
     with np.errstate(invalid="ignore", divide="ignore"):
         eighths = np.minimum(np.maximum(np.ceil(8 * values / top), 1), 8)
-    return np.where(np.isfinite(eighths), eighths, _NONE).astype(np.uint8)
+    return np.where(np.isfinite(eighths), eighths, _NONE_LOST).astype(np.uint8)
 
 
-def lost(cells: Codes, first: int) -> Codes:
+def lost_cells(cells: Codes, first: int) -> Codes:
     """Marks the cells from `first` on as lost, in place, and returns the cells."""
     cells[first:] += np.uint8(_LOST) * (cells[first:] > 0)
     return cells
@@ -127,7 +129,7 @@ def columns(cells: bytes, key: str, *, ascii_: bool) -> tuple[Run, ...]:
     levels = theme.LEVELS_PLAIN if ascii_ else theme.LEVELS
     return tuple(
         [
-            ("".join([levels[cell & 15] for cell in same]), "alarm" if red else key)
-            for red, same in groupby(cells, key=_LOST.__le__)
+            ("".join([levels[cell & 15] for cell in column_cells]), "alarm" if is_lost else key)
+            for is_lost, column_cells in groupby(cells, key=_LOST.__le__)
         ]
     )

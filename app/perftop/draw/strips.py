@@ -38,61 +38,68 @@ def width(runs: Iterable[Run]) -> int:
 def fit_runs(runs: list[Run], size: int, style: str) -> list[Run]:
     """Returns the runs padded to exactly `size` cells. If they are longer, returns their text cut
     to `size` cells, in the style `style`."""
-    spare = size - width(runs)
-    return [*runs, (" " * spare, "text")] if spare >= 0 else [(fit(text(runs), size), style)]
+    spare_cells = size - width(runs)
+    return (
+        [*runs, (" " * spare_cells, "text")]
+        if spare_cells >= 0
+        else [(fit(text(runs), size), style)]
+    )
 
 
-def joined(runs: Iterable[Run]) -> list[Run]:
+def join_runs(runs: Iterable[Run]) -> list[Run]:
     """Returns the runs, with neighbouring runs of one style joined."""
     return [
-        ("".join([part for part, _ in same]), key) for key, same in groupby(runs, key=itemgetter(1))
+        ("".join([part for part, _ in runs_of_key]), key)
+        for key, runs_of_key in groupby(runs, key=itemgetter(1))
     ]
 
 
-def merged(runs: Iterable[Run], size: int) -> list[Run]:
+def merge_runs(runs: Iterable[Run], size: int) -> list[Run]:
     """Returns a line of exactly `size` cells, with neighbouring runs of one style joined."""
-    return [*_merged(tuple(runs), size)]
+    return [*_merge_runs(tuple(runs), size)]
 
 
 @lru_cache(maxsize=512)
-def _merged(runs: tuple[Run, ...], size: int) -> Sequence[Run]:
+def _merge_runs(runs: tuple[Run, ...], size: int) -> Sequence[Run]:
     """Cached, as most lines stay the same from one refresh to the next."""
-    done: list[Run] = []
-    held, key, left = "", "text", size
+    merged_runs: list[Run] = []
+    open_text, key, cells_left = "", "text", size
     for part, style in runs:
-        left -= len(part)
+        cells_left -= len(part)
         # A space looks the same in all styles with the same background.
         if style == key or (
-            part.isspace() and not (grounded(key) or grounded(style) or _borrowed(held))
+            part.isspace() and not (grounded(key) or grounded(style) or _borrowed(open_text))
         ):
-            held += part
+            open_text += part
         elif part:
-            if held:
-                done.append((held, key))
-            held, key = part, style
-    if grounded(key) or (left > 0 and _borrowed(held)):
-        done.append((held, key))
-        held, key = "", "text"
-    done.append((held + " " * left, key))
-    return [run for run in (_cut(done, size) if left < 0 else done) if run[0]]
+            if open_text:
+                merged_runs.append((open_text, key))
+            open_text, key = part, style
+    if grounded(key) or (cells_left > 0 and _borrowed(open_text)):
+        merged_runs.append((open_text, key))
+        open_text, key = "", "text"
+    merged_runs.append((open_text + " " * cells_left, key))
+    return [
+        run for run in (_cut_runs(merged_runs, size) if cells_left < 0 else merged_runs) if run[0]
+    ]
 
 
 def _borrowed(text: str) -> bool:
     """Returns whether the text ends with a character that browsers draw in a fallback font. Only
     the total width of such a run is right, so blanks in the same run would shift the text before
     the blanks."""
-    last = text[-1:]
-    return "\u2800" <= last <= "\u28ff" or last == theme.LIMIT
+    last_sign = text[-1:]
+    return "\u2800" <= last_sign <= "\u28ff" or last_sign == theme.LIMIT
 
 
-def _cut(runs: list[Run], size: int) -> list[Run]:
-    kept = []
+def _cut_runs(runs: list[Run], size: int) -> list[Run]:
+    kept_runs = []
     for part, key in runs:
-        kept.append((part[:size], key))
+        kept_runs.append((part[:size], key))
         size -= min(size, len(part))
         if not size:
             break
-    return kept
+    return kept_runs
 
 
 @lru_cache(maxsize=4096)
@@ -126,12 +133,12 @@ def fitting(pieces: Sequence[Piece], room: int, gap: int) -> list[Piece]:
     cells = [width(runs) + gap for _, runs in pieces]
     if sum(cells) <= room:  # the usual case
         return [*pieces]
-    kept = set()
+    kept_indexes = set()
     for i in sorted(range(len(pieces)), key=lambda i: pieces[i][0]):
         if cells[i] <= room:
-            kept.add(i)
+            kept_indexes.add(i)
             room -= cells[i]
-    return [pieces[i] for i in sorted(kept)]
+    return [pieces[i] for i in sorted(kept_indexes)]
 
 
 def gapped(pieces: Iterable[Sequence[Run]], gap: int) -> list[Run]:
@@ -144,5 +151,5 @@ def gapped(pieces: Iterable[Sequence[Run]], gap: int) -> list[Run]:
     return line
 
 
-QUIET = 0.01
+QUIET_SHARE = 0.01
 """Shares below this are drawn dim, so that idle rows recede."""

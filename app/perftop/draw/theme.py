@@ -101,10 +101,10 @@ PALETTES = {
     ),
 }  # fmt: skip
 _BOLD = frozenset({"bright", "alarm", "key"})
-_QUIET = frozenset({"dim", "faint", "rule", "neither", "unknown"})
+_QUIET_KEYS = frozenset({"dim", "faint", "rule", "neither", "unknown"})
 _GROUNDED = {"badge": "lp0", "paused": "warn", "lost": "alarm"}
 """Styles with their own background, and the key of the background's colour."""
-_STALE = 0.55
+_STALE_SHARE = 0.55
 """Twice the factor by which the colours of a stale line, once turned grey, are blended towards the
 background. The line stays readable."""
 
@@ -160,20 +160,20 @@ def styles(name: str, mood: Mood = "calm") -> dict[str, Style]:
     colors |= {f"field{i}": color for i, color in enumerate(_field(palette))}
     colors |= area_colours(name)
     colors |= {"black": "black", "white": "bright_white"} if palette.ansi else _LETTERS
-    made = (_of_terminal if palette.ansi else _mixed)(palette, colors, mood)
+    table = (_terminal_styles if palette.ansi else _mixed_styles)(palette, colors, mood)
     for key, color in _GROUNDED.items():
         ink = "black" if palette.ansi else palette.ground
-        made[key] = Style(color=ink, bgcolor=colors[color], bold=not palette.ansi)
-    made["mark"] = made["key"]
-    return made
+        table[key] = Style(color=ink, bgcolor=colors[color], bold=not palette.ansi)
+    table["mark"] = table["key"]
+    return table
 
 
 def _field(palette: Palette) -> Sequence[str]:
     """Returns colours of one hue, from low to high, for histories beside numbers."""
     if palette.ansi:
         return palette.heat
-    ground, top = Color.parse(palette.ground), Color.parse(palette.colors["field"])
-    return [ground.blend(top, (step + 1) / HEAT).hex for step in range(HEAT)]
+    ground, field = Color.parse(palette.ground), Color.parse(palette.colors["field"])
+    return [ground.blend(field, (step + 1) / HEAT).hex for step in range(HEAT)]
 
 
 _LETTERS = {"black": "#000000", "white": "#ffffff"}
@@ -183,8 +183,10 @@ _LETTERS = {"black": "#000000", "white": "#ffffff"}
 def letters(name: str) -> tuple[str, ...]:
     """Returns the style key of letters on each step of the heat ramp, in the form `upper/lower`."""
     palette = PALETTES[name]
-    deep = [color == "blue" if palette.ansi else _is_deep(color) for color in palette.heat]
-    return tuple(f"{'white' if it else 'black'}/heat{i}" for i, it in enumerate(deep))
+    is_deep = [color == "blue" if palette.ansi else _is_deep(color) for color in palette.heat]
+    return tuple(
+        f"{'white' if deep_step else 'black'}/heat{i}" for i, deep_step in enumerate(is_deep)
+    )
 
 
 def _is_deep(color: str) -> bool:
@@ -193,39 +195,39 @@ def _is_deep(color: str) -> bool:
     return 0.2126 * r + 0.7152 * g + 0.0722 * b < 0.18
 
 
-def _mixed(palette: Palette, colors: dict[str, str], mood: Mood) -> dict[str, Style]:
-    back = {
+def _mixed_styles(palette: Palette, colors: dict[str, str], mood: Mood) -> dict[str, Style]:
+    backgrounds = {
         "chosen": palette.chosen, "victim": palette.victim, "chosen victim": palette.chosen_victim,
     }.get(mood, palette.ground)  # fmt: skip
-    if back != palette.ground:  # faint text would be invisible on this background
+    if backgrounds != palette.ground:  # faint text would be invisible on this background
         raised = {"faint": colors["dim"], "neither": colors["dim"], "rule": colors["faint"]}
         colors = colors | raised
-    made = {}
+    table = {}
     for key, color in colors.items():
         fore = _muted(color, palette.ground) if mood == "stale" else color
-        made[key] = Style(color=fore, bgcolor=back, bold=key in _BOLD and mood != "stale")
-    return made
+        table[key] = Style(color=fore, bgcolor=backgrounds, bold=key in _BOLD and mood != "stale")
+    return table
 
 
-def _of_terminal(palette: Palette, colors: dict[str, str], mood: Mood) -> dict[str, Style]:
+def _terminal_styles(palette: Palette, colors: dict[str, str], mood: Mood) -> dict[str, Style]:
     """Returns styles in the terminal's own colours. These cannot be blended, so the selected line
     is bold and a stale line is dimmed."""
-    made = {}
+    table = {}
     for key, color in colors.items():
-        stale, quiet = mood == "stale", key in _QUIET
-        bold = not stale and (key in _BOLD or (mood.startswith("chosen") and not quiet))
+        is_stale, is_quiet = mood == "stale", key in _QUIET_KEYS
+        bold = not is_stale and (key in _BOLD or (mood.startswith("chosen") and not is_quiet))
         field = key.startswith(("heat", "field", "black", "white"))
-        fore = color if field or not stale else palette.colors["text"]
-        dim = stale or (quiet and mood in {"calm", "victim"})
-        made[key] = Style(color=fore, bgcolor=palette.ground, bold=bold, dim=dim)
-    return made
+        fore = color if field or not is_stale else palette.colors["text"]
+        dim = is_stale or (is_quiet and mood in {"calm", "victim"})
+        table[key] = Style(color=fore, bgcolor=palette.ground, bold=bold, dim=dim)
+    return table
 
 
 def _muted(color: str, ground: str) -> str:
-    plain = Color.parse(color)
-    level = round(255 * plain.brightness)
+    original = Color.parse(color)
+    level = round(255 * original.brightness)
     grey = Color(level, level, level)
-    return grey.blend(Color.parse(ground), _STALE / 2).hex
+    return grey.blend(Color.parse(ground), _STALE_SHARE / 2).hex
 
 
 # --- areas of charts
@@ -272,17 +274,17 @@ AREAS = ("user", "kernel", "ipc", "loss", "both", "lp0", "lp1")
 def area_colours(theme: str) -> dict[str, str]:
     """Returns the colours of areas by key; those of AREAS have the step in their key."""
     table = _AREA_COLOURS[theme]
-    found = {key: ends[0] for key, ends in table.items() if key not in AREAS}
+    area_table = {key: ends[0] for key, ends in table.items() if key not in AREAS}
     for key in AREAS:
         for step in range(GRADES):
-            found[f"{key}-{step}"] = _step(table[key], step)
-    return found
+            area_table[f"{key}-{step}"] = _step(table[key], step)
+    return area_table
 
 
-def _step(ends: tuple[str, ...], step: int) -> str:
-    if len(ends) == 1:
-        return ends[0]
-    low, high = map(Color.parse, ends)
+def _step(end_colours: tuple[str, ...], step: int) -> str:
+    if len(end_colours) == 1:
+        return end_colours[0]
+    low, high = map(Color.parse, end_colours)
     return low.blend(high, (step + 0.5) / GRADES).hex
 
 
@@ -304,9 +306,11 @@ normal and of a selected line, remain distinguishable."""
 
 def to_256_colours(style: Style) -> Style:
     """Returns the style in the fixed colours of a 256-colour terminal."""
-    both = (style.color, style.bgcolor)
-    fore, back = (None if c is None else TerminalColor.from_ansi(nearest_256(c.name)) for c in both)
-    return style + Style(color=fore, bgcolor=back)
+    both_colours = (style.color, style.bgcolor)
+    foreground, background = (
+        None if c is None else TerminalColor.from_ansi(nearest_256(c.name)) for c in both_colours
+    )
+    return style + Style(color=foreground, bgcolor=background)
 
 
 @lru_cache(maxsize=512)
@@ -314,12 +318,14 @@ def nearest_256(color: str) -> int:
     """Returns the number of the terminal colour that looks most like `color` (`#rrggbb`)."""
     if color in _GROUNDS:
         return _GROUNDS[color]
-    wanted = int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16)
-    around = (sorted(range(6), key=lambda i: abs(_CUBE[i] - part))[:2] for part in wanted)
-    cube = [16 + 36 * r + 6 * g + b for r, g, b in itertools.product(*around)]
-    look = _oklab(wanted)
-    found: int = min((*cube, *_GREYS), key=lambda number: math.dist(look, _oklab(rgb_256(number))))
-    return found
+    rgb = int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16)
+    nearest_steps = (sorted(range(6), key=lambda i: abs(_CUBE[i] - part))[:2] for part in rgb)
+    cube = [16 + 36 * r + 6 * g + b for r, g, b in itertools.product(*nearest_steps)]
+    perceived = _oklab(rgb)
+    nearest: int = min(
+        (*cube, *_GREYS), key=lambda number: math.dist(perceived, _oklab(rgb_256(number)))
+    )
+    return nearest
 
 
 def rgb_256(number: int) -> Triple:
@@ -327,8 +333,8 @@ def rgb_256(number: int) -> Triple:
     if number in _GREYS:
         grey = 8 + 10 * (number - 232)
         return grey, grey, grey
-    r, rest = divmod(number - 16, 36)
-    return _CUBE[r], _CUBE[rest // 6], _CUBE[rest % 6]
+    r, remainder = divmod(number - 16, 36)
+    return _CUBE[r], _CUBE[remainder // 6], _CUBE[remainder % 6]
 
 
 @lru_cache(maxsize=1024)
@@ -354,9 +360,9 @@ STATES = (BOTH, "both"), (LP0, "lp0"), (LP1, "lp1"), (NEITHER, "neither")
 """Shape and name of each SMT state, in the order of display from the top. The name is also a style
 key."""
 USER, KERNEL, STEAL = "█", "▓", "╳"
-LIMIT, EDGE = "┄", "▔"
+LIMIT, STEAL_EDGE = "┄", "▔"
 CLOCK, CLOCK_END, CEILING, DROPPED = "━", "╸", "┃", "▼"
-CHOSEN, RULE, STEP, TAKEN_BY = "▌", "─", "┴", "◂"
+CHOSEN_SIGN, RULE, STEP, TAKEN_BY = "▌", "─", "┴", "◂"
 CURSOR = "▸", "◂"
 """Marks to the left and right of the selected cell, in views with several cells in a line."""
 LEVELS = " ▁▂▃▄▅▆▇█"

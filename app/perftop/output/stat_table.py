@@ -8,7 +8,7 @@ from math import isnan, nan
 
 from perftop.base.format import GHZ, percent, rough, when
 from perftop.base.text import safe
-from perftop.draw.columns import Column, line, plain
+from perftop.draw.columns import Column, line, text_of
 from perftop.model.machine_totals import MEMORY, OF_BEST
 from perftop.model.numbers import EVENT, L3, MACHINE, NUMBERS, PACKAGE, Number
 from perftop.model.smt import STATES
@@ -86,7 +86,7 @@ def table_line(columns: Sequence[Column], cells: Sequence[str]) -> str:
     """Returns a line of a table; cells after the last column are appended unpadded."""
     cells = [*cells, *[""] * (len(columns) - len(cells))]
     runs = line(columns, [(cell, "") for cell in cells[: len(columns)]])
-    return plain([*runs, ("".join(cells[len(columns) :]), "")])
+    return text_of([*runs, ("".join(cells[len(columns) :]), "")])
 
 
 # --- the table

@@ -28,7 +28,7 @@ MAX_OVERHEAD_BYTES = 1 << 22
 INDEX = "index"
 """Kind of the last note of a file. Its data has the offset and the first time of each block. The
 last bytes of the file are the offset of this note, by which it is found."""
-Timed = wire.Frame | wire.Note
+TimedMessage = wire.Frame | wire.Note
 _DAMAGE = wire.WireError, ValueError, TypeError, KeyError, IndexError, zlib.error
 
 
@@ -44,10 +44,10 @@ class Recorder:
         self.bytes = 0
         self._put(hello)
 
-    def write(self, message: Timed) -> None:
+    def write(self, message: TimedMessage) -> None:
         self.write_many([message])
 
-    def write_many(self, messages: Sequence[Timed]) -> None:
+    def write_many(self, messages: Sequence[TimedMessage]) -> None:
         """Writes messages, with the same bytes as one by one. Many cost little more than one."""
         while messages:
             first = self._block >= BLOCK_MESSAGES
@@ -55,17 +55,19 @@ class Recorder:
                 self._block = 0
                 self._packer = Packer(self._layouts)
                 self._deflate = zlib.compressobj(COMPRESSION_LEVEL)
-            some = messages[: BLOCK_MESSAGES - self._block]
-            for message, plain in zip(some, self._packer.packs(some), strict=True):
+            block_messages = messages[: BLOCK_MESSAGES - self._block]
+            for message, packed_bytes in zip(
+                block_messages, self._packer.packs(block_messages), strict=True
+            ):
                 self._last_ns = max(self._last_ns, message.time_ns)  # a mark can be earlier
                 if first:
                     self._blocks.extend((self.bytes, self._last_ns))
-                self._crc = zlib.crc32(plain, 0 if first else self._crc)
-                data = self._deflate.compress(plain) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
+                self._crc = zlib.crc32(packed_bytes, 0 if first else self._crc)
+                data = self._deflate.compress(packed_bytes) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
                 self._put(wire.Packed(self._last_ns, first, self._crc, data))
                 first = False
-            self._block += len(some)
-            messages = messages[len(some) :]
+            self._block += len(block_messages)
+            messages = messages[len(block_messages) :]
 
     def end(self) -> None:
         """Writes the index. No message may be written after the index."""
@@ -86,33 +88,33 @@ class Unpacking:
         self._packer: Packer | None = None
         self._max_bytes = min(wire.MAX_MESSAGE, wire.frame_bytes(hello) + MAX_OVERHEAD_BYTES)
 
-    def messages(self, run: Sequence[wire.Packed]) -> Iterator[Timed]:
+    def messages(self, run: Sequence[wire.Packed]) -> Iterator[TimedMessage]:
         """Unpacks consecutive messages. Raises WireError after the last one before a message that
         is damaged, or whose block misses an earlier message."""
-        starts = [at for at, packed in enumerate(run) if packed.first or not at]
-        for first, last in pairwise([*starts, len(run)]):
-            yield from self._of_block(run[first:last])
+        starts = [index for index, packed in enumerate(run) if packed.first or not index]
+        for first, end in pairwise([*starts, len(run)]):
+            yield from self._of_block(run[first:end])
 
-    def _of_block(self, run: Sequence[wire.Packed]) -> Iterator[Timed]:
+    def _of_block(self, run: Sequence[wire.Packed]) -> Iterator[TimedMessage]:
         """Unpacks consecutive messages of one block, together if none is damaged."""
         if run[0].first:
             self._packer, self._inflate = Packer(self._layouts), zlib.decompressobj()
             self._crc = self._time_ns = 0
         if self._packer is None:
             raise wire.WireError("a packed message whose block has no beginning")
-        plain: list[bytes] = []
+        inflated_messages: list[bytes] = []
         try:
             damage = None
             try:
-                plain.extend(map(self._inflated, run))  # up to the damaged one
+                inflated_messages.extend(map(self._inflate_message, run))  # up to the damaged one
             except _DAMAGE as error:
                 damage = error
             try:
-                messages: Iterable[Timed] = self._packer.unpacks(plain)
+                messages: Iterable[TimedMessage] = self._packer.unpacks(inflated_messages)
             except _DAMAGE:
-                messages = map(self._packer.unpack, plain)  # up to the damaged one
+                messages = map(self._packer.unpack, inflated_messages)  # up to the damaged one
             for packed, message in zip(run, messages, strict=False):
-                _check(message)
+                _check_types(message)
                 if not max(self._time_ns, message.time_ns) <= packed.time_ns:
                     raise ValueError("its time is wrong")
                 self._time_ns = packed.time_ns
@@ -123,7 +125,7 @@ class Unpacking:
             self._packer = None
             raise wire.WireError(f"a damaged packed message ({error})") from None
 
-    def _inflated(self, packed: wire.Packed) -> bytes:
+    def _inflate_message(self, packed: wire.Packed) -> bytes:
         data = self._inflate.decompress(packed.data, self._max_bytes)
         if self._inflate.unconsumed_tail:
             raise wire.WireError("a packed message that is longer than any can be")
@@ -133,7 +135,7 @@ class Unpacking:
         return data
 
 
-def _check(message: Timed) -> None:
+def _check_types(message: TimedMessage) -> None:
     """Raises ValueError or WireError for an invalid message: a packed message is as untrusted as
     any other."""
     fields: tuple[object, ...]
@@ -179,7 +181,11 @@ def write_all(fd: int, data: wire.Bytes, offset: int | None = None) -> None:
     """Writes all of the data, at the end or at this offset. Raises OSError, also if a part was
     written."""
     with memoryview(data) as view:
-        done = 0
-        while done < len(view):
-            rest = view[done:]
-            done += os.write(fd, rest) if offset is None else os.pwrite(fd, rest, offset + done)
+        written_bytes = 0
+        while written_bytes < len(view):
+            unwritten = view[written_bytes:]
+            written_bytes += (
+                os.write(fd, unwritten)
+                if offset is None
+                else os.pwrite(fd, unwritten, offset + written_bytes)
+            )

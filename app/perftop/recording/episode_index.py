@@ -36,7 +36,7 @@ from perftop.recording.file import AnyRecording, open_recording
 from perftop.session.episodes import RecordingEpisodes
 from perftop.session.session import Session
 
-KIND, PROGRESS, COMPLETE = "episode", "progress", "complete"
+KIND, PROGRESS, COMPLETED = "episode", "progress", "complete"
 """Kinds of notes: an episode, the time up to which the recording was read, and the end of the
 pass."""
 PROGRESS_S = 0.2
@@ -52,7 +52,7 @@ MAX_BYTES = 1 << 26
 """Maximum size of a cache entry in bytes; a larger entry is not kept."""
 MAX_ENTRIES = 64
 """Maximum number of cache entries; the newest are kept."""
-ENDS = 1 << 16
+FINGERPRINT_BYTES = 1 << 16
 """Number of bytes at the start and at the end of the recording (its hello and its index) that the
 name of its cache entry depends on."""
 _NAMES = re.compile(r"[0-9a-f]{40}|\.[0-9a-f]{40}\.[0-9a-z_]+")
@@ -61,7 +61,7 @@ _EVIDENCE: dict[str, type[Any]] = {
     name: cls for name, cls in vars(evidence).items() if getattr(cls, "__bases__", ()) == (tuple,)
 }
 """Types of evidence, by name."""
-_PLAIN: dict[str, type[Any]] = {"list": list, "tuple": tuple}
+_CONTAINERS: dict[str, type[Any]] = {"list": list, "tuple": tuple}
 _CONFIDENCE = "measured", "inferred", "unknown"
 
 
@@ -70,21 +70,21 @@ async def follow(
 ) -> AsyncGenerator[None]:
     """Fills `episodes`, from the cache if it has this recording; yields whenever there are more.
     Raises Failed if not all episodes could be found."""
-    cached = await asyncio.to_thread(cached_index, path)
-    if cached is not None:
+    cached_notes = await asyncio.to_thread(cached_index, path)
+    if cached_notes is not None:
         with contextlib.suppress(wire.WireError):
             decoder = wire.Decoder(hello, checked=True)
-            for start in range(0, len(cached), CHUNK):
-                take(decoder, cached[start : start + CHUNK], episodes)
+            for start in range(0, len(cached_notes), CHUNK):
+                add_episodes(decoder, cached_notes[start : start + CHUNK], episodes)
                 yield
         if episodes.complete:
             return
         episodes.clear()
-    with _pass(path) as out:
+    with _index_process(path) as output_fd:
         decoder = wire.Decoder(hello, checked=True)
         try:
-            while data := await _read(out):
-                take(decoder, data, episodes)
+            while data := await _read_chunk(output_fd):
+                add_episodes(decoder, data, episodes)
                 yield
         except wire.WireError as error:
             raise Failed(f"episodes of the file are not listed: {error}") from None
@@ -93,13 +93,13 @@ async def follow(
 
 
 @contextlib.contextmanager
-def _pass(path: Path) -> Iterator[int]:
+def _index_process(path: Path) -> Iterator[int]:
     """Starts the process; yields a descriptor of its output. The process is killed when the block
     is left."""
     # -P: a perftop/ in the working directory must not run with our rights.
     argv = sys.executable, "-P", "-m", __name__, os.path.abspath(path)  # noqa: PTH100
-    quiet = subprocess.DEVNULL
-    with subprocess.Popen(argv, stdin=quiet, stdout=subprocess.PIPE, stderr=quiet) as process:
+    devnull = subprocess.DEVNULL
+    with subprocess.Popen(argv, stdin=devnull, stdout=subprocess.PIPE, stderr=devnull) as process:
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)
         try:
@@ -108,16 +108,16 @@ def _pass(path: Path) -> Iterator[int]:
             process.kill()
 
 
-async def _read(out: int) -> bytes:
+async def _read_chunk(output_fd: int) -> bytes:
     """The next bytes; b"" at the end."""
     while True:
         try:
-            return os.read(out, CHUNK)
+            return os.read(output_fd, CHUNK)
         except BlockingIOError:
             await asyncio.sleep(POLL_S)
 
 
-def take(decoder: wire.Decoder, data: bytes, episodes: RecordingEpisodes) -> None:
+def add_episodes(decoder: wire.Decoder, data: bytes, episodes: RecordingEpisodes) -> None:
     """Adds the episodes in these bytes. Raises WireError if the bytes are not from an index."""
     for message in decoder.feed(data):
         if not isinstance(message, wire.Note):
@@ -126,7 +126,7 @@ def take(decoder: wire.Decoder, data: bytes, episodes: RecordingEpisodes) -> Non
             episodes.add(from_note(message))
         else:
             episodes.until_ns = message.time_ns
-            episodes.complete = message.kind == COMPLETE
+            episodes.complete = message.kind == COMPLETED
 
 
 # --- the pass
@@ -139,31 +139,31 @@ def notes(recording: AnyRecording) -> Iterator[wire.Note]:
     marks = session.marks
     due_s = time.monotonic() + PROGRESS_S
     for _ in session.parts(recording.messages()):
-        ended, cursor = session.log.since(cursor)
-        yield from map(to_note, ended)
+        ended_episodes, cursor = session.log.since(cursor)
+        yield from map(to_note, ended_episodes)
         if session.marks is not marks:  # each mark makes a new list
-            listed = {id(mark) for mark in marks}
-            yield from (to_note(mark) for mark in session.marks if id(mark) not in listed)
+            listed_ids = {id(mark) for mark in marks}
+            yield from (to_note(mark) for mark in session.marks if id(mark) not in listed_ids)
             marks = session.marks
         if time.monotonic() > due_s:
             due_s = time.monotonic() + PROGRESS_S
             yield wire.Note(PROGRESS, session.now_ns, "perftop")
     yield from map(to_note, session.running)
-    yield wire.Note(COMPLETE, session.now_ns, "perftop")
+    yield wire.Note(COMPLETED, session.now_ns, "perftop")
 
 
-def run(path: Path, out: BinaryIO) -> None:
-    """Writes the notes to `out` and to the cache."""
-    before, encoded = cache_name(path), bytearray()
+def run(path: Path, output: BinaryIO) -> None:
+    """Writes the notes to `output` and to the cache."""
+    entry_name, encoded = cache_name(path), bytearray()
     with open_recording(path) as recording:
         for note in notes(recording):
             data = wire.encode(note)
-            out.write(data)
+            output.write(data)
             if len(encoded) <= MAX_BYTES:
                 encoded += data
             if note.kind != KIND:
-                out.flush()
-    keep(path, before, encoded)
+                output.flush()
+    write_cache_entry(path, entry_name, encoded)
 
 
 # --- the cache: an entry's name is a hash of everything that the entry depends on, so that it is
@@ -180,19 +180,19 @@ def cache_name(recording: Path) -> str | None:
     try:
         status = recording.stat()
         size, changed_ns = str(status.st_size), str(status.st_mtime_ns)
-        known = [FORMAT, perfprobe.__version__, _code(), size, changed_ns]
-        digest = hashlib.sha256("\n".join(known).encode())
+        parts = [FORMAT, perfprobe.__version__, _code_time(), size, changed_ns]
+        digest = hashlib.sha256("\n".join(parts).encode())
         with recording.open("rb") as file:
-            digest.update(file.read(ENDS))
-            file.seek(max(0, status.st_size - ENDS))
-            digest.update(file.read(ENDS))
+            digest.update(file.read(FINGERPRINT_BYTES))
+            file.seek(max(0, status.st_size - FINGERPRINT_BYTES))
+            digest.update(file.read(FINGERPRINT_BYTES))
     except OSError:
         return None
     return digest.hexdigest()[:40]
 
 
 @cache
-def _code() -> str:
+def _code_time() -> str:
     """Time of the last change of perftop's code, which finds the episodes: a checkout keeps its
     version number for a long time."""
     sources = Path(perftop.__path__[0]).rglob("*.py")
@@ -205,20 +205,20 @@ def cached_index(recording: Path) -> bytes | None:
     return None if name is None else files.own_content(cache_directory() / name, MAX_BYTES)
 
 
-def keep(recording: Path, before: str | None, data: bytes | bytearray) -> None:
+def write_cache_entry(recording: Path, entry_name: str | None, data: bytes | bytearray) -> None:
     """Adds a cache entry, unless the recording has changed since the name of its entry was
     `before`. It is no error if the cache cannot be written, or belongs to another user."""
-    if before is None or len(data) > MAX_BYTES or cache_name(recording) != before:
+    if entry_name is None or len(data) > MAX_BYTES or cache_name(recording) != entry_name:
         return
     with contextlib.suppress(OSError):
         path = cache_directory()
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with OwnDirectory.at(path, make=True) as where:
-            files.replace_in(where.fd, before, data, 0o600)
+        with OwnDirectory.at(path, make=True) as directory:
+            files.replace_in(directory.fd, entry_name, data, 0o600)
             # Remove the oldest entries, and unfinished entries of processes that died.
-            times = {name: found.st_mtime_ns for name, found in where.files(_NAMES).items()}
+            times = {name: status.st_mtime_ns for name, status in directory.files(_NAMES).items()}
             for name in sorted(times, key=times.__getitem__, reverse=True)[MAX_ENTRIES:]:
-                where.unlink(name)
+                directory.unlink(name)
 
 
 # --- episodes as notes of the wire, so that they pass the same checks
@@ -231,7 +231,7 @@ def to_note(episode: Episode) -> wire.Note:
         "end_ns": None if episode.end_ns is None else int(episode.end_ns),
         "depth": None if episode.depth is None else float(episode.depth),
         "cause": episode.cause,
-        "evidence": {key: _packed(value) for key, value in episode.evidence.items()},
+        "evidence": {key: _to_plain(value) for key, value in episode.evidence.items()},
         "confidence": episode.confidence,
     }
     return wire.Note(KIND, int(episode.start_ns), "perftop", data)
@@ -241,57 +241,57 @@ def from_note(note: wire.Note) -> Episode:
     """The episode in a note. Raises WireError if the note is not one of an episode."""
     try:
         data = note.data
-        made = Episode(
+        episode = Episode(
             data["kind"], data["cpus"], note.time_ns, data["end_ns"], data["depth"], data["cause"],
-            {key: _unpacked(value) for key, value in data["evidence"].items()},
+            {key: _from_plain(value) for key, value in data["evidence"].items()},
             data["confidence"],
         )  # fmt: skip
-        numbers = [*made.cpus, *(() if made.end_ns is None else (made.end_ns,))]
+        numbers = [*episode.cpus, *(() if episode.end_ns is None else (episode.end_ns,))]
         fits = (
-            isinstance(made.kind, str)
-            and isinstance(made.cause, str)
-            and made.confidence in _CONFIDENCE
-            and (made.depth is None or type(made.depth) is float)
+            isinstance(episode.kind, str)
+            and isinstance(episode.cause, str)
+            and episode.confidence in _CONFIDENCE
+            and (episode.depth is None or type(episode.depth) is float)
             and all(type(number) is int for number in numbers)
-            and (made.kind != "mark" or isinstance(made.evidence.get("label"), str))
+            and (episode.kind != "mark" or isinstance(episode.evidence.get("label"), str))
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise wire.WireError(f"a note of no episode ({error!r})") from None
     if not fits:
         raise wire.WireError("a note of no episode")
-    return made
+    return episode
 
 
-def _packed(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     """The value with plain Python types: a tuple or list becomes a list that begins with the name
     of its type; numpy numbers become int or float."""
     if isinstance(value, str | bool | None):
         return value
     if isinstance(value, tuple | list):
-        return [type(value).__name__, *map(_packed, value)]
+        return [type(value).__name__, *map(_to_plain, value)]
     return int(value) if isinstance(value, int | np.integer) else float(value)
 
 
-def _unpacked(value: Any) -> Any:
+def _from_plain(value: Any) -> Any:
     if not isinstance(value, list):
         return value
     name, *parts = value
-    values = [*map(_unpacked, parts)]
-    if name in _PLAIN:
-        return _PLAIN[name](values)
+    values = [*map(_from_plain, parts)]
+    if name in _CONTAINERS:
+        return _CONTAINERS[name](values)
     cls = _EVIDENCE[name]
     hints = typing.get_type_hints(cls)
-    if len(values) != len(hints) or not all(map(_fits, values, hints.values())):
+    if len(values) != len(hints) or not all(map(_fits_type, values, hints.values())):
         raise ValueError(name)
     return cls(*values)
 
 
-def _fits(value: Any, hint: Any) -> bool:
+def _fits_type(value: Any, hint: Any) -> bool:
     """Whether a value fits a type hint of a field of evidence."""
     if typing.get_origin(hint) is tuple:
         return type(value) is tuple and all(isinstance(v, typing.get_args(hint)[0]) for v in value)
     if isinstance(hint, types.UnionType):
-        return any(_fits(value, option) for option in typing.get_args(hint))
+        return any(_fits_type(value, option) for option in typing.get_args(hint))
     return isinstance(value, int | float if hint is float else hint)
 
 

@@ -22,24 +22,24 @@ from typing import BinaryIO, Self
 from perfprobe import wire
 from perftop.base.errors import DAMAGED, USAGE, Failed, cannot, complain
 from perftop.base.format import many
-from perftop.recording.codec import BLOCK_MESSAGES, INDEX, Reader, Timed, Unpacking
+from perftop.recording.codec import BLOCK_MESSAGES, INDEX, Reader, TimedMessage, Unpacking
 
-WINDOW = 1 << 20
+WINDOW_BYTES = 1 << 20
 """Number of bytes of a file that are read at once."""
 READ_BYTES = 1 << 18
 """Maximum number of bytes of a pipe that are read at once."""
-PREFIX = 64
+PREFIX_BYTES = 64
 """Number of bytes at the start of a message that contain its kind and its time."""
-FRAME = b"\x88\xa4type\xa5frame"
+FRAME_START = b"\x88\xa4type\xa5frame"
 """First bytes of a frame that is not packed, after its length."""
-TAIL = 32
+TAIL_BYTES = 32
 """Number of bytes at the end of an index that contain its offset and its checksum."""
-ENDING = ".part"
+UNFINISHED_SUFFIX = ".part"
 MAX_PARTS = 4096
 """Maximum number of parts of a directory that are opened; the newest are."""
 UNCHECKED = "not checked for damage: an older version wrote it, without checksums"
 """Notice of a recording that is not `checked`."""
-GROWING = "still being written: this is what was in it when it was opened"
+STILL_WRITTEN = "still being written: this is what was in it when it was opened"
 """Notice of a recording that is `growing`."""
 _WIDTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4}
 """Number of bytes of the length of a message, by the first byte of the message."""
@@ -50,8 +50,8 @@ class Recording:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file: BinaryIO = _opened(path)
-        self.growing = _locked(self._file)  # before `size`, as it may end in between
+        self._file: BinaryIO = _open_file(path)
+        self.growing = _is_locked(self._file)  # before `size`, as it may end in between
         """Whether the file was still being written when it was opened, so that it has no end
         yet."""
         self.size = os.fstat(self._file.fileno()).st_size
@@ -62,11 +62,11 @@ class Recording:
         """Texts on damage, by offset: skipped parts, and a missing end."""
         decoder = wire.Decoder()
         try:
-            self.hello = self._greeting(decoder)
+            self.hello = self._read_hello(decoder)
             self.checked = decoder.checked
             """Whether damage to the recording's hello and index would be noticed."""
-            self._begin = decoder.offset
-            self._blocks = self._indexed() or self._scanned()
+            self._first_offset = decoder.offset
+            self._blocks = self._read_index() or self._scan_blocks()
         except OSError as error:
             self._file.close()
             raise cannot(f"read {path}", error) from None
@@ -97,21 +97,21 @@ class Recording:
     @property
     def last_ns(self) -> int:
         """Time of the last message that can be read."""
-        for at in reversed(self._blocks[::2]):
-            times = [message.time_ns for message in self._until_damage(at)]
+        for offset in reversed(self._blocks[::2]):
+            times = [message.time_ns for message in self._until_damage(offset)]
             if times:
                 return max(times)
         return self.hello.raw_ns
 
-    def messages(self, time_ns: int = 0) -> Iterator[Timed]:
+    def messages(self, time_ns: int = 0) -> Iterator[TimedMessage]:
         """Messages, beginning with the block that contains this moment, or else the last block
         before it. After damage the rest of its block is skipped."""
         block = bisect_right(self._blocks[1::2], time_ns) - 1
-        at: int | None = self._blocks[2 * max(block, 0)] if self._blocks else self._begin
-        while at is not None:
-            at = yield from self._until_damage(at)
+        offset: int | None = self._blocks[2 * max(block, 0)] if self._blocks else self._first_offset
+        while offset is not None:
+            offset = yield from self._until_damage(offset)
 
-    def _until_damage(self, at: int) -> Generator[Timed, None, int | None]:
+    def _until_damage(self, offset: int) -> Generator[TimedMessage, None, int | None]:
         """Messages from the block at this offset to the end or the first damage. Returns the offset
         of the next block after the damage; None: there is nothing more to read."""
         unpacking, decoder = Unpacking(self.hello), self._decoder()
@@ -121,38 +121,38 @@ class Recording:
             run, offsets, other = list[wire.Packed](), list[int](), None
             try:
                 while other is None and len(run) < BLOCK_MESSAGES:
-                    if (length := self._length(at)) is None:
+                    if (length := self._length(offset)) is None:
                         ended = True
                         break
-                    message = next(decoder.feed(self._bytes(at, length)), None)
+                    message = next(decoder.feed(self._bytes(offset, length)), None)
                     if isinstance(message, wire.Packed):
                         run.append(message)
-                        offsets.append(at)
+                        offsets.append(offset)
                     else:
                         other = message
-                    at += length
+                    offset += length
             except (wire.WireError, OSError) as error:
                 damage, ended = error, True
             try:
-                for unpacked in unpacking.messages(run):
+                for message_of_run in unpacking.messages(run):
                     del offsets[0]
-                    yield unpacked
-                    newest_ns = unpacked.time_ns
+                    yield message_of_run
+                    newest_ns = message_of_run.time_ns
             except wire.WireError as error:
-                damage, other, ended, at = error, None, True, offsets[0]
+                damage, other, ended, offset = error, None, True, offsets[0]
             if isinstance(other, wire.Frame) or (
                 isinstance(other, wire.Note) and other.kind != INDEX
             ):
                 yield other
                 newest_ns = other.time_ns
         if isinstance(damage, wire.WireError):
-            if self.growing and self._blocks and at >= self._blocks[-2]:
+            if self.growing and self._blocks and offset >= self._blocks[-2]:
                 return None  # the messages of this block were packed since the file was opened
-            self._damages[at] = f"damaged at byte {at}: {damage}"
+            self._damages[offset] = f"damaged at byte {offset}: {damage}"
             blocks = zip(self._blocks[::2], self._blocks[1::2], strict=True)
-            return next((block for block, ns in blocks if block > at and ns > newest_ns), None)
+            return next((block for block, ns in blocks if block > offset and ns > newest_ns), None)
         if damage is not None:
-            self._damages[at] = f"unreadable after byte {at}: {damage.strerror or damage}"
+            self._damages[offset] = f"unreadable after byte {offset}: {damage.strerror or damage}"
         return None
 
     def _decoder(self) -> wire.Decoder:
@@ -160,48 +160,50 @@ class Recording:
 
     # --- positions of messages
 
-    def _greeting(self, decoder: wire.Decoder) -> wire.Hello:
-        at = 0
+    def _read_hello(self, decoder: wire.Decoder) -> wire.Hello:
+        offset = 0
         try:
-            while (data := self._bytes(at, WINDOW)) and at <= wire.MAX_MESSAGE:
+            while (data := self._bytes(offset, WINDOW_BYTES)) and offset <= wire.MAX_MESSAGE:
                 for message in decoder.feed(data):
                     assert isinstance(message, wire.Hello)
                     return message
-                at += len(data)
+                offset += len(data)
         except wire.WireError as error:
-            raise _no_recording(self.path, error) from None
-        raise _no_recording(self.path, "it ends before its start")
+            raise _not_a_recording(self.path, error) from None
+        raise _not_a_recording(self.path, "it ends before its start")
 
-    def _length(self, at: int) -> int | None:
+    def _length(self, offset: int) -> int | None:
         """Length of the message at this offset; None: there is no complete message."""
-        head = self._bytes(at, 5) if at < self.size else b""  # the file may have grown since
+        head = (
+            self._bytes(offset, 5) if offset < self.size else b""
+        )  # the file may have grown since
         width = _WIDTHS.get(head[0]) if head else 0
         if width is None:
             raise wire.WireError("not a message")
         length = 1 + width + int.from_bytes(head[1 : 1 + width], "big")
-        if at + length <= self.size and head:
+        if offset + length <= self.size and head:
             return length
         if head and not self.growing:
-            self._damages[at] = f"cut at byte {at}: the last message is incomplete"
+            self._damages[offset] = f"cut at byte {offset}: the last message is incomplete"
         return None
 
-    def _bytes(self, at: int, count: int) -> bytes:
-        if not self.offset <= at or at + count > self.offset + len(self._window):
-            self._file.seek(at)
-            self._window, self.offset = self._file.read(max(WINDOW, count)), at
-        start = at - self.offset
+    def _bytes(self, offset: int, count: int) -> bytes:
+        if not self.offset <= offset or offset + count > self.offset + len(self._window):
+            self._file.seek(offset)
+            self._window, self.offset = self._file.read(max(WINDOW_BYTES, count)), offset
+        start = offset - self.offset
         return self._window[start : start + count]
 
-    def _indexed(self) -> array[int] | None:
+    def _read_index(self) -> array[int] | None:
         """Offset and first time of each block, from the file's own index. None: the file has no
         index, or one that does not match the file, which is damage."""
-        end = wire.without_check(self._bytes(max(0, self.size - TAIL), TAIL))
-        at = int.from_bytes(end[-8:], "little")
-        if not self._begin <= at < self.size:
+        index_tail = wire.without_check(self._bytes(max(0, self.size - TAIL_BYTES), TAIL_BYTES))
+        offset = int.from_bytes(index_tail[-8:], "little")
+        if not self._first_offset <= offset < self.size:
             return None
         decoder = self._decoder()
         try:
-            messages = list(decoder.feed(self._bytes(at, self.size - at)))
+            messages = list(decoder.feed(self._bytes(offset, self.size - offset)))
         except wire.WireError:
             return None
         note = messages[0] if len(messages) == 1 and not decoder.cut else None
@@ -210,77 +212,77 @@ class Recording:
         blocks, data = array("Q"), note.data.get("blocks")
         if isinstance(data, bytes) and len(data) % 16 == 0:
             blocks.frombytes(data)
-            if self._fits(blocks, at):
+            if self._is_valid_index(blocks, offset):
                 return blocks
-        self._damages[at] = f"damaged at byte {at}: its index does not fit it"
+        self._damages[offset] = f"damaged at byte {offset}: its index does not fit it"
         return None
 
-    def _fits(self, blocks: array[int], end: int) -> bool:
+    def _is_valid_index(self, blocks: array[int], end: int) -> bool:
         """Whether the index includes the first message, and a block begins at each of its
         offsets."""
-        before = self._begin - 1
-        for at, time_ns in zip(blocks[::2], blocks[1::2], strict=True):
-            if not before < at < end:
+        previous_offset = self._first_offset - 1
+        for offset, time_ns in zip(blocks[::2], blocks[1::2], strict=True):
+            if not previous_offset < offset < end:
                 return False
-            fields = _fields(os.pread(self._file.fileno(), PREFIX, at))
+            fields = _fields(os.pread(self._file.fileno(), PREFIX_BYTES, offset))
             needs_no_other = fields.get("type") == "frame" or fields.get("first") is True
             if not needs_no_other or _time_ns(fields) != time_ns:
                 return False
-            before = at
-        return (blocks[0] if blocks else end) == self._begin
+            previous_offset = offset
+        return (blocks[0] if blocks else end) == self._first_offset
 
-    def _scanned(self) -> array[int]:
+    def _scan_blocks(self) -> array[int]:
         """Offset and first time of each block, from a scan of the file. A missing end is damage.
 
         The messages of the last block may not be packed yet. In a growing file they will be packed
         in place, so only the start of the block is certain. If the writer was killed while it
         packed them, packed messages are followed by those that are not overwritten yet."""
-        blocks, at, last = array("Q"), self._begin, b""
+        blocks, offset, last = array("Q"), self._first_offset, b""
         newest_ns = last_ns = -1
         """Time of the newest message that is certainly complete, and of the one after it."""
         while True:
             try:
-                while (length := self._length(at)) is not None:
-                    last = self._bytes(at, min(length, PREFIX))
+                while (length := self._length(offset)) is not None:
+                    last = self._bytes(offset, min(length, PREFIX_BYTES))
                     fields = _fields(last)
                     newest_ns, last_ns = max(newest_ns, last_ns), _time_ns(fields)
                     if fields.get("first") is True and last_ns >= 0:
-                        blocks.extend((at, last_ns))
+                        blocks.extend((offset, last_ns))
                     elif fields.get("type") == "frame" and last_ns > newest_ns:
                         if not self.growing:
-                            blocks.extend((at, last_ns))
+                            blocks.extend((offset, last_ns))
                         elif not blocks:
-                            blocks.extend((self._begin, last_ns))
-                    at += length
+                            blocks.extend((self._first_offset, last_ns))
+                    offset += length
             except wire.WireError as error:
-                self._damages[at] = f"damaged at byte {at}: {error}"
+                self._damages[offset] = f"damaged at byte {offset}: {error}"
                 last_ns = -1
-                if (next_at := self._next_frame(at)) is None:
+                if (next_at := self._next_frame(offset)) is None:
                     return blocks
-                at = next_at
+                offset = next_at
             else:
                 break
         fields = _fields(last)
         has_end = fields.get("type") == "bye" or fields.get("kind") == INDEX
-        if at == self.size and not has_end and not self.growing:
-            self._damages[at] = f"cut at byte {at}: it has no end"
+        if offset == self.size and not has_end and not self.growing:
+            self._damages[offset] = f"cut at byte {offset}: it has no end"
         return blocks
 
-    def _next_frame(self, at: int) -> int | None:
+    def _next_frame(self, offset: int) -> int | None:
         """Offset of the first frame after this offset that is not packed; None: there is none."""
-        while len(data := self._bytes(at, WINDOW)) > PREFIX:
-            start = data.find(FRAME, PREFIX)
+        while len(data := self._bytes(offset, WINDOW_BYTES)) > PREFIX_BYTES:
+            start = data.find(FRAME_START, PREFIX_BYTES)
             for first, width in _WIDTHS.items():
                 head = start - 1 - width
                 if start >= 0 and data[head] == first:
                     length = int.from_bytes(data[head + 1 : start], "big")
                     if length >> (4 * width):  # a shorter length has a shorter head
-                        return at + head
-            at += start if start >= 0 else len(data) - PREFIX
+                        return offset + head
+            offset += start if start >= 0 else len(data) - PREFIX_BYTES
         return None
 
 
-def _opened(path: Path) -> BinaryIO:
+def _open_file(path: Path) -> BinaryIO:
     try:
         if path == Path("-") or path.is_fifo():  # opening a pipe might block
             raise Failed(f"cannot replay {path}: it is a pipe; perftop export reads pipes")
@@ -289,7 +291,7 @@ def _opened(path: Path) -> BinaryIO:
         raise cannot(f"read {path}", error) from None
 
 
-def _locked(file: BinaryIO) -> bool:
+def _is_locked(file: BinaryIO) -> bool:
     """Whether the file's writer still holds its lock, which is released when the writer ends, in
     whatever way."""
     try:
@@ -302,8 +304,8 @@ def _locked(file: BinaryIO) -> bool:
     return False
 
 
-def _no_recording(name: object, why: object) -> Failed:
-    return Failed(f"{name} is not a perftop recording: {why}", DAMAGED)
+def _not_a_recording(name: object, reason: object) -> Failed:
+    return Failed(f"{name} is not a perftop recording: {reason}", DAMAGED)
 
 
 def _fields(prefix: bytes) -> dict[str, object]:
@@ -325,21 +327,21 @@ class RecordingDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._passed = 0
+        self._bytes_before = 0
         """Total size in bytes of the parts before the current one."""
         self._failures: list[str] = []
         """Messages on parts that could not be opened."""
         with ExitStack() as stack:
-            self._parts = [stack.enter_context(part) for part in self._opened()]
+            self._parts = [stack.enter_context(part) for part in self._open_parts()]
             self._files = stack.pop_all()
         self.hello = self._parts[0].hello
         self.checked = all(part.checked for part in self._parts)
         self.growing = any(part.growing for part in self._parts)
         self._current = self._parts[0]
 
-    def _opened(self) -> Iterator[Recording]:
+    def _open_parts(self) -> Iterator[Recording]:
         count = 0
-        parts = self.path.glob(f"*{ENDING}")  # a longer number is a later one
+        parts = self.path.glob(f"*{UNFINISHED_SUFFIX}")  # a longer number is a later one
         for path in sorted(parts, key=lambda path: (len(path.name), path.name))[-MAX_PARTS:]:
             try:
                 part = Recording(path)
@@ -350,8 +352,8 @@ class RecordingDirectory:
                 count += 1
                 yield part
         if not count:
-            why = self._failures[0] if self._failures else "it is a directory without parts"
-            raise _no_recording(self.path, why)
+            reason = self._failures[0] if self._failures else "it is a directory without parts"
+            raise _not_a_recording(self.path, reason)
 
     def __enter__(self) -> Self:
         return self
@@ -366,7 +368,7 @@ class RecordingDirectory:
     @property
     def offset(self) -> int:
         """Offset up to which the recording was read, in bytes of all parts."""
-        return self._passed + self._current.offset
+        return self._bytes_before + self._current.offset
 
     @property
     def damage(self) -> str | None:
@@ -383,14 +385,14 @@ class RecordingDirectory:
     def last_ns(self) -> int:
         return max(part.last_ns for part in self._parts[-2:])
 
-    def messages(self, time_ns: int = 0) -> Iterator[Timed]:
-        begins = [part.first_ns for part in self._parts]
-        first = max(0, bisect_right(begins, time_ns) - 1)
-        self._passed = sum(part.size for part in self._parts[:first])
-        for at, part in enumerate(self._parts[first:]):
+    def messages(self, time_ns: int = 0) -> Iterator[TimedMessage]:
+        first_times_ns = [part.first_ns for part in self._parts]
+        first = max(0, bisect_right(first_times_ns, time_ns) - 1)
+        self._bytes_before = sum(part.size for part in self._parts[:first])
+        for index, part in enumerate(self._parts[first:]):
             self._current = part
-            yield from part.messages(time_ns if at == 0 else 0)
-            self._passed += part.size
+            yield from part.messages(time_ns if index == 0 else 0)
+            self._bytes_before += part.size
 
 
 AnyRecording = Recording | RecordingDirectory
@@ -402,7 +404,7 @@ def open_recording(path: Path) -> AnyRecording:
 
 
 def has_parts(path: Path) -> bool:
-    return path.is_dir() and any(path.glob(f"*{ENDING}"))
+    return path.is_dir() and any(path.glob(f"*{UNFINISHED_SUFFIX}"))
 
 
 class PipedRecording:
@@ -417,11 +419,11 @@ class PipedRecording:
         self.growing = False  # reading ends with the writer
         self._file = file
         self._reader, self.offset = Reader(), 0
-        self._messages = self._read()
+        self._messages = self._read_messages()
         first = next(self._messages, None)
         if first is None:
             self._file.close()
-            raise _no_recording(name, self.damage or "it ends before its start")
+            raise _not_a_recording(name, self.damage or "it ends before its start")
         assert isinstance(first, wire.Hello)
         self.hello, self.checked = first, self._reader.decoder.checked
 
@@ -435,7 +437,7 @@ class PipedRecording:
         """All messages after the hello. They can be read only once."""
         return self._messages
 
-    def _read(self) -> Iterator[wire.Message]:
+    def _read_messages(self) -> Iterator[wire.Message]:
         try:
             while data := self._file.read1(READ_BYTES):
                 for message in self._reader.feed(data):
@@ -475,7 +477,7 @@ def report_damage(name: object, source: Source) -> int:
     """Reports damage in a source that was read, and whether it is still being written. Returns the
     exit status."""
     if source.growing:
-        complain(f"{name}: {GROWING}")
+        complain(f"{name}: {STILL_WRITTEN}")
     if source.damage is None:
         return 0
     complain(f"{name}: {source.damage}")
@@ -485,6 +487,6 @@ def report_damage(name: object, source: Source) -> int:
 def is_same_file(source: Path | None, path: Path) -> bool:
     """Whether the source is the file at this path."""
     with contextlib.suppress(OSError):
-        read = os.fstat(sys.stdin.fileno()) if source is None else source.stat()
-        return os.path.samestat(read, path.stat())
+        source_status = os.fstat(sys.stdin.fileno()) if source is None else source.stat()
+        return os.path.samestat(source_status, path.stat())
     return False

@@ -15,7 +15,7 @@ import numpy as np
 from perfprobe import wire
 from perftop.base.errors import DAMAGED, Failed
 from perftop.model.differences import row_heads
-from perftop.recording.codec import BLOCK_MESSAGES, Timed
+from perftop.recording.codec import BLOCK_MESSAGES, TimedMessage
 from perftop.recording.file import AnyRecording
 from perftop.session import navigation
 from perftop.session.episodes import RecordingEpisodes
@@ -49,24 +49,24 @@ class Playback:
         room: int = MAX_BYTES,
     ) -> None:  # fmt: skip
         """`found`: episodes of the whole file. `room`: budget of the history, in bytes."""
-        ahead = recording.messages(time_ns)
-        first: list[Timed] = []
+        messages = recording.messages(time_ns)
+        first: list[TimedMessage] = []
         while len(first) < BLOCK_MESSAGES and not (first and isinstance(first[-1], wire.Frame)):
-            if (message := next(ahead, None)) is None:
+            if (message := next(messages, None)) is None:
                 break
             first.append(message)
         self._begin_ns = first[-1].time_ns if first else recording.hello.raw_ns
-        self._ahead = chain(first, ahead)
-        entered = first and time_ns > recording.first_ns
-        hello = _as_of(recording.hello, first[-1]) if entered else recording.hello
+        self._messages = chain(first, messages)
+        starts_inside = first and time_ns > recording.first_ns
+        hello = _hello_as_of(recording.hello, first[-1]) if starts_inside else recording.hello
         self.session = Session(hello, History(hello, room))
         self.session.log.recording = found
-        self._next = next(self._ahead, None)
+        self._next_message = next(self._messages, None)
 
     @property
     def over(self) -> bool:
         """Whether all messages were read."""
-        return self._next is None
+        return self._next_message is None
 
     @property
     def cost(self) -> float:
@@ -85,14 +85,14 @@ class Playback:
         """The end of the sample that is shown at this moment, in raw ns; None: there is no
         sample."""
         times = self.session.past.times()
-        at = int(times.searchsorted(time_ns, side="right")) - 1
-        return int(times[max(0, at)]) if len(times) else None
+        index = int(times.searchsorted(time_ns, side="right")) - 1
+        return int(times[max(0, index)]) if len(times) else None
 
-    def until(self, time_ns: float) -> Iterator[Timed]:
+    def until(self, time_ns: float) -> Iterator[TimedMessage]:
         """Yields the next messages, up to this moment. The caller applies them to the session."""
-        while self._next is not None and self._next.time_ns <= time_ns:
-            message = self._next
-            self._next = next(self._ahead, None)
+        while self._next_message is not None and self._next_message.time_ns <= time_ns:
+            message = self._next_message
+            self._next_message = next(self._messages, None)
             yield message
 
     def sample(self) -> None:
@@ -104,7 +104,7 @@ class Playback:
                 return
 
 
-def _as_of(hello: wire.Hello, message: Timed) -> wire.Hello:
+def _hello_as_of(hello: wire.Hello, message: TimedMessage) -> wire.Hello:
     """The hello as it would have been at this frame, since earlier notes may have changed which
     CPUs are online."""
     blocks = message.blocks if isinstance(message, wire.Frame) else {}
@@ -116,8 +116,8 @@ def _as_of(hello: wire.Hello, message: Timed) -> wire.Hello:
             offline = flags & np.uint64(wire.ROW_OFFLINE) != 0
             sampled = flags & np.uint64(wire.ROW_SAMPLED) != 0
             topology = [
-                replace(row, online=bool(online or (row.online and not off)))
-                for row, off, online in zip(hello.topology, offline, sampled, strict=True)
+                replace(row, online=bool(online or (row.online and not offline_note)))
+                for row, offline_note, online in zip(hello.topology, offline, sampled, strict=True)
             ]
             return replace(hello, topology=topology)
     return hello
@@ -142,8 +142,8 @@ class PlayClock:
         return self._at_ns
 
     def change(self, by: int) -> None:
-        at = SPEEDS.index(self.speed) + by
-        self.speed = SPEEDS[max(0, min(len(SPEEDS) - 1, at))]
+        index = SPEEDS.index(self.speed) + by
+        self.speed = SPEEDS[max(0, min(len(SPEEDS) - 1, index))]
 
 
 def frame_range(recording: AnyRecording) -> tuple[int, int]:
@@ -156,8 +156,8 @@ def frame_range(recording: AnyRecording) -> tuple[int, int]:
         if len(first) > 1:
             break
     else:
-        why = f": {recording.damage}" if recording.damage else ""
-        raise Failed(f"there is no sample in it{why}", DAMAGED if recording.damage else 1)
+        damage = f": {recording.damage}" if recording.damage else ""
+        raise Failed(f"there is no sample in it{damage}", DAMAGED if recording.damage else 1)
     return first[0], max(first[1], recording.last_ns)
 
 
@@ -184,22 +184,22 @@ class Seeker:
         return playback
 
     async def next_episode(
-        self, playback: Playback, shown: Interval, by: int, cpus: list[int] | None
+        self, playback: Playback, filter_episodes: Interval, by: int, cpus: list[int] | None
     ) -> tuple[Playback, int] | None:
         """The moment of the next known episode or mark of the file after an interval, or, if `by`
         is -1, of the last one before it, and a playback that has read up to there. None: there is
         none."""
         session = playback.session
         episodes = navigation.reachable(session, cpus)
-        moments = {navigation.moment_of(session, episode, shown) for episode in episodes}
+        moments = {navigation.moment_of(session, episode, filter_episodes) for episode in episodes}
         for time_ns in sorted(
-            (ns for ns in moments if (ns - shown.time_ns) * by > 0), reverse=by < 0
+            (ns for ns in moments if (ns - filter_episodes.time_ns) * by > 0), reverse=by < 0
         ):
-            reached = await self.go(playback, time_ns)
+            playback_there = await self.go(playback, time_ns)
             # Samples are discrete, so this may be the moment already shown.
-            shown_ns = reached.shown_ns(time_ns)
-            if shown_ns is not None and (shown_ns - shown.time_ns) * by > 0:
-                return reached, time_ns
+            shown_ns = playback_there.shown_ns(time_ns)
+            if shown_ns is not None and (shown_ns - filter_episodes.time_ns) * by > 0:
+                return playback_there, time_ns
         return None
 
     async def deepen(self, playback: Playback, since_ns: int) -> None:
@@ -207,9 +207,11 @@ class Seeker:
         history = playback.session.past
         if (begin_ns := history.begin_ns) is None:
             return
-        older = Playback(self.recording, since_ns - WARM_NS, self.found, history.free_bytes)
-        await self._read(older, begin_ns, gently=True)
-        history.prepend(older.session.past)
+        longer_playback = Playback(
+            self.recording, since_ns - WARM_NS, self.found, history.free_bytes
+        )
+        await self._read(longer_playback, begin_ns, gently=True)
+        history.prepend(longer_playback.session.past)
 
     async def _read(self, playback: Playback, time_ns: int, *, gently: bool = False) -> None:
         """Reads up to this moment, but at least one sample. `gently`: keys and the screen have

@@ -29,13 +29,13 @@ from perftop.base.errors import Failed
 from perftop.base.files import OwnDirectory
 from perftop.base.format import length, many
 from perftop.model.episode import Episode
-from perftop.recording.codec import Timed
-from perftop.recording.file import ENDING
+from perftop.recording.codec import TimedMessage
+from perftop.recording.file import UNFINISHED_SUFFIX
 from perftop.recording.writer import Writer, cannot, size
 from perftop.session.session import Session
 
-KEPT = "kept"
-BY_HAND, BEFORE = "by-hand", "before"
+KEPT_DIRECTORY = "kept"
+BY_HAND, PREVIOUS_RUN = "by-hand", "before"
 """Suffixes of the names of kept recordings: those kept by the user, which are never removed, and
 those left by the last run."""
 PARTS = 30
@@ -44,13 +44,13 @@ MIN_PART_NS, MAX_PART_NS = 1_000_000_000, 60_000_000_000
 """Bounds of the length of a part, in ns."""
 MIN_PARTS = 2
 """Minimum number of parts that are not dropped, however full the ring is."""
-_PART = re.compile(rf"[0-9]{{6,}}{re.escape(ENDING)}")
-_KEPT = re.compile(r"[0-9]{8}-[0-9]{6}-.+\.perftop")
+_PART = re.compile(rf"[0-9]{{6,}}{re.escape(UNFINISHED_SUFFIX)}")
+_KEPT_NAME = re.compile(r"[0-9]{8}-[0-9]{6}-.+\.perftop")
 """Names of kept recordings. A file with another name, a link, or a file of another user is neither
 counted nor removed."""
 AROUND_NS = 30_000_000_000
 """Time in ns that is kept before and after an episode."""
-Wanted = tuple[str, int, int]
+KeepRequest = tuple[str, int, int]
 """Kind of an episode, and the raw times between which everything must be kept."""
 
 
@@ -85,11 +85,11 @@ class Ring:
         self._keep: _Keep | None = None
         self._writer: Writer | None = None
         self._number = 0
-        self._full = False
+        self._is_full = False
         self._final_extent = ""
         try:
             self._directory = _locked(path)
-            self._put_aside()
+            self._keep_leftovers()
         except OSError as error:
             raise cannot(path, error) from None
 
@@ -103,21 +103,21 @@ class Ring:
         if self._final_extent:
             return self._final_extent
         lasted_ns = self._now_ns - self._parts[0].begin_ns if self._parts else 0
-        whole = size(self._total_bytes())
-        return f"the last {length(lasted_ns)} of {self.frames} frames, {whole} with what was kept,"
+        total = size(self._total_bytes())
+        return f"the last {length(lasted_ns)} of {self.frames} frames, {total} with what was kept,"
 
-    def write(self, message: Timed) -> None:
+    def write(self, message: TimedMessage) -> None:
         """Raises Failed; the earlier parts in the directory are complete then."""
         try:
             self._write(message)
         except Failed as failed:
             self.open = False
-            whole = [self._directory.stat(part.name) for part in [*self._parts][:-1]]
-            before = len(whole) - whole.count(None)
-            beside = f", beside {many(before, 'part')} before it" if before else ""
-            raise Failed(f"{failed}{beside}") from None
+            complete_parts = [self._directory.stat(part.name) for part in [*self._parts][:-1]]
+            part_count = len(complete_parts) - complete_parts.count(None)
+            other_parts = f", beside {many(part_count, 'part')} before it" if part_count else ""
+            raise Failed(f"{failed}{other_parts}") from None
 
-    def _write(self, message: Timed) -> None:
+    def _write(self, message: TimedMessage) -> None:
         if isinstance(message, wire.Note) and message.kind == "hotplug":
             wire.take_hotplug(self._topology, message)
         if self._writer is None or self.begins_part(message):
@@ -126,7 +126,7 @@ class Ring:
         self.frames += isinstance(message, wire.Frame)
         self._writer.write(message)
 
-    def begins_part(self, message: Timed) -> bool:
+    def begins_part(self, message: TimedMessage) -> bool:
         """Whether this message will be the first of a part."""
         since_ns = self._parts[-1].begin_ns if self._parts else -self._part_ns
         return isinstance(message, wire.Frame) and message.time_ns - since_ns >= self._part_ns
@@ -140,7 +140,7 @@ class Ring:
 
     def keep(self) -> None:
         """Keeps the present parts permanently."""
-        self._link(BY_HAND, 0)
+        self._link_parts(BY_HAND, 0)
 
     def keep_around(self, name: str, since_ns: int, until_ns: int) -> None:
         """Keeps everything between these raw times, and up to one part more at both ends.
@@ -156,7 +156,7 @@ class Ring:
             since_ns = keep.until_ns
             if since_ns > now_ns:
                 return
-        kept = self._link(name, since_ns)
+        kept = self._link_parts(name, since_ns)
         self._keep = None if kept is None else _Keep(kept, since_ns, until_ns)
 
     # --- parts
@@ -170,7 +170,7 @@ class Ring:
         if self._writer is not None:
             self._writer.end()
         self._number += 1
-        name = f"{self._number:06}{ENDING}"
+        name = f"{self._number:06}{UNFINISHED_SUFFIX}"
         hello = self._hello
         wall_ns, topology = hello.wall_ns + now_ns - hello.raw_ns, list(self._topology.values())
         hello = replace(hello, raw_ns=now_ns, wall_ns=wall_ns, tsc=None, topology=topology)
@@ -178,20 +178,23 @@ class Ring:
         self._parts.append(_Part(name, now_ns))
         try:
             if self._keep is not None and now_ns <= self._keep.until_ns:
-                with self._directory.below(KEPT) as kept, kept.below(self._keep.name) as to:
-                    self._share(name, to)
+                with (
+                    self._directory.below(KEPT_DIRECTORY) as kept,
+                    kept.below(self._keep.name) as to,
+                ):
+                    self._link_part(name, to)
             while len(self._parts) > MIN_PARTS and (
                 self._parts[1].begin_ns <= now_ns - self._length_ns
             ):
                 self._drop()
-            self._bound()
+            self._remove_excess()
         except OSError as error:
             raise cannot(self.path, error) from None
 
     def _drop(self) -> None:
         self._directory.unlink(self._parts.popleft().name)
 
-    def _bound(self) -> None:
+    def _remove_excess(self) -> None:
         """Reduces the directory to its maximum size: removes automatically kept recordings, the
         oldest first, then the oldest parts."""
         while self._total_bytes() > self._max_bytes:
@@ -199,31 +202,31 @@ class Ring:
                 if len(self._parts) <= MIN_PARTS:
                     break
                 self._drop()
-            if not self._full:
-                self._full = True
+            if not self._is_full:
+                self._is_full = True
                 limit = f"the limit of {size(self._max_bytes)} is reached (--max-size)"
                 self.news.append(f"{limit}: the oldest data are removed")
 
     def _remove_oldest(self) -> bool:
         """Removes the oldest automatically kept recording; returns whether there was one."""
         current = None if self._keep is None else self._keep.name
-        for kept in self._kept():
+        for kept in self._kept_directories():
             name = kept.path.name
             by_hand = kept.path.stem.rstrip("-0123456789").endswith(BY_HAND)
             parts = kept.files(_PART)
             if parts and name != current and not by_hand:
                 for part in parts:
                     kept.unlink(part)
-                with contextlib.suppress(OSError), self._directory.below(KEPT) as above:
+                with contextlib.suppress(OSError), self._directory.below(KEPT_DIRECTORY) as above:
                     os.rmdir(name, dir_fd=above.fd)  # unless the user put other files there
                 return True
         return False
 
-    def _kept(self) -> Iterator[OwnDirectory]:
+    def _kept_directories(self) -> Iterator[OwnDirectory]:
         """Yields the kept recordings, the oldest first; each is open until the next one is
         requested."""
-        with contextlib.suppress(OSError), self._directory.below(KEPT) as above:
-            for name in filter(_KEPT.fullmatch, above.names()):
+        with contextlib.suppress(OSError), self._directory.below(KEPT_DIRECTORY) as above:
+            for name in filter(_KEPT_NAME.fullmatch, above.names()):
                 with contextlib.suppress(OSError), above.below(name) as kept:
                     yield kept
 
@@ -231,58 +234,58 @@ class Ring:
         """Size of all parts in bytes, by inode, so that a part that is also kept counts only
         once."""
         sizes = {}
-        for directory in chain([self._directory], self._kept()):
+        for directory in chain([self._directory], self._kept_directories()):
             for part in directory.files(_PART).values():
                 sizes[part.st_ino] = part.st_size
         return sum(sizes.values())
 
     # --- keeping
 
-    def _link(self, name: str, since_ns: int) -> str | None:
+    def _link_parts(self, name: str, since_ns: int) -> str | None:
         """Makes a recording of the parts since `since_ns`; returns its name, or None if that
         failed."""
         ends_ns = [*(part.begin_ns for part in self._parts), self._now_ns][1:]
         parts = [part.name for part, end_ns in zip(self._parts, ends_ns, strict=True)
                   if end_ns >= since_ns]  # fmt: skip
         try:
-            with self._named(name) as kept:
+            with self._make_kept(name) as kept:
                 for part in parts:
-                    self._share(part, kept)
+                    self._link_part(part, kept)
         except OSError as error:
             self.news.append(str(errors.cannot("keep it", error)))
             return None
         self.news.append(f"kept in {kept.path}")
         return kept.path.name
 
-    def _share(self, part: str, kept: OwnDirectory) -> None:
+    def _link_part(self, part: str, kept: OwnDirectory) -> None:
         with contextlib.suppress(FileExistsError):
             os.link(part, part, src_dir_fd=self._directory.fd, dst_dir_fd=kept.fd,
                     follow_symlinks=False)  # fmt: skip
 
-    def _named(self, name: str) -> OwnDirectory:
+    def _make_kept(self, name: str) -> OwnDirectory:
         hello, stamp = self._hello, time.strftime
         unix = (hello.wall_ns + self._now_ns - hello.raw_ns) / 1e9
         first = f"{stamp('%Y%m%d-%H%M%S', time.localtime(unix))}-{name}"
         stem, number = first, 2
-        with self._directory.below(KEPT, make=True) as kept:
+        with self._directory.below(KEPT_DIRECTORY, make=True) as kept:
             while kept.stat(f"{stem}.perftop") is not None:
                 stem, number = f"{first}-{number}", number + 1
             return kept.below(f"{stem}.perftop", make=True)
 
-    def _put_aside(self) -> None:
+    def _keep_leftovers(self) -> None:
         """Moves the parts of the last run to a kept recording."""
-        left = self._directory.files(_PART)
-        if not left:
+        leftovers = self._directory.files(_PART)
+        if not leftovers:
             return
-        with self._named(BEFORE) as kept:
-            for name in left:
+        with self._make_kept(PREVIOUS_RUN) as kept:
+            for name in leftovers:
                 os.rename(name, name, src_dir_fd=self._directory.fd, dst_dir_fd=kept.fd)
         self.news.append(f"what the last run has left is in {kept.path}")
 
 
 def _locked(path: Path) -> OwnDirectory:
     """The directory, created if it is missing, and locked against other writers. Raises Failed."""
-    directory = _opened(path, make=True)
+    directory = _open_directory(path, make=True)
     try:
         fcntl.flock(directory.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -294,25 +297,25 @@ def _locked(path: Path) -> OwnDirectory:
 def refuse(path: Path) -> None:
     """Raises Failed if a ring cannot be started at this path: it needs its own directory."""
     if path.exists() or not path.parent.is_dir():
-        os.close(_opened(path).fd)
+        os.close(_open_directory(path).fd)
 
 
-def _opened(path: Path, *, make: bool = False) -> OwnDirectory:
+def _open_directory(path: Path, *, make: bool = False) -> OwnDirectory:
     """The directory, if it contains only files of a ring. Raises Failed."""
     with contextlib.ExitStack() as stack:
         try:
             directory = stack.enter_context(OwnDirectory.at(path, make=make))
-            kept = directory.stat(KEPT)
-            own = not set(directory.names()) - {*directory.files(_PART), KEPT}
-            if own and kept is not None:
-                os.close(directory.below(KEPT).fd)
+            kept_status = directory.stat(KEPT_DIRECTORY)
+            is_ring = not set(directory.names()) - {*directory.files(_PART), KEPT_DIRECTORY}
+            if is_ring and kept_status is not None:
+                os.close(directory.below(KEPT_DIRECTORY).fd)
         except FileNotFoundError:
             raise Failed(f"cannot record to {path}: {path.parent} is no directory") from None
         except NotADirectoryError:
-            own = False
+            is_ring = False
         except OSError as error:
             raise cannot(path, error) from None
-        if not own:
+        if not is_ring:
             raise Failed(f"cannot record to {path}: --ring needs a directory of its own there")
         stack.pop_all()
         return directory
@@ -326,14 +329,14 @@ class Triggers:
         self._kinds, self._longest_ns = frozenset(kinds), longest_ns
         self._cursor = 0
 
-    def take(self, session: Session) -> Iterator[Wanted]:
+    def take(self, session: Session) -> Iterator[KeepRequest]:
         """Yields the spans to keep now; a running episode is included in each call."""
-        ended, self._cursor = session.log.since(self._cursor)
-        for episode in (*ended, *session.running):
+        ended_episodes, self._cursor = session.log.since(self._cursor)
+        for episode in (*ended_episodes, *session.running):
             if not self._kinds.isdisjoint((episode.kind, episode.cause)):
-                yield from self._around(episode, session.now_ns)
+                yield from self._keep_requests(episode, session.now_ns)
 
-    def _around(self, episode: Episode, now_ns: int) -> Iterator[Wanted]:
+    def _keep_requests(self, episode: Episode, now_ns: int) -> Iterator[KeepRequest]:
         end_ns = now_ns if episode.end_ns is None else episode.end_ns
         last_ns = min(end_ns, episode.start_ns + self._longest_ns)
         yield episode.kind, episode.start_ns - AROUND_NS, last_ns + AROUND_NS

@@ -19,7 +19,7 @@ from perfprobe import wire
 from perftop.base import errors, files
 from perftop.base.errors import USAGE, Failed
 from perftop.base.format import length
-from perftop.recording.codec import BLOCK_MESSAGES, Recorder, Timed, write_all
+from perftop.recording.codec import BLOCK_MESSAGES, Recorder, TimedMessage, write_all
 from perftop.session.session import Session
 
 WAITING_BYTES = 64_000_000
@@ -85,14 +85,14 @@ class Writer:
                     self._fd = _created(above, name, force=force)
             else:
                 self._fd = _created(directory, path.name, force=force)
-            self._made = os.fstat(self._fd)
+            self._status = os.fstat(self._fd)
         except OSError as error:
             raise cannot(path, error) from None
         with contextlib.suppress(OSError):  # not every file system has locks
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # `Recording` tests this lock
-        self._unpacked: list[Timed] = []
+        self._waiting_messages: list[TimedMessage] = []
         """Messages that are not packed yet, at the end of the file."""
-        self._packed_bytes = self._unpacked_bytes = 0
+        self._packed_bytes = self._waiting_bytes = 0
         """Bytes of the file."""
         self._pending = bytearray()
         """Bytes from `_recorder` that are not in the file yet."""
@@ -106,24 +106,27 @@ class Writer:
 
     @property
     def bytes(self) -> int:
-        return self._packed_bytes + self._unpacked_bytes
+        return self._packed_bytes + self._waiting_bytes
 
     @property
     def extent(self) -> str:
         """Text with duration, number of frames and size so far."""
-        lasted = length(round(self.now_ns - self._begin_ns, -8))  # sample times vary slightly
-        return f"{lasted}, {self.frames} frames, {size(self.bytes)}"
+        duration = length(round(self.now_ns - self._begin_ns, -8))  # sample times vary slightly
+        return f"{duration}, {self.frames} frames, {size(self.bytes)}"
 
-    def write(self, message: Timed) -> None:
+    def write(self, message: TimedMessage) -> None:
         if os.fstat(self._fd).st_nlink == 0:  # it could never be read
             self.open = False
             os.close(self._fd)
             raise Failed(f"{self.path} was removed while it was recorded: nothing was kept")
         data = wire.encode(message)
         self._try(lambda: self._append(data))
-        self._unpacked.append(message)
-        self._unpacked_bytes += len(data)
-        if len(self._unpacked) >= BLOCK_MESSAGES or self._unpacked_bytes >= MAX_UNPACKED_BYTES:
+        self._waiting_messages.append(message)
+        self._waiting_bytes += len(data)
+        if (
+            len(self._waiting_messages) >= BLOCK_MESSAGES
+            or self._waiting_bytes >= MAX_UNPACKED_BYTES
+        ):
             self._try(self._pack)
         if isinstance(message, wire.Frame):
             if not self.frames:
@@ -143,13 +146,13 @@ class Writer:
 
     def drop(self) -> None:
         """Removes the file."""
-        files.remove(self.path, self._made)
+        files.remove(self.path, self._status)
 
     def _append(self, data: wire.Bytes) -> None:
         try:
             write_all(self._fd, data)
         except OSError:
-            if not self._unpacked:
+            if not self._waiting_messages:
                 raise
             os.ftruncate(self._fd, self.bytes)
             self._pack()  # makes room, if the disk is full
@@ -158,17 +161,17 @@ class Writer:
     def _pack(self) -> None:
         """Replaces the messages that are not packed by packed ones. Raises OSError; then the file
         is as before, unless the disk refuses even that."""
-        self._recorder.write_many(self._unpacked)
+        self._recorder.write_many(self._waiting_messages)
         try:
             write_all(self._fd, self._pending, self._packed_bytes)
         except OSError:
-            before = b"".join(map(wire.encode, self._unpacked))
+            unpacked = b"".join(map(wire.encode, self._waiting_messages))
             with contextlib.suppress(OSError):
-                write_all(self._fd, before, self._packed_bytes)
+                write_all(self._fd, unpacked, self._packed_bytes)
             raise
         self._packed_bytes += len(self._pending)
         self._pending.clear()
-        self._unpacked, self._unpacked_bytes = [], 0
+        self._waiting_messages, self._waiting_bytes = [], 0
         os.ftruncate(self._fd, self._packed_bytes)
         os.lseek(self._fd, 0, os.SEEK_END)
 
@@ -185,8 +188,8 @@ class Writer:
                 os.close(self._fd)
             except OSError:
                 text += ", followed by a torn message"
-            why = error.strerror or str(error)
-            raise Failed(f"cannot go on recording: {why}; {text}") from None
+            reason = error.strerror or str(error)
+            raise Failed(f"cannot go on recording: {reason}; {text}") from None
 
 
 def _created(directory: int, name: str, *, force: bool) -> int:
@@ -231,7 +234,7 @@ class ScreenRecorder:
         """Starts a recording, or stops the current one."""
         thread = self._thread
         if thread is None or thread.failed:
-            self._thread = thread = self._started()
+            self._thread = thread = self._start_thread()
             self._notify(f"recording to {thread.path}", now_s)
         else:
             thread.put(None)
@@ -262,23 +265,23 @@ class ScreenRecorder:
             return ""
         thread.put(None)
         while thread.is_alive():  # much history may still be unwritten
-            before = thread.bytes
+            written_bytes = thread.bytes
             thread.join(END_S)
-            if thread.is_alive() and thread.bytes == before:
+            if thread.is_alive() and thread.bytes == written_bytes:
                 return f"the recording in {thread.path} may lack its end: the disk does not answer"
         return thread.failed or f"recorded {thread.extent}"
 
-    def _started(self) -> _RecordingThread:
+    def _start_thread(self) -> _RecordingThread:
         hello, history = self._session.hello, self._session.past
         history_messages = history.frames(0, self._session.now_ns)
         # Hotplug notes from before the kept history are needed too, since hello has the state of
         # CPUs at its own time.
         before_ns = history.first_ns or 0
-        earlier = [note for note in self._hotplugs if note.time_ns < before_ns]
-        path = named(hello, self._session.unix(self._session.now_ns))
+        earlier_notes = [note for note in self._hotplugs if note.time_ns < before_ns]
+        path = recording_name(hello, self._session.unix(self._session.now_ns))
         with contextlib.suppress(OSError):  # without a directory opening the file will fail
             path = Path.cwd() / path
-        thread = _RecordingThread(path, hello, chain(earlier, history_messages))
+        thread = _RecordingThread(path, hello, chain(earlier_notes, history_messages))
         thread.start()
         return thread
 
@@ -289,14 +292,16 @@ class ScreenRecorder:
 class _RecordingThread(threading.Thread):
     """Writes the messages in `earlier` and then those passed to `put`."""
 
-    def __init__(self, path: Path, hello: wire.Hello, earlier: Iterable[Timed]) -> None:
+    def __init__(
+        self, path: Path, hello: wire.Hello, earlier_messages: Iterable[TimedMessage]
+    ) -> None:
         super().__init__(name="recording", daemon=True)
         self.path = path
         self.failed = ""
         """Text on why the recording has failed; '': it has not."""
-        self._hello, self._kept = hello, earlier
+        self._hello, self._earlier_messages = hello, earlier_messages
         self._writer: Writer | None = None
-        self._waiting: SimpleQueue[Timed | None] = SimpleQueue()
+        self._queue: SimpleQueue[TimedMessage | None] = SimpleQueue()
         self._room = WAITING_BYTES // (1000 + wire.frame_bytes(hello))
 
     @property
@@ -307,18 +312,20 @@ class _RecordingThread(threading.Thread):
     def extent(self) -> str:
         return f"{self._writer.extent} in {self.path}" if self._writer is not None else ""
 
-    def put(self, message: Timed | None) -> None:
+    def put(self, message: TimedMessage | None) -> None:
         """Queue a message; None: the recording ends."""
         if self.failed:
             return
-        if message is not None and self._waiting.qsize() >= self._room:
+        if message is not None and self._queue.qsize() >= self._room:
             self.failed, message = "recording has stopped: the disk accepts no more data", None
-        self._waiting.put(message)
+        self._queue.put(message)
 
     def run(self) -> None:
         try:
             self._writer = writer = Writer(self.path, self._hello)
-            messages: Iterable[Timed] = chain(self._kept, iter(self._waiting.get, None))
+            messages: Iterable[TimedMessage] = chain(
+                self._earlier_messages, iter(self._queue.get, None)
+            )
             for message in messages:
                 writer.write(message)
             writer.end()
@@ -328,7 +335,7 @@ class _RecordingThread(threading.Thread):
             self.failed = f"recording has stopped: {errors.report(error)}"
 
 
-def named(hello: wire.Hello, unix: float) -> Path:
+def recording_name(hello: wire.Hello, unix: float) -> Path:
     """File name of a recording, made from host and time. The stream's host name is untrusted."""
     host = re.sub(r"[^A-Za-z0-9_-]+", "-", hello.host)[:64].strip("-") or "host"
     return Path(f"{host}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(unix))}.perftop")

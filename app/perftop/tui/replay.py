@@ -22,7 +22,7 @@ from perftop.base.errors import USAGE, Failed
 from perftop.base.format import when
 from perftop.base.text import utf8
 from perftop.recording import episode_index
-from perftop.recording.file import GROWING, UNCHECKED, AnyRecording, open_recording
+from perftop.recording.file import STILL_WRITTEN, UNCHECKED, AnyRecording, open_recording
 from perftop.recording.player import (
     BATCH_S,
     BREATH_S,
@@ -71,7 +71,7 @@ class Recorded(Source):
         """Number of marks that the user has set; marks are not written to the file."""
         self._remarks = [] if recording.checked else [UNCHECKED]
         """Remarks about the recording that have not been reported yet."""
-        self._remarks += [GROWING] if recording.growing else []
+        self._remarks += [STILL_WRITTEN] if recording.growing else []
         self._damage: str | None = None
         """The damage to the file that was reported last; None if none was."""
 

@@ -151,7 +151,7 @@ def _read(path: Path, damages: list[str], *, by_mark: bool) -> list[Reading]:
 
 def _recorded(path: Path, damages: list[str], *, by_mark: bool) -> list[Reading]:
     from perftop.output.compare.readings import Recorded
-    from perftop.recording.file import GROWING, open_source
+    from perftop.recording.file import STILL_WRITTEN, open_source
 
     with open_source(path) as source:
         recorded = Recorded(by_mark=by_mark)
@@ -165,6 +165,6 @@ def _recorded(path: Path, damages: list[str], *, by_mark: bool) -> list[Reading]
         text = f"{path} has no {what}{why}; nothing was compared"
         raise Failed(text, DAMAGED if why else USAGE)
     if source.growing:
-        complain(f"{path}: {GROWING}")
+        complain(f"{path}: {STILL_WRITTEN}")
     damages += [] if source.damage is None else [f"{path}: {source.damage}"]
     return readings

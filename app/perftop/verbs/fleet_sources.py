@@ -20,7 +20,7 @@ from perftop.process import launch, ssh
 from perftop.process.prometheus import Server
 from perftop.process.signals import in_daemon_thread
 from perftop.process.streams import Member, listen, open_connection
-from perftop.recording.codec import Timed
+from perftop.recording.codec import TimedMessage
 from perftop.recording.file import AnyRecording, has_parts, open_recording
 from perftop.session.fleet import scraped
 from perftop.session.fleet.fleet import Fleet
@@ -343,8 +343,8 @@ class _Track:
         self.live.take([recording.hello], 0.0)
         self.first = self._unix(recording.first_ns)
         self.last = self._unix(recording.last_ns) if last is None else last
-        self._ahead: Iterator[Timed] = recording.messages()
-        self._next: Timed | None = next(self._ahead, None)
+        self._ahead: Iterator[TimedMessage] = recording.messages()
+        self._next: TimedMessage | None = next(self._ahead, None)
 
     def _unix(self, time_ns: int) -> float:
         session = self.live.session
@@ -361,7 +361,7 @@ class _Track:
 
     def go(self, moment: float) -> None:
         """Continues reading up to this time."""
-        machine, messages = self.live.machine, list[Timed]()
+        machine, messages = self.live.machine, list[TimedMessage]()
         while self._next is not None and self._unix(self._next.time_ns) <= moment:
             messages.append(self._next)
             self._next = next(self._ahead, None)

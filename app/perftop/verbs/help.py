@@ -33,19 +33,19 @@ def run(args: argparse.Namespace) -> int:
     verbs: Mapping[str, argparse.ArgumentParser] = args.verbs
     topics = page.topics()
     if topic is None:
-        titles = ((name, page.read(name).title.partition(": ")[2]) for name in topics)
+        titles = ((name, page.read_page(name).title.partition(": ")[2]) for name in topics)
         lines = [BEGINNING, "", "Pages, by perftop help TOPIC:", ""]
         lines += [f"  {name:<12} {title}" for name, title in titles]
         lines = lines if utf8() else [in_ascii(line) for line in lines]
     elif topic in topics:
         width = shutil.get_terminal_size((80, 24)).columns
         colour = colours(sys.stdout)
-        lines = page.lines(page.read(topic), width, colour=colour, unicode=utf8())
+        lines = page.lines(page.read_page(topic), width, colour=colour, unicode=utf8())
     elif topic in verbs:
         lines = verbs[topic].format_help().splitlines()
     else:
         text = f"unknown page {topic!r}"
-        naming = [name for name in topics if page.names_word(page.read(name), topic)]
+        naming = [name for name in topics if page.names_word(page.read_page(name), topic)]
         near = did_you_mean(topic, [*topics, *verbs], f"known: {', '.join(topics)}")
         instead = f"; see {', '.join(naming)}" if naming else near
         raise Failed(f"{text}{instead}", USAGE)

@@ -62,13 +62,13 @@ def chart(
         return []
     edges, hz = columns(parts, room)
     steady = ramp.steady_hz if ramp.steady_hz is not None else math.nan
-    low, high = charts.span(np.append(hz, steady), STEP_HZ, None)
+    low, high = charts.axis_span(np.append(hz, steady), STEP_HZ, None)
     graph = charts.graph(
         hz, np.full(room, steady), np.full(room, charts.key("clock")), low, high, height,
         ascii_=not unicode,
     )  # fmt: skip
     moments = {column(at_s): name for name, at_s in climb.moments}  # one a column: the last
-    numbers = charts.marks(low, high, height, height // 2)
+    numbers = charts.axis_marks(low, high, height, height // 2)
     lines = []
     for i, line in enumerate(rows_of(charts.ruled(graph.columns(), moments))):
         label = f"{numbers[i] / 1e9:{LABELS - 1}.2f} " if i in numbers else " " * LABELS
@@ -103,7 +103,7 @@ def svg(
     the thick line."""
     hz = np.concatenate([part.smooth for parts in runs for part in parts])
     ends = [float(part.end_s[i]) for parts in runs for part, i in ((parts[0], 0), (parts[-1], -1))]
-    scale = _Scale(min(ends) / 2, max(ends), *charts.span(hz, STEP_HZ, None))
+    scale = _Scale(min(ends) / 2, max(ends), *charts.axis_span(hz, STEP_HZ, None))
     body = [*_grid(scale), *_marks(scale, ramp, ramp.climbs[shown])]
     order = [i for i in range(len(runs)) if i != shown] + [shown]
     body += [_line(scale, runs[i], thick=i == shown) for i in order]
@@ -152,7 +152,7 @@ def _grid(scale: _Scale) -> list[str]:
             x, name = scale.x(at), rounded(at).replace(".0", "")
             elements += [_rule(x, TOP, x, bottom, _GRID),
                       _text(x, bottom + 16, name, 11, "middle")]  # fmt: skip
-    apart = charts.step(scale.high - scale.low, 6)
+    apart = charts.tick_step(scale.high - scale.low, 6)
     for i in range(math.ceil(scale.low / apart - 1e-9), math.floor(scale.high / apart + 1e-9) + 1):
         y = scale.y(i * apart)
         elements += [_rule(LEFT, y, right, y, _GRID),

@@ -37,7 +37,7 @@ def test_every_option_is_explained() -> None:
 def test_words_become_requests() -> None:
     text = "# Title\n\n.dot `a-b` **c** …\n\n- one\n\n| a | b |\n|---|---|\n| `x` | y |\n"
     page = Page("topic", "Title", tuple(blocks(text))[1:])
-    assert man._topic(page)[3:-2] == [
+    assert man._topic_page(page)[3:-2] == [
         ".PP", "\\&.dot \\fBa\\-b\\fR \\fBc\\fR ...", ".IP \\(bu 2", "one",
         ".PP", ".TP", "\\fBx\\fR", "y",
     ]  # fmt: skip

@@ -7,7 +7,7 @@ import pytest
 from perftop import cli
 from perftop.docs import page as pages
 from perftop.docs.command_line import verbs
-from perftop.docs.page import Page, blocks, cells, read, topics
+from perftop.docs.page import Page, blocks, cells, read_page, topics
 
 TEXT = """# Title: what it is about
 
@@ -73,13 +73,13 @@ def test_lines_of_a_page() -> None:
 
 def test_colour_stands_for_signs() -> None:
     assert drawn(colour=True)[2] == (
-        f"  One {pages.CODE}a b{pages.END} and {pages.BOLD}two{pages.END}, three."
+        f"  One {pages.CODE}a b{pages.RESET} and {pages.BOLD}two{pages.RESET}, three."
     )
 
 
 @pytest.mark.parametrize("topic", topics())
 def test_each_page_fits_an_ordinary_terminal(topic: str) -> None:
-    page = read(topic)
+    page = read_page(topic)
     code = {line for block in page.blocks if block.kind == "code" for line in block.lines}
     for line in pages.lines(page, 80, colour=False, unicode=True):
         assert len(line) <= 80 or line.strip() in {each.strip() for each in code}, line

@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perftop.draw import charts, theme
-from perftop.draw.charts import HOT, OVER, QUIET, Look, rows_of, two_kinds
+from perftop.draw.charts import (
+    AFTER_EPISODE,
+    DURING_EPISODE,
+    OUTSIDE_EPISODES,
+    Look,
+    rows_of,
+    two_kinds,
+)
 from perftop.draw.columns import Run
 
 LOOKS: tuple[Look, ...] = ("colour", "sixteen", "shapes", "ascii")
@@ -18,7 +25,7 @@ LOOKS: tuple[Look, ...] = ("colour", "sixteen", "shapes", "ascii")
 
 def account(*columns: tuple[float, ...], rows: int = 4, look: Look = "colour") -> list[list[str]]:
     """Cells by line, each as its character and style; columns are user, kernel, steal, heat."""
-    whole = [(*column, QUIET)[:4] for column in columns]
+    whole = [(*column, OUTSIDE_EPISODES)[:4] for column in columns]
     return spelled(rows_of(charts.account(np.array(whole), rows, look)))
 
 
@@ -41,13 +48,13 @@ def test_steal_hangs_from_the_ceiling() -> None:
     assert one(account((0.25, 0.0, 0.375))) == [
         "█ steal", "▀ steal", "  text", "█ user-1",
     ]  # fmt: skip
-    hot = one(account((0.25, 0.0, 0.375, HOT)))
+    hot = one(account((0.25, 0.0, 0.375, DURING_EPISODE)))
     assert hot == ["█ hot", "▄ ground/hot", "  text", "█ user-1"]
 
 
 def test_a_tall_chart_has_the_sign_of_steal_in_full_hot_cells() -> None:
-    hot = one(account((0.0, 0.0, 0.1875, HOT), rows=8))
-    over = one(account((0.0, 0.0, 0.1875, OVER), rows=8))
+    hot = one(account((0.0, 0.0, 0.1875, DURING_EPISODE), rows=8))
+    over = one(account((0.0, 0.0, 0.1875, AFTER_EPISODE), rows=8))
     quiet = one(account((0.0, 0.0, 0.1875), rows=8))
     assert hot[:2] == ["╳ alarm/hot-back", "▄ ground/hot"]
     assert over[:2] == ["╳ over/over-back", "▄ ground/steal"]
@@ -79,7 +86,7 @@ def test_a_little_steal_is_seen_and_less_is_not() -> None:
     ],
 )
 def test_a_cell_with_three_kinds_shows_two(
-    parts: tuple[int, ...], last: charts.Last, drawn: tuple[int, ...]
+    parts: tuple[int, ...], last: charts.StealPriority, drawn: tuple[int, ...]
 ) -> None:
     assert two_kinds(parts, last) == drawn
 
@@ -91,7 +98,7 @@ def test_unknown_columns_are_blank_and_no_others() -> None:
 
 
 def test_without_colour_cells_are_shapes_and_eighths_show_where_the_busy_part_ends() -> None:
-    columns = ((0.375, 0.25, 0.0), (0.25, 0.0, 0.375, HOT), (0.5, 0.0, 0.03))
+    columns = ((0.375, 0.25, 0.0), (0.25, 0.0, 0.375, DURING_EPISODE), (0.5, 0.0, 0.03))
     signs = ["".join(cell[0] for cell in line) for line in account(*columns, look="shapes")]
     assert signs == [
         " ╳▔",

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perftop.draw import charts, strips, theme
-from perftop.draw.charts import ASLEEP, AWAKE, LOST, Look, rows_of
+from perftop.draw.charts import ASLEEP, AWAKE, LOSING, Look, rows_of
 from perftop.draw.columns import Run
 
 NAN = math.nan
@@ -98,21 +98,23 @@ def test_values_beyond_the_scale_are_at_its_edge() -> None:
 
 
 def test_a_scale_holds_still_until_it_must_move() -> None:
-    first = charts.span(np.array([2.6, 3.2, NAN]), 0.25, None)
+    first = charts.axis_span(np.array([2.6, 3.2, NAN]), 0.25, None)
     assert first == (2.5, 3.25)
-    assert charts.span(np.array([2.9, 3.2]), 0.25, first) == first  # what is left of it still fits
-    assert charts.span(np.array([2.4, 3.2]), 0.25, first) == (2.25, 3.25)
-    assert charts.span(np.array([3.0, 3.1]), 0.25, (1.0, 5.0)) == (2.75, 3.25)  # far too wide
-    assert charts.span(np.array([NAN]), 0.25, first) == first
+    assert (
+        charts.axis_span(np.array([2.9, 3.2]), 0.25, first) == first
+    )  # what is left of it still fits
+    assert charts.axis_span(np.array([2.4, 3.2]), 0.25, first) == (2.25, 3.25)
+    assert charts.axis_span(np.array([3.0, 3.1]), 0.25, (1.0, 5.0)) == (2.75, 3.25)  # far too wide
+    assert charts.axis_span(np.array([NAN]), 0.25, first) == first
 
 
 def test_a_scale_from_nothing_ends_at_one_of_its_ends() -> None:
     ends = (0.02, 0.05, 0.1, 1.0)
-    assert charts.top(np.array([NAN]), ends, None) == 0.02
-    assert charts.top(np.array([0.03]), ends, 0.02) == 0.05
-    assert charts.top(np.array([0.015]), ends, 0.05) == 0.05  # the next larger one stays
-    assert charts.top(np.array([0.015]), ends, 0.1) == 0.02
-    assert charts.top(np.array([9.0]), ends, None) == 1.0
+    assert charts.axis_top(np.array([NAN]), ends, None) == 0.02
+    assert charts.axis_top(np.array([0.03]), ends, 0.02) == 0.05
+    assert charts.axis_top(np.array([0.015]), ends, 0.05) == 0.05  # the next larger one stays
+    assert charts.axis_top(np.array([0.015]), ends, 0.1) == 0.02
+    assert charts.axis_top(np.array([9.0]), ends, None) == 1.0
 
 
 @given(st.floats(1e-3, 1e4), st.floats(1e-3, 1e4), st.integers(2, 20), st.integers(1, 8))
@@ -120,7 +122,7 @@ def test_marks_are_few_round_and_on_the_scale(
     low: float, size: float, lines: int, most: int
 ) -> None:
     high = low + max(size, low / 100)
-    marks = charts.marks(low, high, lines, most)
+    marks = charts.axis_marks(low, high, lines, most)
     assert len(marks) <= most + 1
     assert all(0 <= line < lines for line in marks)
     assert all(low * (1 - 1e-6) <= value <= high * (1 + 1e-6) for value in marks.values())
@@ -131,7 +133,7 @@ def test_marks_are_few_round_and_on_the_scale(
     ("span", "most", "step"), [(1.0, 5, 0.2), (0.75, 3, 0.25), (3000, 4, 1000)]
 )
 def test_steps_of_a_scale_are_round(span: float, most: int, step: float) -> None:
-    assert charts.step(span, most) == pytest.approx(step)
+    assert charts.tick_step(span, most) == pytest.approx(step)
 
 
 # --- clocks and rates as dots
@@ -181,7 +183,7 @@ def test_a_lower_ceiling_is_dotted() -> None:
 
 
 def test_a_loss_of_clock_is_red_and_sleep_is_faint() -> None:
-    lines = clock([7] * 6, [7] * 6, [AWAKE, AWAKE, ASLEEP, ASLEEP, AWAKE, LOST])
+    lines = clock([7] * 6, [7] * 6, [AWAKE, AWAKE, ASLEEP, ASLEEP, AWAKE, LOSING])
     assert lines[0] == [("┄┄", "rule"), ("┄", "faint/drop-back")]
     assert lines[1] == [("⠛", "clock"), ("⠛", "faint"), ("⠛", "alarm/drop-back")]
     assert lines[2] == [("  ", "text"), (" ", "text/drop-back")]
@@ -189,7 +191,7 @@ def test_a_loss_of_clock_is_red_and_sleep_is_faint() -> None:
 
 def test_a_rate_is_an_area_from_zero() -> None:
     """12 rows of dots for 0 to 3: 1.5 has 6 of them, 0 none, a little one."""
-    lines = rate([1.5, 1.5, 0.0, 0.01, 3.0, NAN_curves], [0, 0, 0, 0, 0, LOST], 3.0, 3)
+    lines = rate([1.5, 1.5, 0.0, 0.01, 3.0, NAN_curves], [0, 0, 0, 0, 0, LOSING], 3.0, 3)
     assert lines == [
         [("  ", "text"), ("⡇", "loss-10")],
         [("⣤", "ipc-6"), (" ", "text"), ("⡇", "loss-6")],
@@ -225,5 +227,5 @@ def test_anything_is_drawn(columns: list[tuple[float, float, int]], rows: int, l
 def test_a_run_of_dots_is_not_joined_with_blanks() -> None:
     """Browsers take dots from another font, which has the right width for a whole run only."""
     runs = [("⣿⣿", "clock"), ("  ", "text"), ("3.00", "text")]
-    assert strips.merged(runs, 9) == [("⣿⣿", "clock"), ("  3.00 ", "text")]
-    assert strips.merged(runs[:1], 4) == [("⣿⣿", "clock"), ("  ", "text")]
+    assert strips.merge_runs(runs, 9) == [("⣿⣿", "clock"), ("  3.00 ", "text")]
+    assert strips.merge_runs(runs[:1], 4) == [("⣿⣿", "clock"), ("  ", "text")]

@@ -18,7 +18,7 @@ from perftop.draw.columns import (
     fitted,
     headings,
     line,
-    plain,
+    text_of,
     total_width,
 )
 
@@ -83,7 +83,7 @@ def test_lines_are_below_their_headings() -> None:
     made = line(columns, [("a name too long", "text"), BUSY.cell(1.0), [("━━", "lp0")]])
     assert [text for text, _ in made] == [" a name to…", "   100.0", "  ", "━━", "      "]
     assert total_width(columns) == sum(len(text) for text, _ in made)
-    assert plain(made) == " a name to…   100.0  ━━"
+    assert text_of(made) == " a name to…   100.0  ━━"
 
 
 def test_a_cell_of_the_screen_is_in_a_column() -> None:
@@ -109,13 +109,13 @@ def test_the_four_states_have_four_shapes_in_their_order() -> None:
 
 def test_bounds_are_a_range_between_what_is_certain() -> None:
     # r0 = r1 = 0.75: both at least 0.5, neither at least 0, the rest may be anything.
-    assert strips.text(bars.possible([0.0, 0.0, 0.0, 0.5], 8)) == "████▒▒▒▒"
+    assert strips.text(bars.bounded_smt([0.0, 0.0, 0.0, 0.5], 8)) == "████▒▒▒▒"
 
 
 def test_a_single_thread_fills_its_half_or_the_whole_cell() -> None:
-    assert strips.text(bars.single(0.5, 4, None)) == "██··"
-    assert strips.text(bars.single(0.5, 4, 0)) == "▀▀··"
-    assert strips.text(bars.single(0.5, 4, 1)) == "▄▄··"
+    assert strips.text(bars.single_thread(0.5, 4, None)) == "██··"
+    assert strips.text(bars.single_thread(0.5, 4, 0)) == "▀▀··"
+    assert strips.text(bars.single_thread(0.5, 4, 1)) == "▄▄··"
 
 
 def test_issue_slots_leave_the_rest_to_the_back_end() -> None:
@@ -135,13 +135,13 @@ def test_two_threads_share_a_cell_the_first_above_the_second() -> None:
     upper, lower = (
         np.array(shares) for shares in ([1.0, 1.0, 0.0, NAN_heat_ramp], [1.0, 0.0, 0.5, 0.0])
     )
-    cells = heat_ramp.paired(heat_ramp.steps(upper), heat_ramp.steps(lower)).tobytes()
-    assert strips.text(map(heat_ramp.half, cells)) == "█▀▄ "
+    cells = heat_ramp.pair_codes(heat_ramp.steps(upper), heat_ramp.steps(lower)).tobytes()
+    assert strips.text(map(heat_ramp.half_run, cells)) == "█▀▄ "
 
 
 def test_different_loads_of_two_threads_are_two_colours_in_a_cell() -> None:
-    cells = heat_ramp.paired(heat_ramp.steps(np.ones(1)), heat_ramp.steps(np.full(1, 0.5)))
-    text, key = heat_ramp.half(cells.tobytes()[0])
+    cells = heat_ramp.pair_codes(heat_ramp.steps(np.ones(1)), heat_ramp.steps(np.full(1, 0.5)))
+    text, key = heat_ramp.half_run(cells.tobytes()[0])
     assert text == theme.LP0
     assert key == f"field{theme.HEAT - 1}/field{theme.HEAT // 2 - 1}"
 
@@ -157,6 +157,8 @@ def test_cells_are_as_wide_as_their_values_are_many() -> None:
 
 
 def test_histories_are_red_from_the_start_of_a_loss() -> None:
-    cells = heat_ramp.lost(heat_ramp.heights(np.array([2.0, 2.0, 1.0, NAN_heat_ramp, 1.0]), 2.0), 2)
+    cells = heat_ramp.lost_cells(
+        heat_ramp.heights(np.array([2.0, 2.0, 1.0, NAN_heat_ramp, 1.0]), 2.0), 2
+    )
     runs = heat_ramp.columns(cells.tobytes(), "ipc", ascii_=False)
     assert runs == (("██", "ipc"), ("▄", "alarm"), (" ", "ipc"), ("▄", "alarm"))

@@ -54,14 +54,14 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return made
 
 
-PASS = episode_index._pass
+PASS = episode_index._index_process
 """A process. Most tests here do the same in this one."""
 
 
 @pytest.fixture(autouse=True)
 def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(episode_index, "_pass", pass_here)
+    monkeypatch.setattr(episode_index, "_index_process", pass_here)
 
 
 def looked_through(path: Path) -> RecordingEpisodes:
@@ -129,7 +129,7 @@ def test_a_process_of_its_own_finds_the_same(
     here = told(path, looked_through(path))
     (entry,) = episode_index.cache_directory().iterdir()
     entry.unlink()
-    monkeypatch.setattr(episode_index, "_pass", PASS)
+    monkeypatch.setattr(episode_index, "_index_process", PASS)
     assert told(path, looked_through(path)) == here
     assert entry.exists()
 
@@ -146,7 +146,7 @@ def test_a_recording_is_looked_through_once(
 ) -> None:
     path = recordings["drops"]
     first = looked_through(path)
-    monkeypatch.setattr(episode_index, "_pass", no_pass)
+    monkeypatch.setattr(episode_index, "_index_process", no_pass)
     assert told(path, looked_through(path)) == told(path, first)
 
 
@@ -167,7 +167,7 @@ def test_a_damaged_entry_is_made_again(
     (entry,) = episode_index.cache_directory().iterdir()
     entry.write_bytes(harm(entry.read_bytes()))
     assert told(path, looked_through(path)) == told(path, first)
-    monkeypatch.setattr(episode_index, "_pass", no_pass)
+    monkeypatch.setattr(episode_index, "_index_process", no_pass)
     assert told(path, looked_through(path)) == told(path, first)
 
 
@@ -215,7 +215,7 @@ def test_old_entries_go(recordings: dict[str, Path], monkeypatch: pytest.MonkeyP
     for name in (f"{1:040}", f"{2:040}", f".{3:040}.0123456789abcdef", "of somebody else"):
         (where / name).write_bytes(b"")
     entry = episode_index.cache_name(recordings["drops"])
-    episode_index.keep(recordings["drops"], entry, b"new")
+    episode_index.write_cache_entry(recordings["drops"], entry, b"new")
     kept = {path.name for path in where.iterdir()}
     assert len(kept) == 3
     assert "of somebody else" in kept
@@ -225,7 +225,7 @@ def test_old_entries_go(recordings: dict[str, Path], monkeypatch: pytest.MonkeyP
 def test_a_failed_pass_is_reported(
     recordings: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(episode_index, "_pass", PASS)
+    monkeypatch.setattr(episode_index, "_index_process", PASS)
     path = tmp_path / "file"
     path.write_bytes(recordings["drops"].read_bytes())
 
@@ -281,7 +281,7 @@ def test_foreign_bytes_raise_nothing_else(data: bytes) -> None:
     for start in (b"", wire.encode(to_note(Episode("steal", [0], 1, 2)))):
         found = RecordingEpisodes()
         with contextlib.suppress(wire.WireError):
-            episode_index.take(decoder(), start + data + b"\x00", found)
+            episode_index.add_episodes(decoder(), start + data + b"\x00", found)
         assert not found.complete
         assert len(found.ended) + len(found.running) == bool(start)
 

@@ -115,7 +115,7 @@ def test_each_damaged_place_is_counted_once(tmp_path: Path) -> None:
 def test_a_flipped_bit_costs_its_block_at_most(tmp_path: Path, where: float) -> None:
     data = bytearray(GOLDEN.read_bytes())
     with Recording(GOLDEN) as whole:
-        told, begin, last_ns = list(whole.messages()), whole._begin, whole.last_ns
+        told, begin, last_ns = list(whole.messages()), whole._first_offset, whole.last_ns
     assert last_ns == told[-1].time_ns
     index = data.rindex(b"index") - 60
     data[begin + round((index - begin) * where)] ^= 0x20
@@ -170,7 +170,7 @@ def test_a_disk_that_fails_later_is_damage(tmp_path: Path) -> None:
         recording._file.close()
         recording._file, recording._window = BrokenDisk(), b""  # type: ignore[assignment]
         assert list(recording.messages()) == []
-        at = recording._begin
+        at = recording._first_offset
         assert recording.damage == f"unreadable after byte {at}: Input/output error"
 
 

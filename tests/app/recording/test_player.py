@@ -17,7 +17,7 @@ from taped import written
 
 from perfprobe import wire
 from perftop.model.episode import Episode
-from perftop.recording.codec import Timed
+from perftop.recording.codec import TimedMessage
 from perftop.recording.file import Recording
 from perftop.recording.player import WARM_NS, Playback, Seeker, frame_range
 from perftop.session.episodes import RecordingEpisodes
@@ -29,14 +29,14 @@ CERTAIN_NS = 20 * S
 """Episodes that began so long before a moment are those of the live run."""
 
 
-def live(scenario: str, seconds: int) -> tuple[wire.Hello, Sequence[Timed]]:
+def live(scenario: str, seconds: int) -> tuple[wire.Hello, Sequence[TimedMessage]]:
     return simulated.messages(f"sim:{scenario},cpus=4,seed=3", 10 * seconds)
 
 
 def test_a_cpu_that_went_long_before_is_known_to_be_gone(tmp_path: Path) -> None:
     """Its note lies before what is read."""
     machine = Machine(cores=2)
-    messages: list[Timed] = [machine.frame(seq) for seq in range(300)]
+    messages: list[TimedMessage] = [machine.frame(seq) for seq in range(300)]
     machine.gone.add(3)
     gone = wire.Note("hotplug", 300 * SAMPLE_NS - 1, data={"cpu": 3, "online": False})
     messages += [gone, *(machine.frame(seq) for seq in range(300, 500))]
@@ -50,7 +50,7 @@ def test_a_cpu_that_went_long_before_is_known_to_be_gone(tmp_path: Path) -> None
 
 def test_near_moments_are_read_up_to_and_far_ones_jumped_to(tmp_path: Path) -> None:
     machine = Machine(cores=1)
-    messages: list[Timed] = [machine.frame(seq) for seq in range(900)]
+    messages: list[TimedMessage] = [machine.frame(seq) for seq in range(900)]
     with Recording(written(tmp_path / "file", machine.hello, messages)) as recording:
         seeker = Seeker(recording, RecordingEpisodes(), lambda: 0.0, lambda _: None)
         here = asyncio.run(seeker.go(None, S))

@@ -17,13 +17,13 @@ from perftop.base.errors import Failed
 from perftop.model.episode import Episode
 from perftop.recording import ring as black_box
 from perftop.recording.file import (
-    GROWING,
+    STILL_WRITTEN,
     RecordingDirectory,
     open_recording,
     open_source,
     report_damage,
 )
-from perftop.recording.ring import KEPT, Ring
+from perftop.recording.ring import KEPT_DIRECTORY, Ring
 from perftop.session.session import Session
 
 S = 1_000_000_000
@@ -49,7 +49,7 @@ def times(path: Path) -> list[int]:
 
 
 def kept(path: Path) -> list[Path]:
-    return sorted((path / KEPT).glob("*"))
+    return sorted((path / KEPT_DIRECTORY).glob("*"))
 
 
 def span(path: Path) -> tuple[float, float]:
@@ -192,7 +192,7 @@ def test_a_growing_ring_is_not_called_damaged(
         with open_source(path) as source:
             assert len(list(source.messages())) == 50
         assert report_damage("box", source) == 0
-        assert capsys.readouterr().err == (f"perftop: box: {GROWING}\n" if growing else "")
+        assert capsys.readouterr().err == (f"perftop: box: {STILL_WRITTEN}\n" if growing else "")
         if growing:
             box.end()
 

@@ -18,8 +18,8 @@ from waiting import until, wait
 
 from perfprobe import wire
 from perftop.recording import codec, writer
-from perftop.recording.codec import Timed
-from perftop.recording.writer import ScreenRecorder, named
+from perftop.recording.codec import TimedMessage
+from perftop.recording.writer import ScreenRecorder, recording_name
 from perftop.session.history import History
 from perftop.session.session import Session
 from perftop.tui.frame.top import Top
@@ -38,9 +38,9 @@ class Played:
         self.machine = Machine(cores=2)
         self.session = Session(self.machine.hello, History(self.machine.hello, budget))
         self.recorder = ScreenRecorder(self.session)
-        self.told: list[Timed] = []
+        self.told: list[TimedMessage] = []
 
-    def apply(self, *messages: Timed) -> None:
+    def apply(self, *messages: TimedMessage) -> None:
         for message, _ in zip(messages, self.session.play(messages), strict=True):
             self.recorder.take(message)
             self.told.append(message)
@@ -59,7 +59,7 @@ def only(directory: Path) -> Path:
     return path
 
 
-def plain(found: list[Timed]) -> list[tuple[str, int]]:
+def plain(found: list[TimedMessage]) -> list[tuple[str, int]]:
     """What they are, without what the wire makes of bytes."""
     return [("frame", m.seq) if isinstance(m, wire.Frame) else (m.kind, m.time_ns) for m in found]
 
@@ -112,7 +112,7 @@ def test_a_cpu_that_went_before_history_begins(here: Path) -> None:
      ("", "host-"), ("x" * 999, "x" * 64 + "-")],
 )  # fmt: skip
 def test_a_host_may_be_called_anything(host: str, name: str) -> None:
-    path = named(Machine(changes={"host": host}).hello, 86_400.0 + 3_723)
+    path = recording_name(Machine(changes={"host": host}).hello, 86_400.0 + 3_723)
     assert str(path) == f"{name}19700102-010203.perftop"
 
 

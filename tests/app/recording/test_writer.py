@@ -22,14 +22,14 @@ from waiting import MOST_S, wait
 
 from perfprobe import wire
 from perftop import cli
-from perftop.recording.codec import BLOCK_MESSAGES, Timed
-from perftop.recording.file import FRAME, Recording
+from perftop.recording.codec import BLOCK_MESSAGES, TimedMessage
+from perftop.recording.file import FRAME_START, Recording
 from perftop.recording.writer import Writer, size
 
 SOURCE = ("--source", "sim:smt-mix,cpus=4")
 
 
-def read(path: Path) -> tuple[list[Timed], str | None]:
+def read(path: Path) -> tuple[list[TimedMessage], str | None]:
     with Recording(path) as recording:
         found = list(recording.messages())
         return found, recording.damage
@@ -40,11 +40,11 @@ def no_end(path: Path) -> str:
     return f"cut at byte {path.stat().st_size}: it has no end"
 
 
-def frames(found: Sequence[Timed]) -> list[wire.Frame]:
+def frames(found: Sequence[TimedMessage]) -> list[wire.Frame]:
     return [message for message in found if isinstance(message, wire.Frame)]
 
 
-def marks(found: Sequence[Timed]) -> list[object]:
+def marks(found: Sequence[TimedMessage]) -> list[object]:
     notes = [m for m in found if isinstance(m, wire.Note) and m.kind == "mark"]
     return [note.data["label"] for note in notes]
 
@@ -293,7 +293,7 @@ def test_killed_while_it_packs_no_sample_is_lost(tmp_path: Path) -> None:
     for message in messages[: BLOCK_MESSAGES + 7]:
         writer.write(message)
     before = path.read_bytes()
-    start = before.index(FRAME, before.index(b"packed")) - 3
+    start = before.index(FRAME_START, before.index(b"packed")) - 3
     writer.end()
     after = path.read_bytes()
     whole, damage = read(path)

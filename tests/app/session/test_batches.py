@@ -21,7 +21,7 @@ from simulated import messages as simulated
 
 from perfprobe import wire
 from perftop.model.sample_reader import SampleBatch, SampleReader
-from perftop.recording.codec import Timed
+from perftop.recording.codec import TimedMessage
 from perftop.session.history import History, edges
 from perftop.session.interval import Interval, Span
 from perftop.session.session import Session
@@ -37,7 +37,7 @@ SCENARIOS = [
 WRONG = (wire.ROW_WIDE, wire.ROW_REBASED, wire.ROW_ELSEWHERE, wire.ROW_OFFLINE)
 
 
-def disturbed(messages: Sequence[Timed], seed: int) -> Iterator[Timed]:
+def disturbed(messages: Sequence[TimedMessage], seed: int) -> Iterator[TimedMessage]:
     """The same with rows that were read late, elsewhere or not at all, values that somebody wrote,
     blocks that are absent, a suspend, and counters that are taken and given back."""
     rng = random.Random(seed)
@@ -82,7 +82,7 @@ def told(interval: Interval) -> list[object]:
 
 
 def outcome(
-    hello: wire.Hello, messages: Sequence[Timed], sizes: list[int] | None, *, history: bool
+    hello: wire.Hello, messages: Sequence[TimedMessage], sizes: list[int] | None, *, history: bool
 ) -> list[object]:
     """Intervals, episodes, warnings, losses, distribution and the past, of messages taken one by
     one, or in batches of these sizes in turn."""

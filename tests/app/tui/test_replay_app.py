@@ -19,7 +19,7 @@ from waiting import until
 from perfprobe import wire
 from perftop.base.errors import Failed
 from perftop.recording import episode_index
-from perftop.recording.codec import Timed
+from perftop.recording.codec import TimedMessage
 from perftop.session.episodes import RecordingEpisodes
 from perftop.tui import replay
 from perftop.tui.config import Config
@@ -35,7 +35,7 @@ MARKS = {12: "warm", 80: "late"}
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """100 s of a machine that always does the same, with two marks."""
     machine = Machine(cores=2, ceiling_hz=3.0e9)
-    messages: list[Timed] = []
+    messages: list[TimedMessage] = []
     for seq in range(FRAMES):
         messages.append(machine.frame(seq))
         if label := MARKS.get(seq // 10 if seq % 10 == 0 else -1):
@@ -49,7 +49,7 @@ def _episodes_are_found_here(
 ) -> None:
     """Episodes of `away` are found by a process, as for a user."""
     if "away" not in request.fixturenames:
-        monkeypatch.setattr(episode_index, "_pass", pass_here)
+        monkeypatch.setattr(episode_index, "_index_process", pass_here)
 
 
 # --- playing
@@ -188,7 +188,7 @@ async def test_a_moment_named_on_the_way_is_found_again_and_the_file_stays(path:
 def away(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """100 s, from 20.05 s to 90.05 s without CPU 3: longer than what is read before a jump."""
     machine = Machine(cores=2, ceiling_hz=3.0e9)
-    messages: list[Timed] = []
+    messages: list[TimedMessage] = []
     for seq in range(FRAMES):
         if seq in {201, 901}:
             (machine.gone.add if seq == 201 else machine.gone.remove)(3)
@@ -330,7 +330,7 @@ def test_without_a_sample_there_is_nothing_to_show(
     tmp_path: Path, frames: int, cut: int, status: int, why: str
 ) -> None:
     machine = Machine(cores=1)
-    messages: list[Timed] = [machine.frame(seq) for seq in range(frames)]
+    messages: list[TimedMessage] = [machine.frame(seq) for seq in range(frames)]
     path = written(tmp_path / "short", machine.hello, messages, end=not cut)
     path.write_bytes(path.read_bytes()[: path.stat().st_size - cut])
     with pytest.raises(Failed, match=why) as failed:

@@ -106,14 +106,14 @@ class Charts:
         history, (unit, per_hz, digits) = self.history, self.moment.unit
         busy, ceiling, awake = history.core("busy_hz"), history.ceiling(), history.awake()
         seen = np.concatenate([busy[awake] if awake.any() else busy, ceiling])
-        low, high = history.clock_ends = charts.span(seen, CLOCK_STEP_HZ, history.clock_ends)
+        low, high = history.clock_ends = charts.axis_span(seen, CLOCK_STEP_HZ, history.clock_ends)
         climbs = [episode for episode in self.moment.episodes if episode.kind == "ramp"]
         if climbs:
             low = 0.0
         if np.isfinite(ceiling).any():  # the first line shows the ceiling
             high = max(float(np.nanmax(ceiling)), float(np.nanmax(np.append(busy, 0.0))))
         how = np.where(awake, charts.AWAKE, charts.ASLEEP)
-        how[self._alarmed("busy_hz")] = charts.LOST
+        how[self._alarmed("busy_hz")] = charts.LOSING
         cells = charts.clock(_twice(busy, ceiling, how), (low, high), lines, self.look)
         for episode in climbs:
             cells = charts.ruled(cells, ramp_columns(self.history.axis, episode))
@@ -167,7 +167,7 @@ class Charts:
     def _account(self, lines: int) -> Sequence[list[Run]]:
         """Returns the chart of how time is used: user and kernel from the bottom, stolen time from
         the top."""
-        heat = np.where(self._alarmed("steal"), charts.HOT, charts.QUIET)
+        heat = np.where(self._alarmed("steal"), charts.DURING_EPISODE, charts.OUTSIDE_EPISODES)
         values = np.column_stack([self.history.account(), heat])
         return rows_of(charts.account(values, lines, self.look))
 
@@ -229,7 +229,7 @@ class Charts:
     def _rate(self, values: Floats, lost: Bools, top: float, height: int) -> Sequence[list[Run]]:
         """Returns a strip that is red where `lost` is true. Values of 0 are drawn as a faint line
         at the bottom; unknown values are blank."""
-        columns = _twice(values, np.where(lost, charts.LOST, charts.AWAKE))
+        columns = _twice(values, np.where(lost, charts.LOSING, charts.AWAKE))
         cells = charts.rate(columns, top, height, self.look)
         floor = "_" if self.look == "ascii" else "⣀", "rule"
         for at, (value, _) in enumerate(columns[::2]):
@@ -297,7 +297,7 @@ class CoreHistory:
 
     def top(self, key: str, values: Floats, ends: Sequence[float]) -> float:
         """Returns the upper end of a scale, which is one of `ends`."""
-        top = self._tops[key] = charts.top(values, ends, self._tops.get(key))
+        top = self._tops[key] = charts.axis_top(values, ends, self._tops.get(key))
         return top
 
     def of_cpus(self, key: str) -> Floats:

@@ -10,7 +10,7 @@ from textual.binding import BindingType
 
 from perftop.base.format import ClockUnit, duration, short_duration, when
 from perftop.draw import strips, theme
-from perftop.draw.columns import DOUBTED, Run, fit
+from perftop.draw.columns import DOUBTED_SIGN, Run, fit
 from perftop.draw.strips import Piece, foreign, shed, width
 from perftop.model import smt
 from perftop.model.episode import Episode
@@ -224,7 +224,7 @@ def _episode_notes(moment: CoreMoment) -> Iterable[list[Run]]:
     for cpu, row in zip(place.cpus, place.rows, strict=True):
         if reasons := doubts(interval, row):
             text = f"CPU {cpu}  {'; '.join(reasons)}"
-            yield [(f" {DOUBTED} {foreign(text)}", "dim")]
+            yield [(f" {DOUBTED_SIGN} {foreign(text)}", "dim")]
     yield from (_episode_note(moment, e) for e in ordered if not going(e, interval.time_ns))
 
 

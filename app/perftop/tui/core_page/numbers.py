@@ -14,7 +14,7 @@ import numpy as np
 from perftop.base.format import MISSING, ClockUnit
 from perftop.draw import theme
 from perftop.draw.columns import Column, Run, fit, number
-from perftop.draw.strips import QUIET, foreign, width
+from perftop.draw.strips import QUIET_SHARE, foreign, width
 from perftop.model import smt
 from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.episode import Episode
@@ -410,7 +410,7 @@ def _number_style(moment: CoreMoment, key: str, value: float) -> str:
         return "text" if moment.awake else "dim"
     if metric.unit != "ratio":
         return "text"
-    return "warn" if value >= metric.stands_out else "dim" if value < QUIET else "text"
+    return "warn" if value >= metric.stands_out else "dim" if value < QUIET_SHARE else "text"
 
 
 def _ceiling_line(moment: CoreMoment) -> list[Run] | None:
@@ -470,7 +470,7 @@ def _state_share(moment: CoreMoment, name: str) -> Run:
         return "–".join(dict.fromkeys(ends)), "text"
     percent = Column(name, name, VALUE_WIDTH - 1, scale=100.0, digits=1)
     against = bool(doubted(name, moment.session, moment.interval)[first])
-    return percent.cell(share, "dim" if share < QUIET else "text", doubted=against)
+    return percent.cell(share, "dim" if share < QUIET_SHARE else "text", doubted=against)
 
 
 def _centred_line(moment: CoreMoment, name: list[Run], number: Run, origin: str = "") -> list[Run]:

@@ -168,7 +168,9 @@ def detail_chart(look: Look, machine: Machine, width: int, height: int) -> list[
     title = f" {words.unit(key):<5}{name} · {foreign(machine.name)}"
     lines = [calm((fit(title, width), "dim"))]
     tall = max(1, height - 3)
-    codes = braille.codes(braille.line(values, low, high, braille.TALL * tall, thick=2))
+    codes = braille.codes(
+        braille.line(values, low, high, braille.CELL_DOT_ROWS * tall, thickness=2)
+    )
     with np.errstate(invalid="ignore"):
         lows = np.fmin.reduce(values.reshape(-1, 2), axis=1) < LOW_CLOCK * np.array(ceilings)
     for y in range(tall):

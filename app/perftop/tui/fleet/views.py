@@ -14,7 +14,7 @@ from math import ceil, isfinite
 
 from perftop.base.format import GHZ, MISSING
 from perftop.draw import columns, heat_ramp, theme
-from perftop.draw.columns import DOUBTED, Cell, Column, Run, fit, number
+from perftop.draw.columns import DOUBTED_SIGN, Cell, Column, Run, fit, number
 from perftop.draw.strips import BLANK, Line, foreign, spread
 from perftop.session.fleet.fleet import ORDERS, natural, racks
 from perftop.session.fleet.machine import FIELDS, PAST_S, TRACED, Machine, mean
@@ -49,7 +49,7 @@ COLUMNS = (
     _number("power_w", 4, 12, "W"),
     _number("power_limit_w", 4, 13, "of"),
     Column("episodes", theme.DROPPED, 2, gap=1, rank=5),
-    Column("suspects", DOUBTED, 2, gap=1, rank=7),
+    Column("suspects", DOUBTED_SIGN, 2, gap=1, rank=7),
     Column("age", "age s", 6, gap=1, rank=2),
 )  # fmt: skip
 
@@ -93,7 +93,7 @@ def order_at(made: Table, x: int) -> str:
 def row(look: Look, made: Table, machine: Machine) -> Line:
     chosen = machine.name == look.chosen
     sign, name, *rest = made.columns
-    marks: list[Run] = [(theme.CHOSEN if chosen else " ", "key"), words.worst_sign(machine)]
+    marks: list[Run] = [(theme.CHOSEN_SIGN if chosen else " ", "key"), words.worst_sign(machine)]
     named = foreign(machine.name), "bright" if chosen else "text"
     runs = columns.line((sign, name), (marks, named))
     if machine.answers:
@@ -126,7 +126,7 @@ def _cell(look: Look, made: Table, machine: Machine, column: Column) -> Cell:
             count = len({episode.group for episode in machine.running if episode.wrong})
             return (str(min(count, 9)), "text") if count else (theme.NEITHER, "neither")
         case "suspects":
-            return (DOUBTED, "warn") if machine.suspects else (theme.NEITHER, "neither")
+            return (DOUBTED_SIGN, "warn") if machine.suspects else (theme.NEITHER, "neither")
         case "age":
             age = max(0.0, look.now - machine.updated)
             text = f"{age:.1f}" if age < 100 else f"{age:.0f}"
@@ -378,13 +378,13 @@ def time_row(look: Look, machine: Machine) -> Line:
     """Returns the line of a machine: its number over the last minutes, the newest at the right."""
     chosen, key = machine.name == look.chosen, _time_key(look)
     name = fit(foreign(machine.name), TIME_NAME)
-    runs: list[Run] = [(theme.CHOSEN if chosen else " ", "key"), words.worst_sign(machine),
+    runs: list[Run] = [(theme.CHOSEN_SIGN if chosen else " ", "key"), words.worst_sign(machine),
                        (" ", "text"), (name, "bright" if chosen else "text"),
                        cell(machine, key, 6), ("  ", "text")]  # fmt: skip
     top = words.ramp_top(look, key)
     for value in machine.past.series(key, look.width - TIME_NAME - 12, look.now):
         if isfinite(value):
-            runs += heat_ramp.whole(max(0, words.level(value, key, top)), 1, look.ascii)
+            runs += heat_ramp.full_cell(max(0, words.level(value, key, top)), 1, look.ascii)
         else:
             runs.append((" ", "text"))
     return runs, "chosen" if chosen else "calm"

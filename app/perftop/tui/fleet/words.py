@@ -9,7 +9,7 @@ from math import isfinite, nan
 
 from perftop.base.format import GHZ, time_of_day
 from perftop.draw import theme
-from perftop.draw.columns import DOUBTED, Run
+from perftop.draw.columns import DOUBTED_SIGN, Run
 from perftop.draw.strips import Line, foreign
 from perftop.model.kinds import KINDS, OTHER, cause_of
 from perftop.session.fleet.fleet import Fleet, RowChoice, SharedEpisode
@@ -91,7 +91,7 @@ def worst_sign(machine: Machine) -> Run:
     kinds = {episode.group[0] for episode in machine.running if episode.wrong}
     worst = next((kind for kind in KINDS if kind in kinds), "")
     if not worst:
-        return (DOUBTED, "warn") if machine.suspects else (" ", "text")
+        return (DOUBTED_SIGN, "warn") if machine.suspects else (" ", "text")
     return KINDS[worst].sign, "warn" if worst == "suspect" else "alarm"
 
 

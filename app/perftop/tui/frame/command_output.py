@@ -18,7 +18,7 @@ from textual.strip import Strip
 
 from perftop.base.text import plain
 from perftop.draw import theme
-from perftop.draw.columns import CUT
+from perftop.draw.columns import ELLIPSIS
 from perftop.draw.strips import width
 from perftop.process.job_terminal import Printout
 from perftop.tui.shared.keys import bindings
@@ -96,7 +96,7 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
         style, size = ink_of(self.app).styles["text"], self.scrollable_content_region.width
         shown = self._line(y - 1 + self.scroll_offset.y)
         if shown.cell_length > size:
-            end = Strip([Segment(plain(CUT) if self._ascii else CUT)])
+            end = Strip([Segment(plain(ELLIPSIS) if self._ascii else ELLIPSIS)])
             shown = Strip.join([shown.crop(0, size - 1), end])
         return shown.apply_style(style).adjust_cell_length(size, style)
 

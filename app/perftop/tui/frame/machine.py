@@ -216,7 +216,7 @@ def state_line(session: Session, interval: Interval, size: int) -> list[Run]:
     """Returns a bar of the SMT states of all cores together, followed by a legend in the same
     order. On the narrowest screens the legend is left out."""
     cores, split = extent(session).pairs, interval.split
-    bar: Callable[[Sequence[float], int], list[Run]] = bars.possible
+    bar: Callable[[Sequence[float], int], list[Run]] = bars.bounded_smt
     words: list[list[Run]]
     """Alternatives for the words beside the bar; the first that leaves room for the bar is
     used."""

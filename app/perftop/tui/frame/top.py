@@ -219,7 +219,7 @@ def _running_line(
     how many other groups run."""
     worst, others = groups[0], groups[1:]
     runs: list[Run] = [
-        (theme.CHOSEN, "alarm"), (" ", "text"), (episode_style.sign(worst[0]), "alarm"),
+        (theme.CHOSEN_SIGN, "alarm"), (" ", "text"), (episode_style.sign(worst[0]), "alarm"),
         (" ", "text"),
     ]  # fmt: skip
     parts = sentences.sentence(

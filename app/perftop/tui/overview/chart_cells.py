@@ -14,7 +14,7 @@ import numpy as np
 
 from perftop.base.arrays import Floats, Ints
 from perftop.draw import charts
-from perftop.draw.charts import RATES, Look, rows_of, top
+from perftop.draw.charts import RATES, Look, axis_top, rows_of
 from perftop.draw.columns import Run
 from perftop.model.episode import Episode
 from perftop.model.smt import bounds
@@ -211,7 +211,9 @@ class ChartDrawer:
         with np.errstate(divide="ignore", invalid="ignore"):
             part = kernel / (user + kernel)
         part = np.where(np.isfinite(part), part, 0.0)
-        heat = self._episode_columns(which, episodes, "steal", charts.OVER, charts.HOT)
+        heat = self._episode_columns(
+            which, episodes, "steal", charts.AFTER_EPISODE, charts.DURING_EPISODE
+        )
         values = _by_column(busy * (1 - part), busy * part, steal, heat)
         return [rows_of(charts.account(columns, rows, look)) for columns in values]
 
@@ -268,9 +270,9 @@ class ChartDrawer:
     ) -> None:  # fmt: skip
         hz = busier["busy_hz"]
         all_units = [*range(len(self._units))]
-        how = self._episode_columns(all_units, episodes, "clock", charts.AWAKE, charts.LOST)
+        how = self._episode_columns(all_units, episodes, "clock", charts.AWAKE, charts.LOSING)
         asleep = ~(busier["util"] >= AWAKE)
-        how[asleep & (how != charts.LOST)] = charts.ASLEEP
+        how[asleep & (how != charts.LOSING)] = charts.ASLEEP
         ceiling = self.past.series("cores")[:, -1]
         low, high = self._clock_ends(np.where(asleep, np.nan, hz), hz, ceiling)
         ends = zip(low.tolist(), high.tolist(), strict=True)
@@ -302,9 +304,9 @@ class ChartDrawer:
         for i, unit in enumerate(self._units):
             if (at := loser(unit.cpus, running, "ipc")) is not None:
                 values[i] = self.past.series("ipc")[self._cpus_of_units[i][at]]
-        self._top = top(values, RATES, self._top)
+        self._top = axis_top(values, RATES, self._top)
         all_units = [*range(len(self._units))]
-        how = self._episode_columns(all_units, episodes, "IPC", charts.AWAKE, charts.LOST)
+        how = self._episode_columns(all_units, episodes, "IPC", charts.AWAKE, charts.LOSING)
         for unit_charts, columns in zip(all_charts, _by_column(values, how), strict=True):
             unit_charts.rate = rows_of(charts.rate(columns, self._top, rows, look))
 

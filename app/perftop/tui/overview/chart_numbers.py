@@ -11,8 +11,8 @@ import numpy as np
 
 from perftop.base.format import GHZ, ClockUnit
 from perftop.draw import theme
-from perftop.draw.columns import AT_REST, DOUBTED, Run, fit
-from perftop.draw.strips import foreign, merged, width
+from perftop.draw.columns import AT_REST, DOUBTED_SIGN, Run, fit
+from perftop.draw.strips import foreign, merge_runs, width
 from perftop.model.episode import Episode
 from perftop.model.numbers import INDEX, METRICS
 from perftop.model.smt import STATES
@@ -260,7 +260,7 @@ def share(value: float, size: int, *, lowered: bool = False, unsure: bool = Fals
         return f"{'–':>{size}}", "faint"
     key = "alarm" if lowered else "dim" if value < DIM_SHARE else "text"
     text = f"{100 * value:.1f}"
-    return (f"{DOUBTED + text:>{size}}", "dim") if unsure else (f"{text:>{size}}", key)
+    return (f"{DOUBTED_SIGN + text:>{size}}", "dim") if unsure else (f"{text:>{size}}", key)
 
 
 def title(values: UnitValues, size: int, *, colour: bool) -> list[Run]:
@@ -268,7 +268,7 @@ def title(values: UnitValues, size: int, *, colour: bool) -> list[Run]:
     at the right. The line has at most `size` cells."""
     left: list[Run] = [values.sign, (f"  {values.name:<8}", "bright")]
     if not values.online:
-        return merged([*left, ("off", "dim")], size)
+        return merge_runs([*left, ("off", "dim")], size)
     left += [_busy_share(values), (" %", "dim")]
     pieces = [_share_piece(values, name, colour=colour) for name in values.shares if name != "busy"]
     least = 2 + width(_task_runs(values.tasks[:1], size // 3))
@@ -279,7 +279,7 @@ def title(values: UnitValues, size: int, *, colour: bool) -> list[Run]:
     left += [run for piece in pieces for run in piece]
     rule = room - width(tasks) - 1
     if rule < 6:
-        return merged([*left, (" " * max(0, rule), "text"), *tasks], size)
+        return merge_runs([*left, (" " * max(0, rule), "text"), *tasks], size)
     line: list[Run] = [("  ", "text"), (theme.RULE * (rule - 3 if tasks else rule - 2), "rule")]
     return [*left, *line, (" ", "text"), *tasks]
 
@@ -337,7 +337,7 @@ def _two_line_block(values: UnitValues) -> list[list[Run]]:
     half = (WIDE_BLOCK_WIDTH - 5) // 2
     left = [*_name(values), *([(f"  {values.cpus}", "dim")] if values.cpus else [])]
     gap: Run = ("  ", "text")
-    upper, lower = merged(left, half), list[Run]()
+    upper, lower = merge_runs(left, half), list[Run]()
     for name in names[:1]:
         upper = [*upper, gap, *_number(values, name, half - 2)]
     for name in names[1:3]:
@@ -352,7 +352,7 @@ def _framed(values: UnitValues, lines: list[list[Run]], rows: int, size: int) ->
     episode sign."""
     framed = []
     for at in range(rows):
-        line = merged([(" ", "text"), *(lines[at] if at < len(lines) else [])], size - 3)
+        line = merge_runs([(" ", "text"), *(lines[at] if at < len(lines) else [])], size - 3)
         sign = values.sign if at == 0 else (" ", "text")
         if not values.chosen:
             framed.append([(" ", "text"), sign, *line, (" ", "text")])
@@ -418,7 +418,7 @@ def numbers_beside_rate(values: UnitValues, rows: int) -> list[list[Run]]:
     style = "dim" if values.asleep else "bright"
     ipc = _number_cell(values.ipc, 2, style, lowered="IPC" in values.lowered)
     lines[max(0, rows // 2 - 1)] = [ipc, (" ", "text"), values.loser]
-    return [merged(line, RIGHT_WIDTH - 1) for line in lines]
+    return [merge_runs(line, RIGHT_WIDTH - 1) for line in lines]
 
 
 RIGHT_WIDTH = 9
@@ -436,11 +436,11 @@ def _number_cell(value: float, digits: int, key: str, *, lowered: bool = False) 
 
 
 def _sized(line: list[Run]) -> list[Run]:
-    return merged(line, RIGHT_WIDTH)
+    return merge_runs(line, RIGHT_WIDTH)
 
 
 def tasks_above_rate(values: UnitValues, size: int) -> list[Run]:
     """Returns the line of tasks above the IPC chart, the busiest first."""
-    return merged(
+    return merge_runs(
         _task_runs([fit(name, min(len(name), size)) for name in values.tasks], size), size
     )

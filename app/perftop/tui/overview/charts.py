@@ -14,7 +14,7 @@ from typing import Literal
 from perftop.draw import theme
 from perftop.draw.charts import Look
 from perftop.draw.columns import Run
-from perftop.draw.strips import merged, width
+from perftop.draw.strips import merge_runs, width
 from perftop.model.episode import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -135,12 +135,12 @@ class Charts:
         words = f"clock under its ceiling, {clock_unit}"
         if len(words) > plan.chart_width + RIGHT_WIDTH:
             words = f"clock, {clock_unit}"
-        clock = merged([(words, "dim")], plan.chart_width + RIGHT_WIDTH)
-        runs = [*merged(legend, plan.columns), (" " * _GAP, "text"), *clock]
+        clock = merge_runs([(words, "dim")], plan.chart_width + RIGHT_WIDTH)
+        runs = [*merge_runs(legend, plan.columns), (" " * _GAP, "text"), *clock]
         if plan.rates:
             wordings = ("IPC of the busier or losing thread", "IPC of one thread")
             words = next((w for w in wordings if is_pair and len(w) <= plan.chart_width), "IPC")
-            runs += [(" " * (_GAP - 1), "text"), *merged([(words, "dim")], plan.chart_width)]
+            runs += [(" " * (_GAP - 1), "text"), *merge_runs([(words, "dim")], plan.chart_width)]
         return runs
 
     def _axes(
@@ -175,7 +175,7 @@ class Charts:
 
 def _heading(plan: Plan, package: int | None, sign: Run, legend: list[Run] | None) -> list[Run]:
     """Returns the heading of a package: its name, and the legend, if any, of the charts below."""
-    name = merged([(" ", "text"), sign, (f" {package_name(package)}", "bright")], plan.block)
+    name = merge_runs([(" ", "text"), sign, (f" {package_name(package)}", "bright")], plan.block)
     if legend is None:
         return [*name, (theme.RULE * (plan.width - plan.block - 1), "rule")]
     return [*name, *legend]

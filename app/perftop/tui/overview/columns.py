@@ -14,7 +14,7 @@ from perftop.base.arrays import Codes, Floats
 from perftop.base.format import GHZ, ClockUnit, time_of_day
 from perftop.draw import heat_ramp, theme
 from perftop.draw.columns import Column, Run, fitted, headings
-from perftop.draw.strips import joined
+from perftop.draw.strips import join_runs
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import BY_KEY
@@ -298,7 +298,7 @@ class RowHistories:
             self._busy_cells.update(zip(rows, lines, strict=True))
         if ipc_width:
             util, of_first = past[-ipc_width:, 0, : len(rows)], past[-ipc_width:, 1, : len(rows)]
-            shown = np.where(util >= heat_ramp.QUIET, of_first, np.nan).T
+            shown = np.where(util >= heat_ramp.QUIET_SHARE, of_first, np.nan).T
             highest = float(np.fmax.reduce(shown, axis=None, initial=0.0))
             self.top_ipc = max(self.top_ipc, _IPC_STEP * np.ceil(highest / _IPC_STEP), _IPC_STEP)
             self._ipc_cells.update(zip(rows, heat_ramp.heights(shown, self.top_ipc), strict=True))
@@ -307,7 +307,7 @@ class RowHistories:
         steps = heat_ramp.steps(util.T)
         first, second = steps[: len(rows)], steps[len(rows) :]
         pairs = self._pairs[[*rows], None]
-        cells = np.where(pairs, heat_ramp.paired(first, second), first)
+        cells = np.where(pairs, heat_ramp.pair_codes(first, second), first)
         return [line.tobytes() for line in cells]
 
     def busy(self, row: int) -> tuple[Run, ...]:
@@ -325,7 +325,7 @@ class RowHistories:
         if row_episode is not None and (self._places[row].rows[0], "ipc") in row_episode.lost:
             axis = history_axis(self._session, self._interval, self._ipc_width)
             first = max(0, axis.bin(row_episode.episode.start_ns + 1))
-            cells = heat_ramp.lost(cells.copy(), first)
+            cells = heat_ramp.lost_cells(cells.copy(), first)
         return heat_ramp.columns(cells.tobytes(), "ipc", ascii_=self._ascii)
 
 
@@ -350,4 +350,4 @@ def _axis(session: Session, interval: Interval, cells: int) -> list[Run]:
         text = TICK + time_of_day(session.unix(axis.start_ns + at * axis.bin_ns))
         if all(run[0] == theme.RULE for run in line[at : at + len(text) + 1]):
             line[at : at + len(text)] = [(sign, "dim") for sign in text]
-    return joined(line)
+    return join_runs(line)

@@ -14,7 +14,7 @@ from perftop.base.format import GHZ, MISSING, ClockUnit
 from perftop.base.text import ranges
 from perftop.draw import bars, strips, theme
 from perftop.draw.columns import Column, Run, fit
-from perftop.draw.strips import QUIET, foreign, width
+from perftop.draw.strips import QUIET_SHARE, foreign, width
 from perftop.model.episode import Episode
 from perftop.model.kinds import KINDS, NEIGHBOURS, OTHER
 from perftop.model.machine_totals import MEMORY, OF_BEST
@@ -104,7 +104,7 @@ def _online_lines(grid: Grid, shown: Sequence[int]) -> list[strips.Line]:
 def selected_line(line: strips.Line) -> strips.Line:
     """Returns the line with the mark and the background of the selected row."""
     runs, mood = line
-    mark: Run = (theme.CHOSEN, "mark")
+    mark: Run = (theme.CHOSEN_SIGN, "mark")
     return [mark, *runs[1:]], "chosen victim" if mood == "victim" else "chosen"
 
 
@@ -149,14 +149,14 @@ def _draw_bar(g: Grid, s: VisibleRows, column: Column, _: Worst, lines: list[lis
     for runs, i, online, states, low, how in zip(lines, s.rows, s.online, *s.split(), strict=True):
         runs.append(("  ", "text"))
         if how == BOUNDS and not isnan(low[0]):
-            runs.extend(bars.possible(low, width))
+            runs.extend(bars.bounded_smt(low, width))
         elif how == SINGLE and not isnan(states[1]):
             thread = online.index(True) if len(g.places.places[i].rows) > 1 else None
-            runs.extend(bars.single(states[1], width, thread))
+            runs.extend(bars.single_thread(states[1], width, thread))
         elif not isnan(states[3]):
             runs.extend(bars.smt(states, width))
         elif not isnan(states[0]):
-            runs.extend(bars.possible([states[0], 0.0, 0.0, 0.0], width))
+            runs.extend(bars.bounded_smt([states[0], 0.0, 0.0, 0.0], width))
         else:
             runs.append((f"{MISSING:<{width}}", "faint"))
 
@@ -236,7 +236,7 @@ def _styles(slot: Column, idle: Sequence[bool], values: Sequence[float]) -> list
         return ["faint" if rests else "text" for rests in idle]
     much = number.stands_out
     return [
-        "faint" if rests else "warn" if value >= much else "dim" if value < QUIET else "text"
+        "faint" if rests else "warn" if value >= much else "dim" if value < QUIET_SHARE else "text"
         for rests, value in zip(idle, values, strict=True)
     ]
 
@@ -354,7 +354,7 @@ def heading(grid: Grid, line: PlaceLine, size: int, *, chosen: bool = False) -> 
         return [(f"   off   CPUs {ranges(grid.places.strays)}", "dim")]
     package = grid.places.places[line.row].package
     every, wide = grid.episodes.on_package(package)
-    mark: Run = (theme.CHOSEN, "mark") if chosen else (" ", "text")
+    mark: Run = (theme.CHOSEN_SIGN, "mark") if chosen else (" ", "text")
     sign: Run = (episode_style.sign(every[0]), "alarm") if every else (" ", "text")
     filling = _LineFiller([mark, sign, (" ", "text"), (package_name(package), "bright")], size)
     util, hz = _package_load(grid, package)

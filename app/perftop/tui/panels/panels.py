@@ -18,7 +18,7 @@ from typing import ClassVar, Literal
 from perftop.base.format import length, many, time_of_day
 from perftop.draw import columns, theme
 from perftop.draw.columns import AT_REST, Column, Run, fit, total_width
-from perftop.draw.strips import BLANK, QUIET, Line, fit_runs, foreign, merged, width
+from perftop.draw.strips import BLANK, QUIET_SHARE, Line, fit_runs, foreign, merge_runs, width
 from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.episode import Episode
 from perftop.model.numbers import NUMBERS
@@ -54,7 +54,7 @@ def title(word: str, rest: str, size: int, after: Sequence[Run] = ()) -> list[Ru
         room -= len(rest) + 2
     gap = " " if after else ""
     rule = theme.RULE * max(0, room - 1 - len(gap))
-    return merged([*left, (f" {rule}{gap}", "rule"), *after], size)
+    return merge_runs([*left, (f" {rule}{gap}", "rule"), *after], size)
 
 
 def wrapped(text: str, room: int) -> list[str]:
@@ -386,7 +386,7 @@ def _cpu_cells(
             value = _ipc_alone(session, interval, cpu)
         else:
             value = float(interval.values[key][row])
-        quiet = number is not None and number.unit == "ratio" and value < QUIET
+        quiet = number is not None and number.unit == "ratio" and value < QUIET_SHARE
         text, style = column.cell(
             value,
             "alarm" if cpu in red else "dim" if quiet else "text",
@@ -445,7 +445,7 @@ class PanelRow:
         for i, kind in enumerate(self.kinds):
             size = ends[i + 1] - ends[i]
             panel = PANELS[kind](session, interval, choice, size, self.height)[: self.height]
-            panel_lines = [merged(runs, size) for runs, _ in panel]
+            panel_lines = [merge_runs(runs, size) for runs, _ in panel]
             panel_lines += [[(" " * size, "text")]] * (self.height - len(panel))
             panel += [([], None)] * (self.height - len(panel))
             for line, runs in zip(lines, panel_lines, strict=True):

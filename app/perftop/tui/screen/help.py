@@ -18,7 +18,7 @@ from textual.widgets import Static
 from perftop.base.format import MISSING
 from perftop.base.text import plain
 from perftop.draw import theme
-from perftop.draw.columns import DOUBTED, Run
+from perftop.draw.columns import DOUBTED_SIGN, Run
 from perftop.draw.strips import foreign, width
 from perftop.model.kinds import KINDS
 from perftop.model.numbers import METRICS
@@ -161,7 +161,7 @@ _SHAPES: tuple[tuple[list[Run], str], ...] = (
     (_RAMP, "heat: from low to high"),
     ([("12.3", "alarm")], "red: an episode runs here now, and this is what it costs"),
     ([("12.3", "warn")], "amber: near a limit"),
-    ([(DOUBTED + "12.3", "dim")], "a sample that cannot be true was left out"),
+    ([(DOUBTED_SIGN + "12.3", "dim")], "a sample that cannot be true was left out"),
     ([(MISSING, "faint")], "not known; the reasons are at the end of this page"),
     ([(theme.STEP, "dim")], "what turbo allows has changed (page of a core)"),
 )  # fmt: skip

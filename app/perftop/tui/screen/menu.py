@@ -103,7 +103,7 @@ class Menu(_List[str]):
         self.list.highlighted = self._keys.index(self._chosen) if self._chosen in self._keys else 0
 
     def text(self, at: int) -> str:
-        mark = theme.CHOSEN if self._keys[at] == self._chosen else " "
+        mark = theme.CHOSEN_SIGN if self._keys[at] == self._chosen else " "
         return (plain(mark) if self._ascii else mark) + " " + super().text(at)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:

@@ -41,7 +41,7 @@ from textual.widget import Widget
 from perftop.base.text import plain, printable
 from perftop.draw import theme
 from perftop.draw.columns import Run
-from perftop.draw.strips import grounded, merged, width
+from perftop.draw.strips import grounded, merge_runs, width
 
 _RESET = "\x1b[0m"
 
@@ -138,7 +138,7 @@ def ready_strip(runs: Sequence[Run], ink: Ink, size: int, *, ascii_: bool) -> Re
         runs = [(printable(text), key) for text, key in runs]
         wide = width(runs)
     if wide > size:
-        runs, wide = merged(runs, size), size
+        runs, wide = merge_runs(runs, size), size
     if ascii_:
         runs = [(plain(text), key) for text, key in runs]
     return ReadyStrip(runs, wide, ink, size)
@@ -162,7 +162,7 @@ class ReadyStrip(Strip):
             raise AttributeError(name)
         styles = self.ink.styles
         super().__init__(
-            [Segment(text, styles[key]) for text, key in merged(self.runs, self.cell_length)],
+            [Segment(text, styles[key]) for text, key in merge_runs(self.runs, self.cell_length)],
             self._cell_length,
         )
         return object.__getattribute__(self, name)

@@ -18,7 +18,7 @@ from perftop.base.arrays import Floats
 from perftop.base.format import place, time_of_day
 from perftop.draw import theme
 from perftop.draw.columns import Run
-from perftop.draw.strips import foreign, joined
+from perftop.draw.strips import foreign, join_runs
 from perftop.model.episode import Episode
 from perftop.session.history import History
 from perftop.session.history_chunk import Times
@@ -375,7 +375,7 @@ def ticked(
         texts = f"history from {begin}", f"from {begin}", ""
         text = next(text for text in texts if len(text) <= axis.blank)
         line[: axis.blank] = [(text.rjust(axis.blank), "dim")]
-    return joined(line)
+    return join_runs(line)
 
 
 def _draw_times(

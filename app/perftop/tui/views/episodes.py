@@ -14,7 +14,7 @@ from textual.message import Message
 from perftop.base.format import length, many, when
 from perftop.detect.low_clock_causes import LEVELS
 from perftop.draw import columns, theme
-from perftop.draw.columns import CUT, FALLING, RISING, Cell, Column, Run, fit, total_width
+from perftop.draw.columns import ELLIPSIS, FALLING, RISING, Cell, Column, Run, fit, total_width
 from perftop.draw.strips import Line, fit_runs, foreign
 from perftop.model.episode import Episode
 from perftop.model.kinds import KINDS
@@ -133,7 +133,7 @@ class Layout:
             "why": (why, "dim"),
         }
         return [
-            (theme.CHOSEN, "mark") if chosen else (" ", "text"),
+            (theme.CHOSEN_SIGN, "mark") if chosen else (" ", "text"),
             (f"{episode_style.sign(episode)} ", "dim" if over else key),
             *columns.line(self.columns, [cells[column.key] for column in self.columns]),
         ]
@@ -420,7 +420,7 @@ class Episodes(PaneledView, Cursor):
             return plan.below(why[part - (not plan.has_why_column)]), mood
         beside = why[0] if why and plan.has_why_column else ""
         if len(why) > 1 and plan.has_why_column and at >= len(self._starts) - 1:
-            beside = f"{beside} ·{CUT}"
+            beside = f"{beside} ·{ELLIPSIS}"
         parts = sentence_of(self.session, episode, plan.sentence.room, self._names(episode))
         kept = is_reachable(self.session, episode)
         return plan.line(self.session, episode, parts, beside, chosen=chosen, kept=kept), mood

@@ -15,8 +15,8 @@ from textual.binding import BindingType
 from perftop.base.format import MISSING, ClockUnit, many
 from perftop.base.text import ranges
 from perftop.draw import heat_ramp, theme
-from perftop.draw.columns import AT_REST, DOUBTED, Run, fit
-from perftop.draw.heat_ramp import OFF, halves, whole
+from perftop.draw.columns import AT_REST, DOUBTED_SIGN, Run, fit
+from perftop.draw.heat_ramp import OFF, full_cell, half_cells
 from perftop.draw.strips import Line, Piece, foreign, shed, spread, width
 from perftop.model.numbers import INDEX, METRICS
 from perftop.model.tasks import task
@@ -114,7 +114,7 @@ class Heat:
         if size - width(left) - OUTLIER >= SIGNS:
             idle = "idle or " if self.field.of_running else ""
             left += [
-                ("   – ", "faint"), (f"{idle}unknown  ", "dim"), (DOUBTED, "dim"),
+                ("   – ", "faint"), (f"{idle}unknown  ", "dim"), (DOUBTED_SIGN, "dim"),
                 (" doubtful  ", "dim"), (theme.NEITHER, "neither"), (" off", "dim"),
             ]  # fmt: skip
         room = size - width(left) - 3
@@ -245,7 +245,7 @@ class Heat:
             elif isnan(self.values[row]):
                 text, style = MISSING, "faint"
             elif self.doubted[row]:
-                text, style = DOUBTED + text, "dim"
+                text, style = DOUBTED_SIGN + text, "dim"
             runs.append((f"{text:>{wide}}", style))
         return [*runs, (f" {self.unit.name}", "dim")] if self.unit.name else runs
 
@@ -262,7 +262,7 @@ class Heat:
                     return f"{AT_REST:>{wide}}", "faint"
                 text = f"{MISSING if isnan(values[key][i]) else text:>{wide}}"
             if doubted(key, session, interval)[rows[i]]:
-                return f"{DOUBTED + text.lstrip():>{len(text) + 1}}", "dim"
+                return f"{DOUBTED_SIGN + text.lstrip():>{len(text) + 1}}", "dim"
             lost = trouble is not None and (rows[i], key) in trouble.lost
             return text, "alarm" if lost else "text"
 
@@ -293,7 +293,7 @@ class Heat:
         interval, key = self.interval, self.field.key
         for row in place.rows:
             for reason in doubts(interval, row):
-                yield f"{DOUBTED} {foreign(reason)}"
+                yield f"{DOUBTED_SIGN} {foreign(reason)}"
         bounds = interval.split.method[place.at] == "bounds"
         for row in place.rows:
             rests = interval.resting[row] and self.field.of_running
@@ -328,7 +328,7 @@ def marks(
     for row in outliers:
         made.before[row], made.after[row] = ("[", "bright"), ("]", "bright")
     for row in suspects:
-        made.before[row] = (DOUBTED, "dim")
+        made.before[row] = (DOUBTED_SIGN, "dim")
     made.before.update(troubles)
     if chosen is not None:
         made.before[chosen] = (theme.CURSOR[0], "mark")
@@ -433,16 +433,16 @@ class HeatMap(PaneledView):
             one = heat.field.of_core or len(cpus) == 1
             if cell.halves and not one:
                 pair = [levels[at] for at in cpus[2 * part.line : 2 * part.line + 2]]
-                runs += halves(*pair, *[OFF] * (2 - len(pair)), wide, ascii_)
+                runs += half_cells(*pair, *[OFF] * (2 - len(pair)), wide, ascii_)
             elif not one and part.line >= len(cpus):
-                runs += whole(OFF, wide, ascii_)
+                runs += full_cell(OFF, wide, ascii_)
             else:  # an offline sibling has no value
                 at = max(cpus, key=levels.__getitem__) if one else cpus[part.line]
                 if wide == NUMBER and levels[at] >= 0 and not (one and part.line):
                     text = f"{heat.short(heat.values[at]):>3}".ljust(NUMBER)
                     runs.append((text, self._letters[levels[at]]))
                 else:
-                    runs += whole(levels[at], wide, ascii_)
+                    runs += full_cell(levels[at], wide, ascii_)
         return [*runs, close]
 
     # --- the cursor

@@ -103,8 +103,8 @@ def _cell(upper: int, lower: int, *, ascii_: bool) -> Run:
     if max(upper, lower) < 0:
         return " ", "text"
     if not ascii_:
-        return heat_ramp.halves(upper, lower, 1, ascii_)[0]
-    shape, _ = heat_ramp.whole(upper, 1, ascii_)[0]
+        return heat_ramp.half_cells(upper, lower, 1, ascii_)[0]
+    shape, _ = heat_ramp.full_cell(upper, 1, ascii_)[0]
     return shape, f"heat{max(heat_ramp.FAINT, upper)}"
 
 

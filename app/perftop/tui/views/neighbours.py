@@ -318,7 +318,7 @@ class Neighbours(PaneledView, Cursor):
         if isinstance(row, list):
             return row, "calm"
         chosen = self.cpu(y) == self.choice.cpu and self.identity(y) == self._selected
-        mark: Run = (theme.CHOSEN, "mark") if chosen else (" ", "text")
+        mark: Run = (theme.CHOSEN_SIGN, "mark") if chosen else (" ", "text")
         if isinstance(row, JobThread):
             cells = columns.line(self._threads, thread_cells(row, self._threads))
             return [mark, *cells], "chosen" if chosen else "calm"

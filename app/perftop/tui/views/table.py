@@ -28,7 +28,7 @@ from perftop.draw.columns import (
     line,
     total_width,
 )
-from perftop.draw.strips import QUIET, Line, foreign
+from perftop.draw.strips import QUIET_SHARE, Line, foreign
 from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.numbers import Metric, Number
 from perftop.session.interval import Interval
@@ -142,7 +142,7 @@ def style(number: Number, value: float, busy: float) -> str:
         return "dim" if busy < AWAKE else "text"
     if number.unit == "Hz":
         return "dim"
-    return "warn" if value >= number.stands_out else "dim" if value < QUIET else "text"
+    return "warn" if value >= number.stands_out else "dim" if value < QUIET_SHARE else "text"
 
 
 def name_columns(session: Session) -> list[Column]:
@@ -265,7 +265,7 @@ class Table(PaneledView, Cursor):
         chosen = row == self._selected
         trouble = self._troubles.on_rows([row]) if self._troubles else None
         task = self._tabular.task(row, self.interval)
-        runs: list[Run] = [(theme.CHOSEN, "mark") if chosen else (" ", "text")]
+        runs: list[Run] = [(theme.CHOSEN_SIGN, "mark") if chosen else (" ", "text")]
         runs.append((trouble.sign, trouble.key) if trouble else (" ", "text"))
         runs += line(self._page.columns, self._page.cells(row, task, trouble))
         if trouble is not None and trouble.victim:

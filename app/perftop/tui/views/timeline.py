@@ -17,7 +17,7 @@ from perftop.base.text import ranges
 from perftop.draw import charts, theme
 from perftop.draw.columns import Column, Run, fit
 from perftop.draw.heat_ramp import ramp
-from perftop.draw.strips import QUIET, Line, Piece, shed
+from perftop.draw.strips import QUIET_SHARE, Line, Piece, shed
 from perftop.model.episode import Episode
 from perftop.model.memory import TRAFFIC_KEYS
 from perftop.model.numbers import Number
@@ -318,7 +318,7 @@ class Timeline(PaneledView, Cursor):
         if len(names) > MAX_TRAFFIC_LINES:
             past, now, names = past.sum(axis=1, keepdims=True), now.sum(keepdims=True), [None]
         under = self._headed and len(names) == len(session.hello.packages)
-        scale = Scale(0.0, charts.top(past, charts.ANY, None))
+        scale = Scale(0.0, charts.axis_top(past, charts.ANY, None))
         number = Column("", "", self._right - 3, scale=1e-9, digits=1)
         for each, rate, package in zip(past.T, now.tolist(), names, strict=True):
             which = f" {package}" if len(names) > 1 and package is not None else ""
@@ -398,7 +398,7 @@ class Timeline(PaneledView, Cursor):
             area = lanes.tall(row, slot.lanes[0], high)
             along = area[slot.below] if slot.below < high else blank
         runs: list[Run] = [
-            (theme.CHOSEN, "mark") if chosen and slot.line.part == 0 else (" ", "text"),
+            (theme.CHOSEN_SIGN, "mark") if chosen and slot.line.part == 0 else (" ", "text"),
             (fit(self._label(slot), self._left - 1), "dim"),
         ]
         if slot.below or not self._right:
@@ -433,7 +433,7 @@ class Timeline(PaneledView, Cursor):
         for lane in slot.lanes:
             row = place.rows[lane]
             value = self._now[row]
-            quiet = self._field.unit == "ratio" and value < QUIET
+            quiet = self._field.unit == "ratio" and value < QUIET_SHARE
             text, style = column.cell(
                 value, "dim" if quiet else "text",
                 online=bool(interval.online[row]) or not isnan(value),

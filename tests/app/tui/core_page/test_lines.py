@@ -12,7 +12,7 @@ from played import played
 
 from perfprobe.wire import Missing, Rate
 from perftop.draw import strips, theme
-from perftop.draw.columns import DOUBTED, Run
+from perftop.draw.columns import DOUBTED_SIGN, Run
 from perftop.model.episode import Episode
 from perftop.session.history import History
 from perftop.session.session import Session
@@ -50,7 +50,7 @@ def test_only_numbers_of_a_suspect_counter_are_marked(key: str, marked: set[str]
     session, interval = lived(Machine(cores=1))
     found = text(session, doubting(interval, 1, key), size=(120, 45))
     labels = ("busy %", "clock", "IPC", "krn %", "neither", "both")
-    assert {label for label in labels if DOUBTED in line(found, label)} == marked
+    assert {label for label in labels if DOUBTED_SIGN in line(found, label)} == marked
 
 
 # --- words
@@ -160,7 +160,7 @@ def test_a_core_that_lacks_what_others_have_shows_why() -> None:
 def test_a_page_without_room_for_words_has_none() -> None:
     found = page(Machine(cores=1, broken={0}), size=(60, 6))
     assert len(found) <= 6
-    assert DOUBTED not in found[-1]
+    assert DOUBTED_SIGN not in found[-1]
 
 
 # --- numbers beside the charts

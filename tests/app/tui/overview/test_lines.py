@@ -12,7 +12,7 @@ from simulated import messages
 from perftop.base.format import MISSING
 from perftop.base.text import plain
 from perftop.draw import strips, theme
-from perftop.draw.columns import DOUBTED, column_at
+from perftop.draw.columns import DOUBTED_SIGN, column_at
 from perftop.model.episode import Episode
 from perftop.model.kinds import KINDS
 from perftop.session.interval import Interval
@@ -219,7 +219,7 @@ def test_only_numbers_of_a_suspect_counter_are_marked(key: str, marked: list[str
     session, interval = seen(Machine())
     p = of_session(session, doubting(interval, 1, key), 240)
     assert [word for word in strips.text(row(p, 1)[0]).split() if "≁" in word] == marked
-    assert DOUBTED not in strips.text(row(p, 0)[0])
+    assert DOUBTED_SIGN not in strips.text(row(p, 0)[0])
     assert len(strips.text(row(p, 1)[0])) == len(strips.text(row(p, 0)[0]))
 
 

@@ -112,7 +112,7 @@ async def test_the_menu_has_full_names_and_marks_the_order_in_force() -> None:
         drawn = [panel.render_line(y).text.strip() for y in range(panel.option_count)]
         assert drawn[:5] == [
             "topology", "CPU number", "worst first",
-            f"{theme.CHOSEN} busy time, %  {RISING}", "clock, GHz",
+            f"{theme.CHOSEN_SIGN} busy time, %  {RISING}", "clock, GHz",
         ]  # fmt: skip
         assert {"involuntary halts, %", "kernel cycles, %", "IPC"} <= set(drawn)
 
