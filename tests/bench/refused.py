@@ -44,7 +44,7 @@ VERBS = {
 def tried(trouble: str, verb: str) -> Callable[[Path], Result]:
     def act(directory: Path) -> Result:
         directory.mkdir()
-        directory.chmod(0o777)
+        directory.chmod(0o1777)  # not a directory in which others could replace a recording
         words, runs = VERBS[verb]
         mark = directory / "ran"
         words = [w.replace("OUT", f"{directory}/r").replace("SMALL", f"{SOURCES['small']}")

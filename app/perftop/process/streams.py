@@ -29,11 +29,12 @@ LATE_S = 0.01
 """Time in s from a sample to its arrival; it is rarely longer."""
 HELLO_S = 30.0
 """Longest wait in s for the first message of a remote machine, which includes connection, login and
-start."""
+start, however many bytes of it arrive."""
 PING_S = 2.0
 """Seconds between two echo requests to a remote machine."""
 SILENT_S = 10.0
-"""Longest time in s between two messages of a machine in a fleet, in addition to two samples."""
+"""Longest time in s between two messages of a remote machine, in addition to two samples. For a
+probe on this machine it applies only when nothing but the stream is awaited."""
 MAX_STARTING = 8
 """Maximum number of machines to which connections are being made at the same time: each takes a
 process here and one on the machine."""
@@ -60,14 +61,18 @@ class ProbeStream:
         """Seconds between two reads (0: data are read as soon as they arrive), and the time of the
         next read, by the loop's clock."""
         self._hurry = asyncio.Event()
+        self.is_awaited: Callable[[], bool] = lambda: False
+        """Returns whether nothing but the stream is awaited, as after the end of a command, so that
+        a probe that hangs must not delay the outcome."""
 
     async def __aiter__(self) -> AsyncIterator[list[wire.Message]]:
         decoder = wire.Decoder()
         stdout, loop = asyncio.StreamReader(READ_BYTES), asyncio.get_running_loop()
+        hello_due_s = loop.time() + HELLO_S
         self._transport, _ = await loop.connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(stdout), self._probe.stdout
         )
-        while data := await self._read(stdout, decoder):
+        while data := await self._read(stdout, decoder.hello, hello_due_s):
             self._count(len(data))
             messages: list[wire.Message] = []
             failed = _decode(decoder, data, messages, self._probe.place)
@@ -82,16 +87,31 @@ class ProbeStream:
             self._probe.failure_raised = True  # not reached if cancelled
             raise failed
 
-    async def _read(self, stdout: asyncio.StreamReader, decoder: wire.Decoder) -> bytes:
+    async def _read(
+        self, stdout: asyncio.StreamReader, hello: wire.Hello | None, hello_due_s: float
+    ) -> bytes:
+        """Returns what has arrived; b"" at the end. Raises Failed if the wait is too long."""
         place = self._probe.place
-        if place is None or decoder.hello is not None:
-            return await stdout.read(READ_BYTES)
-        try:
-            async with asyncio.timeout(HELLO_S):
-                return await stdout.read(READ_BYTES)
-        except TimeoutError:
-            text = f"{place}: it is connected, but nothing has come for {HELLO_S:.0f} s"
-            raise Broken(text, UNAVAILABLE) from None
+        if hello is None:
+            try:
+                async with asyncio.timeout_at(hello_due_s if place else None):
+                    return await stdout.read(READ_BYTES)
+            except TimeoutError:
+                text = f"{place}: it is connected, but nothing has come for {HELLO_S:.0f} s"
+                raise Broken(text, UNAVAILABLE) from None
+        limit_s = SILENT_S + 2 * hello.sample_ns / 1e9
+        halves = 0
+        while True:
+            # If perftop itself was stopped, the first half is over before data could be read.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(limit_s / 2):
+                    return await stdout.read(READ_BYTES)
+            halves += 1
+            if halves > 1 and place is not None:
+                raise Broken(f"{place}: nothing has come for {limit_s:.0f} s", UNAVAILABLE)
+            if halves > 1 and self.is_awaited():
+                text = f"the probe has sent nothing for {limit_s:.0f} s (was it stopped?)"
+                raise Failed(f"{text}; the end of the run was not measured")
 
     def rest(self, seconds: float) -> None:
         """From now on reads once in `seconds`; 0: whenever data arrive, as at the beginning.

@@ -98,6 +98,7 @@ class Around(Live):
                 self.measurement.bracket.set_link(self._link())
                 if isinstance(stream, ProbeStream):
                     self._rest = stream.rest
+                    stream.is_awaited = lambda: self._left and self.run is not None
                     self.measurement.bracket.set_rest(stream.rest)
                 self._notes = RunNotes(self.tty.job, self.measurement.bracket)
                 async for messages in stream:

@@ -163,6 +163,7 @@ async def _one(work: Work, argv: list[str], max_s: float, tasks: list[asyncio.Ta
                 bracket.set_link(probe.link)
                 if isinstance(stream, ProbeStream):
                     bracket.set_rest(stream.rest)
+                    stream.is_awaited = lambda: bracket.run is not None
             task = asyncio.ensure_future(work.consume(stream))
             tasks.append(task)
             try:

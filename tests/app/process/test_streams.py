@@ -5,10 +5,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import sys
+import threading
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -108,6 +115,75 @@ def test_a_probe_that_will_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> 
     started = time.monotonic()
     asyncio.run(read(child("time.sleep(60)"), stop_after=1))
     assert time.monotonic() - started < 30
+
+
+async def test_a_silent_probe_does_not_delay_the_outcome_of_a_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(streams, "SILENT_S", 0.2)
+    monkeypatch.setattr(launch, "GRACE_S", 0.2)
+    over = False
+    with pytest.raises(Failed, match=r"sent nothing for .*the end of the run was not measured"):
+        async with asyncio.timeout(20), streams.spawn(child("time.sleep(60)")) as stream:
+            assert isinstance(stream, streams.ProbeStream)
+            stream.is_awaited = lambda: over
+            messages = aiter(stream)
+            await anext(messages)
+            pending = asyncio.ensure_future(anext(messages))
+            await asyncio.wait([pending], timeout=1.0)
+            assert not pending.done()  # a command runs, so the probe has any time
+            over = True
+            await pending
+
+
+@contextmanager
+def served(path: Path, pieces: Sequence[bytes], pause_s: float = 0.0) -> Iterator[str]:
+    """The address of a socket that sends these pieces to its first reader, and then nothing."""
+    over = threading.Event()
+
+    def serve() -> None:
+        with suppress(OSError), listening.accept()[0] as peer:
+            for piece in pieces:
+                peer.sendall(piece)
+                over.wait(pause_s)
+            over.wait()
+
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"unix:{path}"
+        over.set()
+        listening.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+async def test_a_server_that_falls_silent_is_a_broken_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "SILENT_S", 0.2)
+    with (
+        served(tmp_path / "s", [GOOD]) as address,
+        pytest.raises(Failed, match=r"nothing has come for .*no time left to try again"),
+    ):
+        probe = launch.started([address])
+        async with asyncio.timeout(20), streams.open_stream(probe) as stream:
+            assert probe.link is not None
+            probe.link.end_within(0.0)
+            async for _ in stream:
+                pass
+
+
+async def test_a_hello_that_arrives_a_byte_at_a_time_has_one_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "HELLO_S", 0.5)
+    pieces = [bytes([byte]) for byte in wire.encode(GREETING)]
+    with served(tmp_path / "s", pieces, 0.1) as address, pytest.raises(Failed, match="has come"):
+        async with asyncio.timeout(20), streams.open_stream(launch.started([address])) as stream:
+            async for _ in stream:
+                pass
 
 
 def test_a_probe_killed_during_our_end_is_reported() -> None:
