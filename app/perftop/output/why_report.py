@@ -4,6 +4,7 @@ detectors are elsewhere."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -293,8 +294,8 @@ share of their waiting time."""
 CROWDED = 1.05
 """Minimum demand of tasks of one group on a single CPU, in CPUs, that proves that they compete.
 With less demand they may have run one after the other."""
-ROOM = 0.5
-"""A CPU that was busy for less than this share of the time could have run one more task."""
+ROOM, MIN_IDLE = 0.5, 0.1
+"""Idle shares of a CPU, above which it could have run one more task, and from which some of one."""
 UNKNOWN_NEIGHBOUR = "what ran there is not known"
 
 
@@ -341,6 +342,9 @@ def queue(session: Session, job: str | None) -> Queue | None:
     ran_s = run_beside(tasks, cpus, pids)
     neighbours = [who for who in sorted(ran_s, key=lambda who: -ran_s[who])
                  if ran_s[who] >= MIN_BLAME * whole.wait_s]  # fmt: skip
+    stuck = {key[0] if isinstance(key, tuple) else key
+             for key, one in members.items() if any(one is other for other in waiting)}  # fmt: skip
+    limit, allowed = _allocation(session, stuck)
     span_s = (session.now_ns - session.run.start_ns) / 1e9
     mutual = len(members) > 1 and any(whole.by_cpu[cpu] > CROWDED * span_s for cpu in cpus)
 
@@ -353,7 +357,9 @@ def queue(session: Session, job: str | None) -> Queue | None:
     for pid, comm in neighbours[:1]:
         more = f" and {len(neighbours) - 1} more" if neighbours[1:] else ""
         for_whom.append(f"{safe(comm, MAX_NAME)}[{pid}]{more}")
-    who = f"{many(len(members), what)} of {name}" if len(members) > 1 else name
+    comms = [*dict.fromkeys(safe(one.comm, MAX_NAME) for one in waiting if one.comm)]
+    whose = f"{name} ({', '.join(comms[:2])})" if len(comms) > 1 else name
+    who = f"{many(len(members), what)} of {whose}" if len(members) > 1 else name
     who = f"{len(waiting)} of {who}" if len(waiting) < len(members) else who
     verb = "waits" if len(waiting) == 1 else "wait"
     behind = f"{verb} {'for' if mutual else 'behind'} {' and '.join(for_whom)} on"
@@ -365,14 +371,31 @@ def queue(session: Session, job: str | None) -> Queue | None:
     if len(waiting) > 1:
         slowest = max(one.wait_s / one.wanted_s for one in waiting if one.wanted_s > 0)
         evidence.append(f"the slowest {rough(slowest)} of its time")
+    spare = _spare(session, allowed if limit else cpus)
+    if limit:
+        count = sum(row.online for row in session.topology)
+        evidence.append(f"may use {len(allowed)} of {many(count, 'CPU')} ({limit})")
+        evidence += [f"CPU {cpu} is {rough(share)} idle" for cpu, share in [*spare.items()][:1]]
+    evidence += [] if for_whom else [UNKNOWN_NEIGHBOUR]
     everyone = _sum(tasks.values())
     if job is None and everyone.wait_s > 1.1 * whole.wait_s:
         evidence.append(f"all tasks {everyone.wait_s:.2f} of {everyone.wanted_s:.1f} s")
+    has_room = any(share > ROOM for share in spare.values())
+    hint = ""
+    if limit == "cpuset" and spare:
+        hint = f"a cpuset of more CPUs than {ranges(allowed)}: cpuset.cpus, docker --cpuset-cpus"
+    elif limit == "mask" and spare and (has_room or mutual or not neighbours):
+        hint = f"taskset -acp {ranges({*allowed, *spare})} {min(stuck)}"
+    elif neighbours:
+        hint = f"chrt --idle --all-tasks --pid 0 {neighbours[0][0]}"
+    elif mutual and not has_room:
+        usable = allowed.intersection(session.topology[row].cpu for row in session.shown)
+        hint = f"no more than {many(len(usable), 'thread')} at a time, one for each CPU"
+        hint += " that it may use" if limit else ""
     return Queue(
         f"{who} {behind if for_whom else f'{verb} for'} {place}",
         by if job is not None else name,
-        evidence + ([] if for_whom else [UNKNOWN_NEIGHBOUR]),
-        _queue_hint(session, pids, neighbours, cpus, mutual=mutual), cpus, known=bool(for_whom),
+        evidence, hint, cpus, known=bool(for_whom),
     )  # fmt: skip
 
 
@@ -409,36 +432,38 @@ def run_beside(
     return ran_s
 
 
-def _queue_hint(
-    session: Session, pids: Iterable[int], neighbours: Sequence[tuple[int, str]],
-    cpus: Sequence[int], *, mutual: bool,
-) -> str:  # fmt: skip
-    """Returns a command or sentence that may help; '' if none is known."""
+def _spare(session: Session, taken: Collection[int]) -> dict[int, float]:
+    """Returns the idle share of the other CPUs that had room for more work, the idlest first."""
     util = session.whole().values["util"]
-    spare = [session.topology[row].cpu for row in session.shown
-             if session.online[row] and util[row] < ROOM]  # fmt: skip
-    for pid in sorted(pids):
-        affinity = session.details.get(str(pid), {}).get("affinity")
-        if isinstance(affinity, str) and spare and _excludes(affinity, spare):
-            allowed = safe(affinity, MAX_NAME)
-            return f"taskset -acp {ranges([*cpus, *spare])} {pid}   (it may only use CPU {allowed})"
-    if neighbours:
-        return f"chrt --idle --all-tasks --pid 0 {neighbours[0][0]}"
-    if mutual and not spare:
-        return f"no more than {many(len(session.shown), 'thread')} at a time, one for each CPU"
-    return ""
+    idle = {session.topology[row].cpu: 1 - float(util[row]) for row in session.shown
+            if session.online[row] and session.topology[row].cpu not in taken}  # fmt: skip
+    with_room = {cpu: share for cpu, share in idle.items() if share >= MIN_IDLE}
+    return dict(sorted(with_room.items(), key=lambda pair: -pair[1]))
 
 
-def _excludes(affinity: str, cpus: Sequence[int]) -> bool:
-    """Whether a list such as 0-3,8 contains none of these CPUs; False if the text is no such
-    list."""
-    for part in affinity.split(","):
-        first, _, last = part.partition("-")
-        if not first.isdecimal() or not (last or first).isdecimal() or len(part) > 12:
-            return False
-        if any(int(first) <= cpu <= int(last or first) for cpu in cpus):
-            return False
-    return True
+def _allocation(session: Session, pids: Iterable[int]) -> tuple[str, set[int]]:
+    """Returns what keeps these processes from some CPUs ("mask" or "cpuset"; '' if nothing does, or
+    if that is not known), and the CPUs that they may use."""
+    online = {row.cpu for row in session.topology if row.online}
+    allowed: set[int] = set()
+    by_cpuset = True
+    for pid in pids:
+        details = session.details.get(str(pid), {})
+        mask, cpuset = (_listed(details.get(key), online) for key in ("affinity", "cpuset"))
+        if not mask:
+            return "", online
+        allowed |= mask
+        by_cpuset &= bool(cpuset) and mask >= cpuset
+    if not allowed or allowed == online:
+        return "", online
+    return "cpuset" if by_cpuset else "mask", allowed
+
+
+def _listed(text: object, online: set[int]) -> set[int]:
+    """Returns the online CPUs of a list such as 0-3,8; none if it is no such list."""
+    found = re.findall(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", text) if isinstance(text, str) else []
+    spans = [(int(first), int(last or first)) for first, last in found]
+    return {cpu for cpu in online if any(first <= cpu <= last for first, last in spans)}
 
 
 # --- possible losses

@@ -1,41 +1,28 @@
 """CPU quotas of control groups, and how often they have stopped their tasks.
 
 A group with a quota may use so many CPUs; once it has used up a period's share, all its tasks stand
-still until the next period. The quota of each ancestor holds as well. Version 2 has `cpu.max` and
-`cpu.stat` in one hierarchy, version 1 has them in the hierarchy of the `cpu` controller. In a
-container the root of the hierarchy that it sees is its own group, and has files, too.
+still until the next period. The quota of each ancestor holds as well.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import cast
 
 from perfprobe.cpu import files
+from perfprobe.kernel.cgroups import MAX_FILE_BYTES, Hierarchy, hierarchy
 
 MAX_GROUPS = 128
 """Groups that are looked at in a scan: each costs a read, some 15 us."""
 MAX_DEPTH = 16
 REREAD = 5
 """A group without a quota is looked at again after so many scans."""
-MAX_FILE_BYTES = 4096
 
 Usage = list[float | int]
 """CPUs that the quota allows; periods, throttled periods and throttled microseconds so far, the
 last summed over CPUs."""
-
-
-@dataclass(slots=True)
-class _Hierarchy:
-    """Where groups that can have a quota are mounted."""
-
-    directory: str
-    root: PurePosixPath
-    """The group at the mount point."""
-    version: int
 
 
 class Quotas:
@@ -43,7 +30,7 @@ class Quotas:
 
     def __init__(self, root: Path) -> None:
         self._proc = f"{root}/proc"
-        self._hierarchy = _hierarchy(root)
+        self._hierarchy = hierarchy(root, "cpu")
         self._groups: dict[str, tuple[int, str | None]] = {}
         """By PID: the scan in which it was read, and the group."""
         self._free: dict[str, int] = {}
@@ -77,19 +64,19 @@ class Quotas:
         """The groups with a quota that hold for any of these processes."""
         return cast("dict[str, Usage]", self.record(pids).get("groups", {}))
 
-    def _group(self, hierarchy: _Hierarchy, pid: int) -> str | None:
+    def _group(self, hierarchy: Hierarchy, pid: int) -> str | None:
         """The group of a process; a process may be moved, so it is read again now and then."""
         scan, group = self._groups.get(str(pid), (-REREAD, None))
         if self._scan - scan >= REREAD:
-            group = _group(files.text(f"{self._proc}/{pid}/cgroup") or "", hierarchy)
+            group = hierarchy.group(files.text(f"{self._proc}/{pid}/cgroup") or "")
             self._groups[str(pid)] = self._scan, group
         return group
 
-    def _usage(self, hierarchy: _Hierarchy, group: str) -> Usage | None:
+    def _usage(self, hierarchy: Hierarchy, group: str) -> Usage | None:
         """None if the group has no quota."""
         if self._scan - self._free.get(group, -REREAD) < REREAD:
             return None
-        at = hierarchy.directory + ("" if group == "/" else group)
+        at = hierarchy.path(group)
         cpus = _allowed_cpus(at, hierarchy.version)
         if cpus is None:
             self._free[group] = self._scan
@@ -126,44 +113,3 @@ def _allowed_cpus(directory: str, version: int) -> float | None:
         return None  # "max", or -1, or no such file
     quota, period = map(int, words)
     return quota / period if period else None
-
-
-def _group(text: str, hierarchy: _Hierarchy) -> str | None:
-    """The group in a cgroup file of /proc, as a path below the mount point; None if the hierarchy
-    does not show it. A line is `number:controllers:path`; version 2 has no controllers."""
-    for line in text.splitlines():
-        _, controllers, path = [*line.split(":", 2), "", ""][:3]
-        mine = not controllers if hierarchy.version == 2 else "cpu" in controllers.split(",")
-        if not mine or ".." in path:  # the latter is outside our namespace
-            continue
-        group = PurePosixPath(path)
-        if group.is_relative_to(hierarchy.root):
-            group = "/" / group.relative_to(hierarchy.root)
-        return str(group)
-    return None
-
-
-def _hierarchy(root: Path) -> _Hierarchy | None:
-    """The hierarchy of the cpu controller; None if none is mounted."""
-    found: _Hierarchy | None = None
-    for line in (files.text(f"{root}/proc/self/mountinfo", 1 << 20) or "").splitlines():
-        before, _, after = line.partition(" - ")
-        fields, kind = before.split(), after.split()
-        if len(fields) < 5 or len(kind) < 3:
-            continue
-        at = _unescaped(fields[4])
-        mounted = _Hierarchy(
-            f"{root}{at}".replace("//", "/"), PurePosixPath(_unescaped(fields[3])), 0
-        )
-        if kind[0] == "cgroup" and "cpu" in kind[2].split(","):
-            mounted.version = 1
-            return mounted
-        if kind[0] == "cgroup2" and found is None:
-            mounted.version = 2
-            found = mounted
-    return found
-
-
-def _unescaped(text: str) -> str:
-    """A path of mountinfo, which has blanks and backslashes as octal numbers."""
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perfprobe.cpu import cpu_sets, files
+from perfprobe.cpu import cpu_sets
 
 BATCH = 64  # entries a step: they take less than 1 ms
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
@@ -239,10 +239,10 @@ def _user(uid: int) -> str:
         return str(uid)
 
 
-def group(path: str) -> str:
+def group(text: str) -> str:
     """The control group in a cgroup file of /proc; '' for the root. Of several hierarchies the
     last line counts, which is the unified one."""
-    lines = (files.text(path) or "").splitlines()
+    lines = text.splitlines()
     path_in_hierarchy = lines[-1].split(":", 2)[-1] if lines else ""
     return "" if path_in_hierarchy == "/" else path_in_hierarchy[-MAX_COMMAND:]
 

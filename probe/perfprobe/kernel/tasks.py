@@ -20,6 +20,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from perfprobe.cpu import files
+from perfprobe.kernel.cgroups import cpuset, hierarchy
 from perfprobe.kernel.quotas import Quotas
 from perfprobe.kernel.task_files import (
     BATCH,
@@ -140,7 +142,7 @@ class Tasks:
         self._begun_ns = 0
         """When the last scan that ended began: who is not in `_seen` was born later."""
         self._told = SentDetails()
-        self._quotas = Quotas(root)
+        self._quotas, self._cpusets = Quotas(root), hierarchy(root, "cpuset")
         self._scan: Iterator[None] | None = None
         self._next_ns = now_ns()
         self._cost_ns = 0
@@ -316,9 +318,10 @@ class Tasks:
                 details[str(pid)] = description
 
     def _family(self, pid: int) -> dict[str, str | int]:
-        """Name of the parent, and the control group."""
+        """Name of the parent, the control group, and the CPUs of its cpuset."""
         look = self._seen.get(str(pid))
         parent = self._seen.get(str(look.stat.parent)) if look and look.stat else None
         family = {"parent": parent.stat.comm if parent and parent.stat else ""}
-        family["group"] = group(f"{self._proc}/{pid}/cgroup")
+        groups = files.text(f"{self._proc}/{pid}/cgroup") or ""
+        family |= {"group": group(groups), "cpuset": cpuset(self._cpusets, groups)}
         return {key: value for key, value in family.items() if value}

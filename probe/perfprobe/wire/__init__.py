@@ -193,10 +193,11 @@ As for a row that was not read, the next delta covers the whole span.
   the CPU, and its share of the elapsed time. Tasks are scanned about once a second; only the frame
   after a scan has the record, and it replaces the previous one. On a CPU that is not listed no task
   of the scan ran for a noticeable time. For a thread `pid` is its process and `comm` its own name.
-- `details`: {pid as text: {"user", "command", "threads", "affinity", "parent", "group"}} for
-  processes that `tasks` or `others` name: when they first name one, and again from time to time.
+- `details`: {pid as text: {"user", "command", "threads", "affinity", "parent", "group", "cpuset"}}
+  for processes that `tasks` or `others` name: when they first name one, and again now and then.
   Fields may be missing; `affinity` is a list of CPUs as text ("0-3,8"), `parent` the name of the
-  process that started it, `group` its control group as /proc/PID/cgroup has it.
+  process that started it, `group` its control group as /proc/PID/cgroup has it, `cpuset` the CPUs
+  that its cpuset allows, where that is not the outermost one.
 - `others`: {CPU as text: [[pid, comm, share], ...]}: up to three tasks that ran most, busiest
   first; in the frames that have `tasks`.
 - `waits`: {CPU as text: [[wait, switches], ...]} for the tasks of `others`, in the same order: the

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fakes import Machine
+from fakes import Does, Machine
 from fakes import seen as sampled
 from nights import by_day
 from truths import PLAYED_S, SMALL, found
@@ -202,6 +202,36 @@ def test_a_wait_names_the_tasks_that_are_waited_for(
     assert found.known == (by is not None)
     assert (UNKNOWN_NEIGHBOUR in found.evidence) == (by is None)
     assert found.by == by or (by is None and not {"own", "hog"} & {*found.by.split()})
+
+
+PINNED = {(pid, pid): times(comm, SPAN_S / 2, SPAN_S / 2) for pid, comm in ((1, "a"), (2, "b"))}
+MASKS = {"1": {"affinity": "0"}, "2": {"affinity": "0"}}
+CPUSETS = {pid: {**mask, "cpuset": "0"} for pid, mask in MASKS.items()}
+UNLIMITED = {"1": {"affinity": "0-7"}, "2": {"affinity": "0"}}
+
+
+@pytest.mark.parametrize(("details", "busy", "pieces", "hint"), [
+    (MASKS, 0.33, ["may use 1 of 4 CPUs (mask)", "CPU 1 is 67 % idle"], "taskset -acp 0-3 1"),
+    (CPUSETS, 0.33, ["may use 1 of 4 CPUs (cpuset)", "CPU 1 is 67 % idle"],
+     "a cpuset of more CPUs than 0: cpuset.cpus, docker --cpuset-cpus"),
+    (MASKS, 1.0, ["may use 1 of 4 CPUs (mask)"],
+     "no more than 1 thread at a time, one for each CPU that it may use"),
+    (UNLIMITED, 1.0, [], "no more than 4 threads at a time, one for each CPU"),
+    ({}, 0.33, [], ""),
+    ({"1": {"affinity": "x"}, "2": {"affinity": ["0"]}}, 0.33, [], ""),
+])  # fmt: skip
+def test_a_job_that_may_use_few_cpus_hears_of_its_mask(
+    details: dict[str, dict[str, object]], busy: float, pieces: list[str], hint: str
+) -> None:
+    machine = Machine(cores=2)
+    machine.does = {0: Does(util=1.0)} | dict.fromkeys((1, 2, 3), Does(util=busy))
+    session: Session = sampled(machine)[0]
+    session.run_times.threads, session.details = PINNED, details
+    found = queue(session, "job")
+    assert found is not None
+    assert found.text == "2 threads of job (a, b) wait for each other on CPU 0"
+    assert [piece for piece in found.evidence if "CPU" in piece] == pieces
+    assert found.hint == hint
 
 
 def test_a_short_wait_is_at_most_the_wanted_time() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import trees
 
+from perfprobe.kernel.cgroups import cpuset, hierarchy
 from perfprobe.kernel.quotas import REREAD, Quotas
 
 V1 = "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n"
@@ -145,3 +146,27 @@ def test_a_loop_with_a_fifth_of_a_cpu_is_throttled_by_the_kernel(group: Path) ->
     assert after[0] == 0.2
     assert after[2] > before[2]
     assert after[3] > before[3]
+
+
+@pytest.mark.parametrize(
+    ("mounts", "groups", "name"),
+    [
+        (
+            "32 31 0:29 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n",
+            "4:cpuset:/batch/a\n3:cpu:/x\n0::/\n",
+            "cpuset/batch/a/cpuset.effective_cpus",
+        ),
+        (V2.format(root="/"), "0::/batch/a\n", "batch/a/cpuset.cpus.effective"),
+    ],
+    ids=["v1", "v2"],
+)
+def test_a_cpuset_is_that_of_the_group_but_not_of_the_outermost(
+    tmp_path: Path, mounts: str, groups: str, name: str
+) -> None:
+    trees.put(tmp_path, "proc/self/mountinfo", mounts)
+    trees.put(tmp_path, f"{GROUPS}/{name}", "0-3,8\n")
+    found = hierarchy(tmp_path, "cpuset")
+    assert cpuset(found, groups) == "0-3,8"
+    assert cpuset(found, "4:cpuset:/\n0::/\n") == ""
+    assert cpuset(found, "4:cpuset:/other\n0::/other\n") == ""
+    assert cpuset(None, groups) == ""
