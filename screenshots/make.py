@@ -70,9 +70,12 @@ class Picture:
     """What they cost."""
     way: LinkState | None = None
     """The link to the machine, which is far away."""
+    moments: tuple[float, ...] = ()
+    """Seconds of a moving picture's frames, each shown for FRAME_S."""
 
 
 PICTURES = [
+    Picture("moving", "demo,cpus=8", 0, (100, 24), moments=(54, 66, 79, 8, 22, 34)),
     Picture("guest", "guest", 76, (160, 50)),
     Picture("guest-80x24", "guest", 76, (80, 24)),
     Picture("small", "demo,cpus=8", 54, (160, 50)),
@@ -229,6 +232,30 @@ async def draw(picture: Picture) -> str:
         return app.export_screenshot(title="perftop")
 
 
+FRAME_S = 2
+
+
+async def draw_moving(picture: Picture) -> str:
+    """One picture that shows several in turn. What cannot move shows the first."""
+    frames = [
+        aligned(await draw(dataclasses.replace(picture, seconds=seconds)))
+        for seconds in picture.moments
+    ]
+    box = re.search(r'viewBox="[^"]*"', frames[0])
+    assert box is not None
+    whole_s, share = FRAME_S * len(frames), 100 / len(frames)
+    style = (
+        f".f{{opacity:0;animation:f {whole_s}s step-end infinite}}.f:first-of-type{{opacity:1}}"
+        f"@keyframes f{{0%{{opacity:1}}{share:.3f}%,to{{opacity:0}}}}"
+        "@media (prefers-reduced-motion:reduce){.f{animation:none}}"
+    )
+    parts = "".join(
+        f'<g class="f" style="animation-delay:{FRAME_S * number}s">{frame}</g>'
+        for number, frame in enumerate(frames)
+    )
+    return f'<svg {box[0]} xmlns="http://www.w3.org/2000/svg"><style>{style}</style>{parts}</svg>'
+
+
 _TEXT = re.compile(
     r'<text (class="[^"]*") x="([\d.]+)" y="([\d.]+)" textLength="([\d.]+)" ([^>]*)>([^<]*)</text>'
 )
@@ -303,7 +330,10 @@ def main() -> int:
         if picture.no_color:
             os.environ["NO_COLOR"] = "1"
         path = HERE / f"{picture.name}.svg"
-        text = aligned(asyncio.run(draw(picture)))
+        if picture.moments:
+            text = asyncio.run(draw_moving(picture))
+        else:
+            text = aligned(asyncio.run(draw(picture)))
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             changed.append(path)
             if "--check" not in sys.argv:

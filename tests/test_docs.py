@@ -94,6 +94,16 @@ def test_the_extractors_of_examples_find_them() -> None:
     assert len(shown(README)) == 2
 
 
+def test_the_moving_picture_shows_each_frame_once_and_is_small() -> None:
+    picture = ROOT / "screenshots" / "moving.svg"
+    assert picture.stat().st_size <= 400_000
+    moments = next(one.moments for one in make.PICTURES if one.name == "moving")
+    text = picture.read_text(encoding="utf-8")
+    delays = re.findall(r'<g class="f" style="animation-delay:(\d+)s">', text)
+    assert [int(delay) for delay in delays] == [make.FRAME_S * n for n in range(len(moments))]
+    assert f"animation:f {make.FRAME_S * len(moments)}s" in text
+
+
 def test_the_front_page_is_short() -> None:
     assert len(README.splitlines()) <= LINES
 
