@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,7 +57,11 @@ def run(args: argparse.Namespace) -> int:
             raise Failed(f"unknown number {key!r}; numbers: {', '.join(NUMBERS)}", USAGE)
     damages: list[str] = []
     a, b = (
-        [reading for path in side for reading in _read(path, damages, by_mark=by_mark)]
+        [
+            replace(reading, file=index)
+            for index, path in enumerate(side)
+            for reading in _read(path, damages, by_mark=by_mark)
+        ]
         for side in paths
     )
     a, b = _succeeded("A", a), _succeeded("B", b)

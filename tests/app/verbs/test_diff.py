@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from summaries import line
 from perfprobe import wire
 from perftop import cli
 from perftop.base.errors import DAMAGED, USAGE
+from perftop.output.compare.statistics import t_quantile
 
 A, B = (41.0, 41.1, 40.9), (47.0, 47.1, 46.9)
 
@@ -47,7 +49,11 @@ def test_two_files_of_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert compared(*files, "--json") == 0
     row = rows(capsys)["run_s"]
     assert (row["a"], row["b"], row["verdict"]) == (41.0, 47.0, "worse")
-    assert row["low"] == pytest.approx(6 - 2.776 * 0.08165, abs=1e-3)
+    assert row["test"] == "means"
+    t = t_quantile(1 - 0.05 / 4, 3.93)  # of the first of two rows
+    error = 0.1 / math.sqrt(3) * math.hypot(1 / 41, 1 / 47)  # of the logarithm of B / A
+    low = 41 * math.expm1(math.log(47 / 41) - t * error)
+    assert row["low"] == pytest.approx(low, rel=1e-3)
     assert compared(*files) == 0
     assert "14.6 % longer" in capsys.readouterr().out.splitlines()[0]
 

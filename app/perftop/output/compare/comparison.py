@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from math import inf
+from statistics import fmean, median
 
 from perftop.base.text import safe
 from perftop.model.kinds import CAUSES, KINDS, cause_of
@@ -22,10 +23,12 @@ from perftop.output.compare.readings import (
 from perftop.output.compare.statistics import (
     LEVEL,
     Difference,
-    Estimate,
     difference,
     estimate,
+    has_heavy_tails,
     holm,
+    ranked_difference,
+    resolution,
 )
 from perftop.output.machine_state import STATES, differs, label, shown
 from perftop.output.sentences import inside
@@ -40,8 +43,6 @@ NOISE, ALONE, UNSTEADY = "within the noise", "1 run", "unsteady"
 UNNAMED = frozenset({"boot_id", "host", "command", "source", "sample_s"})
 """States that do not explain a difference by themselves."""
 TIMES = ("run_s", "length_s")
-LEADS = (*TIMES, "lost_ratio", "busy_hz", "ipc", "cpu_s", "util", "steal", "involuntary")
-"""Candidates for the leading number of the answer, which is the first of them that differs."""
 MAX_NAME = 20
 
 
@@ -50,10 +51,16 @@ class Row:
     number: Number
     a: float
     b: float
-    difference: Difference | None
-    """None if the noise is unknown."""
+    """Means of both sides; medians if `ranked`."""
+    change: float
+    """B - A for shares, else B / A - 1."""
+    interval: tuple[float, float] | None
+    """Ends of the interval of `change`, which holds for all rows together; None if the noise is
+    unknown."""
     chance: float
     """Probability of such a difference by chance, corrected for the number of rows (Holm)."""
+    ranked: bool
+    """Whether medians are compared, by ranks."""
     sure: bool
     """Whether the difference exceeds the noise and is at least MIN_DIFFERENCE."""
     verdict: str
@@ -65,13 +72,15 @@ class Row:
         """The unit of the difference: points for shares, else percent of A."""
         return "points" if self.number.unit == "ratio" else "%"
 
-    def relative(self, value: float) -> float:
-        """Returns a difference, converted to `unit`."""
-        return 100 * value / (1.0 if self.number.unit == "ratio" else abs(self.a))
-
     @property
     def size(self) -> str:
-        return f"{abs(self.relative(self.b - self.a)):.1f} {self.unit}"
+        return f"{abs(100 * self.change):.1f} {self.unit}"
+
+    @property
+    def clarity(self) -> float:
+        """The difference in units of its noise, which is half of the interval."""
+        low, high = self.interval or (-inf, inf)
+        return abs(self.change) / (high - low) * 2 if high > low else inf
 
 
 @dataclass(frozen=True)
@@ -103,12 +112,21 @@ class Comparison:
         """Whether confidence intervals come from the variation within a single run."""
         return len(self.a) == len(self.b) == 1
 
+    @property
+    def files(self) -> tuple[int, int]:
+        """Number of files of each side."""
+        return _files(self.a), _files(self.b)
+
+
+def _files(side: Sequence[Reading]) -> int:
+    return len({reading.file for reading in side})
+
 
 @dataclass(frozen=True)
 class _Pair:
     number: Number
-    a: Estimate
-    b: Estimate
+    a: float
+    b: float
     difference: Difference | None
     course: bool
     """Whether the difference is estimated from the variation within single runs."""
@@ -122,12 +140,15 @@ def compare(
     comparisons."""
     pairs = [_pairs(a, b, keys) for _, a, b in sides]
     chances = iter(holm([
-        one.difference.p for each in pairs for one in each if one.difference is not None
+        pair.difference.p for phase in pairs for pair in phase if pair.difference is not None
     ]))  # fmt: skip
     compared = []
-    for (name, a, b), each in zip(sides, pairs, strict=True):
+    for (name, a, b), phase in zip(sides, pairs, strict=True):
         extra = _lost_more(a, b)
-        rows = [_row(one, 1.0 if one.difference is None else next(chances), extra) for one in each]
+        rows = [
+            _row(pair, *(next(chances) if pair.difference is not None else (1.0, LEVEL)), extra)
+            for pair in phase
+        ]
         explained = {row.number.key for row in rows if row.sure and row.cause is not None}
         state_a, state_b = state_of(a), state_of(b)
         # A state that only one side knows is not compared.
@@ -144,23 +165,49 @@ def compare(
 
 def _pairs(a: list[Reading], b: list[Reading], keys: Sequence[str] | None) -> list[_Pair]:
     pairs = []
-    for key in row_keys(one.numbers for one in (*a, *b)):
-        number = number_of(key)
-        course = len(a) == len(b) == 1 and key in a[0].courses and key in b[0].courses
-        of_a, of_b = (_estimate(side, key, course=course) for side in (a, b))
+    for key in row_keys(reading.numbers for reading in (*a, *b)):
         asked = key not in UNUSUAL if keys is None else key in keys
-        if of_a is None or of_b is None or not asked:
-            continue
-        if keys is None and not (_shows(number, of_a.mean) or _shows(number, of_b.mean)):
+        pair = _pair(number_of(key), a, b) if asked else None
+        if pair is None or (pair.number.unit != "ratio" and pair.a == 0):
+            continue  # one side lacks the number, or no percentage of zero exists
+        if keys is None and not (_shows(pair.number, pair.a) or _shows(pair.number, pair.b)):
             continue  # for example, steal on a machine without a hypervisor
-        if number.unit != "ratio" and of_a.mean == 0:
-            continue  # no percentage of zero exists
-        # If one of two runs is too unsteady, the other run is no evidence.
-        unsteady = course and not (of_a.known and of_b.known)
-        pairs.append(
-            _Pair(number, of_a, of_b, None if unsteady else difference(of_a, of_b), course)
-        )
+        pairs.append(pair)
     return pairs
+
+
+def _pair(number: Number, a: list[Reading], b: list[Reading]) -> _Pair | None:
+    """Returns both values of a number and their difference; None if a side lacks it."""
+    key, is_share = number.key, number.unit == "ratio"
+    if len(a) == len(b) == 1 and key in a[0].courses and key in b[0].courses:
+        course_a, course_b = a[0].courses[key], b[0].courses[key]
+        # If one of two runs is too unsteady, the other run is no evidence.
+        steady = course_a.known and course_b.known
+        moved = difference(course_a, course_b, is_share=is_share) if steady else None
+        return _Pair(number, course_a.mean, course_b.mean, moved, course=True)
+    by_file = max(_files(a), _files(b)) > 1
+    values_a, values_b = (_values(side, key, by_file=by_file) for side in (a, b))
+    if not values_a or not values_b:
+        return None
+    if has_heavy_tails(values_a, values_b):
+        ranked = ranked_difference(values_a, values_b, is_share=is_share)
+        return _Pair(number, median(values_a), median(values_b), ranked, course=False)
+    step = resolution([*values_a, *values_b])
+    mean_a, mean_b = estimate(values_a, step), estimate(values_b, step)
+    moved = None if mean_a.mean == 0 and not is_share else difference(
+        mean_a, mean_b, is_share=is_share
+    )  # fmt: skip
+    return _Pair(number, mean_a.mean, mean_b.mean, moved, course=False)
+
+
+def _values(side: Sequence[Reading], key: str, *, by_file: bool) -> list[float]:
+    """Returns the values of all runs, or the means of all files: runs of one file share what was
+    special about the machine at that time, so several files are compared by their means."""
+    values: dict[int, list[float]] = {}
+    for index, reading in enumerate(side):
+        if key in reading.numbers:
+            values.setdefault(reading.file if by_file else index, []).append(reading.numbers[key])
+    return [fmean(together) for together in values.values()]
 
 
 def _shows(number: Number, value: float) -> bool:
@@ -168,36 +215,33 @@ def _shows(number: Number, value: float) -> bool:
     return value != 0 if number.rate else float(shown_like(number, value)) != 0
 
 
-def _estimate(side: Sequence[Reading], key: str, *, course: bool) -> Estimate | None:
-    """Returns the estimate over all runs, or over the course of the only run."""
-    if course:
-        return side[0].courses[key]
-    values = [one.numbers[key] for one in side if key in one.numbers]
-    return estimate(values) if values else None
-
-
 def _only(side: Sequence[Reading], other: Sequence[Reading]) -> list[str]:
-    theirs, ours = ({key for one in each for key in one.numbers} for each in (other, side))
-    return [key for key in row_keys(one.numbers for one in side) if key in ours - theirs]
+    ours, theirs = ({key for run in runs for key in run.numbers} for runs in (side, other))
+    return [key for key in row_keys(run.numbers for run in side) if key in ours - theirs]
 
 
 def _lost_more(a: Sequence[Reading], b: Sequence[Reading]) -> dict[Cause, float]:
     """Returns, by cause, the share that B lost minus the share that A lost, for differences of at
     least MIN_CAUSE."""
     differences = {}
-    for cause in dict.fromkeys(cause for one in (*a, *b) for cause in one.lost):
-        of_a, of_b = (fmean(one.lost.get(cause, 0.0) for one in side) for side in (a, b))
+    for cause in dict.fromkeys(cause for run in (*a, *b) for cause in run.lost):
+        of_a, of_b = (fmean(run.lost.get(cause, 0.0) for run in side) for side in (a, b))
         if cause[1] not in {"other", "unknown"} and abs(of_b - of_a) >= MIN_CAUSE:
             differences[cause] = of_b - of_a
     return differences
 
 
-def _row(pair: _Pair, chance: float, extra: dict[Cause, float]) -> Row:
-    moved, better = pair.b.mean - pair.a.mean, pair.number.better
-    least = MIN_DIFFERENCE * (1.0 if pair.number.unit == "ratio" else abs(pair.a.mean))
-    sure = pair.difference is not None and chance < 1 - LEVEL and abs(moved) >= least
-    if pair.difference is None:
-        verdict = ALONE if not pair.course else UNSTEADY if abs(moved) >= least else NOISE
+def _row(pair: _Pair, chance: float, level: float, extra: dict[Cause, float]) -> Row:
+    moved, better, is_share = pair.b - pair.a, pair.number.better, pair.number.unit == "ratio"
+    change = moved / (1.0 if is_share else abs(pair.a))
+    interval, ranked = None, False
+    if pair.difference is not None:
+        change, ranked = pair.difference.value, pair.difference.ranked
+        interval = pair.difference.interval(level)
+    sure = interval is not None and chance < 1 - LEVEL and abs(change) >= MIN_DIFFERENCE
+    if interval is None:
+        unsteady = pair.course and abs(change) >= MIN_DIFFERENCE
+        verdict = ALONE if not pair.course else UNSTEADY if unsteady else NOISE
     elif not sure:
         verdict = NOISE
     elif better:
@@ -210,7 +254,9 @@ def _row(pair: _Pair, chance: float, extra: dict[Cause, float]) -> Row:
         if pair.number.key in _rows_of(cause) and share * moved * better < 0
     }  # fmt: skip
     cause = max(loses, key=lambda cause: loses[cause], default=None) if sure else None
-    return Row(pair.number, pair.a.mean, pair.b.mean, pair.difference, chance, sure, verdict, cause)
+    return Row(
+        pair.number, pair.a, pair.b, change, interval, chance, ranked, sure, verdict, cause
+    )  # fmt: skip
 
 
 def _rows_of(cause: Cause) -> tuple[str, ...]:
@@ -224,7 +270,7 @@ def _differing(
     """Returns a state in which both sides differ. It explains a number only if the cause of an
     episode depends on it."""
     names = [cause.key for cause in CAUSES.values() if key in cause.states]
-    cause = next((one for one in extra if one[1] in names), None)
+    cause = next((cause for cause in extra if cause[1] in names), None)
     keys = [] if cause is None else [key for key in _rows_of(cause) if key in explained]
     return Differing(key, a, b, keys, cause if keys else None)
 
@@ -233,40 +279,60 @@ def _differing(
 
 
 def answer(compared: Sequence[Comparison]) -> str:
-    """Returns a sentence on the phase with the largest significant difference of the leading
-    number."""
-    rows = [(one, row) for one in compared for row in one.rows if row.sure]
-    leading = min((_rank(row) for _, row in rows), default=0)
-    leads = [pair for pair in rows if _rank(pair[1]) == leading]
-    best = max(leads, key=lambda pair: abs(pair[1].relative(pair[1].b - pair[1].a)), default=None)
-    if best is None:
+    """Returns a sentence on the certain difference that is largest compared with its noise, and
+    one on the run time if that is another row."""
+    rows = [(phase, row) for phase in compared for row in phase.rows if row.sure]
+    phase, row = max(rows, key=lambda pair: pair[1].clarity, default=(None, None))
+    if phase is None or row is None:
         return _no_difference(compared)
-    one, row = best
-    place = f"In {safe(one.label, MAX_NAME)}, " if one.label else ""
-    more = row.b > row.a
+    reason = _why(phase, row)
+    text = f"{_place(phase)}{_moved(row)}{reason}."
+    time = next((other for other in phase.rows if other.number.key in TIMES), None)
+    if time is None or time is row or time.interval is None:
+        return text
+    if not time.sure:
+        return f"{text} {_possible(phase, time)}."
+    return f"{text} {_moved(time)}{'' if reason else _why(phase, time)}."
+
+
+def _place(phase: Comparison) -> str:
+    label = safe(phase.label, MAX_NAME)
+    if phase.blocks and any(row.interval is not None for row in phase.rows):
+        return f"In {label} of these two runs, " if label else "In these two runs, "
+    return f"In {label}, " if label else ""
+
+
+def _moved(row: Row) -> str:
+    more = row.change > 0
     if row.number.key in TIMES:
-        return f"{place}B takes {row.size} {'longer' if more else 'less time'}{_why(one, row)}."
+        return f"B takes {row.size} {'longer' if more else 'less time'}"
     name = row.number.words
     verb = "are" if any(word.endswith("s") for word in name.split()) else "is"
-    return f"{place}B's {name} {verb} {row.size} {'higher' if more else 'lower'}{_why(one, row)}."
+    return f"B's {name} {verb} {row.size} {'higher' if more else 'lower'}"
 
 
-def _rank(row: Row) -> int:
-    return LEADS.index(row.number.key) if row.number.key in LEADS else len(LEADS)
+def _possible(phase: Comparison, row: Row) -> str:
+    low, high = (f"{100 * end:+z.1f}".replace("-", "−") for end in row.interval or ())
+    name = row.number.words
+    limits = f"{low} to {high}" if low != high else "less than 0.1"
+    runs = " in these two runs" if phase.blocks else ""
+    return (
+        f"{name[:1].upper()}{name[1:]}: no difference found{runs}; {limits} {row.unit} is possible"
+    )
 
 
-def _why(one: Comparison, row: Row) -> str:
+def _why(phase: Comparison, row: Row) -> str:
     """Returns the state that explains a difference, else the cause of the episodes that explain it.
     Returns '' without an explanation, or if several changed states could explain the difference."""
-    causes = [each.cause for each in one.rows if each.cause is not None]
-    cause = row.cause or next(iter(causes), None)
+    cause = row.cause
+    if cause is None and row.number.key in TIMES:
+        cause = next((other.cause for other in phase.rows if other.cause is not None), None)
     if cause is None:
         return ""
-    of_a, of_b = (sum(each.lost.get(cause, 0.0) for each in side) / len(side)
-                  for side in (one.a, one.b))  # fmt: skip
+    of_a, of_b = (fmean(run.lost.get(cause, 0.0) for run in side) for side in (phase.a, phase.b))
     if (row.verdict == "better") != (of_b < of_a):
         return ""
-    states = [each for each in one.differing if each.explains and each.cause == cause]
+    states = [state for state in phase.differing if state.explains and state.cause == cause]
     if len(states) == 1:
         state = states[0]
         a, b = (shown(state.key, value) for value in (state.a, state.b))
@@ -276,25 +342,24 @@ def _why(one: Comparison, row: Row) -> str:
 
 
 def _no_difference(compared: Sequence[Comparison]) -> str:
-    rows = sorted((row for one in compared for row in one.rows), key=_rank)
-    with_noise = [row for row in rows if row.difference is not None]
-    alone = next((row for row in rows if row.number.key in TIMES and row.verdict == ALONE), None)
-    if alone is not None and alone.number.key == "run_s":
-        longer = "longer" if alone.b > alone.a else "less time"
-        text = f"B took {alone.size} {longer}, which can be chance: one run a side"
+    phases = [(phase, row) for phase in compared for row in phase.rows]
+    phases.sort(key=lambda pair: pair[1].number.key not in TIMES)
+    with_noise = [pair for pair in phases if pair[1].interval is not None]
+    rows = [row for _, row in phases]
+    time = next((row for row in rows if row.number.key == "run_s" and row.verdict == ALONE), None)
+    if time is not None:
+        longer = "longer" if time.b > time.a else "less time"
+        text = f"B took {time.size} {longer}, which can be chance: one run a side"
         return f"{text}; no rate differs by more than the noise." if with_noise else f"{text}."
     if not with_noise or any(row.verdict == UNSTEADY for row in rows):
         return "Inconclusive: one run a side."
-    lead = with_noise[0]
-    half = lead.relative(lead.difference.half) if lead.difference is not None else 0.0
-    difference = f"{lead.relative(lead.b - lead.a):+z.1f} ± {half:.1f} {lead.unit}"
-    return f"A and B do not differ by more than the noise: {lead.number.words} {difference}."
+    return f"{_possible(*with_noise[0])}."
 
 
-def work(one: Comparison) -> str:
+def work(phase: Comparison) -> str:
     """Returns a sentence on how the work and its speed differ, by instructions and clock; '' if
     these are no evidence."""
-    rows = {row.number.key: row for row in one.rows}
+    rows = {row.number.key: row for row in phase.rows}
     done, per, clock = (rows.get(key) for key in ("instructions", "ipc", "busy_hz"))
     if done is None or per is None or not per.sure:
         return ""
@@ -315,10 +380,10 @@ def work(one: Comparison) -> str:
 
 def not_known(compared: Sequence[Comparison]) -> Iterator[str]:
     """Yields sentences on questions that remain open."""
-    one = compared[0]
-    sure = any(row.sure for each in compared for row in each.rows)
-    explaining = [label(state.key) for state in one.differing if state.explains]
-    unexplained = [label(state.key) for state in one.differing
+    first, rows = compared[0], [row for phase in compared for row in phase.rows]
+    sure = any(row.sure for row in rows)
+    explaining = [label(state.key) for state in first.differing if state.explains]
+    unexplained = [label(state.key) for state in first.differing
               if not state.explains and state.key not in UNNAMED]  # fmt: skip
     if sure and unexplained:
         names = _listed(unexplained)
@@ -330,14 +395,18 @@ def not_known(compared: Sequence[Comparison]) -> Iterator[str]:
             yield f"whether {names} is the cause: no episode names it"
     if len(explaining) > 1:
         yield f"which of {_listed(explaining)} it is: they changed together"
-    if any(each.blocks and row.difference is not None for each in compared for row in each.rows):
+    if first.blocks and any(row.interval is not None for row in rows):
         yield "how much runs vary: intervals are from blocks of time within one run"
-    unsteady = dict.fromkeys(row.number.words for each in compared for row in each.rows
-                             if row.verdict == UNSTEADY)  # fmt: skip
+    elif first.files == (1, 1) and sure:
+        yield (
+            "how much sessions vary: each side is one file; measure A B A B and compare them: "
+            "diff --a A1 A2 --b B1 B2"
+        )
+    unsteady = dict.fromkeys(row.number.words for row in rows if row.verdict == UNSTEADY)
     if unsteady:
         slow = "it changes" if len(unsteady) == 1 else "they change"
         yield f"noise of {_listed([*unsteady])}: {slow} too slowly for runs of this length"
-    for side, keys in zip("AB", one.only, strict=True):
+    for side, keys in zip("AB", first.only, strict=True):
         if keys:  # both numbers of an event have the same name
             lacking = dict.fromkeys(number_of(key).words for key in keys)
             yield f"{_listed([*lacking])}: only {side} has it"

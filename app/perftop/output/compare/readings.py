@@ -108,7 +108,7 @@ rows."""
 NUMBERS: dict[str, Number] = {key: model_numbers.NUMBERS[key] for key in _VALUES}
 """The numbers by which runs are compared. Recordings can also have event numbers, which are not
 listed here."""
-UNUSUAL = frozenset({"cpu_s", "kernel_cycles"})
+UNUSUAL = frozenset({"kernel_cycles"})
 """Keys that are compared only on request."""
 
 
@@ -192,6 +192,8 @@ class Reading:
     """Name of the phase; '' for the whole."""
     status: int = 0
     """Exit status of the command; a run that failed is not compared."""
+    file: int = 0
+    """Number of the file of its side."""
     courses: dict[str, Estimate] = field(default_factory=dict)
     """Estimates of the numbers from their variation over time, by key; empty if the variation is
     unknown."""

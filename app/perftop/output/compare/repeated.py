@@ -8,17 +8,25 @@ from dataclasses import dataclass
 from math import isfinite, nan
 from statistics import median
 
+from perftop.base.format import many
 from perftop.base.text import safe
 from perftop.draw.columns import Column
 from perftop.output.compare.readings import (
     NUMBERS,
+    UNUSUAL,
     Numbers,
     numbers,
     numbers_json,
     row_keys,
     shown_like,
 )
-from perftop.output.compare.statistics import apart, estimate, least_difference
+from perftop.output.compare.statistics import (
+    MAX_NEEDED,
+    estimate,
+    least_difference,
+    outliers,
+    runs_needed,
+)
 from perftop.output.stat_json import Line, number
 from perftop.output.stat_table import table_line
 
@@ -27,6 +35,11 @@ MAX_ROWS = 20
 """Maximum number of runs that each have a row; with more runs, only the outliers have one."""
 MIN_EXPLAINED = 0.25
 """Minimum share of an outlier's extra time that a reason must account for to explain it."""
+AMOUNTS = {
+    "disk_s": "waited {} more for the disk", "waited_s": "waited {} more for a CPU",
+    "cpu_s": "worked {} longer",
+}  # fmt: skip
+"""Texts of amounts that can explain an outlier, by key of the number."""
 HEADINGS = {
     TIME: "time s", "util": "busy %", "busy_hz": "GHz", "ipc": "IPC", "below_ceiling": "below %",
     "lost_ratio": "lost %", "waited_s": "wait s", "disk_s": "disk s", "energy_j": "kJ",
@@ -34,7 +47,8 @@ HEADINGS = {
 """Columns of the table, by key of the number."""
 NAMES = [Column("", "run", 6, left=True, gap=0), Column("", "status", 6)]
 CELL_WIDTH, MAX_NAME = 8, 24
-WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+CHANGES = (0.05, 0.02, 0.01)
+"""Relative changes of the time for which the necessary number of runs is shown."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +87,14 @@ class Runs:
         self.runs = [run for run in self.all_runs if run.status == 0]
         self.failed = [run for run in self.all_runs if run.status != 0]
         counted = [index for index, run in enumerate(self.all_runs) if run.status == 0]
-        self.outliers = [self._outlier(counted[i]) for i in apart(self.values(TIME))]
+        self.outliers = [self._outlier(counted[i]) for i in outliers(self.values(TIME))]
         self.outlying = [outlier.index for outlier in self.outliers]
+
+    @property
+    def rows(self) -> int:
+        """Number of rows that `diff` has for such runs, which share the chance of a mistake."""
+        keys = row_keys(run.numbers for run in self.runs)
+        return sum(key not in UNUSUAL and any(self.values(key)) for key in keys)
 
     def values(self, key: str, without: Sequence[int] = ()) -> list[float]:
         """Returns the values of a number, for the runs in which it is known."""
@@ -85,25 +105,33 @@ class Runs:
         return [run.numbers[key] for run in counted if key in run.numbers]
 
     def _outlier(self, index: int) -> Outlier:
-        """Returns the outlier with its reasons, such as longer waits than in the other runs; '' if
-        no measured number explains it. Waits are the sum over all tasks of the command."""
-        run = self.all_runs[index]
+        """Returns the outlier with its reason, such as a longer wait than in the other runs; ''
+        without a number that explains it. Waits are the sum over all tasks of the command."""
+        run, others = self.all_runs[index], [i for i in range(len(self.all_runs)) if i != index]
         time_s = run.numbers[TIME]
-        by_s, reasons = time_s - median(self.values(TIME)), []
-        for key, words in (("disk_s", "waited {} for the disk"),
-                           ("waited_s", "waited {} for a CPU"),
-                           ("cpu_s", "worked {} longer")):  # fmt: skip
-            other_values = self.values(key, [index])
-            if key in run.numbers and other_values:
-                more_s = run.numbers[key] - median(other_values)
-                shown_s = more_s if key == "cpu_s" else run.numbers[key]
-                reasons.append((more_s, words.format(_time(shown_s, time_s))))
-        for cause, lost_s in _losses(run).items():
-            other_values = [_losses(one).get(cause, 0.0) for one in self.runs if one is not run]
-            words = f"lost {_time(lost_s, time_s)} to {' '.join(cause)}"
-            reasons.append((lost_s - median(other_values), words))
-        most_s, why = max(reasons, default=(0.0, ""))
-        return Outlier(index, by_s, why if by_s > 0 and most_s >= MIN_EXPLAINED * by_s else "")
+        by_s = time_s - median(self.values(TIME))
+        amounts = [
+            (run.numbers[key], self.values(key, [index]), words)
+            for key, words in AMOUNTS.items() if key in run.numbers
+        ]  # fmt: skip
+        losses = [_losses(self.all_runs[i]) for i in others if self.all_runs[i].status == 0]
+        amounts += [
+            (
+                lost_s,
+                [loss.get(cause, 0.0) for loss in losses],
+                f"lost {{}} more to {' '.join(cause)}",
+            )
+            for cause, lost_s in _losses(run).items()
+        ]
+        reasons = [(0.0, "")]
+        for amount_s, other_s, words in amounts:
+            if not other_s:
+                continue
+            more_s, spread_s = amount_s - median(other_s), max(other_s) - median(other_s)
+            # A reason is beyond what the others vary by, and accounts for part of the extra time.
+            if more_s > 2 * spread_s and more_s >= MIN_EXPLAINED * by_s > 0:
+                reasons.append((more_s, words.format(_time(more_s, time_s))))
+        return Outlier(index, by_s, max(reasons)[1])
 
 
 def _losses(run: Repeat) -> dict[tuple[str, str], float]:
@@ -146,12 +174,17 @@ def lines_json(runs: Runs, argv: Sequence[str]) -> list[Line]:
         }  # fmt: skip
     count = len(runs.runs)
     times_s = runs.values(TIME)
-    least_s = number(least_difference(estimate(times_s).sd, count)) if count > 1 else None
+    time = estimate(times_s) if count > 1 else None
+    least_s = None if time is None else number(least_difference(time.sd, count, runs.rows))
+    needed = {} if time is None else {
+        f"{moved:g}": runs_needed(time.sd, moved * time.mean, runs.rows) for moved in CHANGES
+    }  # fmt: skip
     return [*lines, {
         "type": "runs", "command": list(argv), "runs": count, "failed": len(runs.failed),
         "warmups": len(runs.warmups),
         "apart": [index + 1 for index in runs.outlying], "level": 0.95, "numbers": estimates,
-        "least_difference_s": least_s, "status": first_failed(runs.warmups + runs.all_runs),
+        "least_difference_s": least_s, "runs_needed": needed,
+        "status": first_failed(runs.warmups + runs.all_runs),
     }]  # fmt: skip
 
 
@@ -224,23 +257,28 @@ def _time(value_s: float, like_s: float) -> str:
 
 def _below(runs: Runs) -> list[str]:
     count, sentences = len(runs.runs), []
-    time, rest = estimate(runs.values(TIME)), runs.values(TIME, runs.outlying)
-    if runs.outliers and len(rest) > 1:
-        without, places = estimate(rest), ", ".join(str(index + 1) for index in runs.outlying)
-        plural = "s" if len(runs.outliers) > 1 else ""
-        sentences.append(f"Without run{plural} {places}: {_time(without.mean, time.mean)} ± "
-                     f"{_time(without.half, time.mean)}.")  # fmt: skip
-    if count > 1 and time.mean > 0:
-        least_s = least_difference(time.sd, count)
-        least = f"{_time(least_s, time.mean)} ({100 * least_s / time.mean:.1f} %)"
-        count_word = WORDS[count] if count < len(WORDS) else str(count)
+    time, rows = estimate(runs.values(TIME)), runs.rows
+    if count > 1 and time.mean > 0 and time.sd > 0:
+        share = least_difference(time.sd, count, rows) / time.mean
+        plural = "s" if rows > 1 else ""
         sentences.append(
-            f"With {count_word} runs a side, only differences above {least} can be detected."
+            f"With {many(count, 'run')} a side, diff finds a change of {100 * share:.1f} % in 8 of "
+            f"10 comparisons of {rows} row{plural}, if runs are independent."
         )
-    kinds = {kind for one in runs.runs for kind in one.line["episodes"]} - {"ramp"}
+        needed = [runs_needed(time.sd, moved * time.mean, rows) for moved in CHANGES]
+        counts = [f"{n:d}" if n < MAX_NEEDED else f"over {MAX_NEEDED}" for n in needed]
+        sentences.append(
+            f"To find {_listed([f'{100 * moved:.0f}' for moved in CHANGES])} %, it needs "
+            f"{_listed(counts)} runs a side."
+        )
+    kinds = {kind for run in runs.runs for kind in run.line["episodes"]} - {"ramp"}
     if not kinds:
-        sentences.append("The machine was the same in all runs: no episode.")
+        sentences.append("No episode was seen in any run.")
     for kind in sorted(kinds):
-        having = [one for one in runs.runs if kind in one.line["episodes"]]
+        having = [run for run in runs.runs if kind in run.line["episodes"]]
         sentences.append(f"{kind} in {len(having)} of {count} runs.")
     return sentences
+
+
+def _listed(words: Sequence[str]) -> str:
+    return f"{', '.join(words[:-1])} and {words[-1]}"

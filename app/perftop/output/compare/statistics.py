@@ -1,4 +1,5 @@
-"""Means with confidence intervals (Student), and differences of two means (Welch).
+"""Means with confidence intervals (Student), differences of two means (Welch) or of two medians
+(Mann and Whitney), outliers (Grubbs), and the number of runs that a difference needs.
 
 No library is needed for these few sums over a few hundred values at most.
 """
@@ -6,28 +7,45 @@ No library is needed for these few sums over a few hundred values at most.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from statistics import fmean, median, variance
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from statistics import NormalDist, fmean, median, variance
 
 LEVEL = 0.95
-"""Confidence of all intervals; 1 - LEVEL is the probability that noise is reported as a
+"""Confidence of all intervals together; 1 - LEVEL is the probability that noise is reported as a
 difference."""
-MIN_OUTLIER_SDS = 3.0
-"""Minimum distance of an outlier from the median, in standard deviations that are estimated by the
-MAD."""
+POWER = 0.8
+"""Share of comparisons in which a difference of `least_difference` is found."""
+MAX_NEEDED = 1000
+"""Maximum number of runs that `runs_needed` returns."""
+OUTLIER_LEVEL = 0.01
+"""Share of normal samples that are said to have an outlier."""
+MIN_OUTLIER_SHARE = 0.05
+"""Minimum distance of an outlier from the median, as a share of the median."""
+MIN_VALUES = 4
+"""Minimum number of values among which there can be an outlier."""
+MIN_RANKED = 6
+"""Minimum number of values on each side for the rank test; with fewer, it finds nothing among
+several rows."""
+HEAVY_TAIL_SDS = 5.0
+"""Minimum distance of the farthest value from the median of its side, in standard deviations
+estimated by the MAD, for which the rank test is used."""
 SDS_IN_MAD = 1.4826
 """Factor from the MAD of normal noise to its standard deviation."""
-MIN_OUTLIER_SHARE = 0.005
-"""Minimum distance of an outlier from the median, as a share of the median, however close together
-the other values are."""
+MAX_COUNTED = 100
+"""Maximum number of values for which the distribution of ranks is counted; with more, it is
+normal."""
+MAX_PAIRS = 250_000
+"""Maximum number of pairs of values for the rank test; more values vary little in the mean."""
+MAX_LOG = 50.0
+"""Maximum logarithm of a ratio; an interval that reaches it has no end."""
 MAX_BLOCKS, MIN_BLOCKS = 32, 8
 MAX_CORRELATION = 0.7
 """Maximum correlation of neighbouring blocks, times the square root of their number. A quarter of
 all pure noise exceeds it; its error is then less precise, but not wrong."""
-MIN_VALUES = 4
-"""Minimum number of values among which there can be an outlier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +75,30 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The difference of two means: the second minus the first."""
+    """The difference between A and B: B - A for shares, else B / A - 1."""
 
-    mean: float
-    half: float
+    value: float
     p: float
-    """Probability of a difference at least as large if both populations had the same mean."""
-    df: float
+    """Probability of a difference at least as large if A and B were the same population."""
+    interval: Callable[[float], tuple[float, float]]
+    """Returns the ends of the interval with this confidence. It excludes 0 if and only if 1 - p
+    exceeds the confidence."""
+    ranked: bool = False
+    """Whether medians are compared, by ranks."""
 
 
-def estimate(values: Sequence[float]) -> Estimate:
+def estimate(values: Sequence[float], step: float = 0.0) -> Estimate:
+    """Returns the estimate of the mean. `step`: resolution of the values, in ticks of which equal
+    values can still vary."""
     count, mean = len(values), fmean(values)
-    error = math.sqrt(variance(values, mean) / count) if count > 1 else math.nan
-    return Estimate(mean, error, count)
+    if count < 2:
+        return Estimate(mean, math.nan, count)
+    return Estimate(mean, math.sqrt(max(variance(values, mean), step * step / 12) / count), count)
+
+
+def resolution(values: Sequence[float]) -> float:
+    """Returns the smallest distance between different values; 0 if all are equal."""
+    return min((high - low for low, high in pairwise(sorted({*values}))), default=0.0)
 
 
 def estimate_of_series(amounts: Sequence[float], sizes: Sequence[float]) -> Estimate:
@@ -109,50 +138,141 @@ def _pulls(
     return [(part - middle) / mean_size for part in pulls]
 
 
-def difference(a: Estimate, b: Estimate) -> Difference | None:
-    """Returns the difference by Welch's test; None if both errors are unknown. If one error is
-    unknown, that side is assumed to vary as much as the other."""
+def difference(a: Estimate, b: Estimate, *, is_share: bool = False) -> Difference | None:
+    """Returns the difference of two means by Welch's test; None if both errors are unknown. If one
+    error is unknown, that side is assumed to vary as much as the other.
+
+    Positive numbers are compared by their logarithms, so that the noise of A counts, too, and no
+    interval goes below -100 %."""
     if not (a.known or b.known):
         return None
+    in_logs = not is_share and a.mean > 0 and b.mean > 0
+    scale = 1.0 if is_share else abs(a.mean)
+    # Errors in the unit of the difference; that of a logarithm is the relative error.
+    error_a, error_b = (side.error / (side.mean if in_logs else scale) for side in (a, b))
     if a.known and b.known:
-        of_a, of_b = a.error**2, b.error**2
-        squared = of_a + of_b
-        parts = of_a**2 / (a.count - 1) + of_b**2 / (b.count - 1)
+        squared = error_a**2 + error_b**2
+        parts = error_a**4 / (a.count - 1) + error_b**4 / (b.count - 1)
         df = squared**2 / parts if parts > 0 else a.count + b.count - 2.0
     else:
-        several, other = (a, b) if a.known else (b, a)
-        squared, df = several.sd**2 * (1 / several.count + 1 / other.count), several.count - 1.0
-    moved, error = b.mean - a.mean, math.sqrt(squared)
-    if error == 0:
-        return Difference(moved, 0.0, 0.0 if moved else 1.0, df)
-    p = beyond(abs(moved) / error, df)
-    return Difference(moved, t_quantile(0.5 + LEVEL / 2, df) * error, p, df)
+        several, error, other = (a, error_a, b) if a.known else (b, error_b, a)
+        squared, df = error**2 * (1 + several.count / other.count), several.count - 1.0
+    moved = math.log(b.mean / a.mean) if in_logs else (b.mean - a.mean) / scale
+    error = math.sqrt(squared)
+    p = beyond(abs(moved) / error, df) if error > 0 else float(moved == 0)
+
+    def interval(level: float) -> tuple[float, float]:
+        half = t_quantile(0.5 + level / 2, df) * error if error > 0 else 0.0
+        low, high = moved - half, moved + half
+        if in_logs:
+            return math.expm1(low), math.expm1(min(high, MAX_LOG))
+        if is_share:  # neither share is below 0 or above 1
+            around_a = a.half if a.known else 1.0
+            return max(low, -min(1.0, a.mean + around_a)), min(high, 1 - max(0, a.mean - around_a))
+        return max(low, -1.0) if a.mean > 0 and b.mean >= 0 else low, high
+
+    return Difference(math.expm1(moved) if in_logs else moved, p, interval)
 
 
-def least_difference(sd: float, count: float) -> float:
-    """Returns the smallest difference of two means, of `count` values each, that exceeds the
-    noise."""
-    return t_quantile(0.5 + LEVEL / 2, 2 * count - 2) * sd * math.sqrt(2 / count)
+def has_heavy_tails(a: Sequence[float], b: Sequence[float]) -> bool:
+    """Whether medians are to be compared instead of means: a few values are far from the others of
+    their side, and there are enough values for ranks to find a difference among several rows."""
+    if min(len(a), len(b)) < MIN_RANKED or len(a) * len(b) > MAX_PAIRS:
+        return False
+    distances = [abs(value - median(side)) for side in (a, b) for value in side]
+    return max(distances) > HEAVY_TAIL_SDS * SDS_IN_MAD * median(distances)
 
 
-def holm(chances: Sequence[float]) -> list[float]:
-    """Returns the probabilities, corrected by Holm's method for the number of differences that are
-    tested together."""
-    corrected, least = [0.0] * len(chances), 0.0
-    for place, at in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
-        least = max(least, min(1.0, (len(chances) - place) * chances[at]))
-        corrected[at] = least
+def ranked_difference(
+    a: Sequence[float], b: Sequence[float], *, is_share: bool = False
+) -> Difference:
+    """Returns the median of all differences between a value of B and one of A (Hodges and Lehmann),
+    tested by ranks (Mann and Whitney)."""
+    in_logs = not is_share and min(*a, *b) > 0
+    scale = 1.0 if is_share or in_logs else abs(median(a))
+    if in_logs:
+        a, b = [math.log(value) for value in a], [math.log(value) for value in b]
+    moves = sorted((of_b - of_a) / scale for of_a in a for of_b in b)
+    tail = _rank_tail(len(a), len(b))
+    opposite = min(bisect_right(moves, 0), len(moves) - bisect_left(moves, 0))  # ties count as both
+
+    def interval(level: float) -> tuple[float, float]:
+        ends = bisect_right(tail, (1 - level) / 2)
+        if ends == 0:
+            low, high = -math.inf, math.inf
+        else:
+            low, high = moves[ends - 1], moves[-ends]
+        return (math.expm1(low), math.expm1(min(high, MAX_LOG))) if in_logs else (low, high)
+
+    middle = median(moves)
+    p = min(1.0, 2 * tail[opposite])
+    return Difference(math.expm1(middle) if in_logs else middle, p, interval, ranked=True)
+
+
+@lru_cache
+def _rank_tail(count_a: int, count_b: int) -> list[float]:
+    """Returns, by u, the probability that at most u of all pairs have the smaller value in B, if
+    both sides are the same population."""
+    pairs = count_a * count_b
+    if count_a + count_b > MAX_COUNTED:
+        normal = NormalDist(pairs / 2, math.sqrt(pairs * (count_a + count_b + 1) / 12))
+        return [normal.cdf(u + 0.5) for u in range(pairs + 1)]
+    ways = [1] + [0] * pairs  # the coefficients of the Gaussian binomial
+    for i in range(1, count_a + 1):
+        for u in range(pairs, count_b + i - 1, -1):
+            ways[u] -= ways[u - count_b - i]
+        for u in range(i, pairs + 1):
+            ways[u] += ways[u - i]
+    return [counted / math.comb(count_a + count_b, count_a) for counted in accumulate(ways)]
+
+
+def least_difference(sd: float, count: float, rows: int = 1) -> float:
+    """Returns the difference of two means, of `count` values each, that is found in the share POWER
+    of comparisons of so many rows."""
+    df, level = 2 * count - 2, (1 - LEVEL) / rows
+    return (t_quantile(1 - level / 2, df) + t_quantile(POWER, df)) * sd * math.sqrt(2 / count)
+
+
+def runs_needed(sd: float, moved: float, rows: int = 1) -> int:
+    """Returns the number of values a side with which a difference of `moved` is found in the share
+    POWER of comparisons, at most MAX_NEEDED."""
+    few, enough = 1, MAX_NEEDED
+    while enough - few > 1:
+        middle = (few + enough) // 2
+        found = least_difference(sd, middle, rows) <= moved
+        few, enough = (few, middle) if found else (middle, enough)
+    return enough
+
+
+def holm(chances: Sequence[float]) -> list[tuple[float, float]]:
+    """Returns for each difference its probability, corrected by Holm's method for the number of
+    differences that are tested together, and the confidence of the interval that agrees with it."""
+    corrected, greatest, factor = [(1.0, LEVEL)] * len(chances), 0.0, len(chances)
+    for place, i in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
+        # From the first difference that is none, the factor stays.
+        factor = len(chances) - place if greatest < 1 - LEVEL else factor
+        greatest = max(greatest, min(1.0, (len(chances) - place) * chances[i]))
+        corrected[i] = greatest, 1 - (1 - LEVEL) / factor
     return corrected
 
 
-def apart(values: Sequence[float]) -> list[int]:
-    """Returns the positions of the outliers, in ascending order."""
-    if len(values) < MIN_VALUES:
-        return []
-    middle = median(values)
-    sd = SDS_IN_MAD * median(abs(value - middle) for value in values)
-    least = max(MIN_OUTLIER_SDS * sd, MIN_OUTLIER_SHARE * abs(middle))
-    return [at for at, value in enumerate(values) if abs(value - middle) > least]
+def outliers(values: Sequence[float]) -> list[int]:
+    """Returns the positions of the outliers by Grubbs' test, one after the other, in ascending
+    order."""
+    remaining, outlying = list(range(len(values))), []
+    while (count := len(remaining)) >= MIN_VALUES:
+        sample = [values[i] for i in remaining]
+        mean, middle = fmean(sample), median(sample)
+        farthest = max(remaining, key=lambda i: abs(values[i] - mean))
+        t = t_quantile(1 - OUTLIER_LEVEL / (2 * count), count - 2)
+        limit = (count - 1) / math.sqrt(count) * math.sqrt(t * t / (count - 2 + t * t))
+        if abs(values[farthest] - mean) <= limit * math.sqrt(variance(sample, mean)):
+            break
+        if abs(values[farthest] - middle) < MIN_OUTLIER_SHARE * abs(middle):
+            break
+        outlying.append(farthest)
+        remaining.remove(farthest)
+    return sorted(outlying)
 
 
 def beyond(t: float, df: float) -> float:

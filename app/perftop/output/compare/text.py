@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from math import nan
 
+from perftop.base.format import many
 from perftop.base.text import EIGHTHS, columns, in_ascii, painted, printable, safe
 from perftop.draw.columns import Column
 from perftop.model.kinds import cause_of
@@ -21,6 +23,9 @@ LABEL = Column("", "", 18, left=True, gap=0)
 COLUMNS = [LABEL, Column("", "A", 7), Column("", "B", 8), Column("", "B - A", 10),
            Column("", "95 % interval", 17)]  # fmt: skip
 VERDICT_GAP = " " * 3
+INTERVALS = "Intervals: 95 % for all rows together, {}."
+MAX_RATIO = 10.0
+"""Maximum end of an interval, relative to A, that is printed as a number."""
 SAME = ("host", "model", "microcode", "kernel", "governor", "turbo", "smt", "cpus", "command")
 """States that are listed first if both sides have the same value."""
 MAX_SAME = 8
@@ -39,11 +44,16 @@ def lines(
         shown = printable(text if unicode else in_ascii(text)).rstrip()
         return painted(shown, code if colour else "")
 
-    text_lines = [drawn(answer(compared), "1"), "", *map(drawn, _machines(compared[0], names))]
-    for one in compared:
-        heads = [_runs(one), *(column.heading for column in COLUMNS[1:])]
+    answer_lines = textwrap.wrap(answer(compared), WIDTH)
+    text_lines = [
+        *(drawn(line, "1") for line in answer_lines),
+        "",
+        *map(drawn, _machines(compared[0], names)),
+    ]
+    for phase in compared:
+        heads = [_runs(phase), *(column.heading for column in COLUMNS[1:])]
         text_lines += ["", drawn(f"{table_line(COLUMNS, heads)}{VERDICT_GAP}verdict", "2")]
-        for row in one.rows:
+        for row in phase.rows:
             text, verdict = _row(row), row.verdict
             if row.cause is not None and row.verdict != NOISE:
                 verdict = f"{verdict}: {cause_of(row.cause[1]).short or row.cause[1]}"
@@ -52,20 +62,23 @@ def lines(
                 text_lines.append(f"{drawn(text)}{VERDICT_GAP}{drawn(verdict, '31')}")
             else:
                 text_lines.append(drawn(f"{text}{VERDICT_GAP}{verdict}", "" if row.sure else "2"))
-        picture = pictures(one, unicode=unicode)
+        picture = pictures(phase, unicode=unicode)
         text_lines += ["", *picture] if picture else []
+    basis = "within these two runs" if compared[0].blocks else "if the runs are independent"
+    if any(row.interval is not None for phase in compared for row in phase.rows):
+        text_lines += ["", drawn(INTERVALS.format(basis), "2")]
     more = [text for text in [work(compared[0])] if text and len(compared) == 1]
     for text in not_known(compared):
         more += textwrap.wrap(f"{'unknown':<11}{text}", WIDTH, subsequent_indent=" " * 11)
     return text_lines + (["", *map(drawn, more)] if more else [])
 
 
-def _machines(one: Comparison, names: tuple[str, str]) -> list[str]:
-    if not one.differing and not one.same:
+def _machines(phase: Comparison, names: tuple[str, str]) -> list[str]:
+    if not phase.differing and not phase.same:
         return ["machine: the settings of at least one side are not known"]
     a, b = (safe(name, STATE_WIDTH - 3) for name in names)
     text_lines = [f"{'machine':<{LABEL.width + 1}}{f'A {a}':<{STATE_WIDTH}}B {b}"]
-    for state in one.differing:
+    for state in phase.differing:
         a, b = (shown(state.key, value) for value in (state.a, state.b))
         head, room = f"  {label(state.key):<{LABEL.width - 1}}", STATE_WIDTH
         if len(a) >= STATE_WIDTH or len(head) + STATE_WIDTH + len(b) > WIDTH:
@@ -75,22 +88,24 @@ def _machines(one: Comparison, names: tuple[str, str]) -> list[str]:
             head, a = " " * len(head), ""
         explains = f" explains the {number_of(state.explains[0]).words}" if state.explains else ""
         text_lines.append(f"{head}{a:<{room}}{b:<{STATE_WIDTH - 1}}{explains}".rstrip())
-    if one.same:
-        keys = [key for key in SAME if key in one.same]
-        keys += [key for key in one.same if key not in keys]
+    if phase.same:
+        keys = [key for key in SAME if key in phase.same]
+        keys += [key for key in phase.same if key not in keys]
         words, more = [label(key) for key in keys[:MAX_SAME]], len(keys) - MAX_SAME
         words += [f"{more} more"] if more > 0 else []
         text_lines += textwrap.wrap(f"  same: {', '.join(words)}", WIDTH, subsequent_indent=" " * 8)
     return text_lines
 
 
-def _runs(one: Comparison) -> str:
-    """Returns the number of runs on each side, or the name of the phase."""
-    a, b = len(one.a), len(one.b)
-    if one.label:
-        name = safe(one.label, 10)
+def _runs(phase: Comparison) -> str:
+    """Returns the number of runs, or of files, on each side, or the name of the phase."""
+    by_file = max(phase.files) > 1
+    a, b = phase.files if by_file else (len(phase.a), len(phase.b))
+    if phase.label:
+        name = safe(phase.label, 10)
         return name if a == b == 1 else f"{name}, {a} and {b}"
-    return (f"{a} run{'s' if a > 1 else ''} a side") if a == b else f"{a} and {b} runs"
+    noun = "file" if by_file else "run"
+    return f"{many(a, noun)} a side" if a == b else f"{a} and {b} {noun}s"
 
 
 def _label(row: Row) -> str:
@@ -105,13 +120,15 @@ def _row(row: Row) -> str:
     """Returns the row up to its verdict, padded."""
     unit = "pt" if row.unit == "points" else row.unit
     interval = ""
-    if row.difference is not None:
-        middle, half = row.difference.mean, row.difference.half
-        low, high = (f"{row.relative(value):+z.1f}" for value in (middle - half, middle + half))
+    if row.interval is not None:
+        low, high = (
+            f"{100 * end:+z.1f}" if end < MAX_RATIO else f">{100 * MAX_RATIO:.0f}"
+            for end in row.interval
+        )
         interval = f"{low} to {high:>5}"
     cells = [
         _label(row), *(shown_like(row.number, value, row.a) for value in (row.a, row.b)),
-        f"{row.relative(row.b - row.a):+z.1f} {unit}", interval,
+        f"{100 * row.change:+z.1f} {unit}", interval,
     ]  # fmt: skip
     return table_line(COLUMNS, cells).ljust(sum(column.width for column in COLUMNS))
 
@@ -128,11 +145,11 @@ TRIM = 0.005
 """Share of the values at each end that may be outside the axis."""
 
 
-def pictures(one: Comparison, *, unicode: bool) -> list[str]:
+def pictures(phase: Comparison, *, unicode: bool) -> list[str]:
     """Returns the distributions of numbers on both sides, as rows of blocks on a common axis."""
     rows: list[str] = []
-    for row in one.rows:
-        sides = [_values(side, row.number.key, samples=one.blocks) for side in (one.a, one.b)]
+    for row in phase.rows:
+        sides = [_values(side, row.number.key, samples=phase.blocks) for side in (phase.a, phase.b)]
         shows = row.sure or row.number.key == "run_s"
         if shows and min(map(len, sides)) >= MIN_VALUES and len(rows) < 2 * MAX_PICTURES:
             rows += _picture(row, sides, EIGHTHS if unicode else ASCII_STEPS)
@@ -143,7 +160,7 @@ def _values(readings: Sequence[Reading], key: str, *, samples: bool) -> list[flo
     """Returns a value for each run; with `samples`, for each sample of the only run."""
     if samples:
         return readings[0].samples.get(key, [])
-    return [one.numbers[key] for one in readings if key in one.numbers]
+    return [run.numbers[key] for run in readings if key in run.numbers]
 
 
 def _picture(row: Row, sides: Sequence[Sequence[float]], signs: str) -> Iterator[str]:
@@ -168,32 +185,33 @@ def diff_json(compared: Sequence[Comparison], files: tuple[list[str], list[str]]
     """Returns the line `diff`: `answer`; `state`, the states in which the machines differ; `same`,
     the equal states; and for each phase (`label`, null for the whole) the numbers in base units. A
     number has the values of both sides, `difference` B - A with its 95 % interval `low` to `high`,
-    `chance` (the probability of such a difference by chance, corrected for the number of rows) and
-    `verdict`."""
+    `chance` (the probability of such a difference by chance, corrected for the number of rows),
+    `verdict` and `test` (whether means are compared, or medians by ranks)."""
     first = compared[0]
-    state = [{"key": one.key, "a": one.a, "b": one.b, "explains": one.explains}
-             for one in first.differing]  # fmt: skip
+    states = [{"key": state.key, "a": state.a, "b": state.b, "explains": state.explains}
+             for state in first.differing]  # fmt: skip
     phases = [
         {
-            "label": one.label or None, "runs_a": len(one.a), "runs_b": len(one.b),
-            "numbers": {row.number.key: _row_json(row) for row in one.rows},
-            "only_a": one.only[0], "only_b": one.only[1],
+            "label": phase.label or None, "runs_a": len(phase.a), "runs_b": len(phase.b),
+            "numbers": {row.number.key: _row_json(row) for row in phase.rows},
+            "only_a": phase.only[0], "only_b": phase.only[1],
         }
-        for one in compared
+        for phase in compared
     ]  # fmt: skip
     return {
         "type": "diff", "answer": answer(compared),
-        "a": {"files": files[0]}, "b": {"files": files[1]}, "state": state,
+        "a": {"files": files[0]}, "b": {"files": files[1]}, "state": states,
         "same": first.same, "phases": phases, "not_told": list(not_known(compared)),
     }  # fmt: skip
 
 
 def _row_json(row: Row) -> Line:
-    difference = row.difference
+    scale = 1.0 if row.number.unit == "ratio" else abs(row.a)
+    low, high = row.interval or (nan, nan)
     return {
-        "a": number(row.a), "b": number(row.b), "difference": number(row.b - row.a),
-        "low": None if difference is None else number(difference.mean - difference.half),
-        "high": None if difference is None else number(difference.mean + difference.half),
-        "chance": None if difference is None else number(row.chance), "verdict": row.verdict,
+        "a": number(row.a), "b": number(row.b), "difference": number(row.change * scale),
+        "low": number(low * scale), "high": number(high * scale),
+        "chance": None if row.interval is None else number(row.chance), "verdict": row.verdict,
+        "test": None if row.interval is None else "ranks" if row.ranked else "means",
         "cause": None if row.cause is None else row.cause[1],
     }  # fmt: skip

@@ -85,6 +85,24 @@ def test_a_limit_that_an_episode_names_explains_the_clock() -> None:
     assert any("kernel" in left for left in not_known([found]))
 
 
+def test_a_certain_difference_leads_and_the_run_time_follows() -> None:
+    """CPU time differs by 5 %, beside a run time that varies by 20 %, then by 1 %."""
+    draw = random.Random(9)
+
+    def timed(cpu_s: float, run_s: float, noise: float) -> list[Reading]:
+        return [Reading({"cpu_s": cpu_s * draw.gauss(1, 0.003), "run_s": run_s *
+                         draw.gauss(1, noise)}, {}, {}) for _ in range(5)]  # fmt: skip
+
+    words = answer([compared(timed(30, 40, 0.2), timed(30 * 1.049, 40, 0.2))])
+    assert words.startswith("B's CPU time is 4.8 % higher. Run time: no difference found; −")
+    assert words.endswith(" % is possible.")
+    words = answer([compared(timed(30, 40, 0.01), timed(30 * 1.049, 46, 0.01))])
+    assert words.startswith("B's CPU time is ")
+    assert ". B takes 16." in words
+    words = answer([compared(timed(30, 40, 0.01), timed(30, 40, 0.01))])
+    assert words.startswith("Run time: no difference found; −")
+
+
 def test_a_limit_that_no_episode_names_explains_nothing() -> None:
     draw = random.Random(2)
     found = compared(side(draw), side(draw, slower=0.1, state={"power_limit_w": 205.0}))

@@ -23,8 +23,12 @@ def test_quantiles_are_those_of_the_table(df: float, share: float, t: float) -> 
     assert statistics.t_quantile(share, df) == pytest.approx(t, abs=0.0006)
 
 
-def compared(a: Sequence[float], b: Sequence[float]) -> statistics.Difference | None:
-    return statistics.difference(statistics.estimate(a), statistics.estimate(b))
+def compared(
+    a: Sequence[float], b: Sequence[float], *, is_share: bool = False
+) -> statistics.Difference | None:
+    return statistics.difference(
+        statistics.estimate(a), statistics.estimate(b), is_share=is_share
+    )  # fmt: skip
 
 
 def test_an_estimate_is_that_of_the_worked_example() -> None:
@@ -32,47 +36,94 @@ def test_an_estimate_is_that_of_the_worked_example() -> None:
     found = statistics.estimate([42.06, 41.02, 40.97, 41.05, 40.90])
     assert found.mean == pytest.approx(41.2)
     assert found.half == pytest.approx(0.601, abs=0.0005)
-    assert statistics.least_difference(found.sd, 5) == pytest.approx(0.706, abs=0.001)
+    least = (2.306 + 0.889) * 0.4841 * math.sqrt(2 / 5)
+    assert statistics.least_difference(found.sd, 5) == pytest.approx(least, abs=0.001)
     assert math.isinf(statistics.estimate([3.0]).half)
 
 
 def test_welch_is_that_of_the_worked_example() -> None:
     """Variances 1 and 4 of four and five: an error of sqrt(0.25 + 0.8), and
-    1.05^2 / (0.0625 / 3 + 0.64 / 4) = 6.097 degrees of freedom; the t is 4 / 1.0247 = 3.904."""
+    1.05^2 / (0.0625 / 3 + 0.64 / 4) = 6.097 degrees of freedom; the t is 4 / 1.0247 = 3.904.
+    Differences of shares are not by their logarithms."""
     a, b = [9.0, 10.0, 10.0, 11.0], [12.0, 14.0, 14.0, 14.0, 16.0]
-    a = [10 + (x - 10) * math.sqrt(1.5) for x in a]
-    b = [14 + (x - 14) * math.sqrt(2) for x in b]
-    found = compared(a, b)
+    a = [0.10 + (x - 10) * math.sqrt(1.5) / 100 for x in a]
+    b = [0.14 + (x - 14) * math.sqrt(2) / 100 for x in b]
+    found = compared(a, b, is_share=True)
     assert found is not None
-    assert found.mean == pytest.approx(4.0)
-    assert found.df == pytest.approx(6.097, abs=0.001)
-    assert found.half == pytest.approx(2.437 * 1.0247, abs=0.003)
+    assert found.value == pytest.approx(0.04)
+    half = 2.437 * 0.010247
+    assert found.interval(0.95) == pytest.approx((0.04 - half, 0.04 + half), abs=3e-5)
     assert found.p == pytest.approx(0.0077, abs=0.0003)
 
 
-def test_a_single_value_is_taken_to_vary_as_the_others_do() -> None:
-    found = compared([10.0, 11.0, 12.0], [15.0])
+def test_numbers_are_compared_by_their_logarithms() -> None:
+    """Errors of 10 % of A and of B, of six values each: t with 10 degrees of freedom is 2.228."""
+    of_a, of_b = statistics.Estimate(10, 1, 6), statistics.Estimate(20, 2, 6)
+    found = statistics.difference(of_a, of_b)
     assert found is not None
-    assert found.half == pytest.approx(4.303 * math.sqrt(4 / 3), abs=0.002)
+    factor = math.exp(2.228 * 0.1 * math.sqrt(2))
+    assert found.value == pytest.approx(1.0)
+    assert found.interval(0.95) == pytest.approx((2 / factor - 1, 2 * factor - 1), abs=1e-3)
+
+
+def test_a_single_value_is_taken_to_vary_as_the_others_do() -> None:
+    found = compared([0.10, 0.11, 0.12], [0.15], is_share=True)
+    assert found is not None
+    low, high = found.interval(0.95)
+    assert (high - low) / 2 == pytest.approx(4.303 * 0.01 * math.sqrt(4 / 3), abs=2e-5)
     assert compared([10.0], [15.0]) is None
 
 
-def test_values_that_never_vary_differ_for_certain_or_not_at_all() -> None:
-    same, other = (compared([2.0, 2.0], [b, b]) for b in (2.0, 3.0))
+def test_values_that_never_vary_can_vary_within_their_ticks() -> None:
+    """An error of 1 / sqrt(12) a value, with 2 degrees of freedom."""
+    same = compared([2.0, 2.0], [2.0, 2.0])
     assert same is not None
+    assert (same.p, same.interval(0.95)) == (1.0, (0.0, 0.0))
+    values = [0.02, 0.02, 0.03, 0.03]
+    a, b = (statistics.estimate(part, statistics.resolution(values)) for part in
+            (values[:2], values[2:]))  # fmt: skip
+    other = statistics.difference(a, b, is_share=True)
     assert other is not None
-    assert (same.p, other.p, other.half) == (1.0, 0.0, 0.0)
+    assert other.p == pytest.approx(statistics.beyond(math.sqrt(12), 2), abs=1e-6)
+
+
+def test_ranks_are_those_of_the_worked_example() -> None:
+    """Of 20 ways to choose three of six values, one has no pair the other way round, one has one
+    such pair, two have two: the p of two pairs is 2 x 4 / 20."""
+    found = statistics.ranked_difference([1.0, 2.0, 4.0], [3.0, 5.0, 6.0])
+    assert found.p == pytest.approx(2 * 2 / 20)
+    found = statistics.ranked_difference([1.0, 2.0, 5.0], [3.0, 4.0, 6.0])
+    assert found.p == pytest.approx(2 * 4 / 20)
+    assert found.value == pytest.approx(1.0), "the median of nine ratios is 4 / 2"
+    assert found.interval(0.8) == pytest.approx((3 / 5 - 1, 6.0 - 1))
+    assert found.interval(0.95) == pytest.approx((-1.0, math.expm1(statistics.MAX_LOG)))
+
+
+def test_ranks_of_many_values_are_normal() -> None:
+    few, many = statistics._rank_tail(50, 50), statistics._rank_tail(50, 51)
+    assert many[1100] == pytest.approx(few[1075], rel=0.06)
 
 
 def test_holm_is_that_of_the_worked_example() -> None:
-    assert statistics.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    """The first two are differences, by a fourth and a third of 5 %; the third is none by half of
+    it, and the fourth has the same interval."""
+    chances, levels = zip(*statistics.holm([0.01, 0.04, 0.03, 0.005]), strict=True)
+    assert chances == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert levels == pytest.approx([1 - 0.05 / 3, 0.975, 0.975, 1 - 0.05 / 4])
     assert statistics.holm([]) == []
 
 
-def test_a_value_far_from_the_median_is_apart() -> None:
-    assert statistics.apart([42.06, 41.02, 40.97, 41.05, 40.90]) == [0]
-    assert statistics.apart([41.0, 41.0, 41.0, 41.0, 41.1]) == [], "less than half a per cent"
-    assert statistics.apart([1.0, 1.0, 9.0]) == [], "of three values none is the odd one"
+def test_outliers_are_those_of_the_printed_table() -> None:
+    """Grubbs' limits at 0.01, two-sided: 1.764 for five values, 2.482 for ten."""
+    assert statistics.outliers([44.06, 41.02, 40.97, 41.05, 40.90]) == [0]
+    assert statistics.outliers([42.06, 41.02, 40.97, 41.05, 40.90]) == [], "less than 5 %"
+    assert statistics.outliers([1.0, 1.0, 9.0]) == [], "of three values none is the odd one"
+    for count, limit, step in ((5, 1.764, 0.2), (10, 2.482, 0.02)):
+        value, rest = 12.0, [10.0 + (-1) ** i for i in range(count - 1)]
+        while not statistics.outliers([*rest, value]):
+            value += step
+        made = statistics.estimate([*rest, value])
+        assert (value - made.mean) / made.sd == pytest.approx(limit, abs=0.003)
 
 
 def covered(trials: int, count: int) -> float:

@@ -1,0 +1,213 @@
+"""What `diff` and `stat -r` claim, by simulation: how often noise is called a difference, how often
+intervals hold the truth, how often a difference is found. Every rate has its binomial error."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterable
+from functools import cache
+
+import pytest
+from summaries import line
+
+from perftop.output.compare import statistics
+from perftop.output.compare.comparison import NOISE, Row, compare
+from perftop.output.compare.readings import Reading
+from perftop.output.compare.repeated import Runs, repeat
+
+MANY = ["run_s", "cpu_s", "waited_s", "disk_s", "others_cpus", "busy_hz", "ipc", "instructions",
+        "power_w", "energy_j"]  # fmt: skip
+"""Numbers that are no shares."""
+Draw = Callable[[random.Random], float]
+
+
+def error(share: float, trials: int) -> float:
+    """Two standard errors of a rate."""
+    return 2 * math.sqrt(share * (1 - share) / trials)
+
+
+def side(
+    keys: Iterable[str], values: Callable[[], float], runs: int, file: int = 0
+) -> list[Reading]:
+    return [Reading({key: values() for key in keys}, {}, {}, file=file) for _ in range(runs)]
+
+
+def tables(
+    trials: int, runs: int, a: Draw, b: Draw, keys: Iterable[str] = ("run_s",), seed: int = 1
+) -> list[list[Row]]:
+    """Rows of comparisons of two sides whose values are drawn by `a` and `b`."""
+    draw = random.Random(seed)
+    found = []
+    for _ in range(trials):
+        of_a, of_b = side(keys, lambda: a(draw), runs), side(keys, lambda: b(draw), runs)
+        found.append(compare([("", of_a, of_b)])[0].rows)
+    return found
+
+
+def rate(events: Iterable[bool]) -> float:
+    counted = list(events)
+    return sum(counted) / len(counted)
+
+
+def normal(mean: float, sd: float) -> Draw:
+    return lambda draw: draw.gauss(mean, sd)
+
+
+def ticks(draw: random.Random) -> float:
+    """A time that is counted in ticks of 10 ms, between two of them."""
+    return 1.00 if draw.random() < 0.5 else 1.01
+
+
+def rarely_slow(mean: float) -> Draw:
+    """Runs that vary by 0.3 %; a tenth of them takes 20 to 50 % longer."""
+    return lambda draw: (
+        mean * draw.gauss(1, 0.003) * (draw.uniform(1.2, 1.5) if draw.random() < 0.1 else 1)
+    )
+
+
+# --- no difference
+
+
+@pytest.mark.parametrize("runs", [3, 6, 12])
+@pytest.mark.parametrize("same", [normal(100, 1), rarely_slow(100)], ids=["normal", "rarely-slow"])
+def test_noise_is_called_a_difference_in_at_most_one_of_20_tables(runs: int, same: Draw) -> None:
+    found = tables(300, runs, same, same, MANY[:5])
+    assert rate(any(row.sure for row in rows) for rows in found) <= 0.05 + error(0.05, 300)
+
+
+def test_values_in_ticks_are_called_no_difference() -> None:
+    """In three runs of A and three of B, all values can be the same tick on each side."""
+    found = tables(300, 3, ticks, ticks, MANY)
+    assert rate(any(row.sure for row in rows) for rows in found) <= 0.05 + error(0.05, 300)
+
+
+@cache
+def sessions(files: int) -> float:
+    """Share of comparisons of `files` files a side, of five runs each, whose difference is called
+    one. Sessions differ by 0.7 %, the runs of a session by 0.3 %."""
+    draw, called, trials = random.Random(files), 0, 300
+    for _ in range(trials):
+        sides = []
+        for _ in "AB":
+            readings: list[Reading] = []
+            for file in range(files):
+                mean = draw.gauss(100, 0.7)
+                readings += side(["run_s"], lambda: draw.gauss(mean, 0.3), 5, file)  # noqa: B023
+            sides.append(readings)
+        called += compare([("", sides[0], sides[1])])[0].rows[0].sure
+    return called / trials
+
+
+@pytest.mark.parametrize("files", [2, 3])
+def test_runs_of_several_files_are_compared_by_files(files: int) -> None:
+    assert sessions(files) <= 0.05 + error(0.05, 300)
+    assert sessions(1) > 0.3, "one file a side cannot show it"
+
+
+# --- intervals
+
+
+@pytest.mark.parametrize("ratio", [1.1, 3.0])
+def test_the_interval_of_a_ratio_holds_the_true_ratio(ratio: float) -> None:
+    """A varies by 10 %, and so does its share in the noise of B / A."""
+    found = tables(600, 6, normal(100, 10), normal(100 * ratio, 10 * ratio))
+    intervals = [rows[0].interval for rows in found]
+    held = rate(low <= ratio - 1 <= high for low, high in filter(None, intervals))
+    assert 0.95 - error(0.95, 600) <= held <= 0.95 + error(0.95, 600)
+
+
+def test_no_interval_is_beyond_what_is_possible() -> None:
+    wide = tables(50, 3, normal(100, 40), normal(30, 20))
+    assert min(rows[0].interval[0] for rows in wide if rows[0].interval) >= -1
+    shares = tables(
+        50, 3, lambda draw: draw.uniform(0, 0.05), lambda draw: draw.uniform(0.9, 1), ["util"]
+    )
+    assert all(
+        -1 <= low <= high <= 1 for rows in shares for low, high in filter(None, [rows[0].interval])
+    )
+    (row,) = compare([("", side(["util"], iter([0.02, 0.0, 0.01]).__next__, 3),
+                       side(["util"], iter([0.0, 0.01, 0.0]).__next__, 3))])[0].rows  # fmt: skip
+    assert row.interval is not None
+    assert row.interval[0] >= -0.035, "B is no negative share"
+
+
+def test_intervals_agree_with_verdicts_and_hold_together() -> None:
+    """Half of the tables had an interval without 0 beside the verdict that there is no difference,
+    or the other way round."""
+    found = tables(300, 5, normal(100, 1), normal(100, 1), MANY)
+    moved = tables(100, 5, normal(100, 1), normal(101.5, 1), MANY)
+    for rows in found + moved:
+        for row in rows:
+            assert row.interval is not None
+            assert (row.interval[0] <= 0 <= row.interval[1]) == (row.verdict == NOISE)
+    together = rate(
+        all(row.interval and row.interval[0] <= 0 <= row.interval[1] for row in rows)
+        for rows in found
+    )
+    assert together >= 0.95 - error(0.95, 300)
+
+
+# --- what is found
+
+
+@pytest.mark.parametrize(("runs", "rows"), [(5, 1), (10, 1), (5, 10)])
+def test_the_least_difference_is_found_in_8_of_10(runs: int, rows: int) -> None:
+    moved = statistics.least_difference(1.0, runs, rows)
+    draw, found = random.Random(runs), []
+    keys = MANY[:rows]
+    for _ in range(400):
+        a = side(keys, lambda: draw.gauss(100, 1), runs)
+        b = [Reading(one.numbers | {"run_s": draw.gauss(100 + moved, 1)}, {}, {})
+             for one in side(keys, lambda: draw.gauss(100, 1), runs)]  # fmt: skip
+        found.append(compare([("", a, b)])[0].rows[0].sure)
+    assert rate(found) == pytest.approx(0.8, abs=0.04 + error(0.8, 400))
+
+
+@pytest.mark.parametrize(("moved", "runs"), [(0.05, 2), (0.02, 3), (0.01, 4), (0.002, 64)])
+def test_the_number_of_runs_for_a_difference(moved: float, runs: int) -> None:
+    """Two-sided, at 5 %: 2 (1.96 + 0.84)^2 (0.004 / moved)^2 runs a side, and a few for the t."""
+    needed = statistics.runs_needed(0.004, moved)
+    assert needed == runs
+    assert statistics.least_difference(0.004, needed) <= moved
+    assert statistics.runs_needed(0.5, 0.001) == statistics.MAX_NEEDED
+
+
+@pytest.mark.parametrize("runs", [10, 20])
+def test_a_difference_is_found_beside_rare_slow_runs(runs: int) -> None:
+    """Slow runs hide 2 % from the means."""
+    found = tables(200, runs, rarely_slow(100), rarely_slow(102))
+    heavy = [rows[0] for rows in found if rows[0].ranked]
+    assert len(heavy) > 100
+    assert rate(rows[0].sure for rows in found) >= 0.85
+    held = [row.interval[0] <= 0.02 <= row.interval[1] for row in heavy if row.interval]
+    assert rate(held) >= 0.95 - error(0.95, len(heavy))
+
+
+# --- outliers
+
+
+@pytest.mark.parametrize("runs", [5, 10, 20])
+@pytest.mark.parametrize("sd", [0.005, 0.1])
+def test_one_healthy_set_in_100_has_an_outlier(runs: int, sd: float) -> None:
+    draw, trials = random.Random(runs), 400
+    sets = ([draw.gauss(1, sd) for _ in range(runs)] for _ in range(trials))
+    assert rate(bool(statistics.outliers(values)) for values in sets) <= 0.01 + error(0.01, trials)
+
+
+def test_the_slower_half_of_two_kinds_of_runs_are_no_outliers() -> None:
+    draw = random.Random(3)
+    sets = [[draw.gauss(draw.choice([1.0, 1.1]), 0.003) for _ in range(10)] for _ in range(300)]
+    assert rate(bool(statistics.outliers(values)) for values in sets) <= 0.03
+
+
+def test_an_outlier_is_found_and_a_wait_that_others_have_is_no_reason() -> None:
+    draw, reasons = random.Random(4), []
+    for _ in range(100):
+        waits = [draw.uniform(0, 0.3) for _ in range(10)]
+        times = [draw.gauss(2, 0.004) for _ in range(9)]
+        made = [line(time, job={"waited_s": wait}) for time, wait in zip([2.3, *times], waits)]  # noqa: B905
+        (outlier,) = Runs([repeat(one, warmup=False) for one in made]).outliers
+        assert outlier.index == 0
+        reasons.append(outlier.why)
+    assert rate(map(bool, reasons)) <= 0.1
