@@ -248,8 +248,8 @@ def sentence(answer: Answer, ramp: Ramp) -> str:
     text += f" steady at {_steady(answer, ramp)} by then"
     if not ramp.clean:
         return f"{text}; low confidence: the runs were disturbed."
-    sure = 100 * count / (count + 1)
-    return f"{text}; confidence {sure:.0f} % that the next run is no slower."
+    confidence = 100 * ramp.confidence
+    return f"{text}; confidence {confidence:.0f} % that the next run is no slower."
 
 
 def round_up(seconds: float) -> float:
@@ -273,8 +273,10 @@ def facts(answer: Answer, ramp: Ramp, width: int) -> list[str]:
     first = f"{ramp.first_hz / 1e9:.2f} {unit(answer)} in the first {rounded(first_s)}"
     steady = _by(ramp.steady_s)
     if ramp.steady_hz is not None:
-        drops = sum(ramp.climbs[i].drops > 0 for i in ramp.used)
-        left = f"; left later in {many(drops, 'run')}" if drops else ""
+        bursts_s = [ramp.climbs[i].bursts_s for i in ramp.used if ramp.climbs[i].bursts_s]
+        longest = rounded(max(map(max, bursts_s), default=0.0))
+        left = f"; left later in {many(len(bursts_s), 'run')}, for up to {longest}"
+        left = left if bursts_s else ""
         steady += f": {_steady(answer, ramp)}{left}"
     rows = [
         *_source(answer, ramp),
@@ -420,8 +422,6 @@ def _disturbed(ramp: Ramp) -> str:
 def table(measured: Measured, failed: Mapping[int, str]) -> list[str]:
     """Returns the lines of a table with a row for each CPU (for a failed CPU, the reason), and a
     last line that explains the terms."""
-    from perftop.verbs.ramp_runs import HOLD_S
-
     rows = dict(failed)
     for answer, ramp in measured:
         hz = "n/a" if ramp.steady_hz is None else f"{ramp.steady_hz / 1e9:.3f}"
@@ -431,10 +431,9 @@ def table(measured: Measured, failed: Mapping[int, str]) -> list[str]:
             row += f" {'n/a' if spread is None else rounded(spread.high):>8}"
         state = "" if ramp.clean else ", disturbed"
         rows[answer["cpu"]] = f"{row}  {len(ramp.used)} of {len(ramp.climbs)}{state}"
-    within = f"within 2 % for {rounded(HOLD_S)}"
     last = unit(measured[-1][0])
     return [
         "  CPU  first  steady      ±     90 %     99 %   steady  runs",
         *(f"{cpu:>5} {rows[cpu]}" for cpu in sorted(rows)),
-        f"Times are the slowest run's; steady is {within}; clocks in {last}.",
+        f"Times are the slowest run's; steady is within 2 %, but for bursts; clocks in {last}.",
     ]

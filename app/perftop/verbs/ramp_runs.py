@@ -142,9 +142,6 @@ def gaps(parts: Sequence[Trace]) -> list[Gap]:
 BAND = 0.02
 """Share of the steady clock by which the clock may vary. Except on the fastest CPUs, a clock step
 of 100 MHz exceeds it."""
-HOLD_S = 0.02
-"""Seconds that a clock must hold to be steady; later changes are drops. Governors adjust it every
-10 ms."""
 TAIL = 0.5
 """Share of a phase, at its end, that is its steady part. A clock that settles within this part is
 not steady, because it has held for a shorter time than it took to settle."""
@@ -192,8 +189,8 @@ class Climb:
     end."""
     levels: list[Level]
     gaps: list[Gap]
-    drops: int
-    """Number of times the clock left the band after it had been steady."""
+    bursts_s: list[float]
+    """Seconds of each time the clock left the band after the climb."""
     lost: float
     """Share of the time in which the chain was halted."""
     lost_at_switch_s: list[float]
@@ -249,18 +246,23 @@ def reached_s(part: Trace, hz: float) -> float | None:
     return float(part.end_s[chunks[0]]) if len(chunks) else None
 
 
-def settled(part: Trace, steady_hz: float) -> tuple[float, int]:
-    """Returns the time in seconds at which the clock settled in the band, and how often it left the
-    band later."""
-    astray = np.abs(part.smooth - steady_hz) > BAND * steady_hz
-    since, drops, end = 0.0, 0, 0.0
-    for i in np.flatnonzero(astray).tolist():
-        if drops == 0 and part.start_s[i] - since < HOLD_S:
-            since = float(part.end_s[i])
-        elif drops == 0 or part.start_s[i] > end:
-            drops += 1
-        end = float(part.end_s[i])
-    return since, drops
+def settled(part: Trace, steady_hz: float) -> tuple[float, list[float]]:
+    """Returns the time in seconds at which the climb ended, and the length in seconds of each burst
+    in which the clock left the band later.
+
+    The climb is fitted: it ends where the least time is on the wrong side, in the band before that
+    moment or outside the band after it. So a burst that is shorter than the time for which the
+    clock had been steady is not part of the climb."""
+    outside = np.abs(part.smooth - steady_hz) > BAND * steady_hz
+    length_s = part.end_s - part.start_s
+    wrong_s = np.concatenate([[0.0], np.cumsum(np.where(outside, -length_s, length_s))])
+    first = int(np.argmin(wrong_s))
+    edges = np.flatnonzero(np.diff(outside[first:].astype(int), prepend=0, append=0)) + first
+    bursts = [
+        float(part.end_s[stop - 1] - part.start_s[start])
+        for start, stop in zip(edges[::2], edges[1::2], strict=True)
+    ]
+    return float(part.end_s[first - 1]) if first else 0.0, bursts
 
 
 def climb(answer: Mapping[str, Any], run: Mapping[str, Any]) -> Climb:
@@ -270,11 +272,11 @@ def climb(answer: Mapping[str, Any], run: Mapping[str, Any]) -> Climb:
     ]
     known = [each for each in levels if each is not None]
     t90 = t99 = steady = None
-    drops = 0
+    bursts_s: list[float] = []
     first = levels[0]
     if first is not None:
         t90, t99 = (reached_s(parts[0], share * first.hz) for share in (0.9, 0.99))
-        since, drops = settled(parts[0], first.hz)
+        since, bursts_s = settled(parts[0], first.hz)
         since = max(since, t99 or 0.0)
         steady = since if first.steady and since <= (1 - TAIL) * parts[0].end_s[-1] else None
     spans = sum(float(part.spent_s.sum()) for part in parts)
@@ -284,7 +286,7 @@ def climb(answer: Mapping[str, Any], run: Mapping[str, Any]) -> Climb:
     first_hz, first_s = (begin.hz[0], begin.end_s[0]) if len(begin.hz) else (0.0, 0.0)
     return Climb(
         t90, t99, steady, float(first_hz), float(first_s), known, gaps(parts),
-        drops, lost, _switches(parts, levels), disturbed(run, lost, answer["siblings"]),
+        bursts_s, lost, _switches(parts, levels), disturbed(run, lost, answer["siblings"]),
     )  # fmt: skip
 
 
@@ -374,6 +376,14 @@ class Ramp:
     halts: list[Halt]
     chain_hz: float | None
     """The steady clock by the chain; in steps/s if the cycles of a step are unknown."""
+
+    @property
+    def confidence(self) -> float:
+        """Probability that the next run is no slower than the slowest run that counts: that it
+        counts at all, as it is slower if it is disturbed or does not settle, and that it is not the
+        slowest of these runs and itself."""
+        count = len(self.used)
+        return count / max(1, len(self.climbs)) * count / (count + 1)
 
     @property
     def clean(self) -> bool:
