@@ -12,7 +12,8 @@ def main() -> int:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from perftop import cli
 
-    signal.signal(signal.SIGINT, handler)
+    if handler is not None:  # None: the kernel did not say
+        signal.signal(signal.SIGINT, handler)
     try:
         return cli.main()
     finally:

@@ -22,6 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
+from functools import partial
 from types import FrameType
 from typing import Any, ParamSpec, Self, TextIO, TypeVar
 
@@ -61,7 +62,7 @@ END_REQUEST = EndRequest()
 def check_loop() -> None:
     """Raises Failed if no event loop can run. Signals and threads wake it through a pair of
     sockets; without this check asyncio would not fail where these are refused, but wait for
-    ever."""
+    ever. `poll` is needed by the probe, the screen and writes to pipes."""
     import socket
 
     try:
@@ -69,6 +70,8 @@ def check_loop() -> None:
         with here, there, select.epoll() as poll:
             there.setblocking(False)
             poll.register(there)
+            poll.poll(0)
+            select.poll().poll(0)
             here.send(b"\0")
             there.recv(1)
     except OSError as error:
@@ -88,32 +91,32 @@ def run_loop(
     return asyncio.run(work(*arguments, **options))
 
 
-async def in_daemon_thread(work: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-    """Runs a function in a thread of its own, which may wait for another machine: unlike those of
-    asyncio.to_thread, it does not delay the exit."""
+async def in_thread(work: Callable[[], T], *, delays_exit: bool = True) -> T:
+    """Runs a function in a thread of its own; here, if no thread can be started. `delays_exit`:
+    perftop does not end before it, even if the loop has ended."""
     import asyncio
     import threading
 
     loop, done = asyncio.get_running_loop(), asyncio.Future[T]()
 
-    def settle(result: T | None, error: BaseException | None) -> None:
-        if done.cancelled():
-            return
-        if error is None:
-            done.set_result(result)  # type: ignore[arg-type]
-        else:
-            done.set_exception(error)
+    def settle(settles: Callable[[], None]) -> None:
+        if not done.cancelled():
+            settles()
 
     def run() -> None:
-        result, failure = None, None
         try:
-            result = work(*arguments, **options)
+            result = work()
         except BaseException as error:  # noqa: BLE001 - raised again where it is awaited
-            failure = error
+            settles = partial(done.set_exception, error)
+        else:
+            settles = partial(done.set_result, result)
         with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(settle, result, failure)
+            loop.call_soon_threadsafe(settle, settles)
 
-    threading.Thread(target=run, daemon=True).start()
+    try:
+        threading.Thread(target=run, daemon=not delays_exit).start()
+    except RuntimeError:  # no more threads
+        return work()
     return await done
 
 

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from perfprobe import wire
 from perftop.base.errors import UNAVAILABLE, Failed
 from perftop.process.launch import SCHEME, Feed, started
 from perftop.process.link import Link, StreamJoiner, waits_s
+from perftop.process.signals import in_thread
 from perftop.process.ssh import Broken
 
 READ_BYTES = 1 << 18
@@ -83,7 +84,7 @@ class ProbeStream:
             if self._rest_s and len(data) < MAX_AT_REST:
                 await self._rested()
         if not decoder.ended:
-            failed = await asyncio.to_thread(self._probe.ended, decoder.cut)
+            failed = await in_thread(partial(self._probe.ended, decoder.cut))
             self._probe.failure_raised = True  # not reached if cancelled
             raise failed
 
@@ -142,7 +143,7 @@ class ProbeStream:
         """End the probe. Raises Failed if registers were not restored, or with the earlier failure
         `first`."""
         self.disconnect()
-        last = await asyncio.to_thread(self._probe.end)
+        last = await in_thread(self._probe.end)
         if last is not None:
             self._probe.failure_raised = True
         if first is not None and last is not None:
@@ -259,7 +260,7 @@ class LinkedStream:
     async def _reconnect(self) -> None:
         """Waits and starts a new connection, until one succeeds."""
         while True:
-            await asyncio.to_thread(self._probe.end)
+            await in_thread(self._probe.end)
             await asyncio.sleep(self.link.wait_s())
             try:
                 self._probe.start()
@@ -334,8 +335,6 @@ class Member:
 
 async def listen(members: Sequence[Member]) -> None:
     """Read all machines until cancelled; then all streams are closed at the same time."""
-    threads = ThreadPoolExecutor(max(1, len(members)), "link")  # each waits for one process to end
-    asyncio.get_running_loop().set_default_executor(threads)
     turns = asyncio.Semaphore(MAX_STARTING)
     async with asyncio.TaskGroup() as group:
         for member in members:

@@ -18,7 +18,7 @@ from perftop.base.format import time_of_day
 from perftop.base.text import safe
 from perftop.process import launch, ssh
 from perftop.process.prometheus import Server
-from perftop.process.signals import in_daemon_thread
+from perftop.process.signals import in_thread
 from perftop.process.streams import Member, listen, open_connection
 from perftop.recording.codec import TimedMessage
 from perftop.recording.file import AnyRecording, has_parts, open_recording
@@ -168,7 +168,7 @@ class PrometheusSource:
             self._wake.clear()
             began, before = self._clock(), self._server.bytes
             try:
-                await in_daemon_thread(self._ask, self._back_s)
+                await in_thread(partial(self._ask, self._back_s), delays_exit=False)
                 self.problem = ""
             except Failed as failed:
                 if not self.fleet.machines and not self._back_s:

@@ -194,3 +194,19 @@ def test_stat_ends_although_nobody_reads(number: signal.Signals) -> None:
         process.send_signal(number)
         wait(lambda: process.poll() is not None, "stat ends")
         assert process.returncode == 128 + number
+
+
+async def test_without_threads_work_for_a_thread_is_done_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert await signals.in_thread(threading.current_thread) is threading.main_thread()
+
+
+async def test_a_failure_of_work_in_a_thread_is_raised_here() -> None:
+    assert await signals.in_thread(threading.current_thread) is not threading.main_thread()
+    with pytest.raises(ZeroDivisionError):
+        await signals.in_thread(lambda: 1 // 0)
