@@ -7,7 +7,7 @@
 
 #include "perfprobe.h"
 
-/* Linux puts the CPU's number into the low 12 bits of TSC_AUX, the node above. */
+/* Linux puts the CPU's number into the low 12 bits of TSC_AUX, and the node above them. */
 enum { AUX_CPU = 0xfff };
 
 /* Leaf 0x80000001, EDX. */

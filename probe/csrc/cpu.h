@@ -1,5 +1,5 @@
 /*
- * Clocks, the CPU that a thread runs on, and masks of CPUs. Source: cpu.c, which also has
+ * Clocks, the CPU that a thread runs on, and masks of CPUs. Source: cpu.c, which also defines
  * pp_stamp, pp_cpuid and pp_current_cpu of perfprobe.h.
  */
 #ifndef PP_CPU_H
@@ -25,7 +25,7 @@ enum pp_clock {
 
 struct pp_instant {
     uint64_t stamp;
-    int cpu; /* -1: not asked */
+    int cpu; /* -1: not read */
 };
 
 /* Linux allows 8192 CPUs; CPU_SETSIZE is 1024. */
@@ -36,8 +36,8 @@ struct pp_cpu_mask {
 };
 
 /*
- * The TSC, read between the instructions before and after: RDTSCP waits for earlier instructions,
- * LFENCE holds later ones back. `aux` receives TSC_AUX, which Linux fills with the CPU's number.
+ * Reads the TSC in program order: RDTSCP waits for earlier instructions, and LFENCE delays later
+ * ones. `aux` receives TSC_AUX, which Linux fills with the CPU's number.
  * The compilers' builtins are used since <x86intrin.h> takes longer to compile than all of csrc.
  */
 static inline uint64_t pp_rdtscp(unsigned *aux)
@@ -58,17 +58,18 @@ static inline uint64_t pp_rdtsc(void)
     return t;
 }
 
-/* The better clock of the first two. It executes CPUID, which takes microseconds in guests. */
+/* Returns PP_CLOCK_RDTSCP if the CPU has RDTSCP, else PP_CLOCK_RDTSC. Executes CPUID, which takes
+ * microseconds in guests. */
 enum pp_clock pp_tsc_clock(void);
 
 /*
- * PP_CLOCK_RDTSC instead of PP_CLOCK_RDTSCP where TSC_AUX does not hold this CPU's number: some
- * hypervisors leave it unset, and 12 bits hold no number above 4095. The caller runs on the CPU
- * that it asks about; if it is moved meanwhile, it gets the slower clock, which is right as well.
+ * Returns PP_CLOCK_RDTSC instead of PP_CLOCK_RDTSCP if TSC_AUX does not hold this CPU's number:
+ * some hypervisors do not set it, and 12 bits hold no number above 4095. The caller runs on the CPU
+ * in question; if it is moved meanwhile, it gets the slower clock, which is correct, too.
  */
 enum pp_clock pp_proven_clock(enum pp_clock clock);
 
-/* A stamp, and with `proof` the CPU it was taken on. */
+/* Returns a stamp and, with `proof`, the CPU on which it was taken. */
 struct pp_instant pp_now(enum pp_clock clock, bool proof);
 
 uint64_t pp_clock_ns(clockid_t clock);
@@ -77,7 +78,7 @@ struct timespec pp_timespec(uint64_t ns);
 /* Sleeps until `ns` of CLOCK_MONOTONIC; signals do not end it. */
 void pp_sleep_until(uint64_t ns);
 
-/* The mask of one CPU. -EINVAL: no kernel has such a CPU. */
+/* Makes the mask of one CPU. -EINVAL: no kernel has such a CPU. */
 int pp_cpu_only(int cpu, struct pp_cpu_mask *mask);
 
 #endif

@@ -9,7 +9,7 @@
 
 enum {
     LINE = 64,   /* bytes of a cache line; one line travels between the two CPUs */
-    SPINS = 1000 /* between two looks at the clock */
+    SPINS = 1000 /* between two reads of the clock */
 };
 
 struct table {
@@ -17,14 +17,14 @@ struct table {
     uint64_t seen;                        /* written by the answerer in its turn */
     _Alignas(LINE) uint64_t end_ns;       /* CLOCK_MONOTONIC; constant, like the CPU */
     int cpu;
-    struct pp_cpu_mask mask; /* of that CPU alone */
+    struct pp_cpu_mask mask; /* of the answerer's CPU alone */
     int rc;                  /* written by the answerer at its end */
 };
 
 static const uint64_t OVER = UINT64_MAX;
 static const uint64_t PLACING = UINT64_MAX - 1; /* the answerer is not on its CPU yet */
 
-/* Waits until it is that turn. False: the exchange is over, or the time is up: the other thread may
+/* Waits for the turn. False: the exchange is over, or the time is up, because the other thread may
  * not get to run. */
 static bool awaited(struct table *table, uint64_t turn)
 {

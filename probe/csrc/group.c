@@ -4,13 +4,14 @@
 
 /* --- by page ---------------------------------------------------------------------------------- */
 
-/* x86 keeps loads in order; this makes the compiler keep them, too. */
+/* Keeps the compiler from reordering loads, as x86 itself does not. */
 static void barrier(void)
 {
     __asm__ volatile("" ::: "memory");
 }
 
-/* Hardware counters are narrower than the kernel's sums, and the kernel starts them below zero. */
+/* Sign-extends a hardware count: counters are narrower than the kernel's sums, and the kernel
+ * starts them below zero. */
 static uint64_t extend(uint64_t pmc, uint32_t width)
 {
     uint32_t unused = width > 0 && width < 64 ? 64 - width : 0;
@@ -18,7 +19,7 @@ static uint64_t extend(uint64_t pmc, uint32_t width)
     return (uint64_t)((int64_t)(pmc << unused) >> unused);
 }
 
-/* ns since the kernel wrote the page. */
+/* Returns the time in ns since the kernel wrote the page. */
 static uint64_t ns_since(pp_perf_page *page, uint64_t tsc)
 {
     uint32_t shift = page->time_shift & 63u;
@@ -55,8 +56,8 @@ int pp_perf_page_read(const struct pp_perf_ops *ops, pp_perf_page *page, uint64_
     return -EAGAIN;
 }
 
-/* All events are read between two looks at the first one's lock: a group that was taken off its
- * counters and put back half-way through has moved it. */
+/* Reads all events between two reads of the first event's lock: if the kernel took the group off
+ * its counters and put it back meanwhile, the lock has changed. */
 int pp_perf_read_pages(const struct pp_perf_group *group, uint64_t *out)
 {
     uint64_t *counts = out + (group->timed ? PP_PERF_TIMES : 0);
@@ -80,8 +81,8 @@ int pp_perf_read_pages(const struct pp_perf_group *group, uint64_t *out)
 /* --- by read() -------------------------------------------------------------------------------- */
 
 /*
- * PERF_FORMAT_GROUP with both times: the number of events, enabled, running, the counts. A number
- * that is not the group's means that its CPU went off: the kernel has taken the group apart.
+ * Parses PERF_FORMAT_GROUP with both times: the number of events, enabled, running, the counts. If
+ * the number is not the group's, its CPU went offline and the kernel has dissolved the group.
  */
 static int parse(const uint64_t *buffer, size_t size, uint32_t n, bool timed, uint64_t *out)
 {
@@ -118,7 +119,7 @@ int pp_perf_read(const pp_perf_group *group, uint64_t *columns)
     if (rc)
         rc = pp_perf_read_file(group, dense);
     for (uint32_t column = 0; column < group->width && rc == 0; column++)
-        if (group->filled >> column & 1) /* the others may be another group's */
+        if (group->filled >> column & 1) /* other columns may belong to another group */
             columns[column] = *next++;
     return rc;
 }

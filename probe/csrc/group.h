@@ -1,11 +1,11 @@
 /*
- * Reading a group of perf events: by RDPMC through the events' pages where all of them allow it,
- * else by one read(). Source: group.c, which also has pp_perf_read, pp_perf_columns and
+ * Reads a group of perf events: by RDPMC through the events' pages where all of them allow it,
+ * else by one read(). Source: group.c, which also defines pp_perf_read, pp_perf_columns and
  * pp_perf_is_direct of perfprobe.h.
  *
  * A page belongs to the kernel, which writes it on the event's own CPU, with interrupts off,
- * between two steps of `lock`. So a reader pinned to that CPU sees a change only as a lock that
- * moved. A reader on another CPU reads nonsense, which the sampler's proof of place throws away.
+ * between two increments of `lock`. So a reader pinned to that CPU sees a change only as a changed
+ * lock. A reader on another CPU reads garbage, which the sampler discards because of the CPU.
  */
 #ifndef PP_GROUP_H
 #define PP_GROUP_H
@@ -21,11 +21,11 @@
 enum {
     PP_PERF_EVENTS = 16, /* in a group; a CPU has fewer counters */
     PP_PERF_TIMES = 2,   /* columns before the counts: time enabled, time running (ns) */
-    PP_PERF_WIDTH = 64,  /* columns at most, with those that other groups fill */
-    PP_PERF_TRIES = 4    /* looks at a lock that moves; then read() is cheaper than waiting */
+    PP_PERF_WIDTH = 64,  /* columns at most, with those of other groups */
+    PP_PERF_TRIES = 4    /* attempts while the lock changes; then read() is cheaper */
 };
 
-/* What tests replace. They fail as the system calls do: -1 and errno. */
+/* Operations that tests replace. They fail as the system calls do: -1 and errno. */
 struct pp_perf_ops {
     int (*open)(const struct perf_event_attr *attr, int cpu, int leader);
     ssize_t (*read)(int fd, void *buffer, size_t size);
@@ -35,28 +35,28 @@ struct pp_perf_ops {
 
 typedef volatile const struct perf_event_mmap_page pp_perf_page;
 
-/* Constant while a lane reads it. */
+/* A group is constant while a lane reads it. */
 struct pp_perf_group {
     const struct pp_perf_ops *ops;
     uint32_t n;      /* events */
     uint32_t width;  /* columns, up to the last that is filled */
-    uint64_t filled; /* bit i: column i; as many bits as there are events and times */
-    bool timed;      /* the times are wanted */
+    uint64_t filled; /* bit i: column i is filled; one bit for each event and time */
+    bool timed;      /* the times are read, too */
     bool direct;     /* all events have a page that allows RDPMC */
     int fds[PP_PERF_EVENTS]; /* the leader first; closed by pp_perf_group_free */
     pp_perf_page *pages[PP_PERF_EVENTS]; /* NULL without `direct` */
 };
 
 /*
- * One event by its page: its count, and its times if `times` is not NULL. -EAGAIN: the event is not
- * on a counter now (then the kernel knows the count), RDPMC is not allowed or refused, or the page
- * does not hold still.
+ * Reads one event by its page: its count, and its times if `times` is not NULL. -EAGAIN: the event
+ * is not on a counter now (then only the kernel has the count), RDPMC is not allowed or is refused,
+ * or the page keeps changing.
  */
 int pp_perf_page_read(const struct pp_perf_ops *ops, pp_perf_page *page, uint64_t *times,
                       uint64_t *count);
 
-/* The times, if the group has them, and the counts, without gaps: by the pages (-EAGAIN as above),
- * or by read() (-errno; -EIO if the kernel has taken the group apart). */
+/* Read the times, if the group has them, and the counts, without gaps: by the pages (-EAGAIN as
+ * above), or by read() (-errno; -EIO if the kernel has dissolved the group). */
 int pp_perf_read_pages(const struct pp_perf_group *group, uint64_t *out);
 int pp_perf_read_file(const struct pp_perf_group *group, uint64_t *out);
 

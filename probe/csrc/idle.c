@@ -1,6 +1,6 @@
 /*
- * Loads the idle program with bpf(2), attaches it, maps its rows. The kernel takes everything away
- * when the process ends, however it ends: the descriptors are close-on-exec by default.
+ * Loads the idle program with bpf(2), attaches it, and maps its rows. The kernel removes all of
+ * them when the process ends, however it ends. The descriptors are close-on-exec by default.
  */
 #define _GNU_SOURCE
 #include "idle.h"
@@ -17,12 +17,12 @@
 #include "idle_program.h"
 #include "idle_rows.h"
 
-enum { CLOCK_RUNS = 8 }; /* of the program, to compare its clock with ours */
+enum { CLOCK_RUNS = 8 }; /* runs that compare the program's clock with ours */
 
-static const char NAME[] = "pp_idle"; /* of map and program, for those who list them */
+static const char NAME[] = "pp_idle"; /* name of map and program in lists such as bpftool's */
 
-/* `attr` was cleared as a whole, since the kernel refuses bytes that it does not know and an
- * initializer may clear the named member only. */
+/* The caller clears all of `attr`: the kernel refuses unknown bytes that are not 0, and an
+ * initializer may clear only the named member. */
 static int bpf(int command, union bpf_attr *attr)
 {
     long rc = syscall(__NR_bpf, command, attr, sizeof *attr);
@@ -30,8 +30,8 @@ static int bpf(int command, union bpf_attr *attr)
     return rc < 0 ? -errno : (int)rc;
 }
 
-/* The first attempts are without a log: a log makes the verifier slow, and one that is too small is
- * an error. */
+/* Loads the program. The first attempts are without a log: a log makes the verifier slow, and a log
+ * that is too small is an error. */
 static int load(struct pp_idle *idle, int32_t swaps, char *log, uint32_t log_size)
 {
     struct bpf_insn program[PP_IDLE_INSNS];
@@ -50,11 +50,11 @@ static int load(struct pp_idle *idle, int32_t swaps, char *log, uint32_t log_siz
     while (idle->program == -EAGAIN && --tries);
     if (idle->program < 0) {
         used = (size_t)snprintf(log, log_size, "BPF_PROG_LOAD\n");
-        if (used + 128 <= log_size) { /* the kernel takes no less */
+        if (used + 128 <= log_size) { /* the kernel accepts no less */
             attr.log_level = 1;
             attr.log_buf = (uintptr_t)log + used;
             attr.log_size = log_size - (uint32_t)used;
-            bpf(BPF_PROG_LOAD, &attr); /* for the log only; the first answer counts */
+            bpf(BPF_PROG_LOAD, &attr); /* for the log only; the first result counts */
         }
     }
     return idle->program < 0 ? idle->program : 0;
@@ -94,8 +94,9 @@ static int map(struct pp_idle *idle, char *log, uint32_t log_size)
     return idle->base == MAP_FAILED ? -errno : 0;
 }
 
-/* Sets the rows up as before the first transition: no state is known, but the missing LP of a core
- * is idle. `ahead_ns` is the kernel's clock less ours. -EEXIST: two CPUs have the same place. */
+/* Sets up the rows for the first transition: no state is known, but the missing LP of a core is
+ * idle. `ahead_ns` is the kernel's clock minus this process's. -EEXIST: two CPUs have the same
+ * place. */
 static int fill(struct pp_idle *idle, const pp_idle_place *places, uint32_t n, int64_t ahead_ns)
 {
     struct pp_idle_head *head = idle->base;
@@ -126,10 +127,11 @@ static int fill(struct pp_idle *idle, const pp_idle_place *places, uint32_t n, i
 }
 
 /*
- * How far the kernel's clock, by which the program stamps, is ahead of the one that this process is
- * shown: they differ in a time namespace, which cannot change under a process. The program is run a
- * few times on one row and its stamps are held between two of ours. Where none contradicts equal
- * clocks they are equal; else the shortest run tells the difference to about a microsecond.
+ * Measures how far the kernel's clock, from which the program takes its stamps, is ahead of this
+ * process's clock. They differ in a time namespace, which a running process cannot change. The
+ * program runs a few times on one row, and its stamps are compared with stamps before and after
+ * each run. If no run contradicts equal clocks, they are equal; else the shortest run gives the
+ * difference to about a microsecond.
  */
 static int compare_clocks(const struct pp_idle *idle, uint32_t cpu, int64_t *ahead_ns)
 {
@@ -156,7 +158,7 @@ static int compare_clocks(const struct pp_idle *idle, uint32_t cpu, int64_t *ahe
     return 0;
 }
 
-/* Fills the rows by the kernel's clock; from then on only the program writes them. */
+/* Fills the rows with times of the kernel's clock; from then on only the program writes them. */
 static int start(struct pp_idle *idle, const pp_idle_place *places, uint32_t n, char *log,
                  uint32_t log_size)
 {
@@ -230,7 +232,7 @@ void pp_idle_close(pp_idle *idle)
 {
     if (idle == NULL)
         return;
-    /* The link is closed first, so that the program does not run on. */
+    /* The link is closed first, so that the program stops. */
     if (idle->link >= 0)
         close(idle->link);
     if (idle->program >= 0)
@@ -242,7 +244,7 @@ void pp_idle_close(pp_idle *idle)
     free(idle);
 }
 
-/* The program itself is run, so that no second code writes the rows. */
+/* Runs the program itself, so that no other code writes the rows. */
 int pp_idle_run(const pp_idle *idle, uint32_t cpu, uint32_t state, bool there)
 {
     uint64_t context[2] = {state, cpu};

@@ -5,7 +5,7 @@
 
 #include "idle_rows.h"
 
-/* What the words below have as numbers. */
+/* These checks compare numbers in the words below with the layout of the rows. */
 #define AT(type, field, offset)                                                               \
     _Static_assert(offsetof(struct pp_idle_##type, field) == (offset), #type " " #field)
 AT(cpu, sums, 8);
@@ -50,7 +50,7 @@ static const uint64_t words[] = {
     0x0000000000000095,
 };
 enum { WORDS = sizeof words / sizeof words[0] };
-/* Where a word is completed: the two loads of the map, and the number of attempts. */
+/* Positions of the words to be completed: two loads of the map, and the number of attempts. */
 enum { CPU_MAP = 6, CORE_MAP = 16, SWAPS = 30 };
 
 _Static_assert(sizeof(struct bpf_insn) == sizeof words[0], "an instruction is a word");

@@ -1,9 +1,9 @@
-; The BPF program at the raw tracepoint cpu_idle: what idle_program.c has as words. A test decodes the
+; The BPF program at the raw tracepoint cpu_idle, whose words are in idle_program.c. A test decodes the
 ; words and compares them with this listing, which is in the syntax of LLVM's assembler.
 ;
-; It runs on the CPU that goes idle or leaves idle, with interrupts off: only the other CPU of its core
-; can interfere, and only with the core's row. Its context is two words: the idle state that is entered
-; (-1: idle is left), and the CPU. The rows are those of idle_rows.h; a row's word is
+; The program runs on the CPU that goes idle or leaves idle, with interrupts off: only the other CPU of
+; its core can interfere, and only with the core's row. Its context is two words: the idle state that is
+; entered (-1: idle is left), and the CPU. The rows are those of idle_rows.h; a row's word is
 ; `time << 4 | known1 known0 busy1 busy0`.
 ;
 ;   row of a CPU:  +0 word, +8 busy, +16 idle, +24 unknown, +32 entries, +40 clamped, +48 clamped_ns,
@@ -11,8 +11,8 @@
 ;   row of a core: +0 word, +8 four sums by the busy bits, +40 unknown, +48 dropped
 ;   frame:         -8 key of a row, -16 old word, -24 now, -32 attempts that are left
 ;
-; "map" stands for the map of the rows; loading puts its descriptor there, and the number of attempts
-; into the first instruction after "ready".
+; "map" is the map of the rows; the loader puts its descriptor there, and the number of attempts into
+; the first instruction after "ready".
 
     ; r6 = state
     r6 = *(u64 *)(r1 + 0)

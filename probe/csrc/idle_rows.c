@@ -6,7 +6,7 @@
 #include "cpu.h"
 #include "perfprobe.h"
 
-enum { ATTEMPTS = 256 }; /* at a consistent read */
+enum { ATTEMPTS = 256 }; /* to read a row consistently */
 
 /* --- rows ------------------------------------------------------------------------------------- */
 
@@ -33,17 +33,18 @@ const struct pp_idle_core *pp_idle_core(const void *base, uint64_t core)
 /* --- sums ------------------------------------------------------------------------------------- */
 
 /*
- * The sums of a row that belong to one word, and the ns since that word. 0 or -EAGAIN.
+ * Reads the sums of a row that belong to one word, and the ns since that word. 0 or -EAGAIN.
  *
- * If the word is the same before and after, every addition seen belongs to it or to an earlier one
- * (an addition follows its swap). If the sums are complete besides, none of these is missing. So
- * each is final, although they were read one by one. The clock is read between the two words: a
- * transition that is seen to have happened lies before it.
+ * If the word is the same before and after, every addition in the sums belongs to that word or to
+ * an earlier one (an addition follows its swap). If the sums are also complete, no addition is
+ * missing. So each sum is final, although the sums were read one by one. The clock is read between
+ * the two reads of the word, so every transition in the sums was before that moment.
  *
- * A transition that has taken its time but has not swapped yet cannot be seen. The span up to now
- * is then given to the state it is about to end: too much by the nanoseconds between the two (more
- * if the hypervisor took the CPU away there). The next read is right again. So the value of a state
- * can step back by that much; readers take differences signed and treat those below 0 as 0.
+ * A transition that has read the clock but has not swapped the word yet is invisible. The span up
+ * to now is then added to the state that is about to end: too much by the nanoseconds between clock
+ * and swap (more if the hypervisor took the CPU away in between). The next read is right again. So
+ * the value of a state can step back by that much; readers take signed differences and treat those
+ * below 0 as 0.
  */
 static int read_sums(const struct pp_idle_head *head, const _Atomic uint64_t *row, unsigned n,
                      uint64_t *sums, unsigned *bits, uint64_t *since)
@@ -62,7 +63,7 @@ static int read_sums(const struct pp_idle_head *head, const _Atomic uint64_t *ro
         if (total != then || pp_load_acquire(&row[0]) != word)
             continue;
         *bits = word & PP_IDLE_BITS;
-        *since = now > then ? now - then : 0; /* the kernel's clock here may be a little ahead */
+        *since = now > then ? now - then : 0; /* another CPU's clock may be a little ahead */
         return 0;
     }
     return -EAGAIN;
@@ -85,7 +86,7 @@ int pp_idle_read_core(const void *base, uint64_t index, uint64_t *sums, int *kno
     return 0;
 }
 
-/* A CPU's row up to now. -ENOENT, -EAGAIN. */
+/* Reads a CPU's row up to now. 0, -ENOENT or -EAGAIN. */
 static int read_cpu(const void *base, uint64_t index, uint64_t *sums, int *known)
 {
     const struct pp_idle_cpu *cpu = pp_idle_cpu(base, index);

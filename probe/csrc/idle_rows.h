@@ -1,17 +1,17 @@
 /*
- * What the idle program writes and how it is read: rows of 64 bytes in one array map that the
- * kernel and this process share. The program (idle_program.h) is the only writer; this process maps
- * the rows read-only once they are set up. Source: idle_rows.c.
+ * The rows that the idle program writes, and functions to read them: rows of 64 bytes in one array
+ * map that the kernel and this process share. The program (idle_program.h) is the only writer; this
+ * process maps the rows read-only once they are set up. Source: idle_rows.c.
  *
  *   row 0             head
  *   rows 1 ...        one per CPU
- *   then              one per core: of one or two CPUs, its LPs
+ *   then              one per core, which has one or two CPUs (LPs)
  *
  * A CPU's or core's row begins with a word, `time << 4 | known1 known0 busy1 busy0`, and the
- * nanoseconds spent in each state up to that time. A transition swaps the word (compare-and-swap:
- * two CPUs share a core's) and then adds the span it ended to the state it ended. All sums of a row
- * together are therefore `time - start`, except between these two steps. That proves a read
- * consistent without a sequence number.
+ * nanoseconds spent in each state up to that time. A transition swaps the word (compare-and-swap,
+ * because two CPUs share a core's word) and then adds the span that it ended to the state that it
+ * ended. So the total of a row's sums is `time - start`, except between these two steps. That
+ * proves a read consistent without a sequence number.
  */
 #ifndef PP_IDLE_ROWS_H
 #define PP_IDLE_ROWS_H
@@ -27,9 +27,9 @@ enum { PP_IDLE_CORE_UNKNOWN = 4, PP_IDLE_CORE_SUMS }; /* 0 to 3: the busy bits *
 enum { PP_IDLE_ROW = 64, PP_IDLE_MAX = 4096 };
 
 struct pp_idle_head {
-    uint64_t start_ns; /* the kernel's own CLOCK_MONOTONIC, as all times here */
+    uint64_t start_ns; /* in the kernel's own CLOCK_MONOTONIC, like all times here */
     uint32_t cpus, cores;
-    int64_t ahead_ns; /* the kernel's clock less the one that this process is shown */
+    int64_t ahead_ns; /* the kernel's clock minus this process's clock */
     uint64_t spare[5];
 };
 
@@ -37,9 +37,9 @@ struct pp_idle_cpu {
     _Atomic uint64_t word;
     _Atomic uint64_t sums[PP_IDLE_CPU_SUMS];
     _Atomic uint64_t entries;
-    _Atomic uint64_t clamped, clamped_ns; /* its clock was behind the core's word */
+    _Atomic uint64_t clamped, clamped_ns; /* times that its clock was behind the core's word */
     uint32_t core;                        /* number of the row; 0: not traced */
-    uint32_t bits;                        /* its own, known and busy, in the core's word */
+    uint32_t bits;                        /* its known and busy bits in the core's word */
 };
 
 struct pp_idle_core {
@@ -55,19 +55,19 @@ _Static_assert(sizeof(struct pp_idle_core) == PP_IDLE_ROW, "core");
 _Static_assert(offsetof(struct pp_idle_cpu, sums) == 8 && offsetof(struct pp_idle_core, sums) == 8,
                "pp_idle_sums");
 
-/* `base` is where the rows are mapped: the head. NULL: there is no such row, or it is not
+/* `base` is the address of the mapped rows: the head. NULL: there is no such row, or the CPU is not
  * traced. */
 const struct pp_idle_cpu *pp_idle_cpu(const void *base, uint64_t cpu);
 const struct pp_idle_core *pp_idle_core(const void *base, uint64_t core);
 
-/* All sums of a core's row up to now, and whether the states of both LPs are known now. -ENOENT:
- * not traced. -EAGAIN: a writer stood in the middle of an update throughout. */
+/* Reads all sums of a core's row up to now, and whether the states of both LPs are known now.
+ * -ENOENT: not traced. -EAGAIN: a writer was in the middle of an update at all attempts. */
 int pp_idle_read_core(const void *base, uint64_t index, uint64_t *sums, int *known);
 
 /*
- * One value, for a slot, of kind PP_IDLE_: reads memory and a clock without a system call. `index`
- * is a core's for the four states, else a CPU's. -ENODATA: not known now. -ENOENT, -EAGAIN as
- * above. -EINVAL: no such kind.
+ * Reads one value of a PP_IDLE_ kind for a slot, from memory and a clock without a system call.
+ * `index` is a core's for the four states, else a CPU's. -ENODATA: not known now. -ENOENT, -EAGAIN:
+ * as above. -EINVAL: no such kind.
  */
 int pp_idle_value(const void *base, uint32_t kind, uint64_t index, uint64_t *out);
 

@@ -27,13 +27,13 @@ static void leave(pp_spell *s)
 #define TEXT(x) TEXT_(x)
 
 #define BODY 64
-/* Long, so that entering and leaving the kernel costs little beside it. */
+/* Instructions of the body, so many that entering and leaving the kernel costs little beside it. */
 #define ENTER_BODY 512
 
 #define REPEAT(times, body) ".rept " TEXT(times) "\n\t" body "\n\t.endr\n\t"
 #define LOOP(inside) "1:\n\t" inside "dec %[n]\n\tjnz 1b"
 
-/* TEST and not NOP: some CPUs drop NOPs early and may not count them. */
+/* Uses TEST instead of NOP: some CPUs drop NOPs early and may not count them. */
 static void loop_free(uint64_t n)
 {
     __asm__ volatile(LOOP(REPEAT(BODY, "test %%eax, %%eax")) : [n] "+r"(n) : : "cc");
@@ -59,7 +59,7 @@ static void loop_imul(uint64_t n)
                      : "cc");
 }
 
-/* The kernel changes RAX, RCX and R11 only. */
+/* The system call changes RAX, RCX and R11 only. */
 static void loop_enter(uint64_t n)
 {
     uint64_t product = 3, three = 3;

@@ -16,7 +16,7 @@
 enum {
     STACK = 64 << 10,   /* bytes; a lane needs a few KiB, and there may be a thousand of them */
     WIDE_TIMES = 4,     /* the usual width */
-    WIDE_FLOOR = 20000, /* stamps: 5 to 20 us; a width below is no interruption worth a repeat */
+    WIDE_FLOOR = 20000, /* stamps, 5 to 20 us: a shorter read is not worth a repeat */
     MEDIAN_STEP = 8     /* the estimate moves by this part of itself: x10 in 20 reads */
 };
 
@@ -49,8 +49,8 @@ static bool proves(const struct pp_lane *lane)
     return lane->schedule->proof && lane->cpu != PP_ANYWHERE;
 }
 
-/* Fills what was read between the two stamps: its flags and stamps, and no values if the thread was
- * elsewhere. */
+/* Completes a row that was read between the two stamps: writes its flags and stamps, and clears its
+ * values if the thread was on another CPU. */
 static void seal(const struct pp_lane_row *row, struct pp_instant before, struct pp_instant after,
                  bool elsewhere, uint64_t *out)
 {
@@ -63,7 +63,7 @@ static void seal(const struct pp_lane_row *row, struct pp_instant before, struct
     }
 }
 
-/* Reads `n` rows into the entry, between two stamps. Returns the width of the read. */
+/* Reads `n` rows into the entry, between two stamps. Returns the width of the read in stamps. */
 static uint64_t read_once(struct pp_lane *lane, const struct pp_lane_row *rows, uint32_t n,
                           enum pp_clock clock, const pp_slot *slots, uint64_t *entry)
 {
@@ -71,7 +71,8 @@ static uint64_t read_once(struct pp_lane *lane, const struct pp_lane_row *rows, 
     struct pp_instant before = pp_now(clock, proof);
     struct pp_instant after = before;
 
-    /* A thread on the wrong CPU does not read: many reads there interrupt the lane's CPU. */
+    /* A thread on the wrong CPU does not read, because many of its reads would interrupt the lane's
+     * CPU. */
     if (!proof || before.cpu == lane->cpu) {
         for (uint32_t i = 0; i < n; slots += rows[i++].plan.n_slots)
             read_slots(lane, &rows[i], slots, entry + rows[i].at);
@@ -85,9 +86,9 @@ static uint64_t read_once(struct pp_lane *lane, const struct pp_lane_row *rows, 
 
 /*
  * Whether a read took much longer than a read of this row usually does. The estimate of the median
- * goes up or down by a fraction of itself with each read, so outliers weigh no more than others and
- * no history is kept. A read of less than half the estimate replaces it at once: nothing makes a
- * read faster than it is, so the estimate had a bad start, such as a first read from cold caches.
+ * goes up or down by a fraction of itself with each read, so outliers weigh no more than other
+ * reads and no history is kept. A read of less than half the estimate replaces it at once: the
+ * estimate had a bad start, such as a first read from cold caches.
  */
 static bool is_wide(struct pp_lane_row *row, uint64_t width)
 {
@@ -103,7 +104,7 @@ static bool is_wide(struct pp_lane_row *row, uint64_t width)
     return usual != 0 && width > WIDE_FLOOR && width / WIDE_TIMES > usual;
 }
 
-/* Reads `n` rows together, and again if they took long. Returns the flags of the first. */
+/* Reads `n` rows together, and once more if the read took long. Returns the first row's flags. */
 static uint64_t read_together(struct pp_lane *lane, struct pp_lane_row *rows, uint32_t n,
                               enum pp_clock clock, const pp_slot *slots, uint64_t *entry,
                               bool *wide)
@@ -120,7 +121,7 @@ static uint64_t read_together(struct pp_lane *lane, struct pp_lane_row *rows, ui
     }
 }
 
-/* A CPU's row. False: it was read on another CPU. */
+/* Reads a CPU's row. False: it was read on another CPU. */
 static bool read_row(struct pp_lane *lane, struct pp_lane_row *row, enum pp_clock clock,
                      const pp_slot *slots, uint64_t *entry)
 {
@@ -135,7 +136,7 @@ static bool read_row(struct pp_lane *lane, struct pp_lane_row *row, enum pp_cloc
     return !(flags & PP_ROW_ELSEWHERE);
 }
 
-/* All rows of the lane. False: one was read on another CPU. */
+/* Reads all rows of the lane. False: a row was read on another CPU. */
 static bool read_all(struct pp_lane *lane, enum pp_clock clock, uint64_t *entry)
 {
     const pp_slot *slots = lane->slots;
@@ -160,7 +161,7 @@ static bool sample(struct pp_lane *lane, enum pp_clock clock, uint64_t round, ui
     uint64_t *entry = pp_ring_reserve(&lane->ring);
     bool here;
 
-    if (entry == NULL) { /* the ring is full, so nobody would see it: do not read */
+    if (entry == NULL) { /* the ring is full, so a sample would be lost: do not read */
         pp_count(&lane->dropped, 1);
         return true;
     }
@@ -181,13 +182,13 @@ static long futex(_Atomic uint32_t *word, int operation, uint32_t value, const s
 }
 
 /*
- * Sleeps to a time of CLOCK_MONOTONIC. False: the lane was told to stop.
+ * Sleeps until a time of CLOCK_MONOTONIC. False: the lane has to stop.
  *
- * It sleeps on a futex, since only a signal ends clock_nanosleep early, and signals belong to the
- * process. The futex's absolute timeout is the same hrtimer with the same slack: measured at 100 Hz
- * and 1 kHz, wake-ups are as late and as costly to within a tenth. Each lane has its own word, so a
- * stop wakes one thread, and there is no mutex that all must pass on waking (as behind a condition
- * variable).
+ * The lane sleeps on a futex, because only a signal ends clock_nanosleep early, and signals belong
+ * to the process. The futex's absolute timeout is the same hrtimer with the same slack: measured at
+ * 100 Hz and 1 kHz, wake-ups are as late and as costly to within a tenth. Each lane has its own
+ * word, so a stop wakes one thread, and there is no mutex that all lanes must take when they wake
+ * (as with a condition variable).
  */
 static bool sleep_until(struct pp_lane *lane, uint64_t at_ns)
 {
@@ -221,7 +222,7 @@ static void *lane_main(void *arg)
         snprintf(name, sizeof name, "perfprobe/%d", (int)lane->cpu);
     pthread_setname_np(pthread_self(), name);
     prctl(PR_SET_TIMERSLACK, 1); /* ns; the default lets wake-ups be 50 us late */
-    pp_rights_keep(0); /* reading what is open needs none */
+    pp_rights_keep(0); /* reading open files needs no capability */
     if (lane->cpu != PP_ANYWHERE)
         pin(lane);
     if (proves(lane))
@@ -229,18 +230,18 @@ static void *lane_main(void *arg)
     while (sleep_until(lane, pp_deadline(schedule, round))) {
         uint64_t now_ns = pp_clock_ns(CLOCK_MONOTONIC);
         uint64_t next = pp_next_round(schedule, now_ns);
-        uint64_t due = next > round ? next - 1 : round; /* a later one if rounds were overslept */
+        uint64_t due = next > round ? next - 1 : round; /* a later round if the lane overslept */
 
         if (!sample(lane, clock, due, now_ns - pp_deadline(schedule, due)))
             pin(lane); /* a changed cpuset moves threads; try to get back */
         next = pp_next_round(schedule, pp_clock_ns(CLOCK_MONOTONIC));
         pp_count(&lane->overruns, next - round - 1);
-        /* After the push: a drainer that sees this and an empty ring knows that nothing older
-         * comes. */
+        /* After the push: if a drainer sees this value and an empty ring, no older sample
+         * will come. */
         pp_store_release(&lane->next, next);
         round = next;
     }
-    /* The join orders it before the drainer's reads. */
+    /* The join orders this write before the drainer's reads. */
     lane->cpu_ns += pp_clock_ns(CLOCK_THREAD_CPUTIME_ID);
     return NULL;
 }
@@ -267,11 +268,11 @@ int pp_lane_start(struct pp_lane *lane, uint64_t round)
     sigset_t all, before;
     int rc;
 
-    pp_write_once(&lane->next, round); /* the thread's creation orders it before its reads */
+    pp_write_once(&lane->next, round); /* creating the thread orders this before its reads */
     pp_write_once(&lane->pin_errno, lane->cpu == PP_ANYWHERE ? 0 : EINPROGRESS);
     pp_write_once(&lane->stop, 0);
-    /* Signals are for the other threads of the process. A thread inherits the mask, so a lane
-     * cannot take a signal at any moment, but for its own RDPMC that is refused (rdpmc.h). */
+    /* Signals are for the other threads of the process. A thread inherits the mask, so a lane never
+     * handles a signal, except for a refused RDPMC of its own (rdpmc.h). */
     sigfillset(&all);
     sigdelset(&all, SIGSEGV);
     pthread_sigmask(SIG_SETMASK, &all, &before);

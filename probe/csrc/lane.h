@@ -1,6 +1,6 @@
 /*
- * A lane: the thread of one CPU or of none, what it reads, and the ring between it and the drainer
- * (the thread that calls pp_drain). Source: lane.c.
+ * A lane: the thread of one CPU or of no CPU, the slots that it reads, and the ring between it and
+ * the drainer (the thread that calls pp_drain). Source: lane.c.
  *
  * An entry of the ring is: round, lateness (ns), and for each row stamp0, stamp1, flags, the valid
  * words, the columns.
@@ -17,10 +17,10 @@
 #include "ring.h"
 
 enum { PP_ENTRY_ROUND, PP_ENTRY_LATENESS, PP_ENTRY_ROWS };
-enum { PP_LANE_REPEATS = 2 }; /* of a row that took unusually long */
+enum { PP_LANE_REPEATS = 2 }; /* of a read that took unusually long */
 enum { PP_AT_BEFORE, PP_AT_AFTER, PP_AT_FLAGS, PP_AT_VALID };
 
-/* What all lanes share; constant while one runs. */
+/* The schedule that all lanes share; constant while a lane runs. */
 struct pp_schedule {
     uint64_t start_ns; /* CLOCK_MONOTONIC */
     uint64_t period_ns;
@@ -40,7 +40,7 @@ struct pp_lane {
     struct pp_ring ring; /* the thread produces, the drainer consumes */
 
     /* Written by the lane, read by the drainer; on cache lines that the drainer does not write. */
-    _Alignas(PP_CACHE_LINE) _Atomic uint64_t next; /* no sample of an earlier round will come */
+    _Alignas(PP_CACHE_LINE) _Atomic uint64_t next; /* no earlier round will be sampled */
     _Atomic uint64_t samples, overruns, dropped, repeats;
     _Atomic int32_t pin_errno, slot_errno;
 
@@ -56,7 +56,7 @@ struct pp_lane {
 
     /* The drainer's own. */
     bool running;
-    bool settled;    /* the lane gives no more to the round that is drained */
+    bool settled;    /* the lane adds no more to the round that is drained */
     uint64_t late;   /* samples popped after their round */
     uint64_t cpu_ns; /* of its threads that ended; each adds its own at its end */
 };
@@ -66,7 +66,7 @@ static inline uint64_t pp_deadline(const struct pp_schedule *schedule, uint64_t 
     return schedule->start_ns + round * schedule->period_ns;
 }
 
-/* The first round that is due after `now_ns`. */
+/* Returns the first round that is due after `now_ns`. */
 static inline uint64_t pp_next_round(const struct pp_schedule *schedule, uint64_t now_ns)
 {
     if (now_ns < schedule->start_ns)
@@ -82,7 +82,7 @@ static inline uint64_t pp_lane_lost(const struct pp_lane *lane)
 /* Starts the thread, which takes part from `round` on. Rows, slots and ring must be set. */
 int pp_lane_start(struct pp_lane *lane, uint64_t round);
 
-/* Two steps, so that many lanes can be told before the first is waited for. */
+/* Stopping has two steps, so that many lanes can be asked to stop before the first join. */
 void pp_lane_stop(struct pp_lane *lane);
 void pp_lane_join(struct pp_lane *lane);
 

@@ -13,7 +13,7 @@
 #include "rdpmc.h"
 
 enum {
-    SPIN_TURNS = 1000,         /* between two looks at the clock */
+    SPIN_TURNS = 1000,         /* between two reads of the clock */
     TRIAL_LIMIT_NS = 100000000 /* elapsed; on a busy CPU the caller's own time comes slowly */
 };
 
@@ -38,7 +38,7 @@ static struct perf_event_attr attr_of(const pp_event *event, int32_t leader)
     struct perf_event_attr attr;
 
     memset(&attr, 0, sizeof attr);
-    /* Every kernel knows the first size; config2 is the only later field. */
+    /* Every kernel accepts the first size; config2 is the only later field used. */
     attr.size = event->config2 ? PERF_ATTR_SIZE_VER1 : PERF_ATTR_SIZE_VER0;
     attr.type = event->type;
     attr.config = event->config;
@@ -88,9 +88,10 @@ static void unmap(struct pp_perf_group *group)
 }
 
 /*
- * Maps the pages of all events, or of none. A page that cannot be mapped (memory that may be locked
- * is limited) is no error, since read() remains. A PMU whose `rdpmc` file says 0 has no event that
- * allows RDPMC. If 0 is written there later, no page tells: RDPMC is refused, and read() remains.
+ * Maps the pages of all events, or of none. A page that cannot be mapped (locked memory is limited)
+ * is no error, because read() works without it. If a PMU's `rdpmc` file is 0, none of its events
+ * allows RDPMC. If 0 is written there later, the pages do not show that: RDPMC is refused, and
+ * read() is used.
  */
 static void map(struct pp_perf_group *group)
 {
@@ -149,7 +150,7 @@ void pp_perf_group_free(pp_perf_group *group)
     if (group == NULL)
         return;
     unmap(group);
-    for (uint32_t i = group->n; i > 0; i--) /* the leader last */
+    for (uint32_t i = group->n; i > 0; i--) /* close the leader last */
         close(group->fds[i - 1]);
     free(group);
 }
@@ -173,8 +174,8 @@ int pp_perf_trial(const pp_perf_group *group, uint64_t own_ns, uint64_t *moved, 
     uint64_t before[PP_PERF_WIDTH] = {0}, ns, own;
     int rc;
 
-    /* Time that passes between the first read and the stamps, as when a hypervisor takes this CPU
-     * away, must not be part of the trial: the counters may have stood still. */
+    /* Time between the first read and the stamps must not be part of the trial: if a hypervisor
+     * took this CPU away there, the counters may have stood still. */
     rc = pp_perf_read(group, before);
     own = pp_clock_ns(CLOCK_THREAD_CPUTIME_ID);
     ns = pp_clock_ns(CLOCK_MONOTONIC_RAW);

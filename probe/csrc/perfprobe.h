@@ -1,9 +1,11 @@
 /*
- * All that Python sees, a header for each subject. cffi reads the declarations between their two
- * marks. All enums and structs that Python shares are there as well, so that a number has one place.
+ * Everything that Python uses, one header for each subject. cffi reads the declarations between
+ * two marks. All enums and structs that Python shares are there, too, so that each number is
+ * defined once.
  *
- * A result of type int is 0 (or a count) or -errno, unless it says otherwise. Nothing prints. There
- * is one global: rdpmc.c keeps the handler of a signal that was there before its own.
+ * A result of type int is 0 (or a count) or -errno, unless a comment states otherwise. No function
+ * prints. There is one global variable: rdpmc.c keeps the signal handler that was installed before
+ * its own.
  */
 #ifndef PERFPROBE_H
 #define PERFPROBE_H

@@ -1,4 +1,4 @@
-/* The CPU: what Python sees. Source: cpu.c. */
+/* The CPU: declarations for Python. Source: cpu.c. */
 #ifndef PP_SHARED_CPU_H
 #define PP_SHARED_CPU_H
 
@@ -9,7 +9,7 @@
 uint64_t pp_stamp(void); /* the TSC now */
 int pp_current_cpu(void);
 
-/* Writes eax, ebx, ecx, edx of the CPU that the caller is on. */
+/* Executes CPUID on the caller's present CPU and writes eax, ebx, ecx, edx to `out`. */
 void pp_cpuid(uint32_t leaf, uint32_t subleaf, uint32_t *registers);
 
 /* cffi: end */

@@ -1,4 +1,4 @@
-/* Idle transitions: what Python sees. Source: idle.c. */
+/* Idle transitions: declarations for Python. Source: idle.c. */
 #ifndef PP_SHARED_IDLE_H
 #define PP_SHARED_IDLE_H
 
@@ -9,8 +9,8 @@
 /*
  * Exact busy times and SMT states from the kernel's idle transitions (idle_rows.h). All times are
  * ns of CLOCK_MONOTONIC, cumulative, up to the moment of the call. "Not idle" is the OS's view: it
- * includes interrupts and wake-ups, and the time of a CPU that is offline, unless pp_idle_offline
- * told so.
+ * includes interrupts and wake-ups, and the time of an offline CPU unless pp_idle_offline was
+ * called.
  *
  * The kernel holds the only state; a handle may be used by several threads at once.
  */
@@ -21,11 +21,11 @@ enum {
     PP_IDLE_LP1 = 2,
     PP_IDLE_BOTH = 3,
     PP_IDLE_BUSY = 4,
-    PP_IDLE_ENTRIES = 5 /* times a CPU went idle */
+    PP_IDLE_ENTRIES = 5 /* number of times that a CPU went idle */
 };
 
-/* A CPU is LP 0 or 1 of a core; cores are numbered freely below 4096. A CPU of a core with another
- * number of threads than two is LP 0 of a core of its own. */
+/* A CPU is LP 0 or 1 of a core; the caller chooses the numbers of cores below 4096. If a core does
+ * not have two threads, each of its CPUs is LP 0 of a core of its own. */
 typedef struct pp_idle_place {
     uint32_t cpu;
     uint32_t core;
@@ -34,32 +34,33 @@ typedef struct pp_idle_place {
 
 typedef struct pp_idle_states {
     uint64_t ns[4];      /* by PP_IDLE_NEITHER ... PP_IDLE_BOTH */
-    uint64_t unknown_ns; /* with these four: all time since the start */
-    uint32_t known;      /* the state of both LPs is known now */
+    uint64_t unknown_ns; /* the four and this add up to the time since the start */
+    uint32_t known;      /* 1: the state of both LPs is known now */
 } pp_idle_states;
 
 typedef struct pp_idle pp_idle;
 
-/* On failure `log` (never NULL) has the call that failed, and the verifier's words after it. */
+/* On failure `log` (never NULL) has the call that failed, followed by the verifier's messages. */
 int pp_idle_open(const pp_idle_place *places, uint32_t n, pp_idle **out, char *log,
                  uint32_t log_size);
 void pp_idle_close(pp_idle *idle); /* NULL is allowed */
 
-/* Tells that the CPU is busy. The caller is pinned to it. Without this call, the state of a CPU is
- * unknown until its first transition: a CPU busy throughout has none. */
+/* Records that the CPU, to which the caller is pinned, is busy. Without this call, the state of a
+ * CPU is unknown until its first transition, and a CPU that is always busy has no transition. */
 int pp_idle_settle(const pp_idle *idle, uint32_t cpu);
 
-/* Tells that the CPU went offline: from now on its core counts it as idle. */
+/* Records that the CPU went offline: from now on it counts as idle in its core. */
 int pp_idle_offline(const pp_idle *idle, uint32_t cpu);
 
-/* -ENOENT: not traced. -EAGAIN: a writer stood in the middle of an update throughout. */
+/* Reads a core. -ENOENT: not traced. -EAGAIN: a writer was in the middle of an update at all
+ * attempts. */
 int pp_idle_read(const pp_idle *idle, uint32_t core, pp_idle_states *out);
 
-/* As a slot reads it: PP_IDLE_NEITHER ... PP_IDLE_BOTH of a core, the others of a CPU. Also
- * -ENODATA: the state is not known now. */
+/* Reads one value as a slot does: PP_IDLE_NEITHER ... PP_IDLE_BOTH of a core, the other kinds of a
+ * CPU. Errors as above, and -ENODATA: the state is not known now. */
 int pp_idle_get(const pp_idle *idle, uint32_t kind, uint32_t index, uint64_t *out);
 
-/* The rows of a slot PP_TRACED; valid until pp_idle_close. */
+/* Returns the rows for slots of kind PP_TRACED; valid until pp_idle_close. */
 const void *pp_idle_base(const pp_idle *idle);
 
 /* cffi: end */

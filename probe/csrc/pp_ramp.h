@@ -1,4 +1,4 @@
-/* From idle to load: what Python sees. Source: ramp.c, ramp_chains.c. */
+/* From idle to load: declarations for Python. Source: ramp.c, ramp_chains.c. */
 #ifndef PP_SHARED_RAMP_H
 #define PP_SHARED_RAMP_H
 
@@ -8,16 +8,16 @@
 
 /*
  * The calling thread sleeps, wakes, and then runs a chain of dependent multiplications, stamping
- * the TSC every few microseconds from the first one on.
+ * the TSC every few microseconds from the first multiplication on.
  *
  * A step of the chain is one 64-bit `imul r,r`, whose latency no core hides; moves, adds and LEAs
- * are eliminated by some cores. The caller knows how many cycles a step takes. Beside it a wide
- * chain issues PP_RAMP_WIDE independent vector FMAs a step, fewer than any core with them can do in
- * the latency of a step: they change the power that the core needs, not how long the chain takes.
+ * are eliminated by some cores. The caller has to know the cycles of a step. A wide chain also
+ * issues PP_RAMP_WIDE independent vector FMAs a step, fewer than any core with FMAs can execute in
+ * the latency of a step: they change the power that the core needs, not the length of the chain.
  *
- * With a counter of the CPU's cycles that RDPMC reads, each stamp comes with the count. Stamp and
- * count are always equally far apart: between two stamps the count goes on by the cycles between
- * them, whatever a reading costs.
+ * With a counter of the CPU's cycles that RDPMC can read, each stamp is followed by a count. The
+ * distance from stamp to count is constant, so between two stamps the count advances by the cycles
+ * between them, whatever a read costs.
  */
 
 enum {
@@ -40,40 +40,40 @@ typedef struct pp_ramp_phase {
 
 typedef struct pp_ramp_order {
     uint64_t idle_ns;
-    uint32_t blocks;  /* in a piece: what lies between two stamps */
-    uint32_t grow;    /* a chunk has a grow-th of the pieces before it in its phase, */
+    uint32_t blocks;  /* in a piece, which is the work between two stamps */
+    uint32_t grow;    /* a chunk has a grow-th of the earlier pieces of its phase, */
     uint32_t most;    /* at least 1 and at most this many */
-    uint64_t counter; /* address of a pp_perf_group: one event, with a page to read it by; or 0 */
+    uint64_t counter; /* address of a pp_perf_group of one event with a page; or 0 */
 } pp_ramp_order;
 
-/* Neighbouring pieces. All ticks are of the TSC. */
+/* Consecutive pieces. All ticks are of the TSC. */
 typedef struct pp_ramp_chunk {
     uint64_t begin, end;
-    uint64_t aside;          /* within it, but not the chain's: spent on asking for `switches` */
+    uint64_t aside;          /* ticks within the chunk that were spent on reading `switches` */
     uint64_t longest;        /* ticks of its slowest piece */
-    uint64_t longest_at;     /* stamp at which that began */
-    uint64_t cycles;         /* by the counter, of all its pieces: without those of `aside` */
-    uint64_t longest_cycles; /* of the slowest */
+    uint64_t longest_at;     /* stamp at which that piece began */
+    uint64_t cycles;         /* count of all its pieces, without the cycles of `aside` */
+    uint64_t longest_cycles; /* of the slowest piece */
     uint32_t pieces;
     uint32_t phase;
     uint32_t switches; /* involuntary context switches of the thread, if a piece was suspect */
 } pp_ramp_chunk;
 
 typedef struct pp_ramp_result {
-    uint64_t late_ns;     /* from the end of the sleep that was asked for to being awake */
-    uint64_t stamp_ticks; /* that one stamp takes, warm, with the counter if there is one */
+    uint64_t late_ns;     /* from the requested end of the sleep to the wake-up */
+    uint64_t stamp_ticks; /* cost of a warm stamp, with the count if there is a counter */
     uint32_t chunks;
-    uint32_t uncounted; /* stamps without a count; if any, cycles are wrong */
-    uint64_t off_ns;    /* for which other events had the counter; if any, cycles are too few */
+    uint32_t uncounted; /* stamps without a count; if not 0, cycles are wrong */
+    uint64_t off_ns;    /* time that other events had the counter; if not 0, cycles are too few */
 } pp_ramp_result;
 
-/* Bit i: this CPU and its system have PP_RAMP_ i. */
+/* Returns a mask: bit i is set if this CPU and its system have PP_RAMP_ ISA i. */
 uint32_t pp_ramp_isas(void);
 
 /*
- * Run by a thread that is pinned to one CPU. -EOPNOTSUPP: no such ISA here; -ENOSPC: the chunks
- * were full before the end (what they hold is good); -EXDEV: the thread was moved to another CPU;
- * -EINVAL, also for a counter that has to be read by a system call.
+ * Runs the phases; the calling thread is pinned to one CPU. -EOPNOTSUPP: no such ISA here; -ENOSPC:
+ * the chunks were full before the end (their contents are valid); -EXDEV: the thread was moved to
+ * another CPU; -EINVAL, also for a counter that needs a system call.
  */
 int pp_ramp_run(const pp_ramp_order *order, const pp_ramp_phase *phases, uint32_t n_phases,
                 pp_ramp_chunk *chunks, uint32_t capacity, pp_ramp_result *result);

@@ -1,4 +1,4 @@
-/* Rights: what Python sees. Source: rights.c. */
+/* Rights: declarations for Python. Source: rights.c. */
 #ifndef PP_SHARED_RIGHTS_H
 #define PP_SHARED_RIGHTS_H
 
@@ -6,8 +6,8 @@
 
 /* cffi: begin */
 
-/* The calling thread, and threads that it starts later, have no capability from now on but those of
- * `keep` (bit i: capability i) that they have now, and cannot get others by executing a program. */
+/* Drops all capabilities of the calling thread, and of threads that it starts later, except those
+ * in `keep` (bit i: capability i). Executing a program cannot bring them back. */
 int pp_rights_keep(uint64_t keep);
 
 /* cffi: end */

@@ -1,4 +1,4 @@
-/* The sampler: what Python sees. Source: sampler.c, lane.c, slot.c. */
+/* The sampler: declarations for Python. Source: sampler.c, lane.c, slot.c. */
 #ifndef PP_SHARED_SAMPLER_H
 #define PP_SHARED_SAMPLER_H
 
@@ -7,11 +7,11 @@
 /* cffi: begin */
 
 /*
- * One thread ("lane") per CPU reads what it was told to read, at the deadlines of one shared
- * schedule, and one call collects a round of all lanes into a frame.
+ * One thread ("lane") per CPU reads the slots of its plan at the deadlines of one shared schedule,
+ * and one call collects a round of all lanes into a frame.
  *
- * All calls on one sampler are made by one thread at a time: lanes synchronise with that thread,
- * callers do not synchronise with each other.
+ * Only one thread at a time may call functions of a sampler: lanes synchronise with that thread,
+ * but callers do not synchronise with each other.
  */
 
 enum { PP_HEAD = 5 }; /* words in the head of a row: wire.HEAD */
@@ -26,7 +26,7 @@ enum {
     PP_ROW_UNPINNED = 32
 };
 
-/* Instead of a CPU's number: a lane that belongs to no CPU. */
+/* A lane that belongs to no CPU has this number instead of a CPU's. */
 enum { PP_ANYWHERE = -1 };
 
 enum {
@@ -41,8 +41,8 @@ enum {
     PP_PERF = 3,   /* all columns of `group` */
     PP_FIELD = 4,  /* `field`, of fd */
     PP_FLAGS = 5,  /* one poll of `flags`, of fd: all its columns */
-    PP_STAT = 6,   /* `stat`, read again: the fields of CPU number fd */
-    PP_STAT_LINE = 7, /* the same for another CPU, from the text that PP_STAT has read before */
+    PP_STAT = 6,   /* reads `stat`: the fields of CPU number fd */
+    PP_STAT_LINE = 7, /* the fields of CPU number fd in the text that PP_STAT has read before */
     PP_TRACED = 16 /* plus a PP_IDLE_ kind: its value of core or CPU number fd, in `rows` */
 };
 
@@ -51,8 +51,8 @@ typedef struct pp_config {
     uint32_t words; /* u64 in a frame */
     uint32_t ring;  /* samples a lane can hold; rounded up to a power of two */
     uint32_t stamp; /* PP_STAMP_ */
-    uint32_t proof; /* 0: do not ask which CPU a row was read on (CPU numbers are made up) */
-    uint64_t first_ns; /* from pp_new to round 0; 0: a period, which is also the most */
+    uint32_t proof; /* 0: do not check the CPU of a read (CPU numbers are fictitious) */
+    uint64_t first_ns; /* from pp_new to round 0, at most a period; 0: a period */
 } pp_config;
 
 /* Some bits of a register. The caller keeps it until the lane that reads it is detached. */
@@ -60,31 +60,31 @@ typedef struct pp_field {
     uint32_t msr;
     uint32_t shift;
     uint32_t width;
-    uint32_t below;  /* not 0: the value is how far the bits are below it */
-    uint32_t enable; /* not 0: number of the bit without which they mean nothing (-ENODATA) */
+    uint32_t below;  /* not 0: the value is this number minus the bits */
+    uint32_t enable; /* not 0: number of a bit; while it is clear, there is no value (-ENODATA) */
 } pp_field;
 
-/* What polls of a register have seen so far. The lane writes it; the caller keeps it as above. */
+/* The results of all polls of a register. The lane writes it; the caller keeps it as above. */
 typedef struct pp_flags {
     uint32_t msr;
-    uint32_t mask;     /* the bits that are looked at */
+    uint32_t mask;     /* the bits that are polled */
     uint64_t polls;    /* first column */
-    uint64_t seen[32]; /* the others: polls that found the bit set, from the lowest of the mask */
+    uint64_t seen[32]; /* further columns: polls that found the bit set, by bits of the mask */
 } pp_flags;
 
 enum { PP_STAT_FIELDS = 8 }; /* user nice system idle iowait irq softirq steal, in USER_HZ */
 
 typedef struct pp_stat_line {
-    uint64_t read; /* the number of the read that found it */
+    uint64_t read; /* the number of the read that found the line */
     uint64_t ticks[PP_STAT_FIELDS];
 } pp_stat_line;
 
-/* /proc/stat as it was read last. The lane writes it; the caller keeps it as above, and makes it
- * with zeros in `reads` and `lines`. */
+/* The last read of /proc/stat. The lane writes it; the caller keeps it as above, and sets `reads`
+ * and the contents of `lines` to 0. */
 typedef struct pp_proc_stat {
     int32_t fd;
-    uint32_t cpus;       /* CPUs have numbers below it */
-    uint32_t size;       /* of `text`, bytes; what does not fit is not read */
+    uint32_t cpus;       /* upper bound of CPU numbers */
+    uint32_t size;       /* bytes of `text`; the rest of the file is not read */
     char *text;
     pp_stat_line *lines; /* by the number of the CPU */
     uint64_t reads;
@@ -93,9 +93,9 @@ typedef struct pp_proc_stat {
 typedef struct pp_slot {
     uint32_t kind;
     uint32_t column; /* within its row */
-    int32_t fd;      /* the caller's: open until pp_detach or pp_free has returned */
-    uint32_t count;  /* columns it fills, from `column` on; 0 is 1 */
-    union {          /* by kind; the caller keeps what is pointed to as it keeps fd */
+    int32_t fd;      /* the caller keeps it open until pp_detach or pp_free has returned */
+    uint32_t count;  /* columns that the slot fills, from `column` on; 0 is 1 */
+    union {          /* by kind; the caller keeps objects behind pointers as long as fd */
         uint64_t arg; /* PP_FILE, PP_MSR: a number. Python writes addresses here, too */
         const struct pp_perf_group *group;
         const pp_field *field;
@@ -105,7 +105,7 @@ typedef struct pp_slot {
     };
 } pp_slot;
 
-/* Where a row lies in the frame, in words, and how many of the flat list of slots are its own. */
+/* The offsets of a row in the frame, in words, and its number of slots in the flat list. */
 typedef struct pp_row {
     uint32_t head;
     uint32_t valid;
@@ -114,11 +114,11 @@ typedef struct pp_row {
     uint32_t n_slots;
 } pp_row;
 
-/* Cumulative for the CPU, over detaching and attaching again. */
+/* Cumulative counts of a CPU's lane, which continue when the CPU is attached again. */
 typedef struct pp_stats {
     uint64_t samples;  /* taken */
     uint64_t overruns; /* rounds skipped, because a wake-up or a read came too late */
-    uint64_t lost;     /* samples not delivered: the ring was full, or their round had passed */
+    uint64_t lost;     /* samples not delivered, because the ring was full or the round was over */
     uint64_t repeats;  /* rows read again after an interruption */
     uint64_t cpu_ns;   /* time of the thread */
     int32_t attached;
@@ -135,8 +135,8 @@ void pp_free(pp_sampler *s); /* NULL is allowed */
 uint64_t pp_start(const pp_sampler *s);
 
 /*
- * Starts a lane. `flags` are added to the flags of each row until it was delivered once with data
- * of its own CPU. -EEXIST: the CPU has a lane. A CPU that cannot be pinned to is no error.
+ * Starts a lane. `flags` are added to the flags of each row until the row was delivered once with
+ * data of its own CPU. -EEXIST: the CPU has a lane. A lane that cannot be pinned is no error.
  *
  * The lane PP_ANYWHERE is not pinned. It reads all its rows between two stamps, which they share,
  * so that slots of different rows may use one text.
@@ -144,14 +144,14 @@ uint64_t pp_start(const pp_sampler *s);
 int pp_attach(pp_sampler *s, int32_t cpu, uint32_t flags, const pp_row *rows, uint32_t n_rows,
               const pp_slot *slots, uint32_t n_slots);
 
-/* Stops a lane and waits for the read that it is in, but not for its sleep. */
+/* Stops a lane; waits for its present read, but not for its sleep. */
 int pp_detach(pp_sampler *s, int32_t cpu);
 
 /*
- * Collects one round. Returns how many lanes have not come to it yet; call again with the same
- * round and frame to complete it. With `force` those are given up for this round. Rounds only go
- * up. The first call of a round clears the frame; `delivered` is how many lanes of CPUs gave a
- * sample to it so far.
+ * Collects one round. Returns the number of lanes that have not finished the round; call again with
+ * the same round and frame to complete it. With `force` these lanes are skipped in this round.
+ * Round numbers only increase. The first call of a round clears the frame; `delivered` is the
+ * number of lanes of CPUs whose sample is in the frame so far.
  */
 int pp_drain(pp_sampler *s, uint64_t round, uint64_t *frame, int force, uint32_t *delivered);
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A place in a line. */
+/* A position in a line. */
 struct cursor {
     const char *at;
     const char *end;
@@ -16,8 +16,8 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\r' || c == '\v' || c == '\f';
 }
 
-/* Takes the decimal number at the cursor. False: there is none, it does not fit into 64 bits, or
- * something else than a blank follows. */
+/* Parses the decimal number at the cursor. False: there is none, it does not fit into 64 bits, or
+ * it is not followed by a blank. */
 static bool take_number(struct cursor *line, uint64_t *value)
 {
     const char *begin = line->at;
@@ -45,10 +45,10 @@ static bool take_fields(struct cursor *line, uint64_t *ticks)
     return true;
 }
 
-/* Takes `cpuN`. False: the line is another's, such as that of all CPUs together, or `cpu07`. */
+/* Parses `cpuN`. False: the line is not of one CPU (the line of all CPUs, or `cpu07`). */
 static bool take_cpu(struct cursor *line, uint64_t *cpu)
 {
-    const char *digits = line->at + 3; /* the caller saw "cpu" */
+    const char *digits = line->at + 3; /* the caller has checked for "cpu" */
 
     line->at = digits;
     return take_number(line, cpu) && (*digits != '0' || line->at == digits + 1);
@@ -64,7 +64,7 @@ static void keep_line(pp_proc_stat *stat, struct cursor line)
     }
 }
 
-/* The lines of the CPUs come first. Hundreds of numbers of interrupts may follow. */
+/* Keeps the lines of CPUs, which come first. Hundreds of numbers of interrupts may follow. */
 static void keep_lines(pp_proc_stat *stat, const char *end)
 {
     const char *at = stat->text;
@@ -84,10 +84,10 @@ int pp_proc_stat_read(pp_proc_stat *stat)
     ssize_t n = pread(stat->fd, stat->text, stat->size, 0);
     const char *end = stat->text + (n > 0 ? n : 0);
 
-    stat->reads++; /* forgets the lines of the read before */
+    stat->reads++; /* invalidates the lines of the previous read */
     if (n < 0)
         return -errno;
-    if (n == stat->size) /* the last line may go on: half a number is a wrong number */
+    if (n == stat->size) /* the last line may be cut, and half a number is a wrong number */
         while (end > stat->text && end[-1] != '\n')
             end--;
     keep_lines(stat, end);

@@ -1,5 +1,5 @@
 /*
- * The text of /proc/stat: what each CPU's time was spent on. It is read once for all CPUs. Source:
+ * Reads /proc/stat, which has each CPU's time by what it was spent on, once for all CPUs. Source:
  * proc_stat.c.
  */
 #ifndef PP_PROC_STAT_H
@@ -10,12 +10,12 @@
 
 #include "perfprobe.h"
 
-/* Reads the text anew and keeps the lines of CPUs below stat->cpus. A line is kept if its first
- * PP_STAT_FIELDS numbers are decimal and fit; of several for one CPU the last such line counts. 0
- * or -errno. */
+/* Reads the text and keeps the lines of CPUs below stat->cpus. A line is kept if its first
+ * PP_STAT_FIELDS numbers are decimal and fit into 64 bits; if a CPU has several such lines, the
+ * last one counts. 0 or -errno. */
 int pp_proc_stat_read(pp_proc_stat *stat);
 
-/* Copies the fields of a CPU below stat->cpus. -ENODATA: the last read found no line of it. */
+/* Copies the fields of a CPU below stat->cpus. -ENODATA: the last read had no line of this CPU. */
 int pp_proc_stat_ticks(const pp_proc_stat *stat, uint32_t cpu, uint64_t *ticks);
 
 #endif

@@ -14,7 +14,7 @@ struct run {
     const struct pp_perf_group *counter; /* NULL: none */
     pp_ramp_result *result;
     uint64_t blocks;
-    uint64_t before; /* ticks of the last piece; a piece that takes a quarter more is suspect */
+    uint64_t before; /* ticks of the previous piece; a piece that takes 25 % more is suspect */
     long switches;   /* of the thread so far */
 };
 
@@ -45,7 +45,8 @@ static struct moment now(struct run *run)
     return now;
 }
 
-/* ns so far for which the kernel did not count, because other events had the counters. */
+/* Returns the time in ns for which the kernel did not count so far, because other events had the
+ * counters. */
 static uint64_t off_ns(struct run *run)
 {
     uint64_t times[PP_PERF_TIMES] = {0};
@@ -93,7 +94,8 @@ static void add(pp_ramp_chunk *chunk, const struct moment *from, const struct mo
     }
 }
 
-/* The pieces of a chunk, from `begin` on. Returns the moment at which the next one begins. */
+/* Runs the pieces of a chunk, from `begin` on. Returns the moment at which the next chunk
+ * begins. */
 static struct moment fill(struct run *run, pp_ramp_chain chain, pp_ramp_chunk *chunk,
                           struct moment begin)
 {
@@ -183,7 +185,7 @@ int pp_ramp_run(const pp_ramp_order *order, const pp_ramp_phase *phases, uint32_
     if (rc)
         return rc;
     run.clock = pp_proven_clock(pp_tsc_clock());
-    memset(chunks, 0, capacity * sizeof *chunks); /* so that no page faults while it counts */
+    memset(chunks, 0, capacity * sizeof *chunks); /* so that no page fault is counted */
     pp_ramp_chains[PP_RAMP_SCALAR](1);
     run.switches = switches();
     result->late_ns = sleep_ns(order->idle_ns);

@@ -4,19 +4,19 @@
 
 /* --- the chains ------------------------------------------------------------------------------- */
 
-/* Odd, so that no product becomes 0. Its value does not matter. */
+/* An odd factor, so that no product becomes 0. Its value does not matter. */
 static const uint64_t factor = 0x5851f42d4c957f2d;
 
-/* PP_RAMP_BLOCK for the assembler, which knows no enums. */
+/* PP_RAMP_BLOCK for the assembler, which cannot read enums. */
 #define BLOCK 64
 _Static_assert(BLOCK == PP_RAMP_BLOCK, "a turn of the loop is a block");
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 
 /*
- * `body` has `steps` multiplications of %0 and is repeated to a whole block; count and branch are
+ * `body` has `steps` multiplications of %0 and is repeated to fill a block; count and branch are
  * not on the chain's path. The clobbers name vector registers by their first 128 bits, which
- * compilers know without AVX; no function expects the rest to survive a call.
+ * compilers accept without AVX; no function expects the other bits to survive a call.
  */
 #define CHAIN(before, body, steps, after)                                                        \
     do {                                                                                         \
@@ -34,8 +34,8 @@ _Static_assert(BLOCK == PP_RAMP_BLOCK, "a turn of the loop is a block");
 #define STEP "imulq %2, %0\n\t"
 
 /*
- * Eight accumulators: each is used once in four steps, which take longer than an FMA. They approach
- * 1 by x = x * 0.5 + 0.5, so no value is a denormal, which some cores compute slowly.
+ * Eight accumulators, each of which is used once in four steps, which take longer than an FMA. They
+ * approach 1 by x = x * 0.5 + 0.5, so no value is a denormal, which some cores compute slowly.
  */
 #define ZERO(n) "vxorps %%xmm" #n ", %%xmm" #n ", %%xmm" #n "\n\t"
 #define HALVES(v)                                                                                \
@@ -67,7 +67,7 @@ const pp_ramp_chain pp_ramp_chains[PP_RAMP_ISAS] = {
     [PP_RAMP_AVX512] = chain_avx512,
 };
 
-/* --- what this CPU has ------------------------------------------------------------------------ */
+/* --- ISAs of this CPU ------------------------------------------------------------------------- */
 
 enum { XCR0_AVX = 0x6, XCR0_AVX512 = 0xe6 }; /* registers that the system saves and restores */
 

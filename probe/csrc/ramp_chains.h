@@ -1,5 +1,5 @@
 /*
- * The chains of instructions that pp_ramp_run runs. Source: ramp_chains.c, which also has
+ * The chains of instructions that pp_ramp_run runs. Source: ramp_chains.c, which also defines
  * pp_ramp_isas of perfprobe.h.
  */
 #ifndef PP_RAMP_CHAINS_H
@@ -12,7 +12,8 @@
 /* Runs `blocks` times PP_RAMP_BLOCK steps. */
 typedef void (*pp_ramp_chain)(uint64_t blocks);
 
-/* By PP_RAMP_ ISA. One that is not among pp_ramp_isas() ends the process by SIGILL. */
+/* The chain of each PP_RAMP_ ISA. A chain that is not in pp_ramp_isas() ends the process by
+ * SIGILL. */
 extern const pp_ramp_chain pp_ramp_chains[PP_RAMP_ISAS];
 
 #endif

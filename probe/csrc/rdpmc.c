@@ -7,8 +7,9 @@
 #include <ucontext.h>
 
 /*
- * int pp_rdpmc(uint32_t counter, uint64_t *count). It is assembly because the handler has to know
- * the one instruction that may fault and where to go on; a label within C may be copied.
+ * int pp_rdpmc(uint32_t counter, uint64_t *count). This is assembly because the handler needs the
+ * address of the one instruction that may fault and the address at which to continue; a compiler
+ * may duplicate a label within C.
  */
 __asm__(".pushsection .text\n"
         ".globl pp_rdpmc, pp_rdpmc_faulting, pp_rdpmc_refused\n"
@@ -32,13 +33,13 @@ extern const char pp_rdpmc_faulting[], pp_rdpmc_refused[];
 
 static struct sigaction before;
 
-/* A refused RDPMC returns to another instruction, which may be done at any moment. Any other signal
- * goes to the handler before ours, and ours stays: a SIGSEGV that somebody sent is no reason to be
- * killed by the next refused RDPMC. */
+/* After a refused RDPMC, execution continues at another instruction, which is safe at any moment.
+ * Any other signal goes to the previous handler, and this handler stays installed: after a SIGSEGV
+ * that another process sent, the next refused RDPMC must not kill the process. */
 static void handle(int number, siginfo_t *info, void *context)
 {
     greg_t *at = &((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
-    int sent = info->si_code <= 0; /* by a process, not by a fault */
+    int sent = info->si_code <= 0; /* sent by a process, not by a fault */
 
     if (!sent && *at == (greg_t)(uintptr_t)pp_rdpmc_faulting) {
         *at = (greg_t)(uintptr_t)pp_rdpmc_refused;
@@ -47,7 +48,7 @@ static void handle(int number, siginfo_t *info, void *context)
     } else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
         before.sa_handler(number);
     } else if (before.sa_handler == SIG_DFL || !sent) {
-        signal(number, SIG_DFL); /* the fault comes again, and ends the process */
+        signal(number, SIG_DFL); /* the fault is repeated, and ends the process */
         if (sent)
             raise(number);
     }

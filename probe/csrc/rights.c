@@ -7,10 +7,11 @@
 
 #include "perfprobe.h"
 
-enum { CAPABILITIES = 64 }; /* in two words; no kernel has more */
+enum { CAPABILITIES = 64 }; /* bits of two words; no kernel has more */
 
-/* Nothing that this thread executes has more than the thread: not by a set-user-ID file, and not by
- * being root. A kernel before 3.5 knows none of these; capset below suffices for the thread. */
+/* No program that this thread executes gets more rights than the thread, neither by a set-user-ID
+ * file nor by being root. Kernels before 3.5 have none of these calls; capset below suffices for
+ * the thread itself. */
 static void close_ways_back(uint64_t keep)
 {
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
@@ -20,8 +21,8 @@ static void close_ways_back(uint64_t keep)
             prctl(PR_CAPBSET_DROP, i, 0, 0, 0);
 }
 
-/* By system call: the C library knows no capabilities, and its set*id functions would change all
- * threads. */
+/* Uses the system call: the C library has no function for capabilities, and its set*id functions
+ * would change all threads. */
 int pp_rights_keep(uint64_t keep)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};

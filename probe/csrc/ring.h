@@ -1,9 +1,9 @@
 /*
  * A ring of equal entries of u64 words, with one producer (the lane's thread) and one consumer (the
- * thread that drains). Source: ring.c; what the sampling path needs is inline here.
+ * thread that drains). Source: ring.c; the functions of the sampling path are inline here.
  *
- * A full ring refuses the new entry. Only the consumer may move `tail`: a producer that took the
- * oldest entry away could overwrite it while the consumer copies it.
+ * A full ring refuses the new entry. Only the consumer may advance `tail`: a producer that dropped
+ * the oldest entry could overwrite it while the consumer copies it.
  */
 #ifndef PP_RING_H
 #define PP_RING_H
@@ -16,8 +16,8 @@
 enum { PP_CACHE_LINE = 64 };
 
 struct pp_ring {
-    /* Both count up without end; their difference is the fill. They lie on two cache lines, so
-     * that writing one does not take the other's line away. */
+    /* Both count up without end; their difference is the fill. They are on two cache lines, so that
+     * a write to one does not invalidate the other's line. */
     _Alignas(PP_CACHE_LINE) _Atomic uint64_t head; /* written by the producer */
     _Alignas(PP_CACHE_LINE) _Atomic uint64_t tail; /* written by the consumer */
     _Alignas(PP_CACHE_LINE) uint64_t *data;        /* this line is constant */
@@ -25,7 +25,7 @@ struct pp_ring {
     uint64_t words;                                /* in an entry */
 };
 
-/* `at_least` entries of `words` words. 0 or -ENOMEM. */
+/* Makes a ring of `at_least` entries of `words` words. 0 or -ENOMEM. */
 int pp_ring_init(struct pp_ring *r, uint64_t at_least, uint64_t words);
 void pp_ring_free(struct pp_ring *r);
 
@@ -34,7 +34,8 @@ static inline uint64_t *pp_ring_entry(const struct pp_ring *r, uint64_t n)
     return r->data + (n & (r->capacity - 1)) * r->words;
 }
 
-/* Producer: the entry to fill, or NULL if the ring is full. Nothing is visible before the push. */
+/* Producer: returns the entry to fill, or NULL if the ring is full. The entry is not visible before
+ * the push. */
 static inline uint64_t *pp_ring_reserve(struct pp_ring *r)
 {
     uint64_t head = pp_read_once(&r->head); /* the producer's own */
@@ -45,32 +46,32 @@ static inline uint64_t *pp_ring_reserve(struct pp_ring *r)
     return pp_ring_entry(r, head);
 }
 
-/* Producer: hands the reserved entry over. */
+/* Producer: makes the reserved entry visible. */
 static inline void pp_ring_push(struct pp_ring *r)
 {
     /* The words of the entry must be seen before the head that covers them. */
     pp_store_release(&r->head, pp_read_once(&r->head) + 1);
 }
 
-/* Consumer: the oldest entry, or NULL. It stays valid until the pop. */
+/* Consumer: returns the oldest entry, or NULL. The entry stays valid until the pop. */
 static inline const uint64_t *pp_ring_peek(struct pp_ring *r)
 {
     uint64_t tail = pp_read_once(&r->tail); /* the consumer's own */
 
-    /* Pairs with the push: all words of the entry are there. */
+    /* Pairs with the push: all words of the entry are visible. */
     if (pp_load_acquire(&r->head) == tail)
         return NULL;
     return pp_ring_entry(r, tail);
 }
 
-/* Consumer: gives the oldest entry back. */
+/* Consumer: frees the oldest entry. */
 static inline void pp_ring_pop(struct pp_ring *r)
 {
     /* The consumer's reads of the entry must be done before the producer sees that it is free. */
     pp_store_release(&r->tail, pp_read_once(&r->tail) + 1);
 }
 
-/* Consumer: entries that are not popped; exact only while the producer stands still. */
+/* Consumer: returns the number of entries; exact only while the producer is not running. */
 static inline uint64_t pp_ring_fill(struct pp_ring *r)
 {
     return pp_load_acquire(&r->head) - pp_read_once(&r->tail);

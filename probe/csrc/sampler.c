@@ -13,7 +13,7 @@ enum {
     MAX_WORDS = 1 << 24,
     MAX_RING = 1 << 16
 };
-#define MAX_PERIOD_NS ((uint64_t)1 << 42) /* an hour; no start plus this overflows */
+#define MAX_PERIOD_NS ((uint64_t)1 << 42) /* an hour; added to a start it does not overflow */
 
 struct pp_sampler {
     struct pp_schedule schedule;
@@ -23,7 +23,7 @@ struct pp_sampler {
     bool drained;       /* pp_drain was called */
     uint32_t delivered; /* lanes of CPUs that gave a sample to `round` */
     uint32_t n_lanes;
-    struct pp_lane **lanes; /* a lane stays when its thread ends, for its counts */
+    struct pp_lane **lanes; /* a lane outlives its thread, for its counts */
 };
 
 /* --- the sampler ------------------------------------------------------------------------------ */
@@ -46,7 +46,7 @@ int pp_new(const pp_config *config, pp_sampler **out)
     s->schedule.period_ns = config->period_ns;
     s->schedule.proof = config->proof;
     s->schedule.clock = tsc ? pp_tsc_clock() : PP_CLOCK_RAW;
-    /* Not now, so that lanes attached at once all take part in round 0. */
+    /* Later than now, so that all lanes attached at the beginning take part in round 0. */
     s->schedule.start_ns = pp_clock_ns(CLOCK_MONOTONIC) +
                            (config->first_ns ? config->first_ns : config->period_ns);
     *out = s;
@@ -84,7 +84,7 @@ uint64_t pp_start(const pp_sampler *s)
     return s->schedule.start_ns;
 }
 
-/* --- lanes come and go ------------------------------------------------------------------------ */
+/* --- attaching and detaching lanes ------------------------------------------------------------ */
 
 static struct pp_lane *find_lane(const pp_sampler *s, int32_t cpu)
 {
@@ -112,7 +112,7 @@ static struct pp_lane *add_lane(pp_sampler *s, int32_t cpu)
     return lane;
 }
 
-/* Copies the plan, which fits, and makes the ring for it. */
+/* Copies the plan, which the caller has checked, and makes the ring for it. */
 static int prepare(struct pp_lane *lane, uint32_t ring, uint32_t flags, const pp_row *rows,
                    uint32_t n_rows, const pp_slot *slots, uint32_t n_slots)
 {
@@ -209,7 +209,7 @@ static void scatter(struct pp_lane *lane, const uint64_t *entry, uint64_t *frame
         head[1] = in[PP_AT_AFTER];
         head[2] = entry[PP_ENTRY_LATENESS];
         head[4] = in[PP_AT_FLAGS] | row->flags;
-        /* Cleared here and not by the lane: a sample may be lost, or have no data. */
+        /* The drainer clears the flags, not the lane: a sample may be lost, or have no data. */
         if (!(in[PP_AT_FLAGS] & PP_ROW_ELSEWHERE))
             row->flags = 0;
         memcpy(frame + row->plan.valid, valid, row->plan.valid_words * sizeof *frame);
@@ -218,11 +218,11 @@ static void scatter(struct pp_lane *lane, const uint64_t *entry, uint64_t *frame
     }
 }
 
-/* Copies the lane's sample of the round to the frame. False: it was not there. */
+/* Copies the lane's sample of the round to the frame. False: the ring does not have it. */
 static bool collect(struct pp_lane *lane, uint64_t round, uint64_t *frame)
 {
-    /* Read before the ring: if the round is over by this and the ring is empty after it, no sample
-     * can have been pushed in between. */
+    /* `next` is read before the ring: if the round is over and the ring is empty afterwards, no
+     * sample can have been pushed in between. */
     bool over = pp_load_acquire(&lane->next) > round;
     const uint64_t *entry = pp_ring_peek(&lane->ring);
     bool found;

@@ -8,7 +8,7 @@
 #include "idle_rows.h"
 #include "proc_stat.h"
 
-enum { MAX_VALID_WORDS = 8 }; /* of wire.MAX_COLUMNS columns */
+enum { MAX_VALID_WORDS = 8 }; /* valid bits of wire.MAX_COLUMNS columns */
 
 /* --- files ------------------------------------------------------------------------------------ */
 
@@ -24,8 +24,8 @@ static bool is_word(char c)
            c == '.' || c == '-';
 }
 
-/* The value of a word -?[0-9]+; negative ones as two's complement. -EINVAL: it is no integer.
- * -ERANGE: it does not fit into 64 bits. */
+/* Parses a word -?[0-9]+; negative values become two's complement. -EINVAL: the word is no integer.
+ * -ERANGE: the value does not fit into 64 bits. */
 static int parse_word(const char *word, const char *end, uint64_t *value)
 {
     bool negative = *word == '-';
@@ -47,7 +47,7 @@ static int parse_word(const char *word, const char *end, uint64_t *value)
     return 0;
 }
 
-/* The index-th integer of a text. -ENODATA: there are not so many. */
+/* Parses the index-th integer of a text. -ENODATA: the text has fewer integers. */
 static int parse_nth(const char *text, const char *end, uint64_t index, uint64_t *value)
 {
     while (text < end) {
@@ -71,7 +71,7 @@ static int parse_nth(const char *text, const char *end, uint64_t index, uint64_t
     return -ENODATA;
 }
 
-/* Reading a file of the kernel at 0 makes its text anew, so the descriptor stays open. */
+/* Reads a file of the kernel. A read at offset 0 gets a new text, so the descriptor stays open. */
 static int read_file(const pp_slot *slot, uint64_t *value)
 {
     char text[PP_FILE_TEXT];
@@ -79,7 +79,7 @@ static int read_file(const pp_slot *slot, uint64_t *value)
 
     if (n < 0)
         return -errno;
-    if (n == sizeof text) /* the last word may go on: half a number is a wrong number */
+    if (n == sizeof text) /* the last word may be cut, and half a number is a wrong number */
         while (n > 0 && is_word(text[n - 1]))
             n--;
     return parse_nth(text, text + n, slot->arg, value);
@@ -87,8 +87,8 @@ static int read_file(const pp_slot *slot, uint64_t *value)
 
 /* --- registers -------------------------------------------------------------------------------- */
 
-/* The driver takes the register's number as the offset and gives eight bytes. On the register's own
- * CPU that is a plain RDMSR; from another CPU it is an interrupt for that CPU. */
+/* Reads a register: eight bytes at the offset of its number. On the register's own CPU the driver
+ * executes RDMSR; on another CPU it interrupts the register's CPU. */
 static int read_msr(int fd, uint64_t msr, uint64_t *value)
 {
     uint64_t content;
@@ -133,7 +133,7 @@ static int poll_flags(int fd, pp_flags *flags, uint64_t *value)
 
 /* --- slots ------------------------------------------------------------------------------------ */
 
-/* Columns: the polls, and one for each bit. */
+/* Returns the number of columns: one for the polls, and one for each bit. */
 static uint32_t flags_width(const pp_flags *flags)
 {
     return 1 + (uint32_t)__builtin_popcount(flags->mask);
@@ -155,7 +155,7 @@ static bool is_traced(const pp_slot *slot)
     return slot->kind >= PP_TRACED && slot->kind <= PP_TRACED + PP_IDLE_ENTRIES;
 }
 
-/* Columns from slot->column to the last that it fills. */
+/* Returns the number of columns from slot->column to the last that the slot fills. */
 static uint32_t count_of(const pp_slot *slot)
 {
     return slot->count ? slot->count : 1;

@@ -1,7 +1,7 @@
 /*
- * A slot: where a value comes from, or several that are read at once; and a plan: the rows of a
- * frame and the flat list of slots that fill them, as the caller gives them to pp_attach. Source:
- * slot.c.
+ * A slot is the origin of a value, or of several values that are read at once. A plan is the rows
+ * of a frame and the flat list of slots that fill them, as the caller passes them to pp_attach.
+ * Source: slot.c.
  */
 #ifndef PP_SLOT_H
 #define PP_SLOT_H
@@ -11,24 +11,25 @@
 
 #include "perfprobe.h"
 
-enum { PP_FILE_TEXT = 256 }; /* bytes of a file that are looked at */
+enum { PP_FILE_TEXT = 256 }; /* bytes of a file that are read */
 
-/* Whether the slot's kind is known, its arguments are possible, and it fills as many columns as
- * its kind does. The functions below take only slots that are. */
+/* Whether the slot's kind exists, its arguments are possible, and its number of columns is that of
+ * its kind. The functions below take only slots that pass. */
 bool pp_slot_known(const pp_slot *slot);
 
-/* Bit i: it fills the i-th column from its first. */
+/* Returns a mask: bit i is set if the slot fills the i-th column from its first. */
 uint64_t pp_slot_filled(const pp_slot *slot);
 
-/* 0 or -errno. `value` has room for all columns of the slot; a failure leaves them alone. */
+/* Reads the slot. 0 or -errno. `value` has room for all columns of the slot; a failure does not
+ * change them. */
 int pp_slot_read(const pp_slot *slot, uint64_t *value);
 
-/* Whether each row with all its columns lies within `words` of a frame, each slot is known and has
- * valid bits for its columns, and the rows have n_slots slots together. */
+/* Whether each row with all its columns is within `words` of a frame, each slot passes
+ * pp_slot_known and has valid bits for its columns, and the rows have n_slots slots in total. */
 bool pp_plan_fits(uint32_t words, const pp_row *rows, uint32_t n_rows, const pp_slot *slots,
                   uint32_t n_slots);
 
-/* The highest column of the slots, plus one. */
+/* Returns the highest column of the slots, plus one. */
 uint32_t pp_plan_columns(const pp_slot *slots, uint32_t n);
 
 #endif

@@ -8,14 +8,14 @@
 #include "cpu.h"
 #include "group.h"
 
-enum { UNROLLED = 8 }; /* stamps in a turn of the loop */
+enum { UNROLLED = 8 }; /* number of stamps in a turn of the loop */
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 /* --- stamps ----------------------------------------------------------------------------------- */
 
-/* cpu.h is not used here: each form has the fences of its name and no others. "volatile" and the
- * memory clobber keep the compiler from moving them. */
+/* cpu.h is not used here, because each form must have only the fences of its name. "volatile" and
+ * the memory clobber keep the compiler from moving the instructions. */
 #define TSC(before, instruction, after, more)                                             \
     ({                                                                                    \
         uint32_t low_, high_;                                                             \
@@ -28,7 +28,7 @@ enum { UNROLLED = 8 }; /* stamps in a turn of the loop */
 #define AUX , "ecx"
 #define CPUID_WRITES , "ebx", "ecx"
 
-/* `kind` is a constant in each call, so one case of the switch is left. */
+/* `kind` is a constant in each call, so the compiler keeps only one case of the switch. */
 ALWAYS_INLINE uint64_t stamp(uint32_t kind)
 {
     switch (kind) {
