@@ -212,19 +212,23 @@ def _doctor(options: argparse.Namespace) -> int:
         "model": identity.identity(root).name or None,
         "kernel": identity.kernel(root),
         "virtualisation": identity.virtualisation(root),
-        "checks": [asdict(check) for check in doctor.checks(root)],
+        "checks": [],
     }
+    checks = doctor.checks(root)
     # doctor reports on the keys that the hello of a stream from this machine has.
     wanted = _parser().parse_args(["stream", "--sysroot", str(root)])
     keys = ("source", "smt_methods", "multipliers", "tsc_hz", "base_hz", "missing")
     try:
         with contextlib.closing(opening.open_source(wanted)) as source:
-            hello = asdict(source.hello)
-        answer |= {key: hello[key] for key in keys}
+            hello = source.hello
+        counters = {counter.key for block in hello.blocks for counter in block.counters}
+        checks = [doctor.counted(check, counters, hello.missing) for check in checks]
+        answer |= {key: asdict(hello)[key] for key in keys}
     except (Usage, Unavailable, OSError) as error:
         why = sentence(error) if isinstance(error, OSError) else str(error)
         nothing = {"what": "everything", "why": why, "fix": None, "cpus": None}
         answer |= dict.fromkeys(keys) | {"multipliers": [], "missing": [nothing]}
+    answer["checks"] = [asdict(check) for check in checks]
     answer["readiness"] = [asdict(item) for item in conditions.items(root)]
     methods = answer["smt_methods"] or []
     answer["smt_method"] = methods[0] if methods else None
@@ -235,12 +239,14 @@ def _doctor(options: argparse.Namespace) -> int:
 def _events(options: argparse.Namespace) -> int:
     from perfprobe.perf import event_catalogue
     from perfprobe.perf.event_catalogue import Catalogue
+    from perfprobe.perf.perf_events import System
 
     root, source = options.sysroot, options.source
     if source not in {"auto", "perf"}:
         raise Usage(f"events --source {source}: perf counts events: --source auto or perf")
     catalogue = Catalogue(root, installed=root == Path("/"))
-    _print(event_catalogue.list_events(root, options.word, catalogue))
+    kernel = System() if root == Path("/") else None
+    _print(event_catalogue.list_events(root, options.word, catalogue, kernel))
     return 0
 
 

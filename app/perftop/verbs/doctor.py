@@ -219,12 +219,18 @@ def sentences(answer: Answer, asked: Asked) -> list[str]:
     """Returns sentences on what perftop can read, the best next step, and the command for it."""
     checks = {check["what"]: check for check in answer["checks"] if check["what"] in GIVES}
     lacking = [what for what in GIVES if what in checks and checks[what]["state"] == UNUSABLE]
-    usable = [GIVES[what] for what in GIVES if what in checks and what not in lacking]
+    usable, lost = list[str](), list[str]()
+    for what, given in GIVES.items():
+        if what in checks:
+            numbers = given.split(", ")
+            missing = numbers if what in lacking else (checks[what].get("lost") or "").split(", ")
+            usable += [number for number in numbers if number not in missing]
+            lost += [number for number in numbers if number in missing]
     if PROC not in checks:  # this source has a check only if it is missing
         usable.append(GIVES[PROC])
     summary = f"You have {', '.join(usable) or 'little'}"
-    if lacking:
-        summary += f"; not: {', '.join(GIVES[what] for what in lacking)}"
+    if lost:
+        summary += f"; not: {', '.join(lost)}"
     writable = COUNTERS in lacking and checks.get("MSRs", {}).get("state") == "usable"
     step, typed = _step([checks[what] for what in lacking], asked, writable)
     return [f"{summary}.", f"{step}.", f"Type: {typed}"]

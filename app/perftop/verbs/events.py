@@ -36,6 +36,7 @@ def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]
         for row in rows:
             unit = "" if row["unit"] in {"1", "cycles", "instructions"} else f", in {row['unit']}"
             who = f" (open: {', '.join(row['open'])})" if row["open"] else ""
+            who += f" (n/a: {row['refused']})" if row.get("refused") else ""
             name = f"  {row['name']:<{INDENT - 3}} "
             lines += fact(name, f"{row['about']}{unit}{who}", width, INDENT)
     if not answer["events"]:

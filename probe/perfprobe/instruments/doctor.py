@@ -7,8 +7,8 @@ effect, so no fix is `setcap`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -20,7 +20,9 @@ from perfprobe.perf import perf_pmus, uncore
 from perfprobe.polled import procstat
 from perfprobe.programming import journal
 from perfprobe.registers import msr
+from perfprobe.wire import Missing
 
+PERF = "perf counters"
 COUNTED = "clock, IPC, kernel share, halts, exact SMT states"
 
 State = Literal["usable", "limited", "not usable"]
@@ -84,7 +86,7 @@ def _proc(root: Path) -> Iterator[Check]:
 
 
 def _perf(root: Path) -> Check:
-    what = "perf counters"
+    what = PERF
     core = [pmu.name for pmu in perf_pmus.cores(root)]
     if not core:
         trouble = access.no_pmu(root)
@@ -101,6 +103,29 @@ def _perf(root: Path) -> Check:
         fix = "allow perf_event_open in the container's seccomp profile"
         return Check(what, "limited", why, COUNTED, fix)
     return Check(what, "usable", f"{listed}; perf_event_paranoid {level}")
+
+
+NEEDED = {
+    "clock": ({"cycles", "ref"}, {"aperf", "mperf"}),
+    "IPC": ({"instructions", "cycles"},),
+    "halts": ({"ref"},),
+}
+"""Numbers that perf counters provide, each with the sets of counters of which it needs one."""
+
+
+def counted(check: Check, keys: Collection[str], missing: Sequence[Missing]) -> Check:
+    """The check of perf counters, once a stream was opened: `keys` are the counters that count."""
+    if check.what != PERF or check.state == "not usable":
+        return check
+    lost = [name for name, sets in NEEDED.items() if not any(s <= {*keys} for s in sets)]
+    if not lost:
+        return replace(check, state="usable", lost=None, fix=None)
+    own = {counter for name in lost for counters in NEEDED[name] for counter in counters}
+    reason = next((m for m in missing if m.what in own and m.cpus is None), None)
+    why = check.why if reason is None else f"{check.why}; {reason.what}: {reason.why}"
+    state: State = "limited" if len(lost) < len(NEEDED) else "not usable"
+    fix = check.fix if reason is None else reason.fix
+    return Check(check.what, state, why, ", ".join(lost), fix)
 
 
 def _memory(root: Path) -> Check:

@@ -15,9 +15,9 @@ from typing import Any
 from perfprobe.cpu import cpu_sets, files
 from perfprobe.errors import Usage
 from perfprobe.kernel import access
-from perfprobe.perf import perf_pmus
+from perfprobe.perf import event_names, perf_pmus
 from perfprobe.perf.event_names import EventName, nearest
-from perfprobe.perf.perf_events import HARDWARE, SOFTWARE, Event
+from perfprobe.perf.perf_events import HARDWARE, SOFTWARE, Event, Kernel, refusal
 from perfprobe.perf.perf_pmus import CORES, DEVICES, EVENTS, ChosenEvent, Code, Pmu, TermError
 
 HW_CACHE = 3  # PERF_TYPE_
@@ -326,8 +326,11 @@ OWN = frozenset({"cycles", "instructions", "ref-cycles"})
 WATCHDOG = "cycles"
 
 
-def list_events(root: Path, word: str | None, catalogue: Catalogue | None = None) -> dict[str, Any]:
-    """The events whose name or description has this word; None: all."""
+def list_events(
+    root: Path, word: str | None, catalogue: Catalogue | None = None, kernel: Kernel | None = None
+) -> dict[str, Any]:
+    """The events whose name or description has this word; None: all. With a kernel, each event of a
+    core is tried, where rights allow."""
     catalogue = catalogue or Catalogue(root)
     software = (
         _row(known.name, known.about, known.unit, known.scale, "software", None, [])
@@ -341,11 +344,25 @@ def list_events(root: Path, word: str | None, catalogue: Catalogue | None = None
     refused = access.perf_refused(root)
     missing = [] if pmus else [access.no_pmu(root)]
     missing += [] if refused is None else [refused]
+    if kernel is not None and refused is None:
+        for row in rows:
+            row["refused"] = _refused(root, catalogue, row, kernel)
     return {
         "events": rows,
         "pmus": [_pmu(pmu) for pmu in pmus],
         "missing": [{"what": "events", "why": m.why, "fix": m.fix} for m in missing],
     }
+
+
+def _refused(root: Path, catalogue: Catalogue, row: dict[str, Any], kernel: Kernel) -> str | None:
+    """Why the kernel does not count the event on the first CPU of its PMU; None: it does."""
+    pmu = next((pmu for pmu in catalogue.cores if pmu.name == row["pmu"]), None)
+    with suppress(ValueError):
+        event = catalogue.find(event_names.parse(row["name"])[0][0]).on(pmu)
+        if pmu is not None and event is not None:
+            why = refusal(kernel, event, min(pmu.cpus or {0}), root)
+            return None if why is None else why.why
+    return None
 
 
 def _pmu(pmu: Pmu) -> dict[str, Any]:
@@ -386,5 +403,5 @@ def _row(
 ) -> dict[str, Any]:
     return {
         "name": name, "about": about, "unit": "1" if unit == EVENTS else unit, "scale": scale,
-        "pmu": pmu, "type": kind, "open": open_,
+        "pmu": pmu, "type": kind, "open": open_, "refused": None,
     }  # fmt: skip

@@ -81,6 +81,16 @@ def test_the_doctor_ends_with_the_next_step(machine: str) -> None:
     assert types == f"Type: {typed}"
 
 
+def test_the_doctor_names_only_what_is_counted() -> None:
+    limited = {**check("perf counters", usable=True), "state": "limited", "lost": "clock, halts"}
+    have, *_ = doctor.sentences({"checks": [limited, check("idle transitions", usable=True)]},
+                                Asked())  # fmt: skip
+    assert have == (
+        "You have IPC, busy time to the microsecond, utilisation, steal, tasks and whom they wait "
+        "for; not: clock, halts."
+    )
+
+
 @pytest.mark.parametrize(("asked", "rights", "module", "look"), [
     (Asked(), "perftop --sudo", "sudo modprobe msr && perftop --sudo", "perftop why"),
     (Asked(sudo=True), "perftop --sudo", "sudo modprobe msr && perftop --sudo",

@@ -15,6 +15,7 @@ from perfprobe.instruments import conditions, doctor
 from perfprobe.instruments.conditions import Item
 from perfprobe.instruments.doctor import Check
 from perfprobe.registers import msr
+from perfprobe.wire import Missing
 
 
 def check(root: Path, what: str) -> Check:
@@ -57,6 +58,26 @@ def test_capabilities(tree: Path, capabilities: str, state: str) -> None:
     """CAP_PERFMON, CAP_SYS_ADMIN, only CAP_BPF, garbage."""
     trees.put(tree, "proc/self/status", f"CapEff:\t{capabilities}\n")
     assert check(tree, "perf counters").state == state
+
+
+@pytest.mark.parametrize(("keys", "state", "lost"), [
+    ({"ref", "cycles", "instructions"}, "usable", None),
+    ({"cycles", "instructions"}, "limited", "clock, halts"),
+    ({"cycles", "instructions", "aperf", "mperf"}, "limited", "halts"),
+    (set[str](), "not usable", "clock, IPC, halts"),
+])  # fmt: skip
+def test_what_perf_counts_is_said_once_it_was_tried(
+    keys: set[str], state: str, lost: str | None
+) -> None:
+    found = Check("perf counters", "usable", "core PMU cpu")
+    missing = [Missing("ref", "no fixed counter", "another CPU", [1]),
+               Missing("ref", "no counter", "none")]  # fmt: skip
+    tried = doctor.counted(found, keys, missing)
+    assert (tried.state, tried.lost) == (state, lost)
+    if lost:
+        assert (tried.why, tried.fix) == ("core PMU cpu; ref: no counter", "none")
+    refused = Check("perf counters", "not usable", "forbidden")
+    assert doctor.counted(refused, keys, missing) == refused
 
 
 def test_a_guest_without_a_pmu(tree: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 from pathlib import Path
@@ -14,6 +15,7 @@ import trees
 from perfprobe.perf import event_catalogue
 from perfprobe.perf.event_catalogue import Catalogue, ListedEvent, perf_events
 from perfprobe.perf.event_names import parse
+from perfprobe.perf.perf_events import Event
 
 # --- event machines -------------------------------------------------------------------------------
 
@@ -140,3 +142,23 @@ def test_a_word_narrows_it(tmp_path: Path) -> None:
     answer = event_catalogue.list_events(tmp_path, "Another CPU")
     assert [row["name"] for row in answer["events"]] == ["cpu-migrations"]
     assert answer["missing"][0]["why"] == "the kernel offers no core PMU"
+
+
+def test_what_the_kernel_refuses_is_marked(tmp_path: Path) -> None:
+    trees.put(tmp_path, "proc/sys/kernel/perf_event_paranoid", "0\n")
+    for name, number, cpus in (("cpu_core", 4, "0-3"), ("cpu_atom", 10, "4-7")):
+        fakeperf.pmu(tmp_path, name, number, cpus)
+    fakeperf.events(tmp_path, "cpu_core", slots=4)
+
+    def refuse(event: Event, cpu: int, _host_only: bool) -> int:
+        return errno.ENOENT if event.config & 0xFF == 7 or (cpu == 4 and event.type == 3) else 0
+
+    answer = event_catalogue.list_events(tmp_path, None, kernel=fakeperf.Kernel(refuse=refuse))
+    why = {(row["pmu"], row["name"]): row["refused"] for row in answer["events"]}
+    none = "this CPU, or its hypervisor, has no such event"
+    assert why["cpu_core", "stalled-cycles-frontend"] == none
+    assert why["cpu_atom", "LLC-loads"] == none
+    assert why["software", "context-switches"] is None
+    assert why["cpu_core", "LLC-loads"] is why["cpu_core", "slots"] is None
+    untried = event_catalogue.list_events(tmp_path, None)
+    assert all(row["refused"] is None for row in untried["events"])
