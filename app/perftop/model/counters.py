@@ -89,6 +89,12 @@ class Counters:
         """Whether elapsed time is known in TSC ticks, and the TSC rate is known too."""
         self._times = {block.name: perf_time_columns(block) for block in hello.blocks}
         of_cpus = [b.counters for b in hello.blocks if b.scope == "cpu"]
+        without_guests = [m.cpus for m in hello.missing if m.what == "guests"]
+        self.host_only: Bools = np.array([
+            any(cpus is None or row.cpu in cpus for cpus in without_guests)
+            for row in hello.topology
+        ], bool)  # fmt: skip
+        """Mask, by position, of the CPUs on which perf does not count the time of guests."""
         self.keys = tuple(dict.fromkeys(c.key for counters in of_cpus for c in counters))
         """Counters of blocks of CPU scope; only these can be suspect."""
         self.key_at = {key: at for at, key in enumerate(self.keys)}
@@ -198,10 +204,12 @@ class Counters:
 
     def estimated(self, delta: Delta, key: str) -> Bools:
         """Returns a mask, by position of the CPU, of the counts of a counter that were scaled up
-        because its group took turns. They can be far from the truth, so they prove nothing about
-        counts of the whole span."""
+        because its group took turns, or that leave out guests. They can be far from the truth, so
+        they prove nothing about counts of the whole span."""
         share = self.counted_share(delta, key) if self.multiplexed(key) else None
-        return np.zeros(1, bool) if share is None else share < MIN_COUNTED_SHARE
+        if share is None:
+            return np.zeros(1, bool)
+        return np.asarray((share < MIN_COUNTED_SHARE) | self.host_only)
 
     def multiplexed(self, key: str) -> bool:
         """Returns whether perf may multiplex this counter, and its block shows for how long it was

@@ -21,6 +21,7 @@ UNCOUNTED = "not available from this source"
 OFF = "the CPU is off"
 TURNS = "other events had the counters throughout"
 ESTIMATED = "other events took turns on the counters, so halts are estimates with large errors"
+HOST_ONLY = "the time of guests is not counted, so halts are not known"
 UNREAD = "not read in this interval"
 IDLE = "it had work for less than half of every sample"
 MANY = "only neither is known of cores with more than two threads"
@@ -206,6 +207,8 @@ def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
     parts = () if metric is None else metric.made_of
     if share < MIN_COUNTED_SHARE and "involuntary" in (key, *parts):
         return ESTIMATED
+    if session.counters.host_only[row] and "involuntary" in (key, *parts):
+        return HOST_ONLY
     if key == lost.LOST_RATIO:
         return IDLE
     halted = interval.values["util"][row] == 0

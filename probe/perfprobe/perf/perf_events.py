@@ -225,6 +225,13 @@ def shortage(free: int, root: Path = Path("/")) -> Trouble:
     return Trouble(why, "sysctl kernel.nmi_watchdog=0")
 
 
+def is_pmu_mediated(root: Path) -> bool:
+    """Whether KVM lends the PMU to guests as a whole. It then starts no guest with a PMU while an
+    event of the host includes guests."""
+    modules = (root / "sys/module" / name for name in ("kvm", "kvm_intel", "kvm_amd"))
+    return any(files.word(f"{m}/parameters/enable_mediated_pmu") in {"Y", "1"} for m in modules)
+
+
 # --- opening groups -------------------------------------------------------------------------------
 
 LICENSES = ("license_throttle", "license_3", "license_2", "license_1")
@@ -338,7 +345,8 @@ def open_group(
         else:
             missing |= _short(dropped, sum(event.core for event in attempt.events), root)
             lacking = _unserved(missing, attempt.events, wanted)
-            return OpenedEvents(attempt.events, lacking, group, attempt.host_only)
+            host_only = attempt.host_only and any(event.core for event in attempt.events)
+            return OpenedEvents(attempt.events, lacking, group, host_only)
     missing |= _short(dropped, 0, root)
     return OpenedEvents(missing=_unserved(missing, [], wanted))
 
@@ -346,7 +354,7 @@ def open_group(
 def refusal(kernel: Kernel, event: Event, cpu: int, root: Path = Path("/")) -> Trouble | None:
     """Why this event cannot be opened on this CPU, alone; None: it can."""
     try:
-        fd = kernel.open(event, cpu, LEADER, host_only=False)
+        fd = kernel.open(event, cpu, LEADER, host_only=is_pmu_mediated(root))
     except OSError as error:
         return trouble(error, root)
     with suppress(OSError):
@@ -368,7 +376,7 @@ class _Attempt:
     def __init__(self, kernel: Kernel, cpu: int, wanted: Sequence[Event], root: Path) -> None:
         self.events: list[Event] = []
         self.refused: dict[str, Trouble] = {}
-        self.host_only = False
+        self.host_only = is_pmu_mediated(root)
         self.unfit = False
         """The group would not fit even if all counters were free; then all events are refused."""
         self._kernel, self._cpu, self._wanted, self.root = kernel, cpu, wanted, root

@@ -187,6 +187,20 @@ def test_counts_that_were_scaled_up_prove_no_halt(
     assert walk.session.take().values["util"] == pytest.approx(0.9375)
 
 
+def test_time_of_guests_is_no_halt() -> None:
+    """The host's own counters stand still while a guest runs."""
+    perf = [replace(counter, origin="perf") for counter in (made.REF, made.CYCLES)]
+    guests = [wire.Missing("guests", "only the host's own time is counted")]
+    rates = {"perf_enabled_s": 1.0, "perf_running_s": 1.0, "busy_s": 1.0}
+    for missing, spans in (([], [(3, None)]), (guests, [])):
+        walk = Paced(KIND, [*TURNS, *perf, BUSY, STEAL], missing=missing)
+        walk.go(3, ref=TSC, cycles=3e9, **rates)
+        assert losing(walk, 0.5).spans() == spans
+        walk.go(2, ref=0, cycles=0)
+        suspect = walk.session.take().suspect
+        assert bool(suspect) is (missing == [])
+
+
 def test_no_halt_is_negative() -> None:
     """A sample between two losses counts more reference cycles than it was busy for."""
     walk = Paced(KIND, [made.REF, made.CYCLES, BUSY, STEAL])

@@ -262,6 +262,21 @@ def test_hosts_of_guests_say_so(tmp_path: Path) -> None:
     assert [(m.what, m.cpus) for m in core.missing] == [("guests", None)]
 
 
+@pytest.mark.parametrize(("mediated", "host_only"), [("Y", True), ("N", False), (None, False)])
+def test_a_mediated_pmu_is_left_to_guests_from_the_start(
+    mediated: str | None, host_only: bool, tmp_path: Path
+) -> None:
+    """KVM starts no guest with a PMU while an event includes guests."""
+    planner = skylake(tmp_path)
+    if mediated is not None:
+        path = "sys/module/kvm_intel/parameters/enable_mediated_pmu"
+        trees.put(tmp_path, path, f"{mediated}\n")
+    kernel = fakeperf.Kernel()
+    core, _ = opened(tmp_path, planner, kernel)
+    assert {host for _, _, _, host in kernel.opened.values()} == {host_only}
+    assert [m.what for m in core.missing] == ["guests"] * host_only
+
+
 def test_a_cpu_that_is_off_gets_what_its_like_have(tmp_path: Path) -> None:
     planner = skylake(tmp_path)
     trees.lists(tmp_path, "0-3", "0-2")
