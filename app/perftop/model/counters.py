@@ -211,6 +211,16 @@ class Counters:
             return np.zeros(1, bool)
         return np.asarray((share < MIN_COUNTED_SHARE) | self.host_only)
 
+    def uncounted(self, delta: Delta, key: str) -> Bools:
+        """Returns a mask, by position of the CPU, of the counts of a counter that say nothing of
+        the whole span: its group had no turn, or leaves out guests. The system's own account of
+        idle time can stand in for them; not for counts that are suspect."""
+        moved = self.moved(delta, key)
+        if moved is None or not self.multiplexed(key):
+            return np.zeros(1, bool)
+        unsuspected = delta.doubts[..., self.key_at[key]] == 0
+        return np.asarray((np.isnan(moved) & unsuspected) | self.host_only)
+
     def multiplexed(self, key: str) -> bool:
         """Returns whether perf may multiplex this counter, and its block shows for how long it was
         counted."""

@@ -109,6 +109,14 @@ class Evaluator:
             if variant.numerator is not None and variant.denominator is not None
         ]  # fmt: skip
 
+        self._busy = [
+            (variant.numerator, variant.denominator, mask)
+            for variant in METRICS["util"].variants
+            if "ref" not in variant.needs and variant.numerator and variant.denominator
+            and (mask := np.logical_and.reduce([*map(counters.has, variant.needs)])).any()
+        ]  # fmt: skip
+        """Formulas of busy time by the system's own account, where `ref` was not counted."""
+
     def origin(self, key: str) -> str | None:
         """Returns the formulas and counters of a metric on this stream; None if it is not
         available."""
@@ -151,6 +159,12 @@ class Evaluator:
                 else:
                     top[..., i, mask] = numerator(q)[..., mask]
                     bottom[..., i, mask] = denominator(q)[..., mask]
+            uncounted, util = self._counters.uncounted(delta, "ref"), INDEX["util"]
+            for numerator, denominator, mask in self._busy if np.count_nonzero(uncounted) else ():
+                rows = np.broadcast_to(uncounted & mask, top[..., util, :].shape)
+                top[..., util, :][rows] = numerator(q)[rows]
+                bottom[..., util, :][rows] = denominator(q)[rows]
+                uncounted = uncounted & ~mask
         # A small difference of exact times and reference cycles; scaled cycles do not give it.
         estimated = self._counters.estimated(delta, "ref")
         if np.count_nonzero(estimated):

@@ -180,15 +180,20 @@ class Splitter:
             r0, r1 = (np.where(uneven, np.nan, r) for r in (r0, r1))
         out.active_threads[..., cores] = r0 + r1
         counted, any_ = self._any(group.by_thread, r0, r1, delta)
+        if (name := self.any_counter()) is not None:
+            uncounted = self._counters.uncounted(delta, name)
+            if np.count_nonzero(uncounted):  # idle transitions still give the states
+                gone = uncounted.take(group.by_thread, axis=-1).any(axis=-2)
+                counted = np.where(gone, 0, counted)
         out.states[..., cores, :] = shares = states(r0, r1, any_)
         out.how[..., cores] = counted
-        if np.count_nonzero(counted) == len(counted):
+        if np.count_nonzero(counted) == counted.size:
             return
         traced = self._traced(cores, delta)
         known = (counted == 0) & np.isfinite(traced).all(axis=-1)
         rest = ((counted == 0) & ~known)[..., None]
         otherwise = np.where(known[..., None], traced, np.nan)
-        out.states[..., cores, :] = np.where((counted > 0)[:, None], shares, otherwise)
+        out.states[..., cores, :] = np.where((counted > 0)[..., None], shares, otherwise)
         low, high = bounds(r0, r1)
         out.low[..., cores, :] = np.where(rest, low, np.nan)
         out.high[..., cores, :] = np.where(rest, high, np.nan)

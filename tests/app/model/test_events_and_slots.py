@@ -339,3 +339,47 @@ def test_estimates_are_marked() -> None:
     assert line["cpus"][0]["counted"] == 0.4
     assert line["cpus"][0]["util"] == pytest.approx(0.125)
     assert "counted 40.0 % of the time" in StatTable(session).lines(interval)[1]
+
+
+@pytest.mark.parametrize("why", ["turns", "guests", "doubt"])
+def test_idle_transitions_stand_in_for_counts_without_a_turn(why: str) -> None:
+    """From the second interval on a pinned stranger has the counters, or guests have the PMU."""
+    perf = [wire.Counter(key, key, "cycles", "perf") for key in ("ref", "one_thread")]
+    steal, busy = (
+        wire.Counter(key, key, "s", "made", scale=1e-9) for key in ("stat_steal_s", "busy_s")
+    )
+    traced = [
+        wire.Counter(key, key, "s", "made", scale=1e-9)
+        for key in ("neither_s", "lp0_s", "lp1_s", "both_s")
+    ]
+    guests = [wire.Missing("guests", "only the host's own time is counted")]
+    greeting = made.hello([ENABLED, RUNNING, *perf, steal, busy], core=traced,
+                          missing=guests if why == "guests" else [])  # fmt: skip
+    session, ticks = Session(greeting), made.TSC_HZ / 10
+    for seq in range(22):
+        counted = min(seq, 10) if why == "turns" else seq
+        jump = 2**62 if why == "doubt" and seq == 21 else 0
+        values: made.Values = {
+            "perf_enabled_s": [seq * NS] * 2, "perf_running_s": [counted * NS] * 2,
+            "ref": [int(0.25 * counted * ticks) + jump] * 2,
+            "one_thread": [int(0.1 * counted * ticks)] * 2,
+            "stat_steal_s": [0, 0], "busy_s": [seq * NS // 2, seq * NS // 4],
+            "neither_s": [int(seq * NS * 0.45)], "lp0_s": [int(seq * NS * 0.3)],
+            "lp1_s": [int(seq * NS * 0.05)], "both_s": [int(seq * NS * 0.2)],
+        }  # fmt: skip
+        session.apply(made.frame(greeting, seq, values))
+        if seq == 10:
+            first = session.take()
+        if seq == 20 and why != "doubt":
+            break
+    interval = session.take()
+    if why == "doubt":
+        assert interval.values["util"] == pytest.approx([0.25] * 2, rel=1e-3)
+        return
+    assert interval.values["util"] == pytest.approx([0.5, 0.25])
+    assert interval.split.method == ["traced"]
+    assert interval.split.states[0] == pytest.approx([0.45, 0.3, 0.05, 0.2])
+    if why == "turns":
+        assert first.values["util"] == pytest.approx([0.25, 0.25])
+        assert first.split.method == ["one-thread"]
+        assert np.isnan(interval.values["halt"]).all()
