@@ -191,7 +191,7 @@ def test_time_of_guests_is_no_halt() -> None:
     """The host's own counters stand still while a guest runs."""
     perf = [replace(counter, origin="perf") for counter in (made.REF, made.CYCLES)]
     guests = [wire.Missing("guests", "only the host's own time is counted")]
-    rates = {"perf_enabled_s": 1.0, "perf_running_s": 1.0, "busy_s": 1.0}
+    rates: dict[str, Any] = {"perf_enabled_s": 1.0, "perf_running_s": 1.0, "busy_s": 1.0}
     for missing, spans in (([], [(3, None)]), (guests, [])):
         walk = Paced(KIND, [*TURNS, *perf, BUSY, STEAL], missing=missing)
         walk.go(3, ref=TSC, cycles=3e9, **rates)
