@@ -97,6 +97,11 @@ class Counters:
         """Mask, by position, of the CPUs on which perf does not count the time of guests."""
         self.keys = tuple(dict.fromkeys(c.key for counters in of_cpus for c in counters))
         """Counters of blocks of CPU scope; only these can be suspect."""
+        self.multiplexed = frozenset(
+            key for key, column in self.columns.items()
+            if column.counter.origin.startswith("perf") and self._times[column.block] is not None
+        )  # fmt: skip
+        """Counters that perf may multiplex, whose blocks show for how long they were counted."""
         self.key_at = {key: at for at, key in enumerate(self.keys)}
         self._places = BlockPlaces(hello)
         home = {key: column.block for key, column in self.columns.items()}
@@ -206,27 +211,25 @@ class Counters:
         """Returns a mask, by position of the CPU, of the counts of a counter that were scaled up
         because its group took turns, or that leave out guests. They can be far from the truth, so
         they prove nothing about counts of the whole span."""
-        share = self.counted_share(delta, key) if self.multiplexed(key) else None
+        share = self.counted_share(delta, key) if key in self.multiplexed else None
         if share is None:
             return np.zeros(1, bool)
         return np.asarray((share < MIN_COUNTED_SHARE) | self.host_only)
 
+    def without_turn(self, delta: Delta, key: str) -> Bools:
+        """Returns a mask, by position of the CPU, of the counts of a counter that are unknown
+        because its group had no turn, and not because they are suspect."""
+        moved = self.moved(delta, key)
+        if moved is None or key not in self.multiplexed:
+            return np.zeros(1, bool)
+        return np.asarray(np.isnan(moved) & (delta.doubts[..., self.key_at[key]] == 0))
+
     def uncounted(self, delta: Delta, key: str) -> Bools:
         """Returns a mask, by position of the CPU, of the counts of a counter that say nothing of
         the whole span: its group had no turn, or leaves out guests. The system's own account of
-        idle time can stand in for them; not for counts that are suspect."""
-        moved = self.moved(delta, key)
-        if moved is None or not self.multiplexed(key):
-            return np.zeros(1, bool)
-        unsuspected = delta.doubts[..., self.key_at[key]] == 0
-        return np.asarray((np.isnan(moved) & unsuspected) | self.host_only)
-
-    def multiplexed(self, key: str) -> bool:
-        """Returns whether perf may multiplex this counter, and its block shows for how long it was
-        counted."""
-        column = self.columns.get(key)
-        perf = column is not None and column.counter.origin.startswith("perf")
-        return column is not None and perf and self._times[column.block] is not None
+        idle time can stand in for them."""
+        missed = self.without_turn(delta, key)
+        return np.asarray(missed | self.host_only) if key in self.multiplexed else missed
 
     def forget(self, cpu_row: int) -> None:
         """Drops the baseline of a CPU that went offline, because its counters may restart."""

@@ -156,10 +156,8 @@ class _CheckedSamples:
         is an estimate, so that it raises no doubt about other counters."""
         if key not in self._moved:
             moved = self.counters.moved(self.delta, key)
-            if moved is not None and np.count_nonzero(
-                estimated := self.counters.estimated(self.delta, key)
-            ):
-                moved = np.where(estimated, np.nan, moved)
+            if moved is not None and key in self.counters.multiplexed:
+                moved = np.where(self.counters.estimated(self.delta, key), np.nan, moved)
             self._moved[key] = moved
         moved = self._moved[key]
         if moved is None or self._clean or key not in self.counters.key_at:
@@ -252,8 +250,8 @@ class SiblingGates:
             if group.threads == 2 or (group.threads > 2 and key == "any_thread"):
                 rows = group.by_thread
                 uneven = self._splitter.uneven(rows, delta)
-                estimated = self._counters.estimated(delta, key)
-                if np.count_nonzero(estimated):
+                if key in self._counters.multiplexed:
+                    estimated = self._counters.estimated(delta, key)
                     uneven = uneven | estimated.take(rows, axis=-1).any(axis=-2)
                 x = self._splitter.shares(key, delta).take(rows, axis=-1)
                 groups.append(SiblingCounts(rows, uneven, util.take(rows, axis=-1), x))

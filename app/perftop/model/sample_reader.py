@@ -53,7 +53,8 @@ class SampleBatch:
     ceilings: Ceilings
     lost: Lost
     doubted: Ints
-    """Indices of the samples with a suspect counter."""
+    """Indices of the samples with a counter that is suspect, or had no turn on a CPU: metrics over
+    several samples leave it out where it is unknown."""
     cores: Cores
     best_traffic: Floats | None
     """(samples, packages): the highest memory traffic so far; None where it is not counted or not
@@ -290,6 +291,9 @@ class SampleReader:
             self.counters.blank_doubted(delta)
             values = self.evaluator.evaluate(delta)
             whole = self._without_suspects(delta, doubted)
+        if "ref" in self.counters.multiplexed:
+            missed = self.counters.without_turn(delta, "ref")
+            doubted = np.union1d(doubted, np.flatnonzero(missed.any(axis=-1)))
         self._doubts = fresh[-1].copy()  # a view would keep the whole batch in memory
         split = self.splitter.split(delta, values, self.online)
         ceilings = self.ceilings(delta, values)

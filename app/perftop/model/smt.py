@@ -180,7 +180,7 @@ class Splitter:
             r0, r1 = (np.where(uneven, np.nan, r) for r in (r0, r1))
         out.active_threads[..., cores] = r0 + r1
         counted, any_ = self._any(group.by_thread, r0, r1, delta)
-        if (name := self.any_counter()) is not None:
+        if (name := self.any_counter()) in self._counters.multiplexed:
             uncounted = self._counters.uncounted(delta, name)
             if np.count_nonzero(uncounted):  # idle transitions still give the states
                 gone = uncounted.take(group.by_thread, axis=-1).any(axis=-2)

@@ -200,7 +200,7 @@ def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
     metric = session.evaluator.metrics.get(key)
     needs = {key} if metric is None else session.evaluator.needs(key)
     events = [interval.shares[name][row] for name in needs & interval.shares.keys()]
-    own = any(session.counters.multiplexed(name) for name in needs)
+    own = not needs.isdisjoint(session.counters.multiplexed)
     share = interval.counted[row] if own and interval.counted is not None else 1.0
     if against := doubts(interval, row, {"tsc", *needs}):
         return "; ".join(against)

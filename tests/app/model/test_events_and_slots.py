@@ -383,3 +383,22 @@ def test_idle_transitions_stand_in_for_counts_without_a_turn(why: str) -> None:
         assert first.values["util"] == pytest.approx([0.25, 0.25])
         assert first.split.method == ["one-thread"]
         assert np.isnan(interval.values["halt"]).all()
+
+
+def test_a_sample_without_a_turn_does_not_make_an_interval_unknown() -> None:
+    """A stranger has the counters for half a second; IPC is that of the rest."""
+    perf = [wire.Counter(key, key, "cycles", "perf") for key in ("ref", "cycles", "instructions")]
+    greeting = made.hello([ENABLED, RUNNING, *perf], threads=1)
+    session = Session(greeting)
+    for seq in range(11):
+        counted = min(seq, 3) + max(0, seq - 8)
+        values = {"perf_enabled_s": [seq * NS], "perf_running_s": [counted * NS]}
+        moved = {"ref": 10**7, "cycles": 10**7, "instructions": 2 * 10**7}
+        values |= {key: [counted * of] for key, of in moved.items()}
+        session.apply(made.frame(greeting, seq, values))
+    interval = session.take()
+    assert at(interval, "ipc") == pytest.approx(2.0)
+    assert at(interval, "util") == pytest.approx(0.05, rel=0.01)
+    assert interval.counted is not None
+    assert interval.counted[0] == pytest.approx(0.5)
+    assert interval.suspect == {}
