@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from math import ceil, floor, log10
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -24,11 +24,22 @@ from perftop.base.arrays import Floats, Ints
 from perftop.draw import braille, theme
 from perftop.draw.braille import Codes, codes_of, dot_rows
 from perftop.draw.columns import Run
-from perftop.draw.strips import join_runs
 from perftop.draw.theme import AREAS, GRADES
 
-Column = tuple[Run, ...]
-"""The cells of a column of a chart, from the top."""
+
+class Column(NamedTuple):
+    """The cells of a column of a chart, from the top."""
+
+    signs: str
+    styles: tuple[str, ...]
+    """The name of the style of each cell."""
+
+    @classmethod
+    def of(cls, cells: Iterable[Run]) -> Column:
+        signs, styles = zip(*cells, strict=True)
+        return cls("".join(signs), styles)
+
+
 Look = Literal["colour", "sixteen", "shapes", "ascii"]
 """How the cells of charts are drawn: "colour": with a foreground and a background colour;
 "sixteen": shapes in the terminal's own colours, where the background is unknown; "shapes": shapes
@@ -41,9 +52,21 @@ def look(theme_name: str, *, no_color: bool, ascii_: bool) -> Look:
     return "sixteen" if theme.PALETTES[theme_name].ansi else "colour"
 
 
-def rows_of(columns: Iterable[Column]) -> list[list[Run]]:
-    """Returns the lines of a chart, from the top."""
-    return [join_runs(cells) for cells in zip(*columns, strict=True)]
+def rows_of(columns: Sequence[Column]) -> list[list[Run]]:
+    """Returns the lines of a chart, from the top. Neighbouring cells of one style form one run."""
+    signs, styles = "".join([column.signs for column in columns]), [c.styles for c in columns]
+    lines = [*zip(*styles, strict=True)]
+    return [_runs_of(signs[y :: len(lines)], line) for y, line in enumerate(lines)]
+
+
+def _runs_of(signs: str, styles: Sequence[str]) -> list[Run]:
+    """Returns the runs of a line, given the sign and the style of each cell."""
+    runs, begin, current = list[Run](), 0, styles[0]
+    for x, style in enumerate(styles):
+        if style != current:
+            runs.append((signs[begin:x], current))
+            begin, current = x, style
+    return [*runs, (signs[begin:], current)]
 
 
 def grade(row: int, rows: int) -> int:
@@ -123,10 +146,12 @@ def _account(user: int, busy: int, steal_height: int, heat: int, rows: int, look
     """Returns one column of `account`. `user` and `busy`: the upper ends of user and of kernel;
     `steal_height`: the height of steal; all in eighths. `user` is -1 if the column is unknown."""
     if user < 0:
-        return ((" ", "text"),) * rows
+        return Column(" " * rows, ("text",) * rows)
     ends = user, busy, 8 * rows - steal_height, 8 * rows
     cell = _account_cell if look == "colour" else _account_shape
-    return tuple(cell(_in_cell(ends, row), heat, row, rows, look) for row in reversed(range(rows)))
+    return Column.of(
+        cell(_in_cell(ends, row), heat, row, rows, look) for row in reversed(range(rows))
+    )
 
 
 @lru_cache(maxsize=_MAX_CACHED)
@@ -190,7 +215,7 @@ def _states(both: int, undetermined: int, lp0: int, lp1: int, half_rows: int, lo
     """Returns one column of `states`. The arguments `both` to `lp1` are the outer ends of these
     kinds, in eighths from the middle; `both` is -1 if the column is unknown."""
     if both < 0:
-        return ((" ", "text"),) * (2 * half_rows)
+        return Column(" " * (2 * half_rows), ("text",) * (2 * half_rows))
     cell = _half_cell if look == "colour" else _half_shape
     above, below = (
         [cell(_in_cell((both, undetermined, height, 8 * half_rows), row), grade(row, half_rows),
@@ -198,7 +223,7 @@ def _states(both: int, undetermined: int, lp0: int, lp1: int, half_rows: int, lo
          for row in range(half_rows)]
         for height, is_upper in ((lp0, True), (lp1, False))
     )  # fmt: skip
-    return (*above[::-1], *below)
+    return Column.of([*above[::-1], *below])
 
 
 @lru_cache(maxsize=_MAX_CACHED)
@@ -305,7 +330,7 @@ def _clock(*marks: tuple[int, int, int, bool], kind: int, rows: int, look: Look)
             cells.append((sign, ("clock", "faint", "alarm/drop-back")[kind]))
         else:
             cells.append((sign, limit if any(below) else clear))
-    return tuple(cells)
+    return Column.of(cells)
 
 
 def _dots_of_cell(columns: Sequence[int], first: int, cell_rows: int) -> list[int]:
@@ -352,7 +377,7 @@ def _rate(*heights: int, is_losing: bool, rows: int, look: Look) -> Column:
             sign = braille.sign(*((1 << cell_rows) - (1 << cell_rows - part) for part in parts))
         key = f"{'loss' if is_losing else 'ipc'}-{grade(row, rows)}"
         cells.append((sign, key if sign != " " else "text"))
-    return tuple(cells)
+    return Column.of(cells)
 
 
 # --- charts as arrays of cells
@@ -383,8 +408,8 @@ class Chart:
         """Returns the cells of the chart, column by column."""
         cells = zip(self.codes.T.tolist(), self.keys.T.tolist(), strict=True)
         return [
-            tuple((chr(code), KEYS[key]) for code, key in zip(*column, strict=True))
-            for column in cells
+            Column("".join(map(chr, codes)), tuple([KEYS[key] for key in keys]))
+            for codes, keys in cells
         ]
 
 
@@ -441,21 +466,23 @@ def ruled(columns: Sequence[Column], rules: Mapping[int, str]) -> list[Column]:
     """Returns the chart with vertical rules added below its line. `rules`: the word at the foot of
     each rule, by column from the left. Each word is one line below the previous word; a word that
     would cover other cells is left out."""
-    ruled_columns = [list(column) for column in columns]
-    for row in rules:
-        signs = [sign for sign, _ in columns[row]]
+    ruled_columns = [[*zip(column.signs, column.styles, strict=True)] for column in columns]
+    for x in rules:
+        signs = columns[x].signs
         first = next((line for line, sign in enumerate(signs) if sign != " "), len(signs))
         for line in range(first, len(signs)):
             if signs[line] == " ":
-                ruled_columns[row][line] = _RULE, "faint"
-    words = {row: word for row, word in rules.items() if word}
-    for line, (row, word) in enumerate(words.items(), len(ruled_columns[0]) - len(words)):
-        cells = range(row + 1, row + 1 + len(word))
-        free = cells.stop <= len(columns) and all(columns[cell][line][0] == " " for cell in cells)
+                ruled_columns[x][line] = _RULE, "faint"
+    words = {x: word for x, word in rules.items() if word}
+    for line, (x, word) in enumerate(words.items(), len(ruled_columns[0]) - len(words)):
+        cells = range(x + 1, x + 1 + len(word))
+        free = cells.stop <= len(columns) and all(
+            columns[cell].signs[line] == " " for cell in cells
+        )
         if line > 0 and free:
             for cell, sign in zip(cells, word, strict=True):
                 ruled_columns[cell][line] = sign, "dim"
-    return [*map(tuple, ruled_columns)]
+    return [*map(Column.of, ruled_columns)]
 
 
 # --- scales

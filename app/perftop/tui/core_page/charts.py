@@ -11,7 +11,7 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats
 from perftop.base.format import round_number
 from perftop.draw import charts
-from perftop.draw.charts import rows_of
+from perftop.draw.charts import Column, rows_of
 from perftop.draw.columns import Run, fit
 from perftop.model.episode import Episode
 from perftop.model.memory import READ, WRITE
@@ -231,10 +231,11 @@ class Charts:
         at the bottom; unknown values are blank."""
         columns = _twice(values, np.where(lost, charts.LOSING, charts.AWAKE))
         cells = charts.rate(columns, top, height, self.look)
-        floor = "_" if self.look == "ascii" else "⣀", "rule"
+        floor = "_" if self.look == "ascii" else "⣀"
         for at, (value, _) in enumerate(columns[::2]):
-            if cells[at][-1][0] == " " and isfinite(value):
-                cells[at] = (*cells[at][:-1], floor)
+            signs, styles = cells[at]
+            if signs[-1] == " " and isfinite(value):
+                cells[at] = Column(signs[:-1] + floor, (*styles[:-1], "rule"))
         return rows_of(cells)
 
 
