@@ -59,9 +59,11 @@ def rows_of(columns: Sequence[Column]) -> list[list[Run]]:
     return [_runs_of(signs[y :: len(lines)], line) for y, line in enumerate(lines)]
 
 
-def _runs_of(signs: str, styles: Sequence[str]) -> list[Run]:
+def _runs_of(signs: str, styles: tuple[str, ...]) -> list[Run]:
     """Returns the runs of a line, given the sign and the style of each cell."""
     runs, begin, current = list[Run](), 0, styles[0]
+    if styles.count(current) == len(styles):  # most lines of a quiet or a busy CPU
+        return [(signs, current)]
     for x, style in enumerate(styles):
         if style != current:
             runs.append((signs[begin:x], current))

@@ -184,7 +184,7 @@ def line(columns: Iterable[Column], cells: Iterable[Cell]) -> list[Run]:
     runs: list[Run] = []
     for column, cell in zip(columns, cells, strict=True):
         if isinstance(cell, tuple):
-            runs += [(column.place(cell[0]), cell[1])]
+            runs.append((column.place(cell[0]), cell[1]))
         else:
             used_cells = column.gap + sum([len(text) for text, _ in cell])
             runs += [(" " * column.gap, "text"), *cell]

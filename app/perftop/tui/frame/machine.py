@@ -418,18 +418,25 @@ class TileHistory:
         if history is not None:
             self._bins.read(history, Axis(newest * step_ns, step_ns, size, interval.time_ns))
             table = self._bins["tiles"]
+        if not columns:
+            return [[] for _ in range(rows)]
+        pasts = [table[-column.cells :, keys.index(column.tile.key)] for column in columns]
+        tops = [
+            1.0 if (least := column.tile.min_top) is None else max(least, past.max())
+            for column, past in zip(columns, pasts, strict=True)
+        ]
+        areas = _area_lines(np.concatenate(pasts), np.repeat(tops, [*map(len, pasts)]), rows)
         lines: list[list[Run]] = [[(" ", "text")] for _ in range(rows)]
-        for column in columns:
-            tile, cells = column.tile, column.cells
-            past = table[-cells:, keys.index(tile.key)].tolist()
-            top = 1.0 if tile.min_top is None else max(tile.min_top, *past)
-            styles = _steal_styles(past) if tile.key == "steal" else [(tile.area, cells)]
-            for line, text in zip(lines, _area_lines(past, top, rows), strict=True):
-                at = 0
-                for style, count in styles:
-                    line.append((text[at : at + count], style))
-                    at += count
-                line.append((" " * (column.room - cells), "text"))
+        at = 0
+        for column, past in zip(columns, pasts, strict=True):
+            steals = column.tile.key == "steal"
+            styles = _steal_styles(past.tolist()) if steals else [(column.tile.area, len(past))]
+            for style, count in styles:
+                for line, area in zip(lines, areas, strict=True):
+                    line.append((area[at : at + count], style))
+                at += count
+            for line in lines:
+                line.append((" " * (column.room - column.cells), "text"))
         return [line[:-1] for line in lines]
 
     def _values(self, history: History, edges_ns: Times) -> Floats:
@@ -442,14 +449,13 @@ class TileHistory:
         return np.concatenate([means, np.where(np.isfinite(others), others, 0.0)], axis=1)
 
 
-def _area_lines(past: Sequence[float], top: float, rows: int) -> list[str]:
-    """Returns a chart of these values as lines, the top line first. Any value above 0 is
-    visible."""
-    values = np.array(past)
-    eighths = np.maximum(np.rint(8 * rows * values / top), values > 0).clip(0, 8 * rows)
+def _area_lines(values: Floats, tops: Floats, rows: int) -> list[str]:
+    """Returns a chart of these values as lines, the top line first. `tops`: the value of each
+    column that fills it. Any value above 0 is visible."""
+    eighths = np.maximum(np.rint(8 * rows * values / tops), values > 0).clip(0, 8 * rows)
     columns = _level_columns(rows)
-    drawn = [columns[height] for height in eighths.astype(int).tolist()]
-    return [*map("".join, zip(*drawn, strict=True))]
+    cells = "".join([columns[height] for height in eighths.astype(int).tolist()])
+    return [cells[row::rows] for row in range(rows)]
 
 
 @cache

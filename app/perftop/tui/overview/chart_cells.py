@@ -6,7 +6,7 @@ The newest column is at the right edge. Columns from before the start of the his
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, floor
 
@@ -56,9 +56,8 @@ class ColumnHistory:
         """Values by key, as arrays (..., columns)."""
         self._step_ns = 0
         self._unusual_steps = 0
-        self.axis = self.dots = Axis(0, 1, 0, 0)
-        """The axis of charts whose cells are one column, and that of charts of dots, whose cells
-        are two."""
+        self.axis = Axis(0, 1, 0, 0)
+        """The axis of charts whose cells are one column."""
 
     def read(self, interval: Interval, columns: int, window_s: float) -> None:
         """Reads the values of `columns` columns up to the end of this interval. Bins are whole
@@ -72,10 +71,14 @@ class ColumnHistory:
             self.axis = Axis(end_ns, bin_ns, columns, now_ns, first_ns, bin_columns)
             if self.axis.start_ns < first_ns:
                 break
-        self.dots = replace(self.axis, cell_columns=2)
         if history is not None:
             self._bins.read(history, self.axis)
             self._values = {key: self._columns(self._bins[key]) for key in self._keys}
+
+    @property
+    def dots(self) -> Axis:
+        """The axis of charts of dots, whose cells are two columns."""
+        return replace(self.axis, cell_columns=2)
 
     def _bin_lengths(self, step_ns: int, columns: int, window_s: float) -> list[tuple[int, int]]:
         """Returns possible bin lengths, in ns, with their number of columns. Those that spread the
@@ -215,7 +218,7 @@ class ChartDrawer:
             which, episodes, "steal", charts.AFTER_EPISODE, charts.DURING_EPISODE
         )
         values = _by_column(busy * (1 - part), busy * part, steal, heat)
-        return [rows_of(charts.account(columns, rows, look)) for columns in values]
+        return _lines_of(charts.account, values, rows, look)
 
     def _states(self, rows: int, look: Look) -> list[list[list[Run]]]:
         """Returns charts of the SMT states of cores. Where the states are unknown, their bounds are
@@ -234,7 +237,7 @@ class ChartDrawer:
                 for at, value in enumerate((lp0, lp1, both), 1)
             )
         values = _by_column(both, open_, lp0, lp1)
-        return [rows_of(charts.states(columns, rows, look)) for columns in values]
+        return _lines_of(charts.states, values, rows, look)
 
     def _episode_columns(
         self, which: Sequence[int], episodes: Sequence[Episode], name: str, over: int, now: int
@@ -309,6 +312,16 @@ class ChartDrawer:
         how = self._episode_columns(all_units, episodes, "IPC", charts.AWAKE, charts.LOSING)
         for unit_charts, columns in zip(all_charts, _by_column(values, how), strict=True):
             unit_charts.rate = rows_of(charts.rate(columns, self._top, rows, look))
+
+
+def _lines_of(
+    draw: Callable[[Floats, int, Look], list[charts.Column]], values: Floats, rows: int, look: Look
+) -> list[list[list[Run]]]:
+    """Returns the lines of several charts, whose columns are drawn together. `values`: (charts,
+    columns, kinds)."""
+    count, wide, kinds = values.shape
+    columns = draw(values.reshape(-1, kinds), rows, look)
+    return [rows_of(columns[wide * chart : wide * (chart + 1)]) for chart in range(count)]
 
 
 def _by_column(*kinds: Floats | Ints) -> Floats:

@@ -35,7 +35,7 @@ from perftop.tui.shared import time_axis
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.places import Places, package_name
 from perftop.tui.shared.sheet import Reader, clock_of
-from perftop.tui.shared.time_axis import Tick
+from perftop.tui.shared.time_axis import Axis, Tick
 
 _GAP = 4
 """Cells between the chart of states and the chart of the clock, and after the numbers of the
@@ -87,8 +87,11 @@ class Charts:
             self._drawer = ChartDrawer(session, self._units, counted=self.counted)
         self._drawer.past.read(interval, plan.columns, choice.window_s)
         episodes = time_axis.episodes(self._drawer.past.axis, session)
-        axes = (self._drawer.past.axis, self._drawer.past.dots)[: 1 + plan.counted]
-        ticks = [time_axis.ticks(axis, session.unix) for axis in axes]
+        past = self._drawer.past
+        axes = [
+            (axis, time_axis.ticks(axis, session.unix))
+            for axis in ([past.axis, past.dots] if plan.counted else [past.axis])
+        ]
         charts = self._drawer.draw(episodes, plan.rows, plan.rate_rows, look)
         clock = clock_of(session, choice.units, known=True)
         moment = Moment(self._reader.read(interval), self._units, clock)
@@ -109,7 +112,7 @@ class Charts:
                 lines = _with_numbers_beside(plan, values, unit_charts)
             last = i == len(self._units) - 1
             if last or plan.axes:
-                lines += self._axes(plan, unit, episodes, ticks, last=last)
+                lines += self._axes(plan, unit, episodes, axes, last=last)
             self._add(unit.at, lines)
             if not last:
                 self._add(None, [[]] * plan.gap)
@@ -144,22 +147,19 @@ class Charts:
         return runs
 
     def _axes(
-        self, plan: Plan, unit: Unit, episodes: list[Episode], ticks: list[list[Tick]],
-        *, last: bool,
+        self, plan: Plan, unit: Unit, episodes: list[Episode],
+        axes: Sequence[tuple[Axis, list[Tick]]], *, last: bool,
     ) -> list[list[Run]]:  # fmt: skip
         """Returns the axis below a unit's charts, and the line of times below the last axis.
-        `ticks`: those of the charts of states and, if clocks are counted, of the other charts."""
-        assert self._drawer is not None
-        axis, dots = self._drawer.past.axis, self._drawer.past.dots
+        `axes`: those of the charts of states and, if clocks are counted, of the other charts, each
+        with its ticks."""
         cpus = {*unit.cpus} if plan.axes else {cpu for unit in self._units for cpu in unit.cpus}
         own = [e for e in episodes if not cpus.isdisjoint(e.cpus)]
-        charts = [(axis, ticks[0], own)]
+        charts = [(*axes[0], own)]
         if plan.counted:
             names = ("clock", "IPC") if plan.rates else ("clock",)
-            charts = [(axis, ticks[0], [e for e in own if lowered_chart(e) not in names])]
-            charts += [
-                (dots, ticks[1], [e for e in own if lowered_chart(e) == name]) for name in names
-            ]
+            charts = [(*axes[0], [e for e in own if lowered_chart(e) not in names])]
+            charts += [(*axes[1], [e for e in own if lowered_chart(e) == name]) for name in names]
         line: list[Run] = [(" " * plan.block, "text")]
         times: list[Run] = [*line]
         has_times = last and plan.times

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import nan
 
+import numpy as np
 import pytest
 from fakes import guest
 
@@ -70,5 +71,5 @@ def test_a_column_keeps_its_place_while_its_number_changes() -> None:
 
 
 def test_a_past_of_several_lines_fills_from_below() -> None:
-    assert tiles._area_lines([0.5, 1.0, 0.0], 1.0, 3) == [" █ ", "▄█ ", "██ "]
-    assert tiles._area_lines([0.0, 0.4, 4.0], 4.0, 3) == ["  █", "  █", " ▂█"]
+    assert tiles._area_lines(np.array([0.5, 1.0, 0.0]), np.ones(3), 3) == [" █ ", "▄█ ", "██ "]
+    assert tiles._area_lines(np.array([0.0, 0.4, 4.0]), np.full(3, 4.0), 3) == ["  █", "  █", " ▂█"]
