@@ -33,7 +33,8 @@ from perftop.session.summary import LIVE_BYTES, Distribution
 from perftop.session.task_times import BusyCpus, RunTimes
 
 MAX_BATCH = 256
-"""Maximum number of frames computed at once. More would need memory and gain little."""
+"""Maximum number of frames read ahead and computed at once. More would need memory and gain
+little."""
 BATCH_BYTES = 1 << 19
 """Maximum size in bytes of the counters computed at once, if MAX_BATCH frames have more. Some
 sixty arrays of this size exist at a time."""
@@ -47,6 +48,14 @@ MAX_PROCESSES = 4096
 MAX_DETAIL = 1 << 14
 """Maximum number of characters of the details of one process, as text: a list of all CPUs of a big
 machine takes a third of it."""
+
+
+def max_batch(hello: wire.Hello) -> int:
+    """Returns the maximum number of frames of this stream to read ahead and to compute at once."""
+    frame_bytes = sum(8 * hello.rows(block.scope) * block.columns for block in hello.blocks)
+    fitting = BATCH_BYTES // max(1, frame_bytes)
+    few = min(MIN_BATCH, 4 * BATCH_BYTES // max(1, frame_bytes))
+    return max(1, few, min(MAX_BATCH, fitting))
 
 
 class Session:
@@ -70,11 +79,7 @@ class Session:
         self.shown = [at for cpu, at in self.position.items() if cpu in selected]
         """Positions of the CPUs that the user selected; other CPUs are read only because they are
         siblings."""
-        frame_bytes = sum(8 * hello.rows(block.scope) * block.columns for block in hello.blocks)
-        fitting = BATCH_BYTES // max(1, frame_bytes)
-        few = min(MIN_BATCH, 4 * BATCH_BYTES // max(1, frame_bytes))
-        self._max_batch = max(1, few, min(MAX_BATCH, fitting))
-
+        self._max_batch = max_batch(hello)
         self.detector = RunningEpisodes()
         self.log = EpisodeLog(self.detector, hello.sample_ns)
         self._detection = Detection(self.reader, self.detector)

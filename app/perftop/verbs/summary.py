@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         from perftop.output import stat_json, summary_text
         from perftop.output.summary_text import Phases, phase_json
         from perftop.recording.file import open_source, report_damage
-        from perftop.session.session import MAX_BATCH
+        from perftop.session.session import max_batch
 
     file: Path = args.file
     by_mark = args.by is not None
@@ -54,11 +54,12 @@ def run(args: argparse.Namespace) -> int:
         whole = Phases(by_mark=False, since_ns=since_ns)
         marked = Phases(by_mark=True, since_ns=since_ns)
         readers = [whole, marked] if by_mark else [whole]
+        size = max_batch(source.hello)
         for reader in readers:
             reader.take([source.hello])
         with progress.read(source, file) as messages:
             wanted = takewhile(lambda m: until_ns is None or _time_ns(m) <= until_ns, messages)
-            while batch := list(islice(wanted, MAX_BATCH if whole.reached else 1)):
+            while batch := list(islice(wanted, size if whole.reached else 1)):
                 for reader in readers:
                     reader.take(batch)
         for reader in readers:
