@@ -28,11 +28,11 @@ def grounded(key: str) -> bool:
 
 
 def text(runs: Iterable[Run]) -> str:
-    return "".join(part for part, _ in runs)
+    return "".join([part for part, _ in runs])
 
 
 def width(runs: Iterable[Run]) -> int:
-    return sum([len(part) for part, _ in runs])
+    return len(text(runs))
 
 
 def fit_runs(runs: list[Run], size: int, style: str) -> list[Run]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from abc import ABCMeta, abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
@@ -84,10 +85,8 @@ class StripCache:
         their keys. Each line has `width` cells, of which the first `visible_width` are visible."""
         self._inks.clear()
         strips = [self.strip(key, line, width) for key, line in lines]
-        before = self._painted
-        changed = {
-            y: strip for y, strip in enumerate(strips) if y >= len(before) or before[y] is not strip
-        }
+        pairs = zip_longest(strips, self._painted[: len(strips)])
+        changed = {y: strip for y, (strip, before) in enumerate(pairs) if strip is not before}
         self._painted = strips
         self._strips = {key: self._strips[key] for key, _ in lines}
         repaint(self._widget, changed, visible_width)
