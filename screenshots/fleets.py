@@ -1,4 +1,4 @@
-"""Made-up fleets for the pictures: racks of nodes with one story each, always the same."""
+"""Simulated fleets for the pictures: racks of nodes with one story each, always the same."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ MODEL = "Intel(R) Xeon(R) Platinum 8358 CPU @ 2.60GHz"
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What is wrong with a machine: a kind and a cause, since when, and what that costs."""
+    """The fault of a machine: kind and cause of an episode, its start, and its cost."""
 
     kind: str = ""
     cause: str = ""
     since_s: float = 0.0
     slow: float = 0.0
-    """Share of the ceiling that its clock misses."""
+    """Share by which its clock is below the ceiling."""
     involuntary: float = 0.0002
     steal: float = 0.0
 
@@ -37,7 +37,7 @@ CALM = Story()
 
 
 class Made:
-    """A source of the app that stands still."""
+    """A source of the app that never changes."""
 
     problem = moment = ""
     now = NOW
@@ -50,13 +50,13 @@ class Made:
         return self._facts
 
     async def run(self) -> None:
-        """Nothing new comes."""
+        """Sends nothing."""
 
     def travel(self, _: int) -> bool:
         return False
 
     def pause(self) -> None:
-        """It stands still."""
+        """Does nothing, because the fleet never changes."""
 
 
 def _numbers(rng: random.Random, story: Story, load: float, *, guest: bool) -> Numbers:

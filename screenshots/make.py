@@ -1,9 +1,9 @@
-"""The pictures in this folder: the app on simulated machines, at fixed size, moment and seed.
+"""Makes the pictures in this folder: the app on simulated machines, at fixed size, moment and seed.
 
-python screenshots/make.py            writes those that have changed
-python screenshots/make.py --check    says which would, and writes nothing
-python screenshots/make.py NAME…      looks at these alone
-python screenshots/make.py --png      also draws two of them by chromium, for places without SVG
+python screenshots/make.py            writes the pictures that have changed
+python screenshots/make.py --check    lists the pictures that have changed, and writes nothing
+python screenshots/make.py NAME…      only these pictures
+python screenshots/make.py --png      also draws two pictures with chromium, for pages without SVG
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ HERE = Path(__file__).parent
 SAMPLE_NS = 100_000_000
 INTERVAL_NS = 500_000_000
 BATCH = INTERVAL_NS // SAMPLE_NS
-"""Messages that the probe writes at once."""
+"""Number of messages that the probe writes at once."""
 AGAIN = 4
-"""How often the screen is drawn anew before its picture is taken."""
+"""Number of times that the screen is redrawn before its picture is taken."""
 OWN_COST = 0.002
-"""CPU seconds a second that the probe in the pictures costs: the real one would never be the same
-twice."""
+"""Cost of the probe in the pictures, in CPU seconds per second: the real cost would differ each
+time."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,13 +63,13 @@ class Picture:
     theme: str | None = None
     no_color: bool = False
     replayed: bool = False
-    """From a file, at what the keys lead to."""
+    """Whether the picture shows a recording, at the moment to which the keys lead."""
     fleet: Callable[[], Fleet] | None = None
-    """Many machines; the scenario says where they are."""
+    """Makes the fleet of the picture; `scenario` is then the source that the header names."""
     facts: tuple[str, ...] = ()
-    """What they cost."""
+    """What the source reports about the fleet's cost."""
     way: LinkState | None = None
-    """The link to the machine, which is far away."""
+    """The state of the link to a remote machine; None: the machine is local."""
     moments: tuple[float, ...] = ()
     """Seconds of a moving picture's frames, each shown for FRAME_S."""
 
@@ -129,10 +129,10 @@ PICTURES = [
 
 
 PNG = "guest", "neighbour"
-"""Those that are drawn as PNG, too."""
+"""Pictures that are drawn as PNG, too."""
 BROWSERS = "chromium", "chromium-browser", "google-chrome"
 DRAW_S = 60
-"""Longest time for the browser to draw one."""
+"""Longest time for the browser to draw a picture."""
 
 
 @cache
@@ -151,7 +151,7 @@ def capture(scenario: str, seconds: float, watch: str | None, seed: int = 7) -> 
 
 
 def _steady(message: wire.Frame | wire.Note) -> wire.Frame | wire.Note:
-    """The message with a cost of the probe that is always the same."""
+    """The message with a constant cost of the probe."""
     if not isinstance(message, wire.Frame):
         return message
     spent = int(message.seq * SAMPLE_NS * OWN_COST).to_bytes(8, "little")
@@ -207,7 +207,8 @@ async def draw(picture: Picture) -> str:
     given = asyncio.Event()
 
     async def stream() -> AsyncIterator[list[wire.Message]]:
-        # However much comes at once, it is drawn once.
+        # The last messages are sent in batches, because messages that arrive together are drawn
+        # only once.
         late = max(BATCH, len(messages) - AGAIN * BATCH)
         for begin, end in pairwise((0, *range(late, len(messages), BATCH), len(messages))):
             yield messages[begin:end]
@@ -225,7 +226,7 @@ async def draw(picture: Picture) -> str:
         if picture.theme:
             app.theme = picture.theme
         await given.wait()
-        while app.status.link != picture.way:  # it is looked at once a second
+        while app.status.link != picture.way:  # the app reads it once a second
             await pilot.pause(0.01)
         await pilot.press(*picture.keys)
         await pilot.pause()
@@ -262,19 +263,19 @@ _TEXT = re.compile(
 _PIECE = re.compile(
     r"(?P<words>[!-~]+(?:[ \xa0][!-~]+)*)|(?P<block>([▁▂▃▄▅▆▇█▀▔])\3*)|[^\x00-\x7f\xa0▁▂▃▄▅▆▇█▀▔]+"
 )
-"""Words of ASCII with single spaces between; one block, repeated; or other signs in a row."""
+"""Words of ASCII with single spaces between them, or a repeated block, or a row of other signs."""
 _BLOCKS = {**{sign: (1 - i / 8, i / 8) for i, sign in enumerate("▁▂▃▄▅▆▇█", 1)},
            "▀": (0.0, 0.5), "▔": (0.0, 0.125)}  # fmt: skip
-"""Where a block begins in its cell, from the top, and how high it is."""
+"""Top and height of each block, as parts of its cell."""
 _ABOVE, _LINE, _OVERLAP = 18.5, 24.4, 0.25
-"""In the picture's units: from the top of a cell to its baseline, the height of a cell, and how far
-neighbours overlap so that no seam shows."""
+"""In units of the picture: the distance from the top of a cell to its baseline, the height of a
+cell, and the overlap of neighbours that hides the seam between them."""
 
 
 def aligned(svg: str) -> str:
-    """The picture with every word and every row of signs at its own cells, and blocks as
-    rectangles. Browsers take signs that their font lacks from another one, which is wider or
-    narrower, and all that follows would be off its place; no font's blocks fill a line."""
+    """Returns the picture with every word and every row of signs at its own cells, and blocks as
+    rectangles. Browsers draw signs that their font lacks in another font, which is wider or
+    narrower, so the rest of the line would be shifted; and no font's blocks fill a line."""
 
     def pieces(found: re.Match[str]) -> str:
         style, x, y, length, clip, escaped = found.groups()
@@ -300,7 +301,8 @@ def _piece(piece: re.Match[str], style: str, x: float, y: float, cell: float, cl
 
 
 def rasterised(path: Path) -> str:
-    """Draws a picture as PNG beside it, at twice its size. Returns what prevented it, else ''."""
+    """Draws a picture as PNG beside it, at twice its size. Returns the reason of a failure, or
+    ''."""
     browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
     if browser is None:
         return "there is no chromium"

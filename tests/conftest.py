@@ -38,12 +38,12 @@ HANDLERS: dict[signal.Signals, Any] = {
 }
 """Handlers of the signals that end perftop, at the start of each test."""
 
-# Tests start hundreds of commands from the same source, which is compiled once.
+# Tests start hundreds of commands from the same source, which is then compiled only once.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-# Else numpy starts a thread for each CPU in each of them, for products of matrices.
+# Else numpy starts a thread for each CPU in each command, for products of matrices.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# The same examples in each run, and no test fails because the machine is busy.
+# Hypothesis tries the same examples in each run, and no test fails because the machine is busy.
 for name, examples in {"day": 40, "night": 200}.items():
     settings.register_profile(
         name, max_examples=examples, derandomize=True, deadline=None,
@@ -59,7 +59,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Adds the mark of the night to tests of Hypothesis, which then try more examples."""
+    """Adds the mark `nightly` to tests of Hypothesis, which try more examples at night."""
     asked = item.config.option.markexpr == "nightly"
     if asked and getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
         item.add_marker("nightly")
@@ -77,8 +77,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _environment(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Local time is UTC, and tests do not depend on the terminal, colours, cache and state of
-    whoever runs them."""
+    """Sets local time to UTC, and makes tests independent of the terminal, colours, cache and state
+    of the user who runs them."""
     base = tmp_path_factory.getbasetemp()
     os.environ |= {"TZ": "UTC", "COLORTERM": "truecolor", "TERM": "xterm-256color"}
     os.environ |= {f"XDG_{name}_HOME": f"{base}/{name.lower()}" for name in ("CACHE", "STATE")}
@@ -87,13 +87,13 @@ def _environment(tmp_path_factory: pytest.TempPathFactory) -> None:
     time.tzset()
     greeted = base / "state" / "perftop" / "greeted"
     greeted.parent.mkdir(parents=True)
-    greeted.touch()  # else pictures would show the hint of a first run
+    greeted.touch()  # else snapshots would show the hint of a first run
 
 
 @pytest.fixture(autouse=True)
 def _signal_handlers() -> Iterator[None]:
-    """Restores the handlers around each test: a verb that runs in this process ignores signals at
-    its end, also where a fixture of a module runs it, and SIGINT is ignored if a script started
+    """Restores the signal handlers around each test: a verb that runs in this process, even in a
+    fixture of a module, ignores signals at its end; and SIGINT is ignored if a script started
     pytest in the background."""
     for number, handler in HANDLERS.items():
         signal.signal(number, handler)

@@ -1,5 +1,5 @@
-"""The schedule of a fake machine: who runs when, in which ring, at which clock. Every counter is an
-integral of it.
+"""The schedule of a fake machine: which LP runs when, in which ring, at which clock. Every counter
+is an integral of the schedule.
 
 A core repeats one period, which consists of pieces in which nothing changes. Logical processors
 (LPs) of a core are numbered from 0, whatever their CPU number.
@@ -17,7 +17,7 @@ from perfprobe.sources.sim.stages import Integral, Stages, Steps
 
 IDLE, USER, KERNEL, HALT, STEAL = "I", "U", "K", "H", "S"
 UNHALTED = USER + KERNEL  # HALT: halted although the OS has work; STEAL: the hypervisor took it
-DEEP_NS = 1_000_000  # an idle span this long is spent in C6, a shorter one in C1
+DEEP_NS = 1_000_000  # an idle span of at least this length is spent in C6, a shorter span in C1
 
 Rate = Callable[["Piece"], int]
 
@@ -41,13 +41,13 @@ class Piece:
 
     @property
     def cstate(self) -> int:
-        """The core's state: the shallowest that its LPs asked for."""
+        """The core's C-state: the shallowest state that its LPs request."""
         return min(self.requests, default=0)
 
 
 @dataclass(frozen=True)
 class IdleSpan:
-    """One idle span of an LP: the OS accounts for it when it ends."""
+    """One idle span of an LP, for which the OS accounts at its end."""
 
     end: int
     length: int
@@ -83,12 +83,12 @@ class Core:
     def integral(
         self, rate: Rate, multiplier: int = 1, divisor: int = 1, quantum: int = 1
     ) -> Integral:
-        """The count of what has this rate in each piece."""
+        """The count of a quantity with this rate in each piece."""
         rates = [rate(piece) for piece in self.pieces]
         return Integral(self.stages, rates, multiplier, divisor, quantum)
 
     def steps(self, jump: Rate) -> Steps:
-        """A count that jumps at the start of pieces."""
+        """A count that jumps by `jump` at the start of each piece."""
         starts = zip(self.stages.starts, self.pieces, strict=True)
         return Steps(self.stages.period, [(start, jump(piece)) for start, piece in starts])
 
@@ -137,7 +137,7 @@ def _entry(lane: list[list[Any]], t: int) -> list[Any]:
 
 
 def _idle_spans(lane: list[list[Any]]) -> list[IdleSpan]:
-    """Idle spans of a period, joined, also across its end; one that never ends is cut there."""
+    """Idle spans of a period, joined even across its end; a span that never ends is cut there."""
     joined: list[list[int]] = []
     start = 0
     for end, mode, *_ in lane:
@@ -153,7 +153,7 @@ def _idle_spans(lane: list[list[Any]]) -> list[IdleSpan]:
 
 
 def _request(spans: list[IdleSpan], t: int, period: int) -> int:
-    """The C-state of the idle span that includes t; it may reach over the end of the period."""
+    """The C-state of the idle span that includes t; the span may cross the end of the period."""
     for span in spans:
         start = span.end - span.length
         if start <= t < span.end or t >= start + period:
@@ -161,11 +161,11 @@ def _request(spans: list[IdleSpan], t: int, period: int) -> int:
     raise AssertionError("an idle LP outside its idle spans")
 
 
-# --- default load --------------------------------------------------------------------------------
+# --- default load ---------------------------------------------------------------------------------
 
 
 def default_plan(core: int, threads: int, hz: int, drop: int) -> dict[str, Any]:
-    """100 ms in which all states occur, another pattern on every core."""
+    """A period of 100 ms in which all states occur, with a different pattern on every core."""
     lps = [_lane(core, lp) for lp in range(threads)]
     slow = hz - drop * (core % 3)
     return {"lps": lps, "clock": [{"us": 60_000, "hz": hz}, {"us": 40_000, "hz": slow}]}
@@ -183,7 +183,7 @@ def _lane(core: int, lp: int) -> list[list[Any]]:
 
 
 def _shifted(lane: list[list[Any]], phase: int) -> list[list[Any]]:
-    """The lane, started `phase` µs later; what reaches over the end is moved to the front."""
+    """The lane, started `phase` µs later; its part after the end is moved to the front."""
     later, left = list(lane), phase
     first: list[list[Any]] = []
     while left:

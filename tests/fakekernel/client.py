@@ -1,4 +1,4 @@
-"""Starts a fake kernel for a test, which reads its truth and disturbs it."""
+"""Starts a fake kernel for a test, which can read its truth and disturb it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STOP_S = 100  # other programs may keep all CPUs busy
 
 
 def unavailable() -> str:
-    """Why no fake kernel can be mounted here; empty if one can."""
+    """The reason why no fake kernel can be mounted here; empty if it can."""
     if not Path("/dev/fuse").exists():
         return "no /dev/fuse"
     status = Path("/proc/self/status").read_text()
@@ -81,7 +81,8 @@ class FakeKernel:
         return self.ask("truth", tsc=[tsc0, tsc1])
 
     def regs(self) -> dict[int, dict[int, tuple[int, int]]]:
-        """By CPU, every register ever written: its value before the first write, and now."""
+        """Every register that was ever written, by CPU: its value before the first write, and its
+        value now."""
         cpus = self.ask("regs")["cpus"]
         return {
             int(cpu): {int(reg, 16): (v["initial"], v["now"]) for reg, v in regs.items()}
@@ -89,7 +90,7 @@ class FakeKernel:
         }
 
     def changed(self) -> dict[int, dict[int, tuple[int, int]]]:
-        """The registers that are not as they were."""
+        """The registers whose value differs from that before the first write."""
         found = {
             cpu: {reg: pair for reg, pair in regs.items() if pair[0] != pair[1]}
             for cpu, regs in self.regs().items()

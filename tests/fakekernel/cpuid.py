@@ -1,4 +1,4 @@
-"""CPUID of the machines: leaf and subleaf to EAX, EBX, ECX, EDX."""
+"""CPUID of the fake machines: leaf and subleaf to EAX, EBX, ECX, EDX."""
 
 from __future__ import annotations
 
@@ -116,7 +116,8 @@ def leaves(model: Model, place: Place, kvm: bool = False) -> dict[tuple[int, int
 
 
 def answer(table: dict[tuple[int, int], Regs], model: Model, leaf: int, sub: int) -> Regs:
-    """As the instruction answers: Intel takes a leaf that is too high for its highest one."""
+    """The result of the instruction: Intel CPUs answer a leaf that is too high with their highest
+    leaf."""
     limit = 0x80000000
     if not model.amd and model.max_leaf < leaf < limit and (leaf, sub) not in table:
         leaf = model.max_leaf

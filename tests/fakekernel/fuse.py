@@ -1,4 +1,4 @@
-"""The kernel's FUSE protocol, version 7.31, as far as a tree of small files needs it.
+"""The part of the kernel's FUSE protocol, version 7.31, that a tree of small files needs.
 
 Structures are those of include/uapi/linux/fuse.h; little-endian machines only.
 """
@@ -45,7 +45,7 @@ def _checked(result: int, path: Path) -> None:
 
 
 def mount(path: Path) -> int:
-    """Mount on a directory; the descriptor to serve it with."""
+    """Mounts on a directory. Returns the descriptor from which requests are read."""
     fd = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
     options = f"fd={fd},rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions"
     try:
@@ -66,7 +66,7 @@ def mount(path: Path) -> int:
 
 
 def unmount(path: Path) -> None:
-    """Unmount at once, whoever still has files open."""
+    """Unmounts at once, even if files are open."""
     _checked(_libc.umount2(os.fsencode(path), MNT_DETACH), path)
 
 
@@ -81,7 +81,7 @@ class Server:
         self.root, self.lock = root, lock
         self.nodes: dict[int, Node] = {1: root, root.ino: root}
         self.fh = 0
-        self.failed = False  # by a bug of its own
+        self.failed = False  # a handler has a bug
         self.handlers: dict[int, Callable[[Node, memoryview], bytes]] = {
             LOOKUP: self._lookup,
             GETATTR: lambda node, _: struct.pack("<QII", 0, 0, 0) + _attr(node),
@@ -98,7 +98,7 @@ class Server:
         }
 
     def serve(self, fd: int) -> None:
-        """Answer until the file system is unmounted."""
+        """Answers requests until the file system is unmounted."""
         buffer = bytearray(BUFFER)
         view = memoryview(buffer)
         while True:
@@ -115,7 +115,7 @@ class Server:
                 continue
             try:
                 with self.lock:
-                    if opcode == READ:  # the only one whose cost matters
+                    if opcode == READ:  # the only request whose cost matters
                         fh, offset, length, *_ = IO.unpack_from(buffer, IN.size)
                         body = self.nodes[ino].read(fh, offset, length)
                     else:

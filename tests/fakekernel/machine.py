@@ -1,4 +1,4 @@
-"""A whole simulated machine: its processors, its clock, the log of what was written to it."""
+"""A whole fake machine: its processors, its clock, and the log of all writes to its registers."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Processor:
         self.table = cpuid.leaves(model, place, spec.kvm)
 
     def read(self, reg: int) -> int:
-        """A register; KeyError where there is none."""
+        """Returns the value of a register. Raises KeyError if the register does not exist."""
         if self.machine.spec.reads == "zero":
             return 0
         return self.read_at[reg](self.machine.now())
@@ -103,7 +103,7 @@ class Processor:
         return ""
 
     def poke(self, reg: int, value: int) -> None:
-        """Set a register from outside: another program, or the hardware. Not in the log."""
+        """Sets a register as another program or the hardware would, without an entry in the log."""
         t = self.machine.now()
         if reg in self.counters:
             self.counters[reg].write(t, value)
@@ -147,7 +147,7 @@ class Machine:
         return self.manual_ns
 
     def place(self, cpu: int) -> cpuid.Place:
-        """First threads of all cores come first, as Linux numbers them."""
+        """The place of a CPU in Linux numbering: the first threads of all cores come first."""
         each, total = self.spec.cores, self.spec.cores * self.spec.packages
         package, core = divmod(cpu % total, each)
         return cpuid.Place(package, core, cpu // total, each, self.threads)
@@ -159,7 +159,7 @@ class Machine:
         )
 
     def siblings(self, core: int) -> list[int]:
-        """The CPUs of a core, in order; cores are numbered through the packages."""
+        """The CPUs of a core, in order; the numbers of cores continue through the packages."""
         total = len(self.cores)
         return [core + total * thread for thread in range(self.threads)]
 

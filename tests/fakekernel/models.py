@@ -1,4 +1,4 @@
-"""The machines that can be faked, as hardware.md describes them."""
+"""The CPU models that can be faked, as hardware.md describes them."""
 
 from __future__ import annotations
 
@@ -150,7 +150,8 @@ ZEN_3 = Model(
     full_width=False,
 )
 
-# The unit of its reference event and its 0x4C1 are not in hardware.md: the fake's own choice.
+# hardware.md has neither the unit of its reference event nor its 0x4C1: both are this fake's
+# choice.
 KNIGHTS_LANDING = Model(
     "Intel(R) Xeon Phi(TM) CPU 7210 @ 1.30GHz",
     (6, 0x57, 1),

@@ -27,10 +27,10 @@ class Node:
         self.ino = next(_inodes)
 
     def open(self, _fh: int, /) -> None:
-        """Called for every open; may refuse."""
+        """Called for every open; may raise OSError."""
 
     def release(self, _fh: int, /) -> None:
-        """The last use of an open file."""
+        """Called after the last use of an open file."""
 
     def read(self, _fh: int, _offset: int, _size: int, /) -> bytes:
         raise _error(errno.EISDIR)
@@ -79,7 +79,7 @@ class Dir(Node):
 
 
 class Text(Node):
-    """A file of the kernel, whose text is made when it is read from its beginning."""
+    """A file of the kernel. Its text is made when it is read from the beginning."""
 
     mode = stat.S_IFREG | 0o444
     size = 4096

@@ -1,4 +1,4 @@
-"""A machine by hand of a clock, and its plan expanded to arrays: what the tests compare with."""
+"""A machine with a clock that the test sets, and its plan as arrays, with which tests compare."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ANY, EN, OS, USR = 1 << 21, 1 << 22, 1 << 17, 1 << 16
 
 
 class Bench:
-    """A machine whose clock the test turns, and its plan as arrays of microseconds."""
+    """A machine whose clock the test advances, and its plan as arrays of microseconds."""
 
     def __init__(self, model: str = "skylake-sp", **spec: Any) -> None:
         self.ns = START

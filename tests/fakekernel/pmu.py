@@ -1,4 +1,5 @@
-"""The counters of one LP: selects, enables, widths, overflow. Events are integrals of the truth."""
+"""The counters of one LP: selects, enables, widths, overflow. Events are integrals of the
+schedule."""
 
 from __future__ import annotations
 
@@ -27,11 +28,11 @@ SHARES = 12  # divides by 1, 2, 3, 4 threads
 
 
 class RefusedError(Exception):
-    """A general-protection fault: the driver says EIO."""
+    """A general-protection fault, for which the driver returns EIO."""
 
 
 def count(core: Core, model: Model, kind: str, lp: int, rings: str, any_thread: bool) -> Count:
-    """An event as a function of time. rings: the modes in which it counts."""
+    """An event as a function of time. `rings` are the modes in which it counts."""
     tick, nano = model.tick_hz, 10**9
 
     def on(piece: Piece) -> list[int]:
@@ -88,7 +89,7 @@ class Counter:
         self.write(t, (value & 0xFFFFFFFF ^ 0x80000000) - 0x80000000)
 
     def settle(self, t: int) -> None:
-        """Take in what was counted so far."""
+        """Adds the count so far."""
         if self.source is not None:
             now = self.source(t)
             total = self.value + now - self.mark
@@ -126,7 +127,7 @@ class Pmu:
 
         self._event = event
 
-    # --- what counts ---------------------------------------------------------------------------
+    # --- counting ------------------------------------------------------------------------------
 
     def _rings(self, user: int, system: int) -> str:
         return (USER if user else "") + (KERNEL if system else "")

@@ -31,7 +31,7 @@ class Offset:
 
 
 def clocks(core: Core, model: Model, lp: int, tsc_offset: int) -> tuple[Readers, Writers]:
-    """TSC, MPERF and APERF, which can be set; the read-only copies of AMD, which cannot."""
+    """TSC, MPERF and APERF, which can be written, and AMD's read-only copies."""
     tsc = Offset(lambda t: t * model.tsc_hz // NANO, tsc_offset)
     shift = model.mperf_shift
     ref = core.integral(lambda p: p.mask >> lp & 1, model.tsc_hz, NANO << shift)
@@ -46,7 +46,7 @@ def clocks(core: Core, model: Model, lp: int, tsc_offset: int) -> tuple[Readers,
 
 
 def _seen(pieces: list[Piece], bits: str) -> int:
-    """Bits that are sticky: the pattern has run since boot and nobody cleared them."""
+    """Sticky bits: the plan has run since boot, and nobody cleared them."""
     seen = 0
     for piece in pieces:
         seen |= int(getattr(piece, bits))
@@ -77,7 +77,7 @@ def limits(package: Package, model: Model) -> Readers:
 
 
 def power(package: Package) -> Readers:
-    """20 W and 10 W for each active LP, for the package."""
+    """Energy of the package: 20 W, and 10 W for each active LP."""
     energy = package.integral(
         lambda parts: 20_000 + 10_000 * sum(p.mask.bit_count() for p in parts),
         ENERGY_MUL,

@@ -1,4 +1,4 @@
-"""Machines to which something happens, as keywords of machine.Spec."""
+"""Machines with scripted changes, as keywords of machine.Spec."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ class PowerLimitDrop:
         return {"model": "skylake-sp", "cores": 3, "packages": 2, "threads": 1, "plans": plans}
 
     def limited(self, t_s: float) -> bool:
-        """At this moment of CLOCK_MONOTONIC_RAW."""
+        """Whether the power limit applies at this time of CLOCK_MONOTONIC_RAW."""
         return t_s % self.period_s >= self.fast_s

@@ -1,8 +1,8 @@
 """The process that mounts a machine and serves it: `python -m fakekernel.server DIR SPEC`.
 
-DIR becomes the root of the machine; SPEC is JSON, see README. One command a line on stdin, one
-answer a line on stdout, the first line says that it is mounted. It ends, and unmounts, when stdin
-closes; should it be killed, a second process that only waits for that unmounts.
+DIR becomes the root of the machine; SPEC is JSON, see README. Commands are lines on stdin, answers
+are lines on stdout; the first line reports the mount. The process unmounts and ends when stdin
+closes. If it is killed, a second process, which only waits for that, unmounts.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Control:
         return {"writes": list(self.machine.log)}
 
     def do_options(self, **options: Any) -> None:
-        """Change how reads and writes behave: reads="zero", writes="eperm"."""
+        """Changes the behaviour of reads and writes: reads="zero", writes="eperm"."""
         for name, value in options.items():
             if name not in ("reads", "writes", "write_s"):
                 raise ValueError(f"{name} cannot be changed")
@@ -72,7 +72,7 @@ class Control:
         plug(self.root, self.machine, processor)
 
     def do_reset(self, cpu: int) -> None:
-        """All that was ever written is as it was before, at one moment."""
+        """Restores all registers that were ever written, at one moment."""
         processor = self.machine.cpus[cpu]
         for reg, value in processor.initial.items():
             processor.poke(reg, value)
@@ -88,7 +88,8 @@ class Control:
 
 
 def guard(path: Path) -> int:
-    """Forks a process that unmounts if this one is killed. A write to the result dismisses it."""
+    """Forks a process that unmounts if this process is killed. A write to the returned descriptor
+    ends it."""
     waiting, done = os.pipe()
     if os.fork():
         os.close(waiting)
@@ -125,7 +126,7 @@ def main(path: Path, spec: Spec) -> int:
     except (KeyboardInterrupt, BrokenPipeError):
         pass
     finally:
-        with contextlib.suppress(OSError):  # somebody else was faster
+        with contextlib.suppress(OSError):  # another process has unmounted it
             fuse.unmount(path)
         with contextlib.suppress(OSError):
             os.write(done, b"x")

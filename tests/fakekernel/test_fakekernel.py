@@ -1,4 +1,4 @@
-"""The fake kernel against its own plan, expanded here microsecond by microsecond."""
+"""Compares the fake kernel with its own plan, expanded here microsecond by microsecond."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SMT_ON = [name for name in MODELS if name not in ("zen3", "knights-landing")]
 
 
 def expected(bench: Bench, core: int) -> dict[str, float]:
-    """What the first LP of a core should have counted in the last 130 ms, by kind of event."""
+    """Expected counts of the first LP of a core over the last 130 ms, by kind of event."""
     mine, other = bench.active(core, 0), bench.active(core, 1)
     hz, ipc = bench.lane(core, "hz") / 1e6, bench.lane(core, "ipc") / 1000
     both = mine & other
@@ -88,7 +88,7 @@ def test_amd_counts_by_its_own_selects() -> None:
     ("flags", "rings"), [(OS | USR, "UK"), (OS, "K"), (USR, "U"), (0, ""), (OS | USR | EN, "")]
 )
 def test_selects_choose_rings_and_need_enable(flags: int, rings: str) -> None:
-    """The last case lacks EN: flags are toggled with it."""
+    """The last case clears EN, because EN is among the toggled flags."""
     bench = Bench()
     bench.write(0, 0x186, select(0x3C, 0, flags ^ EN))
     gain = bench.gain(0, 0xC1)

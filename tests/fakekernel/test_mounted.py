@@ -1,4 +1,4 @@
-"""The mounted tree: the real system calls of another process than the one that serves it."""
+"""The mounted tree, read with real system calls from a process other than its server."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def mounts(path: Path) -> bool:
 
 
 def gone(path: Path) -> bool:
-    """Whether nothing is mounted there, or nothing any more within 5 s."""
+    """Whether nothing is mounted at the path within 5 s."""
     with contextlib.suppress(WaitError):
         wait(lambda: not mounts(path), "nothing is mounted there", 5)
     return not mounts(path)
@@ -58,7 +58,7 @@ def test_the_driver_says_what_the_real_one_says(fake: FakeKernel) -> None:
         twice = os.pread(msr.fd, 16, 0xCE)
         assert twice[:8] == twice[8:] == struct.pack("<Q", 21 << 8 | 10 << 40)
         assert msr.read(0xCE + (5 << 32)) == msr.read(0xCE)
-        assert msr.read(0x309) == 0  # neighbours by one byte do not overlap
+        assert msr.read(0x309) == 0  # registers at adjacent offsets do not overlap
         msr.write(0x30A, 0x1234_5678_9ABC)
         assert [msr.read(reg) for reg in (0x309, 0x30A, 0x30B)] == [0, 0x1234_5678_9ABC, 0]
         with pytest.raises(OSError) as caught:
@@ -170,7 +170,7 @@ def test_a_test_sees_what_was_written_and_what_was_left(still: FakeKernel) -> No
         tsc1, ref1 = msr.read(0x10), msr.read(0x30B)
         truth = still.truth_tsc(tsc0, tsc1)["cores"][1]
         assert (ref1 - ref0) / (tsc1 - tsc0) == pytest.approx(truth["lps"][0]["util"], abs=1e-6)
-        still.poke(1, 0x186, 0)  # somebody else
+        still.poke(1, 0x186, 0)  # another program
         assert msr.read(0x186) == 0
         msr.write(0x38D, 0)
     assert still.changed() == {}
@@ -221,7 +221,7 @@ def test_nothing_stays_mounted(tmp_path: Path, how: str) -> None:
     if how == "open":
         with pytest.raises(OSError):
             os.pread(descriptor, 8, 0x10)
-        with contextlib.suppress(OSError):  # close, too, reports that nobody serves it
+        with contextlib.suppress(OSError):  # close also fails without a server
             os.close(descriptor)
     assert list(root.iterdir()) == []
 

@@ -1,4 +1,5 @@
-"""What happened on a core in any window: shares, clocks and exact counts, without any counter."""
+"""The truth about a core in any window: shares, clocks and exact counts, computed without
+counters."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ STATES = ("neither", "lp0", "lp1", "both")
 
 
 def _rates(piece: Piece) -> dict[str, int]:
-    """The rate of each quantity per ns: time in 1, cycles in 1e-9, instructions in 1e-12."""
+    """The rate of each quantity per ns: time in units of 1, cycles of 1e-9, instructions of
+    1e-12."""
     rates = {f"mask{piece.mask}": 1}
     for lp, mode in enumerate(piece.modes):
         if mode not in UNHALTED:

@@ -1,5 +1,5 @@
-"""A recording with everything that is hard to export: a CPU that goes offline and comes back, a
-counter that jumps, a lost frame, a core with bounds only, a reason that needs escapes. Run this
+"""Makes a recording with everything that is hard to export: a CPU that goes offline and returns, a
+counter that jumps, a lost frame, a core with bounds only, and a reason that needs escapes. Run this
 file to write the recording again."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ GOLDEN = DATA / "export"
 SAMPLE_NS = 500_000_000
 SECONDS = 18
 WHY = 'in use by "pcm", says the kernel\nsince boot'
-"""Quotes, a comma and a second line, all of which formats must escape."""
+"""A reason with quotes, a comma and a second line, which all formats must escape."""
 JUMPS_AT, LOST_AT = 10, 20
 
 

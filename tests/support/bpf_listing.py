@@ -1,5 +1,5 @@
-"""BPF instructions as text, in the syntax of LLVM's assembler: what each of the 64-bit words of a
-program does. Only the instructions that the idle program has."""
+"""Lists the 64-bit words of a BPF program in the syntax of LLVM's assembler. Decodes only the
+instructions of the idle program."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def place(register: int, offset: int) -> str:
 
 
 def listing(words: Sequence[int], labels: Mapping[int, str]) -> list[str]:
-    """A line for each instruction. `labels`: names of those that are jumped to, by their number."""
+    """A line for each instruction. `labels` are the names of jump targets, by instruction
+    number."""
     lines = []
     numbers = iter(range(len(words)))
     for at in numbers:

@@ -1,4 +1,5 @@
-"""The C programs of tests/native, compiled in several ways and run; and machine code of our C."""
+"""Compiles the C programs of tests/native in several ways and runs them, and lists machine code of
+probe/csrc."""
 
 from __future__ import annotations
 
@@ -23,15 +24,15 @@ SKIPPED = 77
 TIMEOUT_S = 120
 ALWAYS = ["-std=c11", "-g1", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{PROBE / 'csrc'}"]
 STRICT = ["-Wshadow", "-Wconversion", "-fvisibility=hidden"]
-"""As the package is compiled."""
+"""The package's compiler options."""
 BUILDS = {
     "plain": ["-O2"],
     "asan-ubsan": ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
     "tsan": ["-O1", "-fsanitize=thread"],
 }
 DAILY = ("cc", "asan-ubsan"), ("cc", "tsan")
-"""The plain build finds nothing that these miss, except what only its speed shows; it and the other
-compiler run at night."""
+"""Builds that run by day. The plain build finds nothing that these miss, except faults that only
+its speed shows; the plain build and the other compiler run at night."""
 PROGRAMS = {path.stem for path in HERE.glob("test_*.c")}
 ALONE = {"test_idle", "test_idle_load", "test_known", "test_perf", "test_proc_stat", "test_slot"}
 """Programs of one thread, which have no races."""
@@ -52,7 +53,7 @@ def run(program: Path) -> tuple[int, str]:
 
 
 def works(compiler: list[str], where: Path) -> bool:
-    """Whether an empty program can be built so and run."""
+    """Whether an empty program can be built by this compiler and run."""
     (where / "empty.c").write_text("int main(void) { return 0; }\n")
     try:
         compiled(compiler, where / "empty.c", "-o", where / "empty")
@@ -62,7 +63,7 @@ def works(compiler: list[str], where: Path) -> bool:
 
 
 def wrapped(source: Path) -> list[str]:
-    """Linker options by which a program's __wrap_ functions replace functions of the C library."""
+    """Linker options that make a program's __wrap_ functions replace functions of the C library."""
     text = source.read_text()
     for header in re.findall(r'#include "(\w+_play\.h)"', text):
         text += (HERE / header).read_text()
@@ -71,7 +72,7 @@ def wrapped(source: Path) -> list[str]:
 
 
 def build_all(compiler: list[str], where: Path, names: set[str]) -> None:
-    """Every source of csrc once, in an archive, and the programs, linked against it."""
+    """Compiles every source of csrc into an archive, and links the programs with it."""
     sources = sorted((PROBE / "csrc").glob("[!_]*.c"))
     objects = [where / f"{source.stem}.o" for source in sources]
     archive = where / "csrc.a"
@@ -90,8 +91,8 @@ def build_all(compiler: list[str], where: Path, names: set[str]) -> None:
 
 
 def directory(cc: str, build: str, shared: Path) -> Path:
-    """The directory of a build's programs, below one that all workers of pytest-xdist share. The
-    first worker that needs them builds them."""
+    """The directory of a build's programs, below a directory that all workers of pytest-xdist
+    share. The first worker that needs the programs builds them."""
     if shutil.which(cc) is None:
         pytest.skip(f"no {cc} here")
     compiler = [cc, *ALWAYS, *BUILDS[build]]
@@ -111,7 +112,7 @@ def directory(cc: str, build: str, shared: Path) -> Path:
 
 
 def cases() -> Iterator[Any]:
-    """Compiler, build and program; all but the daily builds are for the night."""
+    """Compiler, build and program of each case; cases other than the daily builds run at night."""
     for cc, build in product(("cc", "clang"), BUILDS):
         for program in sorted(PROGRAMS - LEFT_OUT[build]):
             marks = [] if (cc, build) in DAILY else [pytest.mark.nightly]
@@ -119,7 +120,7 @@ def cases() -> Iterator[Any]:
 
 
 def succeeds(cc: str, build: str, program: str, base: Path) -> None:
-    """Run the program; `base` is pytest's directory of this worker."""
+    """Runs the program; `base` is pytest's directory of this worker."""
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     status, errors = run(directory(cc, build, shared) / program)
     if status == SKIPPED:

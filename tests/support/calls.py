@@ -1,4 +1,5 @@
-"""How many functions a piece of code calls: its cost without a clock, whatever else runs."""
+"""Counts the function calls of a piece of code: its cost without a clock, independent of the load
+of the machine."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from types import FrameType
 
 
 class Calls:
-    """Functions called so far, of Python and C."""
+    """The number of function calls so far, in Python and C."""
 
     count = 0
 

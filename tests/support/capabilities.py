@@ -1,5 +1,5 @@
-"""What the process that runs the tests may do, by capability: a container's root lacks some, and a
-user may have some. As a program it prints which privileged tests can run here."""
+"""The capabilities of the process that runs the tests: a container's root lacks some, and a user
+may have some. As a program it prints which privileged tests can run here."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, SETGID, SETUID, SETPCAP, MKNOD = 0, 1, 2, 
 
 
 def has(*capabilities: int) -> bool:
-    """All of these, outside any user namespace, where they would not count for hardware."""
+    """Whether this process has all of these capabilities outside of a user namespace; inside they
+    give no access to hardware."""
     root = Path("/")
     return not identity.user_namespace() and all(access.capable(root, one) for one in capabilities)
 
 
 def setpriv(*capabilities: int) -> str:
-    """The program that gives rights up. Skips the test without it, or without these."""
+    """The path of setpriv, which drops capabilities. Skips the test if it is missing, or if this
+    process lacks one of `capabilities`."""
     found = shutil.which("setpriv")
     if found is None or not has(SETPCAP, *capabilities):
         pytest.skip("needs setpriv, and capabilities to give up")
@@ -33,14 +35,14 @@ def setpriv(*capabilities: int) -> str:
 
 
 # --- which privileged tests can run here ----------------------------------------------------------
-# The reasons are those with which the tests skip themselves. Each is empty where they can run.
+# The reasons are those with which the tests skip themselves; '' where the tests can run.
 
 DROPPED = (access.CAP_SYS_ADMIN, access.CAP_PERFMON, access.CAP_SYS_RAWIO, DAC_OVERRIDE)
 """Capabilities whose loss is tested."""
 
 
 def cannot_trace() -> str:
-    """Why no program can be loaded at the kernel's idle transitions."""
+    """The reason why no program can be attached to the kernel's idle transitions."""
     try:
         IdleTrace({0: (0, 0)}, settle=False).close()
     except OSError as error:
@@ -49,7 +51,7 @@ def cannot_trace() -> str:
 
 
 def cannot_drop() -> str:
-    """Why it cannot be tested that a probe drops its rights."""
+    """The reason why tests of a probe that drops its capabilities cannot run."""
     return "" if has(*DROPPED) else "needs capabilities to drop"
 
 
@@ -68,7 +70,7 @@ PRIVILEGED: Mapping[str, Callable[[], str]] = {
     "a running probe drops its rights": cannot_drop,
     "other users cannot interfere": cannot_be_another_user,
 }
-"""By what the tests prove: why they cannot run."""
+"""Functions that return the reason why privileged tests cannot run, by what the tests prove."""
 
 
 def report(checks: Mapping[str, Callable[[], str]] = PRIVILEGED) -> list[str]:

@@ -1,5 +1,5 @@
-"""A chain of known work on a CPU with given clocks and halts: what a probe would measure there on
-the way from idle to load. No arithmetic of the product is used."""
+"""Simulates a chain of known work on a CPU with given clocks and halts: what a probe would measure
+on the way from idle to load. It uses no arithmetic of perftop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Halts = Sequence[tuple[float, float]]
 
 
 def _work(clock: Clock, halts: Halts, load_s: float) -> tuple[Any, Any]:
-    """Times in s, and the cycles done by each."""
+    """Times in s, and the cycles done up to each time."""
     edges = sorted({0.0, 2 * load_s, *(t for t, _ in clock if t < 2 * load_s),
                     *(t for at, long in halts for t in (at, at + long))})  # fmt: skip
     done, total = [0.0], 0.0
@@ -46,7 +46,7 @@ def run(
 ) -> dict[str, Any]:  # fmt: skip
     """A run as the probe reports it. `preempted`: indices of the halts in which another task is
     known to run. `phases`: start times in s of the phases after the first. `counter`: counted
-    cycles per true cycle; `running`: indices of the halts in which the counter goes on, because
+    cycles per true cycle; `running`: indices of the halts in which the counter continues, because
     only the chain stops."""
     edges, done = _work(clock, halts, load_s)
     pieces = int(np.interp(load_s, edges, done) / CYCLES) + 1

@@ -1,4 +1,5 @@
-"""How eyes see colours: luminance, contrast, distance, and eyes that lack a kind of cones."""
+"""How eyes perceive colours: luminance, contrast, distance, and eyes that lack one kind of
+cones."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ Deficiency", 2009, severity 1.0: matrices for linear RGB."""
 
 
 def seen(color: str, eyes: str = "normal") -> Triple:
-    """`#rrggbb` in linear RGB, as those eyes see it."""
+    """The colour `#rrggbb` in linear RGB, as these eyes perceive it."""
     levels = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in levels]
     r, g, b = (sum(m * c for m, c in zip(row, linear, strict=True)) for row in EYES[eyes])

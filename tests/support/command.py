@@ -1,4 +1,4 @@
-"""Runs our programs: to their end, or while a test watches them."""
+"""Runs perftop and perfprobe, to their end or while a test interacts with them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def run(*arguments: str, program: str = "perftop", **more: Any) -> subprocess.Co
 def python(
     code: str, *through: str, check: bool = True, **more: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Code in an interpreter of its own; `through`: a program, with options, that starts it."""
+    """Runs code in an interpreter of its own; `through` is a program, with options, that starts the
+    interpreter."""
     return subprocess.run(
         [*through, sys.executable, "-c", code],
         capture_output=True, text=True, timeout=MOST_S, check=check, **more,
@@ -49,8 +50,8 @@ def python(
 
 
 def here(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs perftop in this process, which saves the start of an interpreter; its probe is a child.
-    Not for tests in which perftop is killed, or in which a CMD prints."""
+    """Runs perftop in this process, which saves the start of an interpreter; its probe is a child
+    process. Not for tests that kill perftop, or in which a CMD prints."""
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
@@ -77,7 +78,8 @@ def stat(*arguments: str) -> list[Line]:
 
 @contextlib.contextmanager
 def going(command: Sequence[str], **more: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """A program; at the end it is killed if need be and reaped, also if the test fails."""
+    """Starts a program. At the end of the block, also after a failure, the program is killed if it
+    still runs, and reaped."""
     with subprocess.Popen(command, **more) as process:
         try:
             yield process
@@ -89,7 +91,7 @@ def going(command: Sequence[str], **more: Any) -> Iterator[subprocess.Popen[byte
 def started(
     *command: str, program: str = "perftop", heard: bool = False
 ) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
-    """One of ours with unbuffered pipes."""
+    """Starts perftop or perfprobe with unbuffered pipes."""
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     return going(
         argv(*command, program=program), bufsize=0, stdin=pipe, stdout=pipe,
@@ -98,7 +100,7 @@ def started(
 
 
 def some(process: subprocess.Popen[bytes]) -> bytes:
-    """The next output of the process; it must neither end nor be silent."""
+    """Returns the next output of the process; fails if the process ends or prints nothing."""
     assert process.stdout
     ready, _, _ = select.select([process.stdout], [], [], MOST_S)
     assert ready, "it is silent"
@@ -108,7 +110,7 @@ def some(process: subprocess.Popen[bytes]) -> bytes:
 
 
 def children(pid: int) -> list[int]:
-    """Running processes that the first thread of `pid` started."""
+    """The running processes that the first thread of `pid` started."""
     with contextlib.suppress(OSError):
         return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return []
@@ -123,12 +125,12 @@ parent = os.getppid()
 while os.getppid() == parent:
     for _ in range(10**6): pass
 """
-"""It ends if the test is killed."""
+"""A program that keeps a CPU busy, and ends if the test is killed."""
 
 
 @contextmanager
 def burning(cpu: int, name: str = "burns") -> Iterator[int]:
-    """The PID of one of that name, once it is on that CPU."""
+    """Yields the PID of a busy process of that name, once it runs on that CPU."""
     command = [sys.executable, "-c", BURN, str(cpu), name]
     with going(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""The page of a core for a made-up machine, without an app."""
+"""The page of a core of a simulated machine, without an app."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def charts(
 
 
 def of_samples(now_ns: int, window_s: float, room: int) -> time_axis.Axis:
-    """An axis whose bins are samples, or several where there is no room, so that a chart shows
-    exactly what was counted."""
+    """An axis with one sample per bin, or several samples where there is no room, so that a chart
+    shows exact counts."""
     samples = round(window_s * 1e9 / made.SAMPLE_NS)
     bin_ns = -(-samples // min(room, samples)) * made.SAMPLE_NS
     return time_axis.Axis(-(-now_ns // bin_ns) * bin_ns, bin_ns, min(room, samples), now_ns)
@@ -79,7 +79,7 @@ def page(machine: Machine, script: Script = lambda _, __: None, **more: Any) -> 
 
 
 def line(found: Sequence[str], label: str) -> str:
-    """The line with this label, at its left or beside its chart."""
+    """The line that has this label at its left or beside its chart."""
     return next(text for text in found if label in text)
 
 
@@ -108,8 +108,8 @@ KNOWN = numbers.Capabilities(
 
 
 def busy(machine: Machine, *shares: float) -> Machine:
-    """The machine with the first threads of all cores at the first share, the second threads at the
-    second."""
+    """The machine with the first threads of all cores busy for the first share of the time, and the
+    second threads for the second share."""
     for thread, share in enumerate(shares):
         for at in range(machine.cores):
             machine.does[at + thread * machine.cores] = Does(share)

@@ -1,4 +1,4 @@
-"""Samples in which counters move as a test specifies, and tables of turbo ceilings."""
+"""Samples in which counters advance as a test specifies, and tables of turbo ceilings."""
 
 from __future__ import annotations
 

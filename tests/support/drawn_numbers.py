@@ -16,11 +16,11 @@ QUIET = {"·", "n/a", "off", "–", "-"}
 _WEIGHTS = {"busy_hz": "util", "ipc": "net_hz", "kernel_cycles": "net_hz"}
 """Weights of means over CPUs, by metric."""
 SAMPLES = 110
-"""In most scenarios an episode runs 11 s after the start."""
+"""Samples of 11 s: in most scenarios an episode runs then."""
 
 
 def agrees(text: str, value: float | None, factor: float, slack: float = 0.501) -> bool:
-    """Whether a drawn number is this one, to the last digit that is drawn."""
+    """Whether a drawn number equals `value` to the last digit that is drawn."""
     text = text.lstrip("≁").rstrip("▼◐")
     if text in QUIET:
         return True
@@ -31,7 +31,7 @@ def agrees(text: str, value: float | None, factor: float, slack: float = 0.501) 
 
 
 def together(rows: list[Line], key: str) -> float | None:
-    """A metric of all these CPUs as one; None if none has it."""
+    """A metric over all these CPUs together; None if no CPU has it."""
     weight = _WEIGHTS.get(key)
     known = [row for row in rows if row[key] is not None and (not weight or row[weight])]
     weights = [row[weight] if weight else 1.0 for row in known]

@@ -1,4 +1,4 @@
-"""Commands of perftop that its texts name, and the commands that tests run instead."""
+"""Commands of perftop in its texts, and the commands that tests run instead."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ NOT_HERE: Rules = (
     (r"^perftop serve$", "", "only names the verb: it needs --socket"),
     (r"--prometheus", "", "needs a server; tests/app/verbs/fleet has one"),
 )
-"""Examples that no test runs as they are, and why."""
+"""Examples that no test runs, and the reasons."""
 MEASURES = r"perftop( live| stat| record| why| serve| exporter)?( -|$)"
-"""Verbs that read a machine: here a simulated one..."""
+"""Verbs that read a machine; tests use a simulated machine instead..."""
 SCREENS = r"perftop( live| demo| attach| replay| fleet(?!.*--json)|$| -(?!.*(--default|help)))"
 ELSEWHERE = "--(source|host|attach|print|help|version|default)"
-"""... unless they say which one, or read none."""
+"""... unless the command names its machine, or reads none."""
 
 
 def lines(text: str) -> Iterator[str]:
-    """The commands in a text: in code between fences, and in a line. Those with parts to choose
-    from show a form and are no example."""
+    """The commands in a text, from fenced code and from code in a line. A command with parts to
+    choose from shows a form and is no example."""
     fenced = "\n".join(re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
     found = re.findall(r"^perf(?:top|probe) .*", fenced, re.MULTILINE)
     found += re.findall(r"`(perf(?:top|probe)(?: [^`]*)?)`", text)
@@ -62,7 +62,7 @@ def lines(text: str) -> Iterator[str]:
 
 
 def texts() -> dict[str, str]:
-    """Whatever names commands: the front page, the pages, and the help of verbs."""
+    """All texts with commands: the front page, the other pages, and the help of verbs."""
     found = {"README": (ROOT / "README.md").read_text(encoding="utf-8")}
     for topic in page.topics():
         path = ROOT / "app/perftop/docs" / f"{topic}.md"
@@ -74,7 +74,7 @@ def texts() -> dict[str, str]:
 
 
 def output(name: str, begins: str) -> list[str]:
-    """The output that a text shows: the fenced block that begins so."""
+    """The output that a text shows: its fenced block that starts with `begins`."""
     for block in re.findall(r"^```\n(.*?)^```", texts()[name], re.MULTILINE | re.DOTALL):
         if block.startswith(begins):
             return str(block).splitlines()
@@ -82,7 +82,7 @@ def output(name: str, begins: str) -> list[str]:
 
 
 def examples() -> dict[str, list[str]]:
-    """The commands by the text that has them first."""
+    """The commands by the first text that has them."""
     known: set[str] = set()
     found: dict[str, list[str]] = {}
     for name, text in texts().items():
@@ -93,7 +93,7 @@ def examples() -> dict[str, list[str]]:
 
 
 def here(line: str) -> str | None:
-    """The command that a test runs for an example; None: none."""
+    """The command that a test runs for an example; None if no test runs it."""
     if any(re.search(pattern, line) for pattern, _, _ in NOT_HERE):
         return None
     for pattern, new, _ in INSTEAD:

@@ -22,13 +22,13 @@ Row = dict[str, str]
 
 
 def messages(spec: str, seconds: float, sample_ns: int = SAMPLE_NS) -> list[wire.Message]:
-    """The messages of so many seconds, the hello first."""
+    """The messages of `seconds` seconds, the hello first."""
     greeting, found = lasting(spec, seconds, sample_ns)
     return [greeting, *found]
 
 
 def counted(**more: Any) -> list[wire.Message]:
-    """A second of a machine that counts a single thing."""
+    """The messages of one second of a machine with a single counter."""
     greeting = made.hello([made.REF], **more)
     frames = [
         made.frame(greeting, seq, {"ref": [seq * 10**8] * len(greeting.topology)})
@@ -51,7 +51,7 @@ def record(path: Path, found: Sequence[wire.Message]) -> Path:
 
 
 def marked(path: Path, spec: str, samples: int, marks: Mapping[float, str]) -> Path:
-    """A recording with marks, by seconds after its start."""
+    """Writes a recording with marks; `marks` has their labels by seconds after its start."""
     found = messages(spec, samples / 10)
     left, start_ns = dict(marks), hello(found).raw_ns
     timed: list[wire.Message] = [found[0]]
@@ -65,14 +65,15 @@ def marked(path: Path, spec: str, samples: int, marks: Mapping[float, str]) -> P
 
 
 def export(path: Path, form: str = "csv", status: int = 0, **options: object) -> bytes:
-    """The content of the exported file. `options` are as typed, but lists and times in ns."""
+    """The content of the exported file. `options` are those of the command line, with lists as
+    lists and times in ns."""
     out = path.with_name("exported")
     assert exported(path, out, form, "--force", **options) == status
     return out.read_bytes()
 
 
 def exported(path: Path, out: Path, form: str = "csv", *more: str, **options: Any) -> int:
-    """The exit status of an export. Raises what the verb raises."""
+    """Runs an export and returns its exit status. Raises the errors of the verb."""
     if (every_ns := options.pop("every_ns", None)) is not None:
         more = (*more, "--every", f"{every_ns // 1000}us")
     if (metrics := options.pop("metrics", None)) is not None:
@@ -85,7 +86,7 @@ def exported(path: Path, out: Path, form: str = "csv", *more: str, **options: An
 
 
 def rows(data: bytes) -> list[Row]:
-    """Rows of CSV, each with its reasons: they are written where they change."""
+    """Rows of CSV, each with its reasons, which the file has only where they change."""
     found = list(csv.DictReader(io.StringIO(data.decode())))
     last: dict[str, str] = {}
     for row in found:
@@ -96,8 +97,8 @@ def rows(data: bytes) -> list[Row]:
 
 
 def golden(name: str, found: bytes) -> bytes:
-    """The expected content. With PERFTOP_GOLDEN set it is overwritten, so that its diff can be
-    read."""
+    """The expected content. If PERFTOP_GOLDEN is set, the file is overwritten first, so that its
+    diff can be read."""
     path = awkward.GOLDEN / name
     if os.environ.get("PERFTOP_GOLDEN"):
         path.write_bytes(found)

@@ -1,17 +1,18 @@
 """An `ssh` for tests: remote hosts are simulated machines. A directory has a file for each host,
-which a test may rewrite at any time, with what the host does:
+which a test may rewrite at any time, with the behaviour of the host:
 
-    run [SOURCE]   the probe, with that source in place of the one asked for (the default: sim:idle)
-    real           the probe, with the source asked for
-    other          the same, and its machine says that it is another one than this
-    old            as other, and its probe knows no echo
+    run [SOURCE]   the probe, with that source instead of the requested one (default: sim:idle)
+    real           the probe, with the requested source
+    other          like real, and its machine reports the identity of a different machine
+    old            like other, and its probe does not support echo
     hang           nothing at all
     garbage        bytes that are no stream
     banner         a line of the shell's start file, then the probe
     cut N          the probe, up to that byte; then the link breaks
-    any of SAID    ssh's own words for that failure, and its status
+    any of SAID    ssh's own message for that failure, and its status
 
-Beside it lies HOST.pid, with the process ids of all connections so far. Killing one breaks it.
+HOST.pid beside that file has the process ids of all connections so far. Killing one breaks its
+connection.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # it would take most of the time of a connection
+if TYPE_CHECKING:  # the import would take most of the time of a connection
     import pytest
 
 
@@ -57,13 +58,13 @@ SAID = {
 
 
 class Hosts:
-    """The machines behind the fake."""
+    """The hosts of the fake ssh."""
 
     def __init__(self, directory: Path) -> None:
         self.path = self._directory = directory
 
     def set(self, host: str, does: str) -> None:
-        """From its next connection on it does this."""
+        """Sets the behaviour of a host from its next connection on."""
         new = self._directory / f".{host}"
         new.write_text(does, encoding="utf-8")
         new.rename(self._directory / host)

@@ -62,14 +62,14 @@ class Kernel:
         turns: Mapping[int, int] | None = None,
     ) -> None:
         """`taken`: number of counters that another program holds, by CPU; groups that do not fit
-        beside it open but never run. `turns`: number of counters, by CPU, that other programs have
-        at the moment: a pinned group takes them, and any other waits."""
+        beside it can be opened but never run. `turns`: number of counters, by CPU, that other
+        programs have at the moment: a pinned group takes them, and any other group waits."""
         self.counters = counters
         self.refuse = refuse
         self.calls: list[tuple[str, str | int, int]] = []  # what, which, leader
         self.groups: list[Group] = []
         self.opened: dict[int, tuple[Event, int, int, bool]] = {}
-        """Event, CPU, leader and whether it counts the host only, by descriptor."""
+        """Event, CPU, leader and whether the event counts the host only, by descriptor."""
         self.spun: list[tuple[int, int]] = []
         self._taken, self._turns = taken, dict(turns or {})
         self._moved = {"ref": TICKS // 2, "msr_tsc": TICKS, **(moved or {})}
@@ -116,8 +116,8 @@ class Kernel:
             return Trial(counts, share if group.timed else 1.0, TICKS, 0.9)
 
     def _share(self, group: Group, cpu: int, free: int) -> float:
-        """Share of the time for which the group is on the counters: what is pinned always, the
-        others take turns with what is left, each as a whole."""
+        """Share of the time for which the group is on the counters: pinned groups always are, and
+        the other groups take turns on the rest, each as a whole."""
 
         def needs(one: Group) -> int:
             return sum(self.opened[fd][0].core for fd in one.fds)
@@ -214,7 +214,7 @@ def planned(
 
 
 def opened(root: Path, planner: cores.Planner, kernel: Kernel) -> list[Part]:
-    """All parts; without that of memory controllers, if there are none."""
+    """All parts; the part of memory controllers is left out if there are none."""
     found = cores.open_parts(root, topology.read(root), planner, kernel=kernel)
     return found if found[2].counters else [*found[:2], *found[3:]]
 
@@ -243,7 +243,7 @@ _AMD = {
 }  # fmt: skip
 
 Pmu = tuple[str, int, str | None, dict[str, str], dict[str, str]]
-"""Name, type, CPUs of a hybrid, formats, events."""
+"""Name, type, CPUs (of a hybrid), formats and events of a PMU."""
 MACHINES: dict[str, list[Pmu]] = {
     "skylake-sp": [("cpu", 4, None, {**_INTEL, "any": "config:21", **_EXTRA,
                                      "frontend": "config1:0-23"}, _MEMORY)],

@@ -1,4 +1,4 @@
-"""Machines whose CPUs do what a test specifies, and a stream of one that the test drives."""
+"""Machines whose CPUs do what a test specifies, and a stream that the test drives."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Does:
     ipc: float = 1.25
     kernel: float = 0.1
     alone: float | None = None
-    """Share of the time in which only this sibling runs; None: the least that the other's load
-    allows."""
+    """Share of the time in which only this sibling runs; None: the least that the other sibling's
+    load allows."""
     involuntary: float = 0.0
     steal: float = 0.0
     system: float = 0.1
@@ -49,20 +49,21 @@ class Does:
 
 @dataclass
 class Machine:
-    """Hello and frames of a machine in which each CPU does as in `does`. Counters move at constant
-    rates from one frame to the next, also where a test changes `does` between them."""
+    """Hello and frames of a machine whose CPUs have the activity in `does`. Counters advance at
+    constant rates from one frame to the next, also if a test changes `does` between them."""
 
     cores: int = 4
     threads: int = 2
     counted: bool = True
-    """Whether there are core counters; else there is only the system's account, as in a guest."""
+    """Whether there are core counters; else there are only the system's own accounts, as in a
+    guest."""
     split: bool = True
-    """Whether a counter gives the SMT states; else only their bounds are known."""
+    """Whether a counter measures the SMT states; else only their bounds are known."""
     ceiling_hz: float | None = 3.2e9
     does: dict[int, Does] = field(default_factory=dict)
     changes: dict[str, Any] = field(default_factory=dict)
     broken: set[int] = field(default_factory=set)
-    """CPUs whose cycles and instructions move faster than is possible."""
+    """CPUs whose cycles and instructions advance faster than is possible."""
     gone: set[int] = field(default_factory=set)
     _seq: int = field(default=0, init=False)
     _sums: dict[int, dict[str, int]] = field(default_factory=dict, init=False)
@@ -84,7 +85,8 @@ class Machine:
         return self.does.setdefault(number, Does())
 
     def frame(self, seq: int, **more: Any) -> Frame:
-        """Counters after `seq` samples. They start again if the frame before had a higher `seq`."""
+        """The frame after `seq` samples. Counters start again if the previous frame had a higher
+        `seq`."""
         if seq < self._seq:
             self._seq, self._sums = 0, {}
         samples, self._seq = seq - self._seq, seq
@@ -105,7 +107,7 @@ class Machine:
         return Frame(seq, ns, blocks, **more)
 
     def _advance(self, cpu: int, samples: int) -> dict[str, int]:
-        """The counters of a CPU after so many more samples."""
+        """The counters of a CPU after `samples` more samples."""
         moved = self.moved(cpu, samples * made.SAMPLE_NS, samples * made.TSC_HZ / 10)
         sums = self._sums.setdefault(cpu, dict.fromkeys(moved, 0))
         for key, amount in moved.items():
@@ -113,7 +115,8 @@ class Machine:
         return dict(sums)
 
     def moved(self, cpu: int, ns: float, ticks: float) -> dict[str, float]:
-        """By how much the counters of a CPU move in so many ns, which are so many TSC ticks."""
+        """The amounts by which the counters of a CPU advance in `ns`, which are `ticks` TSC
+        ticks."""
         does = self.cpu(cpu)
         ref = does.util * ticks * (1000 if cpu in self.broken else 1)
         cycles = ref * does.hz / made.TSC_HZ
@@ -161,7 +164,7 @@ def seen(machine: Machine, samples: int = 5, **more: Any) -> tuple[Session, Inte
 
 
 def doubting(interval: Interval, cpu: int, key: str) -> Interval:
-    """The interval with a doubt of one counter of the CPU at this position; numbers stay."""
+    """The interval with one suspect counter of the CPU at this position and unchanged numbers."""
     doubts = interval.doubts.copy()
     doubts[cpu, interval.keys.index(key)] = Doubt.JUMPED
     return dataclasses.replace(interval, doubts=doubts)

@@ -1,4 +1,5 @@
-"""Journals of registers. Those of root are in the system's run directory, whatever a test sets."""
+"""Journals of registers. Journals of root are in the system's run directory, whatever a test
+sets."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from perfprobe.programming import journal
 
 
 def left(root: Path) -> list[journal.Entry]:
-    """The journal entries of this machine that are left."""
+    """The remaining journal entries of this machine."""
     boot = identity.boot_id(root)
     return [
         entry
@@ -22,7 +23,7 @@ def left(root: Path) -> list[journal.Entry]:
 
 @contextmanager
 def swept(root: Path) -> Iterator[Path]:
-    """The directory of journals; the journals of this machine are removed at the end of the
+    """Yields the directory of journals, and removes this machine's journals at the end of the
     block."""
     directory = journal.prepare()
     try:

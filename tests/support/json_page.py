@@ -1,4 +1,4 @@
-"""The tables of the page on JSON, and the faults of a value by these tables."""
+"""Reads the tables of the page on JSON, and checks values by them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from perftop.docs.page import cells, read_page
 
 INHERITS = {"run": "summary", "phase": "summary", "episode-start": "episode"}
-"""Lines that have the keys of another as well, but for some that only the whole has."""
+"""Types of lines that also have the keys of another type, except those of a whole run."""
 NOT_INHERITED = {"run": {"cpus", "cores"}}
 
 
@@ -41,7 +41,7 @@ PLAIN: dict[str, type | tuple[type, ...]] = {
 
 
 def alternatives(said: str) -> list[str]:
-    """Split at slashes outside brackets."""
+    """Splits a type at slashes outside brackets."""
     parts, depth = [""], 0
     for sign in said:
         depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(sign, 0)
@@ -53,7 +53,7 @@ def alternatives(said: str) -> list[str]:
 
 
 def faults(value: Any, said: str, at: str) -> list[str]:
-    """Faults of a value by the page; none if one alternative fits."""
+    """Returns the faults of a value by the page's type; none if one alternative fits."""
     named = [each for each in alternatives(said) if (each == "null") is (value is None)]
     tried = [list(_faults(value, each, at)) for each in named or [said]]
     return min(tried, key=len)

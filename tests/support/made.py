@@ -1,4 +1,4 @@
-"""Streams made by hand for tests: hello and frames from plain lists of numbers."""
+"""Makes streams for tests: hello and frames from plain lists of numbers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def gauge(key: str, unit: str = "1") -> Counter:
 
 
 def flags(key: str, *parts: str, bits: int | None = None) -> Counter:
-    """`bits`: their number, if some parts have no name."""
+    """`bits` is the number of bits, if some bits have no name."""
     columns = 1 + (len(parts) if bits is None else bits)
     return Counter(key, key, "1", "made", kind="flags", columns=columns, parts=[*parts])
 
@@ -111,7 +111,7 @@ def rows(
     flags: Sequence[int] | None = None,
     late_ns: Sequence[int] | None = None,
 ) -> Rows:
-    """The rows of a block. `values` has a list for each key, by position of the CPU; None: not
+    """The rows of a block. `values` has a list for each key, by position of the CPU; None where not
     valid."""
     head, valid, cells = [], [], []
     for row in range(n):
@@ -137,7 +137,7 @@ def frame(
     late_ns: Sequence[int] | None = None,
     **more: Any,
 ) -> Frame:
-    """The frame of sample `seq`, 100 ms after the one before it; by default all stamps are
+    """The frame of sample `seq`, 100 ms after the previous frame; by default all stamps are
     equal."""
     at = [int(seq * TSC_HZ / 10)] * len(greeting.topology) if stamps is None else stamps
     blocks = {
@@ -150,7 +150,7 @@ def frame(
 
 
 def packed(head: Sequence[Sequence[int]], valid: Sequence[int], values: Sequence[int]) -> Rows:
-    """Rows as they are given; each head has its five words."""
+    """Packs given rows; each head has its five words."""
     return Rows(_words([word for row in head for word in row]), _words(valid), _words(values))
 
 

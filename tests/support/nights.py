@@ -1,4 +1,4 @@
-"""Chooses the cases of a test that run by day. The others run with `-m nightly`."""
+"""Chooses the cases of a test that run by day. The other cases run with `-m nightly`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 TELLING = ("hybrid", "hotplug", "throttle", "halts", "neighbour", "guest", "demo")
-"""Scenarios in which numbers are missing, CPUs go and come, or time is lost; in the others little
-happens, or what these have, too."""
+"""Scenarios in which numbers are missing, CPUs go offline, or time is lost; the other scenarios add
+little to these."""
 
 
 def by_day(cases: Iterable[Any], daily: Sequence[Any]) -> list[Any]:
-    """The cases, those that are not among `daily` marked for the night."""
+    """The cases; those that are not in `daily` have the mark `nightly`."""
     cases = list(cases)
     assert all(case in cases for case in daily), daily
     return [case if case in daily else at_night(case) for case in cases]

@@ -1,4 +1,4 @@
-"""Detectors that a test steps, and streams whose counters move at rates that it gives."""
+"""Detectors that a test steps, and streams whose counters advance at given rates."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Rate = float | Sequence[float]
 
 
 def spans(episodes: Sequence[Episode]) -> list[tuple[float, float | None]]:
-    """Start and end of episodes in samples; None: still running."""
+    """Start and end of episodes in samples; the end is None while the episode runs."""
     return [(e.start_ns / S, None if e.end_ns is None else e.end_ns / S) for e in episodes]
 
 
@@ -114,7 +114,7 @@ S = made.SAMPLE_NS
 
 
 class Stepped:
-    """A detector that is stepped by hand: its time, and the episodes that it found."""
+    """A detector that the test steps: its time, and its episodes."""
 
     def __init__(self) -> None:
         self.detector = RunningEpisodes()
@@ -122,7 +122,7 @@ class Stepped:
         self.now_ns = 0
 
     def step_of(self, ns: int = S) -> tuple[int, int]:
-        """Begin and end of the next step, which takes so long."""
+        """Start and end of the next step, which takes `ns`."""
         since_ns, self.now_ns = self.now_ns, self.now_ns + ns
         return since_ns, self.now_ns
 

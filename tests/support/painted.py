@@ -1,4 +1,4 @@
-"""An app on a simulated machine and a terminal that keeps what is written to it."""
+"""An app on a simulated machine, and a terminal that keeps the text written to it."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from perftop.tui.app import PerfTopApp
 
 
 class Terminal(HeadlessDriver):
-    """Textual renders for it as for any terminal."""
+    """A driver for which Textual renders as for any terminal."""
 
     _size: Any
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.written = 0
-        """Characters so far."""
+        """Number of characters written so far."""
         self.keeps = True
-        """Whether the text is kept, which takes time."""
+        """Whether to keep the text, which takes time."""
         self.drawn = Cells()
 
     @property
@@ -68,7 +68,7 @@ class Painted(PerfTopApp):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.driver_class = Terminal
-        # As in all tests: rich's styles remember the codes of the first system that they meet.
+        # The colour system of all tests: rich's styles cache the codes of the first system used.
         self.console._color_system = ColorSystem.TRUECOLOR
 
     @property
@@ -111,7 +111,7 @@ def messages(cpus: int, count: int, scenario: str = "smt-mix") -> list[wire.Mess
 async def shown(
     feed: list[wire.Message], size: tuple[int, int] = (160, 50)
 ) -> AsyncIterator[FedApp]:
-    """The app, once it has shown these messages on a terminal of so many columns and lines."""
+    """Yields the app when it has shown these messages on a terminal of `size` columns and lines."""
     fed = FedApp()
     run = asyncio.ensure_future(fed.run_async(size=size))
     await until(lambda: fed._up, "the app is up")
@@ -133,17 +133,17 @@ _PIECES = re.compile(
     r"|\x1b\][^\x07]*\x07|\x1b\[[0-9;?]*[A-Za-z]|([^\x1b\n]+)"
 )
 Cell = tuple[str, str, str, frozenset[int]]
-"""A sign, the colours of its letter and its ground, and its other attributes."""
+"""A sign, its foreground and background colours, and its other attributes."""
 BLANK: Cell = (" ", "", "", frozenset())
 
 
 class Cells:
     def __init__(self) -> None:
         self._cells: dict[tuple[int, int], Cell] = {}
-        """By line and column; blank where nothing was written."""
+        """Cells by line and column; a missing cell is blank."""
 
     def write(self, data: str, columns: int) -> None:
-        """Writes to a terminal of so many columns."""
+        """Writes to a terminal with this number of columns."""
         x = y = 0
         style = BLANK[1:]
         for found in _PIECES.finditer(data):
@@ -158,7 +158,7 @@ class Cells:
                 x += cell_len(sign)
 
     def _move(self, x: int, y: int, by: int, columns: int) -> None:
-        """Deletes cells where `by` is negative, else inserts blanks."""
+        """Deletes cells if `by` is negative, else inserts blanks."""
         before = {at: self._cells.get((y, at), BLANK) for at in range(x, columns)}
         for at in range(x, columns):
             self._cells[y, at] = before.get(at - by, BLANK)
@@ -171,12 +171,12 @@ class Cells:
         return [self._cells.get((y, x), BLANK) for x in range(columns)]
 
     def looks(self, columns: int, y: int) -> list[tuple[str, ...]]:
-        """The visible part of cells: of a blank only its background."""
+        """The visible parts of the cells of a line; of a blank only its background."""
         return [cell[:3] if cell[0] != " " else (" ", cell[2]) for cell in self.cells(columns, y)]
 
 
 def _styled(style: tuple[str, str, frozenset[int]], codes: str) -> tuple[str, str, frozenset[int]]:
-    """The style after a sequence that switches it."""
+    """The style after an escape sequence that changes it."""
     fore, ground, others = style
     left = [int(code or 0) for code in codes.split(";")]
     while left:

@@ -1,4 +1,4 @@
-"""A short stream of a simulated machine, and the pieces that a recorder writes of it."""
+"""A short stream of a simulated machine, and the pieces in which a recorder writes it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perftop.recording.codec import BLOCK_MESSAGES, Recorder
 
 
 class Pieces:
-    """A file, and where each write to it ended."""
+    """A file, and the offset of the end of each write to it."""
 
     def __init__(self) -> None:
         self.data, self.ends = b"", [0]

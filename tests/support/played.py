@@ -1,4 +1,4 @@
-"""Sessions that were given samples."""
+"""Sessions that have received samples."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from perfprobe import wire
 from perftop.session.session import Session
 
 TICKS = int(made.TSC_HZ / 10)
-"""Ticks of the TSC in a sample."""
+"""Number of TSC ticks in a sample."""
 
 
 def play(greeting: wire.Hello, *samples: made.Values) -> Session:
-    """A session, after a frame of each of these values."""
+    """A session after one frame for each of `samples`."""
     session = Session(greeting)
     for seq, values in enumerate(samples):
         session.apply(made.frame(greeting, seq, values))
@@ -22,7 +22,7 @@ def play(greeting: wire.Hello, *samples: made.Values) -> Session:
 
 
 def played(session: Session, messages: Sequence[wire.Message]) -> Session:
-    """The session, after all messages; taken together they cost a quarter of one by one."""
+    """Passes all messages to the session at once, at a quarter of the cost of one by one."""
     for _ in session.play(messages):
         pass
     return session

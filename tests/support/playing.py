@@ -1,4 +1,4 @@
-"""An app on a fake stream or on a recording, and what a user sees of it."""
+"""An app on a fake stream or on a recording, as a user sees it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BIG = (160, 50)
 
 
 class Run:
-    """An app on a feed, and what a user sees of it."""
+    """An app on a feed, as a user sees it."""
 
     def __init__(self, app: PerfTopApp, feed: Feed, pilot: Pilot[None]) -> None:
         self.app, self.feed, self.pilot = app, feed, pilot
@@ -66,7 +66,7 @@ class Run:
         await until(lambda: self.has(text), f"{text!r} on screen: " + "\n".join(self.text()))
 
     async def intervals(self, count: int, **more: Any) -> None:
-        """Send frames for `count` more intervals, and wait until all are taken."""
+        """Sends frames for `count` more intervals, and waits until the app has taken all."""
         before = self.seq()
         self.feed.frames(2 * count, **more)
         await until(lambda: self.seq() >= before + count, "intervals taken")
@@ -82,7 +82,7 @@ async def running(
     *, pace: Callable[[int], None] = lambda _: None,
     link: Callable[[], Link | None] = lambda: None, **more: Any,
 ) -> AsyncIterator[Run]:  # fmt: skip
-    """`pace` and `link`: of the live source."""
+    """`pace` and `link` are those of the live source."""
     feed = Feed(machine)
     source = Live(feed.open, pace=pace, link=link)
     app = PerfTopApp(source, INTERVAL_NS, cpu_clock=lambda: 0.0, clock=lambda: 0.0, **more)
@@ -109,13 +109,13 @@ def play(
 
 
 def marked(run: Run) -> list[str]:
-    """The rows that are shown as selected."""
+    """The rows that the screen shows as selected."""
     lines = (run.grid.render_line(y).text.rstrip() for y in range(run.grid.size.height))
     return [line for line in lines if line.startswith("▌")]
 
 
 def colour(run: Run) -> int:
-    """Distance from grey, 0 to 255, of the most colourful part of the grid."""
+    """The distance from grey, 0 to 255, of the most colourful part of the grid."""
     styles = [s.style for y in range(6) for s in run.grid.render_line(y) if s.text.strip()]
     colors = [style.color.get_truecolor() for style in styles if style and style.color]
     return max(max(c) - min(c) for c in colors)
@@ -125,7 +125,7 @@ S = 1_000_000_000
 
 
 class Viewer(Run):
-    """An app on a file, with a clock that the test moves."""
+    """An app on a recording, with a clock that the test advances."""
 
     def __init__(
         self, app: PerfTopApp, source: Recorded, pilot: Pilot[None], clock: list[float]
@@ -153,7 +153,7 @@ class Viewer(Run):
         await self.pilot.pause()
 
     async def press(self, *keys: str, to_s: float | None = None) -> None:
-        """The keys, and where they lead to."""
+        """Presses the keys, and waits until the app shows the time `to_s`."""
         await self.pilot.press(*keys)
         if to_s is not None:
             await self.comes_to(to_s)

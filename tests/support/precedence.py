@@ -1,4 +1,4 @@
-"""Priority for measurements beside programs that keep all CPUs busy."""
+"""Raises the priority of measurements beside programs that keep all CPUs busy."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def served_first() -> Iterator[None]:
-    """Raise the priority of this thread and of what it starts in the block, if we are root. A fake
-    driver is a process, which a busy machine delays; the real one answers in a microsecond."""
+    """Raises the priority of this thread and of its child processes in the block, if the user is
+    root. A fake driver is a process, which a busy machine delays; the real driver answers in a
+    microsecond."""
     me = threading.get_native_id()
     before = os.getpriority(os.PRIO_PROCESS, me)
     try:

@@ -33,21 +33,21 @@ def place(hello: Hello, key: str) -> tuple[Block, int, Counter]:
 
 
 def valid(hello: Hello, blocks: Mapping[str, Rows], key: str) -> Any:
-    """Whether the values of the counter are: axes (row, column)."""
+    """Whether the values of the counter are valid: axes (row, column)."""
     block, first, counter = place(hello, key)
     bits = np.frombuffer(blocks[block.name].valid, np.uint8).reshape(hello.rows(block.scope), -1)
     return np.unpackbits(bits, axis=1, bitorder="little")[:, first : first + counter.columns] == 1
 
 
 def raw(hello: Hello, blocks: Mapping[str, Rows], key: str) -> Any:
-    """Values of the counter as they were read: axes (row, column)."""
+    """Raw values of the counter: axes (row, column)."""
     block, first, counter = place(hello, key)
     values = np.frombuffer(blocks[block.name].values, "<u8").reshape(hello.rows(block.scope), -1)
     return values[:, first : first + counter.columns]
 
 
 def lacking(hello: Hello, blocks: Mapping[str, Rows]) -> set[tuple[int, str]]:
-    """CPU and key of counters of CPUs without a value, of rows that were read."""
+    """CPU and key of each counter of CPUs that has no value in a row that was read."""
     found = set()
     for block in (block for block in hello.blocks if block.scope == "cpu"):
         read = head(blocks[block.name])[:, 4] & wire.ROW_SAMPLED != 0

@@ -33,10 +33,10 @@ CALLS = {
 """Numbers of system calls on x86-64."""
 ERRORS = ("EPERM", "ENOSYS")
 USERS = 100_000
-"""User IDs from here on belong to nobody; each of our processes uses another one."""
+"""The first user ID that belongs to nobody; each process of this program uses another ID."""
 _KEEPCAPS, _NO_NEW_PRIVS, _SECCOMP, _AMBIENT, _FILTER, _RAISE = 8, 38, 22, 47, 2, 2
 _DAC = (1, 2)
-"""Capabilities with which the other user still reads and writes our files."""
+"""Capabilities with which the other user can still read and write the files of the tests."""
 
 
 class _Program(ctypes.Structure):
@@ -44,7 +44,7 @@ class _Program(ctypes.Structure):
 
 
 def unavailable() -> str:
-    """Why calls cannot be refused here."""
+    """The reason why calls cannot be refused here; '' if they can."""
     return "" if platform.machine() == "x86_64" else "numbers of system calls are of x86-64"
 
 
@@ -56,7 +56,7 @@ def _prctl(*words: int | ctypes.c_void_p) -> None:
 
 
 def refuse(call: str, error: str) -> None:
-    """Makes a call fail in this process and all that it starts."""
+    """Makes a call fail in this process and in all processes that it starts."""
     code = b"".join(
         struct.pack("HBBI", *instruction)
         for instruction in (

@@ -14,9 +14,9 @@ from perftop.output.exporter.page import Detail, Page
 from perftop.session.session import Session
 
 LATE_S = 6.0
-"""By so much the counters of episodes lag behind."""
+"""Time in s by which the counters of episodes are late."""
 Series = dict[tuple[str, ...], float]
-"""By name and then by the values of the labels, in the order of their names."""
+"""Values by name and label values, in the order of the labels' names."""
 
 
 def fed(
@@ -24,7 +24,7 @@ def fed(
     detail: Detail = "package",
     each: Callable[[Page], None] | None = None,
 ) -> tuple[Session, Page]:
-    """A page that has taken all messages; `each` looks at it after every sample."""
+    """A page that has taken all messages; `each` is called with it after every sample."""
     assert isinstance(messages[0], wire.Hello)
     session = Session(messages[0])
     page, since_ns = Page(session, detail), -1

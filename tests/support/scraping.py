@@ -24,7 +24,7 @@ READY = re.compile(rb"perftop: (http://|unix:)(.*?): (\d+) series")
 
 
 class Running:
-    """An exporter that listens."""
+    """A running exporter that accepts connections."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
@@ -35,7 +35,7 @@ class Running:
         self.kind, self.where, self.series = found[1], found[2].decode(), int(found[3])
 
     def get(self, path: str = "/metrics", accept: str = "*/*") -> tuple[int, str, bytes]:
-        """Status, form and body."""
+        """Returns status, content type and body."""
         address = "localhost" if self.kind == b"unix:" else self.where.partition("/")[0]
         connection = http.client.HTTPConnection(address, timeout=MOST_S)
         if self.kind == b"unix:":
@@ -47,7 +47,7 @@ class Running:
             return found.status, found.getheader("Content-Type", ""), found.read()
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, bytes]:
-        """Ends it; returns its status and the rest of its stderr."""
+        """Ends the exporter; returns its status and the rest of its stderr."""
         self.process.send_signal(number)
         return self.process.wait(MOST_S), self.process.communicate()[1]
 
@@ -81,7 +81,7 @@ class Prometheus:
         self._url = f"{self.root}/api/v1/"
 
     def get(self, path: str, **fields: str) -> Any:
-        """The data of an answer; None: it does not answer yet."""
+        """The data of an answer; None if Prometheus does not answer yet."""
         with contextlib.suppress(OSError):
             url = f"{self._url}{path}?{urllib.parse.urlencode(fields)}"
             with urllib.request.urlopen(url, timeout=MOST_S) as answer:  # noqa: S310
@@ -91,7 +91,7 @@ class Prometheus:
         return None
 
     def value(self, query: str) -> float | None:
-        """That of the only series; None: there is not one."""
+        """The value of the only series; None if there is not exactly one."""
         found = self.get("query", query=query)
         if found is None or len(found["result"]) != 1:
             return None

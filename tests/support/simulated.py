@@ -1,5 +1,5 @@
-"""Streams of simulated machines, and the counters in their frames. A machine is simulated once for
-consecutive tests that use the same; they must not change its messages."""
+"""Streams of simulated machines, and the counters in their frames. Consecutive tests of the same
+machine share one simulation; they must not change its messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Timed = Frame | Note
 def messages(
     spec: str, count: int, sample_ns: int = SAMPLE_NS, **asked: Any
 ) -> tuple[Hello, Sequence[Timed]]:
-    """The hello, and so many messages after it; `asked`: further arguments of open_sim."""
+    """The hello, and `count` messages after it; `asked` are further arguments of open_sim."""
     source = open_sim(f"{spec},speed=max", sample_ns, **asked)
     return source.hello, [*islice(polled(source), count)]
 
@@ -34,14 +34,14 @@ def messages(
 def lasting(
     spec: str, seconds: float, sample_ns: int = SAMPLE_NS, **asked: Any
 ) -> tuple[Hello, Sequence[Timed]]:
-    """The hello, and the messages of so many seconds."""
+    """The hello, and the messages of `seconds` seconds."""
     source = open_sim(f"{spec},speed=max", sample_ns, **asked)
     end_ns = source.hello.raw_ns + int(seconds * 1e9)
     return source.hello, [*takewhile(lambda message: message.time_ns <= end_ns, polled(source))]
 
 
 def polled(source: Sim) -> Iterator[Timed]:
-    """The messages of a source, without end."""
+    """Yields the messages of a source, without end."""
     while True:
         yield from source.poll()
 
@@ -49,7 +49,7 @@ def polled(source: Sim) -> Iterator[Timed]:
 def run(
     spec: str, seconds: float, sample_ns: int = SAMPLE_NS, **asked: Any
 ) -> tuple[Hello, list[Frame], list[Note]]:
-    """Hello, frames and notes of so many simulated seconds."""
+    """Hello, frames and notes of `seconds` simulated seconds."""
     hello, found = lasting(spec, seconds, sample_ns, **asked)
     frames = [message for message in found if isinstance(message, Frame)]
     return hello, frames, [message for message in found if isinstance(message, Note)]
@@ -65,7 +65,7 @@ def column(hello: Hello, frames: list[Frame], key: str) -> Any:
 
 
 def deltas(hello: Hello, frames: list[Frame], key: str) -> Any:
-    """Since the first frame, at the width of the counter."""
+    """Differences to the first frame, at the width of the counter."""
     counter = read_rows.place(hello, key)[2]
     raw = column(hello, frames, key)
     steps = (raw[1:] - raw[:-1]) & np.uint64(2**counter.bits - 1)

@@ -1,5 +1,5 @@
-"""Saves time in all tests: work that each would repeat is done once in a process, and pilots wait
-no longer than needed. conftest.py imports it. No test sees a difference."""
+"""Saves time in all tests: work that each test would repeat is done once in a process, and pilots
+wait no longer than needed. conftest.py imports this module. No test sees a difference."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from typing import Any
 from waiting import quiet
 
 gc.set_threshold(20_000, 10, 20)
-"""Objects between collections; the default is 700, and the collection of tests makes a million."""
+"""Thresholds of the garbage collector. The default is 700 objects, and collecting the tests makes a
+million."""
 
 _Rules = list[Any]
 _parsed_rules: dict[tuple[Any, ...], _Rules] = {}
-"""Rules of a style sheet by its text, its place and the values of its variables. Textual only reads
+"""Parsed rules of style sheets, by text, location and values of variables. Textual never changes
 parsed rules."""
 
 
 def speed_up_textual() -> None:
-    """Apps share the rules of style sheets that an earlier app parsed, and pilots use our wait."""
+    """Makes apps share the rules of style sheets that an earlier app parsed, and makes pilots wait
+    with `quiet`."""
     import textual.app
     import textual.pilot
     from textual.css.stylesheet import Stylesheet
@@ -38,9 +40,8 @@ def speed_up_textual() -> None:
 
 
 def draw_no_constants_of_modules() -> None:
-    """Hypothesis searches all our loaded modules for numbers and words, and sometimes uses one as
-    an example. That takes seconds, and examples would depend on the modules and the order of
-    tests."""
+    """Keeps Hypothesis from searching perftop's loaded modules for constants to use as examples.
+    The search takes seconds, and examples would depend on the modules and the order of tests."""
     from hypothesis.internal.conjecture import providers
 
     none = providers._local_constants
@@ -48,7 +49,7 @@ def draw_no_constants_of_modules() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """All tests are imported now. They live to the end, so the collector can skip them."""
+    """Makes the garbage collector skip all tests: they are imported now, and live to the end."""
     if "textual" in sys.modules:
         speed_up_textual()
     gc.collect()

@@ -1,4 +1,4 @@
-"""Summaries of runs, as `stat --json` has them."""
+"""Summaries of runs in the form of `stat --json`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def line(wall_s: float, status: int = 0, **more: Any) -> dict[str, Any]:
-    """A summary of `stat --json`; `more`: parts that are not as in the others."""
+    """A summary of `stat --json`; `more` are the values that differ from the defaults."""
     run = {"wall_s": wall_s, "status": status, "user_s": 30.0, "sys_s": 1.0}
     job = {"waited_s": 0.1, "disk_s": 0.0} | more.pop("job", {})
     made: dict[str, Any] = {

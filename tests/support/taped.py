@@ -1,4 +1,4 @@
-"""Writes messages as a recording, reads one, and indexes one in this process."""
+"""Writes messages as a recording, reads a recording, and indexes a recording in this process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def written(
 
 
 def read(path: Path, *, ended: bool = True) -> list[TimedMessage]:
-    """All messages of a recording that is whole, but for its end where it was not `ended`."""
+    """All messages of an undamaged recording, which may lack its end only if not `ended`."""
     with Recording(path) as recording:
         found = list(recording.messages())
         at = path.stat().st_size

@@ -1,4 +1,4 @@
-"""Scans of tasks: a tree with processes that a test writes, and clocks that it advances."""
+"""Scans of tasks: a tree with processes that a test writes, and clocks that the test advances."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CPUS = range(64)
 
 
 class Machine:
-    """A tree with processes, and two clocks. `step_ns`, `spend_ns`: by how much each
+    """A tree with processes, and two clocks. `step_ns` and `spend_ns` are the amounts by which each
     read of a clock advances it."""
 
     def __init__(self, root: Path) -> None:
@@ -46,7 +46,7 @@ class Machine:
                 return self.tasks.take().get("tasks")
 
     def records(self) -> dict[str, Any]:
-        """All records of a scan after a second, done in one piece."""
+        """All records of a scan that starts after a second and is not interrupted."""
         self.now_ns += S
         self.tasks.work()
         return self.tasks.take()

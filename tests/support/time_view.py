@@ -27,7 +27,7 @@ class View:
 
     @property
     def feet(self) -> list[str]:
-        """The line of the axis, and that of its clock times if there is one."""
+        """The line of the axis, and the line of its clock times if there is one."""
         return [
             text(runs)
             for runs, _ in self.past.feet[: 1 + (self.past.size.height >= MIN_HEIGHT_FOR_TIMES)]
@@ -35,7 +35,7 @@ class View:
 
     @property
     def rows(self) -> list[str]:
-        """All lines that scroll, visible or not."""
+        """All lines of the scrolled part, visible or not."""
         return [text(self.past.line(y)[0]) for y in range(self.past.count)]
 
     def seen(self) -> list[str]:
@@ -43,13 +43,13 @@ class View:
         return [self.past.render_line(y).text.rstrip() for y in lines]
 
     def strip(self, y: int) -> list[tuple[str, str]]:
-        """Its cells, one by one, with their styles."""
+        """The cells of line `y`, one by one, with their styles."""
         found = [(char, key) for part, key in self.past.line(y)[0] for char in part]
         start = self.past._left
         return found[start : start + self.past._axis.cells]
 
     async def again(self) -> None:
-        """After something was changed behind the app's back."""
+        """Redraws the view after a change that the app does not notice."""
         session, interval = self.run.session, self.run.interval
         self.past.set(session, interval, choice_changed=True)
         await self.run.pilot.pause()
@@ -75,7 +75,7 @@ async def seen(machine: Machine, size: tuple[int, int] = (160, 50)) -> View:
 
 
 def two() -> Machine:
-    """Two cores: both siblings idle and busy, both alike."""
+    """Two cores: the first has an idle and a busy CPU, the second has two equally busy CPUs."""
     return Machine(cores=2, does={0: Does(0.02), 2: Does(0.98), 1: Does(0.5), 3: Does(0.5)})
 
 

@@ -61,11 +61,11 @@ def process(
     )  # fmt: skip
 
 
-# --- machines ------------------------------------------------------------------------------------
+# --- machines -------------------------------------------------------------------------------------
 
 
 def machine(root: Path, cores: int, threads: int = 1, packages: int = 1) -> None:
-    """Packages of so many cores, numbered as Linux does: first the first threads of all cores."""
+    """Packages of `cores` cores in Linux numbering: the first threads of all cores come first."""
     every = cores * packages
     n = every * threads
     lists(root, f"0-{n - 1}" if n > 1 else "0")

@@ -1,4 +1,4 @@
-"""Episodes that detectors find on a simulated machine, for comparison with its script."""
+"""Episodes that are detected on a simulated machine, for comparison with its script."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from perftop.session.session import Session
 SECOND = 1_000_000_000
 SMALL = "cpus=8,packages=1,seed=1"
 PLAYED_S = 37.0
-"""A machine, and a time in s at which no script changes its stage. Tests that use both share
-a play, with samples of 0.1 s: turns.py gives their files to one worker."""
+"""The usual machine, and a time in s at which no script changes its stage. Tests that use both
+share a play, with samples of 0.1 s: turns.py gives their files to one worker."""
 
 
 Found = tuple[Session, list[Episode]]
@@ -33,7 +33,7 @@ def _found(*asked: Any) -> Found:
 
 
 def play(spec: str, sample_ns: int, seconds: float, watch: str | None = None) -> Found:
-    """As `found`, without the cache."""
+    """Like `found`, without the cache."""
     source = open_sim(f"{spec},speed=max", sample_ns, None, watch)
     session = Session(source.hello)
     session.account()

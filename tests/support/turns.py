@@ -1,10 +1,10 @@
-"""How many tests run at a time, and in which order: tests of whole programs are spread among the
-others, and tests marked `machine` run after all others, with nothing beside them.
+"""Decides how many tests run at a time, and in which order: tests of whole programs are spread
+among the others, and tests marked `machine` run after all others, one at a time.
 
-Imported by conftest.py. Workers of pytest-xdist take a file at a time, in the order of the list.
-They share a lock: a worker holds it together with others from its first ordinary test to its last,
-and alone for each test marked `machine`. Those are in files of their own at the end of the list:
-a worker that waits for the lock would delay ordinary tests of the same file.
+conftest.py imports this module. Workers of pytest-xdist take a file at a time, in the order of the
+list. They share a lock: workers hold it jointly from their first ordinary test to their last, and
+one worker holds it exclusively for each test marked `machine`. Such tests are in files of their own
+at the end of the list: a worker that waits for the lock would delay ordinary tests of its file.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ PROGRAMS = re.compile(
     r"tests/(test_|native/|probe/(machine|polled|programming|registers)/"
     r"|app/(process|verbs|recording/test_writer))"
 )
-"""Files of tests that start programs and wait for them. They are spread evenly, so that other
-workers compute meanwhile."""
+"""Pattern of test files that start programs and wait for them. They are spread evenly, so that
+other workers compute meanwhile."""
 SHARED_PLAYS = "PLAYED_S"
-"""Files that contain this name play the same simulated machines (see truths.py): one worker runs
-them all, and plays each machine once."""
+"""Files with this name in their text play the same simulated machines (see truths.py): one worker
+runs them all, and plays each machine once."""
 LATEST = 0.9
-"""Position in the list of the last such file: later ones would leave other workers idle."""
+"""Position of the last such file, as a share of the list: a later file would leave other workers
+idle."""
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -43,7 +44,7 @@ def alone(item: pytest.Item | None) -> bool:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The tests of a file stay together, because they share what its fixtures make."""
+    """Sorts the files. The tests of a file stay together, because they share its fixtures."""
     files = sorted({_file(item) for item in items})
     quiet = {_file(item) for item in items if alone(item)}
     mixed = sorted(quiet & {_file(item) for item in items if not alone(item)})
@@ -66,7 +67,8 @@ def _shares_plays(path: Path) -> bool:
 
 
 class Files(LoadFileScheduling):  # type: ignore[misc]
-    """Hands out a file at a time; a few of them together."""
+    """A scheduler that hands out one file at a time; files that share plays are handed out
+    together."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
@@ -74,13 +76,13 @@ class Files(LoadFileScheduling):  # type: ignore[misc]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Files | None:
-    """Leaves other values of --dist alone."""
+    """Makes the scheduler for --dist=loadfile; None for other values of --dist."""
     return Files(config, log) if config.option.dist == "loadfile" else None
 
 
 class Turns:
-    """The lock of one worker, which is on this file, so no other file is left; and the order in
-    which the worker collects."""
+    """The lock of one worker, which is on this module's file so that no lock file remains; and the
+    order in which the worker collects."""
 
     def __init__(self) -> None:
         self._file = Path(__file__).open("rb")  # noqa: SIM115 - held to the end of the worker
@@ -89,8 +91,8 @@ class Turns:
     def pytest_make_collect_report(
         self, collector: pytest.Collector
     ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-        """Rotates the order of collection by worker: in a fresh checkout tests are compiled as they
-        are collected, and a worker only reads what another one has compiled."""
+        """Rotates the order of collection by worker: in a fresh checkout tests are compiled when
+        they are collected, and a worker reads the files that another worker has compiled."""
         report = yield
         if isinstance(collector, pytest.Dir):
             worker = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))
@@ -102,7 +104,7 @@ class Turns:
     def pytest_runtest_protocol(
         self, item: pytest.Item, nextitem: pytest.Item | None
     ) -> Iterator[None]:
-        """Take the lock before the timeout of the test begins, so that the wait does not count."""
+        """Takes the lock before the timeout of the test begins, so that the wait does not count."""
         fcntl.flock(self._file, fcntl.LOCK_EX if alone(item) else fcntl.LOCK_SH)
         try:
             return (yield)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MOST_S = 100.0
-"""Limit of a wait in s, for programs that are started, too. It is long because other programs may
-keep all CPUs busy, and a wait in vain is rare."""
+"""Limit of a wait in s, also for programs that are started. It is long because other programs may
+keep all CPUs busy, and few waits fail."""
 OFTEN_S = 0.005
 FRAMES_HZ = 60
 """Times a second that Textual lays out and paints."""
@@ -50,12 +50,12 @@ async def until(condition: Callable[[], object], what: str, most_s: float = MOST
 
 
 async def quiet(_least_s: float = 0.0, most_s: float = 1.0) -> None:
-    """Wait until nothing in this loop is due within SOON_S. It replaces Textual's own wait, which
-    takes a process for idle if it used little CPU time in 20 ms; that is slow, and wrong on a busy
-    machine.
+    """Waits until nothing in this loop is due within SOON_S. This replaces Textual's own wait,
+    which assumes that a process is idle if it used little CPU time in 20 ms; that is slow, and
+    wrong on a busy machine.
 
-    A screen that never rests is waited for until so many timers have gone off as Textual has frames
-    in `most_s`: a busy machine may need longer than that for a single one."""
+    If the screen never rests, the wait ends when as many timers have fired as Textual has frames in
+    `most_s`: a busy machine may need more than `most_s` for a single frame."""
     loop: Any = asyncio.get_running_loop()
     end, waits = time.monotonic() + MOST_S, int(most_s * FRAMES_HZ)
     await asyncio.sleep(0)
@@ -71,7 +71,7 @@ async def quiet(_least_s: float = 0.0, most_s: float = 1.0) -> None:
 def whenever_due(
     due: Callable[[], float], take: Callable[[], T], what: str, most_s: float = MOST_S
 ) -> Iterator[T]:
-    """Yields what `take` returns each time it is due, as the probe does; the caller ends the
+    """Yields the result of `take` each time it is due, as the probe does; the caller ends the
     loop."""
     end = time.monotonic() + most_s
     while time.monotonic() < end:

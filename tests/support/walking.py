@@ -1,6 +1,6 @@
 """Random walks over the screen: keys, clicks and resizes, at any moment, over all views.
 
-A walk ends with what went wrong, in words; the same seed takes the same steps.
+A walk returns the faults that it met, in words; the same seed takes the same steps.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from perftop.tui.shared import keys
 
 SMALLEST, LARGEST = (34, 3), (120, 40)
 REST_S = MOST_S
-"""Longest wait until the screen shows what it should."""
+"""Longest wait in s until the screen shows the expected lines."""
 TYPED = ["enter", "escape", "backspace", "tab", *"0123456789abcdefghijklmnopqrstuvwxyz-+.:=<>,"]
 LEAVES = {"q", "f10", "ctrl+c", "ctrl+z", "R", "ctrl+p"}
-"""Keys that end the walk, stop the process or write files; and the one that `colon` is for."""
+"""Keys that end the walk, stop the process or write files, and the key that `colon` replaces."""
 
 
 class _Walked(Painted):
@@ -42,7 +42,7 @@ class _Walked(Painted):
         self.exit(return_code=1)
 
     def differs(self) -> str:
-        """A line of the terminal that is not what the compositor would draw; '' if none is."""
+        """A line of the terminal that differs from the compositor's; '' if there is none."""
         for y, (shown, wanted) in enumerate(
             zip(self.terminal.lines(), self.composed(), strict=False)
         ):
@@ -83,7 +83,7 @@ class Walk:
 
     def _key(self) -> None:
         name = self._rng.choice([*self._keys, *"123456", "4", "enter", "escape", "tab"])
-        # A screen that takes `q` for itself may be left by it.
+        # On some screens `q` closes the screen.
         self._press(name)
 
     def _type(self) -> None:
@@ -129,7 +129,7 @@ class Walk:
 async def walk(
     app: Live | Replayed, rng: random.Random, steps: int, advance: Callable[[], None]
 ) -> list[str]:
-    """Walks; returns what went wrong, with the steps before it."""
+    """Walks; returns the faults, with the steps before each."""
     walker = Walk(app, rng)
     running = asyncio.ensure_future(app.run_async(size=LARGEST))
     while not app._up and not running.done():  # noqa: ASYNC110
