@@ -56,11 +56,13 @@ _DARK = _GREY | {
     "both": "#f0b429", "lp0": "#58a6ff", "lp1": "#bc8cff", "clock": "#3fb950", "alarm": "#ff6b5e",
     "warn": "#f78c3d", "cyan": "#39c5cf", "key": "#58a6ff", "field": "#6ca29b", "ipc": "#2f767c",
     "taker": "#e8a39b", "bar-both": "#cf9a27", "bar-lp0": "#4a8bd8", "bar-lp1": "#9f79d8",
+    "good": "#3fb950",
 }  # fmt: skip
 _SAFE = _GREY | {
     "both": "#fdf06a", "lp0": "#3f8fff", "lp1": "#eac0e4", "clock": "#2fae9b", "alarm": "#e2585f",
     "warn": "#f58700", "cyan": "#a6e8fa", "key": "#3f8fff", "field": "#8fa3ad", "ipc": "#5c7f96",
     "taker": "#dca6a2", "bar-both": "#dccf55", "bar-lp0": "#3a80e0", "bar-lp1": "#cfa8c9",
+    "good": "#2fae9b",
 }  # fmt: skip
 _LIGHT = {
     "text": "#24292f", "bright": "#0d1117", "dim": "#57606a", "faint": "#8c959f",
@@ -68,6 +70,7 @@ _LIGHT = {
     "neither": "#afb8c1", "unknown": "#8c959f", "clock": "#1a7f37", "alarm": "#cf222e",
     "warn": "#a85400", "cyan": "#1b7c83", "key": "#0969da", "field": "#2f7f77", "ipc": "#5fa8a1",
     "taker": "#a8443c", "bar-both": "#cf9712", "bar-lp0": "#3a86de", "bar-lp1": "#9468dc",
+    "good": "#1a7f37",
 }  # fmt: skip
 # In many terminal palettes, normal and bright colours look alike; in some, bright black is grey;
 # and the background may be light. So every meaning has its own hue, and quiet text is dimmed.
@@ -76,7 +79,7 @@ _ANSI = {
     "lp0": "bright_blue", "lp1": "bright_magenta", "clock": "green", "alarm": "bright_red",
     "warn": "yellow", "cyan": "cyan", "key": "bright_blue", "field": "cyan", "ipc": "cyan",
     "taker": "bright_red", "bar-both": "default", "bar-lp0": "bright_blue",
-    "bar-lp1": "bright_magenta",
+    "bar-lp1": "bright_magenta", "good": "green",
 }  # fmt: skip
 PALETTES = {
     "perftop-dark": Palette(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 
 from perftop.base.text import safe
@@ -89,6 +89,21 @@ class Quotas:
                     return
                 quota = self.by_group.setdefault(group, Quota(safe(group, MAX_PATH), float(cpus)))
                 quota.take(float(cpus), (periods, throttled, us))
+
+    def copy(self) -> Quotas:
+        return self.since(Quotas())
+
+    def since(self, earlier: Quotas) -> Quotas:
+        """Returns the quotas with what was counted after `earlier`."""
+        rest = Quotas()
+        rest._groups = self._groups.copy()
+        for group, quota in self.by_group.items():
+            rest.by_group[group] = now = replace(quota)
+            if (before := earlier.by_group.get(group)) is not None:
+                now.periods -= before.periods
+                now.throttled -= before.throttled
+                now.throttled_s -= before.throttled_s
+        return rest
 
     def binding(self, pid: int) -> Quota | None:
         """The quota that stopped a process for longest; None if none stopped it."""

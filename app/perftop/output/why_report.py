@@ -20,6 +20,7 @@ from perftop.model.episode import Cap, Episode
 from perftop.model.kinds import CAPS, KINDS, cause_of
 from perftop.model.machine_totals import MEMORY, OF_BEST
 from perftop.output.sentences import (
+    MAX_SENTENCE,
     culprits,
     evidence_json,
     inside,
@@ -34,9 +35,12 @@ from perftop.session.losses import QUOTA, STEAL, UNEXPLAINED, WAIT, Cause, LossS
 from perftop.session.missing import by_reason, lasting
 from perftop.session.session import Session
 from perftop.session.task_times import RunTimes, TaskTimes
+from perftop.session.totals import Totals
 
 MIN_SHARE = 0.01
 """Minimum share of the time that a cause must cost to be named."""
+MIN_VICTIM_SHARE = 0.05
+"""Minimum share of their own time that tasks must lose for the cause to be named anyway."""
 MAX_CAUSES = 4
 """Maximum number of causes that are named; further causes are only counted."""
 WHOLE = 0.97
@@ -67,6 +71,11 @@ class Finding:
     """A remedy; '' if none is known."""
     details: dict[str, Any] = field(default_factory=dict)
     """The evidence, in the form of an episode's JSON line."""
+    headline: str = ""
+    """Who loses how much to what and where, without a full stop; '' if the answer must state the
+    share of the whole."""
+    victim_share: float = 0.0
+    """Share of their own time that the tasks in the headline lose; 0 if they wanted little."""
 
     @property
     def unit(self) -> str:
@@ -99,6 +108,9 @@ class Report:
     checks: list[Check]
     not_seen: list[tuple[str, str, str | None]]
     """Name, reason and fix of each loss that cannot be measured here."""
+    times: RunTimes
+    whole: Interval
+    """The numbers of the span."""
     hides: str
     """A sentence on losses that may be mistaken for others because of unavailable measurements; ''
     if there are none."""
@@ -108,29 +120,34 @@ class Report:
 
     @property
     def named(self) -> list[Finding]:
-        """The causes that cost at least MIN_SHARE."""
-        return [one for one in self.findings if one.share >= MIN_SHARE]
+        """The causes that cost at least MIN_SHARE, or whose victims lose MIN_VICTIM_SHARE."""
+        return [one for one in self.findings
+                if one.share >= MIN_SHARE or one.victim_share >= MIN_VICTIM_SHARE]  # fmt: skip
 
 
 def report(
-    session: Session, first_ns: int, name: str | None = None, *, past: bool = False
-) -> Report:
-    """Returns the report of a session. `first_ns`: raw time of the first frame. `name`: name of the
-    command that perftop ran. `past`: true if the session is a recording."""
-    sums, job = session.lost_time(), name or _job(session)
-    episodes = session.episodes(first_ns, session.now_ns)
-    span_ns = session.now_ns - first_ns
+    session: Session, first_ns: int, name: str | None = None, *, past: bool = False,
+    totals: Totals | None = None, whole: Interval | None = None,
+) -> Report:  # fmt: skip
+    """Returns the report on a session, or on a part of it. `first_ns`: raw time of the first frame.
+    `name`: name of the command that perftop ran. `past`: true if the span is over. `totals`: sums
+    of the part, whose numbers are `whole`."""
+    if totals is None:
+        totals = replace(session.totals(), start_ns=first_ns)
+    whole = whole or session.whole()
+    sums, job = totals.losses, name or _job(session, totals.times)
+    episodes = session.episodes(totals.start_ns, totals.end_ns)
     findings = []
     for cause, share in sums.shares().items():
         if share > 0:
-            findings.append(_finding(session, sums, cause, episodes, job, span_ns, past=past))
+            findings.append(_finding(session, totals, whole, cause, episodes, job, past=past))
     reasons = by_reason(lasting(session), lambda missing: _NAMES.get(missing.what))
     unseen = [(", ".join(what), why, fix) for (why, fix), what in reasons.items()]
-    if not session.run_times.has_waits:
+    if not totals.times.has_waits:
         unseen.append(("waiting for a CPU", "known after 3 s, if the kernel reports it", None))
     return Report(
-        job, sums, findings, checks(session, sums, episodes), unseen or [OWN_WAITS],
-        _hides(session), span_ns / 1e9, max(0, session.frames - 1), session.suspect_samples,
+        job, sums, findings, checks(session, totals, whole, episodes), unseen or [OWN_WAITS],
+        totals.times, whole, _hides(session), totals.elapsed_s, totals.samples, totals.suspect,
     )  # fmt: skip
 
 
@@ -153,13 +170,13 @@ def _hides(session: Session) -> str:
     return ""
 
 
-def _job(session: Session) -> str | None:
+def _job(session: Session, times: RunTimes) -> str | None:
     """Returns the name of the watched job; None if no job is watched. A job that is watched by its
     PID has the name of most of its threads."""
     name = session.neighbours.watched_job.name
     if name is None or not name.isdecimal():
         return None if name is None else safe(name, MAX_NAME + 1)
-    names = [one.comm for one in session.run_times.threads.values()]
+    names = [one.comm for one in times.threads.values()]
     return safe(max(set(names), key=names.count), MAX_NAME + 1) if names else f"process {name}"
 
 
@@ -167,10 +184,12 @@ def _job(session: Session) -> str | None:
 
 
 def _finding(
-    session: Session, sums: LossSums, cause: Cause, episodes: Sequence[Episode], job: str | None,
-    span_ns: int, *, past: bool,
+    session: Session, totals: Totals, whole: Interval, cause: Cause, episodes: Sequence[Episode],
+    job: str | None, *, past: bool,
 ) -> Finding:  # fmt: skip
-    now_ns, kind, lost_s = session.now_ns, KINDS.get(cause[0]), sums.by_cause[cause]
+    now_ns, sums, times = totals.end_ns, totals.losses, totals.times
+    span_ns = now_ns - totals.start_ns
+    kind, lost_s = KINDS.get(cause[0]), sums.by_cause[cause]
     causes = [cause, ("neighbour", "hypervisor")] if cause == STEAL else [cause]
     alike = [e for e in episodes if (e.kind, e.cause) in causes]
     alike.sort(key=lambda e: -e.lost_s(now_ns))
@@ -198,19 +217,19 @@ def _finding(
             finding, confidence="measured", evidence=[_stolen(session, lost_s, cpus, span_ns)]
         )
     if cause == QUOTA:
-        return _quota(session, finding, job)
-    if cause == WAIT and (waits := queue(session, job)) is not None:
-        for_s = finding.for_s if job else min(session.run_times.waiting_s, span_ns / 1e9)
+        return _quota(finding, times, job, totals.elapsed_s)
+    if cause == WAIT and (waits := queue(session, job, totals, whole)) is not None:
+        for_s = finding.for_s if job else min(times.waiting_s, span_ns / 1e9)
         return replace(
             finding, text=waits.text, by=waits.by, evidence=waits.evidence, hint=waits.hint,
             cpus=waits.cpus, for_s=for_s, confidence="measured" if waits.known else "unknown",
+            headline=waits.headline, victim_share=waits.share,
         )  # fmt: skip
     return finding
 
 
-def _quota(session: Session, finding: Finding, job: str | None) -> Finding:
+def _quota(finding: Finding, times: RunTimes, job: str | None, span_s: float) -> Finding:
     """Returns the finding on CPU quotas, in words of the group that lost most."""
-    times = session.run_times
     tasks = times.threads if job is not None else times.tasks
     throttled = times.throttled(tasks)
     if not throttled:
@@ -233,6 +252,9 @@ def _quota(session: Session, finding: Finding, job: str | None) -> Finding:
         finding, text=f"{who} may use no more than {allowed}{whose}",
         by=f"its CPU quota of {allowed}" if job is not None else who,
         evidence=evidence, confidence="measured", details=details,
+        headline=f"{who} loses {_much(worst.wait_s, worst.wanted_s)} of its time to a quota of "
+                 f"{allowed}{'' if quota.owner == who else f' of {safe(quota.owner, MAX_OWNER)}'}",
+        victim_share=_victim_share(worst.wait_s, worst.wanted_s, span_s),
     )  # fmt: skip
 
 
@@ -294,6 +316,10 @@ share of their waiting time."""
 CROWDED = 1.05
 """Minimum demand of tasks of one group on a single CPU, in CPUs, that proves that they compete.
 With less demand they may have run one after the other."""
+MAX_UNEQUAL = 0.1
+"""Maximum difference of the shares of their time that two tasks wait if both wait equally."""
+MIN_WANTED = 0.1
+"""Minimum CPUs that tasks must want for their own loss to count, and not only that of the whole."""
 ROOM, MIN_IDLE = 0.5, 0.1
 """Idle shares of a CPU, above which it could have run one more task, and from which some of one."""
 UNKNOWN_NEIGHBOUR = "what ran there is not known"
@@ -310,18 +336,27 @@ class Queue:
     cpus: list[int]
     known: bool
     """Whether it is known which tasks they waited for."""
+    headline: str
+    share: float
+    """Share of their own time that they waited; 0 if they wanted little."""
 
 
 Tasks = Mapping[tuple[int, str, int], TaskTimes]
 """Run and wait times of tasks by PID, name and CPU."""
 
 
-def queue(session: Session, job: str | None) -> Queue | None:
+def queue(
+    session: Session, job: str | None, totals: Totals | None = None, whole: Interval | None = None
+) -> Queue | None:
     """Returns the tasks that waited most; None if no task waited. `job`: name of the watched job;
-    None selects, among all tasks, the group of tasks with one name that waited most."""
-    tasks = _without_quotas(session.run_times, session.run_times.tasks)
-    members: Mapping[Any, TaskTimes] = _without_quotas(session.run_times, session.run_times.threads)
-    name, what, pids = job or "", "thread", {pid for pid, _ in session.run_times.threads}
+    None selects, among all tasks, the group of tasks with one name that waited most. `totals` and
+    `whole` as in `report`."""
+    times = session.run_times if totals is None else totals.times
+    start_ns = session.run.start_ns if totals is None else totals.start_ns
+    span_s = ((session.now_ns if totals is None else totals.end_ns) - start_ns) / 1e9
+    tasks = _without_quotas(times, times.tasks)
+    members: Mapping[Any, TaskTimes] = _without_quotas(times, times.threads)
+    name, what, pids = job or "", "thread", {pid for pid, _ in times.threads}
     if job is None:
         waits: dict[str, float] = {}
         for (_, comm, _), one in tasks.items():
@@ -337,21 +372,20 @@ def queue(session: Session, job: str | None) -> Queue | None:
         if most is None or not most.wait_s:
             return None
         waiting = [most]
-    whole = _sum(members.values())
+    group = _sum(members.values())
     cpus = sorted({max(one.by_cpu, key=lambda cpu: one.by_cpu[cpu]) for one in waiting})
     ran_s = run_beside(tasks, cpus, pids)
     neighbours = [who for who in sorted(ran_s, key=lambda who: -ran_s[who])
-                 if ran_s[who] >= MIN_BLAME * whole.wait_s]  # fmt: skip
+                 if ran_s[who] >= MIN_BLAME * group.wait_s]  # fmt: skip
     stuck = {key[0] if isinstance(key, tuple) else key
              for key, one in members.items() if any(one is other for other in waiting)}  # fmt: skip
     limit, allowed = _allocation(session, stuck)
-    span_s = (session.now_ns - session.run.start_ns) / 1e9
-    mutual = len(members) > 1 and any(whole.by_cpu[cpu] > CROWDED * span_s for cpu in cpus)
+    mutual = len(members) > 1 and any(group.by_cpu[cpu] > CROWDED * span_s for cpu in cpus)
 
     by = "its own threads" if mutual else "waiting for a CPU"
     if len(members) == 1:
         by = "others on its CPU"
-    if neighbours and not (mutual and whole.run_s > sum(ran_s.values())):
+    if neighbours and not (mutual and group.run_s > sum(ran_s.values())):
         by = safe(neighbours[0][1], MAX_NAME)
     for_whom = ["each other"] if mutual else []
     for pid, comm in neighbours[:1]:
@@ -366,19 +400,19 @@ def queue(session: Session, job: str | None) -> Queue | None:
     place = where_briefly(session.topology, cpus, cpus[0])
 
     they = "they" if len(waiting) > 1 else "it"
-    digits = 1 if whole.wanted_s >= 1 else 2
-    evidence = [f"{they} waited {whole.wait_s:.2f} of {whole.wanted_s:.{digits}f} s"]
+    digits = 1 if group.wanted_s >= 1 else 2
+    evidence = [f"{they} waited {group.wait_s:.2f} of {group.wanted_s:.{digits}f} s"]
     if len(waiting) > 1:
         slowest = max(one.wait_s / one.wanted_s for one in waiting if one.wanted_s > 0)
         evidence.append(f"the slowest {rough(slowest)} of its time")
-    spare = _spare(session, allowed if limit else cpus)
+    spare = _spare(session, whole or session.whole(), allowed if limit else cpus)
     if limit:
         count = sum(row.online for row in session.topology)
         evidence.append(f"may use {len(allowed)} of {many(count, 'CPU')} ({limit})")
         evidence += [f"CPU {cpu} is {rough(share)} idle" for cpu, share in [*spare.items()][:1]]
     evidence += [] if for_whom else [UNKNOWN_NEIGHBOUR]
     everyone = _sum(tasks.values())
-    if job is None and everyone.wait_s > 1.1 * whole.wait_s:
+    if job is None and everyone.wait_s > 1.1 * group.wait_s:
         evidence.append(f"all tasks {everyone.wait_s:.2f} of {everyone.wanted_s:.1f} s")
     has_room = any(share > ROOM for share in spare.values())
     hint = ""
@@ -392,11 +426,48 @@ def queue(session: Session, job: str | None) -> Queue | None:
         usable = allowed.intersection(session.topology[row].cpu for row in session.shown)
         hint = f"no more than {many(len(usable), 'thread')} at a time, one for each CPU"
         hint += " that it may use" if limit else ""
+    share = _much(group.wait_s, group.wanted_s)
+    headline = f"{who} {verb} {share} of {'their' if len(waiting) > 1 else 'its'} time"
+    everywhere = len(cpus) == len(session.shown)
+    ends = (
+        [behind.removeprefix(f"{verb} "), f"{'for' if mutual else 'behind'} {for_whom[0]} on"]
+        if for_whom
+        else ["for"]
+    )
+    tries = [f"{headline} {end.removesuffix(' on')}" if everywhere and for_whom
+             else f"{headline} {end} {place}" for end in ends]  # fmt: skip
+    if job is None and len(cpus) == 1 and (pair := _pair(tasks, cpus[0], neighbours, pids)):
+        tries = [f"{' and '.join(pair)} share {place}: each waits {share} of its time"]
+    headline = next((text for text in tries if len(text) < MAX_SENTENCE), tries[-1])
     return Queue(
         f"{who} {behind if for_whom else f'{verb} for'} {place}",
         by if job is not None else name,
-        evidence, hint, cpus, known=bool(for_whom),
+        evidence, hint, cpus, bool(for_whom), headline,
+        _victim_share(group.wait_s, group.wanted_s, span_s),
     )  # fmt: skip
+
+
+def _pair(
+    tasks: Tasks, cpu: int, neighbours: Sequence[tuple[int, str]], pids: Collection[int]
+) -> list[str]:
+    """Returns the names of the two tasks that share a CPU about equally; [] if there are more, or
+    if one of them waits much more than the other."""
+    both = [(pid, comm, one) for (pid, comm, at), one in tasks.items()
+            if at == cpu and (pid in pids or (pid, comm) in neighbours)]  # fmt: skip
+    if len(both) != 2 or len(pids) + len(neighbours) != 2:
+        return []
+    shares = [one.wait_s / one.wanted_s if one.wanted_s else 0.0 for _, _, one in both]
+    if abs(shares[0] - shares[1]) > MAX_UNEQUAL:
+        return []
+    return sorted(f"{safe(comm, MAX_NAME)}[{pid}]" for pid, comm, _ in both)
+
+
+def _much(lost_s: float, wanted_s: float) -> str:
+    return f"{100 * lost_s / wanted_s if wanted_s else 0:.0f} %"
+
+
+def _victim_share(lost_s: float, wanted_s: float, span_s: float) -> float:
+    return lost_s / wanted_s if wanted_s >= max(1.0, MIN_WANTED * span_s) else 0.0
 
 
 def _without_quotas(run_times: RunTimes, times: Mapping[Any, TaskTimes]) -> dict[Any, TaskTimes]:
@@ -432,9 +503,9 @@ def run_beside(
     return ran_s
 
 
-def _spare(session: Session, taken: Collection[int]) -> dict[int, float]:
+def _spare(session: Session, whole: Interval, taken: Collection[int]) -> dict[int, float]:
     """Returns the idle share of the other CPUs that had room for more work, the idlest first."""
-    util = session.whole().values["util"]
+    util = whole.values["util"]
     idle = {session.topology[row].cpu: 1 - float(util[row]) for row in session.shown
             if session.online[row] and session.topology[row].cpu not in taken}  # fmt: skip
     with_room = {cpu: share for cpu, share in idle.items() if share >= MIN_IDLE}
@@ -469,16 +540,19 @@ def _listed(text: object, online: set[int]) -> set[int]:
 # --- possible losses
 
 
-def checks(session: Session, sums: LossSums, episodes: Sequence[Episode]) -> list[Check]:
+def checks(
+    session: Session, totals: Totals, whole: Interval, episodes: Sequence[Episode]
+) -> list[Check]:
     """Returns the losses that can be measured here, the costliest first."""
-    whole, shares, chosen = session.whole(), sums.shares(), session.evaluator.chosen
+    sums, chosen = totals.losses, session.evaluator.chosen
+    shares = sums.shares()
     results: list[Check] = []
     if chosen["busy_hz"] and (clocks := _mean_clocks(session, whole)):
         share = sum(s for (kind, _), s in shares.items() if kind in KINDS and KINDS[kind].of_cycles)
         results.append(
             Check("clock", "a clock below its ceiling", clocks, share, f"clock ({clocks})")
         )
-    if session.run_times.has_waits:
+    if totals.times.has_waits:
         share = shares.get(WAIT, 0.0)
         waited = f"{sums.waited_s.sum():.1f} s of {sums.whole_s:.0f} s"
         brief = f"waiting for a CPU ({percent(share)} %)"

@@ -9,12 +9,12 @@ from typing import Literal, NamedTuple
 from perftop.base.format import length, many, percent, plain, rough, time_of_day
 from perftop.base.text import folded, in_ascii, painted, printable
 from perftop.model.kinds import KINDS
+from perftop.output.sentences import MAX_SENTENCE, where_briefly
 from perftop.output.stat_json import Line, number
-from perftop.output.why_report import MAX_CAUSES, WHOLE, Finding, Report
-from perftop.session.losses import QUOTA, STEAL, WAIT
+from perftop.output.why_report import MAX_CAUSES, MIN_SHARE, WHOLE, Finding, Report
+from perftop.session.losses import STEAL
 from perftop.session.session import Session
 
-MAX_ANSWER = 80
 TABLE_WIDTH, WIDTH = 78, 80
 """Width in columns of the table, and of all other lines."""
 INDENT = 10
@@ -33,17 +33,17 @@ def answer(session: Session, report: Report) -> str:
     machine = "this VM" if session.hello.virtualisation is not None else "this machine"
     who = report.job or machine
     blind = "" if session.evaluator.chosen["busy_hz"] else " Its clock is not visible."
-    if report.job and not session.run_times.threads:
+    if report.job and not report.times.threads:
         named = not (session.neighbours.watched_job.name or "").isdecimal()
         unseen = f"No process named {who} was found" if named else f"{who} ended before a sample"
         return f"{unseen}, so nothing is known of it."
-    if not isfinite(whole) and not isfinite(session.whole().values.mean("util", session.shown)):
+    if not isfinite(whole) and not isfinite(report.whole.values.mean("util", session.shown)):
         return f"Whether {who} had work is not known: how busy CPUs were cannot be read."
     if not isfinite(whole):
         idle = f"{who} used no CPU time" if report.job else f"{_capital(machine)} was idle"
         return _fitting([f"{idle}, so nothing could be lost.{blind}"])
     if not report.named:
-        if not session.run_times.has_waits:
+        if not report.times.has_waits:
             return f"No cause seen that slows {who} down. Waits for a CPU are not known."
         text = f"Nothing is slowing {who} down ({percent(whole)} % lost in total)."
         return _fitting([text + blind, text])
@@ -53,22 +53,19 @@ def answer(session: Session, report: Report) -> str:
             share += one.share
         elif second is None:
             second = one
-    if first.cause == STEAL and report.job is None:
-        text = f"The hypervisor takes {_much(share)} of {machine}'s time."
-        return _fitting([text + blind, text])
-    if first.cause == QUOTA and report.job is None:
-        text = f"CPU quotas take {_much(share)} of the time of tasks on {machine}"
-        with_name = f"{text}; {first.by} loses most."
-        return _fitting([with_name + blind, with_name, text + "."])
-    if first.cause == WAIT and report.job is None:
-        text = f"Tasks on {machine} spend {_much(share)} of their time waiting for a CPU"
-        with_name = f"{text}; {first.by} waits most."
-        return _fitting([with_name + blind, with_name, text + "."])
+    place = where_briefly(session.topology, first.cpus, first.cpus[0]) if first.cpus else ""
+    place = "" if len(first.cpus) == len(session.shown) else f" on {place}"
+    if report.job is None and (first.cause == STEAL or first.headline):
+        text = first.headline or f"The hypervisor takes {_much(share)} of {machine}'s time{place}"
+        rest = sum(one.share for one in report.named if one.by != first.by)
+        more = f"; other causes take {_much(rest)}" if rest >= MIN_SHARE else ""
+        return _fitting([f"{text}{more}.{blind}", f"{text}{more}.", f"{text}."])
     text = f"{_capital(who)} loses {_much(share)} of its {first.unit} to {first.by}"
-    tries = [f"{text}.{blind}", f"{text}."]
+    tries = [f"{text}{place}.{blind}", f"{text}{place}.", f"{text}."]
     if second is not None:
         of_unit = "" if second.unit == first.unit else f" of its {second.unit}"
-        tries = [f"{text} and {_much(second.share)}{of_unit} to {second.by}.", *tries]
+        and_second = f"and {_much(second.share)}{of_unit} to {second.by}."
+        tries = [f"{text}{place} {and_second}", f"{text} {and_second}", *tries]
     return _fitting(tries)
 
 
@@ -83,7 +80,7 @@ def _capital(who: str) -> str:
 
 def _fitting(tries: list[str]) -> str:
     """Returns the first text that fits on one line; else the last text."""
-    return next((text for text in tries if len(text) <= MAX_ANSWER), tries[-1])
+    return next((text for text in tries if len(text) <= MAX_SENTENCE), tries[-1])
 
 
 # --- the table
@@ -176,7 +173,7 @@ def _healthy(session: Session, report: Report) -> list[TextLine]:
 
 def _works(session: Session, report: Report) -> str:
     """Returns a sentence on how busy the machine was; '' if that is unknown."""
-    whole = session.whole()
+    whole = report.whole
     util, ipc, kernel = (
         whole.values.mean(key, session.shown) for key in ("util", "ipc", "kernel_cycles")
     )
@@ -207,7 +204,7 @@ def _seen(session: Session, report: Report) -> str:
     cores = len(session.shown_cores())
     several = cores < len(session.shown) or not virtualisation
     parts.append(many(cores, "core") if several else many(len(session.shown), "CPU"))
-    util = session.whole().values.mean("util", session.shown)
+    util = report.whole.values.mean("util", session.shown)
     parts += [f"{rough(util)} busy"] if isfinite(util) and not several else []
     end = time_of_day(session.unix(session.now_ns))
     parts.append(f"{length(round(report.elapsed_s * 1e9))} to {end}")

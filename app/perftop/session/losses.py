@@ -70,7 +70,7 @@ def _joined(samples: Sequence[_Samples]) -> _Samples:
 
 
 class LossSums(NamedTuple):
-    """Seconds since the start, by position of the CPU."""
+    """Seconds over a span of time, by position of the CPU."""
 
     wanted_s: Floats
     waited_s: Floats
@@ -80,6 +80,19 @@ class LossSums(NamedTuple):
     @property
     def whole_s(self) -> float:
         return float(self.wanted_s.sum() + self.waited_s.sum())
+
+    def since(self, earlier: LossSums) -> LossSums:
+        """Returns the sums after those of `earlier`. A cause that was found late can have a
+        negative sum, which is the time that another cause has too much."""
+        none = np.zeros(len(self.wanted_s))
+        by_cause = {
+            cause: self.by_cause.get(cause, none) - earlier.by_cause.get(cause, none)
+            for cause in {**earlier.by_cause, **self.by_cause}
+        }
+        return LossSums(
+            self.wanted_s - earlier.wanted_s, self.waited_s - earlier.waited_s,
+            {c: s for c, s in by_cause.items() if s.any()},
+        )  # fmt: skip
 
     def with_quotas(self, stopped_s: Floats) -> LossSums:
         """Returns the sums with this part of the waiting attributed to quotas."""
@@ -111,7 +124,7 @@ class Losses:
     def __init__(self, cpus: Sequence[int]) -> None:
         """`cpus`: CPU numbers by position."""
         self._position = {cpu: at for at, cpu in enumerate(cpus)}
-        self._wanted_s, self._waited_s = np.zeros((2, len(cpus)))
+        self._wanted_s, self._ran_s, self._waited_s = np.zeros((3, len(cpus)))
         self._by_cause: dict[Cause, Floats] = {}
         """Settled sums by cause, without the time that tasks waited."""
         none = np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -123,9 +136,11 @@ class Losses:
         self._run_s = np.zeros(len(cpus))
         """Seconds that the job ran since the first sample in `_unsplit`."""
 
-    def add_wait(self, waited_s: Floats) -> None:
-        """Adds seconds that tasks waited for a CPU."""
+    def add_wait(self, waited_s: Floats, ran_s: Floats | None = None) -> None:
+        """Adds seconds that tasks waited for a CPU. `ran_s`: seconds that they ran, from which the
+        time that they wanted is known for a CPU that was not busy enough for `evaluation.Lost`."""
         self._waited_s = self._waited_s + waited_s
+        self._ran_s = self._ran_s + (0.0 if ran_s is None else ran_s)
 
     def add(self, lost: Lost, since_ns: Ints, until_ns: Ints, run_s: Floats | None = None) -> None:
         """Adds samples. `run_s`: seconds that the watched job ran, from the records in these
@@ -198,6 +213,7 @@ class Losses:
         wanted_s, by_cause = self._with(_joined(self._open), list(episodes))
         if self._waited_s.any():
             by_cause[WAIT] = self._waited_s
+            wanted_s = np.where(self._waited_s > 0, np.maximum(wanted_s, self._ran_s), wanted_s)
         return LossSums(wanted_s, self._waited_s, {c: s for c, s in by_cause.items() if s.any()})
 
     def _with(

@@ -31,6 +31,7 @@ from perftop.session.interval import Interval, Span, Tasks
 from perftop.session.losses import Losses, LossSums
 from perftop.session.summary import LIVE_BYTES, Distribution
 from perftop.session.task_times import BusyCpus, RunTimes
+from perftop.session.totals import Totals
 
 MAX_BATCH = 256
 """Maximum number of frames read ahead and computed at once. More would need memory and gain
@@ -227,9 +228,11 @@ class Session:
                 self._add_busy(batch, begin, at)
                 begin = at
             if self._take_records(frame) and self.accounts:
-                waited_s = self.run_times.of_all(self.snapshot, self.run.start_ns, frame.time_ns)
+                ran_s, waited_s = self.run_times.of_all(
+                    self.snapshot, self.run.start_ns, frame.time_ns
+                )
                 if self.neighbours.watched_job.name is None:
-                    self._losses.add_wait(waited_s)
+                    self._losses.add_wait(waited_s, ran_s)
             self._notice_suspension(frame)
         watched_job = self.neighbours.watched_job
         if watched_job.time_ns == self.now_ns:
@@ -382,6 +385,25 @@ class Session:
         losses.add(batch.lost.samples(part), batch.since_ns[part], batch.time_ns[part], run_s)
         if (oldest_ns := losses.due(now_ns)) is not None:
             losses.settle(self.episodes(oldest_ns, now_ns), now_ns)
+
+    def totals(self) -> Totals:
+        """What was lost since the start. `account` must have been called at the start."""
+        return Totals(
+            self.run.start_ns, self.now_ns, self.lost_time(), self.run_times,
+            max(0, self.frames - 1), self.suspect_samples,
+        )  # fmt: skip
+
+    def totals_between(self, start_ns: int, end_ns: int) -> Totals | None:
+        """What was lost between two raw times, summed up again from history with the episodes
+        that are known now; None if the samples are not kept."""
+        session = Session(self.hello)
+        session.account(self.run_times.job.root)
+        for message in self.past.frames(start_ns, end_ns):
+            session.apply(message)
+        if session.frames < 2:
+            return None
+        session.log = self.log
+        return session.totals()
 
     def lost_time(self) -> LossSums:
         """Losses of busy CPUs, or of the watched job, since the start, by cause. `account` must

@@ -54,6 +54,21 @@ class TaskTimes:
     def wanted_s(self) -> float:
         return self.run_s + self.wait_s
 
+    def copy(self) -> TaskTimes:
+        return TaskTimes(self.comm, self.run_s, self.wait_s, self.by_cpu.copy())
+
+    def since(self, earlier: TaskTimes | None) -> TaskTimes:
+        """Returns the times after those of `earlier`."""
+        if earlier is None or earlier.wanted_s > self.wanted_s:  # forgotten meanwhile
+            return self
+        by_cpu = {
+            cpu: wanted_s - earlier.by_cpu.get(cpu, 0.0) for cpu, wanted_s in self.by_cpu.items()
+        }
+        return TaskTimes(
+            self.comm, self.run_s - earlier.run_s, self.wait_s - earlier.wait_s,
+            {cpu: wanted_s for cpu, wanted_s in by_cpu.items() if wanted_s > 0},
+        )  # fmt: skip
+
     def add(self, cpu: int, run_s: float, wait_s: float) -> None:
         self.run_s += run_s
         self.wait_s += wait_s
@@ -157,6 +172,35 @@ class RunTimes:
         self.waiting_s = 0.0
         """Seconds covered by snapshots in which a task waited for at least MIN_WAIT of the time."""
 
+    def copy(self) -> RunTimes:
+        """Returns a copy of the times so far. It has the same `job`, and takes no more records."""
+        return self._derived(
+            {key: one.copy() for key, one in self.threads.items()},
+            {key: one.copy() for key, one in self.tasks.items()},
+            self.quotas.copy(), self.seen_s, self.waiting_s,
+        )  # fmt: skip
+
+    def since(self, earlier: RunTimes) -> RunTimes:
+        """Returns the times after those of `earlier`, without tasks that did nothing since."""
+        threads = {key: one.since(earlier.threads.get(key)) for key, one in self.threads.items()}
+        tasks = {key: one.since(earlier.tasks.get(key)) for key, one in self.tasks.items()}
+        return self._derived(
+            {key: one for key, one in threads.items() if one.wanted_s > 0},
+            {key: one for key, one in tasks.items() if one.wanted_s > 0},
+            self.quotas.since(earlier.quotas),
+            self.seen_s - earlier.seen_s, self.waiting_s - earlier.waiting_s,
+        )  # fmt: skip
+
+    def _derived(
+        self, threads: dict[Key, TaskTimes], tasks: dict[tuple[int, str, int], TaskTimes],
+        quotas: Quotas, seen_s: float, waiting_s: float,
+    ) -> RunTimes:  # fmt: skip
+        times = RunTimes([*self._position])
+        times.job, times.has_waits = self.job, self.has_waits
+        times.threads, times.tasks, times.quotas = threads, tasks, quotas
+        times.seen_s, times.waiting_s = seen_s, waiting_s
+        return times
+
     def of_job(self, watched_job: WatchedJob, time_ns: int) -> tuple[Floats, Floats]:
         """Add the times of the job's threads in the frame at `time_ns`; returns the seconds that
         they ran and waited since the previous record, by CPU."""
@@ -172,13 +216,14 @@ class RunTimes:
         _drop_oldest(self.threads, MAX_THREADS)
         return run_s, wait_s
 
-    def of_all(self, snapshot: TaskSnapshot, since_ns: int, time_ns: int) -> Floats:
-        """Add a snapshot of all tasks; returns the seconds that they waited since the previous
-        snapshot, by CPU. `since_ns`: start of the stream."""
+    def of_all(self, snapshot: TaskSnapshot, since_ns: int, time_ns: int) -> tuple[Floats, Floats]:
+        """Add a snapshot of all tasks; returns the seconds that they ran and waited since the
+        previous snapshot, by CPU. `since_ns`: start of the stream."""
         first_ns = max(since_ns, time_ns - MAX_FIRST_NS)
         span_s = max(0, time_ns - (self._snapshot_ns or first_ns)) / 1e9
         self._snapshot_ns = time_ns
-        waited_s, someone_waits = np.zeros(len(self._position)), False
+        ran_s, waited_s = np.zeros((2, len(self._position)))
+        someone_waits = False
         for cpu, at in self._position.items():
             for ran in snapshot.activity_on(str(cpu)):
                 wait = ran.wait if isfinite(ran.wait) else 0.0
@@ -187,12 +232,13 @@ class RunTimes:
                 times = self.tasks.pop(key, None) or TaskTimes(ran.task.comm)
                 self.tasks[key] = times
                 times.add(cpu, ran.task.share * span_s, wait * span_s)
+                ran_s[at] += ran.task.share * span_s
                 waited_s[at] += wait * span_s
                 someone_waits |= wait >= MIN_WAIT
         self.seen_s += span_s
         self.waiting_s += span_s if someone_waits else 0.0
         _drop_oldest(self.tasks, MAX_TASKS)
-        return waited_s
+        return ran_s, waited_s
 
     def throttled(self, times: Mapping[Any, TaskTimes]) -> list[Throttled]:
         """Returns the tasks that a quota kept from running, those that it cost most first. `times`:

@@ -77,7 +77,7 @@ def wrong_alert(lines: list[str], episodes: list[Line]) -> Iterator[str]:
 
 def wrong_on_core_page(lines: list[str], said: Line) -> Iterator[str]:
     """The numbers beside the charts, at fixed cells behind their names."""
-    head = next(line for line in lines if re.search(r"CPUs? [\d, ]+ ·", line))
+    head = next(line for line in lines[3:] if re.search(r"CPUs? [\d, ]+ ·", line))
     names = re.search(r"CPUs? ([\d, off]+?) ·", head)
     assert names is not None
     numbers = [int(name) for name in re.findall(r"\d+", names[1])]

@@ -21,6 +21,7 @@ from perftop.tui.frame import machine
 from perftop.tui.frame.header import Status, header_line
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import PageWidget
+from perftop.tui.shared.verdict import Verdict, verdict_at, verdict_line
 
 if TYPE_CHECKING:
     from perftop.draw.theme import Mood
@@ -86,7 +87,10 @@ class Top(PageWidget):
 
     def page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002 - sets its own height
         session, interval, status = self._session, self._interval, self._status
-        alert = alert_line(session, interval, status, width, self._episodes)
+        verdict = None
+        if session is not None and interval is not None:
+            verdict = verdict_at(session, interval)
+        alert = alert_line(session, interval, status, width, self._episodes, verdict)
         tiled = session is not None and machine.shows_tiles(session)
         self._plan = plan(
             self.screen.size.height, width, has_tiles=tiled,
@@ -143,11 +147,11 @@ without its CPUs and its loss."""
 
 def alert_line(
     session: Session | None, interval: Interval | None, status: Status, size: int,
-    episodes: str = "5",
+    episodes: str = "5", verdict: Verdict | None = None,
 ) -> Line:  # fmt: skip
-    """Returns a sentence on the worst running episode with its evidence, or a message. For a minute
-    after the last episode has ended, the line shows that episode in dim text. `episodes`: displayed
-    name of the key that lists all episodes."""
+    """Returns a message, a sentence on the worst running episode with its evidence, or the verdict.
+    For a minute after the last episode has ended, the line shows that episode in dim text.
+    `episodes`: displayed name of the key that lists all episodes."""
     if status.failed is not None:
         return _failure(status, interval, size), "calm"
     if (link := status.link) is not None and link.down:
@@ -161,12 +165,15 @@ def alert_line(
     replay = status.replay
     if replay is not None and replay.over and replay.damage is not None:
         return _message(f" {theme.DROPPED} the recording is {replay.damage}", "alarm", size)
-    past = status.paused is not None or replay is not None
+    past = is_past(status)
     now_ns = interval.time_ns if interval is not None and past else session.now_ns
     # An episode's length is up to the end of the interval, so that it equals that in the panels.
     shown_ns = now_ns if interval is None else interval.time_ns
     groups = grouped(running_episodes(session, interval, status))
-    if wrong := [alike for alike in groups if episode_style.wrong(alike[0])]:
+    wrong = [alike for alike in groups if episode_style.wrong(alike[0])]
+    if verdict is not None and verdict.outweighs(wrong):
+        return verdict_line(verdict, size)
+    if wrong:
         tasks = interval.tasks if interval is not None else {}
         return _running_line(session, wrong, tasks, shown_ns, size), "victim"
     if warning := _warning(session, now_ns):
@@ -174,6 +181,8 @@ def alert_line(
     suspect = bool(groups) and groups[0][0].kind == "suspect"
     if not suspect and (last := _last_episode(session, now_ns)) is not None:
         return _ended_line(session, last, now_ns, size, episodes), "calm"
+    if verdict is not None and not suspect:
+        return verdict_line(verdict, size, _harmless_pieces(session, groups, shown_ns))
     return (_harmless_line(session, groups[0], shown_ns, size) if groups else []), "calm"
 
 
@@ -182,10 +191,15 @@ def _message(text: str, style: str, size: int) -> Line:
     return [(fit(text, min(len(text), size)), style)], "calm"
 
 
+def is_past(status: Status) -> bool:
+    """Whether the shown moment is past, or in a recording."""
+    return status.paused is not None or status.replay is not None
+
+
 def running_episodes(session: Session, interval: Interval | None, status: Status) -> list[Episode]:
     """Returns the episodes that run; while paused or in a recording, the episodes that overlap the
     shown interval."""
-    if interval is None or (status.paused is None and status.replay is None):
+    if interval is None or not is_past(status):
         return session.running
     return episode_style.overlapping(session, interval)
 
@@ -252,6 +266,16 @@ def _other_groups(session: Session, groups: list[list[Episode]], room: int) -> l
     texts = f"{count} more: {sign} {place}", f"{count} more", f"+{count}"
     text = next((text for text in texts if 3 + len(text) <= room), "")
     return [(" · ", "faint"), (text, "alarm")] if text else []
+
+
+def _harmless_pieces(session: Session, groups: list[list[Episode]], now_ns: int) -> list[str]:
+    """Returns a sentence on each harmless episode that runs, such as a CPU that is offline."""
+    pieces = []
+    for alike in groups:
+        when = sentences.lasting(session, alike, now_ns)
+        parts = sentences.sentence(session.topology, alike, when=when)
+        pieces.append(f"{episode_style.sign(alike[0])} {sentences.text(parts)}")
+    return pieces
 
 
 def _harmless_line(session: Session, alike: list[Episode], now_ns: int, size: int) -> list[Run]:

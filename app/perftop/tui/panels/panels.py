@@ -33,6 +33,7 @@ from perftop.tui.shared.canvas import Canvas
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.row_episodes import lowered_number
 from perftop.tui.shared.sheet import clock_of, placed
+from perftop.tui.shared.verdict import Verdict, verdict_at
 
 Target = Episode | int | None
 """What a click opens or selects: an episode, or a CPU by its number; None: nothing."""
@@ -160,11 +161,14 @@ def what_happened(
 ) -> list[PanelLine]:  # fmt: skip
     groups = episode_groups(session, interval)
     lasted = length(max(0, interval.time_ns - session.hello.raw_ns))
-    rest = f"{groups.count} in {lasted}" if groups.count else "nothing yet"
+    rest = f"{groups.count or 'no episode'} in {lasted}"
     found: list[PanelLine] = [(title("what happened", rest, size), None)]
     if height >= MIN_HEIGHT_FOR_HEADINGS and groups.count:
         heading = fit(" " * INDENT + f"{'since':<{_CLOCK_WIDTH}}  what", size - 8)
         found.append(([(heading + "how long"[: max(0, size)], "dim")], None))
+    verdict = verdict_at(session, interval)
+    if verdict is not None and (not groups.count or verdict.outweighs(groups.running)):
+        found += [(runs, None) for runs in verdict_lines(verdict, size, height - len(found))]
     room = max(0, height - len(found))
     running = groups.running[:room]
     spare = room - len(running) - min(len(groups.ended), room // 2)
@@ -177,6 +181,18 @@ def what_happened(
     for alike in groups.ended[: max(0, height - len(found))]:
         found.append((_group_line(session, interval, alike, size, running=False), alike[0]))
     return found
+
+
+def verdict_lines(verdict: Verdict, size: int, height: int) -> list[list[Run]]:
+    """Returns the verdict, which the line at the top also shows, and its evidence, in at most
+    `height` lines of `size` cells."""
+    style = "bright" if verdict.level else "text"
+    sentence, *rest = wrapped(foreign(verdict.text), max(1, size - INDENT))
+    lines: list[list[Run]] = [[(f"{verdict.sign} ", verdict.sign_style), (sentence, style)]]
+    lines += [[(" " * INDENT + line, style)] for line in rest]
+    evidence = wrapped(foreign(" · ".join(verdict.pieces)), max(1, size - INDENT))
+    lines += [[(" " * INDENT + line, "dim")] for line in evidence]
+    return [fit_runs(runs, size, style) for runs in lines[: max(0, height)]]
 
 
 def episode_groups(session: Session, interval: Interval) -> Groups:

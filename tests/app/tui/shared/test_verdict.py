@@ -1,0 +1,107 @@
+"""The verdict on the screen is the first line of `why` over the same samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+
+import exported
+import pytest
+from fakes import Machine
+
+from perfprobe import wire
+from perftop.draw import strips
+from perftop.output.why_report import report
+from perftop.output.why_text import answer
+from perftop.session.history import History
+from perftop.session.session import Session
+from perftop.tui.frame.header import Status
+from perftop.tui.frame.top import alert_line
+from perftop.tui.shared.verdict import CALM, SPAN_NS, Verdict, verdict_at
+
+SECOND = 1_000_000_000
+HOGS = {
+    "tasks": {"1": [11, "hogA", 0.5]},
+    "others": {"1": [[11, "hogA", 0.5], [12, "hogB", 0.5]]},
+    "waits": {"1": [[0.5, 20], [0.5, 20]]},
+}
+
+
+def sharing() -> Iterator[wire.Message]:
+    """Two tasks that share CPU 1, each with a half of it."""
+    machine = Machine(cores=2, ceiling_hz=3.0e9)
+    yield machine.hello
+    for seq in range(141):
+        yield machine.frame(seq, records={} if seq % 10 else HOGS)
+
+
+def watched(messages: list[wire.Message]) -> tuple[Session, list[tuple[int, Verdict]]]:
+    """A session, and its verdict after each second."""
+    hello, *frames = messages
+    assert isinstance(hello, wire.Hello)
+    session, verdicts = Session(hello, History(hello)), []
+    session.account()
+    for _, second in groupby(frames, lambda m: (getattr(m, "time_ns", 0) - 1) // SECOND):
+        for message in second:
+            session.apply(message)
+        if session.frames > 1:
+            verdict = verdict_at(session, session.take())
+            assert verdict is not None
+            verdicts.append((session.now_ns, verdict))
+    return session, verdicts
+
+
+def first_line(messages: list[wire.Message], until_ns: int) -> str:
+    """Line 1 of `why` over the last seconds up to this time."""
+    hello, *rest = messages
+    assert isinstance(hello, wire.Hello)
+    session = Session(hello)
+    session.account()
+    for message in rest:
+        if isinstance(message, wire.Frame) and until_ns - SPAN_NS <= message.time_ns <= until_ns:
+            session.apply(message)
+    return answer(session, report(session, session.run.start_ns))
+
+
+@pytest.mark.parametrize("spec", ["", "sim:guest,cpus=4", "sim:steady,cpus=4", "sim:idle,cpus=2"])
+def test_the_verdict_is_line_1_of_why_over_the_same_samples(spec: str) -> None:
+    messages = exported.messages(spec, 14) if spec else [*sharing()]
+    _, verdicts = watched(messages)
+    for until_ns, verdict in verdicts[3:]:
+        assert f"{verdict.text}." == first_line(messages, until_ns)
+
+
+def test_two_tasks_that_share_a_cpu_are_both_named() -> None:
+    session, verdicts = watched([*sharing()])
+    verdict = verdicts[-1][1]
+    assert verdict.text == "hogA[11] and hogB[12] share CPU 1: each waits 50 % of its time"
+    shown, mood = alert_line(session, None, Status(0), 80, verdict=verdict)
+    assert mood == "victim"
+    assert strips.text(shown).startswith(f"▌ ◐ {verdict.text} · for 1")
+    assert ("50 %", "alarm") in shown
+
+
+def test_there_is_always_a_sentence() -> None:
+    """At first that we watch, then the verdict; a past moment has one of its own."""
+    messages = exported.messages("sim:steady,cpus=2", 14)
+    session, verdicts = watched(messages)
+    assert verdicts[0][1].text.startswith("Watching: 1 of 10 s")
+    assert verdicts[-1][1].text.startswith("Nothing is slowing this machine down (0.")
+    assert verdicts[-1][1].sign == CALM
+    interval = session.interval_at(session.now_ns - 2 * SECOND, SECOND)
+    assert interval is not None
+    then = verdict_at(session, interval)
+    assert then is not None
+    assert then.is_past
+    assert then.text.startswith("Nothing is slowing this machine down (0.")
+
+
+def test_red_comes_at_once_and_goes_after_three_seconds() -> None:
+    """The tasks stop after 14 s; then they are named for a minute as the last cause."""
+    machine = Machine(cores=2, ceiling_hz=3.0e9)
+    quiet: list[wire.Message] = [machine.frame(seq) for seq in range(800)]
+    _, verdicts = watched([*sharing(), *quiet[141:]])
+    levels = [verdict.level for _, verdict in verdicts]
+    assert levels == [0, 0, *([2] * 14), *([0] * 64)]
+    assert verdicts[18][1].pieces[0].startswith("3 s ago: hogA[11] and hogB[12] share CPU 1")
+    assert not any("hogA" in piece for piece in verdicts[-1][1].pieces)
