@@ -153,6 +153,16 @@ def test_a_signal_ends_it(tmp_path: Path) -> None:
         assert "exit status 143 " in terminal.errors
 
 
+def test_a_signal_that_sets_marks_elsewhere_leaves_no_command_behind(tmp_path: Path) -> None:
+    with perftop(tmp_path, "sh", "-c", "echo ready; sleep 4; exit 7") as terminal:
+        terminal.sees("ready")
+        os.kill(terminal.pid, signal.SIGUSR1)
+        terminal.type("q")
+        until_cooked(terminal)
+        os.kill(terminal.pid, signal.SIGUSR1)
+        assert terminal.ended() == 7
+
+
 @pytest.mark.parametrize(
     ("command", "status", "words"),
     [

@@ -1,12 +1,17 @@
 """The program perftop, also as `python -m perftop`."""
 
+import contextlib
 import signal
 import sys
 
 
 def main() -> int:
     """Runs the command line. Before and after that, Ctrl-C ends perftop without a traceback; a
-    shell shows the same status as for a handled one."""
+    shell shows the same status as for a handled one. SIGUSR1, which sets a mark in `record`, does
+    nothing elsewhere, so that it never leaves a command behind."""
+    with contextlib.suppress(OSError):
+        if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
+            signal.signal(signal.SIGUSR1, lambda *_: None)  # not SIG_IGN, which commands inherit
     handler = signal.getsignal(signal.SIGINT)  # SIG_IGN in the background of a script
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -43,9 +43,10 @@ VERBS = {
 """The words of each verb, and whether it runs on a terminal."""
 SIGNALS = [getattr(signal, f"SIG{name}") for name in (
     "INT", "TERM", "HUP", "QUIT", "TTIN", "TTOU", "TSTP", "CONT", "PIPE", "WINCH", "CHLD",
+    "USR1",
 )]  # fmt: skip
-FATAL = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
-STATUSES = {0, 1, 3, 7} | {128 + number for number in SIGNALS} | {126}
+FATAL = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1}
+STATUSES = {0, 1, 3, 7, 126} | {128 + number for number in SIGNALS if number != signal.SIGUSR1}
 LIMIT_S = 30.0
 
 

@@ -56,7 +56,7 @@ class EndRequest:
 
 
 END_REQUEST = EndRequest()
-"""The request to end this process. `on_signal` resets it."""
+"""The request to end this process. `on_signal` resets it when it is called for signals of ENDS."""
 
 
 def check_loop() -> None:
@@ -134,10 +134,12 @@ def on_signal(
     # because it is harmless even without a handler.
     loop.add_signal_handler(signal.SIGURG, lambda: None)
 
-    END_REQUEST.reset()
+    if not set(ENDS).isdisjoint(numbers := list(numbers)):
+        END_REQUEST.reset()
 
     def handle(number: int, _: FrameType | None) -> None:
-        END_REQUEST.note()
+        if number in ENDS:
+            END_REQUEST.note()
         at_once()
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(take, signal.Signals(number))

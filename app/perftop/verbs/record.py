@@ -173,10 +173,10 @@ class Record(Follower):
         import asyncio
 
         from perftop.process.job_terminal import typed_keys
+        from perftop.process.signals import on_signal
 
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGUSR1, self._mark_all)
-        progress = loop.create_task(self._show_progress())
+        on_signal([signal.SIGUSR1], lambda _: self._mark_all())
+        progress = asyncio.get_running_loop().create_task(self._show_progress())
         keyed = _is_ring(self._args) and self._command is None
         try:
             with typed_keys(self._typed) if keyed else contextlib.nullcontext():
