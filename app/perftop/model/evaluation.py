@@ -273,9 +273,12 @@ class Lost(NamedTuple):
         return Lost(self.wanted_s[samples], self.parts_s[samples])
 
 
-def lost_time(values: Values, ceiling_hz: Floats, evaluator: Evaluator) -> Lost:
+def lost_time(
+    values: Values, ceiling_hz: Floats, evaluator: Evaluator, estimated: Bools | None = None
+) -> Lost:
     """Returns the lost time of each CPU. `ceiling_hz`: by position of the CPU, the lowest clock
-    that turbo may have allowed; NaN where unknown."""
+    that turbo may have allowed; NaN where unknown. `estimated`: CPUs whose halts are left out,
+    because their counts are estimates."""
     top, bottom = values.top, values.bottom
     span_s, poll = bottom[..., INDEX["util"], :], values["poll"]
     spare = values["idle"] + np.where(np.isnan(poll), 0.0, poll)
@@ -290,7 +293,10 @@ def lost_time(values: Values, ceiling_hz: Floats, evaluator: Evaluator) -> Lost:
     # loss.
     at = INDEX["involuntary"]
     halt = ratio(top[..., at, :], bottom[..., at, :], -wanted, np.minimum(wanted, left))
-    np.copyto(halted, halt, where=evaluator.mask("involuntary"))
+    has_halts = evaluator.mask("involuntary")
+    if estimated is not None:
+        has_halts = has_halts & ~estimated
+    np.copyto(halted, halt, where=has_halts)
     below = np.minimum(np.maximum(1 - values["busy_hz"] / ceiling_hz, 0.0), 1.0)
     np.copyto(clock, below, where=evaluator.mask("busy_hz") & ~np.isnan(ceiling_hz))
     clock *= left - np.maximum(halted, 0.0)

@@ -291,13 +291,15 @@ class SampleReader:
             self.counters.blank_doubted(delta)
             values = self.evaluator.evaluate(delta)
             whole = self._without_suspects(delta, doubted)
+        estimated = None
         if "ref" in self.counters.multiplexed:
+            estimated = self.counters.estimated(delta, "ref")
             missed = self.counters.without_turn(delta, "ref")
             doubted = np.union1d(doubted, np.flatnonzero(missed.any(axis=-1)))
         self._doubts = fresh[-1].copy()  # a view would keep the whole batch in memory
         split = self.splitter.split(delta, values, self.online)
         ceilings = self.ceilings(delta, values)
-        lost = lost_time(values, self.cores.by_cpu(ceilings.low_hz), self.evaluator)
+        lost = lost_time(values, self.cores.by_cpu(ceilings.low_hz), self.evaluator, estimated)
         write_lost(values, lost)
         ends_ns = [before_ns, *[frame.time_ns for frame in frames]]
         times = np.array([min(end_ns, sys.maxsize) for end_ns in ends_ns], np.int64)

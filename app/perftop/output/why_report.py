@@ -32,7 +32,7 @@ from perftop.output.sentences import (
 from perftop.output.sentences import subject as cause_subject
 from perftop.session.interval import Interval
 from perftop.session.losses import QUOTA, STEAL, UNEXPLAINED, WAIT, Cause, LossSums
-from perftop.session.missing import by_reason, lasting
+from perftop.session.missing import by_reason, lasting, why_unknown
 from perftop.session.session import Session
 from perftop.session.task_times import RunTimes, TaskTimes
 from perftop.session.totals import Totals
@@ -145,6 +145,10 @@ def report(
     unseen = [(", ".join(what), why, fix) for (why, fix), what in reasons.items()]
     if not totals.times.has_waits:
         unseen.append(("waiting for a CPU", "known after 3 s, if the kernel reports it", None))
+    halts = session.whole().values.mean("involuntary", session.shown)
+    if session.evaluator.chosen["involuntary"] and not np.isfinite(halts):
+        why = why_unknown(session, session.whole(), session.shown, "involuntary")
+        unseen.append(("halts", why, None))
     return Report(
         job, sums, findings, checks(session, totals, whole, episodes), unseen or [OWN_WAITS],
         totals.times, whole, _hides(session), totals.elapsed_s, totals.samples, totals.suspect,
@@ -557,8 +561,9 @@ def checks(
         waited = f"{sums.waited_s.sum():.1f} s of {sums.whole_s:.0f} s"
         brief = f"waiting for a CPU ({percent(share)} %)"
         results.append(Check("wait", "tasks waiting for a CPU", waited, share, brief))
-    if chosen["involuntary"]:
-        small = _small(whole.values.mean("involuntary", session.shown))
+    halts = whole.values.mean("involuntary", session.shown)
+    if chosen["involuntary"] and np.isfinite(halts):
+        small = _small(halts)
         smi = whole.counts.get("smi")
         seen = f"{small} of all time"
         if smi is not None and np.isfinite(smi).any():

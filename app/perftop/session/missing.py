@@ -204,10 +204,9 @@ def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
     share = interval.counted[row] if own and interval.counted is not None else 1.0
     if against := doubts(interval, row, {"tsc", *needs}):
         return "; ".join(against)
-    parts = () if metric is None else metric.made_of
-    if share < MIN_COUNTED_SHARE and "involuntary" in (key, *parts):
+    if key == "involuntary" and share < MIN_COUNTED_SHARE:
         return ESTIMATED
-    if session.counters.host_only[row] and "involuntary" in (key, *parts):
+    if key == "involuntary" and session.counters.host_only[row]:
         return HOST_ONLY
     if key == lost.LOST_RATIO:
         return IDLE

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import made
+import numpy as np
 import pytest
 from paced import BUSY, IDLE, STEAL, Paced, S
 
@@ -13,6 +14,7 @@ from perfprobe import wire
 from perfprobe.wire import Counter, Identity, Rate
 from perftop.detect.engine import GAP_NS, PAUSE_NS
 from perftop.detect.halts import END, START
+from perftop.output import why_report
 
 KIND = "involuntary-halt"
 TSC = made.TSC_HZ
@@ -180,11 +182,18 @@ def test_counts_that_were_scaled_up_prove_no_halt(
     """The busy time is exact, the reference cycles were counted for a tenth of the time."""
     perf = [replace(counter, origin="perf") for counter in (made.REF, made.CYCLES)]
     walk = Paced(KIND, [*TURNS, *perf, BUSY, STEAL])
+    walk.session.account()
     counted: dict[str, Any] = {"perf_enabled_s": 1.0, "busy_s": 1.0}
     walk.go(3, perf_running_s=1.0, ref=TSC, cycles=3e9, **counted)
     walk.go(5, perf_running_s=running, ref=running * 0.9 * TSC, cycles=running * 2.7e9)
     assert walk.spans() == spans
-    assert walk.session.take().values["util"] == pytest.approx(0.9375)
+    interval = walk.session.take()
+    assert interval.values["util"] == pytest.approx(0.9375)
+    assert np.isfinite(interval.values["lost_ratio"]).all()  # without halts
+    answer = why_report.report(walk.session, 0)
+    assert np.isnan(interval.values["involuntary"]).all() == (running < 1)
+    assert ("halts" in {what for what, *_ in answer.not_seen}) == (running < 1)
+    assert ("halts" in {check.key for check in answer.checks}) == (running == 1)
 
 
 def test_time_of_guests_is_no_halt() -> None:
