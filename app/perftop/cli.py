@@ -303,7 +303,7 @@ def _translated(verb: str, rest: list[str]) -> Iterator[str]:
         elif name in _MILLISECONDS:
             wants_ms = not equals
             yield from ("--interval", _milliseconds(value)) if equals else ("--interval",)
-        elif name in _ANSWERS:
+        elif name in _ANSWERS and not (name == "-A" and "-B" in rest):  # two commands in turn
             raise Failed(f"no option {name}; {_ANSWERS[name]}", USAGE)
         elif word not in _DEFAULT:
             yield word

@@ -4,6 +4,7 @@ a command several times, with a separate probe for each run."""
 from __future__ import annotations
 
 import argparse
+import shlex
 import shutil
 import sys
 from collections.abc import Sequence
@@ -45,6 +46,9 @@ def add(verbs: Any) -> None:
     parser.add_argument("--warmup", type=options.count, default=0, metavar="K", help=text)
     text = "with -r: continue after a run that failed; failed runs are never counted"
     parser.add_argument("--keep-failed", action="store_true", help=text)
+    text = "with -r and -B: run two commands in turn, A B B A, and compare them"
+    parser.add_argument("-A", dest="command_a", metavar="'CMD'", help=text)
+    parser.add_argument("-B", dest="command_b", metavar="'CMD'", help="the other command")
     forms = parser.add_mutually_exclusive_group()
     forms.add_argument("--json", action="store_true", help="one JSON object a line")
     text = "one line an interval, of the whole machine"
@@ -52,7 +56,7 @@ def add(verbs: Any) -> None:
     parser.add_argument("--metrics", metavar="A,B", help=options.METRICS)
     options.add_output(parser)
     options.add_run(parser)
-    parser.set_defaults(runs=True, several=True)
+    parser.set_defaults(runs=True, several=True, commands=None)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -228,12 +232,15 @@ def _columns(metrics: Sequence[str]) -> list[str]:
 
 def _repeats(args: argparse.Namespace) -> bool:
     """Whether a command is to be run several times. Raises Failed for contradictory options."""
+    if args.command_a or args.command_b:
+        _choose_commands(args)
     if args.repeat is None:
         if args.keep_failed:
             raise Failed("--keep-failed is for -r N: a single run always counts", USAGE)
         if args.warmup:
             raise Failed("--warmup is for -r N: a single run counts from its start", USAGE)
         return False
+    args.commands = args.commands or {None: args.command}
     if args.command is None:
         raise Failed("-r runs a command several times: perftop stat -r 5 -- CMD", USAGE)
     if args.interval is not None or len(args.hosts) > 1:
@@ -242,23 +249,52 @@ def _repeats(args: argparse.Namespace) -> bool:
     return True
 
 
+def _choose_commands(args: argparse.Namespace) -> None:
+    """Sets the commands of -A and -B, by side. Raises Failed if they cannot be run in turn."""
+    if args.command is not None or not (args.command_a and args.command_b) or args.repeat is None:
+        text = "two commands in turn: perftop stat -r 5 -A 'CMD' -B 'CMD'"
+        raise Failed(text, USAGE)
+    try:
+        args.commands = {"A": shlex.split(args.command_a), "B": shlex.split(args.command_b)}
+    except ValueError as error:
+        raise Failed(f"-A or -B: {error}", USAGE) from None
+    args.command = args.commands["A"]
+
+
 def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
     """Runs the command several times and prints the results. Returns the exit status of the first
     run that failed, including warm-ups. Raises Failed if the command cannot be run."""
     with lean():
         from perftop.output import stat_json
-        from perftop.output.compare.repeated import Runs, first_failed, lines, lines_json
+        from perftop.output.compare import text
+        from perftop.output.compare.repeated import (
+            Runs,
+            compared_in_turn,
+            first_failed,
+            lines,
+            lines_json,
+        )
     status = 0
     with destination(args, lambda: status) as out:
         repeats, hello, stopped = _measured_runs(args, sample_ns)
         status = first_failed(repeats) or stopped
-        runs = Runs(repeats)
+        sides = [
+            (Runs([run for run in repeats if run.side == side]), argv)
+            for side, argv in args.commands.items()
+        ]
         if not repeats:
             return status
+        compared = compared_in_turn([runs for runs, _ in sides]) if len(sides) == 2 else []
         if args.json:
-            printed = [hello, *map(stat_json.text, lines_json(runs, args.command))]
+            printed = [hello, *(
+                stat_json.text(line) for runs, argv in sides for line in lines_json(runs, argv)
+            )]  # fmt: skip
+            printed += [stat_json.text(text.diff_json(compared, ([], [])))] if compared else []
         else:
-            printed = lines(runs, args.command)
+            printed = [line for runs, argv in sides for line in (*lines(runs, argv), "")][:-1]
+            if compared:
+                names = shlex.join(args.commands["A"]), shlex.join(args.commands["B"])
+                printed += ["", *text.lines(compared, names)]
             if out in {sys.stdout, sys.stderr} and not utf8():
                 printed = [in_ascii(line) for line in printed]
         printed = [printable(line) for line in printed]
@@ -275,21 +311,27 @@ def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[Repea
     import json
     import signal
 
-    from perftop.output.compare.repeated import repeat
+    from perftop.output.compare.repeated import Repeat
     from perftop.process.command_window import HANDLED_SIGNALS
     from perftop.process.job import Job
     from perftop.process.signals import run_loop
     from perftop.verbs.headless import STDOUT
 
-    single = argparse.Namespace(**vars(args) | {"json": True, "metrics": None, "brief": False})
+    order = [
+        (turn, side)
+        for turn in range(args.warmup + args.repeat)
+        for side in (args.commands if turn % 2 == 0 else reversed(args.commands))
+    ]  # A B B A, so that a steady drift of the machine is the same for both
+    common = vars(args) | {"json": True, "metrics": None, "brief": False}
     handlers = {number: signal.getsignal(number) for number in HANDLED_SIGNALS}
     hello = ""
     repeats: list[Repeat] = []
-    for index in range(args.warmup + args.repeat):
+    for index, (turn, side) in enumerate(order):
+        single = argparse.Namespace(**common | {"command": args.commands[side]})
         for number, handler in handlers.items():
             signal.signal(number, handler)  # the previous run ignored them at its end
-        with Job(args.command, apart=args.output == STDOUT) as job:
-            argv = options.stream_command(args, sample_ns, sample_ns, job)
+        with Job(single.command, apart=args.output == STDOUT) as job:
+            argv = options.stream_command(single, sample_ns, sample_ns, job)
             stat, out = Stat(single, job), io.StringIO()
             stat.out = out
             status = run_loop(attend, stat, argv)
@@ -301,7 +343,7 @@ def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[Repea
             complain(f"run {index + 1} was ended by signal {status - 128} and is not counted")
             return repeats, hello, status
         hello = hello or printed[0]
-        repeats.append(repeat(json.loads(printed[-1]), warmup=index < args.warmup))
+        repeats.append(Repeat(json.loads(printed[-1]), warmup=turn < args.warmup, side=side))
         if ended:
             return repeats, hello, status
         if repeats[-1].status and not args.keep_failed:

@@ -131,6 +131,35 @@ def test_the_first_failure_ends_the_series(
     assert (runs["runs"], runs["failed"], runs["status"]) == (1, 1, 1)
 
 
+def test_two_commands_run_in_turn_and_are_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, seen = tmp_path / "runs.json", tmp_path / "seen"
+    commands = [f"sh -c 'printf {name} >>{seen}'" for name in "ab"]
+    words = ["stat", "-r", "3", SOURCE, "-A", commands[0], "-B", commands[1]]
+    assert cli.main([*words, "--json", "-o", str(out)]) == 0
+    assert seen.read_text() == "abbaab"
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [line["type"] for line in lines] == ["hello", *(["run"] * 3 + ["runs"]) * 2, "diff"]
+    assert [line["side"] for line in lines[1:-1]] == ["A"] * 4 + ["B"] * 4
+    (phase,) = lines[-1]["phases"]
+    assert (phase["runs_a"], phase["runs_b"]) == (3, 3)
+    assert "run_s" in phase["numbers"]
+    assert not [text for text in lines[-1]["not_told"] if "sessions" in text]
+    assert cli.main(["diff", str(out), str(out)]) != 0
+    assert "runs of two commands" in capsys.readouterr().err
+    assert cli.main(words) == 0
+    assert "3 runs a side" in capsys.readouterr().err
+
+
+def test_a_command_that_fails_in_turn_is_not_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["stat", "-r", "2", "--keep-failed", SOURCE, "-A", "true", "-B", "false"]
+    assert cli.main(words) == 1
+    printed = capsys.readouterr().err
+    assert "false failed in all 2 runs (exit status 1): no run counts." in printed
+    assert "verdict" not in printed
+
+
 def test_a_signal_that_ends_the_command_ends_the_series(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -152,6 +181,10 @@ def test_a_signal_that_ends_the_command_ends_the_series(
         ["-r", "3", "-i", "1", "--", "true"],
         ["--warmup", "2", "--", "true"],
         ["--keep-failed", "--", "true"],
+        ["-A", "true", "-B", "true"],
+        ["-r", "2", "-A", "true"],
+        ["-r", "2", "-A", "true", "-B", "true", "--", "true"],
+        ["-r", "2", "-A", "'", "-B", "true"],
     ],
 )
 def test_contradicting_options_are_a_usage_error(options: list[str]) -> None:

@@ -106,6 +106,8 @@ class Comparison:
     rows: list[Row]
     only: tuple[list[str], list[str]]
     """For each side, the keys of the numbers that only this side has."""
+    in_turn: bool
+    """Whether runs of A and B were measured in turn, so that neither had a better time."""
 
     @property
     def blocks(self) -> bool:
@@ -133,7 +135,10 @@ class _Pair:
 
 
 def compare(
-    sides: Sequence[tuple[str, list[Reading], list[Reading]]], keys: Sequence[str] | None = None
+    sides: Sequence[tuple[str, list[Reading], list[Reading]]],
+    keys: Sequence[str] | None = None,
+    *,
+    in_turn: bool = False,
 ) -> list[Comparison]:
     """Returns a comparison for each of `sides`, which have a label and the readings of both sides.
     `keys`: the numbers to compare; None: all. The probabilities are corrected for all rows of all
@@ -159,7 +164,9 @@ def compare(
             for key in both if differs(state_a[key], state_b[key])
         ]  # fmt: skip
         same = [key for key in both if not differs(state_a[key], state_b[key])]
-        compared.append(Comparison(name, a, b, differing, same, rows, (_only(a, b), _only(b, a))))
+        compared.append(
+            Comparison(name, a, b, differing, same, rows, (_only(a, b), _only(b, a)), in_turn)
+        )
     return compared
 
 
@@ -397,10 +404,10 @@ def not_known(compared: Sequence[Comparison]) -> Iterator[str]:
         yield f"which of {_listed(explaining)} it is: they changed together"
     if first.blocks and any(row.interval is not None for row in rows):
         yield "how much runs vary: intervals are from blocks of time within one run"
-    elif first.files == (1, 1) and sure:
+    elif first.files == (1, 1) and sure and not first.in_turn:
         yield (
-            "how much sessions vary: each side is one file; measure A B A B and compare them: "
-            "diff --a A1 A2 --b B1 B2"
+            "how much sessions vary: each side is one file; run both in turn (stat -r 5 -A 'CMD' "
+            "-B 'CMD'), or measure A B A B and compare: diff --a A1 A2 --b B1 B2"
         )
     unsteady = dict.fromkeys(row.number.words for row in rows if row.verdict == UNSTEADY)
     if unsteady:

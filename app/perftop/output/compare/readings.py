@@ -271,6 +271,8 @@ def _bounded(digits: str) -> int:
 def _of_line(line: Line) -> Reading | None:
     kind = line.get("type")
     if kind == "run":
+        if line.get("side"):
+            raise Foreign("it has runs of two commands, which its last line compares")
         return None if line.get("warmup") else reading(line)
     if kind == "phase":
         label = str(line["label"])

@@ -5,18 +5,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import isfinite, nan
 from statistics import median
+from textwrap import wrap
 
 from perftop.base.format import many
 from perftop.base.text import safe
 from perftop.draw.columns import Column
+from perftop.output.compare.comparison import Comparison, compare
 from perftop.output.compare.readings import (
     NUMBERS,
     UNUSUAL,
     Numbers,
     numbers,
     numbers_json,
+    reading,
     row_keys,
     shown_like,
 )
@@ -46,7 +50,7 @@ HEADINGS = {
 }  # fmt: skip
 """Columns of the table, by key of the number."""
 NAMES = [Column("", "run", 6, left=True, gap=0), Column("", "status", 6)]
-CELL_WIDTH, MAX_NAME = 8, 24
+CELL_WIDTH, MAX_NAME, WIDTH = 8, 24, 80
 CHANGES = (0.05, 0.02, 0.01)
 """Relative changes of the time for which the necessary number of runs is shown."""
 
@@ -57,15 +61,16 @@ class Repeat:
 
     line: Line
     warmup: bool
-    numbers: Numbers
+    side: str | None = None
+    """`A` or `B` if two commands run in turn."""
+
+    @cached_property
+    def numbers(self) -> Numbers:
+        return numbers(self.line)
 
     @property
     def status(self) -> int:
         return int(self.line["run"]["status"])
-
-
-def repeat(line: Line, *, warmup: bool) -> Repeat:
-    return Repeat(line, warmup, numbers(line))
 
 
 @dataclass(frozen=True)
@@ -145,6 +150,13 @@ def _losses(run: Repeat) -> dict[tuple[str, str], float]:
     }
 
 
+def compared_in_turn(sides: Sequence[Runs]) -> list[Comparison]:
+    """Returns the comparison of two commands that ran in turn; none if one of them always
+    failed."""
+    a, b = ([reading(run.line) for run in runs.runs] for runs in sides)
+    return compare([("", a, b)], in_turn=True) if a and b else []
+
+
 def first_failed(runs: Sequence[Repeat]) -> int:
     """Returns the exit status of the first run that failed; 0 if none did."""
     return next((one.status for one in runs if one.status), 0)
@@ -180,7 +192,8 @@ def lines_json(runs: Runs, argv: Sequence[str]) -> list[Line]:
         f"{moved:g}": runs_needed(time.sd, moved * time.mean, runs.rows) for moved in CHANGES
     }  # fmt: skip
     return [*lines, {
-        "type": "runs", "command": list(argv), "runs": count, "failed": len(runs.failed),
+        "type": "runs", "command": list(argv), "side": runs.all_runs[0].side if count else None,
+        "runs": count, "failed": len(runs.failed),
         "warmups": len(runs.warmups),
         "apart": [index + 1 for index in runs.outlying], "level": 0.95, "numbers": estimates,
         "least_difference_s": least_s, "runs_needed": needed,
@@ -195,7 +208,7 @@ def run_json(run: Repeat, index: int, outlier: Outlier | None) -> Line:
     why = None if outlier is None else {
         "longer_s": number(outlier.by_s), "why": outlier.why or None}  # fmt: skip
     return {
-        "type": "run", "number": index + 1, "warmup": run.warmup, "apart": why,
+        "type": "run", "number": index + 1, "warmup": run.warmup, "side": run.side, "apart": why,
         "numbers": numbers_json(run.numbers), **of_run,
     }  # fmt: skip
 
@@ -226,12 +239,12 @@ def lines(runs: Runs, argv: Sequence[str]) -> list[str]:
             text_lines.append(row(str(index + 1), str(run.status), run.numbers) + remark)
     text_lines.append(row("mean", "", {key: one.mean for key, one in estimates.items()}))
     text_lines.append(row("± 95 %", "", {key: one.half for key, one in estimates.items()}))
-    return [*text_lines, "", *_below(runs)]
+    return [*text_lines, "", *(line for text in _below(runs) for line in wrap(text, WIDTH))]
 
 
 def _answer(runs: Runs, argv: Sequence[str]) -> str:
-    time, name = estimate(runs.values(TIME)), safe(argv[0], MAX_NAME)
-    text = f"{name} takes {_time(time.mean, time.mean)}"
+    time = estimate(runs.values(TIME))
+    text = f"{_name(runs, argv)} takes {_time(time.mean, time.mean)}"
     text += f" ± {_time(time.half, time.mean)}." if isfinite(time.half) else ", in one run."
     if runs.failed:
         text += f" {len(runs.failed)} of {len(runs.all_runs)} runs failed and are not counted."
@@ -244,11 +257,16 @@ def _answer(runs: Runs, argv: Sequence[str]) -> str:
     return text
 
 
+def _name(runs: Runs, argv: Sequence[str]) -> str:
+    side = runs.all_runs[0].side
+    return f"{side}: {safe(argv[0], MAX_NAME)}" if side else safe(argv[0], MAX_NAME)
+
+
 def _failures(runs: Runs, argv: Sequence[str]) -> str:
     """Returns a sentence for a command that never succeeded; it has no mean."""
     statuses = ", ".join(map(str, dict.fromkeys(run.status for run in runs.failed)))
     count = "its only run" if len(runs.all_runs) == 1 else f"all {len(runs.all_runs)} runs"
-    return f"{safe(argv[0], MAX_NAME)} failed in {count} (exit status {statuses}): no run counts."
+    return f"{_name(runs, argv)} failed in {count} (exit status {statuses}): no run counts."
 
 
 def _time(value_s: float, like_s: float) -> str:

@@ -14,7 +14,7 @@ from summaries import line
 from perftop.output.compare import statistics
 from perftop.output.compare.comparison import NOISE, Row, compare
 from perftop.output.compare.readings import Reading
-from perftop.output.compare.repeated import Runs, repeat
+from perftop.output.compare.repeated import Repeat, Runs
 
 MANY = ["run_s", "cpu_s", "waited_s", "disk_s", "others_cpus", "busy_hz", "ipc", "instructions",
         "power_w", "energy_j"]  # fmt: skip
@@ -207,7 +207,7 @@ def test_an_outlier_is_found_and_a_wait_that_others_have_is_no_reason() -> None:
         waits = [draw.uniform(0, 0.3) for _ in range(10)]
         times = [draw.gauss(2, 0.004) for _ in range(9)]
         made = [line(time, job={"waited_s": wait}) for time, wait in zip([2.3, *times], waits)]  # noqa: B905
-        (outlier,) = Runs([repeat(one, warmup=False) for one in made]).outliers
+        (outlier,) = Runs([Repeat(one, warmup=False) for one in made]).outliers
         assert outlier.index == 0
         reasons.append(outlier.why)
     assert rate(map(bool, reasons)) <= 0.1

@@ -28,7 +28,7 @@ from perftop.output.compare.readings import (
     row_keys,
     shown_like,
 )
-from perftop.output.compare.repeated import Runs, first_failed, lines, lines_json, repeat
+from perftop.output.compare.repeated import Repeat, Runs, first_failed, lines, lines_json
 from perftop.output.summary_text import lines as summary_lines
 from perftop.output.summary_text import phase
 from perftop.session.session import Session
@@ -132,7 +132,7 @@ TIMES = [44.06, 41.02, 40.97, 41.05, 40.90]
 
 
 def runs(*found: dict[str, Any], warmups: int = 0) -> Runs:
-    return Runs([repeat(one, warmup=at < warmups) for at, one in enumerate(found)])
+    return Runs([Repeat(one, warmup=at < warmups) for at, one in enumerate(found)])
 
 
 def lost(lost_s: float) -> list[dict[str, Any]]:
