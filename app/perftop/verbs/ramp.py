@@ -71,7 +71,7 @@ def measure(args: argparse.Namespace, ask: Ask) -> int:
     if args.json:
         import json
 
-        results = [_json(*each) for each in measured]
+        results = [_json(answer, ramp) for answer, ramp in measured]
         all_results = {"cpus": results, "failed": {str(cpu): why for cpu, why in failed.items()}}
         print(json.dumps(all_results if args.cpu == "all" else results[0]))
     else:
@@ -135,9 +135,9 @@ def _measured(
         measured.append((answer, together(answer)))
         if not args.json:
             drawn, _ = _slowest(measured)
-            for each, _ in measured:
-                if each is not drawn:
-                    each["runs"] = []  # frees a megabyte for each CPU
+            for earlier, _ in measured:
+                if earlier is not drawn:
+                    earlier["runs"] = []  # frees a megabyte for each CPU
     if not measured:
         raise last
     return measured, failed, interrupted
@@ -318,15 +318,15 @@ def _source(answer: Answer, ramp: Ramp) -> list[tuple[str, str]]:
         return [("probe clock", text), ("no counter", answer["cycles_why"])]
     text = "cycles counter, read by RDPMC"
     if ramp.steady_hz is not None and ramp.chain_hz:
-        apart = ramp.chain_hz / ramp.steady_hz - 1
+        deviation = ramp.chain_hz / ramp.steady_hz - 1
         if not cycles:
             text += (
                 f"; by it, each step of {chain} takes {ramp.steady_hz / ramp.chain_hz:.2f} cycles"
             )
-        elif abs(apart) <= AGREE:
-            text += f"; {chain}, {cycles} cycles each, agrees to {abs(100 * apart):.1f} %"
+        elif abs(deviation) <= AGREE:
+            text += f"; {chain}, {cycles} cycles each, agrees to {abs(100 * deviation):.1f} %"
         else:
-            other = f"{ramp.chain_hz / 1e9:.2f} GHz, {_percent(apart)}"
+            other = f"{ramp.chain_hz / 1e9:.2f} GHz, {_percent(deviation)}"
             why = f"its steps do not take {cycles} cycles here, or the counter is wrong"
             text += f"; but {chain} shows {other}: {why}"
     return [("busy clock", text)]

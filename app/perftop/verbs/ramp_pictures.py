@@ -152,11 +152,11 @@ def _grid(scale: _Scale) -> list[str]:
             x, name = scale.x(at), rounded(at).replace(".0", "")
             elements += [_rule(x, TOP, x, bottom, _GRID),
                       _text(x, bottom + 16, name, 11, "middle")]  # fmt: skip
-    apart = charts.tick_step(scale.high - scale.low, 6)
-    for i in range(math.ceil(scale.low / apart - 1e-9), math.floor(scale.high / apart + 1e-9) + 1):
-        y = scale.y(i * apart)
+    step = charts.tick_step(scale.high - scale.low, 6)
+    for i in range(math.ceil(scale.low / step - 1e-9), math.floor(scale.high / step + 1e-9) + 1):
+        y = scale.y(i * step)
         elements += [_rule(LEFT, y, right, y, _GRID),
-                  _text(LEFT - 6, y + 4, f"{i * apart / 1e9:.2f}", 11, "end")]  # fmt: skip
+                  _text(LEFT - 6, y + 4, f"{i * step / 1e9:.2f}", 11, "end")]  # fmt: skip
     return elements
 
 

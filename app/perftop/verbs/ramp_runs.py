@@ -270,7 +270,7 @@ def climb(answer: Mapping[str, Any], run: Mapping[str, Any]) -> Climb:
     levels = [
         level(part, phase["isa"]) for part, phase in zip(parts, answer["phases"], strict=True)
     ]
-    known = [each for each in levels if each is not None]
+    known = [level for level in levels if level is not None]
     t90 = t99 = steady = None
     bursts_s: list[float] = []
     first = levels[0]
@@ -426,8 +426,8 @@ def recurring(climbs: Sequence[Climb]) -> list[Halt]:
     """Returns the early gaps that more than half of the runs have, in the order of time."""
     early = sorted(
         (gap.at_s, gap.length_s, run)
-        for run, each in enumerate(climbs)
-        for gap in each.gaps
+        for run, climb in enumerate(climbs)
+        for gap in climb.gaps
         if gap.at_s < SOON_S and gap.kind != "preempted" and gap.halted is not False
     )
     halts: list[Halt] = []

@@ -128,28 +128,28 @@ def number_of(key: str) -> Number:
     return Number(key, name, "1/s", "", digits=4, grows=True)
 
 
-def unit_of(one: Number) -> str:
-    return PER_KI if one.key.endswith(PER_KI) else shown_unit(one)
+def unit_of(number: Number) -> str:
+    return PER_KI if number.key.endswith(PER_KI) else shown_unit(number)
 
 
-def shown_like(one: Number, value: float, like: float | None = None) -> str:
+def shown_like(definition: Number, value: float, like: float | None = None) -> str:
     """Formats a value without its unit, with as many digits as `like` needs, or as the value itself
     needs if `like` is None."""
     if not isfinite(value):
         return MISSING
-    if not one.grows:
-        return one.text(value, GHZ)
-    factor = one.scale(GHZ)[0]
+    if not definition.grows:
+        return definition.text(value, GHZ)
+    factor = definition.scale(GHZ)[0]
     size = abs(value if like is None else like) * factor
-    power, prefix = scale(size) if one.rate else (0, "")
+    power, prefix = scale(size) if definition.rate else (0, "")
     size /= 10**power
-    digits = max(0, one.digits - 1 - floor(log10(size))) if size > 0 else 1
+    digits = max(0, definition.digits - 1 - floor(log10(size))) if size > 0 else 1
     return f"{value * factor / 10**power:z.{min(digits, 4)}f}{prefix}"
 
 
 def row_keys(readings: Iterable[Numbers]) -> list[str]:
     """Returns the keys of NUMBERS, then those of the events in any of the readings."""
-    return list(dict.fromkeys([*NUMBERS, *(key for one in readings for key in one)]))
+    return list(dict.fromkeys([*NUMBERS, *(key for values in readings for key in values)]))
 
 
 def numbers(line: Line) -> Numbers:
@@ -211,10 +211,10 @@ def reading(line: Line, label: str = "") -> Reading:
         values = numbers(line)
     state, causes, lost = line.get("state"), line.get("causes"), {}
     states = list(state.items())[:MAX_STATES] if isinstance(state, dict) else []
-    for one in causes if isinstance(causes, list) else ():
-        share = one.get("lost_ratio") if isinstance(one, dict) else None
+    for cause in causes if isinstance(causes, list) else ():
+        share = cause.get("lost_ratio") if isinstance(cause, dict) else None
         if isinstance(share, int | float):
-            lost[str(one.get("kind")), str(one.get("cause"))] = float(share)
+            lost[str(cause.get("kind")), str(cause.get("cause"))] = float(share)
     state = {key: value for key, value in states if isinstance(value, str | int | float)}
     run = line.get("run")
     status = run.get("status") if isinstance(run, dict) else 0
@@ -225,8 +225,8 @@ def state_of(readings: Sequence[Reading]) -> Line:
     """Returns the state that all readings share. If they differ in a value, a remark replaces
     it."""
     merged: Line = {}
-    for key in dict.fromkeys(key for one in readings for key in one.state):
-        values = [one.state.get(key) for one in readings]
+    for key in dict.fromkeys(key for reading in readings for key in reading.state):
+        values = [reading.state.get(key) for reading in readings]
         same = all(value == values[0] for value in values)
         merged[key] = values[0] if same else "not the same in all runs"
     return merged
@@ -247,7 +247,7 @@ def from_lines(lines: Iterable[str]) -> tuple[list[Reading], str | None]:
             continue
         try:
             line = json.loads(text, parse_int=_bounded)
-            one = _of_line(line) if isinstance(line, dict) else None
+            read = _of_line(line) if isinstance(line, dict) else None
         except (ValueError, OverflowError, RecursionError, KeyError, TypeError, AttributeError):
             if not readings:
                 raise Foreign(f"line {index + 1} is not from perftop") from None
@@ -255,7 +255,7 @@ def from_lines(lines: Iterable[str]) -> tuple[list[Reading], str | None]:
                 readings,
                 f"line {index + 1} is cut or damaged; the lines before it were compared",
             )
-        readings += [one] if one is not None and len(readings) < MAX_READINGS else []
+        readings += [read] if read is not None and len(readings) < MAX_READINGS else []
     if not readings:
         raise Foreign("it has no line summary, phase or run")
     return readings, None
@@ -394,11 +394,11 @@ class Course:
         session, ends_ns = self._session, self._ends_ns[: self._count]
         begins_ns = np.concatenate([[self._begin_ns], ends_ns[:-1]])
         whole, low_s = session.whole(), np.zeros(self._count)
-        for one in session.episodes(self._begin_ns, session.now_ns):
-            if kind_of(one).depth == "hz":
-                end_ns = session.now_ns if one.end_ns is None else one.end_ns
-                span_ns = np.minimum(ends_ns, end_ns) - np.maximum(begins_ns, one.start_ns)
-                low_s += np.maximum(span_ns, 0) / 1e9 * working(session, whole, one)
+        for episode in session.episodes(self._begin_ns, session.now_ns):
+            if kind_of(episode).depth == "hz":
+                end_ns = session.now_ns if episode.end_ns is None else episode.end_ns
+                span_ns = np.minimum(ends_ns, end_ns) - np.maximum(begins_ns, episode.start_ns)
+                low_s += np.maximum(span_ns, 0) / 1e9 * working(session, whole, episode)
         return low_s
 
 
@@ -442,6 +442,6 @@ class Recorded(Phases):
                 line["state"] = line["state"] | {"command": self._command}
             extremes = self.session.distribution.finish()
             samples = {key: extremes.samples(key, MAX_SAMPLES) for key in NUMBERS if key in METRICS}
-            made = reading(line, label)
-            self.readings.append(replace(made, courses=self._course.estimates(), samples=samples))
+            courses = self._course.estimates()
+            self.readings.append(replace(reading(line, label), courses=courses, samples=samples))
         self._course = Course(self.session)

@@ -144,9 +144,9 @@ def _losses(run: Repeat) -> dict[tuple[str, str], float]:
     separate number."""
     causes = run.line.get("causes", ())
     return {
-        (one["kind"], one["cause"]): one["lost_s"]
-        for one in causes
-        if one["cause"] not in {"other", "scheduler"}
+        (cause["kind"], cause["cause"]): cause["lost_s"]
+        for cause in causes
+        if cause["cause"] not in {"other", "scheduler"}
     }
 
 
@@ -159,7 +159,7 @@ def compared_in_turn(sides: Sequence[Runs]) -> list[Comparison]:
 
 def first_failed(runs: Sequence[Repeat]) -> int:
     """Returns the exit status of the first run that failed; 0 if none did."""
-    return next((one.status for one in runs if one.status), 0)
+    return next((run.status for run in runs if run.status), 0)
 
 
 # --- JSON
@@ -172,7 +172,7 @@ def lines_json(runs: Runs, argv: Sequence[str]) -> list[Line]:
     lines = [run_json(run, index, None) for index, run in enumerate(runs.warmups)]
     lines += [run_json(run, index, outliers.get(index)) for index, run in enumerate(runs.all_runs)]
     estimates: Line = {}
-    for key in row_keys(one.numbers for one in runs.runs):
+    for key in row_keys(run.numbers for run in runs.runs):
         values, rest = runs.values(key), runs.values(key, runs.outlying)
         if not values:
             estimates[key] = None
@@ -222,14 +222,14 @@ def lines(runs: Runs, argv: Sequence[str]) -> list[str]:
 
     def row(name: str, status: str, values: Numbers) -> str:
         """Formats a row; values have as many digits as the mean."""
-        cells = [shown_like(NUMBERS[key], values.get(key, nan), one.mean)
-                 for key, one in estimates.items()]  # fmt: skip
+        cells = [shown_like(NUMBERS[key], values.get(key, nan), whole.mean)
+                 for key, whole in estimates.items()]  # fmt: skip
         return table_line(placed, [name, status, *cells])
 
     if not runs.runs:
         return [_failures(runs, argv)]
     text_lines = [_answer(runs, argv), ""]
-    if times := [one.numbers[TIME] for one in runs.warmups]:
+    if times := [run.numbers[TIME] for run in runs.warmups]:
         times_text = ", ".join(_time(time, times[0]) for time in times)
         text_lines += [f"warm-up runs, not counted: {times_text}", ""]
     text_lines.append(table_line(placed, [column.heading for column in placed]))
@@ -237,8 +237,8 @@ def lines(runs: Runs, argv: Sequence[str]) -> list[str]:
         remark = "  not counted" if run.status else "  outlier" if index in runs.outlying else ""
         if len(runs.all_runs) <= MAX_ROWS or remark:
             text_lines.append(row(str(index + 1), str(run.status), run.numbers) + remark)
-    text_lines.append(row("mean", "", {key: one.mean for key, one in estimates.items()}))
-    text_lines.append(row("± 95 %", "", {key: one.half for key, one in estimates.items()}))
+    text_lines.append(row("mean", "", {key: whole.mean for key, whole in estimates.items()}))
+    text_lines.append(row("± 95 %", "", {key: whole.half for key, whole in estimates.items()}))
     return [*text_lines, "", *(line for text in _below(runs) for line in wrap(text, WIDTH))]
 
 
@@ -248,10 +248,10 @@ def _answer(runs: Runs, argv: Sequence[str]) -> str:
     text += f" ± {_time(time.half, time.mean)}." if isfinite(time.half) else ", in one run."
     if runs.failed:
         text += f" {len(runs.failed)} of {len(runs.all_runs)} runs failed and are not counted."
-    for one in runs.outliers[:1]:
-        more = "longer" if one.by_s > 0 else "less"
-        why = one.why or f"took {_time(abs(one.by_s), time.mean)} {more}"
-        text += f" Run {one.index + 1} is an outlier: it {why}."
+    for outlier in runs.outliers[:1]:
+        more = "longer" if outlier.by_s > 0 else "less"
+        why = outlier.why or f"took {_time(abs(outlier.by_s), time.mean)} {more}"
+        text += f" Run {outlier.index + 1} is an outlier: it {why}."
     if rest := [str(index + 1) for index in runs.outlying[1:]]:
         text += f" So {'is run' if len(rest) == 1 else 'are runs'} {', '.join(rest)}."
     return text
@@ -289,6 +289,8 @@ def _below(runs: Runs) -> list[str]:
             f"To find {_listed([f'{100 * moved:.0f}' for moved in CHANGES])} %, it needs "
             f"{_listed(counts)} runs a side."
         )
+    if runs.outlying == [0] and runs.outliers[0].by_s > 0 and not runs.warmups:
+        sentences.append("Only the first run is slow: to leave out such runs, add --warmup 1.")
     kinds = {kind for run in runs.runs for kind in run.line["episodes"]} - {"ramp"}
     if not kinds:
         sentences.append("No episode was seen in any run.")

@@ -239,8 +239,8 @@ def runs_needed(sd: float, moved: float, rows: int = 1) -> int:
     few, enough = 1, MAX_NEEDED
     while enough - few > 1:
         middle = (few + enough) // 2
-        found = least_difference(sd, middle, rows) <= moved
-        few, enough = (few, middle) if found else (middle, enough)
+        is_enough = least_difference(sd, middle, rows) <= moved
+        few, enough = (few, middle) if is_enough else (middle, enough)
     return enough
 
 

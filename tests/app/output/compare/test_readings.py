@@ -157,6 +157,15 @@ def test_an_outlier_is_named_with_its_reason(more: dict[str, Any], words: str) -
     assert words in lines(found, ["./job"])[0]
 
 
+@pytest.mark.parametrize(("times", "warmups", "hint"), [
+    (TIMES, 0, True), ([*TIMES[1:], TIMES[0]], 0, False), ([41.0, *TIMES], 1, False),
+    ([38.0, *TIMES[1:]], 0, False),
+])  # fmt: skip
+def test_a_slow_first_run_needs_a_warmup(times: list[float], warmups: int, hint: bool) -> None:
+    shown = lines(runs(*map(line, times), warmups=warmups), ["./job"])
+    assert any("add --warmup 1" in text for text in shown) is hint
+
+
 def test_reasons_of_short_runs_have_enough_digits() -> None:
     short = [line(time, run={"user_s": time - 0.001, "sys_s": 0.0})
              for time in (0.0062, 0.0020, 0.0021, 0.0022, 0.0020)]  # fmt: skip
