@@ -89,7 +89,7 @@ GONE = "\x1b[?1049l"
 """The screen that was there before is back."""
 
 
-def test_its_output_its_status_and_a_summary(tmp_path: Path) -> None:
+def test_output_status_and_summary_of_a_command(tmp_path: Path) -> None:
     with perftop(tmp_path, "sh", "-c", "echo hello; tty; exit 7") as terminal:
         terminal.sees("hello")
         terminal.sees("/dev/pts/")
@@ -118,7 +118,9 @@ def test_quitting_early_leaves_the_rest_of_the_output_on_the_terminal(tmp_path: 
 
 
 @pytest.mark.parametrize("screen", [True, False])
-def test_ctrl_c_reaches_it_on_the_screen_and_after(tmp_path: Path, *, screen: bool) -> None:
+def test_ctrl_c_reaches_the_command_on_the_screen_and_after_it(
+    tmp_path: Path, *, screen: bool
+) -> None:
     script = "trap 'echo caught; exit 3' INT; echo ready; while :; do sleep 0.05; done"
     with perftop(tmp_path, "sh", "-c", script) as terminal:
         at = terminal.sees("ready")
@@ -145,7 +147,7 @@ def until_cooked(terminal: Terminal) -> None:
     wait(cooked, "a terminal that makes signals")
 
 
-def test_a_signal_ends_it(tmp_path: Path) -> None:
+def test_a_signal_ends_the_command(tmp_path: Path) -> None:
     with perftop(tmp_path, "sh", "-c", "echo ready; exec sleep 60") as terminal:
         terminal.sees("ready")
         os.kill(terminal.pid, signal.SIGTERM)

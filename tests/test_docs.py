@@ -90,7 +90,7 @@ def test_examples_print_what_is_shown(
     assert capsys.readouterr().out == printed
 
 
-def test_the_extractors_of_examples_find_them() -> None:
+def test_the_extractors_find_examples() -> None:
     assert len(shown(README)) == 2
 
 
@@ -149,7 +149,7 @@ def test_pictures_are_there(name: str) -> None:
     assert (ROOT / name).read_bytes().startswith(begins)
 
 
-def test_help_has_no_verb_that_readme_keeps_silent_about() -> None:
+def test_readme_has_every_verb_of_the_help() -> None:
     for parser in parsers(cli._parser())[1:]:
         verb = parser.prog.split()[-1]
         assert verb == "live" or f"perftop {verb}" in README, verb

@@ -27,7 +27,7 @@ def undisturbed(hello: wire.Hello, frame: wire.Frame) -> bool:
 
 
 @pytest.mark.parametrize("sample", by_day(["20ms", "50ms"], ["20ms"]))
-def test_a_recording_has_them_in_each_sample(sample: str, tmp_path: Path) -> None:
+def test_a_recording_has_proc_stat_in_each_sample(sample: str, tmp_path: Path) -> None:
     path = tmp_path / "tape.perftop"
     done = command.run("record", "-o", str(path), "--source", "os", "--sample", sample,
                        "--duration", "3s")  # fmt: skip

@@ -179,21 +179,21 @@ def test_topology_answers_in_both_forms() -> None:
 
 
 @pytest.mark.parametrize("interval", ["150ms", "1050ms"])
-def test_an_interval_is_as_long_as_was_asked(interval: str) -> None:
+def test_an_interval_has_its_requested_length(interval: str) -> None:
     found = command.stat("--source", "sim:steady,speed=max", "-i", interval, "-n", "4")
     asked = int(interval.removesuffix("ms")) / 1000
     lengths = [line["elapsed_s"] for line in found if line["type"] == "interval"]
     assert lengths == pytest.approx([asked] * 4)
 
 
-def test_the_rest_of_a_duration_is_a_shorter_interval() -> None:
+def test_the_last_interval_of_a_duration_may_be_shorter() -> None:
     found = command.stat("--source", "sim:steady,speed=max", "-i", "1s", "--duration", "2500ms")
     lengths = [line["elapsed_s"] for line in found if line["type"] == "interval"]
     assert lengths == pytest.approx([1, 1, 0.5])
     assert found[-1]["elapsed_s"] == pytest.approx(2.5)
 
 
-def test_interrupted_reads_make_nobody_suspect() -> None:
+def test_interrupted_reads_make_no_counter_suspect() -> None:
     """The simulated machine has some; siblings then wait for each other."""
     found = command.stat("--source", "sim:hotplug,cpus=64,speed=max", "--duration", "18s")
     assert found[-1]["suspect"] == 0

@@ -84,7 +84,7 @@ def test_an_interrupt_while_perftop_is_being_loaded_has_no_traceback() -> None:
     assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
 
 
-def test_an_interrupt_while_a_module_is_being_loaded_arrives_after_that() -> None:
+def test_an_interrupt_during_an_import_arrives_after_it() -> None:
     loaded = False
     with pytest.raises(KeyboardInterrupt), lean():
         os.kill(os.getpid(), signal.SIGINT)
@@ -156,7 +156,7 @@ def test_unwritable_help_is_reported(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("limit", [14, 16])
-def test_a_low_limit_of_open_files_is_said(limit: int) -> None:
+def test_a_low_limit_of_open_files_is_reported(limit: int) -> None:
     argv = command.argv("stat", "--source", "os", "-n", "1", "-i", "100ms")
     done = subprocess.run(
         ["sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh", *argv],
@@ -227,7 +227,7 @@ def test_refusals(arguments: list[str], status: int, text: str) -> None:
 @pytest.mark.parametrize(
     "arguments", [["topology"], ["doctor"], ["stat", "-n", "1", "-i", "100ms", "--source", "sim"]]
 )
-def test_a_stdout_that_cannot_be_written(arguments: list[str]) -> None:
+def test_an_unwritable_stdout(arguments: list[str]) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full here")
     with Path("/dev/full").open("w", encoding="ascii") as full:

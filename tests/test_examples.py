@@ -133,7 +133,7 @@ def pages(*, slow: bool) -> list[Any]:
 
 
 @pytest.mark.parametrize("wanted", pages(slow=False))
-def test_examples_do_what_the_text_claims(
+def test_examples_do_what_their_text_claims(
     wanted: list[str],
     directory: Directory,
     monkeypatch: pytest.MonkeyPatch,
@@ -159,7 +159,7 @@ def test_examples_are_found() -> None:
     assert len(found) == len(set(found)) > 60
 
 
-def test_the_table_has_no_row_too_many() -> None:
+def test_the_table_has_no_superfluous_rows() -> None:
     found = [line for each in EXAMPLES.values() for line in each]
     for pattern, _, why in (*INSTEAD, *NOT_HERE):
         assert why

@@ -16,7 +16,7 @@ def test_each_kind_of_privileged_test_has_a_line() -> None:
     assert gate.index(SCRIPT.name) < gate.index('exec "$suite"')
 
 
-def test_the_report_is_that_of_this_process() -> None:
+def test_the_report_describes_this_process() -> None:
     path = [str(ROOT / "tests"), str(SCRIPT.parent)]
     start = f"runpy.run_path({str(SCRIPT)!r}, run_name='__main__')"
     done = python(f"import runpy, sys; sys.path[:0] = {path}; {start}")

@@ -169,7 +169,7 @@ def test_verbs_without_a_screen_need_no_textual() -> None:
     assert not loaded(f"import {', '.join(sorted({*found} - drawing))}") & {"textual", "rich"}
 
 
-def test_the_first_picture_waits_for_no_library() -> None:
+def test_the_first_picture_loads_no_library() -> None:
     """It is shown while numpy and Textual are imported."""
     found = loaded(
         "import perftop.cli, perftop.tui.config, perftop.tui.first_picture\n"
@@ -178,7 +178,7 @@ def test_the_first_picture_waits_for_no_library() -> None:
     assert not found & {"numpy", "textual", "rich", "asyncio", "msgpack"}
 
 
-def test_the_first_numbers_wait_for_one_view_alone() -> None:
+def test_the_first_numbers_load_only_one_view() -> None:
     code = (
         "import perftop.tui.app, sys\n"
         "print(*(name for name in sys.modules if name.startswith('perftop.tui')))"

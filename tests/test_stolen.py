@@ -43,7 +43,7 @@ class Guest:
 
 
 @pytest.mark.parametrize("sample", by_day(["100ms", "500ms"], ["100ms"]))
-def test_time_that_is_taken_is_an_episode(tmp_path: Path, sample: str) -> None:
+def test_stolen_time_is_an_episode(tmp_path: Path, sample: str) -> None:
     guest = Guest(tmp_path)
     arguments = ["stat", "--json", "--sysroot", str(tmp_path), "--sample", sample, "-i", "500ms",
                  "--duration", f"{ALL_S}"]  # fmt: skip

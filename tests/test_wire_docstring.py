@@ -95,7 +95,7 @@ def _played(scenario: str, method: str, seconds: float) -> None:
     played(Session(hello, History(hello)), found).take()
 
 
-def test_every_key_that_the_app_asks_for_is_in_the_table(asked: set[str]) -> None:
+def test_every_key_that_the_app_reads_is_in_the_table(asked: set[str]) -> None:
     assert asked - KEYS.keys() == set()
 
 
@@ -237,7 +237,7 @@ def _frame(seq: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_a_stream_by_hand_is_read(tmp_path: Path) -> None:
+def test_a_handmade_stream_is_read(tmp_path: Path) -> None:
     file = tmp_path / "by-hand"
     messages = [_hello(), *map(_frame, range(41)), {"type": "bye", "reason": "done", "status": 0}]
     file.write_bytes(b"".join(map(_sent, messages)))

@@ -162,7 +162,7 @@ def test_any_thread_counts_for_the_core(name: str) -> None:
     )
 
 
-def test_any_thread_of_four() -> None:
+def test_any_thread_of_four_threads() -> None:
     bench = Bench("knights-landing")
     assert len(bench.machine.cpus) == 8
     bench.write(1, 0x187, select(0x3C, 0, EN | OS | USR | ANY))
@@ -172,7 +172,7 @@ def test_any_thread_of_four() -> None:
     assert 0xC3 not in bench.machine.cpus[1].read_at
 
 
-def test_any_thread_is_ignored_where_it_is_gone_and_faults_in_a_guest() -> None:
+def test_any_thread_is_ignored_where_removed_and_faults_in_a_guest() -> None:
     bench = Bench("ice-lake-sp")
     bench.write(0, 0x186, select(0x3C, 1, EN | OS | USR | ANY))
     gain = bench.gain(0, 0xC1)
@@ -188,7 +188,7 @@ def test_any_thread_is_ignored_where_it_is_gone_and_faults_in_a_guest() -> None:
 
 
 @pytest.mark.parametrize("name", SMT_ON)
-def test_reference_ticks_have_their_quantum(name: str) -> None:
+def test_reference_ticks_advance_in_quanta(name: str) -> None:
     bench = Bench(name)
     bench.write(0, 0x38D, 0x333)
     mperf, residues = [], set()
@@ -213,7 +213,7 @@ def test_a_frozen_pmu_and_a_filtered_event() -> None:
     assert filtered.gain(0, 0xC2) > 0
 
 
-def test_what_is_in_use() -> None:
+def test_use_of_counters_by_others() -> None:
     bench = Bench("skylake-sp")
     assert bench.read(0, 0x392) == 0
     bench.write(0, 0x188, select(0x3C, 1) | 1 << 20)
@@ -223,7 +223,7 @@ def test_what_is_in_use() -> None:
 
 
 @pytest.mark.parametrize("name", SMT_ON)
-def test_deep_idle_fits_into_neither(name: str) -> None:
+def test_deep_idle_is_within_the_neither_state(name: str) -> None:
     bench = Bench(name)
     c6 = bench.gain(1, 0x3FD)
     neither = (~(bench.active(1, 0) | bench.active(1, 1))).sum() * bench.model.tsc_hz / 1e6

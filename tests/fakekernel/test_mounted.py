@@ -45,7 +45,7 @@ def gone(path: Path) -> bool:
     return not mounts(path)
 
 
-def test_the_driver_says_what_the_real_one_says(fake: FakeKernel) -> None:
+def test_the_driver_returns_the_errors_of_the_real_one(fake: FakeKernel) -> None:
     with Msr(fake) as msr, Msr(fake, flags=os.O_RDONLY) as read_only:
         for size, reg, code in (
             (8, 0x999, errno.EIO),
@@ -97,7 +97,7 @@ def asked(kernel: FakeKernel, cpu: int, leaf: int, sub: int = 0) -> tuple[int, .
         return struct.unpack("<4I", os.pread(file.fileno(), 16, leaf | sub << 32))
 
 
-def test_firmware_sets_a_cpu_up_anew(fake: FakeKernel) -> None:
+def test_firmware_resets_the_registers_of_a_cpu(fake: FakeKernel) -> None:
     with Msr(fake) as first, Msr(fake, cpu=1) as second:
         for msr in (first, second):
             msr.write(0x186, 0x53003C)
@@ -145,7 +145,7 @@ def test_files_of_proc_and_sys(still: FakeKernel) -> None:
     assert int(row.split()[4]) / 100 == pytest.approx(share * still.now(), abs=0.01)
 
 
-def test_offline_and_back(fake: FakeKernel) -> None:
+def test_a_cpu_goes_offline_and_returns(fake: FakeKernel) -> None:
     cpu = fake.root / "sys/devices/system/cpu"
     with Msr(fake, 3) as msr:
         fake.ask("online", cpu=3, online=False)
@@ -160,7 +160,7 @@ def test_offline_and_back(fake: FakeKernel) -> None:
         assert msr.read(0x10) > 0
 
 
-def test_a_test_sees_what_was_written_and_what_was_left(still: FakeKernel) -> None:
+def test_writes_and_remaining_changes_are_visible_to_tests(still: FakeKernel) -> None:
     with Msr(still, 1) as msr:
         msr.write(0x186, ANY_REF)
         msr.write(0x38D, 0x333)
@@ -177,7 +177,7 @@ def test_a_test_sees_what_was_written_and_what_was_left(still: FakeKernel) -> No
     assert [(w["cpu"], w["reg"]) for w in still.writes()] == [(1, 0x186), (1, 0x38D), (1, 0x38D)]
 
 
-def test_time_by_hand_and_offset_clocks(tmp_path: Path) -> None:
+def test_manual_time_and_offset_clocks(tmp_path: Path) -> None:
     with (
         FakeKernel(tmp_path / "root", manual=True, tsc_offsets=[0, 500]) as fake,
         Msr(fake) as msr,
@@ -190,7 +190,7 @@ def test_time_by_hand_and_offset_clocks(tmp_path: Path) -> None:
         assert msr.read(0x10) - first == 2_100_000_000 // 2
 
 
-def test_a_bug_in_the_fake_is_an_error_not_a_hang(
+def test_a_bug_in_the_fake_is_an_error_and_no_hang(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     fake = FakeKernel(tmp_path / "root")

@@ -29,7 +29,7 @@ def listed() -> tuple[list[str], dict[int, str]]:
     return lines, labels
 
 
-def test_the_words_are_those_of_the_listing() -> None:
+def test_words_match_the_listing() -> None:
     lines, labels = listed()
     assert listing(words(), labels) == lines
     assert set(labels.values()) <= set(re.findall(r"goto (\w+)", "\n".join(lines)))
@@ -37,14 +37,14 @@ def test_the_words_are_those_of_the_listing() -> None:
 
 @pytest.mark.parametrize(("name", "holds"), [("CPU_MAP", "= map"), ("CORE_MAP", "= map"),
                                              ("SWAPS", "r1 = 8")])  # fmt: skip
-def test_what_loading_completes_is_there(name: str, holds: str) -> None:
+def test_words_completed_by_the_loader_exist(name: str, holds: str) -> None:
     (number,) = re.findall(rf"\b{name} = ([0-9]+)", (CSRC / "idle_program.c").read_text())
     program, (_, labels) = words(), listed()
     before = sum(word & 0xFF == MAP for word in program[: int(number)])
     assert listing(program, labels)[int(number) - before].endswith(holds)
 
 
-def test_another_word_is_noticed() -> None:
+def test_a_wrong_word_is_detected() -> None:
     lines, labels = listed()
     for number in (0, 10, 30, 98):
         other = [word ^ (1 << 8) * (at == number) for at, word in enumerate(words())]

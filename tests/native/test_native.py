@@ -30,7 +30,7 @@ def python_type(c_type: str) -> str:
     return "Data" if "*" in c_type else "None" if c_type.strip() == "void" else "int"
 
 
-def test_stub_has_the_functions_of_the_library_with_their_types() -> None:
+def test_the_stub_declares_all_library_functions_with_their_types() -> None:
     stub = ast.parse(Path(perfprobe.__file__).with_name("_native.pyi").read_text())
     (cls,) = (node for node in stub.body if isinstance(node, ast.ClassDef))
     functions = [node for node in cls.body if isinstance(node, ast.FunctionDef)]
@@ -65,7 +65,7 @@ def test_only_the_marked_region_is_declared(build_native: ModuleType) -> None:
     assert "#" not in text
 
 
-def test_the_build_names_what_is_missing(
+def test_the_build_names_missing_tools(
     build_native: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("CC", "no-such-compiler -O2")

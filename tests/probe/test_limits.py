@@ -55,7 +55,7 @@ def test_a_machine_of_many_cpus_needs_no_higher_limit_of_open_files(
         ("", "topology --sysroot /nowhere", 3, "no CPUs can be found"),
     ],
 )
-def test_what_fails_is_named_in_one_line(
+def test_failures_are_named_in_one_line(
     redirected: str, words: str, status: int, said: str
 ) -> None:
     line = f"{sys.executable} -m perfprobe {words} {redirected}"
@@ -66,14 +66,14 @@ def test_what_fails_is_named_in_one_line(
     assert said in done.stderr
 
 
-def test_a_closed_stdin_is_as_good_as_none() -> None:
+def test_a_closed_stdin_does_not_end_the_stream() -> None:
     """No file of ours takes its place, so the stream goes on until the reader leaves."""
     line = f"{sys.executable} -m perfprobe stream --source sim <&- | head -c 1"
     done = subprocess.run(["sh", "-c", line], capture_output=True, timeout=60, check=False)
     assert (len(done.stdout), done.stderr) == (1, b"")
 
 
-def test_a_system_call_that_fails_is_told_with_its_file_and_remedy() -> None:
+def test_a_failed_system_call_is_reported_with_file_and_remedy() -> None:
     assert sentence(OSError(errno.EMFILE, "Too many open files", "/proc/stat")) == (
         "/proc/stat: Too many open files; raise the limit of open files (ulimit -n)"
     )

@@ -40,7 +40,7 @@ def test_a_selftest_that_found_a_wrong_counter_fails(
     ("-e branches,cycles,cache-misses,branch-misses --no-multiplex --source sim", 3,
      "-e branch-misses: no counter is left for it"),
 ])  # fmt: skip
-def test_events_that_cannot_be(
+def test_impossible_events(
     line: str,
     status: int,
     told: str,
@@ -54,7 +54,7 @@ def test_events_that_cannot_be(
     assert told in capsys.readouterr().err
 
 
-def test_a_selection_of_cpus_that_is_empty_is_told(
+def test_an_empty_selection_of_cpus_is_reported(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the shell leaves it of a variable that is not set."""

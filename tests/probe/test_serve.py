@@ -104,7 +104,7 @@ def test_the_hello_is_written_before_what_may_wait_for_it() -> None:
         os.close(fd)
 
 
-def test_a_slow_reader_loses_old_frames_and_is_told_how_many() -> None:
+def test_a_slow_reader_loses_old_frames_and_gets_their_number() -> None:
     reader = Reader(Fake(frames=300, size=200_000))  # 60 MB; the queue holds 8
     reader.start()
     wait(lambda: reader.source.given == 300, "300 frames")
@@ -122,7 +122,7 @@ def test_a_slow_reader_loses_old_frames_and_is_told_how_many() -> None:
 
 
 @pytest.mark.parametrize("how", ["reader", "stop"])
-def test_it_ends_when_nobody_wants_it(how: str) -> None:
+def test_the_probe_ends_without_reader_or_parent(how: str) -> None:
     reader = Reader(Fake(frames=3))
     reader.start()
     wait(lambda: reader.source.given == 3, "3 frames")
@@ -134,7 +134,7 @@ def test_it_ends_when_nobody_wants_it(how: str) -> None:
     assert reader.ended in {"the reader is gone", "a signal"}
 
 
-def test_a_parent_at_the_other_end_of_a_socket_may_go_too() -> None:
+def test_the_probe_ends_when_a_parent_behind_a_socket_ends() -> None:
     ours, theirs = socket.socketpair()
     reader = Reader(Fake(frames=3))
     reader.stdin_r = ours.fileno()
@@ -146,7 +146,7 @@ def test_a_parent_at_the_other_end_of_a_socket_may_go_too() -> None:
     ours.close()
 
 
-def test_of_what_comes_on_stdin_only_orders_are_heeded() -> None:
+def test_only_orders_on_stdin_are_handled() -> None:
     reader = Reader(Fake(frames=3))
     reader.start()
     os.write(reader.stdin_w, b"quit\n" * 100 + b"batch 200000000\n" + b"batch x\n" * 5000)
@@ -170,7 +170,7 @@ def test_an_echo_is_answered_with_the_time_of_this_machine() -> None:
     assert before_ns <= answers[0].time_ns <= after_ns
 
 
-def test_bytes_on_stdin_make_nothing_due() -> None:
+def test_bytes_on_stdin_make_no_sample_due() -> None:
     source = Fake(frames=0)
     reader = Reader(source)
     reader.start()
@@ -226,7 +226,7 @@ class Clock:
 
 @pytest.mark.parametrize("cpus", [2, 256])
 @pytest.mark.parametrize("rounds", [1, 5])
-def test_it_wakes_and_writes_once_a_batch(
+def test_the_loop_wakes_and_writes_once_a_batch(
     rounds: int, cpus: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sample_ns = 100_000_000
@@ -256,7 +256,7 @@ def test_it_wakes_and_writes_once_a_batch(
     assert whole == (list(range(11)) if rounds == 1 else [0, 1, 5, 10])
 
 
-def test_signals_become_readable_and_are_given_back() -> None:
+def test_signals_become_readable_and_handlers_are_restored() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with serve.stop_signals() as fd:
         os.kill(os.getpid(), signal.SIGTERM)

@@ -54,13 +54,13 @@ def test_parse(text: str, cpus: list[int]) -> None:
         ("0\x1b[2J", "'0?[2J' is not a CPU number or a range"),
     ],
 )
-def test_parse_says_what_is_wrong(text: str, why: str) -> None:
+def test_parse_errors_name_the_fault(text: str, why: str) -> None:
     with pytest.raises(ValueError) as caught:
         cpu_sets.parse(text)
     assert str(caught.value) == why
 
 
-def test_a_lying_list_reserves_nothing() -> None:
+def test_a_huge_range_allocates_no_memory() -> None:
     tracemalloc.start()
     with pytest.raises(ValueError):
         cpu_sets.parse("0-999999999")
@@ -120,7 +120,7 @@ def test_select_by_type() -> None:
     assert cpu_sets.select("type:e,0", HYBRID) == [0, 4, 5, 6, 7, 8, 9, 10, 11]
 
 
-def test_ranges_span_holes_and_cpus_that_are_off_may_be_named() -> None:
+def test_ranges_span_holes_and_offline_cpus_may_be_selected() -> None:
     assert cpu_sets.select("2-9", SPARSE) == [2, 3, 8, 9]
 
 
@@ -147,7 +147,7 @@ def test_ranges_span_holes_and_cpus_that_are_off_may_be_named() -> None:
         ("core3pkg1", XEON, f"'core3pkg1' is not understood: {FORMS}"),
     ],
 )
-def test_select_says_what_is_wrong_and_what_there_is(text: str, rows: list[Cpu], why: str) -> None:
+def test_select_errors_name_the_fault_and_the_choices(text: str, rows: list[Cpu], why: str) -> None:
     with pytest.raises(ValueError) as caught:
         cpu_sets.select(text, rows)
     assert str(caught.value) == why

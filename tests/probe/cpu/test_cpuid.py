@@ -51,7 +51,7 @@ def test_vendor() -> None:
     assert cpuid.vendor(Fake({0: (1, 0xFFFFFFFF, 0, 7)})) is None
 
 
-def test_core_type_of_hybrids_alone() -> None:
+def test_only_hybrids_have_a_core_type() -> None:
     hybrid = (2, 0, 0, 1 << 15)
     assert cpuid.core_type(intel(x07=hybrid, x1A=(0x40000001, 0, 0, 0))) == "P"
     assert cpuid.core_type(intel(x07=hybrid, x1A=(0x20000001, 0, 0, 0))) == "E"
@@ -184,7 +184,7 @@ def test_leaves_beyond_the_highest_are_absent() -> None:
 
 
 @pytest.mark.parametrize("leaves", [cpuid.unreadable, zeros])
-def test_nothing_to_be_had(leaves: cpuid.Leaves) -> None:
+def test_no_leaf_can_be_read(leaves: cpuid.Leaves) -> None:
     assert cpuid.vendor(leaves) is None
     assert cpuid.perfmon(leaves) is None
     assert cpuid.anythread(leaves) is False
@@ -236,7 +236,7 @@ def test_device(tmp_path: Path) -> None:
     assert device(0x16, 0) is None
 
 
-def test_device_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_device(tmp_path: Path) -> None:
     assert cpuid.device(tmp_path, 0)(0) is None
     (tmp_path / "dev/cpu/0").mkdir(parents=True)
     os.mkfifo(tmp_path / "dev/cpu/0/cpuid")

@@ -52,7 +52,7 @@ def test_other_architectures(tmp_path: Path) -> None:
     assert identity.identity(tmp_path) == Identity(name="POWER9, altivec supported")
 
 
-def test_what_the_first_cpu_does_not_say_is_not_taken_from_the_second(tmp_path: Path) -> None:
+def test_fields_missing_from_the_first_cpu_are_not_taken_from_the_second(tmp_path: Path) -> None:
     trees.put(tmp_path, "proc/cpuinfo", "\nprocessor: 0\n\nprocessor: 1\nmodel name: other\n")
     assert identity.identity(tmp_path) == Identity()
 
@@ -97,19 +97,19 @@ def test_virtualisation(tmp_path: Path, vendor: str | None, product: str | None,
     assert identity.virtualisation(tmp_path) is None  # a bare-metal EC2 machine has the same DMI
 
 
-def test_xen_says_so_itself(tmp_path: Path) -> None:
+def test_xen_is_detected_from_sys_hypervisor(tmp_path: Path) -> None:
     cpuinfo(tmp_path)
     trees.put(tmp_path, "sys/hypervisor/type", "xen\n")
     assert identity.virtualisation(tmp_path) == "Xen"
 
 
-def test_nothing_at_all(tmp_path: Path) -> None:
+def test_an_empty_tree(tmp_path: Path) -> None:
     assert identity.virtualisation(tmp_path) is None
     assert (identity.hostname(tmp_path), identity.kernel(tmp_path)) == ("", "")
     assert identity.boot_id(tmp_path) is None
 
 
-def test_names_are_fit_for_a_terminal(tmp_path: Path) -> None:
+def test_names_are_safe_for_a_terminal(tmp_path: Path) -> None:
     trees.put(tmp_path, "proc/sys/kernel/hostname", b"no\x1bde\xff1\nsecond\n")
     trees.put(tmp_path, "proc/sys/kernel/osrelease", b"6.8.0-31-generic\n")
     trees.put(tmp_path, "proc/sys/kernel/random/boot_id", b"1b4e28ba-2fa1-11d2-883f\n")
@@ -118,7 +118,7 @@ def test_names_are_fit_for_a_terminal(tmp_path: Path) -> None:
     assert identity.boot_id(tmp_path) == "1b4e28ba-2fa1-11d2-883f"
 
 
-def test_text_is_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_text_is_complete_or_none(tmp_path: Path) -> None:
     trees.put(tmp_path, "fits", b"1" * 4096)
     trees.put(tmp_path, "long", b"1" * 4097)
     assert files.text(f"{tmp_path}/fits") == "1" * 4096

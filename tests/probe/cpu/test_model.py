@@ -166,7 +166,7 @@ def test_steppings_of_55(stepping: int, name: str) -> None:
     assert find(INTEL, 6, 0x55, stepping, machine(V4)).name == name
 
 
-def test_whose_mperf_runs_at_the_base_clock() -> None:
+def test_models_whose_mperf_runs_at_the_base_clock() -> None:
     tweaked = {
         *(0x4E, 0x5E, 0x8E, 0x9E, 0xA5, 0xA6, 0x66, 0x7D, 0x7E, 0x8C, 0x8D, 0xA7),
         *(0x97, 0x9A, 0xBE, 0xB7, 0xBA, 0xBF, 0xD7, 0xAA, 0xAC, 0xB5, 0xBD, 0xC5, 0xC6),
@@ -271,7 +271,7 @@ def test_zen_4_reference_has_a_code_of_nine_bits() -> None:
     assert ref.config == 0x1_0000_0120  # 20 in [7:0], umask 01 in [15:8], 1 in [35:32]
 
 
-def test_zen_without_cpuid_driver_is_what_the_family_says() -> None:
+def test_zen_without_a_cpuid_driver_follows_its_family() -> None:
     assert find(AMD, 0x17, 0x31, 0).name == "Zen 2"
     assert find(AMD, 0x19, 0x11, 1).name == "Zen 4"
     assert find(AMD, 0x19, 0x01, 1).name == "Zen 3"
@@ -286,7 +286,7 @@ def test_zen_in_a_guest_that_hides_its_clocks() -> None:
     assert found.clocks is None
 
 
-def test_zen_in_a_guest_with_resettable_clocks_alone() -> None:
+def test_zen_in_a_guest_with_only_resettable_clocks() -> None:
     plain = epyc(None, hypervisor=True, counts=False)
 
     def leaves(leaf: int, subleaf: int = 0, /) -> Registers | None:

@@ -25,7 +25,7 @@ def test_skylake_sp() -> None:
     assert factors(found, "distributed") == []
 
 
-def test_xeon_w_of_24_mhz_under_the_same_model() -> None:
+def test_xeon_w_has_24_mhz_under_the_same_model_number() -> None:
     leaves = machine(V4, (276, 2, 0), 3300)
     found = multipliers(find(INTEL, 6, 0x55, 4, leaves), leaves, 33 << 8)
     assert factors(found, "one_thread") == [138, 132, 1, 33]
@@ -48,7 +48,7 @@ def test_sapphire_rapids_has_two_units_under_one_code() -> None:
     assert factors(found, "any_thread") == []
 
 
-def test_alder_lake_has_them_on_p_cores_alone() -> None:
+def test_alder_lake_has_multipliers_on_p_cores_only() -> None:
     leaves = machine(V5, (78, 2, 38_400_000))
     p = multipliers(find(INTEL, 6, 0x97, 2, leaves, "P"), leaves, None)
     assert {m.type for m in p} == {"P"}
@@ -75,7 +75,7 @@ def test_bus_clock_of_sandy_bridge_to_broadwell(model: int) -> None:
     assert multipliers(found, leaves, None) == []
 
 
-def test_nehalem_is_to_be_calibrated() -> None:
+def test_nehalem_needs_calibration() -> None:
     leaves = machine(V3)
     found = find(INTEL, 6, 0x1A, 5, leaves)
     assert factors(multipliers(found, leaves, 22 << 8), "any_thread") == [1, 22, 88]
@@ -95,13 +95,13 @@ def test_xeon_phi() -> None:
     assert found.turbo.layout == "knl"
 
 
-def test_platform_info_is_intels() -> None:
+def test_only_intel_has_platform_info() -> None:
     leaves = machine(V3)
     found = find("CentaurHauls", 7, 0x3B, 0, leaves)
     assert factors(multipliers(found, leaves, 22 << 8), "ref_p") == [1]
 
 
-def test_amd_has_none() -> None:
+def test_amd_has_no_rate_candidates() -> None:
     zen = epyc((1, 6, 0, 0))
     found = find(AMD, 0x19, 0x11, 1, zen)
     assert multipliers(found, zen, 21 << 8, 2.1e9) == []
@@ -146,7 +146,7 @@ def test_tsc(
     assert all(rate.error is not None for rate in rates)
 
 
-def test_which_crystal_is_open_without_a_base_frequency() -> None:
+def test_the_crystal_is_ambiguous_without_a_base_frequency() -> None:
     leaves = machine(V4, (276, 2, 0))
     rates = tsc_hz(find(INTEL, 6, 0x55, 4, leaves), leaves, None)
     assert [(rate.hz, rate.error) for rate in rates] == [(3450e6, None), (3312e6, None)]

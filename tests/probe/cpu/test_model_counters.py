@@ -102,7 +102,7 @@ def test_a_hybrid_model_without_e_cores_is_all_p() -> None:
     assert found.methods == ONE_DIST
 
 
-def test_a_hybrid_of_unknown_side_gets_architectural_events_alone() -> None:
+def test_a_hybrid_of_unknown_type_has_only_architectural_events() -> None:
     guest = machine(V5, x01=(0x90672, 0, 1 << 31, 0), x07=(2, 0, 0, 0))
     for leaves in (guest, machine(V5, x01=BARE, x07=HYBRID)):
         found = find(INTEL, 6, 0x97, 2, leaves)
@@ -134,7 +134,7 @@ def test_unknown_model_that_denies_the_reference_event() -> None:
     assert known.methods == ANY  # Nehalem's own event is under the same code
 
 
-def test_a_model_with_a_name_alone_counts_what_cpuid_announces() -> None:
+def test_a_model_without_a_row_counts_what_cpuid_announces() -> None:
     found = find(INTEL, 19, 0x01, 0, machine(V6))
     assert found.events.keys() == {"ref", "cycles", "instructions", "ref_p"}
     assert found.methods == SOFT
@@ -156,7 +156,7 @@ def test_p_cores_of_lunar_and_arrow_lake_have_ten_and_four(model: int) -> None:
     assert find(INTEL, 6, model, 0, shared, "P").budget == Budget(8, 3)
 
 
-def test_counters_behind_a_gap_are_left_out() -> None:
+def test_counters_after_a_gap_are_left_out() -> None:
     shared = machine(V6, x00=(0x23, 0x756E6547, 0x6C65746E, 0x49656E69), x23=(0b11, 0, 0, 0))
 
     def gap(leaf: int, subleaf: int = 0, /) -> Registers | None:
@@ -166,7 +166,7 @@ def test_counters_behind_a_gap_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(("bits", "fixed"), [(0, 3), (1 << 31, 1)])
-def test_bonnell_has_three_fixed_counters_unless_a_hypervisor_says_one(
+def test_bonnell_has_three_fixed_counters_unless_a_hypervisor_reports_one(
     bits: int, fixed: int
 ) -> None:
     found = find(INTEL, 6, 0x1C, 2, machine(V3_BONNELL, x01=(0x106C2, 0, bits, 0)))
@@ -192,7 +192,7 @@ def test_nothing_known(vendor: str, family: int | None, model: int | None, leave
     assert base_hz(found, leaves, None) == []
 
 
-def test_known_model_with_garbled_leaves_keeps_what_the_table_says() -> None:
+def test_a_known_model_with_garbled_leaves_keeps_its_table_row() -> None:
     garbled = machine((0xFFFFFFFF, 0xFFFFFFFF))
     for leaves in (unreadable, zeros, garbled):
         found = find(INTEL, 6, 0x6A, 6, leaves)

@@ -39,7 +39,7 @@ def test_turbo(model: int) -> None:
 
 
 @pytest.mark.parametrize(("number", "cores"), [(0xAF, 4), (0xB6, 4), (0xDD, 4), (0xAD, 1)])
-def test_turbo_counts_are_of_modules_of_four_cores_where_cores_share_an_l2(
+def test_turbo_counts_are_modules_of_four_cores_where_cores_share_an_l2(
     number: int, cores: int
 ) -> None:
     turbo = find(INTEL, 6, number, 0).turbo
@@ -145,7 +145,7 @@ def test_limit_reasons(number: int) -> None:
     assert {bit: limits.parts[bit] for bit in parts} == parts
 
 
-def test_limit_reasons_that_a_haswell_server_showed() -> None:
+def test_limit_reasons_seen_on_a_haswell_server() -> None:
     """A Dell server's register was C500C100h."""
     limits = find(INTEL, 6, 0x3F, 2).limits
     assert limits is not None

@@ -68,7 +68,7 @@ def test_hybrid(tmp_path: Path) -> None:
         ("cpu_capacity", ("1024",) * 2, "0", [None] * 32),
     ],
 )
-def test_types_by_strength(
+def test_core_types_by_capacity_or_base_clock(
     tmp_path: Path, file: str, strong: tuple[str, str], weak: str, types: list[str | None]
 ) -> None:
     trees.hybrid(tmp_path, pmus=False)
@@ -77,7 +77,7 @@ def test_types_by_strength(
     assert [row.type for row in topology.read(tmp_path)] == types
 
 
-def test_a_type_is_as_strong_as_the_strongest_of_its_own(tmp_path: Path) -> None:
+def test_a_core_type_is_ranked_by_its_strongest_cpu(tmp_path: Path) -> None:
     """Some small cores are favoured as well: 640 is near to 690, not to 1024."""
     trees.hybrid(tmp_path, pmus=False)
     for n in range(32):
@@ -132,7 +132,7 @@ def test_sparse_numbers(tmp_path: Path) -> None:
     assert topology.packages(rows) == [[0, 1, 8, 9], [2, 3, 10, 11]]
 
 
-def test_a_cpu_that_is_off(tmp_path: Path) -> None:
+def test_an_offline_cpu_in_the_topology(tmp_path: Path) -> None:
     trees.one_off(tmp_path)
     rows = topology.read(tmp_path)
     assert rows[5] == Cpu(5, False)
@@ -142,7 +142,7 @@ def test_a_cpu_that_is_off(tmp_path: Path) -> None:
     assert topology.packages(rows) == [[0, 1, 2, 3, 4, 6, 7]]
 
 
-def test_a_cpu_that_is_off_keeps_what_the_kernel_says(tmp_path: Path) -> None:
+def test_an_offline_cpu_keeps_the_kernels_topology(tmp_path: Path) -> None:
     trees.one_off(tmp_path)
     trees.put(tmp_path, f"{trees.CPU}/cpu5/topology/core_id", "1")
     trees.put(tmp_path, f"{trees.CPU}/cpu5/topology/physical_package_id", "0")

@@ -22,7 +22,7 @@ def test_an_empty_tree_has_no_cpus(tmp_path: Path) -> None:
     assert topology.cores([]) == topology.packages([]) == []
 
 
-def test_without_sys_cpuinfo_tells_cores(tmp_path: Path) -> None:
+def test_cores_come_from_cpuinfo_without_sys(tmp_path: Path) -> None:
     trees.cpuinfo_only(tmp_path)
     assert topology.read(tmp_path) == [
         Cpu(0, True, 0, None, 0, 0, None, None, None, [0, 2]),
@@ -32,7 +32,7 @@ def test_without_sys_cpuinfo_tells_cores(tmp_path: Path) -> None:
     ]
 
 
-def test_proc_stat_tells_which_cpus_there_are(tmp_path: Path) -> None:
+def test_cpus_come_from_proc_stat(tmp_path: Path) -> None:
     trees.put(tmp_path, "proc/stat", "cpu  9 9\ncpu0 1 2\ncpu3 1 2\nintr 5\n")
     rows = topology.read(tmp_path)
     assert [(row.cpu, row.online, row.siblings) for row in rows] == [(0, True, [0]), (3, True, [3])]
@@ -45,12 +45,12 @@ def test_possible_cpus_need_not_be_present(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["present", "possible", "online"])
-def test_each_list_stands_in_for_the_others(tmp_path: Path, name: str) -> None:
+def test_each_cpu_list_can_replace_the_others(tmp_path: Path, name: str) -> None:
     trees.put(tmp_path, f"{trees.CPU}/{name}", "0-1,3\n")
     assert [row.cpu for row in topology.read(tmp_path)] == [0, 1, 3]
 
 
-def test_directories_stand_in_for_all_lists(tmp_path: Path) -> None:
+def test_directories_can_replace_all_lists(tmp_path: Path) -> None:
     trees.one_off(tmp_path)
     for name in ("present", "possible", "online"):
         (tmp_path / trees.CPU / name).write_text("0-\x00,x")
@@ -59,7 +59,7 @@ def test_directories_stand_in_for_all_lists(tmp_path: Path) -> None:
     assert [row.online for row in rows] == [True] * 5 + [False] + [True] * 2
 
 
-def test_the_older_name_of_the_siblings(tmp_path: Path) -> None:
+def test_the_older_name_of_the_siblings_list(tmp_path: Path) -> None:
     trees.xeon(tmp_path)
     for n in range(96):
         for name in ("core_cpus_list", "core_id"):  # without ids, the list alone tells
@@ -67,14 +67,14 @@ def test_the_older_name_of_the_siblings(tmp_path: Path) -> None:
     assert topology.read(tmp_path)[0].siblings == [0, 48]
 
 
-def test_a_node_link_stands_in_for_the_node_directory(tmp_path: Path) -> None:
+def test_a_node_link_can_replace_the_node_directory(tmp_path: Path) -> None:
     trees.machine(tmp_path, 1)
     (tmp_path / trees.CPU / "cpu0/node3").mkdir()
     assert topology.read(tmp_path)[0].node == 3
 
 
 @pytest.mark.parametrize("idents", [(0, 0), (None, None), (24, None), (None, 0)])
-def test_l3_groups_are_told_apart_across_packages(
+def test_l3_groups_of_packages_are_distinct(
     tmp_path: Path, idents: tuple[int | None, int | None]
 ) -> None:
     trees.xeon(tmp_path)
@@ -85,7 +85,7 @@ def test_l3_groups_are_told_apart_across_packages(
     assert [row.l3 for row in topology.read(tmp_path)] == ([0] * 24 + [24] * 24) * 2
 
 
-def test_l3_ids_tell_groups_where_lists_are_missing(tmp_path: Path) -> None:
+def test_l3_ids_define_groups_without_lists(tmp_path: Path) -> None:
     trees.xeon(tmp_path)
     for n in range(96):
         (tmp_path / trees.CPU / f"cpu{n}/cache/index3/shared_cpu_list").unlink()
@@ -198,7 +198,7 @@ CONTENTS = st.one_of(
 
 
 @given(st.dictionaries(st.sampled_from(FILES), CONTENTS))
-def test_whatever_the_files_hold(contents: dict[str, bytes]) -> None:
+def test_no_file_content_raises(contents: dict[str, bytes]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         for path, content in contents.items():

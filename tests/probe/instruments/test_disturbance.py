@@ -29,7 +29,7 @@ def moved(root: Path, before: disturbance.CpuCounts) -> dict[str, float | None]:
     return disturbance.moved(0, [2], before, disturbance.now(0, root))
 
 
-def test_what_moved_between_two_moments(tmp_path: Path) -> None:
+def test_movements_between_two_readings(tmp_path: Path) -> None:
     machine(tmp_path, 10, 100, 3)
     first = disturbance.now(0, tmp_path)
     machine(tmp_path, 30, 150, 4)
@@ -41,7 +41,7 @@ def test_what_moved_between_two_moments(tmp_path: Path) -> None:
     assert found["siblings_idle_s"] == 0
 
 
-def test_idle_to_the_microsecond_where_the_kernel_has_it(tmp_path: Path) -> None:
+def test_idle_time_in_microseconds_from_cpuidle(tmp_path: Path) -> None:
     def slept(*times: int) -> None:
         for state, time in enumerate(times):
             trees.put(tmp_path, f"{trees.CPU}/cpu0/cpuidle/state{state}/time", f"{time}\n")
@@ -54,7 +54,7 @@ def test_idle_to_the_microsecond_where_the_kernel_has_it(tmp_path: Path) -> None
     assert moved(tmp_path, first)["idle_s"] == pytest.approx(11e-6)
 
 
-def test_what_is_not_told_is_none(tmp_path: Path) -> None:
+def test_missing_counts_are_none(tmp_path: Path) -> None:
     untold = disturbance.now(0, tmp_path)
     found = moved(tmp_path, untold)
     assert [found[key] for key in found if key != "switches"] == [None] * 4

@@ -34,7 +34,7 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_paranoid_is_named_with_its_level_and_mend(
+def test_perf_event_paranoid_is_named_with_level_and_fix(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)  # a container's root
@@ -166,7 +166,7 @@ def test_a_pid_namespace_hides_the_rest(tree: Path) -> None:
     assert (found.state, found.fix) == ("limited", "start perftop outside the container")
 
 
-def test_every_refusal_says_what_is_lost(tmp_path: Path) -> None:
+def test_every_refusal_names_what_is_lost(tmp_path: Path) -> None:
     """On an empty tree nothing is there, and nothing is raised."""
     for found in doctor.checks(tmp_path):
         assert found.why
@@ -202,7 +202,7 @@ def item(root: Path, what: str) -> Item:
     return found
 
 
-def test_nothing_is_said(tmp_path: Path) -> None:
+def test_nothing_is_reported_on_an_empty_tree(tmp_path: Path) -> None:
     states = {i.what: i.state for i in conditions.items(tmp_path)}
     assert states.pop("hypervisor") == "ready"
     assert states.pop("isolated CPUs") == "matters"
@@ -291,13 +291,13 @@ def test_governors_that_differ_are_named_with_their_cpus(tmp_path: Path) -> None
 @pytest.mark.parametrize(("file", "now", "then"), [
     ("intel_pstate/no_turbo", "0", "1"), ("cpufreq/boost", "1", "0"),
 ])  # fmt: skip
-def test_turbo_is_switched_where_it_was_found(
+def test_the_turbo_fix_uses_the_file_that_exists(
     tmp_path: Path, file: str, now: str, then: str
 ) -> None:
     trees.put(tmp_path, f"{CPUS}/{file}", now)
     assert item(tmp_path, "turbo").change == f"echo {then} | sudo tee /{CPUS}/{file}"
 
 
-def test_slack_is_told_in_microseconds(tmp_path: Path) -> None:
+def test_slack_is_reported_in_microseconds(tmp_path: Path) -> None:
     trees.put(tmp_path, "proc/self/timerslack_ns", "50000\n")
     assert item(tmp_path, "timer slack").now == "50 µs"

@@ -55,7 +55,7 @@ def loop(code: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize(("name", "register"), [("scalar", ""), ("avx2", "ymm"), ("avx512", "zmm")])
-def test_a_block_is_what_it_says(
+def test_a_block_has_its_instructions(
     disassembly: dict[str, list[str]], name: str, register: str
 ) -> None:
     body = loop(disassembly[f"chain_{name}"])
@@ -69,7 +69,9 @@ def test_a_block_is_what_it_says(
 
 
 @pytest.mark.parametrize("name", ["scalar", "avx2", "avx512"])
-def test_each_step_waits_for_the_one_before(disassembly: dict[str, list[str]], name: str) -> None:
+def test_each_step_waits_for_the_previous_step(
+    disassembly: dict[str, list[str]], name: str
+) -> None:
     steps = {line for line in loop(disassembly[f"chain_{name}"]) if line.startswith("imul")}
     assert len(steps) == 1  # the same two registers throughout
     source, target = steps.pop().split()[1].split(",")
@@ -118,7 +120,7 @@ def test_the_cpu_to_measure(tmp_path: Path) -> None:
     (3, Unavailable, ("--cpu 3: perftop may run on 0-1 only; "
                      "start it outside the container or cpuset")),
 ])  # fmt: skip
-def test_a_cpu_that_cannot_be_measured(
+def test_cpus_that_cannot_be_measured(
     tmp_path: Path, asked: int, error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error) as raised:
@@ -126,7 +128,7 @@ def test_a_cpu_that_cannot_be_measured(
     assert str(raised.value) == text
 
 
-def test_siblings_are_the_other_threads_that_are_on(tmp_path: Path) -> None:
+def test_siblings_are_the_other_online_threads(tmp_path: Path) -> None:
     trees.xeon(tmp_path)
     there = {row.cpu: row for row in topology.read(tmp_path)}
     assert affinity.siblings(there[3], list(there.values())) == [51]
@@ -142,7 +144,7 @@ def test_siblings_are_the_other_threads_that_are_on(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("isa", ramp.ISAS)
 @pytest.mark.parametrize("seconds", [1.0, 5.0, 60.0])
-def test_all_runs_together_take_as_long_as_asked(isa: str, seconds: float) -> None:
+def test_all_runs_together_take_the_requested_time(isa: str, seconds: float) -> None:
     work = ramp.workload(isa, seconds)
     load = sum(span for _, span in work.phases)
     assert ramp.RUNS * (work.idle_ns / 1e9 + load) == pytest.approx(seconds)
@@ -156,7 +158,7 @@ def test_all_runs_together_take_as_long_as_asked(isa: str, seconds: float) -> No
     ("Goldmont Plus", None, None), ("unknown (X)", None, None), ("Lunar Lake", "P", None),
     ("Arrow Lake", "P", 3), ("Arrow Lake", "E", None), ("Arrow Lake-U", "P", 3),
 ])  # fmt: skip
-def test_cycles_are_told_only_where_they_are_known(
+def test_cycles_of_a_step_are_reported_only_where_known(
     name: str, core_type: str | None, cycles: int | None
 ) -> None:
     assert ramp.step_cycles(name, core_type) == cycles
@@ -198,7 +200,7 @@ def test_the_command(isa: str) -> None:
     (["--cpu", "60000"], 2, "--cpu 60000: no such CPU"),
     (["--cpu", "-1"], 2, "--cpu -1: no such CPU"),
 ])  # fmt: skip
-def test_what_cannot_be(
+def test_impossible_requests(
     arguments: list[str], status: int, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["ramp", *arguments]) == status
@@ -208,7 +210,7 @@ def test_what_cannot_be(
     assert line.startswith(f"perfprobe: {text}")
 
 
-def test_a_cpu_that_lacks_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cpu_without_the_isa(monkeypatch: pytest.MonkeyPatch) -> None:
     class Lib:
         @staticmethod
         def pp_ramp_isas() -> int:
@@ -321,7 +323,7 @@ def test_cycles_of_each_chunk(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPa
     ({"back_at": FIRST_PIECE}, "the kernel gave the counter to others while it was needed"),
     ({"slow": 200}, "RDPMC takes "),
 ])  # fmt: skip
-def test_a_counter_that_does_not_serve(
+def test_unfit_counters(
     library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, how: dict[str, int], why: str
 ) -> None:
     """Before the first run, in the midst of them, and by what it costs: then no run has cycles."""
@@ -366,7 +368,7 @@ def refused(kernel: fakeperf.Kernel, root: Path) -> access.Trouble:
     return raised.value.trouble
 
 
-def test_why_there_is_no_counter(tmp_path: Path) -> None:
+def test_the_reason_for_a_missing_counter(tmp_path: Path) -> None:
     assert "no core PMU" in refused(Direct(), tmp_path).why
     fakeperf.pmu(tmp_path, "cpu", 4)
     trees.put(tmp_path, "proc/sys/kernel/perf_event_paranoid", "2\n")

@@ -77,7 +77,7 @@ def test_limits_hold(limits: Limits, values: list[float], cost: float, epsilon: 
 
 
 @given(limits_, values_, st.floats(1e-6, 1e-3), st.floats(1e-4, 0.5))
-def test_settled_is_what_it_says(
+def test_a_settled_mean_is_stable(
     limits: Limits, values: list[float], cost: float, epsilon: float
 ) -> None:
     machine = Simulated(cost, lambda i: values[i % len(values)])
@@ -92,20 +92,20 @@ def test_settled_is_what_it_says(
         assert found.error >= epsilon * found.mean * 0.999999
 
 
-def test_what_stands_still_is_soon_known() -> None:
+def test_a_constant_settles_soon() -> None:
     machine = Simulated(1e-6, lambda _: 42.0)
     found = machine.run(0.01, Limits(seconds=10, count=10**9))
     assert [size for size, _ in machine.rounds] == [64, 256, 1024, 4096]
     assert found == RepeatedMean(42.0, 0.42, 64 + 256 + 1024 + 4096, settled=True)
 
 
-def test_not_before_the_least_time() -> None:
+def test_nothing_settles_before_the_least_time() -> None:
     machine = Simulated(1e-6, lambda _: 42.0)
     machine.run(0.01, Limits(seconds=10, count=10**9, least_s=0.5))
     assert machine.now - 100.0 >= 0.5
 
 
-def test_what_runs_away_never_settles() -> None:
+def test_a_drift_never_settles() -> None:
     machine = Simulated(1e-6, lambda i: 1.1**i)
     found = machine.run(0.001, Limits(seconds=0.2, count=10**9))
     assert not found.settled
@@ -113,17 +113,17 @@ def test_what_runs_away_never_settles() -> None:
     assert found.error > 0.1 * found.mean
 
 
-def test_of_one_round_nobody_knows_the_error() -> None:
+def test_one_round_has_no_error() -> None:
     found = Simulated(1.0, lambda _: 7.0).run(0.01, Limits(seconds=1, count=10**9))
     assert (found.mean, found.error, found.settled) == (7.0, None, False)
 
 
-def test_a_clock_that_stands_still_ends_by_count() -> None:
+def test_with_a_stopped_clock_the_count_ends_the_rounds() -> None:
     found = Simulated(0.0, float).run(1e-9, Limits(seconds=1, count=20_000))
     assert found.count <= 20_000
 
 
-def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
+def test_the_interval_contains_the_truth_with_its_confidence() -> None:
     """Gaussian noise, 1/sqrt(n) of a round of n: rounds that grow, and rounds of one size."""
     for sizes in ([64 * 2**i for i in range(8)], [64] * 10, [64, 256, 1024, *[4096] * 10]):
         generator = random.Random(7)
@@ -137,7 +137,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
 
 
 @pytest.mark.parametrize("freedom", [*range(1, 21), 1000])
-def test_few_rounds_are_believed_as_far_as_student_says(freedom: int) -> None:
+def test_few_rounds_use_students_t(freedom: int) -> None:
     """By summing up his density within the error."""
     rounds = [(1, 50.0 + i % 2) for i in range(freedom + 1)]
     mean, n = weighted(rounds), freedom + 1
@@ -152,7 +152,7 @@ def test_few_rounds_are_believed_as_far_as_student_says(freedom: int) -> None:
     assert within == pytest.approx(0.95, abs=2e-3)
 
 
-def test_another_run_lies_within_the_error_as_often_as_is_said() -> None:
+def test_another_run_is_within_the_error_with_its_confidence() -> None:
     """Five parts each, of a value that wanders from part to part."""
     chance = random.Random(7)
 
@@ -166,7 +166,7 @@ def test_another_run_lies_within_the_error_as_often_as_is_said() -> None:
     assert 0.93 <= within / len(pairs) <= 0.98
 
 
-def test_parts_that_differ_say_so() -> None:
+def test_differing_parts_widen_the_error() -> None:
     alike = [RepeatedMean(50.0, 0.1, 1000, settled=True)] * 3
     whole = together(alike)
     assert (whole.mean, whole.count, whole.settled) == (50.0, 3000, True)

@@ -47,7 +47,7 @@ samples = st.lists(st.integers(1, 10**6), min_size=1, max_size=300)
 
 @given(samples)
 @example([n * n for n in range(1, 100)])
-def test_spread_is_that_of_the_samples(values: list[int]) -> None:
+def test_spread_of_samples(values: list[int]) -> None:
     found = spread(Counter(values))
     kept = sorted(values)[len(values) // 20 : len(values) - len(values) // 20]
     assert found.count == len(values)
@@ -79,7 +79,7 @@ def test_a_histogram_loses_no_sample(values: list[int], grid: float | None) -> N
     assert found.beyond == sum(value >= end for value in values)
 
 
-def test_a_histogram_has_no_teeth() -> None:
+def test_a_histogram_has_no_gaps_from_the_clock_step() -> None:
     """Readings of a clock that moves by two: bins of three ticks would be full and half full."""
     found = histogram(Counter(range(20, 80, 2)), 2.0)
     assert set(found.counts[:-1]) == {2}
@@ -102,7 +102,7 @@ def test_the_step_of_a_clock_is_found(grid: float) -> None:
     assert step(readings(grid)) == pytest.approx(grid, rel=0.01)
 
 
-def test_a_step_is_not_made_up() -> None:
+def test_random_differences_have_no_step() -> None:
     assert step([]) is None
     assert step([0, 0, 25, 25, 25]) is None
     assert step([45, 46, 47, 48, 49, 60, 61]) == 1.0
@@ -123,7 +123,7 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return found
 
 
-def test_every_stamp_is_the_instructions_of_its_name(code: list[str]) -> None:
+def test_every_stamp_has_the_instructions_of_its_name(code: list[str]) -> None:
     """One before the loop and eight in it, with nothing between that waits or branches."""
     stamps = 9
     assert code.count("rdtscp") == 2 * stamps
@@ -170,7 +170,7 @@ def test_a_cost_is_of_one_call_without_the_stamps_around_it() -> None:
     assert (drawn["first_ticks"], drawn["counts"], drawn["beyond"]) == (20.0, [99], 1)
 
 
-def test_a_step_is_in_ns_and_says_from_where() -> None:
+def test_a_step_is_in_ns_and_has_its_origin() -> None:
     rate = Rate(2e9, "so", 0.0)
     found = timer_runs.Measurement(run_of(1, lib.PP_TIMER_NOTHING), [], rate, rate)
     clock_run = run_of(8, lib.PP_TIMER_CLOCK, "ns")
@@ -189,7 +189,7 @@ def test_a_step_is_in_ns_and_says_from_where() -> None:
 # --- where it cannot be measured ------------------------------------------------------------------
 
 
-def test_what_fails_while_it_runs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method_that_fails_while_running_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = [Method("good", lib.PP_TIMER_RDTSC, None), Method("MSR", lib.PP_TIMER_MSR, None)]
     monkeypatch.setattr(timer_runs, "PASSES", 1)
     cpu = min(os.sched_getaffinity(0))
@@ -217,13 +217,13 @@ def test_nothing_can_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("asked", ["99999", "-1", "x"])
-def test_a_cpu_that_is_none(asked: str) -> None:
+def test_nonexistent_cpus(asked: str) -> None:
     done = command.run("timers", f"--cpu={asked}", program="perfprobe")
     assert (done.returncode, done.stdout) == (2, "")
     assert asked in done.stderr.splitlines()[-1]
 
 
-def test_what_amd_needs_for_lfence() -> None:
+def test_amd_needs_a_serializing_lfence() -> None:
     def amd(always: int) -> dict[str, str | None]:
         def its(leaf: int, subleaf: int = 0, /) -> tuple[int, int, int, int]:
             name = (0x80000021, 0x68747541, 0x444D4163, 0x69746E65)  # AuthenticAMD
@@ -236,7 +236,7 @@ def test_what_amd_needs_for_lfence() -> None:
     assert amd(0)["rdtsc"] == amd(1)["rdtsc"]
 
 
-def test_only_a_fence_behind_it_holds_later_instructions_back() -> None:
+def test_only_a_fence_after_the_stamp_delays_later_instructions() -> None:
     """Whatever stands before RDTSC says nothing of what comes after it."""
     for method in METHODS:
         if "rdtsc" in method.name:
@@ -265,7 +265,7 @@ def test_interrupts_of_one_cpu() -> None:
     assert disturbance.interrupts(" CPU0\nXYZ: 5 name\nMIS: 0\n", 0) == {"name": 5}
 
 
-def test_what_disturbed_is_named(tmp_path: Path) -> None:
+def test_disturbances_are_named(tmp_path: Path) -> None:
     put(tmp_path, "sys/devices/system/cpu/cpu2/cpufreq/scaling_governor", "powersave\n")
     put(tmp_path, "sys/devices/system/cpu/intel_pstate/no_turbo", "0\n")
     put(tmp_path, "proc/cpuinfo", "flags : fpu hypervisor\n")
@@ -287,7 +287,7 @@ def test_what_disturbed_is_named(tmp_path: Path) -> None:
     }
 
 
-def test_an_interrupt_that_was_not_there_before_has_come_as_often_as_it_says() -> None:
+def test_a_new_interrupt_source_counts_from_zero() -> None:
     before = disturbance.CpuCounts(0, {"old": 7}, {})
     after = disturbance.CpuCounts(0, {"old": 9, "new": 1}, {})
     (row,) = disturbance.seen(0, [], before, after, Path("/nothing"))
@@ -295,7 +295,7 @@ def test_an_interrupt_that_was_not_there_before_has_come_as_often_as_it_says() -
 
 
 @pytest.mark.parametrize(("busy", "told"), [(1, []), (3, ["3 % busy"])])
-def test_what_the_kernel_itself_takes_of_a_sibling_is_not_told(busy: int, told: list[str]) -> None:
+def test_the_kernels_own_time_on_a_sibling_is_not_reported(busy: int, told: list[str]) -> None:
     idle = [0] * len(procstat.FIELDS)
     after = idle.copy()
     after[0], after[procstat.ASLEEP[0]] = busy, 100 - busy
@@ -304,7 +304,7 @@ def test_what_the_kernel_itself_takes_of_a_sibling_is_not_told(busy: int, told: 
     assert [row["found"] for row in rows] == told
 
 
-def test_a_quiet_machine_has_nothing_to_name(tmp_path: Path) -> None:
+def test_a_quiet_machine_has_no_disturbances(tmp_path: Path) -> None:
     put(tmp_path, "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance\n")
     put(tmp_path, "sys/devices/system/cpu/cpufreq/boost", "0\n")
     put(tmp_path, "proc/cpuinfo", "flags : fpu\n")
@@ -341,7 +341,7 @@ def test_every_method_is_listed(answer: dict[str, Any]) -> None:
         )
 
 
-def test_what_must_cost_more_does(answer: dict[str, Any]) -> None:
+def test_costlier_methods_cost_more(answer: dict[str, Any]) -> None:
     """The least of very many samples does not depend on who else runs here."""
     least = {row["name"]: row["least_ticks"] for row in answer["methods"] if row["usable"]}
     assert least["rdtsc"] <= least["lfence;rdtsc"] <= least["mfence;lfence;rdtsc"]

@@ -41,7 +41,7 @@ def played(
     st.floats(-1e8, 1e8),
     st.sampled_from([1.0, 2.0, 24.5, 100.0]),
 )
-def test_the_truth_lies_within_the_bounds(
+def test_the_true_offset_is_within_the_bounds(
     said: list[tuple[float, float, float]], skew: float, step: float
 ) -> None:
     """Whatever the ways take, and however unlike they are."""
@@ -61,7 +61,7 @@ def test_bounds_are_as_tight_as_the_shortest_round(
 
 
 @given(messages, messages, st.floats(-1e6, 1e6))
-def test_more_exchanges_never_widen(
+def test_more_exchanges_never_widen_the_bounds(
     one: list[tuple[float, float, float]], two: list[tuple[float, float, float]], skew: float
 ) -> None:
     first = bounds(played(one, skew, 2.0, (0.0, 0.0)), 2.0)
@@ -87,7 +87,7 @@ def test_a_coarse_clock_is_bounded_by_its_step_on_both_sides() -> None:
     assert (coarse.low, coarse.high) == (-305, 325)
 
 
-def test_all_of_few_cpus_and_some_of_many() -> None:
+def test_all_of_few_cpus_and_a_spread_of_many() -> None:
     assert timers.spread_cpus([0, 3, 5]) == [0, 3, 5]
     many = timers.spread_cpus(range(0, 2048, 2))
     assert len(many) == timers.MAX_CPUS
@@ -109,7 +109,7 @@ def test_here() -> None:
             assert row.exchanges > 0
 
 
-def test_what_stands_in_the_way_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_obstacles_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = min(os.sched_getaffinity(0))
     (gone,) = timers.measure_offsets([cpu, 65000], 1.0, 2e9)
     assert (gone.offset_ticks, gone.why) == (

@@ -49,7 +49,7 @@ def only(status: dict[str, str], *kept: int) -> bool:
 
 
 @pytest.mark.parametrize("source", ["auto", "os", "sim:idle"])
-def test_what_a_running_probe_holds(source: str) -> None:
+def test_capabilities_of_a_running_probe(source: str) -> None:
     kept = set(access.needed_capabilities(Path("/"), source))
     assert kept <= {
         "auto": {access.CAP_PERFMON, access.CAP_SYS_RAWIO, access.CAP_SYS_ADMIN, access.CAP_BPF},
@@ -65,7 +65,7 @@ def test_what_a_running_probe_holds(source: str) -> None:
 
 
 @pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
-def test_registers_are_opened_again_and_given_back_with_one_capability(tmp_path: Path) -> None:
+def test_registers_are_reopened_and_restored_with_one_capability(tmp_path: Path) -> None:
     root = tmp_path / "root"
     with swept(root), FakeKernel(root) as fake:
         command = ("stream", "--source", "msr", "--sysroot", str(root), "--sample", "0.05")
@@ -87,7 +87,7 @@ def test_registers_are_opened_again_and_given_back_with_one_capability(tmp_path:
         assert fake.changed() == {}
 
 
-def test_events_are_opened_again_by_the_sources_that_have_some() -> None:
+def test_sources_with_events_can_reopen_them() -> None:
     opened = """
 access.drop_capabilities(Path("/"), {source!r})
 from perfprobe.perf.perf_events import Event, System
@@ -108,7 +108,7 @@ def _paranoid() -> int:
 
 
 @pytest.mark.usefixtures("_may_trace")
-def test_a_cpu_that_goes_is_told_to_the_idle_program() -> None:
+def test_the_idle_program_is_notified_of_an_offline_cpu() -> None:
     code = """
 from perfprobe.kernel.idle_trace import IdleTrace
 trace = IdleTrace({0: (0, 0)})
@@ -118,7 +118,7 @@ trace.offline(0); trace.settle([0]); print(trace.busy(0) is not None)
     assert run(code) == "True\n"
 
 
-def test_nothing_that_it_executes_has_more() -> None:
+def test_executed_programs_have_no_more_rights() -> None:
     code = """
 access.drop_capabilities(Path("/"), "os")
 sys.stdout.flush(); os.execvp("grep", ["grep", "CapEff", "/proc/self/status"])
@@ -129,7 +129,7 @@ sys.stdout.flush(); os.execvp("grep", ["grep", "CapEff", "/proc/self/status"])
     )
 
 
-def test_nothing_is_left_to_inherit() -> None:
+def test_no_capability_is_inheritable() -> None:
     setpriv = shutil.which("setpriv")
     if setpriv is None:
         pytest.skip("needs setpriv")
@@ -141,7 +141,7 @@ print(Path("/proc/thread-self/status").read_text())
     assert "CapInh:\t0000000000000000\n" in told
 
 
-def test_what_is_imported_later_is_there_before() -> None:
+def test_later_imports_are_loaded_before_the_drop() -> None:
     """It may lie where root is refused then."""
     assert (
         run('access.drop_capabilities(Path("/"), "os"); print("psutil" in sys.modules)') == "True\n"

@@ -52,13 +52,13 @@ def event(action: str, path: str = "/devices/system/cpu/cpu3") -> bytes:
         ([OSError(errno.EBADF, "bad")], set()),
     ],
 )
-def test_what_went(events: list[bytes | OSError], gone: set[int]) -> None:
+def test_cpus_that_went_offline(events: list[bytes | OSError], gone: set[int]) -> None:
     departures = Departures(Events(*events))
     assert departures.of({0, 3}) == gone
     assert departures.of({0, 3}) == set()
 
 
-def test_nothing_is_received_unless_something_waits() -> None:
+def test_nothing_is_received_unless_an_event_waits() -> None:
     ready: list[bool] = []
     departures = Departures(Events(event("offline")), lambda: ready and ready.pop())
     assert departures.of({3}) == set()
@@ -66,15 +66,15 @@ def test_nothing_is_received_unless_something_waits() -> None:
     assert departures.of({3}) == {3}
 
 
-def test_only_the_kernel_is_believed() -> None:
+def test_only_events_of_the_kernel_count() -> None:
     assert Departures(Events(event("offline"), sender=UDEV)).of({3}) == set()
 
 
-def test_below_a_sysroot_nothing_is_heard(tmp_path: Path) -> None:
+def test_no_events_below_a_sysroot(tmp_path: Path) -> None:
     assert open_departures(tmp_path).of({0}) == set()
 
 
-def test_it_listens_here_without_waiting() -> None:
+def test_listening_here_does_not_wait() -> None:
     departures = open_departures(Path("/"))
     assert departures.of(set()) == set()
     departures.close()

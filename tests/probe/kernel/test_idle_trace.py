@@ -266,7 +266,7 @@ def test_it_agrees_with_cpuidle_and_proc_stat() -> None:
         assert idle == pytest.approx(ticks_ns, abs=slack)
 
 
-def test_a_cpu_busy_throughout_is_settled(two: tuple[int, int]) -> None:
+def test_an_always_busy_cpu_is_settled(two: tuple[int, int]) -> None:
     cpu, other = two
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {cpu})
@@ -287,7 +287,7 @@ def test_a_cpu_busy_throughout_is_settled(two: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("offset_s", [-3000, 3000])
-def test_busy_is_busy_in_a_time_namespace(offset_s: int) -> None:
+def test_busy_time_is_right_in_a_time_namespace(offset_s: int) -> None:
     """The program stamps by the kernel's clock, which differs there from the one we are shown."""
     shifted = ["unshare", "--time", "--monotonic", str(offset_s)]
     if subprocess.run([*shifted, "true"], capture_output=True, check=False).returncode:

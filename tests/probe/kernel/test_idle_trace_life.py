@@ -47,14 +47,12 @@ time.sleep(600)
         ({-1: (0, 0)}, OSError),
     ],
 )
-def test_core_maps_that_are_none(
-    core_map: dict[int, tuple[int, int]], error: type[Exception]
-) -> None:
+def test_invalid_core_maps(core_map: dict[int, tuple[int, int]], error: type[Exception]) -> None:
     with pytest.raises(error):
         IdleTrace(core_map)
 
 
-def test_what_is_not_traced() -> None:
+def test_untraced_cpus_and_cores() -> None:
     with IdleTrace({0: (0, 0)}) as trace:
         for read in (trace.states, trace.busy, trace.entries, trace.offline):
             with pytest.raises(FileNotFoundError):
@@ -89,7 +87,7 @@ def loaded(program: int) -> bool:
 
 
 @pytest.mark.skipif(BPF is None, reason="no number of bpf(2) for this machine here")
-def test_nothing_stays_after_close() -> None:
+def test_nothing_remains_after_close() -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     with IdleTrace({0: (0, 0)}):
         (program,) = programs("self")
@@ -107,7 +105,7 @@ def holder() -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.skipif(BPF is None, reason="no number of bpf(2) for this machine here")
-def test_nothing_stays_after_a_kill(holder: subprocess.Popen[bytes]) -> None:
+def test_nothing_remains_after_a_kill(holder: subprocess.Popen[bytes]) -> None:
     assert holder.stdout is not None
     assert holder.stdout.readline() == b"ready\n"
     (program,) = programs(holder.pid)
@@ -133,7 +131,7 @@ def show(*options: str, needs: Sequence[int] = ()) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def test_without_rights_it_says_which() -> None:
+def test_missing_rights_are_named() -> None:
     said = show("--bounding-set=-all", "--inh-caps=-all")
     value = idle_trace.DISABLED.read_text().strip()
     assert "needs CAP_BPF and CAP_PERFMON, or root" in said
@@ -175,7 +173,7 @@ def test_reasons(number: int, call: str, words: str, monkeypatch: pytest.MonkeyP
         (errno.ENOSYS, True, True, False, "this kernel has no bpf(2)", None),
     ],
 )
-def test_what_helps(
+def test_remedies(
     number: int, root: bool, permitted: bool, filtered: bool, why: str, fix: str | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -190,7 +188,7 @@ def test_what_helps(
     assert (fix or "") in (found.fix or "")
 
 
-def test_the_verifiers_words_are_a_note() -> None:
+def test_the_verifiers_messages_are_a_note() -> None:
     error = idle_trace._failure(errno.EINVAL, "BPF_PROG_LOAD\n0: (bf) r1 = r9\nR9 !read_ok\n")
     assert error.errno == errno.EINVAL
     assert error.__notes__ == ["0: (bf) r1 = r9\nR9 !read_ok"]

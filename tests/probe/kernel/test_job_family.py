@@ -29,26 +29,26 @@ def pids(family: Family, **there: tuple[int, int]) -> list[str]:
     return [pid for pid, _ in family.among((p[1:], stat(*told)) for p, told in there.items())]
 
 
-def test_children_and_theirs() -> None:
+def test_children_and_grandchildren() -> None:
     family = Family("10", 500)
     found = pids(family, p1=(0, 1), p13=(12, 530), p12=(10, 520), p10=(1, 500), p11=(1, 510))
     assert found == ["10", "12", "13"]
 
 
-def test_who_was_once_of_it_remains() -> None:
+def test_a_former_member_stays_in_the_family() -> None:
     family = Family("10", 500)
     pids(family, p1=(0, 1), p10=(1, 500), p12=(10, 520))
     assert pids(family, p1=(0, 1), p12=(1, 520), p14=(12, 600)) == ["12", "14"]
     assert pids(family, p1=(0, 1), p12=(1, 900)) == [], "another with its number"
 
 
-def test_who_is_older_had_another_parent() -> None:
+def test_an_older_process_had_a_different_parent() -> None:
     """Files of processes that sleep are not read again: 11 had a 12 that is gone."""
     family = Family("10", 500)
     assert pids(family, p10=(1, 500), p12=(10, 800), p11=(12, 400)) == ["10", "12"]
 
 
-def test_the_parent_is_read_from_the_kernels_file() -> None:
+def test_the_parent_comes_from_the_kernels_file() -> None:
     child = subprocess.Popen(["sleep", "30"])
     try:
         found = parse(read(f"/proc/{child.pid}/stat"))
@@ -74,7 +74,7 @@ time.sleep(60)
 """
 
 
-def test_a_tree_is_followed_and_a_daemon_of_it() -> None:
+def test_a_tree_is_followed_with_its_daemon() -> None:
     root = subprocess.Popen([sys.executable, "-c", "input()\n" + NEST], stdin=subprocess.PIPE,
                             stdout=subprocess.PIPE, text=True)  # fmt: skip
     assert root.stdin is not None
@@ -104,7 +104,7 @@ def test_a_tree_is_followed_and_a_daemon_of_it() -> None:
         watch.close()
 
 
-def test_of_a_tree_all_threads_in_bounds(tmp_path: Path) -> None:
+def test_all_threads_of_a_tree_within_the_limit(tmp_path: Path) -> None:
     child = subprocess.Popen(["sh", "-c", "sleep 30 & sleep 30 & wait"])
     watch = Watch(Path("/"), str(child.pid), tree=True)
     try:

@@ -70,12 +70,12 @@ def descriptors() -> int:
 
 
 @pytest.mark.parametrize("text", ["", "x" * 16, "ü" * 8, "a\nb", "\udcff", "x" * 999])
-def test_what_can_be_no_name(text: str) -> None:
+def test_invalid_job_names(text: str) -> None:
     with pytest.raises(ValueError, match="a PID, or a name"):
         job_threads.wanted_pid(text)
 
 
-def test_waiting_for_a_disk_is_told_where_the_kernel_accounts_for_it(tmp_path: Path) -> None:
+def test_disk_waits_are_reported_where_the_kernel_accounts_for_them(tmp_path: Path) -> None:
     process(tmp_path, 7)
     thread(tmp_path, 7, 7)
     stat = (tmp_path / "proc/7/task/7/stat").read_text()
@@ -89,7 +89,7 @@ def test_waiting_for_a_disk_is_told_where_the_kernel_accounts_for_it(tmp_path: P
     assert watched.take(S)["watched"]["disk"] == {"7": 250 * task_files.TICK_NS}
 
 
-def test_a_name_that_nothing_has_is_told_with_one_that_is_like_it(tmp_path: Path) -> None:
+def test_an_unknown_job_name_suggests_a_similar_one(tmp_path: Path) -> None:
     process(tmp_path, 7, "postgres")
     trees.put(tmp_path, "proc/7/comm", "postgres\n")
     assert Watch(tmp_path, "postgres").warning == ""
@@ -109,7 +109,7 @@ def test_digits_are_a_pid(number: int) -> None:
     assert job_threads.wanted_pid("٣") is None, "digits of proc are those of ASCII"
 
 
-def test_of_a_pid_its_threads_and_nobody_elses(tmp_path: Path) -> None:
+def test_a_pid_selects_only_its_own_threads(tmp_path: Path) -> None:
     for pid in (10, 20):
         process(tmp_path, pid, threads=2)
         thread(tmp_path, pid, pid, (5_000, 7_000), cpu=3, switches=(40, 2))
@@ -123,7 +123,7 @@ def test_of_a_pid_its_threads_and_nobody_elses(tmp_path: Path) -> None:
     watched.close()
 
 
-def test_of_a_name_all_processes_whenever_they_start(tmp_path: Path) -> None:
+def test_a_name_selects_all_processes_whenever_they_start(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     watched = scan(Watch(tmp_path, "-my) job"), tmp_path)
     assert watched.take(S) == {"watched": {"threads": {}, "more": 0}}, "it may start later"
@@ -140,7 +140,7 @@ def test_of_a_name_all_processes_whenever_they_start(tmp_path: Path) -> None:
     watched.close()
 
 
-def test_a_pid_that_went_to_another_is_not_the_job(tmp_path: Path) -> None:
+def test_a_reused_pid_is_not_the_job(tmp_path: Path) -> None:
     process(tmp_path, 10, start=500)
     thread(tmp_path, 10, 10)
     watched = scan(Watch(tmp_path, "010"), tmp_path)
@@ -149,7 +149,7 @@ def test_a_pid_that_went_to_another_is_not_the_job(tmp_path: Path) -> None:
     assert scan(watched, tmp_path).take(2 * S) == {"watched": {"threads": {}, "more": 0}}
 
 
-def test_a_pid_that_is_nobodys(tmp_path: Path) -> None:
+def test_a_pid_of_no_process(tmp_path: Path) -> None:
     process(tmp_path, 10)
     trees.put(tmp_path, "proc/11/status", STATUS.format("job", 10, MASK, 0, 0))
     for text, why in (("4711", "^no process 4711$"), ("11", "11 is a thread of process 10")):
@@ -186,7 +186,7 @@ def test_all_take_turns_within_a_second(
     watched.close()
 
 
-def test_the_bound_is_told(tmp_path: Path) -> None:
+def test_the_limit_of_threads_is_reported(tmp_path: Path) -> None:
     before = descriptors()
     for pid, threads in ((10, 150), (1000, 150), (2000, 7)):
         process(tmp_path, pid, threads=threads)
@@ -208,7 +208,7 @@ def test_the_bound_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("said", [None, "0 0 0\n", "", "x 1 2", "1 2", "-1 2 3"])
-def test_a_kernel_that_does_not_account_waits(tmp_path: Path, said: str | None) -> None:
+def test_a_kernel_that_does_not_account_for_waits(tmp_path: Path, said: str | None) -> None:
     process(tmp_path, 10)
     thread(tmp_path, 10, 10, None, ticks=25, switches=(3, 4))
     if said is not None:
@@ -242,7 +242,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     assert descriptors() == before
 
 
-def test_the_scan_finds_them(tmp_path: Path) -> None:
+def test_the_scan_finds_new_threads(tmp_path: Path) -> None:
     """Also while a frame comes between its slices."""
     (tmp_path / "proc").mkdir()
     now_ns = 0
@@ -262,7 +262,7 @@ def test_the_scan_finds_them(tmp_path: Path) -> None:
     watched.close()
 
 
-def test_a_second_job_is_told_apart(tmp_path: Path) -> None:
+def test_a_second_job_is_kept_apart(tmp_path: Path) -> None:
     process(tmp_path, 10)
     thread(tmp_path, 10, 10)
     process(tmp_path, 20, "command")

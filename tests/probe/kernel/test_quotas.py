@@ -37,7 +37,7 @@ def unified(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_quotas_of_a_group_and_of_all_its_ancestors_hold(unified: Path) -> None:
+def test_quotas_of_a_group_and_its_ancestors_apply(unified: Path) -> None:
     limit(unified, "pods", "400000 100000")
     limit(unified, "pods/one", "max 100000")
     limit(unified, "pods/one/web", "50000 100000")
@@ -84,13 +84,13 @@ def test_in_a_container_the_root_of_the_hierarchy_has_the_quota(tmp_path: Path, 
         ("50000 100000", "nr_throttled many\n"),
     ],
 )
-def test_what_is_no_quota_or_garbled_is_left_out(unified: Path, maximum: str, stat: str) -> None:
+def test_missing_and_garbled_quotas_are_left_out(unified: Path, maximum: str, stat: str) -> None:
     limit(unified, "job", maximum, stat)
     member(unified, 7, "/job")
     assert Quotas(unified).record([7]) == {}
 
 
-def test_a_group_outside_our_namespace_and_a_machine_without_groups_have_none(
+def test_groups_outside_the_namespace_and_machines_without_groups_have_no_quota(
     unified: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     limit(unified, "job", "50000 100000")
@@ -160,7 +160,7 @@ def test_a_loop_with_a_fifth_of_a_cpu_is_throttled_by_the_kernel(group: Path) ->
     ],
     ids=["v1", "v2"],
 )
-def test_a_cpuset_is_that_of_the_group_but_not_of_the_outermost(
+def test_a_cpuset_comes_from_the_group_but_not_from_the_root(
     tmp_path: Path, mounts: str, groups: str, name: str
 ) -> None:
     trees.put(tmp_path, "proc/self/mountinfo", mounts)

@@ -26,7 +26,7 @@ def made(root: Path, **files: str) -> Path:
     return root
 
 
-def test_settings_are_told_by_name(tmp_path: Path) -> None:
+def test_settings_by_name(tmp_path: Path) -> None:
     root = made(
         tmp_path, policy0="powersave", policy4="performance", boost="0",
         mds="Vulnerable: Clear CPU buffers attempted, no microcode", spectre_v2="Mitigation: IBRS",
@@ -38,11 +38,11 @@ def test_settings_are_told_by_name(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_what_the_kernel_does_not_tell_is_not_there(tmp_path: Path) -> None:
+def test_missing_settings_are_left_out(tmp_path: Path) -> None:
     assert settings(tmp_path) == {}
 
 
-def test_nothing_that_is_open_is_told_as_such(tmp_path: Path) -> None:
+def test_default_settings_are_left_out(tmp_path: Path) -> None:
     assert settings(made(tmp_path, mds="Not affected")) == {"vulnerable_to": "nothing"}
 
 

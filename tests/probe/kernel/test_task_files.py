@@ -26,7 +26,7 @@ def test_any_name(comm: bytes) -> None:
     assert stat == task_files.Stat(name, ticks=31, threads=3, start=99, cpu=5, parent=1)
 
 
-def test_what_is_no_stat_file() -> None:
+def test_invalid_stat_files() -> None:
     whole = trees.process(7, 31)
     halves = (whole[:90], whole.replace(b"(", b""), whole.replace(b")", b""))
     for data in (b"", b")" * 50, b"7 (job)" + b" x" * 50, *halves):
@@ -41,7 +41,7 @@ def test_names_never_shift_numbers(comm: bytes, ticks: int, cpu: int) -> None:
 
 
 @given(st.one_of(st.binary(), st.integers(0, 250).map(lambda n: trees.process(7, 31)[:n])))
-def test_garbage_is_nobody(data: bytes) -> None:
+def test_garbage_is_no_process(data: bytes) -> None:
     stat = task_files.parse(data)
     assert stat is None or data.count(b" ") > 30
 
@@ -49,7 +49,7 @@ def test_garbage_is_nobody(data: bytes) -> None:
 # --- births ---------------------------------------------------------------------------------------
 
 
-def test_a_new_last_number_is_a_birth(tmp_path: Path) -> None:
+def test_a_new_last_pid_is_a_birth(tmp_path: Path) -> None:
     trees.put(tmp_path, "loadavg", "0.20 0.18 0.12 1/80 11206\n")
     births = Births(str(tmp_path))
     assert births.any()  # since ever
@@ -61,7 +61,7 @@ def test_a_new_last_number_is_a_birth(tmp_path: Path) -> None:
     births.close()
 
 
-def test_nothing_is_ruled_out_if_the_last_number_is_not_told(tmp_path: Path) -> None:
+def test_births_are_assumed_if_the_last_pid_is_unknown(tmp_path: Path) -> None:
     assert Births(str(tmp_path)).any()
     births = Births(str(tmp_path))
     assert births.any()
@@ -74,14 +74,14 @@ def test_nothing_is_ruled_out_if_the_last_number_is_not_told(tmp_path: Path) -> 
     assert births.any()
 
 
-def test_a_file_of_another_file_system_is_not_believed(tmp_path: Path) -> None:
+def test_a_file_of_another_file_system_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "loadavg").symlink_to("/proc/loadavg")
     births = Births(str(tmp_path))
     for _ in range(20):
         assert births.any()
 
 
-def test_a_child_of_ours_is_a_birth() -> None:
+def test_a_child_process_is_a_birth() -> None:
     births = Births("/proc")
     births.any()
     for _ in range(5):

@@ -20,7 +20,7 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def test_a_process_that_sleeps_is_not_read(machine: Machine) -> None:
+def test_a_sleeping_process_is_not_read(machine: Machine) -> None:
     """Whose CPU clock stands still; its share counts from there when it wakes up."""
     clocks = {"10": 0}
     machine.tasks._clock_ns = clocks.get  # type: ignore[method-assign, assignment]
@@ -44,7 +44,7 @@ def test_a_process_that_sleeps_is_not_read(machine: Machine) -> None:
     assert machine.scan() == {"7": [10, "job", 0.8]}
 
 
-def test_a_process_that_hardly_runs_is_not_read(machine: Machine) -> None:
+def test_a_nearly_idle_process_is_not_read(machine: Machine) -> None:
     """However long it goes on; its share counts from the last scan when it has more to do."""
     clocks = {"10": 0}
     machine.tasks._clock_ns = clocks.get  # type: ignore[method-assign, assignment]

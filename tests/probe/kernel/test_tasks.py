@@ -23,7 +23,7 @@ def machine(tmp_path: Path) -> Machine:
 # --- who is told ---------------------------------------------------------------------------------
 
 
-def test_who_ran_most_is_told_on_each_cpu(machine: Machine) -> None:
+def test_the_busiest_task_of_each_cpu_is_reported(machine: Machine) -> None:
     for pid, cpu in ((10, 0), (11, 0), (12, 3), (13, 4), (14, 99)):
         machine.runs(pid, 1000, cpu)
     assert machine.scan() is None, "nothing to compare with as yet"
@@ -37,7 +37,7 @@ def test_who_ran_most_is_told_on_each_cpu(machine: Machine) -> None:
     assert machine.scan() == {"3": [12, "job", 1.0]}
 
 
-def test_who_else_ran_there_is_told_up_to_three(machine: Machine) -> None:
+def test_up_to_three_tasks_of_a_cpu_are_reported(machine: Machine) -> None:
     """The busiest first, threads of one process each for itself; who hardly ran is nobody."""
 
     def run(ticks: dict[int, int]) -> None:
@@ -64,7 +64,7 @@ def test_who_else_ran_there_is_told_up_to_three(machine: Machine) -> None:
     assert records == {"tasks": tasks_, "others": others, "waits": unknown}
 
 
-def test_how_long_a_task_waited_is_told_from_the_second_look_on(machine: Machine) -> None:
+def test_waits_of_a_task_are_reported_from_its_second_read(machine: Machine) -> None:
     """With it comes the exact time that it ran; a new task of the same number begins anew."""
 
     def run(ms: int, waited_ms: int, switches: tuple[int, int], **more: Any) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def test_a_kernel_that_counts_no_waits_leaves_them_unknown(machine: Machine) -> 
     assert told["waits"] == {"2": [[None, None]]}
 
 
-def test_the_exact_share_decides_who_is_first(machine: Machine) -> None:
+def test_the_exact_share_decides_the_order(machine: Machine) -> None:
     for turn in range(3):
         for pid, ms in ((10, 300), (11, 309)):
             machine.runs(pid, turn * 30, 0)
@@ -112,7 +112,7 @@ def test_the_exact_share_decides_who_is_first(machine: Machine) -> None:
     assert told["others"] == {"0": [[11, "job", 0.309], [10, "job", 0.3]]}
 
 
-def test_waits_are_asked_of_the_busiest_only(
+def test_waits_are_read_only_for_the_busiest_tasks(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tasks, "MAX_WAITS", 2)
@@ -124,7 +124,7 @@ def test_waits_are_asked_of_the_busiest_only(
     assert told["waits"] == {"10": [[None, None]], "11": [[0.01, None]], "12": [[0.01, None]]}
 
 
-def test_a_task_born_since_the_last_scan_is_told_at_once(machine: Machine) -> None:
+def test_a_new_task_is_reported_at_once(machine: Machine) -> None:
     """All that it ran is since then, and so is all that its threads ran."""
     machine.runs(10, 1000)
     machine.scan()
@@ -141,7 +141,7 @@ def test_a_task_born_since_the_last_scan_is_told_at_once(machine: Machine) -> No
     assert machine.scan() == {"4": [12, "job", 0.5]}, "beside known threads a new one is new"
 
 
-def test_a_number_with_another_birth_is_another_task(machine: Machine) -> None:
+def test_a_pid_with_a_new_start_time_is_a_new_task(machine: Machine) -> None:
     machine.runs(10, 50, start=500)
     machine.scan()
     machine.runs(10, 90, start=700)
@@ -165,7 +165,7 @@ def test_a_job_of_many_threads_is_on_many_cpus(machine: Machine) -> None:
     assert run(100) == {str(n): [10, f"worker-{n}", 0.5] for n in range(63)}, "not the idlers"
 
 
-def test_a_thread_is_followed_by_its_own_birth(machine: Machine) -> None:
+def test_a_thread_is_identified_by_its_own_start_time(machine: Machine) -> None:
     for ticks, start in ((0, 1), (50, 1), (100, 1), (150, 2), (200, 2)):
         machine.runs(10, ticks, threads=2)
         machine.thread(10, 11, ticks, 5, start=start)
@@ -174,7 +174,7 @@ def test_a_thread_is_followed_by_its_own_birth(machine: Machine) -> None:
             assert told == ({} if ticks == 150 else {"5": [10, "job", 0.5]})
 
 
-def test_the_time_of_threads_that_ended_is_not_their_leaders(machine: Machine) -> None:
+def test_time_of_ended_threads_is_not_their_leaders(machine: Machine) -> None:
     machine.runs(10, 0, threads=2)
     machine.scan()
     machine.runs(10, 90, threads=1)
@@ -186,7 +186,7 @@ def test_the_time_of_threads_that_ended_is_not_their_leaders(machine: Machine) -
 # --- what goes wrong -----------------------------------------------------------------------------
 
 
-def test_files_that_cannot_be_read_hide_nobody_else(machine: Machine) -> None:
+def test_unreadable_files_hide_no_other_process(machine: Machine) -> None:
     proc = machine.root / "proc"
     for name in ("self", "12x", "٣x", "-5"):
         (proc / name).mkdir()
@@ -209,7 +209,7 @@ def test_files_that_cannot_be_read_hide_nobody_else(machine: Machine) -> None:
     assert told == {"0": [10, "job", 0.4], "1": [26, "job", 0.4]}
 
 
-def test_some_vanish_during_a_scan(machine: Machine) -> None:
+def test_processes_vanish_during_a_scan(machine: Machine) -> None:
     pids = range(100, 100 + 5 * BATCH)
     for pid in pids:
         machine.runs(pid, 0, 1)
@@ -228,7 +228,7 @@ def test_some_vanish_during_a_scan(machine: Machine) -> None:
     assert machine.scan() is None, "there are no processes"
 
 
-def test_without_processes_nothing_is_told(machine: Machine) -> None:
+def test_without_processes_there_is_no_record(machine: Machine) -> None:
     assert [machine.scan() for _ in range(3)] == [None] * 3
     shutil.rmtree(machine.root / "proc")
     assert machine.scan() is None
@@ -237,7 +237,7 @@ def test_without_processes_nothing_is_told(machine: Machine) -> None:
 # --- details -------------------------------------------------------------------------------------
 
 
-def test_details_come_with_who_is_shown_first(
+def test_details_come_when_a_process_is_first_named(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.tasks._ours = True

@@ -100,7 +100,7 @@ def test_nothing_is_read_between_the_ends_of_batches(
     assert max(wakes) > 1
 
 
-def test_a_source_that_is_not_due_in_between_does_not_wake(
+def test_a_source_that_is_not_due_does_not_wake(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with closing(open_os(root, 100 * MS, None)) as source:
@@ -115,9 +115,7 @@ def test_a_source_that_is_not_due_in_between_does_not_wake(
         assert source.due() == batch_s
 
 
-def test_rounds_that_the_rings_lost_are_counted(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lost_rounds_are_counted(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os_source, "MIN_RING", 4)
     monkeypatch.setattr(os_source, "RING_BATCHES", 0)
     with closing(open_os(root, SAMPLE_NS, None)) as source:
@@ -146,7 +144,7 @@ def test_the_rings_hold_four_of_the_longest_batches(
     assert rings == [64, 400, 1024]
 
 
-def test_a_suspend_in_a_batch_costs_the_rounds_of_which_nobody_knows(
+def test_a_suspend_in_a_batch_drops_its_ambiguous_rounds(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept_ns = 0
@@ -167,7 +165,7 @@ def test_a_suspend_in_a_batch_costs_the_rounds_of_which_nobody_knows(
     assert frames[-1].late - frames[0].late == passed[-1] + 1 - len(frames)
 
 
-def test_a_cpu_that_goes_is_off_from_the_end_of_its_batch_on(root: Path, tmp_path: Path) -> None:
+def test_a_cpu_is_offline_from_the_end_of_its_batch(root: Path, tmp_path: Path) -> None:
     trees.machine(tmp_path, 2)
     with closing(open_os(root, SAMPLE_NS, None)) as source:
         source.pace(100 * MS)
@@ -185,7 +183,7 @@ def test_a_cpu_that_goes_is_off_from_the_end_of_its_batch_on(root: Path, tmp_pat
         assert {flags(frame, 1) for frame in after} == {wire.ROW_OFFLINE}
 
 
-def test_a_cpu_is_off_in_the_batch_at_whose_end_it_is_back(
+def test_a_cpu_is_offline_in_the_batch_at_whose_end_it_returns(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The round that is open while it goes may have a sample of it already."""

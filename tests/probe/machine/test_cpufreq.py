@@ -42,15 +42,13 @@ def test_clock_and_cap_are_in_khz(four: Path) -> None:
     part.close()
 
 
-def test_a_cpu_that_is_off_is_not_asked(four: Path) -> None:
+def test_an_offline_cpu_is_not_read(four: Path) -> None:
     trees.lists(four, "0-3", "1-3")
     files(four, range(1, 4), scaling_max_freq=3_000_000)
     assert keys(four) == ["max_hz"]
 
 
-def test_what_is_slow_or_not_there_has_a_reason(
-    four: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_and_missing_files_have_a_reason(four: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files(four, range(4), scaling_max_freq=3_000_000)
     part = cpu_files.clock_files(four, topology.read(four))
     assert [c.key for c in part.counters] == ["max_hz"]
@@ -65,7 +63,7 @@ def test_what_is_slow_or_not_there_has_a_reason(
 # --- the fastest clock ---------------------------------------------------------------------------
 
 
-def test_one_speed_is_for_all(four: Path) -> None:
+def test_one_clock_applies_to_all_cpus(four: Path) -> None:
     files(four, range(4), cpuinfo_max_freq=3_700_000)
     (table,), missing = cpu_files.cpufreq_turbo(four, topology.read(four))
     assert (table.steps, table.cpus, missing) == ([Step(1, 3.7e9)], None, [])
@@ -102,12 +100,12 @@ def test_a_p_state_of_acpi_is_no_ceiling(four: Path) -> None:
     assert cpu_files.cpufreq_turbo(four, topology.read(four))[0][0].steps == [Step(1, 3.7e9)]
 
 
-def test_nothing_is_said_where_there_is_nothing(four: Path) -> None:
+def test_nothing_is_reported_where_no_files_exist(four: Path) -> None:
     assert cpu_files.cpufreq_turbo(four, topology.read(four)) == ([], [])
     assert cpu_files.cpufreq_base_hz(four, topology.read(four)) is None
 
 
-def test_the_base_clock_if_it_is_one(four: Path) -> None:
+def test_the_base_clock_if_all_cpus_share_it(four: Path) -> None:
     files(four, range(4), base_frequency=2_100_000)
     assert cpu_files.cpufreq_base_hz(four, topology.read(four)) == Rate(
         2.1e9, "cpufreq, base_frequency"

@@ -51,7 +51,7 @@ def measure(seconds: float) -> tuple[Session, Interval]:
 
 
 @pytest.mark.parametrize("lp", by_day([0, 1], [1]))
-def test_who_burns_is_told_from_who_does_not(lp: int) -> None:
+def test_busy_and_idle_siblings_are_distinguished(lp: int) -> None:
     """The other CPU does what it likes: the states must say the same of it as its own time."""
     with burning(CPUS[lp]):
         session, interval = measure(1.0)
@@ -71,7 +71,7 @@ def test_who_burns_is_told_from_who_does_not(lp: int) -> None:
     assert session.suspect_samples == 0
 
 
-def test_a_busy_cpu_that_went_off_and_came_back_counts_as_busy() -> None:
+def test_a_busy_cpu_that_returns_counts_as_busy() -> None:
     """It has no idle transition that would say so, as long as it stays busy."""
     cpu = CPUS[1]
     part, *_ = idle.open_traced([Cpu(one, True, 0, 0, at, 0) for at, one in enumerate(CPUS)])
@@ -91,7 +91,7 @@ def test_a_busy_cpu_that_went_off_and_came_back_counts_as_busy() -> None:
     assert after_ns - before_ns > 0.9 * lasted_ns
 
 
-def test_a_cpu_that_was_off_at_the_start_and_comes_on_is_traced() -> None:
+def test_a_cpu_that_comes_online_later_is_traced() -> None:
     """The kernel describes no core of an offline CPU."""
     cpu = CPUS[1]
     part, *_ = idle.open_traced([Cpu(CPUS[0], True, 0, 0, 0, 0), Cpu(cpu, False)])
@@ -110,7 +110,7 @@ def test_a_cpu_that_was_off_at_the_start_and_comes_on_is_traced() -> None:
     assert after_ns - before_ns > 0.9 * lasted_ns
 
 
-def test_utilisation_says_where_it_comes_from() -> None:
+def test_utilisation_has_its_origin() -> None:
     session, _ = measure(0.3)
     origin = session.evaluator.origin("util") or ""
     assert "idle transitions" in origin

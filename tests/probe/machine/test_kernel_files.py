@@ -79,7 +79,7 @@ def _read(hello: Hello, frame: Frame) -> Values:
     return found
 
 
-def test_what_the_files_say_arrives(source: Machine, tmp_path: Path) -> None:
+def test_values_of_files_arrive(source: Machine, tmp_path: Path) -> None:
     before = values(source)
     assert before["max_hz"] == [3_000_000, 3_000_001, 3_000_002, 3_000_003]
     assert before["core_throttled_s"] == [100, 101]  # by the first CPU of each core
@@ -110,7 +110,7 @@ def test_hello_has_the_fastest_clock_and_the_base(source: Machine) -> None:
     assert {"max_hz", "turbo_ceiling_hz", "energy_j"}.isdisjoint(m.what for m in hello.missing)
 
 
-def test_shared_files_are_read_by_whoever_is_left(source: Machine, tmp_path: Path) -> None:
+def test_the_remaining_cpu_reads_shared_files(source: Machine, tmp_path: Path) -> None:
     """CPU 1 goes off: its core's row is read by CPU 3 from then on."""
     values(source)
     trees.put(tmp_path, f"{trees.CPU}/online", "0,2-3\n")

@@ -35,7 +35,7 @@ def counter(key: str, columns: int = 1, cpus: list[int] | None = None) -> Counte
     return Counter(key, key, "1", "made", columns=columns, cpus=cpus)
 
 
-def test_the_first_has_it() -> None:
+def test_the_first_part_keeps_a_counter() -> None:
     first = Made(counter("a"), counter("b"))
     second = Made(counter("c"), counter("b", 2), counter("d"), counter("a"), counter("e"))
     kept, thinned = keep_first([first, second])
@@ -47,17 +47,17 @@ def test_the_first_has_it() -> None:
     assert (second.shuts, second.closed) == ([4], True)
 
 
-def test_the_first_of_several_has_it() -> None:
+def test_the_first_of_several_parts_keeps_a_counter() -> None:
     parts = keep_first([Made(counter("a")), Made(counter("b")), Made(counter("a"), counter("b"))])
     assert [[c.key for c in part.counters] for part in parts] == [["a"], ["b"], []]
 
 
-def test_parts_that_share_nothing_are_left_alone() -> None:
+def test_parts_that_share_nothing_are_unchanged() -> None:
     parts = [Made(counter("a")), Made(counter("b"))]
     assert keep_first(parts) == parts
 
 
-def test_what_another_has_is_not_missing() -> None:
+def test_a_key_of_another_part_is_not_missing() -> None:
     missing = [Missing(key, "made") for key in "abc"]
     counters = [counter("a"), counter("b", cpus=[0])]
     assert [each.what for each in drop_served_keys(missing, counters)] == ["b", "c"]

@@ -130,7 +130,7 @@ def test_one_row_for_each_core_and_package(rig: Rig) -> None:
     rig.until(lambda: rig.moved("core") == [7, 7], "7 in each core")
 
 
-def test_rows_move_on_when_their_cpu_goes(rig: Rig) -> None:
+def test_rows_move_when_their_cpu_goes_offline(rig: Rig) -> None:
     rig.frames(2)
     rig.online("1,2,3")
     assert rig.parts["package"].readers == [1, 2]
@@ -142,7 +142,7 @@ def test_rows_move_on_when_their_cpu_goes(rig: Rig) -> None:
     assert rig.session.suspect_samples == 0
 
 
-def test_what_was_counted_in_between_is_no_difference(rig: Rig) -> None:
+def test_counts_between_two_readers_are_no_difference(rig: Rig) -> None:
     """The heir's group began at 0, say: its first value has nothing to do with the last one."""
     rig.frames(2)
     seen: list[int] = []
@@ -161,7 +161,7 @@ def test_what_was_counted_in_between_is_no_difference(rig: Rig) -> None:
     rig.until(lambda: any(flags & wire.ROW_REBASED for flags in seen), "the heir's row is new")
 
 
-def test_a_core_that_is_off_says_so(rig: Rig) -> None:
+def test_rows_of_an_offline_core_are_marked(rig: Rig) -> None:
     rig.frames(1)
     rig.online("1,3")
     rig.frames(1)
@@ -174,7 +174,7 @@ def test_a_core_that_is_off_says_so(rig: Rig) -> None:
     assert rig.parts["core"].readers == [1, 2]
 
 
-def test_only_the_cores_of_the_selection(tmp_path: Path) -> None:
+def test_only_cores_of_the_selection_are_read(tmp_path: Path) -> None:
     rig = Rig(tmp_path, "3")
     rig.until(lambda: rig.flags("package") == [0, wire.ROW_SAMPLED], "its package is read")
     rig.source.close()

@@ -109,7 +109,7 @@ def moved(session: Session, key: str) -> list[float]:
     return [round(float(x), 6) for x in found]
 
 
-def test_what_the_files_say_arrives_to_the_tick(machine: TreeMachine) -> None:
+def test_values_of_files_arrive_to_the_tick(machine: TreeMachine) -> None:
     source = open_os(machine.root, SAMPLE_NS, None)
     session = Session(source.hello)
     frames(source, session, 2)
@@ -130,7 +130,7 @@ def test_what_the_files_say_arrives_to_the_tick(machine: TreeMachine) -> None:
     assert idle.parts == ["state1", "state2"]
 
 
-def test_utilisation_is_what_is_left(machine: TreeMachine) -> None:
+def test_utilisation_is_the_time_not_idle(machine: TreeMachine) -> None:
     """Under a sysroot as on the machine itself: elapsed less idle, polling and steal."""
     source = open_os(machine.root, SAMPLE_NS, None)
     session = Session(source.hello)
@@ -154,7 +154,9 @@ def test_utilisation_is_what_is_left(machine: TreeMachine) -> None:
     assert interval.values["util"][1] == 1.0
 
 
-def test_a_cpu_goes_and_comes(machine: TreeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cpu_goes_offline_and_online(
+    machine: TreeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = open_os(machine.root, SAMPLE_NS, None)
     session = Session(source.hello)
     heads: list[list[int]] = []
@@ -194,7 +196,7 @@ def test_a_cpu_goes_and_comes(machine: TreeMachine, monkeypatch: pytest.MonkeyPa
     assert [e.kind for e in session.ended] == ["offline", "online"]
 
 
-def test_a_cpu_that_went_and_came_between_two_looks_is_opened_anew(
+def test_a_cpu_that_went_offline_and_online_between_reads_is_reopened(
     machine: TreeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its counters stand still otherwise: the kernel has ended them."""
@@ -212,7 +214,7 @@ def test_a_cpu_that_went_and_came_between_two_looks_is_opened_anew(
     assert session.suspect_samples == 0
 
 
-def test_a_cpu_of_which_nothing_can_be_read_yet_is_looked_for_again(
+def test_a_cpu_without_readable_files_is_retried(
     machine: TreeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its files come a moment after its number."""
@@ -246,7 +248,7 @@ def test_no_frame_is_older_than_hello(
     assert session.warnings == []
 
 
-def test_where_threads_may_not_run_is_known_once_all_have_tried(
+def test_unpinnable_cpus_are_known_once_all_threads_have_tried(
     machine: TreeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = {0: [errno.EINPROGRESS, 0], 1: [errno.EINPROGRESS, errno.EINPROGRESS, errno.EINVAL]}
@@ -258,7 +260,7 @@ def test_where_threads_may_not_run_is_known_once_all_have_tried(
         assert source._unpinned() == [1]
 
 
-def test_a_suspend_is_in_every_frame_behind_it(
+def test_every_later_frame_reports_a_suspend(
     machine: TreeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before_ns = 7_000_000_000  # of another suspend, since boot
@@ -275,7 +277,7 @@ def test_a_suspend_is_in_every_frame_behind_it(
     assert told == [None, None, 5_000_000_000, 5_000_000_300]
 
 
-def test_garbled_files_cost_their_own_column_only(machine: TreeMachine) -> None:
+def test_garbled_files_invalidate_only_their_column(machine: TreeMachine) -> None:
     (machine.root / f"{trees.CPU}/cpu0/cpuidle/state1/time").write_text("zzz\n", encoding="ascii")
     (machine.root / f"{trees.CPU}/cpu1/cpuidle/state2/time").unlink()
     (machine.root / "proc/stat").write_bytes(b"cpu 1\ncpu0 1 x\ncpu1 5 5 5 5 5 5 5 5 5 5\n\xff\n")
@@ -289,7 +291,7 @@ def test_garbled_files_cost_their_own_column_only(machine: TreeMachine) -> None:
     assert str(values["poll"].tolist()) == "[0.0, 0.0]"
 
 
-def test_without_cpuidle_the_ticks_of_proc_stat_serve(machine: TreeMachine, tmp_path: Path) -> None:
+def test_without_cpuidle_proc_stat_is_used(machine: TreeMachine, tmp_path: Path) -> None:
     for cpu in (0, 1):
         for state in range(3):
             for name in ("name", "time"):
@@ -303,7 +305,7 @@ def test_without_cpuidle_the_ticks_of_proc_stat_serve(machine: TreeMachine, tmp_
     assert "idle_s" in {m.what for m in source.hello.missing}
 
 
-def test_only_what_is_asked_for_is_read(machine: TreeMachine) -> None:
+def test_only_requested_counters_are_read(machine: TreeMachine) -> None:
     source = open_os(machine.root, SAMPLE_NS, "core1")
     session = Session(source.hello)
     frames(source, session, 3)
@@ -313,7 +315,7 @@ def test_only_what_is_asked_for_is_read(machine: TreeMachine) -> None:
     assert str(values["poll"].tolist()) == "[nan, 0.0]"
 
 
-def test_a_source_that_nobody_closes_stays(machine: TreeMachine) -> None:
+def test_an_unclosed_source_is_not_freed(machine: TreeMachine) -> None:
     """Its threads go on reading slots and writing rows."""
     kept = weakref.ref(open_os(machine.root, SAMPLE_NS, None))
     gc.collect()
@@ -330,7 +332,7 @@ def test_an_empty_tree_is_unavailable(tmp_path: Path) -> None:
         open_os(tmp_path, SAMPLE_NS, None)
 
 
-def test_what_fails_while_it_opens_leaves_no_threads_and_no_files(
+def test_a_failed_open_leaves_no_threads_or_files(
     machine: TreeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They would write to memory that is given to others."""

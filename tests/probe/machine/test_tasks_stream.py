@@ -57,7 +57,9 @@ def test_a_busy_child_is_named_on_its_cpu(
     assert "while True" in details[str(busy.pid)]["command"]
 
 
-def test_a_tree_tells_of_its_own_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sysroot_reports_its_own_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And its hello of those that it hides. Records are in the frames that follow a scan only."""
     monkeypatch.setattr(tasks, "PERIOD_NS", 150_000_000)  # a scan may begin 50 ms early
     monkeypatch.setattr(tasks, "COST", 0)
@@ -112,7 +114,7 @@ def test_details_of_a_process(child: Callable[..., subprocess.Popen[bytes]]) -> 
     assert task_files.describe(process.pid) == {}
 
 
-def test_details_are_told_once_a_minute() -> None:
+def test_details_are_sent_once_a_minute() -> None:
     told = task_files.SentDetails()
     who = [(pid, 5, "job") for pid in range(task_files.AT_ONCE + 3)]
     assert told.wanted([*who, *who], 0) == who[:-3]

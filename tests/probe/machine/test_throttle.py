@@ -20,7 +20,7 @@ def machine(root: Path, *names: str) -> None:
             trees.put(root, f"{trees.CPU}/cpu{cpu}/{AT}/{name}", f"{10 * cpu + number}\n")
 
 
-def test_cores_and_packages_have_what_is_there(tmp_path: Path) -> None:
+def test_cores_and_packages_have_the_existing_files(tmp_path: Path) -> None:
     machine(
         tmp_path,
         "core_throttle_total_time_ms",
@@ -40,12 +40,12 @@ def test_cores_and_packages_have_what_is_there(tmp_path: Path) -> None:
     core.close()
 
 
-def test_nothing_is_said_where_there_is_nothing(tmp_path: Path) -> None:
+def test_nothing_is_reported_where_no_files_exist(tmp_path: Path) -> None:
     machine(tmp_path)
     assert cpu_files.throttle_files(tmp_path, topology.read(tmp_path)) == []
 
 
-def test_a_cpu_that_is_off_is_not_asked(tmp_path: Path) -> None:
+def test_an_offline_cpu_is_not_read(tmp_path: Path) -> None:
     machine(tmp_path)
     trees.lists(tmp_path, "0-3", "1-3")
     trees.put(tmp_path, f"{trees.CPU}/cpu1/{AT}/core_throttle_count", "3\n")

@@ -102,7 +102,7 @@ def test_a_simulated_job_runs_as_scheduled(sample_ns: int) -> None:
 
 
 @pytest.mark.parametrize("sample_ns", [130 * MS, 400 * MS, 7 * S])
-def test_only_the_jobs_own_time_counts(sample_ns: int) -> None:
+def test_only_time_of_the_job_counts(sample_ns: int) -> None:
     """In hybrid, CPU 2 is lmp's for 15 s and another's for the next 15, and so on."""
     frames = run("hybrid", 77, sample_ns, "lmp")
     there = [f for f in frames if "4002" in f.records["watched"]["threads"]]
@@ -128,7 +128,7 @@ def test_a_simulated_pid() -> None:
         open_sim("sim:neighbour", S, None, "")
 
 
-def test_a_simulated_job_has_its_bound() -> None:
+def test_a_simulated_job_has_its_thread_limit() -> None:
     frames = run("steady,cpus=512", 0.2, 100 * MS, "xhpl")
     record = frames[-1].records["watched"]
     assert (len(record["threads"]), record["more"]) == (256, 256)

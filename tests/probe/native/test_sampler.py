@@ -76,7 +76,7 @@ def test_two_cpus_one_frame(fd: int) -> None:
             assert sampler.stats(cpu).pin_errno == 0
 
 
-def test_rounds_go_up_and_their_deadlines_with_them(fd: int) -> None:
+def test_rounds_and_deadlines_ascend(fd: int) -> None:
     with Sampler(PERIOD_NS, ROW, proof=False) as sampler:
         sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, fd))])
         first = drain(sampler)
@@ -93,7 +93,7 @@ def test_nothing_before_the_deadline(fd: int) -> None:
         assert sampler.drain(force=True) is None
 
 
-def test_a_cpu_that_is_not_there(fd: int) -> None:
+def test_a_nonexistent_cpu(fd: int) -> None:
     for proof in (True, False):
         with Sampler(PERIOD_NS, ROW, proof=proof) as sampler:
             sampler.attach(NO_CPU, [plan(0, Slot(lib.PP_FILE, 0, fd))])
@@ -172,9 +172,7 @@ class Scripted:
         return self.pending
 
 
-def test_who_is_late_is_waited_for_and_then_given_up(
-    fd: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_late_lanes_are_awaited_and_then_skipped(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
     scripted = Scripted(monkeypatch)
     with Sampler(10**9, ROW, proof=False) as sampler:
         sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, fd))])
@@ -193,7 +191,7 @@ def test_who_is_late_is_waited_for_and_then_given_up(
         assert sampler.drain(force=True) == DrainedRound(1, deadline_ns + 10**9, 3, 1)
 
 
-def test_a_round_that_all_missed_is_no_frame(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_missed_by_all_lanes_has_no_frame(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
     scripted = Scripted(monkeypatch)
     with Sampler(10**9, ROW, proof=False) as sampler:
         sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, fd))])
@@ -282,7 +280,7 @@ def test_a_new_pace_counts_from_the_last_round() -> None:
     assert batches.end(26) == 27
 
 
-def test_lengths_that_are_rounded_are_whole_multiples() -> None:
+def test_rounded_lengths_count_as_whole_multiples() -> None:
     batches = Batches(166_667_000, 1000)
     batches.pace(1_000_000_000)
     assert ends(batches, 4) == [0, 1, 6, 12]
@@ -321,7 +319,7 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return found
 
 
-def test_it_sleeps_through_the_span_unless_it_was_begun_before(slept: list[float]) -> None:
+def test_calibration_sleeps_only_for_the_rest_of_its_span(slept: list[float]) -> None:
     tsc_rate.calibrate(100.0)
     assert 90.0 < slept[0] <= 100.0
     tsc_rate.begin()
@@ -339,7 +337,7 @@ def test_half_of_each_bracket_is_error() -> None:
     assert (rate.hz, rate.error) == (2e6, 2e-5)
 
 
-def test_what_was_begun_counts_once(slept: list[float]) -> None:
+def test_an_early_start_counts_once(slept: list[float]) -> None:
     tsc_rate.begin()
     tsc_rate.calibrate(0.0)
     tsc_rate.calibrate(100.0)

@@ -76,7 +76,7 @@ def test_a_server_has_a_group_for_each_controller(tmp_path: Path) -> None:
     assert [group.at for group in groups] == [[0, 3]] * 3, "reads, then writes after all reads"
 
 
-def test_the_heir_of_a_cpu_that_goes_off_asks_whom_the_kernel_names_now(tmp_path: Path) -> None:
+def test_after_a_cpu_goes_offline_the_kernels_new_mask_is_used(tmp_path: Path) -> None:
     """And so does that CPU when it has come back: the mask stays with its heir."""
     two_packages(tmp_path)
     names = {"cas_count_read": "event=0x04,umask=0x0f", "cas_count_write": "event=0x04,umask=0x30"}

@@ -74,7 +74,7 @@ def test_terms_go_where_the_format_says(tmp_path: Path) -> None:
 # --- CPUID ---------------------------------------------------------------------------------------
 
 
-def test_cpuid_is_executed_on_the_cpu() -> None:
+def test_cpuid_is_executed_on_its_cpu() -> None:
     cpu = min(os.sched_getaffinity(0))
     executed = affinity.executed(cpu)
     read = executed(0)

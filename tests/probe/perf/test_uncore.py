@@ -68,7 +68,7 @@ def test_a_package_of_two_dies_is_the_sum(tmp_path: Path) -> None:
     assert [kernel.opened[g.fds[0]][1] for g in kernel.groups[-2:]] == [0, 1]
 
 
-def test_the_heir_of_a_cpu_that_goes_off_asks_whom_the_kernel_names_now(tmp_path: Path) -> None:
+def test_after_a_cpu_goes_offline_the_kernels_new_mask_is_used(tmp_path: Path) -> None:
     """And so does that CPU when it has come back: the mask stays with its heir."""
     planner = skylake(tmp_path)
     uncore(tmp_path, mask="0")
@@ -81,7 +81,7 @@ def test_the_heir_of_a_cpu_that_goes_off_asks_whom_the_kernel_names_now(tmp_path
         power.shut(reader)
 
 
-def test_a_core_is_asked_once_whoever_of_it_may_be_asked(tmp_path: Path) -> None:
+def test_a_core_is_counted_once_on_either_cpu(tmp_path: Path) -> None:
     """Both its CPUs count all of it: their sum would be twice what there was."""
     planner = skylake(tmp_path)
     fakeperf.pmu(tmp_path, "cstate_core", 20, mask="0-3")
@@ -94,7 +94,7 @@ def test_a_core_is_asked_once_whoever_of_it_may_be_asked(tmp_path: Path) -> None
     assert [kernel.opened[fd][1] for fd in kernel.groups[-1].fds] == [1]  # of CPUs 1 and 3
 
 
-def test_energy_that_may_not_be_read(tmp_path: Path) -> None:
+def test_unreadable_energy(tmp_path: Path) -> None:
     planner = skylake(tmp_path)
     uncore(tmp_path)
     refuse = lambda e, _, __: errno.EACCES if e.type == 22 else 0  # noqa: E731
@@ -161,5 +161,5 @@ def test_sandy_bridge_needs_the_ninth_bit(tmp_path: Path) -> None:
     assert has(part) == ["pcu_ticks", "pcu_power", "pcu_thermal", "pcu_current"]
 
 
-def test_units_that_nobody_described(tmp_path: Path) -> None:
+def test_undocumented_power_control_units(tmp_path: Path) -> None:
     assert power_control(tmp_path, ALDER) == []

@@ -126,7 +126,7 @@ def test_a_message_that_fails_is_not_valid_and_not_sent_again(two: Path) -> None
 
 
 @pytest.mark.parametrize("number", [errno.EBUSY, errno.EINTR])
-def test_a_mailbox_that_was_taken_is_asked_again(two: Path, number: int) -> None:
+def test_a_busy_mailbox_is_retried(two: Path, number: int) -> None:
     taken = False
 
     def ask(_socket: int, _message: int) -> int:
@@ -160,7 +160,7 @@ def test_slow_firmware(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "too slow to repeat" in source.missing[0].why
 
 
-def test_without_the_device_nothing_is_said(two: Path) -> None:
+def test_a_missing_device_is_not_reported(two: Path) -> None:
     source = Hsmp(two, topology.read(two))
     assert (source.block.counters, source.missing) == ([], [])
     trees.put(two, "dev/hsmp", "")  # a file that is no device
@@ -170,7 +170,7 @@ def test_without_the_device_nothing_is_said(two: Path) -> None:
     source.close()
 
 
-def test_slow_messages_are_asked_for_less_often(two: Path) -> None:
+def test_slow_messages_are_sent_less_often(two: Path) -> None:
     """At most a hundredth of the main thread's time, however long the firmware takes."""
     clock, asked = Clock(), []
 

@@ -39,7 +39,7 @@ def came_on(source: LimitStatus) -> list[tuple[int, dict[str, int]] | None]:
     return found
 
 
-def test_bits_that_were_set_before_are_told_as_such(two: Path) -> None:
+def test_bits_set_before_the_start_are_named(two: Path) -> None:
     """All that the real machine shows was set at some time before: nothing comes on."""
     clock = Clock()
     source = LimitStatus(two, topology.read(two), clock)
@@ -52,7 +52,7 @@ def test_bits_that_were_set_before_are_told_as_such(two: Path) -> None:
     source.close()
 
 
-def test_a_bit_counts_once_when_it_comes_on(two: Path) -> None:
+def test_a_bit_counts_once_when_it_is_set(two: Path) -> None:
     status(two, 0, QUIET)
     clock = Clock()
     source = LimitStatus(two, topology.read(two), clock)
@@ -93,7 +93,7 @@ def test_files_that_may_not_be_read(two: Path) -> None:
     assert "permission denied" in LimitStatus(two, topology.read(two)).missing[0].why
 
 
-def test_a_machine_without_them_sends_no_block(tmp_path: Path) -> None:
+def test_a_machine_without_limit_status_sends_no_block(tmp_path: Path) -> None:
     trees.machine(tmp_path, 1)
     source = LimitStatus(tmp_path, topology.read(tmp_path))
     assert (source.block.counters, source.missing) == ([], [])

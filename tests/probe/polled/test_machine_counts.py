@@ -59,7 +59,7 @@ def test_totals_of_the_first_line(tmp_path: Path) -> None:
     machine.close()
 
 
-def test_a_line_that_is_not_as_it_should_be_is_not_valid(tmp_path: Path) -> None:
+def test_a_garbled_pressure_line_is_not_valid(tmp_path: Path) -> None:
     below = root(tmp_path, cpu="some total=x\n", memory="total=4\n", io=TEXT.format(1 << 63))
     machine = MachineCounts(below, 2)
     valid, _ = filled(machine)
@@ -67,7 +67,7 @@ def test_a_line_that_is_not_as_it_should_be_is_not_valid(tmp_path: Path) -> None
     machine.close()
 
 
-def test_a_kernel_without_it_is_told(tmp_path: Path) -> None:
+def test_a_kernel_without_pressure_is_reported(tmp_path: Path) -> None:
     machine = MachineCounts(root(tmp_path, cpu=TEXT.format(1)), 2)
     assert [c.key for c in machine.block.counters] == ["probe_cpu_s"]
     assert [(m.what, m.fix) for m in machine.missing] == [("pressure", "boot with psi=1")]
@@ -91,7 +91,7 @@ def test_switches_of_intel_pstate(tmp_path: Path) -> None:
     machine.close()
 
 
-def test_the_boost_switch_of_others(tmp_path: Path) -> None:
+def test_the_boost_switch_of_other_drivers(tmp_path: Path) -> None:
     below = root(tmp_path, cpu=TEXT.format(1), memory=TEXT.format(2), io=TEXT.format(3))
     trees.put(below, "sys/devices/system/cpu/cpufreq/boost", "1\n")
     machine = MachineCounts(below, 2)
@@ -102,7 +102,7 @@ def test_the_boost_switch_of_others(tmp_path: Path) -> None:
     machine.close()
 
 
-def test_load_and_what_all_cpus_were_interrupted_by(tmp_path: Path) -> None:
+def test_load_interrupts_and_context_switches(tmp_path: Path) -> None:
     below = root(tmp_path)
     trees.put(below, "proc/loadavg", "0.20 11.08 0.12 1/80 11206\n")
     trees.put(below, "proc/stat", "cpu0 1 2 3\nintr 4711 1 2 3\nctxt 815\nbtime 7\n")
@@ -118,7 +118,7 @@ def test_load_and_what_all_cpus_were_interrupted_by(tmp_path: Path) -> None:
     machine.close()
 
 
-def test_many_cpus_are_not_added_up_for_that(tmp_path: Path) -> None:
+def test_interrupt_totals_are_not_read_on_large_machines(tmp_path: Path) -> None:
     trees.put(root(tmp_path), "proc/stat", "intr 4711 1 2 3\nctxt 815\n")
     machine = MachineCounts(tmp_path, MAX_CPUS_FOR_TOTALS + 1)
     assert [c.key for c in machine.block.counters] == ["probe_cpu_s"]

@@ -58,7 +58,7 @@ def test_zones_are_found_by_their_names(two: Path) -> None:
     powercap.close()
 
 
-def test_energy_goes_on_where_the_file_starts_anew(two: Path) -> None:
+def test_energy_continues_across_a_wrap(two: Path) -> None:
     powercap = Powercap(two, topology.read(two))
     file = two / f"{ZONES}/intel-rapl:1/energy_uj"
     seen = []
@@ -69,7 +69,7 @@ def test_energy_goes_on_where_the_file_starts_anew(two: Path) -> None:
     powercap.close()
 
 
-def test_a_limit_that_is_not_in_force_is_none(two: Path) -> None:
+def test_a_disabled_limit_is_none(two: Path) -> None:
     trees.put(two, f"{ZONES}/intel-rapl:0/enabled", "0\n")
     trees.put(two, f"{ZONES}/intel-rapl:1/constraint_0_power_limit_uw", "0\n")
     powercap = Powercap(two, topology.read(two))
@@ -77,13 +77,13 @@ def test_a_limit_that_is_not_in_force_is_none(two: Path) -> None:
     powercap.close()
 
 
-def test_what_others_have_is_not_read(two: Path) -> None:
+def test_served_keys_are_not_read(two: Path) -> None:
     powercap = Powercap(two, topology.read(two), {"energy_j", "power_limit_w"})
     assert filled(powercap) == [{}, {"power_limit2_w": 246_000_000}]
     powercap.close()
 
 
-def test_energy_that_only_root_may_see(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_energy_readable_by_root_only(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = os.open
 
     def refused(path: str, flags: int, **more: int) -> int:

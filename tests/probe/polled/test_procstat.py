@@ -104,7 +104,7 @@ def test_every_frame_of_a_batch_has_the_lines_of_its_round(root: Path) -> None:
     assert len(seen) > 20, "not only those at the ends of batches"
 
 
-def test_rows_share_their_stamps_and_cpus_that_are_off_have_no_columns(root: Path) -> None:
+def test_rows_share_stamps_and_offline_cpus_have_no_columns(root: Path) -> None:
     with closing(open_os(root, SAMPLE_NS, "0")) as source:
         pairs = pairwise(frames(source))
         frame = next(now for before, now in pairs if any(rows(now)) and lost(before) == lost(now))
@@ -117,7 +117,7 @@ def test_rows_share_their_stamps_and_cpus_that_are_off_have_no_columns(root: Pat
     assert names == ["cpu", "stat", "machine"]
 
 
-def test_a_file_that_cannot_be_opened_leaves_no_rows_but_a_reason(root: Path) -> None:
+def test_an_unreadable_file_gives_a_reason_and_no_rows(root: Path) -> None:
     (root / "proc/stat").unlink()
     with closing(open_os(root, SAMPLE_NS, None)) as source:
         next(frames(source))
@@ -130,7 +130,7 @@ def test_a_file_that_cannot_be_opened_leaves_no_rows_but_a_reason(root: Path) ->
     assert mount(Path("/")) == "sudo mount -t proc proc /proc"
 
 
-def test_a_text_that_goes_leaves_columns_invalid(root: Path) -> None:
+def test_a_vanished_text_leaves_columns_invalid(root: Path) -> None:
     with closing(open_os(root, SAMPLE_NS, None)) as source:
         next(frame for frame in frames(source) if rows(frame)[0])
         (root / "proc/stat").write_bytes(b"")

@@ -49,7 +49,7 @@ def looked(source: Resctrl) -> list[list[int | None]]:
     return [[*found.get(row, [None] * source.block.columns)] for row in range(source.rows)]
 
 
-def test_an_l3_stands_on_its_first_cpu(two: Path) -> None:
+def test_an_l3_is_on_the_row_of_its_first_cpu(two: Path) -> None:
     source, _ = opened(two)
     assert [c.key for c in source.block.counters] == KEYS
     assert (source.block.scope, source.block.counters[0].cpus) == ("cpu", [0, 2])
@@ -60,7 +60,7 @@ def test_an_l3_stands_on_its_first_cpu(two: Path) -> None:
     assert looked(source) == [[700, 100, 32], nothing, [0, 0, 128], nothing]
 
 
-def test_control_groups_are_added_up_and_monitoring_groups_are_in_them(two: Path) -> None:
+def test_traffic_is_the_sum_of_control_groups(two: Path) -> None:
     source, _ = opened(two)
     looked(source)
     group(two, "/batch", 0, total=300, local=0, occupancy=16)
@@ -92,7 +92,7 @@ def test_a_word_is_no_number(two: Path, word: str) -> None:
     assert word in missing.why or word == "Error"
 
 
-def test_a_counter_that_begins_anew(two: Path) -> None:
+def test_a_counter_that_starts_again(two: Path) -> None:
     """The kernel has given the group another monitor: what it moved meanwhile is not known."""
     source, _ = opened(two)
     looked(source)
@@ -102,7 +102,7 @@ def test_a_counter_that_begins_anew(two: Path) -> None:
     assert looked(source)[0][0] == 50
 
 
-def test_a_slow_look_is_followed_by_a_pause(two: Path) -> None:
+def test_a_slow_read_is_followed_by_a_pause(two: Path) -> None:
     source, clock = opened(two)
     take = source._read
 
@@ -128,7 +128,7 @@ def test_not_mounted(tmp_path: Path) -> None:
     assert "mount -t resctrl" in (source.missing[0].fix or "")
 
 
-def test_each_group_tells_what_it_moved(two: Path) -> None:
+def test_each_group_reports_its_traffic(two: Path) -> None:
     group(two, "/batch", 0, total=300)
     group(two, "/batch", 1, total="Unavailable")
     group(two, "/batch/mon_groups/web", 0, total=40)
@@ -151,7 +151,7 @@ def test_each_group_tells_what_it_moved(two: Path) -> None:
     assert source.take() == {}
 
 
-def test_a_group_whose_name_is_no_text_does_not_end_the_stream(two: Path) -> None:
+def test_a_group_name_that_is_not_utf8_does_not_end_the_stream(two: Path) -> None:
     name = "/" + os.fsdecode(b"caf\xe9")
     for number in (0, 1):
         group(two, name, number, total=10, local=10, occupancy=0)
@@ -162,7 +162,7 @@ def test_a_group_whose_name_is_no_text_does_not_end_the_stream(two: Path) -> Non
     wire.encode(wire.Frame(1, 1, {}, records=record))
 
 
-def test_a_group_that_went_is_another_when_its_name_comes_back(two: Path) -> None:
+def test_a_recreated_group_is_a_new_group(two: Path) -> None:
     group(two, "/batch", 0, total=300)
     source, _ = opened(two)
     looked(source)
@@ -175,7 +175,7 @@ def test_a_group_that_went_is_another_when_its_name_comes_back(two: Path) -> Non
     assert source.take()["l3_groups"]["batch"][0] == [0, 0]  # type: ignore[index]
 
 
-def test_without_other_groups_the_reason_is_told(two: Path) -> None:
+def test_without_resctrl_groups_the_reason_is_reported(two: Path) -> None:
     source, _ = opened(two)
     assert [missing.what for missing in source.missing] == ["l3_groups"]
     looked(source)

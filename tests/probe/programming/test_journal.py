@@ -33,7 +33,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return journal.prepare()
 
 
-def test_root_looks_first_where_the_next_root_does(
+def test_root_uses_the_directory_of_every_other_root_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
@@ -64,7 +64,7 @@ def forge(path: Path, **changed: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), "pid": gone, **changed}))
 
 
-def test_it_is_ours_alone(directory: Path, root: Path, tmp_path: Path) -> None:
+def test_the_directory_is_private(directory: Path, root: Path, tmp_path: Path) -> None:
     path = written(directory, root)
     assert directory == tmp_path / "perftop"
     assert directory.stat().st_mode & 0o777 == 0o700
@@ -72,7 +72,7 @@ def test_it_is_ours_alone(directory: Path, root: Path, tmp_path: Path) -> None:
     assert [p.name for p in directory.iterdir()] == [path.name]
 
 
-def test_what_is_written_starts_nothing(directory: Path, root: Path) -> None:
+def test_restored_values_start_no_counter(directory: Path, root: Path) -> None:
     """Somebody who counted before us left this, without the global bit that lets it count."""
     own = Journal(directory, BOOT, root)
     own.write({0: {0x186: Change(0x53003C, 0x43023C), 0x38D: Change(0x33, 0x333)}})
@@ -80,7 +80,7 @@ def test_what_is_written_starts_nothing(directory: Path, root: Path) -> None:
     assert entry.cpus == {0: {0x186: Change(0x03003C, 0x43023C), 0x38D: Change(0x33, 0x333)}}
 
 
-def test_what_was_written_is_read(directory: Path, root: Path) -> None:
+def test_a_journal_round_trip(directory: Path, root: Path) -> None:
     path = written(directory, root)
     (entry,) = journal.look(directory, BOOT, root).entries
     assert (entry.pid, entry.cpus, entry.live) == (os.getpid(), CPUS, True)
@@ -91,17 +91,17 @@ def test_what_was_written_is_read(directory: Path, root: Path) -> None:
     assert not left.live
 
 
-def test_another_process_of_the_same_number_is_not_the_writer(directory: Path, root: Path) -> None:
+def test_a_reused_pid_is_not_the_writer(directory: Path, root: Path) -> None:
     forge(written(directory, root), pid=os.getpid(), start=1)
     assert len(journal.stale(directory, BOOT, root)) == 1
 
 
-def test_of_each_tree_its_own(directory: Path, root: Path, tmp_path: Path) -> None:
+def test_each_tree_has_its_own_journals(directory: Path, root: Path, tmp_path: Path) -> None:
     forge(written(directory, root))
     assert journal.look(directory, BOOT, tmp_path) == journal.Journals([], [])
 
 
-def test_it_goes(directory: Path, root: Path) -> None:
+def test_a_journal_is_removed(directory: Path, root: Path) -> None:
     own = Journal(directory, BOOT, root)
     own.write(CPUS)
     own.write({})
@@ -139,9 +139,7 @@ def test_it_goes(directory: Path, root: Path) -> None:
         ({"cpus": {"0": {"0x38f": ["0x8"]}}}, "its content is not a journal"),
     ],
 )  # fmt: skip
-def test_what_is_not_believed(
-    directory: Path, root: Path, changed: dict[str, Any], why: str
-) -> None:
+def test_unusable_journals(directory: Path, root: Path, changed: dict[str, Any], why: str) -> None:
     path = written(directory, root)
     forge(path, **changed)
     found = journal.look(directory, BOOT, root)
@@ -200,7 +198,9 @@ def huge(path: Path) -> None:
     "spoil",
     [garbled, nested, a_list, empty, a_link, two_names, others_may_write, anothers, a_fifo, huge],
 )
-def test_files_that_are_none(directory: Path, root: Path, spoil: Callable[[Path], None]) -> None:
+def test_files_that_are_no_journals(
+    directory: Path, root: Path, spoil: Callable[[Path], None]
+) -> None:
     path = written(directory, root)
     forge(path)
     assert len(journal.look(directory, BOOT, root).entries) == 1
@@ -256,7 +256,7 @@ def test_the_directory_is_checked_up_to_the_root(tmp_path: Path, root: Path, own
     assert journal.look(above / "perftop", BOOT, root) == journal.Journals([], [])
 
 
-def test_a_link_on_the_way_is_as_good_as_where_it_leads(tmp_path: Path) -> None:
+def test_a_link_in_the_path_is_as_safe_as_its_target(tmp_path: Path) -> None:
     """/var/run, for one, is a link on most machines."""
     (tmp_path / "real/perftop").mkdir(parents=True, mode=0o700)
     (tmp_path / "link").symlink_to(tmp_path / "real")
@@ -278,7 +278,7 @@ def test_one_start_at_a_time(directory: Path) -> None:
         os.close(another)
 
 
-def test_who_is_alive() -> None:
+def test_live_writers() -> None:
     assert journal.start_time(os.getpid()) == journal.start_time(os.getpid()) != None  # noqa: E711
     assert journal.start_time(2**22 + 1) is None
     child = subprocess.Popen([sys.executable, "-c", ""])

@@ -80,7 +80,7 @@ def test_one_cpu_in_use_leaves_the_others(tmp_path: Path) -> None:
         assert kernel.changed() == {}
 
 
-def test_what_is_left_over_is_no_use_and_comes_back(tmp_path: Path) -> None:
+def test_leftover_selects_are_no_use_and_are_restored(tmp_path: Path) -> None:
     """A select without its global bit, and global bits without a select."""
     stale = [[cpu, reg, v] for cpu in range(4) for reg, v in ((0x186, EN), (GLOBAL, 2))]
     with FakeKernel(tmp_path / "root", registers=[*stale, [1, 0x38D, 0x30]]) as kernel:
@@ -91,7 +91,7 @@ def test_what_is_left_over_is_no_use_and_comes_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", ["drop", "eperm"])
-def test_writes_that_do_not_take(tmp_path: Path, run_dir: Path, policy: str) -> None:
+def test_ineffective_writes(tmp_path: Path, run_dir: Path, policy: str) -> None:
     with served_first(), FakeKernel(tmp_path / "root", writes=policy) as kernel:
         offset = time.time() - time.clock_gettime(time.CLOCK_MONOTONIC_RAW)
         done = stat(kernel, "-n", "5", "-i", "400ms")
@@ -124,7 +124,7 @@ def test_writes_that_do_not_take(tmp_path: Path, run_dir: Path, policy: str) -> 
         ({"override": {"version": 0}}, "CPUID.0AH says that this CPU has no counters"),
     ],
 )
-def test_nothing_can_be_read(tmp_path: Path, spec: dict[str, Any], said: str) -> None:
+def test_no_register_can_be_read(tmp_path: Path, spec: dict[str, Any], said: str) -> None:
     with FakeKernel(tmp_path / "root", **spec) as kernel:
         done = stat(kernel, "-n", "1")
         assert (done.returncode, done.stdout) == (3, "")
@@ -164,7 +164,7 @@ def ended_by_its_parent(process: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.mark.parametrize("end", [ended_by_sigterm, ended_by_the_reader, ended_by_its_parent])
-def test_the_probe_gives_registers_back(
+def test_the_probe_restores_registers(
     fake: FakeKernel, run_dir: Path, end: Callable[[subprocess.Popen[bytes]], None]
 ) -> None:
     with probe(fake) as (process, _):
@@ -222,7 +222,7 @@ def test_a_cpu_goes_and_comes_back(fake: FakeKernel, run_dir: Path) -> None:
     assert left(fake.root) == []
 
 
-def test_registers_may_outlast_a_cpu_being_off(fake: FakeKernel) -> None:
+def test_registers_may_survive_an_offline_cpu(fake: FakeKernel) -> None:
     """They are still as we left them: that is no use by somebody else."""
     plan = counter_plan.plan(SKYLAKE, any_thread=False)
     assert plan
@@ -245,7 +245,7 @@ def test_registers_may_outlast_a_cpu_being_off(fake: FakeKernel) -> None:
     assert fake.changed() == {}
 
 
-def test_a_cpu_that_is_off_at_the_end_stays_in_the_journal(fake: FakeKernel, run_dir: Path) -> None:
+def test_a_cpu_offline_at_the_end_stays_in_the_journal(fake: FakeKernel, run_dir: Path) -> None:
     with probe(fake) as (process, _):
         online(fake, process, 3, state=False)
         process.terminate()
@@ -263,9 +263,7 @@ def test_a_cpu_that_is_off_at_the_end_stays_in_the_journal(fake: FakeKernel, run
     assert left(fake.root) == []
 
 
-def test_an_exception_gives_registers_back(
-    fake: FakeKernel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_exception_restores_registers(fake: FakeKernel, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         assert fake.changed()
         raise RuntimeError("in the middle")
@@ -277,7 +275,7 @@ def test_an_exception_gives_registers_back(
     assert fake.writes()
 
 
-def test_somebody_else_takes_counters_over(fake: FakeKernel) -> None:
+def test_another_program_takes_counters_over(fake: FakeKernel) -> None:
     """Not believed, nothing huge; and what they have programmed is not ours to take back.
 
     Each value that they set is far below the one before it: a counter that is set back shows a jump

@@ -40,7 +40,7 @@ def on_disk(run_dir: Path, kernel: FakeKernel) -> dict[int, Changes]:
     return {cpu: changes for entry in entries for cpu, changes in entry.cpus.items()}
 
 
-def test_a_cpu_that_comes_is_in_the_journal_before_it_is_programmed(
+def test_a_new_cpu_is_in_the_journal_before_it_is_programmed(
     fake: FakeKernel, run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was off when all began, so that the first journal does not have it."""
@@ -62,7 +62,7 @@ def test_a_cpu_that_comes_is_in_the_journal_before_it_is_programmed(
     assert left(fake.root) == []
 
 
-def test_what_was_given_back_is_out_of_the_journal_before_all_else(
+def test_restored_registers_leave_the_journal_first(
     fake: FakeKernel, run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second giving back, after another kill, would take what somebody else has set by then."""
@@ -85,9 +85,7 @@ def test_what_was_given_back_is_out_of_the_journal_before_all_else(
     assert programmer.left == ""
 
 
-def test_a_journal_that_cannot_be_used_is_named_with_what_follows(
-    fake: FakeKernel, run_dir: Path
-) -> None:
+def test_an_unusable_journal_is_named_with_its_consequence(fake: FakeKernel, run_dir: Path) -> None:
     forged = Journal(run_dir, identity.boot_id(fake.root), fake.root)
     forged.write({0: {SELECT: LEFT}})
     forged.path.write_text(json.dumps(json.loads(forged.path.read_text()) | {"cpus": []}))

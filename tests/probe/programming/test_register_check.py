@@ -74,7 +74,7 @@ NOT_OURS = {0x38D: 0x3333, 0x189: 0x4300C0}
 
 
 @pytest.mark.parametrize("stale", [[], [[CPU, 0x38F, 0], [CPU, 0x38D, 0x333]]])
-def test_exactly_what_was_taken(
+def test_exactly_the_taken_counters_are_invalid(
     root: Path, stale: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`stale`: our values stood there before us, and nothing was enabled."""
@@ -129,7 +129,7 @@ def test_one_takeover_is_one_note(root: Path) -> None:
 @pytest.mark.parametrize(
     "sample_ns", by_day([2_000_000, 100_000_000, 3_000_000_000], [3_000_000_000])
 )
-def test_each_cpu_is_looked_at_once_a_second(
+def test_each_cpu_is_checked_once_a_second(
     root: Path, monkeypatch: pytest.MonkeyPatch, sample_ns: int
 ) -> None:
     looks: dict[int, list[float]] = {cpu: [] for cpu in range(4)}

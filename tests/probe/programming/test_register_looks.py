@@ -60,7 +60,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
     return Bench(monkeypatch)
 
 
-def test_only_what_is_new_is_told(bench: Bench) -> None:
+def test_only_changes_are_reported(bench: Bench) -> None:
     bench.taken[1] = ["cycles"]
     assert bench.look(PERIOD_NS) == [taken([1], ["cycles"], 0)]
     assert bench.look(2 * PERIOD_NS) == []
@@ -71,20 +71,20 @@ def test_only_what_is_new_is_told(bench: Bench) -> None:
     assert bench.invalid(5 * PERIOD_NS) == {(1, "ref")}
 
 
-def test_counters_may_be_taken_since_the_oldest_look_that_found_them_ours(bench: Bench) -> None:
+def test_a_takeover_dates_from_the_oldest_good_check(bench: Bench) -> None:
     bench.look(PERIOD_NS // 2)  # CPU 0 alone is due
     bench.taken = {0: ["ref"], 1: ["ref"]}
     assert bench.look(2 * PERIOD_NS) == [taken([0, 1], ["ref"], 0)]
 
 
-def test_a_cpu_that_cannot_be_asked_may_have_been_taken_since_it_could(bench: Bench) -> None:
+def test_a_takeover_of_an_unreadable_cpu_dates_from_its_last_check(bench: Bench) -> None:
     bench.taken[1] = None
     bench.look(PERIOD_NS)
     bench.taken = {0: ["ref"], 1: ["ref"]}
     assert bench.look(2 * PERIOD_NS) == [taken([0, 1], ["ref"], 0)]
 
 
-def test_values_from_before_they_were_given_back_stay_invalid(bench: Bench) -> None:
+def test_values_before_the_return_of_a_counter_stay_invalid(bench: Bench) -> None:
     """A frame that was read before that look may be marked after it."""
     bench.taken[1] = ["cycles", "ref"]
     bench.look(PERIOD_NS)
@@ -95,7 +95,7 @@ def test_values_from_before_they_were_given_back_stay_invalid(bench: Bench) -> N
     assert bench.invalid(2 * PERIOD_NS) == set()
 
 
-def test_all_cpus_are_looked_at_once_in_a_period(bench: Bench) -> None:
+def test_all_cpus_are_checked_once_in_a_period(bench: Bench) -> None:
     """However often it is asked to look."""
     bench.taken = {0: ["ref"], 1: ["ref"]}
     found = [bench.look(at * PERIOD_NS // 4) for at in range(1, 5)]

@@ -65,7 +65,7 @@ def running(root: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("number", by_day(SIGNALS, [signal.SIGTERM]))
-def test_a_signal_ends_stat_with_its_summary_and_all_is_back(
+def test_a_signal_ends_stat_with_its_summary_and_registers_restored(
     fake: FakeKernel, number: signal.Signals
 ) -> None:
     with started(*stat(fake)) as process:
@@ -83,7 +83,7 @@ def test_a_signal_ends_stat_with_its_summary_and_all_is_back(
     assert left(fake.root) == []
 
 
-def test_the_reader_goes_and_all_is_back(fake: FakeKernel) -> None:
+def test_registers_are_restored_when_the_reader_leaves(fake: FakeKernel) -> None:
     with started(*stat(fake)) as process:
         assert process.stdout
         some(process)
@@ -93,7 +93,7 @@ def test_the_reader_goes_and_all_is_back(fake: FakeKernel) -> None:
 
 
 @pytest.mark.parametrize("verb", ["stat", "record"])
-def test_giving_back_takes_long(fake: FakeKernel, tmp_path: Path, verb: str) -> None:
+def test_slow_restoring(fake: FakeKernel, tmp_path: Path, verb: str) -> None:
     more = ("-o", str(tmp_path / "file")) if verb == "record" else ("-i", "100ms")
     with started(verb, *more, "--source", "msr", *below(fake)) as process:
         wait(lambda: len(fake.changed()) == CPUS, "all CPUs are programmed")
@@ -169,7 +169,7 @@ def test_a_signal_ends_selftest(fake: FakeKernel, tmp_path: Path, number: signal
 # --- what cannot be given back --------------------------------------------------------------------
 
 
-def test_cpus_that_are_off_at_the_end_are_told(fake: FakeKernel) -> None:
+def test_cpus_offline_at_the_end_are_reported(fake: FakeKernel) -> None:
     with started(*stat(fake), heard=True) as process:
         some(process)
         for cpu in (3, 5):
@@ -187,7 +187,7 @@ def test_cpus_that_are_off_at_the_end_are_told(fake: FakeKernel) -> None:
     assert fake.changed() == {}
 
 
-def test_a_command_keeps_its_status_beside_what_is_left(fake: FakeKernel) -> None:
+def test_a_command_keeps_its_status_with_unrestored_registers(fake: FakeKernel) -> None:
     command = ("sh", "-c", "read line; exit 7")
     with started(*stat(fake, "--", *command), heard=True) as process:
         assert process.stdin
@@ -200,7 +200,9 @@ def test_a_command_keeps_its_status_beside_what_is_left(fake: FakeKernel) -> Non
 
 
 @pytest.mark.parametrize("moment", ["running", "giving back"])
-def test_a_killed_probe_is_told_with_what_it_leaves(fake: FakeKernel, moment: str) -> None:
+def test_a_killed_probe_is_reported_with_its_unrestored_registers(
+    fake: FakeKernel, moment: str
+) -> None:
     with started(*stat(fake), heard=True) as process:
         some(process)
         (probe,) = children(process.pid)
@@ -219,7 +221,7 @@ def test_a_killed_probe_is_told_with_what_it_leaves(fake: FakeKernel, moment: st
 
 
 @pytest.mark.skipif(not os.access("/run", os.W_OK), reason="of root's run directory")
-def test_what_a_session_left_is_found_without_it(
+def test_a_journal_of_an_ended_session_is_found(
     fake: FakeKernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
@@ -243,7 +245,7 @@ WITHIN_S = 1.0
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("times", TIMES)
-def test_ended_at_any_moment(fake: FakeKernel, times: int) -> None:
+def test_registers_are_restored_whenever_the_probe_ends(fake: FakeKernel, times: int) -> None:
     """By a signal; by kill -9, which the probe outlives; the probe by kill -9, which is told."""
     # Tests in the background of a shell, or below nohup, ignore some, and so would their children.
     for number in SIGNALS:

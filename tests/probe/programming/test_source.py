@@ -183,7 +183,7 @@ def registers_are_given_back_and_counters_wrapped(found: Measured, name: str) ->
 
 
 @pytest.mark.parametrize("name", by_day(MODELS, ["skylake-sp", "zen3", "knights-landing"]))
-def test_what_a_machine_did(name: str, tmp_path: Path) -> None:
+def test_values_match_the_machines_truth(name: str, tmp_path: Path) -> None:
     """Twice more on a machine measured anew, if need be: what disturbs half of the intervals is
     gone then, and a wrong formula is not."""
     for attempt in range(3):
@@ -205,7 +205,7 @@ def test_what_a_machine_did(name: str, tmp_path: Path) -> None:
             return
 
 
-def test_windows_that_are_no_multiple_of_the_load(tmp_path: Path) -> None:
+def test_windows_that_are_not_multiples_of_the_load_period(tmp_path: Path) -> None:
     """A row whose read was interrupted at the edge of an interval covers a little less than the
     truth it is held against, and the load is not the same there: once more, if that happened."""
     worst = 1.0

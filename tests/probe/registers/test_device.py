@@ -118,7 +118,7 @@ def test_root_changes_no_file_of_an_archive(archive: Path, tmp_path: Path) -> No
 
 @needs_fuse
 @pytest.mark.parametrize("there", ["a link", "a file"])
-def test_nor_does_what_a_journal_asks_for(archive: Path, tmp_path: Path, there: str) -> None:
+def test_a_journal_changes_no_file_of_an_archive(archive: Path, tmp_path: Path, there: str) -> None:
     """Giving back needs no look at the counters before it writes."""
     passwd = tmp_path / "passwd"
     passwd.write_bytes(OURS)

@@ -173,14 +173,14 @@ def test_a_drop_and_its_reason(watched: list[Watched]) -> None:
         assert np.median(clock[True]) == pytest.approx(2.9e9, rel=5e-3)
 
 
-def test_the_other_package_has_none(watched: list[Watched]) -> None:
+def test_the_other_package_has_no_drop(watched: list[Watched]) -> None:
     other = watched[1]
     polls = other.polls("limit_reasons", EITHER)
     assert {seen for n, seen, _ in polls[True] + polls[False]} == {0}
     assert np.median(other.busy_hz(3)[True]) == pytest.approx(3.5e9, rel=5e-3)
 
 
-def test_time_held_back_is_what_the_drop_lasted(watched: list[Watched]) -> None:
+def test_throttled_time_is_the_length_of_the_drop(watched: list[Watched]) -> None:
     first = watched[0]
     (start, _), (_, end) = first.pairs[0], first.pairs[-1]  # a counter: gaps do not matter
     scale = place(first.hello, "power_throttled_s")[2].scale
@@ -208,7 +208,7 @@ def source(kernel: FakeKernel) -> Iterator[Msr]:
     opened.close()
 
 
-def test_what_an_8160_says(kernel: FakeKernel, source: Msr) -> None:
+def test_register_values_of_an_8160(kernel: FakeKernel, source: Msr) -> None:
     frame = frames(source, 2)[-1]
     told = {
         "temperature_c": 38,  # 57 below 95
@@ -233,7 +233,7 @@ def test_what_an_8160_says(kernel: FakeKernel, source: Msr) -> None:
     }
 
 
-def test_what_changes_is_seen(kernel: FakeKernel, source: Msr) -> None:
+def test_changed_registers_show(kernel: FakeKernel, source: Msr) -> None:
     for cpu in range(4):
         kernel.poke(cpu, 0x1A0, 1 << 38)
         kernel.poke(cpu, 0x610, 100 * 8 | 1 << 15 | 180 * 8 << 32)
@@ -273,7 +273,7 @@ def test_thermal_bits_of_a_core(kernel: FakeKernel, source: Msr) -> None:
     assert min(n, m) >= 1
 
 
-def test_the_next_cpu_goes_on_polling(kernel: FakeKernel, source: Msr) -> None:
+def test_the_next_cpu_continues_polling(kernel: FakeKernel, source: Msr) -> None:
     for cpu in (1, 2, 3):
         kernel.poke(cpu, 0x64F, 1 << 10)
     frames(source, 2)
@@ -285,7 +285,7 @@ def test_the_next_cpu_goes_on_polling(kernel: FakeKernel, source: Msr) -> None:
     kernel.ask("online", cpu=0, online=True)  # for its registers to be given back
 
 
-def test_counts_live_as_long_as_the_thread_that_writes_them(
+def test_poll_counts_outlive_their_thread(
     kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[weakref.ref[Flags]] = []
@@ -319,7 +319,7 @@ def reasons(root: Path, **spec: object) -> tuple[Hello, dict[str, str]]:
     return source.hello, {missing.what: missing.why for missing in source.hello.missing}
 
 
-def test_registers_that_are_not_there(tmp_path: Path) -> None:
+def test_missing_registers(tmp_path: Path) -> None:
     hello, why = reasons(tmp_path / "root", missing=[0x64F, 0x606, 0x1A2, 0x770, 0x1AD])
     keys = {c.key for block in hello.blocks for c in block.counters}
     gone = {"limit_reasons", "power_limit_w", "power_throttled_s", "temperature_c", "hwp_epp"}
@@ -333,14 +333,14 @@ def test_registers_that_are_not_there(tmp_path: Path) -> None:
     assert why["turbo"] == "MSR 1ADH cannot be read"
 
 
-def test_a_limit_that_is_off_at_the_start(tmp_path: Path) -> None:
+def test_a_limit_disabled_at_the_start(tmp_path: Path) -> None:
     registers = [[cpu, 0x610, 150 * 8 | 1 << 15] for cpu in range(4)]
     hello, why = reasons(tmp_path / "root", registers=registers)
     assert place(hello, "power_limit_w")[2].scale == 1 / 8
     assert why["power_limit2_w"] == "it is off (MSR 610H bit 47)"
 
 
-def test_a_unit_of_time_that_is_not_told(tmp_path: Path) -> None:
+def test_a_missing_unit_of_time(tmp_path: Path) -> None:
     """As turbostat has it: 0 means the usual 2^-10 s."""
     hello, _ = reasons(tmp_path / "root", registers=[[cpu, 0x606, 0x0E03] for cpu in range(4)])
     assert place(hello, "power_throttled_s")[2].scale == 2.0**-10
@@ -382,7 +382,7 @@ def test_tables_of_other_models(
     assert ends == [first, last]
 
 
-def test_amd_tells_how_far_the_clock_is_held_down() -> None:
+def test_amd_reports_the_p_state_limit() -> None:
     """P-state current limit: bits 2:0 of MSR C0010061H in all manuals since family 10h."""
     (found,) = limits._pstate_limit(model.find("AuthenticAMD", 0x19, 0x01, 1))
     assert isinstance(found, Reading)

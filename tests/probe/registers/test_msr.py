@@ -42,7 +42,7 @@ def test_reading_and_writing(fake: FakeKernel) -> None:
 
 
 @needs_fuse
-def test_a_write_is_believed_when_it_is_read_back(fake: FakeKernel) -> None:
+def test_a_write_counts_when_it_is_read_back(fake: FakeKernel) -> None:
     fake.ask("options", writes="drop")
     with (
         Registers(fake.root, 0, writable=True) as device,
@@ -61,7 +61,7 @@ def test_a_write_is_believed_when_it_is_read_back(fake: FakeKernel) -> None:
         ("sys/kernel/security/lockdown", "[none] integrity confidentiality\n", "lockdown or"),
     ],
 )
-def test_which_lock_it_is(fake: FakeKernel, path: str, text: str, cause: str) -> None:
+def test_the_cause_of_a_refused_write(fake: FakeKernel, path: str, text: str, cause: str) -> None:
     fake.ask("file", path=path, text=text)
     fake.ask("options", writes="eperm")
     with (
@@ -81,7 +81,7 @@ def test_which_lock_it_is(fake: FakeKernel, path: str, text: str, cause: str) ->
         (None, False, "sudo modprobe msr, on the host"),
     ],
 )
-def test_only_a_module_that_can_be_there_is_to_be_loaded(
+def test_modprobe_is_suggested_only_if_the_module_can_exist(
     monkeypatch: pytest.MonkeyPatch, guest: str | None, module: bool, fix: str | None
 ) -> None:
     monkeypatch.setattr(identity, "virtualisation", lambda _: guest)
@@ -120,7 +120,7 @@ def test_names(register: int, text: str) -> None:
 
 
 @needs_fuse
-def test_reading_only_opens_for_reading_only(fake: FakeKernel) -> None:
+def test_reading_opens_the_device_read_only(fake: FakeKernel) -> None:
     parts, missing, info = opening.open_registers(fake.root, topology.read(fake.root))
     slots = [slot for part in parts for cpu in range(4) for slot in part.open(cpu)]
     flags = [Path(f"/proc/self/fdinfo/{slot.fd}").read_text() for slot in slots]
@@ -139,7 +139,7 @@ def test_reading_only_opens_for_reading_only(fake: FakeKernel) -> None:
     assert fake.writes() == []
 
 
-def test_nothing_to_read_is_said_not_raised(tmp_path: Path) -> None:
+def test_unreadable_registers_are_reported_and_not_raised(tmp_path: Path) -> None:
     trees.machine(tmp_path, 1)
     parts, missing, _ = opening.open_registers(tmp_path, topology.read(tmp_path))
     assert parts == []
@@ -207,7 +207,7 @@ def values(plan: Plan, **changed: int) -> dict[int, int]:
         ({"x38D": 0x80}, True),
     ],
 )
-def test_what_use_is(changed: dict[str, int], used: bool) -> None:
+def test_evidence_of_use(changed: dict[str, int], used: bool) -> None:
     plan = planned(0x55)
     assert (counter_plan.in_use(plan, values(plan, **changed)) is not None) == used
 
@@ -234,7 +234,7 @@ def test_the_reference_event_of_zen_4_has_a_long_code() -> None:
     assert plan.controls[-1] == 0xC0000301
 
 
-def test_changes_leave_what_is_not_ours() -> None:
+def test_changes_keep_bits_of_others() -> None:
     plan = planned(0x55)
     before = values(plan, x38F=1 << 48 | 8, x38D=0x5000, x187=0x42003C)
     assert counter_plan.changes(plan, before) == {
@@ -257,7 +257,7 @@ def test_changes_leave_what_is_not_ours() -> None:
         (0x38D, Change(0, 0x333), 0x3333, 0x3000),
     ],
 )
-def test_what_is_given_back(register: int, change: Change, now: int, after: int) -> None:
+def test_restored_values(register: int, change: Change, now: int, after: int) -> None:
     assert counter_plan.given_back({register: change}, {register: now}) == {register: after}
 
 
@@ -282,7 +282,7 @@ OURS = {
         ({0x187: 0x4300C0, 0x38F: 0x2}, {0x187: 0x4300C0, 0x38F: 0x2}),
     ],
 )
-def test_what_a_stranger_has_programmed_stays_enabled(
+def test_counters_of_another_program_stay_enabled(
     theirs: dict[int, int], after: dict[int, int]
 ) -> None:
     now = {register: change.ours for register, change in OURS.items()} | theirs

@@ -45,7 +45,7 @@ def test_one_byte_for_each_count() -> None:
     assert steps(0x5E, {0x1AD: 0x2728292A}) == [(1, 4.2), (2, 4.1), (3, 4.0), (4, 3.9)]
 
 
-def test_haswell_ep_goes_on_in_two_more_registers() -> None:
+def test_haswell_ep_has_two_more_ratio_registers() -> None:
     registers = {0x1AD: 0x1D1E1F2021222424, 0x1AE: 0x1C1C1C1C1C1C1C1C, 0x1AF: 0x1B1C}
     found = steps(0x3F, registers)
     assert found[:3] == [(2, 3.6), (3, 3.4), (4, 3.3)]
@@ -60,7 +60,7 @@ def test_the_semaphore_of_haswell_ep_is_no_ratio() -> None:
     ]
 
 
-def test_broadwell_ep_may_lack_the_second() -> None:
+def test_broadwell_ep_may_lack_the_second_register() -> None:
     assert steps(0x4F, {0x1AD: 0x202122}) == [(1, 3.4), (2, 3.3), (3, 3.2)]
     found = read(0x4F, {0x1AD: 0x2222222222222222, 0x1AE: 0x20})
     assert isinstance(found, Turbo)
@@ -101,7 +101,9 @@ def test_hybrids_have_a_table_for_each_type() -> None:
         (find("AuthenticAMD", 0x19, 1, 1), {}, "no register is known for it (Zen 3)"),
     ],
 )
-def test_without_a_table_it_says_why(model: Uarch, registers: dict[int, int], why: str) -> None:
+def test_a_missing_turbo_table_has_a_reason(
+    model: Uarch, registers: dict[int, int], why: str
+) -> None:
     found = limits.turbo_table(model, registers.get)
     assert isinstance(found, Missing)
     assert found.what == "turbo"

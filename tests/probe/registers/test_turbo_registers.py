@@ -45,7 +45,7 @@ def drops(scene: PowerLimitDrop, root: Path, seconds: float) -> tuple[Session, l
     return session, [episode for episode in found if episode.kind == "turbo-drop"], lacking
 
 
-def test_a_power_limit_is_found_with_its_bit_and_the_other_package_is_calm(
+def test_a_power_limit_is_detected_by_its_bit_in_one_package_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))

@@ -71,12 +71,12 @@ def read(data: bytes, step: int = 1 << 20) -> list[wire.Message]:
 
 
 @pytest.mark.parametrize("step", [1, 7, 1 << 20])
-def test_what_goes_in_comes_out(step: int) -> None:
+def test_messages_survive_a_round_trip(step: int) -> None:
     data = b"".join(map(wire.encode, STREAM))
     assert read(data, step) == STREAM
 
 
-def test_a_stranger_can_write_a_stream_by_hand() -> None:
+def test_a_stream_can_be_written_with_msgpack_alone() -> None:
     """With msgpack alone, from the docstring; keys that perftop does not know are skipped."""
     body = {
         "type": "hello", "wire": 1, "perftop": "x", "source": "mine", "host": "h", "kernel": "k",
@@ -185,7 +185,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_damage_gets_one_line_and_no_memory(kind: str) -> None:
+def test_damage_is_one_line_and_allocates_no_memory(kind: str) -> None:
     data, expected = DAMAGE[kind]
     tracemalloc.start()
     try:
@@ -200,7 +200,7 @@ def test_damage_gets_one_line_and_no_memory(kind: str) -> None:
 
 
 @given(st.binary(max_size=300), st.integers(min_value=0, max_value=10_000), st.booleans())
-def test_no_bytes_make_it_raise_anything_else(noise: bytes, at: int, whole: bool) -> None:
+def test_bytes_raise_only_wire_errors(noise: bytes, at: int, whole: bool) -> None:
     data = bytearray(b"".join(map(wire.encode, STREAM)))
     at %= len(data)
     data[at : at + (0 if whole else len(noise))] = noise
@@ -210,7 +210,7 @@ def test_no_bytes_make_it_raise_anything_else(noise: bytes, at: int, whole: bool
         assert "\n" not in str(error)
 
 
-def test_what_was_whole_before_the_damage_is_handed_over() -> None:
+def test_messages_before_the_damage_are_read() -> None:
     decoder = Decoder()
     seen = []
     with pytest.raises(WireError, match="not a perftop stream"):

@@ -78,7 +78,7 @@ def test_each_counter_has_a_verdict() -> None:
     assert (found["l3_memory_bytes"]["scope"], traffic > 0) == ("L3", True)
 
 
-def test_what_is_not_there_has_its_reason() -> None:
+def test_an_absent_counter_has_its_reason() -> None:
     source = Source({"energy_j": 1})
     missing = [wire.Missing("memory_read_bytes", "no right to it"), wire.Missing("ref", "no PMU")]
     source.hello = dataclasses.replace(source.hello, missing=missing)
@@ -86,7 +86,7 @@ def test_what_is_not_there_has_its_reason() -> None:
     assert (absent["counter"], absent["why"]) == ("memory_read_bytes", "no right to it")
 
 
-def test_a_copy_must_be_seen_at_the_memory() -> None:
+def test_a_copy_must_show_in_memory_traffic() -> None:
     """A memory counter that moves less than what was copied meanwhile counts something else."""
     enough = verdicts(memory_read_bytes=1 << 40)["memory_read_bytes"]
     assert enough["verdict"] == "counts"

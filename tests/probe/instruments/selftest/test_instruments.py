@@ -65,7 +65,7 @@ def verdicts(
     return {row["instrument"]: row for row in answer["instruments"]}
 
 
-def test_what_works_tells_what_it_measured() -> None:
+def test_a_working_instrument_reports_its_measurement() -> None:
     found = verdicts(energy_j=120, temperature_c=71)
     assert found["energy"]["verdict"] == found["temperature"]["verdict"] == "works"
     (energy,), (heat,) = found["energy"]["measured"], found["temperature"]["measured"]
@@ -73,7 +73,7 @@ def test_what_works_tells_what_it_measured() -> None:
     assert (heat["values"], heat["unit"]) == ([71], "°C")
 
 
-def test_what_is_not_there_has_a_reason() -> None:
+def test_an_absent_instrument_has_a_reason() -> None:
     found = verdicts()
     assert {found[name]["verdict"] for name in ("HSMP", "top-down", "turbo ceiling")} == {
         "not there"
@@ -90,14 +90,14 @@ def test_what_is_not_there_has_a_reason() -> None:
         ("temperature", {"temperature_c": 0}),
     ],
 )
-def test_what_cannot_be_is_wrong(name: str, given: dict[str, int]) -> None:
+def test_impossible_values_are_wrong(name: str, given: dict[str, int]) -> None:
     row = verdicts(None, (), "auto", None, **given)[name]
     assert row["verdict"] == "wrong"
     assert [*given][-1] in row["why"] or "cores take" in row["why"]
 
 
 @pytest.mark.parametrize(("backend", "verdict"), [(0.4, "works"), (0.3, "wrong")])
-def test_parts_of_the_slots_must_add_up(backend: float, verdict: str) -> None:
+def test_slot_parts_must_add_up(backend: float, verdict: str) -> None:
     cpu = dict(zip(TOP_DOWN, (1.0, 0.3, 0.1, 0.2, backend), strict=True))
     assert verdicts(cpu)["top-down"]["verdict"] == verdict
 
@@ -112,7 +112,7 @@ def test_the_factor_of_an_event_must_be_a_candidate(rate: float, verdict: str) -
         assert row["measured"][0]["values"] == [pytest.approx(2.0)]
 
 
-def test_a_known_count_that_is_missed_is_told() -> None:
+def test_a_missed_known_count_is_reported() -> None:
     good = Result("ref", "at work", "trusted", "made")
     bad = dataclasses.replace(good, verdict="unusable", expected=1.0, measured=2.0, unit="cycles")
     unsure = dataclasses.replace(good, verdict="disturbed")
@@ -121,7 +121,7 @@ def test_a_known_count_that_is_missed_is_told() -> None:
     assert instruments.wrong(verdicts(checks=(bad,)).values()) == ["ref"]
 
 
-def test_only_what_something_disagrees_with_is_wrong() -> None:
+def test_only_contradicted_counters_are_wrong() -> None:
     found = verdicts(energy_j=120, energy_ram_j=0)
     assert found["energy"]["counters"] == ["energy_j", "energy_ram_j"]
     assert instruments.wrong(found.values()) == ["energy_ram_j"]
@@ -135,7 +135,7 @@ def test_a_turbo_table_can_be_wrong(hz: float, wrong: list[str]) -> None:
     assert instruments.wrong(verdicts(turbo=table).values()) == wrong
 
 
-def test_a_known_count_that_was_disturbed_is_the_reason() -> None:
+def test_a_disturbed_known_count_is_the_reason() -> None:
     """It was read, by the test itself."""
     disturbed = Result("both_s", "at work in turns", "disturbed", "made")
     row = verdicts(checks=(disturbed,))["SMT tracing"]
@@ -144,5 +144,5 @@ def test_a_known_count_that_was_disturbed_is_the_reason() -> None:
 
 
 @pytest.mark.parametrize(("asked", "verdict"), [("auto", "not there"), ("os", "not tried")])
-def test_perf_is_not_missed_where_the_system_was_asked(asked: str, verdict: str) -> None:
+def test_source_os_does_not_report_perf_as_missing(asked: str, verdict: str) -> None:
     assert verdicts(asked=asked)["source perf"]["verdict"] == verdict

@@ -63,7 +63,7 @@ def test_a_run_is_marked_and_bounded() -> None:
         load.run_loop(99, 1, 1)
 
 
-def test_turns_between_marks_that_lie_unevenly() -> None:
+def test_turns_between_unevenly_spaced_marks() -> None:
     marks = (100, 110, 130, 200, 1000, 1100)
     run = load.Run(load.ADD, 10, marks, load.WorkSpan(0, 1200, 0, 1200, 1200, 0))
     for stamp, passed in ((100, 0), (105, 5), (130, 20), (165, 25), (600, 35), (1050, 45)):
@@ -84,7 +84,7 @@ def test_a_product_takes_as_many_cycles_as_three_sums_or_a_few() -> None:
     assert 2.8 < ratio < 6.2
 
 
-def test_patterns_on_the_cpus_asked_for() -> None:
+def test_patterns_run_on_the_requested_cpus() -> None:
     import time
 
     cpus = sorted(os.sched_getaffinity(0))[:2]

@@ -229,18 +229,20 @@ def test_reads_that_prove_nothing_are_left_out(tested: Tested, flags: int) -> No
     ["instructions", "cycles", "ref", "idle_s", "busy_s", "stat_idle_s", "both_s", "lp1_s",
      "neither_s"],
 )  # fmt: skip
-def test_dead_half_and_double(tested: Tested, key: str, factor: float) -> None:
+def test_dead_halved_and_doubled_counters_are_wrong(
+    tested: Tested, key: str, factor: float
+) -> None:
     answer = tested(Machine({key: factor}))
     assert key in answer["wrong"]
     assert key in by_counter(answer, "unusable")
 
 
 @pytest.mark.parametrize("key", ["kernel_instructions", "kernel_cycles"])
-def test_a_share_of_the_kernel_that_is_dead(tested: Tested, key: str) -> None:
+def test_a_dead_kernel_share(tested: Tested, key: str) -> None:
     assert tested(Machine({key: 0.0}))["wrong"] == [key]
 
 
-def test_siblings_in_each_others_place(tested: Tested) -> None:
+def test_swapped_siblings(tested: Tested) -> None:
     """Still sums to all of the time."""
     machine = Machine()
     truth = machine.truth[0]
@@ -260,14 +262,14 @@ def test_siblings_in_each_others_place(tested: Tested) -> None:
     assert tested(machine)["wrong"] == ["lp0_s", "lp1_s"]
 
 
-def test_a_little_off_is_close(tested: Tested) -> None:
+def test_a_small_error_is_close(tested: Tested) -> None:
     answer = tested(machine := Machine({"instructions": 1.02}))
     assert "instructions" in by_counter(answer, "close")
     assert answer["wrong"] == []
     assert machine.tries == 7  # loop and calls three times: noise might have been to blame
 
 
-def test_absent_is_said_with_its_reason(tested: Tested) -> None:
+def test_an_absent_counter_is_reported_with_its_reason(tested: Tested) -> None:
     answer = tested(Machine(lacking=["cycles", "kernel_cycles"]))
     absent = [c for c in answer["checks"] if c["verdict"] == "not there"]
     assert [(c["counter"], c["why"], c["fix"]) for c in absent] == [
@@ -276,7 +278,7 @@ def test_absent_is_said_with_its_reason(tested: Tested) -> None:
     assert answer["wrong"] == []
 
 
-def test_a_counter_that_only_some_cpus_have(tested: Tested) -> None:
+def test_a_counter_of_some_cpus_only(tested: Tested) -> None:
     machine = Machine({"instructions": 0.0})
     (block, core) = machine.hello.blocks
     counters = [
@@ -290,7 +292,7 @@ def test_a_counter_that_only_some_cpus_have(tested: Tested) -> None:
     assert checks["cycles"]["disturbed"] == []
 
 
-def test_others_excuse_more_but_not_less(tested: Tested) -> None:
+def test_other_tasks_excuse_higher_but_not_lower_counts(tested: Tested) -> None:
     machine = Machine()
     machine.others = 0.4
     answer = tested(machine)
@@ -302,7 +304,7 @@ def test_others_excuse_more_but_not_less(tested: Tested) -> None:
     assert "instructions" in tested(dead)["wrong"]
 
 
-def test_on_a_busy_machine_nothing_is_trusted_by_chance(tested: Tested) -> None:
+def test_a_busy_machine_gives_no_verdict_by_chance(tested: Tested) -> None:
     """With as much of others as of the pattern, half of what was counted looks right."""
     machine = Machine()
     patterns = machine.patterns
@@ -347,7 +349,7 @@ def test_one_quiet_try_is_enough(tested: Tested) -> None:
     assert not by_counter(answer, "disturbed")
 
 
-def test_it_stops_when_asked(tested: Tested, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_selftest_stops_on_request(tested: Tested, monkeypatch: pytest.MonkeyPatch) -> None:
     tested(machine := Machine())
     with pytest.raises(Stopped):
         run.run(machine, lambda: True)
@@ -364,7 +366,7 @@ CHECK = Check("x", "", "", 0.01, "")
     [("perfprobe", ["--source", "sim"]), ("perftop", ["--source", "sim:idle"]),
      ("perfprobe", ["--sysroot", "/proc"]), ("perfprobe", ["--source", "nonsense"])],
 )  # fmt: skip
-def test_refused_in_one_line(program: str, option: list[str]) -> None:
+def test_refusal_in_one_line(program: str, option: list[str]) -> None:
     done = command.run("selftest", *option, program=program)
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1

@@ -20,7 +20,7 @@ from perfprobe.sources import Source
 from perfprobe.wire import Rate
 
 
-def test_what_a_tick_of_mperf_may_be() -> None:
+def test_candidates_for_a_tick_of_mperf() -> None:
     for changes, expected in (
         ({}, [1.0]),
         ({"base_hz": Rate(8e8, "made up")}, [1.0, 1.25]),
@@ -33,7 +33,7 @@ def test_what_a_tick_of_mperf_may_be() -> None:
         assert working.factors(tape, "ref") == [1.0]
 
 
-def test_the_rate_is_held_against_a_longer_time() -> None:
+def test_the_rate_is_compared_over_a_longer_time() -> None:
     hello = made.hello(tsc_hz=Rate(2.0e9, "made up"))
     ((check, seen),) = working.rate(hello, (10**9, 5 * 10**9), (3 * 10**9, 9 * 10**9 + 400_000))
     assert seen.expected == pytest.approx(2.0002e9)
@@ -52,11 +52,11 @@ CHECK = Check("x", "", "", 0.01, "")
      (96, 5, 0, "disturbed"),
      (96, 0, 5, "unusable"), (0, 0, 1e9, "unusable")],
 )  # fmt: skip
-def test_judged(measured: float, less: float, more: float, expected: str) -> None:
+def test_verdicts_of_outcomes(measured: float, less: float, more: float, expected: str) -> None:
     assert verdict.judge(CHECK, Outcome(0, 100, measured, 100, less, more)) == expected
 
 
-def test_the_worst_of_undisturbed_cpus_speaks_for_all() -> None:
+def test_the_worst_undisturbed_cpu_decides() -> None:
     tries = [
         Outcome(0, 100, 100, 100),
         Outcome(1, 100, 130, 100, more=50),
@@ -68,7 +68,7 @@ def test_the_worst_of_undisturbed_cpus_speaks_for_all() -> None:
     assert verdict.conclude(CHECK, [], [0], "o").verdict == "disturbed"
 
 
-def test_tscs_that_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offset_tscs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A message takes 300 ns, and the CPUs' counters are set apart."""
     home = min(os.sched_getaffinity(0))
     for apart, expected in ((-50_000_000, "unusable"), (-2000, "close"), (100, "trusted")):

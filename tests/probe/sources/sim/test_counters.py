@@ -59,7 +59,7 @@ def test_counters_wrap_at_their_width_soon_after_the_start() -> None:
         assert deltas(hello, frames, key)[-1] == pytest.approx(6 * hz, rel=2e-3)
 
 
-def test_one_thread_agrees_from_both_sides() -> None:
+def test_one_thread_counts_of_siblings_agree() -> None:
     """R0 - one0 = R1 - one1, but for the time between the reads of the two."""
     hello, frames, _ = run("smt-mix", 14)
     both = deltas(hello, frames, "ref") - 84 * deltas(hello, frames, "one_thread")
@@ -138,7 +138,7 @@ def test_a_turbo_drop_shows_its_cause() -> None:
     assert ceiling[1] - busy[8] == pytest.approx(0, abs=0.01)
 
 
-def test_energy_wraps_and_heat_takes_its_time() -> None:
+def test_energy_wraps_and_temperature_lags() -> None:
     hello, frames, _ = run("throttle", 40)
     raw = column(hello, frames, "energy_j")[:, 0]
     assert (raw[1:] < raw[:-1]).sum() == 1
@@ -157,7 +157,7 @@ def test_energy_is_the_sum_of_its_parts() -> None:
     assert ends[0] == ends[1]
 
 
-def test_memory_counters_follow_what_cpus_move() -> None:
+def test_memory_counters_follow_the_traffic_of_cpus() -> None:
     """Three of four lines are read. Counters are read within 1 ms of the CPUs', and wrap."""
     hello, frames, _ = run("smt-mix,cpus=32,packages=2", 20)
     schedule = schedule_of("smt-mix,cpus=32,packages=2")

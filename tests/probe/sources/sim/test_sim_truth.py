@@ -174,7 +174,7 @@ def test_integrals_add_up(a: int, b: int, c: int) -> None:
     assert (parts == between(schedule, t0, t2)).all()
 
 
-def test_cells_do_not_depend_on_how_they_are_asked_for() -> None:
+def test_cells_do_not_depend_on_the_order_of_requests() -> None:
     schedule = wild(2)
     many = measure(schedule.cells(0, 60), CELL_NS)
     for cell in range(60):
@@ -197,7 +197,7 @@ def test_cursor_equals_integrals_from_the_start(step_ns: int) -> None:
             assert (got[:, cpu] == wanted[:, cpu]).all(), (now, cpu)
 
 
-def test_work_is_as_long_as_its_load_says() -> None:
+def test_work_has_the_length_of_its_load() -> None:
     schedule = wild(2)
     for name in ("idle", "smt-mix"):
         machine = Machine.of(parse_spec(name))
@@ -231,7 +231,7 @@ def during(
 
 
 @pytest.mark.parametrize("scenario", by_day(SCENARIOS, TELLING))
-def test_truth_holds_together(scenario: str) -> None:
+def test_truth_is_consistent(scenario: str) -> None:
     spec = f"sim:{scenario},cpus=16"
     found = list(truth(spec, 34.5))
     assert json.loads(json.dumps(found)) == found
@@ -254,7 +254,7 @@ def test_truth_holds_together(scenario: str) -> None:
         assert found != list(truth(f"{spec},seed=2", 34.5)), "the seed changes nothing"
 
 
-def test_memory_moves_no_more_than_it_can() -> None:
+def test_memory_traffic_has_a_limit() -> None:
     """Sixteen copies of stream ask for 192 GB/s of a memory that moves 10 GB/s for each core."""
     machine = Machine.of(parse_spec("steady,cpus=16"))
     script = Script(machine)
@@ -265,7 +265,7 @@ def test_memory_moves_no_more_than_it_can() -> None:
     assert len(np.unique(moved)) == 1
 
 
-def test_truth_tells_the_traffic_of_packages() -> None:
+def test_truth_has_the_traffic_of_packages() -> None:
     for line in lines("sim:steady,cpus=32", 3, "package"):  # 900 MB/s of each of 16 CPUs
         assert line["memory_read_bytes_per_s"] == pytest.approx(10.8e9, rel=0.01)
         assert line["memory_write_bytes_per_s"] == pytest.approx(3.6e9, rel=0.01)
@@ -289,7 +289,7 @@ def episode(text: str, kind: str, cause: str | None) -> dict[str, Any]:
         ("halts", "involuntary-halt", "smm", "involuntary", lambda a, b, d: b - a == d),
     ],
 )
-def test_episodes_are_as_deep_as_they_say(
+def test_episodes_have_their_scripted_depth(
     scenario: str,
     kind: str,
     cause: str | None,
@@ -304,7 +304,7 @@ def test_episodes_are_as_deep_as_they_say(
     assert change(before, within, near), (before, within, told["depth"])
 
 
-def test_clock_change_halts_come_in_packets_of_the_known_length() -> None:
+def test_halts_at_clock_changes_have_the_known_length() -> None:
     rows = lines("sim:halts", 30, "cpu")
     for told in lines("sim:halts", 30, "episode")[:2]:
         share = during(rows, told["cpus"], told["start"], told["end"], "involuntary")
@@ -328,7 +328,7 @@ def test_truth_of_four_threads_and_of_one() -> None:
     assert core["smt"] == {"neither": 0, "lp0": 1, "lp1": 0, "both": 0}
 
 
-def test_truth_of_a_cpu_that_is_off() -> None:
+def test_truth_of_an_offline_cpu() -> None:
     rows = [r for r in lines("sim:hotplug", 18, "cpu") if r["cpu"] == 15]
     assert [r["online"] for r in rows] == [1] * 8 + [0] * 8 + [1] * 2
     assert all((r["util"] is None) == (r["online"] == 0) for r in rows)
@@ -337,13 +337,13 @@ def test_truth_of_a_cpu_that_is_off() -> None:
     assert (on["kind"], on["start"], on["end"]) == ("online", 16, 16)
 
 
-def test_episodes_repeat_and_may_be_unfinished() -> None:
+def test_episodes_repeat_and_may_still_run_at_the_end() -> None:
     found = lines("sim:turbo-drop", 50, "episode")
     assert [(e["start"], e["end"]) for e in found] == [(8, 12.1), (28, 32.1), (48, None)]
     assert lines("sim:turbo-drop,packages=2", 9, "episode")[0]["cpus"] == [0, 1, 2, 3]
 
 
-def test_truth_refuses_a_duration_that_is_none() -> None:
+def test_truth_refuses_an_invalid_duration() -> None:
     for duration in (0, -1, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="duration"):
             list(truth("sim", duration))

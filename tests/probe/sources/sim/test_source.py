@@ -85,7 +85,7 @@ def test_the_largest_machine_passes_the_wire() -> None:
     passes(hello, *frames)
 
 
-def test_the_same_again() -> None:
+def test_simulations_are_reproducible() -> None:
     """Byte for byte, but for the time that this process takes."""
 
     def stream(text: str) -> list[bytes]:
@@ -114,7 +114,7 @@ def test_tasks() -> None:
     assert [f.seq for f in frames if f.records][:3] == [1, 11, 21], "once a second"
 
 
-def test_a_task_that_came_within_the_second_is_told_with_what_it_ran_of_it() -> None:
+def test_a_new_task_is_reported_with_its_share_of_the_second() -> None:
     _, frames, _ = run("smt-mix", 16)
     told = [frames[seq].records["tasks"] for seq in (131, 141, 151)]
     assert [tasks["1"][1] for tasks in told] == ["lmp", "stream", "stream"]
@@ -132,7 +132,7 @@ def test_tasks_of_one_cpu_wait_for_each_other() -> None:
     assert told["waits"].keys() == told["others"].keys()
 
 
-def test_details_of_tasks_come_when_they_are_new() -> None:
+def test_details_of_new_tasks_are_sent() -> None:
     def told(text: str) -> list[tuple[int, str, Any]]:
         """Frame, PID and details."""
         found = [(f.seq, f.records.get("details", {})) for f in run(text, 12)[1]]
@@ -225,7 +225,7 @@ def test_batches_of_any_length_have_the_same_frames(clock: SimpleNamespace, seed
             assert alone == together
 
 
-def test_time_may_run_faster(clock: SimpleNamespace) -> None:
+def test_simulated_time_may_run_faster(clock: SimpleNamespace) -> None:
     source = open_sim("sim:idle,speed=10,epoch=1000", SAMPLE_NS)
     assert source.hello.wall_ns == 1000 * 10**9
     clock.now = 100.1
@@ -234,7 +234,7 @@ def test_time_may_run_faster(clock: SimpleNamespace) -> None:
     assert open_sim("sim:idle,speed=max", SAMPLE_NS).due() is None
 
 
-def test_a_machine_that_nobody_watches_stands_still(clock: SimpleNamespace) -> None:
+def test_a_machine_without_a_reader_pauses(clock: SimpleNamespace) -> None:
     source = open_sim("sim:hotplug", SAMPLE_NS)
     source.poll()
     clock.now = 109.9  # only late: all of it is made up for
@@ -334,7 +334,7 @@ def test_hotplug() -> None:
     assert (others == ROW_SAMPLED).all()
 
 
-def test_hotplug_again_in_the_next_turn_of_the_script() -> None:
+def test_hotplug_repeats_in_the_next_cycle_of_the_script() -> None:
     hello, _, notes = run("hotplug", 70)
     times = [(n.time_ns - hello.raw_ns) / 1e9 for n in notes]
     assert times == [8, 16, 34, 42, 60, 68]
@@ -349,7 +349,7 @@ def test_a_restarted_counter_counts_from_the_return_of_its_cpu() -> None:
     assert column(hello, frames, "idle_s")[190, 15] == pytest.approx(truth, abs=2)
 
 
-def test_what_was_not_asked_for_is_not_read_but_siblings_are() -> None:
+def test_unselected_cpus_are_not_read_except_siblings() -> None:
     hello, frames, _ = run("smt-mix", 1, select=(1, 12))
     assert hello.selected == [1, 12]
     assert np.flatnonzero(head(frames[3])[:, 4]).tolist() == [1, 4, 9, 12]
