@@ -33,7 +33,7 @@ class Terminal:
         os.set_blocking(self._fd, False)
 
     def read(self) -> bool:
-        """Whether it is still there."""
+        """Reads output; returns whether the program still runs."""
         try:
             self.drawn += os.read(self._fd, 1 << 16).decode(errors="replace")
         except BlockingIOError:
@@ -43,7 +43,7 @@ class Terminal:
         return True
 
     def sees(self, pattern: str, since: int = 0) -> int:
-        """Where that ends which it draws."""
+        """Waits for the pattern on the screen; returns the offset of its end."""
         wanted = re.compile(pattern)
 
         def seen() -> re.Match[str] | None:

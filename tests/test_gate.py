@@ -1,4 +1,4 @@
-"""What `.ci/run` prints before the tests: which of the privileged ones can run here."""
+"""The list that `.ci/run` prints before the tests: which privileged tests can run here."""
 
 from __future__ import annotations
 

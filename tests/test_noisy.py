@@ -1,4 +1,4 @@
-"""A noisy neighbour on the machine at hand, found and named by the command."""
+"""A noisy neighbour on this machine, which the command detects and names."""
 
 from __future__ import annotations
 

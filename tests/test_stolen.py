@@ -1,4 +1,4 @@
-"""A hypervisor that takes time, as far as perftop can know: a /proc/stat that changes."""
+"""A hypervisor that takes time, imitated by a /proc/stat that changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests that need a quiet CPU get one, in a run of several workers."""
+"""Tests that need a quiet CPU run alone, even with several workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the cases of hard_times.py have in common: a result, how commands run, what they leave."""
+"""Tools that the cases of hard_times.py share: results, running commands, checking their output."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Result:
         return "; ".join(filter(None, (self.told, self.bad and f"WRONG: {self.bad}")))
 
     def check(self, good: object, what: str) -> Result:
-        """Adds what is wrong."""
+        """Adds a fault."""
         if not good:
             self.bad = f"{self.bad}, {what}" if self.bad else what
         return self
@@ -58,7 +58,7 @@ def prepared(root: Path) -> None:
         SOURCES[name] = written(root / name, *lasting(f"sim:smt-mix,cpus={cpus}", seconds))
 
 
-# --- what is done
+# --- running commands
 
 
 def ran(*command: str, **more: Any) -> tuple[int, str, list[str]]:
@@ -86,7 +86,7 @@ def filled(path: Path) -> bool:
     return path.exists() and path.stat().st_size > 0
 
 
-# --- what is found
+# --- checking output
 
 
 def one_line(status: int, said: list[str], want: int, word: str) -> Result:
@@ -96,7 +96,7 @@ def one_line(status: int, said: list[str], want: int, word: str) -> Result:
 
 
 def readable(result: Result, path: Path, least_s: float = 0.0) -> Result:
-    """Whether a recording holds what it tells."""
+    """Whether a recording can be read and is consistent."""
     told, damage = story(path)
     seen = told.seen
     result.told += f"; {seen['frames']} frames, {seen['late']} late, {seen['lost']} lost"

@@ -1,4 +1,4 @@
-"""Cases without room: full disks, limits of file sizes, directories that are not there any more."""
+"""Cases without room: full disks, limits of file sizes, removed directories."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def absent(*verb: str) -> Callable[[Path], Result]:
 
 
 def nowhere(*verb: str) -> Callable[[Path], Result]:
-    """Started in a directory that is gone."""
+    """Starts in a directory that was removed."""
 
     def from_nowhere(directory: Path) -> Result:
         directory.mkdir()

@@ -1,4 +1,4 @@
-"""Reads a recording back: what is missing from it untold, and numbers that cannot be."""
+"""Reads a recording back and reports unexplained gaps and impossible numbers."""
 
 from __future__ import annotations
 

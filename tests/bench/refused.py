@@ -1,4 +1,4 @@
-"""Cases in which the kernel refuses a system call, or has too little of something."""
+"""Cases in which the kernel refuses a system call, or a resource is exhausted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LIMITS = (
     *(f"NOFILE={n}" for n in (4, 8, 12, 16)),
 )
 STATUSES = {0, 1, 2, 3, 126, 127, 130}
-"""What perftop ends with, by its documentation, besides a command's own status."""
+"""The documented exit statuses of perftop, besides a command's own status."""
 OWN = 7
 """The command's own."""
 _ESCAPES = re.compile(r"\x1b\][^\x07\x1b]*(\x07|\x1b\\)|\x1b[\[(PX^_][0-9;?<>=$]*[ -/]*[@-~]?|\r")

@@ -1,4 +1,4 @@
-"""Programs on terminals of their own, and what they cost."""
+"""Runs programs on terminals of their own, and measures their cost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ESCAPES = re.compile(rb"\x1b\][^\x07]*\x07|\x1b[\[(][0-9;?<>=]*[ -/]*[@-~]?|[\x
 
 
 def start(argv: list[str], columns: int, lines: int) -> tuple[int, int]:
-    """A program on a terminal of this size: its pid and our end."""
+    """Starts a program on a terminal of this size; returns its pid and this side's descriptor."""
     pid, fd = pty.fork()
     if pid == 0:
         os.environ |= {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LC_ALL": "C.UTF-8"}
@@ -62,7 +62,7 @@ def drained(fd: int, seconds: float) -> bytes:
 
 
 def family(pid: int) -> list[int]:
-    """The process and all that it has started."""
+    """The process and all its descendants."""
     path = Path(f"/proc/{pid}/task/{pid}/children")
     below = [int(word) for word in path.read_text(encoding="ascii").split()]
     return [pid, *(one for child in below for one in family(child))]

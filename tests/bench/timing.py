@@ -10,7 +10,7 @@ ROUNDS = 7
 
 
 def best_us(work: Callable[[], object], repeat: int) -> float:
-    """CPU microseconds of one call, the least of some rounds."""
+    """CPU time of one call in us, the minimum of some rounds."""
     best = float("inf")
     for _ in range(ROUNDS):
         start = time.process_time_ns()

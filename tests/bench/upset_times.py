@@ -44,7 +44,7 @@ for name in "time", "clock_gettime":
     setattr(time, name, moved(getattr(time, name), 1))
     setattr(time, name + "_ns", moved(getattr(time, name + "_ns"), 10**9))
 """
-"""Imported by every Python before anything else: its clock, moved by what a file says."""
+"""A module that every Python imports first: it shifts the clock by the seconds in a file."""
 
 
 # --- stopped

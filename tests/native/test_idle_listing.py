@@ -1,4 +1,4 @@
-"""The words of the idle program are what its listing says."""
+"""Compares the words of the idle program with its listing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every C program here succeeds, in every build in which it can tell something."""
+"""Every C program here succeeds in every build that can find faults in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the probe does where the kernel limits it."""
+"""The probe under limits of the kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order on stdin: read in any pieces, and nothing else is one."""
+"""Orders on stdin: they may arrive in pieces, and nothing else is an order."""
 
 from __future__ import annotations
 

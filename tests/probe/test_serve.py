@@ -1,4 +1,5 @@
-"""The probe's loop: a slow reader costs old frames, never the probe; nobody reading ends it."""
+"""The probe's loop: a slow reader loses old frames but never delays the probe; without a reader the
+probe ends."""
 
 from __future__ import annotations
 

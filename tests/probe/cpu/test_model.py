@@ -1,4 +1,4 @@
-"""What each model is called and which SMT methods it has, against tables typed by hand from public
+"""Names and SMT methods of each model, compared with tables typed by hand from public
 sources: Linux intel-family.h, Intel's event lists, CPUID dumps."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What a tick of each counter and the clocks of each model are, by tables, CPUID and MSRs."""
+"""The length of a tick of each counter, and the clocks of each model, from tables, CPUID and
+MSRs."""
 
 from __future__ import annotations
 

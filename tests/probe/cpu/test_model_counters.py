@@ -1,4 +1,4 @@
-"""Which events a model counts and how many counters it has, told by tables and by CPUID."""
+"""The events that a model counts and its number of counters, from tables and CPUID."""
 
 from __future__ import annotations
 

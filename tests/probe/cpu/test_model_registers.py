@@ -1,4 +1,4 @@
-"""Which registers each model has, and what they tell: turbo, idle states, limits."""
+"""The registers of each model and their meaning: turbo, idle states, limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""topology.read on machines whose truth is written out here by hand."""
+"""topology.read on machines whose topology is written out here by hand."""
 
 from __future__ import annotations
 

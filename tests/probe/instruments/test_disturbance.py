@@ -1,4 +1,4 @@
-"""What else went on while a CPU was measured."""
+"""Disturbances of a CPU during a measurement."""
 
 from __future__ import annotations
 

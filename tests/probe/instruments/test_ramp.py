@@ -1,4 +1,4 @@
-"""From idle to load: which CPU, which code, and what comes of it. Nothing here asserts a time."""
+"""From idle to load: the choice of the CPU, the code, and the answer. No test asserts a time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from perfprobe.kernel import access
 from perfprobe.native import affinity, tsc_rate
 from perfprobe.perf import perf_events
 
-# --- the code itself -----------------------------------------------------------------------------
+# --- the code itself ------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def test_wide_steps_do_not_wait_for_each_other(
     assert any("vzeroupper" in line for line in disassembly[f"chain_{name}"])
 
 
-# --- which CPU -----------------------------------------------------------------------------------
+# --- which CPU ------------------------------------------------------------------------------------
 
 
 def rows(tmp_path: Path) -> list[Any]:
@@ -139,7 +139,7 @@ def test_siblings_are_the_other_online_threads(tmp_path: Path) -> None:
     assert affinity.siblings(there[3], list(there.values())) == []
 
 
-# --- how long ------------------------------------------------------------------------------------
+# --- how long -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("isa", ramp.ISAS)
@@ -164,7 +164,7 @@ def test_cycles_of_a_step_are_reported_only_where_known(
     assert ramp.step_cycles(name, core_type) == cycles
 
 
-# --- the command ---------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("isa", ["scalar", "avx512"])

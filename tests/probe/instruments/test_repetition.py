@@ -1,4 +1,4 @@
-"""Repeating until it is enough, on a simulated clock and with noise of known truth."""
+"""Repetition until a mean is stable, on a simulated clock and with noise of a known mean."""
 
 from __future__ import annotations
 

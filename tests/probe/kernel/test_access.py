@@ -1,4 +1,4 @@
-"""What a probe that root started may still do while it runs, and what it must be able to do."""
+"""The rights that a probe started by root keeps while it runs, and those that it needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CPUs that went off, from the events of the kernel."""
+"""CPUs that went offline, from the events of the kernel."""
 
 from __future__ import annotations
 

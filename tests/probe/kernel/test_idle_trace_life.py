@@ -1,4 +1,4 @@
-"""How a trace comes to be and goes: rights, errors, and that nothing of it stays in the kernel."""
+"""The life of a trace: rights, errors, and that nothing of it remains in the kernel."""
 
 from __future__ import annotations
 

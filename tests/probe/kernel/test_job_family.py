@@ -1,4 +1,4 @@
-"""Descendants of a process, on made lists and on this machine."""
+"""Descendants of a process, on given lists and on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of a made-up system."""
+"""Settings of a simulated system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a scan of who runs where comes, how long it takes at once, and what it need not read."""
+"""The times of task scans, the length of their slices, and the files that they need not read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who runs where, on trees whose files the test writes and with clocks that it moves."""
+"""The tasks of each CPU, on trees whose files the test writes and with clocks that it advances."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-# --- who is told ---------------------------------------------------------------------------------
+# --- who is told ----------------------------------------------------------------------------------
 
 
 def test_the_busiest_task_of_each_cpu_is_reported(machine: Machine) -> None:
@@ -183,7 +183,7 @@ def test_time_of_ended_threads_is_not_their_leaders(machine: Machine) -> None:
     assert machine.scan() == {"0": [10, "job", 0.9]}
 
 
-# --- what goes wrong -----------------------------------------------------------------------------
+# --- what goes wrong ------------------------------------------------------------------------------
 
 
 def test_unreadable_files_hide_no_other_process(machine: Machine) -> None:
@@ -234,7 +234,7 @@ def test_without_processes_there_is_no_record(machine: Machine) -> None:
     assert machine.scan() is None
 
 
-# --- details -------------------------------------------------------------------------------------
+# --- details --------------------------------------------------------------------------------------
 
 
 def test_details_come_when_a_process_is_first_named(

@@ -1,4 +1,4 @@
-"""What cpufreq says of clocks, and what it must not be taken to say."""
+"""The clocks that cpufreq reports, and values of cpufreq that are no clock ceilings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def keys(root: Path) -> list[str]:
     return [counter.key for counter in cpu_files.clock_files(root, topology.read(root)).counters]
 
 
-# --- at every sample -----------------------------------------------------------------------------
+# --- at every sample ------------------------------------------------------------------------------
 
 
 def test_clock_and_cap_are_in_khz(four: Path) -> None:
@@ -60,7 +60,7 @@ def test_slow_and_missing_files_have_a_reason(four: Path, monkeypatch: pytest.Mo
     assert "too slow to repeat" in slow.missing[1].why
 
 
-# --- the fastest clock ---------------------------------------------------------------------------
+# --- the fastest clock ----------------------------------------------------------------------------
 
 
 def test_one_clock_applies_to_all_cpus(four: Path) -> None:

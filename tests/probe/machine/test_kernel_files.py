@@ -1,4 +1,4 @@
-"""What the kernel's files say about turbo, from a tree of files through the C helper to frames."""
+"""The kernel's files about turbo, from a tree of files through the C helper to frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A counter that several parts have is the first one's."""
+"""The first of several parts keeps a counter."""
 
 from __future__ import annotations
 

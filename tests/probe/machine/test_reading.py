@@ -1,4 +1,5 @@
-"""Rows of cores and packages: read by the first CPU that is on, and by the next when it goes."""
+"""Rows of cores and packages: the first online CPU reads them, and the next one when it goes
+offline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The source of this machine, on a tree of files: what they say is what arrives, to the tick."""
+"""The source of this machine on a tree of files, whose values arrive to the tick."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who runs where, in the stream; and what is told of processes, of this machine's own."""
+"""The tasks of each CPU in the stream, and details of this machine's processes."""
 
 from __future__ import annotations
 

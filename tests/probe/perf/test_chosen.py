@@ -1,4 +1,5 @@
-"""Chosen events: what a name opens on which CPU, in which groups, and what does not fit."""
+"""Chosen events: the events that a name opens on each CPU, their groups, and those that do not
+fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which counters the perf source has on which machine, and what it says of the others."""
+"""The counters of the perf source on several machines, and the reasons for missing counters."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_groups_that_no_cpu_ever_read_are_closed_too(tmp_path: Path) -> None:
     assert all(group.closed for group in kernel.groups)
 
 
-# --- what is opened ------------------------------------------------------------------------------
+# --- what is opened -------------------------------------------------------------------------------
 
 
 def test_all_of_a_skylake(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_the_tsc_alone_is_not_worth_a_read(tmp_path: Path) -> None:
     assert {m.what for m in core.missing} == set(ALL)
 
 
-# --- what is missing -----------------------------------------------------------------------------
+# --- what is missing ------------------------------------------------------------------------------
 
 
 def test_a_cpu_with_fewer_counters_lacks_only_its_own(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The list of events that a user writes: how it is cut, and what is refused."""
+"""The list of events that a user writes: how it is split, and what is refused."""
 
 from __future__ import annotations
 

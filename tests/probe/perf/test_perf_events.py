@@ -1,4 +1,4 @@
-"""Groups of perf events: order of opening, what is dropped when counters run short, why not."""
+"""Groups of perf events: order of opening, events dropped when counters run short, and reasons."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def keys(settled: OpenedEvents) -> list[str]:
     return [event.key for event in settled.events]
 
 
-# --- the order of things -------------------------------------------------------------------------
+# --- the order of things --------------------------------------------------------------------------
 
 
 def test_leader_first_then_siblings_then_enable() -> None:
@@ -86,7 +86,7 @@ def test_the_next_method_serves() -> None:
     assert settled.missing == {}
 
 
-# --- too few counters ----------------------------------------------------------------------------
+# --- too few counters -----------------------------------------------------------------------------
 
 ORDER = ["kernel_instructions", "kernel_cycles", "one_thread", "instructions", "cycles"]
 
@@ -152,7 +152,7 @@ def test_a_counter_that_stood_still_in_one_trial_only_is_used() -> None:
     assert len(trials) == MAX_TRIALS
 
 
-# --- counters that do not count ------------------------------------------------------------------
+# --- counters that do not count -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("key", ["cycles", "instructions", "kernel_cycles", "ref"])
@@ -197,7 +197,7 @@ def test_aperf_and_mperf_must_make_a_clock() -> None:
         assert keys(settled)[0] == "msr_tsc"
 
 
-# --- guests that own the PMU ---------------------------------------------------------------------
+# --- guests that own the PMU ----------------------------------------------------------------------
 
 
 def test_only_the_host_where_guests_own_the_pmu() -> None:
@@ -224,7 +224,7 @@ def test_and_not_where_that_changes_nothing() -> None:
     assert "cannot count it so" in settled.missing["ref"].why
 
 
-# --- why not -------------------------------------------------------------------------------------
+# --- why not --------------------------------------------------------------------------------------
 
 WHY = {
     errno.ENOENT: ("no such event", None),

@@ -1,4 +1,4 @@
-"""PMUs and their events as sysfs has them; CPUID of the CPU that it is asked on."""
+"""PMUs and their events from sysfs; CPUID executed on a given CPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from perfprobe.native import affinity
 from perfprobe.perf import perf_pmus
 from perfprobe.perf.perf_pmus import Code
 
-# --- PMUs and their events -----------------------------------------------------------------------
+# --- PMUs and their events ------------------------------------------------------------------------
 
 
 def test_events_of_a_pmu(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_terms_go_where_the_format_says(tmp_path: Path) -> None:
     assert perf_pmus.scale(found, "e") == 1.0
 
 
-# --- CPUID ---------------------------------------------------------------------------------------
+# --- CPUID ----------------------------------------------------------------------------------------
 
 
 def test_cpuid_is_executed_on_its_cpu() -> None:

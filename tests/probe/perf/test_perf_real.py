@@ -1,4 +1,4 @@
-"""Groups of perf events as the kernel at hand has them: software events and the msr PMU."""
+"""Groups of perf events on this machine's kernel: software events and the msr PMU."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_the_limit_is_left_alone_where_it_cannot_be_raised(
     monkeypatch.setattr(resource, "setrlimit", refuse)
 
 
-# --- the whole way -------------------------------------------------------------------------------
+# --- the whole way --------------------------------------------------------------------------------
 
 
 class Planner:

@@ -1,4 +1,4 @@
-"""AMD's HSMP: the driver's message as its header has it, and what becomes of the answers."""
+"""AMD's HSMP: the layout of the driver's message, and the values made of the answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TPMI's limit reasons: files of a real Sierra Forest, and what changes in them."""
+"""TPMI's limit reasons: files of a real Sierra Forest, and changes in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What there is one of: own cost and pressure."""
+"""The row of the machine: the probe's own cost, pressure, load and interrupts."""
 
 from __future__ import annotations
 

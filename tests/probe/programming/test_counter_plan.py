@@ -1,4 +1,4 @@
-"""Events on counters: which counter each gets, and what is done when counters run short."""
+"""Events on counters: the counter of each event, and priorities when counters run short."""
 
 from __future__ import annotations
 

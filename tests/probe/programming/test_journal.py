@@ -1,4 +1,4 @@
-"""The journal: what is on disk before a register changes, and what of a file is believed."""
+"""The journal: its content before a register changes, and the checks of a file's content."""
 
 from __future__ import annotations
 

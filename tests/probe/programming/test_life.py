@@ -1,5 +1,5 @@
-"""`--source msr` on a fake kernel: what stands in its way, and that all registers are given back
-however it ends."""
+"""`--source msr` on a fake kernel: obstacles at the start, and restored registers at every kind of
+end."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def stat(kernel: FakeKernel, *more: str) -> subprocess.CompletedProcess[str]:
     return here("stat", "--json", "--source", "msr", "--sysroot", str(kernel.root), *more)
 
 
-# --- what is in the way --------------------------------------------------------------------------
+# --- what is in the way ---------------------------------------------------------------------------
 
 
 def missing(done: subprocess.CompletedProcess[str]) -> dict[str, Line]:
@@ -133,7 +133,7 @@ def test_no_register_can_be_read(tmp_path: Path, spec: dict[str, Any], said: str
         assert kernel.writes() == []
 
 
-# --- every way out -------------------------------------------------------------------------------
+# --- every way out --------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager

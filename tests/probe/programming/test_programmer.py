@@ -1,4 +1,5 @@
-"""What lies on disk at each moment at which perftop may be killed: the next start goes by that."""
+"""The journal on disk at each moment at which perftop may be killed; the next start restores from
+it."""
 
 from __future__ import annotations
 

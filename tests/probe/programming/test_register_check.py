@@ -1,4 +1,5 @@
-"""Counters that somebody else has programmed: told by a note, and not valid until they are ours."""
+"""Counters that another program took over: a note reports them, and they are not valid until they
+are returned."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a look at the registers tells, and which values it takes, with a made-up programmer and
-clock."""
+"""The notes of a check of the registers, and the values that it invalidates, with a simulated
+programmer and clock."""
 
 from __future__ import annotations
 

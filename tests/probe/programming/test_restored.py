@@ -1,5 +1,5 @@
-"""Registers come back, always, and before perftop says that it is done; where they cannot, it says
-so with status 1 and the line that mends it."""
+"""Registers are always restored before perftop ends; if they cannot be, it ends with status 1 and
+prints the command that fixes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may stand where the registers' file is expected, below a directory that others made."""
+"""Files in place of the register device, below a directory that another user made."""
 
 from __future__ import annotations
 

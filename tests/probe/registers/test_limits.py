@@ -1,4 +1,4 @@
-"""What holds the clock back, from the registers of a fake kernel through the real sampler."""
+"""Limits of the clock, from the registers of a fake kernel through the real sampler."""
 
 from __future__ import annotations
 

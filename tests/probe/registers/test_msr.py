@@ -1,4 +1,4 @@
-"""Registers of one CPU, and what is planned for the counters of each model."""
+"""Registers of one CPU, and the counter plans of each model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from perfprobe.registers.msr import MsrError, Registers
 needs_fuse = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")
 
 
-# --- the driver ----------------------------------------------------------------------------------
+# --- the driver -----------------------------------------------------------------------------------
 
 
 @needs_fuse
@@ -146,7 +146,7 @@ def test_unreadable_registers_are_reported_and_not_raised(tmp_path: Path) -> Non
     assert {m.fix for m in missing} == {"sudo modprobe msr"}
 
 
-# --- plans ---------------------------------------------------------------------------------------
+# --- plans ----------------------------------------------------------------------------------------
 
 
 def planned(model: int, budget: Budget | None = None, *, any_thread: bool = False) -> Plan:

@@ -1,5 +1,5 @@
-"""The wire: what goes in comes out, a cut stream reads to its last whole message, and damage gets
-one line and no memory."""
+"""The wire: messages survive a round trip, a cut stream reads to its last whole message, and damage
+is one line and allocates no memory."""
 
 from __future__ import annotations
 

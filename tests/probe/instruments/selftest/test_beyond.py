@@ -1,4 +1,4 @@
-"""Counters of packages, cores and L3s, named with what they moved."""
+"""Counters of packages, cores and L3s, reported with their movement."""
 
 from __future__ import annotations
 

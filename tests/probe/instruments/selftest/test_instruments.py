@@ -1,4 +1,4 @@
-"""Verdicts of `selftest --all`, on made counters whose truth is what the test gives them."""
+"""Verdicts of `selftest --all` on simulated counters whose true values the test sets."""
 
 from __future__ import annotations
 

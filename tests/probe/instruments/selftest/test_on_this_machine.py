@@ -1,4 +1,4 @@
-"""What selftest makes of the counters of the machine at hand."""
+"""The verdicts of selftest on the counters of this machine."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What selftest makes of counters that are right, wrong, dead, noisy, absent or disturbed: on a
-machine of made-up counters, whose truth is the work that it was given. Time there is its own: a
+"""The verdicts of selftest on counters that are right, wrong, dead, noisy, absent or disturbed: on
+a machine of made-up counters, whose truth is the work that it was given. Time there is its own: a
 tick of the TSC is a nanosecond."""
 
 from __future__ import annotations
@@ -358,7 +358,7 @@ def test_selftest_stops_on_request(tested: Tested, monkeypatch: pytest.MonkeyPat
 CHECK = Check("x", "", "", 0.01, "")
 
 
-# --- the command ---------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Single checks of selftest on numbers made by hand, and what is made of several."""
+"""Single checks of selftest on given numbers, and the conclusion from several checks."""
 
 from __future__ import annotations
 

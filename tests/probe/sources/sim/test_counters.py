@@ -1,4 +1,4 @@
-"""Counters of a simulated machine against its schedule: of CPUs, and of packages."""
+"""Counters of CPUs and packages of a simulated machine, compared with its schedule."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What may be asked for of a simulated machine."""
+"""The specification of a simulated machine."""
 
 from __future__ import annotations
 

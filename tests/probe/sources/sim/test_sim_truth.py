@@ -1,4 +1,4 @@
-"""The schedule's closed forms against plain interval arithmetic, and the truth that comes of it."""
+"""The schedule's closed forms compared with plain interval arithmetic, and the truth from them."""
 
 import itertools
 import json

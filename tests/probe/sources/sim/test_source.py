@@ -1,4 +1,4 @@
-"""The simulated machine as a stream: the wire, the same again, tasks, memory and time."""
+"""The simulated machine as a stream: the wire, reproducibility, tasks, memory and time."""
 
 from __future__ import annotations
 
