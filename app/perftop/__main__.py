@@ -1,6 +1,5 @@
 """The program perftop, also as `python -m perftop`."""
 
-import contextlib
 import signal
 import sys
 
@@ -9,12 +8,14 @@ def main() -> int:
     """Runs the command line. Before and after that, Ctrl-C ends perftop without a traceback; a
     shell shows the same status as for a handled one. SIGUSR1, which sets a mark in `record`, does
     nothing elsewhere, so that it never leaves a command behind."""
-    with contextlib.suppress(OSError):
-        if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
-            signal.signal(signal.SIGUSR1, lambda *_: None)  # not SIG_IGN, which commands inherit
     handler = signal.getsignal(signal.SIGINT)  # SIG_IGN in the background of a script
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
+            signal.signal(signal.SIGUSR1, lambda *_: None)  # not SIG_IGN, which commands inherit
+    except OSError:
+        pass
     from perftop import cli
 
     if handler is not None:  # None: the kernel did not say

@@ -150,7 +150,8 @@ def _problem(status: int | None, said: str, left: int, sent: list[str]) -> str:
         return f"it never ends after {sent}"
     if left:
         return f"{left} processes are left after {sent}, status {status}"
-    if "init_import_site" in said or ("<frozen site>" in said and status == -signal.SIGINT):
+    ours = "import signal" in said or "<frozen site>" in said  # before our first instruction
+    if "init_import_site" in said or (ours and status == -signal.SIGINT):
         return "early"
     if "Traceback" in said or "internal error" in said:
         return f"a traceback after {sent}, status {status}: {said.strip()[-700:]}"
