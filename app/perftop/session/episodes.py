@@ -72,12 +72,16 @@ class EpisodeLog:
         """Episodes that started by `until_ns` and did not end before `since_ns`; running episodes
         first, then ended ones in the order of their ends."""
         running = [e for e in self.running if e.start_ns <= until_ns]
-        if self.recording is not None and self.recording.complete:
-            return [*running, *self.recording.overlapping(since_ns, until_ns)]
+        recording = self.recording
+        if recording is not None and recording.complete:
+            return [*running, *recording.overlapping(since_ns, until_ns)]
         least_ns = since_ns - self._late_ns
-        newest = takewhile(lambda e: (e.end_ns or 0) >= least_ns, reversed(self.ended))
-        ended = [e for e in newest if e.start_ns <= until_ns and (e.end_ns or 0) > since_ns]
-        return [*running, *reversed(ended)]
+        newest = takewhile(lambda e: (e.end_ns or 0) >= least_ns, reversed(self._ended))
+        ended = [e for e in newest if e.start_ns <= until_ns and (e.end_ns or 0) > since_ns][::-1]
+        if recording is not None:
+            ended = [*recording.overlapping(since_ns, until_ns), *recording.not_listed(ended)]
+            ended.sort(key=lambda e: e.end_ns or 0)
+        return [*running, *ended]
 
     def since(self, cursor: int) -> tuple[list[Episode], int]:
         """Episodes that have ended since a reader's last call, and the reader's cursor for the next
@@ -136,9 +140,10 @@ class RecordingEpisodes:
     def overlapping(self, since_ns: int, until_ns: int) -> list[Episode]:
         """Ended episodes that started by `until_ns` and ended after `since_ns`, in the order of
         `ended`."""
-        if self._spans.shape[1] != len(self.ended):
-            spans = [(e.start_ns, e.end_ns) for e in self.ended]
-            self._spans = np.array(spans, np.int64).reshape(-1, 2).T
+        news = [(e.start_ns, e.end_ns) for e in self.ended[self._spans.shape[1] :]]
+        if news:
+            added = np.array(news, np.int64).reshape(-1, 2).T
+            self._spans = np.concatenate([self._spans, added], axis=1)
         starts, ends = self._spans
         return [self.ended[i] for i in np.flatnonzero((starts <= until_ns) & (ends > since_ns))]
 

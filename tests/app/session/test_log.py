@@ -6,10 +6,12 @@ import asyncio
 import dataclasses
 import io
 from collections.abc import AsyncIterator, Iterator
+from unittest.mock import Mock
 
 import made
 import numpy as np
 import pytest
+from calls import counted_calls
 from exported import messages
 from played import TICKS
 from simulated import SAMPLE_NS
@@ -18,7 +20,14 @@ from perfprobe import wire
 from perftop import cli
 from perftop.model.episode import Episode
 from perftop.output import stat_json
-from perftop.session.episodes import MAX_ENDED, MAX_WARNING, Tally, next_mark_label
+from perftop.session.episodes import (
+    MAX_ENDED,
+    MAX_WARNING,
+    EpisodeLog,
+    RecordingEpisodes,
+    Tally,
+    next_mark_label,
+)
 from perftop.session.history import History
 from perftop.session.session import Session
 from perftop.verbs.stat import Stat
@@ -53,6 +62,34 @@ def test_a_reader_that_comes_late_gets_the_newest_episodes() -> None:
     assert len(news) == MAX_ENDED
     assert cursor == 3 * MAX_ENDED
     assert session.log.since(cursor - 1)[0] == news[-1:]
+
+
+@pytest.mark.parametrize("source", ["live", "pass over a recording", "marks"])
+def test_the_cost_of_an_episode_does_not_grow_with_their_number(source: str) -> None:
+    """Twice as many episodes cost twice as many calls, not four times as many."""
+
+    def calls(count: int) -> int:
+        log, cursor = EpisodeLog(Mock(running=[]), SAMPLE_NS), 0
+        if source == "pass over a recording":
+            log.recording = RecordingEpisodes()
+        with counted_calls() as counted:
+            for number in range(count):
+                start_ns = number * 10**8
+                if source == "marks":
+                    log.add_mark(start_ns, "")
+                    continue
+                ended = Episode("turbo-drop", [0], start_ns, start_ns + 10**9)
+                if log.recording is None:
+                    log.end([ended])
+                else:
+                    log.recording.add(ended)
+                    log.recording.until_ns = start_ns
+                if number % 10 == 0:  # a screen is drawn
+                    log.between(start_ns - 10**9, start_ns)
+                    _, cursor = log.since(cursor)
+        return counted.count
+
+    assert calls(4000) < 2.1 * calls(2000)
 
 
 def test_only_marks_of_users_are_numbered() -> None:
