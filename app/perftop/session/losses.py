@@ -131,6 +131,7 @@ class Losses:
         parts = np.zeros((0, len(cpus))), np.zeros((0, len(LOSS_PARTS), len(cpus)))
         self._open = [_Samples(*none, *parts)]
         """Samples that are not settled yet."""
+        self._open_count = 0
         self._unsplit: list[_Samples] = []
         """Later samples for which the job's running time is not known yet."""
         self._run_s = np.zeros(len(cpus))
@@ -151,6 +152,7 @@ class Losses:
         samples = _Samples(since_ns, until_ns, wanted_s, parts_s)
         if run_s is None:
             self._open.append(samples)
+            self._open_count += len(since_ns)
             return
         self._unsplit.append(samples)
         self._run_s = self._run_s + run_s
@@ -171,6 +173,7 @@ class Losses:
         # The kernel does not count steal that it knows of as running time.
         wanted, parts = self._run_s * weights + stolen_s * share, samples.parts_s * share
         self._open.append(samples._replace(wanted_s=wanted, parts_s=parts))
+        self._open_count += len(samples.since_ns)
         self._run_s = np.zeros(len(self._run_s))
 
     def room(self, since_ns: Ints, until_ns: Ints) -> int:
@@ -187,9 +190,8 @@ class Losses:
 
     def _oldest_ns(self, none_ns: int) -> tuple[int, int]:
         """Returns the start of the oldest open sample in raw ns, or `none_ns`; and their number."""
-        opened = [samples for samples in self._open if len(samples.since_ns)]
-        oldest_ns = int(opened[0].since_ns[0]) if opened else none_ns
-        return oldest_ns, sum(len(samples.since_ns) for samples in opened)
+        first = next((samples.since_ns for samples in self._open if len(samples.since_ns)), None)
+        return none_ns if first is None else int(first[0]), self._open_count
 
     def settle(self, episodes: Iterable[Episode], now_ns: int) -> None:
         """Add up the samples for which all episodes are known. `episodes`: those since the time
@@ -198,6 +200,7 @@ class Losses:
         over = int(samples.until_ns.searchsorted(now_ns - LATE_NS))
         over = min(len(samples.until_ns), max(over, len(samples.until_ns) - MAX_OPEN // 2))
         self._open = [samples.part(over, None)]
+        self._open_count = len(samples.since_ns) - over
         self._wanted_s, self._by_cause = self._with(samples.part(0, over), list(episodes))
 
     @property

@@ -98,7 +98,7 @@ class Session:
         """CPUs at rest in the last interval."""
         self._watched = ThreadActivity()
         """Activity of the watched job since the last `take`."""
-        self.accounts = False
+        self.accounts = self._sums_busy = False
         """Whether losses and times of tasks are summed up."""
         self._start_sums()
 
@@ -363,14 +363,15 @@ class Session:
         self._start_sums(self.run_times.job.root)
         self.distribution, self.frames = Distribution(self.shown), min(self.frames, 1)
 
-    def account(self, root: int = -1) -> None:
+    def account(self, root: int = -1, *, losses_only: bool = False) -> None:
         """From now on, sum up how long tasks ran and waited, and how much time each cause took, for
         `lost_time` and `run_times`. On a big machine this takes milliseconds of CPU time a second.
-        `root`: first process of a job that we started."""
+        `root`: first process of a job that we started. `losses_only`: leave out `busy_cpus`."""
         self.accounts, self.run_times.job.root = True, root
+        self._sums_busy = not losses_only
 
     def _add_busy(self, batch: SampleBatch, first: int, last: int) -> None:
-        if first < last:
+        if first < last and self._sums_busy:
             part = slice(first, last)
             util = np.where(self.online, batch.values["util"][part], np.nan)[:, self.shown]
             span_s = (batch.time_ns[part] - batch.since_ns[part]) / 1e9

@@ -229,7 +229,7 @@ class Live(Source):
             text = f"{hello.host} was restarted: its past before that is gone"
             self.app.restart(f"{text} · {recorded}" if recorded else text)
         session = Session(hello, History(hello))
-        session.account()
+        session.account(losses_only=True)
         self._recorder = ScreenRecorder(session)
         return session
 

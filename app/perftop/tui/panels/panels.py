@@ -12,6 +12,7 @@ import textwrap
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import accumulate
 from typing import ClassVar, Literal
 
@@ -183,6 +184,7 @@ def what_happened(
     return found
 
 
+@lru_cache(maxsize=4)
 def verdict_lines(verdict: Verdict, size: int, height: int) -> list[list[Run]]:
     """Returns the verdict, which the line at the top also shows, and its evidence, in at most
     `height` lines of `size` cells."""

@@ -50,7 +50,7 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)? %")
 class Verdict:
     text: str
     """The sentence, without a full stop at its end."""
-    pieces: Sequence[str]
+    pieces: tuple[str, ...]
     """Evidence, the most important first."""
     sign: str
     severity: float
@@ -110,9 +110,9 @@ class _Verdicts:
             self._verdict = self._live_verdict(session, interval)
         return self._verdict
 
-    def _totals(self, session: Session) -> Totals:
-        """Returns the totals of the last seconds."""
-        totals, states = session.totals(), self._states
+    def _of_last_seconds(self, session: Session, totals: Totals) -> Totals:
+        """Returns the part of the session's `totals` that is in the last seconds."""
+        states = self._states
         states.append(totals.copy())
         while len(states) > 1 and states[1].end_ns <= totals.end_ns - SPAN_NS:
             states.popleft()
@@ -128,10 +128,11 @@ class _Verdicts:
         worst. If the cause took nothing recently, it has ended: then the verdict is on the time
         since."""
         now_ns = session.now_ns
-        verdict = _verdict(session, self._totals(session), interval)
+        totals = session.totals()
+        verdict = _verdict(session, self._of_last_seconds(session, totals), interval)
         before = [state for state in self._states if state.end_ns <= now_ns - RECENT_NS]
         if verdict.level and before:
-            recent = session.totals().since(before[-1])
+            recent = totals.since(before[-1])
             if not recent.losses.share(verdict.cause) >= WARN:
                 verdict = _verdict(session, recent, interval)
         if not verdict.level:
@@ -140,12 +141,12 @@ class _Verdicts:
             if now_ns - end_ns >= LAST_SHOWN_NS:
                 return verdict
             ago = running((now_ns - end_ns) // 10**9)
-            return replace(verdict, pieces=[f"{ago} ago: {text}", *verdict.pieces])
+            return replace(verdict, pieces=(f"{ago} ago: {text}", *verdict.pieces))
         if self._since[0] != verdict.cause:
             self._since = verdict.cause, now_ns - verdict.acted_ns
         self._last = verdict.text, now_ns
         lasting = f"for {running((now_ns - self._since[1]) // 10**9)}"
-        return replace(verdict, pieces=[lasting, *verdict.pieces])
+        return replace(verdict, pieces=(lasting, *verdict.pieces))
 
 
 _KEPT: WeakKeyDictionary[Session, _Verdicts] = WeakKeyDictionary()
@@ -170,7 +171,7 @@ def _past_verdict(session: Session, interval: Interval) -> Verdict:
     totals = session.totals_between(end_ns - span_ns, end_ns)
     if totals is None:
         text = "No verdict: the samples of this moment are not kept"
-        return Verdict(text, [], theme.UNKNOWN, 0.0, is_past=True)
+        return Verdict(text, (), theme.UNKNOWN, 0.0, is_past=True)
     return _verdict(session, totals, interval, past=True)
 
 
@@ -182,9 +183,9 @@ def _verdict(
 
     if not past and totals.end_ns - session.run.start_ns < FIRST_NS:
         text = f"Watching: {totals.elapsed_s:.0f} of {SPAN_NS // 10**9} s seen"
-        return Verdict(text, ["a first verdict after 3 s"], "…", 0.0)
+        return Verdict(text, ("a first verdict after 3 s",), "…", 0.0)
     if not totals.samples:
-        return Verdict(f"No verdict: no samples in {length(SPAN_NS)}", [], theme.UNKNOWN, 0.0,
+        return Verdict(f"No verdict: no samples in {length(SPAN_NS)}", (), theme.UNKNOWN, 0.0,
                        is_past=past)  # fmt: skip
     why = report(session, totals.start_ns, past=past, totals=totals, whole=interval)
     text = answer(session, why).removesuffix(".")
@@ -192,7 +193,7 @@ def _verdict(
         sign = CALM if why.times.has_waits and isfinite(why.sums.lost_ratio) else "·"
         return Verdict(text, _calm_pieces(session, why), sign, 0.0, is_past=past)
     first = why.named[0]
-    pieces = [f"{percent(why.sums.lost_ratio)} % of all time lost", *first.evidence]
+    pieces = (f"{percent(why.sums.lost_ratio)} % of all time lost", *first.evidence)
     sign = KINDS[first.cause[0]].sign if first.cause[0] in KINDS else theme.UNKNOWN
     return Verdict(
         text, pieces, sign, max(first.share, first.victim_share),
@@ -202,14 +203,14 @@ def _verdict(
     )  # fmt: skip
 
 
-def _calm_pieces(session: Session, why: Report) -> list[str]:
+def _calm_pieces(session: Session, why: Report) -> tuple[str, ...]:
     """Returns how much was looked at."""
     online = sum(bool(session.online[row]) for row in session.shown)
     pieces = []
     if why.job is None and online and isfinite(why.sums.lost_ratio):
         busy = float(why.sums.wanted_s[session.shown].sum()) / (online * why.elapsed_s)
         pieces.append(f"CPUs {rough(min(1.0, busy))} busy")
-    return [*pieces, f"{length(round(why.elapsed_s * 1e9))}, {many(why.samples, 'sample')}"]
+    return (*pieces, f"{length(round(why.elapsed_s * 1e9))}, {many(why.samples, 'sample')}")
 
 
 def verdict_line(verdict: Verdict, size: int, more: Sequence[str] = ()) -> Line:
