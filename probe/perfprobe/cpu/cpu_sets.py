@@ -22,11 +22,11 @@ def parse(text: str) -> list[int]:
     for item in re.split(r"[,\s]+", text.strip()):
         if not item:  # the kernel allows empty items, and prints an empty line for "none"
             continue
-        found = _range(item)
-        claimed += len(found)
+        members = _range(item)
+        claimed += len(members)
         if claimed > LIMIT:
             raise Usage(f"a CPU list names more than {LIMIT} CPUs")
-        cpus.update(found)
+        cpus.update(members)
     return sorted(cpus)
 
 
@@ -106,22 +106,22 @@ def _term(term: str, rows: Sequence[Cpu]) -> list[int]:
 
 def _numbered(term: str, rows: Sequence[Cpu]) -> list[int]:
     wanted = parse(term)
-    here = {row.cpu for row in rows}
-    found = [cpu for cpu in wanted if cpu in here]
-    if not found or wanted[-1] > max(here):
-        gone = format(cpu for cpu in wanted if cpu not in here)
-        raise Usage(_none(f"CPU {gone}", format(here)))
-    return found
+    existing = {row.cpu for row in rows}
+    selected = [cpu for cpu in wanted if cpu in existing]
+    if not selected or wanted[-1] > max(existing):
+        gone = format(cpu for cpu in wanted if cpu not in existing)
+        raise Usage(_none(f"CPU {gone}", format(existing)))
+    return selected
 
 
 def _typed(name: str, rows: Sequence[Cpu]) -> list[int]:
-    found = [row.cpu for row in rows if row.type is not None and row.type.lower() == name.lower()]
-    if not found:
+    matches = [row.cpu for row in rows if row.type is not None and row.type.lower() == name.lower()]
+    if not matches:
         types = {row.type for row in rows if row.type is not None}
         if not types:
             raise Usage(f"type:{_cut(name)}: the CPUs here have no types")
         raise Usage(_none(f"CPU of type {_quoted(name)}", ", ".join(sorted(types))))
-    return found
+    return matches
 
 
 def _matching(
@@ -131,13 +131,13 @@ def _matching(
     what: str,
     inside: str = "",
 ) -> list[Cpu]:
-    found = [row for row in rows if ident(row) == wanted]
-    if not found:
+    matches = [row for row in rows if ident(row) == wanted]
+    if not matches:
         idents = {value for row in rows if (value := ident(row)) is not None}
         if not idents:
             raise Usage(f"{what} {wanted}: the kernel does not report {what}s{inside} here")
         raise Usage(_none(f"{what} {wanted}{inside}", format(idents)))
-    return found
+    return matches
 
 
 def _none(what: str, instead: str) -> str:

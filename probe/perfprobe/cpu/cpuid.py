@@ -146,7 +146,7 @@ def perfmon(leaves: Leaves) -> Perfmon | None:
     if 0 < fixed < ASSUMED_FIXED and version < 5 and has(leaves, "hypervisor") is False:
         fixed = ASSUMED_FIXED
     gp, fixed = _own_counters(leaves) or (eax >> 8 & 0xFF, fixed)
-    found = Perfmon(
+    pmu = Perfmon(
         version,
         gp,
         eax >> 16 & 0xFF,
@@ -155,7 +155,7 @@ def perfmon(leaves: Leaves) -> Perfmon | None:
         anythread_deprecated=bool(edx >> 15 & 1),
         events=frozenset(n for n in range(min(eax >> 24, 32)) if not ebx >> n & 1),
     )
-    return found if _sane(found) else None
+    return pmu if _sane(pmu) else None
 
 
 def _own_counters(leaves: Leaves) -> tuple[int, int] | None:
@@ -163,10 +163,10 @@ def _own_counters(leaves: Leaves) -> tuple[int, int] | None:
     what both core types have. Leaf 23H has a bit for each counter; counters after a gap are left
     out."""
     subleaves = leaf(leaves, 0x23)
-    found = leaf(leaves, 0x23, 1) if subleaves and subleaves[EAX] & 0b10 else None
-    if found is None or not found[EAX] or not found[EBX]:
+    bitmaps = leaf(leaves, 0x23, 1) if subleaves and subleaves[EAX] & 0b10 else None
+    if bitmaps is None or not bitmaps[EAX] or not bitmaps[EBX]:
         return None
-    return _low_bits(found[EAX]), _low_bits(found[EBX])
+    return _low_bits(bitmaps[EAX]), _low_bits(bitmaps[EBX])
 
 
 def _low_bits(mask: int) -> int:
@@ -174,11 +174,11 @@ def _low_bits(mask: int) -> int:
     return (~mask & (mask + 1)).bit_length() - 1
 
 
-def _sane(found: Perfmon) -> bool:
+def _sane(pmu: Perfmon) -> bool:
     """Whether the leaf is plausible: counters have at most 64 bits, and GLOBAL_CTRL has 32 enable
     bits for general and 32 for fixed counters."""
-    fixed = found.fixed == 0 or 0 < found.fixed_bits <= 64
-    return 0 < found.gp <= 32 and 0 < found.gp_bits <= 64 and fixed
+    fixed = pmu.fixed == 0 or 0 < pmu.fixed_bits <= 64
+    return 0 < pmu.gp <= 32 and 0 < pmu.gp_bits <= 64 and fixed
 
 
 def anythread(leaves: Leaves) -> bool:
@@ -188,8 +188,8 @@ def anythread(leaves: Leaves) -> bool:
     AnyThread came with version 3. Linux reads the "deprecated" bit only from version 5 on, but
     Goldmont Plus (version 4) sets it too, and no other CPU before version 5 does.
     """
-    found = perfmon(leaves)
-    return found is not None and found.version >= 3 and not found.anythread_deprecated
+    pmu = perfmon(leaves)
+    return pmu is not None and pmu.version >= 3 and not pmu.anythread_deprecated
 
 
 TSX_COUNTER = 3

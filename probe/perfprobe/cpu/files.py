@@ -69,5 +69,5 @@ def names(directory: str) -> list[str]:
 def numbered(directory: str, prefix: str) -> list[int]:
     """The numbers n of the entries `prefix`n of a directory, ascending."""
     pattern = re.compile(prefix + "([0-9]{1,5})")
-    found = map(pattern.fullmatch, names(directory))
-    return sorted({int(match[1]) for match in found if match})
+    matches = map(pattern.fullmatch, names(directory))
+    return sorted({int(match[1]) for match in matches if match})

@@ -91,8 +91,8 @@ def virtualisation(root: Path = Path("/")) -> str | None:
 
 def flags(root: Path = Path("/")) -> list[str] | None:
     """The kernel's names of the features of the first CPU; None if /proc/cpuinfo has no list."""
-    found = _first_record(root).get("flags")
-    return None if found is None else found.split()
+    features = _first_record(root).get("flags")
+    return None if features is None else features.split()
 
 
 def records(root: Path) -> list[dict[str, str]]:

@@ -76,15 +76,15 @@ def _side(core_type: str | None, leaves: Leaves) -> str | None:
 
 
 def _perfmon_v2(leaves: Leaves) -> bool | None:
-    found = cpuid.has(leaves, "amd-perfmon-v2")
-    return found if found or cpuid.has(leaves, "hypervisor") is False else None
+    announced = cpuid.has(leaves, "amd-perfmon-v2")
+    return announced if announced or cpuid.has(leaves, "hypervisor") is False else None
 
 
 def _unknown(vendor: str, family: int | None, model: int | None, leaves: Leaves) -> Uarch:
     """A model that is not in the table: architectural events and registers only."""
-    found = cpuid.perfmon(leaves)
+    pmu = cpuid.perfmon(leaves)
     events: dict[str, Event] = {}
-    if found is not None:
+    if pmu is not None:
         reference = ref_p("unknown")
         architectural = (
             (0, "cycles", CYCLES),
@@ -92,14 +92,14 @@ def _unknown(vendor: str, family: int | None, model: int | None, leaves: Leaves)
             (2, "ref_p", reference),
             (2, "any_thread", replace(reference, any_thread=True)),
         )
-        events = {key: event for bit, key, event in architectural if bit in found.events}
-        if found.version:
+        events = {key: event for bit, key, event in architectural if bit in pmu.events}
+        if pmu.version:
             events["ref"] = REF
-    known = NAMED.get((family or 0, model or 0)) if vendor == INTEL else None
+    name = NAMED.get((family or 0, model or 0)) if vendor == INTEL else None
     numbers = "" if family is None or model is None else f" family {family} model {model:02X}h"
     thermal = cpuid.has(leaves, "thermal")
     return Uarch(
-        known or f"unknown ({vendor or 'no vendor'}{numbers})",
+        name or f"unknown ({vendor or 'no vendor'}{numbers})",
         vendor,
         smt=None,
         methods=("any-thread", "traced", "bounds"),
@@ -137,11 +137,11 @@ def _budget(row: Uarch, leaves: Leaves) -> Budget | None:
     if row.vendor in AMD:
         gp = cpuid.amd_counters(leaves)
         return replace(row.budget, gp=gp) if row.budget and gp else row.budget
-    found = cpuid.perfmon(leaves)
-    if found is None:
+    pmu = cpuid.perfmon(leaves)
+    if pmu is None:
         return row.budget
     lent = 1 << cpuid.TSX_COUNTER if cpuid.lent_to_tsx(leaves) else 0
-    return Budget(found.gp, found.fixed, found.gp_bits, found.fixed_bits, lent)
+    return Budget(pmu.gp, pmu.fixed, pmu.gp_bits, pmu.fixed_bits, lent)
 
 
 def _countable(event: Event, budget: Budget | None) -> bool:
@@ -204,39 +204,39 @@ def multipliers(
 
     `platform_info` is MSR CEH. Where it cannot be read, the measured `tsc_hz` replaces it.
     """
-    known = _known(uarch, leaves, platform_info, tsc_hz)
-    found: list[Multiplier] = []
+    factors = _clock_factors(uarch, leaves, platform_info, tsc_hz)
+    candidates: list[Multiplier] = []
     for key in SCALED:
         event = uarch.events.get(key)
         if event is None:
             continue
         reasons: dict[float, list[str]] = {}
         for belief in _BELIEFS[event.tick]:
-            if belief in known:
-                factor, why = known[belief]
+            if belief in factors:
+                factor, why = factors[belief]
                 reasons.setdefault(factor, []).append(why)
         if event.tick in {"crystal", "xclk"} and len(reasons) == 1 and 1.0 in reasons:
             continue
-        found += [
+        candidates += [
             Multiplier(key, factor, "; ".join(why), uarch.core_type)
             for factor, why in reasons.items()
         ]
-    return found
+    return candidates
 
 
-def _known(
+def _clock_factors(
     uarch: Uarch, leaves: Leaves, platform_info: int | None, tsc_hz: float | None
 ) -> dict[Belief, tuple[float, str]]:
-    known: dict[Belief, tuple[float, str]] = {"tsc": (1.0, "at the rate of the TSC")}
+    factors: dict[Belief, tuple[float, str]] = {"tsc": (1.0, "at the rate of the TSC")}
     crystal = cpuid.crystal(leaves)
     if crystal is not None:
         why = f"core crystal: CPUID.15H {crystal.numerator}/{crystal.denominator}"
-        known["crystal"] = (crystal.ratio, why)
+        factors["crystal"] = (crystal.ratio, why)
     ratio, origin = _base_ratio(uarch, leaves, platform_info, tsc_hz)
     if ratio > 0:
-        known["base"] = (float(ratio), f"base ratio {ratio}, {origin}")
-        known["four"] = (4.0 * ratio, f"25 MHz crystal: 4 x base ratio {ratio}, {origin}")
-    return known
+        factors["base"] = (float(ratio), f"base ratio {ratio}, {origin}")
+        factors["four"] = (4.0 * ratio, f"25 MHz crystal: 4 x base ratio {ratio}, {origin}")
+    return factors
 
 
 def _base_ratio(
@@ -269,11 +269,11 @@ def tsc_hz(uarch: Uarch, leaves: Leaves, platform_info: int | None) -> list[Rate
     if uarch.vendor != INTEL:
         return []
     bases = base_hz(uarch, leaves, platform_info)
-    found: list[Rate] = []
+    candidates: list[Rate] = []
     crystal = cpuid.crystal(leaves)
     if crystal is not None:
-        found += _by_crystal(crystal, uarch, bases[0].hz if bases else None)
-    return found + [Rate(r.hz, f"{r.origin}, taken for the TSC's", BASE_ERROR) for r in bases]
+        candidates += _by_crystal(crystal, uarch, bases[0].hz if bases else None)
+    return candidates + [Rate(r.hz, f"{r.origin}, taken for the TSC's", BASE_ERROR) for r in bases]
 
 
 def _by_crystal(crystal: cpuid.Crystal, uarch: Uarch, base: float | None) -> list[Rate]:
@@ -300,11 +300,11 @@ def base_hz(uarch: Uarch, leaves: Leaves, platform_info: int | None) -> list[Rat
     other than Intel."""
     if uarch.vendor != INTEL:
         return []
-    found: list[Rate] = []
+    candidates: list[Rate] = []
     ratio = _ratio(uarch, platform_info)
     if ratio and uarch.bclk_hz is not None:
         origin = f"MSR CEH: {ratio} x {uarch.bclk_hz / 1e6:g} MHz"
-        found.append(Rate(ratio * uarch.bclk_hz, origin))
+        candidates.append(Rate(ratio * uarch.bclk_hz, origin))
     if mhz := cpuid.base_mhz(leaves):
-        found.append(Rate(mhz * 1e6, f"CPUID.16H: {mhz} MHz"))
-    return found
+        candidates.append(Rate(mhz * 1e6, f"CPUID.16H: {mhz} MHz"))
+    return candidates

@@ -26,8 +26,8 @@ def read(root: Path = Path("/")) -> list[Cpu]:
     base = f"{root}/{files.CPUS}"
     present = _present(root, base)
     online = _online(root, base, present)
-    known = frozenset(present)
-    rows = [_core_of(base, cpu, cpu in online, known) for cpu in present]
+    known_cpus = frozenset(present)
+    rows = [_core_of(base, cpu, cpu in online, known_cpus) for cpu in present]
     if not any(row.siblings or row.core is not None for row in rows):
         rows = _from_cpuinfo(root, rows)
     l3 = _l3(base, rows)
@@ -73,10 +73,10 @@ def packages(rows: Sequence[Cpu]) -> list[list[int]]:
     groups = cores(rows)
     placed = {cpu for group in groups for cpu in group}
     groups += [[row.cpu] for row in rows if row.package is not None and row.cpu not in placed]
-    found: dict[int | None, list[int]] = {}
+    members: dict[int | None, list[int]] = {}
     for group in groups:
-        found.setdefault(_first(by_cpu[cpu].package for cpu in group), []).extend(group)
-    return [sorted(found[key]) for key in sorted(found, key=_none_last)]
+        members.setdefault(_first(by_cpu[cpu].package for cpu in group), []).extend(group)
+    return [sorted(members[key]) for key in sorted(members, key=_none_last)]
 
 
 # --- present and online CPUs --------------------------------------------------------------------
@@ -113,20 +113,20 @@ def _proc_stat(root: Path) -> set[int]:
 # --- cores ---------------------------------------------------------------------------------------
 
 
-def _core_of(base: str, cpu: int, online: bool, known: frozenset[int]) -> Cpu:
-    at = f"{base}/cpu{cpu}/topology"
+def _core_of(base: str, cpu: int, online: bool, known_cpus: frozenset[int]) -> Cpu:
+    directory = f"{base}/cpu{cpu}/topology"
     siblings: list[int] = []
     for name in ("core_cpus_list", "thread_siblings_list"):  # newer name first
-        listed = files.cpus(f"{at}/{name}")
+        listed = files.cpus(f"{directory}/{name}")
         if cpu in listed:
-            siblings = [sibling for sibling in listed if sibling in known]
+            siblings = [sibling for sibling in listed if sibling in known_cpus]
             break
     return Cpu(
         cpu,
         online,
-        package=files.number(f"{at}/physical_package_id"),
-        die=files.number(f"{at}/die_id"),
-        core=files.number(f"{at}/core_id"),
+        package=files.number(f"{directory}/physical_package_id"),
+        die=files.number(f"{directory}/die_id"),
+        core=files.number(f"{directory}/core_id"),
         siblings=siblings,
     )
 
@@ -141,13 +141,13 @@ def _from_cpuinfo(root: Path, rows: list[Cpu]) -> list[Cpu]:
 
 def _cpuinfo(root: Path) -> list[tuple[int, int | None, int | None]]:
     """CPU, package and core of each record in /proc/cpuinfo."""
-    found = []
+    records = []
     for record in identity.records(root):
         names = ("processor", "physical id", "core id")
         cpu, package, core = (files.natural(record.get(name)) for name in names)
         if cpu is not None and cpu < cpu_sets.LIMIT:
-            found.append((cpu, package, core))
-    return found
+            records.append((cpu, package, core))
+    return records
 
 
 def _with_threads(rows: list[Cpu]) -> list[Cpu]:
@@ -249,19 +249,19 @@ def _l3(base: str, rows: list[Cpu]) -> dict[int, int]:
 
 def _l3_of(base: str, cpu: int) -> str | None:
     for index in (3, 2, 1, 0, 4):  # usually index3
-        at = f"{base}/cpu{cpu}/cache/index{index}"
-        if files.number(f"{at}/level") == 3:
-            kind = files.word(f"{at}/type")
+        directory = f"{base}/cpu{cpu}/cache/index{index}"
+        if files.number(f"{directory}/level") == 3:
+            kind = files.word(f"{directory}/type")
             if kind not in {"Data", "Instruction"}:
-                return at
+                return directory
     return None
 
 
 def _nodes(root: Path, base: str, present: list[int]) -> dict[int, int]:
-    at = f"{root}/sys/devices/system/node"
+    directory = f"{root}/sys/devices/system/node"
     nodes: dict[int, int] = {}
-    for node in files.numbered(at, "node"):
-        for cpu in files.cpus(f"{at}/node{node}/cpulist"):
+    for node in files.numbered(directory, "node"):
+        for cpu in files.cpus(f"{directory}/node{node}/cpulist"):
             nodes.setdefault(cpu, node)
     for cpu in present:
         if cpu not in nodes and (links := files.numbered(f"{base}/cpu{cpu}", "node")):

@@ -197,8 +197,8 @@ def _idle(root: Path) -> Check:
 
 
 def _cpufreq(root: Path) -> Check:
-    at = f"{root}/{files.CPUS}/cpu0/cpufreq"
-    driver = files.word(f"{at}/scaling_driver")
+    directory = f"{root}/{files.CPUS}/cpu0/cpufreq"
+    driver = files.word(f"{directory}/scaling_driver")
     if not driver:
         why = "no cpufreq driver (usual in a guest)"
         return Check("cpufreq", "not usable", why, "clocks and limits as the system reports them")

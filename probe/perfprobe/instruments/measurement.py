@@ -15,7 +15,7 @@ and one interrupt in a million samples would dominate the variance."""
 FAR = 10
 """Multiple of the median above which a sample was disturbed."""
 BINS = 24
-BEYOND = 0.01
+HISTOGRAM_TAIL = 0.01
 """Share of samples at the upper end that are counted but not drawn: they would squeeze all others
 into one bin."""
 
@@ -39,9 +39,11 @@ def spread(counts: Counts) -> Spread:
     total = counts.total()
     ordered = sorted(counts.items())
     median = (_at(ordered, (total - 1) // 2) + _at(ordered, total // 2)) / 2
-    kept = list(_trimmed(ordered, total))
-    mean = _mean(kept)
-    variance = math.fsum(n * (value - mean) ** 2 for value, n in kept) / sum(n for _, n in kept)
+    trimmed = list(_trimmed(ordered, total))
+    mean = _mean(trimmed)
+    variance = math.fsum(n * (value - mean) ** 2 for value, n in trimmed) / sum(
+        n for _, n in trimmed
+    )
     far = sum(n for value, n in ordered if value > FAR * median) / total
     return Spread(total, ordered[0][0], median, mean, math.sqrt(variance), _mean(ordered), far)
 
@@ -91,7 +93,7 @@ def histogram(counts: Counts, step: float | None = None) -> Histogram:
     other width would show gaps that the samples do not have."""
     ordered = sorted(counts.items())
     total = counts.total()
-    first, last = ordered[0][0], _at(ordered, total - 1 - int(BEYOND * total))
+    first, last = ordered[0][0], _at(ordered, total - 1 - int(HISTOGRAM_TAIL * total))
     width = -(-(last - first + 1) // BINS)
     if step is not None and step > 1:
         width = math.ceil(-(-width // step) * step)
@@ -168,7 +170,7 @@ def _fits(distinct: list[int], grid: float, error: float) -> bool:
 
 # --- repetition -----------------------------------------------------------------------------------
 
-HELD = 3
+STABLE_ROUNDS = 3
 """Number of consecutive rounds that must leave the mean unchanged; one round may do so by
 chance."""
 CONFIDENCE = 0.95
@@ -176,7 +178,7 @@ _STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23,
             2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10, 2.09, 2.09)  # fmt: skip
 """Two-sided Student's t for CONFIDENCE and 1, 2, … degrees of freedom."""
 _NORMAL = 1.96
-ANOTHER = math.sqrt(2)
+DIFFERENCE_FACTOR = math.sqrt(2)
 """Factor from the error of one mean to the difference of two means with that error."""
 
 
@@ -231,7 +233,7 @@ def repeat(
         total += size * latest
         before, mean = mean, total / count
         held = held + 1 if abs(mean - before) <= epsilon * abs(mean) else 0
-        settled = held >= HELD and now - start >= limits.least_s
+        settled = held >= STABLE_ROUNDS and now - start >= limits.least_s
         room = _room(limits, size, now - round_start, start + limits.seconds - now)
         size = min(size * limits.growth, limits.most, limits.count - count, room)
         size -= size % limits.first
@@ -257,7 +259,7 @@ def together(parts: Sequence[RepeatedMean]) -> RepeatedMean:
     errors = [one for one in (error(counted), *(part.error for part in parts)) if one is not None]
     return RepeatedMean(
         weighted(counted),
-        ANOTHER * max(errors) if errors else None,
+        DIFFERENCE_FACTOR * max(errors) if errors else None,
         sum(part.count for part in parts),
         all(part.settled for part in parts),
     )

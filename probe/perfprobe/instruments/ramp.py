@@ -38,11 +38,11 @@ PIECE_S = 5e-6
 rate. The shortest known halts take 6 us."""
 GROW, MOST_S = 100, 1e-3
 """Upper bounds of a chunk's length: a GROW-th of the time so far, and MOST_S in s."""
-DEAREST = 0.05
+MAX_STAMP_SHARE = 0.05
 """Maximum share of a piece that a stamp with the counter may take. The stamp's time is subtracted,
 but not exactly. RDPMC and its overhead take some 40 ns, ten times as long if a hypervisor emulates
 the instruction."""
-OFF = 1e-3
+MAX_OFF_SHARE = 1e-3
 """Maximum share of the load for which the counter may be switched off; the clock would be too low
 by that share."""
 TAKEN = Trouble("the kernel gave the counter to others while it was needed", "stop the other tool")
@@ -105,7 +105,7 @@ def _unfit(counter: int, tsc_hz: float) -> Trouble | None:
     if result.uncounted:
         return TAKEN
     spent = result.stamp_ticks / tsc_hz
-    if spent > DEAREST * PIECE_S:
+    if spent > MAX_STAMP_SHARE * PIECE_S:
         return Trouble(f"RDPMC takes {spent * 1e9:.0f} ns here: too long for pieces of 5 µs")
     return None
 
@@ -122,7 +122,9 @@ def _run(
         )
     if status not in {0, -errno.ENOSPC}:
         raise Unavailable(f"--cpu {cpu}: {os.strerror(-status)}")
-    counted = counter and not result.uncounted and result.off_ns <= OFF * work.load_s * 1e9
+    counted = (
+        counter and not result.uncounted and result.off_ns <= MAX_OFF_SHARE * work.load_s * 1e9
+    )
     return {
         "steps": _blocks(tsc_hz) * lib.PP_RAMP_BLOCK,
         "idle_s": work.idle_ns / 1e9,
@@ -234,9 +236,9 @@ def chosen(asked: int | None, rows: Sequence[Cpu], allowed: set[int]) -> Cpu:
 
 def workload(isa: str, seconds: float) -> Workload:
     """One run's share of `seconds`: a sleep and its phases."""
-    each = seconds / RUNS
-    idle = min(MAX_IDLE_S, each / 2)
-    load = each - idle
+    run_s = seconds / RUNS
+    idle = min(MAX_IDLE_S, run_s / 2)
+    load = run_s - idle
     if isa == "scalar":
         return Workload(round(idle * 1e9), [(isa, load)])
     return Workload(round(idle * 1e9), [(isa, load / 2), ("scalar", load / 4), (isa, load / 4)])
@@ -244,19 +246,19 @@ def workload(isa: str, seconds: float) -> Workload:
 
 def step_cycles(name: str, core_type: str | None) -> int | None:
     """Cycles of a step of the chain, by the name of the microarchitecture; None: unknown."""
-    known = name.startswith(_THREE) or (core_type == "P" and name.startswith(_THREE_ON_P))
-    return STEP_CYCLES if known else None
+    is_known = name.startswith(_THREE) or (core_type == "P" and name.startswith(_THREE_ON_P))
+    return STEP_CYCLES if is_known else None
 
 
-def _measure(here: Cpu, others: Sequence[int], work: Workload) -> dict[str, Any]:
-    cpu = here.cpu
+def _measure(row: Cpu, others: Sequence[int], work: Workload) -> dict[str, Any]:
+    cpu = row.cpu
     isa = work.phases[0][0]
     if not lib.pp_ramp_isas() >> ISAS.index(isa) & 1:
         lacks = "this CPU or its system does not have it"
         raise Unavailable(f"--isa {isa} needs {NEEDS[isa]}: {lacks}; try --isa scalar")
     who = identity.identity()
     leaves = affinity.cpuid_leaves(cpu)
-    uarch = model.of(who, leaves, here.type)
+    uarch = model.of(who, leaves, row.type)
     tsc = tsc_rate.calibrate()
     runs, trouble = measure_runs(work, tsc.hz, cpu, others)
     return {

@@ -175,19 +175,19 @@ def measure(asked: int | None) -> dict[str, Any]:
     }
 
 
-def _tsc(leaves: Leaves, found: Measurement) -> dict[str, Any]:
+def _tsc(leaves: Leaves, measurement: Measurement) -> dict[str, Any]:
     source = identity.clocksource()
     note = "CLOCK_MONOTONIC_RAW is derived from this TSC: this is the rate that the kernel assumes"
     by_cpuid = model.tsc_hz(model.of(identity.identity(), leaves), leaves, None)
     return {
-        **asdict(found.hz),
+        **asdict(measurement.hz),
         "note": note if source == "tsc" else None,
-        "hello": asdict(found.hello),
+        "hello": asdict(measurement.hello),
         "said": [asdict(rate) for rate in by_cpuid],
         "invariant": cpuid.has(leaves, "invariant-tsc"),
         "clocksource": source,
-        "step_ticks": found.grid,
-        "step_why": None if found.grid is not None else "too few different readings",
+        "step_ticks": measurement.grid,
+        "step_why": None if measurement.grid is not None else "too few different readings",
     }
 
 
@@ -200,7 +200,7 @@ KEYS = ("name", "guarantees", "calls", "usable", "why", "fix", "note", "samples"
 """Keys of every method; unknown values are null. Costs are those of one call."""
 
 
-def _method_row(run: Run, found: Measurement, leaves: Leaves) -> dict[str, Any]:
+def _method_row(run: Run, measurement: Measurement, leaves: Leaves) -> dict[str, Any]:
     method = run.method
     row = dict.fromkeys(KEYS) | {
         "name": method.name,
@@ -211,9 +211,9 @@ def _method_row(run: Run, found: Measurement, leaves: Leaves) -> dict[str, Any]:
     if run.trouble is not None:
         return row | {"why": run.trouble.why, "fix": run.trouble.fix}
     stamp = method.kind < BRACKET.kind
-    less = RepeatedMean(0.0, 0.0, 0, settled=True) if stamp else found.bracket.repeated
-    row |= _costs(run, less, found.hz.hz, found.grid)
-    return row | _step(run, stamp, found)
+    less = RepeatedMean(0.0, 0.0, 0, settled=True) if stamp else measurement.bracket.repeated
+    row |= _costs(run, less, measurement.hz.hz, measurement.grid)
+    return row | _step(run, stamp, measurement)
 
 
 def _costs(run: Run, stamps: RepeatedMean, hz: float, grid: float | None) -> dict[str, Any]:
@@ -250,9 +250,9 @@ def _rounded(value: float | None, factor: float = 1.0) -> float | None:
     return None if value is None else round(value * factor, 4)
 
 
-def _step(run: Run, stamp: bool, found: Measurement) -> dict[str, Any]:
+def _step(run: Run, stamp: bool, measurement: Measurement) -> dict[str, Any]:
     if stamp:
-        ns = None if found.grid is None else found.grid * 1e9 / found.hz.hz
+        ns = None if measurement.grid is None else measurement.grid * 1e9 / measurement.hz.hz
         return {"step_ns": _rounded(ns), "step_from": "the TSC's"}
     if run.method.answers != "ns":
         return {"step_from": "a count: it has no time of its own"}

@@ -297,16 +297,16 @@ class Machine:
 
     def _frame(
         self,
-        each: _Round,
+        round_: _Round,
         places: Mapping[str, sampler.Place],
         raw_minus_monotonic_ns: int,
         records: dict[str, Any],
     ) -> Frame:
-        view = memoryview(each.data)
+        view = memoryview(round_.data)
         blocks = {name: place.data(view) for name, place in places.items()}
         self._seq += 1
-        time_ns = each.drained.deadline_ns + raw_minus_monotonic_ns
-        return Frame(self._seq, time_ns, blocks, late=each.late, records=records)
+        time_ns = round_.drained.deadline_ns + raw_minus_monotonic_ns
+        return Frame(self._seq, time_ns, blocks, late=round_.late, records=records)
 
     def _mark_offline(self, rounds: Sequence[_Round]) -> None:
         """Sets ROW_OFFLINE in rows of offline CPUs, whose heads the drain has cleared."""

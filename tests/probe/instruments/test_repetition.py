@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfprobe.instruments.measurement import (
-    HELD,
+    STABLE_ROUNDS,
     Limits,
     RepeatedMean,
     error,
@@ -86,7 +86,7 @@ def test_a_settled_mean_is_stable(
     sums = accumulate(size * mean for size, mean in machine.rounds)
     means = [total / size for total, size in zip(sums, sizes, strict=True)]
     moves = [abs(b - a) <= epsilon * abs(b) for a, b in pairwise(means)]
-    held = len(moves) >= HELD and all(moves[-HELD:])
+    held = len(moves) >= STABLE_ROUNDS and all(moves[-STABLE_ROUNDS:])
     assert found.settled == (held and machine.now - 100.0 >= limits.least_s)
     if found.error is not None:
         assert found.error >= epsilon * found.mean * 0.999999

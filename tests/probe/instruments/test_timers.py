@@ -27,7 +27,7 @@ from perfprobe._native import lib
 from perfprobe.errors import Unavailable
 from perfprobe.instruments import disturbance, timer_runs, timers
 from perfprobe.instruments.measurement import (
-    BEYOND,
+    HISTOGRAM_TAIL,
     RepeatedMean,
     histogram,
     spread,
@@ -71,7 +71,7 @@ def test_an_interrupt_does_not_move_the_mean() -> None:
 def test_a_histogram_loses_no_sample(values: list[int], grid: float | None) -> None:
     found = histogram(Counter(values), grid)
     assert sum(found.counts) + found.beyond == len(values)
-    assert found.beyond <= BEYOND * len(values)
+    assert found.beyond <= HISTOGRAM_TAIL * len(values)
     assert found.first == min(values)
     assert found.counts[0] > 0
     assert len(found.counts) <= 24

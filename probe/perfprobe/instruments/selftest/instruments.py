@@ -32,7 +32,7 @@ MIN_READ_SHARE = 0.8
 large L3."""
 STEMS = ("memory_", "l3_", "energy_", "plr_", "pstate_limit", "limit_reasons")
 """Prefixes of the keys of counters whose absence is reported."""
-ROWS_TOLD = 64
+MAX_ROWS = 64
 """Upper bound of reported rows of a counter; a thousand cores would fill a message."""
 
 
@@ -107,7 +107,7 @@ def _counter_row(tape: FrameLog, key: str, span: CopyRun) -> dict[str, Any]:
         "unit": counter.unit,
         "columns": counter.columns,
         "verdict": verdict,
-        "moved": moved[:ROWS_TOLD],
+        "moved": moved[:MAX_ROWS],
         "at_least": span.copied if key == READ else None,
     }
 
@@ -128,10 +128,10 @@ PARTS = ("topdown_retiring", "topdown_bad_speculation", "topdown_frontend", "top
 MUST_MOVE = ("energy_j", "energy_ram_j", "memory_read_bytes", "l3_memory_bytes", "slots",
              "limit_reasons", "hsmp_limits")  # fmt: skip
 """Counters that advance, or are polled, in any second in which memory is copied."""
-OFF = 0.02
+MAX_SLOTS_ERROR = 0.02
 """Maximum relative difference between the sum of the four parts and the slots; each part is a field
 of 8 bits."""
-FACTOR_OFF = 0.03
+MAX_FACTOR_ERROR = 0.03
 """Maximum relative difference between a counter's factor and a candidate, as in the patterns of
 `resting`."""
 LIMITS: dict[str, tuple[float, float]] = {
@@ -249,14 +249,18 @@ def _sources(tape: FrameLog, asked: str) -> Iterator[dict[str, Any]]:
 
 
 def _judge(
-    one: Instrument, tape: FrameLog, span: CopyRun, checks: Sequence[Result],
+    instrument: Instrument, tape: FrameLog, span: CopyRun, checks: Sequence[Result],
     others: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:  # fmt: skip
-    own = [check for check in checks if check.counter in one.keys and check.verdict != "not there"]
+    own = [
+        check
+        for check in checks
+        if check.counter in instrument.keys and check.verdict != "not there"
+    ]
     tested = {check.counter for check in own}
-    present = [key for key in one.keys if key in tape.columns or key in tested]
+    present = [key for key in instrument.keys if key in tape.columns or key in tested]
     if not present:
-        return _absent(one, tape)
+        return _absent(instrument, tape)
     measured = [
         number
         for key in present
@@ -270,36 +274,41 @@ def _judge(
           and row["counter"] in present),
         *_disagreeing(measured),
     ]  # fmt: skip
-    return _conclusion(one.name, present, own, measured, against)
+    return _conclusion(instrument.name, present, own, measured, against)
 
 
-def _absent(one: Instrument, tape: FrameLog) -> dict[str, Any]:
+def _absent(instrument: Instrument, tape: FrameLog) -> dict[str, Any]:
     """The row of an absent instrument, with the reason that hello gives for the first of its
     keys."""
     missing_by_key = {missing.what: missing for missing in reversed(tape.hello.missing)}
     missing = next(
-        (missing_by_key[key] for key in (*one.keys, *one.told) if key in missing_by_key), None
+        (
+            missing_by_key[key]
+            for key in (*instrument.keys, *instrument.told)
+            if key in missing_by_key
+        ),
+        None,
     )
-    why, fix = (one.needs, None) if missing is None else (missing.why, missing.fix)
-    return _row(one.name, "not there", why=why, fix=fix)
+    why, fix = (instrument.needs, None) if missing is None else (missing.why, missing.fix)
+    return _row(instrument.name, "not there", why=why, fix=fix)
 
 
 def _conclusion(
-    name: str, there: Sequence[str], mine: Sequence[Result], measured: Sequence[dict[str, Any]],
+    name: str, present: Sequence[str], own: Sequence[Result], measured: Sequence[dict[str, Any]],
     against: Sequence[Against],
 ) -> dict[str, Any]:  # fmt: skip
     if against:
         keys = dict.fromkeys(key for each, _ in against for key in each)
         why = "; ".join(text for _, text in against)
-        return _row(name, "wrong", counters=there, why=why, measured=measured, wrong=keys)
-    clear = any(check.verdict in {"trusted", "close"} for check in mine)
-    if mine and not clear:
+        return _row(name, "wrong", counters=present, why=why, measured=measured, wrong=keys)
+    clear = any(check.verdict in {"trusted", "close"} for check in own)
+    if own and not clear:
         why = "other tasks were running, so no known count could be checked"
-        return _row(name, "undecided", counters=there, why=why, measured=measured)
+        return _row(name, "undecided", counters=present, why=why, measured=measured)
     if not measured and not clear:
         why = "it was not read twice during the test"
-        return _row(name, "undecided", counters=there, why=why)
-    return _row(name, "works", counters=there, measured=measured)
+        return _row(name, "undecided", counters=present, why=why)
+    return _row(name, "works", counters=present, measured=measured)
 
 
 def _measured(tape: FrameLog, key: str, span: CopyRun) -> dict[str, Any] | None:
@@ -369,7 +378,7 @@ def _disagreeing(measured: Iterable[dict[str, Any]]) -> Iterator[Against]:
     """Numbers of one instrument that contradict each other."""
     total = {number["counter"]: sum(number["values"]) for number in measured}
     slots, parts = total.get("slots", 0.0), [total[key] for key in PARTS if key in total]
-    if slots > 0 and len(parts) == len(PARTS) and abs(sum(parts) / slots - 1) > OFF:
+    if slots > 0 and len(parts) == len(PARTS) and abs(sum(parts) / slots - 1) > MAX_SLOTS_ERROR:
         text = f"its four parts are {100 * sum(parts) / slots:.1f} % of the slots"
         yield ("slots", *PARTS), text
     cores, package = total.get("energy_core_j", 0.0), total.get("energy_j", 0.0)
@@ -398,10 +407,10 @@ def _calibration(tape: FrameLog, span: CopyRun) -> dict[str, Any]:
     if moved is None or moved.amount <= 0:
         return _row(name, "undecided", counters=[key], why=f"{key} was not read in that time")
     factor = (moved.end - moved.begin) / moved.amount
-    nearest = min(factors(tape, key), key=lambda each: abs(each - factor))
+    nearest = min(factors(tape, key), key=lambda candidate: abs(candidate - factor))
     measured = [{"counter": key, "values": [factor], "unit": "TSC ticks", "nearest": nearest}]
     off = factor / nearest - 1
-    if abs(off) <= FACTOR_OFF:
+    if abs(off) <= MAX_FACTOR_ERROR:
         return _row(name, "works", counters=[key], measured=measured)
     if off > 0 and key != "any_thread":
         why = "a sibling may have been at work, which this event does not count"

@@ -90,7 +90,7 @@ class Results:
 
 ORIGINS = {"tsc": "RDTSC"}
 """Origins of checks that read no counter of the stream."""
-_ALL = (*chain.from_iterable(working.LOOKS.values()), *resting.CHECKS)
+_ALL = (*chain.from_iterable(working.CHECKS_BY_CODE.values()), *resting.CHECKS)
 CHECKED = tuple(dict.fromkeys(check.counter for check in _ALL))
 
 
@@ -169,7 +169,7 @@ def _tests(tape: FrameLog, cpus: Sequence[int]) -> Iterator[Test]:
     hz = tape.hello.tsc_hz
     if len(cpus) > 1 and hz is not None:
         yield [working.SAME], lambda: working.same(cpus, hz.hz)
-    for kind, looks in working.LOOKS.items():
+    for kind, looks in working.CHECKS_BY_CODE.items():
         checks = [check for check in looks if check.counter in tape.columns]
         if checks:
             yield checks, partial(_working, tape, cpus, kind)
@@ -181,7 +181,7 @@ def _working(tape: FrameLog, cpus: Sequence[int], kind: int) -> Outcomes:
     tape.begin()
     loads = load.chains(cpus, kind)
     tape.past(max((each.run.spell.end for each in loads.values()), default=0))
-    yield from working.see(working.LOOKS[kind], tape, loads)
+    yield from working.see(working.CHECKS_BY_CODE[kind], tape, loads)
 
 
 def _resting(tape: FrameLog, cpus: Sequence[int]) -> Outcomes:

@@ -113,12 +113,12 @@ def _counted(key: str, per_turn: Callable[[Window], float | None], less: str = "
     the key of a count to subtract."""
 
     def see(window: Window) -> Outcome | None:
-        moved, each = window.moved(key), per_turn(window)
+        moved, count_per_turn = window.moved(key), per_turn(window)
         turns = window.turns(moved) if moved else None
         part = window.moved(less) if less else Movement(0, 0, 0.0)
-        if moved is None or part is None or turns is None or each is None:
+        if moved is None or part is None or turns is None or count_per_turn is None:
             return None
-        expected, more = turns * each, window.lost_s * MAX_PER_S
+        expected, more = turns * count_per_turn, window.lost_s * MAX_PER_S
         return Outcome(window.cpu, expected, moved.amount - part.amount, expected, more=more)
 
     return see
@@ -210,7 +210,7 @@ _ENTER: Mapping[Check, See] = {
     CALLS: _counted("instructions", instructions, less="kernel_instructions"),
     KERNEL_CYCLES: _counted("cycles", cycles, less="kernel_cycles"),
 }
-LOOKS = {load.FREE: _FREE, load.IMUL: _CHAIN, load.ENTER: _ENTER}
+CHECKS_BY_CODE = {load.FREE: _FREE, load.IMUL: _CHAIN, load.ENTER: _ENTER}
 """The checks that each kind of code serves."""
 
 
