@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perftop.session.fleet.fleet import Fleet
-from perftop.session.fleet.machine import NOTHING, Machine, MachineEpisode, Numbers, lost
+from perftop.session.fleet.machine import (
+    UNKNOWN_NUMBERS,
+    Machine,
+    MachineEpisode,
+    Numbers,
+    lost_share,
+)
 
 NOW = 1_700_000_065.0
 """The moment of the pictures, in Unix seconds."""
@@ -61,7 +67,7 @@ class Made:
 
 def _numbers(rng: random.Random, story: Story, load: float, *, guest: bool) -> Numbers:
     busy = min(0.999, max(0.01, rng.gauss(load, 0.01)))
-    found = dict(NOTHING) | {"busy": busy, "steal": max(0.0, rng.gauss(story.steal, 0.004))}
+    found = dict(UNKNOWN_NUMBERS) | {"busy": busy, "steal": max(0.0, rng.gauss(story.steal, 0.004))}
     if story.steal == 0:
         found["steal"] = 0.0
     if not guest:
@@ -77,7 +83,7 @@ def _numbers(rng: random.Random, story: Story, load: float, *, guest: bool) -> N
             "involuntary": max(0.0, rng.gauss(story.involuntary, 0.0003)),
             "power_w": watts * (0.99 if story.slow > 0.1 else 0.55 + 0.38 * busy),
         }  # fmt: skip
-    return found | {"lost": lost(found)}
+    return found | {"lost": lost_share(found)}
 
 
 def machine(name: str, story: Story, *, load: float = 0.97, guest: bool = False) -> Machine:

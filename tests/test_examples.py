@@ -71,7 +71,7 @@ def directory(
     fake_ssh.install(tmp_path, monkeypatch)
     (tmp_path / "machines").write_text("n001\nn002\n")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(first_picture, "shown", lambda: contextlib.nullcontext(_Picture()))
+    monkeypatch.setattr(first_picture, "show_picture", lambda: contextlib.nullcontext(_Picture()))
     monkeypatch.setattr(TerminalApp, "run_async", _seen)
     monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((80, 24)))
     with contextlib.ExitStack() as held:

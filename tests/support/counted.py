@@ -25,18 +25,18 @@ def delta(counters: Counters, moved: Moved, span_s: float = 0.1) -> Delta:
     found = counters.empty_delta()
     for table in found.tables.values():
         table.ticks[:] = span_s * counters.stamp_hz
-        table.moved[:] = np.nan
+        table.increments[:] = np.nan
     for key, value in moved.items():
         column = counters.columns[key]
         counter, table = column.counter, found.tables[column.block]
         if counter.kind == "flags":
-            table.moved[:, column.first : column.first + counter.columns] = 0
+            table.increments[:, column.first : column.first + counter.columns] = 0
             for part, times in value.items():
                 bit = 0 if part == "polls" else 1 + counter.parts.index(part)
-                table.moved[:, column.first + bit] = times
+                table.increments[:, column.first + bit] = times
         else:
             weight = table.ticks if counter.kind == "gauge" else span_s
-            table.moved[:, column.first] = np.asarray(value, float) * weight
+            table.increments[:, column.first] = np.asarray(value, float) * weight
     return found
 
 

@@ -55,7 +55,7 @@ class DetectorInput:
 
 def util(batch: SampleBatch) -> Floats:
     """Returns `DetectorInput.util` of each sample, (samples, cores)."""
-    return batch.cores.most(batch.values["util"])
+    return batch.cores.max_of_threads(batch.values["util"])
 
 
 def ran(batch: SampleBatch) -> Floats:

@@ -129,7 +129,7 @@ class Halts:
         """Returns the start and the sums of the sample, joined with the previous samples that were
         too short. Samples are not joined across a gap in the stream."""
         share, span_s, error_s = self._standstill.shares(data)
-        smis = self._counters.moved(data.sample.delta, "smi")
+        smis = self._counters.increments(data.sample.delta, "smi")
         counted = np.zeros(len(share)) if smis is None else np.nan_to_num(smis)
         explained = self._signs.explained(data, share, span_s)
         now = [span_s, np.nan_to_num(share * span_s), *error_s, counted, *explained]
@@ -211,7 +211,7 @@ class Signs:
         return np.where(np.isfinite(table), table, 0.0)
 
     def _moved(self, data: DetectorInput, key: str) -> Floats:
-        moved = self._counters.moved(data.sample.delta, key)
+        moved = self._counters.increments(data.sample.delta, key)
         return np.full(self._rows, np.nan) if moved is None else moved
 
     def _tsc_share(self, data: DetectorInput, key: str) -> Floats:
@@ -226,7 +226,8 @@ class Signs:
         """Returns the share of the power control unit's own ticks that it spent changing a
         clock."""
         changing, ticks = (
-            self._counters.moved(data.sample.delta, key) for key in ("pcu_transition", "pcu_ticks")
+            self._counters.increments(data.sample.delta, key)
+            for key in ("pcu_transition", "pcu_ticks")
         )
         if changing is None or ticks is None:
             return np.full(self._rows, np.nan)

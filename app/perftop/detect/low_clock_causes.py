@@ -282,12 +282,12 @@ class Tally:
         counter, first = entry.column.counter, entry.column.first
         table = delta.tables[entry.column.block]
         if counter.kind == "flags":
-            moved = table.moved[:, first : first + counter.columns]
+            moved = table.increments[:, first : first + counter.columns]
         else:
-            top = self._counters.moved(delta, counter.key)
+            top = self._counters.increments(delta, counter.key)
             assert top is not None
             if entry.base is not None:
-                base = table.moved[:, entry.base.first]
+                base = table.increments[:, entry.base.first]
             elif counter.kind == "gauge":
                 base = table.ticks
             else:

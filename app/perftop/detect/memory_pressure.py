@@ -25,7 +25,7 @@ from perftop.detect.losses import (
     cpu_work,
 )
 from perftop.model import memory
-from perftop.model.cores import Cores, extended
+from perftop.model.cores import Cores, with_extra_column
 from perftop.model.delta import Delta
 from perftop.model.episode import Episode
 from perftop.model.evaluation import Values
@@ -159,7 +159,7 @@ class Memory:
         parts = self._parts(work.sums, others_work, run_s)
         some_work: Bools = np.logical_or.reduce(batch.once(busy_cpus)[part], axis=1, keepdims=True)
         assert batch.best_traffic is not None
-        best = extended(batch.best_traffic[part], np.nan)[:, self._package]
+        best = with_extra_column(batch.best_traffic[part], np.nan)[:, self._package]
         near = ~(work.rate < MIN_OF_BEST * best)
         at, count = 0, last - first
         while at < count:
@@ -213,7 +213,7 @@ class Memory:
         assert traffic is not None
         util, counted, cycles, ipc, sums = counts
         with np.errstate(invalid="ignore", divide="ignore"):
-            rate = extended(traffic[0] / traffic[1], np.nan).take(self._package, axis=-1)
+            rate = with_extra_column(traffic[0] / traffic[1], np.nan).take(self._package, axis=-1)
             both = np.minimum(cores.by_cpu(split.states[..., 3]) / util, 1.0)
         both = np.where(cores.alone, 0.0, both)
         read = np.isfinite(rate)
@@ -247,7 +247,7 @@ class Memory:
                  crowded: Bools) -> list[Episode]:  # fmt: skip
         """Returns the episodes that this sample ended, from the loss against the earlier IPC."""
         rate, ipc, cycles = work.rate, work.ipc, work.cycles
-        best = extended(self._best(data), np.nan)[self._package]
+        best = with_extra_column(self._best(data), np.nan)[self._package]
         before, shares, spread = self._programs.compared(self._programs.learned, ipc)
         near = ~(rate < MIN_OF_BEST * best)
         unread = np.isnan(data.sample.values["util"]) | np.isnan(rate)

@@ -55,7 +55,9 @@ class Licenses:
         levels = data.sample.part(self._level_cycles)
         cycles, run_s = data.ran()
         with np.errstate(divide="ignore", invalid="ignore"):
-            levels = np.minimum(levels / cores.most(data.sample.values.top[INDEX["busy_hz"]]), 1.0)
+            levels = np.minimum(
+                levels / cores.max_of_threads(data.sample.values.top[INDEX["busy_hz"]]), 1.0
+            )
         share = np.minimum(levels.sum(axis=0), 1.0)
         # A core in a drop is left out, because the drop includes its level.
         drops = [drop for drop in self._episodes.of_kind("turbo-drop") if drop.cause == "license"]
@@ -70,8 +72,8 @@ class Licenses:
     def _level_cycles(self, batch: SampleBatch) -> Floats:
         """Returns (samples, levels, cores): the cycles of the core at each level. Each thread
         counts those of the whole core; see low_clock_causes.LEVEL_PREFIX."""
-        moved = [self._counters.moved(batch.delta, key) for key in self._levels]
-        by_core = [batch.cores.most(counts) for counts in moved if counts is not None]
+        moved = [self._counters.increments(batch.delta, key) for key in self._levels]
+        by_core = [batch.cores.max_of_threads(counts) for counts in moved if counts is not None]
         return np.nan_to_num(np.stack(by_core, axis=1))
 
     def _describe(self, running: ShareEpisode) -> None:

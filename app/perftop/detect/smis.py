@@ -38,13 +38,13 @@ class Smis:
         """Returns the episodes that this sample ended."""
         assert self._column is not None
         table = data.sample.delta.tables[self._column.block]
-        moved = table.moved[:, self._column.first]
+        moved = table.increments[:, self._column.first]
         span_ns = table.ticks / self._counters.stamp_hz * 1e9
         return self.step(moved, span_ns, data.since_ns, data.time_ns)
 
     def _counted(self, batch: SampleBatch) -> Bools:
         """Returns, by sample, whether any CPU counted an SMI."""
-        moved = self._counters.moved(batch.delta, "smi")
+        moved = self._counters.increments(batch.delta, "smi")
         assert moved is not None
         return any_by_sample(moved > 0)
 

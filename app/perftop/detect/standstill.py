@@ -74,7 +74,7 @@ class Standstill:
             guessed = IDLE_ERROR * idle_s
         else:
             means |= np.isfinite(idle)
-            moved = data.sample.delta.tables[self._entries.block].moved
+            moved = data.sample.delta.tables[self._entries.block].increments
             guessed = ENTRY_S * moved[:, self._entries.first]
         unknown = self._exact | ~np.isfinite(guessed)
         robbed = self._guest | (data.time_ns - self._robbed_ns < ROBBED_NS)
@@ -121,7 +121,7 @@ class Thermal:
         tables = batch.delta.tables
         return np.asarray(np.logical_or.reduce([
             np.zeros(len(batch), bool),
-            *(tables[status.column.block].moved[..., status.columns].any(axis=(-2, -1))
+            *(tables[status.column.block].increments[..., status.columns].any(axis=(-2, -1))
               for status in self._status),
         ]))  # fmt: skip
 
@@ -130,7 +130,7 @@ class Thermal:
         where there were no polls."""
         result = np.full((len(HOT), len(data.cores.lists)), np.nan)
         for status in self._status:
-            moved = data.sample.delta.tables[status.column.block].moved
+            moved = data.sample.delta.tables[status.column.block].increments
             polls = moved[:, status.column.first]
             most = moved[:, status.columns].max(axis=1) / np.where(polls > 0, polls, np.nan)
             rows = data.cores.block_row if status.by_core else data.cores.package
@@ -152,7 +152,7 @@ class Modulation:
         """Returns, by sample, whether the register of any CPU is not 0."""
         if self._column is None:
             return np.zeros(len(batch), bool)
-        moved = batch.delta.tables[self._column.block].moved[..., self._column.first]
+        moved = batch.delta.tables[self._column.block].increments[..., self._column.first]
         return any_by_sample(moved != 0)
 
     def shares(self, data: DetectorInput) -> Floats:
@@ -162,7 +162,7 @@ class Modulation:
             return np.full(self._rows, np.nan)
         table = data.sample.delta.tables[self._column.block]
         with np.errstate(divide="ignore", invalid="ignore"):
-            level = np.rint(table.moved[:, self._column.first] / table.ticks)
+            level = np.rint(table.increments[:, self._column.first] / table.ticks)
         known = np.isfinite(level)
         bits = np.where(known, level, 0).astype(int)
         duty = (bits & 15) / 16

@@ -67,7 +67,7 @@ class Throttles:
         if self._throttles.quiet and not polled:
             return ended
         cores = data.cores
-        asked = cores.most(self._modulation.shares(data))
+        asked = cores.max_of_threads(self._modulation.shares(data))
         status = np.array([*self._thermal.shares(data), np.where(asked > 0, 1.0, asked * 0)])
         share = np.fmax.reduce(status, axis=0)
         share[self._dropping(cores)] = 0.0
@@ -138,7 +138,7 @@ class BookedThrottling:
 
     def signs(self, batch: SampleBatch) -> Bools:
         """Returns, by sample, whether the kernel reported throttling."""
-        booked = [batch.delta.tables[c.block].moved[..., c.first] > 0 for c in self._columns]
+        booked = [batch.delta.tables[c.block].increments[..., c.first] > 0 for c in self._columns]
         return np.asarray(np.logical_or.reduce([any_by_sample(column) for column in booked]))
 
     def sample(self, data: DetectorInput) -> list[Episode]:
@@ -148,7 +148,7 @@ class BookedThrottling:
             dropped_ns.update(dict.fromkeys(drop.cpus, time_ns))
         ended: list[Episode] = []
         for column in self._columns:
-            booked_s = data.sample.delta.tables[column.block].moved[:, column.first]
+            booked_s = data.sample.delta.tables[column.block].increments[:, column.first]
             groups = self._cpus[column.scope]
             for row in np.flatnonzero(booked_s > 0).tolist():
                 seconds = float(booked_s[row])

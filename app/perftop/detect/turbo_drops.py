@@ -133,7 +133,7 @@ class Drops:
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._reader = reader
-        self.available = reader.turbo.some
+        self.available = reader.turbo.has_tables
         self._tally = Tally(reader.counters, COUNTED)
         patience = Patience(PAUSE_NS, gap_ns(reader.hello.sample_ns))
         self._drops: OpenEpisodes[_Drop] = OpenEpisodes(episodes, patience)

@@ -46,7 +46,7 @@ class _Candidate(NamedTuple):
     why: str
 
 
-REFUSED = -1
+REFUSED_INDEX = -1
 """The outcome of evidence by which all candidates are refused."""
 
 
@@ -61,7 +61,7 @@ class Calibration:
     took the counter."""
     _sums: list[float] = field(init=False)
     """Sums of the evidence, in the order that `judge` describes."""
-    _settled: bool = False
+    _is_settled: bool = False
 
     def __post_init__(self) -> None:
         self.chosen = self.candidates[0]
@@ -80,7 +80,7 @@ class Calibration:
     def state(self) -> State:
         if self.chosen is None:
             return "refused"
-        return "settled" if self._settled else "uncalibrated"
+        return "settled" if self._is_settled else "uncalibrated"
 
     def judge(self, low: Floats, high: Floats) -> Ints:
         """Returns the evidence of several samples, from their bounds of the factor, (samples,
@@ -88,12 +88,14 @@ class Calibration:
         numbers of cores: by candidate, those whose bounds include its factor; by candidate, those
         of them whose bounds leave no room for another candidate; those that some candidate
         explains; and those that none explains, although their bounds are tight."""
-        known = np.isfinite(low) & np.isfinite(high) & (low <= high)
-        tight = (high - low < MAX_TIGHT_WIDTH * high) & known
+        is_known = np.isfinite(low) & np.isfinite(high) & (low <= high)
+        is_tight = (high - low < MAX_TIGHT_WIDTH * high) & is_known
         factors = np.array([candidate.factor for candidate in self.candidates])[:, None, None]
-        inside = (factors * (1 + MARGIN) >= low) & (factors * (1 - MARGIN) <= high) & known
-        some = inside.any(axis=0)
-        evidence = np.concatenate([inside, inside & tight, [some, tight & ~some]])
+        is_inside = (factors * (1 + MARGIN) >= low) & (factors * (1 - MARGIN) <= high) & is_known
+        any_inside = is_inside.any(axis=0)
+        evidence = np.concatenate(
+            [is_inside, is_inside & is_tight, [any_inside, is_tight & ~any_inside]]
+        )
         return np.asarray(evidence.sum(axis=-1).T)
 
     def observe(self, evidence: Ints) -> int:
@@ -103,16 +105,19 @@ class Calibration:
         samples, ways, numbers = map(int, evidence.shape)
         if not ways:
             return samples
-        rows, before = evidence.reshape(samples * ways, numbers), (self._sums, self._settled)
+        rows, previous_state = (
+            evidence.reshape(samples * ways, numbers),
+            (self._sums, self._is_settled),
+        )
         index = None if self.chosen is None else self.candidates.index(self.chosen)
-        outcome = REFUSED if index is None else 2 * index + self._settled
-        others = np.flatnonzero(self._add(rows).reshape(samples, ways)[:, -1] != outcome)
-        if not len(others):
+        outcome = REFUSED_INDEX if index is None else 2 * index + self._is_settled
+        changes = np.flatnonzero(self._add(rows).reshape(samples, ways)[:, -1] != outcome)
+        if not len(changes):
             return samples
-        self._sums, self._settled = before
-        used = max(1, int(others[0]))
-        self._add(rows[: used * ways])
-        return used
+        self._sums, self._is_settled = previous_state
+        used_samples = max(1, int(changes[0]))
+        self._add(rows[: used_samples * ways])
+        return used_samples
 
     def _add(self, rows: Ints) -> Ints:
         """Adds rows of evidence. Returns a number for the candidate in use and the state after
@@ -120,31 +125,31 @@ class Calibration:
         outcomes, count = [], len(self.candidates)
         while len(rows):
             sums = np.add.accumulate(np.concatenate([np.array([self._sums]), rows]))[1:]
-            full = np.flatnonzero(sums[:, -2] + sums[:, -1] > HALVING_SAMPLES)
-            sums = sums[: full[0] + 1] if len(full) else sums
-            at, best = np.arange(len(sums)), _best(sums, count)
-            tight = sums[at, count + best]
-            certain = (tight >= MIN_SAMPLES) & (tight > sums[:, -1])
-            settled = np.logical_or.accumulate(certain) | self._settled
-            if len(full):
+            full_rows = np.flatnonzero(sums[:, -2] + sums[:, -1] > HALVING_SAMPLES)
+            sums = sums[: full_rows[0] + 1] if len(full_rows) else sums
+            rows_of_sums, best_candidates = np.arange(len(sums)), _best_candidates(sums, count)
+            tight_count = sums[rows_of_sums, count + best_candidates]
+            is_certain = (tight_count >= MIN_SAMPLES) & (tight_count > sums[:, -1])
+            is_settled = np.logical_or.accumulate(is_certain) | self._is_settled
+            if len(full_rows):
                 sums[-1] /= 2
-                best[-1] = _best(sums[-1:], count)[0]
-                tight = sums[at, count + best]
-            refused = (sums[:, -1] >= MIN_SAMPLES) & (sums[:, -1] > tight) & ~settled
-            outcomes.append(np.where(refused, REFUSED, 2 * best + settled))
-            self._sums, self._settled = sums[-1].tolist(), bool(settled[-1])
-            self.chosen = None if refused[-1] else self.candidates[best[-1]]
+                best_candidates[-1] = _best_candidates(sums[-1:], count)[0]
+                tight_count = sums[rows_of_sums, count + best_candidates]
+            is_refused = (sums[:, -1] >= MIN_SAMPLES) & (sums[:, -1] > tight_count) & ~is_settled
+            outcomes.append(np.where(is_refused, REFUSED_INDEX, 2 * best_candidates + is_settled))
+            self._sums, self._is_settled = sums[-1].tolist(), bool(is_settled[-1])
+            self.chosen = None if is_refused[-1] else self.candidates[best_candidates[-1]]
             rows = rows[len(sums) :]
         return np.concatenate(outcomes)
 
 
-def _best(sums: Floats, count: int) -> Ints:
+def _best_candidates(sums: Floats, count: int) -> Ints:
     """Returns, for rows of sums, the index of the first candidate that explains nearly as many
     samples as the best one."""
     explains = sums[:, :count]
     room = np.maximum(MIN_SAMPLES - 1.0, MAX_DISTURBED_SHARE * sums[:, -2])
-    near: Bools = explains >= (explains.max(axis=1) - room)[:, None]
-    return np.asarray(near.argmax(axis=1))
+    is_near_best: Bools = explains >= (explains.max(axis=1) - room)[:, None]
+    return np.asarray(is_near_best.argmax(axis=1))
 
 
 def calibrations(multipliers: Sequence[wire.Multiplier]) -> dict[str, Calibration]:
@@ -160,19 +165,19 @@ def calibrations(multipliers: Sequence[wire.Multiplier]) -> dict[str, Calibratio
 
 
 def factor_bounds(
-    counter: str, r: Floats, x: Floats, other: Floats, span_s: Floats
+    counter: str, r: Floats, x: Floats, other_share: Floats, span_s: Floats
 ) -> tuple[Floats, Floats]:
-    """Returns the low and high bounds of a counter's factor. `r` and `other` are the unhalted
+    """Returns the low and high bounds of a counter's factor. `r` and `other_share` are the unhalted
     shares of two siblings; `x` is the share of their span that the counter advanced, in its own
     ticks. All arrays have the same shape."""
     with np.errstate(divide="ignore", invalid="ignore"):
         blur = MAX_READ_DISTANCE_S / span_s
         if counter == "one_thread":  # alone, a thread ran for r - other to r
-            low, high = np.maximum(r - other, 0), r
-            counted = r
+            low, high = np.maximum(r - other_share, 0), r
+            counted_share = r
         else:  # any_thread; or distributed, for which x is the sum of both threads
-            high = np.minimum(1.0, r + other) if counter == "any_thread" else r + other
-            low = counted = np.maximum(r, other)
+            high = np.minimum(1.0, r + other_share) if counter == "any_thread" else r + other_share
+            low = counted_share = np.maximum(r, other_share)
         low, high = np.maximum(low - blur, 0) / x, (high + blur) / x
-        enough = (counted > MIN_COUNTED_SHARE) & (x > 0)
-    return np.where(enough, low, np.nan), np.where(enough, high, np.nan)
+        is_usable = (counted_share > MIN_COUNTED_SHARE) & (x > 0)
+    return np.where(is_usable, low, np.nan), np.where(is_usable, high, np.nan)

@@ -84,8 +84,8 @@ class Counters:
         rate = hello.tsc_hz.hz if hello.tsc_hz else float("nan")
         self.stamp_hz = 1e9 if hello.stamp == "raw" else rate
         """Stamp ticks per second."""
-        counted = hello.stamp == "tsc" or "tsc" in self.columns
-        self.has_tsc = counted and hello.tsc_hz is not None
+        counts_tsc = hello.stamp == "tsc" or "tsc" in self.columns
+        self.has_tsc = counts_tsc and hello.tsc_hz is not None
         """Whether elapsed time is known in TSC ticks, and the TSC rate is known too."""
         self._times = {block.name: perf_time_columns(block) for block in hello.blocks}
         of_cpus = [b.counters for b in hello.blocks if b.scope == "cpu"]
@@ -102,16 +102,16 @@ class Counters:
             if column.counter.origin.startswith("perf") and self._times[column.block] is not None
         )  # fmt: skip
         """Counters that perf may multiplex, whose blocks show for how long they were counted."""
-        self.key_at = {key: at for at, key in enumerate(self.keys)}
+        self.key_at = {key: index for index, key in enumerate(self.keys)}
         self._places = BlockPlaces(hello)
         home = {key: column.block for key, column in self.columns.items()}
         self._differences = Differences(hello, self._places, self.stamp_hz, home, self.key_at)
 
     def copy(self) -> Counters:
         """Returns a copy whose state changes independently."""
-        twin = copy.copy(self)
-        twin._differences = self._differences.copy()  # noqa: SLF001
-        return twin
+        copied = copy.copy(self)
+        copied._differences = self._differences.copy()  # noqa: SLF001
+        return copied
 
     @property
     def nbytes(self) -> int:
@@ -124,7 +124,7 @@ class Counters:
         column = self.columns.get("tsc")
         if column is None:
             return delta.tables[block].ticks
-        return delta.tables[column.block].moved[..., column.first]
+        return delta.tables[column.block].increments[..., column.first]
 
     def places(self, column: BlockCounter) -> tuple[Ints, Ints]:
         """Returns, by row of the counter's block, the indices in a Delta of the ticks and of the
@@ -143,18 +143,18 @@ class Counters:
         if not np.count_nonzero(delta.doubts):
             return
         # A read whose time stamps went backwards is already excluded from all differences.
-        doubted = (delta.doubts != 0) & (delta.doubts != Doubt.BACKWARDS)
-        for at, key in enumerate(self.keys):
-            column, rows = self.columns[key], doubted[..., at]
+        is_doubted = (delta.doubts != 0) & (delta.doubts != Doubt.BACKWARDS)
+        for index, key in enumerate(self.keys):
+            column, rows = self.columns[key], is_doubted[..., index]
             last = column.first + column.counter.columns
-            delta.tables[column.block].moved[..., column.first : last][rows] = np.nan
+            delta.tables[column.block].increments[..., column.first : last][rows] = np.nan
 
     def drop_cpus(self, delta: Delta, rows: Ints) -> None:
         """Makes the CPUs at these positions count as not read."""
         for block in self.hello.blocks:
             if block.scope == "cpu":
                 delta.tables[block.name].ticks[..., rows] = 0.0
-                delta.tables[block.name].moved[..., rows, :] = 0.0
+                delta.tables[block.name].increments[..., rows, :] = 0.0
 
     def steps(self, frames: Sequence[wire.Frame]) -> Delta:
         """Returns how far each counter advanced since its row was last read, with a leading axis of
@@ -163,28 +163,32 @@ class Counters:
         self._differences.steps(frames, delta)
         return delta
 
-    def moved(self, delta: Delta, key: str) -> Floats | None:
+    def increments(self, delta: Delta, key: str) -> Floats | None:
         """Returns how far a counter advanced, summed over its columns, by row; None if the stream
         does not have the counter."""
         column = self.columns.get(key)
         if column is None:
             return None
-        moved, first, width = delta.tables[column.block].moved, column.first, column.counter.columns
+        increments, first, width = (
+            delta.tables[column.block].increments,
+            column.first,
+            column.counter.columns,
+        )
         if width == 1:
-            return moved[..., first]
-        columns = np.ascontiguousarray(moved[..., first : first + width])
+            return increments[..., first]
+        columns = np.ascontiguousarray(increments[..., first : first + width])
         return np.asarray(columns.sum(axis=-1))
 
     def rates(self, delta: Delta, key: str) -> Floats | None:
         """Returns the rate of a counter per second, or the mean of a gauge, by row of its block;
         NaN where the row was not read. Returns None if the stream does not have the counter."""
-        column, moved = self.columns.get(key), self.moved(delta, key)
-        if column is None or moved is None:
+        column, increments = self.columns.get(key), self.increments(delta, key)
+        if column is None or increments is None:
             return None
         ticks = delta.tables[column.block].ticks
         span = ticks if column.counter.kind == "gauge" else ticks / self.stamp_hz
-        unknown = np.full(moved.shape, np.nan)
-        rates: Floats = np.divide(moved, span, out=unknown, where=span > 0)
+        unknown = np.full(increments.shape, np.nan)
+        rates: Floats = np.divide(increments, span, out=unknown, where=span > 0)
         return rates
 
     def has(self, key: str) -> Bools:
@@ -202,7 +206,9 @@ class Counters:
         times = None if column is None else self._times[column.block]
         if column is None or times is None:
             return None
-        enabled, running = (delta.tables[column.block].moved[..., at] for at in times)
+        enabled, running = (
+            delta.tables[column.block].increments[..., column_index] for column_index in times
+        )
         with np.errstate(divide="ignore", invalid="ignore"):
             share: Floats = running / enabled
         return share
@@ -219,10 +225,10 @@ class Counters:
     def without_turn(self, delta: Delta, key: str) -> Bools:
         """Returns a mask, by position of the CPU, of the counts of a counter that are unknown
         because its group had no turn, and not because they are suspect."""
-        moved = self.moved(delta, key)
-        if moved is None or key not in self.multiplexed:
+        increments = self.increments(delta, key)
+        if increments is None or key not in self.multiplexed:
             return np.zeros(1, bool)
-        return np.asarray(np.isnan(moved) & (delta.doubts[..., self.key_at[key]] == 0))
+        return np.asarray(np.isnan(increments) & (delta.doubts[..., self.key_at[key]] == 0))
 
     def uncounted(self, delta: Delta, key: str) -> Bools:
         """Returns a mask, by position of the CPU, of the counts of a counter that say nothing of
@@ -245,17 +251,17 @@ class Quantities:
         self.base_hz = base_hz
         rate = counters.hello.tsc_hz
         self.tsc_hz = rate.hz if rate else float("nan")
-        self._moved: dict[str, Floats] = {}
+        self._increments: dict[str, Floats] = {}
         self._seconds: dict[str, Floats] = {}
         """Elapsed seconds by block."""
 
     def __getitem__(self, key: str) -> Floats:
-        moved = self._moved.get(key)
-        if moved is None:
-            moved = self._counters.moved(self._delta, key)
-            assert moved is not None, key
-            self._moved[key] = moved
-        return moved
+        increments = self._increments.get(key)
+        if increments is None:
+            increments = self._counters.increments(self._delta, key)
+            assert increments is not None, key
+            self._increments[key] = increments
+        return increments
 
     @cached_property
     def tsc_s(self) -> Floats:

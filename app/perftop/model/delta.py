@@ -70,10 +70,10 @@ def add_samples(total: Floats, samples: Floats) -> Floats:
     return np.asarray(np.add.reduce(np.concatenate([(total + samples[0])[None], samples[1:]])))
 
 
-def with_lasting(fresh: Codes, before: Codes) -> Codes:
+def with_lasting(new_codes: Codes, previous: Codes) -> Codes:
     """Returns the codes that apply to a sample: its own, or else the lasting codes of the sample
     before it."""
-    return np.where((fresh == 0) & LASTING[before], before, fresh)
+    return np.where((new_codes == 0) & LASTING[previous], previous, new_codes)
 
 
 def doubts_by_cpu(codes: Codes, keys: Any) -> dict[int, set[tuple[str, Doubt]]]:
@@ -108,8 +108,8 @@ class BlockPlaces:
         for block in hello.blocks:
             count, columns = hello.rows(block.scope), block.columns
             rows, values = self.rows + count, self.values + count * columns
-            of_rows, of_values = slice(self.rows, rows), slice(self.values, values)
-            self.blocks.append(BlockPlace(block, count, columns, of_rows, of_values))
+            row_slice, value_slice = slice(self.rows, rows), slice(self.values, values)
+            self.blocks.append(BlockPlace(block, count, columns, row_slice, value_slice))
             self.rows, self.values = rows, values
         widths = np.repeat([p.columns for p in self.blocks], [p.count for p in self.blocks])
         self.row_of: Ints = np.repeat(np.arange(self.rows), widths)
@@ -151,7 +151,7 @@ class BlockDelta:
 
     ticks: Floats
     """(rows) stamp ticks of the span; 0 where the row was not read."""
-    moved: Floats
+    increments: Floats
     """(rows, columns) how far each counter advanced, in base units. Gauges are value times ticks,
     so that sums give means. NaN where unknown or suspect."""
     width: Floats
@@ -189,10 +189,10 @@ class Delta:
         rows, then the differences of all values, block by block and column by column: numpy is
         twice as fast along a column whose rows are contiguous."""
         sums = self._sums
-        moved = sums[..., self._places.rows :][..., place.values]
+        increments = sums[..., self._places.rows :][..., place.values]
         return BlockDelta(
             sums[..., place.rows],
-            moved.reshape(*sums.shape[:-1], place.columns, place.count).swapaxes(-1, -2),
+            increments.reshape(*sums.shape[:-1], place.columns, place.count).swapaxes(-1, -2),
             self._widths[..., place.rows],
         )
 
@@ -200,14 +200,16 @@ class Delta:
         """Returns the numbers at these indices (see `BlockPlaces.in_delta`), of any blocks."""
         return self._sums.take(places, axis=-1)
 
-    def write(self, ticks: Floats, moved: Floats, width: Floats) -> None:
+    def write(self, ticks: Floats, increments: Floats, width: Floats) -> None:
         """Writes the rows and values of all blocks in the layout of frames: (samples, rows) and
         (samples, values), where the values of a row are adjacent."""
         self._sums[:, : self._places.rows] = ticks
         tables = self.tables
         for place in self._places.blocks:
-            of_rows = moved[:, place.values].reshape(len(moved), place.count, place.columns)
-            tables[place.block.name].moved[...] = of_rows
+            of_rows = increments[:, place.values].reshape(
+                len(increments), place.count, place.columns
+            )
+            tables[place.block.name].increments[...] = of_rows
         self._widths[...] = width
 
     def add(self, samples: Delta, doubted: Ints) -> None:

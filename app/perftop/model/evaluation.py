@@ -17,7 +17,7 @@ from perftop.base.arrays import Bools, Floats, Ints
 from perftop.base.text import printable
 from perftop.model.counters import Counters, Quantities
 from perftop.model.delta import Delta
-from perftop.model.numbers import EVENT, INDEX, METRICS, PER_KI, RARE, Metric, Variant
+from perftop.model.numbers import EVENT, INDEX, METRICS, PER_KI, RARE_METRICS, Metric, Variant
 
 COUNT_UNITS = frozenset({"1", "events", "cycles", "instructions"})
 """Units of plain counts."""
@@ -30,16 +30,18 @@ class Registry:
 
     def __init__(self, hello: wire.Hello | None = None) -> None:
         blocks = [block for block in hello.blocks if block.scope == "cpu"] if hello else []
-        every = {counter.key: counter for block in blocks for counter in block.counters}
-        chosen = [c for key, c in every.items() if key.startswith(EVENT) and c.kind == "counter"]
-        self.events = {metric.key: metric for c in chosen for metric in _event_metrics(c)}
+        counters_by_key = {counter.key: counter for block in blocks for counter in block.counters}
+        event_counters = [
+            c for key, c in counters_by_key.items() if key.startswith(EVENT) and c.kind == "counter"
+        ]
+        self.events = {metric.key: metric for c in event_counters for metric in _event_metrics(c)}
         self.events |= {
             key: metric
-            for key, metric in RARE.items()
-            if every.keys() >= {*metric.variants[0].needs}
+            for key, metric in RARE_METRICS.items()
+            if counters_by_key.keys() >= {*metric.variants[0].needs}
         }
         """Metrics that not every stream has."""
-        self.counters = tuple(counter.key for counter in chosen)
+        self.counters = tuple(counter.key for counter in event_counters)
         """Keys of the chosen events."""
         self.metrics: dict[str, Metric] = METRICS | self.events
         self.index = {key: i for i, key in enumerate(self.metrics)}
@@ -57,16 +59,16 @@ def _event_metrics(counter: wire.Counter) -> Iterator[Metric]:
     instructions."""
     key = counter.key
     label = printable(key.removeprefix(EVENT))
-    about = printable(counter.name) or label
-    about = f"{about[:1].upper()}{about[1:]}"
+    description = printable(counter.name) or label
+    description = f"{description[:1].upper()}{description[1:]}"
     yield Metric(
         key, label, "1/s" if counter.unit in COUNT_UNITS else f"{printable(counter.unit)}/s",
-        f"{about}, per second.",
+        f"{description}, per second.",
         (Variant((key,), "count / time", lambda q: q[key], lambda q: q.seconds(key)),),
         added=True,
     )  # fmt: skip
     yield Metric(
-        key + PER_KI, label + PER_KI, "1", f"{about}, per thousand instructions.",
+        key + PER_KI, label + PER_KI, "1", f"{description}, per thousand instructions.",
         (Variant((key, "instructions"), "1000 count / instructions",
                  lambda q: 1000.0 * q[key], lambda q: q["instructions"]),),
         digits=2, of_running=True,
@@ -89,14 +91,14 @@ class Evaluator:
         serves."""
         self._masks: dict[str, Bools] = {}
         for metric in self.metrics.values():
-            self.chosen[metric.key] = chosen = []
+            self.chosen[metric.key] = variants = []
             unserved = np.ones(self._cpus, bool)
             for variant in metric.variants:
                 if variant.needs_tsc and not counters.has_tsc:
                     continue
                 mask = np.logical_and.reduce([unserved, *map(counters.has, variant.needs)])
                 if mask.any():
-                    chosen.append((variant, mask))
+                    variants.append((variant, mask))
                     unserved = unserved & ~mask
             self._masks[metric.key] = ~unserved
         self._formulas = [
@@ -104,8 +106,8 @@ class Evaluator:
                 self.registry.index[key], variant.numerator, variant.denominator,
                 None if mask.all() else mask,
             )
-            for key, chosen in self.chosen.items()
-            for variant, mask in chosen
+            for key, variants in self.chosen.items()
+            for variant, mask in variants
             if variant.numerator is not None and variant.denominator is not None
         ]  # fmt: skip
 
@@ -122,7 +124,9 @@ class Evaluator:
         available."""
         parts, columns = [], self._counters.columns
         for variant, _ in self.chosen[key]:
-            counters = dict.fromkeys(columns[need].counter.origin for need in variant.needs)
+            counters = dict.fromkeys(
+                columns[counter_key].counter.origin for counter_key in variant.needs
+            )
             parts.append(f"{variant.origin} ({', '.join(counters)})")
         return " | ".join(parts) or None
 
@@ -137,15 +141,20 @@ class Evaluator:
     def needs(self, key: str) -> set[str]:
         """Returns the counters that the metric uses on any CPU of this stream."""
         keys = self.metrics[key].made_of or (key,)
-        return {need for part in keys for variant, _ in self.chosen[part] for need in variant.needs}
+        return {
+            counter_key
+            for part in keys
+            for variant, _ in self.chosen[part]
+            for counter_key in variant.needs
+        }
 
-    def lacking(self, key: str) -> str | None:
+    def first_missing(self, key: str) -> str | None:
         """Returns the first missing counter of a metric that no CPU has; None if some CPU has the
         metric."""
         if self.chosen[key]:
             return None
-        needs = self.metrics[key].variants[0].needs
-        return next((k for k in needs if k not in self._counters.columns), "tsc")
+        needed_keys = self.metrics[key].variants[0].needs
+        return next((k for k in needed_keys if k not in self._counters.columns), "tsc")
 
     def evaluate(self, delta: Delta) -> Values:
         """Returns all metrics over a span, or over each of several samples."""
@@ -214,13 +223,13 @@ class Values:
         the registry. numpy would add up a single metric in another order, which changes the last
         digit."""
         top, bottom = (part[..., metrics, :][..., rows] for part in (self.top, self.bottom))
-        known = np.isfinite(top) & np.isfinite(bottom)
-        if np.count_nonzero(known) < known.size:
-            top, bottom = (np.where(known, part, 0.0) for part in (top, bottom))
+        is_known = np.isfinite(top) & np.isfinite(bottom)
+        if np.count_nonzero(is_known) < is_known.size:
+            top, bottom = (np.where(is_known, part, 0.0) for part in (top, bottom))
         total, base = np.add.reduce(top, axis=-1), np.add.reduce(bottom, axis=-1)
         if self.registry.events:
-            many = np.where(self.registry.added[metrics], known.sum(axis=-1), 1)
-            base = base / np.maximum(many, 1)
+            counts = np.where(self.registry.added[metrics], is_known.sum(axis=-1), 1)
+            base = base / np.maximum(counts, 1)
         return ratio(total, base, self.registry.low[metrics], self.registry.high[metrics])
 
 
@@ -281,38 +290,43 @@ def lost_time(
     because their counts are estimates."""
     top, bottom = values.top, values.bottom
     span_s, poll = bottom[..., INDEX["util"], :], values["poll"]
-    spare = values["idle"] + np.where(np.isnan(poll), 0.0, poll)
-    wanted = np.minimum(np.maximum(1 - spare, 0.0), 1.0)
-    works = wanted >= MIN_WANTED_SHARE
-    parts = np.zeros((*wanted.shape[:-1], len(LOSS_PARTS), wanted.shape[-1]))
-    steal, halted, clock = (parts[..., at, :] for at in range(len(LOSS_PARTS)))
+    spare_share = values["idle"] + np.where(np.isnan(poll), 0.0, poll)
+    wanted_share = np.minimum(np.maximum(1 - spare_share, 0.0), 1.0)
+    is_busy = wanted_share >= MIN_WANTED_SHARE
+    parts = np.zeros((*wanted_share.shape[:-1], len(LOSS_PARTS), wanted_share.shape[-1]))
+    steal, halted, clock = (parts[..., index, :] for index in range(len(LOSS_PARTS)))
     # On a CPU whose counters do not give a part, the part stays 0.
-    np.minimum(values["steal"], wanted, out=steal, where=evaluator.mask("steal"))
-    left = wanted - steal
+    np.minimum(values["steal"], wanted_share, out=steal, where=evaluator.mask("steal"))
+    left_share = wanted_share - steal
     # Do not clip each sample to the metric's range of 0 and more: that would turn noise into a
     # loss.
-    at = INDEX["involuntary"]
-    halt = ratio(top[..., at, :], bottom[..., at, :], -wanted, np.minimum(wanted, left))
+    index = INDEX["involuntary"]
+    halt = ratio(
+        top[..., index, :],
+        bottom[..., index, :],
+        -wanted_share,
+        np.minimum(wanted_share, left_share),
+    )
     has_halts = evaluator.mask("involuntary")
     if estimated is not None:
         has_halts = has_halts & ~estimated
     np.copyto(halted, halt, where=has_halts)
-    below = np.minimum(np.maximum(1 - values["busy_hz"] / ceiling_hz, 0.0), 1.0)
-    np.copyto(clock, below, where=evaluator.mask("busy_hz") & ~np.isnan(ceiling_hz))
-    clock *= left - np.maximum(halted, 0.0)
+    below_share = np.minimum(np.maximum(1 - values["busy_hz"] / ceiling_hz, 0.0), 1.0)
+    np.copyto(clock, below_share, where=evaluator.mask("busy_hz") & ~np.isnan(ceiling_hz))
+    clock *= left_share - np.maximum(halted, 0.0)
     parts *= span_s[..., None, :]
-    np.copyto(parts, 0.0, where=~works[..., None, :])
-    return Lost(np.where(works, wanted * span_s, 0.0), parts)
+    np.copyto(parts, 0.0, where=~is_busy[..., None, :])
+    return Lost(np.where(is_busy, wanted_share * span_s, 0.0), parts)
 
 
 def write_lost(values: Values, lost: Lost) -> None:
     """Writes `lost_ratio` into values that lack it. Where it is unknown, both sums are 0."""
-    at, metric = INDEX[LOST_RATIO], METRICS[LOST_RATIO]
+    index, metric = INDEX[LOST_RATIO], METRICS[LOST_RATIO]
     top, bottom = lost.parts_s.sum(axis=-2), lost.wanted_s
-    known = np.isfinite(top) & np.isfinite(bottom)
-    top, bottom = np.where(known, top, 0.0), np.where(known, bottom, 0.0)
-    values.top[..., at, :], values.bottom[..., at, :] = top, bottom
-    values.all[..., at, :] = ratio(top, bottom, metric.low, metric.high)
+    is_known = np.isfinite(top) & np.isfinite(bottom)
+    top, bottom = np.where(is_known, top, 0.0), np.where(is_known, bottom, 0.0)
+    values.top[..., index, :], values.bottom[..., index, :] = top, bottom
+    values.all[..., index, :] = ratio(top, bottom, metric.low, metric.high)
 
 
 MAX_RESTING_SHARE, MIN_AWAKE_SHARE = 0.01, 0.02
@@ -320,12 +334,12 @@ MAX_RESTING_SHARE, MIN_AWAKE_SHARE = 0.01, 0.02
 between, a CPU keeps its previous state, so that its numbers do not flicker."""
 
 
-def resting(util: Floats, before: Bools | None = None) -> Bools:
+def resting_rows(util: Floats, resting_before: Bools | None = None) -> Bools:
     """Returns a mask of the CPUs at rest. They run so rarely that a number per running time, such
-    as clock or IPC, only describes a few wake-ups. `before`: the mask of the previous interval;
-    without it, CPUs between both shares count as awake. A CPU whose busy share is unknown is not at
-    rest."""
+    as clock or IPC, only describes a few wake-ups. `resting_before`: the mask of the previous
+    interval; without it, CPUs between both shares count as awake. A CPU whose busy share is
+    unknown is not at rest."""
     mask: Bools = util < MAX_RESTING_SHARE
-    if before is not None and len(before) == len(util):
-        mask |= before & (util < MIN_AWAKE_SHARE)
+    if resting_before is not None and len(resting_before) == len(util):
+        mask |= resting_before & (util < MIN_AWAKE_SHARE)
     return np.asarray(mask)

@@ -77,62 +77,68 @@ class Gates:
 
     def __init__(self, counters: Counters) -> None:
         rows = len(counters.hello.topology)
-        self._agreed = {"ref": np.zeros(rows, bool), "cycles": np.zeros(rows, bool)}
+        self._clock_agreed = {"ref": np.zeros(rows, bool), "cycles": np.zeros(rows, bool)}
         self._traced = {"busy_s", "stat_idle_s", "stat_iowait_s"} <= counters.key_at.keys()
         """Whether the stream has two accounts of idle time."""
-        self._some = self._traced or not CHECKED.isdisjoint(counters.key_at)
+        self._is_needed = self._traced or not CHECKED.isdisjoint(counters.key_at)
         """Whether the stream has any counters to check."""
 
     def check(self, counters: Counters, delta: Delta) -> None:
         """Writes the doubts into `delta`, which holds samples along its first axis."""
-        if not self._some or "cpu" not in delta.tables:
+        if not self._is_needed or "cpu" not in delta.tables:
             return
         samples = _CheckedSamples(counters, delta)
         if self._traced:
             _check_idle_accounts(samples)
         _check_standstill(samples)
-        agreed = self._check_clocks(samples)
-        cycles, instructions = samples.moved("cycles"), samples.moved("instructions")
+        clock_agreed = self._check_clocks(samples)
+        cycles, instructions = samples.increments("cycles"), samples.increments("instructions")
         if cycles is not None and instructions is not None:
-            many = instructions > MAX_IPC * (cycles + samples.slack)
-            samples.doubt("instructions", Doubt.IPC, many)
-            samples.doubt("cycles", Doubt.IPC, many & ~agreed)
+            too_many = instructions > MAX_IPC * (cycles + samples.slack)
+            samples.doubt("instructions", Doubt.IPC, too_many)
+            samples.doubt("cycles", Doubt.IPC, too_many & ~clock_agreed)
         for part, whole in (("kernel_cycles", cycles), ("kernel_instructions", instructions)):
-            moved = samples.moved(part)
-            if moved is not None and whole is not None:
-                samples.doubt(part, Doubt.ABOVE, moved > whole * (1 + SLACK) + samples.slack)
-        slots = samples.moved("slots")
-        ways = [moved for key in SLOT_KEYS if (moved := samples.moved(key)) is not None]
+            increments = samples.increments(part)
+            if increments is not None and whole is not None:
+                samples.doubt(part, Doubt.ABOVE, increments > whole * (1 + SLACK) + samples.slack)
+        slots = samples.increments("slots")
+        ways = [
+            increments for key in SLOT_KEYS if (increments := samples.increments(key)) is not None
+        ]
         if slots is not None and len(ways) == len(SLOT_KEYS):
             error = np.abs(np.sum(ways, axis=0) - slots)
-            wrong = error > MAX_SLOT_ERROR * slots + samples.slack
+            is_wrong = error > MAX_SLOT_ERROR * slots + samples.slack
             for key in SLOT_KEYS:
-                samples.doubt(key, Doubt.SLOTS, wrong)
+                samples.doubt(key, Doubt.SLOTS, is_wrong)
 
     def _check_clocks(self, samples: _CheckedSamples) -> Bools:
         """Compares reference cycles with the TSC and MPERF, and cycles with APERF. Returns a mask
         of the CPUs whose cycles have agreed with APERF by each sample; without the axis of samples
         if no CPU is new."""
-        ref = samples.moved("ref")
+        ref = samples.increments("ref")
         if ref is not None and samples.counters.has_tsc:
             samples.doubt("ref", Doubt.FAST, ref > samples.ticks + samples.slack)
-        agreed, least = self._agreed["cycles"], 4 * samples.slack
+        clock_agreed, min_difference = self._clock_agreed["cycles"], 4 * samples.slack
         for key, witness in (("ref", "mperf"), ("cycles", "aperf")):
-            moved, other = samples.moved(key), samples.moved(witness)
-            if moved is None or other is None:
+            increments, witness_ticks = samples.increments(key), samples.increments(witness)
+            if increments is None or witness_ticks is None:
                 continue
-            apart, before = np.abs(moved - other), self._agreed[key]
-            unlike = apart > np.maximum(MAX_CLOCK_DIFFERENCE * np.maximum(moved, other), least)
-            if np.count_nonzero(before) < before.size:
-                agree = other > MIN_RUN_SHARE * samples.ticks
-                agree &= apart < MAX_CLOCK_DIFFERENCE * other
-                if np.count_nonzero(agree & ~before):  # rare
-                    by_now = np.logical_or.accumulate(np.concatenate([before[None], agree]))
-                    before, self._agreed[key] = by_now[:-1], by_now[-1]
+            difference, agreed_before = np.abs(increments - witness_ticks), self._clock_agreed[key]
+            is_unlike = difference > np.maximum(
+                MAX_CLOCK_DIFFERENCE * np.maximum(increments, witness_ticks), min_difference
+            )
+            if np.count_nonzero(agreed_before) < agreed_before.size:
+                can_agree = witness_ticks > MIN_RUN_SHARE * samples.ticks
+                can_agree &= difference < MAX_CLOCK_DIFFERENCE * witness_ticks
+                if np.count_nonzero(can_agree & ~agreed_before):  # rare
+                    agreed_so_far = np.logical_or.accumulate(
+                        np.concatenate([agreed_before[None], can_agree])
+                    )
+                    agreed_before, self._clock_agreed[key] = agreed_so_far[:-1], agreed_so_far[-1]
                     if key == "cycles":
-                        agreed = by_now[1:]
-            samples.doubt(key, Doubt.UNLIKE, before & unlike)
-        return agreed
+                        clock_agreed = agreed_so_far[1:]
+            samples.doubt(key, Doubt.UNLIKE, agreed_before & is_unlike)
+        return clock_agreed
 
 
 class _CheckedSamples:
@@ -140,7 +146,7 @@ class _CheckedSamples:
 
     def __init__(self, counters: Counters, delta: Delta) -> None:
         self.counters, self.delta = counters, delta
-        self._moved: dict[str, Floats | None] = {}
+        self._increments: dict[str, Floats | None] = {}
         self._clean = not np.count_nonzero(delta.doubts)
         """Whether no counter is suspect yet."""
         table = delta.tables["cpu"]
@@ -151,24 +157,24 @@ class _CheckedSamples:
         hz = counters.hello.tsc_hz.hz if counters.hello.tsc_hz else np.nan
         self.worked_ticks = MIN_WORKED_S * hz
 
-    def moved(self, key: str) -> Floats | None:
+    def increments(self, key: str) -> Floats | None:
         """Returns how far a counter advanced; NaN where the counter is already suspect or its count
         is an estimate, so that it raises no doubt about other counters."""
-        if key not in self._moved:
-            moved = self.counters.moved(self.delta, key)
-            if moved is not None and key in self.counters.multiplexed:
-                moved = np.where(self.counters.estimated(self.delta, key), np.nan, moved)
-            self._moved[key] = moved
-        moved = self._moved[key]
-        if moved is None or self._clean or key not in self.counters.key_at:
-            return moved
-        return np.where(self.delta.doubts[..., self.counters.key_at[key]] == 0, moved, np.nan)
+        if key not in self._increments:
+            increments = self.counters.increments(self.delta, key)
+            if increments is not None and key in self.counters.multiplexed:
+                increments = np.where(self.counters.estimated(self.delta, key), np.nan, increments)
+            self._increments[key] = increments
+        increments = self._increments[key]
+        if increments is None or self._clean or key not in self.counters.key_at:
+            return increments
+        return np.where(self.delta.doubts[..., self.counters.key_at[key]] == 0, increments, np.nan)
 
-    def doubt(self, key: str, why: Doubt, rows: Bools) -> None:
+    def doubt(self, key: str, code: Doubt, rows: Bools) -> None:
         """Marks a counter as suspect on these rows. A reason that was noted earlier stays."""
         if np.count_nonzero(rows):
             codes = self.delta.doubts[..., self.counters.key_at[key]]
-            codes[rows & (codes == 0)] = why
+            codes[rows & (codes == 0)] = code
             self._clean = False
 
 
@@ -176,46 +182,50 @@ def _check_standstill(samples: _CheckedSamples) -> None:
     """Marks counters as suspect that do not advance while the CPU works. A hypervisor may answer
     every read with the same number, or another program may have reprogrammed the counter for
     another event."""
-    read = samples.ticks > 0
+    is_read = samples.ticks > 0
     for key, witnesses in WITNESSES.items():
-        moved = samples.moved(key)
-        if moved is None or np.count_nonzero(moved) == moved.size:
+        increments = samples.increments(key)
+        if increments is None or np.count_nonzero(increments) == increments.size:
             continue
-        if not np.count_nonzero(still := (moved == 0) & read):
+        if not np.count_nonzero(stands_still := (increments == 0) & is_read):
             continue
-        if key == "ref" and (busy := _busy_s(samples.counters, samples.delta)) is not None:
-            samples.doubt(key, Doubt.STILL, still & (busy > MIN_BUSY_S))
+        if key == "ref" and (busy_s := _busy_s(samples.counters, samples.delta)) is not None:
+            samples.doubt(key, Doubt.STILL, stands_still & (busy_s > MIN_BUSY_S))
         for witness in witnesses:
-            if (other := samples.moved(witness)) is not None:
-                samples.doubt(key, Doubt.STILL, still & (other > samples.worked_ticks))
+            if (witness_ticks := samples.increments(witness)) is not None:
+                samples.doubt(
+                    key, Doubt.STILL, stands_still & (witness_ticks > samples.worked_ticks)
+                )
 
 
 def _check_idle_accounts(samples: _CheckedSamples) -> None:
     """Compares the busy time of idle transitions with that of /proc/stat, whose idle time is the
     kernel's own account. Spans of different length are not compared: /proc/stat was read late."""
     counters, tables = samples.counters, samples.delta.tables
-    busy, idle, iowait = map(samples.moved, ("busy_s", "stat_idle_s", "stat_iowait_s"))
-    if busy is None or idle is None or iowait is None:
+    busy_s, idle_s, iowait_s = map(samples.increments, ("busy_s", "stat_idle_s", "stat_iowait_s"))
+    if busy_s is None or idle_s is None or iowait_s is None:
         return
     span_s, stat_span_s = (
         tables[counters.columns[key].block].ticks / counters.stamp_hz
         for key in ("busy_s", "stat_idle_s")
     )
     limit_s = np.maximum(MAX_IDLE_DIFFERENCE * span_s, MIN_IDLE_DIFFERENCE_S)
-    alike = np.abs(span_s - stat_span_s) < span_s / 4
-    apart = np.abs(busy - (stat_span_s - idle - iowait)) > limit_s
-    samples.doubt("busy_s", Doubt.IDLE, apart & alike)
+    spans_agree = np.abs(span_s - stat_span_s) < span_s / 4
+    is_apart = np.abs(busy_s - (stat_span_s - idle_s - iowait_s)) > limit_s
+    samples.doubt("busy_s", Doubt.IDLE, is_apart & spans_agree)
 
 
 def _busy_s(counters: Counters, delta: Delta) -> Floats | None:
     """Returns the seconds in which each CPU was not idle, by the operating system's account; None
     if the stream does not have that account."""
-    busy, idle, poll = (counters.moved(delta, key) for key in ("busy_s", "idle_s", "poll_s"))
-    if busy is not None or idle is None:
-        return busy
+    busy_s, idle_s, poll_s = (
+        counters.increments(delta, key) for key in ("busy_s", "idle_s", "poll_s")
+    )
+    if busy_s is not None or idle_s is None:
+        return busy_s
     block = counters.columns["idle_s"].block
     elapsed: Floats = delta.tables[block].ticks / counters.stamp_hz
-    return elapsed - idle - (0.0 if poll is None else poll)
+    return elapsed - idle_s - (0.0 if poll_s is None else poll_s)
 
 
 @dataclass(slots=True)
@@ -249,12 +259,12 @@ class SiblingGates:
         for group in self._splitter.groups(online):
             if group.threads == 2 or (group.threads > 2 and key == "any_thread"):
                 rows = group.by_thread
-                uneven = self._splitter.uneven(rows, delta)
+                is_uneven = self._splitter.uneven(rows, delta)
                 if key in self._counters.multiplexed:
                     estimated = self._counters.estimated(delta, key)
-                    uneven = uneven | estimated.take(rows, axis=-1).any(axis=-2)
+                    is_uneven = is_uneven | estimated.take(rows, axis=-1).any(axis=-2)
                 x = self._splitter.shares(key, delta).take(rows, axis=-1)
-                groups.append(SiblingCounts(rows, uneven, util.take(rows, axis=-1), x))
+                groups.append(SiblingCounts(rows, is_uneven, util.take(rows, axis=-1), x))
         return groups
 
     def learn(self, siblings: list[SiblingCounts], delta: Delta) -> int:
@@ -271,8 +281,8 @@ class SiblingGates:
             ways, cores = low.shape[1:]
             if np.count_nonzero(group.uneven):
                 low = np.where(group.uneven[:, None], np.nan, low)
-            judged = calibration.judge(low.reshape(-1, cores), high.reshape(-1, cores))
-            rows.append(judged.reshape(samples, ways, -1))
+            outcomes = calibration.judge(low.reshape(-1, cores), high.reshape(-1, cores))
+            rows.append(outcomes.reshape(samples, ways, -1))
         return calibration.observe(np.concatenate(rows, axis=1))
 
     def _factor_bounds(self, key: str, group: SiblingCounts, delta: Delta) -> tuple[Floats, Floats]:
@@ -293,19 +303,19 @@ class SiblingGates:
         key, doubts = self._key(), delta.doubts
         if key is None:
             return doubts
-        at, copied = self._counters.key_at[key], False
+        index, is_copied = self._counters.key_at[key], False
         for group in siblings:
             codes = self._codes(key, group, delta)
             if codes is None:
                 continue
-            if not copied:
-                doubts, copied = doubts.copy(), True
+            if not is_copied:
+                doubts, is_copied = doubts.copy(), True
             # A program that takes the event of one thread also takes that of its sibling: without
             # the first event, nothing supports the second.
             codes = np.where(codes == 0, codes.max(axis=1, keepdims=True), codes)
             np.copyto(codes, 0, where=group.uneven[:, None])
-            before = doubts[:, group.rows, at]
-            doubts[:, group.rows, at] = np.where(before == 0, codes, before)
+            codes_before = doubts[:, group.rows, index]
+            doubts[:, group.rows, index] = np.where(codes_before == 0, codes, codes_before)
         return doubts
 
     def _codes(self, key: str, group: SiblingCounts, delta: Delta) -> Codes | None:
@@ -314,23 +324,25 @@ class SiblingGates:
         slack = TOLERANCE + table.reads.take(rows, axis=-1).max(axis=1, keepdims=True)
         x = group.x * self._splitter.factor(key)
         low, high = _bounds(key, r)
-        outside, still = (x < low - slack) | (x > high + slack), x == 0
-        if np.count_nonzero(still):
+        outside, stands_still = (x < low - slack) | (x > high + slack), x == 0
+        if np.count_nonzero(stands_still):
             hz = counters.hello.tsc_hz.hz if counters.hello.tsc_hz else np.nan
-            ran = r * counters.tsc_ticks(delta)[..., rows] > MIN_WORKED_S * hz
-            still &= ran if key == "distributed" else ran.any(axis=1, keepdims=True)
+            has_run = r * counters.tsc_ticks(delta)[..., rows] > MIN_WORKED_S * hz
+            stands_still &= has_run if key == "distributed" else has_run.any(axis=1, keepdims=True)
             if key == "one_thread":  # no thread ran alone, although their running times differ
-                apart = r.max(axis=1, keepdims=True) - r.min(axis=1, keepdims=True)
-                least = MIN_TIME_DIFFERENCE + slack - TOLERANCE
-                still &= still.all(axis=1, keepdims=True) & (apart > least)
-        wrong = _disagree(key, r, x, slack) if len(rows) == 2 else np.zeros(1, bool)
-        if not any(np.count_nonzero(mask) for mask in (outside, still, wrong)):
+                difference = r.max(axis=1, keepdims=True) - r.min(axis=1, keepdims=True)
+                min_difference = MIN_TIME_DIFFERENCE + slack - TOLERANCE
+                stands_still &= stands_still.all(axis=1, keepdims=True) & (
+                    difference > min_difference
+                )
+        is_wrong = _threads_disagree(key, r, x, slack) if len(rows) == 2 else np.zeros(1, bool)
+        if not any(np.count_nonzero(mask) for mask in (outside, stands_still, is_wrong)):
             return None
         codes = np.zeros(x.shape, np.uint8)
         codes[outside] = Doubt.OUTSIDE
-        codes[still] = Doubt.STILL
-        fresh = wrong & (codes == 0).all(axis=1, keepdims=True)
-        np.copyto(codes, np.uint8(Doubt.APART), where=fresh)
+        codes[stands_still] = Doubt.STILL
+        is_new = is_wrong & (codes == 0).all(axis=1, keepdims=True)
+        np.copyto(codes, np.uint8(Doubt.APART), where=is_new)
         return codes
 
     def _key(self) -> str | None:
@@ -348,7 +360,7 @@ def _bounds(key: str, r: Floats) -> tuple[Floats, Floats]:
     return r.max(axis=1, keepdims=True), np.minimum(1.0, _sum_of_threads(r))
 
 
-def _disagree(key: str, r: Floats, x: Floats, slack: Floats) -> Bools:
+def _threads_disagree(key: str, r: Floats, x: Floats, slack: Floats) -> Bools:
     """Returns (samples, 1, cores): where the events of two threads disagree on ANY."""
     if key == "distributed":
         any_ = x[:, :1] + x[:, 1:]
@@ -370,7 +382,7 @@ def _bounds_of_many(r: Floats, x: Floats, span_s: Floats) -> tuple[Floats, Float
     share = mean_known(np.ascontiguousarray(x.swapaxes(1, 2)))
     with np.errstate(divide="ignore", invalid="ignore"):
         blur = MAX_READ_DISTANCE_S / span_s
-        lowest, together = r.max(axis=1), np.minimum(1.0, _sum_of_threads(r)[:, 0])
-        low, high = (lowest - blur) / share, (together + blur) / share
-        enough = (lowest > MIN_COUNTED_SHARE) & (share > 0)
-    return np.where(enough, low, np.nan), np.where(enough, high, np.nan)
+        lowest, total = r.max(axis=1), np.minimum(1.0, _sum_of_threads(r)[:, 0])
+        low, high = (lowest - blur) / share, (total + blur) / share
+        is_usable = (lowest > MIN_COUNTED_SHARE) & (share > 0)
+    return np.where(is_usable, low, np.nan), np.where(is_usable, high, np.nan)

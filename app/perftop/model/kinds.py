@@ -44,12 +44,12 @@ class Kind:
     sentences: tuple[str, ...] = ()
 
 
-_LOW = (
+_LOW_CLOCK_CAUSES = (
     "{cause} keeps|kept {where} at {clocks}",
     "{cause} lowers|lowered the clock of {where} by {lost}",
     "{cause} keeps|kept {where} below {its} ceiling",
 )
-_STOLEN = (
+_STEAL_CAUSES = (
     "The hypervisor takes|took {lost} of {where} from {loser}",
     "The hypervisor takes|took {lost} of {where}",
     "The hypervisor takes|took time of {where}",
@@ -62,7 +62,7 @@ KINDS: dict[str, Kind] = {
         Kind(
             "turbo-drop", "▼", "turbo-drop: the clock is below what turbo allows", "hz",
             lowers="busy_hz", loss="clock", of_cycles=True,
-            rows=("busy_hz", "below_ceiling", "lost_ratio"), sentences=_LOW,
+            rows=("busy_hz", "below_ceiling", "lost_ratio"), sentences=_LOW_CLOCK_CAUSES,
         ),
         Kind(
             "throttle", "■", "throttle: heat slows a package",
@@ -96,7 +96,7 @@ KINDS: dict[str, Kind] = {
         Kind(
             "steal", "╳", "steal: the hypervisor took time from this VM",
             lowers="steal", loss="to the hypervisor", of_cpu=True, rows=("steal", "lost_ratio"),
-            sentences=_STOLEN,
+            sentences=_STEAL_CAUSES,
         ),
         Kind(
             "license", "◊", "license: wide SIMD code asks for a lower clock", "hz",
@@ -140,7 +140,7 @@ KINDS: dict[str, Kind] = {
     )
 }  # fmt: skip
 """Kinds of episodes by key, the worst first."""
-OTHER = Kind(
+UNKNOWN_KIND = Kind(
     "other", "│", "an episode of a newer perftop", wrong=False, sentences=("{kind} on {where}",)
 )
 MARK = Kind("mark", "│", "a moment that somebody named", "", wrong=False, sentences=("{label}",))
@@ -197,7 +197,7 @@ NEIGHBOURS: dict[str, Kind] = {
             "Others saturate|saturated memory bandwidth: {lost} of the IPC is|was lost on {where}",
             "Memory bandwidth is|was saturated: {lost} of the IPC lost on {where}",
         ),
-        _neighbour("hypervisor", "steal", "to the hypervisor", *_STOLEN),
+        _neighbour("hypervisor", "steal", "to the hypervisor", *_STEAL_CAUSES),
     )
 }  # fmt: skip
 """Kinds of neighbour episodes by cause; each cause has its own number and sentences."""
@@ -213,7 +213,9 @@ class Classified(Protocol):
 def kind_of(episode: Classified) -> Kind:
     """Returns the kind of an episode; for a neighbour, the kind of its cause."""
     neighbour = NEIGHBOURS.get(episode.cause) if episode.kind == "neighbour" else None
-    return neighbour or KINDS.get(episode.kind) or (MARK if episode.kind == MARK.key else OTHER)
+    return (
+        neighbour or KINDS.get(episode.kind) or (MARK if episode.kind == MARK.key else UNKNOWN_KIND)
+    )
 
 
 @dataclass(frozen=True)
@@ -224,7 +226,7 @@ class Cause:
     subject: str = ""
     """Name at the start of a sentence, in the singular; empty for a cause that never starts a
     sentence."""
-    short: str = ""
+    short_text: str = ""
     """Name in narrow columns, for example "PL1"."""
     remedy: str = ""
     """Advice to the user; empty if there is none."""

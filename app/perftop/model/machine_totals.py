@@ -27,7 +27,7 @@ TRACED = (
     "context_switches_hz",
 )  # fmt: skip
 """Numbers of the machine whose history is kept sample by sample."""
-SHARED = (*TRAFFIC_KEYS, "energy_j", "energy_ram_j", "l3_memory_bytes")
+SHARED_KEYS = (*TRAFFIC_KEYS, "energy_j", "energy_ram_j", "l3_memory_bytes")
 """Counters of packages and L3s whose history is kept too."""
 MIN_BUSY = 0.5
 """Busy share from which a CPU is certain to miss its caches."""
@@ -40,38 +40,43 @@ class MachineTotals:
     """Computes the numbers of one stream that do not belong to a single CPU."""
 
     def __init__(self, counters: Counters, best: BestTraffic) -> None:
-        self._counters, self._best = counters, best
+        self._counters, self._best_traffic = counters, best
         self._names = [(name, key) for name, key in NAMES.items() if key in counters.columns]
         self._cores, self._topology = len(counters.hello.cores), counters.hello.topology
-        self._wide: list[str] = []
+        self._machine_keys: list[str] = []
         """Counters with several columns. The rows of all other counters are computed together, in
         the arrays below."""
         self._rows: list[tuple[str, slice]] = []
-        ticks, moved, per = [np.zeros(0, int)], [np.zeros(0, int)], [np.zeros(0)]
+        ticks, increments, units_per_second = [np.zeros(0, int)], [np.zeros(0, int)], [np.zeros(0)]
         first = 0
         for key in dict.fromkeys([*NAMES.values(), CORE_ENERGY, *OF_L3.values()]):
             column = counters.columns.get(key)
             if column is None:
                 continue
             if column.counter.columns > 1:
-                self._wide.append(key)
+                self._machine_keys.append(key)
                 continue
-            of_ticks, of_moved = counters.places(column)
-            self._rows.append((key, slice(first, first := first + len(of_ticks))))
+            tick_places, increment_places = counters.places(column)
+            self._rows.append((key, slice(first, first := first + len(tick_places))))
             gauge = column.counter.kind == "gauge"  # the sum of a gauge is of values times ticks
-            ticks.append(of_ticks)
-            moved.append(of_moved)
-            per.append(np.full(len(of_ticks), 1.0 if gauge else counters.stamp_hz))
-        self._ticks, self._moved, self._per = map(np.concatenate, (ticks, moved, per))
+            ticks.append(tick_places)
+            increments.append(increment_places)
+            units_per_second.append(np.full(len(tick_places), 1.0 if gauge else counters.stamp_hz))
+        self._ticks, self._increment_places, self._units_per_second = map(
+            np.concatenate, (ticks, increments, units_per_second)
+        )
 
     def rates(self, delta: Delta) -> Rates:
         """Returns the rates of all counters of NAMES, OF_L3 and CORE_ENERGY that the stream has."""
-        moved, span = delta.take(self._moved), delta.take(self._ticks) / self._per
-        values = np.divide(moved, span, out=np.full(len(span), np.nan), where=span > 0)
+        increments, span = (
+            delta.take(self._increment_places),
+            delta.take(self._ticks) / self._units_per_second,
+        )
+        values = np.divide(increments, span, out=np.full(len(span), np.nan), where=span > 0)
         rates = {key: values[rows] for key, rows in self._rows}
-        for key in self._wide:
-            if (wide := self._counters.rates(delta, key)) is not None:
-                rates[key] = wide
+        for key in self._machine_keys:
+            if (rate := self._counters.rates(delta, key)) is not None:
+                rates[key] = rate
         return rates
 
     def numbers(self, rates: Rates) -> dict[str, float]:
@@ -81,7 +86,7 @@ class MachineTotals:
             if name == OF_BEST:
                 if {*MEMORY} <= numbers.keys():
                     total = sum(numbers[name] for name in MEMORY)
-                    numbers[name] = min(1.0, total / float(self._best.rate.sum() or np.nan))
+                    numbers[name] = min(1.0, total / float(self._best_traffic.rate.sum() or np.nan))
                 continue
             by_row = rates.get(key)
             if by_row is not None and len(by_row):
@@ -95,11 +100,11 @@ class MachineTotals:
 
     def by_package(self, rates: Rates) -> dict[str, Floats]:
         """Returns the numbers of OF_PACKAGE, by package in the order of hello."""
-        own = [name for name in OF_PACKAGE if name != OF_BEST]
-        numbers = {name: rates[NAMES[name]] for name in own if NAMES[name] in rates}
+        own_names = [name for name in OF_PACKAGE if name != OF_BEST]
+        numbers = {name: rates[NAMES[name]] for name in own_names if NAMES[name] in rates}
         if {*MEMORY} <= numbers.keys():
-            read, written = (numbers[name] for name in MEMORY)
-            numbers[OF_BEST] = self._best.share(read + written)
+            read_bytes, written_bytes = (numbers[name] for name in MEMORY)
+            numbers[OF_BEST] = self._best_traffic.share(read_bytes + written_bytes)
         return numbers
 
     def by_core(self, rates: Rates, rows: Ints) -> Floats:

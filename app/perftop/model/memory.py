@@ -16,7 +16,7 @@ from perftop.model.counters import Counters
 from perftop.model.delta import Delta
 from perftop.model.episode import GroupTraffic
 
-READ, WRITE = TRAFFIC_KEYS = ("memory_read_bytes", "memory_write_bytes")
+READ_KEY, WRITE_KEY = TRAFFIC_KEYS = ("memory_read_bytes", "memory_write_bytes")
 WINDOW_S = 0.95
 """Minimum span of the mean in s: ten samples of 100 ms, less their jitter. A shorter span may hold
 a burst from a queue."""
@@ -27,10 +27,10 @@ WINDOW_SAMPLES = 32
 def traffic(counters: Counters, delta: Delta) -> tuple[Floats, Floats] | None:
     """Returns the bytes read and written together, and the seconds of their span, by package; None
     if the stream does not count them."""
-    parts = [counters.moved(delta, key) for key in TRAFFIC_KEYS]
+    parts = [counters.increments(delta, key) for key in TRAFFIC_KEYS]
     if parts[0] is None or parts[1] is None:
         return None
-    ticks = delta.tables[counters.columns[READ].block].ticks
+    ticks = delta.tables[counters.columns[READ_KEY].block].ticks
     return parts[0] + parts[1], ticks / counters.stamp_hz
 
 
@@ -44,26 +44,26 @@ class BestTraffic:
         self._sums = np.zeros((2, count))
         """Bytes and seconds of the current second, which is not complete yet."""
 
-    def learn(self, moved: Floats, seconds: Floats) -> Floats:
+    def learn(self, increments: Floats, seconds: Floats) -> Floats:
         """Adds the `traffic` of samples. Returns the best rates after each, (samples, packages). A
         second that contains an unknown sample does not count."""
-        read, rates, first = seconds > 0, np.empty(moved.shape), 0
-        parts = np.where(read, [moved, seconds], 0.0)
-        while first < len(moved):  # up to the end of the current second of any package
+        is_read, rates, first = seconds > 0, np.empty(increments.shape), 0
+        parts = np.where(is_read, [increments, seconds], 0.0)
+        while first < len(increments):  # up to the end of the current second of any package
             sums = np.add.accumulate(
                 np.concatenate([self._sums[:, None], parts[:, first : first + WINDOW_SAMPLES]], 1),
                 axis=1,
             )[:, 1:]
-            full = (sums[1] >= WINDOW_S) | np.isnan(sums[0])
-            ends = np.flatnonzero(full.any(axis=1))
-            last = int(ends[0]) if len(ends) else len(full) - 1
+            is_full = (sums[1] >= WINDOW_S) | np.isnan(sums[0])
+            ends = np.flatnonzero(is_full.any(axis=1))
+            last = int(ends[0]) if len(ends) else len(is_full) - 1
             self._sums = sums[:, last].copy()
             rates[first : first + last] = self.rate
-            if (now := full[last]).any():
+            if (is_new := is_full[last]).any():
                 with np.errstate(invalid="ignore", divide="ignore"):
                     rate = self._sums[0] / self._sums[1]
-                self.rate = np.where(now, np.fmax(self.rate, rate), self.rate)
-                self._sums[:, now] = 0.0
+                self.rate = np.where(is_new, np.fmax(self.rate, rate), self.rate)
+                self._sums[:, is_new] = 0.0
             rates[first + last] = self.rate
             first += last + 1
         return rates
@@ -88,7 +88,7 @@ class L3Groups:
 
     def __init__(self, topology: Sequence[Cpu]) -> None:
         self._l3 = {row.cpu: row.l3 for row in topology}
-        self._last: dict[tuple[str, int], int] = {}
+        self._last_values: dict[tuple[str, int], int] = {}
         """Bytes moved so far, by group and L3, at the last record."""
         self._rates: dict[tuple[str, int], float] = {}
         self._at_ns = self._now_ns = 0
@@ -99,20 +99,24 @@ class L3Groups:
         record = records.get(RECORD)
         if not isinstance(record, dict):
             return
-        now: dict[tuple[str, int], int] = {}
+        values: dict[tuple[str, int], int] = {}
         for group, rows in list(record.items())[:MAX_L3_GROUPS]:
             if not isinstance(group, str) or not isinstance(rows, list):
                 continue
             name = safe(group, MAX_NAME_LENGTH) if group else DEFAULT
             for row in rows[:MAX_L3_GROUPS]:
                 match row:
-                    case [int(l3), int(moved)] if moved >= 0:
-                        now[name, l3] = moved
+                    case [int(l3), int(increments)] if increments >= 0:
+                        values[name, l3] = increments
         span_s = (time_ns - self._at_ns) / 1e9
-        before = self._last if self._at_ns and 0 < span_s < MAX_AGE_NS / 1e9 else {}
-        steps = {at: value - before[at] for at, value in now.items() if at in before}
-        self._rates = {at: step / span_s for at, step in steps.items() if step >= 0}
-        self._last, self._at_ns = now, time_ns
+        previous_values = self._last_values if self._at_ns and 0 < span_s < MAX_AGE_NS / 1e9 else {}
+        steps = {
+            group_key: value - previous_values[group_key]
+            for group_key, value in values.items()
+            if group_key in previous_values
+        }
+        self._rates = {group_key: step / span_s for group_key, step in steps.items() if step >= 0}
+        self._last_values, self._at_ns = values, time_ns
 
     def traffic(self, cpus: Collection[int]) -> list[GroupTraffic]:
         """Returns the traffic by group in the L3s of these CPUs, highest first; empty if unknown.

@@ -158,8 +158,8 @@ _SHOWN_UNITS = {"ratio": "%", "1": "", "B/s": "GB/s", "J": "kJ", "": ""}
 
 def significant(value: float, digits: int) -> str:
     """Returns a number with `digits` significant digits, but at most four decimals."""
-    before = len(str(int(abs(value)))) if abs(value) >= 1 else 0
-    return f"{value:.{max(0, min(4, digits - before))}f}"
+    whole_digits = len(str(int(abs(value)))) if abs(value) >= 1 else 0
+    return f"{value:.{max(0, min(4, digits - whole_digits))}f}"
 
 
 METRICS: dict[str, Metric] = {
@@ -343,7 +343,7 @@ def _slots(key: str, label: str, text: str) -> Metric:
     )  # fmt: skip
 
 
-RARE: dict[str, Metric] = {
+RARE_METRICS: dict[str, Metric] = {
     metric.key: metric
     for metric in (
         _slots("topdown_retiring", "retiring",
@@ -374,12 +374,12 @@ RARE: dict[str, Metric] = {
 """Metrics that few CPUs support; only streams with their counters have them."""
 
 
-def _of(scope: Scope, *numbers: Number) -> dict[str, Number]:
+def _numbers_of(scope: Scope, *numbers: Number) -> dict[str, Number]:
     return {number.key: replace(number, scope=scope) for number in numbers}
 
 
 _TIME = "Share of the time in which"
-CORE = _of(
+CORE = _numbers_of(
     "core",
     Number("both", "both", "ratio", f"{_TIME} both threads of its core were active.",
            title="both active", export="smt_both_ratio"),
@@ -401,7 +401,7 @@ CORE = _of(
            counter="energy_core_j"),
 )  # fmt: skip
 """Numbers that the siblings of a core share."""
-CPU = _of(
+CPU = _numbers_of(
     "cpu",
     Number("smi", "SMI", "1/s", "System management interrupts per second."),
     Number("task", "task", "", "Which task used the CPU most."),
@@ -427,7 +427,7 @@ _POWER = (
            title="temperature", digits=0, counter="temperature_c"),
 )  # fmt: skip
 _PRESSURE = "Share of the time in which some task had to wait"
-MACHINE = _of(
+MACHINE = _numbers_of(
     "machine",
     *_POWER,
     Number("pressure_cpu", "p cpu", "ratio", f"{_PRESSURE} for a CPU.", title="waits for a CPU",
@@ -460,8 +460,8 @@ def _of_package(number: Number) -> Number:
                    export=export, title=number.words)  # fmt: skip
 
 
-PACKAGE = _of("package", *map(_of_package, _POWER))
-L3 = _of(
+PACKAGE = _numbers_of("package", *map(_of_package, _POWER))
+L3 = _numbers_of(
     "l3",
     Number("l3_memory_bytes_per_s", "L3 mem", "B/s",
            "What its L3 moved from and to memory, where resctrl is mounted.", digits=2,
@@ -471,7 +471,7 @@ L3 = _of(
     Number("l3_occupancy_bytes", "L3 used", "B", "How much of its L3 was in use.",
            counter="l3_occupancy_bytes"),
 )  # fmt: skip
-RUN = _of(
+RUN = _numbers_of(
     "run",
     Number("length_s", "length", "s", "How long the phase lasted.", digits=4, grows=True),
     Number("run_s", "run time", "s", "How long the command ran.", digits=4, better=-1, grows=True),
@@ -489,7 +489,7 @@ RUN = _of(
     Number("energy_j", "energy", "J", "Energy of all packages.", digits=3, better=-1, grows=True),
 )  # fmt: skip
 """Numbers of a whole run or phase."""
-NUMBERS: dict[str, Number] = METRICS | RARE | CORE | CPU | MACHINE | PACKAGE | L3 | RUN
+NUMBERS: dict[str, Number] = METRICS | RARE_METRICS | CORE | CPU | MACHINE | PACKAGE | L3 | RUN
 """All numbers by key."""
 EVENT = "e."
 """Prefix of the keys of chosen events."""

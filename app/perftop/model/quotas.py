@@ -32,20 +32,23 @@ class Quota:
     """Time for which the tasks of the group stood still, summed over CPUs."""
     newest_s: float = 0.0
     """The part of `throttled_s` that came with the newest record."""
-    _last: tuple[int, int, int] | None = field(default=None, init=False)
+    _last_counts: tuple[int, int, int] | None = field(default=None, init=False)
 
     def take(self, cpus: float, counts: tuple[int, int, int]) -> None:
         """Adds a record: periods, throttled periods and throttled time in us, all cumulative."""
         self.cpus, self.newest_s = cpus, 0.0
-        if self._last is not None and all(a >= b for a, b in zip(counts, self._last, strict=True)):
+        if self._last_counts is not None and all(
+            a >= b for a, b in zip(counts, self._last_counts, strict=True)
+        ):
             periods, throttled, throttled_us = (
-                now - last for now, last in zip(counts, self._last, strict=True)
+                count - last_count
+                for count, last_count in zip(counts, self._last_counts, strict=True)
             )
             self.periods += periods
             self.throttled += throttled
             self.newest_s = throttled_us / 1e6
             self.throttled_s += self.newest_s
-        self._last = counts
+        self._last_counts = counts
 
     @property
     def owner(self) -> str:
@@ -72,10 +75,12 @@ class Quotas:
                     self._take(group, counts)
                 for pid, names in pids.items():
                     if isinstance(names, list) and re.fullmatch("[0-9]{1,10}", str(pid)):
-                        known = [n for n in names if isinstance(n, str) and n in self.by_group]
+                        known_groups = [
+                            n for n in names if isinstance(n, str) and n in self.by_group
+                        ]
                         self._groups.pop(int(pid), None)
-                        self._groups[int(pid)] = known
-                        for group in known:
+                        self._groups[int(pid)] = known_groups
+                        for group in known_groups:
                             self.newest.setdefault(group, []).append(int(pid))
                 while len(self._groups) > MAX_PIDS:
                     del self._groups[next(iter(self._groups))]
@@ -108,8 +113,8 @@ class Quotas:
     def binding(self, pid: int) -> Quota | None:
         """The quota that stopped a process for longest; None if none stopped it."""
         quotas = [self.by_group[group] for group in self._groups.get(pid, ())]
-        worst = max(quotas, key=lambda quota: quota.throttled_s, default=None)
-        return worst if worst is not None and worst.throttled_s > 0 else None
+        worst_quota = max(quotas, key=lambda quota: quota.throttled_s, default=None)
+        return worst_quota if worst_quota is not None and worst_quota.throttled_s > 0 else None
 
 
 _OWNERS = (

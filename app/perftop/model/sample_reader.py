@@ -59,7 +59,7 @@ class SampleBatch:
     best_traffic: Floats | None
     """(samples, packages): the highest memory traffic so far; None where it is not counted or not
     learned."""
-    _made: dict[Callable[[SampleBatch], Any], Any] = field(default_factory=dict)
+    _computed: dict[Callable[[SampleBatch], Any], Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.frames)
@@ -72,29 +72,29 @@ class SampleBatch:
 
     def with_records(self, first: int, last: int) -> Iterator[int]:
         """Indices of the samples in that range whose frame has records other than counters."""
-        for at in self.once(_with_records):
-            if first <= at < last:
-                yield at
+        for index in self.once(_with_records):
+            if first <= index < last:
+                yield index
 
     def once(self, make: Callable[[SampleBatch], T]) -> T:
         """Returns the result of `make` for the batch; `make` is called only once."""
-        made = self._made.get(make)
-        if made is None:
-            made = self._made[make] = make(self)
-        result: T = made
+        value = self._computed.get(make)
+        if value is None:
+            value = self._computed[make] = make(self)
+        result: T = value
         return result
 
 
 def _with_records(batch: SampleBatch) -> list[int]:
-    return [at for at, frame in enumerate(batch.frames) if frame.records]
+    return [index for index, frame in enumerate(batch.frames) if frame.records]
 
 
 class Sample:
     """The difference between one frame and the previous frame: one index in a batch. Parts are
     extracted from the batch on first use."""
 
-    def __init__(self, batch: SampleBatch, at: int) -> None:
-        self.batch, self.index = batch, at
+    def __init__(self, batch: SampleBatch, index: int) -> None:
+        self.batch, self.index = batch, index
 
     @cached_property
     def delta(self) -> Delta:
@@ -115,8 +115,8 @@ class Sample:
     @property
     def doubted(self) -> bool:
         """Whether any counter is suspect."""
-        at = self.batch.doubted.searchsorted(self.index)
-        return bool(at < len(self.batch.doubted) and self.batch.doubted[at] == self.index)
+        place = self.batch.doubted.searchsorted(self.index)
+        return bool(place < len(self.batch.doubted) and self.batch.doubted[place] == self.index)
 
     def part(self, make: Callable[[SampleBatch], BySample[T]]) -> T:
         """Returns the result of `make` for this sample; `make` is called only once for the whole
@@ -152,10 +152,10 @@ class SampleReader:
         self.evaluator = Evaluator(self.counters)
         # An updated hello may list an online CPU that is in none of its cores, because the kernel
         # lists no core for an offline CPU.
-        listed = {cpu for core in hello.cores for cpu in core}
-        came = (row for row in hello.topology if row.online and row.core is not None)
-        complete = all(row.cpu in listed for row in came)
-        self.cores = Cores(hello, hello.cores if complete else core_lists(hello.topology))
+        listed_cpus = {cpu for core in hello.cores for cpu in core}
+        rows_with_core = (row for row in hello.topology if row.online and row.core is not None)
+        is_complete = all(row.cpu in listed_cpus for row in rows_with_core)
+        self.cores = Cores(hello, hello.cores if is_complete else core_lists(hello.topology))
         self.splitter = Splitter(self.counters, self.cores)
         self.position = {row.cpu: i for i, row in enumerate(hello.topology)}
         self.single_cpus = [[row.cpu] for row in hello.topology]
@@ -165,25 +165,25 @@ class SampleReader:
         self._siblings = SiblingGates(self.counters, self.splitter)
         self._doubts = self.counters.empty_delta().doubts
         """Doubts of the last sample by itself, without the lasting doubts of earlier samples."""
-        self._taken = self._doubts != 0
+        self._taken_rows = self._doubts != 0
         """(CPUs, counters): mask of the counters whose registers another program uses, according to
         the notes of the probe."""
-        self._started = False
+        self._has_started = False
         self.turbo = Turbo(self.counters, self.cores)
         self.memory = memory.BestTraffic(self.counters)
         self.totals = MachineTotals(self.counters, self.memory)
 
     def state(self) -> ReaderState:
-        return ReaderState(self.counters.copy(), self.online.copy(), self._doubts, self._taken)
+        return ReaderState(self.counters.copy(), self.online.copy(), self._doubts, self._taken_rows)
 
     def resumed(self, state: ReaderState) -> SampleReader:
         """Returns a reader in that state. It shares the current cores, calibrations and best memory
         traffic with this reader."""
-        twin = copy.copy(self)
-        twin.counters = state.counters.copy()
-        twin.online = state.online.copy()
-        twin._doubts, twin._taken = state.doubts, state.taken  # noqa: SLF001
-        return twin
+        reader = copy.copy(self)
+        reader.counters = state.counters.copy()
+        reader.online = state.online.copy()
+        reader._doubts, reader._taken_rows = state.doubts, state.taken  # noqa: SLF001
+        return reader
 
     def regroup(self, cores: list[list[int]]) -> None:
         self.cores = Cores(self.hello, cores)
@@ -212,10 +212,10 @@ class SampleReader:
         if not (isinstance(cpus, list) and isinstance(keys, list)):
             return
         rows = [self.position[cpu] for cpu in cpus if type(cpu) is int and cpu in self.position]
-        at = self.counters.key_at
-        columns = [at[key] for key in keys if isinstance(key, str) and key in at]
-        self._taken = self._taken.copy()  # states that `state` returned must not change
-        self._taken[np.ix_(rows, columns)] = note.kind == "taken"
+        key_at = self.counters.key_at
+        columns = [key_at[key] for key in keys if isinstance(key, str) and key in key_at]
+        self._taken_rows = self._taken_rows.copy()  # states that `state` returned must not change
+        self._taken_rows[np.ix_(rows, columns)] = note.kind == "taken"
 
     def reached(self, batch: SampleBatch, sample: int) -> None:
         """Makes the best memory traffic that by the end of this sample. A batch of samples is
@@ -242,8 +242,8 @@ class SampleReader:
         if not frames:
             return
         delta = self.counters.steps(frames)
-        if not self._started:
-            self._started, before_ns = True, frames[0].time_ns
+        if not self._has_started:
+            self._has_started, before_ns = True, frames[0].time_ns
             delta, frames = delta[1:], frames[1:]
         if not frames:
             return
@@ -280,9 +280,9 @@ class SampleReader:
         fresh: Codes, best: Floats | None,
     ) -> SampleBatch:  # fmt: skip
         doubted: Ints = np.zeros(0, int)
-        if any(np.count_nonzero(codes) for codes in (fresh, self._doubts, self._taken)):
+        if any(np.count_nonzero(codes) for codes in (fresh, self._doubts, self._taken_rows)):
             doubts = with_lasting(fresh, np.concatenate([self._doubts[None], fresh[:-1]]))
-            doubts[self._taken & (doubts == 0)] = Doubt.TAKEN
+            doubts[self._taken_rows & (doubts == 0)] = Doubt.TAKEN
             doubted = np.flatnonzero(doubts.any(axis=(1, 2)))
         whole = delta
         if len(doubted):
@@ -311,10 +311,10 @@ class SampleReader:
     def _without_suspects(self, delta: Delta, doubted: Ints) -> Delta:
         """Returns the differences without the cores whose states depend on a suspect counter."""
         keys = {"tsc", self.splitter.any_counter(), *self.evaluator.needs("util")}
-        at = [i for i, key in enumerate(self.counters.keys) if key in keys]
+        indexes = [i for i, key in enumerate(self.counters.keys) if key in keys]
         whole = delta.copy()
         for sample in doubted.tolist():
-            suspect = delta.doubts[sample][:, at].any(axis=1)
+            suspect = delta.doubts[sample][:, indexes].any(axis=1)
             hit = self.cores.threads(suspect.astype(float), 0.0).any(axis=1)
             with_siblings = suspect | np.append(hit, False)[self.cores.of_cpu]
             self.counters.drop_cpus(whole[sample], np.flatnonzero(with_siblings))

@@ -41,7 +41,7 @@ TOLERANCE = 0.01
 by 0.6 % (worst of 816); with a reprogrammed counter ANY exceeds them by nearly the whole span."""
 METHODS = (None, "single", "one-thread", "any-thread", "distributed", "traced", "bounds")
 """Methods to compute the states, by code."""
-SINGLE, ANY_THREAD, TRACE, BOUNDS = (
+SINGLE_METHOD, ANY_THREAD, TRACE, BOUNDS = (
     METHODS.index(name) for name in ("single", "any-thread", "traced", "bounds")
 )
 
@@ -65,15 +65,15 @@ class Split:
     @property
     def usual(self) -> str | None:
         """The most frequent method of cores with several threads; None if there is no such core."""
-        pairs = self.how[self.how > SINGLE]
+        pairs = self.how[self.how > SINGLE_METHOD]
         return METHODS[int(np.bincount(pairs).argmax())] if len(pairs) else None
 
     def mean(self, state: str, cores: Sequence[int] | slice = slice(None)) -> float:
         """Returns the mean share of a state over those of these cores whose share is known; NaN if
         there are none."""
         shares = self.states[cores, STATES.index(state)]
-        known = shares[np.isfinite(shares)]
-        return float(known.mean()) if len(known) else float("nan")
+        known_shares = shares[np.isfinite(shares)]
+        return float(known_shares.mean()) if len(known_shares) else float("nan")
 
     def shares(self, core: int) -> dict[str, float]:
         return dict(zip(STATES, self.states[core].tolist(), strict=True))
@@ -87,20 +87,22 @@ def states(r0: Floats, r1: Floats, any_: Floats) -> Floats:
     """Returns (n, 4) shares of the states, none of them negative; NaN where an input is NaN."""
     low = np.maximum(r0, r1)
     high = np.minimum(1.0, r0 + r1)
-    settled = np.minimum(np.maximum(any_, low), np.maximum(low, high))
-    shares = np.empty((*settled.shape, len(STATES)))
-    for at, share in enumerate((1 - settled, settled - r1, settled - r0, r0 + r1 - settled)):
-        np.maximum(share, 0.0, out=shares[..., at])
+    any_share = np.minimum(np.maximum(any_, low), np.maximum(low, high))
+    shares = np.empty((*any_share.shape, len(STATES)))
+    for index, share in enumerate(
+        (1 - any_share, any_share - r1, any_share - r0, r0 + r1 - any_share)
+    ):
+        np.maximum(share, 0.0, out=shares[..., index])
     return shares
 
 
 def bounds(r0: Floats, r1: Floats) -> tuple[Floats, Floats]:
     """Returns the lowest and highest share of each state that r0 and r1 alone allow, (n, 4)
     each."""
-    least = np.maximum(0.0, r0 + r1 - 1)
-    most = np.minimum(r0, r1)
-    low = np.stack([1 - r0 - r1 + least, r0 - most, r1 - most, least], axis=-1)
-    high = np.stack([1 - r0 - r1 + most, r0 - least, r1 - least, most], axis=-1)
+    min_both = np.maximum(0.0, r0 + r1 - 1)
+    max_both = np.minimum(r0, r1)
+    low = np.stack([1 - r0 - r1 + min_both, r0 - max_both, r1 - max_both, min_both], axis=-1)
+    high = np.stack([1 - r0 - r1 + max_both, r0 - min_both, r1 - min_both, max_both], axis=-1)
     return np.clip(low, 0, 1), np.clip(high, 0, 1)
 
 
@@ -127,9 +129,9 @@ class Splitter:
         self._methods = set(counters.hello.smt_methods)
         """Methods that hello allows; empty if all methods are allowed that the counters support."""
         named = ((key, key.replace("_", "-")) for key in ANY_COUNTERS if key in counters.columns)
-        self._counted = [key for key, method in named if self._allowed(method)]
+        self._counted_keys = [key for key, method in named if self._allowed(method)]
         """Available counters from which ANY can be computed, best first."""
-        self._has = {key: counters.has(key) for key in self._counted}
+        self._rows_by_key = {key: counters.has(key) for key in self._counted_keys}
         self.regroup(cores)
 
     def regroup(self, cores: Cores) -> None:
@@ -139,18 +141,18 @@ class Splitter:
     def groups(self, online: Bools) -> list[Group]:
         """Returns the cores grouped by their number of online CPUs, the smallest number first.
         Cores without an online CPU are left out."""
-        known = online.tobytes()
-        if self._grouped[0] != known:
+        online_bytes = online.tobytes()
+        if self._grouped[0] != online_bytes:
             by_count: dict[int, list[tuple[int, list[int]]]] = {}
             for i, rows in enumerate(self._cores.rows.tolist()):
-                on = [row for row in rows if row >= 0 and online[row]]
-                if on:
-                    by_count.setdefault(len(on), []).append((i, on))
+                online_rows = [row for row in rows if row >= 0 and online[row]]
+                if online_rows:
+                    by_count.setdefault(len(online_rows), []).append((i, online_rows))
             groups = []
             for _, members in sorted(by_count.items()):
                 cores, rows = zip(*members, strict=True)
                 groups.append(Group(np.array(cores), np.ascontiguousarray(np.array(rows).T)))
-            self._grouped = known, groups
+            self._grouped = online_bytes, groups
         return self._grouped[1]
 
     def split(self, delta: Delta, values: Values, online: Bools) -> Split:
@@ -166,44 +168,46 @@ class Splitter:
                 zero = np.where(np.isnan(r), np.nan, 0.0)
                 for state, share in enumerate((1 - r, r, zero, zero)):
                     states[..., cores, state] = share
-                result.active_threads[..., cores], result.how[..., cores] = r, SINGLE
+                result.active_threads[..., cores], result.how[..., cores] = r, SINGLE_METHOD
             elif group.threads == 2:
-                self._pairs(result, group, util, delta)
+                self._split_pairs(result, group, util, delta)
             else:
-                self._many(result, group, util, delta)
+                self._split_many(result, group, util, delta)
         return result
 
-    def _pairs(self, out: Split, group: Group, util: Floats, delta: Delta) -> None:
-        uneven, cores = self.uneven(group.by_thread, delta), group.cores
+    def _split_pairs(self, split: Split, group: Group, util: Floats, delta: Delta) -> None:
+        is_uneven, cores = self.uneven(group.by_thread, delta), group.cores
         r0, r1 = (util.take(rows, axis=-1) for rows in group.by_thread)
-        if np.count_nonzero(uneven):
-            r0, r1 = (np.where(uneven, np.nan, r) for r in (r0, r1))
-        out.active_threads[..., cores] = r0 + r1
+        if np.count_nonzero(is_uneven):
+            r0, r1 = (np.where(is_uneven, np.nan, r) for r in (r0, r1))
+        split.active_threads[..., cores] = r0 + r1
         counted, any_ = self._any(group.by_thread, r0, r1, delta)
         if (name := self.any_counter()) in self._counters.multiplexed:
             uncounted = self._counters.uncounted(delta, name)
             if np.count_nonzero(uncounted):  # idle transitions still give the states
                 gone = uncounted.take(group.by_thread, axis=-1).any(axis=-2)
                 counted = np.where(gone, 0, counted)
-        out.states[..., cores, :] = shares = states(r0, r1, any_)
-        out.how[..., cores] = counted
+        split.states[..., cores, :] = shares = states(r0, r1, any_)
+        split.how[..., cores] = counted
         if np.count_nonzero(counted) == counted.size:
             return
         traced = self._traced(cores, delta)
-        known = (counted == 0) & np.isfinite(traced).all(axis=-1)
-        rest = ((counted == 0) & ~known)[..., None]
-        otherwise = np.where(known[..., None], traced, np.nan)
-        out.states[..., cores, :] = np.where((counted > 0)[..., None], shares, otherwise)
+        is_traced = (counted == 0) & np.isfinite(traced).all(axis=-1)
+        is_bounded = ((counted == 0) & ~is_traced)[..., None]
+        traced_states = np.where(is_traced[..., None], traced, np.nan)
+        split.states[..., cores, :] = np.where((counted > 0)[..., None], shares, traced_states)
         low, high = bounds(r0, r1)
-        out.low[..., cores, :] = np.where(rest, low, np.nan)
-        out.high[..., cores, :] = np.where(rest, high, np.nan)
-        out.how[..., cores] = np.where(counted, counted, np.where(known, TRACE, BOUNDS))
+        split.low[..., cores, :] = np.where(is_bounded, low, np.nan)
+        split.high[..., cores, :] = np.where(is_bounded, high, np.nan)
+        split.how[..., cores] = np.where(counted, counted, np.where(is_traced, TRACE, BOUNDS))
 
     def uneven(self, by_thread: Ints, delta: Delta) -> Bools:
         """Returns a mask of the cores whose siblings were not read over the same span."""
         ticks = delta.tables["cpu"].ticks.take(by_thread, axis=-1)
-        longest = np.maximum.reduce(ticks, axis=-2)
-        result: Bools = longest - np.minimum.reduce(ticks, axis=-2) > MAX_SPAN_DIFFERENCE * longest
+        longest_ticks = np.maximum.reduce(ticks, axis=-2)
+        result: Bools = (
+            longest_ticks - np.minimum.reduce(ticks, axis=-2) > MAX_SPAN_DIFFERENCE * longest_ticks
+        )
         return result
 
     def _traced(self, cores: Ints, delta: Delta) -> Floats:
@@ -214,15 +218,15 @@ class Splitter:
             return np.full((len(cores), 4), np.nan)
         table = delta.tables[columns[0].block]
         rows = self._cores.block_row[cores]
-        moved = np.stack([table.moved[..., rows, c.first] for c in columns], axis=-1)
+        increments = np.stack([table.increments[..., rows, c.first] for c in columns], axis=-1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            total = moved.sum(axis=-1)
+            total = increments.sum(axis=-1)
             elapsed = table.ticks[..., rows] / self._counters.stamp_hz
-            whole = (np.abs(total / elapsed - 1) <= TOLERANCE) & (rows >= 0)
+            is_whole = (np.abs(total / elapsed - 1) <= TOLERANCE) & (rows >= 0)
             # A value may step back by some ns between two reads; the sum of all four may not.
-            positive = np.clip(moved, 0, None)
+            positive = np.clip(increments, 0, None)
             shares = positive / positive.sum(axis=-1)[..., None]
-        return np.where(whole[..., None], shares, np.nan)
+        return np.where(is_whole[..., None], shares, np.nan)
 
     def _any(self, pair: Ints, r0: Floats, r1: Floats, delta: Delta) -> tuple[Ints, Floats]:
         """Returns the method for each pair of siblings, and ANY by that method; 0 and NaN for a
@@ -245,12 +249,12 @@ class Splitter:
             )
             any_ = (first + second) / 2
         code = METHODS.index(name.replace("_", "-"))
-        return np.where(self._has[name][pair].any(axis=0), code, 0), any_
+        return np.where(self._rows_by_key[name][pair].any(axis=0), code, 0), any_
 
     def any_counter(self) -> str | None:
         """Returns the counter from which ANY is computed: the best available counter whose factor
         is not refused; None if there is none."""
-        for key in self._counted:
+        for key in self._counted_keys:
             calibration = self.calibrations.get(key)
             if calibration is None or calibration.chosen is not None:
                 return key
@@ -274,46 +278,49 @@ class Splitter:
     def shares(self, key: str, delta: Delta) -> Floats:
         """Returns the ticks of a counter per TSC tick of the span, by position of the CPU."""
         column = self._counters.columns[key]
-        moved = delta.tables[column.block].moved[..., column.first]
+        increments = delta.tables[column.block].increments[..., column.first]
         with np.errstate(divide="ignore", invalid="ignore"):
-            share: Floats = moved / self._counters.tsc_ticks(delta, column.block)
+            share: Floats = increments / self._counters.tsc_ticks(delta, column.block)
         return share
 
-    def _many(self, out: Split, group: Group, util: Floats, delta: Delta) -> None:
+    def _split_many(self, split: Split, group: Group, util: Floats, delta: Delta) -> None:
         """Splits cores with more than two threads. Only the share of `neither` is known, exactly or
         as a range."""
         rows = np.ascontiguousarray(group.by_thread.T)
         r = util[..., rows]
         total = r.sum(axis=-1)
-        out.active_threads[..., group.cores] = total
-        lowest, highest = r.max(axis=-1), np.fmin(1.0, total)
+        split.active_threads[..., group.cores] = total
+        lower_bound, upper_bound = r.max(axis=-1), np.fmin(1.0, total)
         if self.any_counter() != "any_thread":
-            out.how[..., group.cores] = BOUNDS
-            out.low[..., group.cores, 0], out.high[..., group.cores, 0] = 1 - highest, 1 - lowest
+            split.how[..., group.cores] = BOUNDS
+            split.low[..., group.cores, 0], split.high[..., group.cores, 0] = (
+                1 - upper_bound,
+                1 - lower_bound,
+            )
             return
-        out.how[..., group.cores] = ANY_THREAD
+        split.how[..., group.cores] = ANY_THREAD
         mean = mean_known(self.shares("any_thread", delta)[..., rows])
-        any_ = np.clip(mean * self.factor("any_thread"), lowest, highest)
-        out.states[..., group.cores, 0] = np.where(np.isfinite(mean), 1 - any_, np.nan)
+        any_ = np.clip(mean * self.factor("any_thread"), lower_bound, upper_bound)
+        split.states[..., group.cores, 0] = np.where(np.isfinite(mean), 1 - any_, np.nan)
 
 
 def mean_known(values: Floats) -> Floats:
     """Returns the mean over those threads of each core whose value is known; NaN if there are
     none."""
-    known = ~np.isnan(values)
+    is_known = ~np.isnan(values)
     with np.errstate(invalid="ignore"):
-        return np.asarray(np.where(known, values, 0.0).sum(axis=-1) / known.sum(axis=-1))
+        return np.asarray(np.where(is_known, values, 0.0).sum(axis=-1) / is_known.sum(axis=-1))
 
 
 def core_lists(topology: list[wire.Cpu]) -> list[list[int]]:
     """Returns the cores of a topology that has changed since hello: CPUs with the same package, die
     and core number."""
     groups: dict[tuple[int | None, int | None, int | None], list[int]] = {}
-    alone: list[list[int]] = []
+    single_cores: list[list[int]] = []
     for row in topology:
         if row.core is None:
             if row.online:
-                alone.append([row.cpu])
+                single_cores.append([row.cpu])
         else:
             groups.setdefault((row.package, row.die, row.core), []).append(row.cpu)
-    return list(groups.values()) + alone
+    return list(groups.values()) + single_cores

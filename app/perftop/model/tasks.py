@@ -45,8 +45,12 @@ def task(record: object) -> Task | None:
 def safe_name(name: str) -> str:
     """Returns a task's name, made safe and short, because a task's name may contain a control
     sequence."""
-    cut = name[:MAX_NAME_LENGTH]
-    return cut if cut.isprintable() else "".join(c if c.isprintable() else "?" for c in cut)
+    shortened = name[:MAX_NAME_LENGTH]
+    return (
+        shortened
+        if shortened.isprintable()
+        else "".join(c if c.isprintable() else "?" for c in shortened)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,7 @@ class TaskSnapshot:
     waits: Mapping[str, Any] | None = None
     """By CPU, the shares of waiting and the switches per second of these tasks; None if the stream
     does not have them."""
-    _on: dict[str, list[TaskActivity]] = field(default_factory=dict, init=False)
+    _activity_by_cpu: dict[str, list[TaskActivity]] = field(default_factory=dict, init=False)
     """Cached results of `activity_on`, because a snapshot is shown for many refreshes."""
 
     @classmethod
@@ -83,7 +87,7 @@ class TaskSnapshot:
 
     def activity_on(self, cpu: str) -> list[TaskActivity]:
         """Returns the tasks that ran most on this CPU, with their waits and switches."""
-        if cpu not in self._on:
+        if cpu not in self._activity_by_cpu:
             ranked, waits = self.top_tasks.get(cpu), self.waits.get(cpu) if self.waits else None
             if isinstance(ranked, list) and ranked:
                 records = ranked[:MAX_TASKS]
@@ -91,8 +95,10 @@ class TaskSnapshot:
                 records = [self.tasks.get(cpu)]
             wait_records = waits[: len(records)] if isinstance(waits, list) else []
             pairs = zip_longest(map(task, records), wait_records)
-            self._on[cpu] = [TaskActivity(ran, *_waited(wait)) for ran, wait in pairs if ran]
-        return self._on[cpu]
+            self._activity_by_cpu[cpu] = [
+                TaskActivity(record, *_wait_fields(wait)) for record, wait in pairs if record
+            ]
+        return self._activity_by_cpu[cpu]
 
 
 class TaskActivity(NamedTuple):
@@ -105,17 +111,17 @@ class TaskActivity(NamedTuple):
     """Number of times per second that the task gave up or lost its CPU."""
 
 
-def _waited(record: object) -> tuple[float, float]:
+def _wait_fields(record: object) -> tuple[float, float]:
     match record:
         case [wait, switches, *_]:
             return _number(wait, 1.0), _number(switches, inf)
     return nan, nan
 
 
-def _number(value: object, most: float) -> float:
-    """Returns a number limited to `most`; NaN if the value is not a finite number from 0 up."""
+def _number(value: object, max_value: float) -> float:
+    """Returns a number limited to `max_value`; NaN if the value is not finite or negative."""
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < inf:
-        return min(float(value), most)
+        return min(float(value), max_value)
     return nan
 
 
@@ -141,15 +147,17 @@ class RunningTasks:
     def firsts(self, cpus: Sequence[int]) -> list[tuple[int, str] | None]:
         """Returns the PID and name of the task that ran most on each of these CPUs; None where
         unknown. The name is not made safe, so use it only for comparison."""
-        known = self._firsts
-        news = [cpu for cpu in cpus if cpu not in known]
-        for cpu, record in zip(news, map(self._snapshot.tasks.get, map(str, news)), strict=True):
+        firsts = self._firsts
+        new_cpus = [cpu for cpu in cpus if cpu not in firsts]
+        for cpu, record in zip(
+            new_cpus, map(self._snapshot.tasks.get, map(str, new_cpus)), strict=True
+        ):
             match record:
                 case [int() as pid, str() as name, _]:  # int(pid) takes eight times as long
-                    known[cpu] = pid, name
+                    firsts[cpu] = pid, name
                 case _:
-                    known[cpu] = None
-        return [known[cpu] for cpu in cpus]
+                    firsts[cpu] = None
+        return [firsts[cpu] for cpu in cpus]
 
     def tasks_on(self, cpu: int) -> list[Task]:
         """Returns the tasks that ran most on this CPU, in descending order."""
@@ -210,17 +218,18 @@ class Thread:
     def activity(self, span_ns: int) -> ThreadActivity:
         """Returns the thread's activity in the last `span_ns`, or since the oldest point if that is
         later."""
-        last = self.points[-1]
-        first = next((p for p in reversed(self.points) if p.time_ns <= last.time_ns - span_ns),
+        last_point = self.points[-1]
+        since_ns = last_point.time_ns - span_ns
+        first_point = next((p for p in reversed(self.points) if p.time_ns <= since_ns),
                      self.points[0])  # fmt: skip
-        known = last.wait_ns is not None and first.wait_ns is not None
-        waited_ns = (last.wait_ns or 0) - (first.wait_ns or 0) if known else nan
+        has_waits = last_point.wait_ns is not None and first_point.wait_ns is not None
+        waited_ns = (last_point.wait_ns or 0) - (first_point.wait_ns or 0) if has_waits else nan
         return ThreadActivity(
-            (last.time_ns - first.time_ns) / 1e9,
-            max(0, last.run_ns - first.run_ns) / 1e9,
-            max(0, waited_ns) / 1e9 if known else nan,
-            max(0, last.voluntary - first.voluntary),
-            max(0, last.involuntary - first.involuntary),
+            (last_point.time_ns - first_point.time_ns) / 1e9,
+            max(0, last_point.run_ns - first_point.run_ns) / 1e9,
+            max(0, waited_ns) / 1e9 if has_waits else nan,
+            max(0, last_point.voluntary - first_point.voluntary),
+            max(0, last_point.involuntary - first_point.involuntary),
         )
 
     def since_last(self) -> ThreadActivity:

@@ -17,7 +17,7 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.model.cores import Cores, extended
+from perftop.model.cores import Cores, with_extra_column
 from perftop.model.counters import Counters
 from perftop.model.delta import Delta
 from perftop.model.differences import MAX_HZ
@@ -70,13 +70,15 @@ class Turbo:
         self._gauges = [column for key in CEILING_GAUGES if (column := counters.columns.get(key))]
         self._sleeps = [column for key in DEEP_SLEEPS if (column := counters.columns.get(key))]
         identity = hello.identity
-        small = (identity.vendor, identity.family, identity.model) in SMALL_MODELS
-        self._small = np.array([small or row.type in SMALL_TYPES for row in hello.topology], bool)
+        is_small_model = (identity.vendor, identity.family, identity.model) in SMALL_MODELS
+        self._is_small_core = np.array(
+            [is_small_model or row.type in SMALL_TYPES for row in hello.topology], bool
+        )
         masks = [np.zeros(len(position), bool), *(steps.cpus for steps in self._tables)]
         masks += [counters.has(column.counter.key) for column in self._gauges]
         self.cpus: Bools = np.any(masks, axis=0)
         """Mask, by position, of the CPUs whose turbo ceiling is known."""
-        self.some = bool(self.cpus.any() or np.isfinite(self._bounds).any())
+        self.has_tables = bool(self.cpus.any() or np.isfinite(self._bounds).any())
         """Whether any ceiling is known."""
         self.regroup(cores)
 
@@ -89,162 +91,172 @@ class Turbo:
     def regroup(self, cores: Cores) -> None:
         """Uses a new core list, after the cores changed."""
         self._cores, first, package = cores, cores.rows[:, 0], cores.package
-        self._fastest = cores.most(self._bounds)
+        self._fastest = cores.max_of_threads(self._bounds)
         self._bounded = bool(np.isfinite(self._fastest).any())
-        self._known = self.cpus[first]
+        self._has_ceiling = self.cpus[first]
         self._domains: list[tuple[Steps, Ints]] = []
         """Tables, each with the cores of one package that share it. The number of active cores
         among them selects the step."""
         self._favoured = np.full(len(first), np.nan)
         for steps in self._tables:
-            listed = steps.cpus[first] & (package >= 0)
-            for number in np.unique(package[listed]):
-                members = np.flatnonzero(listed & (package == number))
+            is_listed = steps.cpus[first] & (package >= 0)
+            for number in np.unique(package[is_listed]):
+                members = np.flatnonzero(is_listed & (package == number))
                 self._domains.append((steps, members))
-            faster = listed & (self._fastest > steps.hz[0])  # favoured cores exceed their table
+            faster = is_listed & (self._fastest > steps.hz[0])  # favoured cores exceed their table
             self._favoured[faster] = self._fastest[faster]
         self._exact = []
         for column in self._gauges:
-            listed = self._counters.has(column.counter.key)[first] & (package >= 0)
-            self._exact.append((column.counter.key, np.flatnonzero(listed), package[listed]))
+            is_listed = self._counters.has(column.counter.key)[first] & (package >= 0)
+            self._exact.append((column.counter.key, np.flatnonzero(is_listed), package[is_listed]))
 
     def ceilings(self, delta: Delta, util: Floats, online: Bools) -> Ceilings:
         """Returns the ceilings. `util`: by position of the CPU, the share of the span in which it
         ran."""
-        low, high = np.full((2, *util.shape[:-1], len(self._known)), np.nan)
-        if not self.some:
+        low, high = np.full((2, *util.shape[:-1], len(self._has_ceiling)), np.nan)
+        if not self.has_tables:
             return Ceilings(low, high, low)
         if self._bounded:
             # With more active cores the ceiling is unknown, but it is at least the base clock.
-            low[...], high[...] = np.minimum(self._base(delta), self._fastest), self._fastest
+            low[...], high[...] = np.minimum(self._base_clocks(delta), self._fastest), self._fastest
         if self._domains:
-            least, most = self._looked_up(delta, np.where(online, util, 0.0), online)
-            known = np.isfinite(least)
-            low = np.where(known, least, low)
-            high = np.fmax(np.where(known, most, high), self._favoured)
-        for key, at, of in self._exact:
-            low[..., at] = high[..., at] = self._level(key, "package", delta).take(of, axis=-1)
+            min_active, max_active = self._table_clocks(delta, np.where(online, util, 0.0), online)
+            is_known = np.isfinite(min_active)
+            low = np.where(is_known, min_active, low)
+            high = np.fmax(np.where(is_known, max_active, high), self._favoured)
+        for key, rows, indexes in self._exact:
+            low[..., rows] = high[..., rows] = self._level(key, "package", delta).take(
+                indexes, axis=-1
+            )
         # Tables hold for the best core. Other cores, and cores that firmware limits, never reach
         # them.
         if self._bounded:
             low, high = (np.where(hz > self._fastest, self._fastest, hz) for hz in (low, high))
-        return Ceilings(low, high, np.where(self._known, low, np.nan))
+        return Ceilings(low, high, np.where(self._has_ceiling, low, np.nan))
 
-    def _looked_up(self, delta: Delta, util: Floats, online: Bools) -> tuple[Floats, Floats]:
+    def _table_clocks(self, delta: Delta, util: Floats, online: Bools) -> tuple[Floats, Floats]:
         """Returns low and high ceilings by the tables, in Hz; NaN for cores without a table."""
         run = self._cores.threads(util, 0.0)
-        on = self._cores.total(online.astype(float)) > 0
-        least, most = self._active(delta, run, on)
+        core_online = self._cores.total(online.astype(float)) > 0
+        min_active, max_active = self._active_shares(delta, run, core_online)
         runs = np.maximum(np.where(np.isnan(run), 0.0, run), MIN_ACTIVE_SHARE)
         low, high = np.full((2, *runs.shape), np.nan)
         for steps, cores in self._domains:
             for sample in np.ndindex(runs.shape[:-2]):
-                at = (*sample, cores)
-                low[at], high[at] = _range(steps, runs[at], least[at], most[at])
+                place = (*sample, cores)
+                low[place], high[place] = _range(
+                    steps, runs[place], min_active[place], max_active[place]
+                )
         total = runs.sum(axis=-1)
         return (low * runs).sum(axis=-1) / total, (high * runs).sum(axis=-1) / total
 
-    def _base(self, delta: Delta) -> Floats:
+    def _base_clocks(self, delta: Delta) -> Floats:
         """Returns the base clock of each core. A single base clock for the machine does not fit all
         core types, so hybrids need one for each CPU."""
         counters = self._counters
         if "base_hz" in counters.columns:
-            return self._most("base_hz", delta)
+            return self._max_clocks("base_hz", delta)
         types = {row.type for row in counters.hello.topology}
         rate = counters.hello.base_hz
         hz = rate.hz if rate is not None and len(types) == 1 else np.nan
-        return np.full(len(self._known), hz)
+        return np.full(len(self._has_ceiling), hz)
 
-    def _most(self, key: str, delta: Delta) -> Floats:
+    def _max_clocks(self, key: str, delta: Delta) -> Floats:
         """Returns, by core, the maximum of a gauge of CPUs, because a core follows its most
         demanding thread."""
-        return self._cores.most(self._level(key, "cpu", delta)[..., :-1])
+        return self._cores.max_of_threads(self._level(key, "cpu", delta)[..., :-1])
 
     def _level(self, key: str, scope: wire.Scope, delta: Delta) -> Floats:
         """Returns the mean of a gauge by row, NaN where unknown; NaN is appended for row -1."""
         means = self._counters.rates(delta, key)
         if means is None:
             return np.full(self._counters.hello.rows(scope) + 1, np.nan)
-        return extended(means, np.nan)
+        return with_extra_column(means, np.nan)
 
-    def _active(self, delta: Delta, run: Floats, on: Bools) -> tuple[Floats, Floats]:
+    def _active_shares(
+        self, delta: Delta, run: Floats, core_online: Bools
+    ) -> tuple[Floats, Floats]:
         """Returns the lower and upper bounds of the share of the span in which each core counted as
         active. Without counters of deep sleep, a core that did not run at all is assumed to have
         been in deep sleep."""
         if self._sleeps:
-            share = self._awake(delta)
-            known = np.isfinite(share)
+            share = self._awake_shares(delta)
+            is_known = np.isfinite(share)
             share = np.clip(share, 0.0, 1.0)
-            least, most = np.where(known, share, 0.0), np.where(known, share, 1.0)
+            min_active, max_active = np.where(is_known, share, 0.0), np.where(is_known, share, 1.0)
         else:
-            longest = np.fmax.reduce(run, axis=-1)
-            least = np.where(np.isnan(longest), 0.0, longest)
-            most = np.where((run > 0).any(axis=-1) | np.isnan(run).any(axis=-1), 1.0, 0.0)
-        return np.where(on, least, 0.0), np.where(on, most, 0.0)
+            longest_run = np.fmax.reduce(run, axis=-1)
+            min_active = np.where(np.isnan(longest_run), 0.0, longest_run)
+            max_active = np.where((run > 0).any(axis=-1) | np.isnan(run).any(axis=-1), 1.0, 0.0)
+        return np.where(core_online, min_active, 0.0), np.where(core_online, max_active, 0.0)
 
-    def _awake(self, delta: Delta) -> Floats:
+    def _awake_shares(self, delta: Delta) -> Floats:
         counters = self._counters
         rate = counters.hello.tsc_hz
-        slept: Floats | float = 0.0
+        sleep_share: Floats | float = 0.0
         keys = {column.counter.key for column in self._sleeps}
         for column in self._sleeps:
             table = delta.tables[column.block]
             with np.errstate(divide="ignore", invalid="ignore"):
                 seconds = table.ticks / counters.stamp_hz
-                share = table.moved[..., column.first] / (rate.hz if rate else np.nan) / seconds
-            by_core = extended(share, np.nan)[..., self._cores.block_row]
+                share = (
+                    table.increments[..., column.first] / (rate.hz if rate else np.nan) / seconds
+                )
+            by_core = with_extra_column(share, np.nan)[..., self._cores.block_row]
             if column.counter.key == "core_c7" and "core_c6" in keys:
-                by_core = np.where(self._small[self._cores.rows[:, 0]], 0.0, by_core)
-            slept = slept + by_core
-        return np.asarray(1 - slept)
+                by_core = np.where(self._is_small_core[self._cores.rows[:, 0]], 0.0, by_core)
+            sleep_share = sleep_share + by_core
+        return np.asarray(1 - sleep_share)
 
     def caps(self, delta: Delta) -> Caps:
         """Returns the lowest clock limit that was set. A switch counts as on if it was on for most
         of the span."""
-        off = self._level("turbo_off", "machine", delta)[0] >= 0.5
+        turbo_is_off = self._level("turbo_off", "machine", delta)[0] >= 0.5
         disabled = self._level("turbo_disabled", "package", delta)[self._cores.package] >= 0.5
-        configured = self._level("tdp_base_hz", "package", delta)[self._cores.package]
+        configured_hz = self._level("tdp_base_hz", "package", delta)[self._cores.package]
         percent = self._level("max_perf_pct", "machine", delta)[0]
         share = percent / 100 if percent < 100 else np.nan
-        top = self._fastest.copy()  # maximum clock with no other core active; NaN: unknown
+        top_hz = self._fastest.copy()  # maximum clock with no other core active; NaN: unknown
         for steps, cores in self._domains:
-            top[cores] = np.fmax(top[cores], steps.hz[0])
+            top_hz[cores] = np.fmax(top_hz[cores], steps.hz[0])
         by_cap = {
-            "scaling_max_freq": self._most("max_hz", delta),
-            "turbo off": np.where(off | disabled, self._base(delta), np.nan),
-            "turbo off, config-TDP": np.where(off | disabled, configured, np.nan),
-            "max_perf_pct": share * top,
+            "scaling_max_freq": self._max_clocks("max_hz", delta),
+            "turbo off": np.where(turbo_is_off | disabled, self._base_clocks(delta), np.nan),
+            "turbo off, config-TDP": np.where(turbo_is_off | disabled, configured_hz, np.nan),
+            "max_perf_pct": share * top_hz,
         }
         limits = np.array([np.where(by_cap[cap] > 0, by_cap[cap], np.inf) for cap in CAPS])
         return Caps(limits.min(axis=0), limits.argmin(axis=0))
 
 
-def _range(steps: Steps, runs: Floats, least: Floats, most: Floats) -> tuple[Floats, Floats]:
+def _range(
+    steps: Steps, runs: Floats, min_active: Floats, max_active: Floats
+) -> tuple[Floats, Floats]:
     """Returns the low and high ceiling over the running time of each thread, (cores, threads).
-    `least` and `most` are from Turbo._active."""
-    always = max(1, int((least >= 1 - MIN_ACTIVE_SHARE).sum()))
-    ever = max(always, int((most > MIN_ACTIVE_SHARE).sum()))
-    if always == ever:
-        same = np.full(runs.shape, steps.hz_at(always))
-        return same, same
-    below, above = _corners(steps, always, ever)
-    together = _common(most, runs) / runs
-    alone = len(least) - _common(1 - least, runs) / runs
-    return np.interp(together, *below), np.interp(alone, *above)
+    `min_active` and `max_active` are from Turbo._active."""
+    always_active = max(1, int((min_active >= 1 - MIN_ACTIVE_SHARE).sum()))
+    ever_active = max(always_active, int((max_active > MIN_ACTIVE_SHARE).sum()))
+    if always_active == ever_active:
+        constant = np.full(runs.shape, steps.hz_at(always_active))
+        return constant, constant
+    below, above = _corners(steps, always_active, ever_active)
+    mean_together = _common(max_active, runs) / runs
+    mean_alone = len(min_active) - _common(1 - min_active, runs) / runs
+    return np.interp(mean_together, *below), np.interp(mean_alone, *above)
 
 
 @lru_cache(maxsize=1024)
-def _corners(steps: Steps, always: int, ever: int) -> tuple[Corners, Corners]:
-    return steps.below(always, ever), steps.above(always, ever)
+def _corners(steps: Steps, always_active: int, ever_active: int) -> tuple[Corners, Corners]:
+    return steps.below(always_active, ever_active), steps.above(always_active, ever_active)
 
 
 def _common(shares: Floats, runs: Floats) -> Floats:
     """Returns, for each running share in `runs`, the sum of the largest possible overlaps of
     `shares` with it."""
-    ordered = np.sort(shares)
-    below = np.searchsorted(ordered, runs)
-    sums = np.concatenate([[0.0], np.cumsum(ordered)])
-    return np.asarray(sums[below] + runs * (len(ordered) - below))
+    sorted_shares = np.sort(shares)
+    counts_below = np.searchsorted(sorted_shares, runs)
+    sums = np.concatenate([[0.0], np.cumsum(sorted_shares)])
+    return np.asarray(sums[counts_below] + runs * (len(sorted_shares) - counts_below))
 
 
 MAX_TABLES, MAX_STEPS, MAX_CORES = 256, 64, 1 << 16
@@ -270,18 +282,22 @@ class Steps:
     def hz_at(self, active: int) -> float:
         return float(self.hz[min(int(np.searchsorted(self.cores, active)), len(self.hz) - 1)])
 
-    def below(self, least: int, most: int) -> Corners:
+    def below(self, min_active: int, max_active: int) -> Corners:
         """Returns the corners of the greatest convex function that is nowhere above the table, from
-        `least` to `most` cores."""
-        begins = [c + 1 for c in self.cores.tolist() if least <= c < most]
-        corners = lower_hull([(n, self.hz_at(n)) for n in dict.fromkeys([least, *begins, most])])
+        `min_active` to `max_active` cores."""
+        starts = [c + 1 for c in self.cores.tolist() if min_active <= c < max_active]
+        corners = lower_hull(
+            [(n, self.hz_at(n)) for n in dict.fromkeys([min_active, *starts, max_active])]
+        )
         return [n for n, _ in corners], [hz for _, hz in corners]
 
-    def above(self, least: int, most: int) -> Corners:
+    def above(self, min_active: int, max_active: int) -> Corners:
         """Returns the corners of the least concave function that is nowhere below the table, from
-        `least` to `most` cores."""
-        ends = [c for c in self.cores.tolist() if least <= c < most]
-        corners = lower_hull([(n, -self.hz_at(n)) for n in dict.fromkeys([least, *ends, most])])
+        `min_active` to `max_active` cores."""
+        ends = [c for c in self.cores.tolist() if min_active <= c < max_active]
+        corners = lower_hull(
+            [(n, -self.hz_at(n)) for n in dict.fromkeys([min_active, *ends, max_active])]
+        )
         return [n for n, _ in corners], [-hz for _, hz in corners]
 
 
@@ -308,19 +324,19 @@ def valid_tables(turbos: Sequence[wire.Turbo], cpus: Sequence[int]) -> tuple[lis
     for turbo in turbos[:MAX_TABLES]:
         if not _is_valid(turbo.steps):
             continue
-        listed = np.isin(numbers, turbo.cpus) if turbo.cpus is not None else np.ones_like(free)
+        is_listed = np.isin(numbers, turbo.cpus) if turbo.cpus is not None else np.ones_like(free)
         if turbo.origin.startswith(UPPER_BOUND):
-            bounds[listed] = np.fmax(bounds[listed], turbo.steps[0].hz)
-        elif (listed & free).any():
+            bounds[is_listed] = np.fmax(bounds[is_listed], turbo.steps[0].hz)
+        elif (is_listed & free).any():
             cores, hz = zip(*((step.cores, step.hz) for step in turbo.steps), strict=True)
             steps = np.array(cores, int), np.array(hz, float)
-            tables.append(Steps(*steps, listed & free, turbo.origin))
-            free &= ~listed
+            tables.append(Steps(*steps, is_listed & free, turbo.origin))
+            free &= ~is_listed
     return tables, bounds
 
 
 def _is_valid(steps: Sequence[wire.Step]) -> bool:
     if not 0 < len(steps) <= MAX_STEPS:
         return False
-    ordered = all(a.cores < b.cores and a.hz >= b.hz for a, b in pairwise(steps))
-    return ordered and all(0 < s.cores <= MAX_CORES and 0 < s.hz <= MAX_HZ for s in steps)
+    is_ordered = all(a.cores < b.cores and a.hz >= b.hz for a, b in pairwise(steps))
+    return is_ordered and all(0 < s.cores <= MAX_CORES and 0 < s.hz <= MAX_HZ for s in steps)

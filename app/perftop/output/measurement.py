@@ -74,7 +74,7 @@ class Measurement:
         elapsed_s = (session.now_ns - self.first_ns) / 1e9
         run = None if self.bracket is None else run_summary.run_line(session, self.bracket)
         line = run_summary.summary_line(
-            session, self.tally.counted, elapsed_s, run, self._footprint
+            session, self.tally.counts_by_cause, elapsed_s, run, self._footprint
         )
         own_s = session.probe_cpu_s() + time.process_time() - self._cpu_s
         if self._here and not isnan(own_s):
@@ -118,7 +118,7 @@ class CommandMeasurement(Measurement):
             return
         for episode in session.running:
             self._count(episode, session.now_ns)
-        line, counted = self.line(session), self.tally.counted
+        line, counted = self.line(session), self.tally.counts_by_cause
         # For a kind with several episodes, `ending` prints the worst one.
         only = [
             stat_text.episode(session, episode) for kind, episode in self._first.items()

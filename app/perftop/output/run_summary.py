@@ -193,7 +193,7 @@ def working(session: Session, whole: Interval, episode: Episode) -> float:
 def _energy_j(session: Session, key: str) -> float:
     """Returns the energy of all packages, or of their memory, in J; NaN if it is unknown for any
     package."""
-    moved = session.counters.moved(session.run.delta, key)
+    moved = session.counters.increments(session.run.delta, key)
     return math.nan if moved is None else float(moved.sum())
 
 

@@ -235,7 +235,7 @@ def sentence(
     worst = max(episodes, key=lambda e: e.depth or 0.0)
     fields = _fields(topology, worst, episodes, over=over)
     by_size = [fields | _tasks(worst, names, size) for size in _NAME_SIZES]
-    if (short := cause_of(worst.cause).short).isupper():
+    if (short := cause_of(worst.cause).short_text).isupper():
         by_size[1]["{cause}"] = Part(short)
     known = [p for p in kind_of(worst).sentences if _needs(p) <= by_size[0].keys()]
     numbers = [number for number in _NUMBERS if number in by_size[0]]
@@ -297,7 +297,7 @@ def _fields(
         "{counters}": Part(_names(worst.cause.split(", "), len(worst.cause)), "name"),
         "{cause}": Part(subject(worst)),
     }
-    if (short := cause_of(worst.cause).short) not in {"", kind}:
+    if (short := cause_of(worst.cause).short_text) not in {"", kind}:
         fields["{short}"] = Part(short)
     if amount:
         fields["{lost}"] = Part(amount, "lost")

@@ -21,7 +21,7 @@ from perftop.model.smt import STATES
 from perftop.model.tasks import ThreadActivity
 from perftop.output.sentences import evidence_json
 from perftop.session.interval import Interval
-from perftop.session.missing import UNREAD, doubts, lasting, why_absent, why_no_states
+from perftop.session.missing import UNREAD, doubt_texts, lasting_reasons, why_absent, why_no_states
 from perftop.session.session import Session
 
 Line = dict[str, Any]
@@ -63,7 +63,7 @@ def hello_line(session: Session) -> Line:
         "missing": [
             {"what": one.what, **({} if one.cpus is None else {"cpus": one.cpus}),
              "why": one.why, "fix": one.fix}
-            for one in lasting(session)
+            for one in lasting_reasons(session)
         ],
         "topology": [
             {name: getattr(row, name) for name in wire.Cpu.__match_args__}
@@ -173,7 +173,7 @@ def _cpu(session: Session, interval: Interval, row: int, counted: float | None) 
         key: _count(interval, key, row)
         for key in ("tsc", *COUNTS, *session.evaluator.registry.counters)
     }
-    line["suspect"] = doubts(interval, row)
+    line["suspect"] = doubt_texts(interval, row)
     if counted is not None:
         line["counted"] = number(counted)
     if estimated := {key: number(share) for key, share in estimates(interval, row).items()}:
@@ -210,7 +210,7 @@ def _core(session: Session, interval: Interval, core: int) -> Line:
     first = session.topology[session.position[cpus[0]]]
     split = interval.split
     bounds = split.method[core] == "bounds"
-    reasons = {text for cpu in cpus for text in doubts(interval, session.position[cpu])}
+    reasons = {text for cpu in cpus for text in doubt_texts(interval, session.position[cpu])}
     line = {
         "package": first.package,
         "core": first.core,

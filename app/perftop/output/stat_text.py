@@ -103,7 +103,7 @@ def ending(
         lines.append(f"energy {energy_j:.1f} J · {energy_j / elapsed_s:.1f} W{dram}")
     if run is not None and not brief:
         lines += _each_cpu(session, line, numbers)
-    for kind, causes in tally.counted.items():
+    for kind, causes in tally.counts_by_cause.items():
         counts = ", ".join(f"{cause} {count}" for cause, count in causes.items())
         lines.append(f"{kind}: {sum(causes.values())} ({counts})")
     lines += [f"worst {worst.kind}: {_sentence(session, worst)}" for worst in tally.worst()]

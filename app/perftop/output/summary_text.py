@@ -82,7 +82,7 @@ def phase(session: Session, label: str) -> Phase:
     for episode in episodes:
         tally.add(episode, now_ns)
     why, extremes = report(session, first_ns, past=True), session.distribution.finish()
-    line = summary_line(session, tally.counted, elapsed_s)
+    line = summary_line(session, tally.counts_by_cause, elapsed_s)
     worst = []
     for one in why.named[:MAX_CAUSES]:
         alike = [e for e in episodes if (e.kind, e.cause) == one.cause]

@@ -31,8 +31,8 @@ from perftop.output.sentences import (
 )
 from perftop.output.sentences import subject as cause_subject
 from perftop.session.interval import Interval
-from perftop.session.losses import QUOTA, STEAL, UNEXPLAINED, WAIT, Cause, LossSums
-from perftop.session.missing import by_reason, lasting, why_unknown
+from perftop.session.losses import QUOTA, STEAL, UNEXPLAINED, WAIT_CAUSE, Cause, LossSums
+from perftop.session.missing import lasting_reasons, names_by_reason, why_unknown
 from perftop.session.session import Session
 from perftop.session.task_times import RunTimes, TaskTimes
 from perftop.session.totals import Totals
@@ -141,7 +141,7 @@ def report(
     for cause, share in sums.shares().items():
         if share > 0:
             findings.append(_finding(session, totals, whole, cause, episodes, job, past=past))
-    reasons = by_reason(lasting(session), lambda missing: _NAMES.get(missing.what))
+    reasons = names_by_reason(lasting_reasons(session), lambda missing: _NAMES.get(missing.what))
     unseen = [(", ".join(what), why, fix) for (why, fix), what in reasons.items()]
     if not totals.times.has_waits:
         unseen.append(("waiting for a CPU", "known after 3 s, if the kernel reports it", None))
@@ -222,7 +222,7 @@ def _finding(
         )
     if cause == QUOTA:
         return _quota(finding, times, job, totals.elapsed_s)
-    if cause == WAIT and (waits := queue(session, job, totals, whole)) is not None:
+    if cause == WAIT_CAUSE and (waits := queue(session, job, totals, whole)) is not None:
         for_s = finding.for_s if job else min(times.waiting_s, span_ns / 1e9)
         return replace(
             finding, text=waits.text, by=waits.by, evidence=waits.evidence, hint=waits.hint,
@@ -557,7 +557,7 @@ def checks(
             Check("clock", "a clock below its ceiling", clocks, share, f"clock ({clocks})")
         )
     if totals.times.has_waits:
-        share = shares.get(WAIT, 0.0)
+        share = shares.get(WAIT_CAUSE, 0.0)
         waited = f"{sums.waited_s.sum():.1f} s of {sums.whole_s:.0f} s"
         brief = f"waiting for a CPU ({percent(share)} %)"
         results.append(Check("wait", "tasks waiting for a CPU", waited, share, brief))

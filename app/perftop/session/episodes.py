@@ -33,7 +33,7 @@ it."""
 MAX_LABEL, MAX_WARNING = 80, 200
 """Maximum number of characters of the label of a mark, and of a warning."""
 RUN_STARTED, RUN_ENDED = "run: ", "run ended: "
-ASLEEP, GAP = "was suspended for ", "no link for "
+SUSPENDED_TEXT, LINK_GAP_TEXT = "was suspended for ", "no link for "
 """Prefixes of the labels of marks that were set automatically."""
 
 
@@ -54,8 +54,10 @@ class EpisodeLog:
     @property
     def running(self) -> list[Episode]:
         """Episodes that have not ended, oldest first; of a recording, those running at its end."""
-        seen, recording = self._detector.running, self.recording
-        return seen if recording is None else [*recording.running, *recording.not_listed(seen)]
+        detected, recording = self._detector.running, self.recording
+        return (
+            detected if recording is None else [*recording.running, *recording.not_listed(detected)]
+        )
 
     @property
     def ended(self) -> list[Episode]:
@@ -71,24 +73,29 @@ class EpisodeLog:
     def between(self, since_ns: int, until_ns: int) -> list[Episode]:
         """Episodes that started by `until_ns` and did not end before `since_ns`; running episodes
         first, then ended ones in the order of their ends."""
-        running = [e for e in self.running if e.start_ns <= until_ns]
+        running_episodes = [e for e in self.running if e.start_ns <= until_ns]
         recording = self.recording
         if recording is not None and recording.complete:
-            return [*running, *recording.overlapping(since_ns, until_ns)]
+            return [*running_episodes, *recording.overlapping(since_ns, until_ns)]
         least_ns = since_ns - self._late_ns
         newest = takewhile(lambda e: (e.end_ns or 0) >= least_ns, reversed(self._ended))
-        ended = [e for e in newest if e.start_ns <= until_ns and (e.end_ns or 0) > since_ns][::-1]
+        ended_episodes = [
+            e for e in newest if e.start_ns <= until_ns and (e.end_ns or 0) > since_ns
+        ][::-1]
         if recording is not None:
-            ended = [*recording.overlapping(since_ns, until_ns), *recording.not_listed(ended)]
-            ended.sort(key=lambda e: e.end_ns or 0)
-        return [*running, *ended]
+            ended_episodes = [
+                *recording.overlapping(since_ns, until_ns),
+                *recording.not_listed(ended_episodes),
+            ]
+            ended_episodes.sort(key=lambda e: e.end_ns or 0)
+        return [*running_episodes, *ended_episodes]
 
     def since(self, cursor: int) -> tuple[list[Episode], int]:
         """Episodes that have ended since a reader's last call, and the reader's cursor for the next
         call; the first cursor is 0. If more than MAX_ENDED episodes have ended, the reader gets the
         newest."""
-        news = self._ended[max(0, cursor - self._forgotten) :]
-        return news, self._forgotten + len(self._ended)
+        new_episodes = self._ended[max(0, cursor - self._forgotten) :]
+        return new_episodes, self._forgotten + len(self._ended)
 
     def end(self, episodes: list[Episode]) -> None:
         """Add episodes that have ended."""
@@ -144,55 +151,59 @@ class RecordingEpisodes:
         if news:
             added = np.array(news, np.int64).reshape(-1, 2).T
             self._spans = np.concatenate([self._spans, added], axis=1)
-        starts, ends = self._spans
-        return [self.ended[i] for i in np.flatnonzero((starts <= until_ns) & (ends > since_ns))]
+        starts, end_times = self._spans
+        return [
+            self.ended[i] for i in np.flatnonzero((starts <= until_ns) & (end_times > since_ns))
+        ]
 
-    def with_ended(self, seen: list[Episode]) -> list[Episode]:
+    def with_ended(self, detected: list[Episode]) -> list[Episode]:
         """All ended episodes: those found by the pass, and those in `seen`, which a session has
         detected, that the pass has not found yet."""
         if self.complete:
             return self.ended
-        state = len(self.ended), self.until_ns, len(seen), *(id(e) for e in seen[-1:])
+        state = len(self.ended), self.until_ns, len(detected), *(id(e) for e in detected[-1:])
         if state != self._merged[0]:
-            episodes = [*self.ended, *self.not_listed(seen)]
+            episodes = [*self.ended, *self.not_listed(detected)]
             self._merged = state, sorted(episodes, key=lambda e: e.end_ns or 0)
         return self._merged[1]
 
-    def with_marks(self, seen: list[Episode]) -> list[Episode]:
+    def with_marks(self, detected: list[Episode]) -> list[Episode]:
         """All marks, oldest first."""
         if self.complete:
             return self.marks
-        known = {(e.start_ns, str(e.evidence["label"])): e for e in (*seen, *self.marks)}
-        return sorted(known.values(), key=_start_ns)
+        marks_by_time = {
+            (e.start_ns, str(e.evidence["label"])): e for e in (*detected, *self.marks)
+        }
+        return sorted(marks_by_time.values(), key=_start_ns)
 
-    def not_listed(self, seen: Sequence[Episode]) -> list[Episode]:
+    def not_listed(self, detected: Sequence[Episode]) -> list[Episode]:
         """The episodes in `seen` that the pass has not found, not even with a different start."""
         if self.complete:
             return []
-        missing, listed_ns = [], self.until_ns - LISTED_NS
-        for episode in seen:
+        unlisted, listed_ns = [], self.until_ns - LISTED_NS
+        for episode in detected:
             end_ns = episode.start_ns if episode.end_ns is None else episode.end_ns
             if episode.end_ns is not None and end_ns <= listed_ns:
                 continue
-            alike = (
+            same_episodes = (
                 listed.kind == episode.kind
                 and (not listed.cpus or not set(listed.cpus).isdisjoint(episode.cpus))
                 for listed in self.overlapping(episode.start_ns, end_ns)
             )
-            if not any(alike):
-                missing.append(episode)
-        return missing
+            if not any(same_episodes):
+                unlisted.append(episode)
+        return unlisted
 
 
 class Tally:
     """Counts the episodes of a run by kind and cause, and keeps the costliest of each kind."""
 
     def __init__(self) -> None:
-        self.counted: dict[str, dict[str, int]] = {}
+        self.counts_by_cause: dict[str, dict[str, int]] = {}
         self._worst: dict[str, Episode] = {}
 
     def add(self, episode: Episode, now_ns: int) -> None:
-        causes = self.counted.setdefault(episode.kind, {})
+        causes = self.counts_by_cause.setdefault(episode.kind, {})
         causes[episode.cause] = causes.get(episode.cause, 0) + 1
         worst = self._worst.get(episode.kind)
         cost = episode.lost_s(now_ns), episode.depth or 0.0
@@ -202,8 +213,10 @@ class Tally:
     def worst(self) -> list[Episode]:
         """The costliest episode of each kind that occurred more than once; single episodes are
         listed anyway."""
-        several = [kind for kind, causes in self.counted.items() if sum(causes.values()) > 1]
-        return [self._worst[kind] for kind in several if self._worst[kind].depth is not None]
+        repeated_kinds = [
+            kind for kind, causes in self.counts_by_cause.items() if sum(causes.values()) > 1
+        ]
+        return [self._worst[kind] for kind in repeated_kinds if self._worst[kind].depth is not None]
 
 
 def _start_ns(episode: Episode) -> int:
@@ -244,7 +257,9 @@ def next_mark_label(marks: Iterable[Episode]) -> str:
     """The label of a new mark for which the user gave no name."""
     labels = [str(mark.evidence["label"]) for mark in marks]
     named = [
-        label for label in labels if not label.startswith((RUN_STARTED, RUN_ENDED, ASLEEP, GAP))
+        label
+        for label in labels
+        if not label.startswith((RUN_STARTED, RUN_ENDED, SUSPENDED_TEXT, LINK_GAP_TEXT))
     ]
     return f"mark {len(named) + 1}"
 
@@ -252,8 +267,8 @@ def next_mark_label(marks: Iterable[Episode]) -> str:
 def gap_text(note: wire.Note) -> str:
     since_ns = note.data.get("since_ns")
     if not isinstance(since_ns, int) or not 0 <= since_ns <= note.time_ns:
-        return f"{GAP}some time"
-    return f"{GAP}{length(note.time_ns - since_ns)}"
+        return f"{LINK_GAP_TEXT}some time"
+    return f"{LINK_GAP_TEXT}{length(note.time_ns - since_ns)}"
 
 
 def warning_text(note: wire.Note) -> str:
@@ -262,9 +277,9 @@ def warning_text(note: wire.Note) -> str:
     return str(note.data.get("text", ""))[:MAX_WARNING]
 
 
-def recalibration_text(key: str, before: float, now: float) -> str:
+def recalibration_text(key: str, previous_value: float, new_value: float) -> str:
     """The warning that a counter was found to count in a different unit."""
     return (
-        f"a tick of {key} is {now:g} TSC ticks, not {before:g} as assumed until now: "
+        f"a tick of {key} is {new_value:g} TSC ticks, not {previous_value:g} as assumed until now: "
         "earlier SMT states are wrong"
     )

@@ -17,11 +17,11 @@ import numpy as np
 from perftop.base import format as text_of
 from perftop.base.arrays import Bools, Floats
 from perftop.base.text import did_you_mean, safe
-from perftop.model.numbers import EVENT, METRICS, PER_KI, RARE
+from perftop.model.numbers import EVENT, METRICS, PER_KI, RARE_METRICS
 from perftop.model.smt import STATES
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.session.values import BY_KEY, by_key, shown
+from perftop.session.values import BY_KEY, by_key, displayed_values
 
 MAX_LENGTH = 200
 """Maximum number of characters of a filter; a longer text was pasted by mistake."""
@@ -53,9 +53,9 @@ Ranges = tuple[tuple[float, float], ...]
 class FilterError(ValueError):
     """An invalid filter. The text is one line for the user."""
 
-    def __init__(self, text: str, at: int) -> None:
+    def __init__(self, text: str, position: int) -> None:
         super().__init__(text)
-        self.offset = at
+        self.offset = position
         """Position of the first invalid character, or of the missing text."""
 
 
@@ -90,44 +90,44 @@ def parse(text: str) -> Filter | None:
     if len(text) > MAX_LENGTH:
         raise FilterError(f"too long: a filter has at most {MAX_LENGTH} characters", MAX_LENGTH)
     ways: list[list[_Term]] = [[]]
-    at = 0
-    while at < len(text):
-        if text[at].isspace():
-            at += 1
-        elif text[at] != "|":
-            term, at = _next(text, at)
+    position = 0
+    while position < len(text):
+        if text[position].isspace():
+            position += 1
+        elif text[position] != "|":
+            term, position = _next_term(text, position)
             ways[-1].append(term)
         elif ways[-1]:
             ways.append([])
-            at += 1
+            position += 1
         else:
             break
     if not ways[-1]:
-        raise FilterError("| belongs between two terms: type:E | busy>80", at)
-    steady = all(term.steady for terms in ways for term in terms)
-    return Filter(text.strip(), steady, tuple(tuple(terms) for terms in ways))
+        raise FilterError("| belongs between two terms: type:E | busy>80", position)
+    is_steady = all(term.steady for terms in ways for term in terms)
+    return Filter(text.strip(), is_steady, tuple(tuple(terms) for terms in ways))
 
 
 _WORD = re.compile(r'(!*)(?:"([^"]*)("?)|([^\s|"]*))')
 
 
-def _next(text: str, at: int) -> tuple[_Term, int]:
-    """The term that starts at position `at`, and the position of its end."""
-    match = _WORD.match(text, at)
+def _next_term(text: str, position: int) -> tuple[_Term, int]:
+    """The term that starts at position `position`, and the position of its end."""
+    match = _WORD.match(text, position)
     assert match is not None
-    bangs, quoted, closed, word = match.groups()
+    bangs, quoted, closing_quote, word = match.groups()
     start, end = match.end(1), match.end()
-    if quoted is not None and not closed:
+    if quoted is not None and not closing_quote:
         raise FilterError('a quote is not closed: "a b"', start)
     if end < len(text) and text[end] != "|" and not text[end].isspace():
         raise FilterError('quotes go around a whole term: "a b"', end)
     if not (quoted or word):
-        what = "no text in the quotes" if closed else "! belongs right before a term"
-        raise FilterError(what + ': !core:3 or !"a b"', end)
+        problem = "no text in the quotes" if closing_quote else "! belongs right before a term"
+        raise FilterError(problem + ': !core:3 or !"a b"', end)
     negated = len(bangs) % 2 == 1
     if quoted is None and (comparison := _COMPARISON.fullmatch(word)):
-        return _Term(_measure(comparison, start, negated=negated)), end
-    term = _Term(partial(_runs, quoted, ())) if quoted else _plain(word, start)
+        return _Term(_metric_test(comparison, start, negated=negated)), end
+    term = _Term(partial(_runs, quoted, ())) if quoted else _word_term(word, start)
     return (_Term(partial(_not, term.test), term.steady) if negated else term), end
 
 
@@ -141,43 +141,49 @@ _RANGE = re.compile(r"([0-9]*)(-?)([0-9]*)(.*)", re.DOTALL)
 _PREFIX = re.compile(r"([a-z][a-z0-9_]*):(.*)", re.IGNORECASE | re.DOTALL)
 
 
-def _plain(word: str, at: int) -> _Term:
+def _word_term(word: str, position: int) -> _Term:
     """A term without an operator."""
     if _LIST.fullmatch(word):
-        return _Term(partial(_placed, "cpu", _ranges(word, at, "0-15,32")), steady=True)
+        return _Term(partial(_place_test, "cpu", _ranges(word, position, "0-15,32")), steady=True)
     match = _PREFIX.fullmatch(word)
     if match is None:
         return _Term(_WORDS.get(word.lower()) or partial(_runs, word, ()))
-    prefix, value, inside = match[1].lower(), match[2], at + match.start(2)
+    prefix, value, value_position = match[1].lower(), match[2], position + match.start(2)
     if prefix == "type":
         if not value:
-            raise FilterError("a core type is missing: type:E", inside)
-        return _Term(partial(_typed, value.lower()), steady=True)
+            raise FilterError("a core type is missing: type:E", value_position)
+        return _Term(partial(_type_test, value.lower()), steady=True)
     if prefix == "pid":
-        return _Term(partial(_runs, "", _ranges(value, inside, "pid:4711")))
+        return _Term(partial(_runs, "", _ranges(value, value_position, "pid:4711")))
     if prefix not in _PLACES:
-        known = "core pkg die l3 node type pid"
-        raise FilterError(f"unknown '{_cut(prefix)}:' (known: {known}; or quote it)", at)
-    ranges = _ranges(value, inside, f"{prefix}:0-3,7")
-    return _Term(partial(_placed, _PLACES[prefix], ranges), steady=True)
+        prefixes = "core pkg die l3 node type pid"
+        raise FilterError(
+            f"unknown '{_shorten(prefix)}:' (known: {prefixes}; or quote it)", position
+        )
+    ranges = _ranges(value, value_position, f"{prefix}:0-3,7")
+    return _Term(partial(_place_test, _PLACES[prefix], ranges), steady=True)
 
 
-def _ranges(text: str, at: int, example: str) -> Ranges:
+def _ranges(text: str, position: int, example: str) -> Ranges:
     ranges = []
     for item in text.split(","):
-        first, dash, last, rest = _RANGE.findall(item)[0]
-        if rest or not first or (dash and not last):
-            what = f"'{_cut(item)}' is not a number or range" if item else "a number is missing"
-            bad = at + (len(item) - len(rest) if first else 0)
-            raise FilterError(f"{what}: {example}", bad)
+        first, dash, last, remainder = _RANGE.findall(item)[0]
+        if remainder or not first or (dash and not last):
+            problem = (
+                f"'{_shorten(item)}' is not a number or range" if item else "a number is missing"
+            )
+            error_position = position + (len(item) - len(remainder) if first else 0)
+            raise FilterError(f"{problem}: {example}", error_position)
         ranges.append((float(first), float(last or first)))
         if ranges[-1][0] > ranges[-1][1]:
-            raise FilterError(f"'{_cut(item)}' runs backwards: {_cut(f'{last}-{first}')}", at)
-        at += len(item) + 1
+            raise FilterError(
+                f"'{_shorten(item)}' runs backwards: {_shorten(f'{last}-{first}')}", position
+            )
+        position += len(item) + 1
     return tuple(ranges)
 
 
-def _within(values: list[object], ranges: Ranges) -> Bools:
+def _in_ranges(values: list[object], ranges: Ranges) -> Bools:
     """Mask of the values that are in a range. Rows and records may have values of any type; only
     integers can match."""
     ids = np.array([value if isinstance(value, int) else np.nan for value in values], float)
@@ -187,11 +193,11 @@ def _within(values: list[object], ranges: Ranges) -> Bools:
     return mask
 
 
-def _placed(name: str, ranges: Ranges, session: Session, _: Interval | None) -> Bools:
-    return _within([getattr(row, name) for row in session.topology], ranges)
+def _place_test(name: str, ranges: Ranges, session: Session, _: Interval | None) -> Bools:
+    return _in_ranges([getattr(row, name) for row in session.topology], ranges)
 
 
-def _typed(name: str, session: Session, _: Interval | None) -> Bools:
+def _type_test(name: str, session: Session, _: Interval | None) -> Bools:
     types = [row.type for row in session.topology]
     return np.array([isinstance(row_type, str) and row_type.lower() == name for row_type in types])
 
@@ -217,48 +223,50 @@ _COMPARISON = re.compile(r"([^<>=]*)([<>=]+)(.*)", re.DOTALL)
 _NUMBER = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(.*)", re.DOTALL)
 
 
-def _measure(match: re.Match[str], at: int, *, negated: bool) -> Test:
+def _metric_test(match: re.Match[str], position: int, *, negated: bool) -> Test:
     name, operator, number = match.groups()
-    key = name if name.startswith(EVENT) or name in RARE else _NAMES.get(name.lower())
+    key = name if name.startswith(EVENT) or name in RARE_METRICS else _NAMES.get(name.lower())
     if key is None:
-        raise _no_metric(name, operator, at)
+        raise _unknown_metric(name, operator, position)
     unit = _UNITS["1"] if key.endswith(PER_KI) else _RATE  # of an event
-    column = BY_KEY.get(key) or RARE.get(key)
+    column = BY_KEY.get(key) or RARE_METRICS.get(key)
     unit = unit if column is None else _UNITS[column.unit]
     if operator not in _ORDER.keys() | _EQUAL:
-        raise FilterError(f"unknown '{_cut(operator)}' (try > >= < <= =)", at + match.start(2))
-    level = _level(number, unit, at + match.start(3), f"{name}{operator}{unit.example}")
+        raise FilterError(
+            f"unknown '{_shorten(operator)}' (try > >= < <= =)", position + match.start(2)
+        )
+    level = _level(number, unit, position + match.start(3), f"{name}{operator}{unit.example}")
     compare = partial(_as_shown, unit) if operator in _EQUAL else _ORDER[operator]
 
     def test(session: Session, interval: Interval | None) -> Bools:
         column = by_key(session).get(key)
         if interval is None or column is None:
             return np.zeros(len(session.topology), bool)
-        values = shown(column, session, interval)
+        values = displayed_values(column, session, interval)
         mask: Bools = ~np.isnan(values) & (compare(values, level) != negated)
         return mask
 
     return test
 
 
-def _no_metric(name: str, operator: str, at: int) -> FilterError:
+def _unknown_metric(name: str, operator: str, position: int) -> FilterError:
     if not name:
-        return FilterError(f"a metric is missing before {_cut(operator)}: busy>80", at)
+        return FilterError(f"a metric is missing before {_shorten(operator)}: busy>80", position)
     if name.endswith("!"):
-        return FilterError("!= is unknown; put ! before a term: !busy=80", at + len(name) - 1)
-    near = did_you_mean(name.lower(), _NAMES, "try busy.")
-    text = f"unknown metric '{_cut(name)}'{near}"
+        return FilterError("!= is unknown; put ! before a term: !busy=80", position + len(name) - 1)
+    suggestion = did_you_mean(name.lower(), _NAMES, "try busy.")
+    text = f"unknown metric '{_shorten(name)}'{suggestion}"
     quote = " To search for the text, quote it"
-    return FilterError(text + quote if len(text + quote) < WIDTH else text, at)
+    return FilterError(text + quote if len(text + quote) < WIDTH else text, position)
 
 
-def _level(text: str, unit: _Unit, at: int, example: str) -> float:
+def _level(text: str, unit: _Unit, position: int, example: str) -> float:
     """The value of a typed number, in the base unit."""
     match = _NUMBER.fullmatch(text)
     power = unit.powers.get(match[2].lower()) if match else None
     if match is None or power is None:
-        what = f"'{_cut(text)}' does not fit" if text else "a number is missing"
-        raise FilterError(f"{what}: {example}", at + (match.start(2) if match else 0))
+        problem = f"'{_shorten(text)}' does not fit" if text else "a number is missing"
+        raise FilterError(f"{problem}: {example}", position + (match.start(2) if match else 0))
     return float(f"{match[1]}e{power}")  # 29 % equals 29 / 100 to the last bit
 
 
@@ -290,13 +298,13 @@ def _runs(text: str, pids: Ranges, session: Session, interval: Interval | None) 
     by_cpu = (tasks.get(str(row.cpu)) for row in session.topology)
     records = [record if isinstance(record, list) else [] for record in by_cpu]
     number = ((float(text), float(text)),) if text.isdecimal() else ()
-    mask = _within([record[0] if record else None for record in records], pids + number)
+    mask = _in_ranges([record[0] if record else None for record in records], pids + number)
     names = [record[1] if text and len(record) > 1 else None for record in records]
     part = text.casefold()
     mask |= [isinstance(name, str) and part in name[:64].casefold() for name in names]
     return mask
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     """Typed text made printable and short, for a message."""
     return safe(text, 16)

@@ -32,13 +32,13 @@ class Follower:
 
     def __init__(
         self, interval_ns: int | None = None, *, duration_ns: int | None = None,
-        count: int | None = None, early: bool = False,
+        count: int | None = None, starts_early: bool = False,
     ) -> None:  # fmt: skip
         """`interval_ns`: length of an interval; None: there are no intervals. `duration_ns` and
-        `count`: the time and the number of intervals after which reading stops. `early`: the first
-        interval ends after one sample."""
+        `count`: the time and the number of intervals after which reading stops.
+        `starts_early`: the first interval ends after one sample."""
         self.interval_ns, self.duration_ns, self.count = interval_ns, duration_ns, count
-        self._early = early
+        self._starts_early = starts_early
         self._session: Session | None = None
         self.first_ns: int | None = None
         """Raw time of the first frame."""
@@ -96,18 +96,18 @@ class Follower:
         to stop reading."""
         from perfprobe import wire
 
-        ahead = iter(messages)
-        first = next(ahead, None)
+        messages_left = iter(messages)
+        first = next(messages_left, None)
         if isinstance(first, wire.Hello):
             self._begin(first)
         elif first is not None:
-            ahead = chain([first], ahead)
-        admitted = filter(self.admits, ahead)
+            messages_left = chain([first], messages_left)
+        admitted_messages = filter(self.admits, messages_left)
         session = self._session
         parts: Iterable[Sequence[wire.Message]] = (
-            ([message] for message in admitted)
+            ([message] for message in admitted_messages)
             if session is None
-            else session.parts(admitted, self._due_ns)
+            else session.parts(admitted_messages, self._due_ns)
         )
         for part in parts:
             if self._session is not None:
@@ -115,12 +115,12 @@ class Follower:
             if session is not None and session.newest is not None:
                 self.on_samples(*session.newest)
             newest = part[-1]
-            over = isinstance(newest, wire.Frame) and self._timed(newest)
+            is_over = isinstance(newest, wire.Frame) and self._ends_interval(newest)
             for message in part:
-                over = self.on_message(message) or over
-            if over and self._session is not None:
+                is_over = self.on_message(message) or is_over
+            if is_over and self._session is not None:
                 self.cut()
-            if over or (self.count is not None and self.intervals >= self.count):
+            if is_over or (self.count is not None and self.intervals >= self.count):
                 return True
         return False
 
@@ -139,8 +139,8 @@ class Follower:
     def _interval_ns(self) -> int:
         """Length of the current interval, in ns."""
         assert self.interval_ns is not None
-        early = self._early and not self.intervals
-        return self.session.hello.sample_ns if early else self.interval_ns
+        is_first = self._starts_early and not self.intervals
+        return self.session.hello.sample_ns if is_first else self.interval_ns
 
     @property
     def session(self) -> Session:
@@ -169,24 +169,24 @@ class Follower:
         self._session = self.on_hello(hello)
 
     def _report(self, session: Session) -> None:
-        ended, self._cursor = session.log.since(self._cursor)
-        for episode in ended:
+        ended_episodes, self._cursor = session.log.since(self._cursor)
+        for episode in ended_episodes:
             self.on_episode(episode)
-        before, self._running = self._running, {id(e): e for e in session.running}
+        previous, self._running = self._running, {id(e): e for e in session.running}
         for key, episode in self._running.items():
-            if key not in before:
+            if key not in previous:
                 self.on_beginning(episode)
         if session.warnings is not self._warnings:  # each warning makes a new list
             self._warnings = session.warnings
             if self._warnings:
                 self.on_warning(self._warnings[-1])
 
-    def _timed(self, frame: wire.Frame) -> bool:
+    def _ends_interval(self, frame: wire.Frame) -> bool:
         """Ends the interval if it is complete; returns whether `duration_ns` is over."""
         if self.first_ns is None:
             self.first_ns = frame.time_ns
-        session, timed = self._session, self.interval_ns is not None
-        if timed and session and session.span_ns >= self._interval_ns - self._slack_ns:
+        session, is_timed = self._session, self.interval_ns is not None
+        if is_timed and session and session.span_ns >= self._interval_ns - self._slack_ns:
             self._interval()
         if self.duration_ns is None:
             return False

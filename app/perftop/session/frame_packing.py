@@ -20,7 +20,7 @@ from perftop.base.arrays import Words
 
 WIDTHS = ((1, "<u1"), (2, "<u2"), (3, "<u4"), (4, "<u8"))
 _LIMITS = np.array([1, 1 << 8, 1 << 16, 1 << 32], np.uint64)
-_ONE = np.uint64(1)
+_BIT = np.uint64(1)
 MAX_LAYOUTS = 64
 """Maximum number of layouts kept; no probe sends so many combinations of blocks."""
 MAX_WORDS = 1 << 22
@@ -44,7 +44,7 @@ class Layout:
         column = np.concatenate(columns)
         self.words = len(column)
         self.order = np.argsort(column, kind="stable")
-        self.back = np.argsort(self.order)
+        self.inverse_order = np.argsort(self.order)
         self.heights = np.bincount(column, minlength=first)
         self.starts = np.cumsum(self.heights) - self.heights
 
@@ -54,24 +54,24 @@ def pack(layout: Layout, rows: Words) -> list[bytes]:
     column. Packing many costs little more than packing one."""
     if not layout.words:
         return [b""] * (len(rows) - 1)
-    moved = (rows[1:] - rows[:-1]).view(np.int64)
-    signs = moved >> 63
-    moved <<= 1
-    moved ^= signs  # zigzag: small numbers of either sign become small
-    folded = moved.view(np.uint64)
+    increments = (rows[1:] - rows[:-1]).view(np.int64)
+    signs = increments >> 63
+    increments <<= 1
+    increments ^= signs  # zigzag: small numbers of either sign become small
+    folded = increments.view(np.uint64)
     largest = np.bitwise_or.reduceat(folded, layout.starts, axis=1)
     widths = np.searchsorted(_LIMITS, largest, side="right").astype(np.uint8)
-    of_word, words = np.repeat(widths, layout.heights, axis=1).ravel(), folded.ravel()
+    word_widths, words = np.repeat(widths, layout.heights, axis=1).ravel(), folded.ravel()
     parts = [[row.tobytes() for row in widths]]
     for width, kind in WIDTHS:
-        data = words[of_word == width].astype(kind).tobytes()
+        data = words[word_widths == width].astype(kind).tobytes()
         sizes = int(kind[2:]) * ((widths == width) @ layout.heights)
         ends = accumulate(sizes.tolist(), initial=0)
         parts.append([data[start:end] for start, end in pairwise(ends)])
     return [b"".join(pieces) for pieces in zip(*parts, strict=True)]
 
 
-def unpack(layout: Layout, old: Words, packed: Sequence[bytes]) -> Words:
+def unpack(layout: Layout, previous_words: Words, packed: Sequence[bytes]) -> Words:
     """Returns the rows of words whose differences from each other are packed: the first from the
     old words. Raises ValueError if one is not complete. Unpacking many costs little more than
     unpacking one."""
@@ -86,16 +86,16 @@ def unpack(layout: Layout, old: Words, packed: Sequence[bytes]) -> Words:
     ends = np.add.accumulate([np.full(count, columns), *sizes]).T.tolist()
     if any(row[-1] > len(data) for row, data in zip(ends, packed, strict=True)):
         raise ValueError("differences that are not complete")
-    of_word = np.repeat(widths, layout.heights, axis=1)
+    word_widths = np.repeat(widths, layout.heights, axis=1)
     folded = np.zeros((count, layout.words), np.uint64)
-    for at, (width, kind) in enumerate(WIDTHS):
-        parts = [data[row[at] : row[at + 1]] for data, row in zip(packed, ends, strict=True)]
-        folded[of_word == width] = np.frombuffer(b"".join(parts), kind)
-    signs = folded & _ONE
+    for code, (width, kind) in enumerate(WIDTHS):
+        parts = [data[row[code] : row[code + 1]] for data, row in zip(packed, ends, strict=True)]
+        folded[word_widths == width] = np.frombuffer(b"".join(parts), kind)
+    signs = folded & _BIT
     np.negative(signs, out=signs)
-    folded >>= _ONE
+    folded >>= _BIT
     folded ^= signs
-    folded[0] += old
+    folded[0] += previous_words
     return np.add.accumulate(folded, out=folded)
 
 
@@ -105,7 +105,7 @@ class Layouts:
 
     def __init__(self, hello: wire.Hello) -> None:
         self._blocks = [(block, hello.rows(block.scope)) for block in hello.blocks]
-        self._made: dict[bytes, Layout] = {}
+        self._layouts_by_form: dict[bytes, Layout] = {}
         self.most_elements = wire.most_elements(len(hello.topology))
         """Maximum number of elements in one message."""
         self.nbytes = 0
@@ -120,15 +120,18 @@ class Layouts:
         return bytes(form)
 
     def layout(self, form: bytes) -> Layout:
-        layout = self._made.get(form)
+        layout = self._layouts_by_form.get(form)
         if layout is None:
             shapes = self._shapes(form)
             words = sum(rows * width for rows, width in shapes)
-            total = sum(made.words for made in self._made.values())
-            if len(self._made) >= MAX_LAYOUTS or total + words > MAX_WORDS // 2:
-                self._made.clear()
-            layout = self._made[form] = Layout(shapes)
-            parts = ((m.order, m.back, m.heights, m.starts) for m in self._made.values())
+            total = sum(layout_of_form.words for layout_of_form in self._layouts_by_form.values())
+            if len(self._layouts_by_form) >= MAX_LAYOUTS or total + words > MAX_WORDS // 2:
+                self._layouts_by_form.clear()
+            layout = self._layouts_by_form[form] = Layout(shapes)
+            parts = (
+                (m.order, m.inverse_order, m.heights, m.starts)
+                for m in self._layouts_by_form.values()
+            )
             self.nbytes = sum(part.nbytes for arrays in parts for part in arrays)
         return layout
 
@@ -172,37 +175,41 @@ class Packer:
 
     def __init__(self, layouts: Layouts) -> None:
         self._layouts = layouts
-        self._last: dict[bytes, Words] = {}
+        self._last_words: dict[bytes, Words] = {}
         """The newest words of each form, sorted into columns."""
 
     @property
     def nbytes(self) -> int:
-        return sum(words.nbytes for words in self._last.values())
+        return sum(words.nbytes for words in self._last_words.values())
 
     def pack(self, message: wire.Frame | wire.Note) -> bytes:
         return self.packs([message])[0]
 
     def packs(self, messages: Sequence[wire.Frame | wire.Note]) -> list[bytes]:
         """Packs messages, with the same result as calling `pack` for each in turn."""
-        done = [b""] * len(messages)
+        packed_messages = [b""] * len(messages)
         forms: dict[bytes, dict[int, wire.Frame]] = {}
-        for at, message in enumerate(messages):
+        for index, message in enumerate(messages):
             if isinstance(message, wire.Note):
-                done[at] = _bytes((message.kind, message.time_ns, message.author, message.data))
+                packed_messages[index] = _bytes(
+                    (message.kind, message.time_ns, message.author, message.data)
+                )
             else:
-                forms.setdefault(self._layouts.form(message), {})[at] = message
+                forms.setdefault(self._layouts.form(message), {})[index] = message
         if len(messages) > 1 and self._forgets(forms):
             return [self.pack(message) for message in messages]
         for form, frames in forms.items():
-            for at, packed in zip(frames, self._packed(form, [*frames.values()]), strict=True):
-                done[at] = packed
-        return done
+            for index, packed in zip(
+                frames, self._pack_frames(form, [*frames.values()]), strict=True
+            ):
+                packed_messages[index] = packed
+        return packed_messages
 
-    def _packed(self, form: bytes, frames: Sequence[wire.Frame]) -> list[bytes]:
+    def _pack_frames(self, form: bytes, frames: Sequence[wire.Frame]) -> list[bytes]:
         layout = self._layouts.layout(form)
-        new = self._layouts.words(frames).take(layout.order, axis=1)
-        packed = pack(layout, np.concatenate([self._old(form, layout)[None], new]))
-        self._keep(form, new[-1].copy())
+        words = self._layouts.words(frames).take(layout.order, axis=1)
+        packed = pack(layout, np.concatenate([self._previous_words(form, layout)[None], words]))
+        self._keep_last(form, words[-1].copy())
         return [
             _bytes((frame.seq, frame.time_ns, frame.lost, frame.late, frame.records, form, data))
             for frame, data in zip(frames, packed, strict=True)
@@ -211,7 +218,7 @@ class Packer:
     def _forgets(self, forms: Iterable[bytes]) -> bool:
         """Whether frames of these forms may exceed MAX_WORDS, so that the words of other forms are
         dropped."""
-        sizes = {form: len(words) for form, words in self._last.items()}
+        sizes = {form: len(words) for form, words in self._last_words.items()}
         sizes |= {form: self._layouts.layout(form).words for form in forms}
         return sum(sizes.values()) > MAX_WORDS
 
@@ -221,50 +228,52 @@ class Packer:
     def unpacks(self, packed: Sequence[bytes]) -> list[wire.Frame | wire.Note]:
         """Unpacks messages, with the same result as calling `unpack` for each in turn. If one of
         them is damaged, raises WireError, ValueError or TypeError, and has unpacked none."""
-        before = dict(self._last)
+        last_words = dict(self._last_words)
         try:
-            return self._unpacked(packed)
+            return self._unpack_messages(packed)
         except Exception:
-            self._last = before
+            self._last_words = last_words
             raise
 
-    def _unpacked(self, packed: Sequence[bytes]) -> list[wire.Frame | wire.Note]:
-        done: list[wire.Frame | wire.Note | None] = [None] * len(packed)
+    def _unpack_messages(self, packed: Sequence[bytes]) -> list[wire.Frame | wire.Note]:
+        messages: list[wire.Frame | wire.Note | None] = [None] * len(packed)
         forms: dict[bytes, dict[int, Any]] = {}
-        for at, data in enumerate(packed):
+        for index, data in enumerate(packed):
             body = wire.unpacked(data, self._layouts.most_elements)
             if isinstance(body[0], str):
-                done[at] = wire.Note(*body)
+                messages[index] = wire.Note(*body)
             else:
                 *head, records, form, words = body
-                forms.setdefault(form, {})[at] = (head, records, words)
+                forms.setdefault(form, {})[index] = (head, records, words)
         if len(packed) > 1 and self._forgets(forms):
             return [self.unpack(data) for data in packed]
         for form, frames in forms.items():
-            layout, ahead = self._layouts.layout(form), iter(frames.items())
+            layout, frames_left = self._layouts.layout(form), iter(frames.items())
             count = max(1, UNPACKED_WORDS // max(1, layout.words))
-            while some := [*islice(ahead, count)]:
-                rows = unpack(layout, self._old(form, layout), [words for _, (*_, words) in some])
-                self._keep(form, rows[-1].copy())
-                blocks = self._layouts.blocks(form, rows.take(layout.back, axis=1))
-                for (at, (head, records, _)), of_frame in zip(some, blocks, strict=True):
+            while batch := [*islice(frames_left, count)]:
+                rows = unpack(
+                    layout, self._previous_words(form, layout), [words for _, (*_, words) in batch]
+                )
+                self._keep_last(form, rows[-1].copy())
+                blocks = self._layouts.blocks(form, rows.take(layout.inverse_order, axis=1))
+                for (index, (head, records, _)), of_frame in zip(batch, blocks, strict=True):
                     seq, time_ns, lost, late = head
-                    done[at] = wire.Frame(seq, time_ns, of_frame, lost, late, records)
-        return [message for message in done if message is not None]
+                    messages[index] = wire.Frame(seq, time_ns, of_frame, lost, late, records)
+        return [message for message in messages if message is not None]
 
-    def _keep(self, form: bytes, new: Words) -> None:
+    def _keep_last(self, form: bytes, last_words: Words) -> None:
         """Keeps the newest words of a form. Packing and unpacking drop old words by the same rule,
         so that they stay in sync."""
         other_words = sum(
-            len(words) for known_form, words in self._last.items() if known_form != form
+            len(words) for known_form, words in self._last_words.items() if known_form != form
         )
-        if other_words + len(new) > MAX_WORDS:
-            self._last.clear()
-        self._last[form] = new
+        if other_words + len(last_words) > MAX_WORDS:
+            self._last_words.clear()
+        self._last_words[form] = last_words
 
-    def _old(self, form: bytes, layout: Layout) -> Words:
-        old = self._last.get(form)
-        return np.zeros(layout.words, np.uint64) if old is None else old
+    def _previous_words(self, form: bytes, layout: Layout) -> Words:
+        words = self._last_words.get(form)
+        return np.zeros(layout.words, np.uint64) if words is None else words
 
 
 def _bytes(body: tuple[object, ...]) -> bytes:

@@ -18,7 +18,7 @@ import numpy as np
 from perfprobe import wire
 from perftop.base.arrays import Floats, Singles
 from perftop.model.evaluation import STATIC, ratio
-from perftop.model.machine_totals import NAMES, SHARED, TRACED
+from perftop.model.machine_totals import NAMES, SHARED_KEYS, TRACED
 from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.tasks import TaskSnapshot
 from perftop.session.frame_packing import Layouts, Packer, records
@@ -73,9 +73,13 @@ class History:
     def room(self, reader: SampleReader) -> int:
         """The number of frames that can be kept before this method must be called again; `reader`
         has read none of these frames yet."""
-        last = self._chunks[-1].trail if self._chunks else None
-        full = last is None or last.count == last.room or last.cores is not reader.cores
-        if full or self._needs_chunk():
+        last_trail = self._chunks[-1].trail if self._chunks else None
+        is_full = (
+            last_trail is None
+            or last_trail.count == last_trail.room
+            or last_trail.cores is not reader.cores
+        )
+        if is_full or self._needs_chunk():
             self._begin_chunk(reader)
         trail = self._chunks[-1].trail
         return trail.room - trail.count
@@ -104,13 +108,13 @@ class History:
         """Keep the frames of samples of a batch, from `first` up to, but without, `last`, and add
         the samples to the trail."""
         begin = first
-        for at in range(first, last):
-            kept = self.keep(batch.frames[at], reader)
-            if kept and self._chunks[-1].before_ns < 0:
-                self._chunks[-1].before_ns, kept = self._now_ns, False
-            if not kept:
-                self._trace(batch, begin, at)
-                begin = at + 1
+        for index in range(first, last):
+            was_kept = self.keep(batch.frames[index], reader)
+            if was_kept and self._chunks[-1].before_ns < 0:
+                self._chunks[-1].before_ns, was_kept = self._now_ns, False
+            if not was_kept:
+                self._trace(batch, begin, index)
+                begin = index + 1
         self._trace(batch, begin, last)
 
     def _trace(self, batch: SampleBatch, first: int, last: int) -> None:
@@ -132,11 +136,11 @@ class History:
         first_ns = self._chunks[0].before_ns
         for chunk in older._chunks:
             chunk.seal()
-        earlier = [c for c in older._chunks if c.trail.count and c.end_ns <= first_ns]
-        while earlier and self.bytes + sum(c.nbytes for c in earlier) > self._budget:
-            del earlier[0]
-        self._chunks[:0] = earlier
-        self._sealed_bytes += sum(c.nbytes for c in earlier)
+        earlier_chunks = [c for c in older._chunks if c.trail.count and c.end_ns <= first_ns]
+        while earlier_chunks and self.bytes + sum(c.nbytes for c in earlier_chunks) > self._budget:
+            del earlier_chunks[0]
+        self._chunks[:0] = earlier_chunks
+        self._sealed_bytes += sum(c.nbytes for c in earlier_chunks)
 
     def _needs_chunk(self) -> bool:
         """Whether the newest chunk is full, or there is no chunk."""
@@ -146,25 +150,25 @@ class History:
         if not self._chunks:
             self._describe(reader)
         metrics = [self._registry.index[key] for key in self._metrics]
-        of = metrics, [*self._counters.values()], reader.counters, reader.cores
-        room = self._budget // MIN_CHUNKS // 2 // Trail(*of, room=1).nbytes
-        trail = Trail(*of, room=min(CHUNK_SAMPLES, max(1, room)))
+        parts = metrics, [*self._counters.values()], reader.counters, reader.cores
+        room = self._budget // MIN_CHUNKS // 2 // Trail(*parts, room=1).nbytes
+        trail = Trail(*parts, room=min(CHUNK_SAMPLES, max(1, room)))
         if self._chunks:
             self._chunks[-1].seal()
             self._sealed_bytes += self._chunks[-1].nbytes
-        waiting = min(MAX_PACKED_BYTES, self._budget // MIN_WAITING_PARTS)
+        max_waiting_bytes = min(MAX_PACKED_BYTES, self._budget // MIN_WAITING_PARTS)
         packer = Packer(self._layouts)
-        self._chunks.append(Chunk(reader.state(), self._now_ns, trail, packer, waiting))
+        self._chunks.append(Chunk(reader.state(), self._now_ns, trail, packer, max_waiting_bytes))
 
     def _describe(self, reader: SampleReader) -> None:
         """Choose the metrics and counters of this stream of which a history is kept."""
-        self._metrics = [key for key, chosen in reader.evaluator.chosen.items() if chosen]
+        self._metrics = [key for key, variants in reader.evaluator.chosen.items() if variants]
         self._registry, self._stamp_hz = reader.evaluator.registry, reader.counters.stamp_hz
         columns, topology = reader.counters.columns, reader.hello.topology
         for name in TRACED:
             if (column := columns.get(NAMES[name])) is not None:
                 self._counters[name] = CounterRows(column, np.zeros(1, int))
-        for key in SHARED:
+        for key in SHARED_KEYS:
             if (column := columns.get(key)) is None:
                 continue
             rows = [*range(len(reader.hello.packages))]
@@ -221,34 +225,41 @@ class History:
     def fields(self, keys: Sequence[str], rows: Sequence[int], edges_ns: Times) -> Floats:
         """(bins, metrics, rows): `field` of several metrics; many cost little more than one."""
         values = np.full((len(edges_ns) - 1, len(keys), len(rows)), np.nan)
-        served = [i for i, key in enumerate(keys) if key in self._metrics]
-        if not served:
+        served_columns = [i for i, key in enumerate(keys) if key in self._metrics]
+        if not served_columns:
             return values
-        places = [self._metrics.index(keys[i]) for i in served]
-        at = [*rows]
-        every = at == self._rows
+        places = [self._metrics.index(keys[i]) for i in served_columns]
+        row_list = [*rows]
+        all_rows = row_list == self._rows
 
         def part(chunk: Chunk, samples: slice) -> Singles:
-            both = chunk.trail.of_metrics(places, samples)
-            return (both if every else both[..., at]).transpose(2, 0, 1, 3)
+            top_and_bottom = chunk.trail.of_metrics(places, samples)
+            return (top_and_bottom if all_rows else top_and_bottom[..., row_list]).transpose(
+                2, 0, 1, 3
+            )
 
-        sums = self._sums(edges_ns, (2, len(served), len(at)), part)
-        known = [self._registry.index[keys[i]] for i in served]
-        low, high = self._registry.low[known, None], self._registry.high[known, None]
-        values[:, served] = ratio(sums[:, 0], sums[:, 1], low, high)
+        sums = self._sums(edges_ns, (2, len(served_columns), len(row_list)), part)
+        metric_indexes = [self._registry.index[keys[i]] for i in served_columns]
+        low, high = (
+            self._registry.low[metric_indexes, None],
+            self._registry.high[metric_indexes, None],
+        )
+        values[:, served_columns] = ratio(sums[:, 0], sums[:, 1], low, high)
         return values
 
     def machine(self, names: Sequence[str], edges_ns: Times) -> Floats:
         """(bins, names): values of numbers of the whole machine; NaN for those not in TRACED."""
         values = np.full((len(edges_ns) - 1, len(names)), np.nan)
-        served = [i for i, name in enumerate(names) if name in TRACED and name in self._counters]
-        if served:
-            rows = [self._first[names[i]] for i in served]
-            kinds = [self._counters[names[i]].column.counter.kind for i in served]
-            per = np.where([kind == "gauge" for kind in kinds], 1.0, self._stamp_hz)
-            moved, ticks = self._counter_sums(rows, len(rows), edges_ns)
+        served_columns = [
+            i for i, name in enumerate(names) if name in TRACED and name in self._counters
+        ]
+        if served_columns:
+            rows = [self._first[names[i]] for i in served_columns]
+            kinds = [self._counters[names[i]].column.counter.kind for i in served_columns]
+            units_per_second = np.where([kind == "gauge" for kind in kinds], 1.0, self._stamp_hz)
+            increments, ticks = self._counter_sums(rows, len(rows), edges_ns)
             with np.errstate(divide="ignore", invalid="ignore"):
-                values[:, served] = per * moved / ticks
+                values[:, served_columns] = units_per_second * increments / ticks
         return values
 
     def shared(self, key: str, edges_ns: Times) -> Floats:
@@ -258,9 +269,9 @@ class History:
         if key not in self._counters:
             return np.full((len(edges_ns) - 1, 0), np.nan)
         first, count = self._first[key], len(self._counters[key].rows)
-        moved, ticks = self._counter_sums(slice(first, first + count), count, edges_ns)
+        increments, ticks = self._counter_sums(slice(first, first + count), count, edges_ns)
         with np.errstate(divide="ignore", invalid="ignore"):
-            rates = self._stamp_hz * moved / ticks
+            rates = self._stamp_hz * increments / ticks
         return covering(rates, ticks / self._stamp_hz, np.diff(edges_ns) / 1e9)
 
     def states(self, cores: Sequence[Sequence[int]], edges_ns: Times) -> Floats:
@@ -271,11 +282,11 @@ class History:
         """(bins, cores, 5): the four columns of `states`, followed by the turbo ceiling in Hz."""
 
         def part(chunk: Chunk, samples: slice) -> Singles:
-            known = chunk.trail.of_cores(cores, samples)
-            hz = known[:, :, CEILING:]
+            core_sums = chunk.trail.of_cores(cores, samples)
+            hz = core_sums[:, :, CEILING:]
             moments = chunk.moments()[samples.start : samples.stop + 1]
             weight = np.where(hz > 0, np.diff(moments)[:, None, None], 0).astype(np.float32)
-            return np.concatenate([known[:, :, :CEILING], hz * weight, weight], axis=2)
+            return np.concatenate([core_sums[:, :, :CEILING], hz * weight, weight], axis=2)
 
         sums = self._sums(edges_ns, (len(cores), CEILING + 2), part)
         top = sums[:, :, [*range(WEIGHT), CEILING]]
@@ -299,17 +310,21 @@ class History:
     ) -> Floats:
         """(bins, *shape): the sum over all samples that end in a bin. `part` returns the values of
         some samples of a chunk."""
-        chunks = [c for c in self._near(int(edges_ns[0]), int(edges_ns[-1])) if c.trail.count]
+        chunks = [
+            c for c in self._chunks_between(int(edges_ns[0]), int(edges_ns[-1])) if c.trail.count
+        ]
         if not chunks:
             return np.zeros((len(edges_ns) - 1, *shape))
         ends = np.concatenate([c.trail.ends for c in chunks])
         starts = ends.searchsorted(edges_ns, side="right")
-        first, last, before = int(starts[0]), int(starts[-1]) + 1, 0
+        first, last, sample_count = int(starts[0]), int(starts[-1]) + 1, 0
         parts = []
         for chunk in chunks:
             count = chunk.trail.count
-            parts.append(part(chunk, slice(max(0, first - before), min(count, last - before))))
-            before += count
+            parts.append(
+                part(chunk, slice(max(0, first - sample_count), min(count, last - sample_count)))
+            )
+            sample_count += count
         # After the last sample there is one more, of zeros, without known values. For an empty span
         # reduceat returns the sample at its start, which is the one that covers it.
         table = np.concatenate([*parts, np.zeros((1, *shape), np.float32)])
@@ -318,7 +333,7 @@ class History:
             sums[edges_ns[1:] <= chunks[0].before_ns] = 0.0
         return sums
 
-    def _near(self, first_ns: int, last_ns: int) -> Sequence[Chunk]:
+    def _chunks_between(self, first_ns: int, last_ns: int) -> Sequence[Chunk]:
         """The chunks with samples that end between these moments, and the next chunk."""
         if self._chunks and first_ns >= self._chunks[-1].before_ns:
             return self._chunks[-1:]  # the usual case: a moving chart reads its newest bins
@@ -332,10 +347,10 @@ class History:
         """Raw messages in their order. They are the messages kept at the time of the call, even if
         they are read later or in another thread."""
         near = [c for c in self._chunks if c.last_ns >= start_ns and c.first_ns <= end_ns]
-        parts = [self._unpacked(chunk) for chunk in near]
+        parts = [self._unpack(chunk) for chunk in near]
         return (m for m in chain.from_iterable(parts) if start_ns <= m.time_ns <= end_ns)
 
-    def _unpacked(self, chunk: Chunk) -> Iterator[Message]:
+    def _unpack(self, chunk: Chunk) -> Iterator[Message]:
         chunk.settle()
         return map(Packer(self._layouts).unpack, tuple(chunk.messages))
 
@@ -346,10 +361,10 @@ class History:
             return None
         chunk = bisect_right(self._chunks, time_ns, key=lambda c: c.end_ns)
         moments = self._chunks[min(chunk, len(self._chunks) - 1)].moments()
-        ended = moments[moments <= time_ns]
-        if not len(ended):
+        end_times = moments[moments <= time_ns]
+        if not len(end_times):
             return None
-        end_ns = int(ended[-1])
+        end_ns = int(end_times[-1])
         chunk = bisect_left(self._chunks, end_ns - span_ns, key=lambda c: c.end_ns)
         moments = self._chunks[chunk].moments()
         begun = moments[moments < end_ns][::-1]  # if two are equally close, the later one
@@ -365,7 +380,7 @@ class History:
         span = Span.empty(reader, begin_ns)
         for chunk in self._chunks[first:]:
             frames: list[wire.Frame] = []
-            for message in self._unpacked(chunk):
+            for message in self._unpack(chunk):
                 if isinstance(message, wire.Frame):
                     frames.append(message)
                 if isinstance(message, wire.Note) or message.time_ns >= end_ns:
@@ -383,8 +398,8 @@ class History:
         """The last record of tasks by that time; empty if it is out of date."""
         for chunk in reversed(self._chunks):
             chunk.settle()
-            for packed in reversed(chunk.messages):
-                time_ns, packed_records = records(packed)
+            for packed_message in reversed(chunk.messages):
+                time_ns, packed_records = records(packed_message)
                 if (
                     time_ns <= end_ns
                     and (snapshot := TaskSnapshot.from_records(packed_records)) is not None
@@ -405,9 +420,11 @@ def _add(frames: Sequence[wire.Frame], begin_ns: int, reader: SampleReader, span
 def covering(rates: Floats, read_s: Floats, bin_s: Floats) -> Floats:
     """Copy a rate that was read over several bins into all of these bins; returns (bins, rows)."""
     for row in range(rates.shape[1]):
-        known = np.flatnonzero(np.isfinite(rates[:, row]))
-        for at in known[read_s[known, row] > bin_s[known]].tolist():
-            first = at - round((read_s[at, row] - bin_s[at]) / max(bin_s[at], 1e-9))
-            gap = slice(max(0, first), at)
-            rates[gap, row] = np.where(np.isnan(rates[gap, row]), rates[at, row], rates[gap, row])
+        known_rows = np.flatnonzero(np.isfinite(rates[:, row]))
+        for index in known_rows[read_s[known_rows, row] > bin_s[known_rows]].tolist():
+            first = index - round((read_s[index, row] - bin_s[index]) / max(bin_s[index], 1e-9))
+            gap = slice(max(0, first), index)
+            rates[gap, row] = np.where(
+                np.isnan(rates[gap, row]), rates[index, row], rates[gap, row]
+            )
     return rates

@@ -44,10 +44,10 @@ class CounterRows:
     column: BlockCounter
     rows: Ints
 
-    def moved(self, batch: SampleBatch) -> Floats:
+    def increments(self, batch: SampleBatch) -> Floats:
         """By how much the counter advanced, summed over its columns, by sample and row."""
         first, last = self.column.first, self.column.first + self.column.counter.columns
-        block = batch.delta.tables[self.column.block].moved
+        block = batch.delta.tables[self.column.block].increments
         return np.asarray(np.ascontiguousarray(block[:, self.rows, first:last]).sum(axis=2))
 
 
@@ -64,17 +64,17 @@ class Trail:
         self.cores = cores
         self.room = room
         self.count = 0
-        self._waiting = StackedSamples()
+        self._waiting_samples = StackedSamples()
         """The newest samples, which are not written yet."""
         self._ends = np.zeros(room, np.int64)
         self._parts: Singles = np.zeros((2, len(metrics), room, cpus), np.float32)
-        self._kept = counter_rows
+        self._counter_rows = counter_rows
         places = [
             [part[rows_of.rows] for part in counters.places(rows_of.column)]
             for rows_of in counter_rows
         ]
         places.append([np.zeros(0, int)] * 2)
-        self._ticks, self._moved = map(np.concatenate, zip(*places, strict=True))
+        self._ticks, self._increment_places = map(np.concatenate, zip(*places, strict=True))
         """Positions of the rows of the counters in a Delta."""
         self._counters: Singles = np.zeros((2, len(self._ticks), room), np.float32)
         # One row more than there are cores: position -1 stands for a core without known values.
@@ -111,52 +111,52 @@ class Trail:
         ends = [frame.time_ns for frame in batch.frames[first:last]]
         self._ends[self.count : self.count + len(ends)] = ends
         self.count += len(ends)
-        self._waiting.add(batch, first, last)
+        self._waiting_samples.add(batch, first, last)
 
     def settle(self) -> None:
         """Write the added samples into the arrays; many cost little more than one."""
-        if not self._waiting.count:
+        if not self._waiting_samples.count:
             return
-        new = slice(self.count - self._waiting.count, self.count)
-        samples, self._waiting = self._waiting, StackedSamples()
+        new_columns = slice(self.count - self._waiting_samples.count, self.count)
+        samples, self._waiting_samples = self._waiting_samples, StackedSamples()
         with np.errstate(over="ignore", invalid="ignore"):
             top = samples.part(lambda batch: batch.values.top)
             bottom = samples.part(lambda batch: batch.values.bottom)
             if len(self._metrics) < top.shape[1]:
                 top, bottom = (part.take(self._metrics, axis=1) for part in (top, bottom))
             top, bottom = top.swapaxes(0, 1), bottom.swapaxes(0, 1)
-            known = np.isfinite(top) & np.isfinite(bottom)
-            _write(self._parts[0, :, new], top, known)
-            _write(self._parts[1, :, new], bottom, known)
+            is_known = np.isfinite(top) & np.isfinite(bottom)
+            _write_known(self._parts[0, :, new_columns], top, is_known)
+            _write_known(self._parts[1, :, new_columns], bottom, is_known)
 
-            moved = samples.part(lambda batch: batch.delta.take(self._moved))
+            increments = samples.part(lambda batch: batch.delta.take(self._increment_places))
             ticks = samples.part(lambda batch: batch.delta.take(self._ticks))
             first = 0
-            for rows_of in self._kept:
+            for rows_of in self._counter_rows:
                 last = first + len(rows_of.rows)
                 if rows_of.column.counter.columns > 1:
-                    moved[:, first:last] = samples.part(rows_of.moved)
+                    increments[:, first:last] = samples.part(rows_of.increments)
                 first = last
-            known = (np.isfinite(moved) & (ticks > 0)).T
-            _write(self._counters[0, :, new], moved.T, known)
-            _write(self._counters[1, :, new], ticks.T, known)
+            is_known = (np.isfinite(increments) & (ticks > 0)).T
+            _write_known(self._counters[0, :, new_columns], increments.T, is_known)
+            _write_known(self._counters[1, :, new_columns], ticks.T, is_known)
 
             states = samples.part(lambda batch: batch.split.states)
             ceiling = samples.part(lambda batch: batch.ceilings.hz)
-            known = np.isfinite(states[..., 0])
+            is_known = np.isfinite(states[..., 0])
             ticks = samples.part(lambda batch: batch.delta.tables["cpu"].ticks)
-            weight = self.cores.most(ticks / self._stamp_hz)
-            cores = self._cores[new, :-1]
-            _write(cores[..., :WEIGHT], states * weight[..., None], known[..., None])
-            _write(cores[..., WEIGHT], weight, known)
-            _write(cores[..., CEILING], ceiling, np.isfinite(ceiling))
+            weight = self.cores.max_of_threads(ticks / self._stamp_hz)
+            cores = self._cores[new_columns, :-1]
+            _write_known(cores[..., :WEIGHT], states * weight[..., None], is_known[..., None])
+            _write_known(cores[..., WEIGHT], weight, is_known)
+            _write_known(cores[..., CEILING], ceiling, np.isfinite(ceiling))
 
 
-def _write(to: Singles, values: Floats, known: Bools) -> None:
-    if np.count_nonzero(known) == known.size:
-        to[...] = values
+def _write_known(target: Singles, values: Floats, is_known: Bools) -> None:
+    if np.count_nonzero(is_known) == is_known.size:
+        target[...] = values
     else:
-        np.copyto(to, values, where=known, casting="same_kind")
+        np.copyto(target, values, where=is_known, casting="same_kind")
 
 
 class Chunk:
@@ -164,8 +164,17 @@ class Chunk:
     no older message is needed. The newest frames wait to be packed together."""
 
     __slots__ = (
-        "_bytes", "_max_waiting_bytes", "_waiting", "_waiting_bytes", "before_ns", "first_ns",
-        "last_ns", "messages", "packer", "state", "trail",
+        "_bytes",
+        "_max_waiting_bytes",
+        "_waiting_bytes",
+        "_waiting_frames",
+        "before_ns",
+        "first_ns",
+        "last_ns",
+        "messages",
+        "packer",
+        "state",
+        "trail",
     )  # fmt: skip
 
     def __init__(
@@ -185,7 +194,7 @@ class Chunk:
         """Packed messages."""
         self.packer: Packer | None = packer
         """None: the chunk is sealed."""
-        self._waiting: list[wire.Frame] = []
+        self._waiting_frames: list[wire.Frame] = []
         self._waiting_bytes, self._max_waiting_bytes = 0, max_waiting_bytes
         self.first_ns, self.last_ns = sys.maxsize, 0
         """Times of the chunk's first and last message."""
@@ -202,7 +211,7 @@ class Chunk:
             self.settle()
             self._pack([message])
             return
-        self._waiting.append(message)
+        self._waiting_frames.append(message)
         self._waiting_bytes += FRAME_OVERHEAD + sum(
             ROWS_OVERHEAD + len(rows.head) + len(rows.valid) + len(rows.values)
             for rows in message.blocks.values()
@@ -212,14 +221,14 @@ class Chunk:
 
     def settle_many(self) -> None:
         """Pack the waiting frames, if there are enough of them."""
-        if len(self._waiting) >= MAX_WAITING or self._waiting_bytes >= MAX_WAITING_BYTES:
+        if len(self._waiting_frames) >= MAX_WAITING or self._waiting_bytes >= MAX_WAITING_BYTES:
             self.settle()
 
     def settle(self) -> None:
         """Pack the waiting frames."""
-        if self._waiting:
-            self._pack(self._waiting)
-            self._waiting, self._waiting_bytes = [], 0
+        if self._waiting_frames:
+            self._pack(self._waiting_frames)
+            self._waiting_frames, self._waiting_bytes = [], 0
 
     def seal(self) -> None:
         """Pack the waiting frames; no message can be added afterwards."""
@@ -228,9 +237,9 @@ class Chunk:
 
     def _pack(self, messages: Sequence[wire.Frame | wire.Note]) -> None:
         assert self.packer is not None
-        packed = self.packer.packs(messages)
-        self.messages += packed
-        self._bytes += sum(sys.getsizeof(data) + 8 for data in packed)
+        packed_messages = self.packer.packs(messages)
+        self.messages += packed_messages
+        self._bytes += sum(sys.getsizeof(data) + 8 for data in packed_messages)
 
     @property
     def end_ns(self) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Codes, Floats
 from perftop.model.delta import Delta, Doubt, add_samples, doubts_by_cpu
-from perftop.model.evaluation import LOST_RATIO, Values, resting
+from perftop.model.evaluation import LOST_RATIO, Values, resting_rows
 from perftop.model.numbers import COUNTS, INDEX
 from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.smt import Split
@@ -94,14 +94,14 @@ class Span:
     delta: Delta
     start_ns: int
     samples: int = 0
-    _lost: Floats | None = None
+    _lost_sums: Floats | None = None
     """(2, CPUs): numerators and denominators of `lost_ratio`. They are summed sample by sample,
     since ceilings change between samples."""
-    _good: Floats | None = None
+    _good_sums: Floats | None = None
     """(2, metrics, CPUs): sums of numerators and denominators over the samples in which both are
     known."""
-    _whole: Delta | None = None
-    _only: tuple[SampleBatch, int, bytes] | None = None
+    _whole_delta: Delta | None = None
+    _only_sample: tuple[SampleBatch, int, bytes] | None = None
     """The batch and the index of the sample, and the CPUs online at its end, as long as it is the
     only sample and has no suspect counters. Its own numbers are then those of the sums."""
 
@@ -113,37 +113,40 @@ class Span:
         """Adds the samples of a batch from `first` up to, but without, `last`."""
         begin, end = batch.doubted.searchsorted([first, last])
         doubted = batch.doubted[begin:end] - first
-        if len(doubted) and self._good is None and doubted[0] > 0:
+        if len(doubted) and self._good_sums is None and doubted[0] > 0:
             self.add(batch, first, first := first + int(doubted[0]), reader)
             doubted = doubted - doubted[0]
         part = slice(first, last)
         values = batch.values
-        if len(doubted) and self._good is None:
-            before = reader.evaluator.evaluate(self.delta)
-            self._good, self._whole = _known(before.top, before.bottom), self.delta.copy()
-        if self._good is not None and self._whole is not None:
-            good = _known(values.top[part], values.bottom[part]).swapaxes(0, 1)
-            self._good = add_samples(self._good, good)
-            self._whole.add(batch.whole[part], doubted)
-        at = INDEX[LOST_RATIO]
-        lost = np.stack([values.top[part, at], values.bottom[part, at]], axis=1)
-        self._lost = add_samples(
-            np.zeros(lost.shape[1:]) if self._lost is None else self._lost, lost
+        if len(doubted) and self._good_sums is None:
+            sums = reader.evaluator.evaluate(self.delta)
+            self._good_sums, self._whole_delta = (
+                _known_sums(sums.top, sums.bottom),
+                self.delta.copy(),
+            )
+        if self._good_sums is not None and self._whole_delta is not None:
+            good_sums = _known_sums(values.top[part], values.bottom[part]).swapaxes(0, 1)
+            self._good_sums = add_samples(self._good_sums, good_sums)
+            self._whole_delta.add(batch.whole[part], doubted)
+        index = INDEX[LOST_RATIO]
+        lost_sums = np.stack([values.top[part, index], values.bottom[part, index]], axis=1)
+        self._lost_sums = add_samples(
+            np.zeros(lost_sums.shape[1:]) if self._lost_sums is None else self._lost_sums, lost_sums
         )
         self.delta.add(batch.delta[part], doubted)
         self.samples += last - first
-        alone = self.samples == 1 and self._good is None
-        self._only = (batch, first, reader.online.tobytes()) if alone else None
+        is_single = self.samples == 1 and self._good_sums is None
+        self._only_sample = (batch, first, reader.online.tobytes()) if is_single else None
 
     def values(self, reader: SampleReader) -> Values:
         """Metrics over all samples; a metric that is suspect in some samples is over the others."""
         values = reader.evaluator.evaluate(self.delta)
-        if self._lost is None:
+        if self._lost_sums is None:
             return values
         parts = np.array([values.top, values.bottom])
-        if self._good is not None:
-            parts = np.where(np.isfinite(parts).all(axis=0), parts, self._good)
-        parts[:, INDEX[LOST_RATIO]] = self._lost
+        if self._good_sums is not None:
+            parts = np.where(np.isfinite(parts).all(axis=0), parts, self._good_sums)
+        parts[:, INDEX[LOST_RATIO]] = self._lost_sums
         top, bottom = parts
         return Values(top, bottom, registry=values.registry)
 
@@ -157,7 +160,7 @@ class Span:
         values, split, ceilings = self._evaluated(reader)
         totals, rates = reader.totals, reader.totals.rates(self.delta)
         counts = {
-            key: self.delta.tables[column.block].moved[:, column.first]
+            key: self.delta.tables[column.block].increments[:, column.first]
             for key in (*COUNTS, *events)
             if (column := counters.columns.get(key))
         }
@@ -181,7 +184,7 @@ class Span:
             counted=counters.counted_share(self.delta),
             shares={key: share for key, share in shares if share is not None},
             online=reader.online.copy(),
-            resting=resting(values["util"], rested),
+            resting=resting_rows(values["util"], rested),
             doubts=self.delta.doubts,
             keys=self.delta.keys,
             samples=self.samples,
@@ -189,16 +192,18 @@ class Span:
         )
 
     def _evaluated(self, reader: SampleReader) -> tuple[Values, Split, Ceilings]:
-        if self._only is not None and self._only[2] == reader.online.tobytes():
-            batch, at, _ = self._only
-            return batch.values.samples(at), batch.split[at], batch.ceilings[at]
+        if self._only_sample is not None and self._only_sample[2] == reader.online.tobytes():
+            batch, index, _ = self._only_sample
+            return batch.values.samples(index), batch.split[index], batch.ceilings[index]
         values = self.values(reader)
-        whole = self._whole or self.delta
-        split_values = values if self._whole is None else reader.evaluator.evaluate(whole)
-        split = reader.splitter.split(whole, split_values, reader.online)
+        whole_delta = self._whole_delta or self.delta
+        split_values = (
+            values if self._whole_delta is None else reader.evaluator.evaluate(whole_delta)
+        )
+        split = reader.splitter.split(whole_delta, split_values, reader.online)
         return values, split, reader.ceilings(self.delta, values)
 
 
-def _known(top: Floats, bottom: Floats) -> Floats:
+def _known_sums(top: Floats, bottom: Floats) -> Floats:
     """Returns numerators and denominators as one array, 0 where one of the two is unknown."""
     return np.where(np.isfinite(top) & np.isfinite(bottom), [top, bottom], 0.0)

@@ -33,7 +33,7 @@ from perftop.session.episodes import LATE_NS
 Cause = tuple[str, str]
 """Kind and cause of the episodes that caused the loss."""
 STEAL: Cause = ("steal", "hypervisor")
-WAIT: Cause = ("neighbour", "scheduler")
+WAIT_CAUSE: Cause = ("neighbour", "scheduler")
 QUOTA: Cause = ("quota", "quota")
 UNEXPLAINED = "other"
 """Cause of a loss that no episode explains."""
@@ -42,7 +42,7 @@ _NAMED_BY: dict[str, tuple[str, ...]] = {
     "clock": ("turbo-drop", "throttle", "license", "ramp"),
 }
 """For each part of the loss, the kinds of episodes that name its cause, by priority."""
-_SHARED = frozenset({"sibling", "package", "memory"})
+_SHARED_RESOURCES = frozenset({"sibling", "package", "memory"})
 JOB_SPREAD_NS = 1_000_000_000
 """Time in ns within which the probe reads all threads of a job, in turn."""
 MAX_OPEN = 256
@@ -59,11 +59,11 @@ class _Samples(NamedTuple):
     parts_s: Floats
 
     def part(self, first: int, last: int | None) -> _Samples:
-        parts: list[Any] = [each[first:last] for each in self]
+        parts: list[Any] = [column[first:last] for column in self]
         return _Samples(*parts)
 
 
-def _joined(samples: Sequence[_Samples]) -> _Samples:
+def _join_samples(samples: Sequence[_Samples]) -> _Samples:
     if len(samples) == 1:
         return samples[0]
     return _Samples(*map(np.concatenate, zip(*samples, strict=True)))
@@ -99,7 +99,7 @@ class LossSums(NamedTuple):
         if not stopped_s.any():
             return self
         stopped_s = np.minimum(stopped_s, self.waited_s)
-        by_cause = {**self.by_cause, QUOTA: stopped_s, WAIT: self.waited_s - stopped_s}
+        by_cause = {**self.by_cause, QUOTA: stopped_s, WAIT_CAUSE: self.waited_s - stopped_s}
         return self._replace(by_cause={c: s for c, s in by_cause.items() if s.any()})
 
     def share(self, cause: Cause) -> float:
@@ -123,13 +123,13 @@ class Losses:
 
     def __init__(self, cpus: Sequence[int]) -> None:
         """`cpus`: CPU numbers by position."""
-        self._position = {cpu: at for at, cpu in enumerate(cpus)}
+        self._position = {cpu: index for index, cpu in enumerate(cpus)}
         self._wanted_s, self._ran_s, self._waited_s = np.zeros((3, len(cpus)))
         self._by_cause: dict[Cause, Floats] = {}
         """Settled sums by cause, without the time that tasks waited."""
-        none = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        no_times = np.zeros(0, np.int64), np.zeros(0, np.int64)
         parts = np.zeros((0, len(cpus))), np.zeros((0, len(LOSS_PARTS), len(cpus)))
-        self._open = [_Samples(*none, *parts)]
+        self._open = [_Samples(*no_times, *parts)]
         """Samples that are not settled yet."""
         self._open_count = 0
         self._unsplit: list[_Samples] = []
@@ -146,9 +146,9 @@ class Losses:
     def add(self, lost: Lost, since_ns: Ints, until_ns: Ints, run_s: Floats | None = None) -> None:
         """Adds samples. `run_s`: seconds that the watched job ran, from the records in these
         samples; None: no job is watched."""
-        known = np.isfinite(lost.parts_s).all(axis=1) & np.isfinite(lost.wanted_s)
-        wanted_s = np.where(known, lost.wanted_s, 0.0)
-        parts_s = np.where(known[:, None], lost.parts_s, 0.0)
+        is_known = np.isfinite(lost.parts_s).all(axis=1) & np.isfinite(lost.wanted_s)
+        wanted_s = np.where(is_known, lost.wanted_s, 0.0)
+        parts_s = np.where(is_known[:, None], lost.parts_s, 0.0)
         samples = _Samples(since_ns, until_ns, wanted_s, parts_s)
         if run_s is None:
             self._open.append(samples)
@@ -164,24 +164,24 @@ class Losses:
         all of them is distributed over the samples in proportion to the CPU's busy time."""
         if not self._unsplit:
             return
-        samples, self._unsplit = _joined(self._unsplit), []
+        samples, self._unsplit = _join_samples(self._unsplit), []
         wanted_s, stolen_s = samples.wanted_s, samples.parts_s[:, LOSS_PARTS.index("steal")]
         worked_s = (wanted_s - stolen_s).sum(axis=0)
         with np.errstate(divide="ignore", invalid="ignore"):
             share = np.where(worked_s > 0, np.minimum(self._run_s / worked_s, 1.0), 0.0)
             weights = np.where(worked_s > 0, (wanted_s - stolen_s) / worked_s, 1 / len(wanted_s))
         # The kernel does not count steal that it knows of as running time.
-        wanted, parts = self._run_s * weights + stolen_s * share, samples.parts_s * share
-        self._open.append(samples._replace(wanted_s=wanted, parts_s=parts))
+        job_wanted_s, parts = self._run_s * weights + stolen_s * share, samples.parts_s * share
+        self._open.append(samples._replace(wanted_s=job_wanted_s, parts_s=parts))
         self._open_count += len(samples.since_ns)
         self._run_s = np.zeros(len(self._run_s))
 
     def room(self, since_ns: Ints, until_ns: Ints) -> int:
         """Returns how many of these samples can be added before `settle` may be due."""
         oldest_ns, count = self._oldest_ns(int(since_ns[0]))
-        late = until_ns - 2 * LATE_NS > oldest_ns
-        late |= count + np.arange(1, len(late) + 1) > MAX_OPEN
-        return min(len(late), first_true(late) + 1)
+        is_late = until_ns - 2 * LATE_NS > oldest_ns
+        is_late |= count + np.arange(1, len(is_late) + 1) > MAX_OPEN
+        return min(len(is_late), first_true(is_late) + 1)
 
     def due(self, now_ns: int) -> int | None:
         """Raw time of the oldest sample to settle now; None: it is too early."""
@@ -196,26 +196,28 @@ class Losses:
     def settle(self, episodes: Iterable[Episode], now_ns: int) -> None:
         """Add up the samples for which all episodes are known. `episodes`: those since the time
         that `due` returned."""
-        samples = _joined(self._open)
-        over = int(samples.until_ns.searchsorted(now_ns - LATE_NS))
-        over = min(len(samples.until_ns), max(over, len(samples.until_ns) - MAX_OPEN // 2))
-        self._open = [samples.part(over, None)]
-        self._open_count = len(samples.since_ns) - over
-        self._wanted_s, self._by_cause = self._with(samples.part(0, over), list(episodes))
+        samples = _join_samples(self._open)
+        settled_count = int(samples.until_ns.searchsorted(now_ns - LATE_NS))
+        settled_count = min(
+            len(samples.until_ns), max(settled_count, len(samples.until_ns) - MAX_OPEN // 2)
+        )
+        self._open = [samples.part(settled_count, None)]
+        self._open_count = len(samples.since_ns) - settled_count
+        self._wanted_s, self._by_cause = self._with(samples.part(0, settled_count), list(episodes))
 
     @property
     def unsettled_ns(self) -> int:
         """Raw time of the oldest sample that is not settled yet."""
-        since_ns = _joined([*self._open, *self._unsplit]).since_ns
+        since_ns = _join_samples([*self._open, *self._unsplit]).since_ns
         return int(since_ns.min()) if len(since_ns) else 0
 
     def sums(self, episodes: Iterable[Episode]) -> LossSums:
         """The sums up to the last sample, by the causes known now. `episodes`: those since
         `unsettled_ns`."""
         self._narrow_to_job()
-        wanted_s, by_cause = self._with(_joined(self._open), list(episodes))
+        wanted_s, by_cause = self._with(_join_samples(self._open), list(episodes))
         if self._waited_s.any():
-            by_cause[WAIT] = self._waited_s
+            by_cause[WAIT_CAUSE] = self._waited_s
             wanted_s = np.where(self._waited_s > 0, np.maximum(wanted_s, self._ran_s), wanted_s)
         return LossSums(wanted_s, self._waited_s, {c: s for c, s in by_cause.items() if s.any()})
 
@@ -239,29 +241,33 @@ class Losses:
         steal = parts_s[:, LOSS_PARTS.index("steal")]
         yield STEAL, steal.sum(axis=0)
         for part, kinds in _NAMED_BY.items():
-            left = parts_s[:, LOSS_PARTS.index(part)].copy()
+            left_s = parts_s[:, LOSS_PARTS.index(part)].copy()
             named = [episode for kind in kinds for episode in episodes if episode.kind == kind]
             for episode in named:
-                if left.any():
+                if left_s.any():
                     mask = self._mask(episode, times)
-                    yield (episode.kind, episode.cause), np.where(mask, left, 0.0).sum(axis=0)
-                    left[mask] = 0.0
+                    yield (episode.kind, episode.cause), np.where(mask, left_s, 0.0).sum(axis=0)
+                    left_s[mask] = 0.0
             kind = "involuntary-halt" if part == "involuntary" else "turbo-drop"
-            yield (kind, UNEXPLAINED), left.sum(axis=0)
-        rest = np.maximum(wanted_s - np.maximum(parts_s, 0.0).sum(axis=1), 0.0)
+            yield (kind, UNEXPLAINED), left_s.sum(axis=0)
+        rest_s = np.maximum(wanted_s - np.maximum(parts_s, 0.0).sum(axis=1), 0.0)
         for episode in episodes:
-            counted = "turbo_drop" in episode.evidence  # already in the clock's part
-            if episode.kind == "neighbour" and episode.cause in _SHARED and not counted:
-                taken = np.where(self._mask(episode, times), rest * (episode.depth or 0.0), 0.0)
-                rest = rest - taken
-                yield (episode.kind, episode.cause), taken.sum(axis=0)
+            is_counted = "turbo_drop" in episode.evidence  # already in the clock's part
+            if (
+                episode.kind == "neighbour"
+                and episode.cause in _SHARED_RESOURCES
+                and not is_counted
+            ):
+                taken_s = np.where(self._mask(episode, times), rest_s * (episode.depth or 0.0), 0.0)
+                rest_s = rest_s - taken_s
+                yield (episode.kind, episode.cause), taken_s.sum(axis=0)
 
     def _mask(self, episode: Episode, times: Ints) -> Bools:
         """(samples, CPUs): mask of the episode's CPUs in samples at least half of which are within
         the episode."""
         end_ns = times[-1, 1] if episode.end_ns is None else episode.end_ns
-        middle = times.mean(axis=1)
-        during = (middle >= episode.start_ns) & (middle <= end_ns)
+        middle_ns = times.mean(axis=1)
+        during = (middle_ns >= episode.start_ns) & (middle_ns <= end_ns)
         cpus: Bools = np.zeros(len(self._position), bool)
         cpus[[self._position[cpu] for cpu in episode.cpus if cpu in self._position]] = True
         return np.asarray(during[:, None] & cpus)

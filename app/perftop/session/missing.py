@@ -13,20 +13,20 @@ from perftop.model import evaluation as lost
 from perftop.model import machine_totals
 from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.delta import Doubt, doubts_by_cpu
-from perftop.model.numbers import COUNTS, EVENT, METRICS, NUMBERS, PER_KI, RARE
+from perftop.model.numbers import COUNTS, EVENT, METRICS, NUMBERS, PER_KI, RARE_METRICS
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
 UNCOUNTED = "not available from this source"
-OFF = "the CPU is off"
+CPU_OFF = "the CPU is off"
 TURNS = "other events had the counters throughout"
 ESTIMATED = "other events took turns on the counters, so halts are estimates with large errors"
 HOST_ONLY = "the time of guests is not counted, so halts are not known"
 UNREAD = "not read in this interval"
-IDLE = "it had work for less than half of every sample"
-MANY = "only neither is known of cores with more than two threads"
+MOSTLY_IDLE = "it had work for less than half of every sample"
+MANY_THREADS = "only neither is known of cores with more than two threads"
 BOUNDS = "only their bounds are known"
-APART = "its CPUs were not read over the same span"
+READ_APART = "its CPUs were not read over the same span"
 DOUBTS = {
     Doubt.JUMPED: "changed by more than is possible: overwritten by another program, or misread",
     Doubt.FAST: "ran faster than the TSC",
@@ -44,81 +44,103 @@ DOUBTS = {
 SUMMED = {"energy_j": "energy_j", "energy_dram_j": "energy_ram_j", "probe_cpu_s": "probe_cpu_s",
           "core_power_w": "energy_core_j"}  # fmt: skip
 """Numbers of a whole run and of cores, each with the key of its counter."""
-_MISSED = ("util", "busy_hz", "ipc", "halt", "involuntary", "kernel_cycles", "turbo_ceiling_hz",
-           "idle", "steal")  # fmt: skip
-NAMES = {key: NUMBERS[key].words for key in _MISSED} | {
+_NAMED_KEYS = ("util", "busy_hz", "ipc", "halt", "involuntary", "kernel_cycles", "turbo_ceiling_hz",
+               "idle", "steal")  # fmt: skip
+NAMES = {key: NUMBERS[key].words for key in _NAMED_KEYS} | {
     "halt": "halts", "involuntary": "halts", "tasks": "task data",
 }  # fmt: skip
 """Names of the numbers that users look for, by key, in the order in which they are listed; other
 numbers are not listed."""
 
 
-def lasting(session: Session) -> list[wire.Missing]:
+def lasting_reasons(session: Session) -> list[wire.Missing]:
     """Reasons why numbers are missing in the whole stream, by the keys that users see."""
-    why = {m.what: m for m in session.hello.missing}
+    missing_by_key = {m.what: m for m in session.hello.missing}
     reasons = [*session.hello.missing]
-    for key, known, text in (
+    for key, is_served, text in (
         ("base_hz", session.hello.base_hz, "no register or file here reports it"),
         ("tsc_hz", session.hello.tsc_hz, "the rate of the time-stamp counter is not known here"),
         ("tsc", session.counters.has_tsc or None, "no time-stamp counter is read here"),
     ):
-        if known is None and key not in why:
+        if is_served is None and key not in missing_by_key:
             reasons.append(wire.Missing(key, text))
-    reasons += _metrics(session, why)
+    reasons += _metrics(session, missing_by_key)
     columns, named = session.counters.columns, {m.what for m in reasons}
     reasons += [
         wire.Missing(key, UNCOUNTED) for key in COUNTS if key not in columns and key not in named
     ]
     for name, counter in (machine_totals.NAMES | SUMMED).items():
-        if counter not in columns and name not in why:
+        if counter not in columns and name not in missing_by_key:
             kind = "power" if name == "energy_j" else name.partition("_")[0]  # as in hello
-            reasons.append(_as(name, why.get(counter) or why.get(kind), UNCOUNTED))
+            reasons.append(
+                _as_missing(
+                    name, missing_by_key.get(counter) or missing_by_key.get(kind), UNCOUNTED
+                )
+            )
     has_limits = session.reader.turbo.cpus
-    if "turbo_ceiling_hz" not in why and not has_limits.all():
+    if "turbo_ceiling_hz" not in missing_by_key and not has_limits.all():
         rows = zip(session.topology, has_limits, strict=True)
-        cpus = [row.cpu for row, known in rows if not known]
-        reason = why.get("turbo") or why.get("limit_reasons")  # its tables or their registers
+        cpus = [row.cpu for row, is_served in rows if not is_served]
+        reason = missing_by_key.get("turbo") or missing_by_key.get(
+            "limit_reasons"
+        )  # its tables or their registers
         text = "perftop knows no register with turbo's limits here"
-        reasons.append(_as("turbo_ceiling_hz", reason, text, cpus if has_limits.any() else None))
+        reasons.append(
+            _as_missing("turbo_ceiling_hz", reason, text, cpus if has_limits.any() else None)
+        )
     return reasons
 
 
-def _metrics(session: Session, why: Mapping[str, wire.Missing]) -> Iterator[wire.Missing]:
+def _metrics(
+    session: Session, missing_by_key: Mapping[str, wire.Missing]
+) -> Iterator[wire.Missing]:
     """Yields the reasons for metrics that no CPU has or only some CPUs have."""
-    for key, chosen in session.evaluator.chosen.items():
-        if key in why:
+    for key, variants in session.evaluator.chosen.items():
+        if key in missing_by_key:
             continue
-        if (lacking := session.evaluator.lacking(key)) is not None:
-            yield _as(key, why.get(lacking), f"no counter {lacking} on this source")
+        if (missing_counter := session.evaluator.first_missing(key)) is not None:
+            yield _as_missing(
+                key,
+                missing_by_key.get(missing_counter),
+                f"no counter {missing_counter} on this source",
+            )
             continue
-        served = np.any([mask for _, mask in chosen], axis=0)
-        cpus = [row.cpu for row, has in zip(session.topology, served, strict=True) if not has]
+        is_served = np.any([mask for _, mask in variants], axis=0)
+        cpus = [
+            row.cpu
+            for row, has_metric in zip(session.topology, is_served, strict=True)
+            if not has_metric
+        ]
         if cpus:
-            needs = session.evaluator.metrics[key].variants[0].needs
-            reasons = (m for m in session.hello.missing if m.what in needs)
+            needed_keys = session.evaluator.metrics[key].variants[0].needs
+            reasons = (m for m in session.hello.missing if m.what in needed_keys)
             reason = next((m for m in reasons if not set(cpus).isdisjoint(m.cpus or ())), None)
-            yield _as(key, reason, "this CPU has no counter for it", cpus)
+            yield _as_missing(key, reason, "this CPU has no counter for it", cpus)
 
 
-def _as(
-    key: str, reason: wire.Missing | None, otherwise: str, cpus: list[int] | None = None
+def _as_missing(
+    key: str, reason: wire.Missing | None, default: str, cpus: list[int] | None = None
 ) -> wire.Missing:
     if reason is None:
-        return wire.Missing(key, otherwise, None, cpus)
+        return wire.Missing(key, default, None, cpus)
     return wire.Missing(key, reason.why, reason.fix, cpus)
 
 
-def doubt(key: str, why: Doubt) -> str:
+def doubt_text(key: str, code: Doubt) -> str:
     """A text on why a counter is suspect."""
-    return f"{key}: {DOUBTS[why]}"
+    return f"{key}: {DOUBTS[code]}"
 
 
-def doubts(interval: Interval, row: int, needs: Container[str] | None = None) -> list[str]:
+def doubt_texts(
+    interval: Interval, row: int, needed_keys: Container[str] | None = None
+) -> list[str]:
     """Texts on why counters of a CPU are suspect; `needs`: only these counters."""
     codes = sorted(doubts_by_cpu(interval.doubts[row : row + 1], interval.keys).get(0, ()))
-    if {why for _, why in codes} == {Doubt.BACKWARDS}:  # a whole read is suspect
+    if {code for _, code in codes} == {Doubt.BACKWARDS}:  # a whole read is suspect
         return [DOUBTS[Doubt.BACKWARDS]]
-    return [doubt(key, why) for key, why in codes if needs is None or key in needs]
+    return [
+        doubt_text(key, code) for key, code in codes if needed_keys is None or key in needed_keys
+    ]
 
 
 class Reasons:
@@ -127,58 +149,62 @@ class Reasons:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._lasting: dict[str, list[wire.Missing]] = {}
-        for missing in lasting(session):
-            self._lasting.setdefault(missing.what, []).append(missing)
-        self._found: dict[tuple[str, int | None], wire.Missing | None] = {}
+        for reason in lasting_reasons(session):
+            self._lasting.setdefault(reason.what, []).append(reason)
+        self._reason_cache: dict[tuple[str, int | None], wire.Missing | None] = {}
         """Results of `for_good`, which a table needs for each empty cell."""
 
     def for_good(self, key: str, cpu: int | None = None) -> wire.Missing | None:
         """The reason that holds for the whole stream, of this CPU; None: of all CPUs."""
-        if (key, cpu) not in self._found:
+        if (key, cpu) not in self._reason_cache:
             reasons = (m for m in self._lasting.get(key, ()) if m.cpus is None or cpu in m.cpus)
-            self._found[key, cpu] = next(reasons, None)
-        return self._found[key, cpu]
+            self._reason_cache[key, cpu] = next(reasons, None)
+        return self._reason_cache[key, cpu]
 
     def of_machine(self, key: str) -> str:
-        return _why(self.for_good(key)) or UNREAD
+        return _reason_text(self.for_good(key)) or UNREAD
 
     def of_l3(self, name: str) -> str:
         """Why a number of L3s is missing, given its name in a line of JSON."""
         counter = machine_totals.OF_L3[name]
         if counter in self._session.counters.columns:
             return UNREAD
-        reasons = (_why(self.for_good(key)) for key in (counter, *machine_totals.OF_L3.values()))
+        reasons = (
+            _reason_text(self.for_good(key)) for key in (counter, *machine_totals.OF_L3.values())
+        )
         return next((text for text in reasons if text), UNCOUNTED)
 
     def of_cpu(self, key: str, interval: Interval, row: int, *, count: bool = False) -> str:
         """Why a metric or another number of a CPU is missing; `count`: the counter itself."""
         if not interval.online[row]:
-            return OFF
+            return CPU_OFF
         cpu = self._session.topology[row].cpu
         metric = self._session.evaluator.metrics.get(key)
         if metric is not None and not count:
             if self._session.evaluator.serves(key, row):
                 return why_absent(self._session, interval, row, key)
-            needs = [need for variant in metric.variants for need in variant.needs]
-            texts = (_why(self.for_good(name, cpu)) for name in (key, *needs))
+            needed_keys = [
+                key_of_variant for variant in metric.variants for key_of_variant in variant.needs
+            ]
+            texts = (_reason_text(self.for_good(name, cpu)) for name in (key, *needed_keys))
             return next((text for text in texts if text), "not counted on this CPU")
-        for_good = _why(self.for_good(key, cpu))
+        for_good = _reason_text(self.for_good(key, cpu))
         return for_good or why_absent(self._session, interval, row, key)
 
     def of_states(self, interval: Interval, row: int) -> str:
         """Why the SMT states of the CPU's core are missing."""
         if not interval.online[row]:
-            return OFF
+            return CPU_OFF
         core = int(self._session.reader.cores.of_cpu[row])
         method = interval.split.method[core] if core >= 0 else None
         if method is None:
             return "its core is not known"
         if method == "bounds":
             return BOUNDS
-        why = why_no_states(self._session, interval, core)
-        return next(iter(why.values()), UNREAD)
+        reason = why_no_states(self._session, interval, core)
+        return next(iter(reason.values()), UNREAD)
 
-    def in_short(self, key: str, row: int, *, bounds: bool) -> str:
+    def short_reason(self, key: str, row: int, *, bounds: bool) -> str:
         """Why a value is missing, in a few words; `bounds`: only bounds of the core's states are
         known."""
         if (missing := self.for_good(key, self._session.topology[row].cpu)) is not None:
@@ -189,27 +215,27 @@ class Reasons:
         return "it did not run" if metric.of_running else "not measured"
 
 
-def _why(missing: wire.Missing | None) -> str:
+def _reason_text(missing: wire.Missing | None) -> str:
     return missing.why if missing is not None else ""
 
 
 def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
     """Why a value is missing in this interval, if the source has it in general."""
     if not interval.online[row]:
-        return OFF
+        return CPU_OFF
     metric = session.evaluator.metrics.get(key)
-    needs = {key} if metric is None else session.evaluator.needs(key)
-    events = [interval.shares[name][row] for name in needs & interval.shares.keys()]
-    own = not needs.isdisjoint(session.counters.multiplexed)
+    needed_keys = {key} if metric is None else session.evaluator.needs(key)
+    events = [interval.shares[name][row] for name in needed_keys & interval.shares.keys()]
+    own = not needed_keys.isdisjoint(session.counters.multiplexed)
     share = interval.counted[row] if own and interval.counted is not None else 1.0
-    if against := doubts(interval, row, {"tsc", *needs}):
-        return "; ".join(against)
+    if suspect_texts := doubt_texts(interval, row, {"tsc", *needed_keys}):
+        return "; ".join(suspect_texts)
     if key == "involuntary" and share < MIN_COUNTED_SHARE:
         return ESTIMATED
     if key == "involuntary" and session.counters.host_only[row]:
         return HOST_ONLY
     if key == lost.LOST_RATIO:
-        return IDLE
+        return MOSTLY_IDLE
     halted = interval.values["util"][row] == 0
     if metric is not None and metric.of_running and halted:
         return "the CPU was halted throughout"
@@ -222,9 +248,9 @@ def why_absent(session: Session, interval: Interval, row: int, key: str) -> str:
 
 def why_unknown(session: Session, interval: Interval, rows: Sequence[int], key: str) -> str:
     """Why a metric that the source has is missing for all of these CPUs."""
-    served = [row for row in rows if session.evaluator.serves(key, row)]
+    served_rows = [row for row in rows if session.evaluator.serves(key, row)]
     texts = dict.fromkeys(
-        text for row in served for text in why_absent(session, interval, row, key).split("; ")
+        text for row in served_rows for text in why_absent(session, interval, row, key).split("; ")
     )
     return "; ".join(texts) or "not counted on these CPUs"
 
@@ -233,16 +259,18 @@ def why_no_states(session: Session, interval: Interval, core: int) -> dict[str, 
     """Why the SMT states of a core are missing, by key; empty if they or their bounds are known."""
     split, cpus = interval.split, session.cores[core]
     method = split.method[core]
-    known = {"smt": all(map(math.isfinite, split.shares(core).values())),
+    is_known_by_key = {"smt": all(map(math.isfinite, split.shares(core).values())),
              "smt_method": method is not None,
              "active_threads": math.isfinite(split.active_threads[core])}  # fmt: skip
-    lacking = [key for key, is_known in known.items() if not is_known]
-    if not lacking or (method == "bounds" and math.isfinite(split.low[core][0])):
+    missing_keys = [key for key, is_known in is_known_by_key.items() if not is_known]
+    if not missing_keys or (method == "bounds" and math.isfinite(split.low[core][0])):
         return {}
     rows = [session.position[cpu] for cpu in cpus]
     online_rows = [row for row in rows if interval.online[row]] or rows
-    needs = {"tsc", (method or "").replace("-", "_"), *session.evaluator.needs("util")}
-    texts = dict.fromkeys(text for row in online_rows for text in doubts(interval, row, needs))
+    needed_keys = {"tsc", (method or "").replace("-", "_"), *session.evaluator.needs("util")}
+    texts = dict.fromkeys(
+        text for row in online_rows for text in doubt_texts(interval, row, needed_keys)
+    )
     dark = next((row for row in online_rows if math.isnan(interval.values["util"][row])), None)
     if texts:
         text = "; ".join(texts)
@@ -251,26 +279,28 @@ def why_no_states(session: Session, interval: Interval, core: int) -> dict[str, 
     elif dark is not None or not interval.online[online_rows[0]]:
         text = why_absent(session, interval, online_rows[0] if dark is None else dark, "util")
     else:
-        text = APART
-    why = dict.fromkeys(lacking, text)
-    if cpus[2:] and known["active_threads"]:
-        why["smt"] = MANY
-    return why
+        text = READ_APART
+    reasons = dict.fromkeys(missing_keys, text)
+    if cpus[2:] and is_known_by_key["active_threads"]:
+        reasons["smt"] = MANY_THREADS
+    return reasons
 
 
 Reason = tuple[str, str | None]
 """The reason and the fix."""
 
 
-def by_reason(
+def names_by_reason(
     reasons: Iterable[wire.Missing], name: Callable[[wire.Missing], str | None]
 ) -> dict[Reason, list[str]]:
     """Names of the missing numbers, by reason. `name` returns None or '' for numbers that are not
     listed."""
     names: dict[Reason, list[str]] = {}
     for missing in reasons:
-        if (what := name(missing)) and what not in names.setdefault((missing.why, missing.fix), []):
-            names[missing.why, missing.fix].append(what)
+        if (label := name(missing)) and label not in names.setdefault(
+            (missing.why, missing.fix), []
+        ):
+            names[missing.why, missing.fix].append(label)
     return names
 
 
@@ -278,25 +308,27 @@ def missing_text(session: Session) -> list[str]:
     """Lines for the user, one for each reason: the missing numbers, the reason and the fix."""
     return [
         f"n/a: {', '.join(labels)} - {why}" + (f" · {fix}" if fix else "")
-        for (why, fix), labels in by_reason(lasting(session), _listed_name).items()
+        for (why, fix), labels in names_by_reason(lasting_reasons(session), _listed_name).items()
     ]
 
 
 def _listed_name(missing: wire.Missing) -> str | None:
     """The label of a missing number. None for numbers per 1000 instructions, as the instructions
     themselves are listed, and for numbers that few machines have."""
-    return None if missing.what.endswith(PER_KI) or missing.what in _FEW else _label(missing)
+    return (
+        None if missing.what.endswith(PER_KI) or missing.what in _MACHINE_KEYS else _label(missing)
+    )
 
 
-_FEW = {"l3_groups", "power_dram_w", "energy_dram_j", "core_power_w"}
+_MACHINE_KEYS = {"l3_groups", "power_dram_w", "energy_dram_j", "core_power_w"}
 
 
 _BANDWIDTH = {*machine_totals.MEMORY, *machine_totals.MEMORY.values(), machine_totals.OF_BEST}
 
 
 def _label(missing: wire.Missing) -> str:
-    metric = METRICS.get(missing.what) or RARE.get(missing.what)
+    metric = METRICS.get(missing.what) or RARE_METRICS.get(missing.what)
     if missing.what in _BANDWIDTH:
         return "memory bandwidth"
-    where = "" if missing.cpus is None else f" on CPUs {ranges(missing.cpus)}"
-    return (metric.label if metric else printable(missing.what.removeprefix(EVENT))) + where
+    place = "" if missing.cpus is None else f" on CPUs {ranges(missing.cpus)}"
+    return (metric.label if metric else printable(missing.what.removeprefix(EVENT))) + place

@@ -22,12 +22,12 @@ _NS = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 
 def reachable(session: Session, cpus: Iterable[int] | None = None) -> list[Episode]:
     """Marks, and episodes on at least one of these CPUs (None: any CPU), that can be shown."""
-    asked = None if cpus is None else set(cpus)
+    asked_cpus = None if cpus is None else set(cpus)
     return [
         episode
         for episode in (*session.ended, *session.running, *session.marks)
         if is_reachable(session, episode)
-        and (asked is None or not episode.cpus or not asked.isdisjoint(episode.cpus))
+        and (asked_cpus is None or not episode.cpus or not asked_cpus.isdisjoint(episode.cpus))
     ]
 
 
@@ -62,10 +62,12 @@ def nearest_moment(
         return None
     # Use the ends of samples; otherwise navigation would return to the moment already shown.
     moments = times[(times.searchsorted(starts, side="right") - 1).clip(0)]
-    beyond = moments[moments > interval.time_ns] if by > 0 else moments[moments < interval.time_ns]
-    if not len(beyond):
+    moments_beyond = (
+        moments[moments > interval.time_ns] if by > 0 else moments[moments < interval.time_ns]
+    )
+    if not len(moments_beyond):
         return None
-    return int(beyond.min() if by > 0 else beyond.max())
+    return int(moments_beyond.min() if by > 0 else moments_beyond.max())
 
 
 def typed_moment(
@@ -79,8 +81,8 @@ def typed_moment(
     if reach_ns is None:
         raise ValueError("no history is kept")
     ahead_ns = session.hello.wall_ns - session.hello.raw_ns
-    known = interval.time_ns, *reach_ns
-    return parse_moment(text, *(raw_ns + ahead_ns for raw_ns in known)) - ahead_ns
+    known_times = interval.time_ns, *reach_ns
+    return parse_moment(text, *(raw_ns + ahead_ns for raw_ns in known_times)) - ahead_ns
 
 
 def parse_moment(text: str, shown_ns: int, first_ns: int, last_ns: int) -> int:
@@ -107,10 +109,10 @@ def _time_of_day(match: re.Match[str], last_ns: int) -> tuple[int, int]:
     if hour > 23 or minute > 59 or second >= 60:
         raise ValueError(f"invalid time of day (try {HINT})")
     day = time.localtime(last_ns // 10**9)
-    for ago in (0, 1):
-        date = (day.tm_year, day.tm_mon, day.tm_mday - ago)
-        whole = time.mktime((*date, hour, minute, 0, 0, 0, -1))
-        start = int(whole) * 10**9 + round(second * 1e9)
+    for days_ago in (0, 1):
+        date = (day.tm_year, day.tm_mon, day.tm_mday - days_ago)
+        whole_s = time.mktime((*date, hour, minute, 0, 0, 0, -1))
+        start = int(whole_s) * 10**9 + round(second * 1e9)
         if start <= last_ns:
             break
     return start, start + _NS["s" if match[3] else "m"] - 1

@@ -77,7 +77,7 @@ class Session:
         self.online = self.reader.online
         self.topology = list(hello.topology)
         selected = self.position if hello.selected is None else hello.selected
-        self.shown = [at for cpu, at in self.position.items() if cpu in selected]
+        self.shown = [position for cpu, position in self.position.items() if cpu in selected]
         """Positions of the CPUs that the user selected; other CPUs are read only because they are
         siblings."""
         self._max_batch = max_batch(hello)
@@ -94,7 +94,7 @@ class Session:
         self.distribution = Distribution(self.shown, *room)
         self._span = Span.empty(self.reader, self.now_ns)
         self._seq = 0
-        self._rested: Bools | None = None
+        self._resting_cpus: Bools | None = None
         """CPUs at rest in the last interval."""
         self._watched = ThreadActivity()
         """Activity of the watched job since the last `take`."""
@@ -113,7 +113,7 @@ class Session:
         """Details of processes, by pid, as received; newest last."""
         self._factors: dict[str, list[float]] = {}
         """The last two settled calibration factors of each counter used for SMT states."""
-        self._asleep: list[tuple[int, int]] = []
+        self._suspensions: list[tuple[int, int]] = []
         """Raw times at which suspensions of the machine were noticed, each with the total suspended
         time by then, in ns; newest last."""
 
@@ -150,13 +150,13 @@ class Session:
         """Take messages in order; yields them in parts, each once it has been taken: a note, or
         consecutive frames. Frames end a part if an episode has started or ended in them, or at the
         first sample at the raw time `due_ns()` or later, which is called before each part."""
-        ahead = iter(messages)
-        while batch := list(islice(ahead, self._max_batch)):
+        messages_left = iter(messages)
+        while batch := list(islice(messages_left, self._max_batch)):
             while batch:
                 frames = self._leading_frames(batch)
                 self.newest = None
                 if not frames:
-                    self._other(batch[0])
+                    self._take_other(batch[0])
                     yield batch[:1]
                 else:
                     if not self.frames:
@@ -164,10 +164,10 @@ class Session:
                         yield frames[:1]
                     before_ns = self.now_ns
                     for samples in self.reader.batches(frames, before_ns, learn=True):
-                        at = 0
-                        while at < len(samples):
-                            begin, at = at, self._take(samples, at, due_ns())
-                            yield samples.frames[begin:at]
+                        index = 0
+                        while index < len(samples):
+                            begin, index = index, self._take(samples, index, due_ns())
+                            yield samples.frames[begin:index]
                     if self.history is not None:
                         self.history.settle()
                 batch = batch[len(frames) or 1 :]
@@ -175,15 +175,15 @@ class Session:
     def _leading_frames(self, messages: Sequence[wire.Message]) -> list[wire.Frame]:
         """The frames at the start of `messages` that can be computed together."""
         frames: list[wire.Frame] = []
-        now_ns, most = self.now_ns, self._max_batch
+        now_ns, max_frames = self.now_ns, self._max_batch
         for message in messages:
             if not isinstance(message, wire.Frame) or message.time_ns < now_ns:
                 break
             if not frames and self.history is not None:
-                most = min(most, self.history.room(self.reader))
+                max_frames = min(max_frames, self.history.room(self.reader))
             frames.append(message)
             now_ns = message.time_ns
-            if len(frames) == most:
+            if len(frames) == max_frames:
                 break
         return frames
 
@@ -208,8 +208,8 @@ class Session:
             last = first + 1  # only the threads of the newest record are known
         elif self.accounts:
             last = first + self._losses.room(batch.since_ns[first:last], batch.time_ns[first:last])
-        last, ended = self._detection.take(batch, first, last)
-        self.log.end(ended)
+        last, ended_episodes = self._detection.take(batch, first, last)
+        self.log.end(ended_episodes)
         newest = batch.frames[last - 1]
         self.now_ns, self.frames = newest.time_ns, self.frames + last - first
         self.lost, self.late = newest.lost, newest.late
@@ -222,11 +222,11 @@ class Session:
         self.suspect_samples += batch.suspect_cpus(first, last)
         self.distribution.add(batch, first, last)
         begin = first
-        for at in batch.with_records(first, last):
-            frame = batch.frames[at]
+        for index in batch.with_records(first, last):
+            frame = batch.frames[index]
             if self.accounts and "tasks" in frame.records:
-                self._add_busy(batch, begin, at)
-                begin = at
+                self._add_busy(batch, begin, index)
+                begin = index
             if self._take_records(frame) and self.accounts:
                 ran_s, waited_s = self.run_times.of_all(
                     self.snapshot, self.run.start_ns, frame.time_ns
@@ -251,22 +251,24 @@ class Session:
             self.snapshot, self._snapshot_ns = snapshot, frame.time_ns
         self.run_times.quotas.take(frame.records)
         if isinstance(details := frame.records.get("details"), dict):
-            for pid, known in details.items():
-                if isinstance(known, dict) and len(repr(known)) <= MAX_DETAIL:
+            for pid, detail in details.items():
+                if isinstance(detail, dict) and len(repr(detail)) <= MAX_DETAIL:
                     self.details.pop(pid, None)
-                    self.details[pid] = known
+                    self.details[pid] = detail
             for pid in list(self.details)[:-MAX_PROCESSES]:
                 del self.details[pid]
         return snapshot is not None
 
     def _notice_suspension(self, frame: wire.Frame) -> None:
         """Add a mark if the machine was suspended since the stream began."""
-        before_ns = self._asleep[-1][1] if self._asleep else 0
+        before_ns = self._suspensions[-1][1] if self._suspensions else 0
         now_ns = asleep_ns(frame)
         if now_ns != before_ns:
-            self._asleep = [*self._asleep, (frame.time_ns, now_ns)][-MAX_MARKS:]
+            self._suspensions = [*self._suspensions, (frame.time_ns, now_ns)][-MAX_MARKS:]
             if self.frames > 1 and now_ns > before_ns:
-                self.log.add_mark(frame.time_ns, episodes.ASLEEP + length(now_ns - before_ns))
+                self.log.add_mark(
+                    frame.time_ns, episodes.SUSPENDED_TEXT + length(now_ns - before_ns)
+                )
 
     def _notice_recalibration(self, time_ns: int) -> None:
         """Warn once when a settled calibration factor has changed."""
@@ -279,7 +281,7 @@ class Session:
                 self._warn(time_ns, text)
                 self._factors[key] = [factors[-1], calibration.factor]
 
-    def _other(self, message: wire.Message) -> None:
+    def _take_other(self, message: wire.Message) -> None:
         """Take a message that is not a usable frame: a note, or a frame that goes back in time."""
         if isinstance(message, wire.Frame):
             self._warn(self.now_ns, f"frame {message.seq} goes back in time, and was left out")
@@ -323,7 +325,7 @@ class Session:
         if self.hello.watch is not None:
             interval = replace(interval, watched=self._watched)
             self._watched = ThreadActivity()
-        self._rested = interval.resting
+        self._resting_cpus = interval.resting
         return interval
 
     @property
@@ -355,7 +357,9 @@ class Session:
     def _interval(self, span: Span) -> Interval:
         snapshot = self.snapshot if self.now_ns - self._snapshot_ns <= TASKS_NS else TaskSnapshot()
         unix = self.unix(self.now_ns)
-        return span.interval(self.reader, self.now_ns, unix, self._seq, snapshot, self._rested)
+        return span.interval(
+            self.reader, self.now_ns, unix, self._seq, snapshot, self._resting_cpus
+        )
 
     def reset_sums(self) -> None:
         """Start all sums of the run again with the next sample. Calibrations, episodes and marks
@@ -440,7 +444,7 @@ class Session:
     # --- the machine
 
     def unix(self, raw_ns: int) -> float:
-        slept_ns = next((ns for at_ns, ns in reversed(self._asleep) if at_ns <= raw_ns), 0)
+        slept_ns = next((ns for at_ns, ns in reversed(self._suspensions) if at_ns <= raw_ns), 0)
         return (self.hello.wall_ns + raw_ns - self.hello.raw_ns + slept_ns) / 1e9
 
     @property
@@ -481,4 +485,4 @@ class Session:
         column = self.counters.columns.get("probe_cpu_s")
         if column is None:
             return float("nan")
-        return float(self.run.delta.tables[column.block].moved[0, column.first])
+        return float(self.run.delta.tables[column.block].increments[0, column.first])

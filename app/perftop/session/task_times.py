@@ -123,9 +123,9 @@ class JobFootprint:
         for thread in watched_job.last_threads:
             point, key = thread.points[-1], (thread.pid, thread.tid)
             is_new = self.root >= 0 and thread.tid != self.root
-            now = point.run_ns, point.wait_ns
-            run_ns, wait_ns = self._run_ns.pop(key, (0, 0) if is_new else now)
-            self._run_ns[key] = now
+            times = point.run_ns, point.wait_ns
+            run_ns, wait_ns = self._run_ns.pop(key, (0, 0) if is_new else times)
+            self._run_ns[key] = times
             ran_s, waited_s = max(0, point.run_ns - run_ns) / 1e9, 0.0
             if point.wait_ns is not None and wait_ns is not None:
                 waited_s = max(0, point.wait_ns - wait_ns) / 1e9
@@ -157,7 +157,7 @@ class RunTimes:
     def __init__(self, cpus: Sequence[int], root: int = -1) -> None:
         """`cpus`: CPU numbers in the order of the arrays returned here; `root`: as in
         JobFootprint."""
-        self._position = {cpu: at for at, cpu in enumerate(cpus)}
+        self._position = {cpu: index for index, cpu in enumerate(cpus)}
         self.job = JobFootprint(root)
         self.threads: dict[Key, TaskTimes] = {}
         """Times of the threads of the watched job, by process and thread."""
@@ -210,9 +210,9 @@ class RunTimes:
             times = self.threads.setdefault((thread.pid, thread.tid), TaskTimes(thread.comm))
             times.comm = thread.comm
             times.add(thread.cpu, ran_s, waited_s)
-            if (at := self._position.get(thread.cpu)) is not None:
-                run_s[at] += ran_s
-                wait_s[at] += waited_s
+            if (index := self._position.get(thread.cpu)) is not None:
+                run_s[index] += ran_s
+                wait_s[index] += waited_s
         _drop_oldest(self.threads, MAX_THREADS)
         return run_s, wait_s
 
@@ -223,20 +223,20 @@ class RunTimes:
         span_s = max(0, time_ns - (self._snapshot_ns or first_ns)) / 1e9
         self._snapshot_ns = time_ns
         ran_s, waited_s = np.zeros((2, len(self._position)))
-        someone_waits = False
-        for cpu, at in self._position.items():
-            for ran in snapshot.activity_on(str(cpu)):
-                wait = ran.wait if isfinite(ran.wait) else 0.0
-                self.has_waits |= isfinite(ran.wait)
-                key = ran.task.pid, ran.task.comm, cpu
-                times = self.tasks.pop(key, None) or TaskTimes(ran.task.comm)
+        has_waits = False
+        for cpu, index in self._position.items():
+            for activity in snapshot.activity_on(str(cpu)):
+                wait = activity.wait if isfinite(activity.wait) else 0.0
+                self.has_waits |= isfinite(activity.wait)
+                key = activity.task.pid, activity.task.comm, cpu
+                times = self.tasks.pop(key, None) or TaskTimes(activity.task.comm)
                 self.tasks[key] = times
-                times.add(cpu, ran.task.share * span_s, wait * span_s)
-                ran_s[at] += ran.task.share * span_s
-                waited_s[at] += wait * span_s
-                someone_waits |= wait >= MIN_WAIT
+                times.add(cpu, activity.task.share * span_s, wait * span_s)
+                ran_s[index] += activity.task.share * span_s
+                waited_s[index] += wait * span_s
+                has_waits |= wait >= MIN_WAIT
         self.seen_s += span_s
-        self.waiting_s += span_s if someone_waits else 0.0
+        self.waiting_s += span_s if has_waits else 0.0
         _drop_oldest(self.tasks, MAX_TASKS)
         return ran_s, waited_s
 
@@ -248,15 +248,15 @@ class RunTimes:
         for key, task in times.items():
             if task.wait_s > 0 and (quota := self.quotas.binding(key[0])) is not None:
                 members.setdefault(quota.group, (quota, []))[1].append(key)
-        found = []
+        tasks = []
         for quota, keys in members.values():
             waited_s = sum(times[key].wait_s for key in keys)
             cpus = {max(by_cpu, key=lambda cpu: by_cpu[cpu])
                     for by_cpu in (times[key].by_cpu for key in keys) if by_cpu}  # fmt: skip
             stopped_s = min(waited_s, quota.throttled_s * max(1.0, len(keys) / max(1, len(cpus))))
             wanted_s = sum(times[key].wanted_s for key in keys)
-            found.append(Throttled(quota, keys, stopped_s, stopped_s / waited_s, wanted_s))
-        return sorted(found, key=lambda throttled: -throttled.wait_s)
+            tasks.append(Throttled(quota, keys, stopped_s, stopped_s / waited_s, wanted_s))
+        return sorted(tasks, key=lambda throttled: -throttled.wait_s)
 
     def throttled_by_cpu(self, times: Mapping[Any, TaskTimes]) -> Floats:
         """Returns the seconds that tasks waited because of a quota, by CPU."""
@@ -265,9 +265,9 @@ class RunTimes:
             for key in throttled.keys:
                 task = times[key]
                 for cpu, wanted_s in task.by_cpu.items():
-                    if task.wanted_s > 0 and (at := self._position.get(cpu)) is not None:
+                    if task.wanted_s > 0 and (index := self._position.get(cpu)) is not None:
                         part = wanted_s / task.wanted_s
-                        stopped_s[at] += task.wait_s * throttled.share * part
+                        stopped_s[index] += task.wait_s * throttled.share * part
         return stopped_s
 
 
@@ -277,35 +277,41 @@ class BusyCpus:
 
     def __init__(self) -> None:
         self.all_s = self.one_s = self.none_s = self.between_s = 0.0
-        self._alone: dict[str, float] = {}
+        self._alone_s: dict[str, float] = {}
         """Seconds of `one_s` in which each task ran most, by its name."""
 
     def add(self, util: Floats, span_s: Floats, snapshot: TaskSnapshot) -> None:
         """Adds samples. `util`: (samples, CPUs), busy shares of the selected CPUs; NaN for those
         that are offline or unknown. `snapshot`: the latest snapshot of tasks."""
-        known = np.isfinite(util)
-        count, busy = known.sum(axis=1), np.where(known, util, 0.0).sum(axis=1)
-        none, every = busy < HALF_CPU, busy >= count - HALF_CPU
-        kind = np.select([count == 0, none, every, busy < 1 + HALF_CPU], [0, 1, 2, 3], 4)
+        is_known = np.isfinite(util)
+        count, busy_cpus = is_known.sum(axis=1), np.where(is_known, util, 0.0).sum(axis=1)
+        none_busy, all_busy = busy_cpus < HALF_CPU, busy_cpus >= count - HALF_CPU
+        kind = np.select(
+            [count == 0, none_busy, all_busy, busy_cpus < 1 + HALF_CPU], [0, 1, 2, 3], 4
+        )
         seconds = np.array([self.none_s, self.all_s, self.one_s, self.between_s])
         self.none_s, self.all_s, self.one_s, self.between_s = add_samples(
             seconds, np.where(kind[:, None] == np.arange(1, 5), span_s[:, None], 0.0)
         ).tolist()
-        if (alone := kind == 3).any():
-            firsts = [ran.task for cpu in snapshot.tasks for ran in snapshot.activity_on(cpu)[:1]]
+        if (is_alone := kind == 3).any():
+            firsts = [
+                activity.task
+                for cpu in snapshot.tasks
+                for activity in snapshot.activity_on(cpu)[:1]
+            ]
             _, name = max(((task.share, task.comm) for task in firsts), default=(0.0, ""))
-            if name and (name in self._alone or len(self._alone) < MAX_NAMES):
-                before_s = np.array([self._alone.get(name, 0.0)])
-                (self._alone[name],) = add_samples(before_s, span_s[alone, None]).tolist()
+            if name and (name in self._alone_s or len(self._alone_s) < MAX_NAMES):
+                before_s = np.array([self._alone_s.get(name, 0.0)])
+                (self._alone_s[name],) = add_samples(before_s, span_s[is_alone, None]).tolist()
 
     @property
     def alone(self) -> str:
         """The task that ran most while only one CPU was busy; '' if none ran for half of that
         time."""
-        name = max(self._alone, key=lambda task: self._alone[task], default="")
-        return name if name and self._alone[name] >= HALF_CPU * self.one_s else ""
+        name = max(self._alone_s, key=lambda task: self._alone_s[task], default="")
+        return name if name and self._alone_s[name] >= HALF_CPU * self.one_s else ""
 
 
-def _drop_oldest(known: dict[Any, Any], most: int) -> None:
-    while len(known) > most:
-        del known[next(iter(known))]
+def _drop_oldest(entries: dict[Any, Any], max_entries: int) -> None:
+    while len(entries) > max_entries:
+        del entries[next(iter(entries))]

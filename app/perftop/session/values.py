@@ -15,7 +15,7 @@ from perftop.base.arrays import Bools, Floats, Ints
 from perftop.base.format import ClockUnit
 from perftop.model import numbers
 from perftop.model.machine_totals import OF_L3, OF_PACKAGE
-from perftop.model.numbers import EVENT, METRICS, NUMBERS, RARE, Number
+from perftop.model.numbers import EVENT, METRICS, NUMBERS, RARE_METRICS, Number
 from perftop.model.smt import ANY_COUNTERS, STATES, TRACED_COUNTERS
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -33,7 +33,7 @@ L3 = dict(zip(numbers.L3, OF_L3, strict=True))
 
 def is_possible(key: str) -> bool:
     """Whether any stream can have this column."""
-    return key in BY_KEY or key in RARE or key.startswith(EVENT)
+    return key in BY_KEY or key in RARE_METRICS or key.startswith(EVENT)
 
 
 def by_key(session: Session) -> dict[str, Number]:
@@ -69,10 +69,13 @@ def of_cpus(session: Session, interval: Interval, key: str) -> Floats:
             values[[session.position[cpu] for cpu in cpus]] = value
     elif key in L3:
         rows = interval.caches.get(L3[key], np.zeros(0))
-        known = {session.topology[at].l3: at for at in np.flatnonzero(np.isfinite(rows)).tolist()}
+        positions = {
+            session.topology[position].l3: position
+            for position in np.flatnonzero(np.isfinite(rows)).tolist()
+        }
         for row, place in enumerate(session.topology):
-            if place.l3 in known:
-                values[row] = rows[known[place.l3]]
+            if place.l3 in positions:
+                values[row] = rows[positions[place.l3]]
     elif interval.elapsed_s and (count := interval.counts.get(key)) is not None:
         return count / interval.elapsed_s if len(count) == len(values) else values
     return values
@@ -90,7 +93,7 @@ def of_machine(session: Session, interval: Interval, key: str) -> float:
     return nan
 
 
-def shown(column: Number, session: Session, interval: Interval) -> Floats:
+def displayed_values(column: Number, session: Session, interval: Interval) -> Floats:
     """Values as in `of_cpus`, but NaN for numbers per running time of CPUs at rest."""
     values = of_cpus(session, interval, column.key)
     return np.where(interval.resting, nan, values) if column.of_running else values
@@ -108,30 +111,30 @@ def spread(session: Session, by_core: Floats) -> Floats:
 def mean_ceiling(ceilings: Floats, util: Floats) -> float:
     """The mean ceiling of CPUs, in Hz, weighted with their busy time, as the mean clock is. If all
     are at rest it is the highest ceiling."""
-    known = np.isfinite(ceilings) & np.isfinite(util)
-    weights = np.where(known, util, 0.0)
+    is_known = np.isfinite(ceilings) & np.isfinite(util)
+    weights = np.where(is_known, util, 0.0)
     total = float(weights.sum())
     if total <= 0:
         return float(np.fmax.reduce(ceilings, axis=None, initial=nan))
-    return float((weights * np.where(known, ceilings, 0.0)).sum() / total)
+    return float((weights * np.where(is_known, ceilings, 0.0)).sum() / total)
 
 
-def doubted(key: str, session: Session, interval: Interval) -> Bools:
+def suspect_rows(key: str, session: Session, interval: Interval) -> Bools:
     """Mask by position of the CPUs where a counter used for this number is suspect. A core's states
     depend on the counters of all its CPUs."""
     if not np.count_nonzero(interval.doubts):  # mostly
         return np.zeros(len(interval.doubts), bool)
-    needs = {"tsc", key}
+    needed_keys = {"tsc", key}
     if key in session.evaluator.metrics:
-        needs = {"tsc", *session.evaluator.needs(key)}
+        needed_keys = {"tsc", *session.evaluator.needs(key)}
     elif key in STATES:
-        needs = {
+        needed_keys = {
             "tsc",
             session.reader.splitter.any_counter() or "",
             *session.evaluator.needs("util"),
         }
-    at = [i for i, name in enumerate(interval.keys) if name in needs]
-    mask = np.asarray(interval.doubts[:, at].any(axis=1), bool)
+    indexes = [i for i, name in enumerate(interval.keys) if name in needed_keys]
+    mask = np.asarray(interval.doubts[:, indexes].any(axis=1), bool)
     if key in STATES and mask.any():
         of_cpu = session.reader.cores.of_cpu
         return np.asarray(np.isin(of_cpu, of_cpu[mask]) & (of_cpu >= 0))
@@ -148,12 +151,14 @@ class CpuColumns:
         self.first = [row.cpu if core < 0 else cores.lists[core][0] for row, core in positions]
         """For each CPU the first CPU of its core; the CPU itself if its core is unknown."""
         self.by_key = by_key(session)
-        counted = self._counted_keys()
-        self._counted = tuple(column for key, column in self.by_key.items() if key in counted)
+        counted_keys = self._counted_keys()
+        self._counted_columns = tuple(
+            column for key, column in self.by_key.items() if key in counted_keys
+        )
 
     def _counted_keys(self) -> set[str]:
         session, counters = self._session, self._session.counters.columns
-        keys = {key for key, chosen in session.evaluator.chosen.items() if chosen}
+        keys = {key for key, variants in session.evaluator.chosen.items() if variants}
         threads = {len(core) for core in session.cores}
         if 2 in threads and any(key in counters for key in (*ANY_COUNTERS, *TRACED_COUNTERS)):
             keys |= set(STATES)
@@ -165,14 +170,18 @@ class CpuColumns:
 
     def columns(self) -> tuple[Number, ...]:
         """The columns that this stream counts, and the task column once tasks are known."""
-        return (*self._counted, BY_KEY["task"]) if self._session.tasks else self._counted
+        return (
+            (*self._counted_columns, BY_KEY["task"])
+            if self._session.tasks
+            else self._counted_columns
+        )
 
     def values(self, key: str, interval: Interval) -> Floats:
         """Values by position of the CPU; NaN where unknown or not shown."""
         column = self.by_key.get(key)
         if column is None:
             return of_cpus(self._session, interval, key)
-        return shown(column, self._session, interval)
+        return displayed_values(column, self._session, interval)
 
     def arranged(
         self, rows: Ints, column: Number, interval: Interval, clock: ClockUnit, *, reverse: bool
@@ -182,11 +191,13 @@ class CpuColumns:
         places without a visible reason."""
         if not column.unit:
             names = {row: self.task(row, interval).casefold() for row in rows.tolist()}
-            some = sorted((r for r in names if names[r]), key=lambda r: names[r], reverse=reverse)
-            return np.array([*some, *(row for row in names if not names[row])], np.intp)
+            named_rows = sorted(
+                (r for r in names if names[r]), key=lambda r: names[r], reverse=reverse
+            )
+            return np.array([*named_rows, *(row for row in names if not names[row])], np.intp)
         scale, digits = column.scale(clock)
-        known = np.where(interval.online, self.values(column.key, interval), nan)
-        values = np.round(known[rows] * scale, digits)
+        known_values = np.where(interval.online, self.values(column.key, interval), nan)
+        values = np.round(known_values[rows] * scale, digits)
         return rows[np.argsort(values if reverse else -values, kind="stable")]
 
     def task(self, row: int, interval: Interval) -> str:

@@ -81,8 +81,8 @@ class Playhead:
         times = self._times()
         if self.session is None or times is None or not len(times):
             return
-        near = max(int(times[0]), min(int(times[-1]), time_ns))
-        interval = self.session.interval_at(near, span_ns)
+        nearest_ns = max(int(times[0]), min(int(times[-1]), time_ns))
+        interval = self.session.interval_at(nearest_ns, span_ns)
         if interval is not None:
             self.shown, self.paused = interval, True
 
@@ -90,8 +90,8 @@ class Playhead:
         """Moves by this many samples, backwards if negative, and pauses there."""
         times = self._times()
         if self.shown is not None and times is not None and len(times):
-            at = int(times.searchsorted(self.shown.time_ns)) + by
-            self.go(int(times[max(0, min(len(times) - 1, at))]), span_ns)
+            index = int(times.searchsorted(self.shown.time_ns)) + by
+            self.go(int(times[max(0, min(len(times) - 1, index))]), span_ns)
 
     def _times(self) -> Ints | None:
         """Returns the times of the samples in the history, in raw ns; None without a history."""
@@ -116,9 +116,9 @@ class Source(Follower, ABC):
 
     def take(self, messages: Iterable[wire.Message]) -> bool:
         """Applies these messages. Draws only the last of the intervals that they complete."""
-        over = super().take(messages)
-        self.app.taken()
-        return over
+        is_over = super().take(messages)
+        self.app.interval_taken()
+        return is_over
 
     def add(self, message: wire.Message) -> None:
         """Applies a message that is not from the stream, without drawing."""
@@ -207,7 +207,7 @@ class Live(Source):
     ) -> None:  # fmt: skip
         """`pace`: sets the time between two writes of the probe, in ns. `link`: returns the link
         to a remote probe; None if the probe is local."""
-        super().__init__(early=True)
+        super().__init__(starts_early=True)
         self._open, self._set_pace, self._link = opener, pace, link
         self._recorder: ScreenRecorder | None = None
         self._last_s = 0.0
@@ -255,12 +255,12 @@ class Live(Source):
         now_s = self.app.clock()
         silent_s = now_s - self._last_s
         limit_s = MIN_SILENCE_S + 2 * self.session.hello.sample_ns / 1e9
-        hangs = status.failed is None and silent_s > limit_s
-        recording, news = self._recorder.news(now_s) if self._recorder else (None, "")
+        is_hanging = status.failed is None and silent_s > limit_s
+        recording, news_text = self._recorder.news(now_s) if self._recorder else (None, "")
         link = self._link()
         return replace(
-            status, silent_s=silent_s if hangs else None, recording=recording,
-            notice=status.notice or news, link=None if link is None else link.state(),
+            status, silent_s=silent_s if is_hanging else None, recording=recording,
+            notice=status.notice or news_text, link=None if link is None else link.state(),
         )  # fmt: skip
 
     def notice_read(self) -> None:
@@ -333,7 +333,7 @@ class PerfTopApp(TerminalApp):
         self._usual_ns = max(interval_ns, self.source.min_interval_ns)
         self.status = Status(self._usual_ns)
         self.source.interval_ns = self._usual_ns
-        self._drawn: Interval | None = None
+        self._drawn_interval: Interval | None = None
         """The interval that was the newest at the last update."""
         self._greeting = greeting
         self._notice, self._until_s = "", 0.0
@@ -378,12 +378,14 @@ class PerfTopApp(TerminalApp):
 
     # --- for the source to call
 
-    def taken(self) -> None:
+    def interval_taken(self) -> None:
         """Draws what the last messages have changed. Called after messages were applied."""
         newest = self.playhead.newest
-        news = newest is not None and newest is not self._drawn and not self.playhead.paused
-        self._drawn = newest
-        if news:
+        has_news = (
+            newest is not None and newest is not self._drawn_interval and not self.playhead.paused
+        )
+        self._drawn_interval = newest
+        if has_news:
             self.status = replace(self.status, own=self.cost.share(self.source.session))
             if self._greeting:
                 self.say(self._greeting)
@@ -391,7 +393,7 @@ class PerfTopApp(TerminalApp):
         if self.clock() - self._watched_s >= MIN_WATCH_S:
             self._watch()
         self._watch_later(1.5)  # longer than a batch of samples up to 1 s
-        if news or self._read() != self.status:
+        if has_news or self._read() != self.status:
             self.show()
 
     def go(self, time_ns: int) -> None:
@@ -406,8 +408,8 @@ class PerfTopApp(TerminalApp):
 
     def moved(self) -> None:
         """Shows the moment at which the playhead is. Called after the playhead has moved."""
-        shown = self.interval
-        paused = shown.time if shown is not None and self.playhead.paused else None
+        interval = self.interval
+        paused = interval.time if interval is not None and self.playhead.paused else None
         self.status = replace(self.status, paused=paused)
         self.show()
 

@@ -46,8 +46,8 @@ MAX_UNSEEN = 1 << 16
 the screen closes before the next update."""
 MAX_NAME = 16
 """Maximum characters shown of the command's name."""
-TYPED = {signal.SIGINT: INTERRUPT, signal.SIGQUIT: QUIT}
-STOPPED = 130
+KEY_OF_SIGNAL = {signal.SIGINT: INTERRUPT, signal.SIGQUIT: QUIT}
+STOPPED_STATUS = 130
 
 
 class Around(Live):
@@ -61,15 +61,15 @@ class Around(Live):
         self.measurement: CommandMeasurement | None = None
         self._notes: RunNotes | None = None
         self._reading: asyncio.Task[None] | None = None
-        self._left = False
+        self._has_left = False
         """Whether the screen has closed."""
-        self._stopped = False
+        self._is_stopped = False
         """Whether the user stopped perftop before the command started; the command must then not
         start."""
         self._end_read = False
         """Whether the user has pressed a key since the command's end was reported."""
         self._printout = Printout()
-        self._unseen = b""
+        self._unseen_output = b""
         self._rest: Callable[[float], None] = lambda _: None
         """Sets the maximum seconds between two reads of the stream."""
         self._print_timer: asyncio.TimerHandle | None = None
@@ -98,13 +98,15 @@ class Around(Live):
                 self.measurement.bracket.set_link(self._link())
                 if isinstance(stream, ProbeStream):
                     self._rest = stream.rest
-                    stream.is_awaited = lambda: self._left and self.run is not None
+                    stream.is_awaited = lambda: self._has_left and self.run is not None
                     self.measurement.bracket.set_rest(stream.rest)
                 self._notes = RunNotes(self.tty.job, self.measurement.bracket)
                 async for messages in stream:
-                    for some in [messages] if self._patient else [[one] for one in messages]:
-                        self._measure(self.measurement, self._notes, some)
-                        if self._left and self.measurement.summary:
+                    for batch in (
+                        [messages] if self._patient else [[message] for message in messages]
+                    ):
+                        self._measure(self.measurement, self._notes, batch)
+                        if self._has_left and self.measurement.summary:
                             return
             self.app.end(Failed("the probe has ended", 0))
         except Failed as failed:
@@ -162,7 +164,7 @@ class Around(Live):
 
     def _printed(self, data: bytes) -> None:
         self._printout.take(data)
-        self._unseen = (self._unseen + data)[-MAX_UNSEEN:]
+        self._unseen_output = (self._unseen_output + data)[-MAX_UNSEEN:]
         if self._print_timer is None:
             self._print_later()
 
@@ -175,8 +177,8 @@ class Around(Live):
         monitor = self.app.monitor
         if monitor is None:  # the main screen is not mounted yet
             self._print_later()
-        elif self._unseen:
-            self._unseen = b""
+        elif self._unseen_output:
+            self._unseen_output = b""
             self._printout.settle()
             await monitor.show_output(self._printout, self.tty.resize)
 
@@ -187,7 +189,7 @@ class Around(Live):
             status,
             job=self._state(),
             job_status=None if run is None else run.status,
-            notice=status.notice or self._news(),
+            notice=status.notice or self._news_text(),
         )
 
     def _state(self) -> str:
@@ -200,12 +202,12 @@ class Around(Live):
         seconds = (raw_ns() - start_ns) // 10**9
         return f"{self._name} {running(seconds)}"
 
-    def _news(self) -> str:
+    def _news_text(self) -> str:
         run = self.run
         if run is None or self._end_read or raw_ns() - run.end_ns > NEWS_NS:
             return ""
-        after = length(run.end_ns - run.start_ns)
-        text = f"{self._name} ended with status {run.status} after {after}"
+        run_length = length(run.end_ns - run.start_ns)
+        text = f"{self._name} ended with status {run.status} after {run_length}"
         return f"{text} · q quits and prints the summary"
 
     def notice_read(self) -> None:
@@ -219,10 +221,10 @@ class Around(Live):
         has not started yet is then never started."""
         measurement = self.measurement
         if measurement is None or not measurement.running:
-            self._stopped = self.run is None
+            self._is_stopped = self.run is None
             return False
-        if number in TYPED:
-            self.tty.type(TYPED[number])
+        if number in KEY_OF_SIGNAL:
+            self.tty.type(KEY_OF_SIGNAL[number])
         else:
             measurement.job.kill(number)
         return True
@@ -236,11 +238,11 @@ class Around(Live):
     async def see_out(self) -> None:
         """Waits until the command has ended, after the screen has closed, even if the app
         failed."""
-        self._left = True
+        self._has_left = True
         reading = self._reading
         if reading is None:
             return
-        if self._stopped:
+        if self._is_stopped:
             reading.cancel()
         else:
             await self._accompany(reading)
@@ -263,12 +265,12 @@ class Around(Live):
 
         if self.run is None and (self.tty.job.start_ns or not reading.done()):
             complain(f"{self._name} runs on, its summary will follow")
-        on_signal((*TYPED, signal.SIGTERM, signal.SIGHUP), pass_on)
+        on_signal((*KEY_OF_SIGNAL, signal.SIGTERM, signal.SIGHUP), pass_on)
         on_signal([signal.SIGWINCH], lambda _: resize())
         resize()
         for number in (signal.SIGTSTP, signal.SIGCONT):  # the screen had installed handlers
             signal.signal(number, signal.SIG_DFL)
-        copying = asyncio.ensure_future(asyncio.to_thread(self.tty.copy, 1, self._unseen))
+        copying = asyncio.ensure_future(asyncio.to_thread(self.tty.copy, 1, self._unseen_output))
         if self.measurement is not None and self.measurement.summary:
             reading.cancel()
         await asyncio.wait([reading])
@@ -287,18 +289,18 @@ def run(
     source = Around(console, lambda: open_stream(probe), link=lambda: probe.link)
     app = PerfTopApp(source, interval_ns, config, ascii_=ascii_)
     run_loop(_run, app, source, mouse=mouse)
-    done, failure = source.run, app.failure
-    if done is not None and done.failed is not None:
-        raise Failed(f"{console.job.argv[0]}: {done.failed}", done.status)
+    command_run, failure = source.run, app.failure
+    if command_run is not None and command_run.failed is not None:
+        raise Failed(f"{console.job.argv[0]}: {command_run.failed}", command_run.status)
     recorded = app.ended_recording()
     lines = [f"perftop: {recorded}"] if recorded else []
     lines += source.measurement.summary if source.measurement is not None else []
     text = "".join(f"{printable(in_ascii(line) if ascii_ else line)}\n" for line in lines)
     with contextlib.suppress(OSError):  # a broken stderr must not change the exit status
         print(text, end="", file=sys.stderr, flush=True)
-    if failure is not None and (failure.status or done is None):
-        raise Failed(str(failure), (done and done.status) or failure.status)
-    return done.status if done is not None else app.return_code or STOPPED
+    if failure is not None and (failure.status or command_run is None):
+        raise Failed(str(failure), (command_run and command_run.status) or failure.status)
+    return command_run.status if command_run is not None else app.return_code or STOPPED_STATUS
 
 
 async def _run(app: PerfTopApp, source: Around, *, mouse: bool) -> None:

@@ -42,20 +42,20 @@ class Config:
 def load(path: Path | None) -> Config:
     """Returns the settings in this file; None: in the default file, if it exists. Raises Failed if
     the file cannot be read or has errors."""
-    chosen = path or user_directory("CONFIG", "~/.config") / "perftop" / "config.toml"
+    config_path = path or user_directory("CONFIG", "~/.config") / "perftop" / "config.toml"
     try:
-        with chosen.open("rb") as file:
+        with config_path.open("rb") as file:
             raw = file.read(_MAX_BYTES + 1)
     except OSError as error:
         if path is None and isinstance(error, (FileNotFoundError, NotADirectoryError)):
             return Config()
-        raise Failed(f"cannot read {chosen}: {error.strerror}", USAGE) from None
+        raise Failed(f"cannot read {config_path}: {error.strerror}", USAGE) from None
     if len(raw) > _MAX_BYTES:
-        raise Failed(f"{chosen}: longer than a megabyte, so it is no config file", USAGE)
-    return read(raw, str(chosen))
+        raise Failed(f"{config_path}: longer than a megabyte, so it is no config file", USAGE)
+    return parse_config(raw, str(config_path))
 
 
-def read(raw: bytes, name: str) -> Config:
+def parse_config(raw: bytes, name: str) -> Config:
     """Parses the contents of a config file; error messages call the file `name`. Raises Failed if
     the contents have errors."""
     import tomllib  # imported late because most users have no config file
@@ -65,8 +65,10 @@ def read(raw: bytes, name: str) -> Config:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise Failed(name + _syntax(error, raw), USAGE) from None
-    if errors := sorted({(_line(text, at), what) for at, what in _errors(document)}):
-        raise Failed("\n".join(f"{name}:{line}: {what}" for line, what in errors), USAGE)
+    if errors := sorted(
+        {(_line(text, key_path), problem) for key_path, problem in _errors(document)}
+    ):
+        raise Failed("\n".join(f"{name}:{line}: {problem}" for line, problem in errors), USAGE)
     default = Config()
     return Config(
         document.get("theme", default.theme),
@@ -128,24 +130,27 @@ _PLACES: dict[keys.Place, str] = {
 def _errors(document: dict[str, Any]) -> Iterator[_Error]:
     for name, value in document.items():
         if name not in _ENTRIES:
-            what = "table" if isinstance(value, dict) else "entry"
-            yield (name,), f"unknown {what} {name!r}{_instead(name, _ENTRIES)}"
+            entry_kind = "table" if isinstance(value, dict) else "entry"
+            yield (name,), f"unknown {entry_kind} {name!r}{_suggestion(name, _ENTRIES)}"
     choices: dict[str, tuple[str, ...]] = {"theme": THEMES, "units": UNITS}
-    for name, known in choices.items():
-        value = document.get(name, known[0])
+    for name, known_names in choices.items():
+        value = document.get(name, known_names[0])
         if not isinstance(value, str):
-            yield (name,), f'{name} is {_type(value)}: it must be a string such as "{known[0]}"'
-        elif value not in known:
-            yield (name,), f"unknown {name} {value!r}; known: {', '.join(known)}"
-    for what in _column_errors(document.get("columns", [])):
-        yield ("columns",), what
+            yield (
+                (name,),
+                f'{name} is {_type(value)}: it must be a string such as "{known_names[0]}"',
+            )
+        elif value not in known_names:
+            yield (name,), f"unknown {name} {value!r}; known: {', '.join(known_names)}"
+    for problem in _column_errors(document.get("columns", [])):
+        yield ("columns",), problem
     table = document.get("keys", {})
     if not isinstance(table, dict):
         yield ("keys",), f"keys is {_type(table)}: it must be a table, [keys]"
         return
-    wrong = list(_key_errors(table))
-    clashes = _clashes(_keymap(table), {name for name, _ in wrong})
-    yield from ((("keys", name), what) for name, what in (*wrong, *clashes))
+    key_errors = list(_key_errors(table))
+    clashes = _clashes(_keymap(table), {name for name, _ in key_errors})
+    yield from ((("keys", name), problem) for name, problem in (*key_errors, *clashes))
 
 
 def _column_errors(columns: object) -> Iterator[str]:
@@ -158,23 +163,23 @@ def _column_errors(columns: object) -> Iterator[str]:
             if not isinstance(name, str):
                 yield f'a column is {_type(name)}: it must be a string such as "util"'
             elif not is_possible(name):
-                yield f"unknown column {name!r}{_instead(name, BY_KEY)}"
+                yield f"unknown column {name!r}{_suggestion(name, BY_KEY)}"
 
 
 def _key_errors(table: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields the id of each action whose keys are invalid, and the error message."""
-    known = [part for key in keys.KEYS for part in key.keys.split(",") if len(part) > 1]
+    known_keys = [part for key in keys.KEYS for part in key.keys.split(",") if len(part) > 1]
     for name, value in table.items():
         if name not in keys.BY_ID:
             lists = "perftop --default-config lists them"
-            yield name, f"unknown action {name!r}{_instead(name, keys.BY_ID, lists)}"
+            yield name, f"unknown action {name!r}{_suggestion(name, keys.BY_ID, lists)}"
         elif not isinstance(value, str):
             yield name, f'{name} is {_type(value)}: it must be a string such as "q,f10"'
         else:
             for part, canonical in zip(value.split(","), _canonical(value), strict=False):
                 if canonical is None and part.strip():
-                    instead = _instead(part.strip(), known, "try q, Q, f1, ctrl+p")
-                    yield name, f"{name}: there is no key {part.strip()!r}{instead}"
+                    suggestion = _suggestion(part.strip(), known_keys, "try q, Q, f1, ctrl+p")
+                    yield name, f"{name}: there is no key {part.strip()!r}{suggestion}"
                 elif canonical is None:
                     yield name, f"{name}: {_MISSING_KEY}"
 
@@ -183,12 +188,12 @@ def _clashes(keymap: dict[str, str], skipped: set[str]) -> Iterator[tuple[str, s
     """Yields an action's id and an error message for each key that has two actions in one view.
     `skipped`: ids of actions whose keys are already reported as invalid."""
     by_default = set(keys.clashes({}))
-    for name, one, other in dict.fromkeys(keys.clashes(keymap)):
-        if (name, one, other) not in by_default and not skipped & {one.id, other.id}:
-            changed, owner = (other, one) if other.id in keymap else (one, other)
-            what = f"{changed.id}: {name} is a key of {owner.id}, too, in the same view"
-            yield changed.id, f"{what}: one of them needs another"
-    if keymap.get("quit") == keys.NONE:
+    for name, key_a, key_b in dict.fromkeys(keys.clashes(keymap)):
+        if (name, key_a, key_b) not in by_default and not skipped & {key_a.id, key_b.id}:
+            changed_key, owner = (key_b, key_a) if key_b.id in keymap else (key_a, key_b)
+            problem = f"{changed_key.id}: {name} is a key of {owner.id}, too, in the same view"
+            yield changed_key.id, f"{problem}: one of them needs another"
+    if keymap.get("quit") == keys.NO_KEYS:
         yield "quit", "quit has no key: it needs one, such as q"
 
 
@@ -198,9 +203,9 @@ def _keymap(table: Mapping[str, Any]) -> dict[str, str]:
     for key in keys.KEYS:
         value = table.get(key.id)
         names = _canonical(value) if isinstance(value, str) else [None]
-        joined = ",".join(dict.fromkeys(name for name in names if name)) or keys.NONE
-        if None not in names and joined != key.keys:
-            keymap[key.id] = joined
+        key_list = ",".join(dict.fromkeys(name for name in names if name)) or keys.NO_KEYS
+        if None not in names and key_list != key.keys:
+            keymap[key.id] = key_list
     return keymap
 
 
@@ -209,8 +214,8 @@ def _canonical(value: str) -> list[str | None]:
     return [keys.canonical(part.strip()) for part in value.split(",")] if value else []
 
 
-def _instead(name: str, known: Collection[str], otherwise: str = "") -> str:
-    return did_you_mean(name, known, otherwise or f"known: {', '.join(known)}")
+def _suggestion(name: str, known_names: Collection[str], default: str = "") -> str:
+    return did_you_mean(name, known_names, default or f"known: {', '.join(known_names)}")
 
 
 def _type(value: object) -> str:
@@ -227,19 +232,19 @@ def _syntax(error: Exception, raw: bytes) -> str:
         return ": lists or tables in one another, too many"
     if not isinstance(error, tomllib.TOMLDecodeError):
         return ": a number has too many digits"
-    what, _, where = str(error).rpartition(" (at ")
-    number = re.match(r"line ([0-9]+)", where)
+    problem, _, position = str(error).rpartition(" (at ")
+    number = re.match(r"line ([0-9]+)", position)
     line = int(number[1]) if number else raw.count(10) + 1
-    text = "; text needs quotes around it" if number and what == "Invalid value" else ""
-    return f":{line}: {what}{text}"
+    text = "; text needs quotes around it" if number and problem == "Invalid value" else ""
+    return f":{line}: {problem}{text}"
 
 
-def _line(text: str, at: tuple[str, ...]) -> int:
+def _line(text: str, key_path: tuple[str, ...]) -> int:
     """Returns the number of the line with an entry, which tomllib does not report. Searches for
     each name of the path in turn; if a name is not found, the line of the last name found
     remains."""
     rows, line = text.split("\n"), 0
-    for name in at:
+    for name in key_path:
         named = re.compile(rf"[^#]*(?<![\w-]){re.escape(name)}[\"']?\s*[=.\]]")
         line = next((i for i in range(line, len(rows)) if named.match(rows[i])), line)
     return line + 1

@@ -29,23 +29,23 @@ class Picture:
 
 
 @contextmanager
-def shown() -> Iterator[Picture]:
+def show_picture() -> Iterator[Picture]:
     """Shows the picture on the terminal's alternate screen. The picture is removed at the end of
     the block, unless the app has taken over the screen. Keys typed within the block are not echoed
     and can still be read after it."""
     fd, picture = sys.stdout.fileno(), Picture()
     _wait_for_foreground(fd)
-    before = termios.tcgetattr(fd)
-    quiet = termios.tcgetattr(fd)
-    quiet[3] &= ~termios.ECHO
+    saved_modes = termios.tcgetattr(fd)
+    quiet_modes = termios.tcgetattr(fd)
+    quiet_modes[3] &= ~termios.ECHO
     _write(fd, _SHOW.format(host=_host()))
     try:
         with suppress(termios.error):  # the terminal may be gone
-            termios.tcsetattr(fd, termios.TCSANOW, quiet)
+            termios.tcsetattr(fd, termios.TCSANOW, quiet_modes)
         yield picture
     finally:
         with suppress(termios.error):
-            termios.tcsetattr(fd, termios.TCSANOW, before)
+            termios.tcsetattr(fd, termios.TCSANOW, saved_modes)
         if picture.on_screen:
             _write(fd, _HIDE)
 

@@ -73,7 +73,7 @@ class Source(Protocol):
 class FleetScreen(PageWidget, can_focus=True):
     """The fleet's page. The actions of keys are defined here or, failing that, in the app."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.bound(keys.FLEET)]
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings_of(keys.FLEET)]
 
     def __init__(self, fill: Callable[[Look], None], look: Look) -> None:
         """`fill`: updates the state of the page, `look`, before it is drawn."""
@@ -131,19 +131,19 @@ class FleetScreen(PageWidget, can_focus=True):
         names = [machine.name for machine in self.look.rows]
         return names.index(self.look.chosen) if self.look.chosen in names else 0
 
-    def _choose(self, at: int) -> None:
+    def _choose(self, index: int) -> None:
         look = self.look
         self._selects = True
         if look.rows:
-            look.chosen = look.rows[max(0, min(len(look.rows) - 1, at))].name
+            look.chosen = look.rows[max(0, min(len(look.rows) - 1, index))].name
         self.update()
 
     def action_episode(self, by: int) -> None:
         """Selects the next (`by` = 1) or previous (-1) machine on which a harmful episode runs."""
-        look, at = self.look, self._chosen_index()
+        look, index = self.look, self._chosen_index()
         count = len(look.rows)
         for step in range(1, count + 1):
-            i = (at + by * step) % count
+            i = (index + by * step) % count
             if any(event.wrong for event in look.rows[i].running):
                 self._choose(i)
                 return
@@ -163,9 +163,9 @@ class FleetScreen(PageWidget, can_focus=True):
 
     def action_metric(self, by: int) -> None:
         look = self.look
-        known = TRACED if look.view == "time" else tuple(FIELDS)
-        at = known.index(look.shown) if look.shown in known else 0
-        look.shown = known[(at + by) % len(known)]
+        metric_keys = TRACED if look.view == "time" else tuple(FIELDS)
+        index = metric_keys.index(look.shown) if look.shown in metric_keys else 0
+        look.shown = metric_keys[(index + by) % len(metric_keys)]
         self.update()
 
     def action_filter(self) -> None:
@@ -185,7 +185,7 @@ class FleetScreen(PageWidget, can_focus=True):
 
     # --- typing a filter
 
-    def typed(self, event: events.Key) -> bool:
+    def handle_typing(self, event: events.Key) -> bool:
         """Handles a key while a filter is being typed. Returns whether the key was handled."""
         look = self.look
         if look.typing is None:
@@ -239,7 +239,7 @@ class FleetScreen(PageWidget, can_focus=True):
 
 class FleetApp(PageApp):
     TITLE = "perftop fleet"
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.bound(keys.FLEET)]
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings_of(keys.FLEET)]
     page: FleetScreen
 
     def __init__(
@@ -275,11 +275,11 @@ class FleetApp(PageApp):
             self.leave(failed.status)
 
     def _refresh(self) -> None:
-        spent, now = self._cpu_clock(), time.monotonic()
-        if now > self._refreshed_s:
-            share = (spent - self._cpu_s) / (now - self._refreshed_s)
+        cpu_s, now_s = self._cpu_clock(), time.monotonic()
+        if now_s > self._refreshed_s:
+            share = (cpu_s - self._cpu_s) / (now_s - self._refreshed_s)
             self._share += (share - self._share) * 0.2 if self._share else share
-        self._cpu_s, self._refreshed_s = spent, now
+        self._cpu_s, self._refreshed_s = cpu_s, now_s
         if not self.page.look.paused or self.source.moment:
             self.page.update()
 
@@ -287,14 +287,14 @@ class FleetApp(PageApp):
         source = self.source
         look.now, look.problem = source.now, safe(source.problem, MAX_PROBLEM)
         look.every_s, look.what = source.every_s, source.what
-        own = f"own {100 * self._share:.1f} % here"
-        look.facts = (f"every {duration(source.every_s)}", own, *source.facts())
+        own_text = f"own {100 * self._share:.1f} % here"
+        look.facts = (f"every {duration(source.every_s)}", own_text, *source.facts())
         look.paused = source.moment or ("paused" if look.paused == "paused" else "")
 
     # --- keys for which the list of machines has no action
 
     async def on_event(self, event: events.Event) -> None:
-        if isinstance(event, events.Key) and self.page.typed(event):
+        if isinstance(event, events.Key) and self.page.handle_typing(event):
             return
         await super().on_event(event)
 

@@ -42,21 +42,21 @@ from perftop.session.summary import UNREAD_BYTES
 from perftop.tui.config import Config
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.canvas import PageWidget
-from perftop.tui.shared.keys import PAIR, bound, captions
+from perftop.tui.shared.keys import PAIR, bindings_of, captions
 from perftop.tui.shared.time_axis import Axis
 from perftop.tui.terminal_app import PageApp, show
 
 BATCH_S, REFRESH_S = 0.03, 0.25
 """Maximum seconds for which reading delays the handling of keys, and minimum seconds between two
 updates of the screen while reading."""
-ZOOM, MAX_ZOOM = 2.0, 4096.0
+ZOOM_FACTOR, MAX_ZOOM = 2.0, 4096.0
 MIN_AXIS_S = 1.0
 """Minimum span of the axis, in seconds."""
 ROWS = ("busy_hz", "util", "lost_ratio", "ipc", "both", "power_w", "kernel_cycles", "steal")
 """Keys of the numbers, the most important first; as many as fit are drawn."""
 AREAS = {"ipc": "ipc", "lost_ratio": "loss", "kernel_cycles": "kernel", "both": "both"}
 """Styles of the charts of some numbers, by key; the other charts have the style "user"."""
-LEFT, RIGHT = 20, 8
+LABEL_WIDTH, VALUE_WIDTH = 20, 8
 """Width in cells of the space to the left and to the right of the axis."""
 MIN_LINES, MAX_LINES = 5, 8
 """Minimum lines for each number, and maximum lines of one recording's chart."""
@@ -102,7 +102,7 @@ class Track:
         self.read = False
         """Whether the whole recording was read."""
         self.damage: str | None = None
-        self._cut: tuple[int, dict[str, tuple[Floats, Floats, Floats]]] = (-1, {})
+        self._sums_cache: tuple[int, dict[str, tuple[Floats, Floats, Floats]]] = (-1, {})
 
     def play(self, messages: Sequence[wire.Message]) -> None:
         for part in self.session.parts(messages):
@@ -127,7 +127,7 @@ class Track:
     def starts_ns(self) -> list[int]:
         """Returns the moments at which episodes begin and marks are set, sorted."""
         episodes = self.session.episodes(*self.ends_ns), self.session.marks
-        return sorted(episode.start_ns for listed in episodes for episode in listed)
+        return sorted(episode.start_ns for episode_list in episodes for episode in episode_list)
 
     def values(self, key: str, edges_ns: Times) -> Floats:
         """Returns the means of a number between adjacent edges (in raw ns); NaN where the number is
@@ -139,7 +139,7 @@ class Track:
         first = np.searchsorted(ends_ns[1:], edges_ns[:-1], "right")
         last = np.maximum(np.searchsorted(ends_ns[1:], edges_ns[1:], "right"), first + 1)
         overlaps = (edges_ns[1:] > ends_ns[0]) & (first < len(ends_ns) - 1)
-        first, last = (np.minimum(at, len(ends_ns) - 1) for at in (first, last))
+        first, last = (np.minimum(indexes, len(ends_ns) - 1) for indexes in (first, last))
         size = sizes[last] - sizes[first]
         with np.errstate(divide="ignore", invalid="ignore"):
             means: Floats = (amounts[last] - amounts[first]) / size
@@ -148,9 +148,9 @@ class Track:
     def _sums(self) -> dict[str, tuple[Floats, Floats, Floats]]:
         """Returns, by key: the start of the first slice followed by the ends of all slices, and the
         cumulative sums up to each of these times."""
-        if self._cut[0] != self.session.frames:
-            self._cut = self.session.frames, self.course.sums()
-        return self._cut[1]
+        if self._sums_cache[0] != self.session.frames:
+            self._sums_cache = self.session.frames, self.course.sums()
+        return self._sums_cache[1]
 
     @property
     def keys(self) -> set[str]:
@@ -178,8 +178,8 @@ class Look:
         """The moments at which A and B are aligned, in raw ns; the start of a recording whose
         moment was not read yet or does not exist."""
         origins = [track.origin_ns(self.alignment) for track in self.tracks]
-        a, b = (track.ends_ns[0] if at is None else at
-                for track, at in zip(self.tracks, origins, strict=True))  # fmt: skip
+        a, b = (track.ends_ns[0] if origin is None else origin
+                for track, origin in zip(self.tracks, origins, strict=True))  # fmt: skip
         return a, b
 
     @property
@@ -205,7 +205,7 @@ class Look:
     @property
     def cells(self) -> int:
         """Width of the axis, in cells."""
-        return max(10, self.width - LEFT - RIGHT)
+        return max(10, self.width - LABEL_WIDTH - VALUE_WIDTH)
 
     @property
     def axis(self) -> Axis:
@@ -251,9 +251,12 @@ def page(look: Look) -> list[Line]:
 
 
 def _header(look: Look) -> Line:
-    left: list[Run] = []
+    left_runs: list[Run] = []
     for badge, track in zip((" A ", " B "), look.tracks, strict=True):
-        left += [(badge, "badge"), (f" {fit(foreign(track.name), MAX_NAME).rstrip()}  ", "bright")]
+        left_runs += [
+            (badge, "badge"),
+            (f" {fit(foreign(track.name), MAX_NAME).rstrip()}  ", "bright"),
+        ]
     status = f"aligned at {foreign(look.alignment.words)}"
     if not all(track.read for track in look.tracks):
         status = "reading …"
@@ -261,7 +264,7 @@ def _header(look: Look) -> Line:
         status = "not aligned: one has no such moment"
     elif any(track.damage for track in look.tracks):
         status = "damaged: shown up to the damage"
-    return spread(left, [(f"{status} ", "dim")], look.width), "calm"
+    return spread(left_runs, [(f"{status} ", "dim")], look.width), "calm"
 
 
 def _differing(look: Look) -> Line:
@@ -283,8 +286,8 @@ def _moment(look: Look) -> Line:
 
 
 def _charts(look: Look, room: int) -> list[Line]:
-    known = set[str]().union(*(track.keys for track in look.tracks))
-    keys = [key for key in ROWS if key in known][: max(2, room // MIN_LINES)]
+    known_keys = set[str]().union(*(track.keys for track in look.tracks))
+    keys = [key for key in ROWS if key in known_keys][: max(2, room // MIN_LINES)]
     if not keys:
         return [([(" nothing was read yet", "dim")], "calm")]
     chart_height = max(1, min(MAX_LINES, (room // len(keys) - 1) // 2))
@@ -299,29 +302,29 @@ def _band(look: Look, number: Number, chart_height: int) -> list[Line]:
     """Returns the charts of one number: A above B."""
     values = [track.values(number.key, look.axis_of(side).edges)
               for side, track in enumerate(look.tracks)]  # fmt: skip
-    top, cell = _top(number, values), look.cursor_cell
-    now = [float(series[cell]) for series in values]
+    top, cell = _scale_top(number, values), look.cursor_cell
+    values_now = [float(series[cell]) for series in values]
     rule = {cell: ""}
     lines: list[Line] = []
     for side, series in enumerate(values):
         area = charts.area(
             series / top, chart_height, AREAS.get(number.key, "user"), ascii_=look.ascii
         )
-        drawn = rows_of(charts.ruled(area.columns(), rule))
-        for low, runs in enumerate(drawn):
-            title = f"{number.words} {number.unit_name(GHZ)}" if side == low == 0 else ""
-            name = "AB"[side] if low == 0 else ""
-            value = number.text(now[side], GHZ) if low == 0 else ""
-            key = "faint" if low == 0 and not isfinite(now[side]) else "text"
-            lines.append(([(f" {fit(title, LEFT - 4)}", "dim"), (f"{name:<3}", "bright"), *runs,
-                           (f"{value:>{RIGHT - 1}} ", key)], "calm"))  # fmt: skip
+        chart_rows = rows_of(charts.ruled(area.columns(), rule))
+        for row, runs in enumerate(chart_rows):
+            title = f"{number.words} {number.unit_name(GHZ)}" if side == row == 0 else ""
+            name = "AB"[side] if row == 0 else ""
+            value = number.text(values_now[side], GHZ) if row == 0 else ""
+            key = "faint" if row == 0 and not isfinite(values_now[side]) else "text"
+            lines.append(([(f" {fit(title, LABEL_WIDTH - 4)}", "dim"), (f"{name:<3}", "bright"),
+                           *runs, (f"{value:>{VALUE_WIDTH - 1}} ", key)], "calm"))  # fmt: skip
     return lines
 
 
-def _top(number: Number, values: list[Floats]) -> float:
+def _scale_top(number: Number, values: list[Floats]) -> float:
     """Returns the upper end of the scale that both charts share, in base units."""
-    known = np.concatenate([series[np.isfinite(series)] for series in values])
-    highest = float(known.max()) if len(known) else 1.0
+    known_values = np.concatenate([series[np.isfinite(series)] for series in values])
+    highest = float(known_values.max()) if len(known_values) else 1.0
     if number.unit == "ratio" and highest > 0.1:
         return 1.0
     return max(highest, MIN_TOP if number.unit == "ratio" else 1e-9) * HEADROOM
@@ -331,23 +334,23 @@ def _episodes(look: Look) -> list[Line]:
     """Returns a line for each recording, with a marker where an episode begins, a stroke while it
     lasts, and the labels of marks."""
     lines: list[Line] = []
-    for at, track in enumerate(look.tracks):
-        axis, session = look.axis_of(at), track.session
+    for row, track in enumerate(look.tracks):
+        axis, session = look.axis_of(row), track.session
         line: list[Run] = [(" ", "text")] * axis.cells
         time_axis.draw_episodes(line, axis, session.episodes(*track.ends_ns))
         for moment in session.marks:
             time_axis.draw_name(line, axis, moment)
-        title = "episodes" if at == 0 else ""
-        lines.append(([(f" {fit(title, LEFT - 4)}", "dim"), (f"{'AB'[at]:<3}", "bright"), *line],
-                      "calm"))  # fmt: skip
+        title = "episodes" if row == 0 else ""
+        lines.append(([(f" {fit(title, LABEL_WIDTH - 4)}", "dim"), (f"{'AB'[row]:<3}", "bright"),
+                       *line], "calm"))  # fmt: skip
     return lines
 
 
 def _axis(look: Look) -> list[Line]:
     """Returns the line of the axis with the cursor, and the line of times."""
-    blank: Run = (" " * LEFT, "text")
+    blank: Run = (" " * LABEL_WIDTH, "text")
     ticks = time_axis.ticks(look.axis, None)
-    line = [(sign, key) for text, key in time_axis.ticked(look.axis, (), ticks) for sign in text]
+    line = [(sign, key) for text, key in time_axis.tick_line(look.axis, (), ticks) for sign in text]
     line[look.cursor_cell] = ("▲", "bright")
     return [([blank, *line], "calm"), ([blank, *time_axis.times(look.axis, ticks)], "calm")]
 
@@ -374,7 +377,7 @@ def _keys(look: Look) -> Line:
 
 class PairApp(PageApp):
     TITLE = "perftop replay"
-    BINDINGS: ClassVar[list[BindingType]] = [*bound(PAIR)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of(PAIR)]
     page: PairPage
 
     def __init__(
@@ -404,8 +407,8 @@ class PairApp(PageApp):
         while streams:
             for stream in list(streams):
                 track, recording, messages = stream
-                if some := list(islice(messages, MAX_BATCH)):
-                    track.play(some)
+                if batch := list(islice(messages, MAX_BATCH)):
+                    track.play(batch)
                 else:
                     track.read, track.damage = True, recording.damage
                     streams.remove(stream)
@@ -446,7 +449,7 @@ class PairApp(PageApp):
 
     def action_window(self, by: int) -> None:
         look = self.page.look
-        look.zoom = min(MAX_ZOOM, max(1.0, look.zoom * ZOOM**-by))
+        look.zoom = min(MAX_ZOOM, max(1.0, look.zoom * ZOOM_FACTOR**-by))
         self.page.update()
 
     def action_episode(self, by: int) -> None:
@@ -458,9 +461,9 @@ class PairApp(PageApp):
             for track, origin in zip(look.tracks, look.origins_ns, strict=True)
             for start_ns in track.starts_ns()
         )
-        beyond = [at for at in starts if (at - look.cursor_s) * by > 1e-6]
-        if beyond:
-            look.cursor_s = beyond[0] if by > 0 else beyond[-1]
+        starts_beyond = [start for start in starts if (start - look.cursor_s) * by > 1e-6]
+        if starts_beyond:
+            look.cursor_s = starts_beyond[0] if by > 0 else starts_beyond[-1]
             self.page.update()
 
 

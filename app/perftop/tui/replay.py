@@ -67,7 +67,7 @@ class Recorded(Source):
         self._deepened: tuple[Playback, int] | None = None
         """The section for which earlier samples were read last, and the raw ns from which they
         were read."""
-        self._marked = 0
+        self._mark_count = 0
         """Number of marks that the user has set; marks are not written to the file."""
         self._remarks = [] if recording.checked else [UNCHECKED]
         """Remarks about the recording that have not been reported yet."""
@@ -80,8 +80,8 @@ class Recorded(Source):
         self.app.run_worker(self._index(), group="index")
         while True:
             await self._playing.wait()
-            late = self.seek is None and self._play()
-            await asyncio.sleep(BREATH_S if late else TICK_S)
+            is_late = self.seek is None and self._play()
+            await asyncio.sleep(BREATH_S if is_late else TICK_S)
 
     async def _index(self) -> None:
         """Finds the episodes of the whole file, in a separate process."""
@@ -89,8 +89,8 @@ class Recorded(Source):
         try:
             async with aclosing(
                 episode_index.follow(recording.path, recording.hello, episodes)
-            ) as news:
-                async for _ in news:
+            ) as updates:
+                async for _ in updates:
                     self.app.show()
             if episodes.left_out:
                 self.say(f"{episodes.left_out} more episodes of the file are not listed")
@@ -135,28 +135,28 @@ class Recorded(Source):
     @property
     def _at_end(self) -> bool:
         """Whether the last moment of the recording is shown."""
-        passage, ends_ns, shown = self._passage, self.ends_ns, self.app.interval
-        last = ends_ns is not None and shown is not None and shown.time_ns >= ends_ns[1]
-        return last and passage is not None and passage.over
+        passage, ends_ns, interval = self._passage, self.ends_ns, self.app.interval
+        is_at_end = ends_ns is not None and interval is not None and interval.time_ns >= ends_ns[1]
+        return is_at_end and passage is not None and passage.over
 
     # --- playing
 
     def _play(self) -> bool:
         """Plays up to the moment that is due, first from the history, then from the file. Returns
         True if this machine cannot read fast enough for the playback speed."""
-        app, passage, shown = self.app, self._passage, self.app.interval
+        app, passage, interval = self.app, self._passage, self.app.interval
         now_ns = self._pace.now_ns(app.clock())
-        if passage is None or shown is None:
+        if passage is None or interval is None:
             return False
         if app.playhead.paused and now_ns < passage.session.now_ns:
-            if now_ns - shown.time_ns >= app.status.interval_ns:
+            if now_ns - interval.time_ns >= app.status.interval_ns:
                 app.go(int(now_ns))
             return False
         app.playhead.paused = False
         app.status = replace(app.status, paused=None)
         end_s = app.clock() + BATCH_S
-        due = passage.until(now_ns)
-        while messages := list(islice(due, MAX_BATCH)):
+        due_messages = passage.until(now_ns)
+        while messages := list(islice(due_messages, MAX_BATCH)):
             self.take(messages)
             if app.clock() > end_s:
                 self._pace.begin(passage.session.now_ns, app.clock())
@@ -173,30 +173,30 @@ class Recorded(Source):
             self.app.playhead.paused = True
         elif self._at_end:
             self.say("end of recording")
-        elif (shown := self.app.interval) is not None:
+        elif (interval := self.app.interval) is not None:
             self._playing.set()
-            self._pace.begin(shown.time_ns, self.app.clock())
-            if (ends_ns := self.ends_ns) is not None and shown.time_ns < ends_ns[0]:
-                self.head_for(shown.time_ns)  # a search has dropped this moment from the history
+            self._pace.begin(interval.time_ns, self.app.clock())
+            if (ends_ns := self.ends_ns) is not None and interval.time_ns < ends_ns[0]:
+                self.head_for(interval.time_ns)  # a search has dropped this moment from the history
         self.app.moved()
 
     def speed(self, by: int) -> None:
         self._pace.change(by)
-        if (shown := self.app.interval) is not None:
-            self._pace.begin(shown.time_ns, self.app.clock())
+        if (interval := self.app.interval) is not None:
+            self._pace.begin(interval.time_ns, self.app.clock())
         self.app.show()
 
     # --- going to another moment
 
     def step(self, by: int) -> None:
-        passage, ends_ns, shown = self._passage, self.ends_ns, self.app.interval
-        if passage is None or ends_ns is None or shown is None or self.seek is not None:
+        passage, ends_ns, interval = self._passage, self.ends_ns, self.app.interval
+        if passage is None or ends_ns is None or interval is None or self.seek is not None:
             return
         self._playing.clear()
-        if by > 0 and shown.time_ns >= ends_ns[1]:
+        if by > 0 and interval.time_ns >= ends_ns[1]:
             passage.sample()
-        if by < 0 and shown.time_ns <= ends_ns[0]:
-            self.head_for(shown.time_ns - 1)
+        if by < 0 and interval.time_ns <= ends_ns[0]:
+            self.head_for(interval.time_ns - 1)
         else:
             self.app.step(by)
 
@@ -220,11 +220,11 @@ class Recorded(Source):
         self.start_seek(partial(self._find_episode, by, cpus))
 
     def mark(self, time_ns: int, label: str) -> None:
-        self._marked += 1
-        label = shorten_label(label or f"mark {self._marked}")
+        self._mark_count += 1
+        label = shorten_label(label or f"mark {self._mark_count}")
         self._episodes.add_mark(new_mark(time_ns, label))
-        at = when(self.session.unix(time_ns))
-        self.say(f'marked "{label}" at {at} until you leave; the file does not change')
+        time_text = when(self.session.unix(time_ns))
+        self.say(f'marked "{label}" at {time_text} until you leave; the file does not change')
         if self.app.playhead.paused:
             self.app.step(0)
 
@@ -237,8 +237,8 @@ class Recorded(Source):
             self.app.show()
 
         self._cancel_seek()
-        shown = self.app.interval
-        self._seek_ns = self.reach_ns[0] if shown is None else shown.time_ns
+        interval = self.app.interval
+        self._seek_ns = self.reach_ns[0] if interval is None else interval.time_ns
         self.seek = self.app.run_worker(seek, group="seek")
         self.app.show()
 
@@ -253,13 +253,13 @@ class Recorded(Source):
     async def _find_episode(self, by: int, cpus: list[int] | None) -> None:
         """Goes to the next (`by` = 1) or previous (-1) episode or mark of the file. Waits until the
         search of the whole file has progressed far enough."""
-        shown, episodes = self.app.interval, self._episodes
-        if shown is None or self._passage is None:
+        interval, episodes = self.app.interval, self._episodes
+        if interval is None or self._passage is None:
             return
         while True:
-            complete = not self.indexing or (by < 0 and episodes.until_ns >= shown.time_ns)
-            place = await self._search().next_episode(self._passage, shown, by, cpus)
-            if complete or (place is not None and by > 0):
+            is_complete = not self.indexing or (by < 0 and episodes.until_ns >= interval.time_ns)
+            place = await self._search().next_episode(self._passage, interval, by, cpus)
+            if is_complete or (place is not None and by > 0):
                 break
             self._report_seek(episodes.until_ns)
             await asyncio.sleep(BATCH_S)
@@ -297,20 +297,24 @@ class Recorded(Source):
     def _show(self, time_ns: int) -> None:
         """Shows this moment; playing continues from this moment."""
         self.app.go(time_ns)
-        if (shown := self.app.interval) is not None:
-            self._pace.begin(shown.time_ns, self.app.clock())
+        if (interval := self.app.interval) is not None:
+            self._pace.begin(interval.time_ns, self.app.clock())
         self._deepen()
 
     def _deepen(self) -> None:
         """Starts to read, in the background, the samples from before the history that time axes
         show."""
-        passage, ends_ns, shown = self._passage, self.ends_ns, self.app.interval
-        if passage is None or ends_ns is None or shown is None or self.seek is not None:
+        passage, ends_ns, interval = self._passage, self.ends_ns, self.app.interval
+        if passage is None or ends_ns is None or interval is None or self.seek is not None:
             return
-        since_ns = max(self.reach_ns[0], shown.time_ns - round(self.app.choice.window_s * 1e9))
-        before = self._deepened
-        done = before is not None and before[0] is passage and before[1] <= since_ns
-        if not done and ends_ns[0] > since_ns + 2 * self._recording.hello.sample_ns:
+        since_ns = max(self.reach_ns[0], interval.time_ns - round(self.app.choice.window_s * 1e9))
+        deepened_before = self._deepened
+        is_done = (
+            deepened_before is not None
+            and deepened_before[0] is passage
+            and deepened_before[1] <= since_ns
+        )
+        if not is_done and ends_ns[0] > since_ns + 2 * self._recording.hello.sample_ns:
             self._deepened = passage, since_ns
             self.app.run_worker(self._read_past(passage, since_ns), group="deepen", exclusive=True)
 

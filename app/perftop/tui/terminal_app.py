@@ -66,7 +66,7 @@ class Terminal(LinuxDriver):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         screen = self._file
-        self._lost = threading.Event()
+        self._is_lost = threading.Event()
         self._until_s = float("inf")
         """Time of the monotonic clock at which waiting for the terminal ends."""
         self._file: Any = _Output(screen.fileno(), screen.encoding, self._report_loss)
@@ -92,9 +92,9 @@ class Terminal(LinuxDriver):
     def _sigcont_application(self, *_: object) -> None:
         self._call_in_loop(self._resume)
 
-    def _call_in_loop(self, then: Callable[[], None]) -> None:
+    def _call_in_loop(self, callback: Callable[[], None]) -> None:
         with suppress(RuntimeError):  # the event loop may have ended
-            self._loop.call_soon_threadsafe(then)
+            self._loop.call_soon_threadsafe(callback)
 
     def _resume(self) -> None:
         """Resumes after a stop. SIGSTOP, unlike Ctrl-Z, leaves the reading and the writing thread
@@ -112,11 +112,11 @@ class Terminal(LinuxDriver):
         parser, decode = XTermParser(self._debug), getincrementaldecoder("utf-8")("replace").decode
         while not self.exit_event.is_set():
             in_sequence = parser._timeout_time is not None  # noqa: SLF001
-            typed = b""
+            typed_bytes = b""
             if self.exit_event.input_comes(TICK_S if in_sequence else None):
                 with suppress(OSError):  # the terminal may have just vanished
-                    typed = os.read(self.fileno, 4096)
-            if text := decode(typed):  # '' after a partial character; '' would end the parser
+                    typed_bytes = os.read(self.fileno, 4096)
+            if text := decode(typed_bytes):  # '' after a partial character; '' would end the parser
                 for event in parser.feed(text):
                     self.process_message(event)
             for event in parser.tick():
@@ -128,13 +128,13 @@ class Terminal(LinuxDriver):
     def write(self, data: str | None) -> None:
         """Writes `data`, and waits while the terminal is slow. None ends the writing thread."""
         writer = self._writer_thread
-        if writer is None or self._lost.is_set():
+        if writer is None or self._is_lost.is_set():
             return
-        rest = data if data is None else self._file.write_now(data)
+        unwritten = data if data is None else self._file.write_now(data)
         queue: Any = writer._queue  # noqa: SLF001
-        while rest != b"" and self._may_wait():
+        while unwritten != b"" and self._may_wait():
             with suppress(Full):
-                queue.put(rest, timeout=POLL_S)
+                queue.put(unwritten, timeout=POLL_S)
                 return
 
     def close(self) -> None:
@@ -145,12 +145,12 @@ class Terminal(LinuxDriver):
         self._writer_thread = None  # a second stop would wait for a thread that reads no text
 
     def _may_wait(self) -> bool:
-        return not self._lost.is_set() and time.monotonic() < self._until_s
+        return not self._is_lost.is_set() and time.monotonic() < self._until_s
 
     def _report_loss(self) -> None:
         """Sends SIGHUP to perftop once. May be called from any thread, any number of times."""
-        if not self._lost.is_set():
-            self._lost.set()
+        if not self._is_lost.is_set():
+            self._is_lost.set()
             os.kill(os.getpid(), signal.SIGHUP)
 
 
@@ -158,8 +158,8 @@ class _Output:
     """The terminal as the file to which Textual's writing thread writes. It holds no lock for which
     the interpreter would wait at its end."""
 
-    def __init__(self, fd: int, encoding: str, vanished: Any) -> None:
-        self._fd, self._encoding, self._report_loss = fd, encoding, vanished
+    def __init__(self, fd: int, encoding: str, on_vanish: Any) -> None:
+        self._fd, self._encoding, self._report_loss = fd, encoding, on_vanish
         self._nonblocking = _opened_again(fd)
         """File descriptor of the terminal, opened a second time without blocking; -1 if that
         failed."""
@@ -220,9 +220,9 @@ class _EndEvent(threading.Event):
     """The event that ends the reading thread, which checks the event before each read. The event
     also counts as set once the terminal has vanished."""
 
-    def __init__(self, fd: int, vanished: Any) -> None:
+    def __init__(self, fd: int, on_vanish: Any) -> None:
         super().__init__()
-        self._fd, self._report_loss = fd, vanished
+        self._fd, self._report_loss = fd, on_vanish
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         """An eventfd that is readable while the event is set; it wakes up a sleeping thread."""
         weakref.finalize(self, os.close, self._wake)
@@ -253,8 +253,8 @@ class _EndEvent(threading.Event):
     def input_comes(self, seconds: float | None) -> bool:
         """Waits at most this long for input, the event or the loss of the terminal; None: without
         limit. Returns whether there is input."""
-        found = self._all.poll(None if seconds is None else 1000 * seconds)
-        return (self._fd, select.POLLIN) in found
+        ready = self._all.poll(None if seconds is None else 1000 * seconds)
+        return (self._fd, select.POLLIN) in ready
 
 
 # --- the app: themes, the user's key bindings, and how signals and bugs end it
@@ -279,13 +279,13 @@ class TerminalApp(App[None]):
         self.animation_level = "none"
         self.set_keymap(config.keys)
 
-    def _first_theme(self, chosen: str) -> str:
+    def _first_theme(self, theme_name: str) -> str:
         """Returns the theme for the start. On a terminal with 16 colours, that is the theme made of
         these colours, unless the user has chosen another theme."""
         themes = theme.names(no_color=self.no_color)
-        if chosen == Config().theme and self.console.color_system == "standard":
-            chosen = "perftop-ansi"
-        return chosen if chosen in themes else themes[0]
+        if theme_name == Config().theme and self.console.color_system == "standard":
+            theme_name = "perftop-ansi"
+        return theme_name if theme_name in themes else themes[0]
 
     def get_driver_class(self) -> type[Driver]:
         driver = super().get_driver_class()
@@ -394,8 +394,8 @@ def drawing_on_stdout() -> Iterator[None]:
     """Makes Textual draw on the terminal of stdout if stderr is not a terminal, as with `2>file`.
     Textual always draws on `sys.__stderr__`, so `sys.__stderr__` is replaced while the app runs.
     Messages still go to `sys.stderr`, as redirected by the user."""
-    shown, terminal = sys.__stderr__, sys.__stdout__
-    if terminal is None or not terminal.isatty() or (shown is not None and shown.isatty()):
+    stderr, terminal = sys.__stderr__, sys.__stdout__
+    if terminal is None or not terminal.isatty() or (stderr is not None and stderr.isatty()):
         yield
         return
     # With stderr's error handler, a character that cannot be encoded does not end the app.
@@ -405,4 +405,4 @@ def drawing_on_stdout() -> Iterator[None]:
         try:
             yield
         finally:
-            sys.__stderr__ = shown  # type: ignore[misc]
+            sys.__stderr__ = stderr  # type: ignore[misc]

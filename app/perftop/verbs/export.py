@@ -170,7 +170,7 @@ class Export(Follower):
             for episode in self.session.running:
                 self.on_episode(episode)
             elapsed_s = (self.session.now_ns - self.first_ns) / 1e9
-            self.form.summary(self._tally.counted, elapsed_s, self._command)
+            self.form.summary(self._tally.counts_by_cause, elapsed_s, self._command)
         self.form.finish()
 
     def _chosen(self, episode: Episode) -> bool:

@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
             args, sample_ns, launch.longest_batch_ns(sample_ns, interval_ns)
         )
         # The app takes longer to import than the probe to start, so both run in parallel.
-        with first_picture.shown() as picture, launch.launched(argv) as probe:
+        with first_picture.show_picture() as picture, launch.launched(argv) as probe:
             with lean():
                 from perftop.tui import app
             picture.hand_over()

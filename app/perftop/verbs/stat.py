@@ -216,7 +216,7 @@ class Stat(Measured):
 
 def _columns(metrics: Sequence[str]) -> list[str]:
     """Returns the keys of the columns of the table. Raises Failed."""
-    from perftop.model.numbers import EVENT, RARE
+    from perftop.model.numbers import EVENT, RARE_METRICS
     from perftop.output import stat_table
     from perftop.output.export.fields import chosen
 
@@ -224,7 +224,7 @@ def _columns(metrics: Sequence[str]) -> list[str]:
     for key in keys:
         if not stat_table.known(key):
             raise Failed(f"--metrics: {key!r} is only in --json, not in tables", USAGE)
-    return keys + [name for name in metrics if name.startswith(EVENT) or name in RARE]
+    return keys + [name for name in metrics if name.startswith(EVENT) or name in RARE_METRICS]
 
 
 # --- repeated runs of a command

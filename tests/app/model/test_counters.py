@@ -29,7 +29,7 @@ def deltas(greeting: wire.Hello, *frames: wire.Frame) -> list[Delta]:
 
 
 def moved(delta: Delta, row: int = 0, column: int = 0) -> float:
-    return float(delta.tables["cpu"].moved[row, column])
+    return float(delta.tables["cpu"].increments[row, column])
 
 
 def ticks(delta: Delta, row: int = 0) -> float:
@@ -175,7 +175,7 @@ def test_a_package_whose_counter_begins_anew_is_left_out_and_the_others_are_not(
         *(frame(greeting, n, {"cycles": [n, n], "energy_j": row}) for n, row in enumerate(rows)),
     )
     assert delta.tables["more"].ticks.tolist() == [0, TICKS]
-    assert delta.tables["more"].moved[:, 0].tolist() == [0, 7]
+    assert delta.tables["more"].increments[:, 0].tolist() == [0, 7]
 
 
 def test_a_read_that_ends_before_it_begins_is_suspect() -> None:
@@ -241,7 +241,7 @@ def test_a_block_without_counters_is_a_block() -> None:
     counters = Counters(greeting)
     for seq in (0, 1):
         delta = counters.steps([made.frame(greeting, seq, {"ticks": [seq, 2 * seq]})])[0]
-    assert delta.tables["stat"].moved[:, 0].tolist() == [1, 2]
+    assert delta.tables["stat"].increments[:, 0].tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("sizes", [[7], [2, 3, 2], [3, 3, 1]])
@@ -266,10 +266,13 @@ def test_a_batch_of_incomplete_frames_equals_single_frames(
         for i in range(size):
             for name, table in alone[at + i].tables.items():
                 found = together[i].tables[name]
-                for mine, other in ((table.ticks, found.ticks), (table.moved, found.moved)):
+                for mine, other in (
+                    (table.ticks, found.ticks),
+                    (table.increments, found.increments),
+                ):
                     assert np.array_equal(mine, other, equal_nan=True)
         at += size
-    assert alone[3].tables["stat"].moved[:, 0].tolist() == [3, 9]
+    assert alone[3].tables["stat"].increments[:, 0].tolist() == [3, 9]
     assert alone[4].tables["stat"].ticks.tolist() == [0, 0]
 
 
@@ -284,7 +287,7 @@ def test_a_core_with_one_thread_and_a_cpu_in_no_core() -> None:
     values = np.array([1.0, 2.0, 3.0, 4.0])
     assert cores.threads(values, 9.0).tolist() == [[1, 3], [2, 9]]
     assert cores.total(values).tolist() == [4, 2]
-    assert cores.most(values).tolist() == [3, 2]
+    assert cores.max_of_threads(values).tolist() == [3, 2]
     np.testing.assert_array_equal(cores.by_cpu(np.array([5.0, 6.0])), [5, 6, 5, NAN])
 
 
@@ -292,7 +295,7 @@ def test_unknown_values_of_threads_are_not_counted() -> None:
     cores = Cores(made.hello(cores=2, threads=2), [[0, 2], [1, 3]])
     values = np.array([[1.0, NAN, NAN, NAN], [1.0, 2.0, 3.0, 4.0]])
     assert cores.total(values).tolist() == [[1, 0], [4, 6]]
-    np.testing.assert_array_equal(cores.most(values), [[1, NAN], [3, 4]])
+    np.testing.assert_array_equal(cores.max_of_threads(values), [[1, NAN], [3, 4]])
     assert cores.by_cpu(values[:, :2])[1].tolist() == [1, 2, 1, 2]
 
 

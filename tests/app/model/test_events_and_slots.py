@@ -232,7 +232,7 @@ def test_a_count_of_a_quarter_of_the_time_is_scaled_by_four() -> None:
         sample([7, 7], [5, 7], [1000, 1000]),
         sample([7 + NS, 7 + NS], [5 + NS // 4, 7 + NS], [1000 + 5_000_000, 1000 + 5_000_000]),
     )
-    moved = delta.tables["cpu"].moved
+    moved = delta.tables["cpu"].increments
     assert moved[:, 2].tolist() == [20_000_000, 5_000_000]  # ref: its origin begins with perf too
     assert moved[:, 3].tolist() == [20_000_000, 5_000_000]
     assert moved[:, 4].tolist() == [5_000_000, 5_000_000]  # the msr PMU takes no turns
@@ -254,7 +254,7 @@ def test_shares_of_turns_add_up_over_samples() -> None:
     total = counters.empty_delta()
     for delta in steps:
         total.add(delta[None], np.zeros(0, int))
-    assert total.tables["cpu"].moved[0, 3] == 4_000_000 + 6_000_000
+    assert total.tables["cpu"].increments[0, 3] == 4_000_000 + 6_000_000
 
 
 def test_never_on_the_counters_is_unknown_not_zero() -> None:
@@ -263,7 +263,7 @@ def test_never_on_the_counters_is_unknown_not_zero() -> None:
     never = [sample([i * NS], [5], [0], [i * 12_345]) for i in range(4)]
     _, (_, *waiting, delta) = deltas(greeting, *never)
     assert [step.tables["cpu"].ticks[0] for step in waiting] == [0, 0]
-    moved = delta.tables["cpu"].moved[0]
+    moved = delta.tables["cpu"].increments[0]
     assert np.isnan(moved[[2, 3]]).all()
     assert moved[4] == 3 * 12_345
     assert delta.suspect == {}
@@ -288,7 +288,7 @@ def test_a_row_without_a_turn_is_part_of_the_next_difference(together: int) -> N
         ticks += (delta.tables["cpu"].ticks / (made.TSC_HZ / 10)).tolist()
         total.add(delta, np.zeros(0, int))
     assert ticks == [[1, 1], [0, 0], [2, 2], [0, 0], [2, 2]]
-    assert total.tables["cpu"].moved[:, 3].tolist() == [50_000_000, 50_000_000]
+    assert total.tables["cpu"].increments[:, 3].tolist() == [50_000_000, 50_000_000]
     shared = counters.counted_share(total)
     assert shared is not None
     assert shared.tolist() == [0.2, 1.0]
@@ -322,7 +322,7 @@ def test_other_sources_are_not_scaled() -> None:
     """Without the times there is nothing to scale by."""
     plain = made.hello([CYCLES], threads=1)
     counters, (_, delta) = deltas(plain, {"cycles": [0]}, {"cycles": [77]})
-    assert delta.tables["cpu"].moved[0, 0] == 77
+    assert delta.tables["cpu"].increments[0, 0] == 77
     assert counters.counted_share(delta) is None
 
 

@@ -171,7 +171,7 @@ def test_metrics_and_states() -> None:
 def test_without_a_tsc_no_ratio_is_made_of_nanoseconds() -> None:
     result = session(tsc=False)
     interval = result.take()
-    assert result.evaluator.lacking("util") is not None
+    assert result.evaluator.first_missing("util") is not None
     assert "tsc" not in interval.counts
     assert not (interval.values["util"] >= 0).any()
     assert interval.suspect == {}

@@ -8,7 +8,16 @@ import pytest
 
 from perftop.base.format import GHZ, MISSING
 from perftop.model.episode import Episode
-from perftop.model.kinds import CAUSES, KINDS, MARK, NEIGHBOURS, OTHER, Kind, cause_of, kind_of
+from perftop.model.kinds import (
+    CAUSES,
+    KINDS,
+    MARK,
+    NEIGHBOURS,
+    UNKNOWN_KIND,
+    Kind,
+    cause_of,
+    kind_of,
+)
 from perftop.model.numbers import MACHINE, NUMBERS, PACKAGE, significant
 
 
@@ -83,7 +92,7 @@ def test_signs_tell_kinds_apart() -> None:
         ("neighbour", "memory", NEIGHBOURS["memory"]),
         ("neighbour", "something new", KINDS["neighbour"]),
         ("mark", "-", MARK),
-        ("something new", "unknown", OTHER),
+        ("something new", "unknown", UNKNOWN_KIND),
     ],
 )
 def test_the_kind_of_an_episode(kind: str, cause: str, found: object) -> None:

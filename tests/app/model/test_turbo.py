@@ -183,10 +183,10 @@ def test_a_cpu_is_in_the_first_table_that_is_for_it() -> None:
 
 
 def test_without_a_table_or_a_bound_there_is_no_ceiling() -> None:
-    assert turbo([table([(1, 37)])]).some
-    assert turbo([cpufreq(38)]).some
+    assert turbo([table([(1, 37)])]).has_tables
+    assert turbo([cpufreq(38)]).has_tables
     none = turbo([], cores=2)
-    assert not none.some
+    assert not none.has_tables
     found = ceilings(none, [1, 1], [1, 1])
     assert np.isnan([found.low_hz, found.high_hz, found.hz]).all()
 

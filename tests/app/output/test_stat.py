@@ -92,8 +92,8 @@ def test_the_summary_counts_causes_and_names_the_costliest() -> None:
         "offline": {"hotplug": 1},
         "steal": {"hypervisor": 1},
     }
-    assert tally.counted == counted
-    lines = stat_text.ending(session, tally, summary_line(session, tally.counted, 0.5))
+    assert tally.counts_by_cause == counted
+    lines = stat_text.ending(session, tally, summary_line(session, tally.counts_by_cause, 0.5))
     assert "turbo-drop: 4 (thermal 3, power-pl1 1)" in lines
     (worst,) = [line for line in lines if line.startswith("worst")]  # of one, all was said
     assert worst.startswith("worst turbo-drop: Power limit PL1 kept CPU 0 at 2.80 of 3.50 GHz")

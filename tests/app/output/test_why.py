@@ -24,7 +24,7 @@ from perftop.output.why_report import (
     report,
 )
 from perftop.output.why_text import answer, lines
-from perftop.session.losses import QUOTA, UNEXPLAINED, WAIT, Cause, LossSums
+from perftop.session.losses import QUOTA, UNEXPLAINED, WAIT_CAUSE, Cause, LossSums
 from perftop.session.session import Session
 from perftop.session.task_times import TaskTimes
 
@@ -35,8 +35,8 @@ SICK: list[tuple[str, str | None, float, Cause]] = [
     ("throttle", None, PLAYED_S, ("throttle", "thermal")),
     ("neighbour", None, PLAYED_S, ("neighbour", "sibling")),
     ("neighbour", "lmp", PLAYED_S, ("neighbour", "sibling")),
-    ("guest", None, PLAYED_S, WAIT),
-    ("guest", "postgres", 60, WAIT),
+    ("guest", None, PLAYED_S, WAIT_CAUSE),
+    ("guest", "postgres", 60, WAIT_CAUSE),
     ("demo", None, PLAYED_S, ("neighbour", "sibling")),
 ]
 WELL = ["steady", "idle", "jitter", "smt-mix", "hybrid", "hotplug", "warmup"]
@@ -63,7 +63,7 @@ def test_the_scripted_cause_is_first(
     assert made.findings[0].cause == cause
     assert made.findings[0].share >= MIN_SHARE
     first = printed(session, made)[0]
-    name = watch or (made.findings[0].by if cause == WAIT else "This machine")
+    name = watch or (made.findings[0].by if cause == WAIT_CAUSE else "This machine")
     assert name in first
     assert made.findings[0].by in first
 
@@ -273,7 +273,7 @@ def test_a_quota_is_named_with_its_owner_and_nobody_else_is() -> None:
     assert (first.by, first.confidence) == ("its CPU quota of 0.5 CPUs", "measured")
     assert first.lost_s == pytest.approx(0.3)
     assert first.details["group"] == "/docker/0123456789abcdef"
-    assert WAIT not in {finding.cause for finding in made.named}
+    assert WAIT_CAUSE not in {finding.cause for finding in made.named}
 
 
 def test_a_wait_that_a_quota_explains_is_not_blamed_on_who_ran_there() -> None:

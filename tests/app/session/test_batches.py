@@ -157,7 +157,7 @@ def test_an_interval_of_one_sample_equals_its_sums(
         span: Span, batch: SampleBatch, first: int, last: int, reader: SampleReader
     ) -> None:
         add(span, batch, first, last, reader)
-        span._only = None
+        span._only_sample = None
 
     monkeypatch.setattr(Span, "add", forgetting)
     assert said() == quick

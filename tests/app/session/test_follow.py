@@ -68,7 +68,7 @@ def frames(*times_ms: float) -> Iterator[wire.Frame]:
     [
         ({}, [], 5),
         ({"interval_ns": 200 * MS}, [200, 200], 5),
-        ({"interval_ns": 200 * MS, "early": True}, [100, 200, 200], 5),
+        ({"interval_ns": 200 * MS, "starts_early": True}, [100, 200, 200], 5),
         ({"interval_ns": 200 * MS, "count": 1}, [200], 2),
         ({"duration_ns": 300 * MS}, [], 3),
         ({"interval_ns": 200 * MS, "duration_ns": 300 * MS}, [200, 100], 3),

@@ -81,7 +81,7 @@ def test_tables_of_any_shape_come_back(
     sorted_old, sorted_new = old[layout.order], new[layout.order]
     packed = pack(layout, np.stack([sorted_old, sorted_new, sorted_old]))
     there, again = unpack(layout, sorted_old, packed)
-    assert there[layout.back].tolist() == new.tolist()
+    assert there[layout.inverse_order].tolist() == new.tolist()
     assert again.tolist() == sorted_old.tolist()
 
 

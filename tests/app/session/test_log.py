@@ -115,7 +115,7 @@ def test_the_worst_of_several_episodes_is_the_costliest() -> None:
     alone = Episode("throttle", [0], 0, 10**9, 0.5, "thermal")
     for episode in (mild, bad, alone):
         tally.add(episode, 2 * 10**9)
-    assert tally.counted == {"steal": {"hypervisor": 2}, "throttle": {"thermal": 1}}
+    assert tally.counts_by_cause == {"steal": {"hypervisor": 2}, "throttle": {"thermal": 1}}
     assert tally.worst() == [bad]
 
 

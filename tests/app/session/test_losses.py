@@ -16,7 +16,7 @@ from perftop.session.losses import (
     MAX_OPEN,
     STEAL,
     UNEXPLAINED,
-    WAIT,
+    WAIT_CAUSE,
     Cause,
     Losses,
     LossSums,
@@ -43,7 +43,7 @@ def lost_time(scenario: str, seconds: float = PLAYED_S, watch: str | None = None
         ("neighbour", None, PLAYED_S, ("neighbour", "sibling"), 0.31 * 10 / (37 + 10)),
         ("neighbour", "lmp", PLAYED_S, ("neighbour", "sibling"), 0.31 * 10 / 37),
         ("neighbour", "lmp", PLAYED_S, STEAL, 0.2 * 8 / 37),
-        ("guest", "postgres", 60, WAIT, QUEUED),
+        ("guest", "postgres", 60, WAIT_CAUSE, QUEUED),
     ],
 )
 def test_losses_by_cause_are_those_of_the_script(
@@ -107,7 +107,7 @@ def test_a_package_that_wants_for_power_is_in_the_clock_already() -> None:
 def test_waiting_is_time_beside_that_of_the_cpu() -> None:
     losses = Losses([0, 1])
     sample(losses, 0, waited_s=0.1)
-    assert losses.sums([]).shares() == {WAIT: pytest.approx(0.5)}
+    assert losses.sums([]).shares() == {WAIT_CAUSE: pytest.approx(0.5)}
 
 
 def test_a_job_loses_only_where_it_ran() -> None:

@@ -70,4 +70,4 @@ def test_a_core_that_is_off_has_that_reason() -> None:
     assert why.keys() == {"smt", "smt_method", "active_threads"}
     assert set(why.values()) == {"ref: ran faster than the TSC"}
     session.apply(frame(session.hello, 2, {"ref": [None, None]}, flags=[wire.ROW_OFFLINE] * 2))
-    assert set(missing.why_no_states(session, session.take(), 0).values()) == {missing.OFF}
+    assert set(missing.why_no_states(session, session.take(), 0).values()) == {missing.CPU_OFF}

@@ -14,7 +14,7 @@ from perfprobe import wire
 from perftop.model.delta import Doubt
 from perftop.model.numbers import METRICS
 from perftop.output import run_summary, stat_json
-from perftop.session.missing import lasting
+from perftop.session.missing import lasting_reasons
 from perftop.session.session import Session
 
 IDLE = counter("idle_s", "s", bits=64, scale=1e-6)
@@ -269,7 +269,7 @@ def test_notes_are_not_trusted(data: dict[str, object]) -> None:
 def test_missing_numbers_have_a_reason_under_their_key() -> None:
     why = wire.Missing("cycles", "no PMU in this guest", "use metal")
     session = Session(made.hello([made.REF], missing=[why]))
-    found = {m.what: (m.why, m.fix) for m in lasting(session)}
+    found = {m.what: (m.why, m.fix) for m in lasting_reasons(session)}
     assert found["busy_hz"] == ("no PMU in this guest", "use metal")
     assert "util" not in found
     hello = stat_json.hello_line(session)

@@ -231,22 +231,22 @@ def test_a_run_of_any_length_keeps_samples_in_bounded_memory(
     for seq in range(1, 200):
         session.apply(frame(greeting, seq, {"ref": [seq * TICKS // 2]}))
         found = session.distribution.finish()
-        assert len(found._kept) == room
+        assert len(found._kept_samples) == room
         assert min(seq, room // 2) <= found._count <= room
-        assert (found._kept[: found._count, 0] == 0.5).all()
+        assert (found._kept_samples[: found._count, 0] == 0.5).all()
 
 
 @pytest.mark.parametrize("count", [2, 3, 511, 512, 513, 20_000])
 def test_every_second_sample_is_dropped_without_a_copy_of_all(count: int) -> None:
     distribution = Distribution([0])
     rows = np.arange(count * 8, dtype=np.float32).reshape(count, 8)
-    distribution._kept, distribution._count = rows.copy(), count
+    distribution._kept_samples, distribution._count = rows.copy(), count
     tracemalloc.start()
-    distribution._thin()
+    distribution._halve_kept()
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 50_000, "half of the longest is 320,000 bytes"
-    assert np.array_equal(distribution._kept[: distribution._count], rows[::2])
+    assert np.array_equal(distribution._kept_samples[: distribution._count], rows[::2])
 
 
 def test_the_fifth_percentile_is_that_of_numpy() -> None:

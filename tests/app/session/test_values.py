@@ -18,7 +18,7 @@ from perfprobe.wire import Block, Missing
 from perftop.model.episode import BASE_CLOCK, Cap
 from perftop.output import stat_json
 from perftop.session.interval import Interval
-from perftop.session.missing import lasting
+from perftop.session.missing import lasting_reasons
 from perftop.session.session import Session
 from perftop.session.values import mean_ceiling, of_cpus, of_machine
 
@@ -181,7 +181,7 @@ def test_json_has_the_range_of_a_ceiling_and_its_origin() -> None:
 
 
 def missing(hello: wire.Hello) -> list[tuple[str, str | None, list[int] | None]]:
-    found = lasting(Session(hello))
+    found = lasting_reasons(Session(hello))
     return [(m.why, m.fix, m.cpus) for m in found if m.what == "turbo_ceiling_hz"]
 
 

@@ -27,13 +27,13 @@ from perftop.tui.shared import keys
 def wrong(text: str | bytes) -> list[str]:
     """What the user hears of a file with this in it."""
     with pytest.raises(Failed) as caught:
-        config.read(text if isinstance(text, bytes) else text.encode(), "c.toml")
+        config.parse_config(text if isinstance(text, bytes) else text.encode(), "c.toml")
     assert caught.value.status == 2
     return str(caught.value).split("\n")
 
 
 def read(text: str) -> Config:
-    return config.read(text.encode(), "c.toml")
+    return config.parse_config(text.encode(), "c.toml")
 
 
 # --- a good one
@@ -61,7 +61,7 @@ def test_settings_are_taken() -> None:
         help = "?,h"
         order = ""
     """
-    wanted = {"quit": "Q,ctrl+x", "help": "question_mark,h", "order": keys.NONE}
+    wanted = {"quit": "Q,ctrl+x", "help": "question_mark,h", "order": keys.NO_KEYS}
     assert read(text) == Config("perftop-light", "MHz", ("ipc", "util"), wanted)
 
 
@@ -182,7 +182,7 @@ def test_a_key_may_do_other_things_in_other_views() -> None:
 def test_a_file_is_read_or_refused_in_words(text: str | bytes) -> None:
     raw = text.encode("utf-8", "replace") if isinstance(text, str) else text
     try:
-        config.read(raw, "c.toml")
+        config.parse_config(raw, "c.toml")
     except Failed as failed:
         lines = str(failed).split("\n")
         assert all(line.startswith("c.toml:") for line in lines)
@@ -202,7 +202,7 @@ def test_accepted_keys_have_one_meaning_in_every_view(chosen: dict[str, str]) ->
     except Failed:
         return
     assert set(keys.clashes(taken)) <= set(keys.clashes({}))
-    assert taken.get("quit") != keys.NONE
+    assert taken.get("quit") != keys.NO_KEYS
 
 
 # --- keys
@@ -276,7 +276,7 @@ def test_a_terminal_of_16_colours_begins_with_its_own(
 
 async def test_the_app_uses_what_is_set() -> None:
     """Two actions have changed keys, one has another, one has none; `q` is nobody's."""
-    wanted = {"quit": "x", "pause": "o", "order": "space", "help": keys.NONE}
+    wanted = {"quit": "x", "pause": "o", "order": "space", "help": keys.NO_KEYS}
 
     async with running(Machine(), config=Config("perftop-safe", "MHz", keys=wanted)) as run:
         screen = run.monitor

@@ -49,12 +49,12 @@ def echoes(ours: int) -> bool:
 
 def test_the_first_picture_is_removed_unless_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     with terminal(monkeypatch) as (looks, ours):
-        with first_picture.shown():
+        with first_picture.show_picture():
             assert ENTER in (text := seen(looks))
             assert b"perftop" in text
             assert os.uname().nodename.encode() in text
         assert LEAVE in seen(looks)
-        with first_picture.shown() as picture:
+        with first_picture.show_picture() as picture:
             seen(looks)
             picture.hand_over()
         assert not seen(looks)
@@ -63,14 +63,14 @@ def test_the_first_picture_is_removed_unless_handed_over(monkeypatch: pytest.Mon
 
 def test_an_error_takes_it_away(monkeypatch: pytest.MonkeyPatch) -> None:
     with terminal(monkeypatch) as (looks, ours):
-        with pytest.raises(SystemExit), first_picture.shown():
+        with pytest.raises(SystemExit), first_picture.show_picture():
             raise SystemExit(143)
         assert seen(looks).endswith(LEAVE + b"\x1b[?25h")
         assert echoes(ours)
 
 
 def test_keys_are_not_echoed_and_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    with terminal(monkeypatch) as (looks, ours), first_picture.shown():
+    with terminal(monkeypatch) as (looks, ours), first_picture.show_picture():
         seen(looks)
         assert not echoes(ours)
         os.write(looks, b"3\n")
@@ -82,7 +82,7 @@ def test_a_terminal_that_is_gone_does_no_harm(monkeypatch: pytest.MonkeyPatch) -
     looks, ours = pty.openpty()
     with os.fdopen(ours, "w") as screen:
         monkeypatch.setattr(sys, "stdout", screen)
-        with first_picture.shown():
+        with first_picture.show_picture():
             os.close(looks)
 
 
@@ -91,7 +91,7 @@ def test_a_host_s_name_reaches_the_terminal_without_control_characters(
 ) -> None:
     drawn = os.uname_result(("Linux", "a\x1b]0;b\x07c", "", "", ""))
     monkeypatch.setattr(os, "uname", lambda: drawn)
-    with terminal(monkeypatch) as (looks, _), first_picture.shown():
+    with terminal(monkeypatch) as (looks, _), first_picture.show_picture():
         assert b"  a]0;bc " in seen(looks)
 
 
@@ -103,7 +103,7 @@ signal.signal(signal.SIGTTOU, signal.SIG_DFL)
 child = os.fork()
 if child == 0:
     os.setpgid(0, 0)
-    with first_picture.shown():
+    with first_picture.show_picture():
         os._exit(7)
 print("stopped", os.WIFSTOPPED(os.waitpid(child, os.WUNTRACED)[1]), flush=True)
 signal.signal(signal.SIGTTOU, signal.SIG_IGN)

@@ -14,7 +14,7 @@ from perftop import cli
 from perftop.base.errors import USAGE
 from perftop.draw.strips import text, width
 from perftop.recording.file import Recording
-from perftop.tui.pair_app import LEFT, Alignment, Look, PairApp, Track, page
+from perftop.tui.pair_app import LABEL_WIDTH, Alignment, Look, PairApp, Track, page
 
 DROP = "sim:turbo-drop,cpus=8,packages=1,seed=1"
 """Its drop is from 8.0 to 12.1 s after the start."""
@@ -76,7 +76,7 @@ def test_both_are_drawn_from_the_moment_they_are_aligned_at(
     ]
     assert (low[1] - low[0]) * cell_s == pytest.approx(shift_s, abs=1.5 * cell_s)
     assert (made.origins_ns[0] - tracks[0].ends_ns[0]) / 1e9 == pytest.approx(origin_s)
-    drop = made.axis.cell_after(round((BEGIN_S - origin_s) * 1e9)) + LEFT
+    drop = made.axis.cell_after(round((BEGIN_S - origin_s) * 1e9)) + LABEL_WIDTH
     assert starts[0] == pytest.approx(drop, abs=2), "a drop is seen within a sample or two"
 
 

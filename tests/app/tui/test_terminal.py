@@ -89,7 +89,7 @@ def test_little_waits_for_a_slow_terminal(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(LinuxDriver, "start_application_mode", start)
     terminal: Any = Terminal.__new__(Terminal)
     terminal.start_application_mode()
-    terminal._lost, terminal._until_s = threading.Event(), float("inf")
+    terminal._is_lost, terminal._until_s = threading.Event(), float("inf")
     with piped() as (output, _, reads):
         terminal._file = output
         terminal.write("." * FILLS + "a refresh")

@@ -104,7 +104,7 @@ def same(found: Callable[[], list[float]], want: list[float]) -> bool:
 
 def moved(session: Session, key: str) -> list[float]:
     column = session.counters.columns[key]
-    table = session.run.delta.tables[column.block].moved
+    table = session.run.delta.tables[column.block].increments
     found: list[float] = table[:, column.first : column.first + column.counter.columns].sum(1)
     return [round(float(x), 6) for x in found]
 

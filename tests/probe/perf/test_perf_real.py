@@ -216,7 +216,7 @@ def test_from_the_kernel_to_the_session(system: System) -> None:
     for row, cpu in enumerate(rows):
         if not cpu.online or cpu.cpu not in os.sched_getaffinity(0):
             continue
-        moved = table.moved[row]
+        moved = table.increments[row]
         assert seconds[row] > 0.1
         assert moved[column["perf_enabled_s"]] == moved[column["perf_running_s"]]
         assert moved[column["perf_enabled_s"]] == pytest.approx(seconds[row], rel=0.02)

@@ -18,7 +18,7 @@ from perftop.base.text import safe
 from perftop.model import numbers as model_numbers
 from perftop.model.delta import Delta, add_samples
 from perftop.model.kinds import kind_of
-from perftop.model.numbers import EVENT, INDEX, METRICS, PER_KI, RARE, Number
+from perftop.model.numbers import EVENT, INDEX, METRICS, PER_KI, RARE_METRICS, Number
 from perftop.model.sample_reader import SampleBatch
 from perftop.model.smt import STATES
 from perftop.output.compare.statistics import MIN_BLOCKS, Estimate, estimate_of_series
@@ -114,12 +114,12 @@ UNUSUAL = frozenset({"kernel_cycles"})
 
 def of_event(key: str) -> bool:
     """Whether the key is that of a chosen event or of an issue-slot metric."""
-    return key.startswith(EVENT) or key in RARE
+    return key.startswith(EVENT) or key in RARE_METRICS
 
 
 def number_of(key: str) -> Number:
     """Returns the number with this key, which is in NUMBERS or that of an event."""
-    number = NUMBERS.get(key) or RARE.get(key)
+    number = NUMBERS.get(key) or RARE_METRICS.get(key)
     if number is not None:
         return number
     name = safe(key.removeprefix(EVENT).removesuffix(PER_KI), MAX_EVENT_NAME)
@@ -349,7 +349,7 @@ class Course:
             none = np.zeros(len(delta.doubts))
             return none, none
         table = delta.tables[column.block]
-        moved, ticks = table.moved[..., column.first], table.ticks
+        moved, ticks = table.increments[..., column.first], table.ticks
         # Most frames have no energy, which is read less often.
         read = np.isfinite(moved).all(axis=1) & (ticks > 0).all(axis=1)
         seconds = ticks.mean(axis=1) / self._session.counters.stamp_hz

@@ -56,7 +56,7 @@ def lines(
         for row in phase.rows:
             text, verdict = _row(row), row.verdict
             if row.cause is not None and row.verdict != NOISE:
-                verdict = f"{verdict}: {cause_of(row.cause[1]).short or row.cause[1]}"
+                verdict = f"{verdict}: {cause_of(row.cause[1]).short_text or row.cause[1]}"
             # A row within the noise is dim; where B is worse, the verdict is red.
             if row.verdict == "worse":
                 text_lines.append(f"{drawn(text)}{VERDICT_GAP}{drawn(verdict, '31')}")

@@ -23,7 +23,7 @@ from perftop.model.numbers import (
     NUMBERS,
     PACKAGE,
     PER_KI,
-    RARE,
+    RARE_METRICS,
     Number,
     Scope,
 )
@@ -226,7 +226,7 @@ def chosen(names: Sequence[str] | None) -> tuple[Field, ...]:
     keys = [field.key for field in MEASURES if field.kind != "count"]
     known = {*keys, *(field.name for field in MEASURES)}
     for name in names:
-        if name not in known and not name.startswith(EVENT) and name not in RARE:
+        if name not in known and not name.startswith(EVENT) and name not in RARE_METRICS:
             every = dict.fromkeys([*keys, *known])
             near = did_you_mean(name, every, f"known: {', '.join(every)}")
             text = f"--metrics: unknown metric {name!r}{near}"
@@ -247,12 +247,12 @@ def with_events(
     Failed."""
     counters, metrics = session.evaluator.registry.counters, session.evaluator.registry.events
     events = [field for key in counters for field in _of_event(session, key)]
-    rare = [_of(metric) for metric in metrics.values() if metric.key in RARE]
+    rare = [_of(metric) for metric in metrics.values() if metric.key in RARE_METRICS]
     if names is None:
         return (*measures, *events, *rare)
     events += rare
     for name in names:
-        if name in RARE and name not in session.evaluator.metrics:
+        if name in RARE_METRICS and name not in session.evaluator.metrics:
             raise Failed(f"--metrics: {name!r} is not counted here", USAGE)
         if name.startswith(EVENT) and all(name not in {f.name, f.key} for f in events):
             available = ", ".join(counters) or "none (choose them with -e)"

@@ -12,7 +12,7 @@ from typing import Any
 from perftop.base.errors import UNAVAILABLE, Failed
 from perftop.base.text import escaped
 from perftop.model.episode import Episode
-from perftop.model.numbers import EVENT, RARE
+from perftop.model.numbers import EVENT, RARE_METRICS
 from perftop.output import run_summary, stat_json
 from perftop.output.export.fields import (
     BELIEF,
@@ -26,7 +26,7 @@ from perftop.output.export.fields import (
 )
 from perftop.output.export.form import Command, Counted, Form, Out
 from perftop.session.interval import Interval
-from perftop.session.missing import Reasons, doubts
+from perftop.session.missing import Reasons, doubt_texts
 from perftop.session.session import Session
 
 # --- JSON lines
@@ -69,7 +69,9 @@ def only(line: stat_json.Line, measures: Sequence[Field]) -> stat_json.Line:
     if len(measures) >= len(MEASURES):
         return line
     chosen = {field.key for field in measures if field.kind != "count"}
-    events = {key for row in line["cpus"] for key in row if key.startswith(EVENT) or key in RARE}
+    events = {
+        key for row in line["cpus"] for key in row if key.startswith(EVENT) or key in RARE_METRICS
+    }
     left_out = (_KEYS | events) - chosen
     counts = {field.key for field in measures if field.kind == "count"}
     for part in ("machine", "job", "rest"):
@@ -109,7 +111,7 @@ class ExportTable:
             *(_constant(name, text) for name, text in named.items()),
             Field("suspect", "Why samples were left out.",
                   lambda now: [
-                      "; ".join(doubts(now.interval, row)) if doubted else ""
+                      "; ".join(doubt_texts(now.interval, row)) if doubted else ""
                       for row, doubted in zip(now.rows, now.doubted(), strict=True)
                   ],
                   "suspect", "text"),

@@ -30,7 +30,7 @@ from perftop.output.exporter.sums import (
     Sums,
 )
 from perftop.output.exposition import END, Heading, labels
-from perftop.session.missing import BOUNDS, UNREAD, lasting
+from perftop.session.missing import BOUNDS, UNREAD, lasting_reasons
 from perftop.session.session import Session
 
 # --- the families
@@ -181,7 +181,7 @@ class Page:
         self._session, self._detail = session, detail
         self._sums, self._core_time = Sums(session), CoreTime(session)
         self._episodes = EpisodeSums(session)
-        self._reasons = lasting(session)
+        self._reasons = lasting_reasons(session)
         self._packages = [_package(session, cpus) for cpus in session.hello.packages]
         self._known: Sequence[Labels] = self._packages[:]
         self._packages.append({})
@@ -277,11 +277,11 @@ class Page:
             (BASE, np.full(len(self._known), base)),
             (LIMIT, sums.gauges["power_limit_w"]),
             (TEMPERATURE, sums.gauges["temperature_c"]),
-            (ENERGY, sums.moved("energy_j")),
-            (DRAM_ENERGY, sums.moved("energy_ram_j")),
+            (ENERGY, sums.increments("energy_j")),
+            (DRAM_ENERGY, sums.increments("energy_ram_j")),
         ):
             yield self._grids.family(heading, self._known, values)
-        moved = np.array([sums.moved(key) for key in TRAFFIC_KEYS])
+        moved = np.array([sums.increments(key) for key in TRAFFIC_KEYS])
         yield self._grids.family(MEMORY, self._known, moved, "direction", ("read", "write"))
         yield series_of(TSC, [({}, math.nan if hello.tsc_hz is None else hello.tsc_hz.hz)])
         yield series_of(SUSPECT, (({"reason": r}, n) for r, n in sums.suspects.items()))

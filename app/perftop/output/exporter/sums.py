@@ -78,7 +78,7 @@ class Sums:
         self._add_seconds(sample)
         self._add_counts(delta)
         for key in MOVED:
-            if (moved := counters.moved(delta, key)) is not None:
+            if (moved := counters.increments(delta, key)) is not None:
                 ticks = delta.tables[counters.columns[key].block].ticks
                 known = np.isfinite(moved) & (ticks > 0)
                 self._moved[key] += np.where(known, moved, 0.0)
@@ -104,7 +104,7 @@ class Sums:
 
     def _add_counts(self, delta: Delta) -> None:
         counters, nothing = self._session.counters, np.full(len(self.shown), np.nan)
-        moved = [counters.moved(delta, key) for key in COUNTS]
+        moved = [counters.increments(delta, key) for key in COUNTS]
         counts = np.array([nothing if each is None else each for each in moved])
         bad = self._has & ~np.isfinite(counts)
         bad |= bad[:TOGETHER].any(axis=0)
@@ -112,7 +112,7 @@ class Sums:
         self.counts += np.where(known, counts, 0.0)
         self.known_counts |= known
 
-    def moved(self, key: str) -> Floats:
+    def increments(self, key: str) -> Floats:
         """Returns the sum of one counter of MOVED by package; NaN if unknown."""
         return np.where(self._known_moved[key], self._moved[key], np.nan)
 
@@ -149,7 +149,7 @@ class CoreTime:
         cores, counters = self.cores, self._session.counters
         self.ceiling_hz = sample.ceilings.hz
         on = cores.total(self._session.online.astype(float)) > 0
-        read_s = cores.most(sample.delta.tables["cpu"].ticks) / counters.stamp_hz
+        read_s = cores.max_of_threads(sample.delta.tables["cpu"].ticks) / counters.stamp_hz
         read_s = np.where(on & np.isfinite(read_s), read_s, 0.0)
         self._owed_s = np.where(on, self._owed_s + span_s - read_s, 0.0)
         finite = np.isfinite(sample.split.states)

@@ -8,7 +8,7 @@ from functools import lru_cache
 from math import isfinite, nan
 
 from perftop.model.episode import rank
-from perftop.session.fleet.machine import FIELDS, Machine, MachineEpisode, Numbers, mean
+from perftop.session.fleet.machine import FIELDS, Machine, MachineEpisode, Numbers, mean_numbers
 
 MIN_SHARED_MACHINES = 3
 """Minimum number of machines with the same cause for their episodes to become one shared
@@ -67,25 +67,29 @@ class Fleet:
     def totals(self) -> Numbers:
         """The numbers of the fleet: means over the machines, but sums for power."""
         answering = self.answering
-        sums = dict(mean([machine.numbers for machine in answering]))
+        sums = dict(mean_numbers([machine.numbers for machine in answering]))
         for key in ("power_w", "power_limit_w"):
-            known = [v for m in answering if isfinite(v := m.numbers[key])]
-            sums[key] = sum(known) if known else nan
+            known_values = [v for m in answering if isfinite(v := m.numbers[key])]
+            sums[key] = sum(known_values) if known_values else nan
         return sums
 
     def rows(self, choice: RowChoice, now: float) -> list[Machine]:
         """The machines that match the filter, sorted: those that do not answer first, then the
         worst."""
         matching = [m for m in self.machines.values() if matches(m, choice.filter)]
-        silent = sorted((m for m in matching if not m.answers), key=lambda m: natural(m.name))
+        silent_machines = sorted(
+            (m for m in matching if not m.answers), key=lambda m: natural(m.name)
+        )
         answering = [m for m in matching if m.answers]
         answering.sort(key=lambda machine: natural(machine.name))
         falls = (choice.order not in _RISING) != choice.reverse
         if choice.order == "name":
-            return [*silent, *(answering if not falls else reversed(answering))]
-        known = [(value(m, choice.order, now), m) for m in answering]
-        known.sort(key=lambda pair: (not isfinite(pair[0]), -pair[0] if falls else pair[0]))
-        return [*silent, *(machine for _, machine in known)]
+            return [*silent_machines, *(answering if not falls else reversed(answering))]
+        ordered_values = [(value(m, choice.order, now), m) for m in answering]
+        ordered_values.sort(
+            key=lambda pair: (not isfinite(pair[0]), -pair[0] if falls else pair[0])
+        )
+        return [*silent_machines, *(machine for _, machine in ordered_values)]
 
     def running(self) -> list[SharedEpisode]:
         """Running episodes, the costliest first; a cause that several machines share is listed
@@ -95,19 +99,23 @@ class Fleet:
             for episode in machine.running:
                 if episode.wrong:
                     groups.setdefault(episode.group, []).append(episode)
-        shared = [merged for episodes in groups.values() for merged in self._shared(episodes)]
-        shared.sort(key=lambda h: (-round(h.lost, 2), rank(h.kind), h.start))
-        return shared
+        shared_episodes = [
+            shared_episode
+            for episodes in groups.values()
+            for shared_episode in self._shared_episodes(episodes)
+        ]
+        shared_episodes.sort(key=lambda h: (-round(h.lost, 2), rank(h.kind), h.start))
+        return shared_episodes
 
-    def _shared(self, episodes: Sequence[MachineEpisode]) -> list[SharedEpisode]:
+    def _shared_episodes(self, episodes: Sequence[MachineEpisode]) -> list[SharedEpisode]:
         """Merges episodes of one cause into one shared episode, or into one for each machine if
         there are only few machines."""
         names = dict.fromkeys(episode.machine for episode in episodes)
         if len(names) >= MIN_SHARED_MACHINES:
-            return [self._merged(episodes)]
-        return [self._merged([e for e in episodes if e.machine == name]) for name in names]
+            return [self._merge(episodes)]
+        return [self._merge([e for e in episodes if e.machine == name]) for name in names]
 
-    def _merged(self, episodes: Sequence[MachineEpisode]) -> SharedEpisode:
+    def _merge(self, episodes: Sequence[MachineEpisode]) -> SharedEpisode:
         kind, cause = episodes[0].group
         names = tuple(sorted({episode.machine for episode in episodes}, key=natural))
         depths = [episode.depth for episode in episodes if episode.depth is not None]
@@ -125,26 +133,26 @@ class Fleet:
             max(depths, default=None), min(depths, default=None), lost,
         )  # fmt: skip
 
-    def happened(self, most: int) -> list[SharedEpisode]:
+    def happened(self, max_episodes: int) -> list[SharedEpisode]:
         """Running and ended episodes, the newest start first. Episodes with the same cause that
         started together are listed once."""
-        ended: dict[tuple[str, str], list[MachineEpisode]] = {}
+        ended_episodes: dict[tuple[str, str], list[MachineEpisode]] = {}
         for machine in self.machines.values():
             for episode in machine.ended:
                 if episode.wrong:
-                    ended.setdefault(episode.group, []).append(episode)
-        shared = self.running()
-        for episodes in ended.values():
+                    ended_episodes.setdefault(episode.group, []).append(episode)
+        shared_episodes = self.running()
+        for episodes in ended_episodes.values():
             episodes.sort(key=lambda episode: episode.start)
-            together: list[MachineEpisode] = []
+            simultaneous: list[MachineEpisode] = []
             for episode in episodes:
-                if together and episode.start - together[0].start > TOGETHER_S:
-                    shared += self._shared(together)
-                    together = []
-                together.append(episode)
-            shared += self._shared(together)
-        shared.sort(key=lambda h: -h.start)
-        return shared[:most]
+                if simultaneous and episode.start - simultaneous[0].start > TOGETHER_S:
+                    shared_episodes += self._shared_episodes(simultaneous)
+                    simultaneous = []
+                simultaneous.append(episode)
+            shared_episodes += self._shared_episodes(simultaneous)
+        shared_episodes.sort(key=lambda h: -h.start)
+        return shared_episodes[:max_episodes]
 
     def below(self, cells: int, now: float, span_s: float) -> list[float]:
         """Number of machines with a turbo drop in each of `cells` parts of the last `span_s`."""
@@ -157,8 +165,8 @@ class Fleet:
                     and (episode.end or now) > now - span_s
                 ):
                     first = int((episode.start - now + span_s) / step)
-                    last = int(((episode.end or now) - now + span_s) / step)
-                    hit.update(range(max(0, first), min(cells - 1, last) + 1))
+                    last_cell = int(((episode.end or now) - now + span_s) / step)
+                    hit.update(range(max(0, first), min(cells - 1, last_cell) + 1))
             for cell in hit:
                 counts[cell] += 1
         return counts
@@ -194,10 +202,10 @@ def natural(name: str) -> tuple[object, ...]:
 
 def matches(machine: Machine, words: str) -> bool:
     """Whether all words of the filter occur in the machine's name, model, causes or state."""
-    running = " ".join(f"{e.kind} {e.cause}" for e in machine.running)
-    flags = (not machine.answers, bool(machine.suspects), bool(running))
+    running_text = " ".join(f"{e.kind} {e.cause}" for e in machine.running)
+    flags = (not machine.answers, bool(machine.suspects), bool(running_text))
     state = " ".join(word for word, is_so in zip(_WORDS, flags, strict=True) if is_so)
-    text = f"{machine.name} {machine.model} {running} {state}".lower()
+    text = f"{machine.name} {machine.model} {running_text} {state}".lower()
     return all(word in text for word in words.lower().split())
 
 

@@ -24,7 +24,7 @@ from perftop.model.smt import STATES
 from perftop.model.tasks import task
 from perftop.session.follow import Follower
 from perftop.session.interval import Interval
-from perftop.session.missing import lasting
+from perftop.session.missing import lasting_reasons
 from perftop.session.session import Session
 from perftop.session.summary import UNREAD_BYTES
 from perftop.session.values import of_machine
@@ -83,20 +83,20 @@ _OF_MACHINE = {"lost": "lost_ratio", "busy": "util", "clock_hz": "busy_hz",
                "power_limit_w": "power_limit_w"}  # fmt: skip
 """The numbers in FIELDS that every interval has for the machine, with their keys in the
 interval."""
-NOTHING: Numbers = dict.fromkeys(FIELDS, nan)
+UNKNOWN_NUMBERS: Numbers = dict.fromkeys(FIELDS, nan)
 
 
 def read_numbers(session: Session, interval: Interval) -> Numbers:
     """The numbers of a machine in one interval."""
-    numbers = dict(NOTHING)
+    numbers = dict(UNKNOWN_NUMBERS)
     numbers |= {key: of_machine(session, interval, number) for key, number in _OF_MACHINE.items()}
     cores = session.shown_cores()
-    work = np.array([_work(session, interval, core) for core in cores])
+    work = np.array([_numbers_of_work(session, interval, core) for core in cores])
     if len(work):
         weight, clock, ceiling = work.T
-        known = (weight > 0) & np.isfinite(clock) & np.isfinite(ceiling)
-        if total := weight[known].sum():
-            weight, clock, ceiling = weight[known], clock[known], ceiling[known]
+        is_known = (weight > 0) & np.isfinite(clock) & np.isfinite(ceiling)
+        if total := weight[is_known].sum():
+            weight, clock, ceiling = weight[is_known], clock[is_known], ceiling[is_known]
             numbers["ceiling_hz"] = float((weight * ceiling).sum() / total)
             numbers["below"] = float(weight[clock < ceiling * (1 - START)].sum() / total)
     pairs = [core for core in cores if len(session.cores[core]) > 1]
@@ -107,35 +107,37 @@ def read_numbers(session: Session, interval: Interval) -> Numbers:
     return numbers
 
 
-def _work(session: Session, interval: Interval, core: int) -> tuple[float, float, float]:
+def _numbers_of_work(session: Session, interval: Interval, core: int) -> tuple[float, float, float]:
     """Sum of the busy shares of a core's CPUs, the clock of its busiest CPU in Hz, and its ceiling
     in Hz."""
-    at = [session.position[cpu] for cpu in session.cores[core]]
-    util = np.nan_to_num(interval.values["util"][at])
-    clock = interval.values["busy_hz"][at][int(util.argmax())]
+    positions = [session.position[cpu] for cpu in session.cores[core]]
+    util = np.nan_to_num(interval.values["util"][positions])
+    clock = interval.values["busy_hz"][positions][int(util.argmax())]
     return float(util.sum()), float(clock), float(interval.ceiling_hz[core])
 
 
-def lost(numbers: Numbers) -> float:
+def lost_share(numbers: Numbers) -> float:
     """Lost share of a machine, computed from its means for use without samples: steal, involuntary
     halts and a clock below the ceiling exclude each other. NaN if none of them is known."""
     busy, clock, ceiling = numbers["busy"], numbers["clock_hz"], numbers["ceiling_hz"]
     halted = [numbers[key] for key in ("involuntary", "steal") if isfinite(numbers[key])]
-    slow = max(0.0, 1 - clock / ceiling) if isfinite(clock / ceiling if ceiling else nan) else nan
-    if not halted and not isfinite(slow):
+    clock_loss = (
+        max(0.0, 1 - clock / ceiling) if isfinite(clock / ceiling if ceiling else nan) else nan
+    )
+    if not halted and not isfinite(clock_loss):
         return nan
     wanted = busy + sum(halted)
     if not wanted > 0:
         return 0.0
-    return (sum(halted) + busy * (slow if isfinite(slow) else 0.0)) / wanted
+    return (sum(halted) + busy * (clock_loss if isfinite(clock_loss) else 0.0)) / wanted
 
 
-def mean(several: Sequence[Numbers]) -> Numbers:
+def mean_numbers(machines: Sequence[Numbers]) -> Numbers:
     """Means of the known values over spans of equal length, or over machines."""
-    means = dict(NOTHING)
+    means = dict(UNKNOWN_NUMBERS)
     for key in FIELDS:
         total = weights = 0.0
-        for numbers in several:
+        for numbers in machines:
             value = numbers[key]
             weight = numbers["busy"] if key in _OF_WORK else 1.0
             if isfinite(value) and isfinite(weight):
@@ -163,8 +165,8 @@ class MachineEpisode:
     def group(self) -> tuple[str, str]:
         """Kind and cause. Time taken by the hypervisor, which two detectors find, always gets the
         same kind and cause."""
-        stolen = self.kind == "steal" or self.cause == "hypervisor"
-        return ("steal", "hypervisor") if stolen else (self.kind, self.cause)
+        is_steal = self.kind == "steal" or self.cause == "hypervisor"
+        return ("steal", "hypervisor") if is_steal else (self.kind, self.cause)
 
     @property
     def wrong(self) -> bool:
@@ -177,7 +179,7 @@ class Past:
 
     times: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
     points: deque[array[float]] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
-    _made: dict[tuple[str, int, float], tuple[tuple[int, int], list[float]]] = field(
+    _series_cache: dict[tuple[str, int, float], tuple[tuple[int, int], list[float]]] = field(
         default_factory=dict
     )
     """Cached series, each with the time steps for which it was computed."""
@@ -192,29 +194,29 @@ class Past:
         The series is computed again every FRESH_S."""
         step = span_s / cells
         stamp = int(now // step), int(now // FRESH_S)
-        known = self._made.get((key, cells, span_s))
-        if known is not None and known[0] == stamp:
-            return known[1]
+        cached = self._series_cache.get((key, cells, span_s))
+        if cached is not None and cached[0] == stamp:
+            return cached[1]
         means = self._series(TRACED.index(key), cells, step, (stamp[0] + 1) * step)
-        if len(self._made) >= MAX_SERIES:
-            self._made.clear()
-        self._made[key, cells, span_s] = stamp, means
+        if len(self._series_cache) >= MAX_SERIES:
+            self._series_cache.clear()
+        self._series_cache[key, cells, span_s] = stamp, means
         return means
 
-    def _series(self, at: int, cells: int, step: float, end: float) -> list[float]:
+    def _series(self, index: int, cells: int, step: float, end: float) -> list[float]:
         sums, counts = [0.0] * cells, [0] * cells
         for time, point in zip(reversed(self.times), reversed(self.points), strict=True):
             cell = cells - 1 - int((end - time) / step)
             if cell < 0:
                 break
-            if isfinite(point[at]) and time <= end:
-                sums[cell] += point[at]
+            if isfinite(point[index]) and time <= end:
+                sums[cell] += point[index]
                 counts[cell] += 1
         means = [total / n if n else nan for total, n in zip(sums, counts, strict=True)]
         spacing = self._spacing()
         if self.times and not counts[-1] and end - self.times[-1] <= step + MAX_GAP * spacing:
             means[-1] = means[-2] if cells > 1 else nan  # no data of this part yet
-        return _held(means, spacing / step)
+        return _fill_gaps(means, spacing / step)
 
     def _spacing(self) -> float:
         """Mean time between two points."""
@@ -222,15 +224,15 @@ class Past:
         return (self.times[-1] - self.times[0]) / count if count > 0 else 0.0
 
 
-def _held(means: list[float], spacing: float) -> list[float]:
+def _fill_gaps(means: list[float], spacing: float) -> list[float]:
     """Fill parts without a point with the value of the last point before them."""
-    most, since = int(spacing * MAX_GAP), 0
-    last = nan
+    max_gap, gap = int(spacing * MAX_GAP), 0
+    last_value = nan
     for i, value in enumerate(means):
         if isfinite(value):
-            last, since = value, 0
-        elif (since := since + 1) <= most:
-            means[i] = last
+            last_value, gap = value, 0
+        elif (gap := gap + 1) <= max_gap:
+            means[i] = last_value
     return means
 
 
@@ -248,7 +250,7 @@ class Machine:
     retry_at: float = nan
     updated: float = nan
     """Time at which the newest numbers arrived."""
-    numbers: Numbers = field(default_factory=lambda: NOTHING)
+    numbers: Numbers = field(default_factory=lambda: UNKNOWN_NUMBERS)
     past: Past = field(default_factory=Past)
     model: str = ""
     cpus: int = 0
@@ -269,15 +271,15 @@ class Machine:
     """CPU time used by the machine's probe, in CPUs."""
     frames_lost: int = 0
 
-    _recent: deque[tuple[float, Numbers, int]] = field(default_factory=deque)
+    _recent_numbers: deque[tuple[float, Numbers, int]] = field(default_factory=deque)
 
     def add_numbers(self, now: float, numbers: Numbers, suspects: int = 0) -> None:
         """Add the numbers of one interval."""
-        recent = self._recent
+        recent = self._recent_numbers
         recent.append((now, numbers, suspects))
         while recent[0][0] <= now - SPAN_S or len(recent) > SPAN_S * 10:
             recent.popleft()
-        self.numbers = mean([values for _, values, _ in recent])
+        self.numbers = mean_numbers([values for _, values, _ in recent])
         self.suspects = sum(count for *_, count in recent)
         self.past.add(now, numbers)
         self.answers, self.why, self.updated, self.retry_at = True, "", now, nan
@@ -294,8 +296,8 @@ class Machine:
         if not isfinite(self.silent_since):
             self.silent_since = now
         self.answers, self.why, self.retry_at = False, why, retry_at
-        self._recent.clear()
-        self.numbers, self.suspects = NOTHING, 0
+        self._recent_numbers.clear()
+        self.numbers, self.suspects = UNKNOWN_NUMBERS, 0
         for episode in self.running:
             episode.end = self.silent_since
             self.ended.append(episode)
@@ -305,9 +307,13 @@ class Machine:
     def cause(self) -> tuple[str, str]:
         """Kind and cause of the episode that affects most of the machine's CPUs; empty if there is
         none."""
-        wrong = [episode for episode in self.running if episode.wrong and episode.kind != "suspect"]
-        worst = max(wrong, key=lambda episode: (episode.share, episode.depth or 0.0), default=None)
-        return ("", "") if worst is None else worst.group
+        losing_episodes = [
+            episode for episode in self.running if episode.wrong and episode.kind != "suspect"
+        ]
+        worst_episode = max(
+            losing_episodes, key=lambda episode: (episode.share, episode.depth or 0.0), default=None
+        )
+        return ("", "") if worst_episode is None else worst_episode.group
 
     def rank(self, key: str) -> float:
         """Sort key of a number, in steps so coarse that noise moves no row; NaN if unknown."""
@@ -321,7 +327,7 @@ class LiveMachine(Follower):
 
     def __init__(self, machine: Machine, span_s: float = 1.0) -> None:
         """`span_s`: seconds that one point of the history covers, but at least one sample."""
-        super().__init__(round(span_s * 1e9), early=True)
+        super().__init__(round(span_s * 1e9), starts_early=True)
         self.machine = machine
         self._now: float | None = None
         self._offset_s = inf
@@ -345,16 +351,16 @@ class LiveMachine(Follower):
         machine.cpus, machine.cores = len(session.shown), len(session.shown_cores())
         machine.guest = hello.virtualisation is not None
         machine.version = hello.perftop
-        absent = {missing.what: missing.why for missing in lasting(session)}
-        machine.absent = absent.get("busy_hz", absent.get("cycles", ""))
+        reasons = {reason.what: reason.why for reason in lasting_reasons(session)}
+        machine.absent = reasons.get("busy_hz", reasons.get("cycles", ""))
         return session
 
     def admits(self, message: wire.Message) -> bool:
         if not self.started:
             raise wire.WireError("frames came before a hello")
         if isinstance(message, wire.Frame):
-            at = self.session.unix(message.time_ns) if self._now is None else self._now
-            self._offset_s = min(self._offset_s, at - message.time_ns / 1e9)
+            time_s = self.session.unix(message.time_ns) if self._now is None else self._now
+            self._offset_s = min(self._offset_s, time_s - message.time_ns / 1e9)
         return True
 
     def on_episode(self, episode: Episode) -> None:
@@ -367,10 +373,10 @@ class LiveMachine(Follower):
         now = interval.time if self._now is None else self._now
         machine.add_numbers(now, read_numbers(session, interval), suspects)
         machine.frames_lost = session.lost
-        spent = session.probe_cpu_s()
+        probe_s = session.probe_cpu_s()
         elapsed = (session.now_ns - session.hello.raw_ns) / 1e9
-        machine.probe_share = spent / elapsed if elapsed > 0 else spent
-        machine.tasks = _busiest(session)
+        machine.probe_share = probe_s / elapsed if elapsed > 0 else probe_s
+        machine.tasks = _busiest_task(session)
         machine.running = [self._episode(session, episode) for episode in session.running]
         machine.ended.extend(self._episode(session, episode) for episode in self._ended)
         self._ended = []
@@ -385,7 +391,7 @@ class LiveMachine(Follower):
         )  # fmt: skip
 
 
-def _busiest(session: Session) -> str:
+def _busiest_task(session: Session) -> str:
     """The task that uses most CPUs and their number, as text; '' if no task is busy enough."""
     shares: dict[str, float] = {}
     for record in session.tasks.values():

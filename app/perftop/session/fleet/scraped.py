@@ -7,7 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import nan
 
 from perftop.session.fleet.fleet import Fleet
-from perftop.session.fleet.machine import NOTHING, PAST_S, Machine, MachineEpisode, lost
+from perftop.session.fleet.machine import (
+    PAST_S,
+    UNKNOWN_NUMBERS,
+    Machine,
+    MachineEpisode,
+    lost_share,
+)
 
 NUMBER, BY = "perftop_number", "instance"
 """The label that names a number in an answer, and the label that names a machine."""
@@ -19,10 +25,10 @@ EPISODES_S, EPISODE_STEPS = 1800.0, 120
 """Span in s for which episodes are queried, and the number of steps in it."""
 MIN_SHARE = 0.05
 """Minimum share of a window for an episode to count as running in it."""
-KNOWN = "1h"
+LOOKBACK = "1h"
 """Time for which a machine is listed as silent after it is no longer scraped, in PromQL."""
 _SHARES = {"busy": "busy", "involuntary": "involuntary_halt", "steal": "steal"}
-_PAST = ("busy", "involuntary", "steal", "clock_hz", "ceiling_hz", "below")
+_HISTORY_KEYS = ("busy", "involuntary", "steal", "clock_hz", "ceiling_hz", "below")
 """Numbers of which a history is queried."""
 
 Answers = Iterable[tuple[dict[str, str], Sequence[tuple[float, float]]]]
@@ -41,21 +47,21 @@ class Questions:
         """The query for all numbers of all machines."""
         queries = self._numbers() | {
             "power_w": self._sum("energy_joules_total"),
-            "power_limit_w": f"sum by ({BY}) ({self._of('power_limit_watts')})",
-            "suspects": f"sum by ({BY}) (increase({self._of('suspect_samples_total')}"
+            "power_limit_w": f"sum by ({BY}) ({self._selector('power_limit_watts')})",
+            "suspects": f"sum by ({BY}) (increase({self._selector('suspect_samples_total')}"
             f"[{self._window}]))",
-            "age": f"time() - max by ({BY}) (timestamp({self._of('series')}))",
-            "known": f"max by ({BY}) (last_over_time({self._of('series')}[{KNOWN}]))",
+            "age": f"time() - max by ({BY}) (timestamp({self._selector('series')}))",
+            "known": f"max by ({BY}) (last_over_time({self._selector('series')}[{LOOKBACK}]))",
         }
         smt = self._rate("smt_seconds_total")
         states = f"sum by ({BY}, state) ({smt}) / on ({BY}) group_left sum by ({BY}) ({smt})"
         named = f'label_replace({states}, "{NUMBER}", "$1", "state", "(.*)")'
-        return f"{_joined(queries)} or {named}"
+        return f"{_join_queries(queries)} or {named}"
 
     def past(self) -> str:
         """The query for the numbers of which a history is kept."""
         numbers = self._numbers()
-        return _joined({key: numbers[key] for key in _PAST})
+        return _join_queries({key: numbers[key] for key in _HISTORY_KEYS})
 
     def episodes(self) -> str:
         """The query for the share of the window in which episodes of each kind and cause were
@@ -64,41 +70,42 @@ class Questions:
         return f"max by ({BY}, kind, cause) ({rate}) > {MIN_SHARE}"
 
     def _numbers(self) -> dict[str, str]:
-        every = self._sum("cpu_seconds_total")
+        cpu_seconds = self._sum("cpu_seconds_total")
         queries = {
-            key: self._sum("cpu_seconds_total", f'mode="{mode}"') + f" / {every}"
+            key: self._sum("cpu_seconds_total", f'mode="{mode}"') + f" / {cpu_seconds}"
             for key, mode in _SHARES.items()
         }
         cycles = self._sum("cycles_total", 'ring="all"')
         queries["clock_hz"] = (
             f"{cycles} / {self._sum('reference_cycles_total')}"
-            f" * max by ({BY}) ({self._of('tsc_hertz')})"
+            f" * max by ({BY}) ({self._selector('tsc_hertz')})"
         )
-        queries["ceiling_hz"] = f"avg by ({BY}) ({self._of('ceiling_hertz')})"
-        below = f"sum by ({BY}, package) ({self._rate('below_ceiling_seconds_total')})"
-        queries["below"] = f"clamp_max(max by ({BY}) ({below}), 1)"
+        queries["ceiling_hz"] = f"avg by ({BY}) ({self._selector('ceiling_hertz')})"
+        below_ceiling = f"sum by ({BY}, package) ({self._rate('below_ceiling_seconds_total')})"
+        queries["below"] = f"clamp_max(max by ({BY}) ({below_ceiling}), 1)"
         return queries
 
-    def _of(self, family: str, *more: str) -> str:
+    def _selector(self, family: str, *more: str) -> str:
         return f"perftop_{family}{{{','.join(part for part in (self._match, *more) if part)}}}"
 
     def _rate(self, family: str, *more: str) -> str:
-        return f"rate({self._of(family, *more)}[{self._window}])"
+        return f"rate({self._selector(family, *more)}[{self._window}])"
 
     def _sum(self, family: str, *more: str) -> str:
         return f"sum by ({BY}) ({self._rate(family, *more)})"
 
 
-def _joined(queries: dict[str, str]) -> str:
+def _join_queries(queries: dict[str, str]) -> str:
     """Joins several expressions into one; a label of each series names its number."""
     return " or ".join(
         f'label_replace({query}, "{NUMBER}", "{key}", "", "")' for key, query in queries.items()
     )
 
 
-def scraped_fleet(answers: Answers, now: float, before: Mapping[str, Machine]) -> Fleet:
+def scraped_fleet(answers: Answers, now: float, previous_machines: Mapping[str, Machine]) -> Fleet:
     """The fleet in the answers to `Questions.now`. `now`: the viewer's time, or a past moment.
-    Machines that the server no longer scrapes are silent, since the time recorded in `before`."""
+    Machines that the server no longer scrapes are silent, since the time in
+    `previous_machines`."""
     by_machine: dict[str, dict[str, float]] = {}
     for labels, points in answers:
         if points and (name := labels.get(BY, "")):
@@ -108,11 +115,15 @@ def scraped_fleet(answers: Answers, now: float, before: Mapping[str, Machine]) -
         machine = Machine(name, ("live", "--host", _host(name)))
         machines.append(machine)
         if "age" in answer:
-            numbers = dict(NOTHING) | {key: v for key, v in answer.items() if key in NOTHING}
-            numbers["lost"] = lost(numbers)
+            numbers = dict(UNKNOWN_NUMBERS) | {
+                key: v for key, v in answer.items() if key in UNKNOWN_NUMBERS
+            }
+            numbers["lost"] = lost_share(numbers)
             machine.show(now - answer["age"], numbers, round(answer.get("suspects", 0.0)))
         else:
-            machine.silent_since = before[name].silent_since if name in before else now
+            machine.silent_since = (
+                previous_machines[name].silent_since if name in previous_machines else now
+            )
             machine.fall_silent(now, "target down, or not scraped")
     return Fleet(machines)
 
@@ -129,14 +140,14 @@ def fill_past(fleet: Fleet, answers: Answers, shift_s: float) -> None:
     by_time: dict[str, dict[float, dict[str, float]]] = {}
     for labels, points in answers:
         name, key = labels.get(BY, ""), labels.get(NUMBER, "")
-        if name in fleet.machines and key in NOTHING:
+        if name in fleet.machines and key in UNKNOWN_NUMBERS:
             for time, value in points:
                 by_time.setdefault(name, {}).setdefault(time, {})[key] = value
     for name, times in by_time.items():
         past = fleet.machines[name].past
         for time in sorted(times):
-            numbers = dict(NOTHING) | times[time]
-            past.add(time + shift_s, numbers | {"lost": lost(numbers)})
+            numbers = dict(UNKNOWN_NUMBERS) | times[time]
+            past.add(time + shift_s, numbers | {"lost": lost_share(numbers)})
 
 
 def fill_episodes(fleet: Fleet, answers: Answers, end: float, step: float, shift_s: float) -> None:
@@ -168,7 +179,7 @@ def _runs(times: Sequence[float], step: float) -> list[tuple[float, float]]:
 
 def past_step(machines: int, every_s: float) -> float:
     """Seconds between two points of the history, for a number of machines."""
-    points = max(10, MAX_POINTS // max(1, machines * len(_PAST)))
+    points = max(10, MAX_POINTS // max(1, machines * len(_HISTORY_KEYS)))
     return max(every_s, PAST_S / points, 1.0)
 
 

@@ -14,7 +14,7 @@ from perftop.draw import charts
 from perftop.draw.charts import Column, rows_of
 from perftop.draw.columns import Run, fit
 from perftop.model.episode import Episode
-from perftop.model.memory import READ, WRITE
+from perftop.model.memory import READ_KEY, WRITE_KEY
 from perftop.model.smt import bounds
 from perftop.session.session import Session
 from perftop.tui.core_page.numbers import (
@@ -31,13 +31,13 @@ from perftop.tui.shared import time_axis
 from perftop.tui.shared.episode_style import going
 from perftop.tui.shared.places import Place
 from perftop.tui.shared.row_episodes import loser, lowered_number
-from perftop.tui.shared.sheet import AWAKE, busiest, of_core
+from perftop.tui.shared.sheet import MIN_AWAKE_UTIL, busiest_rows, of_core
 from perftop.tui.shared.time_axis import Axis, BinValues, Lookup
 
 _SHARE_ENDS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Possible upper ends of the scale for shares of which a few per cent are already a lot. The lowest
 end is high enough that noise does not stand out."""
-_ENDS = {"involuntary": _SHARE_ENDS, "steal": _SHARE_ENDS, "ipc": charts.RATES}
+_SCALE_ENDS = {"involuntary": _SHARE_ENDS, "steal": _SHARE_ENDS, "ipc": charts.RATES}
 CEILING_STEP_HZ = 50e6
 """Minimum change of the ceiling that is shown as a step, in Hz. It is half a turbo step, because
 each column is a mean."""
@@ -80,13 +80,15 @@ class Charts:
             return []
         unix = moment.session.unix
         ticks = time_axis.ticks(axis, unix)
-        left: Run = (" " * LABEL_WIDTH, "dim")
-        line = time_axis.ticked(
-            axis, moment.episodes, ticks, inside=moment.page.axis == 1,
+        left_margin: Run = (" " * LABEL_WIDTH, "dim")
+        line = time_axis.tick_line(
+            axis, moment.episodes, ticks, times_inside=moment.page.axis == 1,
             steps=self._ceiling_steps(), marks=moment.session.marks,
             since=None if axis.first_ns is None else unix(axis.first_ns),
         )  # fmt: skip
-        return [[left, *line], [left, *time_axis.times(axis, ticks)]][: moment.page.axis]
+        return [[left_margin, *line], [left_margin, *time_axis.times(axis, ticks)]][
+            : moment.page.axis
+        ]
 
     def _chart(self, panel: Panel) -> PanelChart:
         if panel.key == "clock":
@@ -104,23 +106,25 @@ class Charts:
         where the core was mostly asleep; the scale need not include the faint part. If a ramp is in
         sight, the scale starts at 0."""
         history, (unit, per_hz, digits) = self.history, self.moment.unit
-        busy, ceiling, awake = history.core("busy_hz"), history.ceiling(), history.awake()
-        seen = np.concatenate([busy[awake] if awake.any() else busy, ceiling])
-        low, high = history.clock_ends = charts.axis_span(seen, CLOCK_STEP_HZ, history.clock_ends)
+        busy_hz, ceiling, is_awake = history.core("busy_hz"), history.ceiling(), history.is_awake()
+        shown_hz = np.concatenate([busy_hz[is_awake] if is_awake.any() else busy_hz, ceiling])
+        low, high = history.clock_ends = charts.axis_span(
+            shown_hz, CLOCK_STEP_HZ, history.clock_ends
+        )
         climbs = [episode for episode in self.moment.episodes if episode.kind == "ramp"]
         if climbs:
             low = 0.0
         if np.isfinite(ceiling).any():  # the first line shows the ceiling
-            high = max(float(np.nanmax(ceiling)), float(np.nanmax(np.append(busy, 0.0))))
-        how = np.where(awake, charts.AWAKE, charts.ASLEEP)
-        how[self._alarmed("busy_hz")] = charts.LOSING
-        cells = charts.clock(_twice(busy, ceiling, how), (low, high), lines, self.look)
+            high = max(float(np.nanmax(ceiling)), float(np.nanmax(np.append(busy_hz, 0.0))))
+        kinds = np.where(is_awake, charts.AWAKE, charts.ASLEEP)
+        kinds[self._alarmed("busy_hz")] = charts.LOSING
+        cells = charts.clock(_doubled(busy_hz, ceiling, kinds), (low, high), lines, self.look)
         for episode in climbs:
             cells = charts.ruled(cells, ramp_columns(self.history.axis, episode))
         labels = _labels(
             lines, f"{high * per_hz:.{digits}f} {unit}", f"{low * per_hz:.{digits}f}", len(unit) + 1
         )
-        if (busy < low).any() and lines > 1:
+        if (busy_hz < low).any() and lines > 1:
             labels[-1] = f"< {labels[-1]}"
         return labels, rows_of(cells)
 
@@ -132,36 +136,36 @@ class Charts:
         def alarmed(episode: Episode) -> bool:
             return lowered_number(episode) == key and time_axis.mark(episode, now_ns)[1] == "alarm"
 
-        return self._during(alarmed)
+        return self._bins_during(alarmed)
 
-    def _during(self, wanted: Callable[[Episode], bool]) -> Bools:
-        """Returns the columns during which an episode ran for which `wanted` is true."""
-        found = np.zeros(self.history.axis.bins, bool)
-        for episode in filter(wanted, self.moment.episodes):
-            if seen := self.history.axis.cells_of(episode):
-                found[seen[0].start : seen[0].stop] = True
-        return found
+    def _bins_during(self, accepts: Callable[[Episode], bool]) -> Bools:
+        """Returns the columns during which an episode ran for which `accepts` is true."""
+        mask = np.zeros(self.history.axis.bins, bool)
+        for episode in filter(accepts, self.moment.episodes):
+            if cells := self.history.axis.cells_of(episode):
+                mask[cells[0].start : cells[0].stop] = True
+        return mask
 
     def _ceiling_steps(self) -> list[int]:
         """Returns the columns in which the ceiling changed, which is not an episode; an empty list
         if there is no clock panel."""
         if all(panel.key != "clock" for panel in self.moment.page.panels):
             return []
-        moved = np.abs(np.diff(self.history.ceiling(), prepend=np.nan)) >= CEILING_STEP_HZ
-        moved[1:] &= ~moved[:-1]  # a step within a column appears in two columns
-        return np.flatnonzero(moved).tolist()
+        has_moved = np.abs(np.diff(self.history.ceiling(), prepend=np.nan)) >= CEILING_STEP_HZ
+        has_moved[1:] &= ~has_moved[:-1]  # a step within a column appears in two columns
+        return np.flatnonzero(has_moved).tolist()
 
     def _smt(self, lines: int) -> Sequence[list[Run]]:
         """Returns the chart of SMT states: the first thread above the middle, the second below."""
         states, place = self.history.states(), self.moment.place
-        if self.moment.interval.split.method[place.at] == "bounds":
-            unknown = np.isnan(states).all(axis=1)
-            states[unknown] = self.history.lowest()[unknown]
+        if self.moment.interval.split.method[place.core_index] == "bounds":
+            is_unknown = np.isnan(states).all(axis=1)
+            states[is_unknown] = self.history.lowest()[is_unknown]
         if len(place.cpus) > 2:  # it is only known whether any thread runs
             states[:, 1:] = 0.0
-        _, lp0, lp1, both = states.T
-        open_ = np.maximum(0.0, 1 - states.sum(axis=1))
-        values = np.stack([both, open_, lp0, lp1], axis=1)
+        _, lp0, lp1, both_share = states.T
+        undetermined = np.maximum(0.0, 1 - states.sum(axis=1))
+        values = np.stack([both_share, undetermined, lp0, lp1], axis=1)
         return rows_of(charts.states(values, lines, self.look))
 
     def _account(self, lines: int) -> Sequence[list[Run]]:
@@ -175,17 +179,17 @@ class Charts:
         """Returns a metric over time, with a strip for each sibling or one strip for the core."""
         key, height, evaluator = panel.key, panel.height, self.moment.session.evaluator
         metric = evaluator.metrics[key]
-        values = self.history.of_cpus(key).T if panel.strips > 1 else self._one(key)[None]
+        values = self.history.of_cpus(key).T if panel.strips > 1 else self._single_series(key)[None]
         scale, top = "", 1.0
-        ends = charts.ANY if metric.rate else _ENDS.get(key)
-        if ends is not None:
-            top = self.history.top(key, values, ends)
+        scale_ends = charts.ANY if metric.rate else _SCALE_ENDS.get(key)
+        if scale_ends is not None:
+            top = self.history.top(key, values, scale_ends)
             scale = f"0-{100 * top:g}%" if metric.unit == "ratio" else f"0-{round_number(top)}"
         labels: list[str] = []
         cells: list[list[Run]] = []
-        lost = self._alarmed(key)
+        is_losing = self._alarmed(key)
         for i, strip in enumerate(values):
-            cells += self._rate(strip, lost, top, height)
+            cells += self._rate(strip, is_losing, top, height)
             if height > 1 or panel.strips > 1:
                 name = f"lp{i} {metric.label}" if panel.strips > 1 else metric.label
                 name = fit(name, LABEL_WIDTH - 2) if len(name) > LABEL_WIDTH - 2 else name
@@ -202,9 +206,9 @@ class Charts:
     def _traffic(self, panel: Panel) -> PanelChart:
         """Returns the chart of memory traffic of the core's package or L3, red while this traffic
         slows the core."""
-        moved = self.history.traffic() if panel.key == TRAFFIC else self.history.l3()
-        top = self.history.top(panel.key, moved, charts.ANY)
-        cells = self._rate(moved, self._saturated(), top, panel.height)
+        traffic = self.history.traffic() if panel.key == TRAFFIC else self.history.l3()
+        top = self.history.top(panel.key, traffic, charts.ANY)
+        cells = self._rate(traffic, self._saturated(), top, panel.height)
         name = "mem" if panel.key == TRAFFIC else "L3"
         if panel.height > 1:
             return [f"{name} B/s", f"0-{round_number(top)}", *[""] * panel.height][
@@ -216,30 +220,36 @@ class Charts:
         """Returns the columns of running episodes in which other tasks saturate this core's
         memory."""
         now_ns = self.moment.interval.time_ns
-        return self._during(lambda e: e.cause == "memory" and going(e, now_ns))
+        return self._bins_during(lambda e: e.cause == "memory" and going(e, now_ns))
 
-    def _one(self, key: str) -> Floats:
+    def _single_series(self, key: str) -> Floats:
         """Returns the core's value of a metric over time. As in the overview, it is the value of
         the CPU that is losing some of it now, if any, else of the busiest or the worst CPU."""
         moment, now_ns = self.moment, self.moment.interval.time_ns
-        running = [episode for episode in moment.episodes if going(episode, now_ns)]
-        at = loser(moment.place.cpus, running, key)
-        return self.history.core(key) if at is None else self.history.of_cpus(key)[:, at]
+        running_episodes = [episode for episode in moment.episodes if going(episode, now_ns)]
+        losing_cpu = loser(moment.place.cpus, running_episodes, key)
+        return (
+            self.history.core(key)
+            if losing_cpu is None
+            else self.history.of_cpus(key)[:, losing_cpu]
+        )
 
-    def _rate(self, values: Floats, lost: Bools, top: float, height: int) -> Sequence[list[Run]]:
-        """Returns a strip that is red where `lost` is true. Values of 0 are drawn as a faint line
-        at the bottom; unknown values are blank."""
-        columns = _twice(values, np.where(lost, charts.LOSING, charts.AWAKE))
+    def _rate(
+        self, values: Floats, is_losing: Bools, top: float, height: int
+    ) -> Sequence[list[Run]]:
+        """Returns a strip that is red where `is_losing` is true. Values of 0 are a faint line at
+        the bottom; unknown values are blank."""
+        columns = _doubled(values, np.where(is_losing, charts.LOSING, charts.AWAKE))
         cells = charts.rate(columns, top, height, self.look)
         floor = "_" if self.look == "ascii" else "⣀"
-        for at, (value, _) in enumerate(columns[::2]):
-            signs, styles = cells[at]
+        for cell, (value, _) in enumerate(columns[::2]):
+            signs, styles = cells[cell]
             if signs[-1] == " " and isfinite(value):
-                cells[at] = Column(signs[:-1] + floor, (*styles[:-1], "rule"))
+                cells[cell] = Column(signs[:-1] + floor, (*styles[:-1], "rule"))
         return rows_of(cells)
 
 
-def _twice(*kinds: np.ndarray) -> Floats:
+def _doubled(*kinds: np.ndarray) -> Floats:
     """Stacks arrays of columns, with each column repeated, because a cell shows two columns."""
     return np.stack(kinds, axis=1).repeat(2, axis=0)
 
@@ -270,8 +280,8 @@ def ramp_columns(axis: Axis, episode: Episode) -> dict[int, str]:
     }
     if episode.end_ns is not None:
         moments["steady"] = episode.end_ns
-    found = {axis.bin(ns + 1): name for name, ns in moments.items()}
-    return {at: name for at, name in found.items() if 0 <= at < axis.cells}
+    name_by_bin = {axis.bin(ns + 1): name for name, ns in moments.items()}
+    return {column: name for column, name in name_by_bin.items() if 0 <= column < axis.cells}
 
 
 # --- the values of a core over time
@@ -289,7 +299,7 @@ class CoreHistory:
     def __init__(self, session: Session, place: Place) -> None:
         self._history, self._place = session.past, place
         self._package, self._l3 = shared_rows(session, place)
-        self._read: dict[str, BinValues] = {}
+        self._series: dict[str, BinValues] = {}
         self._tops: dict[str, float] = {}
         """Upper ends of the scales of strips at the last refresh, by key."""
 
@@ -304,12 +314,12 @@ class CoreHistory:
     def of_cpus(self, key: str) -> Floats:
         """Returns a metric of each CPU, (columns, CPUs)."""
         rows = self._place.rows
-        return self._bins(key, lambda history, at: history.field(key, rows, at))
+        return self._bins(key, lambda history, edges: history.field(key, rows, edges))
 
     def _bins(self, key: str, lookup: Lookup) -> Floats:
         """Returns the values of a lookup for all bins of the axis. Values already read are cached
         under `key`."""
-        bins = self._read.setdefault(key, BinValues({key: lookup}))
+        bins = self._series.setdefault(key, BinValues({key: lookup}))
         bins.read(self._history, self.axis)
         return bins[key]
 
@@ -317,33 +327,33 @@ class CoreHistory:
         """Returns a metric of the core, (columns): the value of the busiest CPU, or for involuntary
         halts and steal the worst value, as in other views."""
         return of_core(
-            key, self.of_cpus(key), busiest(self.of_cpus("util"), self.of_cpus("busy_hz"))
+            key, self.of_cpus(key), busiest_rows(self.of_cpus("util"), self.of_cpus("busy_hz"))
         )
 
     def ceiling(self) -> Floats:
         """Returns the core's ceiling in Hz, (columns)."""
         return self._of_core()[:, -1]
 
-    def awake(self) -> Bools:
+    def is_awake(self) -> Bools:
         """Returns the columns in which the core was busy enough for its clock to be meaningful."""
-        found: Bools = np.fmax.reduce(self.of_cpus("util"), axis=1) >= AWAKE
-        return found
+        mask: Bools = np.fmax.reduce(self.of_cpus("util"), axis=1) >= MIN_AWAKE_UTIL
+        return mask
 
     def states(self) -> Floats:
         """Returns the shares of the SMT states, (columns, 4). If only one thread is online, the
         history stores it as the first thread; which thread it was follows from the utilisations,
         as only this thread has one."""
-        found = self._of_core()[:, :-1].copy()
+        shares = self._of_core()[:, :-1].copy()
         util = self.of_cpus("util")
         if util.shape[1] == 2:
             second = np.isnan(util[:, 0]) & np.isfinite(util[:, 1])
-            found[second] = found[second][:, [0, 2, 1, 3]]
-        return found
+            shares[second] = shares[second][:, [0, 2, 1, 3]]
+        return shares
 
     def _of_core(self) -> Floats:
         """Returns the shares of the SMT states as stored, then the ceiling in Hz, (columns, 5)."""
         cores = [self._place.cpus]
-        return self._bins("core", lambda history, at: history.cores(cores, at)[:, 0])
+        return self._bins("core", lambda history, edges: history.cores(cores, edges)[:, 0])
 
     def lowest(self) -> Floats:
         """Returns the minimum share of each state, (columns, 4), for cores whose states are known
@@ -351,25 +361,27 @@ class CoreHistory:
         util = self.of_cpus("util")
         if util.shape[1] == 2:
             return bounds(util[:, 0], util[:, 1])[0]
-        neither = np.maximum(0.0, 1 - util.sum(axis=1))
-        return np.stack([neither, 0 * neither, 0 * neither, 0 * neither], axis=1)
+        neither_share = np.maximum(0.0, 1 - util.sum(axis=1))
+        return np.stack(
+            [neither_share, 0 * neither_share, 0 * neither_share, 0 * neither_share], axis=1
+        )
 
     def traffic(self) -> Floats:
         """Returns the bytes per second between the core's package and memory, (columns)."""
-        return self._shared(READ, self._package) + self._shared(WRITE, self._package)
+        return self._shared(READ_KEY, self._package) + self._shared(WRITE_KEY, self._package)
 
     def l3(self) -> Floats:
         """Returns the bytes per second between the core's L3 and memory, (columns). A zero while
         the core is busy means that the bandwidth monitor does not work, so the value is unknown."""
-        moved = self._shared(L3_TRAFFIC, self._l3)
-        return np.where((moved == 0) & self.awake(), np.nan, moved)
+        traffic = self._shared(L3_TRAFFIC, self._l3)
+        return np.where((traffic == 0) & self.is_awake(), np.nan, traffic)
 
     def _shared(self, key: str, row: int | None) -> Floats:
         """Returns one row of a counter of packages or L3s, (columns); NaN if `row` is None. Each
         call reads all bins, because a read of such a counter may cover earlier bins."""
-        found = self._history.shared(key, self.axis.edges)
-        known = row is not None and row < found.shape[1]
-        return found[:, row] if known else np.full(self.axis.bins, np.nan)
+        series = self._history.shared(key, self.axis.edges)
+        is_known = row is not None and row < series.shape[1]
+        return series[:, row] if is_known else np.full(self.axis.bins, np.nan)
 
     def account(self) -> Floats:
         """Returns the shares of user, kernel and stolen time, (columns, 3). The share of running

@@ -16,7 +16,7 @@ from perftop.model import smt
 from perftop.model.episode import Episode
 from perftop.model.tasks import task
 from perftop.output.sentences import unique_losses
-from perftop.session.missing import NAMES, by_reason, doubts, lasting
+from perftop.session.missing import NAMES, doubt_texts, lasting_reasons, names_by_reason
 from perftop.tui.core_page.charts import RAMP_LEVELS, Charts, CoreHistory
 from perftop.tui.core_page.numbers import (
     NAME_WIDTH,
@@ -62,18 +62,18 @@ class CorePage(Canvas):
         return self._lines[y], "calm"
 
     def make_layout(self) -> None:
-        chosen = self.choice.cpu
-        place = next((place for place in self.places.places if chosen in place.cpus), None)
+        chosen_cpu = self.choice.cpu
+        place = next((place for place in self.places.places if chosen_cpu in place.cpus), None)
         if place is None:
             self._layout = None
         else:
-            known = capabilities(self.session, place, tasks=self._has_tasks)
-            self._layout = place, page_layout(known, self.size.width, self.size.height)
+            place_capabilities = capabilities(self.session, place, tasks=self._has_tasks)
+            self._layout = place, page_layout(place_capabilities, self.size.width, self.size.height)
             self._history = CoreHistory(self.session, place)
-            active = reversed([*self.screen.active_bindings.items()])
-            keys = {bound.binding.id: caption(key) for key, bound in active}
-            zoom = [keys[name] for name in ("narrower", "wider") if name in keys]
-            self._keys = {"back": keys.get("back", ""), "window": " ".join(zoom)}
+            active_bindings = reversed([*self.screen.active_bindings.items()])
+            keys = {binding.binding.id: caption(key) for key, binding in active_bindings}
+            zoom_keys = [keys[name] for name in ("narrower", "wider") if name in keys]
+            self._keys = {"back": keys.get("back", ""), "window": " ".join(zoom_keys)}
 
     def make_lines(self) -> None:
         """Makes all lines, because each of them may change over time."""
@@ -96,15 +96,15 @@ class CorePage(Canvas):
         places = self.places.places
         rows = arranged(self.places, self.choice, self.session, self.interval)
         cpus = [places[row].cpus[0] for row in rows]
-        at = cpus.index(self._layout[0].cpus[0]) + by
-        self.choice.cpu = cpus[max(0, min(len(cpus) - 1, at))]
+        index = cpus.index(self._layout[0].cpus[0]) + by
+        self.choice.cpu = cpus[max(0, min(len(cpus) - 1, index))]
         self.lay_out()
 
 
 def lines(charts: Charts, window: str, keys: Mapping[str, str], size: int) -> list[list[Run]]:
     moment = charts.moment
     return [
-        _head(moment, window, keys, size),
+        _head_line(moment, window, keys, size),
         *([_task_line(moment, size)] if moment.page.tasks else []),
         *charts.panels(),
         *charts.foot(),
@@ -115,38 +115,38 @@ def lines(charts: Charts, window: str, keys: Mapping[str, str], size: int) -> li
 # --- above the charts
 
 
-def _head(moment: CoreMoment, window: str, keys: Mapping[str, str], size: int) -> list[Run]:
+def _head_line(moment: CoreMoment, window: str, keys: Mapping[str, str], size: int) -> list[Run]:
     """Returns the first line of the page: the core's name and its position in the topology, and the
     titles of the numbers, which name each sibling or the core."""
     place, online, page = moment.place, moment.interval.online, moment.page
-    paired = len(place.cpus) > 1
+    is_pair = len(place.cpus) > 1
     core = f"core {'-' if place.core is None else place.core}"
     cpus = ", ".join(
         f"{cpu}" if online[row] else f"{cpu} off"
         for cpu, row in zip(place.cpus, place.rows, strict=True)
     )
     pieces: list[tuple[int, str, str]] = [
-        (0, core if paired or place.core is not None else f"CPU {cpus}", "bright"),
+        (0, core if is_pair or place.core is not None else f"CPU {cpus}", "bright"),
         (3, "" if place.package is None else f"package {place.package}", "dim"),
         (5, "" if place.l3 is None else f"L3 {place.l3}", "dim"),
-        (1, f"CPU{'s' if paired else ''} {cpus}", "text"),
+        (1, f"CPU{'s' if is_pair else ''} {cpus}", "text"),
         (4, "" if place.type is None else f"{place.type}-core", "dim"),
         (6, f"{keys['back']} back", "dim"),
         (2, f"{keys['window']} window {window}", "dim"),
     ]
-    dotted: list[Piece] = [
+    separated: list[Piece] = [
         (rank, [*([("· ", "faint")] if rank else []), (foreign(text), key)])
         for rank, text, key in pieces
         if text
     ]
-    left = size - moment.size - 1
-    name: list[Run] = [(" ", "text"), *shed(dotted, left - 1, 1)]
+    cells_left = size - moment.size - 1
+    name: list[Run] = [(" ", "text"), *shed(separated, cells_left - 1, 1)]
     titles: Run = (" " * moment.size, "text")
-    if page.values and paired:
+    if page.values and is_pair:
         names = [f"lp{i}" for i in range(page.values)] if page.values > 1 else ["core"]
         text = " " * NAME_WIDTH + "".join(f"{name:>{VALUE_WIDTH - 1}} " for name in names)
         titles = text.ljust(moment.size), "dim"
-    return [*name, (" " * (left - width(name)), "text"), titles]
+    return [*name, (" " * (cells_left - width(name)), "text"), titles]
 
 
 def _task_line(moment: CoreMoment, size: int) -> list[Run]:
@@ -156,31 +156,31 @@ def _task_line(moment: CoreMoment, size: int) -> list[Run]:
     runs: list[Run] = [(" ", "text")]
     for i, cpu in enumerate(cpus):
         name = f"lp{i} " if len(cpus) > 1 else ""
-        runs += [*_cut([(name, "dim"), *_task(moment, cpu)], part - 1), (" ", "text")]
+        runs += [*_cut_runs([(name, "dim"), *_task(moment, cpu)], part - 1), (" ", "text")]
     return runs
 
 
 def _task(moment: CoreMoment, cpu: int) -> list[Run]:
-    found = task(moment.interval.tasks.get(str(cpu)))
-    if found is None:
+    running_task = task(moment.interval.tasks.get(str(cpu)))
+    if running_task is None:
         return [("no task seen", "faint")]
-    runs: list[Run] = [(foreign(f"{found.comm}:{found.pid}"), "text")]
-    runs.append((f" {100 * found.share:.0f} %", "dim"))
-    details = moment.session.details.get(str(found.pid), {})
+    runs: list[Run] = [(foreign(f"{running_task.comm}:{running_task.pid}"), "text")]
+    runs.append((f" {100 * running_task.share:.0f} %", "dim"))
+    details = moment.session.details.get(str(running_task.pid), {})
     for key in ("user", "command"):
         if isinstance(text := details.get(key), str) and text:
             runs += [("  ", "text"), (foreign(text[:400]), "dim" if key == "user" else "faint")]
     return runs
 
 
-def _cut(runs: Iterable[Run], size: int) -> list[Run]:
+def _cut_runs(runs: Iterable[Run], size: int) -> list[Run]:
     """Returns the runs, cut or padded to exactly `size` cells."""
-    done: list[Run] = []
+    output: list[Run] = []
     for text, key in runs:
         if size > 0:
-            done.append((fit(text, min(size, len(text))), key))
-            size -= len(done[-1][0])
-    return [*done, (" " * size, "text")]
+            output.append((fit(text, min(size, len(text))), key))
+            size -= len(output[-1][0])
+    return [*output, (" " * size, "text")]
 
 
 # --- notes: running and ended episodes, reasons for doubt, unknown numbers
@@ -191,56 +191,56 @@ def notes(moment: CoreMoment, size: int, lines: int) -> list[list[Run]]:
     the last line shows their number."""
     if not lines:
         return []
-    found = [*_episode_notes(moment), *_missing_notes(moment), *_method_note(moment)]
-    more = f"  and {len(found) - lines} more " if len(found) > lines else ""
-    shown = [_cut(line, size) for line in found[: lines - bool(more)]]
+    note_lines = [*_episode_notes(moment), *_missing_notes(moment), *_method_note(moment)]
+    more = f"  and {len(note_lines) - lines} more " if len(note_lines) > lines else ""
+    shown_lines = [_cut_runs(line, size) for line in note_lines[: lines - bool(more)]]
     if more:
-        shown.append([*_cut(found[lines - 1], size - len(more)), (more, "text")])
-    return shown + [[] for _ in range(lines - len(shown))]
+        shown_lines.append([*_cut_runs(note_lines[lines - 1], size - len(more)), (more, "text")])
+    return shown_lines + [[] for _ in range(lines - len(shown_lines))]
 
 
 def _method_note(moment: CoreMoment) -> Iterable[list[Run]]:
     """Yields a note on how the SMT states were measured, unless the numbers beside the SMT panel
     show it."""
-    how, panels = method_text(moment), moment.page.panels
-    if how == "bounds":
+    method, panels = method_text(moment), moment.page.panels
+    if method == "bounds":
         yield [("   SMT states not counted here: ", "dim"), (theme.UNKNOWN, "unknown"),
                (" may be any of them", "dim")]  # fmt: skip
-    beside = any(panel.key == "smt" and panel.lines > len(smt.STATES) for panel in panels)
-    if len(moment.place.cpus) > 1 and not (beside and len(how) <= moment.size):
-        yield [(f"   SMT states by {how}", "dim")]
+    is_beside_chart = any(panel.key == "smt" and panel.lines > len(smt.STATES) for panel in panels)
+    if len(moment.place.cpus) > 1 and not (is_beside_chart and len(method) <= moment.size):
+        yield [(f"   SMT states by {method}", "dim")]
 
 
 def _episode_notes(moment: CoreMoment) -> Iterable[list[Run]]:
     """Yields notes on running episodes, then on reasons to doubt this interval's numbers, then on
     ended episodes."""
     interval, place = moment.interval, moment.place
-    worst = {"alarm": 0, "warn": 1}
-    ordered = sorted(
+    rank_of_style = {"alarm": 0, "warn": 1}
+    sorted_episodes = sorted(
         unique_losses(moment.episodes),
-        key=lambda e: (worst.get(time_axis.mark(e)[1], 2), -e.start_ns),
+        key=lambda e: (rank_of_style.get(time_axis.mark(e)[1], 2), -e.start_ns),
     )
-    yield from (_episode_note(moment, e) for e in ordered if going(e, interval.time_ns))
+    yield from (_episode_note(moment, e) for e in sorted_episodes if going(e, interval.time_ns))
     for cpu, row in zip(place.cpus, place.rows, strict=True):
-        if reasons := doubts(interval, row):
+        if reasons := doubt_texts(interval, row):
             text = f"CPU {cpu}  {'; '.join(reasons)}"
             yield [(f" {DOUBTED_SIGN} {foreign(text)}", "dim")]
-    yield from (_episode_note(moment, e) for e in ordered if not going(e, interval.time_ns))
+    yield from (_episode_note(moment, e) for e in sorted_episodes if not going(e, interval.time_ns))
 
 
 def _episode_note(moment: CoreMoment, episode: Episode) -> list[Run]:
     sign, key = time_axis.mark(episode)
-    now = going(episode, moment.interval.time_ns)
-    end_ns = moment.interval.time_ns if now or episode.end_ns is None else episode.end_ns
-    since = when(moment.session.unix(episode.start_ns))
+    is_running = going(episode, moment.interval.time_ns)
+    end_ns = moment.interval.time_ns if is_running or episode.end_ns is None else episode.end_ns
+    since_text = when(moment.session.unix(episode.start_ns))
     lasted_s = max(0, end_ns - episode.start_ns) / 1e9
     climb = _ramp_text(moment, episode) if episode.kind == "ramp" else ""
-    span = since + (f"  {lasted_s:.1f} s" if lasted_s and not climb else "")
-    why = climb or because(episode)
+    span = since_text + (f"  {lasted_s:.1f} s" if lasted_s and not climb else "")
+    reason = climb or because(episode)
     return [
-        (foreign(f" {sign} {episode.kind}"), key if now else "dim"),
-        (f"  since {span}" if now else f"  {span}", "text" if now else "dim"),
-        (foreign(f"  {why}") if why else "", "dim"),
+        (foreign(f" {sign} {episode.kind}"), key if is_running else "dim"),
+        (f"  since {span}" if is_running else f"  {span}", "text" if is_running else "dim"),
+        (foreign(f"  {reason}") if reason else "", "dim"),
     ]
 
 
@@ -278,19 +278,21 @@ def _after(evidence: dict[str, float], key: str) -> str:
     least_s = evidence["resolution_s"]
     if evidence[key] <= least_s:
         return f"after at most {short_duration(least_s)}"
-    sure = f" (± {short_duration(least_s)})" if key == "steady_s" else ""
-    return f"after {short_duration(evidence[key])}{sure}"
+    margin_text = f" (± {short_duration(least_s)})" if key == "steady_s" else ""
+    return f"after {short_duration(evidence[key])}{margin_text}"
 
 
 def _missing_notes(moment: CoreMoment) -> Iterable[list[Run]]:
     """Yields notes on the unknown numbers of this core: why they are unknown, and how to fix it."""
     session, cpus = moment.session, set(moment.place.cpus)
-    bounds = moment.interval.split.method[moment.place.at] == "bounds"
+    bounds = moment.interval.split.method[moment.place.core_index] == "bounds"
     names = NAMES | (dict.fromkeys((*smt.ANY_COUNTERS, "traced"), "SMT states") if bounds else {})
-    missing = [m for m in lasting(session) if m.cpus is None or not cpus.isdisjoint(m.cpus)]
-    reasons = by_reason(missing, lambda missing: names.get(missing.what))
+    reasons_missing = [
+        m for m in lasting_reasons(session) if m.cpus is None or not cpus.isdisjoint(m.cpus)
+    ]
+    reasons = names_by_reason(reasons_missing, lambda reason: names.get(reason.what))
     order = list(dict.fromkeys(names.values()))
-    for (why, fix), lost in sorted(reasons.items(), key=lambda item: -len(item[1])):
-        what = ", ".join(sorted(lost, key=order.index))
-        text = f" {theme.RULE} {what} unknown: {why}" + (f" · {fix}" if fix else "")
+    for (reason, fix), lost_names in sorted(reasons.items(), key=lambda item: -len(item[1])):
+        name_list = ", ".join(sorted(lost_names, key=order.index))
+        text = f" {theme.RULE} {name_list} unknown: {reason}" + (f" · {fix}" if fix else "")
         yield [(foreign(text), "dim")]

@@ -19,16 +19,16 @@ from perftop.model import smt
 from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.episode import Episode
 from perftop.model.machine_totals import MEMORY, OF_BEST, OF_L3
-from perftop.model.memory import READ, TRAFFIC_KEYS
+from perftop.model.memory import READ_KEY, TRAFFIC_KEYS
 from perftop.model.numbers import PER_KI
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.session.values import doubted, of_cpus
+from perftop.session.values import of_cpus, suspect_rows
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.choice import Units
 from perftop.tui.shared.places import Place
 from perftop.tui.shared.row_episodes import lowered_number
-from perftop.tui.shared.sheet import AWAKE, DROP, busiest, clock_of, of_core
+from perftop.tui.shared.sheet import DROP, MIN_AWAKE_UTIL, busiest_rows, clock_of, of_core
 
 LABEL_WIDTH = 12
 """Number of cells to the left of the charts, for the names of lines or the marks of a scale."""
@@ -128,20 +128,24 @@ class _PanelRequest:
 
 def capabilities(session: Session, place: Place, *, tasks: bool) -> Capabilities:
     evaluator, columns = session.evaluator, session.counters.columns
-    served = [key for key in evaluator.chosen if any(evaluator.serves(key, r) for r in place.rows)]
+    served_keys = [
+        key for key in evaluator.chosen if any(evaluator.serves(key, r) for r in place.rows)
+    ]
     package, l3 = shared_rows(session, place)
-    shared = [TRAFFIC] if package is not None and columns.keys() >= {*TRAFFIC_KEYS} else []
+    shared_keys = [TRAFFIC] if package is not None and columns.keys() >= {*TRAFFIC_KEYS} else []
     if l3 is not None and L3_TRAFFIC in columns:
-        shared.append(L3)
+        shared_keys.append(L3)
     return Capabilities(
         threads=len(place.cpus),
-        metrics=frozenset(served),
-        states="util" in served,
+        metrics=frozenset(served_keys),
+        states="util" in served_keys,
         virtual=session.hello.virtualisation is not None,
         tasks=tasks,
-        shared=tuple(shared),
+        shared=tuple(shared_keys),
         events=tuple(
-            key for key in evaluator.registry.events if key in served and not key.endswith(PER_KI)
+            key
+            for key in evaluator.registry.events
+            if key in served_keys and not key.endswith(PER_KI)
         ),
     )
 
@@ -152,21 +156,23 @@ def shared_rows(session: Session, place: Place) -> tuple[int | None, int | None]
     own_cpus = {*place.cpus}
     packages = enumerate(session.hello.packages)
     column = session.counters.columns.get(L3_TRAFFIC)
-    having = {*(column.counter.cpus or ())} if column else set()
-    caches = [row for row in session.topology if row.cpu in having]
+    counter_cpus = {*(column.counter.cpus or ())} if column else set()
+    caches = [row for row in session.topology if row.cpu in counter_cpus]
     return (
-        next((at for at, cpus in packages if not own_cpus.isdisjoint(cpus)), None),
-        next((at for at, row in enumerate(caches) if row.l3 == place.l3), None),
+        next((index for index, cpus in packages if not own_cpus.isdisjoint(cpus)), None),
+        next((index for index, row in enumerate(caches) if row.l3 == place.l3), None),
     )
 
 
-def page_layout(known: Capabilities, width: int, lines: int) -> Page:
-    tasks = known.tasks and lines >= 12
+def page_layout(capability: Capabilities, width: int, lines: int) -> Page:
+    tasks = capability.tasks and lines >= 12
     axis = 2 if lines >= 12 else 1 if lines >= 6 else 0
-    notes = next((n for least, n in ((60, 5), (40, 3), (24, 2), (14, 1)) if lines >= least), 0)
+    notes = next(
+        (n for min_lines, n in ((60, 5), (40, 3), (24, 2), (14, 1)) if lines >= min_lines), 0
+    )
     room = lines - 1 - tasks - axis - notes
-    columns, values, origin = _widths(known.threads, width)
-    return Page(tuple(_panels(known, room)), tasks, axis, notes, columns, values, origin)
+    columns, values, origin = _widths(capability.threads, width)
+    return Page(tuple(_panels(capability, room)), tasks, axis, notes, columns, values, origin)
 
 
 def _widths(threads: int, width: int) -> tuple[int, int, int]:
@@ -183,56 +189,62 @@ def _widths(threads: int, width: int) -> tuple[int, int, int]:
     return max(1, room - origin), values, origin
 
 
-def _panels(known: Capabilities, room: int) -> Iterable[Panel]:
+def _panels(capability: Capabilities, room: int) -> Iterable[Panel]:
     """Returns the panels from the top. Each panel gets its minimum height, then spare lines are
     shared by weight."""
-    requests = _requests(known, room)
+    requests = _requests(capability, room)
     gaps = sum(request.panel.gap for request in requests)
     while len(requests) > 1 and sum(request.panel.lines for request in requests) + gaps > room:
         requests.remove(max(requests, key=lambda request: request.rank))
     room -= gaps
-    spare = room - sum(request.panel.lines for request in requests)
-    while growing := [
+    spare_lines = room - sum(request.panel.lines for request in requests)
+    while growing_requests := [
         request for request in requests
         if request.panel.height < request.max_height
-        and request.panel.strips * request.step <= spare
+        and request.panel.strips * request.step <= spare_lines
     ]:  # fmt: skip
-        lowest = min(growing, key=lambda request: request.panel.height / request.weight)
-        panel = replace(lowest.panel, height=lowest.panel.height + lowest.step)
-        requests[requests.index(lowest)] = replace(lowest, panel=panel)
-        spare -= panel.strips * lowest.step
+        lowest_request = min(
+            growing_requests, key=lambda request: request.panel.height / request.weight
+        )
+        panel = replace(
+            lowest_request.panel, height=lowest_request.panel.height + lowest_request.step
+        )
+        requests[requests.index(lowest_request)] = replace(lowest_request, panel=panel)
+        spare_lines -= panel.strips * lowest_request.step
     return (request.panel for request in requests)
 
 
-def _requests(known: Capabilities, room: int) -> list[_PanelRequest]:
+def _requests(capability: Capabilities, room: int) -> list[_PanelRequest]:
     """Returns the panels for which the source has data, in their order on the page."""
-    paired = known.threads > 1 and known.states
-    account = known.metrics >= {"user", "system"}
-    roomy = room >= MIN_HEIGHT_FOR_PAIRS
+    is_pair = capability.threads > 1 and capability.states
+    account = capability.metrics >= {"user", "system"}
+    has_room = room >= MIN_HEIGHT_FOR_PAIRS
     requests = []
-    if "busy_hz" in known.metrics:
+    if "busy_hz" in capability.metrics:
         requests.append(_PanelRequest(Panel("clock", 1, 3), 16, 6, 1))
-    if paired:
+    if is_pair:
         requests.append(
-            _PanelRequest(Panel("smt", 1, 2, gap=roomy and bool(requests)), 14, 6, 2, step=2)
+            _PanelRequest(Panel("smt", 1, 2, gap=has_room and bool(requests)), 14, 6, 2, step=2)
         )
     elif account:
         requests.append(
-            _PanelRequest(Panel("account", 1, 3, gap=roomy and bool(requests)), 14, 6, 2)
+            _PanelRequest(Panel("account", 1, 3, gap=has_room and bool(requests)), 14, 6, 2)
         )
-    max_height = 6 if known.threads == 1 else 3
-    requests.append(_PanelRequest(Panel("util", known.threads, 1, gap=roomy), max_height, 1, 0))
+    max_height = 6 if capability.threads == 1 else 3
+    requests.append(
+        _PanelRequest(Panel("util", capability.threads, 1, gap=has_room), max_height, 1, 0)
+    )
     ranks = {"steal": 1, "involuntary": 3, "ipc": 4, "kernel_cycles": 5}
     for key in ("ipc", "involuntary", "kernel_cycles", "steal"):
-        if key in known.metrics and (key != "steal" or known.virtual):
-            each_cpu = roomy and known.threads == 2 and key != "steal"
-            panel = Panel(key, 2, 2) if each_cpu else Panel(key, 1, 1)
+        if key in capability.metrics and (key != "steal" or capability.virtual):
+            is_per_cpu = has_room and capability.threads == 2 and key != "steal"
+            panel = Panel(key, 2, 2) if is_per_cpu else Panel(key, 1, 1)
             requests.append(_PanelRequest(panel, 3, 1, ranks[key]))
-    for rank, key in enumerate(known.shared, 6):
+    for rank, key in enumerate(capability.shared, 6):
         requests.append(_PanelRequest(Panel(key, 1, 1), 3, 1, rank))
-    for rank, key in enumerate(known.events[:MAX_EVENTS], 8):
+    for rank, key in enumerate(capability.events[:MAX_EVENTS], 8):
         requests.append(_PanelRequest(Panel(key, 1, 1), 3, 1, rank))
-    if account and paired and room >= MIN_HEIGHT_FOR_ACCOUNT:
+    if account and is_pair and room >= MIN_HEIGHT_FOR_ACCOUNT:
         requests.append(_PanelRequest(Panel("account", 1, 4, gap=True), 6, 2, 12))
     return requests
 
@@ -266,16 +278,22 @@ class CoreMoment:
     awake: bool
     """Whether the core is busy enough for its clock to be meaningful."""
 
-    def lost(self, key: str, rows: Sequence[int]) -> bool:
+    def is_lost(self, key: str, rows: Sequence[int]) -> bool:
         """Returns whether an episode that is an alarm makes this metric worse now, on any of these
         CPUs."""
-        affected, now_ns = {self.session.topology[row].cpu for row in rows}, self.interval.time_ns
-        red = (e for e in self.episodes if time_axis.mark(e, now_ns)[1] == "alarm")
-        return any(lowered_number(e) == key and not affected.isdisjoint(e.cpus) for e in red)
+        affected_cpus, now_ns = (
+            {self.session.topology[row].cpu for row in rows},
+            self.interval.time_ns,
+        )
+        alarm_episodes = (e for e in self.episodes if time_axis.mark(e, now_ns)[1] == "alarm")
+        return any(
+            lowered_number(e) == key and not affected_cpus.isdisjoint(e.cpus)
+            for e in alarm_episodes
+        )
 
     @property
     def ceiling_hz(self) -> float:
-        return float(self.interval.ceiling_hz[self.place.at])
+        return float(self.interval.ceiling_hz[self.place.core_index])
 
     @property
     def size(self) -> int:
@@ -299,8 +317,8 @@ def core_moment(
         if not set(episode.cpus).isdisjoint(place.cpus)
     ]
     util, _ = _values_of_core(interval, place, "util")
-    awake = max((share for share in util if not isnan(share)), default=0.0) >= AWAKE
-    return CoreMoment(session, interval, place, page, unit, episodes, awake)
+    is_awake = max((share for share in util if not isnan(share)), default=0.0) >= MIN_AWAKE_UTIL
+    return CoreMoment(session, interval, place, page, unit, episodes, is_awake)
 
 
 def _values_of_core(interval: Interval, place: Place, key: str) -> tuple[list[float], float]:
@@ -310,7 +328,7 @@ def _values_of_core(interval: Interval, place: Place, key: str) -> tuple[list[fl
     values, util, hz = (
         np.where(online, interval.values[name][rows], np.nan) for name in (key, "util", "busy_hz")
     )
-    return values.tolist(), float(of_core(key, values, busiest(util, hz)))
+    return values.tolist(), float(of_core(key, values, busiest_rows(util, hz)))
 
 
 # --- numbers beside the charts
@@ -347,11 +365,11 @@ def _number_line(moment: CoreMoment, key: str) -> list[Run] | None:
     for rows, value in _values_by_cpus(
         moment, *_values_of_core(moment.interval, moment.place, key)
     ):
-        style = "alarm" if moment.lost(key, rows) else _number_style(moment, key, value)
+        style = "alarm" if moment.is_lost(key, rows) else _number_style(moment, key, value)
         rests = metric.of_running and bool(moment.interval.resting[list(rows)].all())
         cells.append(_number_cell(moment, column, rows, value, style, rests=rests))
-        low = moment.awake and not rests and value < moment.ceiling_hz * (1 - DROP)
-        if key == "busy_hz" and low:
+        is_low = moment.awake and not rests and value < moment.ceiling_hz * (1 - DROP)
+        if key == "busy_hz" and is_low:
             cells[-1][-1] = (theme.DROPPED, style)
     label = metric.label + (" %" if metric.unit == "ratio" else "")
     name = _metric_name(label, _counted_share(moment, key, moment.place.rows))
@@ -360,12 +378,12 @@ def _number_line(moment: CoreMoment, key: str) -> list[Run] | None:
     return _line(moment, name, cells, origin)
 
 
-def _metric_name(label: str, counted: float) -> list[Run]:
+def _metric_name(label: str, counted_share: float) -> list[Run]:
     """Returns the label of a metric. For a multiplexed event, the label also has the share of time
     for which the event was counted."""
-    if counted >= MIN_COUNTED_SHARE:
+    if counted_share >= MIN_COUNTED_SHARE:
         return [(fit(label, NAME_WIDTH - 1) if len(label) >= NAME_WIDTH else label, "dim")]
-    share = f" {100 * counted:.0f}%"
+    share = f" {100 * counted_share:.0f}%"
     return [(fit(label, NAME_WIDTH - 1 - len(share)), "dim"), (share, "text")]
 
 
@@ -377,12 +395,12 @@ def _counted_share(moment: CoreMoment, key: str, rows: Sequence[int]) -> float:
 
 
 def _values_by_cpus(
-    moment: CoreMoment, each: Sequence[float], core: float
+    moment: CoreMoment, values: Sequence[float], core: float
 ) -> Iterable[tuple[Sequence[int], float]]:
     """Returns values with the positions of their CPUs: one value for each CPU, or one for the core
     if there is no room for more."""
-    if moment.page.values == len(each):
-        return [((row,), value) for row, value in zip(moment.place.rows, each, strict=True)]
+    if moment.page.values == len(values):
+        return [((row,), value) for row, value in zip(moment.place.rows, values, strict=True)]
     return [(moment.place.rows, core)]
 
 
@@ -395,7 +413,7 @@ def _number_cell(
     online = [row for row in rows if moment.interval.online[row]]
     text, style = column.cell(
         value, style, online=bool(online), resting=rests,
-        doubted=bool(doubted(column.key, moment.session, moment.interval)[online].any()),
+        doubted=bool(suspect_rows(column.key, moment.session, moment.interval)[online].any()),
         estimated=not isnan(value)
         and _counted_share(moment, column.key, online) < MIN_COUNTED_SHARE,
     )  # fmt: skip
@@ -429,12 +447,12 @@ def _smi_line(moment: CoreMoment) -> list[Run] | None:
     counts = moment.interval.counts.get("smi")
     if counts is None:
         return None
-    each = [float(counts[row]) for row in moment.place.rows]
-    most = max((count for count in each if not isnan(count)), default=nan)
+    counts_of_cpus = [float(counts[row]) for row in moment.place.rows]
+    max_count = max((count for count in counts_of_cpus if not isnan(count)), default=nan)
     column = Column("smi", "SMIs", VALUE_WIDTH - 1)
     cells = [
         _number_cell(moment, column, rows, count, "warn" if count > 0 else "dim")
-        for rows, count in _values_by_cpus(moment, each, most)
+        for rows, count in _values_by_cpus(moment, counts_of_cpus, max_count)
     ]
     origin = moment.session.counters.columns["smi"].counter.origin
     return _line(moment, [("SMIs", "dim")], cells, origin)
@@ -443,34 +461,34 @@ def _smi_line(moment: CoreMoment) -> list[Run] | None:
 def _state_lines(moment: CoreMoment) -> list[list[Run]]:
     """Returns lines with the shares of the four SMT states, or their bounds. For a core without
     exactly two threads, the lines are the share of `neither` and the number of active threads."""
-    paired = len(moment.place.cpus) == 2
+    is_pair = len(moment.place.cpus) == 2
     lines = []
-    for shape, name in theme.STATES if paired else theme.STATES[-1:]:
+    for shape, name in theme.STATES if is_pair else theme.STATES[-1:]:
         label = f"{name} only" if name in {"lp0", "lp1"} else name
         runs: list[Run] = [(f"{shape} ", name), (label, "dim")]
         lines.append(_centred_line(moment, runs, _state_share(moment, name)))
-    if not paired:
-        active = float(moment.interval.split.active_threads[moment.place.at])
+    if not is_pair:
+        active_threads = float(moment.interval.split.active_threads[moment.place.core_index])
         runs = [(f"{theme.UNKNOWN} ", "unknown"), ("active", "dim")]
-        lines.append(_centred_line(moment, runs, number(active, 2)))
-    how = method_text(moment)
-    if len(how) > moment.size:  # a note shows the whole text
-        how = how.rpartition(" ")[0]
-    return [*lines, [(fit(how, moment.size), "dim")]]
+        lines.append(_centred_line(moment, runs, number(active_threads, 2)))
+    method = method_text(moment)
+    if len(method) > moment.size:  # a note shows the whole text
+        method = method.rpartition(" ")[0]
+    return [*lines, [(fit(method, moment.size), "dim")]]
 
 
 def _state_share(moment: CoreMoment, name: str) -> Run:
-    split, at, first = moment.interval.split, moment.place.at, moment.place.rows[0]
-    if split.method[at] == "single" and not moment.interval.online[first]:
+    split, core, first = moment.interval.split, moment.place.core_index, moment.place.rows[0]
+    if split.method[core] == "single" and not moment.interval.online[first]:
         name = {"lp0": "lp1", "lp1": "lp0"}.get(name, name)  # a lone online thread is stored as lp0
     column = smt.STATES.index(name)
-    share, low, high = (float(part[at, column]) for part in (split.states, split.low, split.high))
+    share, low, high = (float(part[core, column]) for part in (split.states, split.low, split.high))
     if isnan(share) and not isnan(low):
-        ends = f"{100 * low:.0f}", f"{100 * high:.0f}"
-        return "–".join(dict.fromkeys(ends)), "text"
+        end_texts = f"{100 * low:.0f}", f"{100 * high:.0f}"
+        return "–".join(dict.fromkeys(end_texts)), "text"
     percent = Column(name, name, VALUE_WIDTH - 1, scale=100.0, digits=1)
-    against = bool(doubted(name, moment.session, moment.interval)[first])
-    return percent.cell(share, "dim" if share < QUIET_SHARE else "text", doubted=against)
+    is_doubted = bool(suspect_rows(name, moment.session, moment.interval)[first])
+    return percent.cell(share, "dim" if share < QUIET_SHARE else "text", doubted=is_doubted)
 
 
 def _centred_line(moment: CoreMoment, name: list[Run], number: Run, origin: str = "") -> list[Run]:
@@ -496,7 +514,7 @@ def _line(
 def method_text(moment: CoreMoment) -> str:
     """Returns how the SMT states were measured, with the calibration factor of the counter's
     ticks."""
-    name = moment.interval.split.method[moment.place.at]
+    name = moment.interval.split.method[moment.place.core_index]
     if name is None:
         return MISSING
     calibration = moment.session.calibrations.get(name.replace("-", "_"))
@@ -507,7 +525,7 @@ def method_text(moment: CoreMoment) -> str:
 
 
 _SHARED_NUMBERS: dict[str, tuple[str, float, int, tuple[str, ...], str]] = {
-    TRAFFIC: ("mem GB/s", 1e-9, 1, tuple(f"package_{name}" for name in MEMORY), READ),
+    TRAFFIC: ("mem GB/s", 1e-9, 1, tuple(f"package_{name}" for name in MEMORY), READ_KEY),
     "of_best": ("of best %", 100.0, 0, (f"package_{OF_BEST}",), ""),
     "dram": ("memory W", 1.0, 1, (f"package_{DRAM}",), ""),
     L3: ("L3 GB/s", 1e-9, 1, ("l3_memory_bytes_per_s",), L3_TRAFFIC),

@@ -18,7 +18,7 @@ from perftop.tui.fleet.words import MIN_LOSS, Look, amount, calm
 
 SPAN_S = 1800.0
 """Time covered by the chart of machines below their ceiling, in seconds."""
-MANY = 0.05
+MIN_SHARE_OF_MACHINES = 0.05
 """Share of all machines from which the bars of machines below their ceiling are red."""
 CHART = 4
 """Lines of the bars in the chart of machines below their ceiling."""
@@ -34,11 +34,11 @@ _NUMBERS = {"lost": "lost ", "busy": "busy ", "clock_hz": "", "below": "below ",
 
 def right_side(look: Look, height: int, width: int) -> list[Line]:
     """Returns the right side of the screen, in exactly `height` lines."""
-    selected = _selected(look, width)
+    selected_lines = _selected_machine(look, width)
     lines = [*below_ceiling(look, width), BLANK] if height >= MIN_CHARTED else []
-    room = height - len(lines) + bool(lines) - len(selected) - 3
-    lines += happened(look, max(3, room), width, brief=True)
-    lines = [*lines[: max(0, height - len(selected) - 1)], BLANK, *selected]
+    room = height - len(lines) + bool(lines) - len(selected_lines) - 3
+    lines += ended_episodes(look, max(3, room), width, brief=True)
+    lines = [*lines[: max(0, height - len(selected_lines) - 1)], BLANK, *selected_lines]
     return [*lines, *[BLANK] * height][:height]
 
 
@@ -46,48 +46,48 @@ def below_ceiling(look: Look, width: int) -> list[Line]:
     """Returns a chart of the number of machines below their ceiling over the last half hour."""
     cells = width - 5
     counts = look.fleet.below(cells, look.now, SPAN_S)
-    top, now = max(5.0, *counts), int(counts[-1])
-    count_now: list[Run] = [("now ", "dim"), (str(now), "alarm" if now else "text")]
+    top, last_count = max(5.0, *counts), int(counts[-1])
+    count_now: list[Run] = [("now ", "dim"), (str(last_count), "alarm" if last_count else "text")]
     lines = [calm(*spread([("machines below ceiling", "dim")], count_now, width))]
     for y in range(CHART):
         label = f"{top:.0f}" if not y else "0" if y == CHART - 1 else ""
         runs: list[Run] = [(f"{label:>4} ", "faint")]
         for count in counts:
             eighths = round(8 * CHART * count / top) - 8 * (CHART - 1 - y)
-            many = count >= max(3, MANY * len(look.fleet.machines))
-            style = ("loss-3" if eighths > 8 else "alarm") if many else "kernel-5"
+            is_many = count >= max(3, MIN_SHARE_OF_MACHINES * len(look.fleet.machines))
+            style = ("loss-3" if eighths > 8 else "alarm") if is_many else "kernel-5"
             runs.append((theme.LEVELS[max(0, min(8, eighths))], style))
         lines.append(calm(*runs))
     return [*lines, *words.axis_lines(look.now, SPAN_S, cells, left=5)]
 
 
-def happened(look: Look, most: int, width: int, *, brief: bool) -> list[Line]:
+def ended_episodes(look: Look, max_episodes: int, width: int, *, brief: bool) -> list[Line]:
     """Returns a title, and lines with episodes of all machines, the newest first. `brief`: without
     evidence."""
     title = spread([("episodes of all machines", "dim")], [("length", "dim")], width)
-    found = look.fleet.happened(most)
-    lines = [calm(*_episode(look, each, width, brief=brief)) for each in found]
+    episodes = look.fleet.happened(max_episodes)
+    lines = [calm(*_episode(look, episode, width, brief=brief)) for episode in episodes]
     return [calm(*title), *(lines or [calm(("none so far", "faint"))])]
 
 
-def _episode(look: Look, each: SharedEpisode, width: int, *, brief: bool) -> list[Run]:
-    style = "text" if each.end is None else "faint"
-    length = words.span((look.now if each.end is None else each.end) - each.start)
-    name = words.place(each, len(look.fleet.machines))
+def _episode(look: Look, episode: SharedEpisode, width: int, *, brief: bool) -> list[Run]:
+    style = "text" if episode.end is None else "faint"
+    length = words.span((look.now if episode.end is None else episode.end) - episode.start)
+    name = words.place(episode, len(look.fleet.machines))
     room = width - 11 - len(length) - 1
     if brief:
-        wide = min(max(len(name), 7), room - 4)
-        text = f"{fit(name, wide)} {words.short_cause(each.kind, each.cause)}"
+        name_width = min(max(len(name), 7), room - 4)
+        text = f"{fit(name, name_width)} {words.short_cause(episode.kind, episode.cause)}"
     else:
-        several = len(each.machines) > 1
-        names = [", ".join(each.machines[:MAX_NAMES])] if several else []
+        is_shared = len(episode.machines) > 1
+        names = [", ".join(episode.machines[:MAX_NAMES])] if is_shared else []
         cause = ", ".join(
-            filter(None, [words.cause_name(each.kind, each.cause), words.depth(each)])
+            filter(None, [words.cause_name(episode.kind, episode.cause), words.depth(episode)])
         )
         text = f"{fit(name, min(24, max(10, room // 4)))} {foreign(' · '.join([cause, *names]))}"
     left: list[Run] = [
-        (f"{time_of_day(each.start)} ", style),
-        (words.sign(each.kind), "alarm" if each.end is None else "dim"),
+        (f"{time_of_day(episode.start)} ", style),
+        (words.sign(episode.kind), "alarm" if episode.end is None else "dim"),
         (f" {fit(text, room)}", style),
     ]
     return spread(left, [(length, style)], width)
@@ -96,7 +96,7 @@ def _episode(look: Look, each: SharedEpisode, width: int, *, brief: bool) -> lis
 # --- the selected machine
 
 
-def _selected(look: Look, width: int) -> list[Line]:
+def _selected_machine(look: Look, width: int) -> list[Line]:
     """Returns lines about the selected machine; an empty list if no machine is selected."""
     machine = look.selected
     if machine is None:
@@ -114,16 +114,16 @@ def _selected(look: Look, width: int) -> list[Line]:
             runs += [(f"{key} ", "dim"), (f"{100 * states[key]:.0f} ", "text")]
         lines += [calm(*bars.smt([*states.values()], width)), calm(*runs)]
     for episode in [episode for episode in machine.running if episode.wrong][:2]:
-        started = f" since {words.since(episode.start, look.now)}"
+        since_text = f" since {words.since_text(episode.start, look.now)}"
         cause: Run = (words.cause_name(*episode.group), "text")
-        lines.append(calm((f"{words.sign(episode.kind)} ", "alarm"), cause, (started, "dim")))
+        lines.append(calm((f"{words.sign(episode.kind)} ", "alarm"), cause, (since_text, "dim")))
     share = f"{100 * machine.probe_share:.2f} % of a CPU" if isfinite(machine.probe_share) else ""
     version = f"perfprobe {machine.version}" if machine.version else ""
     for key, text in ("runs", machine.tasks), ("probe", ", ".join(filter(None, (version, share)))):
         if text:
             lines.append(calm((f"{key:<6}", "dim"), (fit(foreign(text), width - 6), "text")))
     if not machine.answers:
-        lines.append(calm((fit(words.why(machine, look.now), width), "alarm")))
+        lines.append(calm((fit(words.silence_text(machine, look.now), width), "alarm")))
     return lines
 
 
@@ -131,8 +131,10 @@ def detail_numbers(look: Look, machine: Machine) -> Line:
     """Returns a line with the numbers of the selected machine."""
     name: list[Run] = [(f" {foreign(machine.name)}", "bright")]
     if not machine.answers:
-        why = fit(words.why(machine, look.now), look.width - len(machine.name) - 6).rstrip()
-        return [*name, ("  ", "text"), (why, "alarm")], "chosen"
+        reason = fit(
+            words.silence_text(machine, look.now), look.width - len(machine.name) - 6
+        ).rstrip()
+        return [*name, ("  ", "text"), (reason, "alarm")], "chosen"
     pieces: list[Piece] = [(0, name)]
     for rank, (key, label) in enumerate(_NUMBERS.items(), 1):
         value = machine.numbers[key]
@@ -158,28 +160,30 @@ def detail_chart(look: Look, machine: Machine, width: int, height: int) -> list[
         key, ceilings = "lost", [nan] * cells
         series = machine.past.series(key, 2 * cells, look.now)
     values = np.array(series)
-    known = values[np.isfinite(values)]
-    if not len(known):
+    known_values = values[np.isfinite(values)]
+    if not len(known_values):
         return [calm((" no past yet", "faint")), *[BLANK] * (height - 1)]
-    high = max([hz for hz in ceilings if isfinite(hz)] + [float(known.max())])
-    low = min(float(known.min()) * 0.98, high * 0.9) if has_clock else 0.0
+    high = max([hz for hz in ceilings if isfinite(hz)] + [float(known_values.max())])
+    low = min(float(known_values.min()) * 0.98, high * 0.9) if has_clock else 0.0
     high = high if high > low else low + 1.0
     name = "clock, and the ceiling that turbo allows" if has_clock else "lost"
     title = f" {words.unit(key):<5}{name} · {foreign(machine.name)}"
     lines = [calm((fit(title, width), "dim"))]
-    tall = max(1, height - 3)
+    chart_height = max(1, height - 3)
     codes = braille.codes(
-        braille.line(values, low, high, braille.CELL_DOT_ROWS * tall, thickness=2)
+        braille.line(values, low, high, braille.CELL_DOT_ROWS * chart_height, thickness=2)
     )
     with np.errstate(invalid="ignore"):
-        lows = np.fmin.reduce(values.reshape(-1, 2), axis=1) < LOW_CLOCK * np.array(ceilings)
-    for y in range(tall):
-        edge = high if not y else low if y == tall - 1 else nan
-        runs: list[Run] = [(f"{amount(key, edge) if isfinite(edge) else '':>5} ", "faint")]
+        is_low = np.fmin.reduce(values.reshape(-1, 2), axis=1) < LOW_CLOCK * np.array(ceilings)
+    for y in range(chart_height):
+        edge_value = high if not y else low if y == chart_height - 1 else nan
+        runs: list[Run] = [
+            (f"{amount(key, edge_value) if isfinite(edge_value) else '':>5} ", "faint")
+        ]
         for x, code in enumerate(codes[y].tolist()):
             if chr(code) == " " and not y and isfinite(ceilings[x]):
                 runs.append((theme.LIMIT, "dim"))
             else:
-                runs.append((chr(code), "alarm" if lows[x] else "clock"))
+                runs.append((chr(code), "alarm" if is_low[x] else "clock"))
         lines.append(calm(*runs))
     return [*lines, *words.axis_lines(look.now, PAST_S, cells, left=6)][:height]

@@ -15,7 +15,7 @@ from perftop.session.fleet.machine import FIELDS, Machine
 from perftop.tui.fleet import detail, views, words
 from perftop.tui.fleet.words import Look, calm
 
-WIDE, SIDE = 150, 33
+MIN_WIDTH_FOR_SIDE, SIDE_WIDTH = 150, 33
 """Minimum width of a screen that has a right side, and the minimum width of that side, in cells."""
 MIN_CHART, MAX_CHART = 9, 24
 """Minimum lines, including blank ones around it, and maximum lines of the selected machine's chart
@@ -33,15 +33,15 @@ all fit."""
 def page(look: Look) -> list[Line]:
     """Returns the whole screen, in exactly `look.height` lines. Also fills `look.mouse`."""
     look.running = look.fleet.running()
-    tall = look.height
-    room = 3 if tall >= 40 else 2 if tall >= 30 else 1
+    height = look.height
+    room = 3 if height >= 40 else 2 if height >= 30 else 1
     lines = [header(look), totals(look), *alerts(look, room)]
-    lines += [BLANK] * (room + 2 + (tall >= 30) - len(lines))
+    lines += [BLANK] * (room + 2 + (height >= 30) - len(lines))
     if look.typing is not None:
         lines.insert(2, typing(look))
     draw = {"rows": _rows, "heat": _heat, "time": _time, "episodes": _episodes, "help": _help}
-    lines += draw[look.view](look, tall - len(lines) - 1, len(lines))
-    return [*lines[: tall - 1], *[BLANK] * (tall - 1 - len(lines)), _keys(look)]
+    lines += draw[look.view](look, height - len(lines) - 1, len(lines))
+    return [*lines[: height - 1], *[BLANK] * (height - 1 - len(lines)), _keys(look)]
 
 
 # --- the top
@@ -51,51 +51,66 @@ def header(look: Look) -> Line:
     """Returns the first line: the source, how many machines answer, the cost of watching them, and
     the time."""
     fleet = look.fleet
-    every = len(fleet.machines)
+    machine_count = len(fleet.machines)
     connecting = sum(m.why == "connecting" for m in fleet.silent)
-    gone = len(fleet.silent) - connecting
-    left: list[Run] = [(" perftop ", "badge"), (" fleet", "bright"), ("  ", "text"),
-                       (f"{every} machine{'s' * (every != 1)} ", "text"), (look.what, "dim"),
+    silent_count = len(fleet.silent) - connecting
+    left_runs: list[Run] = [(" perftop ", "badge"), (" fleet", "bright"), ("  ", "text"),
+                       (f"{machine_count} machine{'s' * (machine_count != 1)} ", "text"),
+                       (look.what, "dim"),
                        (f"  {len(fleet.answering)} answer", "text")]  # fmt: skip
-    left += [(f"  {connecting} connecting", "dim")] if connecting else []
-    left += [(f"  {gone} {'does' if gone == 1 else 'do'} not", "alarm")] if gone else []
-    left += [("  ", "text"), (f" {look.paused} ", "paused")] if look.paused else []
-    if width(left) > look.width:
-        left = [run for run in left if run != (look.what, "dim")]
+    left_runs += [(f"  {connecting} connecting", "dim")] if connecting else []
+    left_runs += (
+        [(f"  {silent_count} {'does' if silent_count == 1 else 'do'} not", "alarm")]
+        if silent_count
+        else []
+    )
+    left_runs += [("  ", "text"), (f" {look.paused} ", "paused")] if look.paused else []
+    if width(left_runs) > look.width:
+        left_runs = [run for run in left_runs if run != (look.what, "dim")]
     facts: list[Piece] = [(rank, [(fact, "dim")]) for rank, fact in enumerate(look.facts, 1)]
-    right = shed([*facts, (0, [(time_of_day(look.now), "text")])], look.width - width(left) - 3, 3)
-    return calm(*spread(left, [*right, (" ", "text")], look.width))
+    right_runs = shed(
+        [*facts, (0, [(time_of_day(look.now), "text")])], look.width - width(left_runs) - 3, 3
+    )
+    return calm(*spread(left_runs, [*right_runs, (" ", "text")], look.width))
 
 
 def totals(look: Look) -> Line:
-    found = look.fleet.totals()
+    fleet_totals = look.fleet.totals()
     pieces: list[Piece] = []
     for key, name, rank in _TOTALS:
-        if isfinite(found[key]):
+        if isfinite(fleet_totals[key]):
             style = "bright" if key in {"lost", "busy", "clock_hz"} else "text"
-            pieces.append((rank, words.named(f"{name} ", key, found, style)))
+            pieces.append((rank, words.named(f"{name} ", key, fleet_totals, style)))
     return calm((" ", "text"), *shed(pieces, look.width - 2, 3 if look.width >= 120 else 2))
 
 
-def alerts(look: Look, most: int) -> list[Line]:
-    """Returns at most `most` lines with the worst episodes, each as a sentence. The other episodes
-    are listed with their signs in the last line."""
-    gone = [m for m in look.fleet.silent if m.why != "connecting"]
-    causes = [_cause(look, each) for each in look.running if each.kind != "suspect"]
-    shared = any(len(each.machines) > 1 for each in look.running[: len(causes)])
-    first = 1 if shared or not gone else 0
-    sentences: list[list[Run]] = [*causes[:first], *([_silent(look, gone)] if gone else [])]
+def alerts(look: Look, max_lines: int) -> list[Line]:
+    """Returns at most `max_lines` lines with the worst episodes, each as a sentence. The other
+    episodes are listed with their signs in the last line."""
+    silent_machines = [m for m in look.fleet.silent if m.why != "connecting"]
+    causes = [_cause(look, episode) for episode in look.running if episode.kind != "suspect"]
+    is_shared = any(len(episode.machines) > 1 for episode in look.running[: len(causes)])
+    first = 1 if is_shared or not silent_machines else 0
+    sentences: list[list[Run]] = [
+        *causes[:first],
+        *([_silent_line(look, silent_machines)] if silent_machines else []),
+    ]
     sentences += causes[first:]
     if look.problem:
-        sentences.insert(0, [(f"{words.SILENT} ", "alarm"), (look.problem, "alarm")])
+        sentences.insert(0, [(f"{words.SILENT_SIGN} ", "alarm"), (look.problem, "alarm")])
     if not sentences:
-        quiet = "No machine is losing time to a known cause." if look.fleet.answering else ""
-        return [calm((" ", "text"), (quiet, "dim"))]
-    if len(sentences) > most > 1:
-        kept = sentences[: most - 1]
-        rest = look.running[max(0, len(kept) - bool(gone) - bool(look.problem)) :]
-        sentences = [*kept, _more(look, rest, len(sentences) - len(kept))]
-    elif len(sentences) > most:  # the count shares the only line
+        quiet_text = "No machine is losing time to a known cause." if look.fleet.answering else ""
+        return [calm((" ", "text"), (quiet_text, "dim"))]
+    if len(sentences) > max_lines > 1:
+        kept_sentences = sentences[: max_lines - 1]
+        other_episodes = look.running[
+            max(0, len(kept_sentences) - bool(silent_machines) - bool(look.problem)) :
+        ]
+        sentences = [
+            *kept_sentences,
+            _more_line(look, other_episodes, len(sentences) - len(kept_sentences)),
+        ]
+    elif len(sentences) > max_lines:  # the count shares the only line
         text = f"+ {len(sentences) - 1} more"
         fits = look.width - width(sentences[0]) - 3 > 10
         sentences = [[*sentences[0], ("  ", "text"), (text, "dim")] if fits else sentences[0]]
@@ -105,8 +120,8 @@ def alerts(look: Look, most: int) -> list[Line]:
 def _cause(look: Look, episode: SharedEpisode) -> list[Run]:
     place = words.place(episode, len(look.fleet.machines))
     cause = words.cause_name(episode.kind, episode.cause)
-    text = f"{cause} on {place} since {words.since(episode.start, look.now)}"
-    evidence = words.depth(episode), _which(look, episode.machines)
+    text = f"{cause} on {place} since {words.since_text(episode.start, look.now)}"
+    evidence = words.depth(episode), _machine_names(look, episode.machines)
     return _sentence(words.sign(episode.kind), text, evidence, look.width)
 
 
@@ -121,40 +136,44 @@ def _sentence(sign: str, text: str, evidence: Sequence[str], room: int) -> list[
     return runs
 
 
-def _which(look: Look, names: Sequence[str]) -> str:
+def _machine_names(look: Look, names: Sequence[str]) -> str:
     """Returns the racks that contain these machines, or the first of the machines' names; for a
     single machine, its tasks."""
     if len(names) == 1:
         machine = look.fleet.machines.get(names[0])
         return "" if machine is None else foreign(machine.tasks)
-    every = racks(list(look.fleet.machines.values()))
-    hit_racks = [rack for rack, machines in every.items() if any(m.name in names for m in machines)]
-    if all(rack[-1:].isdigit() for rack in hit_racks) and len(hit_racks) <= min(4, len(every) // 2):
+    racks_of_fleet = racks(list(look.fleet.machines.values()))
+    hit_racks = [
+        rack for rack, machines in racks_of_fleet.items() if any(m.name in names for m in machines)
+    ]
+    if all(rack[-1:].isdigit() for rack in hit_racks) and len(hit_racks) <= min(
+        4, len(racks_of_fleet) // 2
+    ):
         return f"only {(' and ' if len(hit_racks) < 3 else ', ').join(hit_racks)}"
     return foreign(", ".join(names[:NAMES]) + (" …" if len(names) > NAMES else ""))
 
 
-def _silent(look: Look, gone: Sequence[Machine]) -> list[Run]:
+def _silent_line(look: Look, machines: Sequence[Machine]) -> list[Run]:
     """Returns a sentence on the machines that do not answer, since when, and why."""
-    one = min(gone, key=lambda m: m.silent_since)
-    since = f"since {time_of_day(one.silent_since)}"
-    if len(gone) == 1:
-        text = f"{foreign(one.name)} does not answer {since}"
-        evidence = words.why(one, look.now).split(" · ")
-        return _sentence(words.SILENT, text, evidence, look.width)
-    names = foreign(", ".join(m.name for m in gone[:4]) + (" …" if len(gone) > 4 else ""))
-    text = f"{len(gone)} of {len(look.fleet.machines)} do not answer {since}"
-    why = foreign(one.why.removeprefix(f"{one.name}: "))
-    return _sentence(words.SILENT, text, (names, why), look.width)
+    machine = min(machines, key=lambda m: m.silent_since)
+    since_text = f"since {time_of_day(machine.silent_since)}"
+    if len(machines) == 1:
+        text = f"{foreign(machine.name)} does not answer {since_text}"
+        evidence = words.silence_text(machine, look.now).split(" · ")
+        return _sentence(words.SILENT_SIGN, text, evidence, look.width)
+    names = foreign(", ".join(m.name for m in machines[:4]) + (" …" if len(machines) > 4 else ""))
+    text = f"{len(machines)} of {len(look.fleet.machines)} do not answer {since_text}"
+    reason = foreign(machine.why.removeprefix(f"{machine.name}: "))
+    return _sentence(words.SILENT_SIGN, text, (names, reason), look.width)
 
 
-def _more(look: Look, rest: Sequence[SharedEpisode], count: int) -> list[Run]:
+def _more_line(look: Look, episodes: Sequence[SharedEpisode], count: int) -> list[Run]:
     """Returns a line that lists the causes without a sentence, each with its machines."""
     runs: list[Run] = [(f"+ {count} more", "dim")]
     by_cause: dict[tuple[str, str], list[str]] = {}
-    for each in rest:
-        place = words.place(each, len(look.fleet.machines))
-        by_cause.setdefault((each.kind, each.cause), []).append(place)
+    for episode in episodes:
+        place = words.place(episode, len(look.fleet.machines))
+        by_cause.setdefault((episode.kind, episode.cause), []).append(place)
     for (kind, cause), places in by_cause.items():
         more = f" +{len(places) - PLACES}" if len(places) > PLACES else ""
         piece: list[Run] = [
@@ -173,7 +192,7 @@ def typing(look: Look) -> Line:
     hint = "words of names, causes or states: k07  pl1  silent"
     text = look.typing or ""
     count = f"{len(look.rows)} of {len(look.fleet.machines)}"
-    left: list[Run] = [
+    left_runs: list[Run] = [
         (" filter ", "badge"),
         (" ", "text"),
         (foreign(text), "bright"),
@@ -181,9 +200,9 @@ def typing(look: Look) -> Line:
         ("  ", "text"),
         ("" if text else fit(hint, 52), "faint"),
     ]
-    right: list[Run] = [(f"{count}  ", "dim"), ("enter", "key"), (" keep  ", "dim"),
+    right_runs: list[Run] = [(f"{count}  ", "dim"), ("enter", "key"), (" keep  ", "dim"),
                         ("esc", "key"), (" all ", "dim")]  # fmt: skip
-    return calm(*spread(left, right, look.width))
+    return calm(*spread(left_runs, right_runs, look.width))
 
 
 # --- the views
@@ -192,11 +211,15 @@ def typing(look: Look) -> Line:
 def halves(look: Look) -> tuple[int, int]:
     """Returns the widths of the table and of the right side, in cells; the right side has 0 if
     there is no room for it."""
-    right = SIDE + max(0, min(30, (look.width - 160) // 3)) if look.width >= WIDE else 0
+    right = (
+        SIDE_WIDTH + max(0, min(30, (look.width - 160) // 3))
+        if look.width >= MIN_WIDTH_FOR_SIDE
+        else 0
+    )
     return look.width - (right + 4 if right else 1), right
 
 
-def _visible(look: Look, body: int) -> tuple[Sequence[Machine], Sequence[Machine]]:
+def _visible_machines(look: Look, body: int) -> tuple[Sequence[Machine], Sequence[Machine]]:
     """Returns the visible machines, scrolled so that the selected one is among them, and the hidden
     machines."""
     room, rows = body - 2, look.rows
@@ -204,9 +227,9 @@ def _visible(look: Look, body: int) -> tuple[Sequence[Machine], Sequence[Machine
         look.top = 0
         return rows, ()
     names = [machine.name for machine in rows]
-    at = names.index(look.chosen) if look.chosen in names else 0
-    look.top = max(0, min(look.top, at, len(names) - room))
-    look.top = max(look.top, at - room + 1)
+    index = names.index(look.chosen) if look.chosen in names else 0
+    look.top = max(0, min(look.top, index, len(names) - room))
+    look.top = max(look.top, index - room + 1)
     end = look.top + room
     return rows[look.top : end], [*rows[: look.top], *rows[end:]]
 
@@ -215,65 +238,73 @@ def _rows(look: Look, body: int, first: int) -> list[Line]:
     """Returns the table, with facts about all machines to its right. Below the table is a chart of
     the selected machine over time, if there are few enough machines to leave room for it."""
     left, right = halves(look)
-    made = views.table(look, left)
-    lines: list[Line] = [views.headings(look, made)]
+    table = views.table(look, left)
+    lines: list[Line] = [views.headings(look, table)]
     look.mouse[first] = ""
-    visible, hidden = _visible(look, body)
+    visible, hidden_machines = _visible_machines(look, body)
     for machine in visible:
         look.mouse[first + len(lines)] = machine.name
-        lines.append(views.row(look, made, machine))
-    if hidden:
-        lines.append(views.out_of_sight(look, hidden, left))
+        lines.append(views.row(look, table, machine))
+    if hidden_machines:
+        lines.append(views.out_of_sight(look, hidden_machines, left))
     elif not look.rows:
         text = " no machine matches the filter" if look.choice.filter else " no machine yet"
         lines.append(calm((text, "dim")))
     room = body - len(lines)
     if look.selected is not None and room >= MIN_CHART:
-        tall = min(room - 2, MAX_CHART)
-        lines += [BLANK, *detail.detail_chart(look, look.selected, left - 1, tall)]
+        chart_height = min(room - 2, MAX_CHART)
+        lines += [BLANK, *detail.detail_chart(look, look.selected, left - 1, chart_height)]
     lines += [BLANK] * (body - len(lines))
-    return _beside(lines, detail.right_side(look, body - 1, right), left) if right else lines
+    return _side_by_side(lines, detail.right_side(look, body - 1, right), left) if right else lines
 
 
-def _beside(left: list[Line], right: list[Line], size: int) -> list[Line]:
+def _side_by_side(left: list[Line], right: list[Line], size: int) -> list[Line]:
     """Returns lines that join two columns with a rule between them. The mood of a line is that of
     its left part."""
-    made: list[Line] = []
+    lines: list[Line] = []
     for (runs, mood), (more, _) in zip(left, [*right, *[BLANK] * len(left)], strict=False):
-        made.append(([*runs, (" " * (size - width(runs)), "text"), (" │ ", "rule"), *more], mood))
-    return made
+        lines.append(([*runs, (" " * (size - width(runs)), "text"), (" │ ", "rule"), *more], mood))
+    return lines
 
 
 def _heat(look: Look, body: int, _: int) -> list[Line]:
     """Returns the heat map, and below it details of the selected machine if there is room."""
     machine = look.selected
-    below = min(16, body // 3) if body >= 26 and machine is not None else 1 if body > 8 else 0
-    lines = views.heat(look, body - below)
-    if machine is None or not below:
+    detail_lines = (
+        min(16, body // 3) if body >= 26 and machine is not None else 1 if body > 8 else 0
+    )
+    lines = views.heat(look, body - detail_lines)
+    if machine is None or not detail_lines:
         return lines
     numbers = detail.detail_numbers(look, machine)
-    if below == 1:
+    if detail_lines == 1:
         return [*lines[:-1], numbers, BLANK][:body]
-    wide = look.width // 2 if look.width >= 110 else look.width
-    plot = detail.detail_chart(look, machine, wide - 2, below - 2)
+    detail_width = look.width // 2 if look.width >= 110 else look.width
+    plot = detail.detail_chart(look, machine, detail_width - 2, detail_lines - 2)
     if look.width >= 110:
-        found = detail.happened(look, below - 3, look.width - wide - 2, brief=False)
-        plot = _beside(plot, found, wide - 2)
+        episode_lines = detail.ended_episodes(
+            look, detail_lines - 3, look.width - detail_width - 2, brief=False
+        )
+        plot = _side_by_side(plot, episode_lines, detail_width - 2)
     return [*lines, numbers, *plot]
 
 
 def _time(look: Look, body: int, first: int) -> list[Line]:
     lines = views.time_heads(look)
-    visible, hidden = _visible(look, body - 1)
+    visible, hidden_machines = _visible_machines(look, body - 1)
     for machine in visible:
         look.mouse[first + len(lines)] = machine.name
         lines.append(views.time_row(look, machine))
-    return [*lines, views.out_of_sight(look, hidden, look.width)] if hidden else lines
+    return (
+        [*lines, views.out_of_sight(look, hidden_machines, look.width)]
+        if hidden_machines
+        else lines
+    )
 
 
 def _episodes(look: Look, body: int, _: int) -> list[Line]:
-    found = detail.happened(look, body - 1, look.width - 2, brief=False)
-    return [calm((" ", "text"), *runs) for runs, _ in found]
+    lines = detail.ended_episodes(look, body - 1, look.width - 2, brief=False)
+    return [calm((" ", "text"), *runs) for runs, _ in lines]
 
 
 def _help(look: Look, body: int, _: int) -> list[Line]:
@@ -334,20 +365,25 @@ _VIEW_KEYS = {"rows": "machines", "episodes": "fleet_episodes"}
 """IDs of the keys that open a view, by view, where they differ from the view's name."""
 
 
-def _fitting(look: Look) -> list[tuple[str, str, str]]:
+def _fitting_keys(look: Look) -> list[tuple[str, str, str]]:
     """Returns caption, label and ID of the keys that fit into the last line. Help and quit are
     always included, at the end."""
-    *rest, help_, leave = [(look.captions[k.ids[0]], k.label, k.ids[0]) for k in KEYS if k.label]
-    kept: list[tuple[str, str, str]] = []
-    for key in rest:
-        if sum(len(c) + len(label) + 3 for c, label, _ in [*kept, key, help_, leave]) <= look.width:
-            kept.append(key)
-    return [*kept, help_, leave]
+    *other_keys, help_, quit_key = [
+        (look.captions[k.ids[0]], k.label, k.ids[0]) for k in KEYS if k.label
+    ]
+    kept_keys: list[tuple[str, str, str]] = []
+    for key in other_keys:
+        if (
+            sum(len(c) + len(label) + 3 for c, label, _ in [*kept_keys, key, help_, quit_key])
+            <= look.width
+        ):
+            kept_keys.append(key)
+    return [*kept_keys, help_, quit_key]
 
 
 def _keys(look: Look) -> Line:
     runs: list[Run] = []
-    for caption, label, name in _fitting(look):
+    for caption, label, name in _fitting_keys(look):
         style = "bright" if name == _VIEW_KEYS.get(look.view, look.view) else "dim"
         runs += [(" ", "text"), (caption, "key"), (f" {label} ", style)]
     return calm(*runs)
@@ -356,7 +392,7 @@ def _keys(look: Look) -> Line:
 def key_at(look: Look, x: int) -> str:
     """Returns the ID of the key at cell `x` of the last line; '' if there is none."""
     end = 0
-    for caption, label, name in _fitting(look):
+    for caption, label, name in _fitting_keys(look):
         end += len(caption) + len(label) + 3
         if x < end:
             return name

@@ -17,7 +17,7 @@ from perftop.draw import columns, heat_ramp, theme
 from perftop.draw.columns import DOUBTED_SIGN, Cell, Column, Run, fit, number
 from perftop.draw.strips import BLANK, Line, foreign, spread
 from perftop.session.fleet.fleet import ORDERS, natural, racks
-from perftop.session.fleet.machine import FIELDS, PAST_S, TRACED, Machine, mean
+from perftop.session.fleet.machine import FIELDS, PAST_S, TRACED, Machine, mean_numbers
 from perftop.tui.fleet import words
 from perftop.tui.fleet.words import MIN_LOSS, Look, amount, calm, cell, unit
 
@@ -69,59 +69,63 @@ class Table:
 def table(look: Look, width: int) -> Table:
     """Returns a table with the columns that fit: sign and name, then as many numbers as
     possible."""
-    longest = max((len(name) for name in look.fleet.machines), default=0)
-    name = min(max(longest, NAME[0]), NAME[1], max(NAME[0], width // 6))
+    longest_name = max((len(name) for name in look.fleet.machines), default=0)
+    name = min(max(longest_name, NAME[0]), NAME[1], max(NAME[0], width // 6))
     first = Column("sign", "", 2, gap=0), Column("name", "name", 1 + name, left=True, gap=1)
-    kept = columns.fitted([*first, *COLUMNS], width)
-    kept = [replace(c, heading="clock") if c.key == "bar" and c.room < 14 else c for c in kept]
+    fitted_columns = columns.fitted([*first, *COLUMNS], width)
+    fitted_columns = [
+        replace(c, heading="clock") if c.key == "bar" and c.room < 14 else c for c in fitted_columns
+    ]
     tops = [v for m in look.fleet.answering if isfinite(v := m.numbers["ceiling_hz"])]
-    shared = frozenset((h.kind, h.cause) for h in look.running if len(h.machines) > 1)
-    return Table(kept, max(tops, default=0.0), shared)
+    shared_causes = frozenset((h.kind, h.cause) for h in look.running if len(h.machines) > 1)
+    return Table(fitted_columns, max(tops, default=0.0), shared_causes)
 
 
-def headings(look: Look, made: Table) -> Line:
+def headings(look: Look, table: Table) -> Line:
     choice = look.choice
-    return columns.headings(made.columns, choice.order, rising=choice.reverse), "calm"
+    return columns.headings(table.columns, choice.order, rising=choice.reverse), "calm"
 
 
-def order_at(made: Table, x: int) -> str:
+def order_at(table: Table, x: int) -> str:
     """Returns the order selected by a click on the headings at cell `x`; '' if there is none."""
-    column = columns.column_at(made.columns, x)
+    column = columns.column_at(table.columns, x)
     return column.key if column is not None and column.key in ORDERS else ""
 
 
-def row(look: Look, made: Table, machine: Machine) -> Line:
-    chosen = machine.name == look.chosen
-    sign, name, *rest = made.columns
-    marks: list[Run] = [(theme.CHOSEN_SIGN if chosen else " ", "key"), words.worst_sign(machine)]
-    named = foreign(machine.name), "bright" if chosen else "text"
+def row(look: Look, table: Table, machine: Machine) -> Line:
+    is_chosen = machine.name == look.chosen
+    sign, name, *other_columns = table.columns
+    marks: list[Run] = [(theme.CHOSEN_SIGN if is_chosen else " ", "key"), words.worst_sign(machine)]
+    named = foreign(machine.name), "bright" if is_chosen else "text"
     runs = columns.line((sign, name), (marks, named))
     if machine.answers:
-        runs += columns.line(rest, [_cell(look, made, machine, column) for column in rest])
-    elif (text := words.why(machine, look.now)) == "connecting":
+        runs += columns.line(
+            other_columns, [_cell(look, table, machine, column) for column in other_columns]
+        )
+    elif (text := words.silence_text(machine, look.now)) == "connecting":
         runs.append(("  connecting", "dim"))
     else:
-        waited = f"  no answer for {words.span(look.now - machine.silent_since)}   "
-        room = columns.total_width(rest) - len(waited)
-        runs += [(waited, "alarm"), (fit(text, max(0, room)), "dim")]
-    return runs, "chosen" if chosen else "calm"
+        wait_text = f"  no answer for {words.span(look.now - machine.silent_since)}   "
+        room = columns.total_width(other_columns) - len(wait_text)
+        runs += [(wait_text, "alarm"), (fit(text, max(0, room)), "dim")]
+    return runs, "chosen" if is_chosen else "calm"
 
 
-def _cell(look: Look, made: Table, machine: Machine, column: Column) -> Cell:
+def _cell(look: Look, table: Table, machine: Machine, column: Column) -> Cell:
     size = column.room
     match column.key:
         case "past":
-            *before, newest = machine.past.series("busy", size, look.now)
-            return [("".join(map(_bar, before)), "user-2"), (_bar(newest), "kernel-4")]
+            *earlier_values, newest = machine.past.series("busy", size, look.now)
+            return [("".join(map(_bar, earlier_values)), "user-2"), (_bar(newest), "kernel-4")]
         case "bar":
-            return _clock_bar(made, machine, size)
+            return _clock_bar(table, machine, size)
         case "ceiling_hz":
             text, style = cell(machine, column.key, size)
             return text, "dim" if style == "text" else style
         case "cause":
             kind, cause = machine.cause
             name = words.cause_name(kind, cause) if kind else ""
-            return name, "text" if not kind or (kind, cause) in made.shared else "alarm"
+            return name, "text" if not kind or (kind, cause) in table.shared else "alarm"
         case "episodes":
             count = len({episode.group for episode in machine.running if episode.wrong})
             return (str(min(count, 9)), "text") if count else (theme.NEITHER, "neither")
@@ -139,41 +143,41 @@ def _bar(share: float) -> str:
     return theme.LEVELS[max(1, min(7, round(share * 7)))] if isfinite(share) else " "
 
 
-def _clock_bar(made: Table, machine: Machine, size: int) -> list[Run]:
+def _clock_bar(table: Table, machine: Machine, size: int) -> list[Run]:
     """Returns a bar of a machine's clock: the clock in green, the gap up to its ceiling in red, and
     a mark at the ceiling."""
     hz, ceiling = machine.numbers["clock_hz"], machine.numbers["ceiling_hz"]
     if not isfinite(hz):
         return [(fit(foreign(machine.absent or "no clock"), size), "faint")]
-    known = isfinite(ceiling)
-    end = round((size - 1) * min(1.0, ceiling / made.top_hz)) if known else size - 1
-    share = hz / ceiling if known and ceiling > 0 else hz / max(made.top_hz, hz)
+    is_known = isfinite(ceiling)
+    end = round((size - 1) * min(1.0, ceiling / table.top_hz)) if is_known else size - 1
+    share = hz / ceiling if is_known and ceiling > 0 else hz / max(table.top_hz, hz)
     clock = min(end, round(end * share))
     runs: list[Run] = [(theme.CLOCK * clock, "clock")]
     runs += [(theme.CLOCK * (end - clock), "alarm")] if clock < end else []
-    return [*runs, (theme.CEILING if known else " ", "dim"), (" " * (size - 1 - end), "text")]
+    return [*runs, (theme.CEILING if is_known else " ", "dim"), (" " * (size - 1 - end), "text")]
 
 
-def out_of_sight(look: Look, hidden: Sequence[Machine], width: int) -> Line:
+def out_of_sight(look: Look, hidden_machines: Sequence[Machine], width: int) -> Line:
     """Returns a line about the machines without a visible row: their number, the worst loss among
     them, and a cell for each machine, grouped by rack."""
-    text = f" {len(hidden)} more rows"
-    if known := [v for m in hidden if isfinite(v := m.numbers["lost"])]:
-        what = "none loses above" if max(known) < MIN_LOSS else "the worst loses"
-        text += f", {what} {amount('lost', max(known))} %"
+    text = f" {len(hidden_machines)} more rows"
+    if known_losses := [v for m in hidden_machines if isfinite(v := m.numbers["lost"])]:
+        loss_text = "none loses above" if max(known_losses) < MIN_LOSS else "the worst loses"
+        text += f", {loss_text} {amount('lost', max(known_losses))} %"
     runs: list[Run] = [(text, "dim")]
-    left = width - len(text)
-    for rack, machines in racks(hidden).items():
+    cells_left = width - len(text)
+    for rack, machines in racks(hidden_machines).items():
         title = f"   {foreign(rack)} "
-        if left < len(title) + 1:
+        if cells_left < len(title) + 1:
             break
-        left -= len(title)
-        runs += [(title, "dim"), *(_small(look, machine) for machine in machines[:left])]
-        left -= len(machines[:left])
+        cells_left -= len(title)
+        runs += [(title, "dim"), *(_small_bar(look, machine) for machine in machines[:cells_left])]
+        cells_left -= len(machines[:cells_left])
     return runs, "calm"
 
 
-def _small(look: Look, machine: Machine) -> Run:
+def _small_bar(look: Look, machine: Machine) -> Run:
     """Returns a machine in one cell: its sign, or a block in the colour of how much it loses."""
     sign, style = words.worst_sign(machine)
     if sign != " ":
@@ -190,7 +194,7 @@ SIZES = (6, 4, 3, 2, 1)
 numbers."""
 LABEL = 6
 """Width of the labels at the left, in cells."""
-WIDE = 150
+MIN_WIDTH_FOR_WORDS = 150
 """Minimum width of a screen that has a sentence about the displayed number, in cells."""
 FEET = 3
 """Number of lines below racks: their means, and their power."""
@@ -227,33 +231,47 @@ class Grid:
             if not (0 <= x < len(self.columns) and 0 <= y < len(self.labels)):
                 return name
             column = self.columns[x][1]
-            if y < len(column) and (found := column[y]) is not None:
-                return found.name
+            if y < len(column) and (machine := column[y]) is not None:
+                return machine.name
 
 
 def grid(machines: Sequence[Machine], width: int, height: int) -> Grid:
     """Returns the grid with the widest cells that fit."""
     room = width - LABEL - 1
     by_rack = racks(machines)
-    numbers = {_number_in_name(machine) for each in by_rack.values() for machine in each}
+    numbers = {
+        _number_in_name(machine)
+        for machines_of_rack in by_rack.values()
+        for machine in machines_of_rack
+    }
     rows = sorted(numbers, key=lambda number: (natural(number), number))  # 2 next to 02
     fits = len(by_rack) > 1 and len(rows) + FEET <= height and len(machines) > 2 * len(by_rack)
     for size in SIZES[:3] if fits else ():
         if len(by_rack) * (size + 1) <= room:
             columns = []
-            for rack, each in by_rack.items():
-                at = {_number_in_name(machine): machine for machine in each}
-                columns.append((rack, tuple(map(at.get, rows))))
+            for rack, machines_of_rack in by_rack.items():
+                machine_by_number = {
+                    _number_in_name(machine): machine for machine in machines_of_rack
+                }
+                columns.append((rack, tuple(map(machine_by_number.get, rows))))
             return Grid(tuple(columns), tuple(rows), size, racked=True)
-    ordered = sorted(machines, key=lambda m: natural(m.name))
+    sorted_machines = sorted(machines, key=lambda m: natural(m.name))
     for size in SIZES:
         across = max(1, room // (size + 1))
-        tall = max(1, ceil(len(ordered) / across))
-        if tall <= height or size == SIZES[-1]:
+        rows_of_column = max(1, ceil(len(sorted_machines) / across))
+        if rows_of_column <= height or size == SIZES[-1]:
             break
-    tall = min(max(tall, min(height, 8)), max(1, height))
-    pieces = [ordered[at : at + tall] for at in range(0, len(ordered), tall)][:across]
-    return Grid(tuple(("", tuple(each)) for each in pieces), ("",) * tall, size, racked=False)
+    rows_of_column = min(max(rows_of_column, min(height, 8)), max(1, height))
+    pieces = [
+        sorted_machines[start : start + rows_of_column]
+        for start in range(0, len(sorted_machines), rows_of_column)
+    ][:across]
+    return Grid(
+        tuple(("", tuple(piece)) for piece in pieces),
+        ("",) * rows_of_column,
+        size,
+        racked=False,
+    )
 
 
 def _number_in_name(machine: Machine) -> str:
@@ -264,47 +282,49 @@ def _number_in_name(machine: Machine) -> str:
 
 def heat(look: Look, height: int) -> list[Line]:
     """Returns the heat map, in exactly `height` lines."""
-    made = grid(look.rows, look.width, height - 3 - FEET)
+    machine_grid = grid(look.rows, look.width, height - 3 - FEET)
     lines = _legend(look)
-    x, y = made.place(look.chosen)
-    if made.racked:
+    x, y = machine_grid.place(look.chosen)
+    if machine_grid.racked:
         runs: list[Run] = [(" " * (LABEL + 1), "text")]
-        for at, (title, _) in enumerate(made.columns):
-            text = foreign(title)[-made.size :]
-            runs.append((f"{text:^{made.size}} ", "key" if at == x else "dim"))
+        for column, (title, _) in enumerate(machine_grid.columns):
+            text = foreign(title)[-machine_grid.size :]
+            runs.append((f"{text:^{machine_grid.size}} ", "key" if column == x else "dim"))
         lines.append(calm(*runs))
     inks = theme.letters(look.theme)
-    for at, label in enumerate(made.labels):
-        runs = [(f"{label:>{LABEL}} ", "key" if at == y and made.racked else "faint")]
-        for _, machines in made.columns:
-            machine = machines[at] if at < len(machines) else None
+    for row, label in enumerate(machine_grid.labels):
+        runs = [(f"{label:>{LABEL}} ", "key" if row == y and machine_grid.racked else "faint")]
+        for _, machines in machine_grid.columns:
+            machine = machines[row] if row < len(machines) else None
             if machine is None:
-                runs.append((" " * (made.size + 1), "text"))
+                runs.append((" " * (machine_grid.size + 1), "text"))
             else:
-                runs += _heat_cell(look, machine, made.size, inks)
+                runs += _heat_cell(look, machine, machine_grid.size, inks)
         lines.append(calm(*runs))
-    if made.racked and made.size >= 4:
-        lines += _feet(made)
+    if machine_grid.racked and machine_grid.size >= 4:
+        lines += _feet(machine_grid)
     return [*lines, *[BLANK] * height][:height]
 
 
 def _legend(look: Look) -> list[Line]:
     """Returns the legend: the displayed number, the heat ramp, and the number of machines on each
     step of the ramp."""
-    key, wide = look.shown, look.width >= WIDE
+    key, has_words = look.shown, look.width >= MIN_WIDTH_FOR_WORDS
     top, name = words.ramp_top(look, key), unit(key)
-    left: list[Run] = [(" ", "text"), (f"{FIELDS[key].label} {name}", "bright")]
-    left += [(f"  {FIELDS[key].help}", "dim")] if wide else []
-    left += [(f"  {look.captions['metric']}", "key"), (" another number", "dim")]
+    left_runs: list[Run] = [(" ", "text"), (f"{FIELDS[key].label} {name}", "bright")]
+    left_runs += [(f"  {FIELDS[key].help}", "dim")] if has_words else []
+    left_runs += [(f"  {look.captions['metric']}", "key"), (" another number", "dim")]
     low = amount(key, top / 2) if key in words.CLOCKS else "0"
     high = f" {'≥' if name == '%' and top < 1 else ''}{amount(key, top)} {name} "
-    step = 4 if wide else 2
+    step = 4 if has_words else 2
     ramp: list[Run] = [(f"{low} ", "dim")]
-    ramp += [(theme.BOTH * step, f"heat{at}") for at in range(theme.HEAT)]
-    lines = [calm(*spread(left, [*ramp, (high, "dim")], look.width))]
-    if wide:
+    ramp += [(theme.BOTH * step, f"heat{step_index}") for step_index in range(theme.HEAT)]
+    lines = [calm(*spread(left_runs, [*ramp, (high, "dim")], look.width))]
+    if has_words:
         steps = [words.level(machine.numbers[key], key, top) for machine in look.rows]
-        counts = "".join(f"{steps.count(at) or '':>{step}}" for at in range(theme.HEAT))
+        counts = "".join(
+            f"{steps.count(step_index) or '':>{step}}" for step_index in range(theme.HEAT)
+        )
         machines: list[Run] = [("machines ", "faint"), (counts, "dim"), (" " * len(high), "text")]
         lines.append(calm(*spread([], machines, look.width)))
     return lines
@@ -331,23 +351,23 @@ def _heat_cell(look: Look, machine: Machine, size: int, inks: Sequence[str]) -> 
     return [(fit(f" {sign}{text:>{size - 3}} "[:size], size), inks[step]), gap]
 
 
-def _feet(made: Grid) -> list[Line]:
+def _feet(machine_grid: Grid) -> list[Line]:
     """Returns the lines below the racks: means of each rack, and its total power."""
-    racks_ = [[m for m in column if m is not None] for _, column in made.columns]
-    means = [mean([m.numbers for m in rack if m.answers]) for rack in racks_]
+    racks_ = [[m for m in column if m is not None] for _, column in machine_grid.columns]
+    means = [mean_numbers([m.numbers for m in rack if m.answers]) for rack in racks_]
     lines: list[Line] = []
     for key, digits in (("lost", 1), ("busy", 0)):
         runs: list[Run] = [(f" {key:<{LABEL}}", "dim")]
-        for each in means:
-            text, style = number(100 * each[key], digits, made.size - 1)
+        for mean in means:
+            text, style = number(100 * mean[key], digits, machine_grid.size - 1)
             if key == "lost":
-                style = "bright" if each[key] >= MIN_LOSS else "faint"
+                style = "bright" if mean[key] >= MIN_LOSS else "faint"
             runs += [(text, style), ("  ", "text")]
         lines.append(calm(*runs))
     runs = [(f" {'kW':<{LABEL}}", "dim")]
     for rack in racks_:
         watts = [v for m in rack if isfinite(v := m.numbers["power_w"])]
-        text, _ = number(sum(watts) / 1e3 if watts else float("nan"), 1, made.size - 1)
+        text, _ = number(sum(watts) / 1e3 if watts else float("nan"), 1, machine_grid.size - 1)
         runs += [(text, "dim"), ("  ", "text")]
     return [*lines, calm(*runs)]
 
@@ -363,23 +383,23 @@ def _time_key(look: Look) -> str:
 
 def time_heads(look: Look) -> list[Line]:
     key = _time_key(look)
-    left: list[Run] = [(" ", "text"), (f"{FIELDS[key].label} {unit(key)}", "bright")]
+    left_runs: list[Run] = [(" ", "text"), (f"{FIELDS[key].label} {unit(key)}", "bright")]
     if look.width >= TIME_WIDE:
-        left += [(f"  {FIELDS[key].help}  ", "dim"), (look.captions["metric"], "key"),
+        left_runs += [(f"  {FIELDS[key].help}  ", "dim"), (look.captions["metric"], "key"),
                  (" another number", "dim")]  # fmt: skip
     ramp: list[Run] = [("0 ", "dim"), *[(theme.BOTH * 2, f"heat{i}") for i in range(theme.HEAT)],
                        (" ", "text")]  # fmt: skip
     cells, start = look.width - TIME_NAME - 12, TIME_NAME + 11
     _, times = words.axis_lines(look.now, PAST_S, cells, left=start)
-    return [calm(*spread(left, ramp, look.width)), times]
+    return [calm(*spread(left_runs, ramp, look.width)), times]
 
 
 def time_row(look: Look, machine: Machine) -> Line:
     """Returns the line of a machine: its number over the last minutes, the newest at the right."""
-    chosen, key = machine.name == look.chosen, _time_key(look)
+    is_chosen, key = machine.name == look.chosen, _time_key(look)
     name = fit(foreign(machine.name), TIME_NAME)
-    runs: list[Run] = [(theme.CHOSEN_SIGN if chosen else " ", "key"), words.worst_sign(machine),
-                       (" ", "text"), (name, "bright" if chosen else "text"),
+    runs: list[Run] = [(theme.CHOSEN_SIGN if is_chosen else " ", "key"), words.worst_sign(machine),
+                       (" ", "text"), (name, "bright" if is_chosen else "text"),
                        cell(machine, key, 6), ("  ", "text")]  # fmt: skip
     top = words.ramp_top(look, key)
     for value in machine.past.series(key, look.width - TIME_NAME - 12, look.now):
@@ -387,4 +407,4 @@ def time_row(look: Look, machine: Machine) -> Line:
             runs += heat_ramp.full_cell(max(0, words.level(value, key, top)), 1, look.ascii)
         else:
             runs.append((" ", "text"))
-    return runs, "chosen" if chosen else "calm"
+    return runs, "chosen" if is_chosen else "calm"

@@ -11,14 +11,14 @@ from perftop.base.format import GHZ, time_of_day
 from perftop.draw import theme
 from perftop.draw.columns import DOUBTED_SIGN, Run
 from perftop.draw.strips import Line, foreign
-from perftop.model.kinds import KINDS, OTHER, cause_of
+from perftop.model.kinds import KINDS, UNKNOWN_KIND, cause_of
 from perftop.session.fleet.fleet import Fleet, RowChoice, SharedEpisode
 from perftop.session.fleet.machine import FIELDS, Machine
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.keys import captions
 from perftop.tui.shared.time_axis import Axis
 
-SILENT = "○"
+SILENT_SIGN = "○"
 """The sign for a machine that does not answer."""
 MIN_LOSS = 0.01
 """Minimum share of a loss that is shown as a number in the heat map. Smaller shares are drawn
@@ -87,21 +87,21 @@ def worst_sign(machine: Machine) -> Run:
     """Returns the sign of the worst running episode of a machine, or the sign for a machine that
     does not answer."""
     if not machine.answers:
-        return SILENT, "dim" if machine.why == "connecting" else "alarm"
+        return SILENT_SIGN, "dim" if machine.why == "connecting" else "alarm"
     kinds = {episode.group[0] for episode in machine.running if episode.wrong}
-    worst = next((kind for kind in KINDS if kind in kinds), "")
-    if not worst:
+    worst_kind = next((kind for kind in KINDS if kind in kinds), "")
+    if not worst_kind:
         return (DOUBTED_SIGN, "warn") if machine.suspects else (" ", "text")
-    return KINDS[worst].sign, "warn" if worst == "suspect" else "alarm"
+    return KINDS[worst_kind].sign, "warn" if worst_kind == "suspect" else "alarm"
 
 
-def why(machine: Machine, now: float) -> str:
+def silence_text(machine: Machine, now: float) -> str:
     """Returns why a machine does not answer, and when the next attempt to connect is."""
     if machine.why == "connecting":
         return "connecting"
     text = foreign(machine.why.removeprefix(f"{machine.name}: "))
-    wait = machine.retry_at - now
-    return f"{text} · try in {wait:.0f} s" if isfinite(wait) and wait > 0 else text
+    wait_s = machine.retry_at - now
+    return f"{text} · try in {wait_s:.0f} s" if isfinite(wait_s) and wait_s > 0 else text
 
 
 # --- numbers
@@ -156,15 +156,15 @@ def ramp_top(look: Look, key: str) -> float:
     """Returns the value at the upper end of the heat ramp."""
     if FIELDS[key].unit == "ratio":
         return _TOPS.get(key, 1.0)
-    known = [v for m in look.fleet.answering if isfinite(v := m.numbers[key])]
-    return max(known, default=1.0)
+    known_values = [v for m in look.fleet.answering if isfinite(v := m.numbers[key])]
+    return max(known_values, default=1.0)
 
 
 # --- episodes
 
 
 def sign(kind: str) -> str:
-    return KINDS.get(kind, OTHER).sign
+    return KINDS.get(kind, UNKNOWN_KIND).sign
 
 
 def cause_name(kind: str, cause: str) -> str:
@@ -177,7 +177,7 @@ def cause_name(kind: str, cause: str) -> str:
 def short_cause(kind: str, cause: str) -> str:
     """Returns a short name of a cause, for narrow lists."""
     if cause in {"power-pl1", "power-pl2", "power-ppt", "hypervisor", "current"}:
-        return cause_of(cause).short
+        return cause_of(cause).short_text
     return _SHORT_NAMES.get(cause) or cause_name(kind, cause)
 
 
@@ -194,18 +194,22 @@ def depth(episode: SharedEpisode) -> str:
     low, high = episode.least, episode.depth
     if high is None or low is None or high <= 0:
         return ""
-    of = KINDS.get(episode.kind, OTHER).depth
-    if of == "count":
+    depth_unit = KINDS.get(episode.kind, UNKNOWN_KIND).depth
+    if depth_unit == "count":
         return f"{high:.0f} times"
-    ends = [f"{v / 1e9:.2f}" if of == "hz" else f"{100 * v:.1f}" for v in (low, high)]
-    name = "GHz below" if of == "hz" else "%"
-    return f"{ends[1]} {name}" if ends[0] == ends[1] else f"{ends[0]} to {ends[1]} {name}"
+    end_texts = [f"{v / 1e9:.2f}" if depth_unit == "hz" else f"{100 * v:.1f}" for v in (low, high)]
+    name = "GHz below" if depth_unit == "hz" else "%"
+    return (
+        f"{end_texts[1]} {name}"
+        if end_texts[0] == end_texts[1]
+        else f"{end_texts[0]} to {end_texts[1]} {name}"
+    )
 
 
 # --- times
 
 
-def since(start: float, now: float) -> str:
+def since_text(start: float, now: float) -> str:
     """Returns the start time: to the second if it is within the last minute, else to the minute."""
     return time_of_day(start, 1 if now - start < 60 else 60)
 
@@ -227,7 +231,7 @@ def axis_lines(now: float, span_s: float, cells: int, left: int) -> list[Line]:
     axis = Axis((now_ns // bin_ns + 1) * bin_ns, bin_ns, cells, now_ns)
     blank: Run = (" " * left, "text")
     ticks = time_axis.ticks(axis, _unix)
-    lines = time_axis.ticked(axis, (), ticks), time_axis.times(axis, ticks)
+    lines = time_axis.tick_line(axis, (), ticks), time_axis.times(axis, ticks)
     return [calm(blank, *line) for line in lines]
 
 

@@ -12,7 +12,7 @@ from textual.message import Message
 
 from perftop.draw.columns import Run, fit
 from perftop.draw.strips import BLANK, Line, foreign, width
-from perftop.session.missing import NAMES, by_reason, lasting
+from perftop.session.missing import NAMES, lasting_reasons, names_by_reason
 from perftop.tui.frame.top import MIN_HEIGHT_FOR_GAPS, MIN_HEIGHT_FOR_NUMBERS
 from perftop.tui.shared.canvas import PageWidget
 from perftop.tui.shared.keys import KEYS, TURN
@@ -233,8 +233,8 @@ def missing_runs(session: Session, size: int) -> list[Run]:
     """Returns the metrics that no CPU of this source has, the reason, and the fix. If the text does
     not fit, it is shortened and refers to `perftop doctor`, which prints all of it."""
     names = {key: NAMES[key] for key in _REPORTED_METRICS}
-    everywhere = [missing for missing in lasting(session) if missing.cpus is None]
-    reasons = by_reason(everywhere, lambda missing: names.get(missing.what))
+    everywhere = [missing for missing in lasting_reasons(session) if missing.cpus is None]
+    reasons = names_by_reason(everywhere, lambda missing: names.get(missing.what))
     if not reasons:
         return []
     (why, fix), lost = max(reasons.items(), key=lambda item: len(item[1]))

@@ -170,7 +170,7 @@ def alert_line(
     # An episode's length is up to the end of the interval, so that it equals that in the panels.
     shown_ns = now_ns if interval is None else interval.time_ns
     groups = grouped(running_episodes(session, interval, status))
-    wrong = [alike for alike in groups if episode_style.wrong(alike[0])]
+    wrong = [alike for alike in groups if episode_style.is_loss(alike[0])]
     if verdict is not None and verdict.outweighs(wrong):
         return verdict_line(verdict, size)
     if wrong:
@@ -210,7 +210,7 @@ def _last_episode(session: Session, now_ns: int) -> Episode | None:
     ended = [
         e
         for e in session.episodes(now_ns - LAST_EPISODE_SHOWN_NS, now_ns)
-        if e.end_ns is not None and e.end_ns <= now_ns and episode_style.wrong(e)
+        if e.end_ns is not None and e.end_ns <= now_ns and episode_style.is_loss(e)
     ]
     return max(ended, key=lambda e: (e.end_ns or 0, cost([e]), -rank(e.kind)), default=None)
 

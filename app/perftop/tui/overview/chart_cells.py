@@ -23,7 +23,7 @@ from perftop.session.session import Session
 from perftop.tui.overview.chart_numbers import Unit, lowered_chart
 from perftop.tui.shared.episode_style import going
 from perftop.tui.shared.row_episodes import loser
-from perftop.tui.shared.sheet import AWAKE
+from perftop.tui.shared.sheet import MIN_AWAKE_UTIL
 from perftop.tui.shared.time_axis import Axis, BinValues, Lookup
 
 # --- the values of columns
@@ -274,7 +274,7 @@ class ChartDrawer:
         hz = busier["busy_hz"]
         all_units = [*range(len(self._units))]
         how = self._episode_columns(all_units, episodes, "clock", charts.AWAKE, charts.LOSING)
-        asleep = ~(busier["util"] >= AWAKE)
+        asleep = ~(busier["util"] >= MIN_AWAKE_UTIL)
         how[asleep & (how != charts.LOSING)] = charts.ASLEEP
         ceiling = self.past.series("cores")[:, -1]
         low, high = self._clock_ends(np.where(asleep, np.nan, hz), hz, ceiling)

@@ -17,12 +17,12 @@ from perftop.model.episode import Episode
 from perftop.model.numbers import INDEX, METRICS
 from perftop.model.smt import STATES
 from perftop.session.session import Session
-from perftop.session.values import doubted
+from perftop.session.values import suspect_rows
 from perftop.tui.panels.tasks import ranked_tasks
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.places import Places
 from perftop.tui.shared.row_episodes import OF_CPU, loser, lowered_number
-from perftop.tui.shared.sheet import AWAKE, Sheet
+from perftop.tui.shared.sheet import MIN_AWAKE_UTIL, Sheet
 
 _CHART_NAMES = {key: METRICS[key].label for key in ("busy_hz", "ipc", "steal")}
 """Names of the metrics that have charts, by key."""
@@ -42,7 +42,7 @@ def lowered_chart(episode: Episode) -> str:
 class Unit:
     """A core or CPU that has its own chart."""
 
-    at: int
+    core_index: int
     """Index of the unit's place in `Places.places`."""
     core: int
     """Position of the unit's core in the session's lists."""
@@ -70,7 +70,9 @@ def units(places: Places, order: Sequence[int], *, counted: bool) -> list[Unit]:
             name = f"CPU {unit_cpus[0]}"
             if len(unit_rows) > 1:
                 name = f"core {places.name(at, 'CPU number')}"
-            units.append(Unit(at, place.at, unit_rows, unit_cpus, place.package, place.type, name))
+            units.append(
+                Unit(at, place.core_index, unit_rows, unit_cpus, place.package, place.type, name)
+            )
     return units
 
 
@@ -81,7 +83,7 @@ class Moment:
         session, interval = sheet.reader.session, sheet.interval
         self._session, self._interval, self._clock = session, interval, clock
         self._running_episodes = sorted(
-            episode_style.during(session, interval), key=episode_style.rank
+            episode_style.episodes_during(session, interval), key=episode_style.rank
         )
         self._package_wide = [e for e in self._running_episodes if self._is_wide(e, units)]
         self._tasks = self._by_cpu()
@@ -126,12 +128,12 @@ class Moment:
                     (" ", "text"))  # fmt: skip
 
     def numbers(self, unit: Unit, *, chosen: bool) -> UnitValues:
-        row = unit.rows[self._lead[unit.at] if unit.is_pair else 0]
+        row = unit.rows[self._lead[unit.core_index] if unit.is_pair else 0]
         going = self.going(unit)
         own = [e for e in going if e not in self._package_wide]
-        worst = next((e for e in own if episode_style.wrong(e)), own[0] if own else None)
+        worst = next((e for e in own if episode_style.is_loss(e)), own[0] if own else None)
         shares = self._states(unit) if unit.is_pair else self._account(row)
-        dropped = self._dropped[unit.at] or "clock" in map(lowered_chart, going)
+        dropped = self._dropped[unit.core_index] or "clock" in map(lowered_chart, going)
         lowers = next((e for e in own if lowered_chart(e) == "IPC"), None)
         lowered = None if lowers is None else loser(unit.cpus, own, "ipc")
         rated = row if lowered is None else unit.rows[lowered]
@@ -144,11 +146,11 @@ class Moment:
             unit.name, ",".join(map(str, unit.cpus)) if unit.is_pair else "",
             shares, frozenset(filter(None, map(lowered_chart, own))),
             self._doubtful_shares(unit, shares),
-            _sign(worst), [name for _, name in tasks], hz, self._ceiling_hz[unit.at],
+            _sign(worst), [name for _, name in tasks], hz, self._ceiling_hz[unit.core_index],
             (theme.DROPPED, "alarm") if dropped else (" ", "text"),
             ipc, _sign(lowers), any(self._online[row] for row in unit.rows),
             self._offline_threads(unit),
-            util < AWAKE, chosen, self._clock,
+            util < MIN_AWAKE_UTIL, chosen, self._clock,
         )  # fmt: skip
 
     def _running(self, row: int) -> tuple[float, float, float]:
@@ -180,7 +182,7 @@ class Moment:
         keys = {name: _SHARE_KEYS.get(name, name) for name in shares if name != "idle"}
         return frozenset(
             name for name, key in keys.items()
-            if doubted(key, self._session, self._interval)[list(unit.rows)].any()
+            if suspect_rows(key, self._session, self._interval)[list(unit.rows)].any()
         )  # fmt: skip
 
 

@@ -104,7 +104,7 @@ class Charts:
                 sign = moment.package_sign(unit.package, self._units)
                 legend = self._legend(plan, clock.name, look) if i == 0 else None
                 self._add(None, [_heading(plan, unit.package, sign, legend)])
-            selected = choice.cpu in self._places.places[unit.at].cpus
+            selected = choice.cpu in self._places.places[unit.core_index].cpus
             values = moment.numbers(unit, chosen=selected)
             if plan.kind == "titled":
                 lines = _titled(plan, values, unit_charts, look)
@@ -113,7 +113,7 @@ class Charts:
             last = i == len(self._units) - 1
             if last or plan.axes:
                 lines += self._axes(plan, unit, episodes, axes, last=last)
-            self._add(unit.at, lines)
+            self._add(unit.core_index, lines)
             if not last:
                 self._add(None, [[]] * plan.gap)
 
@@ -167,7 +167,7 @@ class Charts:
             gap: list[Run] = (
                 [(" " * (_GAP if i == 1 else RIGHT_WIDTH + _GAP - 1), "text")] if i else []
             )
-            line += [*gap, *time_axis.ticked(axis, shown, marks, inside=not plan.times)]
+            line += [*gap, *time_axis.tick_line(axis, shown, marks, times_inside=not plan.times)]
             if has_times:
                 times += [*gap, *time_axis.times(axis, marks)]
         return [line, times] if has_times else [line]

@@ -343,7 +343,7 @@ def axis_line(columns: Iterable[Column], session: Session, interval: Interval) -
 
 def _axis(session: Session, interval: Interval, cells: int) -> list[Run]:
     axis = history_axis(session, interval, cells)
-    episodes = filter(episode_style.wrong, time_axis.episodes(axis, session))
+    episodes = filter(episode_style.is_loss, time_axis.episodes(axis, session))
     line = time_axis.rule(axis, episodes)
     if cells >= MIN_WIDTH_FOR_TIME:
         at = cells // 6

@@ -16,10 +16,10 @@ from perftop.draw import bars, strips, theme
 from perftop.draw.columns import Column, Run, fit
 from perftop.draw.strips import QUIET_SHARE, foreign, width
 from perftop.model.episode import Episode
-from perftop.model.kinds import KINDS, NEIGHBOURS, OTHER
+from perftop.model.kinds import KINDS, NEIGHBOURS, UNKNOWN_KIND
 from perftop.model.machine_totals import MEMORY, OF_BEST
 from perftop.model.numbers import INDEX, METRICS
-from perftop.model.smt import BOUNDS, SINGLE
+from perftop.model.smt import BOUNDS, SINGLE_METHOD
 from perftop.output.sentences import depth
 from perftop.session.interval import Tasks
 from perftop.session.values import mean_ceiling
@@ -27,7 +27,7 @@ from perftop.tui.overview.columns import MARKS_WIDTH, SLOTS, RowHistories
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.places import PlaceLine, Places, package_name
 from perftop.tui.shared.row_episodes import RowEpisode, RowEpisodes, lowered_number
-from perftop.tui.shared.sheet import IDLE, LEAD, Sheet, VisibleRows, of_package
+from perftop.tui.shared.sheet import LEAD, MAX_IDLE_UTIL, Sheet, VisibleRows, of_package
 
 Worst = Mapping[int, RowEpisode]
 """The worst running episode of each row, by the row's index among the lines being drawn."""
@@ -150,7 +150,7 @@ def _draw_bar(g: Grid, s: VisibleRows, column: Column, _: Worst, lines: list[lis
         runs.append(("  ", "text"))
         if how == BOUNDS and not isnan(low[0]):
             runs.extend(bars.bounded_smt(low, width))
-        elif how == SINGLE and not isnan(states[1]):
+        elif how == SINGLE_METHOD and not isnan(states[1]):
             thread = online.index(True) if len(g.places.places[i].rows) > 1 else None
             runs.extend(bars.single_thread(states[1], width, thread))
         elif not isnan(states[3]):
@@ -281,7 +281,7 @@ def _draw_tasks(
         busy_names = [
             name
             for name, share in zip(names, util, strict=False)
-            if name and (idle or not share < IDLE)
+            if name and (idle or not share < MAX_IDLE_UTIL)
         ]
         runs.extend((gap, (_joined_names(tuple(busy_names), room), "dim" if idle else "text")))
 
@@ -460,7 +460,7 @@ def _package_loss(grid: Grid, package: int | None, wide: Iterable[Episode], room
     what = ("core" if grid.places.pairs else "CPU") + ("s" if len(rows) > 1 else "")
     loses = "loses" if count == 1 else "lose"
     text = f"{count} of {len(rows)} {what} {loses}"
-    long = f"{text} {(KINDS | NEIGHBOURS).get(name, OTHER).loss}".rstrip()
+    long = f"{text} {(KINDS | NEIGHBOURS).get(name, UNKNOWN_KIND).loss}".rstrip()
     return [(long if room >= len(long) else text, "text")]
 
 

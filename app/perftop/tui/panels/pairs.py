@@ -65,26 +65,26 @@ class Pair:
 
 
 def running_pairs(
-    session: Session, interval: Interval, watched_job: WatchedJob, shown: frozenset[int]
+    session: Session, interval: Interval, watched_job: WatchedJob, shown_rows: frozenset[int]
 ) -> list[Pair]:
-    """Returns the pairs whose losing CPU has a position in `shown`, the greatest loss first; of
-    equal losses, the oldest first. `watched_job`: the job at the moment of the interval."""
+    """Returns the pairs whose losing CPU has a position in `shown_rows`, the greatest loss first;
+    of equal losses, the oldest first. `watched_job`: the job at the moment of the interval."""
     position = session.position
     pairs = [
         _pair(session, interval, watched_job, episode, cpu)
         for episode in _neighbour_episodes(session, interval)
         for cpu in episode.cpus
-        if position.get(cpu) in shown
+        if position.get(cpu) in shown_rows
     ]
     return sorted(pairs, key=lambda pair: (-round(pair.lost, 3), pair.since_ns, pair.cpu))
 
 
-def ended_pairs(session: Session, interval: Interval, shown: frozenset[int]) -> Iterator[Pair]:
+def ended_pairs(session: Session, interval: Interval, shown_rows: frozenset[int]) -> Iterator[Pair]:
     """Yields a pair for each episode that had ended by the end of the interval, the newest
     first."""
     losses = _neighbour_episodes(session, interval, ended=True)
     for episode in sorted(losses, key=lambda e: -e.start_ns):
-        cpus = [cpu for cpu in episode.cpus if session.position.get(cpu) in shown]
+        cpus = [cpu for cpu in episode.cpus if session.position.get(cpu) in shown_rows]
         if cpus:
             evidence = episode.evidence
             yield Pair(
@@ -110,8 +110,8 @@ def _neighbour_episodes(
     those that had ended by then."""
     now_ns = interval.time_ns
     for episode in (*session.running, *session.ended):
-        over = episode.end_ns is not None and episode.end_ns <= now_ns
-        if episode.kind == NEIGHBOUR and episode.start_ns <= now_ns and over is ended:
+        is_over = episode.end_ns is not None and episode.end_ns <= now_ns
+        if episode.kind == NEIGHBOUR and episode.start_ns <= now_ns and is_over is ended:
             yield episode
 
 
@@ -119,11 +119,11 @@ def _pair(
     session: Session, interval: Interval, watched_job: WatchedJob, episode: Episode, cpu: int
 ) -> Pair:
     def task(cpu: int) -> str:
-        ran = interval.snapshot.activity_on(str(cpu))
-        return foreign(f"{ran[0].task.comm} {ran[0].task.pid}") if ran else ""
+        activity = interval.snapshot.activity_on(str(cpu))
+        return foreign(f"{activity[0].task.comm} {activity[0].task.pid}") if activity else ""
 
     share = session.neighbours.share(episode, cpu) if interval.seq else None
-    lost = (nan if episode.depth is None else episode.depth) if share is None else share
+    lost_share = (nan if episode.depth is None else episode.depth) if share is None else share
     row, ipc, alone = session.position[cpu], nan, nan
     if episode.cause in {"sibling", "memory"}:
         ipc = float(interval.values["ipc"][row])
@@ -131,16 +131,16 @@ def _pair(
         alone = _float_or_nan(episode.evidence.get("ipc_alone")) if isnan(alone) else alone
     taker = _taker(episode.evidence, cpu)
     if episode.cause == "sibling":
-        at = int(session.reader.cores.of_cpu[row])
-        core = session.cores[at] if at >= 0 else []
-        siblings = (Side(task(other), other) for other in core if other != cpu)
+        core_index = int(session.reader.cores.of_cpu[row])
+        core = session.cores[core_index] if core_index >= 0 else []
+        siblings = (Side(task(sibling), sibling) for sibling in core if sibling != cpu)
         taker = next((side for side in siblings if side.name), taker)
     threads = [thread for thread in watched_job.threads.values() if thread.cpu == cpu]
     loser = f"{len(threads)} threads" if len(threads) > 1 else task(cpu)
     if len(threads) == 1:
         loser = foreign(f"{threads[0].comm} {threads[0].tid}")
     return Pair(
-        episode_style.sign(episode), taker, Side(loser, cpu), cpu, lost, ipc, alone,
+        episode_style.sign(episode), taker, Side(loser, cpu), cpu, lost_share, ipc, alone,
         episode.start_ns, episode.cause, _evidence_text(episode.evidence),
         episode.confidence != "measured",
     )  # fmt: skip
@@ -154,10 +154,12 @@ def ipc_alone(session: Session, interval: Interval, row: int) -> float:
 
 def _taker(evidence: Mapping[str, Any], cpu: int) -> Side:
     """Returns the taker that the evidence names: the taker on this CPU, else the first taker."""
-    who, own = evidence.get("who"), evidence.get("self")
-    if isinstance(who, Host):
+    who_tasks, own_tasks = evidence.get("who"), evidence.get("self")
+    if isinstance(who_tasks, Host):
         return Side("hypervisor")
-    takers = [task for task in who or own or () if isinstance(task, TaskOnCpu | CrowdedCpu)]
+    takers = [
+        task for task in who_tasks or own_tasks or () if isinstance(task, TaskOnCpu | CrowdedCpu)
+    ]
     takers = [task for task in takers if task.cpu == cpu] or takers
     if not takers:
         return Side("")
@@ -173,9 +175,11 @@ def _more_text(items: Sequence[object]) -> str:
 
 def _evidence_text(evidence: Mapping[str, Any]) -> str:
     columns = {"who", "self", "ipc", "ipc_alone"}
-    rest = {key: value for key, value in evidence.items() if key not in columns}
+    other_evidence = {key: value for key, value in evidence.items() if key not in columns}
     return foreign(
-        " · ".join(evidence_piece(key, value) for key, value in evidence_json(rest).items())
+        " · ".join(
+            evidence_piece(key, value) for key, value in evidence_json(other_evidence).items()
+        )
     )
 
 
@@ -194,7 +198,7 @@ def pair_columns(width: int, *, since: bool) -> list[Column]:
     def column(key: str, heading: str, size: int, rank: int = 0) -> Column:
         return Column(key, heading, size, left=True, gap=0, rank=rank)
 
-    shown = fitted([
+    columns = fitted([
         column("sign", "", INDENT),
         column("taker", "who takes", MIN_NAME_WIDTH), column("taker cpu", "", 8, rank=1),
         *([column("takes", "lost", 12), column("from", "", 6)] if words else
@@ -205,32 +209,36 @@ def pair_columns(width: int, *, since: bool) -> list[Column]:
           else []),
     ], width)  # fmt: skip
     # Both columns of names are equally wide.
-    name = min(MAX_NAME_WIDTH, MIN_NAME_WIDTH + max(0, width - total_width(shown)) // 2)
-    shown = [replace(c, width=name) if c.key in {"taker", "loser"} else c for c in shown]
-    spare = width - total_width(shown)
-    if since and spare >= MIN_EVIDENCE_WIDTH:
-        shown.append(column("why", "evidence", spare))
-    return shown
+    name = min(MAX_NAME_WIDTH, MIN_NAME_WIDTH + max(0, width - total_width(columns)) // 2)
+    columns = [replace(c, width=name) if c.key in {"taker", "loser"} else c for c in columns]
+    spare_cells = width - total_width(columns)
+    if since and spare_cells >= MIN_EVIDENCE_WIDTH:
+        columns.append(column("why", "evidence", spare_cells))
+    return columns
 
 
 def pair_line(pair: Pair, shown: Sequence[Column], since: str) -> list[Run]:
     """Returns the line of a pair: the taker, the share, and the loser. The share is red while the
     loss lasts."""
-    over = bool(pair.lasted)
-    text, red, bold = ("dim",) * 3 if over else ("text", "alarm", "bright")
+    is_over = bool(pair.lasted)
+    text, loser_style, bold = ("dim",) * 3 if is_over else ("text", "alarm", "bright")
     share = "" if isnan(pair.lost) else rough(pair.lost)
-    why = [f"for {pair.lasted}" if over else "", "inferred" if pair.inferred else "", pair.why]
+    reason_parts = [
+        f"for {pair.lasted}" if is_over else "",
+        "inferred" if pair.inferred else "",
+        pair.why,
+    ]
     ipc: list[Run] = [("IPC ", "dim"), (f"{pair.ipc:.2f}", text), (", alone ", "dim"),
                       (f"{pair.alone:.2f}", text)]  # fmt: skip
     cells: dict[str, Cell] = {
-        "sign": (pair.sign, red),
-        "takes": [("took  " if over else "takes ", "dim"), (share, red)],
-        "lost": (share, red),
+        "sign": (pair.sign, loser_style),
+        "takes": [("took  " if is_over else "takes ", "dim"), (share, loser_style)],
+        "lost": (share, loser_style),
         "from": ("from", "dim"),
         "ipc": [] if isnan(pair.ipc) or isnan(pair.alone) else ipc,
         "since": (since, "dim"),
         "cause": (pair.cause, text),
-        "why": (" · ".join(filter(None, why)), "dim"),
+        "why": (" · ".join(filter(None, reason_parts)), "dim"),
     }
     names = {column.key: column.width - 1 for column in shown}
     for key, side, style in (("taker", pair.taker, text), ("loser", pair.loser, bold)):

@@ -26,14 +26,14 @@ from perftop.model.numbers import NUMBERS
 from perftop.output.sentences import cause, evidence, group, grouped, losers, sentence
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.session.values import doubted
+from perftop.session.values import suspect_rows
 from perftop.tui.panels import pairs, tasks
 from perftop.tui.panels.tasks import INDENT
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import Canvas
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.row_episodes import lowered_number
-from perftop.tui.shared.sheet import clock_of, placed
+from perftop.tui.shared.sheet import clock_of, number_column_of
 from perftop.tui.shared.verdict import Verdict, verdict_at
 
 Target = Episode | int | None
@@ -46,33 +46,33 @@ MIN_HEIGHT_FOR_HEADINGS = 8
 """Minimum height of a panel, in lines, for a separate line of column headings."""
 
 
-def title(word: str, rest: str, size: int, after: Sequence[Run] = ()) -> list[Run]:
-    """Returns the first line of a panel: the bold title `word`, the dim text `rest`, and a thin
-    rule up to the end of the line or up to the runs `after`."""
-    left: list[Run] = [(fit(word, min(len(word), size)), "bright")]
-    room = size - width(left) - width(after)
-    if rest and len(rest) + 2 <= room:
-        left.append((f"  {rest}", "dim"))
-        room -= len(rest) + 2
-    gap = " " if after else ""
+def title(word: str, count_text: str, size: int, after_runs: Sequence[Run] = ()) -> list[Run]:
+    """Returns the first line of a panel: the bold title `word`, the dim text `count_text`, and a
+    thin rule up to the end of the line or up to the runs `after_runs`."""
+    title_runs: list[Run] = [(fit(word, min(len(word), size)), "bright")]
+    room = size - width(title_runs) - width(after_runs)
+    if count_text and len(count_text) + 2 <= room:
+        title_runs.append((f"  {count_text}", "dim"))
+        room -= len(count_text) + 2
+    gap = " " if after_runs else ""
     rule = theme.RULE * max(0, room - 1 - len(gap))
-    return merge_runs([*left, (f" {rule}{gap}", "rule"), *after], size)
+    return merge_runs([*title_runs, (f" {rule}{gap}", "rule"), *after_runs], size)
 
 
 def wrapped(text: str, room: int) -> list[str]:
     """Returns the text in lines of at most `room` characters. Lines are broken between pieces of
     evidence if possible, else between words, else within a word."""
     lines: list[str] = []
-    held = ""
+    open_line = ""
     for piece in text.split(" · "):
-        joined = f"{held} · {piece}" if held else piece
-        if len(joined) <= room:
-            held = joined
+        joined_line = f"{open_line} · {piece}" if open_line else piece
+        if len(joined_line) <= room:
+            open_line = joined_line
             continue
-        lines += [held] if held else []
-        *full, held = textwrap.wrap(piece, room, break_on_hyphens=False) or [""]
-        lines += full
-    return [*lines, held] if held else lines
+        lines += [open_line] if open_line else []
+        *full_lines, open_line = textwrap.wrap(piece, room, break_on_hyphens=False) or [""]
+        lines += full_lines
+    return [*lines, open_line] if open_line else lines
 
 
 # --- who runs, and who loses to whom
@@ -84,23 +84,25 @@ def who_runs(
     ranking = tasks.ranking(session, interval)
     if not ranking.tasks:
         parts = wrapped(_why_no_tasks(session, interval), max(1, width - INDENT))
-        last = max(0, height - 2)
-        parts[last:] = [fit(" ".join(parts[last:]), width - INDENT)] if parts[last:] else []
+        max_rows = max(0, height - 2)
+        parts[max_rows:] = (
+            [fit(" ".join(parts[max_rows:]), width - INDENT)] if parts[max_rows:] else []
+        )
         reason: list[PanelLine] = [([(" " * INDENT + part, "dim")], None) for part in parts]
         return [(title("who runs", "", width), None), *reason]
-    low = height < MIN_HEIGHT_FOR_HEADINGS
-    shown = tasks.task_columns(session, interval, ranking, width, low=low)
-    if low:  # headings are in the title's line, except those of names
-        numbers = [column for column in shown if column.key not in {"name", "pid", "job"}]
+    is_low = height < MIN_HEIGHT_FOR_HEADINGS
+    columns_shown = tasks.task_columns(session, interval, ranking, width, low=is_low)
+    if is_low:  # headings are in the title's line, except those of names
+        numbers = [column for column in columns_shown if column.key not in {"name", "pid", "job"}]
         after = columns.headings(numbers)
-        after.append((" " * max(0, width - total_width(shown)), "dim"))
+        after.append((" " * max(0, width - total_width(columns_shown)), "dim"))
         heads = [title("who runs", "", width, after)]
     else:
-        heads = [title("who runs", "% of a CPU", width), tasks.headings(shown)]
+        heads = [title("who runs", "% of a CPU", width), tasks.headings(columns_shown)]
     runners = ranking.first(max(0, height - len(heads)))
     return [
         *((head, None) for head in heads),
-        *((tasks.task_line(task, shown, session, interval), task.cpu) for task in runners),
+        *((tasks.task_line(task, columns_shown, session, interval), task.cpu) for task in runners),
     ]
 
 
@@ -118,15 +120,17 @@ def who_loses(
     watched_job = session.neighbours.watched_job
     losses = pairs.running_pairs(session, interval, watched_job, frozenset(session.shown))
     if not losses:
-        nobody: list[Run] = [(f"{' ' * INDENT}{pairs.NO_LOSS_TEXT}", "dim")]
-        return [(title("who loses to whom", "", width), None), (nobody, None)]
+        no_loss_line: list[Run] = [(f"{' ' * INDENT}{pairs.NO_LOSS_TEXT}", "dim")]
+        return [(title("who loses to whom", "", width), None), (no_loss_line, None)]
     count = min(len(losses), max(0, height - 1))
-    rest = f"{count} of {many(len(losses), 'pair')}" if count < len(losses) else many(count, "pair")
+    count_text = (
+        f"{count} of {many(len(losses), 'pair')}" if count < len(losses) else many(count, "pair")
+    )
     link: list[Run] = [("6", "key"), (" all pairs", "dim")] if width >= 60 else []
-    shown = pairs.pair_columns(width, since=False)
+    columns_shown = pairs.pair_columns(width, since=False)
     return [
-        (title("who loses to whom", rest, width, link), None),
-        *((pairs.pair_line(pair, shown, time_of_day(session.unix(pair.since_ns))), pair.cpu)
+        (title("who loses to whom", count_text, width, link), None),
+        *((pairs.pair_line(pair, columns_shown, time_of_day(session.unix(pair.since_ns))), pair.cpu)
           for pair in losses[:count]),
     ]  # fmt: skip
 
@@ -161,27 +165,34 @@ def what_happened(
     session: Session, interval: Interval, choice: Choice, size: int, height: int  # noqa: ARG001
 ) -> list[PanelLine]:  # fmt: skip
     groups = episode_groups(session, interval)
-    lasted = length(max(0, interval.time_ns - session.hello.raw_ns))
-    rest = f"{groups.count or 'no episode'} in {lasted}"
-    found: list[PanelLine] = [(title("what happened", rest, size), None)]
+    duration = length(max(0, interval.time_ns - session.hello.raw_ns))
+    count_text = f"{groups.count or 'no episode'} in {duration}"
+    lines: list[PanelLine] = [(title("what happened", count_text, size), None)]
     if height >= MIN_HEIGHT_FOR_HEADINGS and groups.count:
         heading = fit(" " * INDENT + f"{'since':<{_CLOCK_WIDTH}}  what", size - 8)
-        found.append(([(heading + "how long"[: max(0, size)], "dim")], None))
+        lines.append(([(heading + "how long"[: max(0, size)], "dim")], None))
     verdict = verdict_at(session, interval)
     if verdict is not None and (not groups.count or verdict.outweighs(groups.running)):
-        found += [(runs, None) for runs in verdict_lines(verdict, size, height - len(found))]
-    room = max(0, height - len(found))
-    running = groups.running[:room]
-    spare = room - len(running) - min(len(groups.ended), room // 2)
-    for alike in running:
-        found.append((_group_line(session, interval, alike, size, running=True), alike[0]))
-        if size >= _MIN_WIDTH_FOR_EVIDENCE and spare > 0:
-            why = cause_lines(alike[0], size, spare)
-            spare -= len(why)
-            found += [(runs, alike[0]) for runs in why]
-    for alike in groups.ended[: max(0, height - len(found))]:
-        found.append((_group_line(session, interval, alike, size, running=False), alike[0]))
-    return found
+        lines += [(runs, None) for runs in verdict_lines(verdict, size, height - len(lines))]
+    room = max(0, height - len(lines))
+    running_groups = groups.running[:room]
+    spare_lines = room - len(running_groups) - min(len(groups.ended), room // 2)
+    for same_episodes in running_groups:
+        lines.append(
+            (_group_line(session, interval, same_episodes, size, is_running=True), same_episodes[0])
+        )
+        if size >= _MIN_WIDTH_FOR_EVIDENCE and spare_lines > 0:
+            reason_lines = cause_lines(same_episodes[0], size, spare_lines)
+            spare_lines -= len(reason_lines)
+            lines += [(runs, same_episodes[0]) for runs in reason_lines]
+    for same_episodes in groups.ended[: max(0, height - len(lines))]:
+        lines.append(
+            (
+                _group_line(session, interval, same_episodes, size, is_running=False),
+                same_episodes[0],
+            )
+        )
+    return lines
 
 
 @lru_cache(maxsize=4)
@@ -201,67 +212,96 @@ def episode_groups(session: Session, interval: Interval) -> Groups:
     """Returns the groups of episodes that run at the end of the interval, and of episodes that have
     ended by then."""
     now_ns = interval.time_ns
-    ended, marks = session.ended, session.marks
-    forgotten = session.log.since(1 << 62)[1] - len(ended) if session.log.recording is None else 0
-    over = bisect_right(ended, now_ns, key=lambda e: e.end_ns or 0)
+    ended_episodes, marks = session.ended, session.marks
+    forgotten = (
+        session.log.since(1 << 62)[1] - len(ended_episodes) if session.log.recording is None else 0
+    )
+    ended_count = bisect_right(ended_episodes, now_ns, key=lambda e: e.end_ns or 0)
     named = bisect_right(marks, now_ns, key=lambda e: e.start_ns)
-    past = ended[max(0, over - MAX_ENDED) : over] + marks[max(0, named - MAX_ENDED) : named]
-    past.sort(key=lambda e: -e.start_ns)
-    running, gone = grouped(session.episodes(now_ns, now_ns)), _group_by_start(past)
-    older = forgotten + over + named - len(past)
-    return Groups(running, gone, len(running) + len(gone) + older)
+    past_episodes = (
+        ended_episodes[max(0, ended_count - MAX_ENDED) : ended_count]
+        + marks[max(0, named - MAX_ENDED) : named]
+    )
+    past_episodes.sort(key=lambda e: -e.start_ns)
+    running_groups, ended_groups = (
+        grouped(session.episodes(now_ns, now_ns)),
+        _group_by_start(past_episodes),
+    )
+    older_count = forgotten + ended_count + named - len(past_episodes)
+    return Groups(
+        running_groups, ended_groups, len(running_groups) + len(ended_groups) + older_count
+    )
 
 
 def _group_by_start(newest: Iterable[Episode]) -> list[list[Episode]]:
     """Returns groups of episodes that have one cause and began together. `newest`: the episodes,
     the newest first."""
-    found: list[list[Episode]] = []
-    last: dict[tuple[str, str], list[Episode]] = {}
+    groups: list[list[Episode]] = []
+    last_group: dict[tuple[str, str], list[Episode]] = {}
     for episode in newest:
         key = group(episode)
-        alike = last.get(key) if episode.kind != "mark" else None
-        if alike is not None and alike[-1].start_ns - episode.start_ns <= MAX_START_GAP_NS:
-            alike.append(episode)
+        same_episodes = last_group.get(key) if episode.kind != "mark" else None
+        if (
+            same_episodes is not None
+            and same_episodes[-1].start_ns - episode.start_ns <= MAX_START_GAP_NS
+        ):
+            same_episodes.append(episode)
         else:
-            last[key] = [episode]
-            found.append(last[key])
-    return found
+            last_group[key] = [episode]
+            groups.append(last_group[key])
+    return groups
 
 
 def _group_line(
-    session: Session, interval: Interval, alike: Sequence[Episode], size: int, *, running: bool
+    session: Session,
+    interval: Interval,
+    same_episodes: Sequence[Episode],
+    size: int,
+    *,
+    is_running: bool,
 ) -> list[Run]:
     """Returns the line of a group: marker, start, description and length. The line is red while the
     episodes run, grey once they have ended."""
-    first = min(alike, key=lambda e: e.start_ns)
-    style = episode_style.severity(first) if running else "dim"
-    ends_ns = [interval.time_ns if running or e.end_ns is None else e.end_ns for e in alike]
+    first = min(same_episodes, key=lambda e: e.start_ns)
+    style = episode_style.severity(first) if is_running else "dim"
+    ends_ns = [
+        interval.time_ns if is_running or e.end_ns is None else e.end_ns for e in same_episodes
+    ]
     lasted_ns = max(ends_ns) - first.start_ns
-    lasted = length(lasted_ns) if lasted_ns > 0 else ""
+    duration = length(lasted_ns) if lasted_ns > 0 else ""
     gap = "  " if size >= _MIN_WIDTH_FOR_EVIDENCE else " "
-    room = size - INDENT - _CLOCK_WIDTH - 2 * len(gap) - len(lasted)
+    room = size - INDENT - _CLOCK_WIDTH - 2 * len(gap) - len(duration)
     return [
         (f"{episode_style.sign(first)} ", style),
         (f"{time_of_day(session.unix(first.start_ns)):<{_CLOCK_WIDTH}}{gap}", style),
-        *(_group_text(session, interval, alike, room, running=running) if room > 0 else ()),
-        (f"{gap}{lasted}", style),
+        *(
+            _group_text(session, interval, same_episodes, room, is_running=is_running)
+            if room > 0
+            else ()
+        ),
+        (f"{gap}{duration}", style),
     ]
 
 
 def _group_text(
-    session: Session, interval: Interval, alike: Sequence[Episode], room: int, *, running: bool
+    session: Session,
+    interval: Interval,
+    same_episodes: Sequence[Episode],
+    room: int,
+    *,
+    is_running: bool,
 ) -> list[Run]:
     """Returns a sentence on a group of episodes, in exactly `room` cells."""
-    wrong = episode_style.wrong(alike[0])
-    if running:
-        names = losers(session, alike, interval.tasks)
-        parts = sentence(session.topology, alike, names, most=room)
-        style = "bright" if wrong else "text"
+    is_losing = episode_style.is_loss(same_episodes[0])
+    if is_running:
+        names = losers(session, same_episodes, interval.tasks)
+        parts = sentence(session.topology, same_episodes, names, most=room)
+        style = "bright" if is_losing else "text"
     else:
-        parts = episode_style.ended_sentence(session, alike, room)
-        style = "text" if wrong else "dim"
-    red = "alarm" if running and wrong else style
-    runs = [(foreign(part.text), red if part.role == "lost" else style) for part in parts]
+        parts = episode_style.ended_sentence(session, same_episodes, room)
+        style = "text" if is_losing else "dim"
+    alarm_style = "alarm" if is_running and is_losing else style
+    runs = [(foreign(part.text), alarm_style if part.role == "lost" else style) for part in parts]
     return fit_runs(runs, room, style)
 
 
@@ -270,17 +310,17 @@ def cause_lines(
 ) -> list[list[Run]]:
     """Returns the cause and the evidence of an episode in at most `height` lines of `size` cells,
     each with a label before it. An ellipsis shows that the evidence was cut."""
-    why = cause(episode.kind, episode.cause)
-    if why and episode.confidence != "unknown":
-        why = f"{why}, {episode.confidence}"
+    cause_text = cause(episode.kind, episode.cause)
+    if cause_text and episode.confidence != "unknown":
+        cause_text = f"{cause_text}, {episode.confidence}"
     text = evidence(episode.cause, episode.evidence)
     room = max(1, size - indent - _LABEL_WIDTH)
-    pieces = [("cause", why)] if why and episode.cause != "unknown" else []
-    rest = wrapped(foreign(text), room) if text else []
-    left = max(0, height - len(pieces))
-    if len(rest) > left > 0:
-        rest[left - 1] = fit(f"{rest[left - 1]} ·…", room)
-    pieces += [("" if i else "evidence", piece) for i, piece in enumerate(rest[:left])]
+    pieces = [("cause", cause_text)] if cause_text and episode.cause != "unknown" else []
+    more_lines = wrapped(foreign(text), room) if text else []
+    lines_left = max(0, height - len(pieces))
+    if len(more_lines) > lines_left > 0:
+        more_lines[lines_left - 1] = fit(f"{more_lines[lines_left - 1]} ·…", room)
+    pieces += [("" if i else "evidence", piece) for i, piece in enumerate(more_lines[:lines_left])]
     return [
         [(f"{'':{indent}}{name:<{_LABEL_WIDTH}}", "dim"), (text, "text")]
         for name, text in pieces[:height]
@@ -321,7 +361,7 @@ def selected_core(
     rows = [(key, _NUMBER_NAMES.get(key, NUMBERS[key].label)) for key in _NUMBER_KEYS]
     rows += [(key, fit(metric.label, _NAME_WIDTH - 1).rstrip()) for key, metric in events]
     clock = clock_of(session, choice.units)
-    found: list[list[Run]] = [
+    lines: list[list[Run]] = [
         title(_core_name(session, core), "selected", width),
         [(" " * (INDENT + _NAME_WIDTH) + headings, "dim")],
     ]
@@ -329,44 +369,46 @@ def selected_core(
         if not _is_counted(session, key):
             continue
         episode = lowering.get(key)
-        red = set(episode.cpus) if episode is not None else set()
+        alarm_cpus = set(episode.cpus) if episode is not None else set()
         sign: Run = (f"{episode_style.sign(episode)} ", "alarm") if episode else ("  ", "text")
         if key == "runs":
-            spare = _NAME_WIDTH - len(name)  # the first CPU's task may begin right after the name
+            # The first CPU's task may begin right after the name.
+            spare_cells = _NAME_WIDTH - len(name)
             cells = [
-                _top_task(interval, cpu, size + (0 if i else spare)) for i, cpu in enumerate(cpus)
+                _top_task(interval, cpu, size + (0 if i else spare_cells))
+                for i, cpu in enumerate(cpus)
             ]
-            cells = [(text, "alarm" if cpu in red and style == "text" else style)
+            cells = [(text, "alarm" if cpu in alarm_cpus and style == "text" else style)
                      for cpu, (text, style) in zip(cpus, cells, strict=True)]  # fmt: skip
-            found.append([sign, (name, "text"), *cells])
+            lines.append([sign, (name, "text"), *cells])
             continue
         number = session.evaluator.metrics.get(key)
         column, unit = Column(key, name, size, digits=2), ""
         if number is not None:
-            column = placed(number, clock, size)
+            column = number_column_of(number, clock, size)
             unit = "/s" if number.rate else number.unit_name(clock)
-        cells = [*_cpu_cells(session, interval, column, cpus, red)]
-        found.append([sign, (f"{name:<{_NAME_WIDTH}}", "text"), *cells, (f" {unit}", "dim")])
-    return [(line, None) for line in found]
+        cells = [*_cpu_cells(session, interval, column, cpus, alarm_cpus)]
+        lines.append([sign, (f"{name:<{_NAME_WIDTH}}", "text"), *cells, (f" {unit}", "dim")])
+    return [(line, None) for line in lines]
 
 
 def _lowering_episodes(session: Session, interval: Interval, cpus: list[int]) -> dict[str, Episode]:
     """Returns the worst running episode on these CPUs, by the key of the number that it makes
     worse."""
-    found: dict[str, Episode] = {}
-    for episode in sorted(episode_style.during(session, interval), key=episode_style.rank):
+    episode_by_key: dict[str, Episode] = {}
+    for episode in sorted(episode_style.episodes_during(session, interval), key=episode_style.rank):
         key = lowered_number(episode)
-        if key and episode_style.wrong(episode) and not set(cpus).isdisjoint(episode.cpus):
-            found.setdefault(key, episode)
-    return found
+        if key and episode_style.is_loss(episode) and not set(cpus).isdisjoint(episode.cpus):
+            episode_by_key.setdefault(key, episode)
+    return episode_by_key
 
 
 def _core_name(session: Session, core: list[int]) -> str:
     row = session.topology[session.position[core[0]]]
     if len(core) == 1 or row.core is None:
         return f"CPU {core[0]}"
-    several = len({other.package for other in session.topology}) > 1
-    return f"core {row.package}:{row.core}" if several else f"core {row.core}"
+    has_packages = len({topology_row.package for topology_row in session.topology}) > 1
+    return f"core {row.package}:{row.core}" if has_packages else f"core {row.core}"
 
 
 def _is_counted(session: Session, key: str) -> bool:
@@ -382,32 +424,32 @@ def _is_counted(session: Session, key: str) -> bool:
 
 def _top_task(interval: Interval, cpu: int, size: int) -> Run:
     """Returns the task that ran most on the CPU."""
-    ran = interval.snapshot.activity_on(str(cpu))
-    if not ran:
+    activity = interval.snapshot.activity_on(str(cpu))
+    if not activity:
         return f"{AT_REST:>{size}}", "faint"
-    pid = f" {ran[0].task.pid}"
-    comm = foreign(ran[0].task.comm)
+    pid = f" {activity[0].task.pid}"
+    comm = foreign(activity[0].task.comm)
     room = max(1, size - 1 - len(pid))
     return f"{fit(comm, min(len(comm), room)) + pid:>{size}}", "text"
 
 
 def _cpu_cells(
-    session: Session, interval: Interval, column: Column, cpus: list[int], red: set[int]
+    session: Session, interval: Interval, column: Column, cpus: list[int], alarm_cpus: set[int]
 ) -> Iterator[Run]:
     """Yields a number of each CPU. The number is red for CPUs on which an episode makes it
     worse."""
     key, number = column.key, column.shows
-    doubts, shares = doubted(key, session, interval), interval.shares.get(key)
+    doubts, shares = suspect_rows(key, session, interval), interval.shares.get(key)
     for cpu in cpus:
         row = session.position[cpu]
         if number is None:
             value = _ipc_alone(session, interval, cpu)
         else:
             value = float(interval.values[key][row])
-        quiet = number is not None and number.unit == "ratio" and value < QUIET_SHARE
+        is_quiet = number is not None and number.unit == "ratio" and value < QUIET_SHARE
         text, style = column.cell(
             value,
-            "alarm" if cpu in red else "dim" if quiet else "text",
+            "alarm" if cpu in alarm_cpus else "dim" if is_quiet else "text",
             online=bool(interval.online[row]),
             resting=number is not None and number.of_running and bool(interval.resting[row]),
             doubted=bool(doubts[row]),
@@ -419,7 +461,7 @@ def _cpu_cells(
 def _ipc_alone(session: Session, interval: Interval, cpu: int) -> float:
     """Returns the IPC of a CPU without its sibling: from the evidence of an episode in this
     interval, else the current estimate."""
-    for episode in episode_style.during(session, interval):
+    for episode in episode_style.episodes_during(session, interval):
         alone = episode.evidence.get("ipc_alone") if cpu in episode.cpus else None
         if isinstance(alone, int | float):
             return float(alone)

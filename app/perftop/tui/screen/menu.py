@@ -232,11 +232,19 @@ class Commands(Provider):
 
     def _all(self, query: str) -> Iterator[tuple[str, str, Callable[[], object]]]:
         do, bound = self.app.run_action, reversed(self.screen.active_bindings.values())
-        active = {it.binding.id: it for it in bound if it.enabled}  # first key of an action
+        active = {
+            active_binding.binding.id: active_binding
+            for active_binding in bound
+            if active_binding.enabled
+        }  # first key of an action
         for key in sorted(KEYS, key=lambda key: key.id == "quit"):  # Enter runs the first entry
-            if (it := active.get(key.id)) and key.id not in {"interrupt", "palette"}:
-                means = f"{key.tooltip}  {caption(it.binding.key)}"
-                yield key.label.capitalize(), escape(means), partial(do, key.action, it.node)
+            if (active_binding := active.get(key.id)) and key.id not in {"interrupt", "palette"}:
+                means = f"{key.tooltip}  {caption(active_binding.binding.key)}"
+                yield (
+                    key.label.capitalize(),
+                    escape(means),
+                    partial(do, key.action, active_binding.node),
+                )
         if self.screen is self.app.screen_stack[0]:  # no other screen covers the views
             more = [] if self.session is None else cpu_commands(self.session, query)
             themes = theme.names(no_color=self.app.no_color)
@@ -262,8 +270,8 @@ class Palette(CommandPalette):
             super()._action_command_list(action)
 
     def dismiss(self, result: None = None) -> AwaitComplete:
-        closed = self.app.screen_stack[-1] is not self  # a second Enter may follow the first
-        return AwaitComplete() if closed else super().dismiss(result)
+        is_closed = self.app.screen_stack[-1] is not self  # a second Enter may follow the first
+        return AwaitComplete() if is_closed else super().dismiss(result)
 
     @work(exclusive=True, group=CommandPalette._GATHER_COMMANDS_GROUP)  # noqa: SLF001 - as above
     async def _gather_commands(self, search_value: str) -> None:

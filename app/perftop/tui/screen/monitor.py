@@ -29,7 +29,7 @@ from perftop.tui.shared import keys
 from perftop.tui.shared.canvas import Canvas
 from perftop.tui.shared.choice import UNITS, WINDOWS_S, Choice
 from perftop.tui.shared.paint import DirectScreen
-from perftop.tui.shared.sheet import called, fields
+from perftop.tui.shared.sheet import fields, order_name
 
 if TYPE_CHECKING:
     from perftop.tui.frame.prompt import Prompt
@@ -140,17 +140,20 @@ class Monitor(DirectScreen):
 
     def show_state(self, state: State) -> None:
         """Stores this state and immediately draws what has changed."""
-        before, self.last = self.last, state
-        if before.interval is None and state.interval is not None:
+        previous_state, self.last = self.last, state
+        if previous_state.interval is None and state.interval is not None:
             self._show_machine()  # the machine's lines now have other heights
             self.lay_out()
-        with self.together():
+        with self.collect_lines():
             self._show_machine()
-            stale = state.status.failed is not None
-            if stale != self.choice.stale:
-                self.choice.stale = stale
+            is_stale = state.status.failed is not None
+            if is_stale != self.choice.stale:
+                self.choice.stale = is_stale
                 self.view.lay_out()
-            if state.interval is not before.interval or state.indexed != before.indexed:
+            if (
+                state.interval is not previous_state.interval
+                or state.indexed != previous_state.indexed
+            ):
                 self._filter_state.update_mask(state.session, state.interval)
                 self._show_view()
             self._show_keys()
@@ -172,7 +175,7 @@ class Monitor(DirectScreen):
 
     def _show_keys(self) -> None:
         status, order = self.last.status, self.view.sorting.order
-        labels = {"longer": duration(status.interval_ns / 1e9), "order": called(order)}
+        labels = {"longer": duration(status.interval_ns / 1e9), "order": order_name(order)}
         replay = status.replay
         if status.paused is not None if replay is None else not replay.playing:
             labels["pause"] = "resume" if replay is None else "play"
@@ -189,10 +192,10 @@ class Monitor(DirectScreen):
         key = keys.BY_ID[message.key]
         if self._prompt is not None and self._prompt.display:
             self._prompt.leave()
-        where: DOMNode = {"app": self.app, "replay": self.app, "monitor": self}.get(
+        node: DOMNode = {"app": self.app, "replay": self.app, "monitor": self}.get(
             key.place, self.view
         )
-        await self.app.run_action(key.action, where)
+        await self.app.run_action(key.action, node)
 
     # --- views
 
@@ -214,8 +217,8 @@ class Monitor(DirectScreen):
         self.refresh_view()
 
     async def action_turn(self, by: int) -> None:
-        at = keys.TURN.index(self.view.id or "") if self.view.id in keys.TURN else 0
-        await self.action_view(keys.TURN[(at + by) % len(keys.TURN)])
+        index = keys.TURN.index(self.view.id or "") if self.view.id in keys.TURN else 0
+        await self.action_view(keys.TURN[(index + by) % len(keys.TURN)])
 
     async def action_open(self) -> None:
         if self.view.open():
@@ -242,7 +245,7 @@ class Monitor(DirectScreen):
     def action_help(self) -> None:
         from perftop.tui.screen.help import Help
 
-        bindings = [active.binding for active in self.active_bindings.values()]
+        bindings = [active_binding.binding for active_binding in self.active_bindings.values()]
         self.app.push_screen(Help(self.last.session, bindings, ascii_=self.choice.ascii))
 
     # --- the output of a command, below the view or instead of it
@@ -277,8 +280,8 @@ class Monitor(DirectScreen):
 
     def action_order(self) -> None:
         sorting, orders = self.view.sorting, self.view.ORDERS
-        at = orders.index(sorting.order) if sorting.order in orders else -1
-        sorting.order = orders[(at + 1) % len(orders)]
+        index = orders.index(sorting.order) if sorting.order in orders else -1
+        sorting.order = orders[(index + 1) % len(orders)]
         self.refresh_view()
 
     def action_sort(self, key: str) -> None:
@@ -294,10 +297,10 @@ class Monitor(DirectScreen):
         """Chooses the metric with this key, or moves this many metrics forward in the list."""
         if self.last.session is None:
             return
-        known = [field.key for field in fields(self.last.session)]
+        field_keys = [field.key for field in fields(self.last.session)]
         if isinstance(which, int):
-            at = known.index(self.choice.metric) if self.choice.metric in known else 0
-            which = known[(at + which) % len(known)]
+            index = field_keys.index(self.choice.metric) if self.choice.metric in field_keys else 0
+            which = field_keys[(index + which) % len(field_keys)]
         self.choice.metric = which
         self.refresh_view()
 
@@ -309,37 +312,37 @@ class Monitor(DirectScreen):
         self.refresh_view()
 
     def action_units(self, name: str = "") -> None:
-        at = UNITS.index(self.choice.units)
-        self.choice.units = next((u for u in UNITS if u == name), UNITS[(at + 1) % len(UNITS)])
+        index = UNITS.index(self.choice.units)
+        self.choice.units = next((u for u in UNITS if u == name), UNITS[(index + 1) % len(UNITS)])
         self.refresh_view()
 
     def action_window(self, by: int) -> None:
-        at = WINDOWS_S.index(self.choice.window_s) + by
-        self.choice.window_s = WINDOWS_S[max(0, min(len(WINDOWS_S) - 1, at))]
+        index = WINDOWS_S.index(self.choice.window_s) + by
+        self.choice.window_s = WINDOWS_S[max(0, min(len(WINDOWS_S) - 1, index))]
         self.refresh_view()
 
     def action_sort_menu(self) -> None:
         from perftop.tui.screen.menu import sort_menu  # late: Textual's list is slow to import
 
-        def chosen(key: str | None) -> None:
+        def apply_choice(key: str | None) -> None:
             if key is not None:
                 self.action_sort(key)
 
         if self.last.session is not None:
-            self.app.push_screen(sort_menu(self.last.session, self.choice, self.view), chosen)
+            self.app.push_screen(sort_menu(self.last.session, self.choice, self.view), apply_choice)
 
     def action_columns(self) -> None:
         from perftop.tui.screen.menu import column_chooser, column_order
 
         session, choice = self.last.session, self.choice
 
-        def chosen(ticked: set[str] | None) -> None:
-            if ticked is not None and session is not None:
-                choice.columns = column_order(session, choice.columns, ticked)
+        def apply_choice(ticked_keys: set[str] | None) -> None:
+            if ticked_keys is not None and session is not None:
+                choice.columns = column_order(session, choice.columns, ticked_keys)
                 self.refresh_view()
 
         if session is not None:
-            self.app.push_screen(column_chooser(session, choice), chosen)
+            self.app.push_screen(column_chooser(session, choice), apply_choice)
 
     # --- other moments
 
@@ -373,13 +376,15 @@ class Monitor(DirectScreen):
         self.view.focus()
 
     async def action_jump(self) -> None:
-        session, shown = self.last.session, self.last.interval
-        if session is None or shown is None:
+        session, shown_interval = self.last.session, self.last.interval
+        if session is None or shown_interval is None:
             return
 
         def moment(text: str) -> int:
             replay = self.last.status.replay
-            return typed_moment(text, session, shown, None if replay is None else replay.reach_ns)
+            return typed_moment(
+                text, session, shown_interval, None if replay is None else replay.reach_ns
+            )
 
         def preview(text: str) -> str:
             return when(session.unix(moment(text)))
@@ -399,10 +404,10 @@ class Monitor(DirectScreen):
         if session is None or interval is None:
             return
         time_ns = session.now_ns if self.last.status.paused is None else interval.time_ns
-        at = when(session.unix(time_ns))
+        time_text = when(session.unix(time_ns))
         prompt = await self._shown_prompt()
         prompt.ask(
-            "mark", "a name; without one it gets a number", lambda _: at,
+            "mark", "a name; without one it gets a number", lambda _: time_text,
             accept=lambda text: self._controls.mark(time_ns, text),
         )  # fmt: skip
 
@@ -417,14 +422,14 @@ class Monitor(DirectScreen):
             self._apply_filter()
             return self._filter_state.matches(self.last.session)
 
-        def leave() -> None:
+        def leave_prompt() -> None:
             self._filter_state.undo()
             self._apply_filter()
 
         text = self._filter_state.begin(text)
         prompt = await self._shown_prompt()
         hint = "0-15,32  pkg:1  busy>80  postgres"
-        prompt.ask("filter", hint, preview, leave=leave, text=text)
+        prompt.ask("filter", hint, preview, leave=leave_prompt, text=text)
 
     def action_clear(self) -> None:
         self.choice.filter = None

@@ -63,9 +63,9 @@ class StripCache:
     def strip(self, key: Hashable, line: Line, width: int) -> Strip:
         """Returns the strip of a line. `key`: identity of the line, which stays the same when its
         text changes."""
-        cached = self._strips.get(key)
-        if cached is not None and cached[0] == line:
-            return cached[1]
+        cached_strip = self._strips.get(key)
+        if cached_strip is not None and cached_strip[0] == line:
+            return cached_strip[1]
         self.built += 1
         runs, mood = line
         ink = self._inks.get(mood)
@@ -86,10 +86,14 @@ class StripCache:
         self._inks.clear()
         strips = [self.strip(key, line, width) for key, line in lines]
         pairs = zip_longest(strips, self._painted[: len(strips)])
-        changed = {y: strip for y, (strip, before) in enumerate(pairs) if strip is not before}
+        changed_strips = {
+            y: strip
+            for y, (strip, painted_before) in enumerate(pairs)
+            if strip is not painted_before
+        }
         self._painted = strips
         self._strips = {key: self._strips[key] for key, _ in lines}
-        repaint(self._widget, changed, visible_width)
+        repaint(self._widget, changed_strips, visible_width)
 
 
 class PageWidget(Widget, metaclass=Abstract):
@@ -177,7 +181,7 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
         self.interval: Interval
         """The interval last passed to `set`. `places`, `session` and `interval` are not set before
         the first numbers."""
-        self._of: tuple[Session, list[list[int]], frozenset[int] | None] | None = None
+        self._layout_basis: tuple[Session, list[list[int]], frozenset[int] | None] | None = None
         """The session, cores and mask from which `places` was made; None before the first
         numbers."""
         self._laid_out = False
@@ -218,7 +222,7 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Disables the view's keys until it has its first numbers; without numbers it has no
         lines."""
-        return self._of is not None and super().check_action(action, parameters)
+        return self._layout_basis is not None and super().check_action(action, parameters)
 
     @property
     def sorting(self) -> Sorting:
@@ -236,9 +240,11 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
         the filter or another choice has changed, else draws. Only called while the view is
         visible."""
         self.session, self.interval = session, interval
-        of = (session, session.cores, self.choice.mask)
-        if self._of is None or any(a is not b for a, b in zip(of, self._of, strict=True)):
-            self._of, self._laid_out = of, False
+        basis = (session, session.cores, self.choice.mask)
+        if self._layout_basis is None or any(
+            a is not b for a, b in zip(basis, self._layout_basis, strict=True)
+        ):
+            self._layout_basis, self._laid_out = basis, False
             self.places = Places(session, self.choice.mask)
             cpus = [cpu for place in self.places.places for cpu in place.cpus]
             if self.choice.cpu not in cpus and cpus:
@@ -254,7 +260,7 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
 
     def lay_out(self) -> None:
         """Makes all lines again, for another width, order or machine, and draws the canvas."""
-        if self._of is None or not self.size.width:
+        if self._layout_basis is None or not self.size.width:
             return
         self._theme = self.app.current_theme.name
         self._laid_out = True
@@ -367,7 +373,7 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
         room = first_foot - len(self.heads)
         lines = [self.line(y) for y in range(top, min(top + room, self.count))]
         if not self.count:
-            lines = [self._no_match()]
+            lines = [self._no_match_line()]
         lines += [BLANK] * (room - len(lines))
         visible_lines: list[tuple[Hashable, Line]] = [
             *((("head", y), (runs, "calm")) for y, runs in enumerate(self.heads)),
@@ -378,7 +384,7 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
             visible_lines = [(key, (runs, "stale")) for key, (runs, _) in visible_lines]
         return visible_lines[:height]
 
-    def _no_match(self) -> Line:
+    def _no_match_line(self) -> Line:
         """Returns the line that is shown if there are no scrolling lines."""
         if self.choice.filter is None:
             return BLANK
@@ -429,14 +435,14 @@ class Cursor(Canvas):
         """Returns the line of the cursor: the line of the selected item, else the first line of the
         selected core."""
         lines = [y for y in range(self.count) if self.cpu(y) == self.choice.cpu]
-        same = (y for y in lines if self.identity(y) == self._selected)
-        return next(same, lines[0] if lines else 0)
+        matching_lines = (y for y in lines if self.identity(y) == self._selected)
+        return next(matching_lines, lines[0] if lines else 0)
 
-    def choose(self, y: int, towards: int = 1) -> None:
+    def choose(self, y: int, direction: int = 1) -> None:
         """Selects the item at this line. If the line is a heading, selects the next item in
-        direction `towards`, or, if there is none, in the other direction."""
+        direction `direction`, or, if there is none, in the other direction."""
         first = max(0, min(self.count - 1, y))
-        for step in (towards, -towards):
+        for step in (direction, -direction):
             y = first
             while 0 <= y < self.count and self.identity(y) is None:
                 y += step
@@ -463,8 +469,8 @@ class Cursor(Canvas):
     def action_page(self, by: int) -> None:
         self.choose(self._cursor_line() + by * max(1, self.height - 1), by)
 
-    def action_end(self, to: int) -> None:
-        self.choose(0 if to < 0 else self.count - 1, -to)
+    def action_end(self, direction: int) -> None:
+        self.choose(0 if direction < 0 else self.count - 1, -direction)
 
     def on_click(self, event: events.Click) -> None:
         if self.pick(event):

@@ -29,7 +29,7 @@ def rank(episode: Episode) -> tuple[int, int]:
     return _RANKS.get(episode.kind, len(_RANKS)), episode.start_ns
 
 
-def wrong(episode: Episode) -> bool:
+def is_loss(episode: Episode) -> bool:
     """Returns whether the kind of the episode means that something is wrong."""
     return kind_of(episode).wrong
 
@@ -38,8 +38,8 @@ def severity(episode: Episode, *, over: bool = False) -> str:
     """Returns the style for the severity of the episode. An episode that has ended (`over`) has no
     alarm or warning style."""
     if over:
-        return "over" if wrong(episode) else "dim"
-    return "alarm" if wrong(episode) else "warn" if episode.kind == "suspect" else "text"
+        return "over" if is_loss(episode) else "dim"
+    return "alarm" if is_loss(episode) else "warn" if episode.kind == "suspect" else "text"
 
 
 def sign(episode: Episode) -> str:
@@ -53,18 +53,18 @@ def because(episode: Episode) -> str:
 
 
 def ended_sentence(
-    session: Session, episodes: Sequence[Episode], most: int = MAX_SENTENCE
+    session: Session, episodes: Sequence[Episode], max_cells: int = MAX_SENTENCE
 ) -> list[Part]:
     """Returns `sentence` of episodes that have ended. The result is cached, because an ended
     episode does not change, and the newest are drawn at each refresh in several places."""
-    kept = _SENTENCES.setdefault(session, {})
-    key = (most, *map(id, episodes))
-    if key not in kept:
-        if len(kept) >= _MAX_SENTENCES:
-            kept.clear()
-        parts = sentence(session.topology, episodes, over=True, most=most)
-        kept[key] = [*episodes], parts
-    return kept[key][1]
+    cache = _SENTENCES.setdefault(session, {})
+    key = (max_cells, *map(id, episodes))
+    if key not in cache:
+        if len(cache) >= _MAX_SENTENCES:
+            cache.clear()
+        parts = sentence(session.topology, episodes, over=True, most=max_cells)
+        cache[key] = [*episodes], parts
+    return cache[key][1]
 
 
 def going(episode: Episode, now_ns: int) -> bool:
@@ -72,7 +72,7 @@ def going(episode: Episode, now_ns: int) -> bool:
     return episode.start_ns <= now_ns and (episode.end_ns is None or episode.end_ns > now_ns)
 
 
-def during(session: Session, interval: Interval) -> list[Episode]:
+def episodes_during(session: Session, interval: Interval) -> list[Episode]:
     """Returns the episodes of this interval. For the newest interval of a live session, these are
     the episodes that run now; for an earlier interval or in a recording, the episodes that overlap
     the interval."""

@@ -1,5 +1,5 @@
 """The table of all keys, from which the bindings, the help, the config file and the last line of
-the screen are made. Only `bound` and `canonical` import Textual."""
+the screen are made. Only `bindings_of` and `canonical` import Textual."""
 
 from __future__ import annotations
 
@@ -181,10 +181,10 @@ PAIR = (
 
 def bindings(*places: Place) -> list[Binding]:
     """Returns the key bindings of the given places, for use as a class's `BINDINGS`."""
-    return bound(key.id for key in KEYS if key.place in places)
+    return bindings_of(key.id for key in KEYS if key.place in places)
 
 
-def bound(ids: Iterable[str]) -> list[Binding]:
+def bindings_of(ids: Iterable[str]) -> list[Binding]:
     """Returns the key bindings with these ids."""
     from textual.binding import Binding
 
@@ -209,10 +209,10 @@ NAMES = {
 
 def caption(key: str) -> str:
     """Returns the displayed name of a key, such as ctrl+p, shift+← or ?, for Textual's name."""
-    *held, last = key.split("+")
-    function = last[:1] == "f" and last[1:].isdigit()
-    name = NAMES.get(last) or (last.upper() if function else _sign(last))
-    return "+".join([*held, name])
+    *modifiers, key_name = key.split("+")
+    function = key_name[:1] == "f" and key_name[1:].isdigit()
+    name = NAMES.get(key_name) or (key_name.upper() if function else _sign(key_name))
+    return "+".join([*modifiers, name])
 
 
 def _sign(name: str) -> str:
@@ -273,7 +273,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 """Ids of the keys of all views by purpose, in the order in which the help lists them."""
 TURN = ("overview", "heat", "time", "table", "episodes", "neighbours")
 """The views, in the order in which Tab cycles through them and the last line lists them."""
-NONE = "none"
+NO_KEYS = "none"
 """The keymap entry for an action without a key; no key has this name."""
 _MODIFIERS = frozenset({"alt", "ctrl", "hyper", "meta", "shift", "super"})
 
@@ -283,19 +283,19 @@ def canonical(key: str) -> str | None:
     the key."""
     from textual.keys import Keys, _character_to_key, format_key
 
-    *held, last = [key] if len(key) == 1 else key.lower().split("+")
-    named = {known.value.rpartition("+")[2] for known in Keys} - {"return"}
-    if not _MODIFIERS.issuperset(held):
+    *modifiers, key_name = [key] if len(key) == 1 else key.lower().split("+")
+    named = {textual_key.value.rpartition("+")[2] for textual_key in Keys} - {"return"}
+    if not _MODIFIERS.issuperset(modifiers):
         return None
-    if len(last) == 1 or last not in named or not last.isalnum():
-        sign = last if len(last) == 1 else format_key(last)
-        if len(sign) != 1 or not sign.isprintable() or held == ["shift"]:
+    if len(key_name) == 1 or key_name not in named or not key_name.isalnum():
+        sign = key_name if len(key_name) == 1 else format_key(key_name)
+        if len(sign) != 1 or not sign.isprintable() or modifiers == ["shift"]:
             return None
         name = _character_to_key(sign)
-        if last not in {name, sign}:
+        if key_name not in {name, sign}:
             return None
-        last = name
-    return "+".join([*sorted(set(held)), last])
+        key_name = name
+    return "+".join([*sorted(set(modifiers)), key_name])
 
 
 def clashes(keymap: Mapping[str, str]) -> Iterator[tuple[str, Key, Key]]:
@@ -307,5 +307,5 @@ def clashes(keymap: Mapping[str, str]) -> Iterator[tuple[str, Key, Key]]:
         for key in view:
             for name in keymap.get(key.id, key.keys).split(","):
                 owner = owners.setdefault(name, key)
-                if owner.action != key.action and name != NONE:
+                if owner.action != key.action and name != NO_KEYS:
                     yield name, owner, key

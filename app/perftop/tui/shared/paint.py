@@ -8,7 +8,8 @@ most lines change several times a second, this would be most of the cost. Three 
    `ReadyStrip` keeps the resulting text. If something covers the strip, or only a part of the strip
    is painted, it acts as an ordinary strip.
 2. Lines are written immediately. If no other widget covers a widget, its lines can be written as
-   they are: `DirectScreen.together` collects the lines of all such widgets and writes them at once.
+   they are: `DirectScreen.collect_lines` collects the lines of all such widgets and writes them
+   at once.
    In all other cases, for example while a menu is open, Textual paints.
 3. Only differences are written. As long as nothing else has written to the terminal, the lines on
    the terminal are known, and equal runs at both ends of a line are not written again.
@@ -56,8 +57,8 @@ class _Styles(dict[str, Style]):
     def __missing__(self, key: str) -> Style:
         upper, _, lower = key.partition("/")
         fore = self[upper]
-        made = self[key] = Style(color=fore.color, bgcolor=self[lower].color, bold=fore.bold)
-        return made
+        style = self[key] = Style(color=fore.color, bgcolor=self[lower].color, bold=fore.bold)
+        return style
 
 
 _Switch = tuple[object, str, str, bool]
@@ -80,26 +81,28 @@ class Ink:
         only the letter colour changes, as is most frequent, only that colour is switched."""
         parts: list[str] = []
         append, switches = parts.append, self._switches
-        last, ground, field = "", None, False
+        last_key, ground, field = "", None, False
         for text, key in (*runs, (" " * blanks, "text")) if blanks else runs:
-            if key != last:
-                own_ground, whole, colour, own = switches.get(key) or self._switch(key)
+            if key != last_key:
+                own_ground, full_code, colour, changes_ground = switches.get(key) or self._switch(
+                    key
+                )
                 if not text:
                     continue
-                if own or field or ground is None or not text.isspace():
-                    append(colour if own_ground == ground else whole)
-                    last, ground, field = key, own_ground, own
+                if changes_ground or field or ground is None or not text.isspace():
+                    append(colour if own_ground == ground else full_code)
+                    last_key, ground, field = key, own_ground, changes_ground
             append(text)
         append(_RESET)
         return "".join(parts)
 
     def _switch(self, key: str) -> _Switch:
         style = self.styles[key]
-        whole = _codes(style, self.system).replace("\x1b[", "\x1b[0;", 1) or _RESET
+        full_code = _codes(style, self.system).replace("\x1b[", "\x1b[0;", 1) or _RESET
         colour = _codes(Style(color=style.color), self.system)
         ground = style.bgcolor, style.bold, style.dim, style.reverse
-        made = self._switches[key] = ground, whole, colour, grounded(key)
-        return made
+        switch = self._switches[key] = ground, full_code, colour, grounded(key)
+        return switch
 
 
 def _codes(style: Style, system: ColorSystem) -> str:
@@ -118,8 +121,10 @@ def _ink(name: str, mood: theme.Mood, no_color: bool, system: ColorSystem) -> In
     styles = theme.styles(name, mood)
     if no_color:
         grey, ground = Monochrome(), Color.parse("black")
-        drawn = {key: grey.apply([Segment("|", style)], ground) for key, style in styles.items()}
-        styles = {key: segments[0].style or Style() for key, segments in drawn.items()}
+        ink_segments = {
+            key: grey.apply([Segment("|", style)], ground) for key, style in styles.items()
+        }
+        styles = {key: segments[0].style or Style() for key, segments in ink_segments.items()}
         # Red as a shade of grey would be darker than the words around it.
         styles |= dict.fromkeys(("alarm", "warn"), styles["bright"])
     if system is ColorSystem.EIGHT_BIT and not theme.PALETTES[name].ansi:
@@ -132,30 +137,30 @@ def _ink(name: str, mood: theme.Mood, no_color: bool, system: ColorSystem) -> In
 
 def ready_strip(runs: Sequence[Run], ink: Ink, size: int, *, ascii_: bool) -> ReadyStrip:
     """Returns a strip of the runs, cut to `size` cells."""
-    whole = "".join([text for text, _ in runs])
-    wide = len(whole)
-    if not whole.isprintable():
+    text_of_line = "".join([text for text, _ in runs])
+    used_width = len(text_of_line)
+    if not text_of_line.isprintable():
         runs = [(printable(text), key) for text, key in runs]
-        wide = width(runs)
-    if wide > size:
-        runs, wide = merge_runs(runs, size), size
+        used_width = width(runs)
+    if used_width > size:
+        runs, used_width = merge_runs(runs, size), size
     if ascii_:
         runs = [(plain(text), key) for text, key in runs]
-    return ReadyStrip(runs, wide, ink, size)
+    return ReadyStrip(runs, used_width, ink, size)
 
 
 class ReadyStrip(Strip):
     """A strip of exactly `size` cells: the runs, followed by blanks."""
 
     # The attributes of the base class are made when they are first read.
-    __slots__ = ["_ready", "ink", "runs", "wide"]
+    __slots__ = ["_rendered", "ink", "runs", "wide"]
 
-    def __init__(self, runs: Sequence[Run], wide: int, ink: Ink, size: int) -> None:
-        self.runs, self.wide = runs, wide
+    def __init__(self, runs: Sequence[Run], used_width: int, ink: Ink, size: int) -> None:
+        self.runs, self.wide = runs, used_width
         """The runs of the line and their width in cells; the width is at most `size`."""
         self.ink = ink
         self._cell_length = size
-        self._ready: str | None = None
+        self._rendered: str | None = None
 
     def __getattr__(self, name: str) -> Any:
         if name not in Strip.__slots__:
@@ -170,30 +175,32 @@ class ReadyStrip(Strip):
     def render(self, console: Console) -> str:
         if console._color_system is not self.ink.system:  # noqa: SLF001 - such as for screenshots
             return super().render(console)
-        if self._ready is None:
-            self._ready = self.ink.write(self.runs, self.cell_length - self.wide)
-        return self._ready
+        if self._rendered is None:
+            self._rendered = self.ink.write(self.runs, self.cell_length - self.wide)
+        return self._rendered
 
-    def difference(self, shown: Strip | None, x: int, y: int, console: Console) -> str | None:
-        """Returns the text that replaces the line `shown`, which the terminal shows from cell `x`,
-        `y` on, by this line. Equal runs at both ends are not written again. Returns None if the
-        lines cannot be compared."""
-        if not isinstance(shown, ReadyStrip) or shown.ink is not self.ink:
+    def difference(self, shown_strip: Strip | None, x: int, y: int, console: Console) -> str | None:
+        """Returns the text that replaces the line `shown_strip`, which the terminal shows from
+        cell `x`, `y` on, by this line. Equal runs at both ends are not written again. Returns
+        None if the lines cannot be compared."""
+        if not isinstance(shown_strip, ReadyStrip) or shown_strip.ink is not self.ink:
             return None
-        if shown.wide != self.wide or console._color_system is not self.ink.system:  # noqa: SLF001
+        if shown_strip.wide != self.wide or console._color_system is not self.ink.system:  # noqa: SLF001
             return None
-        old, new = shown.runs, self.runs
-        first, last = 0, len(new)
-        for before, after in zip(old, new, strict=False):
-            if before != after:
+        old_runs, new_runs = shown_strip.runs, self.runs
+        first, last_run = 0, len(new_runs)
+        for old_run, new_run in zip(old_runs, new_runs, strict=False):
+            if old_run != new_run:
                 break
             first += 1
-            x += len(after[0])
-        for before, after in zip(reversed(old), reversed(new), strict=False):
-            if before != after:
+            x += len(new_run[0])
+        for old_run, new_run in zip(reversed(old_runs), reversed(new_runs), strict=False):
+            if old_run != new_run:
                 break
-            last -= 1
-        return f"{_go_to(x, y)}{self.ink.write(new[first:last])}" if first < last else ""
+            last_run -= 1
+        return (
+            f"{_go_to(x, y)}{self.ink.write(new_runs[first:last_run])}" if first < last_run else ""
+        )
 
     def crop(self, start: int, end: int | None = None) -> Strip:
         end = self.cell_length if end is None else min(end, self.cell_length)
@@ -206,7 +213,7 @@ class ReadyStrip(Strip):
 
 Place = tuple[int, int]
 """The column and the row of a cell of the screen."""
-Shown = Mapping[Place, tuple[Strip, int]]
+ShownLines = Mapping[Place, tuple[Strip, int]]
 """Lines by the place of their first cell, each with the number of its visible cells."""
 _Visible = dict[Widget, tuple[Region, Region]]
 """The region of each widget, and the region to which its parents clip it."""
@@ -221,41 +228,41 @@ class LineUpdate(CompositorUpdate):
     """An update of some lines of the screen. `shown`: the lines that are known to be on the
     terminal."""
 
-    def __init__(self, lines: Shown, shown: Shown) -> None:
+    def __init__(self, lines: ShownLines, shown: ShownLines) -> None:
         self._lines, self._shown = lines, shown
 
     def render_segments(self, console: Console) -> str:
         parts: list[str] = []
-        for at, (strip, wide) in self._lines.items():
-            held, visible = self._shown.get(at, (None, 0))
+        for place, (strip, visible_cells) in self._lines.items():
+            shown_strip, visible = self._shown.get(place, (None, 0))
             text = None
-            if isinstance(strip, ReadyStrip) and strip.wide <= wide == visible:
-                text = strip.difference(held, *at, console)
+            if isinstance(strip, ReadyStrip) and strip.wide <= visible_cells == visible:
+                text = strip.difference(shown_strip, *place, console)
             if text is None:
-                text = f"{_go_to(*at)}{strip.crop(0, wide).render(console)}"
+                text = f"{_go_to(*place)}{strip.crop(0, visible_cells).render(console)}"
             parts.append(text)
         return "".join(parts)
 
 
-def repaint(widget: Widget, lines: Mapping[int, Strip], wide: int) -> None:
-    """Paints the first `wide` cells of the given lines of the widget, which are keyed by their row
-    in the widget. If the screen is collecting lines, they are painted together with the lines of
-    other widgets."""
+def repaint(widget: Widget, lines: Mapping[int, Strip], visible_cells: int) -> None:
+    """Paints the first `visible_cells` cells of the given lines of the widget, which are keyed by
+    their row in the widget. If the screen is collecting lines, they are painted together with the
+    lines of other widgets."""
     screen = widget.screen
     if isinstance(screen, DirectScreen) and screen.collected is not None:
-        screen.collected.append((widget, lines, wide))
+        screen.collected.append((widget, lines, visible_cells))
     elif lines:
-        widget.refresh(*(Region(0, y, wide, 1) for y in lines))
+        widget.refresh(*(Region(0, y, visible_cells, 1) for y in lines))
 
 
 class DirectScreen(Screen[None]):
     collected: list[tuple[Widget, Mapping[int, Strip], int]] | None = None
     """Lines to be painted together; None: each widget paints its own lines."""
-    _seen: _Visible | None = None
-    """The visible widgets from which `_uncovered` was made."""
+    _visible: _Visible | None = None
+    """The visible widgets from which `_uncovered_regions` was made."""
     _uncovered: dict[Widget, Region]
     """The widgets that no unrelated widget covers, and their regions."""
-    _shown: Shown = MappingProxyType({})
+    _shown: ShownLines = MappingProxyType({})
     """The lines on the terminal that this class has written, as far as they are known."""
     _displays = 0
     """The app's count of displays after the last write. If the count has changed since, the content
@@ -275,7 +282,7 @@ class DirectScreen(Screen[None]):
         self._refresh_layout()
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def collect_lines(self) -> Iterator[None]:
         """Collects the lines that are repainted within the block, and paints them at the end of the
         block."""
         self.collected = []
@@ -293,17 +300,18 @@ class DirectScreen(Screen[None]):
         if waits or app.screen is not self or app._batch_count or app.is_inline:  # noqa: SLF001
             return False
         visible = self._compositor.visible_widgets
-        if visible is not self._seen:
-            self._seen, self._uncovered = visible, _uncovered(visible, self)
+        if visible is not self._visible:
+            self._visible, self._uncovered = visible, _uncovered_regions(visible, self)
         lines: dict[Place, tuple[Strip, int]] = {}
-        for widget, fresh, wide in collected:
+        for widget, new_lines, visible_cells in collected:
             place = self._uncovered.get(widget)
-            if place is None or place.width < wide:
+            if place is None or place.width < visible_cells:
                 return False
             x, y, _, height = place
-            for at, strip in fresh.items():
-                if at < height:
-                    lines[x, y + at] = strip, wide  # a scrollbar may be to the right of the strip
+            for line_y, strip in new_lines.items():
+                if line_y < height:
+                    # A scrollbar may be to the right of the strip.
+                    lines[x, y + line_y] = strip, visible_cells
         if lines:
             shown = self._shown if app.displays == self._displays else {}
             app._display(self, LineUpdate(lines, shown))  # noqa: SLF001
@@ -311,18 +319,18 @@ class DirectScreen(Screen[None]):
         return True
 
 
-def _uncovered(visible: _Visible, screen: Widget) -> dict[Widget, Region]:
+def _uncovered_regions(visible: _Visible, screen: Widget) -> dict[Widget, Region]:
     """Returns the widgets that no unrelated widget covers, and their regions."""
-    found: dict[Widget, Region] = {}
+    regions: dict[Widget, Region] = {}
     for widget, (region, clip) in visible.items():
         if widget is screen or clip.intersection(region) != region:
             continue
-        own = {widget, *widget.ancestors}
-        others = (
-            other.intersection(cut)
-            for it, (other, cut) in visible.items()
-            if it not in own and it.parent is not widget
+        own_widgets = {widget, *widget.ancestors}
+        other_regions = (
+            other.intersection(clip_region)
+            for it, (other, clip_region) in visible.items()
+            if it not in own_widgets and it.parent is not widget
         )
-        if not any(other.overlaps(region) for other in others):
-            found[widget] = region
-    return found
+        if not any(other.overlaps(region) for other in other_regions):
+            regions[widget] = region
+    return regions

@@ -21,7 +21,7 @@ class Place:
     core: int | None
     type: str | None
     cpus: tuple[int, ...]
-    at: int
+    core_index: int
     """Position of the core in the session's lists."""
     rows: tuple[int, ...]
     """Positions of the row's CPUs."""
@@ -46,15 +46,15 @@ class Places:
         """`mask`: positions of CPUs; a core has a row if one of its CPUs is in the mask. None:
         every core has a row."""
         cores = session.cores
-        places = [_place(session, core) for core in session.shown_cores()]
+        places = [_core_place(session, core) for core in session.shown_cores()]
         self.places = [p for p in places if mask is None or not mask.isdisjoint(p.rows)]
         self.shown = frozenset(session.shown)
         """Positions of the CPUs that the user asked for; the probe may read their siblings as
         well."""
         self.pairs = any(len(core) > 1 for core in cores)
         """Whether some core has more than one CPU, so that rows are cores."""
-        known = {row for place in self.places for row in place.rows}
-        strays = [row for row in session.shown if row not in known and not session.online[row]]
+        known_rows = {row for place in self.places for row in place.rows}
+        strays = [row for row in session.shown if row not in known_rows and not session.online[row]]
         self.strays = [session.topology[row].cpu for row in strays if mask is None]
         """Numbers of the offline CPUs whose core is unknown."""
         self.cpus = [_cpus(place) for place in self.places]
@@ -66,15 +66,17 @@ class Places:
         """Indices of rows by package and L3, in the order of their first CPU."""
         for i, place in enumerate(self.places):
             self.groups.setdefault((place.package, place.l3), []).append(i)
-        self._short = [_name(place) if self.pairs else str(place.cpus[0]) for place in self.places]
-        self._long = [
+        self._short_names = [
+            _name(place) if self.pairs else str(place.cpus[0]) for place in self.places
+        ]
+        self._long_names = [
             f"{place.package}:{name}" if self.pairs else name
-            for place, name in zip(self.places, self._short, strict=True)
+            for place, name in zip(self.places, self._short_names, strict=True)
         ]
 
-    def lines(self, tall: int = 1, fold: Collection[int | None] = ()) -> list[PlaceLine]:
-        """Returns the lines in the order of the topology, with headings. Each row has `tall` lines;
-        each package in `fold` is a single line."""
+    def lines(self, height: int = 1, fold: Collection[int | None] = ()) -> list[PlaceLine]:
+        """Returns the lines in the order of the topology, with headings. Each row has `height`
+        lines; each package in `fold` is a single line."""
         lines: list[PlaceLine] = []
         packages = list(dict.fromkeys(package for package, _ in self.groups))
         headings = self.pairs or len(packages) > 1 or len(self.groups) > 1
@@ -89,7 +91,7 @@ class Places:
             for rows in caches.values():
                 if len(caches) > 1:
                     lines.append(PlaceLine("l3", rows[0]))
-                lines += [PlaceLine("row", row, part) for row in rows for part in range(tall)]
+                lines += [PlaceLine("row", row, part) for row in rows for part in range(height)]
         return [*lines, PlaceLine("off")] if self.strays else lines
 
     def of_package(self, package: int | None) -> list[int]:
@@ -98,7 +100,7 @@ class Places:
     def names(self, order: str) -> Sequence[str]:
         """Returns the name of each row: the core's number, preceded by its package if no heading
         names the package; without SMT, the CPU's number."""
-        return self._short if order == "topology" or self.packages == 1 else self._long
+        return self._short_names if order == "topology" or self.packages == 1 else self._long_names
 
     def name(self, row: int, order: str) -> str:
         return self.names(order)[row]
@@ -112,18 +114,20 @@ def _cpus(place: Place) -> str:
     return ",".join(map(str, place.cpus))
 
 
-def _place(session: Session, at: int) -> Place:
-    cpus = session.cores[at]
+def _core_place(session: Session, core_index: int) -> Place:
+    cpus = session.cores[core_index]
     rows = [session.position[cpu] for cpu in cpus]
-    known = [session.topology[row] for row in rows]
-    first = next((row for row in known if row.core is not None), known[0])
-    return Place(first.package, first.l3, first.core, first.type, tuple(cpus), at, tuple(rows))
+    topology_rows = [session.topology[row] for row in rows]
+    first = next((row for row in topology_rows if row.core is not None), topology_rows[0])
+    return Place(
+        first.package, first.l3, first.core, first.type, tuple(cpus), core_index, tuple(rows)
+    )
 
 
 def package_name(package: int | None) -> str:
     return f"package {'?' if package is None else package}"
 
 
-def spans(names: Iterable[str], least: int) -> int:
-    """Returns the length of the longest name in cells, at least `least`."""
-    return max([least, *map(len, names)])
+def spans(names: Iterable[str], min_width: int) -> int:
+    """Returns the length of the longest name in cells, at least `min_width`."""
+    return max([min_width, *map(len, names)])

@@ -20,7 +20,7 @@ from perftop.model.kinds import KINDS, kind_of
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared import episode_style
-from perftop.tui.shared.sheet import AWAKE
+from perftop.tui.shared.sheet import MIN_AWAKE_UTIL
 
 OF_CPU = frozenset({"neighbour", *(key for key, kind in KINDS.items() if kind.of_cpu)})
 """Kinds of episodes that affect single CPUs; the other kinds can affect a whole package."""
@@ -78,14 +78,14 @@ class RowEpisodes:
         self._session = session
         packages = [row.package for row in session.topology]
         self._packages = list(dict.fromkeys(packages))
-        self._package = np.array([self._packages.index(it) for it in packages], np.intp)
-        self._of: tuple[tuple[int, int], ...] | None = None
+        self._package = np.array([self._packages.index(package) for package in packages], np.intp)
+        self._episode_ids: tuple[tuple[int, int], ...] | None = None
         self._by_row: dict[int, list[Episode]] = {}
         self._masks: dict[str, Bools] = {}
         """By kind that can affect a whole package: the CPUs on which an episode of it runs."""
-        self._on: list[list[Episode]] = []
+        self._by_package: list[list[Episode]] = []
         """By package: the harmful episodes on its CPUs, the worst first."""
-        self._wide: dict[str, list[bool]] = {}
+        self._package_wide: dict[str, list[bool]] = {}
         """By kind and package: whether at least half of the busy CPUs of the package are
         affected."""
         self._interval: Interval
@@ -93,57 +93,67 @@ class RowEpisodes:
     def read(self, interval: Interval) -> None:
         """Reads the episodes of this interval, and finds those that affect whole packages."""
         self._interval = interval
-        episodes = sorted(episode_style.during(self._session, interval), key=episode_style.rank)
-        of = tuple((id(episode), len(episode.cpus)) for episode in episodes)
-        if of != self._of:
-            self._of = of
+        episodes = sorted(
+            episode_style.episodes_during(self._session, interval), key=episode_style.rank
+        )
+        ids = tuple((id(episode), len(episode.cpus)) for episode in episodes)
+        if ids != self._episode_ids:
+            self._episode_ids = ids
             self._assign(episodes)
         if not self._masks:
             return
-        awake, count = interval.values["util"] >= AWAKE, len(self._packages)
-        working = np.bincount(self._package[awake], minlength=count)
+        is_awake, count = interval.values["util"] >= MIN_AWAKE_UTIL, len(self._packages)
+        awake_counts = np.bincount(self._package[is_awake], minlength=count)
         for kind, mask in self._masks.items():
-            hit = np.bincount(self._package[awake & mask], minlength=count)
-            self._wide[kind] = ((hit > 1) & (2 * hit >= working)).tolist()
+            hit = np.bincount(self._package[is_awake & mask], minlength=count)
+            self._package_wide[kind] = ((hit > 1) & (2 * hit >= awake_counts)).tolist()
 
     def _assign(self, episodes: Sequence[Episode]) -> None:
         """Fills the lists by CPU and by package."""
         position, n = self._session.position, len(self._package)
-        self._by_row, self._masks, self._wide = {}, {}, {}
-        self._on = [[] for _ in self._packages]
+        self._by_row, self._masks, self._package_wide = {}, {}, {}
+        self._by_package = [[] for _ in self._packages]
         for episode in episodes:
             rows = [position[cpu] for cpu in episode.cpus if cpu in position]
             for row in rows:
                 self._by_row.setdefault(row, []).append(episode)
-            if episode_style.wrong(episode):
+            if episode_style.is_loss(episode):
                 for package in set(self._package[rows].tolist()):
-                    self._on[package].append(episode)
+                    self._by_package[package].append(episode)
                 if episode.kind not in OF_CPU:
                     self._masks.setdefault(episode.kind, np.zeros(n, bool))[rows] = True
 
     @property
     def ipc_alone(self) -> float:
         """The highest IPC that an affected CPU had without its neighbour; 0 if unknown."""
-        found = (e.evidence.get("ipc_alone", 0.0) for episodes in self._on for e in episodes)
-        return max(found, default=0.0)
+        shares = (
+            e.evidence.get("ipc_alone", 0.0) for episodes in self._by_package for e in episodes
+        )
+        return max(shares, default=0.0)
 
     def __bool__(self) -> bool:
         return bool(self._by_row)
 
     def on_rows(self, rows: Iterable[int]) -> RowEpisode | None:
         """Returns the episodes on the CPUs at these positions; None if no episode runs there."""
-        found = [(episode, row) for row in rows for episode in self._by_row.get(row, ())]
-        if not found:
+        row_pairs = [(episode, row) for row in rows for episode in self._by_row.get(row, ())]
+        if not row_pairs:
             return None
-        bad = [(e, row) for e, row in found if episode_style.wrong(e) and not self.wide(e, row)]
-        episode, row = min(bad or found, key=lambda pair: episode_style.rank(pair[0]))
-        lost = frozenset((row, key) for e, row in bad if (key := lowered_number(e)))
-        shared = frozenset(lowered_number(e) for e, row in found if self.wide(e, row))
-        return RowEpisode(episode, row, bool(bad), lost, shared)
+        losing_pairs = [
+            (e, row)
+            for e, row in row_pairs
+            if episode_style.is_loss(e) and not self.is_package_wide(e, row)
+        ]
+        episode, row = min(losing_pairs or row_pairs, key=lambda pair: episode_style.rank(pair[0]))
+        lowered = frozenset((row, key) for e, row in losing_pairs if (key := lowered_number(e)))
+        package_wide = frozenset(
+            lowered_number(e) for e, row in row_pairs if self.is_package_wide(e, row)
+        )
+        return RowEpisode(episode, row, bool(losing_pairs), lowered, package_wide)
 
-    def wide(self, episode: Episode, row: int) -> bool:
+    def is_package_wide(self, episode: Episode, row: int) -> bool:
         """Returns whether the episode affects the whole package of the CPU at this position."""
-        packages = self._wide.get(episode.kind)
+        packages = self._package_wide.get(episode.kind)
         return packages is not None and packages[self._package[row]]
 
     def on_package(self, package: int | None) -> tuple[list[Episode], list[Episode]]:
@@ -151,16 +161,22 @@ class RowEpisodes:
         these that affects the whole package."""
         if not self._by_row:
             return [], []
-        at = self._packages.index(package)
-        found = self._on[at]
-        return found, [e for e in found if (wide := self._wide.get(e.kind)) and wide[at]]
+        index = self._packages.index(package)
+        episodes = self._by_package[index]
+        return episodes, [
+            e for e in episodes if (flags := self._package_wide.get(e.kind)) and flags[index]
+        ]
 
     def count(self, rows: Iterable[Sequence[int]]) -> dict[str, int]:
         """Returns how many cores, given by the positions of their CPUs, are affected, by the cause
         (of neighbour episodes) or kind of their worst episode. Cores that are only affected by
         episodes of their whole package are not counted."""
         troubles = (self.on_rows(positions) for positions in rows) if self._by_row else ()
-        victims = (found.episode for found in troubles if found is not None and found.victim)
+        victims = (
+            row_episode.episode
+            for row_episode in troubles
+            if row_episode is not None and row_episode.victim
+        )
         return Counter(e.cause if e.kind == "neighbour" else e.kind for e in victims)
 
     def share(self, trouble: RowEpisode) -> float:
@@ -193,9 +209,11 @@ class RowEpisodes:
             return ""
         if episode.cause == "sibling":
             return " ".join(name for row, name in tasks.items() if row != trouble.row and name)
-        who = episode.evidence.get("who")
-        if isinstance(who, Host):
+        who_tasks = episode.evidence.get("who")
+        if isinstance(who_tasks, Host):
             return "hypervisor"
         cpu = self._session.topology[trouble.row].cpu
-        takers = [one for one in who or () if getattr(one, "cpu", None) == cpu] or list(who or ())
-        return " ".join(f"{one.comm} {one.pid}" for one in takers[:1] if hasattr(one, "comm"))
+        takers = [task for task in who_tasks or () if getattr(task, "cpu", None) == cpu] or list(
+            who_tasks or ()
+        )
+        return " ".join(f"{task.comm} {task.pid}" for task in takers[:1] if hasattr(task, "comm"))

@@ -25,23 +25,23 @@ from perftop.model.numbers import EVENT, METRICS, PER_KI, Number
 from perftop.model.tasks import task
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.session.values import BY_KEY, CpuColumns, by_key, doubted
+from perftop.session.values import BY_KEY, CpuColumns, by_key, suspect_rows
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.places import ORDERS, Places
 
-IDLE = 0.05
+MAX_IDLE_UTIL = 0.05
 """Busy share below which a row is dim; the share is that of the row's busiest CPU."""
-AWAKE = 0.1
+MIN_AWAKE_UTIL = 0.1
 """Minimum busy share for a core's clock to be meaningful; with less, the clock mainly reflects
 sleep."""
 NUMBERS = ("util", "busy_hz", "net_hz", "idle", "involuntary", "steal", "ipc", "kernel_cycles",
            "user", "system", "iowait")  # fmt: skip
-_WORST = frozenset({"involuntary", "steal"})
+_WORST_OF_THREADS = frozenset({"involuntary", "steal"})
 """Keys of the numbers for which a row shows the highest value of its CPUs."""
 LEAD = -1
 """Stands for the number of the busiest CPU, or for the highest number if its key is in
-`_WORST`."""
+`_WORST_OF_THREADS`."""
 DROP = 0.05
 """Minimum share by which a clock must be below its ceiling, or below the clock of other cores, to
 count as low. Smaller differences are caused by averaging over idle times."""
@@ -66,7 +66,7 @@ class Sheet:
     @cached_property
     def lead(self) -> Ints:
         """By row: index of the busiest CPU."""
-        return busiest(self.util, self._hz)
+        return busiest_rows(self.util, self._hz)
 
     @cached_property
     def busy(self) -> Floats:
@@ -76,7 +76,9 @@ class Sheet:
     @cached_property
     def awake(self) -> Bools:
         """By row: whether the clock of the busiest CPU is meaningful."""
-        is_awake: Bools = (np.fmax.reduce(self.util, axis=1) >= AWAKE) & np.isfinite(self.busy)
+        is_awake: Bools = (np.fmax.reduce(self.util, axis=1) >= MIN_AWAKE_UTIL) & np.isfinite(
+            self.busy
+        )
         return is_awake
 
     @cached_property
@@ -91,7 +93,7 @@ class Sheet:
 
     def states(self, rows: Ints) -> Floats:
         """Returns the SMT states of these rows."""
-        return self.interval.split.states[self.reader.at[rows]]
+        return self.interval.split.states[self.reader.core_index[rows]]
 
     @property
     def alone(self) -> Bools:
@@ -103,15 +105,18 @@ class Sheet:
         before rows that are only busy. The key has coarse steps, so that small changes move no
         row."""
         top_hz = max(np.fmax.reduce(hz, initial=1e9) for hz in (self.busy, self.ceiling))
-        below = 1 - self.busy / top_hz
-        wrong = np.where(self.alone | self.dropped, below, 0.0)
+        below_top = 1 - self.busy / top_hz
+        loss = np.where(self.alone | self.dropped, below_top, 0.0)
         for key in ("involuntary", "steal"):
             share = self.reader.worst(key, self.interval, self.online)
-            wrong += np.where(share >= METRICS[key].stands_out, share, 0.0)
-        wrong += self.reader.taken(self.interval)
-        busy = np.nansum(self.util, axis=1).tolist()
-        both = zip(wrong.tolist(), busy, strict=True)
-        return [-(100 * round(bad, 1 if bad > 1 else 2) + round(load, 1)) for bad, load in both]
+            loss += np.where(share >= METRICS[key].stands_out, share, 0.0)
+        loss += self.reader.taken(self.interval)
+        busy_threads = np.nansum(self.util, axis=1).tolist()
+        pairs = zip(loss.tolist(), busy_threads, strict=True)
+        return [
+            -(100 * round(lost_share, 1 if lost_share > 1 else 2) + round(load, 1))
+            for lost_share, load in pairs
+        ]
 
 
 class VisibleRows:
@@ -119,16 +124,20 @@ class VisibleRows:
     `rows`. Entries for siblings that a core does not have are False or NaN."""
 
     def __init__(self, sheet: Sheet, rows: Sequence[int]) -> None:
-        at = np.array(rows, np.intp)
-        self._sheet, self._at, self.rows = sheet, at, rows
-        self._cpus, self._online, util = sheet.reader.cpus[at], sheet.online[at], sheet.util[at]
+        indexes = np.array(rows, np.intp)
+        self._sheet, self._indexes, self.rows = sheet, indexes, rows
+        self._cpus, self._online, util = (
+            sheet.reader.cpus[indexes],
+            sheet.online[indexes],
+            sheet.util[indexes],
+        )
         self._numbers: dict[str, list[list[float]]] = {"util": util.tolist()}
         self.online: list[list[bool]] = self._online.tolist()
         self.resting: list[list[bool]] = sheet.interval.resting[self._cpus].tolist()
         """By CPU: whether numbers that are relative to its running time are hidden."""
-        self.lead: list[int] = busiest(util, self._values("busy_hz")).tolist()
+        self.lead: list[int] = busiest_rows(util, self._values("busy_hz")).tolist()
         """By row: index of the busiest CPU."""
-        self.idle: list[bool] = (np.fmax.reduce(util, axis=1) < IDLE).tolist()
+        self.idle: list[bool] = (np.fmax.reduce(util, axis=1) < MAX_IDLE_UTIL).tolist()
         """By row: whether all its CPUs are almost idle, so that most numbers mean little."""
 
     def numbers(self, key: str) -> list[list[float]]:
@@ -140,15 +149,15 @@ class VisibleRows:
 
     def _values(self, key: str) -> Floats:
         if key == "turbo_ceiling_hz":
-            values = np.broadcast_to(self._sheet.ceiling[self._at, None], self._cpus.shape)
+            values = np.broadcast_to(self._sheet.ceiling[self._indexes, None], self._cpus.shape)
         else:
             values = self._sheet.interval.values[key][self._cpus]
         return np.where(self._online, values, np.nan)
 
     def which(self, key: str) -> list[int]:
         """Returns, by row, the index of the CPU whose number the row shows: the busiest CPU, or,
-        for numbers in `_WORST`, the CPU with the highest number."""
-        if key not in _WORST:
+        for numbers in `_WORST_OF_THREADS`, the CPU with the highest number."""
+        if key not in _WORST_OF_THREADS:
             return self.lead
         highest: list[int] = np.fmax(self._values(key), -1.0).argmax(axis=1).tolist()
         return highest
@@ -159,14 +168,14 @@ class VisibleRows:
         session, interval = self._sheet.reader.session, self._sheet.interval
         if key not in NUMBERS or not interval.doubts.any():
             return None
-        by_cpu: list[list[bool]] = doubted(key, session, interval)[self._cpus].tolist()
+        by_cpu: list[list[bool]] = suspect_rows(key, session, interval)[self._cpus].tolist()
         return by_cpu
 
     def split(self) -> tuple[list[list[float]], list[list[float]], list[int]]:
         """Returns the SMT states of each core, the lower bound of each state, and the method by
         which the states were measured."""
-        split, at = self._sheet.interval.split, self._sheet.reader.at[self._at]
-        return split.states[at].tolist(), split.low[at].tolist(), split.how[at].tolist()
+        split, cores = self._sheet.interval.split, self._sheet.reader.core_index[self._indexes]
+        return split.states[cores].tolist(), split.low[cores].tolist(), split.how[cores].tolist()
 
 
 class Reader:
@@ -177,30 +186,30 @@ class Reader:
         n, threads = len(self._places), places.threads
         self.cpus = np.zeros((n, threads), np.intp)
         """Positions of the CPUs, by row and sibling."""
-        self._there = np.zeros((n, threads), bool)
+        self._has_thread = np.zeros((n, threads), bool)
         for i, place in enumerate(self._places):
             self.cpus[i, : len(place.rows)] = place.rows
-            self._there[i, : len(place.rows)] = True
-        asked = np.zeros(len(session.topology), bool)
-        asked[[*places.shown]] = True
-        self.asked = self._there & asked[self.cpus]
+            self._has_thread[i, : len(place.rows)] = True
+        is_shown = np.zeros(len(session.topology), bool)
+        is_shown[[*places.shown]] = True
+        self.asked = self._has_thread & is_shown[self.cpus]
         """Whether the user asked for a CPU, by row and sibling."""
-        self.at = np.array([place.at for place in self._places], np.intp)
+        self.core_index = np.array([place.core_index for place in self._places], np.intp)
         """Position of each row's core in the session's lists."""
         self._row_of = {cpu: i for i, place in enumerate(self._places) for cpu in place.cpus}
         ceiled = session.reader.turbo.cpus
         self._ceiled = np.array([ceiled[place.rows[0]] for place in self._places], bool)
         kinds = [(place.package, place.type) for place in self._places]
         self._kinds = {kind: np.array([k == kind for k in kinds]) for kind in dict.fromkeys(kinds)}
-        every = n == len(session.shown_cores())
-        self._every = self if every else Reader(session, Places(session))
+        has_all = n == len(session.shown_cores())
+        self._all_rows = self if has_all else Reader(session, Places(session))
         """The reader of all rows, so that a core is compared with the same cores under any
         filter."""
 
     def read(self, interval: Interval) -> Sheet:
-        online = interval.online[self.cpus] & self._there
+        online = interval.online[self.cpus] & self._has_thread
         util = np.where(online, interval.values["util"][self.cpus], np.nan)
-        ceiling = np.where(self._ceiled, interval.ceiling_hz[self.at], np.nan)
+        ceiling = np.where(self._ceiled, interval.ceiling_hz[self.core_index], np.nan)
         return Sheet(self, interval, online, util, ceiling)
 
     def of_rows(self, key: str, by_cpu: Floats, interval: Interval) -> Floats:
@@ -210,8 +219,10 @@ class Reader:
 
     def usual(self, sheet: Sheet) -> dict[Kind, float]:
         """Returns the median clock of the busy rows, by kind of core, in Hz."""
-        working = {kind: sheet.busy[members & sheet.awake] for kind, members in self._kinds.items()}
-        return {kind: float(np.median(hz)) for kind, hz in working.items() if len(hz)}
+        busy_by_kind = {
+            kind: sheet.busy[members & sheet.awake] for kind, members in self._kinds.items()
+        }
+        return {kind: float(np.median(hz)) for kind, hz in busy_by_kind.items() if len(hz)}
 
     def worst(self, key: str, interval: Interval, online: Bools) -> Floats:
         """Returns the highest value of each row's CPUs."""
@@ -222,27 +233,27 @@ class Reader:
         """Returns, by row, the largest share of IPC, clock or time that a neighbour takes from one
         of the row's CPUs. Episodes of the hypervisor are left out, because steal covers them."""
         taken_shares = np.zeros(len(self._places))
-        for episode in episode_style.during(self.session, interval):
+        for episode in episode_style.episodes_during(self.session, interval):
             if episode.kind != "neighbour" or episode.cause == "hypervisor":
                 continue
             for cpu in self._row_of.keys() & set(episode.cpus):
                 share = self.session.neighbours.share(episode, cpu) if interval.seq else None
-                lost = (episode.depth or 0.0) if share is None else share
-                taken_shares[self._row_of[cpu]] = max(taken_shares[self._row_of[cpu]], lost)
+                lost_share = (episode.depth or 0.0) if share is None else share
+                taken_shares[self._row_of[cpu]] = max(taken_shares[self._row_of[cpu]], lost_share)
         return taken_shares
 
     def alone(self, sheet: Sheet) -> Bools:
         """Returns, by row, whether the clock is clearly below the usual clock of cores of the same
         kind."""
-        every = self._every
-        usual = every.usual(sheet if every is self else every.read(sheet.interval))
+        all_rows = self._all_rows
+        usual_hz = all_rows.usual(sheet if all_rows is self else all_rows.read(sheet.interval))
         is_low = np.zeros(len(sheet.busy), bool)
         for kind, members in self._kinds.items():
-            is_low |= members & sheet.awake & (sheet.busy < usual.get(kind, 0.0) * (1 - DROP))
+            is_low |= members & sheet.awake & (sheet.busy < usual_hz.get(kind, 0.0) * (1 - DROP))
         return is_low
 
 
-def busiest(util: Floats, hz: Floats) -> Ints:
+def busiest_rows(util: Floats, hz: Floats) -> Ints:
     """Returns the index of the busiest CPU along the last axis. Busy shares are rounded to one per
     cent; of equally busy CPUs, the first with a known clock is chosen, so that the index seldom
     changes."""
@@ -254,18 +265,18 @@ def busiest(util: Floats, hz: Floats) -> Ints:
 def of_package(session: Session, interval: Interval, cpu: int, *keys: str) -> list[float]:
     """Returns the numbers with these keys for the package that contains a CPU; NaN where
     unknown."""
-    at = next((i for i, cpus in enumerate(session.hello.packages) if cpu in cpus), -1)
-    found = (interval.packages.get(key) for key in keys)
+    index = next((i for i, cpus in enumerate(session.hello.packages) if cpu in cpus), -1)
+    series = (interval.packages.get(key) for key in keys)
     return [
-        nan if values is None or not 0 <= at < len(values) else float(values[at])
-        for values in found
+        nan if values is None or not 0 <= index < len(values) else float(values[index])
+        for values in series
     ]
 
 
 def of_core(key: str, values: Floats, lead: Ints) -> Floats:
     """Returns the value of a core from the values of its CPUs along the last axis: for numbers in
-    `_WORST` the highest value, else the value of the CPU with the index `lead`."""
-    if key in _WORST:
+    `_WORST_OF_THREADS` the highest value, else the value of the CPU with the index `lead`."""
+    if key in _WORST_OF_THREADS:
         return np.asarray(np.fmax.reduce(values, axis=-1))
     return np.take_along_axis(values, lead[..., None], axis=-1)[..., 0]
 
@@ -286,21 +297,21 @@ _SLACK = 2.5
 def clock_of(session: Session, units: str, *, known: bool = False) -> ClockUnit:
     """Returns the unit of clocks. In multiples of an unknown base clock, values are NaN; if `known`
     is set, the unit is GHz in this case."""
-    base = session.hello.base_hz
-    unit = clock_unit(units, math.nan if base is None else base.hz)
+    base_hz = session.hello.base_hz
+    unit = clock_unit(units, math.nan if base_hz is None else base_hz.hz)
     return GHZ if known and math.isnan(unit.per_hz) else unit
 
 
-def unit_in(field: Number, clock: ClockUnit, most: float = 0.0) -> ClockUnit:
-    """Returns the unit of a field's values. `most`: the highest value of a rate."""
+def unit_in(field: Number, clock: ClockUnit, max_value: float = 0.0) -> ClockUnit:
+    """Returns the unit of a field's values. `max_value`: the highest value of a rate."""
     if field.rate:
-        return rate_unit(most)
+        return rate_unit(max_value)
     if field.unit == "Hz":
         return clock
     return ClockUnit("%", 100.0, 1) if field.unit == "ratio" else ClockUnit("", 1.0, 2)
 
 
-def placed(number: Number, clock: ClockUnit, width: int) -> columns.Column:
+def number_column_of(number: Number, clock: ClockUnit, width: int) -> columns.Column:
     """Returns a table column for the number."""
     scale, digits = number.scale(clock)
     return columns.Column(
@@ -325,18 +336,18 @@ class Scale:
 
     def holds(self, other: Scale) -> bool:
         """Returns whether this scale covers the other scale and is at most _SLACK times as wide."""
-        inside = self.low <= other.low and other.high <= self.high
-        return inside and self.high - self.low <= _SLACK * (other.high - other.low)
+        is_inside = self.low <= other.low and other.high <= self.high
+        return is_inside and self.high - self.low <= _SLACK * (other.high - other.low)
 
 
 def fields(session: Session) -> list[Number]:
     """Returns the fields that this stream has, in the order in which the metric key cycles through
     them."""
-    known = [key for key, chosen in session.evaluator.chosen.items() if chosen]
+    served_keys = [key for key, variants in session.evaluator.chosen.items() if variants]
     if any(len(core) == 2 for core in session.cores):
-        known += ["both", "neither"]
-    first = [key for key in _FIRST if key in known]
-    keys = first + [key for key in known if key not in first]
+        served_keys += ["both", "neither"]
+    first = [key for key in _FIRST if key in served_keys]
+    keys = first + [key for key in served_keys if key not in first]
     known_columns = by_key(session)
     return [known_columns[key] for key in keys]
 
@@ -344,35 +355,39 @@ def fields(session: Session) -> list[Number]:
 def chosen_field(session: Session, metric: str) -> tuple[Number, list[str]]:
     """Returns the field with this key, else the first field; and the names of the fields after
     it."""
-    known = fields(session)
-    at = next((i for i, field in enumerate(known) if field.key == metric), 0)
-    return known[at], [other.words for other in known[at + 1 :] + known[:at]]
+    served_fields = fields(session)
+    index = next((i for i, field in enumerate(served_fields) if field.key == metric), 0)
+    return served_fields[index], [
+        other_field.words for other_field in served_fields[index + 1 :] + served_fields[:index]
+    ]
 
 
-def _end(top: float) -> float:
+def _round_end(top: float) -> float:
     """Returns the upper end of the scale of a number without a limit: 1, 2 or 5 times a power of
     ten."""
     power = 10.0 ** math.floor(math.log10(max(top, 1e-3)))
     return next(power * step for step in (1, 2, 5, 10) if top <= power * step)
 
 
-def scale(field: Number, values: Floats, before: Scale | None = None) -> Scale:
+def scale(field: Number, values: Floats, previous: Scale | None = None) -> Scale:
     """Returns a scale that shows differences between CPUs: a scale of shares starts at 0, a scale
-    of clocks ranges from about the slowest to the fastest clock. `before`, the scale in use, is
+    of clocks ranges from about the slowest to the fastest clock. `previous`, the scale in use, is
     returned while it still fits."""
-    known = values[np.isfinite(values)]
-    least, top = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
+    known_values = values[np.isfinite(values)]
+    min_value, max_value = (
+        (float(known_values.min()), float(known_values.max())) if len(known_values) else (0.0, 0.0)
+    )
     if field.unit == "ratio":
-        high = next((end for end in _TOPS if top <= end), 1.0) if field.small else 1.0
-        fresh = Scale(0.0, high)
+        high = next((end for end in _TOPS if max_value <= end), 1.0) if field.small else 1.0
+        new_scale = Scale(0.0, high)
     elif field.rate or field.key.endswith(PER_KI):
-        fresh = Scale(0.0, _end(top))
+        new_scale = Scale(0.0, _round_end(max_value))
     else:
         step = _STEP[field.unit]
-        high = max(step * math.ceil(top / step), 1.0)
-        low = step * math.floor(min(least, 0.75 * high) / step) if field.unit == "Hz" else 0.0
-        fresh = Scale(low, high)
-    return before if before is not None and before.holds(fresh) else fresh
+        high = max(step * math.ceil(max_value / step), 1.0)
+        low = step * math.floor(min(min_value, 0.75 * high) / step) if field.unit == "Hz" else 0.0
+        new_scale = Scale(low, high)
+    return previous if previous is not None and previous.holds(new_scale) else new_scale
 
 
 # --- the order of rows, which all views with rows share
@@ -390,16 +405,16 @@ def arranged(places: Places, choice: Choice, session: Session, interval: Interva
     elif choice.order == "task":
         names = [_name(place.cpus, interval) for place in places.places]
         named = sorted((row for row in rows if names[row]), key=names.__getitem__)
-        unnamed = [row for row in rows if not names[row]]
-        return [*(named[::-1] if choice.reverse else named), *unnamed]
+        unnamed_rows = [row for row in rows if not names[row]]
+        return [*(named[::-1] if choice.reverse else named), *unnamed_rows]
     elif choice.order != "topology":
         values = _values(places, choice.order, session, interval)
-        unknown = inf if choice.reverse else -inf  # sorted last in both directions
-        rows.sort(key=lambda row: unknown if isnan(values[row]) else values[row], reverse=True)
+        fill = inf if choice.reverse else -inf  # sorted last in both directions
+        rows.sort(key=lambda row: fill if isnan(values[row]) else values[row], reverse=True)
     return rows[::-1] if choice.reverse else rows
 
 
-def called(order: str) -> str:
+def order_name(order: str) -> str:
     """Returns the displayed name of the order, as in headings."""
     if order in ORDERS:
         return order
@@ -416,8 +431,10 @@ def _values(places: Places, key: str, session: Session, interval: Interval) -> l
     scale, digits = column.scale(clock_unit("GHz", nan))
     by_cpu = (CpuColumns(session).values(key, interval) * scale).round(digits)
     if key in NUMBERS:
-        found: list[float] = Reader(session, places).of_rows(key, by_cpu, interval).tolist()
-        return found
+        values_of_rows: list[float] = (
+            Reader(session, places).of_rows(key, by_cpu, interval).tolist()
+        )
+        return values_of_rows
     values = by_cpu.tolist()
     return [
         max((values[row] for row in place.rows if not isnan(values[row])), default=nan)
@@ -428,5 +445,5 @@ def _values(places: Places, key: str, session: Session, interval: Interval) -> l
 def _name(cpus: Sequence[int], interval: Interval) -> str:
     """Returns the name of the first known task on these CPUs, in lower case; '' if there is
     none."""
-    found = (task(interval.tasks.get(str(cpu))) for cpu in cpus)
-    return next((it.comm.casefold() for it in found if it), "")
+    tasks = (task(interval.tasks.get(str(cpu))) for cpu in cpus)
+    return next((first_task.comm.casefold() for first_task in tasks if first_task), "")

@@ -191,18 +191,18 @@ class BinValues:
     def _move(self, history: History, axis: Axis) -> int:
         """Returns how many bins must be looked up, and moves the values of the other bins to the
         front."""
-        before, bins = self._axis, axis.bins
-        if before is None or (before.bin_ns, before.bins) != (axis.bin_ns, bins):
+        previous, bins = self._axis, axis.bins
+        if previous is None or (previous.bin_ns, previous.bins) != (axis.bin_ns, bins):
             return bins
         if (history.begin_ns or 0) < self._begin_ns:  # older samples were added to the history
             return bins
-        ahead = (axis.end_ns - before.end_ns) // axis.bin_ns
-        if not 0 <= ahead < bins or axis.now_ns < before.now_ns:
+        new_bins = (axis.end_ns - previous.end_ns) // axis.bin_ns
+        if not 0 <= new_bins < bins or axis.now_ns < previous.now_ns:
             return bins
         for key, values in self._values.items():
-            self._values[key] = values[ahead:]
+            self._values[key] = values[new_bins:]
         # The newest stored bin may have been looked up before it was complete.
-        return min(ahead + (before.now_ns != before.end_ns), bins)
+        return min(new_bins + (previous.now_ns != previous.end_ns), bins)
 
 
 # --- round times
@@ -229,13 +229,13 @@ def ticks(axis: Axis, unix: Unix | None) -> list[Tick]:
     cell_ns = axis.bin_ns * axis.cell_columns / axis.bin_columns
     step_ns = _step_ns(cell_ns, clock=unix is not None) or STEPS_NS[-1]
     start_ns, blank = axis.start_ns, axis.blank
-    found: list[Tick] = []
+    ticks_found: list[Tick] = []
     for time_ns, text in round_times(start_ns, step_ns, unix):
         if time_ns >= axis.end_ns:
             break
         if (cell := axis.cell_after(time_ns)) >= blank:
-            found.append((cell, text))
-    return found
+            ticks_found.append((cell, text))
+    return ticks_found
 
 
 def round_times(since_ns: int, step_ns: int, unix: Unix | None) -> Iterator[tuple[int, str]]:
@@ -299,11 +299,11 @@ def mildest_first(episodes: Iterable[Episode]) -> list[Episode]:
 def mark(episode: Episode, shown_ns: int | None = None) -> Run:
     """Returns the marker and the style of an episode, for an axis or a row. The style also shows
     whether the episode had ended by `shown_ns`."""
-    over = shown_ns is not None and episode.end_ns is not None and episode.end_ns <= shown_ns
-    return episode_style.sign(episode), episode_style.severity(episode, over=over)
+    is_over = shown_ns is not None and episode.end_ns is not None and episode.end_ns <= shown_ns
+    return episode_style.sign(episode), episode_style.severity(episode, over=is_over)
 
 
-def begins(axis: Axis, episodes: Iterable[Episode]) -> dict[int, Run]:
+def start_marks(axis: Axis, episodes: Iterable[Episode]) -> dict[int, Run]:
     """Returns the markers of the cells in which episodes begin; if two begin in one cell, the
     marker of the worse episode."""
     signs = {}
@@ -319,10 +319,10 @@ def draw_episodes(line: list[Run], axis: Axis, episodes: Iterable[Episode]) -> N
     lasts."""
     for episode in mildest_first(episodes):
         if (visible := axis.cells_of(episode)) is not None:
-            cells, begins = visible
+            cells, starts_here = visible
             sign, style = mark(episode, axis.now_ns)
             line[cells.start : cells.stop] = [(theme.CLOCK, style)] * len(cells)
-            if begins:
+            if starts_here:
                 line[cells.start] = (sign, style)
 
 
@@ -351,28 +351,28 @@ def rule(axis: Axis, episodes: Iterable[Episode]) -> list[Run]:
     return line
 
 
-def ticked(
-    axis: Axis, episodes: Iterable[Episode], ticks: Iterable[Tick], *, inside: bool = False,
+def tick_line(
+    axis: Axis, episodes: Iterable[Episode], ticks: Iterable[Tick], *, times_inside: bool = False,
     steps: Iterable[int] = (), marks: Iterable[Episode] = (), since: float | None = None,
 ) -> list[Run]:  # fmt: skip
     """Returns the line of the axis with ticks, the labels of `marks`, and a faint sign at the cells
-    in `steps`. `inside`: times are written into this line, because they have no line of their own;
-    they never cover signs or running episodes. `since`: Unix time at which the history begins,
-    shown in the cells before it; None: these cells are blank."""
+    in `steps`. `times_inside`: times are written into this line, because they have no line
+    of their own; they never cover signs or running episodes. `since`: Unix time at which the
+    history begins, shown in the cells before it; None: these cells are blank."""
     line = rule(axis, episodes)
     named = {cell for moment in marks for cell in draw_name(line, axis, moment)}
     free = {cell for cell, run in enumerate(line) if run == _RULE} - named
     for cell in free.intersection(steps):
         line[cell] = (theme.STEP, "faint")
-    if inside:
+    if times_inside:
         _draw_times(line, axis, ticks, named)
     else:
         for cell, _ in ticks:
             if cell in free:
                 line[cell] = (TICK, "faint")
     if since is not None and axis.blank:
-        begin = f"{time_of_day(since)} "
-        texts = f"history from {begin}", f"from {begin}", ""
+        start_text = f"{time_of_day(since)} "
+        texts = f"history from {start_text}", f"from {start_text}", ""
         text = next(text for text in texts if len(text) <= axis.blank)
         line[: axis.blank] = [(text.rjust(axis.blank), "dim")]
     return join_runs(line)
@@ -383,9 +383,9 @@ def _draw_times(
 ) -> None:  # fmt: skip
     """Draws the times onto the line. They may cover its rule and the strokes of ended episodes."""
     bare = _RULE, (" ", "text"), *_ENDED_STROKES
-    used = named | {cell for cell, run in enumerate(line) if run not in bare}
+    used_cells = named | {cell for cell, run in enumerate(line) if run not in bare}
     for cell, text in ticks:
         start = cell - len(text) // 2 - 1
         end = start + len(text) + 2
-        if axis.blank <= start and end <= axis.cells and used.isdisjoint(range(start, end)):
+        if axis.blank <= start and end <= axis.cells and used_cells.isdisjoint(range(start, end)):
             line[start:end] = [(sign, "dim") for sign in f" {text} "]

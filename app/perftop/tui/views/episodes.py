@@ -29,7 +29,7 @@ from perftop.output.sentences import (
     unique_losses,
     where,
 )
-from perftop.session.missing import UNCOUNTED, lasting
+from perftop.session.missing import UNCOUNTED, lasting_reasons
 from perftop.session.navigation import is_reachable, moment_of
 from perftop.session.session import Session
 from perftop.tui.panels.panels import PaneledView, cause_lines, title, wrapped
@@ -61,17 +61,17 @@ _DETAILS = 5, 10
 
 
 def episode_columns(size: int) -> list[Column]:
-    found = [Column("start", "start", 12, left=True, gap=0), Column("length", "length", 10)]
+    columns = [Column("start", "start", 12, left=True, gap=0), Column("length", "length", 10)]
     if size >= MIN_WIDTH_FOR_KIND:
-        found.append(Column("kind", "kind", 19, left=True))
+        columns.append(Column("kind", "kind", 19, left=True))
     if size >= MIN_WIDTH_FOR_DEPTH:
-        found.append(Column("depth", "depth", 11))
-    gap = 1 if found[-1].left else 2
-    room = max(1, size - SIGNS - total_width(found) - gap)
+        columns.append(Column("depth", "depth", 11))
+    gap = 1 if columns[-1].left else 2
+    room = max(1, size - SIGNS - total_width(columns) - gap)
     if room - SENTENCE < MIN_EVIDENCE:
-        return [*found, Column("what", "what", room - 1 + gap, left=True, gap=gap)]
+        return [*columns, Column("what", "what", room - 1 + gap, left=True, gap=gap)]
     return [
-        *found,
+        *columns,
         Column("what", "what", SENTENCE - 1 + gap, left=True, gap=gap),
         Column("why", "cause · evidence", room - SENTENCE, left=True, gap=1),
     ]
@@ -98,12 +98,12 @@ class Layout:
         heading of the sentence, at its right."""
         arrow = RISING if reverse else FALLING
         runs: list[Run] = [(" " * SIGNS, "text")]
-        hidden = order not in [column.key for column in self.columns]
+        is_hidden = order not in [column.key for column in self.columns]
         for column in self.columns:
             text = column.heading
             if column.key == order:
                 text += arrow
-            elif hidden and column.key == "what":
+            elif is_hidden and column.key == "what":
                 text += f"{f'by {order}{arrow}':>{column.room - 4}}"
             runs.append((column.place(text), "bright" if column.key == order else "dim"))
         return runs
@@ -121,12 +121,12 @@ class Layout:
         over = episode.end_ns is not None
         key = episode_style.severity(episode, over=over)
         quiet = "text" if kept else "dim"
-        style = "dim" if over and not (kept and episode_style.wrong(episode)) else key
+        style = "dim" if over and not (kept and episode_style.is_loss(episode)) else key
         plain = style if over else "bright"
         words = [(foreign(part.text), style if part.role == "lost" else plain) for part in parts]
         cells: dict[str, Cell] = {
             "start": (when(session.unix(episode.start_ns)), quiet if over else key),
-            "length": (lasted(session, episode), quiet if over else key),
+            "length": (duration_text(session, episode), quiet if over else key),
             "kind": (foreign(episode.kind), style),
             "depth": (depth(episode.kind, episode.depth), style),
             "what": fit_runs(words, self.sentence.room, plain),
@@ -149,27 +149,31 @@ class Layout:
         """Returns the selected episode in exactly `height` lines: a title with its kind, CPUs and
         times, its sentence, and its cause and evidence. `names`: as in `sentence_of`."""
         start, end_ns = when(session.unix(episode.start_ns)), episode.end_ns
-        last = lasted(session, episode)
-        until = f"to {when(session.unix(end_ns))}" if end_ns is not None and last else ""
+        duration = duration_text(session, episode)
+        until = f"to {when(session.unix(end_ns))}" if end_ns is not None and duration else ""
         place = where(session.topology, episode.cpus) if episode.cpus else ""
-        rest = " ".join(filter(None, (place, start, until, f"for {last}" if last else "")))
+        remainder = " ".join(
+            filter(None, (place, start, until, f"for {duration}" if duration else ""))
+        )
         sign = f"{episode_style.sign(episode)} {foreign(episode.kind)}"
         size = max(1, self.width - 2)
         parts = sentence_of(session, episode, size, names)
         text = "".join(foreign(part.text) for part in parts)
-        found: list[list[Run]] = [
-            [(" ", "text"), *title(sign, rest, size)],
+        lines: list[list[Run]] = [
+            [(" ", "text"), *title(sign, remainder, size)],
             [(f"   {fit(text, min(len(text), size - 2))}", "text")],
         ]
-        found += cause_lines(episode, size, max(0, height - 2), indent=3)
-        return [*found, *[[(" ", "text")]] * height][:height]
+        lines += cause_lines(episode, size, max(0, height - 2), indent=3)
+        return [*lines, *[[(" ", "text")]] * height][:height]
 
 
-def sentence_of(session: Session, episode: Episode, most: int, names: Sequence[str]) -> list[Part]:
+def sentence_of(
+    session: Session, episode: Episode, max_cells: int, names: Sequence[str]
+) -> list[Part]:
     """Returns the sentence about an episode. `names`: the tasks that lose time while it runs."""
     if episode.end_ns is not None:
-        return episode_style.ended_sentence(session, [episode], most)
-    return sentence(session.topology, [episode], names, most=most)
+        return episode_style.ended_sentence(session, [episode], max_cells)
+    return sentence(session.topology, [episode], names, most=max_cells)
 
 
 def summary(session: Session, episodes: Sequence[Episode], size: int) -> list[Run]:
@@ -181,10 +185,10 @@ def summary(session: Session, episodes: Sequence[Episode], size: int) -> list[Ru
     if marks := kinds["mark"]:
         named.append(many(marks, "mark"))
     total = f"{len(episodes)} in {length(max(0, session.known_ns - session.hello.raw_ns))}"
-    short = "  ".join([total, *(count for count, _ in counts)])
-    tries = ("   ".join([total, *named]), short, total)
-    rest = next((text for text in tries if len(text) <= size - 15), "")
-    return [(" ", "text"), *title("episodes", rest, max(1, size - 2))]
+    short_text = "  ".join([total, *(count for count, _ in counts)])
+    candidates = ("   ".join([total, *named]), short_text, total)
+    remainder = next((text for text in candidates if len(text) <= size - 15), "")
+    return [(" ", "text"), *title("episodes", remainder, max(1, size - 2))]
 
 
 def lasted_ns(session: Session, episode: Episode) -> int:
@@ -192,7 +196,7 @@ def lasted_ns(session: Session, episode: Episode) -> int:
     return max(0, end_ns - episode.start_ns)
 
 
-def lasted(session: Session, episode: Episode) -> str:
+def duration_text(session: Session, episode: Episode) -> str:
     """Returns the length of the episode as text; '' if it is a single moment."""
     return "" if episode.end_ns == episode.start_ns else length(lasted_ns(session, episode))
 
@@ -235,19 +239,23 @@ _DETECTABLE = {
 requires one of each group."""
 
 
-def nothing(session: Session, size: int, *, filtered: bool) -> list[list[Run]]:
+def no_episodes(session: Session, size: int, *, filtered: bool) -> list[list[Run]]:
     """Returns the lines of an empty list: the kinds that perftop detects, and the kinds that it
     cannot detect here, with the reasons."""
-    missing = {m.what: m.why for m in lasting(session) if m.cpus is None}
+    missing_reasons = {m.what: m.why for m in lasting_reasons(session) if m.cpus is None}
     metrics = [key for key, variants in session.evaluator.chosen.items() if variants]
-    known = {*session.counters.columns, *metrics} | ({"turbo_ceiling_hz"} - missing.keys())
+    served_keys = {*session.counters.columns, *metrics} | (
+        {"turbo_ceiling_hz"} - missing_reasons.keys()
+    )
     names_by_reason: dict[str, list[str]] = {}
     undetected: set[str] = set()
     for kind_key, (name, groups) in _DETECTABLE.items():
-        if lacking := next((keys for keys in groups if known.isdisjoint(keys)), None):
+        if missing_keys := next((keys for keys in groups if served_keys.isdisjoint(keys)), None):
             undetected.add(kind_key)
-            why = next((missing[key] for key in lacking if key in missing), UNCOUNTED)
-            names_by_reason.setdefault(why, []).append(name)
+            reason = next(
+                (missing_reasons[key] for key in missing_keys if key in missing_reasons), UNCOUNTED
+            )
+            names_by_reason.setdefault(reason, []).append(name)
     place = "on the CPUs of the filter" if filtered else "so far"
     lines: list[list[Run]] = [[(f" no episodes {place}; perftop detects:", "text")]]
     room = 0
@@ -259,8 +267,8 @@ def nothing(session: Session, size: int, *, filtered: bool) -> list[list[Run]]:
                 room = size
             lines[-1].append((piece, "dim"))
             room -= len(piece)
-    for why, names in names_by_reason.items():
-        text = foreign(f" {theme.RULE} {', '.join(names)}: {why}")
+    for reason, names in names_by_reason.items():
+        text = foreign(f" {theme.RULE} {', '.join(names)}: {reason}")
         lines.append([(fit(text, min(len(text), size)), "dim")])
     return lines
 
@@ -287,9 +295,9 @@ class Episodes(PaneledView, Cursor):
         the first line of the next episode."""
         self._chosen: Episode | None = None
         """The selected episode, which stays selected when its line moves."""
-        self._nothing: list[list[Run]] = []
+        self._empty_lines: list[list[Run]] = []
         """Lines shown if there are no episodes."""
-        self._ended: tuple[object, list[Episode]] = None, []
+        self._ended_episodes: tuple[object, list[Episode]] = None, []
         """A key that changes when ended episodes must be sorted again, and the sorted ended
         episodes."""
         self._reasons: dict[int, list[str]] = {}
@@ -297,7 +305,7 @@ class Episodes(PaneledView, Cursor):
         self._led = False
         """Whether a click on another view has selected the episode, so that a second click opens
         it."""
-        self._refused = False
+        self._is_refused = False
         """Whether the user tried to open the selected episode, but it is older than the history."""
 
     @property
@@ -319,7 +327,7 @@ class Episodes(PaneledView, Cursor):
         self.heads = []
         if not self._lines:
             filtered = self.choice.mask is not None
-            self._nothing = nothing(session, self.width, filtered=filtered)
+            self._empty_lines = no_episodes(session, self.width, filtered=filtered)
         elif not self.bare:
             order, reverse = self._sorting.order, self._sorting.reverse
             self.heads = [self._plan.heading(order, reverse=reverse)]
@@ -328,7 +336,7 @@ class Episodes(PaneledView, Cursor):
         self._read_chosen(session)
         self.count = self._starts[-1] + len(self._lines) - len(self._starts) + 1
         if not self._lines:
-            self.count = len(self._nothing)
+            self.count = len(self._empty_lines)
         if not self.feet:
             self.feet = self.panels(self.spare)
 
@@ -337,34 +345,38 @@ class Episodes(PaneledView, Cursor):
         bottom. These show the selected episode, unless all episodes have their evidence below
         them."""
         room = self.size.height - len(self.heads)
-        whole, refused, chosen = self._spread(room - 1), self._refusal(session), self._chosen
+        spread, refusal, chosen = self._spread(room - 1), self._refusal(session), self._chosen
         self.feet = []
         if chosen is None or self.bare:
             return
-        if whole or self.size.height < MIN_HEIGHT_FOR_DETAILS:
-            if refused:
-                self.feet = [(refused, "chosen")]
-            elif not whole:
-                why = episode_style.because(chosen)
-                why = fit(why, min(len(why), max(1, self.width - 2)))
-                self.feet = [([(" ", "text"), (why, "text")], "chosen")]
+        if spread or self.size.height < MIN_HEIGHT_FOR_DETAILS:
+            if refusal:
+                self.feet = [(refusal, "chosen")]
+            elif not spread:
+                reason = episode_style.because(chosen)
+                reason = fit(reason, min(len(reason), max(1, self.width - 2)))
+                self.feet = [([(" ", "text"), (reason, "text")], "chosen")]
             return
         height = min(_DETAILS[1], max(_DETAILS[0], room // 4))
         self._spread(room - height)
-        found = self._plan.details(session, chosen, height, self._names(chosen))
-        found[-1] = refused or found[-1]
-        self.feet = [(runs, "calm") for runs in found]
+        details = self._plan.details(session, chosen, height, self._names(chosen))
+        details[-1] = refusal or details[-1]
+        self.feet = [(runs, "calm") for runs in details]
 
     def _spread(self, room: int) -> bool:
         """Puts evidence below episodes, from the top, as long as all episodes fit into `room`
         lines. Returns whether all episodes have their evidence below them."""
         self._starts = [0]
-        spare = room - len(self._lines)
+        spare_lines = room - len(self._lines)
         for episode in self._lines:
-            more = len(self._why(episode)) - self._plan.has_why_column if spare >= 0 else 1
-            if more > spare:
+            more = (
+                len(self._reason_lines(episode)) - self._plan.has_why_column
+                if spare_lines >= 0
+                else 1
+            )
+            if more > spare_lines:
                 return False
-            spare -= max(0, more)
+            spare_lines -= max(0, more)
             self._starts.append(self._starts[-1] + 1 + max(0, more))
         return True
 
@@ -375,22 +387,30 @@ class Episodes(PaneledView, Cursor):
         cpus = None if mask is None else {session.topology[row].cpu for row in mask}
 
         def sort(episodes: list[Episode]) -> list[Episode]:
-            touching = [
+            touching_episodes = [
                 e
                 for e in unique_losses(episodes)
                 if cpus is None or not e.cpus or not cpus.isdisjoint(e.cpus)
             ]
-            return arranged(session, touching, order, reverse=reverse)
+            return arranged(session, touching_episodes, order, reverse=reverse)
 
-        ended = [*session.ended, *session.marks]
-        of = (order, reverse, cpus, len(ended), *(id(e) for e in (*ended[:1], *ended[-1:])))
-        if of != self._ended[0]:
-            self._ended = of, sort(ended)
+        ended_episodes = [*session.ended, *session.marks]
+        basis = (
+            order,
+            reverse,
+            cpus,
+            len(ended_episodes),
+            *(id(e) for e in (*ended_episodes[:1], *ended_episodes[-1:])),
+        )
+        if basis != self._ended_episodes[0]:
+            self._ended_episodes = basis, sort(ended_episodes)
             self._reasons.clear()  # ids may be reused
-        running = sort(session.running)
-        if not running:
-            return self._ended[1]
-        return arranged(session, [*running, *self._ended[1]], order, reverse=reverse)
+        running_episodes = sort(session.running)
+        if not running_episodes:
+            return self._ended_episodes[1]
+        return arranged(
+            session, [*running_episodes, *self._ended_episodes[1]], order, reverse=reverse
+        )
 
     # --- lines
 
@@ -400,38 +420,40 @@ class Episodes(PaneledView, Cursor):
         spread = len(self._starts) - 1
         if y >= self._starts[-1]:
             return spread + y - self._starts[-1], 0
-        at = bisect_right(self._starts, y) - 1
-        return at, y - self._starts[at]
+        index = bisect_right(self._starts, y) - 1
+        return index, y - self._starts[index]
 
-    def _first(self, at: int) -> int:
+    def _first(self, index: int) -> int:
         """Returns the first line of the episode at this index."""
         spread = len(self._starts) - 1
-        return self._starts[at] if at < spread else self._starts[-1] + at - spread
+        return self._starts[index] if index < spread else self._starts[-1] + index - spread
 
     def line(self, y: int) -> Line:
         if not self._lines:
-            return self._nothing[y], "calm"
-        at, part = self._index(y)
-        episode, plan = self._lines[at], self._plan
+            return self._empty_lines[y], "calm"
+        index, part = self._index(y)
+        episode, plan = self._lines[index], self._plan
         chosen = episode is self._chosen
-        why = self._why(episode) if plan.has_why_column or part else []
+        reason = self._reason_lines(episode) if plan.has_why_column or part else []
         mood: theme.Mood = "chosen" if chosen else "calm"
         if part:
-            return plan.below(why[part - (not plan.has_why_column)]), mood
-        beside = why[0] if why and plan.has_why_column else ""
-        if len(why) > 1 and plan.has_why_column and at >= len(self._starts) - 1:
-            beside = f"{beside} ·{ELLIPSIS}"
+            return plan.below(reason[part - (not plan.has_why_column)]), mood
+        reason_beside = reason[0] if reason and plan.has_why_column else ""
+        if len(reason) > 1 and plan.has_why_column and index >= len(self._starts) - 1:
+            reason_beside = f"{reason_beside} ·{ELLIPSIS}"
         parts = sentence_of(self.session, episode, plan.sentence.room, self._names(episode))
-        kept = is_reachable(self.session, episode)
-        return plan.line(self.session, episode, parts, beside, chosen=chosen, kept=kept), mood
+        can_go = is_reachable(self.session, episode)
+        return plan.line(
+            self.session, episode, parts, reason_beside, chosen=chosen, kept=can_go
+        ), mood
 
-    def _why(self, episode: Episode) -> list[str]:
-        found = self._reasons.get(id(episode))
-        if found is None:
-            found = self._plan.reasons(episode)
+    def _reason_lines(self, episode: Episode) -> list[str]:
+        cached = self._reasons.get(id(episode))
+        if cached is None:
+            cached = self._plan.reasons(episode)
             if episode.end_ns is not None:
-                self._reasons[id(episode)] = found
-        return found
+                self._reasons[id(episode)] = cached
+        return cached
 
     def _names(self, episode: Episode) -> list[str]:
         """Returns the tasks that lose time because of a running episode; none for ended ones."""
@@ -442,7 +464,7 @@ class Episodes(PaneledView, Cursor):
     def _refusal(self, session: Session) -> list[Run]:
         """Returns the reason why the selected episode cannot be shown; empty if the user did not
         try to open it."""
-        if not self._refused or (first_ns := session.past.first_ns) is None:
+        if not self._is_refused or (first_ns := session.past.first_ns) is None:
             return []
         since = when(session.unix(first_ns))
         return [(f" that moment is no longer kept: history begins at {since}", "text")]
@@ -451,12 +473,12 @@ class Episodes(PaneledView, Cursor):
 
     def select(self, episode: Episode) -> None:
         """Selects this episode, if it is in the list, after a click on it in another view."""
-        self._chosen, self._refused, self._led = episode, False, True
+        self._chosen, self._is_refused, self._led = episode, False, True
         self.lay_out()
 
     def cpu(self, y: int) -> int | None:
-        at = self._index(y)[0] if y < self.count else len(self._lines)
-        cpus = self._lines[at].cpus if at < len(self._lines) else []
+        index = self._index(y)[0] if y < self.count else len(self._lines)
+        cpus = self._lines[index].cpus if index < len(self._lines) else []
         return cpus[0] if cpus else None
 
     def _place(self) -> int:
@@ -466,18 +488,18 @@ class Episodes(PaneledView, Cursor):
     def _cursor_line(self) -> int:
         return self._first(self._place())
 
-    def choose(self, y: int, towards: int = 1) -> None:  # noqa: ARG002 - no headings to step over
+    def choose(self, y: int, direction: int = 1) -> None:  # noqa: ARG002 - no headings to step over
         self._choose(self._index(max(0, y))[0])
 
-    def _choose(self, at: int) -> None:
+    def _choose(self, index: int) -> None:
         if self._lines:
-            self._chosen = self._lines[max(0, min(len(self._lines) - 1, at))]
-            self._refused = False
+            self._chosen = self._lines[max(0, min(len(self._lines) - 1, index))]
+            self._is_refused = False
             self.draw_selection()
 
     def show_cursor(self) -> None:
-        at = self._place()
-        self.reveal(self._first(at), self._first(at + 1) - 1)
+        place = self._place()
+        self.reveal(self._first(place), self._first(place + 1) - 1)
 
     def action_move(self, by: int) -> None:
         self._choose(self._place() + by)
@@ -500,7 +522,7 @@ class Episodes(PaneledView, Cursor):
         if episode is None:
             return False
         if not is_reachable(session, episode):
-            self._refused = True
+            self._is_refused = True
             self.draw()
             return False
         affected = set(episode.cpus)

@@ -77,29 +77,29 @@ def packages(session: Session, places: Places) -> tuple[list[Package], list[int 
     the packages' IDs."""
     rows_of: dict[int | None, dict[tuple[int | None, int | None], list[int]]] = {}
     for row, place in enumerate(places.places):
-        dies = (session.topology[at].die for at in place.rows)
+        dies = (session.topology[position].die for position in place.rows)
         die = next((die for die in dies if die is not None), None)
         rows_of.setdefault(place.package, {}).setdefault((die, place.l3), []).append(row)
-    found = [_groups(caches) for caches in rows_of.values()]
-    if all(len(group.rows) == 1 for group in chain(*found)):  # no cores share an L3
-        found = [[Group("", tuple(row for group in groups for row in group.rows))]
-                 for groups in found]  # fmt: skip
-    return found, list(rows_of)
+    cache_groups = [_groups(caches) for caches in rows_of.values()]
+    if all(len(group.rows) == 1 for group in chain(*cache_groups)):  # no cores share an L3
+        cache_groups = [[Group("", tuple(row for group in groups for row in group.rows))]
+                 for groups in cache_groups]  # fmt: skip
+    return cache_groups, list(rows_of)
 
 
 def _groups(caches: dict[tuple[int | None, int | None], list[int]]) -> Package:
     """Returns the groups of a package. `caches`: its rows, by die and L3. A label names the die
     only if there are several dies and the L3 does not identify the die."""
     dies = list(dict.fromkeys(die for die, _ in caches))
-    alike = len(caches) == len(dies)
-    found = []
+    one_cache_each = len(caches) == len(dies)
+    groups = []
     for die, l3 in sorted(caches, key=lambda key: dies.index(key[0])):
-        needless = len(dies) == 1 or (alike and l3 is not None)
+        needless = len(dies) == 1 or (one_cache_each and l3 is not None)
         parts = [f"die {die}"] if die is not None and not needless else []
         parts += [f"L3 {l3}"] if l3 is not None else []
         label = " ".join(parts) if len(caches) > 1 else ""
-        found.append(Group(label, tuple(caches[die, l3])))
-    return found
+        groups.append(Group(label, tuple(caches[die, l3])))
+    return groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,20 +121,20 @@ class _Form:
         groups side by side. All groups are as wide as the widest group, so that they align in
         columns."""
         fit = (self.box - self.margin - 1) // (self.cell.wide + 1)
-        most = max(len(group.rows) for group in groups)
+        max_rows = max(len(group.rows) for group in groups)
         if fit <= 0:
             return 0, 1
-        if most > fit:  # lines of equal length, if these use more than half of the width
-            even = next((n for n in range(fit, fit // 2, -1) if most % n == 0), None)
-            return even or ceil(most / ceil(most / fit)), 1
-        beside = max(1, (self.box + BLOCK_GAP) // (self.pitch(most) + BLOCK_GAP))
-        return most, ceil(len(groups) / ceil(len(groups) / beside))
+        if max_rows > fit:  # lines of equal length, if these use more than half of the width
+            even_split = next((n for n in range(fit, fit // 2, -1) if max_rows % n == 0), None)
+            return even_split or ceil(max_rows / ceil(max_rows / fit)), 1
+        boxes_beside = max(1, (self.box + BLOCK_GAP) // (self.pitch(max_rows) + BLOCK_GAP))
+        return max_rows, ceil(len(groups) / ceil(len(groups) / boxes_beside))
 
     def pitch(self, cells: int) -> int:
         """Returns the width of this many cells with their label, in columns."""
         return self.margin + cells * (self.cell.wide + 1) + 1
 
-    def tall(self, groups: Package) -> int:
+    def height_of(self, groups: Package) -> int:
         """Returns the number of lines of a package, including its heading."""
         per, beside = self.blocks(groups)
         blocks = (groups[i : i + beside] for i in range(0, len(groups), beside))
@@ -146,31 +146,31 @@ def layout(packages: Sequence[Package], ids: Sequence[int | None], names: Sequen
            threads: int, width: int, height: int, *, ascii_: bool) -> HeatLayout:  # fmt: skip
     """Returns the layout with the largest cells that shows everything. If even the smallest cells
     do not fit, labels are dropped, then headings; if they still do not fit, the map scrolls."""
-    small = Cell(2, ceil(threads / 2), 0, halves=threads > 1)
+    small_cell = Cell(2, ceil(threads / 2), 0, halves=threads > 1)
     if not packages:
-        return HeatLayout(small, [])
-    lonely = len(packages) > 1 and all(len(p) == len(p[0].rows) == 1 for p in packages)
-    whole = _whole(packages, ids)
+        return HeatLayout(small_cell, [])
+    single_cores = len(packages) > 1 and all(len(p) == len(p[0].rows) == 1 for p in packages)
+    whole_packages = _whole_packages(packages, ids)
     for headings, labels in ((True, True), (True, False), (False, True), (False, False)):
-        drawn = packages if headings else whole
+        drawn_packages = packages if headings else whole_packages
         margin = int(headings)
         if labels:
-            texts = (g.label or names[row] for g in chain(*drawn) for row in g.rows)
+            texts = (g.label or names[row] for g in chain(*drawn_packages) for row in g.rows)
             margin = 1 + max(map(len, texts))
         for cell in _cells(threads, ascii_=ascii_):
-            for abreast in range(1, len(drawn) + 1):
+            for abreast in range(1, len(drawn_packages) + 1):
                 box = (width - PACKAGE_GAP * (abreast - 1)) // abreast
                 form = _Form(cell, box, abreast, margin, headings, labels)
-                if (abreast > 1 and box < MIN_HEADING) or (headings and lonely):
+                if (abreast > 1 and box < MIN_HEADING) or (headings and single_cores):
                     break
-                if all(form.blocks(groups)[0] for groups in drawn):
-                    tall = [form.tall(groups) for groups in drawn]
-                    rows = (tall[i : i + abreast] for i in range(0, len(tall), abreast))
+                if all(form.blocks(groups)[0] for groups in drawn_packages):
+                    heights = [form.height_of(groups) for groups in drawn_packages]
+                    rows = (heights[i : i + abreast] for i in range(0, len(heights), abreast))
                     if sum(map(max, rows)) - cell.air <= height:
-                        return HeatLayout(cell, _lay(drawn, names, form))
-    form = _Form(small, width, 1, 1, headings=True, labels=False)
-    usable = all(form.blocks(groups)[0] for groups in packages)
-    return HeatLayout(small, _lay(packages, names, form) if usable else [])
+                        return HeatLayout(cell, _place_boxes(drawn_packages, names, form))
+    form = _Form(small_cell, width, 1, 1, headings=True, labels=False)
+    is_usable = all(form.blocks(groups)[0] for groups in packages)
+    return HeatLayout(small_cell, _place_boxes(packages, names, form) if is_usable else [])
 
 
 def _cells(threads: int, *, ascii_: bool) -> Iterator[Cell]:
@@ -179,12 +179,12 @@ def _cells(threads: int, *, ascii_: bool) -> Iterator[Cell]:
     halves = ceil(threads / 2)
     yield Cell(4, max(2, threads), 1, halves=False)
     for air in (1, 0):
-        for wide in (4, 3, 2, 1):
-            if (wide > 1 or not air) and not (ascii_ and threads > 1 and wide % 2):
-                yield Cell(wide, halves, air, halves=threads > 1)
+        for width in (4, 3, 2, 1):
+            if (width > 1 or not air) and not (ascii_ and threads > 1 and width % 2):
+                yield Cell(width, halves, air, halves=threads > 1)
 
 
-def _whole(packages: Sequence[Package], ids: Sequence[int | None]) -> list[Package]:
+def _whole_packages(packages: Sequence[Package], ids: Sequence[int | None]) -> list[Package]:
     """Returns the machine as a single package, whose groups are the real packages."""
     rows = [tuple(row for group in package for row in group.rows) for package in packages]
     if all(len(package) == 1 for package in rows):
@@ -193,22 +193,24 @@ def _whole(packages: Sequence[Package], ids: Sequence[int | None]) -> list[Packa
     return [[Group(name, group_rows) for name, group_rows in zip(names, rows, strict=True)]]
 
 
-def _lay(packages: Sequence[Package], names: Sequence[str], form: _Form) -> list[list[Part]]:
+def _place_boxes(
+    packages: Sequence[Package], names: Sequence[str], form: _Form
+) -> list[list[Part]]:
     boxes = []
     for i, groups in enumerate(packages):
         head = [[Part(0, form.box, package=i)]] if form.headings else []
         boxes.append(head + _blocks(groups, names, form))
     lines: list[list[Part]] = []
     for first in range(0, len(boxes), form.abreast):
-        beside = boxes[first : first + form.abreast]
+        boxes_in_line = boxes[first : first + form.abreast]
         lines += [
             [
                 replace(part, x=part.x + i * (form.box + PACKAGE_GAP))
-                for i, box in enumerate(beside)
+                for i, box in enumerate(boxes_in_line)
                 if y < len(box)
                 for part in box[y]
             ]
-            for y in range(max(map(len, beside)))
+            for y in range(max(map(len, boxes_in_line)))
         ]
     while lines and not lines[-1]:
         lines.pop()

@@ -21,15 +21,15 @@ from perftop.draw.strips import Line, Piece, foreign, shed, spread, width
 from perftop.model.numbers import INDEX, METRICS
 from perftop.model.tasks import task
 from perftop.session.interval import Interval
-from perftop.session.missing import Reasons, doubts
+from perftop.session.missing import Reasons, doubt_texts
 from perftop.session.session import Session
-from perftop.session.values import doubted, mean_ceiling, shown
+from perftop.session.values import displayed_values, mean_ceiling, suspect_rows
 from perftop.tui.panels.panels import PaneledView, Target
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.places import Place, Places, package_name
 from perftop.tui.shared.row_episodes import RowEpisodes, lowered_number
-from perftop.tui.shared.sheet import Scale, busiest, chosen_field, clock_of, scale, unit_in
+from perftop.tui.shared.sheet import Scale, busiest_rows, chosen_field, clock_of, scale, unit_in
 from perftop.tui.views.heat_layout import Cell, HeatLayout, Part, layout, packages
 from perftop.tui.views.outliers import Outlier, Peers
 
@@ -52,7 +52,7 @@ class Heat:
 
     def __init__(
         self, session: Session, interval: Interval, choice: Choice, places: Places, peers: Peers,
-        troubles: RowEpisodes, before: Heat | None,
+        troubles: RowEpisodes, previous: Heat | None,
     ) -> None:  # fmt: skip
         troubles.read(interval)
         self.session, self.interval, self.places, self.troubles = (
@@ -62,27 +62,29 @@ class Heat:
         """Unit of clocks, which are shown for all fields."""
         self.field, self.others = chosen_field(session, choice.metric)
         """`others`: names of the fields that the metric key shows next, in order."""
-        values = np.where(interval.online, shown(self.field, session, interval), nan)
-        kept = before.scale if before is not None and before.field == self.field else None
-        self.scale: Scale = scale(self.field, values[session.shown], kept)
+        values = np.where(interval.online, displayed_values(self.field, session, interval), nan)
+        previous_scale = (
+            previous.scale if previous is not None and previous.field == self.field else None
+        )
+        self.scale: Scale = scale(self.field, values[session.shown], previous_scale)
         self.unit = unit_in(self.field, self.clock, self.scale.high)
         self.values: list[float] = values.tolist()
-        self.doubted: list[bool] = doubted(self.field.key, session, interval).tolist()
+        self.doubted: list[bool] = suspect_rows(self.field.key, session, interval).tolist()
         self.levels = np.where(interval.online, self.scale.levels(values), OFF).tolist()
         """Steps of the heat ramp, by position of the CPU."""
         self.outliers = peers.judge(self.field, values, interval)
 
     def text(self, value: float) -> str:
-        return _written(value, self.unit, self.unit.digits)
+        return _value_text(value, self.unit, self.unit.digits)
 
     def hz(self, value: float) -> str:
-        return _written(value, self.clock, self.clock.digits)
+        return _value_text(value, self.clock, self.clock.digits)
 
-    def short(self, value: float) -> str:
+    def short_text(self, value: float) -> str:
         """Returns a value in at most four characters."""
         ratio = self.field.unit == "ratio"
         digits = int(self.field.small) if ratio else self.unit.digits
-        return _written(value, self.unit, digits)[:4].rstrip(".")
+        return _value_text(value, self.unit, digits)[:4].rstrip(".")
 
     # --- the lines above the map
 
@@ -92,14 +94,14 @@ class Heat:
         room = size - width(runs) - len(lead)
         names: list[str] = []
         for name in self.others:
-            if sum(len(other) + 3 for other in names) + len(name) > room:
+            if sum(len(name_of_other) + 3 for name_of_other in names) + len(name) > room:
                 break
             names.append(name)
         return [*runs, (lead, "faint"), (" · ".join(names), "dim")] if names else runs
 
-    def legend(self, cell: Cell, size: int, *, asked: bool, ascii_: bool) -> list[Run]:
+    def legend(self, cell: Cell, size: int, *, is_asked: bool, ascii_: bool) -> list[Run]:
         """Returns the legend: how to read a cell, the heat ramp with its ends, and the furthest
-        outlier. `asked`: whether the user asked for an outlier although there is none."""
+        outlier. `is_asked`: whether the user asked for an outlier although there is none."""
         low, high = self.text(self.scale.low), self.text(self.scale.high)
         if self.field.unit == "ratio":
             low, high = (f"{100 * end:.0f}" for end in (self.scale.low, self.scale.high))
@@ -109,8 +111,8 @@ class Heat:
         ramp = [(f"{low} ", "dim"), *steps, (f" {high} {self.unit.name}".rstrip(), "dim")]
         room = size - OUTLIER - width(ramp) - 4
         wordings = self._ways(cell, ascii_=ascii_)
-        how = next((runs for runs in wordings if width(runs) <= room), wordings[-1])
-        left: list[Run] = [(" ", "text"), *how, ("  ", "text"), *ramp]
+        wording = next((runs for runs in wordings if width(runs) <= room), wordings[-1])
+        left: list[Run] = [(" ", "text"), *wording, ("  ", "text"), *ramp]
         if size - width(left) - OUTLIER >= SIGNS:
             idle = "idle or " if self.field.of_running else ""
             left += [
@@ -121,7 +123,7 @@ class Heat:
         right = self._outlier(room)
         if not right:
             text = next((text for text in _NOBODY_DIFFERS if len(text) <= room), "")
-            right = [(text, "bright" if asked else "dim")]
+            right = [(text, "bright" if is_asked else "dim")]
         return spread(left, right, size - 1)
 
     def _ways(self, cell: Cell, *, ascii_: bool) -> list[list[Run]]:
@@ -133,8 +135,8 @@ class Heat:
             return [[("a cell is a core", "dim")], []]
         if places.threads > 2:
             last, order = places.threads - 1, "row by row" if ascii_ else "from above"
-            short = f"lp0–{last} {order}"
-            long = f"lp0 to lp{last} {order}"
+            short_text = f"lp0–{last} {order}"
+            long_text = f"lp0 to lp{last} {order}"
         elif cell.halves and not ascii_:
             pair: list[Run] = [(theme.LP0, "lp0"), (" lp0  ", "dim"), (theme.LP1, "lp1"),
                                (" lp1", "dim")]  # fmt: skip
@@ -142,28 +144,29 @@ class Heat:
                      (theme.LP0, "lp0"), (" upper half lp0, ", "dim"),
                      (theme.LP1, "lp1"), (" lower half lp1", "dim")], pair]  # fmt: skip
         elif cell.halves:
-            long, short = "left lp0, right lp1", "lp0 lp1"
+            long_text, short_text = "left lp0, right lp1", "lp0 lp1"
         else:
-            long = short = "lp0 above lp1"
-        return [[(f"a cell is a core: {long}", "dim")], [(short, "dim")]]
+            long_text = short_text = "lp0 above lp1"
+        return [[(f"a cell is a core: {long_text}", "dim")], [(short_text, "dim")]]
 
     def _outlier(self, room: int) -> list[Run]:
         """Returns the furthest outlier and the number of other outliers, shortened to `room`
         cells."""
-        at = {place.at: i for i, place in enumerate(self.places.places)}
-        far = [found for found in self.outliers if found.core in at]
-        if not far:
+        row_of_core = {place.core_index: i for i, place in enumerate(self.places.places)}
+        shown_outliers = [outlier for outlier in self.outliers if outlier.core in row_of_core]
+        if not shown_outliers:
             return []
-        first = far[0]
-        i = at[first.core]
+        first = shown_outliers[0]
+        i = row_of_core[first.core]
         kind = self.places.places[i].type
         name = f"outlier {'core' if self.places.pairs else 'CPU'} {self.places.name(i, '')}"
         peers = "package" if kind is None else f"{foreign(kind)}-core"
         value = f"{name} · {self.text(self.values[first.row])} {self.unit.name}".rstrip()
-        usual = self.text(first.usual)
-        more = f" and {len(far) - 1} more" if len(far) > 1 else ""
-        for text in (f"{value}, {peers} median {usual}{more}", f"{value}, {peers} median {usual}",
-                     f"{value}, median {usual}", value, name):  # fmt: skip
+        usual_text = self.text(first.usual)
+        more = f" and {len(shown_outliers) - 1} more" if len(shown_outliers) > 1 else ""
+        for text in (f"{value}, {peers} median {usual_text}{more}",
+                     f"{value}, {peers} median {usual_text}",
+                     f"{value}, median {usual_text}", value, name):  # fmt: skip
             if len(text) + 4 <= room:
                 return [("[ ] ", "bright"), (text, "bright")]
             if len(text) <= room:
@@ -177,27 +180,34 @@ class Heat:
         left out."""
         interval, places = self.interval, self.places
         cores = [places.places[i] for i in places.of_package(package)]
-        cpus = [(row, place.at) for place in cores for row in place.rows if row in places.shown]
+        cpus = [
+            (row, place.core_index) for place in cores for row in place.rows if row in places.shown
+        ]
         rows = [row for row, _ in cpus]
-        what = many(len(cores), "core" if places.pairs else "CPU")
-        pieces: list[Piece] = [(0, [(f" {package_name(package)}", "bright")]), (3, [(what, "dim")])]
+        subject = many(len(cores), "core" if places.pairs else "CPU")
+        pieces: list[Piece] = [
+            (0, [(f" {package_name(package)}", "bright")]),
+            (3, [(subject, "dim")]),
+        ]
         util, busy = map(
             float, interval.values.group(rows, [INDEX[key] for key in ("util", "busy_hz")])
         )
         if not isnan(util):
             pieces.append((1, [("busy ", "dim"), (f"{100 * util:5.1f}", "text"), (" %", "dim")]))
         if not isnan(busy):
-            wide = size >= MIN_WIDTH_FOR_CEILING
+            has_ceiling = size >= MIN_WIDTH_FOR_CEILING
             # Whether an episode lowers the clock of the whole package.
-            down = any(lowered_number(e) == "busy_hz" for e in self.troubles.on_package(package)[1])
-            clock: list[Run] = [("clock " if wide else "", "dim"),
-                                (self.hz(busy), "alarm" if down else "text")]  # fmt: skip
-            ceilings = interval.ceiling_hz[[at for _, at in cpus]]
+            is_lowered = any(
+                lowered_number(e) == "busy_hz" for e in self.troubles.on_package(package)[1]
+            )
+            clock: list[Run] = [("clock " if has_ceiling else "", "dim"),
+                                (self.hz(busy), "alarm" if is_lowered else "text")]  # fmt: skip
+            ceilings = interval.ceiling_hz[[position for _, position in cpus]]
             ceiling = mean_ceiling(ceilings, interval.values["util"][rows])
-            if wide and not isnan(ceiling):
+            if has_ceiling and not isnan(ceiling):
                 clock += [(" of ", "dim"), (self.hz(ceiling), "text")]
             clock.append((f" {self.clock.name}", "dim"))
-            pieces.append((2, [*clock, (f" {theme.DROPPED}", "alarm")] if down else clock))
+            pieces.append((2, [*clock, (f" {theme.DROPPED}", "alarm")] if is_lowered else clock))
         runs = shed(pieces, size, 2)
         return [*runs, (" " + theme.RULE * (size - width(runs) - 2), "rule"), (" ", "text")]
 
@@ -211,25 +221,33 @@ class Heat:
         if places.pairs:
             pieces.append((5, [(f"cpus {places.cpus[i]}", "dim")]))
         pieces += [(1, self._field_of(place)), *self._numbers(place)]
-        unlike = next((found for found in self.outliers if found.core == place.at), None)
-        if unlike is not None:
-            pieces.append((2, [("outlier, median ", "text"), (self.text(unlike.usual), "bright")]))
+        own_outlier = next(
+            (outlier for outlier in self.outliers if outlier.core == place.core_index), None
+        )
+        if own_outlier is not None:
+            pieces.append(
+                (2, [("outlier, median ", "text"), (self.text(own_outlier.usual), "bright")])
+            )
         tasks = (task(self.interval.tasks.get(str(cpu))) for cpu in place.cpus)
-        if who := [foreign(f"{it.comm}:{it.pid}"[:32]) for it in tasks if it]:
-            pieces.append((7, [(" · ".join(who), "text")]))
-        against = "; ".join(dict.fromkeys(self._against(place)))
-        if not against:
+        if task_names := [
+            foreign(f"{task_of_cpu.comm}:{task_of_cpu.pid}"[:32])
+            for task_of_cpu in tasks
+            if task_of_cpu
+        ]:
+            pieces.append((7, [(" · ".join(task_names), "text")]))
+        suspect_texts = "; ".join(dict.fromkeys(self._suspect_texts(place)))
+        if not suspect_texts:
             return shed(pieces, size - 1, 2)
-        runs = shed(pieces, size - 1 - min(len(against) + 2, size // 2), 2)
+        runs = shed(pieces, size - 1 - min(len(suspect_texts) + 2, size // 2), 2)
         room = size - 3 - width(runs)
-        return [*runs, ("  ", "text"), (fit(against, min(room, len(against))), "text")]
+        return [*runs, ("  ", "text"), (fit(suspect_texts, min(room, len(suspect_texts))), "text")]
 
     def _field_of(self, place: Place) -> list[Run]:
         """Returns the values of the map's field for each sibling."""
-        interval, one = self.interval, self.field.of_core or len(place.rows) == 1
-        rows = place.rows[:1] if one else place.rows
-        runs: list[Run] = [(f"{self.field.words} ", "dim")] if one else []
-        wide = 5 if self.field.unit == "ratio" else 4
+        interval, is_single = self.interval, self.field.of_core or len(place.rows) == 1
+        rows = place.rows[:1] if is_single else place.rows
+        runs: list[Run] = [(f"{self.field.words} ", "dim")] if is_single else []
+        width = 5 if self.field.unit == "ratio" else 4
         if len(rows) > 2:
             runs.append((f"lp0–{len(rows) - 1} ", "dim"))
         for thread, row in enumerate(rows):
@@ -246,67 +264,74 @@ class Heat:
                 text, style = MISSING, "faint"
             elif self.doubted[row]:
                 text, style = DOUBTED_SIGN + text, "dim"
-            runs.append((f"{text:>{wide}}", style))
+            runs.append((f"{text:>{width}}", style))
         return [*runs, (f" {self.unit.name}", "dim")] if self.unit.name else runs
 
     def _numbers(self, place: Place) -> Iterator[Piece]:
         """Yields numbers of the core, some of them for each sibling, with their ranks."""
         session, interval, rows = self.session, self.interval, list(place.rows)
         trouble = self.troubles.on_rows(rows) if self.troubles else None
-        chosen = session.evaluator.chosen
+        variants = session.evaluator.chosen
         values = {key: interval.values[key][rows].tolist() for key in ("util", "busy_hz", "ipc")}
 
-        def cell(key: str, i: int, wide: int, text: str) -> Run:
+        def cell(key: str, i: int, width: int, text: str) -> Run:
             if key in values:
                 if interval.resting[rows[i]] and METRICS[key].of_running:
-                    return f"{AT_REST:>{wide}}", "faint"
-                text = f"{MISSING if isnan(values[key][i]) else text:>{wide}}"
-            if doubted(key, session, interval)[rows[i]]:
+                    return f"{AT_REST:>{width}}", "faint"
+                text = f"{MISSING if isnan(values[key][i]) else text:>{width}}"
+            if suspect_rows(key, session, interval)[rows[i]]:
                 return f"{DOUBTED_SIGN + text.lstrip():>{len(text) + 1}}", "dim"
-            lost = trouble is not None and (rows[i], key) in trouble.lost
-            return text, "alarm" if lost else "text"
+            is_lowered = trouble is not None and (rows[i], key) in trouble.lost
+            return text, "alarm" if is_lowered else "text"
 
-        def each(key: str, factor: float, digits: int) -> Iterator[Run]:
+        def thread_runs(key: str, factor: float, digits: int) -> Iterator[Run]:
             for i, value in enumerate(values[key]):
                 yield cell(key, i, 4 + (digits < 2) + bool(i), f"{value * factor:.{digits}f}")
 
-        lead = int(busiest(np.array(values["util"]), np.array(values["busy_hz"])))
+        lead = int(busiest_rows(np.array(values["util"]), np.array(values["busy_hz"])))
         if self.field.key != "util" and not all(map(isnan, values["util"])):
-            yield 6, [("busy ", "dim"), *each("util", 100.0, 1), (" %", "dim")]
-        if chosen["busy_hz"]:
-            ceiling = float(interval.ceiling_hz[place.at])
-            of: list[Run] = [] if isnan(ceiling) else [(" of ", "dim"), (self.hz(ceiling), "text")]
+            yield 6, [("busy ", "dim"), *thread_runs("util", 100.0, 1), (" %", "dim")]
+        if variants["busy_hz"]:
+            ceiling = float(interval.ceiling_hz[place.core_index])
+            ceiling_runs: list[Run] = (
+                [] if isnan(ceiling) else [(" of ", "dim"), (self.hz(ceiling), "text")]
+            )
             clock = cell("busy_hz", lead, 4, self.hz(values["busy_hz"][lead]))
-            yield 2, [("clock ", "dim"), clock, *of, (f" {self.clock.name}", "dim")]
+            yield 2, [("clock ", "dim"), clock, *ceiling_runs, (f" {self.clock.name}", "dim")]
         split = interval.split
-        both = float(split.states[place.at][3])
-        if not isnan(both) and self.field.key != "both" and len(rows) > 1:
-            yield 4, [("both ", "dim"), cell("both", 0, 5, f"{100 * both:5.1f}"), (" %", "dim")]
-        elif split.method[place.at] == "bounds" and not isnan(low := float(split.low[place.at][3])):
-            text = f"{100 * low:.0f}–{100 * float(split.high[place.at][3]):.0f}"
+        both_share = float(split.states[place.core_index][3])
+        if not isnan(both_share) and self.field.key != "both" and len(rows) > 1:
+            yield (
+                4,
+                [("both ", "dim"), cell("both", 0, 5, f"{100 * both_share:5.1f}"), (" %", "dim")],
+            )
+        elif split.method[place.core_index] == "bounds" and not isnan(
+            low := float(split.low[place.core_index][3])
+        ):
+            text = f"{100 * low:.0f}–{100 * float(split.high[place.core_index][3]):.0f}"
             yield 4, [("both ", "dim"), (text, "text"), (" %", "dim")]
-        if self.field.key != "ipc" and chosen["ipc"]:
-            yield 3, [("IPC ", "dim"), *each("ipc", 1.0, 2)]
+        if self.field.key != "ipc" and variants["ipc"]:
+            yield 3, [("IPC ", "dim"), *thread_runs("ipc", 1.0, 2)]
 
-    def _against(self, place: Place) -> Iterator[str]:
+    def _suspect_texts(self, place: Place) -> Iterator[str]:
         """Yields the reasons why values of this core are suspect or unknown."""
         interval, key = self.interval, self.field.key
         for row in place.rows:
-            for reason in doubts(interval, row):
+            for reason in doubt_texts(interval, row):
                 yield f"{DOUBTED_SIGN} {foreign(reason)}"
-        bounds = interval.split.method[place.at] == "bounds"
+        bounds = interval.split.method[place.core_index] == "bounds"
         for row in place.rows:
             rests = interval.resting[row] and self.field.of_running
             if interval.online[row] and isnan(self.values[row]) and not rests:
-                why = Reasons(self.session).in_short(key, row, bounds=bounds)
+                why = Reasons(self.session).short_reason(key, row, bounds=bounds)
                 yield f"{MISSING}: {foreign(why)}"
 
 
-def _written(value: float, unit: ClockUnit, digits: int) -> str:
+def _value_text(value: float, unit: ClockUnit, digits: int) -> str:
     """Returns the value as text; "n/a" if it is unknown, or if the unit is a multiple of an unknown
     base clock."""
-    scaled = value * unit.per_hz
-    return f"{scaled:.{digits}f}" if isfinite(scaled) else MISSING
+    scaled_value = value * unit.per_hz
+    return f"{scaled_value:.{digits}f}" if isfinite(scaled_value) else MISSING
 
 
 @dataclass(slots=True)
@@ -324,16 +349,16 @@ def marks(
     """Returns the marks of cells: brackets around outliers, the sign for suspect values, and
     episode signs. The cursor replaces any of these, but an episode sign then moves to the right of
     the cell."""
-    made = Marks()
+    marks_of_map = Marks()
     for row in outliers:
-        made.before[row], made.after[row] = ("[", "bright"), ("]", "bright")
+        marks_of_map.before[row], marks_of_map.after[row] = ("[", "bright"), ("]", "bright")
     for row in suspects:
-        made.before[row] = (DOUBTED_SIGN, "dim")
-    made.before.update(troubles)
+        marks_of_map.before[row] = (DOUBTED_SIGN, "dim")
+    marks_of_map.before.update(troubles)
     if chosen is not None:
-        made.before[chosen] = (theme.CURSOR[0], "mark")
-        made.after.setdefault(chosen, troubles.get(chosen, (theme.CURSOR[1], "mark")))
-    return made
+        marks_of_map.before[chosen] = (theme.CURSOR[0], "mark")
+        marks_of_map.after.setdefault(chosen, troubles.get(chosen, (theme.CURSOR[1], "mark")))
+    return marks_of_map
 
 
 class HeatMap(PaneledView):
@@ -344,7 +369,7 @@ class HeatMap(PaneledView):
     _troubles: RowEpisodes
     _heat: Heat | None = None
     _plan = _NO_LAYOUT
-    _asked = False
+    _outlier_asked = False
     """Whether the user asked for the core that differs most, but there is no outlier."""
     _packages: list[int | None]
     _row: dict[int, int]
@@ -362,7 +387,7 @@ class HeatMap(PaneledView):
 
     def make_layout(self) -> None:
         places = self.places
-        self._row = {place.at: row for row, place in enumerate(places.places)}
+        self._row = {place.core_index: row for row, place in enumerate(places.places)}
         groups, self._packages = packages(self.session, places)
         names = [places.name(i, "topology") for i in range(len(places.places))]
         strays = 1 if places.strays else 0
@@ -380,23 +405,30 @@ class HeatMap(PaneledView):
             self.session, self.interval, self.choice, self.places, self._peers, self._troubles,
             self._heat,
         )  # fmt: skip
-        places, chosen = self.places.places, self._chosen()
+        places, selected = self.places.places, self._selected_row()
         self._letters = theme.letters(self.app.theme)
         signs = {}
         if heat.troubles:  # a package's sign is in its heading
-            every = ((i, heat.troubles.on_rows(place.rows)) for i, place in enumerate(places))
-            signs = {i: (it.sign, it.key) for i, it in every if it and it.victim}
+            row_episodes = (
+                (i, heat.troubles.on_rows(place.rows)) for i, place in enumerate(places)
+            )
+            signs = {
+                i: (row_episode.sign, row_episode.key)
+                for i, row_episode in row_episodes
+                if row_episode and row_episode.victim
+            }
         suspects = [i for i, place in enumerate(places) if any(heat.doubted[r] for r in place.rows)]
-        self._marks = marks(self._outliers(heat.outliers), suspects, signs, chosen)
+        self._marks = marks(self._outliers(heat.outliers), suspects, signs, selected)
         self.heads = [] if self.bare else [
             heat.title(self.width),
-            heat.legend(self._plan.cell, self.width, asked=self._asked, ascii_=self.choice.ascii),
+            heat.legend(self._plan.cell, self.width, is_asked=self._outlier_asked,
+                        ascii_=self.choice.ascii),
         ]  # fmt: skip
-        foot = [] if chosen is None else heat.foot(chosen, self.size.width)
+        foot = [] if selected is None else heat.foot(selected, self.size.width)
         self.feet = [*self.panels(self.spare - FOOT), (foot, "chosen")]
 
-    def _outliers(self, found: Sequence[Outlier]) -> list[int]:
-        return [self._row[one.core] for one in found if one.core in self._row]
+    def _outliers(self, outliers: Sequence[Outlier]) -> list[int]:
+        return [self._row[outlier.core] for outlier in outliers if outlier.core in self._row]
 
     def target(self, x: int, y: int) -> Target:
         return super().target(x, y - FOOT)  # the map's own last line is not a panel
@@ -423,31 +455,31 @@ class HeatMap(PaneledView):
         heat, cell, ascii_ = self._heat, self._plan.cell, self.choice.ascii
         assert heat is not None
         runs: list[Run] = []
-        levels, wide, gap = heat.levels, cell.wide, (" ", "text")
+        levels, width, gap = heat.levels, cell.wide, (" ", "text")
         before, after = self._marks.before, self._marks.after
-        close: Run = gap
+        closing_run: Run = gap
         for row in part.cells:
-            runs.append(before.get(row, close))
-            close = after.get(row, gap)
+            runs.append(before.get(row, closing_run))
+            closing_run = after.get(row, gap)
             cpus = self.places.places[row].rows
-            one = heat.field.of_core or len(cpus) == 1
-            if cell.halves and not one:
-                pair = [levels[at] for at in cpus[2 * part.line : 2 * part.line + 2]]
-                runs += half_cells(*pair, *[OFF] * (2 - len(pair)), wide, ascii_)
-            elif not one and part.line >= len(cpus):
-                runs += full_cell(OFF, wide, ascii_)
+            is_single = heat.field.of_core or len(cpus) == 1
+            if cell.halves and not is_single:
+                pair = [levels[cpu_row] for cpu_row in cpus[2 * part.line : 2 * part.line + 2]]
+                runs += half_cells(*pair, *[OFF] * (2 - len(pair)), width, ascii_)
+            elif not is_single and part.line >= len(cpus):
+                runs += full_cell(OFF, width, ascii_)
             else:  # an offline sibling has no value
-                at = max(cpus, key=levels.__getitem__) if one else cpus[part.line]
-                if wide == NUMBER and levels[at] >= 0 and not (one and part.line):
-                    text = f"{heat.short(heat.values[at]):>3}".ljust(NUMBER)
-                    runs.append((text, self._letters[levels[at]]))
+                cpu_row = max(cpus, key=levels.__getitem__) if is_single else cpus[part.line]
+                if width == NUMBER and levels[cpu_row] >= 0 and not (is_single and part.line):
+                    text = f"{heat.short_text(heat.values[cpu_row]):>3}".ljust(NUMBER)
+                    runs.append((text, self._letters[levels[cpu_row]]))
                 else:
-                    runs += full_cell(levels[at], wide, ascii_)
-        return [*runs, close]
+                    runs += full_cell(levels[cpu_row], width, ascii_)
+        return [*runs, closing_run]
 
     # --- the cursor
 
-    def _chosen(self) -> int | None:
+    def _selected_row(self) -> int | None:
         """Returns the row of the selected core; None if it is not shown."""
         cpu = self.choice.cpu
         return next((i for i, p in enumerate(self.places.places) if p.cpus[0] == cpu), None)
@@ -457,14 +489,14 @@ class HeatMap(PaneledView):
         self.draw_selection()
 
     def draw_selection(self) -> None:
-        self._asked = False
+        self._outlier_asked = False
         super().draw_selection()
 
     def show_cursor(self) -> None:
         """Scrolls to the selected core, including a heading directly above it."""
-        chosen = self._chosen()
-        if chosen in self._plan.spots:
-            first = last = self._plan.spots[chosen][1]
+        selected = self._selected_row()
+        if selected in self._plan.spots:
+            first = last = self._plan.spots[selected][1]
             last += self._plan.cell.high - 1
             if first and not any(part.cells for part in self._plan.lines[first - 1]):
                 first -= 1
@@ -472,45 +504,45 @@ class HeatMap(PaneledView):
 
     def action_cell(self, dx: int, dy: int) -> None:
         """Selects the next cell on this line, or the nearest cell on the next line with cells."""
-        spots, chosen = self._plan.spots, self._chosen()
-        if chosen not in spots:
+        spots, selected = self._plan.spots, self._selected_row()
+        if selected not in spots:
             return
-        x, y = spots[chosen]
+        x, y = spots[selected]
         if dx:
-            ahead = [(abs(sx - x), row) for row, (sx, sy) in spots.items()
+            candidates = [(abs(sx - x), row) for row, (sx, sy) in spots.items()
                      if sy == y and (sx - x) * dx > 0]  # fmt: skip
-            if ahead:
-                self._choose(min(ahead)[1])
+            if candidates:
+                self._choose(min(candidates)[1])
         elif lines := {sy for _, sy in spots.values() if (sy - y) * dy > 0}:
             self._choose_nearest(x, min(lines, key=lambda line: abs(line - y)))
 
     def action_page(self, by: int) -> None:
-        spots, chosen = self._plan.spots, self._chosen()
-        if chosen in spots:
-            x, y = spots[chosen]
+        spots, selected = self._plan.spots, self._selected_row()
+        if selected in spots:
+            x, y = spots[selected]
             goal = y + by * max(1, self.height - 1)
             self._choose_nearest(x, min((sy for _, sy in spots.values()),
                                         key=lambda line: abs(line - goal)))  # fmt: skip
 
     def _choose_nearest(self, x: int, y: int) -> None:
-        on = [(abs(sx - x), row) for row, (sx, sy) in self._plan.spots.items() if sy == y]
-        self._choose(min(on)[1])
+        candidates = [(abs(sx - x), row) for row, (sx, sy) in self._plan.spots.items() if sy == y]
+        self._choose(min(candidates)[1])
 
-    def action_end(self, to: int) -> None:
+    def action_end(self, direction: int) -> None:
         rows = list(self._plan.spots)
         if rows:
-            self._choose(rows[0] if to < 0 else rows[-1])
+            self._choose(rows[0] if direction < 0 else rows[-1])
 
     def action_worst(self) -> None:
         """Selects the core that differs most from its peers; when repeated, the next outlier."""
-        heat, chosen = self._heat, self._chosen()
+        heat, selected = self._heat, self._selected_row()
         if heat is None:
             return
-        if found := self._outliers(heat.outliers):
-            after = found.index(chosen) + 1 if chosen in found else 0
-            self._choose(found[after % len(found)])
+        if outliers := self._outliers(heat.outliers):
+            next_index = outliers.index(selected) + 1 if selected in outliers else 0
+            self._choose(outliers[next_index % len(outliers)])
         else:
-            self._asked = True
+            self._outlier_asked = True
             self.draw()
 
     def on_click(self, event: events.Click) -> None:

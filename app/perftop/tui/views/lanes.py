@@ -18,7 +18,7 @@ from perftop.tui.shared.places import Place
 from perftop.tui.shared.sheet import Scale, scale
 from perftop.tui.shared.time_axis import Axis
 
-_KNOWN = theme.HEAT + 1
+_KNOWN_CODES = theme.HEAT + 1
 """Number of values that half of a cell can have: unknown, or a step of the heat ramp."""
 _AREAS = {"ipc": "ipc", "system": "kernel", "kernel_cycles": "kernel",
           "kernel_instructions": "kernel"}  # fmt: skip
@@ -57,18 +57,18 @@ class Lanes:
             start, end = end, end + (1 if self._field.of_core else len(place.rows))
             self.values[row] = lanes[start:end]
 
-    def choose_scale(self, now: Floats, before: Scale | None) -> None:
-        """Chooses the scale for the rows read so far and for `now`, the present values of all CPUs.
-        The previous scale `before` is kept while it suits these values."""
-        values = np.concatenate([*(block.ravel() for block in self.values.values()), now])
-        self.scale = scale(self._field, values, before)
+    def choose_scale(self, values_now: Floats, previous: Scale | None) -> None:
+        """Chooses the scale for the rows read so far and for `values_now`, the present values of
+        all CPUs. The previous scale `previous` is kept while it suits these values."""
+        values = np.concatenate([*(block.ravel() for block in self.values.values()), values_now])
+        self.scale = scale(self._field, values, previous)
 
-    def flat(self, row: int, lanes: Sequence[int]) -> list[Run]:
+    def flat_lane(self, row: int, lanes: Sequence[int]) -> list[Run]:
         """Returns a line with one lane in whole cells, or with two lanes in the halves of cells."""
         levels = self.scale.levels(self.values[row][[*lanes]])
         return strip(levels[0], levels[-1], ascii_=self._ascii)
 
-    def tall(self, row: int, lane: int, lines: int) -> list[list[Run]]:
+    def tall_lane(self, row: int, lane: int, lines: int) -> list[list[Run]]:
         """Returns a lane that is several lines high, in which the height also shows the value."""
         if (row, lane) not in self._areas:
             low, high = self.scale.low, self.scale.high
@@ -83,11 +83,11 @@ def strip(upper: np.ndarray, lower: np.ndarray, *, ascii_: bool) -> list[Run]:
     """Returns a line of cells. `upper` and `lower`: the steps of the heat ramp for the halves of
     cells; -1 for unknown values. Equal neighbouring cells form one run."""
     cells = _cells(ascii_=ascii_)
-    codes = ((upper + 1) * _KNOWN + lower + 1).astype(np.uint8).tobytes()
+    codes = ((upper + 1) * _KNOWN_CODES + lower + 1).astype(np.uint8).tobytes()
     runs: list[Run] = []
-    for code, same in groupby(codes):
+    for code, codes_of_run in groupby(codes):
         shape, key = cells[code]
-        runs.append((shape * len(list(same)), key))
+        runs.append((shape * len(list(codes_of_run)), key))
     return runs
 
 
@@ -108,15 +108,15 @@ def _cell(upper: int, lower: int, *, ascii_: bool) -> Run:
     return shape, f"heat{max(heat_ramp.FAINT, upper)}"
 
 
-def marked(runs: list[Run], marks: Mapping[int, Run]) -> list[Run]:
+def with_marks(runs: list[Run], marks: Mapping[int, Run]) -> list[Run]:
     """Returns the runs with some cells replaced by signs. `marks`: the signs, by cell."""
-    found: list[Run] = []
-    at = 0
+    output: list[Run] = []
+    column = 0
     for text, key in runs:
-        start, end = at, at + len(text)
+        start, end = column, column + len(text)
         for cell in sorted(cell for cell in marks if start <= cell < end):
-            found += [(text[at - start : cell - start], key), marks[cell]]
-            at = cell + 1
-        found.append((text[at - start :], key))
-        at = end
-    return [run for run in found if run[0]]
+            output += [(text[column - start : cell - start], key), marks[cell]]
+            column = cell + 1
+        output.append((text[column - start :], key))
+        column = end
+    return [run for run in output if run[0]]

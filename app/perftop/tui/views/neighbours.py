@@ -19,7 +19,7 @@ from perftop.draw.strips import Line, Piece, foreign, shed
 from perftop.model.machine_totals import OF_BEST
 from perftop.model.tasks import KEPT_NS, Thread, ThreadActivity, WatchedJob, task
 from perftop.session.interval import Interval
-from perftop.session.missing import lasting
+from perftop.session.missing import lasting_reasons
 from perftop.session.session import Session
 from perftop.tui.panels import pairs, panels
 from perftop.tui.panels.pairs import NO_LOSS_TEXT, Pair, pair_columns, pair_line
@@ -37,7 +37,7 @@ MAX_ENDED = 50
 MIN_WIDTH_FOR_BARS = 110
 MAX_CPU_LIST = 24
 """Maximum width of a list of CPUs, in cells; a longer list is replaced by the number of CPUs."""
-_NEEDS = {
+_NEEDS_OF_CAUSE = {
     "sibling": ("ipc", "siblings"), "hypervisor": ("steal", "hypervisor"),
     "scheduler": ("wait", "scheduler"), "package": ("busy_hz", "package"),
     "memory": (OF_BEST, "memory bandwidth"), "who": ("tasks", "names of tasks"),
@@ -53,7 +53,7 @@ class JobThread:
     tid: int
     comm: str
     cpu: int
-    moved: ThreadActivity
+    activity: ThreadActivity
     ipc: float
     """IPC of its CPU, not of the thread alone."""
     siblings: str
@@ -66,8 +66,8 @@ class Neighbourhood:
     def __init__(self, session: Session, interval: Interval, mask: frozenset[int] | None) -> None:
         """`mask`: positions of the CPUs to show; None for all CPUs."""
         self._session, self._interval = session, interval
-        shown = frozenset(session.shown)
-        self.shown = shown if mask is None else mask & shown
+        shown_rows = frozenset(session.shown)
+        self.shown = shown_rows if mask is None else mask & shown_rows
         self.span_ns = max(MIN_SPAN_NS, round(interval.elapsed_s * 1e9))
         self.watched_job = session.neighbours.watched_job
         then_ns = interval.time_ns
@@ -87,29 +87,29 @@ class Neighbourhood:
 
     # --- the watched job
 
-    def _known(self) -> list[Thread]:
+    def _known_threads(self) -> list[Thread]:
         """Returns the threads on CPUs of this machine, ordered by CPU and thread ID."""
         position = self._session.position
-        found = (thread for thread in self.watched_job.threads.values() if thread.cpu in position)
-        return sorted(found, key=lambda thread: (thread.cpu, thread.tid))
+        threads = (thread for thread in self.watched_job.threads.values() if thread.cpu in position)
+        return sorted(threads, key=lambda thread: (thread.cpu, thread.tid))
 
     def threads(self) -> list[JobThread]:
         """Returns the threads of the watched job on the displayed CPUs, ordered by CPU and thread
         ID."""
         session, interval = self._session, self._interval
         siblings = {cpu: core for core in session.cores for cpu in core}
-        found = []
-        for thread in self._known():
+        rows = []
+        for thread in self._known_threads():
             row = session.position[thread.cpu]
             if row in self.shown:
-                others = [cpu for cpu in siblings.get(thread.cpu, ()) if cpu != thread.cpu]
-                tasks = ((task(interval.tasks.get(str(cpu))), cpu) for cpu in others)
-                found.append(JobThread(
+                other_cpus = [cpu for cpu in siblings.get(thread.cpu, ()) if cpu != thread.cpu]
+                tasks = ((task(interval.tasks.get(str(cpu))), cpu) for cpu in other_cpus)
+                rows.append(JobThread(
                     thread.tid, foreign(thread.comm), thread.cpu, thread.activity(self.span_ns),
                     float(interval.values["ipc"][row]),
                     foreign(", ".join(f"{t.comm} {t.pid} on CPU {cpu}" for t, cpu in tasks if t)),
                 ))  # fmt: skip
-        return found
+        return rows
 
     def job(self, unit: ClockUnit, width: int) -> list[Run]:
         """Returns a line about the watched job; if it is too long, the least important parts are
@@ -120,25 +120,27 @@ class Neighbourhood:
             return [name, ("  its threads are not known yet", "dim")]
         if not count:
             return [name, ("  is not running", "dim")]
-        cpus = sorted({thread.cpu for thread in self._known()})
-        where = ranges(cpus)
-        where = f"CPU{'s' if len(cpus) > 1 else ''} {where}" if len(where) <= MAX_CPU_LIST else (
-            f"{len(cpus)} CPUs")  # fmt: skip
+        cpus = sorted({thread.cpu for thread in self._known_threads()})
+        cpu_text = ranges(cpus)
+        if len(cpu_text) <= MAX_CPU_LIST:
+            cpu_text = f"CPU{'s' if len(cpus) > 1 else ''} {cpu_text}"
+        else:
+            cpu_text = f"{len(cpus)} CPUs"
         pieces: list[Piece] = [
             (0, [name, (f"  {many(count, 'thread')}", "text")]),
-            (3, [("on ", "dim"), (where, "text")]),
+            (3, [("on ", "dim"), (cpu_text, "text")]),
         ]
-        moved, values = self.watched_job.job(self.span_ns), self._interval.values
-        if elapsed_s := moved.elapsed_s:
-            runs: Run = (f"{moved.run_s / elapsed_s:.2f}", "text")
-            wait = MISSING if isnan(moved.wait) else f"{percent(moved.wait)} %"
+        activity, values = self.watched_job.job(self.span_ns), self._interval.values
+        if elapsed_s := activity.elapsed_s:
+            runs: Run = (f"{activity.run_s / elapsed_s:.2f}", "text")
+            wait_text = MISSING if isnan(activity.wait) else f"{percent(activity.wait)} %"
             pieces += [
                 (1, [("runs ", "dim"), runs, (" CPUs", "dim")]),
                 (
                     1,
                     [
                         ("waits ", "dim"),
-                        (wait, "bright" if moved.wait >= MIN_BOLD_WAIT else "text"),
+                        (wait_text, "bright" if activity.wait >= MIN_BOLD_WAIT else "text"),
                     ],
                 ),
             ]
@@ -150,7 +152,10 @@ class Neighbourhood:
         if not isnan(ipc):
             pieces.append((2, [("IPC ", "dim"), (f"{ipc:.2f}", "text")]))
         if elapsed_s:
-            for word, times in (("sleeps ", moved.voluntary), ("preempted ", moved.involuntary)):
+            for word, times in (
+                ("sleeps ", activity.voluntary),
+                ("preempted ", activity.involuntary),
+            ):
                 pieces.append((4, [(word, "dim"), (f"{times / elapsed_s:.0f}/s", "text")]))
         return shed(pieces, width, 3)
 
@@ -160,58 +165,65 @@ class Neighbourhood:
         """Returns texts about the checks that were made and would have detected a loss."""
         values, rows = self._interval.values, sorted(self.shown)
         work = np.nan_to_num(values["util"][rows]) + np.nan_to_num(values["steal"][rows])
-        watched, missing = self.watched_job.name is not None, self._missing()
-        least = MIN_JOB_BUSY if watched else MIN_BUSY
-        can = {
+        watched, missing_causes = self.watched_job.name is not None, self._missing_causes()
+        min_busy = MIN_JOB_BUSY if watched else MIN_BUSY
+        checked_counts = {
             "sibling": "siblings, by IPC alone and together",
             "hypervisor": "the hypervisor, by steal",
             "memory": "the memory, by traffic and IPC",
         }
         if watched:
-            can |= {"scheduler": "the scheduler, by waits", "package": "the package, by turbo and"
-                    " power"}  # fmt: skip
-        busy = many(int((work >= least).sum()), "CPU")
+            checked_counts |= {"scheduler": "the scheduler, by waits",
+                               "package": "the package, by turbo and power"}  # fmt: skip
+        busy_text = many(int((work >= min_busy).sum()), "CPU")
         return [
-            f"{busy} busy {100 * least:.0f} % of the time or more",
-            *(text for cause, text in can.items() if cause not in missing),
+            f"{busy_text} busy {100 * min_busy:.0f} % of the time or more",
+            *(text for cause, text in checked_counts.items() if cause not in missing_causes),
         ]
 
     def unchecked(self) -> list[str]:
         """Returns texts about the causes that cannot be detected here, with the reasons."""
-        found = [f"{_NEEDS[cause][1]} ({why})" for cause, why in self._missing().items()]
+        texts = [
+            f"{_NEEDS_OF_CAUSE[cause][1]} ({reason})"
+            for cause, reason in self._missing_causes().items()
+        ]
         if self.watched_job.name is None:
-            found.append("scheduler, package (only for a watched job: --watch PID|COMM)")
-        return [foreign(text) for text in found]
+            texts.append("scheduler, package (only for a watched job: --watch PID|COMM)")
+        return [foreign(text) for text in texts]
 
-    def _missing(self) -> dict[str, str]:
+    def _missing_causes(self) -> dict[str, str]:
         """Returns the reasons why causes cannot be detected, by cause."""
         session = self._session
-        found = {}
+        causes = {}
         if not any(len(core) > 1 for core in session.cores):
-            found["sibling"] = "no core has two threads here, as far as this system can see"
+            causes["sibling"] = "no core has two threads here, as far as this system can see"
         elif not any(len(core) == 2 for core in session.cores):
-            found["sibling"] = "only detected on cores with two threads"
-        reasons = {missing.what: missing for missing in lasting(session)}
-        for cause, (key, _) in _NEEDS.items():
-            unasked = cause in {"scheduler", "package"} and self.watched_job.name is None
+            causes["sibling"] = "only detected on cores with two threads"
+        reasons = {missing_item.what: missing_item for missing_item in lasting_reasons(session)}
+        for cause, (key, _) in _NEEDS_OF_CAUSE.items():
+            is_unasked = cause in {"scheduler", "package"} and self.watched_job.name is None
             reason = reasons.get(key)
-            if reason is not None and reason.cpus is None and not unasked:
+            if reason is not None and reason.cpus is None and not is_unasked:
                 fix = f"; {reason.fix}" if reason.fix else ""
-                found.setdefault(cause, f"{reason.why}{fix}")
-        how = self._interval.split.method
-        counted = {how[at] for at, core in enumerate(session.cores[: len(how)]) if len(core) == 2}
-        if counted <= {"bounds", None}:
-            found.setdefault(
+                causes.setdefault(cause, f"{reason.why}{fix}")
+        methods = self._interval.split.method
+        methods_used = {
+            methods[index]
+            for index, core in enumerate(session.cores[: len(methods)])
+            if len(core) == 2
+        }
+        if methods_used <= {"bounds", None}:
+            causes.setdefault(
                 "sibling", "how long two threads ran at once is known only within bounds"
             )
-        return found
+        return causes
 
 
 def thread_columns(width: int) -> list[Column]:
-    wide = width >= MIN_WIDTH_FOR_BARS
-    bars = [Column("bar", "", 24, left=True, gap=4)] if wide else []
+    has_bars = width >= MIN_WIDTH_FOR_BARS
+    bars = [Column("bar", "", 24, left=True, gap=4)] if has_bars else []
     return fitted([
-        Column("cpu", "CPU", 6), Column("thread", "thread", 28 if wide else 20, left=True),
+        Column("cpu", "CPU", 6), Column("thread", "thread", 28 if has_bars else 20, left=True),
         Column("runs", "runs %", 8, scale=100.0, digits=1),
         Column("waits", "waits %", 8, scale=100.0, digits=1), *bars,
         Column("ipc", "IPC", 7, digits=2), Column("preempted", "preempted/s", 13),
@@ -219,35 +231,35 @@ def thread_columns(width: int) -> list[Column]:
     ], width - 1)  # fmt: skip
 
 
-def thread_cells(one: JobThread, shown: list[Column]) -> list[Cell]:
-    moved, elapsed_s = one.moved, one.moved.elapsed_s
-    ran, waited, preempted = (
+def thread_cells(thread: JobThread, columns: list[Column]) -> list[Cell]:
+    activity, elapsed_s = thread.activity, thread.activity.elapsed_s
+    run_text, wait_text, preempted_text = (
         value / elapsed_s if elapsed_s else nan
-        for value in (moved.run_s, moved.wait_s, moved.involuntary)
+        for value in (activity.run_s, activity.wait_s, activity.involuntary)
     )
-    by_key = {column.key: column for column in shown}
-    wait_style = "bright" if moved.wait >= MIN_BOLD_WAIT else "text"
-    still = moved.run_s == 0 and not moved.wait_s > 0
+    by_key = {column.key: column for column in columns}
+    wait_style = "bright" if activity.wait >= MIN_BOLD_WAIT else "text"
+    is_idle = activity.run_s == 0 and not activity.wait_s > 0
     cells: dict[str, Cell] = {
-        "cpu": (str(one.cpu), "text"),
-        "thread": (f"{one.comm} {one.tid}", "dim" if moved.run_s == 0 else "text"),
-        "runs": by_key["runs"].cell(ran),
-        "waits": by_key["waits"].cell(moved.wait, wait_style, resting=still),
-        "ipc": by_key["ipc"].cell(one.ipc),
-        "preempted": by_key["preempted"].cell(preempted),
-        "siblings": (one.siblings, "dim"),
+        "cpu": (str(thread.cpu), "text"),
+        "thread": (f"{thread.comm} {thread.tid}", "dim" if activity.run_s == 0 else "text"),
+        "runs": by_key["runs"].cell(run_text),
+        "waits": by_key["waits"].cell(activity.wait, wait_style, resting=is_idle),
+        "ipc": by_key["ipc"].cell(thread.ipc),
+        "preempted": by_key["preempted"].cell(preempted_text),
+        "siblings": (thread.siblings, "dim"),
     }
     if "bar" in by_key:
-        cells["bar"] = [] if isnan(ran) else task_bar(ran, waited, by_key["bar"].room)
-    return [cells[column.key] for column in shown]
+        cells["bar"] = [] if isnan(run_text) else task_bar(run_text, wait_text, by_key["bar"].room)
+    return [cells[column.key] for column in columns]
 
 
-def wrapped(before: str, texts: list[str], width: int) -> list[list[Run]]:
-    """Returns lines with the texts, wrapped to `width`; the first line begins with `before`, and
+def wrapped(prefix: str, texts: list[str], width: int) -> list[list[Run]]:
+    """Returns lines with the texts, wrapped to `width`; the first line begins with `prefix`, and
     the others are indented by its length."""
-    parts = panels.wrapped(" · ".join(texts), max(1, width - len(before) - 5))
+    parts = panels.wrapped(" · ".join(texts), max(1, width - len(prefix) - 5))
     return [
-        [(f" {' ' * len(before) if i else before}{part}", "dim")] for i, part in enumerate(parts)
+        [(f" {' ' * len(prefix) if i else prefix}{part}", "dim")] for i, part in enumerate(parts)
     ]
 
 
@@ -277,41 +289,52 @@ class Neighbours(PaneledView, Cursor):
         self._threads = thread_columns(self.width)
 
     def make_lines(self) -> None:
-        now = Neighbourhood(self.session, self.interval, self.choice.mask)
-        name = None if now.watched_job.name is None else foreign(now.watched_job.name)
+        neighbourhood = Neighbourhood(self.session, self.interval, self.choice.mask)
+        name = (
+            None
+            if neighbourhood.watched_job.name is None
+            else foreign(neighbourhood.watched_job.name)
+        )
         order, reverse = self.choice.order, self.choice.reverse
-        losses, width = now.losses(), self.width
-        rest = many(len(losses), "pair") if losses else ""
+        losses, width = neighbourhood.losses(), self.width
+        count_text = many(len(losses), "pair") if losses else ""
         title: list[Run] = [
             (" ", "text"),
-            *panels.title("noisy neighbours", rest, max(1, width - 2)),
+            *panels.title("noisy neighbours", count_text, max(1, width - 2)),
         ]
         self.heads = [] if self.bare else [title]
         if name is not None:
-            self.heads.append(now.job(clock_of(self.session, self.choice.units), width))
+            self.heads.append(neighbourhood.job(clock_of(self.session, self.choice.units), width))
         if losses:
             if order == "CPU number":  # in all other orders, the worst loss is first
-                losses.sort(key=lambda one: one.cpu)
+                losses.sort(key=lambda loss: loss.cpu)
             heading: list[Run] = [(" ", "text"), *columns.headings(self._pairs)]
             self._rows = [heading, *(losses[::-1] if reverse else losses)]
         else:
-            nobody = NO_LOSS_TEXT if name is None else f"{name} is losing no time to a neighbour"
-            self._rows = [[(f" {nobody}", "text")], *wrapped("checked: ", now.checked(), width)]
-        if name is not None and now.watched_job.threads:
-            threads = now.threads()
+            no_loss_text = (
+                NO_LOSS_TEXT if name is None else f"{name} is losing no time to a neighbour"
+            )
+            self._rows = [
+                [(f" {no_loss_text}", "text")],
+                *wrapped("checked: ", neighbourhood.checked(), width),
+            ]
+        if name is not None and neighbourhood.watched_job.threads:
+            threads = neighbourhood.threads()
             if order == "worst first":
-                threads.sort(key=lambda one: 1.0 if isnan(one.moved.wait) else -one.moved.wait)
+                threads.sort(
+                    key=lambda loss: 1.0 if isnan(loss.activity.wait) else -loss.activity.wait
+                )
             heading = [(" ", "text"), *columns.headings(self._threads)]
             self._rows += [[], heading, *(threads[::-1] if reverse else threads)]
-        if ended := now.ended_losses():
-            self._rows += [[], [(" ended", "bright")], *ended]
+        if ended_losses := neighbourhood.ended_losses():
+            self._rows += [[], [(" ended", "bright")], *ended_losses]
         self._rows.append([])
-        for reason in now.unchecked():
+        for reason in neighbourhood.unchecked():
             self._rows += wrapped("not checked: ", [reason], width)
         self.count = len(self._rows)
         self.feet = self.panels(self.spare)
-        if self.cpu(at := self._cursor_line()) == self.choice.cpu:
-            self._selected = self.identity(at)
+        if self.cpu(line := self._cursor_line()) == self.choice.cpu:
+            self._selected = self.identity(line)
 
     def line(self, y: int) -> Line:
         row = self._rows[y]

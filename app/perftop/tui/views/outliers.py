@@ -14,7 +14,7 @@ from perftop.base.arrays import Floats
 from perftop.model.numbers import Number
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.shared.sheet import AWAKE
+from perftop.tui.shared.sheet import MIN_AWAKE_UTIL
 
 MIN_PEERS = 4
 """Minimum number of cores of the same package and type among which outliers are searched."""
@@ -57,58 +57,65 @@ class Peers:
         self._cores = np.array([len(cores) for cores in compared], int)
         flat = [[row for rows in cores for row in rows] for cores in compared]
         self._rows = np.zeros((len(flat), max(map(len, flat), default=0)), np.intp)
-        self._there = np.zeros(self._rows.shape, bool)
+        self._is_present = np.zeros(self._rows.shape, bool)
         for kind, rows in enumerate(flat):
             self._rows[kind, : len(rows)] = rows
-            self._there[kind, : len(rows)] = True
+            self._is_present[kind, : len(rows)] = True
 
     def judge(self, field: Number, values: Floats, interval: Interval) -> list[Outlier]:
         """Returns the outliers, the furthest first. `values`: by position of the CPU."""
-        known = self._there
+        is_known = self._is_present
         if field.of_running:
-            known = known & (interval.values["util"][self._rows] >= AWAKE)
-        seen = np.where(known, values[self._rows], np.nan)
-        usual = _median(seen)
-        off = np.abs(seen - usual[:, None])
-        score = off / np.maximum(_noise(field, usual), SIGMAS * _SIGMA * _median(off))[:, None]
+            is_known = is_known & (interval.values["util"][self._rows] >= MIN_AWAKE_UTIL)
+        peer_values = np.where(is_known, values[self._rows], np.nan)
+        medians = _median(peer_values)
+        deviations = np.abs(peer_values - medians[:, None])
+        score = (
+            deviations
+            / np.maximum(_noise(field, medians), SIGMAS * _SIGMA * _median(deviations))[:, None]
+        )
         score[np.isnan(score)] = 0.0
-        found: list[tuple[float, Outlier]] = []
+        outliers: list[tuple[float, Outlier]] = []
         for kind, scores in enumerate(score):
-            best: dict[int, int] = {}
-            for at in np.argsort(-scores, kind="stable").tolist():
-                if scores[at] <= 1:
+            best_scores: dict[int, int] = {}
+            for index in np.argsort(-scores, kind="stable").tolist():
+                if scores[index] <= 1:
                     break
-                best.setdefault(int(self.core[self._rows[kind, at]]), at)
-            if len(best) <= max(1, self._cores[kind] // CROWD):
-                found += [
+                best_scores.setdefault(int(self.core[self._rows[kind, index]]), index)
+            if len(best_scores) <= max(1, self._cores[kind] // CROWD):
+                outliers += [
                     (
-                        float(scores[at]),
-                        Outlier(core, int(self._rows[kind, at]), float(usual[kind])),
+                        float(scores[index]),
+                        Outlier(core, int(self._rows[kind, index]), float(medians[kind])),
                     )
-                    for core, at in best.items()
+                    for core, index in best_scores.items()
                 ]
-        return [outlier for _, outlier in sorted(found, key=lambda one: (-one[0], one[1].core))]
+        return [
+            outlier
+            for _, outlier in sorted(outliers, key=lambda scored: (-scored[0], scored[1].core))
+        ]
 
 
-def _noise(field: Number, usual: Floats) -> Floats:
+def _noise(field: Number, medians: Floats) -> Floats:
     """Returns the minimum distance of an outlier from each median, in the field's unit. Smaller
     distances are normal noise among equal CPUs."""
     if field.unit == "ratio":
-        return np.full(len(usual), 0.01 if field.small else 0.2)
+        return np.full(len(medians), 0.01 if field.small else 0.2)
     if field.key == "busy_hz":
-        return np.maximum(0.05 * usual, 1e6)
-    return np.maximum(0.25 * usual, 1e8 if field.unit == "Hz" else 0.1)
+        return np.maximum(0.05 * medians, 1e6)
+    return np.maximum(0.25 * medians, 1e8 if field.unit == "Hz" else 0.1)
 
 
 def _median(values: Floats) -> Floats:
     """Returns the median of every line, ignoring NaN."""
-    ordered = np.sort(values, axis=1)  # NaN sorts last
+    sorted_values = np.sort(values, axis=1)  # NaN sorts last
     count = np.isfinite(values).sum(axis=1)
     lines = np.arange(len(values))
     low, high = np.maximum(count - 1, 0) // 2, count // 2
     if not values.size:
         return np.full(len(values), np.nan)
-    middle: Floats = (
-        ordered[lines, low] + ordered[lines, np.minimum(high, len(ordered[0]) - 1)]
+    medians: Floats = (
+        sorted_values[lines, low]
+        + sorted_values[lines, np.minimum(high, len(sorted_values[0]) - 1)]
     ) / 2
-    return middle
+    return medians

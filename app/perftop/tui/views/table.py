@@ -33,20 +33,26 @@ from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.numbers import Metric, Number
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.session.values import CpuColumns, doubted
+from perftop.session.values import CpuColumns, suspect_rows
 from perftop.tui.panels.panels import PaneledView
 from perftop.tui.shared.canvas import Cursor
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.row_episodes import RowEpisode, RowEpisodes
-from perftop.tui.shared.sheet import AWAKE, IDLE, Reader, clock_of, placed
+from perftop.tui.shared.sheet import (
+    MAX_IDLE_UTIL,
+    MIN_AWAKE_UTIL,
+    Reader,
+    clock_of,
+    number_column_of,
+)
 
 SIGNS = 2
 """Number of cells before the columns, for the mark of the selected line and an episode sign."""
 MIN_NUMBER = 6
 """Minimum width of a number, in cells: enough for 100.0 with a sign before it."""
 MIN_TASK, MAX_TASK = 18, 32
-LEFT, RIGHT = "←", "→"
+LEFT_ARROW, RIGHT_ARROW = "←", "→"
 """Signs at the left and right end of the headings if more columns are hidden there."""
 _ORDERS = {"cpu": "CPU number", "core": "topology"}
 """Orders that other views use, by the key of the fixed column for the same order."""
@@ -76,36 +82,36 @@ class Page:
     def columns(self) -> list[Column]:
         return [*self.names, *self.numbers]
 
-    def scroll(self, every: list[Column], first: int, width: int) -> None:
+    def scroll(self, columns: list[Column], first: int, width: int) -> None:
         """Chooses the columns in sight, starting at index `first`, or at an earlier index if all
         columns from there on fit."""
         room = width - SIGNS - 1 - total_width(self.names)  # 1 for the arrow at the end
-        last = max(0, len(every) - 1)
-        while last > 0 and total_width(every[last - 1 :]) <= room:
+        last = max(0, len(columns) - 1)
+        while last > 0 and total_width(columns[last - 1 :]) <= room:
             last -= 1
         self.hidden = max(0, min(first, last))
-        end = min(len(every), self.hidden + 1)
-        while end < len(every) and total_width(every[self.hidden : end + 1]) <= room:
+        end = min(len(columns), self.hidden + 1)
+        while end < len(columns) and total_width(columns[self.hidden : end + 1]) <= room:
             end += 1
-        self.numbers, self.more = fitted(every[self.hidden : end], room), len(every) - end
+        self.numbers, self.more = fitted(columns[self.hidden : end], room), len(columns) - end
 
     def read(self, tabular: CpuColumns, session: Session, interval: Interval) -> None:
         keys = [column.key for column in self.numbers if not column.left]
         self.values = {key: tabular.values(key, interval) for key in keys}
-        self.doubted = {key: doubted(key, session, interval) for key in keys}
+        self.doubted = {key: suspect_rows(key, session, interval) for key in keys}
         self.interval = interval
 
     def headings(self, order: str, width: int, *, reverse: bool) -> list[Run]:
         """Returns the headings, aligned with the values below them. Arrows mark the sorted column,
         and the ends at which more columns are hidden."""
         runs = headings(self.columns, order, rising=(order in _RISING) != reverse)
-        at = len(self.names)
+        name_count = len(self.names)
         if self.hidden:
-            text, style = runs[at]
-            runs[at : at + 1] = [(LEFT, "key"), (text[1:], style)]
+            text, style = runs[name_count]
+            runs[name_count : name_count + 1] = [(LEFT_ARROW, "key"), (text[1:], style)]
         if self.more:
-            spare = width - SIGNS - 1 - total_width(self.columns)
-            runs.append((" " * max(0, spare) + RIGHT, "key"))
+            spare_cells = width - SIGNS - 1 - total_width(self.columns)
+            runs.append((" " * max(0, spare_cells) + RIGHT_ARROW, "key"))
         return [(" " * SIGNS, "text"), *runs]
 
     def cells(self, row: int, task: str, trouble: RowEpisode | None) -> Iterator[Cell]:
@@ -115,7 +121,7 @@ class Page:
         assert interval is not None
         for column in self.names:
             yield column.shows[row], "text" if column.key == "cpu" else "dim"
-        online, busy = bool(interval.online[row]), float(interval.values["util"][row])
+        online, busy_share = bool(interval.online[row]), float(interval.values["util"][row])
         for i, column in enumerate(self.numbers):
             if not online:
                 yield "" if i else f"{'off':>{column.room}}", "dim"
@@ -123,10 +129,10 @@ class Page:
                 yield foreign(task), "dim"
             else:
                 key, value = column.key, float(self.values[column.key][row])
-                lost = trouble is not None and (row, key) in trouble.lost
+                is_lowered = trouble is not None and (row, key) in trouble.lost
                 yield column.cell(
                     value,
-                    "alarm" if lost else style(column.shows, value, busy),
+                    "alarm" if is_lowered else number_style(column.shows, value, busy_share),
                     resting=column.shows.of_running and bool(interval.resting[row]),
                     doubted=bool(self.doubted[key][row]),
                     estimated=key in interval.shares
@@ -134,12 +140,12 @@ class Page:
                 )
 
 
-def style(number: Number, value: float, busy: float) -> str:
+def number_style(number: Number, value: float, busy_share: float) -> str:
     """Returns the style of a number on a CPU that is busy for a share `busy` of the time."""
-    if busy < IDLE and not value >= number.stands_out:
+    if busy_share < MAX_IDLE_UTIL and not value >= number.stands_out:
         return "faint"
     if isinstance(number, Metric) and (number.of_running or number.unit == "Hz"):
-        return "dim" if busy < AWAKE else "text"
+        return "dim" if busy_share < MIN_AWAKE_UTIL else "text"
     if number.unit == "Hz":
         return "dim"
     return "warn" if value >= number.stands_out else "dim" if value < QUIET_SHARE else "text"
@@ -156,15 +162,15 @@ def name_columns(session: Session) -> list[Column]:
     }
     if len(set(texts["type"])) == 1:
         del texts["type"]
-    return [by_content(Column(key, key, 0, left=key == "type", shows=shown), shown)
-            for key, shown in texts.items()]  # fmt: skip
+    return [by_content(Column(key, key, 0, left=key == "type", shows=shown_text), shown_text)
+            for key, shown_text in texts.items()]  # fmt: skip
 
 
 def number_column(number: Number, clock: ClockUnit) -> Column:
     if not number.unit:
         name = number.name(clock)
         return Column(number.key, name, MIN_TASK + 2, left=True, most=MAX_TASK + 2)
-    return placed(number, clock, max(MIN_NUMBER, len(number.name(clock))) + 2)
+    return number_column_of(number, clock, max(MIN_NUMBER, len(number.name(clock))) + 2)
 
 
 class Table(PaneledView, Cursor):
@@ -181,9 +187,9 @@ class Table(PaneledView, Cursor):
 
     def __init__(self, choice: Choice, *, id: str | None = None) -> None:  # noqa: A002
         super().__init__(choice, id=id)
-        self._known: tuple[Number, ...] = ()
+        self._known_columns: tuple[Number, ...] = ()
         self._page = Page()
-        self._left = 0
+        self._first_column = 0
         """Index of the first scrolling column in sight."""
         self._strays: list[int] = []
         """Positions of offline CPUs whose core is unknown; they are the last lines."""
@@ -196,18 +202,18 @@ class Table(PaneledView, Cursor):
     def is_outdated(self) -> bool:
         """Returns whether the known columns have changed: tasks become known later than
         counters."""
-        return self._tabular.columns() != self._known
+        return self._tabular.columns() != self._known_columns
 
     def begin(self) -> None:
         session = self.session
         self._tabular, self._reader = CpuColumns(session), Reader(session, self.places)
-        self._known, self._troubles = self._tabular.columns(), RowEpisodes(session)
-        mask, shown = self.choice.mask, frozenset(session.shown)
-        wanted = shown if mask is None else shown & mask
+        self._known_columns, self._troubles = self._tabular.columns(), RowEpisodes(session)
+        mask, shown_rows = self.choice.mask, frozenset(session.shown)
+        visible_rows = shown_rows if mask is None else shown_rows & mask
         by_core = [place.rows for place in self.places.places]
         groups = self.places.groups.values()
         rows = [row for group in groups for core in group for row in by_core[core]]
-        self._rows = np.array([row for row in rows if row in wanted], np.intp)
+        self._rows = np.array([row for row in rows if row in visible_rows], np.intp)
         self._strays = [session.position[cpu] for cpu in self.places.strays]
         self._page.names = name_columns(session)
         self._lines, self.count, self.feet = [], 0, []  # empty until the first layout
@@ -215,8 +221,8 @@ class Table(PaneledView, Cursor):
 
     def make_layout(self) -> None:
         self._clock = clock_of(self.session, self.choice.units)
-        self._choose_columns(self._left)
-        self._left = self._page.hidden
+        self._choose_columns(self._first_column)
+        self._first_column = self._page.hidden
         order = _KEYS.get(self.choice.order, self.choice.order)
         heading = self._page.headings(order, self.width, reverse=self.choice.reverse)
         self.heads = [] if self.bare else [heading]
@@ -224,9 +230,9 @@ class Table(PaneledView, Cursor):
     def _columns(self) -> list[Number]:
         """Returns the columns that the user chose, in the chosen order; all columns if none of the
         chosen ones is known."""
-        by_key = {column.key: column for column in self._known}
-        chosen = [by_key[key] for key in self.choice.columns if key in by_key]
-        return chosen or list(self._known)
+        by_key = {column.key: column for column in self._known_columns}
+        chosen_columns = [by_key[key] for key in self.choice.columns if key in by_key]
+        return chosen_columns or list(self._known_columns)
 
     def _choose_columns(self, first: int) -> None:
         numbers = [number_column(number, self._clock) for number in self._columns()]
@@ -240,14 +246,14 @@ class Table(PaneledView, Cursor):
         self.count = len(self._lines)
         first = self._tabular.first
         if self._selected not in self._lines or first[self._selected] != self.choice.cpu:
-            alike = (row for row in self._lines if first[row] == self.choice.cpu)
-            self._selected = next(alike, self._lines[0] if self._lines else 0)
+            matching_rows = (row for row in self._lines if first[row] == self.choice.cpu)
+            self._selected = next(matching_rows, self._lines[0] if self._lines else 0)
         self.feet = self.panels(self.spare)
 
     def _arranged(self) -> list[int]:
         order, reverse = self.choice.order, self.choice.reverse
         rows: list[int] = self._rows.tolist()
-        number = next((number for number in self._known if number.key == order), None)
+        number = next((number for number in self._known_columns if number.key == order), None)
         if number is not None:
             sort = self._tabular.arranged
             return [*sort(self._rows, number, self.interval, self._clock, reverse=reverse).tolist()]
@@ -262,15 +268,15 @@ class Table(PaneledView, Cursor):
 
     def line(self, y: int) -> Line:
         row = self._lines[y]
-        chosen = row == self._selected
+        is_selected = row == self._selected
         trouble = self._troubles.on_rows([row]) if self._troubles else None
         task = self._tabular.task(row, self.interval)
-        runs: list[Run] = [(theme.CHOSEN_SIGN, "mark") if chosen else (" ", "text")]
+        runs: list[Run] = [(theme.CHOSEN_SIGN, "mark") if is_selected else (" ", "text")]
         runs.append((trouble.sign, trouble.key) if trouble else (" ", "text"))
         runs += line(self._page.columns, self._page.cells(row, task, trouble))
         if trouble is not None and trouble.victim:
-            return runs, "chosen victim" if chosen else "victim"
-        return runs, "chosen" if chosen else "calm"
+            return runs, "chosen victim" if is_selected else "victim"
+        return runs, "chosen" if is_selected else "calm"
 
     # --- the cursor is on a CPU; other views select its core
 
@@ -281,8 +287,8 @@ class Table(PaneledView, Cursor):
     def identity(self, y: int) -> int | None:
         """Returns the position of the CPU on line `y`; None for the CPUs at the end whose core is
         unknown."""
-        known = min(len(self._rows), len(self._lines))  # the CPUs may have changed
-        return self._lines[y] if y < known else None
+        known_lines = min(len(self._rows), len(self._lines))  # the CPUs may have changed
+        return self._lines[y] if y < known_lines else None
 
     def _cursor_line(self) -> int:
         return self._lines.index(self._selected) if self._selected in self._lines else 0
@@ -290,7 +296,7 @@ class Table(PaneledView, Cursor):
     # --- columns
 
     def action_scroll_columns(self, by: int) -> None:
-        self._left = max(0, self._left + by)
+        self._first_column = max(0, self._first_column + by)
         self.lay_out()
 
     async def action_column(self, by: int) -> None:
@@ -298,14 +304,16 @@ class Table(PaneledView, Cursor):
         scrolling = [column.key for column in self._columns()]
         keys = [*_ORDERS, *scrolling]
         order = _KEYS.get(self.choice.order, self.choice.order)
-        at = keys.index(order) + by if order in keys else 0
-        key = keys[max(0, min(len(keys) - 1, at))]
+        index = keys.index(order) + by if order in keys else 0
+        key = keys[max(0, min(len(keys) - 1, index))]
         if key == order:
             return
         if key in scrolling:
-            at = scrolling.index(key)
-            for first in range(min(self._left, at), at + 1):  # until the column is in sight
-                self._left = first
+            index = scrolling.index(key)
+            for first in range(
+                min(self._first_column, index), index + 1
+            ):  # until the column is in sight
+                self._first_column = first
                 self._choose_columns(first)
                 if key in [column.key for column in self._page.numbers]:
                     break
@@ -313,8 +321,8 @@ class Table(PaneledView, Cursor):
 
     async def _sort(self, key: str) -> None:
         order = _ORDERS.get(key, key)
-        again = order == self.choice.order
-        await self.run_action("screen.reverse" if again else f"screen.sort({order!r})")
+        is_same = order == self.choice.order
+        await self.run_action("screen.reverse" if is_same else f"screen.sort({order!r})")
 
     async def action_columns(self) -> None:
         await self.run_action("screen.columns")

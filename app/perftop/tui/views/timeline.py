@@ -22,13 +22,13 @@ from perftop.model.episode import Episode
 from perftop.model.memory import TRAFFIC_KEYS
 from perftop.model.numbers import Number
 from perftop.session.session import Session
-from perftop.session.values import doubted, shown
+from perftop.session.values import displayed_values, suspect_rows
 from perftop.tui.panels.panels import PaneledView
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.canvas import Cursor
 from perftop.tui.shared.places import PlaceLine, Places, package_name, spans
 from perftop.tui.shared.sheet import Scale, arranged, chosen_field, clock_of, unit_in
-from perftop.tui.views.lanes import Lanes, marked, strip
+from perftop.tui.views.lanes import Lanes, strip, with_marks
 
 HEADS = 2
 MIN_HEIGHT_FOR_TIMES = 24
@@ -69,7 +69,7 @@ class Layout:
     lines: list[LaneLine]
     each: bool
     """Whether each CPU has its own lines; else two CPUs share a line."""
-    tall: int
+    lane_height: int
     """Number of lines of a CPU; 1 if two CPUs share a line."""
     core: int
     cpus: int
@@ -102,27 +102,35 @@ def layout(
     }
     lanes, headings = sum(counts.values()), len(lines) - len(counts)
     room -= headings
-    each = lanes <= room or ascii_ or max(counts.values(), default=1) == 1
-    left = room - PANEL_HEIGHT if room - PANEL_HEIGHT >= MIN_LANE_HEIGHT * lanes else room
-    tall = max(1, min(MAX_LANE_HEIGHT, left // max(1, lanes))) if each else 1
+    each_lane = lanes <= room or ascii_ or max(counts.values(), default=1) == 1
+    lanes_room = room - PANEL_HEIGHT if room - PANEL_HEIGHT >= MIN_LANE_HEIGHT * lanes else room
+    lane_height = max(1, min(MAX_LANE_HEIGHT, lanes_room // max(1, lanes))) if each_lane else 1
     core = spans([places.name(row, order) for row in counts], 4)
     cpus = 0
     if places.pairs:
-        own = each and not of_core
-        names = [str(c) for row in counts for c in places.places[row].cpus] if own else places.cpus
+        lane_per_thread = each_lane and not of_core
+        names = (
+            [str(c) for row in counts for c in places.places[row].cpus]
+            if lane_per_thread
+            else places.cpus
+        )
         cpus = 2 + min(MAX_CPU_LIST, spans(names, 4))
     if headings:  # the names of packages use the same cells
         core = max(core, 9 - cpus)
-    found: list[LaneLine] = []
+    lane_lines: list[LaneLine] = []
     for line in lines:
         if line.kind != "row":
-            found.append(LaneLine(line))
+            lane_lines.append(LaneLine(line))
             continue
         count, row = counts[line.row], line.row
-        for part in range(count * tall if each else (count + 1) // 2):
-            lane = (part // tall,) if each else tuple(range(2 * part, min(2 * part + 2, count)))
-            found.append(LaneLine(PlaceLine("row", row, part), lane, part % tall))
-    return Layout(found, each, tall, core, cpus)
+        for part in range(count * lane_height if each_lane else (count + 1) // 2):
+            lane = (
+                (part // lane_height,)
+                if each_lane
+                else tuple(range(2 * part, min(2 * part + 2, count)))
+            )
+            lane_lines.append(LaneLine(PlaceLine("row", row, part), lane, part % lane_height))
+    return Layout(lane_lines, each_lane, lane_height, core, cpus)
 
 
 class Timeline(PaneledView, Cursor):
@@ -130,25 +138,25 @@ class Timeline(PaneledView, Cursor):
 
     _field: Number
     _unit: ClockUnit
-    _others: list[str]
+    _other_fields: list[str]
     """Names of the fields that the metric key shows next, in order."""
     _plan: Layout
-    _headed: bool
+    _has_headings: bool
     """Whether packages have headings."""
     _traffic: dict[int | None, list[Run]]
     """The lines of memory traffic, by package; None for the sum of all packages."""
     _row_of: dict[int, int]
     """Index of the row, by CPU."""
     _axis: time_axis.Axis
-    _left: int
-    _right: int
-    """Number of cells left and right of the axis. `_left`: for labels, plus the cells left over
-    because bins are whole samples; `_right`: for numbers."""
+    _chart_left: int
+    _right_width: int
+    """Number of cells left and right of the axis. `_chart_left`: for labels, plus the cells left
+    over because bins are whole samples; `_right_width`: for numbers."""
     _lanes: Lanes | None = None
-    _now: list[float]
+    _values_now: list[float]
     """Values in the present interval, by position of the CPU."""
-    _doubted: list[bool]
-    """Whether a counter of the value in `_now` is suspect, by position of the CPU."""
+    _is_doubted: list[bool]
+    """Whether a counter of the value in `_values_now` is suspect, by position of the CPU."""
     _of_package: dict[int | None, list[Episode]]
     _of_cpu: dict[int, list[Episode]]
     """Episodes in sight, by package and by CPU. An episode that affects most of a package appears
@@ -161,7 +169,7 @@ class Timeline(PaneledView, Cursor):
 
     def make_layout(self) -> None:
         session = self.session
-        self._field, self._others = chosen_field(session, self.choice.metric)
+        self._field, self._other_fields = chosen_field(session, self.choice.metric)
         self._unit = unit_in(self._field, clock_of(session, self.choice.units, known=True))
         self._lanes = None
 
@@ -174,11 +182,11 @@ class Timeline(PaneledView, Cursor):
             lines = [PlaceLine("row", row) for row in rows]
         if self.bare:
             lines = [line for line in lines if line.kind == "row"]
-        self._headed = any(line.kind == "package" for line in lines)
+        self._has_headings = any(line.kind == "package" for line in lines)
         traffic = self._traffic_lines(session)
-        if self._headed and traffic == len(session.hello.packages):  # each below a heading
-            traffic, headed, lines = 0, lines, []
-            for line in headed:
+        if self._has_headings and traffic == len(session.hello.packages):  # each below a heading
+            traffic, lines_with_headings, lines = 0, lines, []
+            for line in lines_with_headings:
                 lines += [line, *[PlaceLine("memory", line.row)] * (line.kind == "package")]
         feet = 2 if self.size.height >= MIN_HEIGHT_FOR_TIMES else 1
         room = self.size.height - (0 if self.bare else HEADS + traffic + feet)
@@ -195,28 +203,28 @@ class Timeline(PaneledView, Cursor):
             self._arrange(session)
         plan = self._plan
         # Either all numbers are shown or none.
-        self._right = plan.right if self.width > plan.label + plan.right else 0
-        room = max(1, self.width - plan.label - self._right)
+        self._right_width = plan.right if self.width > plan.label + plan.right else 0
+        room = max(1, self.width - plan.label - self._right_width)
         first_ns = session.past.first_ns
         self._axis = time_axis.fitted(interval.time_ns, choice.window_s, room, first_ns)
-        self._left = plan.label + room - self._axis.cells
-        before = self._lanes.scale if self._lanes else None
+        self._chart_left = plan.label + room - self._axis.cells
+        previous_scale = self._lanes.scale if self._lanes else None
         places = self.places.places
         lanes = Lanes(session, self._field, self._axis, places, ascii_=choice.ascii)
         lanes.read(self._in_sight())
-        now = shown(self._field, session, interval)
-        lanes.choose_scale(now[session.shown], before)
+        values = displayed_values(self._field, session, interval)
+        lanes.choose_scale(values[session.shown], previous_scale)
         if self._field.rate:
             self._unit = rate_unit(lanes.scale.high)
-        self._lanes, self._now = lanes, now.tolist()
-        self._doubted = doubted(self._field.key, session, interval).tolist()
+        self._lanes, self._values_now = lanes, values.tolist()
+        self._is_doubted = suspect_rows(self._field.key, session, interval).tolist()
         episodes = time_axis.episodes(self._axis, session)
         self._assign(episodes)
         self._traffic = dict(self._traffic_by_package(session))
         self.heads, self.feet = [], []
-        if not self.bare and self._right:
+        if not self.bare and self._right_width:
             self.heads = [self._legend(), self._titles()]
-            if not self._headed or len(self._traffic) != len(session.hello.packages):
+            if not self._has_headings or len(self._traffic) != len(session.hello.packages):
                 self.heads += self._traffic.values()
             self.feet = self._axis_lines(session, episodes)
             self.feet += self.panels(self.spare - len(self.feet))
@@ -233,7 +241,7 @@ class Timeline(PaneledView, Cursor):
             rows = {row_of[cpu] for cpu in episode.cpus if cpu in row_of}
             for package in {places.places[row].package for row in rows}:
                 hit = {row for row in rows if places.places[row].package == package}
-                if self._headed and 1 < len(hit) > len(places.of_package(package)) / 2:
+                if self._has_headings and 1 < len(hit) > len(places.of_package(package)) / 2:
                     self._of_package.setdefault(package, []).append(episode)
                     rows -= hit
             for cpu in episode.cpus:
@@ -244,13 +252,13 @@ class Timeline(PaneledView, Cursor):
 
     def _legend(self) -> list[Run]:
         assert self._lanes is not None
-        name, per, digits = self._unit
+        name, factor, digits = self._unit
         digits = 0 if self._field.unit == "ratio" else digits
         scale = self._lanes.scale
-        low, high = (f"{end * per:.{digits}f}" for end in (scale.low, scale.high))
+        low, high = (f"{end * factor:.{digits}f}" for end in (scale.low, scale.high))
         ends: list[Run] = [(f"{low} ", "dim"), *ramp(ascii_=self.choice.ascii),
                            (f" {high} {name}".rstrip(), "dim")]  # fmt: skip
-        if self._plan.tall > 1:  # the height, not the colour, shows the value
+        if self._plan.lane_height > 1:  # the height, not the colour, shows the value
             ends = [("from ", "dim"), (low, "text"), (" to ", "dim"),
                     (f"{high} {name}".rstrip(), "text")]  # fmt: skip
         pieces: list[Piece] = [
@@ -261,8 +269,8 @@ class Timeline(PaneledView, Cursor):
         ]  # fmt: skip
         if not self._plan.each and self.places.threads == 2:
             pieces.append((3, [(f"{theme.LP0} lp0 {theme.LP1} lp1", "dim")]))
-        if self._others:
-            pieces.append((4, [("next: ", "faint"), (" · ".join(self._others[:4]), "dim")]))
+        if self._other_fields:
+            pieces.append((4, [("next: ", "faint"), (" · ".join(self._other_fields[:4]), "dim")]))
         return [(" ", "text"), *shed(pieces, self.width - 1, 3)]
 
     def _titles(self) -> list[Run]:
@@ -272,7 +280,7 @@ class Timeline(PaneledView, Cursor):
             title += fit("  cpu" if plan.each and not self._field.of_core else "  cpus", plan.cpus)
         names = ("now",) if plan.each else ("lp0", "lp1") if places.threads == 2 else ("", "now")
         return [
-            (fit(title, self._left), "dim"),
+            (fit(title, self._chart_left), "dim"),
             (" " * self._axis.cells, "text"),
             ("".join(f"{name:>{NUMBER}}" for name in names), "dim"),
         ]
@@ -280,27 +288,27 @@ class Timeline(PaneledView, Cursor):
     def _axis_lines(self, session: Session, episodes: list[Episode]) -> list[Line]:
         """Returns the lines of the time axis, which stay in sight below the rows."""
         axis, interval = self._axis, self.interval
-        inside = self.size.height < MIN_HEIGHT_FOR_TIMES
+        times_inside = self.size.height < MIN_HEIGHT_FOR_TIMES
         ticks, first_ns = time_axis.ticks(axis, session.unix), axis.first_ns
         since = None if first_ns is None else session.unix(first_ns)
-        line = time_axis.ticked(
-            axis, episodes, ticks, inside=inside, marks=session.marks, since=since
+        line = time_axis.tick_line(
+            axis, episodes, ticks, times_inside=times_inside, marks=session.marks, since=since
         )
-        left: Run = (" " * self._left, "text")
-        now: Run = (f"{time_of_day(interval.time):>{self._right - 1}}", "text")
-        if inside:
-            return [([left, *line, now], "calm")]
+        left_margin: Run = (" " * self._chart_left, "text")
+        time_run: Run = (f"{time_of_day(interval.time):>{self._right_width - 1}}", "text")
+        if times_inside:
+            return [([left_margin, *line, time_run], "calm")]
         times = time_axis.times(axis, ticks)
-        return [([left, *line], "calm"), ([left, *times, now], "calm")]
+        return [([left_margin, *line], "calm"), ([left_margin, *times, time_run], "calm")]
 
     # --- memory traffic of packages
 
     def _traffic_lines(self, session: Session) -> int:
         """Returns the number of lines of memory traffic. It depends only on the machine and the
         height, so that nothing moves."""
-        counted = session.counters.columns.keys() >= {*TRAFFIC_KEYS}
+        has_traffic = session.counters.columns.keys() >= {*TRAFFIC_KEYS}
         packages = len(session.hello.packages)
-        if not counted or self.size.height < MIN_HEIGHT_FOR_TIMES:
+        if not has_traffic or self.size.height < MIN_HEIGHT_FOR_TIMES:
             return 0
         return packages if packages <= MAX_TRAFFIC_LINES else 1
 
@@ -310,23 +318,27 @@ class Timeline(PaneledView, Cursor):
         if not self._traffic_lines(session):
             return
         read, write = (session.past.shared(key, self._axis.edges) for key in TRAFFIC_KEYS)
-        past = read + write  # (bins, packages)
+        traffic = read + write  # (bins, packages)
         read, write = (self.interval.packages[f"{key}_per_s"] for key in TRAFFIC_KEYS)
-        now = read + write
+        traffic_now = read + write
         first = (session.position[cpus[0]] for cpus in session.hello.packages)
         names: list[int | None] = [session.topology[row].package for row in first]
         if len(names) > MAX_TRAFFIC_LINES:
-            past, now, names = past.sum(axis=1, keepdims=True), now.sum(keepdims=True), [None]
-        under = self._headed and len(names) == len(session.hello.packages)
-        scale = Scale(0.0, charts.axis_top(past, charts.ANY, None))
-        number = Column("", "", self._right - 3, scale=1e-9, digits=1)
-        for each, rate, package in zip(past.T, now.tolist(), names, strict=True):
-            which = f" {package}" if len(names) > 1 and package is not None else ""
-            name = "   mem GB/s" if under else f" mem{which} GB/s"
-            levels = scale.levels(each)
-            runs = [(fit(name, self._left), "dim"),
+            traffic, traffic_now, names = (
+                traffic.sum(axis=1, keepdims=True),
+                traffic_now.sum(keepdims=True),
+                [None],
+            )
+        below_headings = self._has_headings and len(names) == len(session.hello.packages)
+        scale = Scale(0.0, charts.axis_top(traffic, charts.ANY, None))
+        number = Column("", "", self._right_width - 3, scale=1e-9, digits=1)
+        for series, rate, package in zip(traffic.T, traffic_now.tolist(), names, strict=True):
+            package_text = f" {package}" if len(names) > 1 and package is not None else ""
+            name = "   mem GB/s" if below_headings else f" mem{package_text} GB/s"
+            levels = scale.levels(series)
+            runs = [(fit(name, self._chart_left), "dim"),
                     *strip(levels, levels, ascii_=self.choice.ascii)]  # fmt: skip
-            if self._right:
+            if self._right_width:
                 text, style = number.cell(rate)
                 runs += [(number.place(text), style), ("   ", "text")]
             yield package, runs
@@ -357,8 +369,8 @@ class Timeline(PaneledView, Cursor):
         return self._row(slot, chosen=chosen), "chosen" if chosen else "calm"
 
     def _column(self) -> Column:
-        _, per, digits = self._unit
-        return Column(self._field.key, "", NUMBER, scale=per, digits=digits)
+        _, factor, digits = self._unit
+        return Column(self._field.key, "", NUMBER, scale=factor, digits=digits)
 
     def _heading(self, line: PlaceLine) -> list[Run]:
         """Returns the heading of a package or an L3: its present value, and for a package its
@@ -366,49 +378,53 @@ class Timeline(PaneledView, Cursor):
         place = self.places.places[line.row]
         if line.kind == "l3":
             rows = self.places.groups[place.package, place.l3]
-            name: Run = (fit(f"   L3 {place.l3}", self._left), "dim")
-            along: list[Run] = [(" " * self._axis.cells, "text")]
+            name: Run = (fit(f"   L3 {place.l3}", self._chart_left), "dim")
+            lane_runs: list[Run] = [(" " * self._axis.cells, "text")]
         else:
             rows = self.places.of_package(place.package)
-            name = (fit(f" {package_name(place.package)}", self._left), "bright")
+            name = (fit(f" {package_name(place.package)}", self._chart_left), "bright")
             episodes = self._of_package.get(place.package, [])
-            along = time_axis.rule(self._axis, episodes)
-        if not self._right:
-            return [name, *along]
+            lane_runs = time_axis.rule(self._axis, episodes)
+        if not self._right_width:
+            return [name, *lane_runs]
         cpus = [cpu for row in rows for cpu in self.places.places[row].rows]
         if self._field.of_core:
-            known = [self._now[cpu] for cpu in cpus if not isnan(self._now[cpu])]
-            value = sum(known) / len(known) if known else nan
+            known_values = [
+                self._values_now[cpu] for cpu in cpus if not isnan(self._values_now[cpu])
+            ]
+            value = sum(known_values) / len(known_values) if known_values else nan
         else:
             value = self.interval.values.mean(self._field.key, cpus)
-        mean = "" if self._plan.each else f"{'mean':>{NUMBER}}"
+        mean_text = "" if self._plan.each else f"{'mean':>{NUMBER}}"
         text, style = self._column().cell(value)
-        return [name, *along, (mean, "dim"), (f"{text:>{NUMBER}}", style)]
+        return [name, *lane_runs, (mean_text, "dim"), (f"{text:>{NUMBER}}", style)]
 
     def _row(self, slot: LaneLine, *, chosen: bool) -> list[Run]:
         plan, lanes, row = self._plan, self._lanes, slot.line.row
         assert lanes is not None
         if row not in lanes.values:  # the row was scrolled into sight
             lanes.read([*self._in_sight(), row])
-        if plan.tall == 1:
-            along = lanes.flat(row, slot.lanes)
+        if plan.lane_height == 1:
+            lane_runs = lanes.flat_lane(row, slot.lanes)
         else:
-            high = plan.tall - (plan.tall > 2)  # an empty line separates tall CPUs
+            lane_height = plan.lane_height - (
+                plan.lane_height > 2
+            )  # an empty line separates tall CPUs
             blank: list[Run] = [(" " * self._axis.cells, "text")]
-            area = lanes.tall(row, slot.lanes[0], high)
-            along = area[slot.below] if slot.below < high else blank
+            area = lanes.tall_lane(row, slot.lanes[0], lane_height)
+            lane_runs = area[slot.below] if slot.below < lane_height else blank
         runs: list[Run] = [
             (theme.CHOSEN_SIGN, "mark") if chosen and slot.line.part == 0 else (" ", "text"),
-            (fit(self._label(slot), self._left - 1), "dim"),
+            (fit(self._label(slot), self._chart_left - 1), "dim"),
         ]
-        if slot.below or not self._right:
-            return [*runs, *along]
+        if slot.below or not self._right_width:
+            return [*runs, *lane_runs]
         cpus = self.places.places[row].cpus
         shown_cpus = cpus if self._field.of_core else [cpus[lane] for lane in slot.lanes]
         episodes = [episode for cpu in shown_cpus for episode in self._of_cpu.get(cpu, [])]
-        if signs := time_axis.begins(self._axis, episodes):
-            along = marked(along, signs)
-        runs += [*along, *self._numbers(slot)]
+        if signs := time_axis.start_marks(self._axis, episodes):
+            lane_runs = with_marks(lane_runs, signs)
+        runs += [*lane_runs, *self._numbers(slot)]
         for episode in reversed(time_axis.mildest_first(episodes)):  # the worst running one
             visible = self._axis.cells_of(episode)
             if visible is not None and visible[0].stop == self._axis.cells:
@@ -432,13 +448,13 @@ class Timeline(PaneledView, Cursor):
         place, interval, column = self.places.places[slot.line.row], self.interval, self._column()
         for lane in slot.lanes:
             row = place.rows[lane]
-            value = self._now[row]
-            quiet = self._field.unit == "ratio" and value < QUIET_SHARE
+            value = self._values_now[row]
+            is_quiet = self._field.unit == "ratio" and value < QUIET_SHARE
             text, style = column.cell(
-                value, "dim" if quiet else "text",
+                value, "dim" if is_quiet else "text",
                 online=bool(interval.online[row]) or not isnan(value),
                 resting=self._field.of_running and bool(interval.resting[row]),
-                doubted=self._doubted[row],
+                doubted=self._is_doubted[row],
             )  # fmt: skip
             yield column.place(text), style
         yield " " * NUMBER * (self._plan.numbers - len(slot.lanes)), "text"

@@ -12,12 +12,12 @@ from fakes import Does, Machine, guest
 from perfprobe import wire
 from perftop.session.fleet.fleet import Fleet, RowChoice, natural, racks
 from perftop.session.fleet.machine import (
-    NOTHING,
+    UNKNOWN_NUMBERS,
     LiveMachine,
     MachineEpisode,
     Past,
-    lost,
-    mean,
+    lost_share,
+    mean_numbers,
 )
 from perftop.session.fleet.machine import Machine as Row
 
@@ -26,7 +26,7 @@ NOW = 1_700_000_000.0
 
 def machine(name: str, lost_: float = 0.0, cause: str = "", start: float = NOW - 60) -> Row:
     made = Row(name)
-    made.add_numbers(NOW - 1, {**NOTHING, "lost": lost_, "busy": 1.0, "power_w": 100.0})
+    made.add_numbers(NOW - 1, {**UNKNOWN_NUMBERS, "lost": lost_, "busy": 1.0, "power_w": 100.0})
     if cause:
         made.running = [MachineEpisode(name, "turbo-drop", cause, start, None, 5e8, 1.0)]
     return made
@@ -103,16 +103,16 @@ def test_a_filter_asks_for_words_of_name_cause_or_state() -> None:
 
 
 def test_lost_is_of_the_time_that_was_wanted() -> None:
-    found = {**NOTHING, "busy": 0.6, "steal": 0.2, "clock_hz": 2e9, "ceiling_hz": 4e9}
-    assert lost(found) == pytest.approx((0.2 + 0.6 * 0.5) / 0.8)
-    assert lost(NOTHING) != lost(NOTHING)
+    found = {**UNKNOWN_NUMBERS, "busy": 0.6, "steal": 0.2, "clock_hz": 2e9, "ceiling_hz": 4e9}
+    assert lost_share(found) == pytest.approx((0.2 + 0.6 * 0.5) / 0.8)
+    assert lost_share(UNKNOWN_NUMBERS) != lost_share(UNKNOWN_NUMBERS)
 
 
 def test_means_leave_out_what_is_unknown() -> None:
-    a = {**NOTHING, "busy": 1.0, "clock_hz": 2e9, "steal": 0.1}
-    b = {**NOTHING, "busy": 0.5, "clock_hz": 3.5e9}
-    assert mean([a, b])["clock_hz"] == pytest.approx(2.5e9)
-    assert mean([a, b])["steal"] == pytest.approx(0.1)
+    a = {**UNKNOWN_NUMBERS, "busy": 1.0, "clock_hz": 2e9, "steal": 0.1}
+    b = {**UNKNOWN_NUMBERS, "busy": 0.5, "clock_hz": 3.5e9}
+    assert mean_numbers([a, b])["clock_hz"] == pytest.approx(2.5e9)
+    assert mean_numbers([a, b])["steal"] == pytest.approx(0.1)
 
 
 def test_names_are_ordered_as_people_count() -> None:
@@ -181,7 +181,7 @@ def test_a_silent_machine_keeps_its_past_and_no_numbers() -> None:
     heard = row.updated
     row.fall_silent(heard + 60, "the link broke", heard + 62)
     assert not row.answers
-    assert row.numbers == NOTHING
+    assert row.numbers == UNKNOWN_NUMBERS
     assert row.silent_since == heard
     assert row.running == []
     assert row.ended[-1].end == heard
@@ -197,7 +197,7 @@ def test_frames_without_a_hello_are_refused() -> None:
 def test_the_past_is_bounded_and_evenly_spaced() -> None:
     past = Past()
     for second in range(2000):
-        past.add(START + second, {**NOTHING, "busy": second / 2000})
+        past.add(START + second, {**UNKNOWN_NUMBERS, "busy": second / 2000})
     assert len(past.times) == 600
     found = past.series("busy", 6, START + 2000, 600)
     assert found == sorted(found)

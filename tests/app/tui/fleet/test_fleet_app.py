@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 
 from perftop.draw import strips
 from perftop.session.fleet.fleet import Fleet
-from perftop.session.fleet.machine import NOTHING, Machine
+from perftop.session.fleet.machine import UNKNOWN_NUMBERS, Machine
 from perftop.tui.config import Config
 from perftop.tui.fleet import detail, page, views
 from perftop.tui.fleet.words import Look
@@ -71,7 +71,9 @@ def test_a_chart_without_a_clock_is_not_scaled_by_the_ceiling() -> None:
     """A ceiling alone may be known: in the first seconds, or where clocks are not counted."""
     machine = Machine("node")
     for at in range(30):
-        machine.add_numbers(1000.0 + at, dict(NOTHING) | {"lost": 0.02, "ceiling_hz": 3.4e9})
+        machine.add_numbers(
+            1000.0 + at, dict(UNKNOWN_NUMBERS) | {"lost": 0.02, "ceiling_hz": 3.4e9}
+        )
     title, top, *_ = detail.detail_chart(Look(Fleet([machine]), 1030.0, 80, 24), machine, 60, 8)
     assert "lost" in title[0][0][0]
     assert top[0][0][0].strip() == "2.0"
@@ -179,7 +181,7 @@ async def test_names_and_reasons_from_outside_cannot_steer_the_terminal() -> Non
     bad.fall_silent(fleets.NOW, "\x1b]0;x\x07\n\u200b", nan)
     worse = fleets.machine("task", fleets.HOT)
     worse.tasks = worse.model = worse.absent = "\x1b[31mred\x9b"
-    worse.numbers = NOTHING
+    worse.numbers = UNKNOWN_NUMBERS
     for view in ("1", "2", "3", "4"):
         for text in await seen(Fleet([bad, worse]), (160, 50), [view]):
             assert text.isprintable()

@@ -53,7 +53,7 @@ def test_a_calibration_that_is_refused_later_leaves_the_range_and_no_blank() -> 
     )  # fmt: skip
     session, interval = shown(machine)
     calibration = session.calibrations["one_thread"]
-    calibration._settled = False
+    calibration._is_settled = False
     places = Places(session)
     made = Charts(session, places)
     assert made.fit(41, 160)
@@ -63,7 +63,7 @@ def test_a_calibration_that_is_refused_later_leaves_the_range_and_no_blank() -> 
     assert calibration.state == "refused"
     for message in [machine.frame(seq) for seq in range(40, 100)]:
         session.apply(message)
-    calibration._settled = False
+    calibration._is_settled = False
     interval = session.take()
     assert interval.split.method[0] == "bounds"
     made.read(interval, [0, 1], choice, "colour")
@@ -166,9 +166,9 @@ def test_clocks_are_low_in_charts_where_they_are_in_rows(scenario: str) -> None:
         moment = Moment(sheet, every, GHZ)
         for unit in every:
             shown = moment.numbers(unit, chosen=False)
-            assert np.array_equal(shown.ceiling_hz, sheet.ceiling[unit.at], equal_nan=True)
+            assert np.array_equal(shown.ceiling_hz, sheet.ceiling[unit.core_index], equal_nan=True)
             is_low = shown.dropped[0] == theme.DROPPED
-            assert is_low or not sheet.dropped[unit.at]
+            assert is_low or not sheet.dropped[unit.core_index]
             low.add(is_low)
     assert low == ({False, True} if "turbo" in scenario else {False})
 

@@ -7,7 +7,7 @@ from fakes import Machine, seen
 from perftop.model.episode import Episode
 from perftop.output.sentences import sentence, text
 from perftop.session.episodes import RecordingEpisodes
-from perftop.tui.shared.episode_style import during, ended_sentence
+from perftop.tui.shared.episode_style import ended_sentence, episodes_during
 
 S = 10**9
 
@@ -18,7 +18,7 @@ def test_a_recording_that_plays_has_the_episodes_of_the_moment_and_not_of_its_en
     now_ns = interval.time_ns
     live = Episode("offline", [1], now_ns - 1)
     session.detector.running = [live]
-    assert during(session, interval) == [live]
+    assert episodes_during(session, interval) == [live]
     session.log.recording = RecordingEpisodes()
     later, here, before = (
         Episode("steal", [0], now_ns + since, until if until is None else now_ns + until)
@@ -27,7 +27,7 @@ def test_a_recording_that_plays_has_the_episodes_of_the_moment_and_not_of_its_en
     for episode in (before, here, later):
         session.log.recording.add(episode)
     session.log.recording.complete = True
-    assert during(session, interval) == [here]
+    assert episodes_during(session, interval) == [here]
 
 
 def test_each_sentence_is_made_once_for_its_episodes_and_room() -> None:

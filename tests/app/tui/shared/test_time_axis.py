@@ -91,7 +91,7 @@ def test_a_moment_at_the_end_of_the_axis_is_beyond_it() -> None:
     before = Episode("offline", [0], 60 * S - 1)
     mark = Episode("mark", [], 60 * S, 60 * S, evidence={"label": "now"})
     assert (a.cells_of(before), a.cells_of(mark)) == ((range(59, 60), True), None)
-    assert time_axis.ticked(a, [mark], (), marks=[mark]) == time_axis.ticked(a, [], ())
+    assert time_axis.tick_line(a, [mark], (), marks=[mark]) == time_axis.tick_line(a, [], ())
 
 
 # --- clock times
@@ -200,7 +200,7 @@ def test_the_worse_of_two_simultaneous_episodes_is_drawn() -> None:
         assert text(made(), *order)[10:21] == "▼━━━━━━━━━─"
         keys = [key for _, key in time_axis.rule(made(), order)]
         assert keys[10:20] == ["over"] * 2 + ["dim"] * 8  # both are over
-        assert time_axis.begins(made(), order) == {10: ("▼", "over")}
+        assert time_axis.start_marks(made(), order) == {10: ("▼", "over")}
 
 
 def test_red_is_what_runs_at_the_moment_that_is_shown() -> None:
@@ -236,8 +236,12 @@ def test_one_that_ended_is_not_missed_because_another_was_shown_of_later() -> No
 def line(first_s: float, *episodes: Episode, inside: bool = False) -> str:
     a = replace(made(), first_ns=round(first_s * S))
     return strips.text(
-        time_axis.ticked(
-            a, episodes, time_axis.ticks(a, unix), inside=inside, since=unix(round(first_s * S))
+        time_axis.tick_line(
+            a,
+            episodes,
+            time_axis.ticks(a, unix),
+            times_inside=inside,
+            since=unix(round(first_s * S)),
         )
     )
 
@@ -266,7 +270,9 @@ def test_clock_times_share_the_line_of_episodes_in_low_charts() -> None:
 
 def test_a_step_is_a_faint_mark_where_nothing_else_is() -> None:
     a = replace(made(), first_ns=11 * S // 2)
-    runs = time_axis.ticked(a, [drop(10, 13.5)], time_axis.ticks(a, unix), steps=[4, 8, 10, 12, 40])
+    runs = time_axis.tick_line(
+        a, [drop(10, 13.5)], time_axis.ticks(a, unix), steps=[4, 8, 10, 12, 40]
+    )
     assert strips.text(runs)[5:16] == "─" * 3 + "┴" + "─▼━━━─┬"
     assert strips.text(runs).count(theme.STEP) == 2
 
@@ -323,7 +329,9 @@ def test_an_axis_may_have_a_zero_instead_of_clock_times() -> None:
     a = time_axis.Axis(25 * S, S, 35, 25 * S)
     ticks = time_axis.ticks(a, None)
     assert ticks == [(10, "0 s"), (25, "15 s")]
-    assert strips.text(time_axis.ticked(a, (), ticks)) == "─" * 10 + "┬" + "─" * 14 + "┬" + "─" * 9
+    assert (
+        strips.text(time_axis.tick_line(a, (), ticks)) == "─" * 10 + "┬" + "─" * 14 + "┬" + "─" * 9
+    )
 
 
 # --- the values of bins

@@ -34,7 +34,7 @@ async def test_an_episode_marks_axis_and_row_where_it_began() -> None:
     assert view.rows[1][at] == "║"
     assert view.rows[1].rstrip().endswith("98.0 ║")  # and it goes on
     assert not any("║" in row for row in view.rows[2:])
-    assert set(view.feet[0][at + 1 : view.past._left + view.past._axis.cells]) == {"━"}
+    assert set(view.feet[0][at + 1 : view.past._chart_left + view.past._axis.cells]) == {"━"}
 
 
 async def test_an_ended_episode_is_marked_without_a_stroke_to_the_end() -> None:
@@ -113,8 +113,8 @@ def test_rows_read_one_by_one_are_as_those_read_together(now: int, room: int) ->
 
 def test_marks_take_the_place_of_cells_and_nothing_else_moves() -> None:
     runs = [("aaaa", "x"), ("bb", "y")]
-    assert lanes.marked(runs, {}) == runs
+    assert lanes.with_marks(runs, {}) == runs
     marks = {0: ("▼", "alarm"), 3: ("│", "text"), 5: ("▼", "alarm")}
-    found = lanes.marked(runs, marks)
+    found = lanes.with_marks(runs, marks)
     assert text(found) == "▼aa│b▼"
     assert found == [("▼", "alarm"), ("aa", "x"), ("│", "text"), ("b", "y"), ("▼", "alarm")]
