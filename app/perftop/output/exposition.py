@@ -12,7 +12,7 @@ from typing import Literal
 from perftop.base.text import escaped
 
 UNITS = ("hertz", "seconds", "watts", "celsius", "ratio", "joules")
-END = "# EOF\n"
+END_LINE = "# EOF\n"
 """Last line of an OpenMetrics page. A page in the older format has no such line."""
 
 

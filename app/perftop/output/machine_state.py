@@ -61,7 +61,7 @@ def label(key: str) -> str:
     return STATES.get(key) or key.replace("_", " ")
 
 
-def shown(key: str, value: object) -> str:
+def value_text(key: str, value: object) -> str:
     """A value as text; for a boot, the first part of its ID."""
     if value is None:
         return "n/a"
@@ -71,7 +71,7 @@ def shown(key: str, value: object) -> str:
     return text.partition("-")[0] if key == "boot_id" else text
 
 
-def differs(a: object, b: object) -> bool:
+def is_different(a: object, b: object) -> bool:
     """Whether two values differ; numbers must differ by more than EQUAL."""
     if isinstance(a, int | float) and isinstance(b, int | float):
         return abs(a - b) > EQUAL * max(abs(a), abs(b))
@@ -82,15 +82,16 @@ def state(session: Session) -> Line:
     """Returns the states by key, without unknown ones. Power and clock limits are means over the
     run."""
     hello = session.hello
-    on = [row.cpu for row in session.topology if row.online]
-    many = any(len(set(core) & set(on)) > 1 for core in session.cores)
+    online_cpus = [row.cpu for row in session.topology if row.online]
+    has_siblings = any(len(set(core) & set(online_cpus)) > 1 for core in session.cores)
     selected = hello.selected
     settings = [*hello.settings.items()][:MAX_SETTINGS]  # untrusted
     states: Line = {
         "host": hello.host, "model": hello.identity.name or None,
         "microcode": hello.identity.microcode, "kernel": hello.kernel,
         "virtualisation": hello.virtualisation or "none", "boot_id": hello.boot_id,
-        "cpus": f"{len(on)} of {len(session.topology)} on", "smt": "on" if many else "off",
+        "cpus": f"{len(online_cpus)} of {len(session.topology)} on",
+        "smt": "on" if has_siblings else "off",
         "selected": "all" if selected is None else ranges(selected),
         "packages": len(hello.packages), "source": hello.source,
         "base_hz": None if hello.base_hz is None else number(hello.base_hz.hz),
@@ -109,8 +110,8 @@ def _gauges(session: Session) -> Line:
         if len(means):
             value = float(means.sum() if key.endswith("_w") else means.max())
             states[key] = number(float(f"{value:.4g}"))
-    off = [_means(session, key) for key in ("turbo_off", "turbo_disabled")]
-    shares = [float(means.max()) for means in off if len(means)]
+    off_means = [_means(session, key) for key in ("turbo_off", "turbo_disabled")]
+    shares = [float(means.max()) for means in off_means if len(means)]
     return states | ({"turbo": "off" if max(shares) > 0.5 else "on"} if shares else {})
 
 

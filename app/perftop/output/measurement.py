@@ -31,7 +31,7 @@ class Measurement:
         self.tally = Tally()
         self.first_ns: int | None = None
         """Raw time of the first frame."""
-        self._here = False
+        self._is_here = False
         """Whether the measured machine is the one that perftop runs on."""
         self._cpu_s = 0.0
         """User and system CPU time, in s, that the perftop process had used by the first frame."""
@@ -40,7 +40,7 @@ class Measurement:
         """The command, used if the session watches another job."""
 
     def begin(self, hello: wire.Hello) -> None:
-        self._here = hello.source.startswith("sim") or is_here(hello)
+        self._is_here = hello.source.startswith("sim") or is_here(hello)
         if self.bracket is not None:
             self.bracket.begin(hello)
 
@@ -77,7 +77,7 @@ class Measurement:
             session, self.tally.counts_by_cause, elapsed_s, run, self._footprint
         )
         own_s = session.probe_cpu_s() + time.process_time() - self._cpu_s
-        if self._here and not isnan(own_s):
+        if self._is_here and not isnan(own_s):
             line["own_cpu_s"] = number(own_s)
         return line
 
@@ -105,8 +105,8 @@ class CommandMeasurement(Measurement):
         """Processes a message that the session has applied."""
         if self.summary or not isinstance(message, wire.Frame):
             return
-        news, self._cursor = session.log.since(self._cursor)
-        for episode in news:
+        new_episodes, self._cursor = session.log.since(self._cursor)
+        for episode in new_episodes:
             self._count(episode, session.now_ns)
         if self.follow(session, message):
             self.finish(session)
@@ -124,7 +124,7 @@ class CommandMeasurement(Measurement):
             stat_text.episode(session, episode) for kind, episode in self._first.items()
             if sum(counted[kind].values()) == 1
         ]  # fmt: skip
-        ending = stat_text.ending(session, self.tally, line, self.job.argv)
+        ending = stat_text.ending_lines(session, self.tally, line, self.job.argv)
         self.summary = [*stat_text.heading(session), *only, *ending]
 
     def _count(self, episode: Episode, now_ns: int) -> None:

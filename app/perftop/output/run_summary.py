@@ -23,7 +23,7 @@ from perftop.session.task_times import JobFootprint
 
 MAX_NEIGHBOURS = 3
 """Maximum number of other processes that are listed with the CPUs of a job."""
-OURS = "perftop", "perfprobe"
+OWN_PROGRAMS = "perftop", "perfprobe"
 """Names of perftop's own processes; their cost is reported separately."""
 
 
@@ -88,7 +88,7 @@ def summary_line(
         "energy_dram_j": number(_energy_j(session, "energy_ram_j")),
         "totals": _totals(session, whole),
         **_losses(session),
-        "others": _others(session, footprint),
+        "others": _other_tasks(session, footprint),
         "probe_cpu_s": number(session.probe_cpu_s()),
         "lost": session.lost,
         "late": session.late,
@@ -96,7 +96,7 @@ def summary_line(
     }
     if line["others"] is None:
         del line["others"]
-    why = _why(session, whole, session.shown, machine)
+    why = _reasons(session, whole, session.shown, machine)
     if line["energy_j"] is None and "energy_j" in session.counters.columns:
         why["energy_j"] = UNREAD
     return line | {"why": why} if why else line
@@ -120,23 +120,29 @@ def _losses(session: Session) -> Line:
     return {"causes": causes, "busy": spans | {"alone": busy.alone, "cpus": len(session.shown)}}
 
 
-def _others(session: Session, footprint: JobFootprint | None) -> Line | None:
+def _other_tasks(session: Session, footprint: JobFootprint | None) -> Line | None:
     """Returns the mean number of CPUs that other processes used while task records were available,
     and the process that used most. Returns None without a command or without task records."""
     seen_s = session.run_times.seen_s
     if footprint is None or not session.run_times.tasks or seen_s <= 0:
         return None
-    ran: dict[tuple[int, str], dict[int, float]] = {}
-    for (pid, comm, cpu), one in session.run_times.tasks.items():
-        if pid not in footprint.pids and comm not in OURS:
-            ran.setdefault((pid, comm), {})[cpu] = one.run_s
-    line: Line = {"cpus": number(sum(sum(one.values()) for one in ran.values()) / seen_s)}
-    busiest = max(ran, key=lambda who: sum(ran[who].values()), default=None)
+    run_s_by_task: dict[tuple[int, str], dict[int, float]] = {}
+    for (pid, comm, cpu), run_of_task in session.run_times.tasks.items():
+        if pid not in footprint.pids and comm not in OWN_PROGRAMS:
+            run_s_by_task.setdefault((pid, comm), {})[cpu] = run_of_task.run_s
+    line: Line = {
+        "cpus": number(
+            sum(sum(run_of_task.values()) for run_of_task in run_s_by_task.values()) / seen_s
+        )
+    }
+    busiest = max(run_s_by_task, key=lambda who: sum(run_s_by_task[who].values()), default=None)
     if busiest is None:
         return line | {"most": None}
     pid, comm = busiest
-    ran_s = number(sum(ran[busiest].values()))
-    return line | {"most": {"pid": pid, "comm": comm, "ran_s": ran_s, "cpus": sorted(ran[busiest])}}
+    ran_s = number(sum(run_s_by_task[busiest].values()))
+    return line | {
+        "most": {"pid": pid, "comm": comm, "ran_s": ran_s, "cpus": sorted(run_s_by_task[busiest])}
+    }
 
 
 def _job(
@@ -177,14 +183,14 @@ def _totals(session: Session, whole: Interval) -> Line:
     if session.evaluator.chosen["busy_hz"] and session.reader.turbo.cpus.any() and ran_s > 0:
         start_ns, end_ns = session.run.start_ns, session.now_ns
         low_s = sum(
-            one.span_s(start_ns, end_ns) * working(session, whole, one)
+            one.span_s(start_ns, end_ns) * working_share(session, whole, one)
             for one in session.episodes(start_ns, end_ns) if kind_of(one).depth == "hz"
         )  # fmt: skip
         totals["below_ceiling"] = min(1.0, low_s / ran_s)
     return {key: number(value) for key, value in totals.items() if math.isfinite(value)}
 
 
-def working(session: Session, whole: Interval, episode: Episode) -> float:
+def working_share(session: Session, whole: Interval, episode: Episode) -> float:
     """Returns the mean number of busy CPUs over the run, among the CPUs of an episode."""
     rows = [session.position[cpu] for cpu in episode.cpus if cpu in session.position]
     return float(np.nansum(whole.values["util"][rows]))
@@ -193,8 +199,8 @@ def working(session: Session, whole: Interval, episode: Episode) -> float:
 def _energy_j(session: Session, key: str) -> float:
     """Returns the energy of all packages, or of their memory, in J; NaN if it is unknown for any
     package."""
-    moved = session.counters.increments(session.run.delta, key)
-    return math.nan if moved is None else float(moved.sum())
+    increments = session.counters.increments(session.run.delta, key)
+    return math.nan if increments is None else float(increments.sum())
 
 
 # --- measures of CPUs and cores
@@ -207,18 +213,20 @@ def _measure(mean: float, extremes: dict[str, float]) -> Line | None:
     return {name: number(value) for name, value in spans.items()}
 
 
-def _why(session: Session, whole: Interval, rows: Sequence[int], measures: Line) -> dict[str, str]:
+def _reasons(
+    session: Session, whole: Interval, rows: Sequence[int], measures: Line
+) -> dict[str, str]:
     """Returns the reason for each metric that this source can provide but these CPUs lack."""
-    chosen = session.evaluator.chosen.items()
-    lacking = [key for key, variants in chosen if variants and measures[key] is None]
-    return {key: why_unknown(session, whole, [*rows], key) for key in lacking}
+    variants_by_key = session.evaluator.chosen.items()
+    missing_keys = [key for key, variants in variants_by_key if variants and measures[key] is None]
+    return {key: why_unknown(session, whole, [*rows], key) for key in missing_keys}
 
 
 def _group(session: Session, whole: Interval, extremes: Distribution, rows: list[int]) -> Line:
     line: Line = {"cpus": [session.topology[row].cpu for row in rows]}
     for key in session.evaluator.metrics:
         line[key] = _measure(whole.values.mean(key, rows), extremes.group(key, rows))
-    why = _why(session, whole, rows, line)
+    why = _reasons(session, whole, rows, line)
     return line | {"why": why} if why else line
 
 
@@ -226,7 +234,7 @@ def _cpu(session: Session, whole: Interval, extremes: Distribution, row: int) ->
     line: Line = {"cpu": session.topology[row].cpu}
     for key in session.evaluator.metrics:
         line[key] = _measure(float(whole.values[key][row]), extremes.cpu(key, row))
-    why = _why(session, whole, [row], line)
+    why = _reasons(session, whole, [row], line)
     return line | {"why": why} if why else line
 
 
@@ -237,7 +245,7 @@ def _core(session: Session, whole: Interval, extremes: Distribution, core: int) 
     line: Line = {
         "package": first.package, "core": first.core, "smt": smt, "smt_method": method,
     }  # fmt: skip
-    lacking = {"smt": None in smt.values(), "smt_method": method is None}
+    is_missing = {"smt": None in smt.values(), "smt_method": method is None}
     why = {"smt": BOUNDS} if method == "bounds" else why_no_states(session, whole, core)
-    why = {key: reason for key, reason in why.items() if lacking.get(key)}
+    why = {key: reason for key, reason in why.items() if is_missing.get(key)}
     return line | {"why": why} if why else line

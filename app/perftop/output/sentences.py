@@ -41,43 +41,46 @@ MAX_SENTENCE = 76
 """Maximum characters of a sentence, which fills 80 columns with the four characters before it."""
 MAX_OWNER = 30
 """Maximum characters of the name of a control group's owner in a sentence."""
-CUT = "…"
+ELLIPSIS = "…"
 
 
 # --- names of CPUs
 
 
-def where(topology: Sequence[Cpu], cpus: Iterable[int], most: int = 24) -> str:
+def place_text(topology: Sequence[Cpu], cpus: Iterable[int], most: int = 24) -> str:
     """Returns the names of packages or cores if the CPUs are all of their online CPUs, else CPU
     numbers. A list of more than `most` characters is truncated."""
-    chosen = set(cpus)
-    if len(chosen) == 1:
-        return f"CPU {min(chosen)}"
+    chosen_cpus = set(cpus)
+    if len(chosen_cpus) == 1:
+        return f"CPU {min(chosen_cpus)}"
     online = [row for row in topology if row.online]
-    what, names = _whole(online, [row for row in online if row.cpu in chosen], len(chosen)) or (
-        "CPU", ranges(chosen))  # fmt: skip
+    chosen_rows = [row for row in online if row.cpu in chosen_cpus]
+    units = _whole_units(online, chosen_rows, len(chosen_cpus))
+    what, names = units or ("CPU", ranges(chosen_cpus))
     if not set(",-").intersection(names):
         return f"{what} {names}"
     if len(names) <= most:
         return f"{what}s {names}"
-    return f"{len(chosen)} CPUs {ranges(chosen)[:most].rpartition(',')[0]},{CUT}"
+    return f"{len(chosen_cpus)} CPUs {ranges(chosen_cpus)[:most].rpartition(',')[0]},{ELLIPSIS}"
 
 
-def where_briefly(
+def short_place_text(
     topology: Sequence[Cpu], cpus: Iterable[int], first: int | None, most: int = 9
 ) -> str:
     """Returns a short name of the CPUs for a sentence. A list longer than `most` characters becomes
     the CPU `first` and the number of the other CPUs."""
-    chosen = set(cpus)
-    name = where(topology, chosen, most)
-    if name.startswith("packages ") and len(chosen) == sum(row.online for row in topology):
+    chosen_cpus = set(cpus)
+    name = place_text(topology, chosen_cpus, most)
+    if name.startswith("packages ") and len(chosen_cpus) == sum(row.online for row in topology):
         return "both packages" if len({row.package for row in topology}) == 2 else "all packages"
-    if not name.endswith(CUT):
+    if not name.endswith(ELLIPSIS):
         return name
-    return f"CPU {min(chosen) if first is None else first} (+{len(chosen) - 1})"
+    return f"CPU {min(chosen_cpus) if first is None else first} (+{len(chosen_cpus) - 1})"
 
 
-def _whole(online: Sequence[Cpu], chosen: Sequence[Cpu], count: int) -> tuple[str, str] | None:
+def _whole_units(
+    online: Sequence[Cpu], chosen: Sequence[Cpu], count: int
+) -> tuple[str, str] | None:
     """Returns the kind and the numbers of the packages or cores that the CPUs fill completely; None
     if they fill none. `chosen`: the online CPUs among the `count` CPUs."""
     cores, packages = {(row.package, row.core) for row in chosen}, {row.package for row in chosen}
@@ -89,9 +92,9 @@ def _whole(online: Sequence[Cpu], chosen: Sequence[Cpu], count: int) -> tuple[st
     if len(cores) > 1 and of_packages:
         return "package", ranges(numbers)
     if of_cores and len(numbers) == 1 and (numbers[0], None) not in cores:
-        several = any(row.package != numbers[0] for row in online)
+        has_packages = any(row.package != numbers[0] for row in online)
         names = ranges(core for _, core in cores if core is not None)
-        return "core", f"{numbers[0]}:{names}" if several else names
+        return "core", f"{numbers[0]}:{names}" if has_packages else names
     return None
 
 
@@ -114,7 +117,7 @@ def depth(kind: str, value: float | None) -> str:
     return texts.get(unit) or f"{percent(value)} %"
 
 
-def lost(episode: Episode) -> str:
+def loss_text(episode: Episode) -> str:
     """Returns the amount lost in the episode, with its unit; '' if it is zero or unknown."""
     value, unit = episode.depth, kind_of(episode).depth
     if value is None or not math.isfinite(value):
@@ -135,12 +138,15 @@ def clocks(episodes: Iterable[Episode]) -> str:
     the number of CPUs of each episode; '' if they were not measured."""
     weights = {"busy_hz": 0.0, "ceiling_hz": 0.0}
     whole = 0
-    for one in episodes:
-        if weights.keys() <= one.evidence.keys():
-            weight = len(one.cpus) * max(1, (one.end_ns or one.start_ns) - one.start_ns)
+    for episode_of_clock in episodes:
+        if weights.keys() <= episode_of_clock.evidence.keys():
+            weight = len(episode_of_clock.cpus) * max(
+                1,
+                (episode_of_clock.end_ns or episode_of_clock.start_ns) - episode_of_clock.start_ns,
+            )
             whole += weight
             for key in weights:
-                weights[key] += weight * one.evidence[key]
+                weights[key] += weight * episode_of_clock.evidence[key]
     if not whole:
         return ""
     busy_hz, ceiling_hz = (total / whole for total in weights.values())
@@ -153,7 +159,7 @@ def cause(kind: str, name: str) -> str:
     return "" if unnamed else cause_of(name).name
 
 
-def inside(subject: str) -> str:
+def as_clause(subject: str) -> str:
     """Returns a subject for the middle of a sentence. Its first letter becomes lower case, unless
     it begins with an abbreviation."""
     return subject if subject[:2].isupper() else subject[0].lower() + subject[1:]
@@ -174,7 +180,11 @@ def culprits(episode: Episode, key: Literal["who", "self"] = "who") -> list[Task
     """Returns the tasks that take time or resources from other tasks; with `self`, the tasks that
     slow themselves."""
     tasks = episode.evidence.get(key, ())
-    return [] if isinstance(tasks, Host) else [one for one in tasks if isinstance(one, TaskOnCpu)]
+    return (
+        []
+        if isinstance(tasks, Host)
+        else [culprit for culprit in tasks if isinstance(culprit, TaskOnCpu)]
+    )
 
 
 def losers(session: Session, episodes: Sequence[Episode], tasks: Tasks) -> list[str]:
@@ -187,9 +197,19 @@ def losers(session: Session, episodes: Sequence[Episode], tasks: Tasks) -> list[
         by_pid = watched_job.name.isdecimal() and names
         return [max(set(names), key=names.count) if by_pid else watched_job.name]
     cpus = {cpu for episode in episodes for cpu in episode.cpus}
-    running = [ran for cpu in sorted(cpus) if (ran := task(tasks.get(str(cpu)))) is not None]
-    running.sort(key=lambda ran: -ran.share)
-    return list(dict.fromkeys(ran.comm for ran in running if ran.share >= MIN_LOSER_SHARE))
+    running_tasks = [
+        running_task
+        for cpu in sorted(cpus)
+        if (running_task := task(tasks.get(str(cpu)))) is not None
+    ]
+    running_tasks.sort(key=lambda running_task: -running_task.share)
+    return list(
+        dict.fromkeys(
+            running_task.comm
+            for running_task in running_tasks
+            if running_task.share >= MIN_LOSER_SHARE
+        )
+    )
 
 
 MIN_LOSER_SHARE = 0.02
@@ -207,7 +227,7 @@ class Part(NamedTuple):
 
     text: str
     role: Role = "text"
-    """`lost`: the size of the loss; `name`: the name of a task or of a mark."""
+    """`loss_text`: the size of the loss; `name`: the name of a task or of a mark."""
 
 
 def text(parts: Sequence[Part]) -> str:
@@ -232,21 +252,30 @@ def sentence(
     """Returns one sentence about episodes of one kind and cause, based on the deepest one. `names`:
     the tasks that lost, the most important first. `over`: use the past tense. `when`: a phrase for
     the time, left out if the sentence would exceed `most` characters."""
-    worst = max(episodes, key=lambda e: e.depth or 0.0)
-    fields = _fields(topology, worst, episodes, over=over)
-    by_size = [fields | _tasks(worst, names, size) for size in _NAME_SIZES]
-    if (short := cause_of(worst.cause).short_text).isupper():
+    worst_episode = max(episodes, key=lambda e: e.depth or 0.0)
+    fields = _fields(topology, worst_episode, episodes, over=over)
+    by_size = [fields | _tasks(worst_episode, names, size) for size in _NAME_SIZES]
+    if (short := cause_of(worst_episode.cause).short_text).isupper():
         by_size[1]["{cause}"] = Part(short)
-    known = [p for p in kind_of(worst).sentences if _needs(p) <= by_size[0].keys()]
+    known_phrases = [
+        p for p in kind_of(worst_episode).sentences if _fields_of(p) <= by_size[0].keys()
+    ]
     numbers = [number for number in _NUMBERS if number in by_size[0]]
-    telling = [p for p in known if any(number in p for number in numbers)] if numbers else known
-    few = [p for p in _FEW_WORDS if _needs(p) <= by_size[0].keys()]
+    phrases = (
+        [p for p in known_phrases if any(number in p for number in numbers)]
+        if numbers
+        else known_phrases
+    )
+    short_phrases = [p for p in _FEW_WORDS if _fields_of(p) <= by_size[0].keys()]
     ends = [when, ""] if when else [""]
-    tries = [*product(telling or known, by_size, ends), *product(few, by_size[:1], [""])]
-    if worst.kind == "mark":
-        tries = [("{label}", by_size[0], "")]
+    candidates = [
+        *product(phrases or known_phrases, by_size, ends),
+        *product(short_phrases, by_size[:1], [""]),
+    ]
+    if worst_episode.kind == "mark":
+        candidates = [("{label}", by_size[0], "")]
     parts: list[Part] = []
-    for phrase, values, end in tries:
+    for phrase, values, end in candidates:
         parts = _filled(phrase, values, end, over=over)
         if len(text(parts)) <= most:
             break
@@ -254,7 +283,7 @@ def sentence(
 
 
 @cache
-def _needs(phrase: str) -> frozenset[str]:
+def _fields_of(phrase: str) -> frozenset[str]:
     return frozenset(piece for piece in _FIELD.split(phrase) if piece.startswith("{"))
 
 
@@ -272,13 +301,13 @@ def _filled(phrase: str, fields: Mapping[str, Part], end: str, *, over: bool) ->
         pieces[-1] = Part(pieces[-1].text.removesuffix("the time") + end.removeprefix("for "))
     elif end:
         pieces.append(Part(f" {end}" if end.startswith("for ") else f", {end}"))
-    joined: list[Part] = []
+    joined_parts: list[Part] = []
     for part in pieces:
-        if joined and joined[-1].role == part.role:
-            joined[-1] = Part(joined[-1].text + part.text, part.role)
+        if joined_parts and joined_parts[-1].role == part.role:
+            joined_parts[-1] = Part(joined_parts[-1].text + part.text, part.role)
         elif part.text:
-            joined.append(part)
-    return joined
+            joined_parts.append(part)
+    return joined_parts
 
 
 def _fields(
@@ -286,9 +315,9 @@ def _fields(
 ) -> dict[str, Part]:
     """Returns the values for the fields of phrases, except the names of tasks."""
     cpus = {cpu for episode in episodes for cpu in episode.cpus}
-    place = where_briefly(topology, cpus, worst.cpus[0] if worst.cpus else None)
+    place = short_place_text(topology, cpus, worst.cpus[0] if worst.cpus else None)
     several = any(word.endswith("s") for word in place.split(" ")) or "(" in place
-    evidence, amount, kind = worst.evidence, lost(worst), group(worst)[0]
+    evidence, amount, kind = worst.evidence, loss_text(worst), group(worst)[0]
     fields = {
         "{kind}": Part(kind),
         "{where}": Part(place),
@@ -337,7 +366,7 @@ def _tasks(worst: Episode, names: Sequence[str], size: int) -> dict[str, Part]:
 
 def _names(names: Sequence[str], size: int) -> str:
     """Returns the first name and the number of the other names."""
-    first = names[0] if len(names[0]) <= size else f"{names[0][: size - 1]}{CUT}"
+    first = names[0] if len(names[0]) <= size else f"{names[0][: size - 1]}{ELLIPSIS}"
     return f"{first} (+{len(names) - 1})" if len(names) > 1 else first
 
 
@@ -363,14 +392,17 @@ def lasting(session: Session, episodes: Sequence[Episode], now_ns: int) -> str:
 
 # --- groups of episodes
 
-STOLEN = "steal", "hypervisor"
+STEAL_CAUSE = "steal", "hypervisor"
 """The group of episodes of steal by the hypervisor, which two detectors report."""
 
 
 def group(episode: Episode) -> tuple[str, str]:
     """Returns the group of an episode. Episodes of one group share a sentence."""
-    stolen = episode.kind == "steal" or (episode.kind, episode.cause) == ("neighbour", STOLEN[1])
-    return STOLEN if stolen else (episode.kind, episode.cause)
+    is_steal = episode.kind == "steal" or (episode.kind, episode.cause) == (
+        "neighbour",
+        STEAL_CAUSE[1],
+    )
+    return STEAL_CAUSE if is_steal else (episode.kind, episode.cause)
 
 
 def cost(episodes: Iterable[Episode]) -> float:
@@ -398,7 +430,7 @@ def unique_losses(episodes: Sequence[Episode]) -> list[Episode]:
     CPUs to the hypervisor: two detectors saw it, but the time was lost only once."""
     losses: dict[int, list[Episode]] = {}
     for episode in episodes:
-        if (episode.kind, episode.cause) == ("neighbour", STOLEN[1]):
+        if (episode.kind, episode.cause) == ("neighbour", STEAL_CAUSE[1]):
             for cpu in episode.cpus:
                 losses.setdefault(cpu, []).append(episode)
 
@@ -417,7 +449,7 @@ def unique_losses(episodes: Sequence[Episode]) -> list[Episode]:
 
     return [
         episode for episode in episodes
-        if episode.kind != STOLEN[0] or not all(covered(episode, cpu) for cpu in episode.cpus)
+        if episode.kind != STEAL_CAUSE[0] or not all(covered(episode, cpu) for cpu in episode.cpus)
     ]  # fmt: skip
 
 
@@ -494,19 +526,19 @@ def _status(polled: PolledBits) -> str:
     return _polled(polled, lambda bit: f"bit {bit.number}" if bit.part is None else bit.part)
 
 
-def _who(tasks: Host | Sequence[TaskOnCpu | CrowdedCpu]) -> str:
+def _task_names(tasks: Host | Sequence[TaskOnCpu | CrowdedCpu]) -> str:
     if isinstance(tasks, Host):
         return "another VM on this host, or a CPU cap on this VM"
     names = [
-        f"{one.threads} threads of the job on CPU {one.cpu}" if isinstance(one, CrowdedCpu)
-        else f"{one.comm} ({one.pid}) on CPU {one.cpu}"
-        for one in tasks[:MAX_NAMES]
+        f"{task.threads} threads of the job on CPU {task.cpu}" if isinstance(task, CrowdedCpu)
+        else f"{task.comm} ({task.pid}) on CPU {task.cpu}"
+        for task in tasks[:MAX_NAMES]
     ]  # fmt: skip
     more = f" and {len(tasks) - MAX_NAMES} more" if len(tasks) > MAX_NAMES else ""
     return ", ".join(names) + more
 
 
-def _always(text: str) -> Callable[[Any], str]:
+def _constant(text: str) -> Callable[[Any], str]:
     return lambda _: text
 
 
@@ -516,11 +548,11 @@ def _share(whole: str, before: str = "") -> Callable[[float], str]:
 
 def _groups(took: Iterable[GroupTraffic]) -> str:
     """Returns the resctrl groups with the memory traffic of each, such as "batch 45.1 GB/s"."""
-    return ", ".join(f"{one.group} {one.bytes_per_s / 1e9:.1f} GB/s" for one in took)
+    return ", ".join(f"{group.group} {group.bytes_per_s / 1e9:.1f} GB/s" for group in took)
 
 
 _PCU = _share("the power control unit's cycles", "in ")
-_COUNTED = _always("counted by the kernel")
+_COUNTED_BY_KERNEL = _constant("counted by the kernel")
 _WORDED: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
     "cap": ("capped by", lambda cap: f"{cap.by}, {cap.hz / 1e9:.2f} GHz"),
     "simd": ("SIMD", lambda simd: f"level {simd.number} in {rough(simd.share)} of cycles"),
@@ -540,14 +572,14 @@ _WORDED: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
     "pcu_os": ("limit by the OS", _PCU),
     "pcu_avx256": ("AVX-256 clip", _PCU),
     "pcu_avx512": ("AVX-512 clip", _PCU),
-    "package_throttles": ("package throttles", _COUNTED),
-    "package_power_limits": ("package power limits", _COUNTED),
-    "core_throttles": ("core throttles", _COUNTED),
-    "core_power_limits": ("core power limits", _COUNTED),
+    "package_throttles": ("package throttles", _COUNTED_BY_KERNEL),
+    "package_power_limits": ("package power limits", _COUNTED_BY_KERNEL),
+    "core_throttles": ("core throttles", _COUNTED_BY_KERNEL),
+    "core_power_limits": ("core power limits", _COUNTED_BY_KERNEL),
     "hwp_max": ("HWP maximum", lambda level: f"level {level.number:.0f} of {level.highest:.0f}"),
     "hwp_epp": ("energy preference", None),
-    "ceiling": ("ceiling", _always("the base clock: no turbo table is known")),
-    "told_by": ("told by", _always("the kernel, at its end")),
+    "ceiling": ("ceiling", _constant("the base clock: no turbo table is known")),
+    "told_by": ("told by", _constant("the kernel, at its end")),
     "explained_by_modulation": ("duty set in register 19AH", _share("the loss")),
     "explained_by_thermal": ("thermal or PROCHOT status", _share("the time")),
     "explained_by_hdc": ("MPERF ran on", _share("the loss")),
@@ -560,9 +592,9 @@ _WORDED: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
     "ipc_alone": ("IPC alone", None),
     "turbo_drop": ("turbo drop", None),
     "l3_groups": ("L3 groups", _groups),
-    "who": ("who", _who),
-    "self": ("self", _who),
-    "rests_on": ("rests on", _always("steal of /proc/stat, in ticks of 10 ms")),
+    "who": ("who", _task_names),
+    "self": ("self", _task_names),
+    "rests_on": ("rests on", _constant("steal of /proc/stat, in ticks of 10 ms")),
 }  # fmt: skip
 """By detector key: the JSON key, and a function that formats the value as text; None: the value is
 unchanged."""

@@ -61,9 +61,9 @@ def hello_line(session: Session) -> Line:
         "base_hz": number(hello.base_hz.hz) if hello.base_hz else None,
         "smt_method": smt_method(session),
         "missing": [
-            {"what": one.what, **({} if one.cpus is None else {"cpus": one.cpus}),
-             "why": one.why, "fix": one.fix}
-            for one in lasting_reasons(session)
+            {"what": reason.what, **({} if reason.cpus is None else {"cpus": reason.cpus}),
+             "why": reason.why, "fix": reason.fix}
+            for reason in lasting_reasons(session)
         ],
         "topology": [
             {name: getattr(row, name) for name in wire.Cpu.__match_args__}
@@ -111,20 +111,20 @@ def interval_line(session: Session, interval: Interval) -> Line:
     }
     if interval.watched is not None:
         line["watched"] = _watched(session, interval.watched)
-    why = {name: UNREAD for name, value in interval.machine.items() if not math.isfinite(value)}
-    return line | {"why": why} if why else line
+    reasons = {name: UNREAD for name, value in interval.machine.items() if not math.isfinite(value)}
+    return line | {"why": reasons} if reasons else line
 
 
-def _watched(session: Session, moved: ThreadActivity) -> Line:
+def _watched(session: Session, activity: ThreadActivity) -> Line:
     """Returns the activity of the watched job in this interval, from the records of its threads."""
     watched_job = session.neighbours.watched_job
     line: Line = {
         "job": watched_job.name, "threads": len(watched_job.threads) + watched_job.more,
-        "cpus": sorted(watched_job.cpus()), "run_s": number(moved.run_s),
-        "wait_s": number(moved.wait_s), "preemptions": moved.involuntary,
-        "sleeps": moved.voluntary,
+        "cpus": sorted(watched_job.cpus()), "run_s": number(activity.run_s),
+        "wait_s": number(activity.wait_s), "preemptions": activity.involuntary,
+        "sleeps": activity.voluntary,
     }  # fmt: skip
-    return line if math.isfinite(moved.wait_s) else line | {"why": {"wait_s": NO_WAITS}}
+    return line if math.isfinite(activity.wait_s) else line | {"why": {"wait_s": NO_WAITS}}
 
 
 def _package(session: Session, interval: Interval, index: int) -> Line:
@@ -153,10 +153,10 @@ def _caches(session: Session, interval: Interval) -> Line:
 
 
 def _multiplier(session: Session, key: str) -> Line:
-    """Returns the value of one tick of the counter; `before` is an earlier, wrong value."""
-    calibration, before = session.calibrations[key], session.factor_before(key)
+    """Returns the value of one tick of the counter; `factor_before` is an earlier, wrong value."""
+    calibration, factor_before = session.calibrations[key], session.factor_before(key)
     line: Line = {"factor": number(calibration.factor), "state": calibration.state}
-    return line if before is None else line | {"before": before}
+    return line if factor_before is None else line | {"before": factor_before}
 
 
 def _cpu(session: Session, interval: Interval, row: int, counted: float | None) -> Line:
@@ -199,10 +199,10 @@ def estimates(interval: Interval, row: int) -> dict[str, float]:
 
 
 def _count(interval: Interval, key: str, row: int) -> int | None:
-    moved = interval.counts.get(key)
-    if moved is None or not math.isfinite(moved[row]):
+    increments = interval.counts.get(key)
+    if increments is None or not math.isfinite(increments[row]):
         return None
-    return int(moved[row])
+    return int(increments[row])
 
 
 def _core(session: Session, interval: Interval, core: int) -> Line:

@@ -37,21 +37,21 @@ MAX_CACHES = 8
 def columns(session: Session, asked: Sequence[str] | None) -> tuple[Number, ...]:
     """Returns the numbers requested by key, else the default ones that this stream can provide. The
     SMT states of cores are not included: see `has_states`."""
-    chosen = session.evaluator.chosen
+    variants = session.evaluator.chosen
     if asked is None:
-        keys = [key for key in USUAL if chosen[key]]
-        keys += [key for key in chosen if key.startswith(EVENT) and chosen[key]]
+        keys = [key for key in USUAL if variants[key]]
+        keys += [key for key in variants if key.startswith(EVENT) and variants[key]]
     else:
         keys = [*dict.fromkeys(key for key in asked if key not in {"smt", "task", *STATES})]
-    known = NUMBERS | session.evaluator.registry.events
-    return tuple(known[key] for key in keys)
+    known_numbers = NUMBERS | session.evaluator.registry.events
+    return tuple(known_numbers[key] for key in keys)
 
 
 def has_states(asked: Sequence[str] | None) -> bool:
     return asked is None or not {"smt", *STATES}.isdisjoint(asked)
 
 
-def known(key: str) -> bool:
+def is_known_number(key: str) -> bool:
     """Whether a table can have a column for this key."""
     return is_possible(key) or key in MACHINE or key in PACKAGE or key in L3 or key == "smt"
 
@@ -62,7 +62,7 @@ def shown_unit(number: Number) -> str:
     return number.unit_name(GHZ) or (number.unit.removeprefix("1") if number.rate else "")
 
 
-def shown(number: Number, value: float | None) -> str:
+def number_text(number: Number, value: float | None) -> str:
     """Returns the value without its unit, with the number's decimals; `n/a` if the value is
     unknown."""
     return number.text(nan if value is None else value, GHZ)
@@ -120,14 +120,14 @@ class StatTable:
             # An event is multiplexed now: widen its column for shares of time and print a new
             # heading.
             self._estimated |= shared_events
-            wider = [n.key in self._estimated for n in self.columns]
+            is_wide = [n.key in self._estimated for n in self.columns]
             placed = table_columns(NAME_WIDTH, self.columns, self._states)
-            for place, is_wider in enumerate(wider, start=1):
+            for place, is_wider in enumerate(is_wide, start=1):
                 width = placed[place].width + SHARE_WIDTH * is_wider
                 placed[place] = Column(placed[place].key, placed[place].heading, width)
             self._placed, self._lines_left = placed, 0
-        everyone = [
-            shown(number, of_machine(session, interval, number.key))
+        machine_row = [
+            number_text(number, of_machine(session, interval, number.key))
             if number.scope == "machine" or number.key in session.evaluator.metrics else ""
             for number in self.columns
         ]  # fmt: skip
@@ -135,10 +135,10 @@ class StatTable:
             split = interval.split
             cores = [i for i in session.shown_cores() if i < len(split.states)]
             states = [percent(split.mean(state, cores)) for state in STATES[: self._states]]
-            above, rows = [], [[when(interval.time), *everyone, *states]]
+            above, rows = [], [[when(interval.time), *machine_row, *states]]
         else:
             above = _above(session, interval)
-            rows = [["all", *everyone], *self._rows(interval)]
+            rows = [["all", *machine_row], *self._rows(interval)]
         titles: list[str] = []
         if self._lines_left < len(above) + len(rows):
             units = [shown_unit(number) for number in self.columns] + ["%"] * self._states
@@ -163,8 +163,12 @@ class StatTable:
                 continue
             shares = estimates(interval, row)
             cells = [name]
-            for number, each in zip(self.columns, values, strict=True):
-                cell = "" if number.scope == "machine" else shown(number, float(each[row]))
+            for number, values_of_number in zip(self.columns, values, strict=True):
+                cell = (
+                    ""
+                    if number.scope == "machine"
+                    else number_text(number, float(values_of_number[row]))
+                )
                 if number.key in shares:  # the share of time in which the event was counted
                     cell += f" ({rough(shares[number.key])})"
                 cells.append(cell)
@@ -197,8 +201,8 @@ def _above(session: Session, interval: Interval) -> list[str]:
     if interval.suspect:
         time += f"  ~ {len(interval.suspect)} CPUs with suspect samples, left out"
     if shares := multiplexed(interval):
-        least = percent(min(shares.values()))
-        time += f"  counters shared: counted {least} % of the time at least, and scaled"
+        lowest_share = percent(min(shares.values()))
+        time += f"  counters shared: counted {lowest_share} % of the time at least, and scaled"
     lines = ["", time]
 
     for i, cpus in enumerate(session.hello.packages):
@@ -215,29 +219,35 @@ def _above(session: Session, interval: Interval) -> list[str]:
             parts.append(f"{dram:.1f} W for memory")
         read, written = (values.get(name, nan) / 1e9 for name in MEMORY)
         if not isnan(read + written):
-            best = "" if isnan(share) else f", {percent(share)} % of the best seen"
-            parts.append(f"memory {read:.1f} GB/s read, {written:.1f} written{best}")
+            best_text = "" if isnan(share) else f", {percent(share)} % of the best seen"
+            parts.append(f"memory {read:.1f} GB/s read, {written:.1f} written{best_text}")
         if parts:
             number = session.topology[session.position[cpus[0]]].package
             lines.append(f"package {number}: {' · '.join(parts)}")
 
     traffic = interval.caches.get("memory_bytes_per_s")
-    held = interval.caches.get("occupancy_bytes")
+    occupancy = interval.caches.get("occupancy_bytes")
     if traffic is not None:
         rows = [i for i, rate in enumerate(traffic.tolist()) if math.isfinite(rate)]
         rows.sort(key=lambda i: -float(traffic[i]))
         for i in sorted(rows[:MAX_CACHES]):
-            used = "" if held is None or isnan(held[i]) else f", {held[i] / 1e6:.1f} MB in use"
-            lines.append(f"L3 {session.topology[i].l3}: {traffic[i] / 1e9:.1f} GB/s{used}")
+            used_text = (
+                ""
+                if occupancy is None or isnan(occupancy[i])
+                else f", {occupancy[i] / 1e6:.1f} MB in use"
+            )
+            lines.append(f"L3 {session.topology[i].l3}: {traffic[i] / 1e9:.1f} GB/s{used_text}")
 
-    moved, watched_job = interval.watched, session.neighbours.watched_job
-    if moved is not None and watched_job.name is not None:
+    activity, watched_job = interval.watched, session.neighbours.watched_job
+    if activity is not None and watched_job.name is not None:
         job = f"job {safe(watched_job.name, MAX_NAME)}:"
         if not watched_job.threads:
             return [*lines, f"{job} no running thread found"]
-        waited = "" if isnan(moved.wait_s) else f", waited {seconds_text(moved.wait_s)} for a CPU"
-        count = moved.involuntary
+        wait_text = (
+            "" if isnan(activity.wait_s) else f", waited {seconds_text(activity.wait_s)} for a CPU"
+        )
+        count = activity.involuntary
         times = "was never preempted" if not count else (
             f"was preempted {'once' if count == 1 else f'{count} times'}")  # fmt: skip
-        lines.append(f"{job} ran {seconds_text(moved.run_s)}{waited}, {times}")
+        lines.append(f"{job} ran {seconds_text(activity.run_s)}{wait_text}, {times}")
     return lines

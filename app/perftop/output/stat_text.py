@@ -17,12 +17,12 @@ from perftop.model.kinds import KINDS, cause_of
 from perftop.model.numbers import Number
 from perftop.model.smt import STATES
 from perftop.output.run_summary import state_means
-from perftop.output.sentences import evidence, losers, sentence, text, where
+from perftop.output.sentences import evidence, losers, place_text, sentence, text
 from perftop.output.stat_json import Line
 from perftop.output.stat_table import (
     columns,
+    number_text,
     seconds_text,
-    shown,
     shown_unit,
     table_columns,
     table_line,
@@ -49,29 +49,40 @@ def heading(session: Session) -> list[str]:
     cpus = many(len(session.shown), "CPU")
     model = hello.identity.name or "unknown CPU"
     lines = [f"# {hello.host} · {model} · {cores} / {cpus} · source {hello.source}"]
-    return lines + [f"# {missing}" for missing in missing_text(session)]
+    return lines + [f"# {reason}" for reason in missing_text(session)]
 
 
-def episode(session: Session, one: Episode) -> str:
+def episode(session: Session, shown_episode: Episode) -> str:
     """Returns an episode in one line: the sentence that the screen shows, with the time of the
     episode, all its CPUs if the sentence does not name them, and the evidence."""
-    words = _sentence(session, one)
-    place = where(session.topology, one.cpus, MAX_CPU_LIST) if one.cpus else ""
-    parts = f"! {words}", place if "(+" in words else "", evidence(one.cause, one.evidence)
+    words = _sentence(session, shown_episode)
+    place = (
+        place_text(session.topology, shown_episode.cpus, MAX_CPU_LIST) if shown_episode.cpus else ""
+    )
+    parts = (
+        f"! {words}",
+        place if "(+" in words else "",
+        evidence(shown_episode.cause, shown_episode.evidence),
+    )
     return " · ".join(part for part in parts if part)
 
 
-def _sentence(session: Session, one: Episode) -> str:
-    ended = one.end_ns is not None
-    names = () if ended else losers(session, [one], session.tasks)
-    start, lasted_ns = when(session.unix(one.start_ns)), (one.end_ns or 0) - one.start_ns
+def _sentence(session: Session, episode: Episode) -> str:
+    is_ended = episode.end_ns is not None
+    names = () if is_ended else losers(session, [episode], session.tasks)
+    start, lasted_ns = (
+        when(session.unix(episode.start_ns)),
+        (episode.end_ns or 0) - episode.start_ns,
+    )
     time = f"since {start}"
-    if ended:
+    if is_ended:
         time = f"for {length(lasted_ns)} from {start}" if lasted_ns else f"at {start}"
-    return text(sentence(session.topology, [one], names, over=ended, when=time, most=MAX_SENTENCE))
+    return text(
+        sentence(session.topology, [episode], names, over=is_ended, when=time, most=MAX_SENTENCE)
+    )
 
 
-def ending(
+def ending_lines(
     session: Session, tally: Tally, line: Line, argv: Sequence[str] | None = None,
     asked: Sequence[str] | None = None, *, brief: bool = False,
 ) -> list[str]:  # fmt: skip
@@ -91,7 +102,7 @@ def ending(
 
     job, run = line["job"], line["run"]
     if job is not None and run is not None:
-        place = where(session.topology, job["cpus"], MAX_CPU_LIST)
+        place = place_text(session.topology, job["cpus"], MAX_CPU_LIST)
         used_s = run["user_s"] + run["sys_s"]
         seen_text = f"its processes were seen running {job['seen_s']:.2f} s of {used_s:.2f} s"
         lines.append(f"job on {place}: {seen_text}; processes shorter than a second can be missed")
@@ -102,13 +113,13 @@ def ending(
         dram = f" · memory {dram_j:.1f} J" if dram_j is not None else ""
         lines.append(f"energy {energy_j:.1f} J · {energy_j / elapsed_s:.1f} W{dram}")
     if run is not None and not brief:
-        lines += _each_cpu(session, line, numbers)
+        lines += _cpu_lines(session, line, numbers)
     for kind, causes in tally.counts_by_cause.items():
         counts = ", ".join(f"{cause} {count}" for cause, count in causes.items())
         lines.append(f"{kind}: {sum(causes.values())} ({counts})")
     lines += [f"worst {worst.kind}: {_sentence(session, worst)}" for worst in tally.worst()]
-    whole = "own_cpu_s" in line  # else only the CPU time of the probe is known
-    name, own_s = ("own", line["own_cpu_s"]) if whole else ("probe", line["probe_cpu_s"])
+    has_own_time = "own_cpu_s" in line  # else only the CPU time of the probe is known
+    name, own_s = ("own", line["own_cpu_s"]) if has_own_time else ("probe", line["probe_cpu_s"])
     share = "" if own_s is None else f"{100 * own_s / elapsed_s:.1f} % of one CPU"
     cost = "n/a" if own_s is None else f"{own_s:.2f} s CPU ({share})"
     lost, suspect = session.lost, session.suspect_samples
@@ -129,14 +140,14 @@ def _measures(line: Line, numbers: Sequence[Number]) -> list[str]:
         cells = _spans(number, line["machine"][number.key])
         for group in groups.values():
             measure = group[number.key]
-            cells.append(shown(number, measure["mean"] if measure else None))
+            cells.append(number_text(number, measure["mean"] if measure else None))
         label = f"{number.label} {shown_unit(number)}".rstrip()
         lines.append(table_line(placed, [label, *cells]))
     return lines
 
 
 def _spans(number: Number, measure: Line | None) -> list[str]:
-    return [shown(number, measure[span] if measure else None) for span in SPANS]
+    return [number_text(number, measure[span] if measure else None) for span in SPANS]
 
 
 def _states(line: Line) -> list[str]:
@@ -152,7 +163,7 @@ def _states(line: Line) -> list[str]:
     )
 
 
-def _each_cpu(session: Session, line: Line, numbers: Sequence[Number]) -> list[str]:
+def _cpu_lines(session: Session, line: Line, numbers: Sequence[Number]) -> list[str]:
     """Returns four lines for each CPU and for the states of each of their cores. With more than
     MAX_EACH CPUs, only CPUs that the job ran on are listed."""
     cpus = line["cpus"]
@@ -206,34 +217,34 @@ def headline(command: str, line: Line) -> str:
     run, job = line["run"], line["job"]
     used_s, wall_s = run["user_s"] + run["sys_s"], run["wall_s"]
     name = safe(Path(command).name or command, MAX_NAME)
-    took = f"{name} took {'at most ' if run.get('late_s') else ''}{seconds_text(wall_s)}"
+    text = f"{name} took {'at most ' if run.get('late_s') else ''}{seconds_text(wall_s)}"
     if wall_s < 0.1:
-        return f"{took}."
-    waited = ""
+        return f"{text}."
+    wait_text = ""
     waited_s = 0.0 if job is None else job["waited_s"] or 0.0
     if job is not None and waited_s > 0 and waited_s >= MIN_WAIT * wall_s:
-        least = " at least" if job["seen_s"] < MIN_SEEN * used_s else ""
-        waited = f"{least} {seconds_text(waited_s)} for a CPU"
+        bound_text = " at least" if job["seen_s"] < MIN_SEEN * used_s else ""
+        wait_text = f"{bound_text} {seconds_text(waited_s)} for a CPU"
         behind = next((who for who in job["behind"] if who["ran_s"] > waited_s / 4), None)
         if behind is not None:
-            waited += f", mostly behind {safe(behind['comm'], MAX_NAME)}[{behind['pid']}]"
+            wait_text += f", mostly behind {safe(behind['comm'], MAX_NAME)}[{behind['pid']}]"
     if used_s <= ALONE_CPUS * wall_s:
         place = f" on CPU {ranges(job['cpus'])}" if job is not None else ""
-        waited = f" and waited{waited}" if waited else ""
-        return f"{took}: it ran {seconds_text(used_s)}{place}{waited}."
-    waited = f"; its tasks waited{waited}" if waited else ""
+        wait_text = f" and waited{wait_text}" if wait_text else ""
+        return f"{text}: it ran {seconds_text(used_s)}{place}{wait_text}."
+    wait_text = f"; its tasks waited{wait_text}" if wait_text else ""
     busy = line.get("busy")
-    alone = ""
+    alone_text = ""
     if busy is not None and busy["cpus"] >= 3 and busy["one_s"] >= MIN_ALONE * wall_s:
-        alone = f" One CPU alone worked for {busy['one_s']:.1f} s."
+        alone_text = f" One CPU alone worked for {busy['one_s']:.1f} s."
     busy_cpus = f"kept {used_s / wall_s:.1f} of {len(line['cpus'])} CPUs busy"
-    return f"{took} and {busy_cpus}{waited}.{alone}"
+    return f"{text} and {busy_cpus}{wait_text}.{alone_text}"
 
 
 def block(session: Session, argv: Sequence[str], line: Line) -> list[str]:
     """Returns lines on the command's times, its CPUs, its waits and the other tasks; unknown items
     are left out. `line`: a summary that contains a run."""
-    run, job, others, machine = line["run"], line["job"], line.get("others"), line["machine"]
+    run, job, other_tasks, machine = line["run"], line["job"], line.get("others"), line["machine"]
     user, system = (f"{run[key]:.3f} s" for key in ("user_s", "sys_s"))
     slack_s = run["slack_s"]
     measured = "not known when in the measurement it ran"
@@ -242,31 +253,30 @@ def block(session: Session, argv: Sequence[str], line: Line) -> list[str]:
     work = [f"IPC {machine['ipc']['mean']:.2f}"] if machine["ipc"] is not None else []
     if (kernel := machine["kernel_cycles"] or machine["system"]) is not None:
         work.append(f"{percent(kernel['mean'])} % in the kernel")
-    both = state_means(line, "both")
-    if sum(both) >= MIN_WAIT * len(both) > 0:
-        work.append(f"both threads of a core {rough(sum(both) / len(both))}")
+    both_mean = state_means(line, "both")
+    if sum(both_mean) >= MIN_WAIT * len(both_mean) > 0:
+        work.append(f"both threads of a core {rough(sum(both_mean) / len(both_mean))}")
     waits = ""
     if job is not None:
         times = {"a CPU": job["waited_s"], "the disk": job["disk_s"]}
         waits = " and ".join(
             f"{seconds_text(s)} for {what}" for what, s in times.items() if s is not None
         )
-        unseen = job["seen_s"] < MIN_SEEN * (run["user_s"] + run["sys_s"])
-        waits = f"{'at least ' if unseen else ''}{waits}, all tasks together" if waits else ""
-    ran = ""
-    if others is not None:
-        ran = (
-            f"at least {others['cpus']:.1f} CPUs on average"  # short-lived processes can be missed
-        )
-        if (top := others["most"]) is not None:
+        is_unseen = job["seen_s"] < MIN_SEEN * (run["user_s"] + run["sys_s"])
+        waits = f"{'at least ' if is_unseen else ''}{waits}, all tasks together" if waits else ""
+    run_text = ""
+    if other_tasks is not None:
+        # Short-lived processes can be missed.
+        run_text = f"at least {other_tasks['cpus']:.1f} CPUs on average"
+        if (top := other_tasks["most"]) is not None:
             name = f"{safe(top['comm'], MAX_NAME)}[{top['pid']}]"
-            ran += f"; most: {name}, {top['ran_s']:.1f} s on CPU {ranges(top['cpus'])}"
+            run_text += f"; most: {name}, {top['ran_s']:.1f} s on CPU {ranges(top['cpus'])}"
     texts = {
         "command": safe(shlex.join(argv), MAX_COMMAND) if len(argv) > 1 else "",
         f"exit status {run['status']}": f"user {user}   system {system}   {measured}",
-        "CPUs busy": _busy(line.get("busy")), "clock": _clock(session, line),
-        "work": ", ".join(work), "used": ", ".join(_used(line)), "waits": waits, "others": ran,
-        "energy": _energy(line),
+        "CPUs busy": _busy_text(line.get("busy")), "clock": _clock(session, line),
+        "work": ", ".join(work), "used": ", ".join(_used_lines(line)), "waits": waits,
+        "others": run_text, "energy": _energy(line),
     }  # fmt: skip
     lines = [f"{name:<{BLOCK_LABEL}}{part}" if len(name) < BLOCK_LABEL else f"{name}   {part}"
              for name, part in texts.items() if part]  # fmt: skip
@@ -275,7 +285,7 @@ def block(session: Session, argv: Sequence[str], line: Line) -> list[str]:
     return lines
 
 
-def _busy(busy: Line | None) -> str:
+def _busy_text(busy: Line | None) -> str:
     if busy is None:
         return ""
     who = f" ({safe(str(busy['alone']), MAX_NAME)})" if busy["alone"] else ""
@@ -300,13 +310,13 @@ def _clock(session: Session, line: Line) -> str:
     if below < MIN_WAIT:
         return f"{clock_ghz(measure['mean'])}{limit} GHz"
     kinds = [kind for kind in KINDS if kind == "throttle" or KINDS[kind].depth == "hz"]
-    causes = [one["cause"] for one in line.get("causes", ()) if one["kind"] in kinds]
+    causes = [cause["cause"] for cause in line.get("causes", ()) if cause["kind"] in kinds]
     unknown = cause_of("unknown").subject
-    why = f": {cause_of(causes[0]).subject or unknown}" if causes else ""
-    return f"{clock_ghz(measure['mean'])}{limit} GHz, below it {rough(below)} of the time{why}"
+    reason = f": {cause_of(causes[0]).subject or unknown}" if causes else ""
+    return f"{clock_ghz(measure['mean'])}{limit} GHz, below it {rough(below)} of the time{reason}"
 
 
-def _used(line: Line) -> list[str]:
+def _used_lines(line: Line) -> list[str]:
     """Returns the resources used. Cycles and instructions are those of the machine, the others are
     those of the command."""
     run, totals, parts = line["run"], line["totals"], []

@@ -14,9 +14,9 @@ from perftop.model.episode import Episode
 from perftop.model.kinds import KINDS
 from perftop.model.numbers import NUMBERS, PER_KI, Number
 from perftop.output.run_summary import summary_line
-from perftop.output.sentences import depth, where
+from perftop.output.sentences import depth, place_text
 from perftop.output.stat_json import Line, number
-from perftop.output.stat_table import shown, shown_unit, table_line
+from perftop.output.stat_table import number_text, shown_unit, table_line
 from perftop.output.why_report import MAX_CAUSES, MIN_SHARE, Finding, report
 from perftop.output.why_text import answer
 from perftop.session.episodes import Tally, mark_label
@@ -34,7 +34,7 @@ MAX_SIDE_BY_SIDE = 3
 MAX_ROW_NUMBERS = 6
 """Maximum number of values in the row of a phase."""
 MAX_NAME, MAX_EVENT = 15, 13
-WHOLE = "whole"
+WHOLE_LABEL = "whole"
 """Label of the phase that covers the whole recording."""
 MAX_PHASES = 1000
 
@@ -108,7 +108,7 @@ class Phases(Follower):
         at each mark; otherwise everything after `since_ns` is one phase."""
         super().__init__()
         self._by_mark, self._since_ns = by_mark, since_ns
-        self._label = "" if by_mark else WHOLE
+        self._label = "" if by_mark else WHOLE_LABEL
         """Name of the current phase; '' if there is none."""
         self.reached = False
         """Whether the recording has reached the time `since_ns`."""
@@ -175,11 +175,11 @@ def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
         table = _phases_as_columns(all_phases, numbers)
     else:
         names = ("mean", *PERCENTILES, "min", "max")
-        placed = _placed(CELL_WIDTH, *names)
+        placed = _columns_of(CELL_WIDTH, *names)
         lasted = length(round(whole.elapsed_s * 1e9))
         table = [f"from {time_of_day(whole.start)} for {lasted}", table_line(placed, ["", *names])]
         for one in numbers:
-            cells = [shown(one, whole.value(one.key, name)) for name in names]
+            cells = [number_text(one, whole.value(one.key, name)) for name in names]
             table.append(table_line(placed, [_label(one), *cells]))
         table += _totals(all_phases, 1)
     samples = f"{many(whole.samples, 'sample')}, {whole.suspect} suspect"
@@ -201,7 +201,7 @@ def _sentence(phases: Sequence[Phase]) -> str:
     return "; ".join(parts) + "."
 
 
-def _placed(width: int, *headings: str) -> list[Column]:
+def _columns_of(width: int, *headings: str) -> list[Column]:
     cells = [Column("", heading, width) for heading in headings]
     return [Column("", "", LABEL_WIDTH, left=True, gap=0), *cells]
 
@@ -215,8 +215,8 @@ def _label(one: Number) -> str:
 
 
 def _phases_as_columns(phases: Sequence[Phase], numbers: Sequence[Number]) -> list[str]:
-    wide = _placed(2 * CELL_WIDTH, *[""] * len(phases))
-    placed = _placed(CELL_WIDTH, *["mean", "p5"] * len(phases))
+    wide = _columns_of(2 * CELL_WIDTH, *[""] * len(phases))
+    placed = _columns_of(CELL_WIDTH, *["mean", "p5"] * len(phases))
     lines = [
         table_line(wide, ["", *(safe(one.label, MAX_NAME) for one in phases)]),
         table_line(placed, ["", *["mean", "p5"] * len(phases)]),
@@ -224,7 +224,9 @@ def _phases_as_columns(phases: Sequence[Phase], numbers: Sequence[Number]) -> li
     ]
     for one in numbers:
         cells = [
-            shown(one, each.value(one.key, name)) for each in phases for name in ("mean", "p5")
+            number_text(one, each.value(one.key, name))
+            for each in phases
+            for name in ("mean", "p5")
         ]
         lines.append(table_line(placed, [_label(one), *cells]))
     return lines + _totals(phases, 2)
@@ -233,12 +235,12 @@ def _phases_as_columns(phases: Sequence[Phase], numbers: Sequence[Number]) -> li
 def _totals(phases: Sequence[Phase], columns: int) -> list[str]:
     """Returns the rows of numbers without percentiles. `columns`: number of columns of each
     phase."""
-    placed, lines = _placed(CELL_WIDTH, *[""] * len(phases) * columns), []
+    placed, lines = _columns_of(CELL_WIDTH, *[""] * len(phases) * columns), []
     for one in map(NUMBERS.__getitem__, TOTALS):
         values = [each.value(one.key) for each in phases]
         if any(map(isfinite, values)):
             cells = [cell for value in values
-                     for cell in (shown(one, value), *[""] * (columns - 1))]  # fmt: skip
+                     for cell in (number_text(one, value), *[""] * (columns - 1))]  # fmt: skip
             lines.append(table_line(placed, [_label(one), *cells]))
     return lines
 
@@ -251,7 +253,7 @@ def _phases_as_rows(phases: Sequence[Phase], numbers: Sequence[Number]) -> list[
     placed += [Column("", head, ROW_CELL_WIDTH) for head in heads]
     lines = [table_line(placed, ["phase", "s", *heads])]
     for one in phases:
-        cells = [shown(each, one.value(each.key)) for each in numbers]
+        cells = [number_text(each, one.value(each.key)) for each in numbers]
         lines.append(
             table_line(placed, [safe(one.label, MAX_NAME), f"{one.elapsed_s:.1f}", *cells])
         )
@@ -265,7 +267,7 @@ def _causes(session: Session, phases: Sequence[Phase]) -> list[str]:
             parts = [cause.by, f"{percent(cause.share)} %", f"{cause.lost_s:.1f} CPU s"]
             if worst is not None:
                 parts.append(f"worst {time_of_day(session.unix(worst.start_ns))}")
-                parts += [f"on {where(session.topology, worst.cpus, 12)}"]
+                parts += [f"on {place_text(session.topology, worst.cpus, 12)}"]
                 parts += [deep] if (deep := depth(worst.kind, worst.depth)) else []
             sign = KINDS[cause.cause[0]].sign if cause.cause[0] in KINDS else " "
             name = safe(one.label, MAX_NAME) if i == 0 else ""

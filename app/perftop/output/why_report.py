@@ -21,13 +21,13 @@ from perftop.model.kinds import CAPS, KINDS, cause_of
 from perftop.model.machine_totals import MEMORY, OF_BEST
 from perftop.output.sentences import (
     MAX_SENTENCE,
+    as_clause,
     culprits,
     evidence_json,
-    inside,
     pieces,
     sentence,
+    short_place_text,
     text,
-    where_briefly,
 )
 from perftop.output.sentences import subject as cause_subject
 from perftop.session.interval import Interval
@@ -273,7 +273,7 @@ def _by(cause: Cause, worst: Episode | None) -> str:
     if kind == "ramp":
         return "the ramp-up of its clock"
     known = worst or Episode(kind, [], 0, cause=name)
-    return inside(cause_of("license").subject if kind == "license" else cause_subject(known))
+    return as_clause(cause_of("license").subject if kind == "license" else cause_subject(known))
 
 
 def _hint(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence[int]) -> str:
@@ -401,7 +401,7 @@ def queue(
     who = f"{len(waiting)} of {who}" if len(waiting) < len(members) else who
     verb = "waits" if len(waiting) == 1 else "wait"
     behind = f"{verb} {'for' if mutual else 'behind'} {' and '.join(for_whom)} on"
-    place = where_briefly(session.topology, cpus, cpus[0])
+    place = short_place_text(session.topology, cpus, cpus[0])
 
     they = "they" if len(waiting) > 1 else "it"
     digits = 1 if group.wanted_s >= 1 else 2

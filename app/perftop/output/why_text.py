@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from perftop.base.format import length, many, percent, plain, rough, time_of_day
 from perftop.base.text import folded, in_ascii, painted, printable
 from perftop.model.kinds import KINDS
-from perftop.output.sentences import MAX_SENTENCE, where_briefly
+from perftop.output.sentences import MAX_SENTENCE, short_place_text
 from perftop.output.stat_json import Line, number
 from perftop.output.why_report import MAX_CAUSES, MIN_SHARE, WHOLE, Finding, Report
 from perftop.session.losses import STEAL
@@ -53,7 +53,7 @@ def answer(session: Session, report: Report) -> str:
             share += one.share
         elif second is None:
             second = one
-    place = where_briefly(session.topology, first.cpus, first.cpus[0]) if first.cpus else ""
+    place = short_place_text(session.topology, first.cpus, first.cpus[0]) if first.cpus else ""
     place = "" if len(first.cpus) == len(session.shown) else f" on {place}"
     if report.job is None and (first.cause == STEAL or first.headline):
         text = first.headline or f"The hypervisor takes {_much(share)} of {machine}'s time{place}"

@@ -217,7 +217,10 @@ class Ring:
             if parts and name != current and not by_hand:
                 for part in parts:
                     kept.unlink(part)
-                with contextlib.suppress(OSError), self._directory.below(KEPT_DIRECTORY) as above:
+                with (
+                    contextlib.suppress(OSError),
+                    self._directory.below(KEPT_DIRECTORY) as above,
+                ):
                     os.rmdir(name, dir_fd=above.fd)  # unless the user put other files there
                 return True
         return False

@@ -34,7 +34,7 @@ from perftop.draw.columns import Run, fit
 from perftop.draw.strips import BLANK, Line, foreign, spread
 from perftop.model.numbers import NUMBERS, Number
 from perftop.output.compare.readings import Course
-from perftop.output.machine_state import STATES, differs, label, shown, state
+from perftop.output.machine_state import STATES, is_different, label, state, value_text
 from perftop.recording.file import Recording
 from perftop.session.history_chunk import Times
 from perftop.session.session import MAX_BATCH, Session
@@ -271,8 +271,8 @@ def _differing(look: Look) -> Line:
     """Returns a line with the settings in which the machines differ, the most important first. The
     line is cut if it is too long."""
     a, b = (state(track.session) for track in look.tracks)
-    keys = [key for key in (*STATES, *a) if key in a and key in b and differs(a[key], b[key])]
-    texts = [f"{label(key)} {shown(key, a[key])} / {shown(key, b[key])}"
+    keys = [key for key in (*STATES, *a) if key in a and key in b and is_different(a[key], b[key])]
+    texts = [f"{label(key)} {value_text(key, a[key])} / {value_text(key, b[key])}"
             for key in dict.fromkeys(keys)]  # fmt: skip
     text = "differs: " + ", ".join(texts) if texts else "the machine is set alike in both"
     return [(f" {fit(text, look.width - 2)}", "warn" if texts else "dim")], "calm"

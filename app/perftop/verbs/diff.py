@@ -32,10 +32,10 @@ def add(verbs: Any) -> None:
     parser = options.add_verb(verbs, "diff", run, text, epilog=EPILOG)
     text = "two files, A and B"
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help=text)
-    for side in "ab":
-        text = f"the runs of {side.upper()}, if there are several"
+    for which in "ab":
+        text = f"the runs of {which.upper()}, if there are several"
         parser.add_argument(
-            f"--{side}", nargs="+", type=Path, default=[], metavar="FILE", help=text
+            f"--{which}", nargs="+", type=Path, default=[], metavar="FILE", help=text
         )
     text = "compare phases from mark to mark, by their labels"
     parser.add_argument("--by", choices=("mark",), help=text)
@@ -59,22 +59,22 @@ def run(args: argparse.Namespace) -> int:
     a, b = (
         [
             replace(reading, file=index)
-            for index, path in enumerate(side)
-            for reading in _read(path, damages, by_mark=by_mark)
+            for index, path in enumerate(which)
+            for reading in _read_lines(path, damages, by_mark=by_mark)
         ]
-        for side in paths
+        for which in paths
     )
     a, b = _succeeded("A", a), _succeeded("B", b)
     pairs = _pairs(a, b, by_mark=by_mark)
     compared = [comparison for comparison in compare(pairs, metrics) if comparison.rows]
     if not compared:
-        what = "no number" if metrics is None else f"none of {', '.join(metrics)}"
-        raise Failed(f"A and B share {what}: record or measure both in the same way", USAGE)
+        number_text = "no number" if metrics is None else f"none of {', '.join(metrics)}"
+        raise Failed(f"A and B share {number_text}: record or measure both in the same way", USAGE)
     if args.json:
         files = [str(path) for path in paths[0]], [str(path) for path in paths[1]]
         lines = [stat_json.text(text.diff_json(compared, files))]
     else:
-        titles = [side[0].name if len(side) == 1 else f"{len(side)} files" for side in paths]
+        titles = [which[0].name if len(which) == 1 else f"{len(which)} files" for which in paths]
         lines = text.lines(
             compared, (titles[0], titles[1]), unicode=utf8(), colour=colours(sys.stdout)
         )
@@ -118,7 +118,10 @@ def _pairs(
     for label in (
         dict.fromkeys(reading.label for reading in a if reading.label) if by_mark else [""]
     ):
-        sides = [[reading for reading in side if reading.label == label] for side in (a, b)]
+        sides = [
+            [reading for reading in readings_of_side if reading.label == label]
+            for readings_of_side in (a, b)
+        ]
         if all(sides):
             pairs.append((label, sides[0], sides[1]))
     if not pairs and by_mark:
@@ -128,7 +131,7 @@ def _pairs(
     return pairs
 
 
-def _read(path: Path, damages: list[str], *, by_mark: bool) -> list[Reading]:
+def _read_lines(path: Path, damages: list[str], *, by_mark: bool) -> list[Reading]:
     """Returns the runs or phases of a file. If the file is damaged, a description is added to
     `damages`."""
     from perftop.output.compare.readings import Foreign, from_lines
@@ -143,7 +146,7 @@ def _read(path: Path, damages: list[str], *, by_mark: bool) -> list[Reading]:
     if not content.startswith(b"{"):
         if content and not path.is_file():
             raise Failed(f"{path} is a pipe: only JSON can be compared from one", USAGE)
-        return _recorded(path, damages, by_mark=by_mark)
+        return _recorded_readings(path, damages, by_mark=by_mark)
     try:
         readings, why = from_lines(content.decode("utf-8", "replace").splitlines())
     except Foreign as foreign:
@@ -154,21 +157,21 @@ def _read(path: Path, damages: list[str], *, by_mark: bool) -> list[Reading]:
     return readings
 
 
-def _recorded(path: Path, damages: list[str], *, by_mark: bool) -> list[Reading]:
+def _recorded_readings(path: Path, damages: list[str], *, by_mark: bool) -> list[Reading]:
     from perftop.output.compare.readings import Recorded
     from perftop.recording.file import STILL_WRITTEN, open_source
 
     with open_source(path) as source:
         recorded = Recorded(by_mark=by_mark)
-        with progress.read(source, path) as messages:
+        with progress.read_with_progress(source, path) as messages:
             recorded.take(chain([source.hello], messages))
         recorded.on_end()
     readings = recorded.readings
     if not readings:
-        what = "mark with a sample after it" if by_mark else "two samples"
-        why = f": {source.damage}" if source.damage else ""
-        text = f"{path} has no {what}{why}; nothing was compared"
-        raise Failed(text, DAMAGED if why else USAGE)
+        missing_part = "mark with a sample after it" if by_mark else "two samples"
+        damage = f": {source.damage}" if source.damage else ""
+        text = f"{path} has no {missing_part}{damage}; nothing was compared"
+        raise Failed(text, DAMAGED if damage else USAGE)
     if source.growing:
         complain(f"{path}: {STILL_WRITTEN}")
     damages += [] if source.damage is None else [f"{path}: {source.damage}"]

@@ -41,7 +41,7 @@ RULES = {
 """Conditions by the names that `--check` takes."""
 DEFAULT_RULES = ("governor=performance", "turbo=on", "quota=none", "mask=none", "load=idle")
 """Rules of `--check` without arguments. A condition that cannot be read does not break them."""
-BROKEN = 1
+BROKEN_STATUS = 1
 """Exit status of `--check` if a rule is broken."""
 CHECK_INDENT = 24
 
@@ -62,12 +62,12 @@ def run(args: argparse.Namespace) -> int:
     if args.check is not None:
         return _check(args, args.check)
     host, program = args.host, None
-    below = None if args.sysroot is None else str(args.sysroot)
+    sysroot = None if args.sysroot is None else str(args.sysroot)
     root = host.startswith("root@") if host else os.geteuid() == 0
     if not host and not root and shutil.which("sudo") is None:
         program = str(Path(sys.executable).with_name("perftop"))
-    asked = Asked(host, args.remote, below, root, args.sudo, program)
-    return machine.answer(args, functools.partial(draw, asked=asked), "doctor")
+    request = Asked(host, args.remote, sysroot, root, args.sudo, program)
+    return machine.answer(args, functools.partial(draw, asked=request), "doctor")
 
 
 # --- conditions
@@ -83,41 +83,41 @@ class Outcome(NamedTuple):
 
 
 def _check(args: argparse.Namespace, rules: Sequence[str]) -> int:
-    """Prints a line for each rule. Returns BROKEN if one is broken, or is unknown although it was
-    asked for."""
+    """Prints a line for each rule. Returns BROKEN_STATUS if one is broken, or is unknown
+    although it was asked for."""
     for rule in rules:
         name = rule.partition("=")[0]
         if name not in RULES:
-            known = ", ".join(RULES)
-            hint = text.did_you_mean(name, RULES, f"conditions: {known}")
+            rule_names = ", ".join(RULES)
+            hint = text.did_you_mean(name, RULES, f"conditions: {rule_names}")
             raise Failed(f"--check: unknown condition {name!r}{hint}", USAGE)
     items = {item["what"]: item for item in machine.ask(args, "doctor")["readiness"]}
     outcomes = [outcome(rule, items.get(RULES[rule.partition("=")[0]]))
                 for rule in rules or DEFAULT_RULES]  # fmt: skip
     failing = {"broken", "unknown"} if rules else {"broken"}
-    broken = any(outcome.state in failing for outcome in outcomes)
-    found = {"type": "check", "holds": not broken, "rules": [o._asdict() for o in outcomes]}
-    machine.show(found, _draw_outcomes, as_json=args.json)
-    return BROKEN if broken else 0
+    is_broken = any(outcome.state in failing for outcome in outcomes)
+    result = {"type": "check", "holds": not is_broken, "rules": [o._asdict() for o in outcomes]}
+    machine.show(result, _draw_outcomes, as_json=args.json)
+    return BROKEN_STATUS if is_broken else 0
 
 
 def outcome(rule: str, item: Answer | None) -> Outcome:
     """Compares a rule with the condition of the machine. A rule without a value asks for the state
     that does not disturb measurements."""
-    _, _, wanted = rule.partition("=")
+    _, _, wanted_value = rule.partition("=")
     if item is None or item["state"] == "unknown":
         return Outcome(rule, "unknown", "not known" if item is None else item["now"], None)
-    holds = item["value"] == wanted if wanted else item["state"] == "ready"
+    holds = item["value"] == wanted_value if wanted_value else item["state"] == "ready"
     return Outcome(rule, "holds" if holds else "broken", item["now"], item["change"])
 
 
 def _draw_outcomes(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
     lines = []
-    for found in answer["rules"]:
-        sign = text.mark(found["state"], unicode=unicode)
-        lines += fact(f"{sign} {found['rule']}", found["now"], width, CHECK_INDENT)
-        if found["state"] == "broken" and found["change"]:
-            lines += fact("", f"to change: {found['change']}", width, CHECK_INDENT)
+    for rule in answer["rules"]:
+        sign = text.mark(rule["state"], unicode=unicode)
+        lines += fact(f"{sign} {rule['rule']}", rule["now"], width, CHECK_INDENT)
+        if rule["state"] == "broken" and rule["change"]:
+            lines += fact("", f"to change: {rule['change']}", width, CHECK_INDENT)
     return lines
 
 

@@ -35,15 +35,15 @@ def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]
         lines += [*([""] if lines else []), _heading(pmu, pmus.get(pmu))]
         for row in rows:
             unit = "" if row["unit"] in {"1", "cycles", "instructions"} else f", in {row['unit']}"
-            who = f" (open: {', '.join(row['open'])})" if row["open"] else ""
-            who += f" (n/a: {row['refused']})" if row.get("refused") else ""
+            open_text = f" (open: {', '.join(row['open'])})" if row["open"] else ""
+            open_text += f" (n/a: {row['refused']})" if row.get("refused") else ""
             name = f"  {row['name']:<{INDENT - 3}} "
-            lines += fact(name, f"{row['about']}{unit}{who}", width, INDENT)
+            lines += fact(name, f"{row['about']}{unit}{open_text}", width, INDENT)
     if not answer["events"]:
         lines = ["no such event here"]
-    for missing in answer["missing"]:
-        fix = f"; {missing['fix']}" if missing["fix"] else ""
-        lines += ["", *wrapped(f"not here: events of cores - {missing['why']}{fix}", width, 10)]
+    for reason in answer["missing"]:
+        fix = f"; {reason['fix']}" if reason["fix"] else ""
+        lines += ["", *wrapped(f"not here: events of cores - {reason['why']}{fix}", width, 10)]
     return lines
 
 
@@ -51,5 +51,5 @@ def _heading(pmu: str, facts: Answer | None) -> str:
     if facts is None:
         return "software: of every CPU"
     kind = "" if facts["type"] is None else f"{facts['type']} cores, "
-    where = f"{kind}CPUs {facts['cpus']}" if facts["cpus"] else "every CPU"
-    return f"{pmu}: {where}"
+    cpu_text = f"{kind}CPUs {facts['cpus']}" if facts["cpus"] else "every CPU"
+    return f"{pmu}: {cpu_text}"

@@ -52,7 +52,7 @@ def add(verbs: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     with lean():
         from perftop.base import files
-        from perftop.output.export.fields import chosen, with_events
+        from perftop.output.export.fields import chosen_fields, with_events
         from perftop.output.export.forms import Delimited, JsonLines, Parquet, pyarrow
         from perftop.output.export.openmetrics import OpenMetrics
         from perftop.recording.file import UNCHECKED, open_source, report_damage
@@ -64,35 +64,41 @@ def run(args: argparse.Namespace) -> int:
     output = None if args.output == "-" else Path(args.output)
     form_name = args.format or ENDINGS.get(Path(args.output).suffix.lower(), "csv")
     metrics = options.names(args.metrics)
-    fields = chosen(metrics)
+    fields = chosen_fields(metrics)
     if form_name == "parquet":
         pyarrow()
     with open_source(path) as source:
         export = Export(_every_ns(args.every, source.hello), args.cpus)
         export.take([source.hello])
         session = export.session
-        made: os.stat_result | None = None
+        target_status: os.stat_result | None = None
         try:
-            with _target(path, output, form_name, force=args.force) as out:
-                made = None if output is None else os.fstat(out.fileno())
+            with _target(path, output, form_name, force=args.force) as output_file:
+                target_status = None if output is None else os.fstat(output_file.fileno())
                 fields = with_events(session, fields, metrics)
-                export.form = forms[form_name](session, fields, out)
+                export.form = forms[form_name](session, fields, output_file)
                 try:
-                    quiet = output is None and sys.stdout.isatty()
-                    with progress.read(source, path or "stdin", quiet=quiet) as messages:
-                        export.read(messages, out, live=source.size is None)
+                    is_quiet = output is None and sys.stdout.isatty()
+                    with progress.read_with_progress(
+                        source, path or "stdin", quiet=is_quiet
+                    ) as messages:
+                        export.read(messages, output_file, live=source.size is None)
                 except BaseException:
                     export.form.drop()
                     raise
         except BrokenPipeError:
             raise
         except KeyboardInterrupt:
-            if output is not None and made is not None and stat.S_ISREG(made.st_mode):
-                files.remove(output, made)
+            if (
+                output is not None
+                and target_status is not None
+                and stat.S_ISREG(target_status.st_mode)
+            ):
+                files.remove(output, target_status)
             raise
         except OSError as error:
-            name, why = output or "stdout", error.strerror or error
-            text = f"cannot write all of {name}: {why}; it has only the beginning"
+            name, reason = output or "stdout", error.strerror or error
+            text = f"cannot write all of {name}: {reason}; it has only the beginning"
             raise Failed(text) from None
     if not source.checked:
         complain(f"{path or 'stdin'}: {UNCHECKED}")
@@ -111,11 +117,11 @@ class Export(Follower):
         from perftop.session.episodes import Tally
 
         super().__init__(every_ns)
-        self._asked = cpus
+        self._asked_cpus = cpus
         self._cpus: frozenset[int] | None = None
         self._tally = Tally()
 
-    def read(self, messages: Iterator[wire.Message], out: BinaryIO, *, live: bool) -> None:
+    def read(self, messages: Iterator[wire.Message], output: BinaryIO, *, live: bool) -> None:
         """Reads all messages after the hello. `live`: each is written as soon as it arrives."""
         from perftop.session.session import MAX_BATCH
 
@@ -123,9 +129,9 @@ class Export(Follower):
             intervals = self.intervals
             self.take(batch)
             if self.intervals > intervals:
-                out.flush()  # the reader of a pipe gets each line immediately
+                output.flush()  # the reader of a pipe gets each line immediately
         self.on_end()
-        out.flush()
+        output.flush()
 
     def on_hello(self, hello: wire.Hello) -> Session:
         from dataclasses import replace
@@ -134,8 +140,8 @@ class Export(Follower):
         from perftop.session.session import Session
 
         session = Session(hello)
-        if self._asked is not None:
-            cpus = selected_cpus(session, self._asked)
+        if self._asked_cpus is not None:
+            cpus = selected_cpus(session, self._asked_cpus)
             self._cpus = frozenset(cpus)
             session = Session(replace(hello, selected=cpus))
         self._command = Command(session)
@@ -143,12 +149,12 @@ class Export(Follower):
 
     def on_episode(self, episode: Episode) -> None:
         """Writes an episode. It is also called at the end, for episodes that are still running."""
-        if self._chosen(episode):
+        if self._is_chosen(episode):
             self._tally.add(episode, self.session.now_ns)
             self.form.episode(episode)
 
     def on_beginning(self, episode: Episode) -> None:
-        if self._chosen(episode):
+        if self._is_chosen(episode):
             self.form.beginning(episode)
 
     def on_interval(self, interval: Interval) -> None:
@@ -173,7 +179,7 @@ class Export(Follower):
             self.form.summary(self._tally.counts_by_cause, elapsed_s, self._command)
         self.form.finish()
 
-    def _chosen(self, episode: Episode) -> bool:
+    def _is_chosen(self, episode: Episode) -> bool:
         cpus = self._cpus
         return cpus is None or not episode.cpus or not cpus.isdisjoint(episode.cpus)
 
@@ -211,7 +217,7 @@ def _target(
 # --- the CPUs selected by -c/--cpus
 
 _PLACE = re.compile(r"(?:pkg([0-9]{1,9}))?(?:core([0-9]{1,9}))?")
-_OTHER = re.compile(r"[0-9]+(-[0-9]+)?|type:\S+")
+_CPU_TERM = re.compile(r"[0-9]+(-[0-9]+)?|type:\S+")
 
 
 def selected_cpus(session: Session, text: str) -> list[int]:
@@ -219,13 +225,13 @@ def selected_cpus(session: Session, text: str) -> list[int]:
     for the recording. Each term has the syntax of the screen's filter. Raises Failed."""
     from perftop.session import filter as filters
 
-    shown, chosen = set(session.shown), set[int]()
+    shown, selected = set(session.shown), set[int]()
     for term in map(str.strip, text.split(",")):
         place = _PLACE.fullmatch(term.lower())
         if term and place:
             parts = zip(("pkg", "core"), place.groups(), strict=True)
             words = " ".join(f"{name}:{number}" for name, number in parts if number)
-        elif _OTHER.fullmatch(term):
+        elif _CPU_TERM.fullmatch(term):
             words = term
         else:
             hint = "try 0-15, 32, pkg0, core3, pkg1core3, type:P"
@@ -238,5 +244,5 @@ def selected_cpus(session: Session, text: str) -> list[int]:
         positions = shown & set(choice.cpus(session, None).nonzero()[0].tolist())
         if not positions:
             raise Failed(f"--cpus: the recording has no CPU {term!r}", USAGE)
-        chosen |= positions
-    return sorted(session.topology[position].cpu for position in chosen)
+        selected |= positions
+    return sorted(session.topology[position].cpu for position in selected)

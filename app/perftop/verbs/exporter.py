@@ -59,12 +59,12 @@ def add(verbs: Any) -> None:
     )
     text = "write this file for node_exporter; it listens only if --listen is given, too"
     parser.add_argument("--textfile", type=Path, metavar="FILE.prom", help=text)
-    printed = parser.add_mutually_exclusive_group()
+    printed_group = parser.add_mutually_exclusive_group()
     for name, text in (
         ("unit", "the systemd service"), ("socket", "the systemd socket"),
         ("rules", "recording and alerting rules"), ("dashboard", "the Grafana board"),
     ):  # fmt: skip
-        printed.add_argument(
+        printed_group.add_argument(
             f"--print-{name}", dest="printed", action="store_const", const=name,
             help=f"print {text}",
         )  # fmt: skip
@@ -101,8 +101,8 @@ def shipped(name: str) -> str:
 def show(name: str) -> int:
     """Prints one of the files that come with the exporter. The printed service runs this
     installation."""
-    own = sys.argv[0] if Path(sys.argv[0]).name == "perftop" else shutil.which("perftop")
-    program = Path(own or "/usr/bin/perftop").absolute()
+    program_path = sys.argv[0] if Path(sys.argv[0]).name == "perftop" else shutil.which("perftop")
+    program = Path(program_path or "/usr/bin/perftop").absolute()
     if name in {"unit", "recorder"} and any(program.is_relative_to(home) for home in HOMES):
         text = f"{program} is in a home directory, which the service cannot see: install perftop"
         complain(f"{text} elsewhere, for instance in /opt")
@@ -128,12 +128,12 @@ class Exporter(Follower):
         self._server = Server(lambda openmetrics: self.page(openmetrics=openmetrics))
         self._since_ns: int | None = None
         """Raw time of the newest sample."""
-        self._sampled = False
+        self._has_sample = False
         """Whether the current batch contained a sample."""
         self._sampled_s = self._written_s = -FILE_S
         """Event loop times of the newest sample and of the newest text file, in s."""
         self._serves = False
-        self._made: os.stat_result | None = None
+        self._file_status: os.stat_result | None = None
         """File status of the text file that was written last."""
 
     async def consume(self, stream: Stream) -> None:
@@ -142,9 +142,9 @@ class Exporter(Follower):
         loop = asyncio.get_running_loop()
         async with contextlib.AsyncExitStack() as servers:
             async for messages in stream:
-                self._sampled = False
+                self._has_sample = False
                 self.take(messages)
-                if self._sampled:
+                if self._has_sample:
                     self._sampled_s = loop.time()
                     await self._serve(servers)
                     self._write_file(loop.time())
@@ -167,7 +167,7 @@ class Exporter(Follower):
         if isinstance(message, wire.Frame):
             if self._since_ns is not None:
                 self._page.take(self._since_ns)
-                self._sampled = True
+                self._has_sample = True
             self._since_ns = self.session.now_ns
         return False
 
@@ -175,8 +175,8 @@ class Exporter(Follower):
         from perftop.base import files
 
         self._server.close()
-        if self._file is not None and self._made is not None:
-            files.remove(self._file, self._made)
+        if self._file is not None and self._file_status is not None:
+            files.remove(self._file, self._file_status)
 
     def page(self, *, openmetrics: bool) -> bytes | None:
         """Returns the page to serve; None while the probe sends no samples."""
@@ -209,7 +209,7 @@ class Exporter(Follower):
         if self._file is not None and now_s - self._written_s >= FILE_S:
             try:
                 text = self._page.text(openmetrics=False)
-                self._made = files.replace(self._file, text, FILE_MODE)
+                self._file_status = files.replace(self._file, text, FILE_MODE)
             except OSError as error:
                 raise cannot_write(str(self._file), error) from None
             self._written_s = now_s
@@ -219,18 +219,22 @@ class Exporter(Follower):
 
 
 @contextlib.contextmanager
-def listening(asked: str | None) -> Iterator[list[socket.socket]]:
+def listening(asked_address: str | None) -> Iterator[list[socket.socket]]:
     """Provides the listening sockets: those of the service manager if no address was given, else
     one at the address. Connections wait in the sockets until they are accepted. A unix socket is
     removed at the end."""
     from perftop.process.sockets import inherited_sockets, listening_socket
 
     with contextlib.ExitStack() as stack:
-        sockets = inherited_sockets() if asked is None else []
+        sockets = inherited_sockets() if asked_address is None else []
         if not sockets:
-            where = DEFAULT_ADDRESS if asked is None else asked
-            path = Path(where.removeprefix(UNIX)) if where.startswith(UNIX) else None
-            sockets = [_at(where) if path is None else stack.enter_context(listening_socket(path))]
+            address_text = DEFAULT_ADDRESS if asked_address is None else asked_address
+            path = Path(address_text.removeprefix(UNIX)) if address_text.startswith(UNIX) else None
+            sockets = [
+                _bound_socket(address_text)
+                if path is None
+                else stack.enter_context(listening_socket(path))
+            ]
         for listener in sockets:
             stack.enter_context(listener)
         yield sockets
@@ -251,16 +255,16 @@ def is_public(listener: socket.socket) -> bool:
     return not isinstance(name, str) and not (name[0].startswith("127.") or name[0] == "::1")
 
 
-def _at(where: str) -> socket.socket:
+def _bound_socket(address_text: str) -> socket.socket:
     import socket
 
     from perftop.process.sockets import cannot_listen, start_listening
 
-    host, colon, port = where.rpartition(":")
-    good = colon and host and port.isascii() and port.isdigit() and int(port[:6]) < 1 << 16
-    if not good or (":" in host and not (host.startswith("[") and host.endswith("]"))):
+    host, colon, port = address_text.rpartition(":")
+    is_valid = colon and host and port.isascii() and port.isdigit() and int(port[:6]) < 1 << 16
+    if not is_valid or (":" in host and not (host.startswith("[") and host.endswith("]"))):
         hint = f"try {DEFAULT_ADDRESS}, [::1]:9917, unix:PATH"
-        raise Failed(f"--listen: invalid address {where!r} ({hint})", USAGE)
+        raise Failed(f"--listen: invalid address {address_text!r} ({hint})", USAGE)
     try:
         addresses = socket.getaddrinfo(
             host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -268,7 +272,7 @@ def _at(where: str) -> socket.socket:
         family, kind, protocol, _, bind_to = addresses[0]
         listener = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError) as error:
-        raise cannot_listen(where, error) from None
+        raise cannot_listen(address_text, error) from None
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    start_listening(listener, bind_to, where)
+    start_listening(listener, bind_to, address_text)
     return listener

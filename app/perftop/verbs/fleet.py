@@ -112,26 +112,26 @@ async def _print_lines(source: Source, count: int | None) -> int:
     from perftop.process.signals import ENDS, on_signal
     from perftop.session.fleet.fleet import RowChoice
 
-    caught: list[int] = []
+    caught_signals: list[int] = []
     feeding = asyncio.create_task(source.run())
 
     def stop(number: int) -> None:
-        caught.append(number)
+        caught_signals.append(number)
         feeding.cancel()
 
     on_signal(ENDS, stop)
-    ended: dict[str, float] = {}
+    last_ends: dict[str, float] = {}
     """By machine, the end time of the newest printed episode."""
     try:
         await _first_answers(source, feeding)
         while not feeding.done() and count != 0:
             for machine in source.fleet.rows(RowChoice(), source.now):
                 print(text(machine_line(machine, source.now)))
-                last = ended.get(machine.name, 0.0)
+                last_end = last_ends.get(machine.name, 0.0)
                 for event in machine.ended:
-                    if event.end is not None and event.end > last:
+                    if event.end is not None and event.end > last_end:
                         print(text(episode_line(event)))
-                        ended[machine.name] = max(event.end, ended.get(machine.name, 0.0))
+                        last_ends[machine.name] = max(event.end, last_ends.get(machine.name, 0.0))
             sys.stdout.flush()
             count = 0 if source.over else None if count is None else count - 1
             if count != 0:
@@ -140,7 +140,7 @@ async def _print_lines(source: Source, count: int | None) -> int:
         feeding.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await feeding  # raises the exception that ended it
-    return 128 + caught[0] if caught else 0
+    return 128 + caught_signals[0] if caught_signals else 0
 
 
 async def _first_answers(source: Source, feeding: asyncio.Task[None]) -> None:
@@ -149,11 +149,11 @@ async def _first_answers(source: Source, feeding: asyncio.Task[None]) -> None:
     limits the time for that."""
     import asyncio
 
-    until = asyncio.get_running_loop().time() + FIRST_S
+    deadline_s = asyncio.get_running_loop().time() + FIRST_S
     while not feeding.done():
-        waiting = [m for m in source.fleet.silent if m.why == "connecting"]
-        late = asyncio.get_running_loop().time() >= until
-        if source.fleet.machines and (late or not waiting):
+        connecting = [m for m in source.fleet.silent if m.why == "connecting"]
+        is_late = asyncio.get_running_loop().time() >= deadline_s
+        if source.fleet.machines and (is_late or not connecting):
             return
         await asyncio.wait([feeding], timeout=0.1)
 

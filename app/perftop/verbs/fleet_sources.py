@@ -55,7 +55,7 @@ class LiveSource:
         self.every_s = every_s
         self.what = "simulated" if all(h.startswith(SIMULATED) for h in hosts) else "over ssh"
         self._bytes = 0
-        self._read: deque[tuple[float, int]] = deque()
+        self._read_bytes: deque[tuple[float, int]] = deque()
         """Times, and the total bytes received until each time."""
         self._feeds = [_HostFeed(host, every_s, remote) for host in hosts]
         self.fleet = Fleet([feed.machine for feed in self._feeds])
@@ -66,9 +66,9 @@ class LiveSource:
 
     def facts(self) -> list[str]:
         shares = [m.probe_share for m in self.fleet.answering if isfinite(m.probe_share)]
-        lost = sum(m.frames_lost for m in self.fleet.answering)
+        lost_frames = sum(m.frames_lost for m in self.fleet.answering)
         cost = [f"{100 * sum(shares) / len(shares):.2f} % there"] if shares else []
-        return [*cost, f"{self._rate():.0f} kB/s", f"frames lost {lost}"]
+        return [*cost, f"{self._rate():.0f} kB/s", f"frames lost {lost_frames}"]
 
     async def run(self) -> None:
         await listen([
@@ -82,17 +82,17 @@ class LiveSource:
     def pause(self) -> None:
         """Does nothing: the screen itself freezes the view."""
 
-    def _count(self, read: int) -> None:
-        self._bytes += read
+    def _count(self, read_bytes: int) -> None:
+        self._bytes += read_bytes
 
     def _rate(self) -> float:
         """Returns the received kB a second over the last RATE_S seconds."""
-        now = time.time()
-        self._read.append((now, self._bytes))
-        while self._read[0][0] < now - RATE_S:
-            self._read.popleft()
-        since, before = self._read[0]
-        return (self._bytes - before) / (now - since) / 1e3 if now > since else 0.0
+        now_s = time.time()
+        self._read_bytes.append((now_s, self._bytes))
+        while self._read_bytes[0][0] < now_s - RATE_S:
+            self._read_bytes.popleft()
+        since_s, bytes_before = self._read_bytes[0]
+        return (self._bytes - bytes_before) / (now_s - since_s) / 1e3 if now_s > since_s else 0.0
 
 
 class _HostFeed:
@@ -116,8 +116,8 @@ class _HostFeed:
         self._live.take(messages, time.time())
 
     def fail(self, why: str, retry_s: float) -> None:
-        now = time.time()
-        self.machine.fall_silent(now, why, now + retry_s)
+        now_s = time.time()
+        self.machine.fall_silent(now_s, why, now_s + retry_s)
 
 
 # --- a Prometheus server
@@ -147,17 +147,17 @@ class PrometheusSource:
         self.problem = ""
         self._back_s = 0.0
         """Age of the displayed time, in seconds; 0 for live."""
-        self._shown = clock()
+        self._shown_s = clock()
         self._wake = asyncio.Event()
         self._rate = 0.0
 
     @property
     def now(self) -> float:
-        return self._clock() if not self._back_s else self._shown
+        return self._clock() if not self._back_s else self._shown_s
 
     @property
     def moment(self) -> str:
-        return f"at {time_of_day(self._shown)}" if self._back_s else ""
+        return f"at {time_of_day(self._shown_s)}" if self._back_s else ""
 
     def facts(self) -> Sequence[str]:
         return [f"{self._rate / 1e3:.0f} kB/s"]
@@ -166,7 +166,7 @@ class PrometheusSource:
         """Queries the server repeatedly. Raises Failed if the first query is refused."""
         while True:
             self._wake.clear()
-            began, before = self._clock(), self._server.bytes
+            began_s, bytes_before = self._clock(), self._server.bytes
             try:
                 await in_thread(partial(self._ask, self._back_s), delays_exit=False)
                 self.problem = ""
@@ -174,8 +174,8 @@ class PrometheusSource:
                 if not self.fleet.machines and not self._back_s:
                     raise
                 self.problem = str(failed)
-            self._rate = (self._server.bytes - before) / max(self.every_s, 0.1)
-            wait_s = None if self._back_s else max(0.1, self.every_s - (self._clock() - began))
+            self._rate = (self._server.bytes - bytes_before) / max(self.every_s, 0.1)
+            wait_s = None if self._back_s else max(0.1, self.every_s - (self._clock() - began_s))
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._wake.wait()
@@ -193,18 +193,18 @@ class PrometheusSource:
             if moment is None:
                 raise Failed("the server has no series of perftop exporter that match")
             end = moment
-        now = self._clock() - back_s
-        shift_s = now - end
-        fleet = scraped.scraped_fleet(numbers, now, {} if back_s else self.fleet.machines)
+        now_s = self._clock() - back_s
+        shift_s = now_s - end
+        fleet = scraped.scraped_fleet(numbers, now_s, {} if back_s else self.fleet.machines)
         step = scraped.past_step(len(fleet.machines), self.every_s)
-        past = server.query_range(questions.past(), end - PAST_S, end, step)
-        scraped.fill_past(fleet, past, shift_s)
+        history = server.query_range(questions.past(), end - PAST_S, end, step)
+        scraped.fill_past(fleet, history, shift_s)
         step = max(self.every_s, scraped.EPISODES_S / scraped.EPISODE_STEPS)
         start = end - scraped.EPISODES_S
         episodes = server.query_range(questions.episodes(), start, end, step)
         last = max((points[-1][0] for _, points in episodes if points), default=end)
         scraped.fill_episodes(fleet, episodes, max(last, end - step), step, shift_s)
-        self._shown = now
+        self._shown_s = now_s
         self.fleet.machines = fleet.machines
 
     def travel(self, by: int) -> bool:
@@ -229,7 +229,7 @@ WARM_S = SPAN_S + 5.0
 whole span."""
 TICK_S = 0.5
 """Seconds between two steps of the playback."""
-TOGETHER = 64
+MAX_TRACKS_AT_ONCE = 64
 """Maximum number of messages processed together."""
 
 
@@ -269,8 +269,8 @@ class RecordingsSource:
         self._unread = {name: Machine(name) for name in failed}
         for name, failure in failed.items():
             self._unread[name].fall_silent(self.first, str(failure))
-        played = (track.live.machine for track in self._tracks)
-        self.fleet = Fleet([*played, *self._unread.values()])
+        machines = (track.live.machine for track in self._tracks)
+        self.fleet = Fleet([*machines, *self._unread.values()])
         self._now = self.first
         self._target: float | None = self.first + 1.0
         self._playing = playing
@@ -282,8 +282,8 @@ class RecordingsSource:
 
     @property
     def moment(self) -> str:
-        how = "reading" if self._reading else "playing" if self._playing else "paused"
-        return f"{how} · {time_of_day(self._now)} of {time_of_day(self.last)}"
+        state = "reading" if self._reading else "playing" if self._playing else "paused"
+        return f"{state} · {time_of_day(self._now)} of {time_of_day(self.last)}"
 
     @property
     def over(self) -> bool:
@@ -297,31 +297,31 @@ class RecordingsSource:
         """Plays the recordings, and jumps to a chosen time on request, until cancelled."""
         with self._open:
             while True:
-                began, target = time.monotonic(), self._target
+                began_s, target = time.monotonic(), self._target
                 self._target = None
                 if target is not None:
                     await self._go(min(max(target, self.first), self.last))
                 await asyncio.sleep(0 if self._target is not None else TICK_S)
                 if self._playing and self._target is None:
-                    await self._go(min(self._now + time.monotonic() - began, self.last))
+                    await self._go(min(self._now + time.monotonic() - began_s, self.last))
                     self._playing = self._now < self.last
 
     async def _go(self, moment: float) -> None:
         """Reads each recording up to this time. If the time is in the past or far ahead, reading
         starts shortly before it."""
-        enters = moment < self._now or moment > self._now + WARM_S
-        self._reading = enters
-        tracks = [_Track(t.path, t.recording, t.last) if enters else t for t in self._tracks]
+        must_enter = moment < self._now or moment > self._now + WARM_S
+        self._reading = must_enter
+        tracks = [_Track(t.path, t.recording, t.last) if must_enter else t for t in self._tracks]
         for track in tracks:
-            if enters:
+            if must_enter:
                 await asyncio.to_thread(track.enter, moment)
             else:
                 track.go(moment)
                 await asyncio.sleep(0)
-        if enters:  # all at once, so the screen never mixes two times
+        if must_enter:  # all at once, so the screen never mixes two times
             self._tracks = tracks
-            played = {track.live.machine.name: track.live.machine for track in tracks}
-            self.fleet.machines = played | self._unread
+            played_machines = {track.live.machine.name: track.live.machine for track in tracks}
+            self.fleet.machines = played_machines | self._unread
         self._now, self._reading = moment, False
 
     def travel(self, by: int) -> bool:
@@ -343,8 +343,8 @@ class _Track:
         self.live.take([recording.hello], 0.0)
         self.first = self._unix(recording.first_ns)
         self.last = self._unix(recording.last_ns) if last is None else last
-        self._ahead: Iterator[TimedMessage] = recording.messages()
-        self._next: TimedMessage | None = next(self._ahead, None)
+        self._messages: Iterator[TimedMessage] = recording.messages()
+        self._next_message: TimedMessage | None = next(self._messages, None)
 
     def _unix(self, time_ns: int) -> float:
         session = self.live.session
@@ -355,21 +355,21 @@ class _Track:
         """Starts reading shortly before this time, and reads up to it."""
         hello = self.recording.hello
         since_ns = hello.raw_ns + round((moment - WARM_S) * 1e9) - hello.wall_ns
-        self._ahead = self.recording.messages(max(0, since_ns))
-        self._next = next(self._ahead, None)
+        self._messages = self.recording.messages(max(0, since_ns))
+        self._next_message = next(self._messages, None)
         self.go(moment)
 
     def go(self, moment: float) -> None:
         """Continues reading up to this time."""
         machine, messages = self.live.machine, list[TimedMessage]()
-        while self._next is not None and self._unix(self._next.time_ns) <= moment:
-            messages.append(self._next)
-            self._next = next(self._ahead, None)
-            if len(messages) == TOGETHER:
+        while self._next_message is not None and self._unix(self._next_message.time_ns) <= moment:
+            messages.append(self._next_message)
+            self._next_message = next(self._messages, None)
+            if len(messages) == MAX_TRACKS_AT_ONCE:
                 self.live.take(messages)
                 messages.clear()
         self.live.take(messages)
-        if self._next is None and moment > self.last:
+        if self._next_message is None and moment > self.last:
             machine.fall_silent(moment, f"its recording ends at {time_of_day(self.last)}")
         elif moment < self.first:
             machine.fall_silent(moment, f"its recording begins at {time_of_day(self.first)}")

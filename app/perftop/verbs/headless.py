@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from perftop.process.streams import Stream
     from perftop.session.session import Session
 
-ENDING = ".perftop"
+SUFFIX = ".perftop"
 MAX_NAME = 64
 """Maximum characters of a host's name in the name of its file."""
 MAX_MACHINES = 64
@@ -105,10 +105,10 @@ async def attend(work: Work, argv: list[str], max_s: float = inf) -> int:
     which a broken connection is not retried. After the return, signals stay ignored. Raises Failed,
     with the command's status unless that is 0.
     """
-    (failed,), caught = await _attended([(work, argv)], max_s)
+    (failed,), caught_signals = await _run_works([(work, argv)], max_s)
     if failed is not None:
         raise Failed(str(failed), _status(work) or failed.status)
-    return _status(work) or caught
+    return _status(work) or caught_signals
 
 
 async def attend_all(
@@ -116,11 +116,11 @@ async def attend_all(
 ) -> tuple[int, list[Failed | None]]:
     """Runs works concurrently, each on its own stream; a failure does not stop the others. Returns
     a status as `attend` does, and the failure of each work or None, in the order of the works."""
-    failed, caught = await _attended(works, max_s)
-    return _status(works[0][0]) or caught, failed
+    failed, caught_signals = await _run_works(works, max_s)
+    return _status(works[0][0]) or caught_signals, failed
 
 
-async def _attended(
+async def _run_works(
     works: Sequence[tuple[Work, list[str]]], max_s: float
 ) -> tuple[list[Failed | None], int]:
     import asyncio
@@ -131,10 +131,10 @@ async def _attended(
     tasks: list[asyncio.Task[None]] = []
     bracket = works[0][0].bracket
     numbers = HANDLED_SIGNALS if bracket else ENDS
-    caught = _handle_signals(numbers, tasks, bracket)  # probes must be ended, too
+    caught_signals = _handle_signals(numbers, tasks, bracket)  # probes must be ended, too
     try:
-        running = [_one(work, argv, max_s, tasks) for work, argv in works]
-        results = await asyncio.gather(*running, return_exceptions=True)
+        running_works = [_run_one(work, argv, max_s, tasks) for work, argv in works]
+        results = await asyncio.gather(*running_works, return_exceptions=True)
     finally:
         ignore(numbers)
     failed: list[Failed | None] = []
@@ -143,10 +143,12 @@ async def _attended(
         if isinstance(result, BaseException) and (failure is None or isinstance(result, OSError)):
             raise result  # a system error of a write: `destination` knows the name of the output
         failed.append(failure)
-    return failed, (128 + caught[0] if caught else 0)
+    return failed, (128 + caught_signals[0] if caught_signals else 0)
 
 
-async def _one(work: Work, argv: list[str], max_s: float, tasks: list[asyncio.Task[None]]) -> None:
+async def _run_one(
+    work: Work, argv: list[str], max_s: float, tasks: list[asyncio.Task[None]]
+) -> None:
     """Runs one work. Its task is added to `tasks`, so that the work can be cancelled."""
     import asyncio
 
@@ -172,13 +174,13 @@ async def _one(work: Work, argv: list[str], max_s: float, tasks: list[asyncio.Ta
             finally:
                 if bracket is not None:
                     bracket.leave()
-                await _end(work)
+                await _end_work(work)
     finally:
         if bracket is not None:
             bracket.leave()
 
 
-async def _end(work: Work) -> None:
+async def _end_work(work: Work) -> None:
     """Waits for the end of the command, if it has started. Raises Failed if it could not be run."""
     bracket = work.bracket
     run = None if bracket is None else await bracket.ended()
@@ -204,11 +206,11 @@ def _handle_signals(
     (nohup)."""
     from perftop.process.signals import on_signal
 
-    caught: list[int] = []
+    caught_signals: list[int] = []
 
     def stop(number: int) -> None:
         if bracket is None or not bracket.on_signal(number):
-            caught.append(number)
+            caught_signals.append(number)
             if bracket is not None:
                 bracket.stop()
             for task in tasks:
@@ -216,7 +218,7 @@ def _handle_signals(
 
     nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     on_signal([n for n in handled if not (nohup and n == signal.SIGHUP)], stop)
-    return caught
+    return caught_signals
 
 
 def report_failures(status: int, failed: Sequence[Failed | None]) -> int:
@@ -252,9 +254,9 @@ def paths(directory: Path, hosts: Sequence[str]) -> list[Path]:
     paths: list[Path] = []
     for host in hosts:
         name = re.sub(r"[^A-Za-z0-9._@-]+", "-", host)[:MAX_NAME].lstrip(".-") or "host"
-        path, number = directory / f"{name}{ENDING}", 2
+        path, number = directory / f"{name}{SUFFIX}", 2
         while path in paths:
-            path, number = directory / f"{name}-{number}{ENDING}", number + 1
+            path, number = directory / f"{name}-{number}{SUFFIX}", number + 1
         paths.append(path)
     return paths
 
@@ -271,16 +273,16 @@ def destination(
     path: Path | None = args.output
     standard = sys.stdout if args.command is None or path == STDOUT else sys.stderr
     if path is not None and path != STDOUT:
-        out: TextIO = io.TextIOWrapper(files.create(path, force=args.force), encoding="utf-8")
+        output: TextIO = io.TextIOWrapper(files.create(path, force=args.force), encoding="utf-8")
     elif standard is None:  # the stream was closed; the command must run nevertheless
-        out = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - closed below
+        output = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - closed below
     else:
-        out = standard
+        output = standard
     try:
-        with contextlib.nullcontext() if out is standard else out:
-            yield out
+        with contextlib.nullcontext() if output is standard else output:
+            yield output
     except BrokenPipeError:
-        discard(out.fileno())
+        discard(output.fileno())
     except OSError as error:
         name = path or ("stdout" if args.command is None else "stderr")
         failed = unhandled(error, str(name))

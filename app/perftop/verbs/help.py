@@ -46,9 +46,9 @@ def run(args: argparse.Namespace) -> int:
     else:
         text = f"unknown page {topic!r}"
         naming = [name for name in topics if page.names_word(page.read_page(name), topic)]
-        near = did_you_mean(topic, [*topics, *verbs], f"known: {', '.join(topics)}")
-        instead = f"; see {', '.join(naming)}" if naming else near
-        raise Failed(f"{text}{instead}", USAGE)
+        suggestion = did_you_mean(topic, [*topics, *verbs], f"known: {', '.join(topics)}")
+        hint = f"; see {', '.join(naming)}" if naming else suggestion
+        raise Failed(f"{text}{hint}", USAGE)
     _print_paged("\n".join(lines))
     return 0
 

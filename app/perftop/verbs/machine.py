@@ -49,10 +49,10 @@ def show(answer: Answer, draw: Draw, *, as_json: bool) -> None:
         print(json.dumps(answer))
     else:
         width = shutil.get_terminal_size((80, 24)).columns
-        print("\n".join(map(printable, drawn(answer, draw, width, unicode=utf8()))))
+        print("\n".join(map(printable, draw_answer(answer, draw, width, unicode=utf8()))))
 
 
-def drawn(answer: Answer, draw: Draw, width: int = 100, *, unicode: bool = True) -> list[str]:
+def draw_answer(answer: Answer, draw: Draw, width: int = 100, *, unicode: bool = True) -> list[str]:
     lines = draw(answer, width, unicode=unicode)
     return lines if unicode else [in_ascii(line) for line in lines]
 

@@ -43,10 +43,10 @@ class Parser(argparse.ArgumentParser):
     the command."""
 
     def format_help(self) -> str:
-        usage, gap, rest = super().format_help().partition("\n\n")
+        usage, gap, remainder = super().format_help().partition("\n\n")
         if self.get_default("runs"):
             usage += f"\n{'':{len(f'usage: {self.prog} ')}}[-- CMD [ARG ...]]"
-        return f"{usage}{gap}{rest}"
+        return f"{usage}{gap}{remainder}"
 
     def print_help(self, file: Any = None) -> None:
         """Prints the help as argparse does, but does not suppress write errors of the output."""
@@ -188,8 +188,8 @@ def names(text: str | None) -> list[str] | None:
 def times(args: argparse.Namespace, usual_ns: int = STAT_INTERVAL_NS) -> tuple[int, int]:
     """Returns the lengths of interval and sample in ns, as requested or by default. The default
     interval is a multiple of the sample. Raises Failed."""
-    asked = args.sample or 1
-    interval: int = args.interval or -(-usual_ns // asked) * asked
+    sample_ns_asked = args.sample or 1
+    interval: int = args.interval or -(-usual_ns // sample_ns_asked) * sample_ns_asked
     steps = -(-interval // SAMPLE_NS)
     sample: int = args.sample or interval // steps
     if sample > interval:
@@ -204,15 +204,15 @@ def probe_command(args: argparse.Namespace, *arguments: str) -> list[str]:
     password before the return."""
     from perftop.process import launch, ssh
 
-    below = [] if args.sysroot is None else ["--sysroot", str(args.sysroot)]
+    sysroot_option = [] if args.sysroot is None else ["--sysroot", str(args.sysroot)]
     if args.host is not None:
         remote = args.remote or ssh.REMOTE
-        return ssh.command(args.host, [*arguments, *below], sudo=args.sudo, remote=remote)
+        return ssh.command(args.host, [*arguments, *sysroot_option], sudo=args.sudo, remote=remote)
     if args.remote is not None:
         raise Failed("--remote needs --host: it is where perfprobe is on that machine", USAGE)
     if args.sudo:
         launch.authorize()
-    return launch.probe_command(*arguments, *below, sudo=args.sudo)
+    return launch.probe_command(*arguments, *sysroot_option, sudo=args.sudo)
 
 
 def stream_command(
@@ -227,13 +227,13 @@ def stream_command(
     sample = ["--sample", f"{sample_ns / 1e9:g}"]
     if job is None and batch_ns > sample_ns:
         sample += ["--batch", f"{batch_ns / 1e9:g}"]
-    chosen = stream_options.handed_on(args)
+    chosen_options = stream_options.handed_on(args)
     if args.watch is not None:
-        chosen.append(f"--watch={args.watch}")  # the value may start with a -
-    elsewhere = args.sysroot is not None or args.host is not None
-    if job is not None and not elsewhere and args.source.partition(":")[0] != "sim":
-        chosen += ["--watch-tree", str(job.pid)]
-    return probe_command(args, "stream", "--source", args.source, *sample, *chosen)
+        chosen_options.append(f"--watch={args.watch}")  # the value may start with a -
+    is_remote = args.sysroot is not None or args.host is not None
+    if job is not None and not is_remote and args.source.partition(":")[0] != "sim":
+        chosen_options += ["--watch-tree", str(job.pid)]
+    return probe_command(args, "stream", "--source", args.source, *sample, *chosen_options)
 
 
 def _check_attached(args: argparse.Namespace, address: str) -> None:
@@ -241,10 +241,10 @@ def _check_attached(args: argparse.Namespace, address: str) -> None:
     from perftop.process import launch
 
     launch.socket_path(address)
-    unset = {"source": "auto"}
+    defaults = {"source": "auto"}
     for name in ("host", "remote", "sudo", "sysroot", "cpus", "smt_method", "events",
                  "no_multiplex", "watch", "source", "sample"):  # fmt: skip
-        if getattr(args, name) not in {None, False, unset.get(name)}:
+        if getattr(args, name) not in {None, False, defaults.get(name)}:
             option = name.replace("_", "-")
             raise Failed(f"--{option} is chosen for all readers, by perftop serve", USAGE)
 

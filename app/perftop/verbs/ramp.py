@@ -34,9 +34,9 @@ MIN_CHART, MAX_CHART = 6, 20
 """Minimum and maximum lines of a chart."""
 MAX_WIDTH = 160
 INDENT = 12
-SAME = 0.001
+SAME_CLOCK = 0.001
 """Maximum relative difference of two clock levels that count as equal."""
-AGREE = 0.01
+AGREED_CLOCK = 0.01
 """Maximum relative difference between the clock from counted cycles and the clock from the chain.
 The latter is wrong by a few tenths of a per cent, because only the minimum cost of a time stamp is
 subtracted."""
@@ -64,7 +64,7 @@ def measure(args: argparse.Namespace, ask: Ask) -> int:
     """Measures one CPU, or all CPUs in turn, and prints the results; the chart shows the slowest
     CPU. Returns the exit status."""
     _check_output(args)
-    measured, failed, interrupted = _measured(args, _cpus(args.cpu, ask), ask)
+    measured, failed, interrupted = _measured_cpus(args, _cpus(args.cpu, ask), ask)
     answer, ramp = _slowest(measured)
     if args.output is not None:
         _write_picture(args, answer, ramp)
@@ -72,7 +72,10 @@ def measure(args: argparse.Namespace, ask: Ask) -> int:
         import json
 
         results = [_json(answer, ramp) for answer, ramp in measured]
-        all_results = {"cpus": results, "failed": {str(cpu): why for cpu, why in failed.items()}}
+        all_results = {
+            "cpus": results,
+            "failed": {str(cpu): reason for cpu, reason in failed.items()},
+        }
         print(json.dumps(all_results if args.cpu == "all" else results[0]))
     else:
         lines = _lines(answer, ramp)
@@ -105,46 +108,51 @@ def _cpus(asked: str | None, ask: Ask) -> list[str | None]:
     return [str(row["cpu"]) for row in ask("topology")["cpus"] if row["online"]]
 
 
-def _measured(
+def _measured_cpus(
     args: argparse.Namespace, cpus: list[str | None], ask: Ask
 ) -> tuple[Measured, dict[int, str], bool]:
     """Measures each CPU in turn. Returns the results, the reasons for failures by CPU, and whether
     Ctrl-C ended the measurement. If all CPUs fail, the last error is raised."""
-    from perftop.verbs.ramp_runs import together
+    from perftop.verbs.ramp_runs import ramp_of_runs
 
     measured: list[tuple[Answer, Ramp]] = []
     failed: dict[int, str] = {}
-    last: BaseException = KeyboardInterrupt()
+    last_error: BaseException = KeyboardInterrupt()
     interrupted = False
     for i, cpu in enumerate(cpus, 1):
-        which = f"CPU {cpu}, {i} of {len(cpus)}, " if len(cpus) > 1 else ""
-        _show_progress(f"{which}{args.seconds:g} s …")
+        cpu_text = f"CPU {cpu}, {i} of {len(cpus)}, " if len(cpus) > 1 else ""
+        _show_progress(f"{cpu_text}{args.seconds:g} s …")
         cpu_option = [] if cpu is None else ["--cpu", cpu]
         try:
             answer = ask("ramp", *cpu_option, "--isa", args.isa, "--seconds", f"{args.seconds:g}")
         except Failed as error:
             if error.status == USAGE or cpu is None:
                 raise
-            last, failed[int(cpu)] = error, str(error)
+            last_error, failed[int(cpu)] = error, str(error)
             continue
         except KeyboardInterrupt:
             interrupted = True
             break
         finally:
             _show_progress("")
-        measured.append((answer, together(answer)))
+        measured.append((answer, ramp_of_runs(answer)))
         if not args.json:
-            drawn, _ = _slowest(measured)
+            drawn_answer, _ = _slowest(measured)
             for earlier, _ in measured:
-                if earlier is not drawn:
+                if earlier is not drawn_answer:
                     earlier["runs"] = []  # frees a megabyte for each CPU
     if not measured:
-        raise last
+        raise last_error
     return measured, failed, interrupted
 
 
 def _slowest(measured: Measured) -> tuple[Answer, Ramp]:
-    return max(measured, key=lambda each: each[1].steady_s.high if each[1].steady_s else math.inf)
+    return max(
+        measured,
+        key=lambda measured_ramp: (
+            measured_ramp[1].steady_s.high if measured_ramp[1].steady_s else math.inf
+        ),
+    )
 
 
 def _show_progress(text: str) -> None:
@@ -155,7 +163,7 @@ def _show_progress(text: str) -> None:
 
 def _lines(answer: Answer, ramp: Ramp) -> list[str]:
     from perftop.verbs import ramp_pictures
-    from perftop.verbs.ramp_runs import middle, traces
+    from perftop.verbs.ramp_runs import median_run, traces
 
     size = shutil.get_terminal_size((80, 24))
     width = min(size.columns, MAX_WIDTH)
@@ -163,10 +171,10 @@ def _lines(answer: Answer, ramp: Ramp) -> list[str]:
     height = max(MIN_CHART, min(size.lines - len(rows) - len(words) - SCREEN_LINES, MAX_CHART))
     lines = [title(answer), ""]
     if ramp.climbs:
-        shown = middle(ramp)
-        parts = traces(answer, answer["runs"][shown])
+        shown_run = median_run(ramp)
+        parts = traces(answer, answer["runs"][shown_run])
         lines += ramp_pictures.chart(
-            ramp, ramp.climbs[shown], parts, width, height,
+            ramp, ramp.climbs[shown_run], parts, width, height,
             unicode=utf8(), colour=colours(sys.stdout),
         )  # fmt: skip
     return [*lines, "", *rows, "", *words]
@@ -175,12 +183,12 @@ def _lines(answer: Answer, ramp: Ramp) -> list[str]:
 def _write_picture(args: argparse.Namespace, answer: Answer, ramp: Ramp) -> None:
     from perftop.base import files
     from perftop.verbs import ramp_pictures
-    from perftop.verbs.ramp_runs import middle, traces
+    from perftop.verbs.ramp_runs import median_run, traces
 
     runs = [traces(answer, run) for run in answer["runs"]]
     text = ramp_pictures.svg(
         title(answer), sentence(answer, ramp), f"{clock_name(answer)}, {unit(answer)}", ramp, runs,
-        middle(ramp),
+        median_run(ramp),
     )  # fmt: skip
     try:
         with files.create(args.output, force=args.force) as file:
@@ -213,7 +221,7 @@ def _json(answer: Answer, ramp: Ramp) -> Answer:
 # --- text
 
 
-def counted(answer: Mapping[str, Any]) -> bool:
+def is_counted(answer: Mapping[str, Any]) -> bool:
     """Whether the clocks are derived from counted cycles, not from the chain."""
     return answer["cycles_why"] is None
 
@@ -221,16 +229,16 @@ def counted(answer: Mapping[str, Any]) -> bool:
 def unit(answer: Answer) -> str:
     """Returns the unit of the clock. If cycles are not counted and the cycles of a step are
     unknown, the result is a rate of steps, which is proportional to the clock."""
-    return "GHz" if counted(answer) or answer["step_cycles"] else "G steps/s"
+    return "GHz" if is_counted(answer) or answer["step_cycles"] else "G steps/s"
 
 
 def clock_name(answer: Answer) -> str:
-    return "busy clock (cycles counter)" if counted(answer) else "probe clock"
+    return "busy clock (cycles counter)" if is_counted(answer) else "probe clock"
 
 
 def title(answer: Answer) -> str:
-    where = [answer["host"] or "this machine", answer["model"] or "unknown CPU"]
-    return " · ".join([*where, f"CPU {answer['cpu']}", answer["isa"], unit(answer)])
+    title_parts = [answer["host"] or "this machine", answer["model"] or "unknown CPU"]
+    return " · ".join([*title_parts, f"CPU {answer['cpu']}", answer["isa"], unit(answer)])
 
 
 def sentence(answer: Answer, ramp: Ramp) -> str:
@@ -245,7 +253,7 @@ def sentence(answer: Answer, ramp: Ramp) -> str:
         return f"{text} in any of {runs}; try longer ones: --seconds."
     count = len(ramp.used)
     text = f"Warm up {cpu} for {rounded(round_up(ramp.steady_s.high))}: in {count} of {runs} it was"
-    text += f" steady at {_steady(answer, ramp)} by then"
+    text += f" steady at {_steady_text(answer, ramp)} by then"
     if not ramp.clean:
         return f"{text}; low confidence: the runs were disturbed."
     confidence = 100 * ramp.confidence
@@ -258,7 +266,7 @@ def round_up(seconds: float) -> float:
     return math.ceil(seconds / step - 1e-9) * step
 
 
-def _steady(answer: Answer, ramp: Ramp) -> str:
+def _steady_text(answer: Answer, ramp: Ramp) -> str:
     """Formats the steady clock with its error, with as many decimals as the error allows."""
     hz, error_hz = ramp.steady_hz or 0.0, ramp.error_hz or 0.0
     digits = 2 if error_hz >= 5e6 else 3
@@ -271,18 +279,18 @@ def facts(answer: Answer, ramp: Ramp, width: int) -> list[str]:
     interruptions, and the disturbances of the runs."""
     first_s = min((climb.first_s for climb in ramp.climbs), default=0.0)
     first = f"{ramp.first_hz / 1e9:.2f} {unit(answer)} in the first {rounded(first_s)}"
-    steady = _by(ramp.steady_s)
+    steady_text = _range_text(ramp.steady_s)
     if ramp.steady_hz is not None:
         bursts_s = [ramp.climbs[i].bursts_s for i in ramp.used if ramp.climbs[i].bursts_s]
         longest = rounded(max(map(max, bursts_s), default=0.0))
-        left = f"; left later in {many(len(bursts_s), 'run')}, for up to {longest}"
-        left = left if bursts_s else ""
-        steady += f": {_steady(answer, ramp)}{left}"
+        drop_text = f"; left later in {many(len(bursts_s), 'run')}, for up to {longest}"
+        drop_text = drop_text if bursts_s else ""
+        steady_text += f": {_steady_text(answer, ramp)}{drop_text}"
     rows = [
         *_source(answer, ramp),
-        ("first", first if counted(answer) else f"{first}, cold caches in it"),
-        ("90 %", f"{_by(ramp.t90_s)}; 99 % {_by(ramp.t99_s)}"),
-        ("steady", steady),
+        ("first", first if is_counted(answer) else f"{first}, cold caches in it"),
+        ("90 %", f"{_range_text(ramp.t90_s)}; 99 % {_range_text(ramp.t99_s)}"),
+        ("steady", steady_text),
         *_levels(answer, ramp),
     ]
     if len(ramp.used) > 1:
@@ -290,7 +298,7 @@ def facts(answer: Answer, ramp: Ramp, width: int) -> list[str]:
         rows.append(("halts", "; ".join(halts) or "none recurred at the same place in most runs"))
     if ramp.climbs:
         rows.append(("gaps", _gaps(ramp)))
-    rows.append(("runs", _disturbed(ramp)))
+    rows.append(("runs", _disturbance_texts(ramp)))
     if not answer["tsc"]["invariant"]:
         text = "not known to be invariant: if it follows the clock, all these numbers are wrong"
         rows.append(("TSC", text))
@@ -300,7 +308,7 @@ def facts(answer: Answer, ramp: Ramp, width: int) -> list[str]:
     return [line for name, text in rows for line in fact(name, text, width, INDENT)]
 
 
-def _by(times: Spread | None) -> str:
+def _range_text(times: Spread | None) -> str:
     if times is None:
         return "not reached"
     low, middle, high = map(rounded, (times.low, times.middle, times.high))
@@ -311,10 +319,10 @@ def _source(answer: Answer, ramp: Ramp) -> list[tuple[str, str]]:
     """Returns rows on the method by which the clock was measured, and on reasons why it may be
     wrong."""
     chain, cycles = "a chain of multiplications", answer["step_cycles"]
-    if not counted(answer):
-        unknown = f"how many cycles one takes on this CPU ({answer['uarch']}) is not known"
+    if not is_counted(answer):
+        unknown_text = f"how many cycles one takes on this CPU ({answer['uarch']}) is not known"
         text = f"{chain}, {cycles} cycles each, timed by the TSC"
-        text = text if cycles else f"steps of {chain}; {unknown}"
+        text = text if cycles else f"steps of {chain}; {unknown_text}"
         return [("probe clock", text), ("no counter", answer["cycles_why"])]
     text = "cycles counter, read by RDPMC"
     if ramp.steady_hz is not None and ramp.chain_hz:
@@ -323,12 +331,12 @@ def _source(answer: Answer, ramp: Ramp) -> list[tuple[str, str]]:
             text += (
                 f"; by it, each step of {chain} takes {ramp.steady_hz / ramp.chain_hz:.2f} cycles"
             )
-        elif abs(deviation) <= AGREE:
+        elif abs(deviation) <= AGREED_CLOCK:
             text += f"; {chain}, {cycles} cycles each, agrees to {abs(100 * deviation):.1f} %"
         else:
-            other = f"{ramp.chain_hz / 1e9:.2f} GHz, {_percent(deviation)}"
-            why = f"its steps do not take {cycles} cycles here, or the counter is wrong"
-            text += f"; but {chain} shows {other}: {why}"
+            chain_text = f"{ramp.chain_hz / 1e9:.2f} GHz, {_percent(deviation)}"
+            reason = f"its steps do not take {cycles} cycles here, or the counter is wrong"
+            text += f"; but {chain} shows {chain_text}: {reason}"
     return [("busy clock", text)]
 
 
@@ -342,10 +350,12 @@ def _levels(answer: Answer, ramp: Ramp) -> list[tuple[str, str]]:
     if ramp.scalar_hz is None or ramp.steady_hz is None or ramp.error_hz is None:
         return []
     isa = answer["isa"]
-    same = abs(ramp.steady_hz - ramp.scalar_hz) <= max(ramp.error_hz, SAME * ramp.scalar_hz)
-    differs = "no different" if same else _percent(ramp.steady_hz / ramp.scalar_hz - 1)
+    is_same = abs(ramp.steady_hz - ramp.scalar_hz) <= max(
+        ramp.error_hz, SAME_CLOCK * ramp.scalar_hz
+    )
+    difference_text = "no different" if is_same else _percent(ramp.steady_hz / ramp.scalar_hz - 1)
     scalar = f"scalar code runs at {ramp.scalar_hz / 1e9:.3f} {unit(answer)}"
-    rows = [("level", f"{scalar}: {isa} {differs}")]
+    rows = [("level", f"{scalar}: {isa} {difference_text}")]
     if len(ramp.switch_s) == 2:
         to_scalar, to_wide = (rounded(seconds) for seconds in ramp.switch_s)
         cost = f"{to_wide} lost from scalar to {isa}, {to_scalar} back, in the first ms each"
@@ -365,21 +375,21 @@ def _gaps(ramp: Ramp) -> str:
     """Returns the mean number of gaps in a run by kind, over the runs that count. If cycles were
     counted, it includes the number of gaps without cycles; in interrupts and other tasks, cycles
     continue."""
-    among = [ramp.climbs[i] for i in ramp.used] or ramp.climbs
-    gaps: list[Gap] = [gap for climb in among for gap in climb.gaps]
+    climbs = [ramp.climbs[i] for i in ramp.used] or ramp.climbs
+    gaps: list[Gap] = [gap for climb in climbs for gap in climb.gaps]
     cycles_known = all(gap.halted is not None for gap in gaps)
     count = Counter(gap.kind for gap in gaps)
-    mean = {kind: round(count[kind] / len(among)) for kind in count}
+    mean_counts = {kind: round(count[kind] / len(climbs)) for kind in count}
     parts = [
-        f"{mean[kind]} {text}{'' if cycles_known else may}"
-        for kind, text, may in _GAPS
-        if mean.get(kind)
+        f"{mean_counts[kind]} {text}{'' if cycles_known else cause_text}"
+        for kind, text, cause_text in _GAPS
+        if mean_counts.get(kind)
     ]
     if not parts:
         return "fewer than one a run"
     text = f"a run: {', '.join(parts)}"
     if cycles_known:
-        halted = round(sum(gap.halted is True for gap in gaps) / len(among))
+        halted = round(sum(gap.halted is True for gap in gaps) / len(climbs))
         text += f"; {halted or 'none'} without cycles{', so no interrupts' if halted else ''}"
     return text
 
@@ -394,26 +404,26 @@ _DISTURBED: dict[str, tuple[str, Callable[[float], str]]] = {
 """Text of a disturbance and format of its amount, by the keys of `Climb.disturbed`."""
 
 
-def _disturbed(ramp: Ramp) -> str:
-    runs, left = len(ramp.climbs), len(ramp.climbs) - len(ramp.used)
+def _disturbance_texts(ramp: Ramp) -> str:
+    runs, left_out = len(ramp.climbs), len(ramp.climbs) - len(ramp.used)
     amounts: dict[str, list[float | None]] = {}
     for climb in ramp.climbs:
         for key, value in climb.disturbed.items():
             amounts.setdefault(key, []).append(value)
     parts = []
     for key, values in amounts.items():
-        text, shown = _DISTURBED[key]
-        known = [value for value in values if value is not None]
+        text, format_value = _DISTURBED[key]
+        known_values = [value for value in values if value is not None]
         amount = "an unknown part"
-        if known:
-            low, high = shown(min(known)), shown(max(known))
+        if known_values:
+            low, high = format_value(min(known_values)), format_value(max(known_values))
             amount = low if low == high else f"{low} to {high}"
         parts.append(f"{text.format(amount)} (in {len(values)})")
-    if wavering := sum(not climb.usable for climb in ramp.climbs):
-        parts.append(f"not steady (in {wavering})")
+    if wavering_runs := sum(not climb.usable for climb in ramp.climbs):
+        parts.append(f"not steady (in {wavering_runs})")
     if not parts:
         return f"{runs} from idle, undisturbed"
-    return f"{left} of {runs} left out: {'; '.join(parts)}"
+    return f"{left_out} of {runs} left out: {'; '.join(parts)}"
 
 
 # --- several CPUs

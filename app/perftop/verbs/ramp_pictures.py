@@ -61,10 +61,10 @@ def chart(
     if not sum(len(part.hz) for part in parts) or room < MIN_CHART_WIDTH:
         return []
     edges, hz = columns(parts, room)
-    steady = ramp.steady_hz if ramp.steady_hz is not None else math.nan
-    low, high = charts.axis_span(np.append(hz, steady), STEP_HZ, None)
+    steady_hz = ramp.steady_hz if ramp.steady_hz is not None else math.nan
+    low, high = charts.axis_span(np.append(hz, steady_hz), STEP_HZ, None)
     graph = charts.graph(
-        hz, np.full(room, steady), np.full(room, charts.key("clock")), low, high, height,
+        hz, np.full(room, steady_hz), np.full(room, charts.key("clock")), low, high, height,
         ascii_=not unicode,
     )  # fmt: skip
     moments = {column(at_s): name for name, at_s in climb.moments}  # one a column: the last
@@ -80,9 +80,9 @@ def chart(
         gaps[column(gap.at_s)] = marks[gap.kind]
     lines.append(styled(f"{'gaps':<{LABELS}}{''.join(gaps).rstrip()}", "warn"))
     axis = ""
-    for at in DECADES:
-        if edges[0] <= at < edges[-1] and column(at) < room - 8:
-            axis = axis.ljust(column(at)) + f"{rounded(at).replace('.0', '')} "
+    for decade in DECADES:
+        if edges[0] <= decade < edges[-1] and column(decade) < room - 8:
+            axis = axis.ljust(column(decade)) + f"{rounded(decade).replace('.0', '')} "
     lines.append(styled(f"{'':{LABELS}}{axis}".rstrip(), "dim"))
     return lines
 
@@ -90,10 +90,10 @@ def chart(
 # --- SVG: each run is a thin line, the median run a thick line
 
 WIDTH, HEIGHT = 960, 420
-LEFT, RIGHT, TOP, BOTTOM = 60, 20, 50, 60
+LEFT_MARGIN, RIGHT_MARGIN, TOP_MARGIN, BOTTOM_MARGIN = 60, 20, 50, 60
 MAX_POINTS = 600
 """Approximate maximum number of points of a line; more would look the same."""
-_INK, _GRID, _LINE, _THIN, _GAP = "#24292f", "#d0d7de", "#1a7f37", "#a8d5b5", "#a85400"
+_INK, _GRID, _LINE, _THIN_LINE, _GAP = "#24292f", "#d0d7de", "#1a7f37", "#a8d5b5", "#a85400"
 
 
 def svg(
@@ -108,8 +108,8 @@ def svg(
     order = [i for i in range(len(runs)) if i != shown] + [shown]
     body += [_line(scale, runs[i], thick=i == shown) for i in order]
     body += [
-        _text(LEFT, 22, heading, 15), _text(LEFT, 40, clock, 11),
-        _text(LEFT, HEIGHT - 12, answer, 12),
+        _text(LEFT_MARGIN, 22, heading, 15), _text(LEFT_MARGIN, 40, clock, 11),
+        _text(LEFT_MARGIN, HEIGHT - 12, answer, 12),
     ]  # fmt: skip
     box = f'viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {box}>'
@@ -126,11 +126,11 @@ class _Scale:
     def x(self, at_s: float) -> float:
         passed = math.log(max(at_s, self.first_s) / self.first_s)
         share = passed / math.log(self.last_s / self.first_s)
-        return LEFT + share * (WIDTH - LEFT - RIGHT)
+        return LEFT_MARGIN + share * (WIDTH - LEFT_MARGIN - RIGHT_MARGIN)
 
     def y(self, hz: float) -> float:
         share = (self.high - hz) / (self.high - self.low)
-        return TOP + min(1.0, max(0.0, share)) * (HEIGHT - TOP - BOTTOM)
+        return TOP_MARGIN + min(1.0, max(0.0, share)) * (HEIGHT - TOP_MARGIN - BOTTOM_MARGIN)
 
 
 def _text(x: float, y: float, text: str, size: int, anchor: str = "start") -> str:
@@ -145,37 +145,37 @@ def _rule(x0: float, y0: float, x1: float, y1: float, colour: str, dashed: str =
 
 
 def _grid(scale: _Scale) -> list[str]:
-    bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
+    bottom, right = HEIGHT - BOTTOM_MARGIN, WIDTH - RIGHT_MARGIN
     elements = []
-    for at in DECADES:
-        if scale.first_s <= at <= scale.last_s:
-            x, name = scale.x(at), rounded(at).replace(".0", "")
-            elements += [_rule(x, TOP, x, bottom, _GRID),
+    for decade in DECADES:
+        if scale.first_s <= decade <= scale.last_s:
+            x, name = scale.x(decade), rounded(decade).replace(".0", "")
+            elements += [_rule(x, TOP_MARGIN, x, bottom, _GRID),
                       _text(x, bottom + 16, name, 11, "middle")]  # fmt: skip
     step = charts.tick_step(scale.high - scale.low, 6)
     for i in range(math.ceil(scale.low / step - 1e-9), math.floor(scale.high / step + 1e-9) + 1):
         y = scale.y(i * step)
-        elements += [_rule(LEFT, y, right, y, _GRID),
-                  _text(LEFT - 6, y + 4, f"{i * step / 1e9:.2f}", 11, "end")]  # fmt: skip
+        elements += [_rule(LEFT_MARGIN, y, right, y, _GRID),
+                  _text(LEFT_MARGIN - 6, y + 4, f"{i * step / 1e9:.2f}", 11, "end")]  # fmt: skip
     return elements
 
 
 def _marks(scale: _Scale, ramp: Ramp, climb: Climb) -> list[str]:
     """Returns the SVG elements for the steady clock, the moments of the climb and the gaps."""
-    bottom = HEIGHT - BOTTOM
+    bottom = HEIGHT - BOTTOM_MARGIN
     elements = []
     if ramp.steady_hz is not None:
         y = scale.y(ramp.steady_hz)
-        elements.append(_rule(LEFT, y, WIDTH - RIGHT, y, _LINE, "2 4"))
+        elements.append(_rule(LEFT_MARGIN, y, WIDTH - RIGHT_MARGIN, y, _LINE, "2 4"))
     for line, (name, at_s) in enumerate(climb.moments):
         x = scale.x(at_s)
-        elements.append(_rule(x, TOP, x, bottom, _INK, "4 4"))
+        elements.append(_rule(x, TOP_MARGIN, x, bottom, _INK, "4 4"))
         elements.append(_text(x + 4, bottom - 34 + 14 * line, name, 11))
     for gap in climb.gaps:
         x = scale.x(gap.at_s)
         elements.append(_rule(x, bottom + 22, x, bottom + 30, _GAP))
     if climb.gaps:
-        elements.append(_text(LEFT - 6, bottom + 30, "gaps", 11, "end"))
+        elements.append(_text(LEFT_MARGIN - 6, bottom + 30, "gaps", 11, "end"))
     return elements
 
 
@@ -184,10 +184,10 @@ def _line(scale: _Scale, parts: Sequence[Trace], *, thick: bool) -> str:
     exact, but looks the same at this size."""
     middle_s = np.concatenate([(part.start_s + part.end_s) / 2 for part in parts])
     hz = np.concatenate([part.smooth for part in parts])
-    apart = max(1, len(middle_s) // MAX_POINTS)
+    stride = max(1, len(middle_s) // MAX_POINTS)
     points = " ".join(
         f"{scale.x(t):.1f},{scale.y(v):.1f}"
-        for t, v in zip(middle_s[::apart].tolist(), hz[::apart].tolist(), strict=True)
+        for t, v in zip(middle_s[::stride].tolist(), hz[::stride].tolist(), strict=True)
     )
-    colour, width = (_LINE, 2) if thick else (_THIN, 1)
+    colour, width = (_LINE, 2) if thick else (_THIN_LINE, 1)
     return f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="{width}"/>'

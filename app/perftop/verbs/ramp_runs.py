@@ -22,7 +22,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from perftop.base.arrays import Bools, Floats, Ints
 
-SMOOTH = 5
+SMOOTHING_REACH = 5
 """Number of chunks in a running median; up to two consecutive outliers do not affect it."""
 GAP_S = 5e-6
 """Minimum length of a gap in s. Interrupts are mostly shorter; clock changes halt the CPU for 6 us
@@ -87,28 +87,28 @@ def _trace(
 ) -> Trace:
     tsc_hz, stamp = answer["tsc"]["hz"], run["stamp_ticks"]
     columns = {key: values[chosen] for key, values in chunks.items()}
-    pieces, longest = columns["pieces"], columns["longest"]
-    several = pieces > 1
-    spent = columns["end"] - columns["begin"] - columns["aside"]
-    rest = spent - np.where(several, longest, 0)
-    chained = np.maximum(1, rest - stamp * (pieces - several))
+    pieces, longest_piece = columns["pieces"], columns["longest"]
+    has_pieces = pieces > 1
+    spent_ticks = columns["end"] - columns["begin"] - columns["aside"]
+    rest_ticks = spent_ticks - np.where(has_pieces, longest_piece, 0)
+    chained_ticks = np.maximum(1, rest_ticks - stamp * (pieces - has_pieces))
     piece_s = run["steps"] * (answer["step_cycles"] or 1)
-    chain_hz = piece_s * (pieces - several) / chained * tsc_hz
+    chain_hz = piece_s * (pieces - has_pieces) / chained_ticks * tsc_hz
     chain = running_median(chain_hz)
-    gap_s = (longest - stamp) / tsc_hz - piece_s / chain
-    alone = ~several & (gap_s >= GAP_S)
-    chain_hz = np.where(alone, chain, chain_hz)
+    gap_s = (longest_piece - stamp) / tsc_hz - piece_s / chain
+    is_gap = ~has_pieces & (gap_s >= GAP_S)
+    chain_hz = np.where(is_gap, chain, chain_hz)
     work_s = piece_s * pieces.astype(float)
     hz, smooth, stopped_s = chain_hz, chain, None
     if answer["cycles_why"] is None:  # cycles were counted
-        cycles = columns["cycles"] - np.where(several, columns["longest_cycles"], 0)
-        hz = cycles / np.maximum(1, rest) * tsc_hz
+        cycles = columns["cycles"] - np.where(has_pieces, columns["longest_cycles"], 0)
+        hz = cycles / np.maximum(1, rest_ticks) * tsc_hz
         smooth = running_median(hz)
-        hz = np.where(alone, smooth, hz)
-        stopped_s = longest / tsc_hz - columns["longest_cycles"] / np.maximum(1, smooth)
+        hz = np.where(is_gap, smooth, hz)
+        stopped_s = longest_piece / tsc_hz - columns["longest_cycles"] / np.maximum(1, smooth)
         work_s *= np.median(hz / chain_hz) if len(hz) else 1  # in units of the cycles of hz
     return Trace(
-        columns["begin"] / tsc_hz, columns["end"] / tsc_hz, (spent - stamp * pieces) / tsc_hz,
+        columns["begin"] / tsc_hz, columns["end"] / tsc_hz, (spent_ticks - stamp * pieces) / tsc_hz,
         work_s, chain_hz, hz, smooth, gap_s, columns["longest_at"] / tsc_hz, stopped_s,
         columns["switches"],
     )  # fmt: skip
@@ -118,10 +118,10 @@ def running_median(values: Floats) -> Floats:
     """Returns the running median of SMOOTH values. At the ends, it uses fewer values, with equal
     numbers on both sides."""
     medians = values.copy()
-    for reach in range(1, SMOOTH // 2 + 1):  # wider windows keep the values at the ends
+    for reach in range(1, SMOOTHING_REACH // 2 + 1):  # wider windows keep the values at the ends
         if len(values) > 2 * reach:
-            around = sliding_window_view(values, 2 * reach + 1)
-            medians[reach:-reach] = np.median(around, axis=1)
+            windows = sliding_window_view(values, 2 * reach + 1)
+            medians[reach:-reach] = np.median(windows, axis=1)
     return medians
 
 
@@ -147,15 +147,15 @@ TAIL = 0.5
 not steady, because it has held for a shorter time than it took to settle."""
 PARTS = 4
 """Number of sections of the steady part; their differences determine the error of the clock."""
-ASTRAY = 0.2
+MAX_ASTRAY_SHARE = 0.2
 """Maximum share of the steady part's work that may be outside the band; with more, the clock is not
 steady."""
 SWITCH_S = 1e-3
 """Seconds after a change of code in which the cost of the change is measured; the effect ends
 earlier."""
-IDLE = 0.9
+MIN_IDLE_SHARE = 0.9
 """Minimum idle share of the sleep before the load; below it, the CPU did not start from idle."""
-LOST = 0.03
+MAX_LOST_SHARE = 0.03
 """Maximum share of the load time in which the chain may be halted. A guest's timer interrupts alone
 take up to 2 %, in short gaps that do no harm."""
 SIBLING = 0.1
@@ -216,26 +216,26 @@ def level(part: Trace, isa: str) -> Level | None:
     begin = part.start_s[0] + (1 - TAIL) * (part.end_s[-1] - part.start_s[0]) if len(part.hz) else 0
     tail = part.start_s >= begin
     hz, work = part.hz[tail], part.work_s[tail]
-    if len(hz) < PARTS * SMOOTH:
+    if len(hz) < PARTS * SMOOTHING_REACH:
         return None
-    middle = weighted(hz, work, 0.5)
+    median_hz = weighted_quantile(hz, work, 0.5)
     medians = [
-        weighted(h, w, 0.5)
+        weighted_quantile(h, w, 0.5)
         for h, w in zip(np.array_split(hz, PARTS), np.array_split(work, PARTS), strict=True)
     ]
-    error = max(abs(median - middle) for median in medians)
-    astray = np.abs(part.smooth[tail] - middle) > BAND * middle
-    steady = work[astray].sum() <= ASTRAY * work.sum()
-    low, high = weighted(hz, work, 0.05), weighted(hz, work, 0.95)
-    by_chain = weighted(part.chain_hz[tail], work, 0.5)
-    return Level(isa, middle, error, low, high, bool(steady), by_chain)
+    error = max(abs(median - median_hz) for median in medians)
+    is_astray = np.abs(part.smooth[tail] - median_hz) > BAND * median_hz
+    is_steady = work[is_astray].sum() <= MAX_ASTRAY_SHARE * work.sum()
+    low, high = weighted_quantile(hz, work, 0.05), weighted_quantile(hz, work, 0.95)
+    by_chain = weighted_quantile(part.chain_hz[tail], work, 0.5)
+    return Level(isa, median_hz, error, low, high, bool(is_steady), by_chain)
 
 
-def weighted(values: Floats, weights: Floats, share: float) -> float:
+def weighted_quantile(values: Floats, weights: Floats, share: float) -> float:
     """Returns the weighted quantile: the value below which this share of the weight is."""
     order = np.argsort(values)
-    reached = np.cumsum(weights[order])
-    index = int(np.searchsorted(reached, share * reached[-1]))
+    cumulated = np.cumsum(weights[order])
+    index = int(np.searchsorted(cumulated, share * cumulated[-1]))
     return float(values[order][min(index, len(values) - 1)])
 
 
@@ -246,7 +246,7 @@ def reached_s(part: Trace, hz: float) -> float | None:
     return float(part.end_s[chunks[0]]) if len(chunks) else None
 
 
-def settled(part: Trace, steady_hz: float) -> tuple[float, list[float]]:
+def settling_time(part: Trace, steady_hz: float) -> tuple[float, list[float]]:
     """Returns the time in seconds at which the climb ended, and the length in seconds of each burst
     in which the clock left the band later.
 
@@ -270,23 +270,24 @@ def climb(answer: Mapping[str, Any], run: Mapping[str, Any]) -> Climb:
     levels = [
         level(part, phase["isa"]) for part, phase in zip(parts, answer["phases"], strict=True)
     ]
-    known = [level for level in levels if level is not None]
-    t90 = t99 = steady = None
+    known_levels = [level for level in levels if level is not None]
+    t90 = t99 = steady_s = None
     bursts_s: list[float] = []
     first = levels[0]
     if first is not None:
         t90, t99 = (reached_s(parts[0], share * first.hz) for share in (0.9, 0.99))
-        since, bursts_s = settled(parts[0], first.hz)
-        since = max(since, t99 or 0.0)
-        steady = since if first.steady and since <= (1 - TAIL) * parts[0].end_s[-1] else None
+        since_s, bursts_s = settling_time(parts[0], first.hz)
+        since_s = max(since_s, t99 or 0.0)
+        steady_s = since_s if first.steady and since_s <= (1 - TAIL) * parts[0].end_s[-1] else None
     spans = sum(float(part.spent_s.sum()) for part in parts)
-    worked = sum(float((part.work_s / part.smooth).sum()) for part in parts)
-    lost = max(0.0, 1 - worked / spans) if spans else 0.0
+    worked_s = sum(float((part.work_s / part.smooth).sum()) for part in parts)
+    lost_share = max(0.0, 1 - worked_s / spans) if spans else 0.0
     begin = parts[0]
     first_hz, first_s = (begin.hz[0], begin.end_s[0]) if len(begin.hz) else (0.0, 0.0)
     return Climb(
-        t90, t99, steady, float(first_hz), float(first_s), known, gaps(parts),
-        bursts_s, lost, _switches(parts, levels), disturbed(run, lost, answer["siblings"]),
+        t90, t99, steady_s, float(first_hz), float(first_s), known_levels, gaps(parts),
+        bursts_s, lost_share, _switches(parts, levels),
+        disturbances_of_run(run, lost_share, answer["siblings"]),
     )  # fmt: skip
 
 
@@ -294,35 +295,35 @@ def _switches(parts: Sequence[Trace], levels: Sequence[Level | None]) -> list[fl
     """Returns the seconds lost after each change of code, compared with running at the new level
     immediately."""
     lost_s = []
-    for (_, part), (_, reached) in zip(pairwise(parts), pairwise(levels), strict=True):
-        if reached is None:
+    for (_, part), (_, level_reached) in zip(pairwise(parts), pairwise(levels), strict=True):
+        if level_reached is None:
             return []
-        soon = part.end_s <= part.start_s[0] + SWITCH_S
-        spent = float(part.spent_s[soon].sum())
-        lost_s.append(max(0.0, spent - float(part.work_s[soon].sum()) / reached.hz))
+        is_soon = part.end_s <= part.start_s[0] + SWITCH_S
+        spent_s = float(part.spent_s[is_soon].sum())
+        lost_s.append(max(0.0, spent_s - float(part.work_s[is_soon].sum()) / level_reached.hz))
     return lost_s
 
 
-def disturbed(
-    run: Mapping[str, Any], lost: float, siblings: Sequence[int]
+def disturbances_of_run(
+    run: Mapping[str, Any], lost_share: float, siblings: Sequence[int]
 ) -> dict[str, float | None]:
     """Returns the disturbances of the run, as in `Climb.disturbed`; `idle` is None if it is
     unknown."""
-    around = run["around"]
+    surroundings = run["around"]
     disturbances: dict[str, float | None] = {}
-    idle = around["idle_s"]
-    share = None if idle is None else max(0.0, idle / run["idle_s"])
-    if share is None or share < IDLE:
+    idle_s = surroundings["idle_s"]
+    share = None if idle_s is None else max(0.0, idle_s / run["idle_s"])
+    if share is None or share < MIN_IDLE_SHARE:
         disturbances["idle"] = share
-    if around["steal_s"]:
-        disturbances["steal_s"] = around["steal_s"]
-    if lost > LOST:
-        disturbances |= {"lost": lost, "preempted": around["switches"]}
-    idle = around["siblings_idle_s"]
-    if siblings and idle is not None:
-        busy = 1 - idle / (len(siblings) * (run["idle_s"] + run["load_s"]))
-        if busy > SIBLING:
-            disturbances["sibling"] = busy
+    if surroundings["steal_s"]:
+        disturbances["steal_s"] = surroundings["steal_s"]
+    if lost_share > MAX_LOST_SHARE:
+        disturbances |= {"lost": lost_share, "preempted": surroundings["switches"]}
+    idle_s = surroundings["siblings_idle_s"]
+    if siblings and idle_s is not None:
+        busy_share = 1 - idle_s / (len(siblings) * (run["idle_s"] + run["load_s"]))
+        if busy_share > SIBLING:
+            disturbances["sibling"] = busy_share
     return disturbances
 
 
@@ -330,7 +331,7 @@ def disturbed(
 
 MIN_CLEAN = 3
 """Minimum number of undisturbed runs; with fewer, disturbed ones are used too, with a note."""
-SOON_S, NEAR_S, NEAR = 5e-3, 20e-6, 0.02
+SOON_S, NEAR_S, NEAR_SHARE = 5e-3, 20e-6, 0.02
 """Gaps of several runs belong to the ramp if they begin before SOON_S and their distance is at most
 NEAR_S plus NEAR, a share of the time since the start of the load. After SOON_S, too many gaps
 coincide by chance."""
@@ -390,68 +391,72 @@ class Ramp:
         return not any(self.climbs[i].disturbed for i in self.used)
 
 
-def together(answer: Mapping[str, Any]) -> Ramp:
+def ramp_of_runs(answer: Mapping[str, Any]) -> Ramp:
     climbs = [climb(answer, run) for run in answer["runs"]]
-    usable = [i for i, climb in enumerate(climbs) if climb.usable]
-    clean = [i for i in usable if not climbs[i].disturbed]
-    used = clean if len(clean) >= MIN_CLEAN else usable
-    counted = [climbs[i] for i in used]
-    steady = [climb.levels[0] for climb in counted]
+    usable_runs = [i for i, climb in enumerate(climbs) if climb.usable]
+    clean = [i for i in usable_runs if not climbs[i].disturbed]
+    used_runs = clean if len(clean) >= MIN_CLEAN else usable_runs
+    used_climbs = [climbs[i] for i in used_runs]
+    steady_levels = [climb.levels[0] for climb in used_climbs]
     hz = error_hz = chain_hz = None
-    if steady:
-        hz = float(np.median([level.hz for level in steady]))
-        between = max(abs(level.hz - hz) for level in steady)
-        within = float(np.median([level.error_hz for level in steady]))
-        error_hz = max(between, within, (answer["tsc"]["error"] or 0.0) * hz)
-        chain_hz = float(np.median([level.chain_hz for level in steady]))
-    scalar = [it.hz for climb in counted for it in climb.levels[1:] if it.isa == "scalar"]
-    lost = [climb.lost_at_switch_s for climb in counted if climb.lost_at_switch_s]
+    if steady_levels:
+        hz = float(np.median([level.hz for level in steady_levels]))
+        error_between = max(abs(level.hz - hz) for level in steady_levels)
+        error_within = float(np.median([level.error_hz for level in steady_levels]))
+        error_hz = max(error_between, error_within, (answer["tsc"]["error"] or 0.0) * hz)
+        chain_hz = float(np.median([level.chain_hz for level in steady_levels]))
+    scalar = [it.hz for climb in used_climbs for it in climb.levels[1:] if it.isa == "scalar"]
+    lost_s = [climb.lost_at_switch_s for climb in used_climbs if climb.lost_at_switch_s]
     return Ramp(
         climbs=climbs,
-        used=used,
+        used=used_runs,
         steady_hz=hz,
         error_hz=error_hz,
-        first_hz=float(np.median([climb.first_hz for climb in counted or climbs] or [0.0])),
-        t90_s=_spread([climb.t90_s for climb in counted]),
-        t99_s=_spread([climb.t99_s for climb in counted]),
-        steady_s=_spread([climb.steady_s for climb in counted]),
+        first_hz=float(np.median([climb.first_hz for climb in used_climbs or climbs] or [0.0])),
+        t90_s=_spread([climb.t90_s for climb in used_climbs]),
+        t99_s=_spread([climb.t99_s for climb in used_climbs]),
+        steady_s=_spread([climb.steady_s for climb in used_climbs]),
         scalar_hz=float(np.median(scalar)) if scalar else None,
-        switch_s=np.median(lost, axis=0).tolist() if lost else [],
-        halts=recurring(counted),
+        switch_s=np.median(lost_s, axis=0).tolist() if lost_s else [],
+        halts=recurring_gaps(used_climbs),
         chain_hz=chain_hz,
     )
 
 
-def recurring(climbs: Sequence[Climb]) -> list[Halt]:
+def recurring_gaps(climbs: Sequence[Climb]) -> list[Halt]:
     """Returns the early gaps that more than half of the runs have, in the order of time."""
-    early = sorted(
+    early_gaps = sorted(
         (gap.at_s, gap.length_s, run)
         for run, climb in enumerate(climbs)
         for gap in climb.gaps
         if gap.at_s < SOON_S and gap.kind != "preempted" and gap.halted is not False
     )
     halts: list[Halt] = []
-    while early:
-        first = early[0][0]
-        near = [gap for gap in early if gap[0] <= first + NEAR_S + NEAR * first]
-        runs = len({run for _, _, run in near})
+    while early_gaps:
+        first = early_gaps[0][0]
+        near_gaps = [gap for gap in early_gaps if gap[0] <= first + NEAR_S + NEAR_SHARE * first]
+        runs = len({run for _, _, run in near_gaps})
         if runs > max(1, len(climbs) / 2):
-            at_s, length, _ = np.median(near, axis=0).tolist()
+            at_s, length, _ = np.median(near_gaps, axis=0).tolist()
             halts.append(Halt(at_s, length, runs))
-            early = early[len(near) :]
+            early_gaps = early_gaps[len(near_gaps) :]
         else:
-            early = early[1:]
+            early_gaps = early_gaps[1:]
     return halts
 
 
 def _spread(values: Sequence[float | None]) -> Spread | None:
-    known = [value for value in values if value is not None]
-    return Spread(float(np.median(known)), min(known), max(known)) if known else None
+    known_values = [value for value in values if value is not None]
+    return (
+        Spread(float(np.median(known_values)), min(known_values), max(known_values))
+        if known_values
+        else None
+    )
 
 
-def middle(ramp: Ramp) -> int:
+def median_run(ramp: Ramp) -> int:
     """Returns the index of the run to show: the median of the runs that count, by the time until
     the clock is steady."""
-    among = ramp.used or range(len(ramp.climbs))
-    order = sorted(among, key=lambda i: ramp.climbs[i].steady_s or 0.0)
+    run_numbers = ramp.used or range(len(ramp.climbs))
+    order = sorted(run_numbers, key=lambda i: ramp.climbs[i].steady_s or 0.0)
     return order[len(order) // 2]

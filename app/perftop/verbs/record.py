@@ -82,11 +82,11 @@ def kinds(text: str | None) -> tuple[str, ...]:
     from perftop.model.kinds import CAUSES, KINDS
 
     names = () if text is None else tuple(dict.fromkeys(text.split(",")))
-    known = [*KINDS, *CAUSES]
+    known_names = [*KINDS, *CAUSES]
     for name in names:
-        if name not in known:
-            near = did_you_mean(name, known, f"known: {', '.join(KINDS)}")
-            raise Failed(f"--on: unknown kind of episode {name!r}{near}", USAGE)
+        if name not in known_names:
+            suggestion = did_you_mean(name, known_names, f"known: {', '.join(KINDS)}")
+            raise Failed(f"--on: unknown kind of episode {name!r}{suggestion}", USAGE)
     return names
 
 
@@ -154,8 +154,8 @@ class Record(Follower):
         self._marks = self._marks_due = 0
         self._command = None if job is None else Command(job, start)
         self._triggers = Triggered(args.on, args.ring or RING_NS) if args.on else None
-        alone = job is None and name is None
-        self._shown = alone and sys.stderr is not None and sys.stderr.isatty()
+        is_alone = job is None and name is None
+        self._is_shown = is_alone and sys.stderr is not None and sys.stderr.isatty()
         self.side_by_side: Sequence[Record] = [self]
         """All recordings to which a mark is written."""
         self.status = 0
@@ -179,7 +179,7 @@ class Record(Follower):
         progress = asyncio.get_running_loop().create_task(self._show_progress())
         keyed = _is_ring(self._args) and self._command is None
         try:
-            with typed_keys(self._typed) if keyed else contextlib.nullcontext():
+            with typed_keys(self._handle_key) if keyed else contextlib.nullcontext():
                 await super().consume(stream)
         finally:
             progress.cancel()
@@ -222,9 +222,9 @@ class Record(Follower):
         if self._command is None:
             return False
         self._command.measure(message)
-        closed = self._command.measurement.bracket.closed
-        self._write_run(over=closed)
-        return closed
+        is_closed = self._command.measurement.bracket.closed
+        self._write_run(is_over=is_closed)
+        return is_closed
 
     def on_end(self) -> None:
         from perftop.recording.writer import Writer
@@ -233,7 +233,7 @@ class Record(Follower):
         try:
             if recording is not None and recording.open:
                 self._write_marks()
-                self._write_run(over=True)
+                self._write_run(is_over=True)
                 if self._ring is not None and self._triggers is not None:
                     self._triggers.keep(self._ring)
                     self._print_news(self._ring)
@@ -256,12 +256,12 @@ class Record(Follower):
         """Shows the size of the recording every PROGRESS_S seconds, on a terminal only."""
         import asyncio
 
-        while self._shown:
+        while self._is_shown:
             await asyncio.sleep(PROGRESS_S)
             if self._recording is not None:
                 self._print(f"recording: {self._recording.extent}")
 
-    def _typed(self, key: str) -> None:
+    def _handle_key(self, key: str) -> None:
         if key == "m":
             self._mark_all()
         elif key == "q":
@@ -284,10 +284,10 @@ class Record(Follower):
             if self._ring is not None and self._ring.open:
                 self._ring.keep()
 
-    def _write_run(self, *, over: bool) -> None:
+    def _write_run(self, *, is_over: bool) -> None:
         """Writes the pending notes on the command."""
         if self._command is not None:
-            for note in self._command.notes.due(self._now_ns, over=over):
+            for note in self._command.notes.due(self._now_ns, over=is_over):
                 self._write(note)
 
     def _write(self, message: wire.Frame | wire.Note) -> None:
@@ -313,7 +313,7 @@ class Record(Follower):
         if sys.stderr is not None:
             text = f"=== {self._name}\n{text}" if self._name and text else text
             with contextlib.suppress(OSError):
-                sys.stderr.write(f"{_CLEAR}{text}" if self._shown else text)
+                sys.stderr.write(f"{_CLEAR}{text}" if self._is_shown else text)
                 sys.stderr.flush()
 
 
@@ -326,7 +326,7 @@ class Triggered(Follower):
 
         super().__init__()
         self._triggers = Triggers(kinds, length_ns)
-        self._waiting: list[wire.Frame | wire.Note] = []
+        self._waiting_messages: list[wire.Frame | wire.Note] = []
         """Messages that have not been analysed yet."""
 
     def on_hello(self, hello: wire.Hello) -> Session:
@@ -339,14 +339,14 @@ class Triggered(Follower):
         """Adds a message; returns whether it is time to analyse those that wait."""
         from perftop.session.session import MAX_BATCH
 
-        self._waiting.append(message)
-        waited_ns = message.time_ns - self._waiting[0].time_ns
-        return len(self._waiting) >= MAX_BATCH or waited_ns >= MAX_DELAY_NS
+        self._waiting_messages.append(message)
+        waited_ns = message.time_ns - self._waiting_messages[0].time_ns
+        return len(self._waiting_messages) >= MAX_BATCH or waited_ns >= MAX_DELAY_NS
 
     def keep(self, ring: Ring) -> None:
         """Analyses the messages that wait, and keeps what is to be kept of the ring."""
-        self.take(self._waiting)
-        self._waiting = []
+        self.take(self._waiting_messages)
+        self._waiting_messages = []
         for kind, since_ns, until_ns in self._triggers.take(self.session):
             ring.keep_around(kind, since_ns, until_ns)
 
@@ -364,7 +364,7 @@ class Command(Follower):
         self._job = job
         self.measurement = CommandMeasurement(job, start, REST_S)
         self.notes = RunNotes(job, self.measurement.bracket)
-        self._waiting: list[wire.Message] = []
+        self._waiting_messages: list[wire.Message] = []
         """Messages that have not been measured yet."""
 
     @property
@@ -390,9 +390,9 @@ class Command(Follower):
         followed by a request for an echo."""
         from perftop.session.session import MAX_BATCH
 
-        self._waiting.append(message)
+        self._waiting_messages.append(message)
         waits = self.measurement.running and not self.measurement.bracket.far
-        if not waits or len(self._waiting) >= MAX_BATCH:
+        if not waits or len(self._waiting_messages) >= MAX_BATCH:
             self._measure_waiting()
 
     def on_message(self, message: wire.Message) -> bool:
@@ -407,5 +407,5 @@ class Command(Follower):
         return self.measurement.summary
 
     def _measure_waiting(self) -> None:
-        self.take(self._waiting)
-        self._waiting = []
+        self.take(self._waiting_messages)
+        self._waiting_messages = []

@@ -44,23 +44,25 @@ def run(args: argparse.Namespace) -> int:
         if args.host is None:  # the file describes this machine, for the screen on it
             findings.keep(answer)
     except OSError as error:
-        why = cannot_write(str(error.filename or findings.file()), error)  # writes have no name
-        complain(f"the result was not saved, so the screen will not warn: {why}")
+        error_text = cannot_write(
+            str(error.filename or findings.file()), error
+        )  # writes have no name
+        complain(f"the result was not saved, so the screen will not warn: {error_text}")
     machine.show(answer, draw, as_json=args.json)
     return 1 if answer["wrong"] else 0
 
 
 def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
     lines = [f"{answer['host']}: counters of source {answer['source']} against known counts", ""]
-    done = [check for check in answer["checks"] if check["verdict"] != "not there"]
-    for check in done:
+    done_checks = [check for check in answer["checks"] if check["verdict"] != "not there"]
+    for check in done_checks:
         lines += _check(check, mark(check["verdict"], unicode=unicode), width)
     reasons: dict[tuple[str, str | None], list[str]] = {}
     for check in answer["checks"]:
         if check["verdict"] == "not there":
             reasons.setdefault((check["why"], check["fix"]), []).append(check["counter"])
-    for (why, fix), names in reasons.items():
-        text = f"{', '.join(names)}: {why}{f'; fix: {fix}' if fix else ''}"
+    for (reason, fix), names in reasons.items():
+        text = f"{', '.join(names)}: {reason}{f'; fix: {fix}' if fix else ''}"
         lines += fact("  not there", text, width, INDENT)
     if answer["unchecked"]:
         text = f"nothing moves by a known amount: {', '.join(answer['unchecked'])}"
@@ -74,10 +76,10 @@ def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]
             sign, verdict = mark(row["verdict"], unicode=unicode), row["verdict"]
             name = f"{sign} {row['instrument']:<{NAME}}{verdict:<{VERDICT}}"
             lines += fact(name, "; ".join(parts), width, INDENT + VERDICT)
-    counts = [(verdict, sum(c["verdict"] == verdict for c in done)) for verdict in VERDICTS]
+    counts = [(verdict, sum(c["verdict"] == verdict for c in done_checks)) for verdict in VERDICTS]
     text = ", ".join(f"{count} {verdict}" for verdict, count in counts if count)
-    wrong = f"; wrong: {', '.join(answer['wrong'])}" if answer["wrong"] else ""
-    text = f"{len(done)} tests in {answer['elapsed_s']:.1f} s: {text}{wrong}"
+    wrong_text = f"; wrong: {', '.join(answer['wrong'])}" if answer["wrong"] else ""
+    text = f"{len(done_checks)} tests in {answer['elapsed_s']:.1f} s: {text}{wrong_text}"
     return [*lines, "", *wrapped(text, width, 0)]
 
 
@@ -91,9 +93,11 @@ def _check(check: Answer, sign: str, width: int) -> list[str]:
     else:
         if verdict in MEANS:
             parts.append(MEANS[verdict])
-        measured, expected = (_amount(check[key], unit) for key in ("measured", "expected"))
-        off = f"off by {100 * abs(check['error']):.2f} %{relative}" if check["error"] else "exact"
-        parts.append(f"{measured} for {expected}, {off}")
+        measured, expected_amount = (_amount(check[key], unit) for key in ("measured", "expected"))
+        error_text = (
+            f"off by {100 * abs(check['error']):.2f} %{relative}" if check["error"] else "exact"
+        )
+        parts.append(f"{measured} for {expected_amount}, {error_text}")
     parts.append(f"{100 * check['tolerance']:.3g} %{relative} allowed: {check['why']}")
     parts.append(f"from {check['origin']}")
     if verdict != "trusted" and check["cpus"]:
@@ -101,8 +105,8 @@ def _check(check: Answer, sign: str, width: int) -> list[str]:
     if check["disturbed"] and verdict != "disturbed":
         parts.append(_cpus("disturbed on", check["disturbed"]))
     name = f"{sign} {check['counter']}"
-    head = fact(name, f"{verdict:<{VERDICT}}{check['what']}", width, INDENT)
-    return [*head, *fact("", "; ".join(parts), width, INDENT)]
+    first_line = fact(name, f"{verdict:<{VERDICT}}{check['what']}", width, INDENT)
+    return [*first_line, *fact("", "; ".join(parts), width, INDENT)]
 
 
 def _number(number: Answer) -> str:
@@ -111,17 +115,17 @@ def _number(number: Answer) -> str:
     if unit == "polls":
         bits = ", ".join(number["bits"]) or "no bit set"
         return f"{number['counter']} {min(values):.0f} polls, {bits}"
-    shown = ", ".join(
+    shown_values = ", ".join(
         round_number(value) if abs(value) >= 1e4 else f"{value:.3g}"
         for value in values[:MAX_VALUES]
     )
     more = f" and {len(values) - MAX_VALUES} more" if len(values) > MAX_VALUES else ""
-    expected = f" ({number['nearest']:g} expected)" if "nearest" in number else ""
-    return f"{number['counter']} {shown}{more} {unit}{expected}"
+    expected_text = f" ({number['nearest']:g} expected)" if "nearest" in number else ""
+    return f"{number['counter']} {shown_values}{more} {unit}{expected_text}"
 
 
-def _cpus(what: str, cpus: Sequence[int]) -> str:
-    return f"{what} CPU{'s' if len(cpus) > 1 else ''} {ranges(cpus)}"
+def _cpus(text: str, cpus: Sequence[int]) -> str:
+    return f"{text} CPU{'s' if len(cpus) > 1 else ''} {ranges(cpus)}"
 
 
 def _amount(value: float, unit: str) -> str:

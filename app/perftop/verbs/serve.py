@@ -52,15 +52,15 @@ def listening(path: Path | None, group: int | None) -> Iterator[socket.socket]:
     Failed."""
     from perftop.process.sockets import inherited_unix_socket, listening_socket
 
-    given = inherited_unix_socket()
-    if given is not None:
-        with given:
-            yield given
+    inherited_socket = inherited_unix_socket()
+    if inherited_socket is not None:
+        with inherited_socket:
+            yield inherited_socket
     elif path is None:
         raise Failed("no socket to listen on: --socket PATH, or one from systemd", USAGE)
     else:
-        with listening_socket(path, group) as opened:
-            yield opened
+        with listening_socket(path, group) as new_socket:
+            yield new_socket
 
 
 async def serve(listener: socket.socket, argv: list[str], group: int | None) -> None:
@@ -118,23 +118,23 @@ async def _relay(readers: Readers, argv: list[str]) -> None:
 
     while True:
         async with spawn(argv) as stream:
-            deserted = asyncio.ensure_future(_deserted(readers))
+            no_readers = asyncio.ensure_future(_wait_for_no_readers(readers))
             reading = asyncio.ensure_future(read())
             try:
-                done, _ = await asyncio.wait(
-                    {deserted, reading}, return_when=asyncio.FIRST_COMPLETED
+                finished_tasks, _ = await asyncio.wait(
+                    {no_readers, reading}, return_when=asyncio.FIRST_COMPLETED
                 )
-                for task in done:
+                for task in finished_tasks:
                     task.result()
             finally:
-                for task in (deserted, reading):
+                for task in (no_readers, reading):
                     task.cancel()
-                await asyncio.wait({deserted, reading})
+                await asyncio.wait({no_readers, reading})
         readers.rested()
         await readers.came.wait()
 
 
-async def _deserted(readers: Readers) -> None:
+async def _wait_for_no_readers(readers: Readers) -> None:
     """Waits until there has been no reader for IDLE_S."""
     import asyncio
 

@@ -100,7 +100,7 @@ class Stat(Measured):
         name: str | None = None,
     ) -> None:  # fmt: skip
         """`name`: name of the machine, printed with its lines; None if it is the only machine."""
-        from perftop.output.export.fields import chosen
+        from perftop.output.export.fields import chosen_fields
         from perftop.process.streams import REST_S
 
         interval_ns, _ = options.times(args)
@@ -114,7 +114,7 @@ class Stat(Measured):
         self._lines = lines
         """Whether intervals are printed; otherwise only the summary is."""
         self._metrics = options.names(args.metrics)
-        self._fields = chosen(self._metrics)
+        self._fields = chosen_fields(self._metrics)
         self._columns = None if self._metrics is None else _columns(self._metrics)
 
     def on_hello(self, hello: wire.Hello) -> Session:
@@ -163,18 +163,18 @@ class Stat(Measured):
 
     def on_interval(self, interval: Interval) -> None:
         from perftop.output import stat_json
-        from perftop.output.export.forms import only
+        from perftop.output.export.forms import only_measures
 
         if self._args.json:
             line = stat_json.interval_line(self.session, interval)
-            self._print_json(only(line, self._fields))
+            self._print_json(only_measures(line, self._fields))
         else:
             self._print([*self._heading(), *self._table.lines(interval)])
 
     def on_end(self) -> None:
         """Prints the episodes that are still running, and the summary."""
         from perftop.output import stat_text
-        from perftop.output.export.forms import only
+        from perftop.output.export.forms import only_measures
 
         if not self.measured:
             return
@@ -182,12 +182,12 @@ class Stat(Measured):
             self.on_episode(episode)
         line = self.measurement.line(self.session)
         if self._args.json:
-            self._print_json(only(line, self._fields))
+            self._print_json(only_measures(line, self._fields))
             return
         lines = self._heading() + ([] if self._lines else stat_text.heading(self.session))
         argv = None if self.job is None else self.job.argv
         tally, brief = self.measurement.tally, self._args.brief
-        lines += stat_text.ending(self.session, tally, line, argv, self._columns, brief=brief)
+        lines += stat_text.ending_lines(self.session, tally, line, argv, self._columns, brief=brief)
         self._print(lines)
 
     def _print_episode(self, episode: Episode) -> None:
@@ -218,11 +218,11 @@ def _columns(metrics: Sequence[str]) -> list[str]:
     """Returns the keys of the columns of the table. Raises Failed."""
     from perftop.model.numbers import EVENT, RARE_METRICS
     from perftop.output import stat_table
-    from perftop.output.export.fields import chosen
+    from perftop.output.export.fields import chosen_fields
 
-    keys = [field.key for field in chosen(metrics)]
+    keys = [field.key for field in chosen_fields(metrics)]
     for key in keys:
-        if not stat_table.known(key):
+        if not stat_table.is_known_number(key):
             raise Failed(f"--metrics: {key!r} is only in --json, not in tables", USAGE)
     return keys + [name for name in metrics if name.startswith(EVENT) or name in RARE_METRICS]
 
@@ -244,8 +244,8 @@ def _repeats(args: argparse.Namespace) -> bool:
     if args.command is None:
         raise Failed("-r runs a command several times: perftop stat -r 5 -- CMD", USAGE)
     if args.interval is not None or len(args.hosts) > 1:
-        what = "-i" if args.interval is not None else "several --host"
-        raise Failed(f"-r prints one row a run; {what} is for a single run", USAGE)
+        option = "-i" if args.interval is not None else "several --host"
+        raise Failed(f"-r prints one row a run; {option} is for a single run", USAGE)
     return True
 
 
@@ -276,8 +276,8 @@ def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
         )
     status = 0
     with destination(args, lambda: status) as out:
-        repeats, hello, stopped = _measured_runs(args, sample_ns)
-        status = first_failed(repeats) or stopped
+        repeats, hello, was_stopped = _measured_runs(args, sample_ns)
+        status = first_failed(repeats) or was_stopped
         sides = [
             (Runs([run for run in repeats if run.side == side]), argv)
             for side, argv in args.commands.items()
@@ -286,20 +286,22 @@ def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
             return status
         compared = compared_in_turn([runs for runs, _ in sides]) if len(sides) == 2 else []
         if args.json:
-            printed = [hello, *(
+            printed_lines = [hello, *(
                 stat_json.text(line) for runs, argv in sides for line in lines_json(runs, argv)
             )]  # fmt: skip
-            printed += [stat_json.text(text.diff_json(compared, ([], [])))] if compared else []
+            printed_lines += (
+                [stat_json.text(text.diff_json(compared, ([], [])))] if compared else []
+            )
         else:
-            printed = [line for runs, argv in sides for line in (*lines(runs, argv), "")][:-1]
+            printed_lines = [line for runs, argv in sides for line in (*lines(runs, argv), "")][:-1]
             if compared:
                 names = shlex.join(args.commands["A"]), shlex.join(args.commands["B"])
-                printed += ["", *text.lines(compared, names)]
+                printed_lines += ["", *text.lines(compared, names)]
             if out in {sys.stdout, sys.stderr} and not utf8():
-                printed = [in_ascii(line) for line in printed]
-        printed = [printable(line) for line in printed]
-        printed[0] = painted(printed[0], "1" if colours(out) and not args.json else "")
-        out.write("".join(f"{line}\n" for line in printed))
+                printed_lines = [in_ascii(line) for line in printed_lines]
+        printed_lines = [printable(line) for line in printed_lines]
+        printed_lines[0] = painted(printed_lines[0], "1" if colours(out) and not args.json else "")
+        out.write("".join(f"{line}\n" for line in printed_lines))
         out.flush()
     return status
 
@@ -327,24 +329,24 @@ def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[Repea
     hello = ""
     repeats: list[Repeat] = []
     for index, (turn, side) in enumerate(order):
-        single = argparse.Namespace(**common | {"command": args.commands[side]})
+        single_args = argparse.Namespace(**common | {"command": args.commands[side]})
         for number, handler in handlers.items():
             signal.signal(number, handler)  # the previous run ignored them at its end
-        with Job(single.command, apart=args.output == STDOUT) as job:
-            argv = options.stream_command(single, sample_ns, sample_ns, job)
-            stat, out = Stat(single, job), io.StringIO()
+        with Job(single_args.command, apart=args.output == STDOUT) as job:
+            argv = options.stream_command(single_args, sample_ns, sample_ns, job)
+            stat, out = Stat(single_args, job), io.StringIO()
             stat.out = out
             status = run_loop(attend, stat, argv)
-        printed = out.getvalue().splitlines()
+        printed_lines = out.getvalue().splitlines()
         if stat.measurement.bracket is None or stat.measurement.bracket.run is None:
             return repeats, hello, status
-        ended = status - 128 in HANDLED_SIGNALS  # by a signal, so no other run follows
-        if ended and repeats:
+        was_ended = status - 128 in HANDLED_SIGNALS  # by a signal, so no other run follows
+        if was_ended and repeats:
             complain(f"run {index + 1} was ended by signal {status - 128} and is not counted")
             return repeats, hello, status
-        hello = hello or printed[0]
-        repeats.append(Repeat(json.loads(printed[-1]), warmup=turn < args.warmup, side=side))
-        if ended:
+        hello = hello or printed_lines[0]
+        repeats.append(Repeat(json.loads(printed_lines[-1]), warmup=turn < args.warmup, side=side))
+        if was_ended:
             return repeats, hello, status
         if repeats[-1].status and not args.keep_failed:
             failed = f"run {index + 1} failed (exit status {repeats[-1].status})"

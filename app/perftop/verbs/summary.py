@@ -51,32 +51,35 @@ def run(args: argparse.Namespace) -> int:
     by_mark = args.by is not None
     with open_source(file) as source:
         since_ns, until_ns = _span(args.since, args.until, source.hello)
-        whole = Phases(by_mark=False, since_ns=since_ns)
-        marked = Phases(by_mark=True, since_ns=since_ns)
-        readers = [whole, marked] if by_mark else [whole]
+        whole_phases = Phases(by_mark=False, since_ns=since_ns)
+        marked_phases = Phases(by_mark=True, since_ns=since_ns)
+        readers = [whole_phases, marked_phases] if by_mark else [whole_phases]
         size = max_batch(source.hello)
         for reader in readers:
             reader.take([source.hello])
-        with progress.read(source, file) as messages:
-            wanted = takewhile(lambda m: until_ns is None or _time_ns(m) <= until_ns, messages)
-            while batch := list(islice(wanted, size if whole.reached else 1)):
+        with progress.read_with_progress(source, file) as messages:
+            wanted_messages = takewhile(
+                lambda m: until_ns is None or _time_ns(m) <= until_ns, messages
+            )
+            while batch := list(islice(wanted_messages, size if whole_phases.reached else 1)):
                 for reader in readers:
                     reader.take(batch)
         for reader in readers:
             reader.on_end()
-    if not whole.phases:
+    if not whole_phases.phases:
         if args.since is not None or args.until is not None:
             raise Failed(f"{file} has no sample in that time", USAGE)
-        why = f": {source.damage}" if source.damage else ""
-        raise Failed(f"{file} has fewer than two samples{why}", DAMAGED if why else 1)
-    if by_mark and not marked.phases:
+        damage = f": {source.damage}" if source.damage else ""
+        raise Failed(f"{file} has fewer than two samples{damage}", DAMAGED if damage else 1)
+    if by_mark and not marked_phases.phases:
         raise Failed(f"no marks in {file}: press m while recording, or send SIGUSR1", USAGE)
-    (total,) = whole.phases
+    (total,) = whole_phases.phases
     if args.json:
-        lines = [stat_json.text(phase_json(one)) for one in (*marked.phases, total)]
+        lines = [stat_json.text(phase_json(phase)) for phase in (*marked_phases.phases, total)]
     else:
         lines = [
-            printable(line) for line in summary_text.lines(whole.session, marked.phases, total)
+            printable(line)
+            for line in summary_text.lines(whole_phases.session, marked_phases.phases, total)
         ]
         lines = lines if utf8() else [in_ascii(line) for line in lines]
     sys.stdout.write("".join(f"{line}\n" for line in lines))

@@ -13,9 +13,9 @@ from perftop.verbs import machine
 from perftop.verbs.machine import INDENT, Answer, add_instrument, fact
 
 COLUMN = 8
-LAST = 10
+MAX_ROWS = 10
 """Width in cells of the last column, the step, which includes the unit."""
-WIDE = 112
+MAX_WIDTH = 112
 """Minimum width of the terminal at which costs are shown both in ticks and in ns."""
 BARS, SIGNS = 24, " .:-=+*#@"
 """Number of bins of a histogram, and the ASCII characters that represent them."""
@@ -40,8 +40,8 @@ def run(args: argparse.Namespace) -> int:
 
 def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
     width = max(width, MIN_WIDTH)
-    where = f"measured on CPU {answer['cpu']} ({answer['cpu_why']})"
-    lines = wrapped(" · ".join([*text.machine(answer), where]), width, 0)
+    source_text = f"measured on CPU {answer['cpu']} ({answer['cpu_why']})"
+    lines = wrapped(" · ".join([*text.machine(answer), source_text]), width, 0)
     lines += ["", *_costs(answer, width), *_notes(answer, width)]
     lines += ["", *_distributions(answer, unicode), "", "order it keeps"]
     for method in answer["methods"]:
@@ -64,11 +64,11 @@ def number(value: float | None) -> str:
 
 def _costs(answer: Answer, width: int) -> Iterator[str]:
     def row(head: str, cells: list[str]) -> str:
-        *first, last = cells
+        *first, last_cell = cells
         line = f"{head:<{INDENT}}" + "".join(f"{cell:>{COLUMN}}" for cell in first)
-        return f"{line}{last:>{LAST}}"
+        return f"{line}{last_cell:>{MAX_ROWS}}"
 
-    keys = [*_TICKS, *(_NS if width >= WIDE else ["mean_ns"])]
+    keys = [*_TICKS, *(_NS if width >= MAX_WIDTH else ["mean_ns"])]
     units = [""] * (len(keys) + 1)
     units[0], units[len(_TICKS)] = "in ticks", "in ns"
     yield row("", units).rstrip()
@@ -107,8 +107,8 @@ def _notes(answer: Answer, width: int) -> Iterator[str]:
         for calls, names in by_calls.items()
     ]
     if any(method["settled"] is False for method in methods):
-        moved = f"{100 * answer['epsilon']:g} %"
-        notes.append(f"* the mean still moved by more than {moved} when time was up: only ± is "
+        epsilon = f"{100 * answer['epsilon']:g} %"
+        notes.append(f"* the mean still moved by more than {epsilon} when time was up: only ± is "
                      "known")  # fmt: skip
     notes += [f"{method['name']} of {method['note']}" for method in methods if method["note"]]
     for note in notes:
@@ -118,15 +118,15 @@ def _notes(answer: Answer, width: int) -> Iterator[str]:
 def _distributions(answer: Answer, unicode: bool) -> Iterator[str]:
     yield f"{'samples, in ticks':<{INDENT}}{'from':>{COLUMN}} {'':{BARS}} to"
     for method in answer["methods"]:
-        drawn = method["histogram"]
-        if drawn is not None:
-            first, counts = drawn["first_ticks"], drawn["counts"]
-            last = first + drawn["width_ticks"] * len(counts)
+        histogram = method["histogram"]
+        if histogram is not None:
+            first, counts = histogram["first_ticks"], histogram["counts"]
+            end = first + histogram["width_ticks"] * len(counts)
             bars = columns(counts, EIGHTHS if unicode else SIGNS)
             line = f"{method['name']:<{INDENT}}{number(first):>{COLUMN}} "
-            line += f"{bars:{BARS}} {number(last):<{COLUMN}}"
-            far = method["far"]
-            yield f"{line} {100 * far:.2g} % far out" if far else line.rstrip()
+            line += f"{bars:{BARS}} {number(end):<{COLUMN}}"
+            far_counts = method["far"]
+            yield f"{line} {100 * far_counts:.2g} % far out" if far_counts else line.rstrip()
     yield f"  far out: beyond {answer['far']} times the median; the longest 1 % is not drawn"
 
 
@@ -135,16 +135,16 @@ def _tsc(tsc: Answer, width: int) -> Iterator[str]:
         True: "yes", False: "no: it may follow the clock or stop in deep idle", None: "unknown",
     }  # fmt: skip
     step = tsc["step_ticks"]
-    moves = tsc["step_why"] if step is None else f"{step:.4g} ticks" if step > 1 else "1 tick"
+    step_text = tsc["step_why"] if step is None else f"{step:.4g} ticks" if step > 1 else "1 tick"
     rows = [("TSC", _rate(tsc)), *([("", tsc["note"])] if tsc["note"] else [])]
     rows.append(("  the screen's rate", _rate(tsc["hello"])))
     rows += [("  nominal", _rate(rate)) for rate in tsc["said"]]
     rows += [
-        ("  invariant", invariant[tsc["invariant"]]), ("  moves in steps of", moves),
+        ("  invariant", invariant[tsc["invariant"]]), ("  moves in steps of", step_text),
         ("  clock source", tsc["clocksource"] or "unknown"),
     ]  # fmt: skip
-    for name, what in rows:
-        yield from fact(name, what, width)
+    for name, row_text in rows:
+        yield from fact(name, row_text, width)
 
 
 def _rate(rate: Answer) -> str:
@@ -158,17 +158,17 @@ def _offsets(answer: Answer, width: int) -> Iterator[str]:
         yield from fact("TSC offsets", "perftop may run on one CPU only", width)
         return
     yield f"TSC offsets against CPU {offsets[0]['against']}, with bounds that hold for certain"
-    known = [
+    known_offsets = [
         f"  CPU {o['cpu']:<5}{o['offset_ticks']:+.0f} ± {o['error_ticks']:.0f} ticks"
         f" ({o['offset_ns']:+.0f} ± {o['error_ns']:.0f} ns)"
         for o in offsets if o["why"] is None
     ]  # fmt: skip
-    size = max(map(len, known), default=0) + 2
+    size = max(map(len, known_offsets), default=0) + 2
     across = max(1, width // size)
-    for i in range(0, len(known), across):
-        yield "".join(f"{cell:<{size}}" for cell in known[i : i + across]).rstrip()
+    for i in range(0, len(known_offsets), across):
+        yield "".join(f"{cell:<{size}}" for cell in known_offsets[i : i + across]).rstrip()
     for offset in offsets:
         if offset["why"] is not None:
             yield from fact(f"  CPU {offset['cpu']}", f"{MISSING}: {offset['why']}", width)
-    if left := answer["offsets_left_out"]:
-        yield f"  {left} more CPUs were left out"
+    if left_out := answer["offsets_left_out"]:
+        yield f"  {left_out} more CPUs were left out"

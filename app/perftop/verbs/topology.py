@@ -55,15 +55,15 @@ def draw(answer: Answer, _: int = 100, *, unicode: bool = True) -> list[str]:  #
     cpus: list[Mapping[str, Any]] = answer["cpus"]
     cores = _cores(cpus)
     summary = " · ".join(_summary(cpus, cores))
-    if off := [int(row["cpu"]) for row in cpus if not row.get("online")]:
-        summary += f"; offline: {_listed(off)}"
+    if offline_cpus := [int(row["cpu"]) for row in cpus if not row.get("online")]:
+        summary += f"; offline: {_number_list(offline_cpus)}"
     branches = _packages(cores)
     widths: dict[tuple[int, int], int] = {}
     _measure(branches, 0, widths)
     return [summary, *_render(branches, 0, widths, "")]
 
 
-def _listed(numbers: Iterable[int]) -> str:
+def _number_list(numbers: Iterable[int]) -> str:
     return ranges(numbers, strides=True)
 
 
@@ -79,8 +79,8 @@ def _cores(cpus: Sequence[Mapping[str, Any]]) -> list[_Core]:
             continue
         siblings = tuple(row.get("siblings") or ())
         ids = (row.get("package"), row.get("die"), row.get("core"))
-        alone = row["cpu"] if not siblings and ids[2] is None else None
-        groups.setdefault((ids, siblings, alone), []).append(row)
+        single_cpu = row["cpu"] if not siblings and ids[2] is None else None
+        groups.setdefault((ids, siblings, single_cpu), []).append(row)
     keys = ("package", "die", "core", "l3", "node", "type")
     return [
         _Core([int(row["cpu"]) for row in rows], **{key: rows[0].get(key) for key in keys})
@@ -99,8 +99,8 @@ def _summary(cpus: Sequence[Mapping[str, Any]], cores: list[_Core]) -> list[str]
     if len(dies) > max(1, len(packages)):
         parts.append(many(len(dies), "die"))
     kinds = [f"{types.count(kind)} {kind}" for kind in sorted(set(types), key=TYPES.find)]
-    typed = any(core.type for core in cores)
-    parts.append(many(len(cores), "core") + (f" ({' + '.join(kinds)})" if typed else ""))
+    has_types = any(core.type for core in cores)
+    parts.append(many(len(cores), "core") + (f" ({' + '.join(kinds)})" if has_types else ""))
     parts.append(many(len(cpus), "CPU"))
     if len(threads) == 1:
         parts.append(many(threads[0], "thread") + " a core")
@@ -134,7 +134,7 @@ def _packages(cores: list[_Core]) -> list[_Branch]:
         package = group[0].package
         name = "package ?" if package is None else f"package {package}"
         if fold:
-            name = f"packages {_listed(c.package or 0 for c in group)}, a core each"
+            name = f"packages {_number_list(c.package or 0 for c in group)}, a core each"
         total = sum(len(core.cpus) for core in group)
         cells = [name, many(len(group), "core"), many(total, "CPU")]
         dies = [] if fold else _by(group, lambda core: core.die)
@@ -153,7 +153,7 @@ def _packages(cores: list[_Core]) -> list[_Branch]:
 def _caches(cores: list[_Core], caches: bool) -> list[_Branch]:
     groups = _by(cores, lambda core: core.l3)
     if _foldable(groups) and groups[-1][0].l3 is not None:
-        return [_group(f"L3 {_listed(c.l3 or 0 for c in cores)}, a core each", cores)]
+        return [_group(f"L3 {_number_list(c.l3 or 0 for c in cores)}, a core each", cores)]
     branches = []
     for group in groups:
         name = f"L3 {group[0].l3}"
@@ -169,8 +169,8 @@ def _foldable(groups: list[list[_Core]]) -> bool:
     cores = [group[0] for group in groups]
     kinds = {(core.node, core.type, len(core.cpus), core.die) for core in cores}
     firsts = [core.cpus[0] for core in cores]
-    alike = all(len(group) == 1 for group in groups) and len(kinds) == 1
-    return len(groups) > 2 and alike and firsts == sorted(firsts)
+    are_alike = all(len(group) == 1 for group in groups) and len(kinds) == 1
+    return len(groups) > 2 and are_alike and firsts == sorted(firsts)
 
 
 def _group(name: str, cores: list[_Core]) -> _Branch:
@@ -180,16 +180,16 @@ def _group(name: str, cores: list[_Core]) -> _Branch:
     for core in cores:
         classes.setdefault((core.node, core.type, len(core.cpus)), []).append(core)
     nodes = {node for node, _, _ in classes if node is not None}
-    shared = f"node {_listed(nodes)}" if nodes else ""
+    node_text = f"node {_number_list(nodes)}" if nodes else ""
     if len(classes) == 1:
-        run, listed = _run(cores)
-        return _Branch([name, shared, *run], listed)
-    below = []
+        run, core_list = _run(cores)
+        return _Branch([name, node_text, *run], core_list)
+    branches = []
     for (node, _, _), part in classes.items():
-        run, listed = _run(part)
-        own = f"node {node}" if len(nodes) > 1 and node is not None else ""
-        below.append(_Branch([own, *run], listed))
-    return _Branch([name or "cores", shared], below)
+        run, core_list = _run(part)
+        own_node_text = f"node {node}" if len(nodes) > 1 and node is not None else ""
+        branches.append(_Branch([own_node_text, *run], core_list))
+    return _Branch([name or "cores", node_text], branches)
 
 
 def _run(cores: list[_Core]) -> tuple[list[str], list[_Branch]]:
@@ -197,17 +197,25 @@ def _run(cores: list[_Core]) -> tuple[list[str], list[_Branch]]:
     and a list of branches below."""
     kind = f"{cores[0].type} " if cores[0].type else ""
     ids = [core.core for core in cores]
-    known = [n for n in ids if n is not None]
-    alike = len(cores) > 1 and len(set(ids)) == 1  # one core in each package
-    plural = "s" if len(cores) > 1 and not alike else ""
-    label = f"{kind}core{plural} {_listed(known)}" if known else kind + many(len(cores), "core")
-    label += " of each" if known and alike else ""
+    known_ids = [n for n in ids if n is not None]
+    has_same_ids = len(cores) > 1 and len(set(ids)) == 1  # one core in each package
+    plural = "s" if len(cores) > 1 and not has_same_ids else ""
+    label = (
+        f"{kind}core{plural} {_number_list(known_ids)}"
+        if known_ids
+        else kind + many(len(cores), "core")
+    )
+    label += " of each" if known_ids and has_same_ids else ""
     cpus = _pattern(cores)
     # The k-th core has the k-th CPU of each list only if cores and CPUs ascend together.
-    paired = len(known) == len(ids) and all(a < b for a, b in pairwise(known))
-    if cpus and max(len(cpus), len(label)) <= MAX_RUN and (paired or alike or not known):
+    is_sequence = len(known_ids) == len(ids) and all(a < b for a, b in pairwise(known_ids))
+    if (
+        cpus
+        and max(len(cpus), len(label)) <= MAX_RUN
+        and (is_sequence or has_same_ids or not known_ids)
+    ):
         return [label, cpus], []
-    texts = [f"core {'?' if c.core is None else c.core}: {_listed(c.cpus)}" for c in cores]
+    texts = [f"core {'?' if c.core is None else c.core}: {_number_list(c.cpus)}" for c in cores]
     lines = textwrap.wrap("   ".join(t.replace(" ", "\u00a0") for t in texts), MAX_RUN)
     return [kind + many(len(cores), "core")], [_Branch([t.replace("\u00a0", " ")]) for t in lines]
 
@@ -220,11 +228,11 @@ def _pattern(cores: list[_Core]) -> str:
     plural = "" if len(flat) == 1 else "s"
     if all(core.cpus[-1] - core.cpus[0] == threads - 1 for core in cores):
         threads_text = f" ({threads} a core)" if 1 < threads < len(flat) else ""
-        return f"cpu{plural} {_listed(flat)}{threads_text}"
+        return f"cpu{plural} {_number_list(flat)}{threads_text}"
     columns = list(zip(*(core.cpus for core in cores), strict=True))
     if any(a >= b for column in columns for a, b in pairwise(column)):
         return ""
-    return "cpus " + " + ".join(_listed(column) for column in columns)
+    return "cpus " + " + ".join(_number_list(column) for column in columns)
 
 
 # --- lines
@@ -243,10 +251,10 @@ def _render(
 ) -> list[str]:
     lines = []
     for branch in branches:
-        last = branch is branches[-1]
+        is_last = branch is branches[-1]
         cells = (cell.ljust(widths.get((depth, i), 0)) for i, cell in enumerate(branch.cells))
         text = "   ".join(cell for cell in cells if cell).rstrip()
-        lines.append(indent + ("└─ " if last else "├─ ") + text)
-        deeper = indent + ("   " if last else "│  ")
-        lines += _render(branch.below, depth + 1, widths, deeper)
+        lines.append(indent + ("└─ " if is_last else "├─ ") + text)
+        deeper_indent = indent + ("   " if is_last else "│  ")
+        lines += _render(branch.below, depth + 1, widths, deeper_indent)
     return lines

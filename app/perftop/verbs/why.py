@@ -53,11 +53,11 @@ def run(args: argparse.Namespace) -> int:
         with lean():
             from perftop.process.signals import run_loop
 
-            why = Why(args, job)
+            work = Why(args, job)
         status = 0
-        with destination(args, lambda: why.status) as why.out:
-            status = run_loop(attend, why, argv)
-        return status or why.status
+        with destination(args, lambda: work.status) as work.out:
+            status = run_loop(attend, work, argv)
+        return status or work.status
 
 
 def _run_on_file(args: argparse.Namespace) -> int:
@@ -66,17 +66,17 @@ def _run_on_file(args: argparse.Namespace) -> int:
     with lean():
         from perftop.recording.file import open_source, report_damage
     path: Path = args.file
-    why = Why(args)
-    with destination(args) as why.out:
+    work = Why(args)
+    with destination(args) as work.out:
         try:
             with open_source(None if str(path) == "-" else path) as source:
-                why.take([source.hello])
-                with progress.read(source, path) as messages:
-                    why.take(messages)
+                work.take([source.hello])
+                with progress.read_with_progress(source, path) as messages:
+                    work.take(messages)
         except Failed as failed:
             raise Failed(f"{failed}{_hint(path)}", failed.status) from None
-        why.on_end()
-    return report_damage(path, source) or (0 if why.reported else USAGE)
+        work.on_end()
+    return report_damage(path, source) or (0 if work.reported else USAGE)
 
 
 def _hint(path: Path) -> str:
@@ -99,13 +99,13 @@ class Why(Measured):
     def __init__(self, args: argparse.Namespace, job: Job | None = None) -> None:
         from perftop.process.streams import REST_S
 
-        timed = args.file is None and job is None
-        duration_ns = (args.duration or USUAL_NS) if timed else None
+        is_timed = args.file is None and job is None
+        duration_ns = (args.duration or USUAL_NS) if is_timed else None
         super().__init__(None, job, rest_s=REST_S, duration_ns=duration_ns)
         self._args = args
         self.reported = False
         """Whether there was enough to report."""
-        self._shows_wait = timed and sys.stderr is not None and sys.stderr.isatty()
+        self._shows_wait = is_timed and sys.stderr is not None and sys.stderr.isatty()
 
     def on_hello(self, hello: wire.Hello) -> Session:
         session = super().on_hello(hello)
@@ -129,8 +129,8 @@ class Why(Measured):
             complain("fewer than two samples: no answer is possible")
             return
         self.reported = True
-        ours = job is not None and session.neighbours.watched_job.name == str(job.pid)
-        name = None if job is None or not ours else Path(job.argv[0]).name
+        is_own_job = job is not None and session.neighbours.watched_job.name == str(job.pid)
+        name = None if job is None or not is_own_job else Path(job.argv[0]).name
         findings = report(session, first_ns, name, past=self._args.file is not None)
         if self._args.json:
             run = None if self.bracket is None else run_line(session, self.bracket)

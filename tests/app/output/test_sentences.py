@@ -37,11 +37,11 @@ from perftop.output.sentences import (
     grouped,
     lasting,
     losers,
-    lost,
+    loss_text,
+    place_text,
     sentence,
     text,
     unique_losses,
-    where,
 )
 from perftop.session.interval import Tasks
 
@@ -143,7 +143,11 @@ def test_a_sentence_answers_in_any_width(case: tuple[Any, ...]) -> None:
             }
             assert len(words) <= most
             assert most < MAX_SENTENCE or all(answer in words for answer in answers)
-            numbers = {lost(episode), clocks([episode]), "140 ms" if episode.kind == "ramp" else ""}
+            numbers = {
+                loss_text(episode),
+                clocks([episode]),
+                "140 ms" if episode.kind == "ramp" else "",
+            }
             marked = [part.text for part in parts if part.role == "lost"]
             assert len(marked) == (numbers != {""}) or most == 20
             assert {*marked} <= numbers - {""}
@@ -216,20 +220,23 @@ PLACES = [
 
 def test_packages_and_cores_have_names_only_if_all_their_online_cpus_are_meant() -> None:
     for cpus, name in PLACES:
-        assert where(machine(), cpus) == name
+        assert place_text(machine(), cpus) == name
     one = machine(1)
-    assert where(one, [3, 7]) == "core 3", "of one package a core needs only its number"
-    assert where(one, [0, 2, 4, 6]) == "cores 0,2"
-    assert where(machine(1, cores=1), [0, 1]) == "core 0"
+    assert place_text(one, [3, 7]) == "core 3", "of one package a core needs only its number"
+    assert place_text(one, [0, 2, 4, 6]) == "cores 0,2"
+    assert place_text(machine(1, cores=1), [0, 1]) == "core 0"
     off = [replace(row, online=row.cpu != 9) for row in machine()]
-    assert where(off, [0, 1, 2, 3, 8, 10, 11]) == "package 0"
-    assert where(off, [9]) == "CPU 9"
+    assert place_text(off, [0, 1, 2, 3, 8, 10, 11]) == "package 0"
+    assert place_text(off, [9]) == "CPU 9"
     vm = machine(4, cores=1, threads=1)  # each CPU is a package
-    assert where(vm, [2]) == "CPU 2"
-    assert where(vm, [1, 2]) == "CPUs 1-2"
-    assert where([replace(row, package=None, core=None) for row in vm], [0, 1, 2, 3]) == "CPUs 0-3"
-    assert where(machine(1, cores=64, threads=1), range(0, 64, 2), 12) == "32 CPUs 0,2,4,6,8,…"
-    assert where(made.topology(4), range(8)) == "package 0"
+    assert place_text(vm, [2]) == "CPU 2"
+    assert place_text(vm, [1, 2]) == "CPUs 1-2"
+    assert (
+        place_text([replace(row, package=None, core=None) for row in vm], [0, 1, 2, 3])
+        == "CPUs 0-3"
+    )
+    assert place_text(machine(1, cores=64, threads=1), range(0, 64, 2), 12) == "32 CPUs 0,2,4,6,8,…"
+    assert place_text(made.topology(4), range(8)) == "package 0"
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ from perftop.model.machine_totals import NAMES
 from perftop.model.tasks import TaskSnapshot
 from perftop.output import stat_text
 from perftop.output.measurement import Measurement
-from perftop.output.run_summary import _others, summary_line
-from perftop.output.stat_table import USUAL, StatTable, columns, known
+from perftop.output.run_summary import _other_tasks, summary_line
+from perftop.output.stat_table import USUAL, StatTable, columns, is_known_number
 from perftop.output.stat_text import block, headline
 from perftop.process.command_window import BOOT_ID
 from perftop.session.episodes import Tally
@@ -63,7 +63,7 @@ def test_each_screenful_has_a_heading() -> None:
 
 
 def test_every_number_of_the_machine_has_a_column() -> None:
-    assert [name for name in NAMES if not known(name)] == []
+    assert [name for name in NAMES if not is_known_number(name)] == []
 
 
 # --- episodes and the summary
@@ -93,7 +93,9 @@ def test_the_summary_counts_causes_and_names_the_costliest() -> None:
         "steal": {"hypervisor": 1},
     }
     assert tally.counts_by_cause == counted
-    lines = stat_text.ending(session, tally, summary_line(session, tally.counts_by_cause, 0.5))
+    lines = stat_text.ending_lines(
+        session, tally, summary_line(session, tally.counts_by_cause, 0.5)
+    )
     assert "turbo-drop: 4 (thermal 3, power-pl1 1)" in lines
     (worst,) = [line for line in lines if line.startswith("worst")]  # of one, all was said
     assert worst.startswith("worst turbo-drop: Power limit PL1 kept CPU 0 at 2.80 of 3.50 GHz")
@@ -255,7 +257,7 @@ def test_own_cost_is_that_of_both_programs_where_both_run_here(
     assert probe_s > 0
     whole = None if boot == "another" else pytest.approx(probe_s + 0.25)
     assert line.get("own_cpu_s") == whole
-    (told,) = [text for text in stat_text.ending(session, Tally(), line) if " cost " in text]
+    (told,) = [text for text in stat_text.ending_lines(session, Tally(), line) if " cost " in text]
     assert told.startswith("probe" if boot == "another" else "own")
 
 
@@ -264,11 +266,11 @@ def test_other_tasks_are_a_mean_over_the_time_that_records_cover() -> None:
     times = RunTimes([0, 1])
     footprint: Any = SimpleNamespace(pids={5})
     session: Any = SimpleNamespace(run_times=times, now_ns=1200 * MS)
-    assert _others(session, footprint) is None
+    assert _other_tasks(session, footprint) is None
     look = TaskSnapshot.from_records({"tasks": {"0": [7, "hog", 1.0], "1": [5, "job", 1.0]}})
     assert look is not None
     times.of_all(look, 0, 700 * MS)
-    found = _others(session, footprint)
+    found = _other_tasks(session, footprint)
     assert found is not None
     assert found["cpus"] == pytest.approx(1.0)
     assert found["most"]["ran_s"] == pytest.approx(0.7)

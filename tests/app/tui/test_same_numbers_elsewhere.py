@@ -198,7 +198,7 @@ def wrong_in_text(session: Session, interval: Interval, said: Line) -> Iterator[
 def wrong_in_summary(session: Session) -> Iterator[str]:
     """The measures of the machine in the summary of `stat`."""
     line = summary_line(session, {}, 10.0)
-    drawn = stat_text.ending(session, Tally(), line, asked=USUAL)
+    drawn = stat_text.ending_lines(session, Tally(), line, asked=USUAL)
     for key in USUAL:
         label, measure = METRICS[key].name(GHZ), line["machine"][key]
         found = next(text for text in drawn if text.strip().startswith(f"{label} "))

@@ -119,7 +119,7 @@ def test_the_command_fits_the_user_and_the_machine(
 
 def test_the_doctor_in_ascii() -> None:
     answer = {**ANSWER, "host": "büro"}
-    assert "\n".join(machine.drawn(answer, doctor.draw, unicode=False)).isascii()
+    assert "\n".join(machine.draw_answer(answer, doctor.draw, unicode=False)).isascii()
 
 
 def test_a_terminal_that_takes_ascii_alone() -> None:
@@ -219,7 +219,7 @@ def test_columns_do_not_run_into_each_other(width: int) -> None:
 
 
 def test_timers_in_ascii() -> None:
-    text = "\n".join(machine.drawn(TIMERS, timers.draw, unicode=False))
+    text = "\n".join(machine.draw_answer(TIMERS, timers.draw, unicode=False))
     assert text.isascii()
     assert "?" not in text
     assert "+71 +- 267 ticks" in text

@@ -52,7 +52,7 @@ def test_it_is_shown_on_a_terminal_only(
     with (
         open_source(path) as source,
         pytest.raises(KeyboardInterrupt),
-        progress.read(source, "a", quiet=quiet) as found,
+        progress.read_with_progress(source, "a", quiet=quiet) as found,
     ):
         assert len(list(found)) == SAMPLES
         raise KeyboardInterrupt

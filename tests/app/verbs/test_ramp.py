@@ -170,7 +170,7 @@ def made(**changes: Any) -> dict[str, Any]:
 
 def drawn(width: int, height: int = 8, *, unicode: bool = True, colour: bool = False) -> list[str]:
     words = made()
-    found = ramp_runs.together(words)
+    found = ramp_runs.ramp_of_runs(words)
     parts = ramp_runs.traces(words, words["runs"][0])
     lines = ramp_pictures.chart(
         found, found.climbs[0], parts, width, height, unicode=unicode, colour=colour
@@ -202,7 +202,7 @@ def test_the_chart_has_steps_moments_gaps_and_both_scales() -> None:
 def test_nothing_to_draw() -> None:
     assert drawn(20) == []
     words = answer(run(CLOCK, load_s=1e-7), phases=[{"isa": "scalar", "seconds": 1e-7}])
-    found = ramp_runs.together(words)
+    found = ramp_runs.ramp_of_runs(words)
     parts = ramp_runs.traces(words, words["runs"][0])
     assert ramp_pictures.chart(found, found.climbs[0], parts, 80, 8, unicode=True, colour=False)
 
@@ -225,7 +225,7 @@ def test_rounding_up() -> None:
 
 def test_the_answer_is_one_sentence() -> None:
     words = made()
-    text = ramp.sentence(words, ramp_runs.together(words))
+    text = ramp.sentence(words, ramp_runs.ramp_of_runs(words))
     assert text.startswith("Warm up CPU 3 for 4.")
     assert "in 5 of 5 runs it was steady at 3.000 ± 0.001 GHz by then; " in text
     assert text.endswith("confidence 83 % that the next run is no slower.")
@@ -233,7 +233,7 @@ def test_the_answer_is_one_sentence() -> None:
 
 def test_a_run_that_did_not_settle_counts_as_slower() -> None:
     words = answer(*[run(CLOCK)] * 4, run([(0.3, 2e9), (1.0, 3e9)]))
-    text = ramp.sentence(words, ramp_runs.together(words))
+    text = ramp.sentence(words, ramp_runs.ramp_of_runs(words))
     assert "in 4 of 5 runs" in text
     assert text.endswith("confidence 64 % that the next run is no slower.")
 
@@ -245,7 +245,7 @@ def test_the_front_page_shows_this_sentence() -> None:
     bad = run(quick, halts, preempted=range(9), idle_s=0.38)
     words = answer(run(quick), run(slow), run(quick), run(slow), bad)
     (sentence,) = re.findall(r'"(Warm up [^"]*)"', texts()["README"])
-    assert _masked(sentence) == _masked(ramp.sentence(words, ramp_runs.together(words)))
+    assert _masked(sentence) == _masked(ramp.sentence(words, ramp_runs.ramp_of_runs(words)))
 
 
 def _masked(text: str) -> str:
@@ -255,7 +255,7 @@ def _masked(text: str) -> str:
 
 def test_disturbed_runs_give_low_confidence() -> None:
     words = answer(*[run(CLOCK, idle_s=0.1, steal_s=0.02)] * 5)
-    found = ramp_runs.together(words)
+    found = ramp_runs.ramp_of_runs(words)
     assert "low confidence" in ramp.sentence(words, found)
     text = " ".join(" ".join(ramp.facts(words, found, 100)).split())
     assert "0 of 5 left out: before only 20 % idle (in 5)" in text
@@ -264,7 +264,7 @@ def test_disturbed_runs_give_low_confidence() -> None:
 
 def test_no_answer() -> None:
     words = answer(*[run([(0.3, 2e9), (1.0, 3e9)])] * 5)
-    found = ramp_runs.together(words)
+    found = ramp_runs.ramp_of_runs(words)
     assert ramp.sentence(words, found) == (
         "No answer: the clock of CPU 3 did not settle within 500 ms, but went from 2.00 to "
         "3.00 GHz in any of 5 runs; try longer ones: --seconds."
@@ -273,14 +273,14 @@ def test_no_answer() -> None:
     apart = [run([(0.3, low), (1.0, high)]) for low, high in ((2e9, 3e9), (1.8e9, 2.8e9))]
     words = answer(*apart)
     assert "went from 1.80 to 3.00 GHz in any of 2" in ramp.sentence(
-        words, ramp_runs.together(words)
+        words, ramp_runs.ramp_of_runs(words)
     )
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])
 def test_facts_fit(width: int) -> None:
     words = made(virtualisation="KVM")
-    lines = ramp.facts(words, ramp_runs.together(words), width)
+    lines = ramp.facts(words, ramp_runs.ramp_of_runs(words), width)
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
     for part in ("3 cycles each", "1.20 GHz in the first", "90 %", "20 µs at", "of this VM"):
@@ -292,26 +292,26 @@ def test_facts_fit(width: int) -> None:
 def test_a_tsc_that_may_follow_the_clock_is_reported(invariant: bool | None) -> None:
     words = made()
     words["tsc"] = words["tsc"] | {"invariant": invariant}
-    text = "\n".join(ramp.facts(words, ramp_runs.together(words), 100))
+    text = "\n".join(ramp.facts(words, ramp_runs.ramp_of_runs(words), 100))
     assert ("not known to be invariant" in text) is not bool(invariant)
 
 
 def test_no_clock_is_claimed_where_the_step_is_not_known() -> None:
     words = made(step_cycles=None, uarch="unknown (X)")
-    found = ramp_runs.together(words)
+    found = ramp_runs.ramp_of_runs(words)
     assert found.steady_hz == pytest.approx(1e9, rel=1e-3)
     text = ramp.sentence(words, found) + " ".join(ramp.facts(words, found, 200))
     assert "1.000 ± 0.001 G steps/s" in text
     assert "GHz" not in text
     assert "unknown (X)" in text
     words = answer(run([(0.3, 2e9), (1.0, 3e9)]), step_cycles=None)
-    assert "GHz" not in ramp.sentence(words, ramp_runs.together(words))
+    assert "GHz" not in ramp.sentence(words, ramp_runs.ramp_of_runs(words))
 
 
 def clock_row(counter: float | None, **changes: Any) -> str:
     """Rows on the method by which the clock was measured."""
     words = answer(*[run(CLOCK, HALTS, counter=counter)] * 5, **changes)
-    lines = ramp.facts(words, ramp_runs.together(words), 400)
+    lines = ramp.facts(words, ramp_runs.ramp_of_runs(words), 400)
     first = next(i for i, line in enumerate(lines) if line.startswith("first"))
     return "\n".join(" ".join(line.split()) for line in lines[:first])
 
@@ -337,7 +337,7 @@ def test_the_clock_is_named_and_compared_with_the_chain() -> None:
 
 def test_a_counted_clock_is_named_as_counted() -> None:
     words = answer(*[run(CLOCK, HALTS, counter=1.0, running=[0])] * 5, step_cycles=None)
-    found = ramp_runs.together(words)
+    found = ramp_runs.ramp_of_runs(words)
     assert "steady at 3.000 ± 0.001 GHz" in ramp.sentence(words, found)
     assert ramp.title(words).endswith("· GHz")
     assert ramp.clock_name(words) == "busy clock (cycles counter)"
@@ -345,7 +345,9 @@ def test_a_counted_clock_is_named_as_counted() -> None:
     assert "cold caches" not in text  # which slow a chain down, and no clock
     assert "1 of 5 to 60 µs, 2 longer; 2 without cycles, so no interrupts" in text
     words = answer(*[run(CLOCK, HALTS, counter=1.0, running=[0, 1, 2])] * 5)
-    assert "; none without cycles" in " ".join(ramp.facts(words, ramp_runs.together(words), 400))
+    assert "; none without cycles" in " ".join(
+        ramp.facts(words, ramp_runs.ramp_of_runs(words), 400)
+    )
 
 
 @pytest.mark.parametrize(("scalar_hz", "told"), [(3.0e9, "no different"), (2.7e9, "+11.1 %"),
@@ -355,7 +357,7 @@ def test_wide_code_is_reported_with_scalar_code(scalar_hz: float, told: str) -> 
     halts = [(0.2509, 20e-6), (0.3759, 40e-6)]
     phases = [{"isa": isa, "seconds": 0.1} for isa in ("avx2", "scalar", "avx2")]
     words = answer(*[run(clock, halts, phases=(0.25, 0.375))] * 3, isa="avx2", phases=phases)
-    text = "\n".join(ramp.facts(words, ramp_runs.together(words), 400))
+    text = "\n".join(ramp.facts(words, ramp_runs.ramp_of_runs(words), 400))
     assert f"scalar code runs at {scalar_hz / 1e9:.3f} GHz: avx2 {told}\n" in text
     if told == "no different":
         cost = "40 µs lost from scalar to avx2, 20 µs back, in the first ms each"
@@ -364,7 +366,7 @@ def test_wide_code_is_reported_with_scalar_code(scalar_hz: float, told: str) -> 
 
 def test_a_table_of_cpus() -> None:
     words = [made(cpu=cpu) for cpu in (2, 10)]
-    lines = ramp.table([(each, ramp_runs.together(each)) for each in words], {7: "it is off"})
+    lines = ramp.table([(each, ramp_runs.ramp_of_runs(each)) for each in words], {7: "it is off"})
     assert [line.split()[0] for line in lines] == ["CPU", "2", "7", "10", "Times"]
     assert lines[2].endswith("it is off")
     assert lines[1].split()[1:] == ["1.20", "3.000", "0.001", "4.0", "ms", "4.0", "ms", "4.0", "ms",
@@ -376,7 +378,7 @@ def test_a_table_of_cpus() -> None:
 
 def test_the_picture_is_an_svg_with_a_line_a_run() -> None:
     words = made(model="A & B <C>")
-    found = ramp_runs.together(words)
+    found = ramp_runs.ramp_of_runs(words)
     parts = [ramp_runs.traces(words, each) for each in words["runs"]]
     text = ramp_pictures.svg(ramp.title(words), "answer", ramp.clock_name(words), found, parts, 2)
     root = ET.fromstring(text)  # noqa: S314 - our own

@@ -180,7 +180,7 @@ def test_the_counter_is_used_and_the_chain_kept_as_a_check(cycles_per_step: floa
 
 def test_the_clock_is_a_rate_if_the_cycles_of_a_step_are_unknown() -> None:
     made = run(STEPS, counter=1.0)
-    found = ramp_runs.together(answer(made, step_cycles=None))
+    found = ramp_runs.ramp_of_runs(answer(made, step_cycles=None))
     assert found.steady_hz == pytest.approx(3e9, rel=1e-4)
     assert found.chain_hz == pytest.approx(1e9, rel=1e-3)
     assert found.climbs[0].disturbed == {}
@@ -208,7 +208,7 @@ def test_halts_within_the_first_chunks_are_no_low_clock() -> None:
 
 def test_recurring_interrupts_are_no_halts_of_the_ramp() -> None:
     halts = [(1e-3, 20e-6), (2e-3, 30e-6)]
-    found = ramp_runs.together(answer(*[run(FINE, halts, counter=1.0, running=[0])] * 5))
+    found = ramp_runs.ramp_of_runs(answer(*[run(FINE, halts, counter=1.0, running=[0])] * 5))
     assert [halt.length_s for halt in found.halts] == pytest.approx([30e-6], abs=0.5e-6)
 
 
@@ -216,7 +216,7 @@ def test_a_chain_that_is_throttled_at_a_full_clock() -> None:
     """The core issues less for a while, its cycles go on: time lost, but no low clock."""
     clock = [(1.0, 3e9)]
     made = [run(clock, [(0.2501, 200e-6)], phases=(0.25, 0.375), counter=1.0, running=[0])] * 3
-    found = ramp_runs.together(answer(*made, isa="avx512", phases=PHASES))
+    found = ramp_runs.ramp_of_runs(answer(*made, isa="avx512", phases=PHASES))
     assert [found.steady_hz, found.scalar_hz] == pytest.approx([3e9, 3e9], rel=1e-4)
     assert found.switch_s == pytest.approx([200e-6, 0], abs=3e-6)
 
@@ -232,7 +232,7 @@ def test_levels_and_the_cost_of_changing() -> None:
         made = [run(clock, halts, phases=(0.25, 0.375))] * 3
         chunks = made[0]["chunks"]
         first, second = (chunks["begin"][chunks["phase"].index(i)] / chains.TSC_HZ for i in (1, 2))
-    found = ramp_runs.together(answer(*made, isa="avx512", phases=PHASES))
+    found = ramp_runs.ramp_of_runs(answer(*made, isa="avx512", phases=PHASES))
     assert found.steady_hz == pytest.approx(2.7e9, rel=1e-3)
     assert found.scalar_hz == pytest.approx(3e9, rel=1e-3)
     assert found.switch_s == pytest.approx([10e-6, 25e-6], abs=3e-6)
@@ -246,27 +246,27 @@ def climbing(until_s: float, hz: float = 3e9, **more: Any) -> dict[str, Any]:
 
 
 def test_the_error_covers_what_runs_differ() -> None:
-    found = ramp_runs.together(answer(*(climbing(1e-3, hz) for hz in (2.98e9, 3e9, 3.03e9))))
+    found = ramp_runs.ramp_of_runs(answer(*(climbing(1e-3, hz) for hz in (2.98e9, 3e9, 3.03e9))))
     assert found.steady_hz == pytest.approx(3e9, rel=1e-3)
     assert found.error_hz == pytest.approx(3e7, rel=0.05)
 
 
 def test_the_spread_of_times() -> None:
-    found = ramp_runs.together(answer(*(climbing(t) for t in (1e-3, 2e-3, 4e-3))))
+    found = ramp_runs.ramp_of_runs(answer(*(climbing(t) for t in (1e-3, 2e-3, 4e-3))))
     assert found.steady_s is not None
     seen = (found.steady_s.low, found.steady_s.middle, found.steady_s.high)
     assert seen == pytest.approx((1e-3, 2e-3, 4e-3), rel=0.03)
     assert found.clean
-    assert ramp_runs.middle(found) == 1
+    assert ramp_runs.median_run(found) == 1
 
 
 def test_disturbed_runs_are_left_out_if_enough_others_remain() -> None:
     good, bad = [climbing(1e-3)] * 3, [climbing(50e-3, idle_s=0.0)] * 2
-    found = ramp_runs.together(answer(bad[0], *good, bad[1]))
+    found = ramp_runs.ramp_of_runs(answer(bad[0], *good, bad[1]))
     assert (found.used, found.clean) == ([1, 2, 3], True)
     assert found.steady_s is not None
     assert found.steady_s.high == pytest.approx(1e-3, rel=0.03)
-    found = ramp_runs.together(answer(*bad, *good[:2]))
+    found = ramp_runs.ramp_of_runs(answer(*bad, *good[:2]))
     assert (found.used, found.clean) == ([0, 1, 2, 3], False)
 
 
@@ -291,7 +291,7 @@ def test_the_confidence_is_no_higher_than_the_truth(
     monkeypatch.setattr(ramp_runs, "climb", drawn)
     stated, true = [], []
     for _ in range(trials):
-        found = ramp_runs.together(made)
+        found = ramp_runs.ramp_of_runs(made)
         if found.steady_s is not None and found.clean:
             following = drawn()
             settled = following.steady_s is not None and not following.disturbed
@@ -302,10 +302,10 @@ def test_the_confidence_is_no_higher_than_the_truth(
 
 
 def test_no_run_is_steady() -> None:
-    found = ramp_runs.together(answer(*[run([(0.3, 2e9), (1.0, 3e9)])] * 2))
+    found = ramp_runs.ramp_of_runs(answer(*[run([(0.3, 2e9), (1.0, 3e9)])] * 2))
     assert found.used == []
     assert (found.steady_hz, found.error_hz, found.steady_s, found.halts) == (None, None, None, [])
-    assert ramp_runs.middle(found) in {0, 1}
+    assert ramp_runs.median_run(found) in {0, 1}
 
 
 def test_recurring_halts_belong_to_the_ramp() -> None:
@@ -315,18 +315,18 @@ def test_recurring_halts_belong_to_the_ramp() -> None:
     for i in range(5):
         places = [120e-6 + i * 1e-6, *random.uniform(0.5e-3, 0.5, 60).tolist()]
         made.append(run(FINE, [(t, 10e-6) for t in sorted(places)]))
-    found = ramp_runs.together(answer(*made)).halts
+    found = ramp_runs.ramp_of_runs(answer(*made)).halts
     assert [halt.runs for halt in found] == [5]
     assert found[0].at_s == pytest.approx(120e-6, abs=6e-6)
     assert found[0].length_s == pytest.approx(10e-6, abs=0.5e-6)
-    assert ramp_runs.together(answer(*made[:2], *[run(FINE)] * 3)).halts == []
+    assert ramp_runs.ramp_of_runs(answer(*made[:2], *[run(FINE)] * 3)).halts == []
 
 
 @pytest.mark.parametrize(("apart_s", "count"), [(55e-6, 1), (70e-6, 0)])
 def test_distant_gaps_are_not_the_same(apart_s: float, count: int) -> None:
     """At 2 ms that is by more than 20 us and 2 %."""
     made = [run(FINE, [(2e-3 + i * apart_s, 10e-6)]) for i in range(2)]
-    assert len(ramp_runs.together(answer(*made, run(FINE))).halts) == count
+    assert len(ramp_runs.ramp_of_runs(answer(*made, run(FINE))).halts) == count
 
 
 @pytest.mark.parametrize("count", range(8))

@@ -260,4 +260,4 @@ def test_readiness_is_drawn_below_the_checks() -> None:
     assert lines[at : at + 5] == ["Benchmarks here:", f"~ {'turbo':<18}on",
                           " " * 20 + "falls", " " * 20 + "to change: x",
                          f"? {'SMT':<18}5 µs"]  # fmt: skip
-    assert "\n".join(machine.drawn(answer, doctor.draw, unicode=False)).isascii()
+    assert "\n".join(machine.draw_answer(answer, doctor.draw, unicode=False)).isascii()

@@ -30,8 +30,8 @@ from perftop.output.compare.statistics import (
     ranked_difference,
     resolution,
 )
-from perftop.output.machine_state import STATES, differs, label, shown
-from perftop.output.sentences import inside
+from perftop.output.machine_state import STATES, is_different, label, value_text
+from perftop.output.sentences import as_clause
 
 MIN_CAUSE = 0.01
 """Minimum difference between the shares that the two sides lost to a cause. With a smaller one, the
@@ -161,9 +161,9 @@ def compare(
         both += [key for key in state_a if key in state_b and key not in STATES]
         differing = [
             _differing(key, state_a[key], state_b[key], extra, explained)
-            for key in both if differs(state_a[key], state_b[key])
+            for key in both if is_different(state_a[key], state_b[key])
         ]  # fmt: skip
-        same = [key for key in both if not differs(state_a[key], state_b[key])]
+        same = [key for key in both if not is_different(state_a[key], state_b[key])]
         compared.append(
             Comparison(name, a, b, differing, same, rows, (_only(a, b), _only(b, a)), in_turn)
         )
@@ -342,9 +342,9 @@ def _why(phase: Comparison, row: Row) -> str:
     states = [state for state in phase.differing if state.explains and state.cause == cause]
     if len(states) == 1:
         state = states[0]
-        a, b = (shown(state.key, value) for value in (state.a, state.b))
+        a, b = (value_text(state.key, value) for value in (state.a, state.b))
         return f": {label(state.key)} is {b} in B, {a} in A"
-    name = inside(cause_of(cause[1]).subject or cause[1])
+    name = as_clause(cause_of(cause[1]).subject or cause[1])
     return f": {name} takes {'less' if row.verdict == 'better' else 'more'} from it"
 
 

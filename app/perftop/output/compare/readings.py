@@ -22,10 +22,10 @@ from perftop.model.numbers import EVENT, INDEX, METRICS, PER_KI, RARE_METRICS, N
 from perftop.model.sample_reader import SampleBatch
 from perftop.model.smt import STATES
 from perftop.output.compare.statistics import MIN_BLOCKS, Estimate, estimate_of_series
-from perftop.output.run_summary import state_means, working
+from perftop.output.run_summary import state_means, working_share
 from perftop.output.stat_json import Line, number
 from perftop.output.stat_table import shown_unit
-from perftop.output.summary_text import WHOLE, Phases, phase_json
+from perftop.output.summary_text import WHOLE_LABEL, Phases, phase_json
 from perftop.session.session import Session
 
 MAX_EVENTS = 64
@@ -276,7 +276,7 @@ def _of_line(line: Line) -> Reading | None:
         return None if line.get("warmup") else reading(line)
     if kind == "phase":
         label = str(line["label"])
-        whole = label == WHOLE
+        whole = label == WHOLE_LABEL
         return reading(line | {"type": "summary"} if whole else line, "" if whole else label)
     return reading(line) if kind == "summary" else None
 
@@ -398,7 +398,7 @@ class Course:
             if kind_of(episode).depth == "hz":
                 end_ns = session.now_ns if episode.end_ns is None else episode.end_ns
                 span_ns = np.minimum(ends_ns, end_ns) - np.maximum(begins_ns, episode.start_ns)
-                low_s += np.maximum(span_ns, 0) / 1e9 * working(session, whole, episode)
+                low_s += np.maximum(span_ns, 0) / 1e9 * working_share(session, whole, episode)
         return low_s
 
 

@@ -13,7 +13,7 @@ from perftop.draw.columns import Column
 from perftop.model.kinds import cause_of
 from perftop.output.compare.comparison import NOISE, Comparison, Row, answer, not_known, work
 from perftop.output.compare.readings import Reading, number_of, shown_like, unit_of
-from perftop.output.machine_state import label, shown
+from perftop.output.machine_state import label, value_text
 from perftop.output.stat_json import Line, number
 from perftop.output.stat_table import table_line
 
@@ -79,7 +79,7 @@ def _machines(phase: Comparison, names: tuple[str, str]) -> list[str]:
     a, b = (safe(name, STATE_WIDTH - 3) for name in names)
     text_lines = [f"{'machine':<{LABEL.width + 1}}{f'A {a}':<{STATE_WIDTH}}B {b}"]
     for state in phase.differing:
-        a, b = (shown(state.key, value) for value in (state.a, state.b))
+        a, b = (value_text(state.key, value) for value in (state.a, state.b))
         head, room = f"  {label(state.key):<{LABEL.width - 1}}", STATE_WIDTH
         if len(a) >= STATE_WIDTH or len(head) + STATE_WIDTH + len(b) > WIDTH:
             # Print B on a separate line, in its column if there is room.

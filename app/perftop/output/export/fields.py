@@ -43,13 +43,13 @@ class IntervalRows:
         self.cores: Ints = session.reader.cores.of_cpu[self.rows]
         """Position of the core of each row; -1 if unknown."""
 
-    def values(self, one: Number) -> list[object]:
+    def values(self, number: Number) -> list[object]:
         """Returns the values of a number whose key is in `NUMBERS`."""
-        if one.scope == "machine":
-            return self.same(self.interval.machine.get(one.key, math.nan))
-        return self.of_cpu(of_cpus(self.session, self.interval, one.key))
+        if number.scope == "machine":
+            return self.repeated(self.interval.machine.get(number.key, math.nan))
+        return self.of_cpu(of_cpus(self.session, self.interval, number.key))
 
-    def same(self, value: float) -> list[object]:
+    def repeated(self, value: float) -> list[object]:
         """Returns a value of the whole machine, repeated for each row."""
         return [number(value)] * len(self.rows)
 
@@ -63,14 +63,16 @@ class IntervalRows:
 
     def doubted(self) -> list[bool]:
         """Returns whether any counter of the CPU is suspect."""
-        doubted: list[bool] = any_by_sample(self.interval.doubts[self.rows] != 0).tolist()
-        return doubted
+        is_doubted: list[bool] = any_by_sample(self.interval.doubts[self.rows] != 0).tolist()
+        return is_doubted
 
     def counts(self, key: str) -> list[object]:
-        moved = self.interval.counts.get(key)
-        if moved is None:
+        counts = self.interval.counts.get(key)
+        if counts is None:
             return [None] * len(self.rows)
-        return [int(count) if math.isfinite(count) else None for count in moved[self.rows].tolist()]
+        return [
+            int(count) if math.isfinite(count) else None for count in counts[self.rows].tolist()
+        ]
 
     def methods(self) -> list[object]:
         """Returns, for each row, the method by which the SMT states of its core were obtained."""
@@ -87,8 +89,8 @@ class IntervalRows:
         return [getattr(task[0].task, name) if task else None for task in tasks]
 
     def job(self, name: str) -> list[object]:
-        moved = self.interval.watched
-        return self.same(math.nan if moved is None else getattr(moved, name))
+        activity = self.interval.watched
+        return self.repeated(math.nan if activity is None else getattr(activity, name))
 
 
 Kind = Literal["number", "whole", "count", "total", "truth", "text"]
@@ -115,7 +117,7 @@ TIME = Field(
 )  # fmt: skip
 ELAPSED = Field(
     "elapsed_s", "Length of the interval.",
-    lambda now: now.same(now.interval.elapsed_s), scope="machine",
+    lambda now: now.repeated(now.interval.elapsed_s), scope="machine",
 )  # fmt: skip
 PLACES = (
     Field("package", "Package of the CPU.", lambda now: now.places("package"), kind="count",
@@ -149,45 +151,48 @@ BELIEF = (
 # --- measures
 
 
-def _of(one: Number, key: str = "") -> Field:
+def _field_of(number: Number, key: str = "") -> Field:
     """Returns the column of a number. `key`: its key in a JSON line, if that differs."""
-    name = f"machine_{one.column}" if one.scope == "machine" else one.column
-    return Field(name, one.help, lambda now: now.values(one), key or one.key, scope=one.scope)
+    name = f"machine_{number.column}" if number.scope == "machine" else number.column
+    return Field(
+        name, number.help, lambda rows: rows.values(number), key or number.key, scope=number.scope
+    )
 
 
-def _bounds(end: str, what: str) -> Iterable[Field]:
+def _bounds(end: str, description: str) -> Iterable[Field]:
     """Yields the columns with the lower or upper limits of the SMT states, which the method
     `bounds` provides."""
 
-    def values(i: int, now: IntervalRows) -> list[object]:
-        limits = now.of_core(getattr(now.interval.split, end)[:, i])
-        methods = zip(limits, now.methods(), strict=True)
+    def values(i: int, rows: IntervalRows) -> list[object]:
+        limits = rows.of_core(getattr(rows.interval.split, end)[:, i])
+        methods = zip(limits, rows.methods(), strict=True)
         return [value if method == "bounds" else None for value, method in methods]
 
     for i, state in enumerate(STATES):
         yield Field(
-            f"smt_{state}_{end}_ratio", f"The {what} that {state} can be, by method bounds.",
+            f"smt_{state}_{end}_ratio", f"The {description} that {state} can be, by method bounds.",
             partial(values, i), f"smt_{end}", scope="core", explained=False,
         )  # fmt: skip
 
 
 def _count(key: str) -> Field:
     text = f"How far the counter {key} moved, in samples that can be trusted."
-    return Field(f"{key}_count", text, lambda now: now.counts(key), key, "count")
+    return Field(f"{key}_count", text, lambda rows: rows.counts(key), key, "count")
 
 
 MEASURES = (
-    *map(_of, METRICS.values()),
+    *map(_field_of, METRICS.values()),
     Field("smt_method", "How the states of its core were measured.", IntervalRows.methods,
           "smt_method", "text", "core"),
-    *(_of(NUMBERS[state], "smt") for state in STATES),
+    *(_field_of(NUMBERS[state], "smt") for state in STATES),
     *_bounds("low", "least"), *_bounds("high", "most"),
-    *(_of(NUMBERS[key]) for key in ("active_threads", "turbo_ceiling_hz", "turbo_ceiling_low_hz",
-                                    "turbo_ceiling_high_hz", "core_power_w")),
+    *(_field_of(NUMBERS[key])
+      for key in ("active_threads", "turbo_ceiling_hz", "turbo_ceiling_low_hz",
+                  "turbo_ceiling_high_hz", "core_power_w")),
     *map(_count, ("tsc", *COUNTS)),
     Field("counted_ratio", "Share of the time for which perf counted, where it takes turns.",
           lambda now: now.of_cpu(now.interval.counted), "counted", explained=False),
-    *(_of(NUMBERS[key]) for key in (*machine_totals.NAMES, *PACKAGE, *L3)),
+    *(_field_of(NUMBERS[key]) for key in (*machine_totals.NAMES, *PACKAGE, *L3)),
     Field("task", "Name of the task that ran most.", lambda now: now.first_tasks("comm"), "task",
           "text", explained=False),
     Field("task_pid", "Its process.", lambda now: now.first_tasks("pid"), "task", "whole",
@@ -206,35 +211,35 @@ MEASURES = (
 def _of_event(session: Session, key: str) -> tuple[Field, ...]:
     name, metrics = key.removeprefix(EVENT), session.evaluator.registry.events
     return (
-        replace(_of(metrics[key]), name=f"{key}_hz", help=f"Events {name} per second."),
-        replace(_of(metrics[key + PER_KI]), name=f"{key}_per_ki",
+        replace(_field_of(metrics[key]), name=f"{key}_hz", help=f"Events {name} per second."),
+        replace(_field_of(metrics[key + PER_KI]), name=f"{key}_per_ki",
                 help=f"Events {name} per thousand instructions."),
         _count(key),
         Field(f"{key}_counted_ratio", f"Share of the time for which {name} was counted.",
-              lambda now: now.of_cpu(now.interval.shares.get(key)), key, explained=False),
+              lambda rows: rows.of_cpu(rows.interval.shares.get(key)), key, explained=False),
     )  # fmt: skip
 
 
 # --- choosing fields
 
 
-def chosen(names: Sequence[str] | None) -> tuple[Field, ...]:
+def chosen_fields(names: Sequence[str] | None) -> tuple[Field, ...]:
     """Returns the measures with these column names or keys; for None, all measures. `with_events`
     adds the measures of chosen events, which only a session knows. Raises Failed."""
     if names is None:
         return MEASURES
     keys = [field.key for field in MEASURES if field.kind != "count"]
-    known = {*keys, *(field.name for field in MEASURES)}
+    known_names = {*keys, *(field.name for field in MEASURES)}
     for name in names:
-        if name not in known and not name.startswith(EVENT) and name not in RARE_METRICS:
-            every = dict.fromkeys([*keys, *known])
-            near = did_you_mean(name, every, f"known: {', '.join(every)}")
-            text = f"--metrics: unknown metric {name!r}{near}"
+        if name not in known_names and not name.startswith(EVENT) and name not in RARE_METRICS:
+            all_names = dict.fromkeys([*keys, *known_names])
+            suggestion = did_you_mean(name, all_names, f"known: {', '.join(all_names)}")
+            text = f"--metrics: unknown metric {name!r}{suggestion}"
             raise Failed(text, USAGE)
-    return _asked(MEASURES, names)
+    return _asked_fields(MEASURES, names)
 
 
-def _asked(fields: Iterable[Field], names: Sequence[str]) -> tuple[Field, ...]:
+def _asked_fields(fields: Iterable[Field], names: Sequence[str]) -> tuple[Field, ...]:
     """Returns the fields with these names or keys. A count has the same key as its rate, so only
     its name selects it."""
     return tuple(f for f in fields if f.name in names or (f.key in names and f.kind != "count"))
@@ -247,14 +252,14 @@ def with_events(
     Failed."""
     counters, metrics = session.evaluator.registry.counters, session.evaluator.registry.events
     events = [field for key in counters for field in _of_event(session, key)]
-    rare = [_of(metric) for metric in metrics.values() if metric.key in RARE_METRICS]
+    rare_fields = [_field_of(metric) for metric in metrics.values() if metric.key in RARE_METRICS]
     if names is None:
-        return (*measures, *events, *rare)
-    events += rare
+        return (*measures, *events, *rare_fields)
+    events += rare_fields
     for name in names:
         if name in RARE_METRICS and name not in session.evaluator.metrics:
             raise Failed(f"--metrics: {name!r} is not counted here", USAGE)
         if name.startswith(EVENT) and all(name not in {f.name, f.key} for f in events):
             available = ", ".join(counters) or "none (choose them with -e)"
             raise Failed(f"--metrics: no event {name!r} here; counted: {available}", USAGE)
-    return (*measures, *_asked(events, names))
+    return (*measures, *_asked_fields(events, names))

@@ -24,7 +24,7 @@ from perftop.output.export.fields import (
     Field,
     IntervalRows,
 )
-from perftop.output.export.form import Command, Counted, Form, Out
+from perftop.output.export.form import Command, EpisodeCounts, Form, Out
 from perftop.session.interval import Interval
 from perftop.session.missing import Reasons, doubt_texts
 from perftop.session.session import Session
@@ -43,7 +43,7 @@ class JsonLines(Form):
         self._line(stat_json.hello_line(session))
 
     def interval(self, interval: Interval) -> None:
-        self._line(only(stat_json.interval_line(self._session, interval), self._measures))
+        self._line(only_measures(stat_json.interval_line(self._session, interval), self._measures))
 
     def beginning(self, episode: Episode) -> None:
         self._line(stat_json.beginning_line(self._session, episode))
@@ -55,24 +55,24 @@ class JsonLines(Form):
         time = self._session.unix(mark.start_ns)
         self._line({"type": "mark", "time": time, "label": mark.evidence["label"]})
 
-    def summary(self, counted: Counted, elapsed_s: float, command: Command) -> None:
+    def summary(self, counted: EpisodeCounts, elapsed_s: float, command: Command) -> None:
         run, footprint = command.line(), command.footprint
         line = run_summary.summary_line(self._session, counted, elapsed_s, run, footprint)
-        self._line(only(line, self._measures))
+        self._line(only_measures(line, self._measures))
 
     def _line(self, line: stat_json.Line) -> None:
         self._out.write(f"{stat_json.text(line)}\n".encode())
 
 
-def only(line: stat_json.Line, measures: Sequence[Field]) -> stat_json.Line:
+def only_measures(line: stat_json.Line, measures: Sequence[Field]) -> stat_json.Line:
     """Returns the line of an interval or a summary with the chosen measures only."""
     if len(measures) >= len(MEASURES):
         return line
-    chosen = {field.key for field in measures if field.kind != "count"}
+    chosen_keys = {field.key for field in measures if field.kind != "count"}
     events = {
         key for row in line["cpus"] for key in row if key.startswith(EVENT) or key in RARE_METRICS
     }
-    left_out = (_KEYS | events) - chosen
+    left_out = (_KEYS | events) - chosen_keys
     counts = {field.key for field in measures if field.kind == "count"}
     for part in ("machine", "job", "rest"):
         if line.get(part):
@@ -90,8 +90,12 @@ def only(line: stat_json.Line, measures: Sequence[Field]) -> stat_json.Line:
 
 def _without(row: stat_json.Line, keys: set[str]) -> stat_json.Line:
     """The row without these keys, and without the reasons under them."""
-    rest = {key: value for key, value in row.items() if key not in keys}
-    return rest | {"why": _without(rest["why"], keys)} if "why" in rest else rest
+    kept_fields = {key: value for key, value in row.items() if key not in keys}
+    return (
+        kept_fields | {"why": _without(kept_fields["why"], keys)}
+        if "why" in kept_fields
+        else kept_fields
+    )
 
 
 # --- tables
@@ -122,18 +126,18 @@ class ExportTable:
 
     def columns(self, interval: Interval) -> list[Sequence[object]]:
         """Returns the columns in the order of `fields`, with one value for each CPU shown."""
-        now = IntervalRows(self._session, interval)
-        self._missing: list[dict[str, list[str]]] = [{} for _ in now.rows]
+        rows = IntervalRows(self._session, interval)
+        self._missing: list[dict[str, list[str]]] = [{} for _ in rows.rows]
         """For each row, the names of the fields without a value, by reason."""
         columns = []
         for field in self.fields:
-            values = field.values(now)
+            values = field.values(rows)
             if field.explained and None in values:
-                shared = field.scope in {"machine", "package", "l3"}
-                same = self._reason(field, now, now.rows[0]) if shared else ""
-                for place, (row, value) in enumerate(zip(now.rows, values, strict=True)):
+                is_shared = field.scope in {"machine", "package", "l3"}
+                shared_reason = self._reason(field, rows, rows.rows[0]) if is_shared else ""
+                for place, (row, value) in enumerate(zip(rows.rows, values, strict=True)):
                     if value is None:
-                        reason = same or self._reason(field, now, row)
+                        reason = shared_reason or self._reason(field, rows, row)
                         self._missing[place].setdefault(reason, []).append(field.name)
             columns.append(values)
         return columns
@@ -142,29 +146,31 @@ class ExportTable:
         """Returns the reasons for missing values by CPU, each after the names of the fields that it
         applies to."""
         texts: dict[str, str] = {}
-        for reason in {reason for missing in self._missing for reason in missing}:
+        for reason in {reason for missing_of_row in self._missing for reason in missing_of_row}:
             texts[reason] = " ".join(reason.split())
         return [
-            "; ".join([f"{','.join(names)}={texts[reason]}" for reason, names in missing.items()])
-            for missing in self._missing
+            "; ".join(
+                [f"{','.join(names)}={texts[reason]}" for reason, names in missing_of_row.items()]
+            )
+            for missing_of_row in self._missing
         ]
 
-    def _reason(self, field: Field, now: IntervalRows, row: int) -> str:
+    def _reason(self, field: Field, rows: IntervalRows, row: int) -> str:
         """Returns why a value is missing; for numbers that CPUs share, of any row."""
         if field.scope in {"machine", "package"}:
             return self._reasons.of_machine(field.key.removeprefix("package_"))
         if field.scope == "l3":
             return self._reasons.of_l3(field.key.removeprefix("l3_"))
         if field.key in {"smt", "smt_method", "active_threads"}:
-            return self._reasons.of_states(now.interval, row)
+            return self._reasons.of_states(rows.interval, row)
         # hello has one reason for all three ceilings
         key = "turbo_ceiling_hz" if field.key.startswith("turbo_ceiling") else field.key
-        return self._reasons.of_cpu(key, now.interval, row, count=field.kind == "count")
+        return self._reasons.of_cpu(key, rows.interval, row, count=field.kind == "count")
 
 
 def _constant(name: str, text: str) -> Field:
-    about = f"The {name.replace('_', ' ')}."
-    return Field(name, about, lambda now: [text] * len(now.rows), name, "text")
+    description = f"The {name.replace('_', ' ')}."
+    return Field(name, description, lambda rows: [text] * len(rows.rows), name, "text")
 
 
 ALL_THERE = "-"
@@ -192,7 +198,10 @@ class Delimited(Form):
         whys = list(columns[-1])
         if len(self._whys) == len(whys):
             pairs = zip(whys, self._whys, strict=True)
-            columns[-1] = ["" if now == old else now or ALL_THERE for now, old in pairs]
+            columns[-1] = [
+                "" if new_value == previous_value else new_value or ALL_THERE
+                for new_value, previous_value in pairs
+            ]
         self._whys = whys
         self._write(list(zip(*columns, strict=True)))
 

@@ -21,7 +21,7 @@ from perftop.base.text import ranges
 from perftop.model.numbers import EVENT
 from perftop.output.export.fields import BELIEF, ELAPSED, ONLINE, Field, IntervalRows
 from perftop.output.export.form import Form, Out
-from perftop.output.exposition import END, Heading, labels
+from perftop.output.exposition import END_LINE, Heading, labels
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
@@ -36,15 +36,15 @@ class OpenMetrics(Form):
         self._session, self._out = session, out
         fields = [field for field in measures if field.kind != "text"]
         # The samples of a family must be adjacent; the families of chosen events are last.
-        fields.sort(key=lambda field: _end(field) if field.key.startswith(EVENT) else "")
+        fields.sort(key=lambda field: _suffix(field) if field.key.startswith(EVENT) else "")
         self._fields = [ELAPSED, ONLINE, *fields, *BELIEF]
         self._counts = np.zeros((len(self._fields), len(session.shown)))
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed with the object
         self._times: list[float] = []
 
     def interval(self, interval: Interval) -> None:
-        now = IntervalRows(self._session, interval)
-        values = np.array([field.values(now) for field in self._fields], float)
+        rows = IntervalRows(self._session, interval)
+        values = np.array([field.values(rows) for field in self._fields], float)
         first = {scope: _first(self._owners(scope)) for scope in ("core", "package", "l3")}
         for i, field in enumerate(self._fields):
             if field.scope in first:  # written only in the row of its first CPU
@@ -82,7 +82,7 @@ class OpenMetrics(Form):
         with self._file:
             for i, field in enumerate(self._fields):
                 self._family(i, field, places[field.scope])
-        self._text(END)
+        self._text(END_LINE)
 
     def drop(self) -> None:
         with contextlib.suppress(OSError):
@@ -101,8 +101,10 @@ class OpenMetrics(Form):
         owners, places = self._owners("core"), []
         first = _first(owners).tolist()
         for index, (core, row) in enumerate(zip(owners, session.shown, strict=True)):
-            listed = core is not None and core >= 0 and first[index]
-            cpus = cores.lists[core] if listed and core is not None else [session.topology[row].cpu]
+            is_listed = core is not None and core >= 0 and first[index]
+            cpus = (
+                cores.lists[core] if is_listed and core is not None else [session.topology[row].cpu]
+            )
             of_core = {key: text for key, text in _of_cpu(session, row).items() if key != "cpu"}
             places.append(labels(**of_core, cpus=ranges(cpus)))
         return places
@@ -112,7 +114,7 @@ class OpenMetrics(Form):
         if i == 0 or _heading(self._fields[i - 1]) != heading:
             self._text(heading.openmetrics)
         if field.key.startswith(EVENT):
-            event = field.name.removeprefix(EVENT).removesuffix(_end(field))
+            event = field.name.removeprefix(EVENT).removesuffix(_suffix(field))
             places = [f"{place[:-1]},{labels(event=event)[1:]}" for place in places]
         if not self._times:
             return
@@ -164,13 +166,13 @@ _EVENTS = {
 """Families of chosen events, by suffix of the field name; the event is a label."""
 
 
-def _end(field: Field) -> str:
+def _suffix(field: Field) -> str:
     return next(end for end in _EVENTS if field.name.endswith(end))
 
 
 def _heading(field: Field) -> Heading:
     if field.key.startswith(EVENT):
-        return _EVENTS[_end(field)]
+        return _EVENTS[_suffix(field)]
     name = f"perftop_{field.name}".removesuffix("_count").removesuffix("_total")
     for suffix, unit in _UNITS.items():
         if name.endswith(suffix):

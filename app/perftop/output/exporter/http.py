@@ -58,15 +58,17 @@ def failure(status: HTTPStatus) -> Answer:
 def answer(head: bytes, render: Render) -> Answer:
     """Returns the response to a request. `head`: the request up to the empty line."""
     first, *lines = head.decode("latin-1").replace("\r\n", "\n").split("\n")
-    method, _, rest = first.partition(" ")
-    target, _, version = rest.partition(" ")
+    method, _, remainder = first.partition(" ")
+    target, _, version = remainder.partition(" ")
     fields: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not name or name != name.strip():
             return failure(HTTPStatus.BAD_REQUEST)
-        before = fields.get(name.lower())
-        fields[name.lower()] = value.strip() if before is None else f"{before}, {value.strip()}"
+        previous_value = fields.get(name.lower())
+        fields[name.lower()] = (
+            value.strip() if previous_value is None else f"{previous_value}, {value.strip()}"
+        )
     if version not in {"HTTP/1.0", "HTTP/1.1"} or not method or not target.startswith("/"):
         return failure(HTTPStatus.BAD_REQUEST)
     if version == "HTTP/1.1" and "host" not in fields:
@@ -83,25 +85,27 @@ def _page(path: str, accept: str, render: Render) -> Answer:
         return Answer(HTTPStatus.OK, INDEX, HTML)
     if path != "/metrics":
         return failure(HTTPStatus.NOT_FOUND)
-    asked = wants_openmetrics(accept)
-    body = render(asked)
+    is_openmetrics = wants_openmetrics(accept)
+    body = render(is_openmetrics)
     if body is None:
         return failure(HTTPStatus.SERVICE_UNAVAILABLE)
-    return Answer(HTTPStatus.OK, body, OPENMETRICS if asked else TEXT)
+    return Answer(HTTPStatus.OK, body, OPENMETRICS if is_openmetrics else TEXT)
 
 
 def wants_openmetrics(accept: str) -> bool:
     """Whether the Accept header prefers OpenMetrics to the older format."""
-    best = {True: 0.0, False: 0.0}
+    best_quality = {True: 0.0, False: 0.0}
     for part in accept.split(","):
         kind, *parameters = (word.strip().lower() for word in part.split(";"))
         values = dict(parameter.partition("=")[::2] for parameter in parameters)
-        asked = kind == "application/openmetrics-text"
-        if asked and values.get("version", "1.0.0") not in {"1.0.0", "0.0.1"}:
+        is_openmetrics = kind == "application/openmetrics-text"
+        if is_openmetrics and values.get("version", "1.0.0") not in {"1.0.0", "0.0.1"}:
             continue
-        if asked or kind in {"text/plain", "text/*", "*/*"}:
-            best[asked] = max(best[asked], _quality(values.get("q", "1")))
-    return best[True] > 0 and best[True] >= best[False]
+        if is_openmetrics or kind in {"text/plain", "text/*", "*/*"}:
+            best_quality[is_openmetrics] = max(
+                best_quality[is_openmetrics], _quality(values.get("q", "1"))
+            )
+    return best_quality[True] > 0 and best_quality[True] >= best_quality[False]
 
 
 def _quality(text: str) -> float:
@@ -126,10 +130,10 @@ class Server:
         """Adds a connection, possibly in place of an idle one. Returns False if there is no
         room."""
         if len(self.open) >= MAX_CONNECTIONS:
-            idle = next((one for one in self.open if one.idle), None)
-            if idle is None:
+            idle_connection = next((one for one in self.open if one.idle), None)
+            if idle_connection is None:
                 return False
-            idle.drop()
+            idle_connection.drop()
         self.open[connection] = None
         return True
 
@@ -141,7 +145,7 @@ class Server:
 class Connection(asyncio.Protocol):
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._head = b""
+        self._received = b""
         self._answered = False
         self._more = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -171,17 +175,19 @@ class Connection(asyncio.Protocol):
             if self._more > MAX_REST:
                 self.drop()
             return
-        self._head += data[: MAX_REQUEST + 1]
-        ends = [end_at for end in (b"\r\n\r\n", b"\n\n") if (end_at := self._head.find(end)) >= 0]
+        self._received += data[: MAX_REQUEST + 1]
+        ends = [
+            end_at for end in (b"\r\n\r\n", b"\n\n") if (end_at := self._received.find(end)) >= 0
+        ]
         if ends and min(ends) <= MAX_REQUEST:
-            self._answer(answer(self._head[: min(ends)], self._server.render))
-        elif len(self._head) > MAX_REQUEST:
+            self._answer(answer(self._received[: min(ends)], self._server.render))
+        elif len(self._received) > MAX_REQUEST:
             self._answer(failure(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
 
-    def _answer(self, given: Answer) -> None:
-        self._answered, self._head = True, b""
+    def _answer(self, answer_given: Answer) -> None:
+        self._answered, self._received = True, b""
         self._wait()
-        self._transport.write(given.data)
+        self._transport.write(answer_given.data)
         if self._transport.can_write_eof() and not self._transport.is_closing():
             self._transport.write_eof()
 

@@ -29,7 +29,7 @@ from perftop.output.exporter.sums import (
     EpisodeSums,
     Sums,
 )
-from perftop.output.exposition import END, Heading, labels
+from perftop.output.exposition import END_LINE, Heading, labels
 from perftop.session.missing import BOUNDS, UNREAD, lasting_reasons
 from perftop.session.session import Session
 
@@ -54,7 +54,7 @@ REFERENCE = Heading(
     "perftop_reference_cycles", "counter",
     "Cycles of the time-stamp counter while not halted; perftop_tsc_hertz of them are a second.",
 )  # fmt: skip
-BELOW = Heading(
+BELOW_HEADING = Heading(
     "perftop_below_ceiling_seconds", "counter",
     "Time in which cores of the package ran below what turbo allows them, by cause.",
 )  # fmt: skip
@@ -70,7 +70,7 @@ CEILING = Heading(
     "perftop_ceiling_hertz", "gauge",
     "What turbo allows for certain with as many active cores, mean over the cores.",
 )  # fmt: skip
-BASE = Heading("perftop_base_hertz", "gauge", "Base clock.")
+BASE_HEADING = Heading("perftop_base_hertz", "gauge", "Base clock.")
 TSC = Heading("perftop_tsc_hertz", "gauge", "Rate of the time-stamp counter.")
 LIMIT = Heading("perftop_power_limit_watts", "gauge", "What the power is limited to.")
 TEMPERATURE = Heading("perftop_temperature_celsius", "gauge", "Temperature of the package.")
@@ -83,11 +83,13 @@ SUSPECT = Heading(
     "perftop_suspect_samples", "counter",
     "Samples of CPUs in which a counter could not be trusted, by reason.",
 )  # fmt: skip
-LOST = Heading("perftop_lost_samples", "counter", "Samples of the machine that came too late.")
+LOST_HEADING = Heading(
+    "perftop_lost_samples", "counter", "Samples of the machine that came too late."
+)
 PROBE = Heading("perftop_probe_cpu_seconds", "counter", "CPU time of the probe.")
 EXPORTER = Heading("perftop_exporter_cpu_seconds", "counter", "CPU time of the exporter itself.")
 INFO = Heading("perftop", "info", "What measures here, for joins.")
-MISSING = Heading(
+MISSING_HEADING = Heading(
     "perftop_missing", "gauge", "1 for each family, or part of one, that is not there; and why."
 )
 SERIES = Heading("perftop_series", "gauge", "Number of series here, this one included.")
@@ -98,10 +100,10 @@ RINGS = {
     REFERENCE: {"ref": "all"},
 }
 """The families of counts, with the value of the label `ring` for each counter."""
-NEEDS = {
-    BELOW: "turbo_ceiling_hz busy_hz",
+NEEDS_OF_HEADING = {
+    BELOW_HEADING: "turbo_ceiling_hz busy_hz",
     CEILING: "turbo_ceiling_hz",
-    BASE: "base_hz",
+    BASE_HEADING: "base_hz",
     TSC: "tsc_hz",
     LIMIT: "power_limit_w",
     TEMPERATURE: "temperature_c",
@@ -163,9 +165,9 @@ class Grids:
         form = self._forms.get(heading.name)
         if form is None or form.places is not places or form.known != known.tobytes():
             by_name = [{label: name} if label else {} for name in names]
-            begins = [f"{heading.sample}{labels(**place, **one)} "
-                      for one in by_name for place in places]  # fmt: skip
-            lines = zip(begins, known.tolist(), strict=True)
+            line_starts = [f"{heading.sample}{labels(**place, **name_labels)} "
+                      for name_labels in by_name for place in places]  # fmt: skip
+            lines = zip(line_starts, known.tolist(), strict=True)
             text = "".join(
                 f"{line.replace('%', '%%')}%.15g\n" for line, is_known in lines if is_known
             )
@@ -183,7 +185,7 @@ class Page:
         self._episodes = EpisodeSums(session)
         self._reasons = lasting_reasons(session)
         self._packages = [_package(session, cpus) for cpus in session.hello.packages]
-        self._known: Sequence[Labels] = self._packages[:]
+        self._known_packages: Sequence[Labels] = self._packages[:]
         self._packages.append({})
         """Labels of the packages by position. The last entry is for parts of no known package,
         whose position is -1."""
@@ -213,21 +215,21 @@ class Page:
             parts: list[str] = []
             for heading, lines, _ in self.families():
                 parts += [heading.openmetrics if openmetrics else heading.text, lines]
-            self._texts[openmetrics] = "".join([*parts, END * openmetrics]).encode()
+            self._texts[openmetrics] = "".join([*parts, END_LINE * openmetrics]).encode()
         return self._texts[openmetrics]
 
     @property
     def series(self) -> int:
-        return sum(one.series for one in self.families())
+        return sum(family.series for family in self.families())
 
     def families(self) -> list[Family]:
-        families = [one for one in self._all() if one.series]
-        missing = self._missing({one.heading.sample for one in families})
-        families += [missing] if missing.series else []
-        count = sum(one.series for one in families) + 1
+        families = [family for family in self._all() if family.series]
+        missing_family = self._missing_family({family.heading.sample for family in families})
+        families += [missing_family] if missing_family.series else []
+        count = sum(family.series for family in families) + 1
         return [*families, series_of(SERIES, [({}, count)])]
 
-    def _missing(self, shown: set[str]) -> Family:
+    def _missing_family(self, shown: set[str]) -> Family:
         """Returns a family that lists the families that are missing on the page, with the reasons.
         `shown`: names of the samples on the page."""
         sums = self._sums
@@ -238,22 +240,25 @@ class Page:
                 part = f"{heading.sample}:{ring}" if len(rings) > 1 else heading.sample
                 parts.append((part, key, not sums.known_counts[COUNTS.index(key)].any()))
         parts.append((SMT.sample, "smt", not self._core_time.seconds[:, :-1].any()))
-        parts += [(one.sample, key, one.sample not in shown) for one, key in NEEDS.items()]
+        parts += [
+            (needed_heading.sample, key, needed_heading.sample not in shown)
+            for needed_heading, key in NEEDS_OF_HEADING.items()
+        ]
         rows = []
-        for what, key, absent in parts:
-            if why := self._why(key, absent=absent):
+        for sample, key, is_absent in parts:
+            if why := self._reason(key, absent=is_absent):
                 reason = QUOTED.sub("a program", why)[:MAX_REASON]
-                rows.append(({"what": what, "why": reason}, 1.0))
-        return series_of(MISSING, rows)
+                rows.append(({"what": sample, "why": reason}, 1.0))
+        return series_of(MISSING_HEADING, rows)
 
-    def _why(self, key: str, *, absent: bool) -> str:
+    def _reason(self, key: str, *, absent: bool) -> str:
         """Returns the reason why the numbers with these keys are missing on all CPUs (if `absent`)
         or on some CPUs; '' if there is none."""
-        for missing in (m for one in key.split() for m in self._reasons if m.what == one):
-            if missing.cpus is not None:
-                return f"{missing.why} (CPUs {ranges(missing.cpus)})"
+        for reason in (m for part in key.split() for m in self._reasons if m.what == part):
+            if reason.cpus is not None:
+                return f"{reason.why} (CPUs {ranges(reason.cpus)})"
             if absent:
-                return missing.why
+                return reason.why
         return (BOUNDS if key == "smt" else UNREAD) if absent else ""
 
     def _all(self) -> Iterator[Family]:
@@ -268,24 +273,26 @@ class Page:
         yield from self._of_episodes()
         ceiling_hz, package = self._core_time.ceiling_hz, self._core_time.cores.package
         by_package = [
-            (package == rows) & np.isfinite(ceiling_hz) for rows in range(len(self._known))
+            (package == rows) & np.isfinite(ceiling_hz) for rows in range(len(self._known_packages))
         ]
         means = [ceiling_hz[cores].mean() if cores.any() else np.nan for cores in by_package]
-        base = math.nan if hello.base_hz is None else hello.base_hz.hz
+        base_hz = math.nan if hello.base_hz is None else hello.base_hz.hz
         for heading, values in (
             (CEILING, np.array(means)),
-            (BASE, np.full(len(self._known), base)),
+            (BASE_HEADING, np.full(len(self._known_packages), base_hz)),
             (LIMIT, sums.gauges["power_limit_w"]),
             (TEMPERATURE, sums.gauges["temperature_c"]),
             (ENERGY, sums.increments("energy_j")),
             (DRAM_ENERGY, sums.increments("energy_ram_j")),
         ):
-            yield self._grids.family(heading, self._known, values)
-        moved = np.array([sums.increments(key) for key in TRAFFIC_KEYS])
-        yield self._grids.family(MEMORY, self._known, moved, "direction", ("read", "write"))
+            yield self._grids.family(heading, self._known_packages, values)
+        traffic = np.array([sums.increments(key) for key in TRAFFIC_KEYS])
+        yield self._grids.family(
+            MEMORY, self._known_packages, traffic, "direction", ("read", "write")
+        )
         yield series_of(TSC, [({}, math.nan if hello.tsc_hz is None else hello.tsc_hz.hz)])
         yield series_of(SUSPECT, (({"reason": r}, n) for r, n in sums.suspects.items()))
-        yield series_of(LOST, [({}, session.lost)])
+        yield series_of(LOST_HEADING, [({}, session.lost)])
         yield series_of(PROBE, [({}, session.probe_cpu_s())])
         yield series_of(EXPORTER, [({}, time.process_time())])
 
@@ -305,17 +312,17 @@ class Page:
         return [{**self._packages[package], "cpu": row.cpu} for package, row in rows]
 
     def _of_cpus(
-        self, heading: Heading, label: str, names: Sequence[str], sums: Floats, known: Bools
+        self, heading: Heading, label: str, names: Sequence[str], sums: Floats, is_known: Bools
     ) -> Family:
         """Returns a family of sums by package or by CPU. `sums`: array of shape (names, CPUs)."""
         places = self._cpus
         if self._detail != "cpu":
             places = self._packages
             sums = np.stack([sums[:, cpus].sum(axis=1) for cpus in self._members], axis=1)
-            known = np.stack([known[:, cpus].any(axis=1) for cpus in self._members], axis=1)
+            is_known = np.stack([is_known[:, cpus].any(axis=1) for cpus in self._members], axis=1)
         highest = np.maximum(sums, self._highest.get(heading.name, 0.0))
         self._highest[heading.name] = highest
-        values = np.where(known, highest, np.nan)
+        values = np.where(is_known, highest, np.nan)
         return self._grids.family(heading, places, values, label, names)
 
     def _states(self) -> Family:
@@ -332,8 +339,8 @@ class Page:
             packages = core_time.cores.package[cores]
             by_package = np.full(core_time.gone.shape, np.nan)  # last row: no known package
             for package in np.unique(packages):
-                gone = core_time.gone[package]
-                by_package[package] = seconds[packages == package].sum(axis=0) + gone
+                gone_s = core_time.gone[package]
+                by_package[package] = seconds[packages == package].sum(axis=0) + gone_s
             seconds = by_package
         return self._grids.family(SMT, places, seconds.T, "state", CORE_STATES)
 
@@ -342,12 +349,12 @@ class Page:
         after their first CPU."""
         session, cores = self._session, self._core_time.cores
         rows = [session.topology[session.position[cores.lists[core][0]]] for core in cores_shown]
-        alike = Counter((row.package, row.core) for row in rows)
+        same_cores = Counter((row.package, row.core) for row in rows)
         return [
             {
                 **self._packages[cores.package[core]],
                 "core": f"cpu{row.cpu}"
-                if row.core is None or alike[row.package, row.core] > 1
+                if row.core is None or same_cores[row.package, row.core] > 1
                 else row.core,
             }
             for core, row in zip(cores_shown, rows, strict=True)
@@ -357,11 +364,11 @@ class Page:
         sums, packages = self._episodes, self._packages
         session = self._session
         clocks = [mask for _, mask in session.evaluator.chosen["busy_hz"]]
-        known = np.any([np.zeros_like(self._sums.shown), *clocks], axis=0) & self._sums.shown
-        with_ceiling = np.unique(self._sums.package[known & session.reader.turbo.cpus]).tolist()
-        below = {(package, cause): 0.0 for package in with_ceiling for cause in CAUSES}
+        is_known = np.any([np.zeros_like(self._sums.shown), *clocks], axis=0) & self._sums.shown
+        with_ceiling = np.unique(self._sums.package[is_known & session.reader.turbo.cpus]).tolist()
+        below_s = {(package, cause): 0.0 for package in with_ceiling for cause in CAUSES}
         for heading, sums_by_cause in (
-            (BELOW, below | sums.below_s),
+            (BELOW_HEADING, below_s | sums.below_s),
             (BELOW_CYCLES, sums.below_cycles),
         ):
             places = (
@@ -369,8 +376,8 @@ class Page:
                 for (package, cause), n in sums_by_cause.items()
             )
             yield series_of(heading, places)
-        counted = {key: float(count) for key, count in sums.count.items()}
-        for heading, values in (EPISODES, counted), (EPISODE_SECONDS, sums.seconds):
+        counts = {key: float(count) for key, count in sums.count.items()}
+        for heading, values in (EPISODES, counts), (EPISODE_SECONDS, sums.seconds):
             kinds = (({**packages[package], "kind": kind, "cause": cause}, n)
                      for (package, kind, cause), n in values.items())  # fmt: skip
             yield series_of(heading, kinds)

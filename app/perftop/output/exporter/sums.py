@@ -28,11 +28,11 @@ MODES = {"busy": "util", "idle": "idle", "poll": "poll", "involuntary_halt": "in
 """Modes that divide the time of a CPU, with the key of the metric for each."""
 POLL = list(MODES).index("poll")
 COUNTS = "cycles", "instructions", "ref", "kernel_cycles", "kernel_instructions"
-TOGETHER = 3
+MAX_TOGETHER = 3
 """Number of leading COUNTS that are added together or not at all; the other counts are added only
 together with these."""
 GAUGES = "power_limit_w", "temperature_c"
-MOVED = "energy_j", "energy_ram_j", "memory_read_bytes", "memory_write_bytes"
+SUMMED_KEYS = "energy_j", "energy_ram_j", "memory_read_bytes", "memory_write_bytes"
 """Keys of the counters of packages."""
 
 
@@ -51,24 +51,24 @@ class Sums:
         self.seconds, self.counts = np.zeros((len(MODES), cpus)), np.zeros((len(COUNTS), cpus))
         self.known_seconds, self.known_counts = self.seconds > 0, self.counts > 0
         """Masks of the sums that have received a value; the other sums are unknown."""
-        self._moved = {key: np.zeros(len(hello.packages)) for key in MOVED}
-        self._known_moved = {key: moved > 0 for key, moved in self._moved.items()}
+        self._increments = {key: np.zeros(len(hello.packages)) for key in SUMMED_KEYS}
+        self._known_moved = {key: total > 0 for key, total in self._increments.items()}
         self.gauges = {key: np.full(len(hello.packages), np.nan) for key in GAUGES}
         """By key, the last known value of each package; NaN before the first value."""
         self.suspects = {doubt.name.lower(): 0 for doubt in Doubt}
         """Number of CPU samples with a suspect counter, by reason."""
         evaluator, rows = session.evaluator, range(cpus)
-        self._needs = [self._at({"tsc", *evaluator.needs(key)}) for key in MODES.values()]
+        self._needs = [self._indexes({"tsc", *evaluator.needs(key)}) for key in MODES.values()]
         served = [[evaluator.serves(key, row) for row in rows] for key in MODES.values()]
         self._served: Bools = np.array(served, bool)
-        self._has: Bools = np.array([session.counters.has(key) for key in COUNTS], bool)
+        self._has_counter: Bools = np.array([session.counters.has(key) for key in COUNTS], bool)
         self._polls: Bools = np.zeros(cpus, bool)
         """Mask of the CPUs whose busy time includes polling, because it is measured by reference
         cycles, which continue during polling."""
         for variant, mask in evaluator.chosen["util"]:
             self._polls |= mask & ("ref" in variant.needs) & self._served[POLL]
 
-    def _at(self, keys: Iterable[str]) -> list[int]:
+    def _indexes(self, keys: Iterable[str]) -> list[int]:
         """Returns the positions of these counters among the counters that can be suspect."""
         positions = self._session.counters.key_at
         return [positions[key] for key in keys if key in positions]
@@ -77,44 +77,46 @@ class Sums:
         delta, counters = sample.delta, self._session.counters
         self._add_seconds(sample)
         self._add_counts(delta)
-        for key in MOVED:
-            if (moved := counters.increments(delta, key)) is not None:
+        for key in SUMMED_KEYS:
+            if (increments := counters.increments(delta, key)) is not None:
                 ticks = delta.tables[counters.columns[key].block].ticks
-                known = np.isfinite(moved) & (ticks > 0)
-                self._moved[key] += np.where(known, moved, 0.0)
-                self._known_moved[key] |= known
-        for key, last in self.gauges.items():
-            if (now := counters.rates(delta, key)) is not None:
-                last[:] = np.where(np.isfinite(now), now, last)
+                is_known = np.isfinite(increments) & (ticks > 0)
+                self._increments[key] += np.where(is_known, increments, 0.0)
+                self._known_moved[key] |= is_known
+        for key, last_value in self.gauges.items():
+            if (rates := counters.rates(delta, key)) is not None:
+                last_value[:] = np.where(np.isfinite(rates), rates, last_value)
         for doubt in Doubt if delta.doubts.any() else ():
-            doubted = (delta.doubts == doubt).any(axis=1) & self.shown
-            self.suspects[doubt.name.lower()] += int(doubted.sum())
+            is_doubted = (delta.doubts == doubt).any(axis=1) & self.shown
+            self.suspects[doubt.name.lower()] += int(is_doubted.sum())
 
     def _add_seconds(self, sample: Sample) -> None:
         values, doubts = sample.values, sample.delta.doubts
         metrics = [INDEX[key] for key in MODES.values()]
         seconds = values.top[metrics]
         seconds[0] -= np.where(self._polls, seconds[POLL], 0.0)
-        known = np.isfinite(seconds) & self._served & self.shown
+        is_known = np.isfinite(seconds) & self._served & self.shown
         if doubts.any():
-            doubted = np.array([doubts[:, needs].any(axis=1) for needs in self._needs])
-            known &= ~(doubted & self._served).any(axis=0)
-        self.seconds += np.where(known, seconds, 0.0)
-        self.known_seconds |= known & (values.bottom[metrics] > 0)
+            is_doubted = np.array([doubts[:, needs].any(axis=1) for needs in self._needs])
+            is_known &= ~(is_doubted & self._served).any(axis=0)
+        self.seconds += np.where(is_known, seconds, 0.0)
+        self.known_seconds |= is_known & (values.bottom[metrics] > 0)
 
     def _add_counts(self, delta: Delta) -> None:
-        counters, nothing = self._session.counters, np.full(len(self.shown), np.nan)
-        moved = [counters.increments(delta, key) for key in COUNTS]
-        counts = np.array([nothing if each is None else each for each in moved])
-        bad = self._has & ~np.isfinite(counts)
-        bad |= bad[:TOGETHER].any(axis=0)
-        known = self._has & ~bad & self.shown & (delta.tables["cpu"].ticks > 0)
-        self.counts += np.where(known, counts, 0.0)
-        self.known_counts |= known
+        counters, no_counts = self._session.counters, np.full(len(self.shown), np.nan)
+        increments = [counters.increments(delta, key) for key in COUNTS]
+        counts = np.array(
+            [no_counts if counts_of_key is None else counts_of_key for counts_of_key in increments]
+        )
+        is_bad = self._has_counter & ~np.isfinite(counts)
+        is_bad |= is_bad[:MAX_TOGETHER].any(axis=0)
+        is_known = self._has_counter & ~is_bad & self.shown & (delta.tables["cpu"].ticks > 0)
+        self.counts += np.where(is_known, counts, 0.0)
+        self.known_counts |= is_known
 
     def increments(self, key: str) -> Floats:
-        """Returns the sum of one counter of MOVED by package; NaN if unknown."""
-        return np.where(self._known_moved[key], self._moved[key], np.nan)
+        """Returns the sum of one counter of SUMMED_KEYS by package; NaN if unknown."""
+        return np.where(self._known_moved[key], self._increments[key], np.nan)
 
 
 # --- by core
@@ -148,28 +150,28 @@ class CoreTime:
             self._regroup(self._session.reader.cores)
         cores, counters = self.cores, self._session.counters
         self.ceiling_hz = sample.ceilings.hz
-        on = cores.total(self._session.online.astype(float)) > 0
+        core_online = cores.total(self._session.online.astype(float)) > 0
         read_s = cores.max_of_threads(sample.delta.tables["cpu"].ticks) / counters.stamp_hz
-        read_s = np.where(on & np.isfinite(read_s), read_s, 0.0)
-        self._owed_s = np.where(on, self._owed_s + span_s - read_s, 0.0)
+        read_s = np.where(core_online & np.isfinite(read_s), read_s, 0.0)
+        self._owed_s = np.where(core_online, self._owed_s + span_s - read_s, 0.0)
         finite = np.isfinite(sample.split.states)
-        known = np.where(finite, sample.split.states, 0.0) * read_s[:, None]
-        self.seconds[:, :-1] += known
-        self.seconds[:, -1] += np.where(finite.all(axis=1), 0.0, read_s - known.sum(axis=1))
+        known_s = np.where(finite, sample.split.states, 0.0) * read_s[:, None]
+        self.seconds[:, :-1] += known_s
+        self.seconds[:, -1] += np.where(finite.all(axis=1), 0.0, read_s - known_s.sum(axis=1))
         delay_s = MAX_DELAY * self._session.hello.sample_ns / 1e9
-        lost = (read_s > 0) & (self._owed_s > delay_s)
-        self.seconds[lost, -1] += self._owed_s[lost]
-        self._owed_s[lost] = 0.0
+        is_lost = (read_s > 0) & (self._owed_s > delay_s)
+        self.seconds[is_lost, -1] += self._owed_s[is_lost]
+        self._owed_s[is_lost] = 0.0
 
-    def _regroup(self, now: Cores) -> None:
+    def _regroup(self, new_cores: Cores) -> None:
         """Handles a changed core list: adds the time of each old core to the new core that has its
         CPUs."""
-        before, seconds, owed_s = self.cores, self.seconds, self._owed_s
-        self.cores, count = now, len(now.lists)
+        old_cores, seconds, owed_s = self.cores, self.seconds, self._owed_s
+        self.cores, count = new_cores, len(new_cores.lists)
         self.seconds, self._owed_s = np.zeros((count, len(CORE_STATES))), np.zeros(count)
-        for old, home in enumerate(now.find(before.lists)):
+        for old, home in enumerate(new_cores.find(old_cores.lists)):
             if home < 0:
-                self.gone[before.package[old]] += seconds[old]
+                self.gone[old_cores.package[old]] += seconds[old]
             else:
                 self.seconds[home] += seconds[old]
                 self._owed_s[home] = owed_s[old]
@@ -225,18 +227,22 @@ class EpisodeSums:
         now_ns, cores = self._session.now_ns, self._session.reader.cores
         clock = INDEX["busy_hz"]
         cycles, run_s = sample.values.top[clock], sample.values.bottom[clock]
-        known = np.isfinite(cycles) & np.isfinite(run_s)
-        ran, ran_s = (cores.total(np.where(known, part, 0.0)) for part in (cycles, run_s))
-        lost = np.maximum(0.0, np.nan_to_num(sample.ceilings.low_hz) * ran_s - ran)
-        self._waiting.append(_Waiting(since_ns, now_ns, lost, cores))
+        is_known = np.isfinite(cycles) & np.isfinite(run_s)
+        run_cycles, run_s_of_cores = (
+            cores.total(np.where(is_known, part, 0.0)) for part in (cycles, run_s)
+        )
+        lost_cycles = np.maximum(
+            0.0, np.nan_to_num(sample.ceilings.low_hz) * run_s_of_cores - run_cycles
+        )
+        self._waiting.append(_Waiting(since_ns, now_ns, lost_cycles, cores))
         while self._waiting and self._waiting[0].time_ns <= now_ns - self._late_ns:
             self._settle(self._waiting.popleft())
 
-    def _settle(self, one: _Waiting) -> None:
+    def _settle(self, sample: _Waiting) -> None:
         below: dict[Place, float] = {}
-        for episode in self._session.episodes(one.since_ns - 1, one.time_ns):
-            seconds = episode.span_s(one.since_ns, one.time_ns)
-            begins = one.since_ns <= episode.start_ns < one.time_ns
+        for episode in self._session.episodes(sample.since_ns - 1, sample.time_ns):
+            seconds = episode.span_s(sample.since_ns, sample.time_ns)
+            begins = sample.since_ns <= episode.start_ns < sample.time_ns
             # The cause of a suspect episode is a list of counters, with too many combinations for
             # labels.
             cause = "counters" if episode.kind == "suspect" else episode.cause
@@ -247,9 +253,9 @@ class EpisodeSums:
                 if episode.kind == DROP:
                     below[package, cause] = max(below.get((package, cause), 0.0), seconds)
             if episode.kind == DROP and seconds:
-                cores = one.cores.with_cpus(episode.cpus)
-                for package in np.unique(one.cores.package[cores]).tolist():
-                    cycles = float(one.lost[cores & (one.cores.package == package)].sum())
+                cores = sample.cores.with_cpus(episode.cpus)
+                for package in np.unique(sample.cores.package[cores]).tolist():
+                    cycles = float(sample.lost[cores & (sample.cores.package == package)].sum())
                     self.below_cycles[package, episode.cause] += cycles
         for place, below_s in below.items():
             self.below_s[place] += below_s

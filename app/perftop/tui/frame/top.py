@@ -16,7 +16,7 @@ from perftop.draw.columns import Run, fit
 from perftop.draw.strips import Line, foreign, width
 from perftop.model.episode import rank
 from perftop.output import sentences
-from perftop.output.sentences import cost, grouped, pieces, where_briefly
+from perftop.output.sentences import cost, grouped, pieces, short_place_text
 from perftop.tui.frame import machine
 from perftop.tui.frame.header import Status, header_line
 from perftop.tui.shared import episode_style
@@ -262,7 +262,7 @@ def _other_groups(session: Session, groups: list[list[Episode]], room: int) -> l
     """Returns how many other groups of episodes run, and the worst of them if there is room."""
     next_ = groups[0][0]
     count, sign = len(groups), episode_style.sign(next_)
-    place = where_briefly(session.topology, next_.cpus, next_.cpus[0] if next_.cpus else None)
+    place = short_place_text(session.topology, next_.cpus, next_.cpus[0] if next_.cpus else None)
     texts = f"{count} more: {sign} {place}", f"{count} more", f"+{count}"
     text = next((text for text in texts if 3 + len(text) <= room), "")
     return [(" · ", "faint"), (text, "alarm")] if text else []

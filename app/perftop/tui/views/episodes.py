@@ -19,15 +19,15 @@ from perftop.draw.strips import Line, fit_runs, foreign
 from perftop.model.episode import Episode
 from perftop.model.kinds import KINDS
 from perftop.output.sentences import (
-    STOLEN,
+    STEAL_CAUSE,
     Part,
     cost,
     depth,
     group,
     losers,
+    place_text,
     sentence,
     unique_losses,
-    where,
 )
 from perftop.session.missing import UNCOUNTED, lasting_reasons
 from perftop.session.navigation import is_reachable, moment_of
@@ -151,7 +151,7 @@ class Layout:
         start, end_ns = when(session.unix(episode.start_ns)), episode.end_ns
         duration = duration_text(session, episode)
         until = f"to {when(session.unix(end_ns))}" if end_ns is not None and duration else ""
-        place = where(session.topology, episode.cpus) if episode.cpus else ""
+        place = place_text(session.topology, episode.cpus) if episode.cpus else ""
         remainder = " ".join(
             filter(None, (place, start, until, f"for {duration}" if duration else ""))
         )
@@ -179,7 +179,7 @@ def sentence_of(
 def summary(session: Session, episodes: Sequence[Episode], size: int) -> list[Run]:
     """Returns the heading: the number of episodes, the time they cover, and the number of each
     kind."""
-    kinds = Counter(STOLEN[0] if group(e) == STOLEN else e.kind for e in episodes)
+    kinds = Counter(STEAL_CAUSE[0] if group(e) == STEAL_CAUSE else e.kind for e in episodes)
     counts = [(f"{kind.sign} {kinds[key]}", key) for key, kind in KINDS.items() if kinds[key]]
     named = [" ".join(count) for count in counts]
     if marks := kinds["mark"]:

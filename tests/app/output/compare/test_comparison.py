@@ -22,7 +22,7 @@ from perftop.output.compare.comparison import (
 )
 from perftop.output.compare.readings import Reading, reading
 from perftop.output.compare.text import pictures
-from perftop.output.machine_state import differs, label, shown, state
+from perftop.output.machine_state import is_different, label, state, value_text
 from perftop.session.session import Session
 
 MEASURES = {"util": 0.974, "busy_hz": 3.09e9, "ipc": 1.62, "lost_ratio": 0.01}
@@ -232,9 +232,15 @@ def test_settings_are_printed_and_bounded() -> None:
 
 
 def test_values_have_words_and_small_differences_are_none() -> None:
-    assert (label("power_limit_w"), shown("power_limit_w", 205.0)) == ("power limit PL1", "205 W")
-    assert (label("idle_governor"), shown("idle_governor", "menu")) == ("idle governor", "menu")
-    assert shown("max_hz", None) == "n/a"
-    assert not differs(250.0, 250.3)
-    assert differs(250.0, 251.0)
-    assert differs("on", "off")
+    assert (label("power_limit_w"), value_text("power_limit_w", 205.0)) == (
+        "power limit PL1",
+        "205 W",
+    )
+    assert (label("idle_governor"), value_text("idle_governor", "menu")) == (
+        "idle governor",
+        "menu",
+    )
+    assert value_text("max_hz", None) == "n/a"
+    assert not is_different(250.0, 250.3)
+    assert is_different(250.0, 251.0)
+    assert is_different("on", "off")
