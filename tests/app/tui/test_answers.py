@@ -89,14 +89,15 @@ def seen(spec: str) -> tuple[Looks, Looks]:
 
 
 def answers(line: str, episode: dict[str, Any]) -> list[str]:
-    """What the line does not tell of the episode."""
+    """What the line does not tell of the episode, or of a larger loss: tasks that wait."""
     missing = []
     place = re.search(r"CPUs? (\d+)|cores? \d+|packages?|all CPUs|machine", line)
     if place is None:
         missing.append("where")
     elif (cpu := place[1]) is not None and int(cpu) not in episode["cpus"]:
         missing.append(f"where: {place[0]}")
-    if not any(word.lower() in line.lower() for word in SAID[episode["kind"]]):
+    larger = re.search(r"waits? \d\d % of (?:its|their) time|each waits \d\d %", line)
+    if larger is None and not any(w.lower() in line.lower() for w in SAID[episode["kind"]]):
         missing.append("why")
     if not re.search(r"\d(?:\.\d+)? (?:s|min|h)\b|since \d\d:\d\d|\d\d:\d\d:\d\d", line):
         missing.append("since when")
