@@ -19,7 +19,6 @@ import select
 import signal
 import sys
 import threading
-import time
 import weakref
 from codecs import getincrementaldecoder
 from collections.abc import Iterator
@@ -54,7 +53,7 @@ MAX_QUEUED = 2
 to a key is written after the queued texts; with Textual's limit of 30, that may take half a
 minute."""
 MAX_END_S = 1.0
-"""Maximum seconds to wait for a terminal that blocks, once perftop is to end."""
+"""Maximum seconds to wait for a terminal that blocks, in all, once perftop is to end."""
 TICK_S = 0.1
 """Seconds between two checks of whether a sequence that began with Esc continues. If the sequence
 does not continue for some time, the user has pressed the Esc key."""
@@ -67,14 +66,15 @@ class Terminal(LinuxDriver):
         super().__init__(*args, **options)
         screen = self._file
         self._is_lost = threading.Event()
-        self._until_s = float("inf")
-        """Time of the monotonic clock at which waiting for the terminal ends."""
+        self._patience_s = float("inf")
+        """Seconds for which perftop still waits for the terminal. Only waiting counts: if the start
+        takes a second after a signal, the text that restores the terminal is written still."""
         self._file: Any = _Output(screen.fileno(), screen.encoding, self._report_loss)
         self.exit_event: _EndEvent = _EndEvent(self.fileno, self._report_loss)
 
     def hurry(self) -> None:
         """Limits the wait for the terminal. Called by a signal handler when perftop is to end."""
-        self._until_s = min(self._until_s, time.monotonic() + MAX_END_S)
+        self._patience_s = min(self._patience_s, MAX_END_S)
 
     def start_application_mode(self) -> None:
         super().start_application_mode()  # type: ignore[no-untyped-call]
@@ -136,16 +136,18 @@ class Terminal(LinuxDriver):
             with suppress(Full):
                 queue.put(unwritten, timeout=POLL_S)
                 return
+            self._patience_s -= POLL_S
 
     def close(self) -> None:
         self.write(None)
         writer = self._writer_thread
         while writer is not None and writer.is_alive() and self._may_wait():
             writer.join(POLL_S)
+            self._patience_s -= POLL_S
         self._writer_thread = None  # a second stop would wait for a thread that reads no text
 
     def _may_wait(self) -> bool:
-        return not self._is_lost.is_set() and time.monotonic() < self._until_s
+        return not self._is_lost.is_set() and self._patience_s > 0
 
     def _report_loss(self) -> None:
         """Sends SIGHUP to perftop once. May be called from any thread, any number of times."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
 from waiting import wait
 
+from perftop.tui import terminal_app
 from perftop.tui.terminal_app import Terminal, _EndEvent, _Output
 
 FILLS = 1 << 16
@@ -89,7 +91,7 @@ def test_little_waits_for_a_slow_terminal(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(LinuxDriver, "start_application_mode", start)
     terminal: Any = Terminal.__new__(Terminal)
     terminal.start_application_mode()
-    terminal._is_lost, terminal._until_s = threading.Event(), float("inf")
+    terminal._is_lost, terminal._patience_s = threading.Event(), float("inf")
     with piped() as (output, _, reads):
         terminal._file = output
         terminal.write("." * FILLS + "a refresh")
@@ -97,6 +99,25 @@ def test_little_waits_for_a_slow_terminal(monkeypatch: pytest.MonkeyPatch) -> No
         assert terminal._writer_thread._queue.full()
         assert [*terminal._writer_thread._queue.queue] == [b"a refresh", b"another"]
         assert reads(FILLS) == b"." * FILLS
+
+
+def test_a_late_end_still_restores_a_slow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal came long ago, as perftop was still starting; only waiting for the terminal itself
+    is limited."""
+    monkeypatch.setattr(terminal_app, "MAX_END_S", 0.1)
+    terminal: Any = Terminal.__new__(Terminal)
+    terminal._writer_thread = WriterThread(sys.stdout)  # it does not run: nobody takes text
+    terminal._writer_thread._queue.maxsize = 2
+    terminal._is_lost, terminal._patience_s = threading.Event(), float("inf")
+    with piped() as (output, *_):
+        terminal._file = output
+        terminal.hurry()
+        time.sleep(0.2)
+        terminal.write("." * FILLS + "a refresh")
+        terminal.write("restore")
+        terminal.write("this waits for too long")
+        assert [*terminal._writer_thread._queue.queue] == [b"a refresh", b"restore"]
+        assert not terminal._may_wait()
 
 
 @contextmanager
