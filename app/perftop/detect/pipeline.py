@@ -83,9 +83,10 @@ class Detection:
                     at = stop
                     continue
             count, ended = len(self._episodes.running), list[Episode]()
+            data = self._input(batch, due)
             for number, detector in enumerate(self._detectors):
                 if self._next[number] <= due:
-                    ended += detector.sample(self._input(batch, due))
+                    ended += detector.sample(data)
                     self._next[number] = due + 1
             at = due + 1
             if ended or len(self._episodes.running) != count:

@@ -24,6 +24,7 @@ from perftop.base.arrays import Floats, Ints
 from perftop.draw import braille, theme
 from perftop.draw.braille import Codes, codes_of, dot_rows
 from perftop.draw.columns import Run
+from perftop.draw.strips import runs_of
 from perftop.draw.theme import AREAS, GRADES
 
 
@@ -53,22 +54,10 @@ def look(theme_name: str, *, no_color: bool, ascii_: bool) -> Look:
 
 
 def rows_of(columns: Sequence[Column]) -> list[list[Run]]:
-    """Returns the lines of a chart, from the top. Neighbouring cells of one style form one run."""
+    """Returns the lines of a chart, from the top."""
     signs, styles = "".join([column.signs for column in columns]), [c.styles for c in columns]
     lines = [*zip(*styles, strict=True)]
-    return [_runs_of(signs[y :: len(lines)], line) for y, line in enumerate(lines)]
-
-
-def _runs_of(signs: str, styles: tuple[str, ...]) -> list[Run]:
-    """Returns the runs of a line, given the sign and the style of each cell."""
-    runs, begin, current = list[Run](), 0, styles[0]
-    if styles.count(current) == len(styles):  # most lines of a quiet or a busy CPU
-        return [(signs, current)]
-    for x, style in enumerate(styles):
-        if style != current:
-            runs.append((signs[begin:x], current))
-            begin, current = x, style
-    return [*runs, (signs[begin:], current)]
+    return [runs_of(signs[y :: len(lines)], line) for y, line in enumerate(lines)]
 
 
 def grade(row: int, rows: int) -> int:

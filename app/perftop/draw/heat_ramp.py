@@ -12,7 +12,7 @@ import numpy as np
 from perftop.base.arrays import Codes, Floats
 from perftop.draw import theme
 from perftop.draw.columns import Run
-from perftop.draw.strips import join_runs
+from perftop.draw.strips import join_cells
 
 UNKNOWN, OFF = -1, -2
 """Special levels: of an unknown value, and of an offline CPU."""
@@ -104,7 +104,7 @@ def history(cells: bytes, *, pair: bool, ascii_: bool) -> tuple[Run, ...]:
     """Returns the runs for a line of cells, which are from `pair_codes` if `pair`, else from
     `steps`."""
     return tuple(
-        join_runs([half_run(cell) if pair else level(cell, ascii_=ascii_) for cell in cells])
+        join_cells([half_run(cell) if pair else level(cell, ascii_=ascii_) for cell in cells])
     )
 
 

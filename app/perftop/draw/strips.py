@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import groupby
-from operator import itemgetter
 
 from rich.cells import cell_len
 
@@ -46,12 +44,25 @@ def fit_runs(runs: list[Run], size: int, style: str) -> list[Run]:
     )
 
 
-def join_runs(runs: Iterable[Run]) -> list[Run]:
-    """Returns the runs, with neighbouring runs of one style joined."""
-    return [
-        ("".join([part for part, _ in runs_of_key]), key)
-        for key, runs_of_key in groupby(runs, key=itemgetter(1))
-    ]
+def join_cells(cells: Sequence[Run]) -> list[Run]:
+    """Returns cells of one sign each as runs."""
+    if not cells:
+        return []
+    signs, styles = zip(*cells, strict=True)
+    return runs_of("".join(signs), styles)
+
+
+def runs_of(signs: str, styles: tuple[str, ...]) -> list[Run]:
+    """Returns the runs of a line, given the sign and the style of each cell. Neighbouring cells of
+    one style form one run."""
+    runs, begin, current = list[Run](), 0, styles[0]
+    if styles.count(current) == len(styles):  # most lines of a quiet or a busy CPU
+        return [(signs, current)]
+    for x, style in enumerate(styles):
+        if style != current:
+            runs.append((signs[begin:x], current))
+            begin, current = x, style
+    return [*runs, (signs[begin:], current)]
 
 
 def merge_runs(runs: Iterable[Run], size: int) -> list[Run]:

@@ -36,11 +36,11 @@ from perftop.session.totals import Totals
 MAX_BATCH = 256
 """Maximum number of frames read ahead and computed at once. More would need memory and gain
 little."""
-BATCH_BYTES = 1 << 19
+BATCH_BYTES = 3 << 17
 """Maximum size in bytes of the counters computed at once, if MAX_BATCH frames have more. Some
 sixty arrays of this size exist at a time."""
 MIN_BATCH = 16
-"""Number of frames that are computed at once although they have up to four times BATCH_BYTES."""
+"""Number of frames that are computed at once although they have up to eight times BATCH_BYTES."""
 MAX_WARNINGS = 20
 """Maximum number of warnings kept, the newest: a probe that repeats warnings must not fill the
 memory."""
@@ -55,7 +55,7 @@ def max_batch(hello: wire.Hello) -> int:
     """Returns the maximum number of frames of this stream to read ahead and to compute at once."""
     frame_bytes = sum(8 * hello.rows(block.scope) * block.columns for block in hello.blocks)
     fitting = BATCH_BYTES // max(1, frame_bytes)
-    few = min(MIN_BATCH, 4 * BATCH_BYTES // max(1, frame_bytes))
+    few = min(MIN_BATCH, 8 * BATCH_BYTES // max(1, frame_bytes))
     return max(1, few, min(MAX_BATCH, fitting))
 
 

@@ -12,13 +12,13 @@ import numpy as np
 from perftop.base.format import GHZ, ClockUnit
 from perftop.draw import theme
 from perftop.draw.columns import AT_REST, DOUBTED_SIGN, Run, fit
-from perftop.draw.strips import foreign, merge_runs, width
+from perftop.draw.strips import merge_runs, width
 from perftop.model.episode import Episode
 from perftop.model.numbers import INDEX, METRICS
 from perftop.model.smt import STATES
 from perftop.session.session import Session
 from perftop.session.values import suspect_rows
-from perftop.tui.panels.tasks import ranked_tasks
+from perftop.tui.panels.tasks import ranking
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.places import Places
 from perftop.tui.shared.row_episodes import OF_CPU, loser, lowered_number
@@ -86,7 +86,7 @@ class Moment:
             episode_style.episodes_during(session, interval), key=episode_style.rank
         )
         self._package_wide = [e for e in self._running_episodes if self._is_wide(e, units)]
-        self._tasks = self._by_cpu()
+        self._tasks = ranking(session, interval).names_by_cpu
         self._accounts = _accounts(session)
         self._any_doubt = bool(np.count_nonzero(interval.doubts))
         self._online = interval.online.tolist()
@@ -108,13 +108,6 @@ class Moment:
         hit = [unit for unit in units if not {*unit.cpus}.isdisjoint(episode.cpus)]
         packages = {unit.package for unit in hit}
         return len(hit) > 1 and 2 * len(hit) >= sum(unit.package in packages for unit in units)
-
-    def _by_cpu(self) -> dict[int, list[tuple[float, str]]]:
-        names: dict[int, list[tuple[float, str]]] = {}
-        for task in ranked_tasks(self._session, self._interval):
-            for cpu, share in task.shares.items():
-                names.setdefault(cpu, []).append((share, foreign(f"{task.comm} {task.pid}")))
-        return names
 
     def going(self, unit: Unit) -> list[Episode]:
         """Returns the episodes that run on the unit, the worst first."""

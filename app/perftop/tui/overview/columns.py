@@ -14,7 +14,7 @@ from perftop.base.arrays import Codes, Floats
 from perftop.base.format import GHZ, ClockUnit, time_of_day
 from perftop.draw import heat_ramp, theme
 from perftop.draw.columns import Column, Run, fitted, headings
-from perftop.draw.strips import join_runs
+from perftop.draw.strips import join_cells
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import BY_KEY
@@ -350,4 +350,4 @@ def _axis(session: Session, interval: Interval, cells: int) -> list[Run]:
         text = TICK + time_of_day(session.unix(axis.start_ns + at * axis.bin_ns))
         if all(run[0] == theme.RULE for run in line[at : at + len(text) + 1]):
             line[at : at + len(text)] = [(sign, "dim") for sign in text]
-    return join_runs(line)
+    return join_cells(line)

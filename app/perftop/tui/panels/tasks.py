@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from math import isnan, nan
 from weakref import WeakKeyDictionary
 
@@ -191,6 +192,16 @@ class Ranking:
             self._tasks_made.append(RankedTask(pid, comm, shares, len(threads), wait, switches))
         return self._tasks_made[:count]
 
+    @cached_property
+    def names_by_cpu(self) -> dict[int, list[tuple[float, str]]]:
+        """The tasks that ran on each CPU, by number of the CPU: their share of its time, and their
+        name with their pid."""
+        names: dict[int, list[tuple[float, str]]] = {}
+        for (pid, comm), shares in self._shares.items():
+            for cpu, share in shares.items():
+                names.setdefault(cpu, []).append((share, foreign(f"{comm} {pid}")))
+        return names
+
 
 _LAST_RANKINGS: WeakKeyDictionary[Session, Ranking] = WeakKeyDictionary()
 """The last ranking of each session, cached because a record of tasks is shown for a second."""
@@ -201,9 +212,3 @@ def ranking(session: Session, interval: Interval) -> Ranking:
     if last is None or last.snapshot is not interval.snapshot or last.shown is not session.shown:
         last = _LAST_RANKINGS[session] = Ranking(session, interval.snapshot)
     return last
-
-
-def ranked_tasks(session: Session, interval: Interval) -> list[RankedTask]:
-    """Returns the tasks on the CPUs that the user asked for, the busiest first."""
-    ranked = ranking(session, interval)
-    return ranked.first(len(ranked.tasks))

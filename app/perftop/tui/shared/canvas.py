@@ -376,9 +376,9 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
             lines = [self._no_match_line()]
         lines += [BLANK] * (room - len(lines))
         visible_lines: list[tuple[Hashable, Line]] = [
-            *((("head", y), (runs, "calm")) for y, runs in enumerate(self.heads)),
-            *((("line", top + y), line) for y, line in enumerate(lines)),
-            *((("foot", y), line) for y, line in enumerate(self.feet)),
+            *[(("head", y), (runs, "calm")) for y, runs in enumerate(self.heads)],
+            *[(("line", top + y), line) for y, line in enumerate(lines)],
+            *[(("foot", y), line) for y, line in enumerate(self.feet)],
         ]
         if self.choice.stale:
             visible_lines = [(key, (runs, "stale")) for key, (runs, _) in visible_lines]

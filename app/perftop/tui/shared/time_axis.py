@@ -18,7 +18,7 @@ from perftop.base.arrays import Floats
 from perftop.base.format import place, time_of_day
 from perftop.draw import theme
 from perftop.draw.columns import Run
-from perftop.draw.strips import foreign, join_runs
+from perftop.draw.strips import foreign, join_cells
 from perftop.model.episode import Episode
 from perftop.session.history import History
 from perftop.session.history_chunk import Times
@@ -374,8 +374,8 @@ def tick_line(
         start_text = f"{time_of_day(since)} "
         texts = f"history from {start_text}", f"from {start_text}", ""
         text = next(text for text in texts if len(text) <= axis.blank)
-        line[: axis.blank] = [(text.rjust(axis.blank), "dim")]
-    return join_runs(line)
+        line[: axis.blank] = [(sign, "dim") for sign in text.rjust(axis.blank)]
+    return join_cells(line)
 
 
 def _draw_times(

@@ -109,24 +109,24 @@ def test_ipc_is_shown_where_one_task_has_a_cpu_for_itself() -> None:
 def test_threads_of_one_name_are_one_task() -> None:
     others = {"0": [[7, "lmp", 0.5], [7, "lmp", 0.25]], "1": [[7, "lmp", 0.25]]}
     waits = {"0": [[0.5, 10], [0.25, 20]], "1": [[0.0, 30]]}
-    (one,) = tasks.ranked_tasks(*seen(guest(), records=records(others=others, waits=waits)))
+    (one,) = tasks.ranking(*seen(guest(), records=records(others=others, waits=waits))).first(9)
     assert (one.shares, one.threads, one.wait, one.switches) == ({0: 0.75, 1: 0.25}, 3, 0.25, 60)
 
 
 def test_running_tasks_are_computed_once_per_record() -> None:
     session, interval = seen(guest(), records=records())
-    found = tasks.ranked_tasks(session, interval)
-    again = tasks.ranked_tasks(session, dataclasses.replace(interval, seq=interval.seq + 1))
-    assert again[0] is found[0]
+    found = tasks.ranking(session, interval)
+    again = tasks.ranking(session, dataclasses.replace(interval, seq=interval.seq + 1))
+    assert again is found
     other = dataclasses.replace(interval, snapshot=TaskSnapshot({"0": [7, "other", 0.5]}))
-    assert [one.comm for one in tasks.ranked_tasks(session, other)] == ["other"]
+    assert tasks.ranking(session, other).tasks == [(7, "other")]
 
 
 def test_only_tasks_on_the_cpus_that_were_asked_for() -> None:
     machine = guest()
     machine.hello = dataclasses.replace(machine.hello, selected=[1])
     of = seen(machine, records=records())
-    assert [one.comm for one in tasks.ranked_tasks(*of)] == ["postgres", "perfprobe"]
+    assert [comm for _, comm in tasks.ranking(*of).tasks] == ["postgres", "perfprobe"]
 
 
 @pytest.mark.parametrize(
