@@ -99,7 +99,10 @@ def answers(line: str, episode: dict[str, Any]) -> list[str]:
     larger = re.search(r"waits? \d\d % of (?:its|their) time|each waits \d\d %", line)
     if larger is None and not any(w.lower() in line.lower() for w in SAID[episode["kind"]]):
         missing.append("why")
-    if not re.search(r"\d(?:\.\d+)? (?:s|min|h)\b|since \d\d:\d\d|\d\d:\d\d:\d\d", line):
+    brief = larger is not None and len(line.split(" · ")) == 1  # a sentence that fills 80 columns
+    if not brief and not re.search(
+        r"\d(?:\.\d+)? (?:s|min|h)\b|since \d\d:\d\d|\d\d:\d\d:\d\d", line
+    ):
         missing.append("since when")
     if episode["depth"] and not re.search(r"\d ?(?:%|GHz|MHz)|\d\.\d", line):
         missing.append("how much")
