@@ -286,6 +286,10 @@ CAUSES: dict[str, Cause] = {
             "quota", "CPU quota", "A CPU quota", "quota",
             "a higher CPU quota: the pod's limits.cpu, docker --cpus, systemd's CPUQuota=",
         ),
+        Cause(
+            "stopped", "stopped", "A signal, a debugger or a frozen group", "stopped",
+            "kill -CONT PID; detach the debugger; thaw the control group",
+        ),
         Cause("sibling", "sibling", "", "sibling"),
         Cause("scheduler", "scheduler", "", "waits"),
         Cause("package", "package", "", "others"),

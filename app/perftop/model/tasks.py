@@ -259,6 +259,8 @@ class WatchedJob:
         self.disk_ns: dict[int, int] = {}
         """By thread of the last record, the time in ns for which it has waited for a disk; empty if
         unknown."""
+        self.states: dict[int, str] = {}
+        """By thread of the last record, its state as one letter; empty if unknown."""
 
     def take(self, records: Mapping[str, object], time_ns: int) -> bool:
         """Reads the records of a frame. Returns whether there is a record of the job."""
@@ -269,6 +271,7 @@ class WatchedJob:
         more = record.get("more", 0)
         self.more = more if isinstance(more, int) and more > 0 else 0
         self.time_ns, self.last_threads, self.disk_ns = time_ns, [], _disk_waits(record.get("disk"))
+        self.states = _states(record.get("states"))
         for tid, sums in list(threads.items())[:MAX_THREADS]:
             if _is_id(tid):
                 self._add(int(tid), sums, time_ns)
@@ -311,6 +314,15 @@ def _disk_waits(record: object) -> dict[int, int]:
         int(tid): ns
         for tid, ns in items
         if _is_id(tid) and type(ns) is int and 0 <= ns < 1 << 62
+    }  # fmt: skip
+
+
+def _states(record: object) -> dict[int, str]:
+    """Returns the valid states, by thread ID."""
+    items = list(record.items())[:MAX_THREADS] if isinstance(record, dict) else []
+    return {
+        int(tid): letter for tid, letter in items
+        if _is_id(tid) and isinstance(letter, str) and len(letter) == 1
     }  # fmt: skip
 
 

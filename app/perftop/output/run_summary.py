@@ -157,10 +157,14 @@ def _job(
     ran_s = run_beside(session.run_times.tasks, cpus, footprint.pids)
     neighbours = sorted(ran_s, key=lambda who: -ran_s[who])[:MAX_NEIGHBOURS]
     waited_s, disk_s = footprint.waited_s, footprint.disk_s
+    spent = session.run_times.job_time()
     job = _group(session, whole, extremes, rows) | {
         "seen_s": number(footprint.seen_s),
         "waited_s": None if waited_s is None else number(waited_s),
         "disk_s": None if disk_s is None else number(disk_s),
+        "quota_s": None if spent is None else number(spent.quota_s),
+        "stopped_s": None if spent is None else number(spent.stopped_s),
+        "slept_s": None if spent is None else number(spent.slept_s),
         "behind": [{"pid": pid, "comm": comm, "ran_s": number(ran_s[pid, comm])}
                    for pid, comm in neighbours],
     }  # fmt: skip

@@ -201,6 +201,8 @@ def _cpu_lines(session: Session, line: Line, numbers: Sequence[Number]) -> list[
 MAX_NAME, MAX_COMMAND = 24, 100
 ALONE_CPUS = 1.05
 """Maximum number of busy CPUs that the sentence names; more are counted."""
+MIN_STATE_S = 0.1
+"""Minimum time in s for which threads were stopped or slept that is reported."""
 MIN_WAIT = 0.01
 """Minimum share of the elapsed time from which waiting is reported."""
 MIN_ALONE = 0.1
@@ -262,6 +264,9 @@ def block(session: Session, argv: Sequence[str], line: Line) -> list[str]:
         waits = " and ".join(
             f"{seconds_text(s)} for {what}" for what, s in times.items() if s is not None
         )
+        for word in ("stopped", "slept"):
+            if (seconds := job.get(f"{word}_s") or 0.0) >= MIN_STATE_S:
+                waits += f"{', ' if waits else ''}{word} {seconds_text(seconds)}"
         is_unseen = job["seen_s"] < MIN_SEEN * (run["user_s"] + run["sys_s"])
         waits = f"{'at least ' if is_unseen else ''}{waits}, all tasks together" if waits else ""
     run_text = ""

@@ -31,10 +31,10 @@ from perftop.output.sentences import (
 )
 from perftop.output.sentences import subject as cause_subject
 from perftop.session.interval import Interval
-from perftop.session.losses import QUOTA, STEAL, UNEXPLAINED, WAIT_CAUSE, Cause, LossSums
+from perftop.session.losses import QUOTA, STEAL, STOPPED, UNEXPLAINED, WAIT_CAUSE, Cause, LossSums
 from perftop.session.missing import lasting_reasons, names_by_reason, why_unknown
 from perftop.session.session import Session
-from perftop.session.task_times import RunTimes, TaskTimes
+from perftop.session.task_times import STOPPED_BY, JobTime, RunTimes, TaskTimes
 from perftop.session.totals import Totals
 
 MIN_SHARE = 0.01
@@ -111,6 +111,8 @@ class Report:
     times: RunTimes
     whole: Interval
     """The numbers of the span."""
+    spent: JobTime | None
+    """What the threads of the job did; None: no job is watched, or it is not known."""
     hides: str
     """A sentence on losses that may be mistaken for others because of unavailable measurements; ''
     if there are none."""
@@ -143,6 +145,7 @@ def report(
             findings.append(_finding(session, totals, whole, cause, episodes, job, past=past))
     reasons = names_by_reason(lasting_reasons(session), lambda missing: _NAMES.get(missing.what))
     unseen = [(", ".join(what), why, fix) for (why, fix), what in reasons.items()]
+    spent = totals.times.job_time()
     if not totals.times.has_waits:
         unseen.append(("waiting for a CPU", "known after 3 s, if the kernel reports it", None))
     halts = session.whole().values.mean("involuntary", session.shown)
@@ -150,8 +153,9 @@ def report(
         why = why_unknown(session, session.whole(), session.shown, "involuntary")
         unseen.append(("halts", why, None))
     return Report(
-        job, sums, findings, checks(session, totals, whole, episodes), unseen or [OWN_WAITS],
-        totals.times, whole, _hides(session), totals.elapsed_s, totals.samples, totals.suspect,
+        job, sums, findings, checks(session, totals, whole, episodes),
+        unseen or [OWN_WAITS if spent is None else SLEEP], totals.times, whole, spent,
+        _hides(session), totals.elapsed_s, totals.samples, totals.suspect,
     )  # fmt: skip
 
 
@@ -161,6 +165,7 @@ _NAMES = {
 }  # fmt: skip
 """By key, names of the numbers without which a cause can go undetected."""
 OWN_WAITS = ("a program's own waits", "locks, disks, network are not counted", None)
+SLEEP = ("why it slept", "locks, network and timers are not told apart", None)
 """Losses that no counter shows; reported if everything else was measured."""
 
 
@@ -222,6 +227,8 @@ def _finding(
         )
     if cause == QUOTA:
         return _quota(finding, times, job, totals.elapsed_s)
+    if cause == STOPPED and times.threads:
+        return _stopped(finding, times, job)
     if cause == WAIT_CAUSE and (waits := queue(session, job, totals, whole)) is not None:
         for_s = finding.for_s if job else min(times.waiting_s, span_ns / 1e9)
         return replace(
@@ -259,6 +266,25 @@ def _quota(finding: Finding, times: RunTimes, job: str | None, span_s: float) ->
         headline=f"{who} loses {_much(worst.wait_s, worst.wanted_s)} of its time to a quota of "
                  f"{allowed}{'' if quota.owner == who else f' of {safe(quota.owner, MAX_OWNER)}'}",
         victim_share=_victim_share(worst.wait_s, worst.wanted_s, span_s),
+    )  # fmt: skip
+
+
+def _stopped(finding: Finding, times: RunTimes, job: str | None) -> Finding:
+    """Returns the finding on stopped threads, in words of the one that was stopped for longest."""
+    threads = times.threads
+    (pid, _), worst = max(threads.items(), key=lambda pair: pair[1].stop_loss_s)
+    state = max(STOPPED_BY, key=lambda letter: worst.by_state.get(letter, 0.0))
+    who, by = safe(worst.comm, MAX_NAME), STOPPED_BY[state]
+    who = job if job is not None and len(threads) == 1 else who
+    others = sum(one.stopped_s > 0 for one in threads.values()) - 1
+    seen = "D, its group is frozen" if state == "F" else state
+    evidence = [f"state of {safe(worst.comm, MAX_NAME)}[{pid}]: {seen}"]
+    evidence += [f"{many(others, 'more thread')} too"] if others else []
+    fixes = {"T": f"kill -CONT {pid}", "t": "detach the debugger", "F": "thaw its control group"}
+    text = f"{who} was stopped for {worst.stopped_s:.1f} of {worst.elapsed_s:.1f} s ({by})"
+    return replace(
+        finding, text=text, by=by, evidence=evidence, hint=fixes[state], confidence="measured",
+        running=False, headline=text,
     )  # fmt: skip
 
 
@@ -558,7 +584,8 @@ def checks(
         )
     if totals.times.has_waits:
         share = shares.get(WAIT_CAUSE, 0.0)
-        waited = f"{sums.waited_s.sum():.1f} s of {sums.whole_s:.0f} s"
+        waited_s = sums.by_cause[WAIT_CAUSE].sum() if WAIT_CAUSE in sums.by_cause else 0.0
+        waited = f"{waited_s:.1f} s of {sums.whole_s:.0f} s"
         brief = f"waiting for a CPU ({percent(share)} %)"
         results.append(Check("wait", "tasks waiting for a CPU", waited, share, brief))
     halts = whole.values.mean("involuntary", session.shown)

@@ -14,6 +14,7 @@ from perftop.output.stat_json import Line, number
 from perftop.output.why_report import MAX_CAUSES, MIN_SHARE, WHOLE, Finding, Report
 from perftop.session.losses import STEAL
 from perftop.session.session import Session
+from perftop.session.task_times import JobTime
 
 TABLE_WIDTH, WIDTH = 78, 80
 """Width in columns of the table, and of all other lines."""
@@ -112,6 +113,8 @@ def lines(session: Session, report: Report, *, colour: bool, unicode: bool) -> l
         rows += [[], *_labelled("ruled out", ruled_out or "nothing", "dim")]
     else:
         rows += [*_healthy(session, report), []]
+    if report.spent is not None:
+        rows += _labelled("spent", spent_text(report.spent), "dim")
     for i, (what, why, fix) in enumerate(report.not_seen[:MAX_UNSEEN]):
         text = f"{what}: {why}" + (f" ({fix})" if fix else "")
         rows += _labelled("not seen" if i == 0 else "", text)
@@ -169,6 +172,14 @@ def _healthy(session: Session, report: Report) -> list[TextLine]:
         rows.append([Part("If a program is still slow, the cause is in its own code: "),
                       Part("perf record -g", "try"), Part(".")])  # fmt: skip
     return rows
+
+
+def spent_text(spent: JobTime) -> str:
+    """Returns what the threads of a job did, without what took no time."""
+    words = ("ran", "waited for a CPU", "stopped by a quota", "was blocked (disk)", "was stopped",
+             "slept")  # fmt: skip
+    parts = [f"{word} {s:.1f} s" for word, s in zip(words, spent, strict=True) if s >= 0.05]
+    return f"{', '.join(parts) or 'nothing'} (all threads together)"
 
 
 def _works(session: Session, report: Report) -> str:
@@ -233,8 +244,9 @@ def why_json(session: Session, report: Report, run: Line | None) -> Line:
     episode explains it), `lost_ratio`, `lost_s`, `for_s` (null: unknown), `running`, `cpus`,
     `text`, `confidence`, `evidence` (lines) with `details` (numbers), and `try` (null: no remedy is
     known). `looked_for` lists the losses that were measured, whether or not they are causes;
-    `not_seen` lists those that could not be measured, with `why` and `fix`; `seen` is the basis of
-    the report. `run` is the run of the command, as in the summary of `stat`.
+    `not_seen` lists those that could not be measured, with `why` and `fix`; `spent` is
+    what the threads of the job did, in seconds of all together (null: not known); `seen` is the
+    basis of the report. `run` is the run of the command, as in the summary of `stat`.
     """
     hello, end = session.hello, session.unix(session.now_ns)
     causes = [
@@ -265,5 +277,7 @@ def why_json(session: Session, report: Report, run: Line | None) -> Line:
         "not_seen": [
             {"what": what, "why": why, "fix": fix} for what, why, fix in report.not_seen
         ],
+        "spent": None if report.spent is None
+        else {key: number(s) for key, s in report.spent._asdict().items()},
         "seen": seen, "run": run,
     }  # fmt: skip

@@ -7,7 +7,8 @@ CPU's losses count for the job in proportion to the job's running time on that C
 Each second of the whole belongs to at most one cause, in this order:
 
 1. quota, scheduler: a task was ready, but its control group had used up its CPU quota, or its CPU
-   ran another task. This is time of the waiting task, in addition to the time of the CPU.
+   ran another task; stopped: a signal, a debugger or a frozen group kept it from running. This is
+   time of the waiting task, in addition to the time of the CPU.
 2. steal, involuntary halts, clock below the ceiling: parts of the CPU's time (`evaluation.Lost`).
    An episode that runs on the CPU at that time names the cause; without one it is UNEXPLAINED.
 3. sibling, package: the share of the remaining time that the detector measured. A loss that the
@@ -35,6 +36,7 @@ Cause = tuple[str, str]
 STEAL: Cause = ("steal", "hypervisor")
 WAIT_CAUSE: Cause = ("neighbour", "scheduler")
 QUOTA: Cause = ("quota", "quota")
+STOPPED: Cause = ("stopped", "stopped")
 UNEXPLAINED = "other"
 """Cause of a loss that no episode explains."""
 _NAMED_BY: dict[str, tuple[str, ...]] = {
@@ -101,6 +103,13 @@ class LossSums(NamedTuple):
         stopped_s = np.minimum(stopped_s, self.waited_s)
         by_cause = {**self.by_cause, QUOTA: stopped_s, WAIT_CAUSE: self.waited_s - stopped_s}
         return self._replace(by_cause={c: s for c, s in by_cause.items() if s.any()})
+
+    def with_stops(self, stopped_s: Floats) -> LossSums:
+        """Returns the sums with the time for which tasks were stopped, which they wanted, too."""
+        if not stopped_s.any():
+            return self
+        by_cause = {**self.by_cause, STOPPED: stopped_s}
+        return self._replace(waited_s=self.waited_s + stopped_s, by_cause=by_cause)
 
     def share(self, cause: Cause) -> float:
         """The share of the whole lost to a cause; NaN if no CPU was busy."""

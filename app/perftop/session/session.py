@@ -416,7 +416,8 @@ class Session:
         assert self.accounts
         sums = self._losses.sums(self.episodes(self._losses.unsettled_ns, self.now_ns))
         times = self.run_times
-        return sums.with_quotas(times.throttled_by_cpu(times.threads or times.tasks))
+        sums = sums.with_quotas(times.throttled_by_cpu(times.threads or times.tasks))
+        return sums.with_stops(times.stopped_by_cpu())
 
     # --- episodes
 

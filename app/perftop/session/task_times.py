@@ -9,9 +9,9 @@ thread ran last.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,13 +49,19 @@ class TaskTimes:
     wait_s: float = 0.0
     by_cpu: dict[int, float] = field(default_factory=dict)
     """Seconds that the task ran or waited, by CPU."""
+    elapsed_s: float = 0.0
+    """Seconds over which its state was read; 0: it is not known."""
+    active_s: float = 0.0
+    """Seconds of these in which it ran or waited for a CPU."""
+    by_state: dict[str, float] = field(default_factory=dict)
+    """Seconds of these by the state in which they ended."""
 
     @property
     def wanted_s(self) -> float:
         return self.run_s + self.wait_s
 
     def copy(self) -> TaskTimes:
-        return TaskTimes(self.comm, self.run_s, self.wait_s, self.by_cpu.copy())
+        return replace(self, by_cpu=self.by_cpu.copy(), by_state=self.by_state.copy())
 
     def since(self, earlier: TaskTimes | None) -> TaskTimes:
         """Returns the times after those of `earlier`."""
@@ -67,12 +73,52 @@ class TaskTimes:
         return TaskTimes(
             self.comm, self.run_s - earlier.run_s, self.wait_s - earlier.wait_s,
             {cpu: wanted_s for cpu, wanted_s in by_cpu.items() if wanted_s > 0},
+            self.elapsed_s - earlier.elapsed_s, self.active_s - earlier.active_s,
+            {state: s - earlier.by_state.get(state, 0.0) for state, s in self.by_state.items()},
         )  # fmt: skip
+
+    @property
+    def rest_s(self) -> float:
+        """Seconds that the task neither ran nor waited for a CPU."""
+        return max(0.0, self.elapsed_s - self.active_s)
+
+    @property
+    def stopped_s(self) -> float:
+        """Seconds that it was stopped: by a signal, by a debugger, or with its group."""
+        return min(self.rest_s, sum(self.by_state.get(state, 0.0) for state in STOPPED_BY))
+
+    @property
+    def stop_loss_s(self) -> float:
+        """Seconds that it would have run or waited while it was stopped, if it had done as at other
+        times: a thread that only sleeps loses nothing."""
+        other_s = self.elapsed_s - self.stopped_s
+        return self.stopped_s * (min(1.0, self.active_s / other_s) if other_s > 0 else 1.0)
+
+    @property
+    def blocked_s(self) -> float:
+        """Seconds that it waited where it cannot be woken up, mostly for a disk."""
+        return min(self.rest_s - self.stopped_s, self.by_state.get("D", 0.0))
 
     def add(self, cpu: int, run_s: float, wait_s: float) -> None:
         self.run_s += run_s
         self.wait_s += wait_s
         self.by_cpu[cpu] = self.by_cpu.get(cpu, 0.0) + run_s + wait_s
+
+
+STOPPED_BY = {"T": "SIGSTOP", "t": "a debugger", "F": "a frozen group"}
+"""By state of a thread, what stopped it."""
+
+
+class JobTime(NamedTuple):
+    """Seconds of all threads of a job together, by what they did. A thread that slept waited for a
+    lock, the network, a timer or the like."""
+
+    ran_s: float
+    waited_s: float
+    quota_s: float
+    disk_s: float
+    stopped_s: float
+    slept_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +231,7 @@ class RunTimes:
         threads = {key: one.since(earlier.threads.get(key)) for key, one in self.threads.items()}
         tasks = {key: one.since(earlier.tasks.get(key)) for key, one in self.tasks.items()}
         return self._derived(
-            {key: one for key, one in threads.items() if one.wanted_s > 0},
+            {key: one for key, one in threads.items() if one.wanted_s > 0 or one.stopped_s > 0},
             {key: one for key, one in tasks.items() if one.wanted_s > 0},
             self.quotas.since(earlier.quotas),
             self.seen_s - earlier.seen_s, self.waiting_s - earlier.waiting_s,
@@ -210,6 +256,12 @@ class RunTimes:
             times = self.threads.setdefault((thread.pid, thread.tid), TaskTimes(thread.comm))
             times.comm = thread.comm
             times.add(thread.cpu, ran_s, waited_s)
+            letter = watched_job.states.get(thread.tid)
+            if letter is not None and len(thread.points) > 1:
+                elapsed_s = (time_ns - thread.points[-2].time_ns) / 1e9
+                times.elapsed_s += elapsed_s
+                times.active_s += ran_s + waited_s
+                times.by_state[letter] = times.by_state.get(letter, 0.0) + elapsed_s
             if (index := self._position.get(thread.cpu)) is not None:
                 run_s[index] += ran_s
                 wait_s[index] += waited_s
@@ -239,6 +291,33 @@ class RunTimes:
         self.waiting_s += span_s if has_waits else 0.0
         _drop_oldest(self.tasks, MAX_TASKS)
         return ran_s, waited_s
+
+    def job_time(self) -> JobTime | None:
+        """Returns what the threads of the watched job did; None if their states are not known."""
+        threads = [times for times in self.threads.values() if times.elapsed_s > 0]
+        if not threads:
+            return None
+        quota_s = sum(throttled.wait_s for throttled in self.throttled(self.threads))
+        waited_s = sum(times.wait_s for times in self.threads.values()) - quota_s
+        rest_s, stopped_s, disk_s = (
+            sum(getattr(times, key) for times in threads)
+            for key in ("rest_s", "stopped_s", "blocked_s")
+        )
+        if self.job.disk_s is not None:
+            disk_s = min(self.job.disk_s, rest_s - stopped_s)
+        ran_s = sum(times.run_s for times in self.threads.values())
+        slept_s = max(0.0, rest_s - stopped_s - disk_s)
+        return JobTime(ran_s, waited_s, quota_s, disk_s, stopped_s, slept_s)
+
+    def stopped_by_cpu(self) -> Floats:
+        """Returns the seconds that threads of the watched job lost while they were stopped, by the
+        CPU on which each ran most."""
+        stopped_s = np.zeros(len(self._position))
+        for times in self.threads.values():
+            cpu = max(times.by_cpu, key=lambda cpu: times.by_cpu[cpu], default=-1)
+            if (at := self._position.get(cpu)) is not None:
+                stopped_s[at] += times.stop_loss_s
+        return stopped_s
 
     def throttled(self, times: Mapping[Any, TaskTimes]) -> list[Throttled]:
         """Returns the tasks that a quota kept from running, those that it cost most first. `times`:

@@ -75,6 +75,16 @@ def cpuset(hierarchy: Hierarchy | None, cgroup_file: str) -> str:
     return next((text.strip() for text in texts if text and text.strip()), "")
 
 
+def is_frozen(hierarchy: Hierarchy | None, cgroup_file: str) -> bool:
+    """Whether the group of a task is frozen, by version 1. Its tasks then look as if they waited
+    for a disk; those of version 2 look as if they slept, and are not recognised."""
+    group = hierarchy.group(cgroup_file) if hierarchy is not None else None
+    if hierarchy is None or group is None or hierarchy.version != 1:
+        return False
+    text = files.text(f"{hierarchy.path(group)}/freezer.state", MAX_FILE_BYTES) or ""
+    return text.strip() in {"FROZEN", "FREEZING"}
+
+
 def _unescaped(text: str) -> str:
     """A path of mountinfo, which has blanks and backslashes as octal numbers."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)

@@ -23,6 +23,7 @@ from typing import Any
 from perfprobe.cpu import files
 from perfprobe.errors import Unavailable, Usage
 from perfprobe.kernel import access
+from perfprobe.kernel.cgroups import Hierarchy, hierarchy, is_frozen
 from perfprobe.kernel.task_files import (
     MAX_STAT_BYTES,
     MAX_STATUS_BYTES,
@@ -32,6 +33,7 @@ from perfprobe.kernel.task_files import (
     numbers,
     opened,
     parse,
+    state,
     switches,
     times,
 )
@@ -59,6 +61,7 @@ class Watch:
         self._pid = wanted_pid(text)
         self._start = None if self._pid is None else self._birth(root, self._pid)
         self._delays = access.accounts_delays(root)
+        self._freezer = hierarchy(root, "freezer")
         self._family = None
         if tree:
             if self._pid is None or self._start is None:
@@ -104,17 +107,18 @@ class Watch:
             return None
         everyone = due >= len(self._threads)
         self._told_ns = now_ns if everyone else self._told_ns + due * LOOK_NS
-        threads, disk = {}, {}
+        threads, disk, states = {}, {}, {}
         for tid in list(islice(self._threads, due)):
             thread = self._threads.pop(tid)
-            if entry := thread.look():
-                threads[tid] = entry
+            if entry := thread.look(self._freezer):
+                threads[tid], states[tid] = entry, thread.state
                 self._threads[tid] = thread
                 if self._delays and thread.disk_ns is not None:
                     disk[tid] = thread.disk_ns
             else:
                 thread.close()
-        return {"threads": threads, "more": self._more} | ({"disk": disk} if disk else {})
+        record = {"threads": threads, "more": self._more}
+        return record | {k: v for k, v in (("disk", disk), ("states", states)) if v}
 
     @property
     def pids(self) -> list[int]:
@@ -242,18 +246,23 @@ class _Thread:
         self.pid = pid
         self.disk_ns: int | None = None
         """How long it had waited for a disk at the last read."""
+        self.state = ""
+        """Its state at the last read, as proc(5) names it; "F": its group is frozen."""
+        self._cgroup = f"{path}/cgroup"
         self._files = {"stat": opened(f"{path}/stat")}
         for name in FILES[1:]:
             with suppress(OSError):
                 self._files[name] = opened(f"{path}/{name}")
 
-    def look(self) -> list[Any] | None:
+    def look(self, freezer: Hierarchy | None) -> list[Any] | None:
         """The thread's entry in the record; None: it has ended."""
         data = self._read("stat", MAX_STAT_BYTES)
         stat = parse(data)
         if stat is None:
             return None
-        self.disk_ns = disk_ns(data)
+        self.disk_ns, self.state = disk_ns(data), state(data)
+        if self.state == "D" and is_frozen(freezer, files.text(self._cgroup) or ""):
+            self.state = "F"
         run_ns, wait_ns = times(self._read("schedstat", MAX_STAT_BYTES)) or (
             stat.ticks * TICK_NS,
             None,

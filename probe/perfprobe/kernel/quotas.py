@@ -31,8 +31,9 @@ class Quotas:
     def __init__(self, root: Path) -> None:
         self._proc = f"{root}/proc"
         self._hierarchy = hierarchy(root, "cpu")
-        self._groups: dict[str, tuple[int, str | None]] = {}
-        """By PID: the scan in which it was read, and the group."""
+        self._groups: dict[str, tuple[int, str | None, int]] = {}
+        """By PID: the scan in which it was read, the group, and after how many scans it is read
+        again."""
         self._free: dict[str, int] = {}
         """Groups without a quota, by the scan in which that was read."""
         self._scan = 0
@@ -65,11 +66,12 @@ class Quotas:
         return cast("dict[str, Usage]", self.record(pids).get("groups", {}))
 
     def _group(self, hierarchy: Hierarchy, pid: int) -> str | None:
-        """The group of a process; a process may be moved, so it is read again now and then."""
-        scan, group = self._groups.get(str(pid), (-REREAD, None))
-        if self._scan - scan >= REREAD:
+        """The group of a process, which is read again now and then: soon at first, since a process
+        is often moved just after it has started."""
+        scan, group, pause = self._groups.get(str(pid), (0, None, 0))
+        if self._scan - scan >= pause:
             group = hierarchy.group(files.text(f"{self._proc}/{pid}/cgroup") or "")
-            self._groups[str(pid)] = self._scan, group
+            self._groups[str(pid)] = self._scan, group, min(REREAD, pause + 1)
         return group
 
     def _usage(self, hierarchy: Hierarchy, group: str) -> Usage | None:

@@ -52,6 +52,11 @@ def parse(data: bytes) -> Stat | None:
     return Stat(comm, ticks, threads, start, cpu, parent)
 
 
+def state(data: bytes) -> str:
+    """The state in a stat file, as proc(5) names it: R, S, D, T, t ...; '' if it is not one."""
+    return data[data.rfind(b")") + 1 :].lstrip()[:1].decode(errors="replace")
+
+
 def disk_ns(data: bytes) -> int | None:
     """Ns that a task has waited for a disk, of its stat file: the 42nd field, in clock ticks. 0
     where the kernel does not account for it (`access.accounts_delays`)."""

@@ -216,7 +216,9 @@ As for a row that was not read, the next delta covers the whole span.
   since the previous frame: the CPU where each last ran, and, cumulative, how long it has run and
   waited to run, and how often it gave up the CPU and lost it. Any of the last three may be null.
   `more` is the number of threads beyond those that can be followed. Where the kernel accounts for
-  it, `disk` maps the same thread ids to the time in ns that each has waited for a disk.
+  it, `disk` maps the same thread ids to the time in ns that each has waited for a disk. `states`
+  maps them to the state in which each was read, as proc(5) names it (R, S, D, T, t ...); "F": it
+  stands still with its control group.
 - `l3_groups`: {group: [[l3, bytes], ...]}: what each group of resctrl has moved from and to memory
   since it was first seen, by L3; null: unknown in this read. A group is named by its path below
   the mount, the default group by the empty text; control groups hold what their monitoring groups

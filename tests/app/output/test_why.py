@@ -24,7 +24,7 @@ from perftop.output.why_report import (
     report,
 )
 from perftop.output.why_text import answer, lines
-from perftop.session.losses import QUOTA, UNEXPLAINED, WAIT_CAUSE, Cause, LossSums
+from perftop.session.losses import QUOTA, STOPPED, UNEXPLAINED, WAIT_CAUSE, Cause, LossSums
 from perftop.session.session import Session
 from perftop.session.task_times import TaskTimes
 
@@ -248,6 +248,33 @@ def test_programs_that_share_a_cpu_are_all_named() -> None:
     found = waits(tasks=tasks, job=None)
     assert found.text == "2 tasks of pytest wait for each other and python[3] on CPU 0"
     assert found.by == "pytest"
+
+
+# --- stopped threads
+
+
+@pytest.mark.parametrize(
+    ("state", "by", "hint"),
+    [
+        ("T", "SIGSTOP", "kill -CONT 1"),
+        ("t", "a debugger", "detach the debugger"),
+        ("F", "a frozen group", "thaw its control group"),
+    ],
+)
+def test_a_stopped_job_hears_for_how_long_and_by_what(state: str, by: str, hint: str) -> None:
+    session: Session = sampled(Machine(cores=2))[0]
+    session.account()
+    stopped = TaskTimes("job", 0.3, 0.0, {0: 0.3}, 0.5, 0.3, {state: 0.2, "R": 0.3})
+    session.run_times.threads, session.run_times.has_waits = {(1, 1): stopped}, True
+    made = report(session, session.run.start_ns, "job")
+    (first,) = [finding for finding in made.named if finding.cause == STOPPED]
+    assert first.text == f"job was stopped for 0.2 of 0.5 s ({by})"
+    assert (first.by, first.hint, first.confidence) == (by, hint, "measured")
+    assert first.lost_s == pytest.approx(0.2)
+    assert "spent      ran 0.3 s, was stopped 0.2 s (all threads together)" in printed(
+        session, made
+    )
+    assert next(check for check in made.checks if check.key == "wait").found.startswith("0.0 s")
 
 
 # --- CPU quotas

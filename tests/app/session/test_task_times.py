@@ -19,7 +19,7 @@ from perftop.output.stat_table import StatTable
 from perftop.session import task_times
 from perftop.session.session import Session
 from perftop.session.summary import Distribution, _p5
-from perftop.session.task_times import BusyCpus, JobFootprint
+from perftop.session.task_times import BusyCpus, JobFootprint, RunTimes
 
 MS = 1_000_000
 ROOT = 100
@@ -55,6 +55,53 @@ def test_a_record_counts_once() -> None:
     job.look((101, 101, 0, 50))
     job.footprint.take(job.watched_job, job.now_ns + 100 * MS)
     assert job.footprint.seen_s == pytest.approx(0.05)
+
+
+def spent(*letters: str, ran: float = 0.0, waited: float = 0.0) -> RunTimes:
+    """A thread that is read each 100 ms, each time in one of these states; it runs and waits for
+    these shares of the time that ends in R."""
+    job, times = WatchedJob(str(ROOT)), RunTimes([0, 1])
+    run_ns = wait_ns = 0
+    for at, letter in enumerate(letters):
+        run_ns += round(100 * MS * ran) if letter == "R" else 0
+        wait_ns += round(100 * MS * waited) if letter == "R" else 0
+        threads = {"100": [ROOT, "job", 1, run_ns, wait_ns, 0, 0]}
+        states = {"100": letter, "x": "R", "7": 3}
+        record = {"watched": {"threads": threads, "more": 0, "states": states}}
+        job.take(record, (at + 1) * 100 * MS)
+        times.of_job(job, (at + 1) * 100 * MS)
+    return times
+
+
+@pytest.mark.parametrize(
+    ("letters", "seconds"),
+    [
+        ("R" * 21, {"ran_s": 1.0, "waited_s": 0.5, "slept_s": 0.5}),
+        ("R" * 11 + "T" * 10, {"ran_s": 0.5, "waited_s": 0.25, "slept_s": 0.25, "stopped_s": 1.0}),
+        ("S" * 6 + "t" * 5 + "F" * 5, {"slept_s": 0.5, "stopped_s": 1.0}),
+        ("S" * 11 + "D" * 10, {"slept_s": 1.0, "disk_s": 1.0}),
+    ],
+)
+def test_the_time_of_a_job_is_split_by_the_states_of_its_threads(
+    letters: str, seconds: dict[str, float]
+) -> None:
+    times = spent(*letters, ran=0.5, waited=0.25).job_time()
+    assert times is not None
+    assert times._asdict() == pytest.approx(dict.fromkeys(times._fields, 0.0) | seconds, abs=0.06)
+
+
+def test_without_states_nothing_is_known_of_sleep() -> None:
+    times = RunTimes([0, 1])
+    job = WatchedJob(str(ROOT))
+    job.take({"watched": {"threads": {"100": [ROOT, "job", 1, 5, 5, 0, 0]}, "more": 0}}, MS)
+    times.of_job(job, MS)
+    assert times.job_time() is None
+
+
+def test_a_stop_costs_a_thread_what_it_would_have_done() -> None:
+    busy = spent(*"R" * 11, *"T" * 10, ran=1.0)
+    assert busy.stopped_by_cpu().tolist() == pytest.approx([0.0, 1.0], abs=0.06)
+    assert spent(*"S" * 11, *"T" * 10).stopped_by_cpu().sum() == 0
 
 
 def test_waiting_for_a_disk_is_that_of_the_command_since_its_start() -> None:

@@ -89,6 +89,21 @@ def test_disk_waits_are_reported_where_the_kernel_accounts_for_them(tmp_path: Pa
     assert watched.take(S)["watched"]["disk"] == {"7": 250 * task_files.TICK_NS}
 
 
+def test_states_are_those_of_the_kernel_and_a_frozen_group_is_no_disk(tmp_path: Path) -> None:
+    line = "35 31 0:32 / /sys/fs/cgroup/freezer rw - cgroup cgroup rw,freezer\n"
+    trees.put(tmp_path, "proc/self/mountinfo", line)
+    process(tmp_path, 7, threads=3)
+    for tid, letter, group in ((7, "T", "/"), (8, "D", "/cold"), (9, "D", "/warm")):
+        thread(tmp_path, 7, tid)
+        at = tmp_path / f"proc/7/task/{tid}"
+        (at / "stat").write_text((at / "stat").read_text().replace(") R", f") {letter}"))
+        (at / "cgroup").write_text(f"6:freezer:{group}\n0::/\n")
+    for group, text in (("cold", "FROZEN"), ("warm", "THAWED")):
+        trees.put(tmp_path, f"sys/fs/cgroup/freezer/{group}/freezer.state", f"{text}\n")
+    record = scan(Watch(tmp_path, "7"), tmp_path).take(S)["watched"]
+    assert record["states"] == {"7": "T", "8": "F", "9": "D"}
+
+
 def test_an_unknown_job_name_suggests_a_similar_one(tmp_path: Path) -> None:
     process(tmp_path, 7, "postgres")
     trees.put(tmp_path, "proc/7/comm", "postgres\n")
@@ -116,7 +131,8 @@ def test_a_pid_selects_only_its_own_threads(tmp_path: Path) -> None:
         thread(tmp_path, pid, pid + 1, (6_000, 0), comm="worker", cpu=9, switches=(1, 9))
     watched = scan(Watch(tmp_path, "10"), tmp_path)
     threads = {"10": [10, "job", 3, 5_000, 7_000, 40, 2], "11": [10, "worker", 9, 6_000, 0, 1, 9]}
-    assert watched.take(S) == {"watched": {"threads": threads, "more": 0}}
+    states = {"10": "R", "11": "R"}
+    assert watched.take(S) == {"watched": {"threads": threads, "more": 0, "states": states}}
     thread(tmp_path, 10, 11, (8_000, 500), comm="worker", cpu=4, switches=(1, 10))
     assert watched.take(2 * S)["watched"]["threads"]["11"] == [10, "worker", 4, 8_000, 500, 1, 10]
     assert [m.what for m in watched.missing] == ["disk_wait"]

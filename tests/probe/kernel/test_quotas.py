@@ -111,6 +111,15 @@ def test_counts_are_read_at_each_scan_and_a_new_quota_after_a_few(unified: Path)
     assert quotas.record([7])["groups"] == {"/job": [0.5, 40, 31, 2_500_000]}
 
 
+def test_a_process_that_is_moved_after_its_start_is_found_at_the_next_scan(unified: Path) -> None:
+    limit(unified, "job", "50000 100000")
+    member(unified, 7, "/")
+    quotas = Quotas(unified)
+    assert quotas.record([7]) == {}
+    member(unified, 7, "/job")
+    assert quotas.record([7])["pids"] == {"7": ["/job"]}
+
+
 @pytest.fixture
 def group() -> Iterator[Path]:
     at = REAL / f"perftop-test-{os.getpid()}"
