@@ -119,7 +119,8 @@ class _Verdicts:
         if totals.end_ns - totals.start_ns < SPAN_NS + STEP_NS // 2:
             return totals
         first_ns = totals.end_ns - SPAN_NS
-        if abs(states[0].end_ns - first_ns) <= STEP_NS:
+        reads = len(session.topology) * SPAN_NS // session.hello.sample_ns
+        if abs(states[0].end_ns - first_ns) <= STEP_NS or (len(states) > 1 and reads > MAX_READ):
             return totals.since(states[0])
         return session.totals_between(first_ns, totals.end_ns) or totals
 
