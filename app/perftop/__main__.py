@@ -5,9 +5,9 @@ import sys
 
 
 def main() -> int:
-    """Runs the command line. Before and after that, Ctrl-C ends perftop without a traceback; a
-    shell shows the same status as for a handled one. SIGUSR1, which sets a mark in `record`, does
-    nothing elsewhere, so that it never leaves a command behind."""
+    """Runs the command line. While modules load and at exit, too, Ctrl-C ends perftop without a
+    traceback and with the usual status. SIGUSR1 sets a mark in `record`; elsewhere it is ignored,
+    because it would end perftop and leave a running command behind."""
     handler = signal.getsignal(signal.SIGINT)  # SIG_IGN in the background of a script
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -36,8 +36,8 @@ def cannot_write(name: object, error: OSError) -> Failed:
 
 
 def unhandled(error: OSError, output: str = "stdout") -> Failed:
-    """The failure because of an unexpected error. It names the file, or the output if the error has
-    no file name, as is the case for writes to an open file, and if a write can fail like that."""
+    """Returns the failure for an unexpected error. It names the file that the error is about; for a
+    failed write, which has no file name, it names the output."""
     if error.filename is None and error.errno in {errno.EPERM, errno.ENOSYS}:
         call = _innermost_function(error)
         why = f"{call}: {error.strerror}" if call else error.strerror

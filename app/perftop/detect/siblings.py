@@ -72,7 +72,7 @@ class _SiblingWork(NamedTuple):
 
 
 class _Outlook(NamedTuple):
-    """What is learned from some samples, (samples, CPUs)."""
+    """What the siblings of each CPU did in each sample; arrays are (samples, CPUs)."""
 
     learned: Floats
     """(1 + samples, rows, CPUs): `UndisturbedPrograms.learned` before the first sample and after

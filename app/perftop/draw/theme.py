@@ -108,8 +108,8 @@ _QUIET_KEYS = frozenset({"dim", "faint", "rule", "neither", "unknown"})
 _GROUNDED = {"badge": "lp0", "paused": "warn", "lost": "alarm"}
 """Styles with their own background, and the key of the background's colour."""
 _STALE_SHARE = 0.55
-"""Twice the factor by which the colours of a stale line, once turned grey, are blended towards the
-background. The line stays readable."""
+"""How far a stale line is blended towards the background, once it is grey: by half of this share,
+so that the line stays readable."""
 
 
 def _theme(name: str, palette: Palette) -> Theme:

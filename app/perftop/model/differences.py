@@ -563,7 +563,7 @@ class Multiplexed:
     times: tuple[int, int]
     """Indices of the columns of PERF_TIMES."""
     running: Ints
-    """By row, the index of the time on the counters among all values."""
+    """For each row, the index of its running time among all values."""
     mixed: bool
     """Whether some counters of the block are not multiplexed."""
 

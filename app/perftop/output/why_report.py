@@ -40,7 +40,8 @@ from perftop.session.totals import Totals
 MIN_SHARE = 0.01
 """Minimum share of the time that a cause must cost to be named."""
 MIN_VICTIM_SHARE = 0.05
-"""Minimum share of their own time that tasks must lose for the cause to be named anyway."""
+"""Share of their own time that tasks must lose for the cause to be named even if it costs less than
+MIN_SHARE of the whole."""
 MAX_CAUSES = 4
 """Maximum number of causes that are named; further causes are only counted."""
 WHOLE = 0.97

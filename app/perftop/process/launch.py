@@ -234,7 +234,7 @@ class SocketProbe:
         return self._socket
 
     def pace(self, batch_ns: int) -> None:
-        """Does nothing, because the stream has other readers too."""
+        """Does nothing: the stream has other readers, so its pace must not change."""
 
     def echo(self, number: int) -> None: ...
 

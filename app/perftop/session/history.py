@@ -308,8 +308,8 @@ class History:
     def _sums(
         self, edges_ns: Times, shape: tuple[int, ...], part: Callable[[Chunk, slice], Singles]
     ) -> Floats:
-        """(bins, *shape): the sum over all samples that end in a bin. `part` returns the values of
-        some samples of a chunk."""
+        """Returns the sums of all samples that end in each bin, (bins, *shape). `part` returns the
+        values of given samples of a chunk."""
         chunks = [
             c for c in self._chunks_between(int(edges_ns[0]), int(edges_ns[-1])) if c.trail.count
         ]

@@ -26,7 +26,7 @@ MAX_TASKS = 4096
 """Maximum number of tasks that are remembered; those seen last are kept. A process counts once for
 each CPU."""
 MIN_WAIT = 0.05
-"""Minimum share of the time that a task must wait to count as waiting."""
+"""Minimum share of its time that a task must spend waiting to count as waiting."""
 MAX_FIRST_NS = 1_500_000_000
 """Upper bound, in ns, on the time attributed to the first snapshot of all tasks."""
 MIN_CPU_SHARE = 0.01

@@ -1,6 +1,6 @@
 """Code shared by the verbs that query the machine itself: doctor, topology, events, timers,
 selftest, ramp. The probe runs as a child process and answers with JSON, which is formatted here. So
-only the probe needs more rights."""
+only the probe needs more privileges."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class JsonLines(Form):
 
 
 def only_measures(line: stat_json.Line, measures: Sequence[Field]) -> stat_json.Line:
-    """Returns the line of an interval or a summary with the chosen measures only."""
+    """Returns the line of an interval or summary, reduced to the chosen measures."""
     if len(measures) >= len(MEASURES):
         return line
     chosen_keys = {field.key for field in measures if field.kind != "count"}
