@@ -393,23 +393,24 @@ def queue(
         for (_, comm, _), one in tasks.items():
             waits[comm] = waits.get(comm, 0.0) + one.wait_s
         comm = max(waits, key=lambda name: waits[name], default="")
-        pids = {pid for pid, other, _ in tasks if other == comm}
-        members = {pid: _sum(one for key, one in tasks.items() if key[:2] == (pid, comm))
-                   for pid in pids}  # fmt: skip
+        by_pid: dict[int, list[TaskTimes]] = {}
+        for (pid, other, _), task in tasks.items():
+            if other == comm:
+                by_pid.setdefault(pid, []).append(task)
+        pids, members = {*by_pid}, {pid: _sum(parts) for pid, parts in by_pid.items()}
         name, what = safe(comm, MAX_NAME), "task"
-    waiting = [one for one in members.values() if one.wait_s > MIN_WAIT * one.wanted_s]
+    waiting = {key: one for key, one in members.items() if one.wait_s > MIN_WAIT * one.wanted_s}
     if not waiting:
-        most = max(members.values(), key=lambda one: one.wait_s, default=None)
-        if most is None or not most.wait_s:
+        most = max(members, key=lambda key: members[key].wait_s, default=None)
+        if most is None or not members[most].wait_s:
             return None
-        waiting = [most]
+        waiting = {most: members[most]}
     group = _sum(members.values())
-    cpus = sorted({max(one.by_cpu, key=lambda cpu: one.by_cpu[cpu]) for one in waiting})
+    cpus = sorted({max(one.by_cpu, key=lambda cpu: one.by_cpu[cpu]) for one in waiting.values()})
     ran_s = run_beside(tasks, cpus, pids)
     neighbours = [who for who in sorted(ran_s, key=lambda who: -ran_s[who])
                  if ran_s[who] >= MIN_BLAME * group.wait_s]  # fmt: skip
-    stuck = {key[0] if isinstance(key, tuple) else key
-             for key, one in members.items() if any(one is other for other in waiting)}  # fmt: skip
+    stuck = {key[0] if isinstance(key, tuple) else key for key in waiting}
     limit, allowed = _allocation(session, stuck)
     mutual = len(members) > 1 and any(group.by_cpu[cpu] > CROWDED * span_s for cpu in cpus)
 
@@ -422,7 +423,7 @@ def queue(
     for pid, comm in neighbours[:1]:
         more = f" and {len(neighbours) - 1} more" if neighbours[1:] else ""
         for_whom.append(f"{safe(comm, MAX_NAME)}[{pid}]{more}")
-    comms = [*dict.fromkeys(safe(one.comm, MAX_NAME) for one in waiting if one.comm)]
+    comms = [*dict.fromkeys(safe(one.comm, MAX_NAME) for one in waiting.values() if one.comm)]
     whose = f"{name} ({', '.join(comms[:2])})" if len(comms) > 1 else name
     who = f"{many(len(members), what)} of {whose}" if len(members) > 1 else name
     who = f"{len(waiting)} of {who}" if len(waiting) < len(members) else who
@@ -434,7 +435,7 @@ def queue(
     digits = 1 if group.wanted_s >= 1 else 2
     evidence = [f"{they} waited {group.wait_s:.2f} of {group.wanted_s:.{digits}f} s"]
     if len(waiting) > 1:
-        slowest = max(one.wait_s / one.wanted_s for one in waiting if one.wanted_s > 0)
+        slowest = max(one.wait_s / one.wanted_s for one in waiting.values() if one.wanted_s > 0)
         evidence.append(f"the slowest {rough(slowest)} of its time")
     spare = _spare(session, whole or session.whole(), allowed if limit else cpus)
     if limit:
