@@ -186,7 +186,7 @@ def _quota(root: Path) -> Item:
     own = (files.text(f"{root}/proc/self/stat") or "").split(" ", 1)[0]
     if not own.isdecimal():
         return Item("CPU quota", "unknown", "/proc/self/stat cannot be read")
-    usages = Quotas(root).usages([int(own)])
+    usages, _ = Quotas(root).held([int(own)])
     limits = {group: float(usage[0]) for group, usage in usages.items()}
     if not limits:
         return Item("CPU quota", "ready", "none", value="none")

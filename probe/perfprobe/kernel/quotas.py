@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
-from typing import cast
 
 from perfprobe.cpu import files
 from perfprobe.kernel.cgroups import MAX_FILE_BYTES, Hierarchy, hierarchy
@@ -39,31 +38,32 @@ class Quotas:
         self._scan = 0
 
     def record(self, pids: Iterable[int]) -> dict[str, dict[str, object]]:
-        """Groups with a quota that hold for these processes, and the processes by the groups that
-        hold for them, the innermost first; empty if there are none."""
+        """The record for the wire; empty if no quota holds for these processes."""
+        usages, groups = self.held(pids)
+        return {"groups": {**usages}, "pids": {**groups}} if usages else {}
+
+    def held(self, pids: Iterable[int]) -> tuple[dict[str, Usage], dict[str, list[str]]]:
+        """The usage of the groups with a quota that holds for any of these processes; and by PID,
+        the groups whose quota holds for it, the innermost first."""
+        usages: dict[str, Usage] = {}
+        groups: dict[str, list[str]] = {}
         hierarchy = self._hierarchy
         if hierarchy is None:
-            return {}
+            return usages, groups
         self._scan += 1
-        usages: dict[str, Usage] = {}
-        members: dict[str, object] = {}
         read: dict[str, Usage | None] = {}
         for pid in dict.fromkeys(pids):
             chain = _chain(self._group(hierarchy, pid))
             for group in chain:
                 if group not in read and len(read) < MAX_GROUPS:
                     read[group] = self._usage(hierarchy, group)
-            limited = [group for group in chain if read.get(group) is not None]
-            usages |= {group: usage for group in limited if (usage := read[group]) is not None}
+            limited = {group: usage for group in chain if (usage := read.get(group)) is not None}
             if limited:
-                members[str(pid)] = limited
+                usages |= limited
+                groups[str(pid)] = [*limited]
         known = sorted(self._groups.items(), key=lambda pair: pair[1][0])
         self._groups = dict(known[-MAX_GROUPS * MAX_DEPTH :])
-        return {"groups": {**usages}, "pids": members} if members else {}
-
-    def usages(self, pids: Iterable[int]) -> dict[str, Usage]:
-        """The groups with a quota that hold for any of these processes."""
-        return cast("dict[str, Usage]", self.record(pids).get("groups", {}))
+        return usages, groups
 
     def _group(self, hierarchy: Hierarchy, pid: int) -> str | None:
         """The group of a process, which is read again now and then: soon at first, since a process
