@@ -71,34 +71,16 @@ def test_busy_and_idle_siblings_are_distinguished(lp: int) -> None:
     assert session.suspect_samples == 0
 
 
-def test_a_busy_cpu_that_returns_counts_as_busy() -> None:
-    """It has no idle transition that would say so, as long as it stays busy."""
+def assert_a_busy_cpu_is_traced(rows: list[Cpu], *, shut_first: bool) -> None:
+    """The second CPU, while it burns: it is opened, and its busy time follows the clock."""
     cpu = CPUS[1]
-    part, *_ = idle.open_traced([Cpu(one, True, 0, 0, at, 0) for at, one in enumerate(CPUS)])
+    part, *_ = idle.open_traced(rows)
     assert isinstance(part, idle.TracedPart)
     assert part._trace is not None
     try:
         with burning(cpu):
-            part.shut(cpu)
-            part.open(cpu)
-            before_ns, start_ns = part._trace.busy(cpu), time.monotonic_ns()
-            time.sleep(0.1)
-            after_ns, lasted_ns = part._trace.busy(cpu), time.monotonic_ns() - start_ns
-    finally:
-        part.close()
-    assert before_ns is not None
-    assert after_ns is not None
-    assert after_ns - before_ns > 0.9 * lasted_ns
-
-
-def test_a_cpu_that_comes_online_later_is_traced() -> None:
-    """The kernel describes no core of an offline CPU."""
-    cpu = CPUS[1]
-    part, *_ = idle.open_traced([Cpu(CPUS[0], True, 0, 0, 0, 0), Cpu(cpu, False)])
-    assert isinstance(part, idle.TracedPart)
-    assert part._trace is not None
-    try:
-        with burning(cpu):
+            if shut_first:
+                part.shut(cpu)
             assert part.open(cpu)
             before_ns, start_ns = part._trace.busy(cpu), time.monotonic_ns()
             time.sleep(0.1)
@@ -108,6 +90,18 @@ def test_a_cpu_that_comes_online_later_is_traced() -> None:
     assert before_ns is not None
     assert after_ns is not None
     assert after_ns - before_ns > 0.9 * lasted_ns
+
+
+def test_a_busy_cpu_that_returns_counts_as_busy() -> None:
+    """It has no idle transition that would say so, as long as it stays busy."""
+    rows = [Cpu(cpu, True, 0, 0, index, 0) for index, cpu in enumerate(CPUS)]
+    assert_a_busy_cpu_is_traced(rows, shut_first=True)
+
+
+def test_a_cpu_that_comes_online_later_is_traced() -> None:
+    """The kernel describes no core of an offline CPU."""
+    rows = [Cpu(CPUS[0], True, 0, 0, 0, 0), Cpu(CPUS[1], False)]
+    assert_a_busy_cpu_is_traced(rows, shut_first=False)
 
 
 def test_utilisation_has_its_origin() -> None:
