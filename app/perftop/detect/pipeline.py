@@ -1,23 +1,33 @@
-"""Passes samples to all detectors, which see only the samples in which something happens."""
+"""Passes samples to all detectors, which see only the samples in which something happens. The
+detectors of wrong counters and of neighbours are here; each of the others has a file of its own."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from perftop.base.arrays import Bools
-from perftop.detect.engine import DetectorInput, RunningEpisodes, gap_ns
-from perftop.detect.halts import Halts
-from perftop.detect.neighbours import Neighbours
+import numpy as np
+
+from perftop.base.arrays import Bools, Ints, first_true
+from perftop.detect.engine import DetectorInput, RunningEpisodes, gap_ns, highest
+from perftop.detect.losses import MIN_BUSY, MIN_JOB_BUSY, NeighbourLosses, busy_cpus, wanted_share
+from perftop.detect.memory_pressure import Memory
 from perftop.detect.quotas import QuotaStops
 from perftop.detect.ramps import Ramps
-from perftop.detect.simd_licenses import Licenses
-from perftop.detect.smis import Smis
-from perftop.detect.steals import Steals
-from perftop.detect.suspects import Suspects
+from perftop.detect.siblings import Siblings
+from perftop.detect.standstill import Halts, Smis, Steals
 from perftop.detect.throttles import Throttles
-from perftop.detect.turbo_drops import Drops
-from perftop.model.episode import Episode
+from perftop.detect.turbo_drops import Drops, Licenses
+from perftop.detect.watched_job import Budget, Scheduler
+from perftop.model import memory
+from perftop.model.cores import packages
+from perftop.model.delta import Doubt
+from perftop.model.episode import Episode, Host
+from perftop.model.memory import L3Groups
+from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sample, SampleBatch, SampleReader
+from perftop.model.tasks import RunningTasks, WatchedJob
 
 MIN_AHEAD, MAX_AHEAD = 16, 256
 """Number of samples that a detector examines at once: few after a sample in which something
@@ -114,3 +124,230 @@ class Detection:
         since_ns, time_ns = int(batch.since_ns[at]), int(batch.time_ns[at])
         records = batch.frames[at].records
         return DetectorInput(Sample(batch, at), since_ns, time_ns, batch.cores, records)
+
+
+# --- Detects counters whose values cannot be true: which counters, on which CPUs, and from when to
+# when.
+#
+# A program that takes counters takes them on many CPUs. Each CPU shows this in a different sample,
+# when its work contradicts the count. All of this forms one episode, whose cause lists the
+# counters.
+
+CLEAN_NS, CLEAN_SAMPLES = 1_000_000_000, 3
+"""Time in ns and number of samples without a suspect counter after which an episode ends. Shorter
+gaps are within the same disturbance, and one line for each part of it would hide the other
+episodes."""
+JOIN_NS = 2_000_000_000
+"""Time in ns. Counters that become suspect within this time of the first one belong to the same
+takeover."""
+READ = "time stamps"
+"""The cause when the whole read is wrong, not a single counter."""
+
+
+@dataclass(slots=True)
+class _Suspect:
+    """A running episode."""
+
+    episode: Episode
+    last_ns: int
+    why: dict[str, Doubt] = field(default_factory=dict)
+    """The first doubt about each counter of the episode."""
+    samples: dict[int, int] = field(default_factory=dict)
+    """Number of suspect samples of each CPU."""
+
+    def includes(self, key: str, time_ns: int) -> bool:
+        """Returns whether a doubt about this counter belongs to the episode."""
+        if (key == READ) != (READ in self.why):
+            return False
+        return key in self.why or time_ns - self.episode.start_ns <= JOIN_NS
+
+
+class Suspects:
+    available = True
+
+    def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
+        self._topology, self._episodes = reader.hello.topology, episodes
+        self._running: list[_Suspect] = []
+
+    def calm(self, batch: SampleBatch, first: int, last: int) -> int:
+        if self._running:
+            return first
+        doubted = batch.doubted[batch.doubted.searchsorted(first) :]
+        return min(last, int(doubted[0])) if len(doubted) else last
+
+    def sample(self, data: DetectorInput) -> list[Episode]:
+        """Returns the episodes that this sample ended."""
+        suspect = data.sample.delta.suspect if data.sample.doubted else {}
+        doubts = {self._topology[row].cpu: doubts for row, doubts in suspect.items()}
+        return self.step(doubts, data.since_ns, data.time_ns)
+
+    def step(
+        self, doubts: Mapping[int, set[tuple[str, Doubt]]], since_ns: int, time_ns: int
+    ) -> list[Episode]:
+        """Returns the episodes that the sample from since_ns to time_ns ended. `doubts`: its
+        suspect counters with their doubts, by CPU number."""
+        if doubts:
+            self._add(doubts, since_ns, time_ns)
+        clean_ns = max(CLEAN_NS, CLEAN_SAMPLES * (time_ns - since_ns))
+        over = [suspect for suspect in self._running if time_ns - suspect.last_ns >= clean_ns]
+        self._running = [suspect for suspect in self._running if suspect not in over]
+        return [self._episodes.end(suspect.episode, suspect.last_ns) for suspect in over]
+
+    def _add(
+        self, doubts: Mapping[int, set[tuple[str, Doubt]]], since_ns: int, time_ns: int
+    ) -> None:
+        by_key: dict[str, dict[int, Doubt]] = {}
+        for cpu, doubted in doubts.items():
+            for key, why in doubted:
+                name = READ if why == Doubt.BACKWARDS else key
+                by_key.setdefault(name, {})[cpu] = why
+        news: dict[int, set[int]] = {}
+        for key, cpus in sorted(by_key.items()):
+            suspect = next(
+                (running for running in self._running if running.includes(key, time_ns)), None
+            )
+            if suspect is None:
+                suspect = _Suspect(Episode("suspect", [], since_ns, cause=key), time_ns)
+                self._episodes.running.append(suspect.episode)
+                self._running.append(suspect)
+            suspect.why.setdefault(key, min(cpus.values()))
+            suspect.last_ns = time_ns
+            news.setdefault(id(suspect), set()).update(cpus)
+        for suspect in self._running:
+            if id(suspect) not in news:
+                continue
+            for cpu in news[id(suspect)]:
+                suspect.samples[cpu] = suspect.samples.get(cpu, 0) + 1
+            episode = suspect.episode
+            episode.cpus, episode.cause = sorted(suspect.samples), ", ".join(suspect.why)
+            reasons = {key: why.name.lower() for key, why in suspect.why.items()}
+            episode.evidence = {**reasons, "samples": max(suspect.samples.values())}
+
+
+# --- Detects losses to neighbours: of the CPUs of the watched job, or of all busy CPUs if no job is
+# watched. Losses to the hypervisor are detected in this file; losses to siblings, to memory
+# traffic, in run queues, and of clock to other tasks of the package are detected in files of their
+# own.
+
+HYPERVISOR_START, HYPERVISOR_END = 0.05, 0.02
+"""Shares of the time, at which a loss starts and below which it ends. Hosts take up to a twentieth
+for themselves. Most steal is counted in ticks, and an occasional tick keeps a loss running."""
+_RECORDS = {"tasks", "watched", memory.RECORD}
+"""Records of a frame that change what is known of tasks, of the watched job and of L3s."""
+MIN_STOLEN_S = 0.03
+"""Minimum stolen time in s before a loss is reported: three ticks of 10 ms, because a single tick
+may be due to rounding."""
+
+
+class Neighbours:
+    """Detects losses to neighbours. Owns the watched job and the tasks on each CPU."""
+
+    def __init__(self, reader: SampleReader, episodes: RunningEpisodes, quotas: QuotaStops) -> None:
+        hello = reader.hello
+        self.available = True
+        self.watched_job, self.running_tasks = WatchedJob(hello.watch), RunningTasks()
+        self._position = reader.position
+        groups = packages(hello)
+        self.siblings = Siblings(reader, episodes, self.running_tasks, groups)
+        self.hypervisor = Hypervisor(reader, episodes, groups)
+        self.l3_groups = L3Groups(hello.topology)
+        self.memory = Memory(reader, episodes, self.running_tasks, groups, self.l3_groups)
+        self.scheduler = Scheduler(
+            reader, episodes, self.running_tasks, self.watched_job, groups, quotas
+        )
+        self.budget = Budget(reader, episodes, self.running_tasks)
+
+    def calm(self, batch: SampleBatch, first: int, last: int) -> int:
+        detectors = self.siblings, self.hypervisor, self.memory
+        if self.watched_job.name is not None or not all(d.losses.quiet for d in detectors):
+            return first
+        last = first_true(batch.once(_with_records), first, last)
+        last = self.hypervisor.calm(batch, first, last)
+        if first == last or not batch.once(busy_cpus)[first:last].any():
+            return last
+        due, outlook = self.siblings.ahead(batch, first, last)
+        if self.memory.known and first < due:
+            due = self.memory.calm(batch, first, due)
+        self.siblings.take(outlook, batch.time_ns[first:due])
+        return due
+
+    def sample(self, data: DetectorInput) -> list[Episode]:
+        """Returns the episodes that this sample ended."""
+        self.running_tasks.take(data.records, data.time_ns)
+        self.watched_job.take(data.records, data.time_ns)
+        self.l3_groups.take(data.records, data.time_ns)
+        own = None
+        if self.watched_job.name is not None:
+            own = self.watched_job.pids()
+            rows = [self._position[cpu] for cpu in self.watched_job.cpus() if cpu in self._position]
+            busy = np.asarray(data.sample.part(wanted_share) >= MIN_JOB_BUSY)
+            busy &= np.isin(np.arange(len(busy)), rows)
+        elif (
+            data.sample.batch.once(highest).busy[data.sample.index] < MIN_BUSY
+            and self.siblings.losses.quiet
+            and self.hypervisor.losses.quiet
+        ):
+            return []
+        else:
+            busy = data.sample.part(busy_cpus)
+        ended = self.siblings.sample(data, busy, own)
+        ended += self.hypervisor.sample(data, busy)
+        ended += self.memory.sample(data, busy, own)
+        if own is not None:
+            ended += self.scheduler.sample(data, own)
+            ended += self.budget.sample(data, busy, own)
+        return ended
+
+    def share(self, episode: Episode, cpu: int) -> float | None:
+        """Returns the share that this CPU has lost so far in a running episode; None if it is not
+        known by CPU."""
+        at = self._position.get(cpu, -1)
+        for detector in (self.siblings, self.hypervisor, self.memory, self.scheduler):
+            losses = detector.losses
+            if any(loss.episode is episode for loss in losses.running):
+                return losses.share(at) if at >= 0 and losses.sure[at] else None
+        return None
+
+
+def _with_records(batch: SampleBatch) -> Bools:
+    """Returns, by sample, whether it has records of tasks or of L3s."""
+    return np.array([not _RECORDS.isdisjoint(frame.records) for frame in batch.frames], bool)
+
+
+class Hypervisor:
+    """Detects losses of busy CPUs to the hypervisor, which runs something else during their
+    time."""
+
+    def __init__(self, reader: SampleReader, episodes: RunningEpisodes, groups: Ints) -> None:
+        hello = reader.hello
+        self._names = reader.single_cpus
+        self._host = hello.virtualisation
+        self._known = bool(reader.evaluator.chosen.get("steal"))
+        self.losses = NeighbourLosses(
+            episodes, "hypervisor", groups, hello.sample_ns,
+            start=HYPERVISOR_START, end=HYPERVISOR_END, least=MIN_STOLEN_S,
+        )  # fmt: skip
+
+    def calm(self, batch: SampleBatch, first: int, last: int) -> int:
+        """Returns the index of the first of these samples in which a loss may start, or `last`. No
+        loss must be running."""
+        if not self._known:
+            return last
+        return first_true(batch.once(highest).steal >= HYPERVISOR_START, first, last)
+
+    def sample(self, data: DetectorInput, busy: Bools) -> list[Episode]:
+        steal = data.sample.batch.once(highest).steal[data.sample.index]
+        if not self._known or (self.losses.quiet and steal < HYPERVISOR_START):
+            return []
+        at, values = INDEX["steal"], data.sample.values
+        shares = np.where(busy | self.losses.sure, values.all[at], np.nan)
+        everywhere: Bools = np.ones(len(busy), bool)
+        over = self.losses.step(shares, values.bottom[at], everywhere, data.since_ns, data.time_ns)
+        self.losses.begin(everywhere, self._names, data.time_ns)
+        for loss in self.losses.running:
+            # Steal is measured, but a guest cannot see which other guest benefits.
+            evidence, suspect = loss.episode.evidence, data.sample.delta.suspect
+            evidence["who"], evidence["rests_on"] = Host(self._host), "stat_steal_s"
+            for key in sorted({key for at in loss.members for key, _ in suspect.get(at, ())}):
+                evidence[f"{key} doubted"] = evidence.get(f"{key} doubted", 0) + 1
+        return over

@@ -1,5 +1,5 @@
-"""Detects turbo drops: cores that run below the clock that turbo allows them, and the causes. Each
-step depends only on its arguments and earlier steps.
+"""Detects turbo drops: cores that run below the clock that turbo allows them, and the causes; and
+cores at a SIMD level without a drop. Each step depends only on its arguments and earlier steps.
 
 Cores are grouped by package and type, because the cores of such a group share a ceiling and a power
 budget. If a whole group drops, that is one episode; otherwise, the cores of the group that start to
@@ -31,22 +31,33 @@ from perftop.detect.engine import (
     Patience,
     RunningEpisodes,
     ShareEpisode,
+    ShareEpisodes,
     gap_ns,
     ran,
     util,
 )
-from perftop.detect.low_clock_causes import COUNTED, Case, Facts, Tally, evidence, verdict
+from perftop.detect.low_clock_causes import (
+    COUNTED,
+    LEVELS,
+    MIN_ACTIVE_SHARE,
+    Case,
+    Facts,
+    Tally,
+    evidence,
+    verdict,
+)
 from perftop.model.cores import Cores
 from perftop.model.delta import Delta
-from perftop.model.episode import BASE_CLOCK, Cap, Episode
+from perftop.model.episode import BASE_CLOCK, Cap, Episode, Level
 from perftop.model.kinds import CAPS
+from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import SampleBatch, SampleReader
 
-START, END = 0.05, 0.03
+DROP_START, DROP_END = 0.05, 0.03
 """Shares of the ceiling by which the clock is lower, at which a drop starts and below which it
-ends. START is more than a step of 100 MHz, by which a clock may vary, and is also the share from
-which rows are marked. Between END and START a drop continues, so that a clock near START makes one
-episode."""
+ends. DROP_START is more than a step of 100 MHz, by which a clock may vary, and is also the share
+from which rows are marked. Between DROP_END and DROP_START a drop continues, so that a clock near
+DROP_START makes one episode."""
 CAP_MARGIN = 0.02
 """Share of a cap within which the mean clock stays if that cap limits it."""
 MIN_WORK, MIN_AWAKE_SAMPLES = 0.5, 2
@@ -190,7 +201,7 @@ class Drops:
     ) -> tuple[_Working, Floats, Bools, Bools]:
         """Returns, for some samples, the past of each core; the ceiling in Hz that counts, 0 where
         unknown; whether the clock of a core can be compared with it; and whether the clock is lower
-        by END. Arrays are (samples, cores)."""
+        by DROP_END. Arrays are (samples, cores)."""
         awake, past = busy >= MIN_WORK, self._past
         number = np.arange(1, len(busy) + 1)[:, None]
         rested = np.maximum.accumulate(np.where(awake, 0, number))  # 0: worked in all samples
@@ -211,7 +222,7 @@ class Drops:
         settled &= past.awake[:-1] >= MIN_AWAKE_SAMPLES
         settled &= past.awake_ns[:-1] >= MIN_AWAKE_NS
         known = settled & (run_s > 0) & (ceiling > 0)
-        return past, ceiling, known, known & (cycles < (1 - END) * run_s * ceiling)
+        return past, ceiling, known, known & (cycles < (1 - DROP_END) * run_s * ceiling)
 
     def step(self, now: Clocks, since_ns: int, time_ns: int) -> list[Episode]:
         """Advances by one sample, from per-core clocks."""
@@ -227,7 +238,7 @@ class Drops:
             return []
         sample = self._drop_sample(now, ceiling, known, since_ns, time_ns)
         over = self._drops.close(self._follow(sample))
-        deep = sample.missing(START) & ~self._taken()
+        deep = sample.missing(DROP_START) & ~self._taken()
         for key in distinct(sample.key[deep]):
             self._begin(key, sample, deep)
         return over
@@ -236,7 +247,7 @@ class Drops:
         self, now: Clocks, ceiling: Floats, known: Bools, since_ns: int, time_ns: int
     ) -> _DropSample:
         caps = self._reader.turbo.caps(now.delta)
-        near = np.where(self._capped, START, CAP_MARGIN)  # hysteresis of the cap
+        near = np.where(self._capped, DROP_START, CAP_MARGIN)  # hysteresis of the cap
         hz = now.cycles / np.where(now.run_s > 0, now.run_s, np.inf)
         self._capped = known & (caps.hz < ceiling) & (hz >= (1 - near) * caps.hz)
         allowed = np.where(self._capped, ceiling, np.minimum(ceiling, caps.hz))
@@ -248,7 +259,7 @@ class Drops:
 
     def _follow(self, sample: _DropSample) -> list[_Drop]:
         """Adds the sample to the running drops. Returns the drops that are over."""
-        over, low = [], sample.missing(END)
+        over, low = [], sample.missing(DROP_END)
         for drop in self._drops.running:
             if drop.whole:
                 self._join(drop, low & (sample.key == drop.group) & ~self._taken())
@@ -256,7 +267,7 @@ class Drops:
             known_s = sample.clocks[0, drop.members].sum()
             run_s, cycles, allowed = clocks = sample.clocks[:, members].sum(axis=1)
             changed = run_s < known_s / 2  # newly capped or no longer capped: a new episode
-            if known_s and (changed or allowed - cycles < END * allowed):
+            if known_s and (changed or allowed - cycles < DROP_END * allowed):
                 drop.pause(sample.since_ns)
                 drop.episode.calm = True
             elif known_s:
@@ -305,10 +316,12 @@ class Drops:
             episode.evidence["ceiling"] = BASE_CLOCK
 
     def _begin(self, key: int, sample: _DropSample, deep: Bools) -> None:
-        group, low = sample.key == key, sample.missing(END)
+        group, low = sample.key == key, sample.missing(DROP_END)
         run_s, cycles, allowed = sample.clocks[:, group].sum(axis=1)
         dropping_s = sample.clocks[0, group & low].sum()
-        whole = bool(allowed - cycles >= START * allowed and dropping_s >= MIN_WHOLE_SHARE * run_s)
+        whole = bool(
+            allowed - cycles >= DROP_START * allowed and dropping_s >= MIN_WHOLE_SHARE * run_s
+        )
         young = self._drops.just_started(key)
         if whole and young is not None:
             young.whole = True
@@ -322,3 +335,82 @@ class Drops:
         self._join(drop, group & (low if whole else deep) & ~self._taken())
         self._add(drop, drop.members, sample.clocks[:, drop.members].sum(axis=1), sample)
         self._drops.begin(drop)
+
+
+# --- Detects cores that wide SIMD code keeps at a SIMD level although their clock does not drop for
+# that reason.
+
+LICENSE_START, LICENSE_END = MIN_ACTIVE_SHARE, MIN_ACTIVE_SHARE / 2
+"""Shares of a core's cycles, at which an episode starts and below which it ends. From LICENSE_START
+on, a level counts as the cause of a drop."""
+MIN_SAMPLES = 2
+"""Number of samples that must show the level. A single sample may be the edge of a drop that the
+level has caused."""
+MIN_MISSING = 0.01
+"""Share of the ceiling. A clock that misses the ceiling by less counts as at the ceiling: a step of
+the clock is two to three times as much."""
+RUN_S, CYCLES, ALLOWED, FIRST = 2, 3, 4, 5
+"""Indices in the sums of an episode: run time, cycles, run time times ceiling, and the cycles of
+each level."""
+
+
+class Licenses:
+    """Detects SIMD levels without a drop of the clock."""
+
+    def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
+        self._counters, self._episodes = reader.counters, episodes
+        self._levels = [key for key in LEVELS if key in reader.counters.columns]
+        self.available = bool(self._levels)
+        self._licenses = ShareEpisodes(
+            episodes, "license", LICENSE_START, LICENSE_END, reader.hello.sample_ns,
+            after=MIN_SAMPLES, pause_ns=PAUSE_NS,
+        )  # fmt: skip
+
+    def calm(self, batch: SampleBatch, first: int, last: int) -> int:
+        if not self._licenses.quiet:
+            return first
+        return first_true(batch.once(self._level_cycles) > 0, first, last)
+
+    def sample(self, data: DetectorInput) -> list[Episode]:
+        """Returns the episodes that this sample ended."""
+        cores = data.cores
+        levels = data.sample.part(self._level_cycles)
+        cycles, run_s = data.ran()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            levels = np.minimum(
+                levels / cores.max_of_threads(data.sample.values.top[INDEX["busy_hz"]]), 1.0
+            )
+        share = np.minimum(levels.sum(axis=0), 1.0)
+        # A core in a drop is left out, because the drop includes its level.
+        drops = [drop for drop in self._episodes.of_kind("turbo-drop") if drop.cause == "license"]
+        share[cores.with_cpus([cpu for drop in drops for cpu in drop.cpus])] = 0.0
+        more = [run_s, cycles, run_s * data.ceiling_hz, *np.nan_to_num(levels * cycles)]
+        times = data.since_ns, data.time_ns
+        ended = self._licenses.step(share, cycles, cores.group, cores.lists, *times, more)
+        for running in self._licenses.running:
+            self._describe(running)
+        return ended
+
+    def _level_cycles(self, batch: SampleBatch) -> Floats:
+        """Returns (samples, levels, cores): the cycles of the core at each level. Each thread
+        counts those of the whole core; see low_clock_causes.LEVEL_PREFIX."""
+        moved = [self._counters.increments(batch.delta, key) for key in self._levels]
+        by_core = [batch.cores.max_of_threads(counts) for counts in moved if counts is not None]
+        return np.nan_to_num(np.stack(by_core, axis=1))
+
+    def _describe(self, running: ShareEpisode) -> None:
+        """Sets evidence and depth. The depth is how far the clock is below its ceiling, not the
+        share of wide code."""
+        sums = running.sums
+        run_s, cycles, allowed = sums[[RUN_S, CYCLES, ALLOWED]].tolist()
+        most = int(sums[FIRST:].argmax())
+        level = Level(int(self._levels[most][-1]), float(sums[FIRST + most] / cycles))
+        episode = running.episode
+        episode.cause, episode.evidence = "level", {"simd": level}
+        episode.evidence["busy_hz"] = round(cycles / run_s)
+        if allowed > 0:
+            missing = allowed - cycles
+            episode.depth = missing / run_s if missing >= MIN_MISSING * allowed else 0.0
+            episode.evidence["ceiling_hz"] = round(allowed / run_s)
+        else:  # no ceiling is known
+            episode.depth = None

@@ -13,7 +13,7 @@ from simulated import Timed, lasting
 
 from perfprobe import wire
 from perftop.detect.engine import RunningEpisodes
-from perftop.detect.suspects import CLEAN_NS, READ, Suspects
+from perftop.detect.pipeline import CLEAN_NS, READ, Suspects
 from perftop.model.delta import Doubt
 from perftop.model.episode import Episode
 from perftop.model.sample_reader import SampleReader

@@ -13,7 +13,7 @@ from paced import BUSY, IDLE, STEAL, Paced, S
 from perfprobe import wire
 from perfprobe.wire import Counter, Identity, Rate
 from perftop.detect.engine import GAP_NS, PAUSE_NS
-from perftop.detect.halts import END, START
+from perftop.detect.standstill import HALT_END, HALT_START
 from perftop.output import why_report
 
 KIND = "involuntary-halt"
@@ -53,13 +53,13 @@ def test_losses_within_the_error_begin_no_episode(
     beyond: float, spans: list[tuple[float, float | None]]
 ) -> None:
     reading = 20e-6 / 0.1
-    assert losing(paced(), beyond * START + reading).spans() == spans
+    assert losing(paced(), beyond * HALT_START + reading).spans() == spans
 
 
 def test_a_smaller_loss_keeps_an_episode_running() -> None:
-    walk = losing(losing(paced()), 1.2 * END + 0.0002)
+    walk = losing(losing(paced()), 1.2 * HALT_END + 0.0002)
     assert walk.spans() == [(3, None)]
-    assert losing(walk, 0.8 * END + 0.0002).spans() == [(3, 13)]
+    assert losing(walk, 0.8 * HALT_END + 0.0002).spans() == [(3, 13)]
 
 
 def test_idle_time_that_is_not_exact_hides_what_is_lost_but_a_little_of_it() -> None:

@@ -8,7 +8,7 @@ import made
 import pytest
 from paced import Paced, S
 
-from perftop.detect.simd_licenses import END, START
+from perftop.detect.turbo_drops import LICENSE_END, LICENSE_START
 
 KIND = "license"
 TSC = made.TSC_HZ
@@ -41,16 +41,19 @@ def test_each_thread_counts_what_the_core_does() -> None:
     """Also one that is halted: its count is no second one (Intel's metrics halve their sum)."""
     walk = paced().go(4, license_1=[0.5 * HZ, 0, 0.5 * HZ, 0])
     assert walk.running[0].evidence["simd"] == pytest.approx((1, 0.5))
-    assert paced().go(4, license_1=[0.7 * START * HZ, 0, 0.7 * START * HZ, 0]).spans() == []
+    assert (
+        paced().go(4, license_1=[0.7 * LICENSE_START * HZ, 0, 0.7 * LICENSE_START * HZ, 0]).spans()
+        == []
+    )
     both = paced().go(4, cycles=HZ, ref=TSC, license_1=[0.5 * HZ, 0, 0.5 * HZ, 0])
     assert both.running[0].evidence["simd"] == pytest.approx((1, 0.5))
 
 
 def test_the_threshold_to_continue_is_below_that_to_begin() -> None:
-    assert wide(paced(), 0.9 * START).spans() == []
-    walk = wide(wide(paced(), 1.1 * START), 1.1 * END)
+    assert wide(paced(), 0.9 * LICENSE_START).spans() == []
+    walk = wide(wide(paced(), 1.1 * LICENSE_START), 1.1 * LICENSE_END)
     assert walk.spans() == [(4, None)]
-    assert wide(walk, 0.9 * END).spans() == [(4, 12)]
+    assert wide(walk, 0.9 * LICENSE_END).spans() == [(4, 12)]
 
 
 def test_a_single_sample_is_no_episode() -> None:

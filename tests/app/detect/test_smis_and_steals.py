@@ -8,11 +8,10 @@ import pytest
 from paced import S, Stepped
 
 from perftop.detect.engine import GAP_NS
-from perftop.detect.smis import QUIET_NS, Smis
-from perftop.detect.steals import Steals
+from perftop.detect.standstill import SMI_QUIET_NS, Smis, Steals
 from perftop.model.sample_reader import SampleReader
 
-PAUSE = QUIET_NS // S
+PAUSE = SMI_QUIET_NS // S
 SMI = made.counter("smi", "1", bits=32)
 
 

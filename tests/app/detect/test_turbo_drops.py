@@ -17,7 +17,7 @@ from truths import SECOND, found, scripted
 from perfprobe import wire
 from perfprobe.wire import Block, Counter
 from perftop.detect.engine import GAP_NS, PAUSE_NS, RunningEpisodes
-from perftop.detect.turbo_drops import END, MIN_AWAKE_NS, MIN_WORK, START, Clocks, Drops
+from perftop.detect.turbo_drops import DROP_END, DROP_START, MIN_AWAKE_NS, MIN_WORK, Clocks, Drops
 from perftop.model.episode import Cap, Episode
 from perftop.model.sample_reader import SampleReader
 from perftop.session.session import Session
@@ -70,9 +70,9 @@ def test_an_episode_lasts_from_the_first_to_the_last_sample_that_shows_it() -> N
 
 
 @pytest.mark.parametrize(("first", "then", "expected"), [
-    (START + 0.001, END + 0.001, [(1, None)]),
-    (START - 0.001, START - 0.001, []),
-    (START + 0.001, END - 0.001, [(1, 2)]),
+    (DROP_START + 0.001, DROP_END + 0.001, [(1, None)]),
+    (DROP_START - 0.001, DROP_START - 0.001, []),
+    (DROP_START + 0.001, DROP_END - 0.001, [(1, 2)]),
     (0.2, 0.04, [(1, None)]),
 ])  # fmt: skip
 def test_the_threshold_to_continue_is_below_that_to_begin(

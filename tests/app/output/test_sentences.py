@@ -13,8 +13,8 @@ from fakes import Machine, seen
 
 from perfprobe.wire import Cpu
 from perftop.base.format import length
-from perftop.detect.halts import SIGNS
 from perftop.detect.low_clock_causes import FLAGS, PCU
+from perftop.detect.standstill import SIGNS
 from perftop.model.episode import (
     Bit,
     Cap,

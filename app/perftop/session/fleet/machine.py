@@ -17,7 +17,7 @@ from math import inf, isfinite, nan
 import numpy as np
 
 from perfprobe import wire
-from perftop.detect.turbo_drops import START
+from perftop.detect.turbo_drops import DROP_START
 from perftop.model.episode import Episode
 from perftop.model.numbers import Number
 from perftop.model.smt import STATES
@@ -98,7 +98,7 @@ def read_numbers(session: Session, interval: Interval) -> Numbers:
         if total := weight[is_known].sum():
             weight, clock, ceiling = weight[is_known], clock[is_known], ceiling[is_known]
             numbers["ceiling_hz"] = float((weight * ceiling).sum() / total)
-            numbers["below"] = float(weight[clock < ceiling * (1 - START)].sum() / total)
+            numbers["below"] = float(weight[clock < ceiling * (1 - DROP_START)].sum() / total)
     pairs = [core for core in cores if len(session.cores[core]) > 1]
     states = interval.split.states[pairs]
     states = states[np.isfinite(states).all(axis=1)]
