@@ -1,5 +1,6 @@
 /*
- * The sampler with its real threads. Only pread is made up: slow, stuck, counting or gone.
+ * The sampler with its real threads, which read simulated files. Each program defines `act` and
+ * `reach`.
  */
 #ifndef PP_SAMPLER_PLAY_H
 #define PP_SAMPLER_PLAY_H
@@ -9,38 +10,30 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "check.h"
 #include "cpus.h"
 
-enum { COUNTING = 1000, SLOW, STUCK, GONE, SOMETIMES_WIDE, MOVING };
+/* Descriptors. COUNTING: each read returns a number one higher than the last read of any file;
+ * GONE: reads fail with ENODEV. Others count, too, and `act` does more. */
+enum { COUNTING = 1000, GONE, SLOW, STUCK, SOMETIMES_WIDE, MOVING };
 
-static atomic_int count, stuck, wide, move_to, slack_ns;
+static atomic_int count;
 
-static inline void spin_ms(uint64_t ms);
+/* Called at the start of each read. */
+static void act(int fd);
 
 ssize_t __wrap_pread(int fd, void *buffer, size_t size, off_t offset);
 
 ssize_t __wrap_pread(int fd, void *buffer, size_t size, off_t offset)
 {
     (void)offset;
-    slack_ns = prctl(PR_GET_TIMERSLACK);
+    act(fd);
     if (fd == GONE) {
         errno = ENODEV;
         return -1;
     }
-    if (fd == SLOW)
-        nap_ms(12);
-    while (fd == STUCK && atomic_load(&stuck))
-        nap_ms(1);
-    if (fd == SOMETIMES_WIDE && atomic_load(&wide) > 0) {
-        atomic_fetch_sub(&wide, 1);
-        spin_ms(3);
-    }
-    if (fd == MOVING)
-        pin(atomic_load(&move_to));
     return snprintf(buffer, size, "%d\n", 100 + atomic_fetch_add(&count, 1));
 }
 
@@ -55,14 +48,6 @@ enum {
 
 static uint64_t frame[ROWS * ROW];
 static uint32_t delivered;
-
-static inline void spin_ms(uint64_t ms)
-{
-    uint64_t end = pp_clock_ns(CLOCK_MONOTONIC) + ms * MS;
-
-    while (pp_clock_ns(CLOCK_MONOTONIC) < end)
-        ;
-}
 
 static inline pp_sampler *make(uint64_t period_ns, bool proof, uint32_t ring)
 {
@@ -111,15 +96,30 @@ static inline pp_stats stats_of(pp_sampler *s, int32_t cpu)
     return stats;
 }
 
-/* Completes one round, as a patient caller would. */
+/* Two rows of the lane of no CPU, read one after the other between the same stamps. */
+static inline int attach_anywhere(pp_sampler *s, uint32_t row, int fd)
+{
+    pp_row rows[] = {row_at(row, 1), row_at(row + 1, 2)};
+    pp_slot slots[] = {{.kind = PP_FILE, .column = 1, .fd = fd},
+                       {.kind = PP_FILE, .column = 0, .fd = COUNTING},
+                       {.kind = PP_FILE, .column = 3, .fd = GONE}};
+
+    return pp_attach(s, PP_ANYWHERE, 0, rows, 2, slots, 3);
+}
+
+/* Makes it the time of this round, where time is simulated. */
+static void reach(const pp_sampler *s, uint64_t round);
+
+/* Drains one round until no lane is pending. */
 static inline void complete(pp_sampler *s, uint64_t round)
 {
     int pending;
 
+    reach(s, round);
     WAIT_FOR((pending = pp_drain(s, round, frame, 0, &delivered)) == 0);
 }
 
-/* Goes on to the next round in which the row was sampled. */
+/* Completes rounds up to the first one in which the row was sampled. Returns the round after it. */
 static inline uint64_t next_sampled(pp_sampler *s, uint64_t round, uint32_t row)
 {
     do

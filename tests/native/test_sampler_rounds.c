@@ -1,8 +1,107 @@
-/* Rounds: which samples are theirs, which are lost, and what flags they carry. */
+/* Rounds, in simulated time: which samples are theirs, which are lost, and their flags. */
 #define _GNU_SOURCE
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+
 #include "sampler_play.h"
 
-static void test_rounds(void)
+/* --- simulated time: it passes when the test says so, or when a read takes time ---------------- */
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* the time, or the word of a futex */
+static _Atomic uint64_t clock_ns = 1000000000; /* CLOCK_MONOTONIC and CLOCK_MONOTONIC_RAW */
+static atomic_int stuck, wide;                  /* whether STUCK waits; wide reads still to come */
+
+static void pass(uint64_t ns)
+{
+    pthread_mutex_lock(&mutex);
+    clock_ns += ns;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&mutex);
+}
+
+int __real_clock_gettime(clockid_t clock, struct timespec *t);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *t);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *t)
+{
+    if (clock != CLOCK_MONOTONIC && clock != CLOCK_MONOTONIC_RAW)
+        return __real_clock_gettime(clock, t);
+    *t = pp_timespec(clock_ns);
+    return 0;
+}
+
+static long wait_for_futex(_Atomic uint32_t *word, uint32_t value, const struct timespec *at)
+{
+    uint64_t end_ns = (uint64_t)at->tv_sec * 1000000000 + (uint64_t)at->tv_nsec;
+
+    pthread_mutex_lock(&mutex);
+    while (*word == value && clock_ns < end_ns)
+        pthread_cond_wait(&changed, &mutex);
+    errno = *word == value ? ETIMEDOUT : EAGAIN;
+    pthread_mutex_unlock(&mutex);
+    return -1;
+}
+
+long __real_syscall(long number, long a, long b, long c, const void *d);
+long __wrap_syscall(long number, long a, long b, long c, const void *d);
+
+long __wrap_syscall(long number, long a, long b, long c, const void *d)
+{
+    if (number != SYS_futex)
+        return __real_syscall(number, a, b, c, d);
+    if (b == (FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG))
+        return wait_for_futex((_Atomic uint32_t *)a, (uint32_t)c, d);
+    pass(0); /* a wake-up */
+    return 0;
+}
+
+static void act(int fd)
+{
+    if (fd == SLOW)
+        pass(12 * MS);
+    while (fd == STUCK && stuck)
+        nap_ms(1);
+    if (fd == SOMETIMES_WIDE && wide > 0) {
+        wide--;
+        pass(3 * MS);
+    }
+}
+
+/* Waits until each lane is done with the rounds that are due, except for a lane that is stuck. */
+static void settle(const pp_sampler *s)
+{
+    for (uint32_t i = 0; i < s->n_lanes; i++) {
+        const struct pp_lane *lane = s->lanes[i];
+
+        if (lane->running && !(stuck && lane->slots[0].fd == STUCK))
+            WAIT_FOR(pp_deadline(lane->schedule, pp_read_once(&lane->next)) > clock_ns);
+    }
+}
+
+static void reach(const pp_sampler *s, uint64_t round)
+{
+    uint64_t due_ns = pp_deadline(&s->schedule, round);
+
+    settle(s);
+    if (clock_ns < due_ns)
+        pass(due_ns - clock_ns);
+    settle(s);
+}
+
+static pp_sampler *make_simulated(uint64_t period_ns, uint32_t ring)
+{
+    pp_sampler *s = make(period_ns, false, ring);
+
+    s->schedule.clock = PP_CLOCK_RAW; /* whose stamps are simulated: only `act` makes reads wide */
+    return s;
+}
+
+/* --- rounds ----------------------------------------------------------------------------------- */
+
+static void test_numbers_of_rounds(void)
 {
     struct pp_schedule schedule = {.start_ns = 1000, .period_ns = 100};
 
@@ -14,26 +113,27 @@ static void test_rounds(void)
     CHECK(pp_deadline(&schedule, 2) == 1200);
 }
 
-/* The flag reaches the first row that is delivered, though samples before it were lost. */
+/* The flag is in the first row that is delivered, though samples before it were lost. */
 static void test_rebased(void)
 {
-    pp_sampler *s = make(5 * MS, false, 2);
+    pp_sampler *s = make_simulated(5 * MS, 2);
     uint64_t round;
 
     CHECK(attach(s, 0, 0, COUNTING, PP_ROW_REBASED) == 0);
-    WAIT_FOR(stats_of(s, 0).lost > 2);
-    round = pp_next_round(&s->schedule, pp_clock_ns(CLOCK_MONOTONIC));
+    for (round = 0; round < 6; round++)
+        reach(s, round);
+    CHECK(stats_of(s, 0).lost == 4);
+    round = next_sampled(s, round - 1, 0);
+    CHECK(round == 7 && flags_of(0) & PP_ROW_REBASED);
+    CHECK(lost_of(0) == 6); /* four found the ring full, and two were too old */
     round = next_sampled(s, round, 0);
-    CHECK(flags_of(0) & PP_ROW_REBASED);
-    CHECK(lost_of(0) > 4); /* some were refused, and two were too old */
-    round = next_sampled(s, round, 0);
-    CHECK(!(flags_of(0) & PP_ROW_REBASED));
+    CHECK(round == 8 && !(flags_of(0) & PP_ROW_REBASED));
     pp_free(s);
 }
 
 static void test_overruns(void)
 {
-    pp_sampler *s = make(5 * MS, false, 8);
+    pp_sampler *s = make_simulated(5 * MS, 8);
     uint64_t round = 0;
     pp_stats stats;
 
@@ -42,42 +142,43 @@ static void test_overruns(void)
         round = next_sampled(s, round, 0);
     CHECK(pp_detach(s, 0) == 0);
     stats = stats_of(s, 0);
-    CHECK(stats.samples >= 5 && stats.samples <= round);
-    CHECK(stats.overruns >= 2 * stats.samples); /* 12 ms hold two deadlines of 5 ms, or more */
+    CHECK(stats.samples == 5 && round == 4 * 3 + 1);
+    CHECK(stats.overruns == 2 * stats.samples); /* 12 ms hold two deadlines of 5 ms */
     pp_free(s);
 }
 
 /* Draining a round again waits for the missing lanes only, and counts no lane twice. */
 static void test_pending_and_force(void)
 {
-    pp_sampler *s = make(400 * MS, false, 8);
+    pp_sampler *s = make_simulated(400 * MS, 8);
 
-    atomic_store(&stuck, 1);
+    stuck = 1;
     CHECK(attach(s, 0, 0, COUNTING, 0) == 0);
     CHECK(attach(s, 1, 1, STUCK, 0) == 0);
     CHECK(pp_drain(s, 0, frame, 0, &delivered) == 2 && delivered == 0);
-    WAIT_FOR(pp_drain(s, 0, frame, 0, &delivered) == 1);
+    reach(s, 0);
     for (int i = 0; i < 3; i++) {
         CHECK(pp_drain(s, 0, frame, 0, &delivered) == 1 && delivered == 1);
         CHECK(flags_of(0) == PP_ROW_SAMPLED && flags_of(1) == 0);
     }
-    atomic_store(&stuck, 0);
+    stuck = 0;
     complete(s, 0);
     CHECK(delivered == 2 && flags_of(0) == PP_ROW_SAMPLED && flags_of(1) & PP_ROW_SAMPLED);
 
-    atomic_store(&stuck, 1);
-    WAIT_FOR(pp_drain(s, 1, frame, 0, &delivered) == 1);
+    stuck = 1;
+    reach(s, 1);
+    CHECK(pp_drain(s, 1, frame, 0, &delivered) == 1);
     CHECK(pp_drain(s, 1, frame, 1, &delivered) == 1 && delivered == 1);
     CHECK(flags_of(0) == PP_ROW_SAMPLED && flags_of(1) == 0 && lost_of(1) == 0);
     CHECK(pp_drain(s, 1, frame, 0, &delivered) == 0 && delivered == 1); /* it is closed */
     CHECK(pp_drain(s, 0, frame, 0, &delivered) == -EINVAL);
-    atomic_store(&stuck, 0);
+    stuck = 0;
     complete(s, 2);
     CHECK(delivered == 2 && lost_of(0) == 0 && lost_of(1) == 1);
     pp_free(s);
 }
 
-/* A lane that has gone past a round is not waited for, though its ring is empty. */
+/* No drain waits for a lane whose next round is later, though its ring is empty. */
 static void test_skipped_round_is_settled(void)
 {
     static struct pp_lane lane;
@@ -100,7 +201,7 @@ static void test_flags_wait_for_data(void)
 {
     static const uint64_t taken[] = {PP_ROW_SAMPLED | PP_ROW_ELSEWHERE, PP_ROW_SAMPLED,
                                      PP_ROW_SAMPLED};
-    pp_sampler *s = make(1000 * MS, false, 4);
+    pp_sampler *s = make_simulated(1000 * MS, 4);
     struct pp_lane *lane = add_lane(s, 0);
     pp_row row = row_at(0, 1);
     pp_slot slot = {.kind = PP_FILE, .fd = COUNTING};
@@ -119,11 +220,11 @@ static void test_flags_wait_for_data(void)
 }
 
 /* Each round from the first is a sample, a sample that found the ring full, or an overrun; each
- * sample is delivered or lost, those included that a detached lane leaves in its ring. */
+ * sample is delivered or lost, including those that a detached lane leaves in its ring. */
 static void test_every_round_is_accounted_for(void)
 {
-    enum { FIRST = 3, DELIVERED = 4 };
-    pp_sampler *s = make(2 * MS, false, 2);
+    enum { FIRST = 3, DELIVERED = 4, IN_RING = 2, DROPPED = 3, EACH = 7 };
+    pp_sampler *s = make_simulated(2 * MS, IN_RING);
     struct pp_lane *lane = add_lane(s, 0);
     pp_row row = row_at(0, 1);
     pp_slot slot = {.kind = PP_FILE, .fd = SLOW};
@@ -133,56 +234,98 @@ static void test_every_round_is_accounted_for(void)
     CHECK(pp_lane_start(lane, FIRST) == 0);
     for (int i = 0; i < DELIVERED; i++)
         round = next_sampled(s, round, 0);
-    WAIT_FOR(pp_read_once(&lane->dropped) > 2);
+    for (int i = 0; i < IN_RING + DROPPED; i++)
+        reach(s, pp_read_once(&lane->next));
     CHECK(pp_detach(s, 0) == 0);
-    CHECK(lane->next - FIRST == lane->samples + lane->dropped + lane->overruns);
-    CHECK(lane->samples + lane->dropped == DELIVERED + stats_of(s, 0).lost);
+    CHECK(lane->samples == DELIVERED + IN_RING && lane->dropped == DROPPED);
+    CHECK(lane->overruns == lane->samples * (EACH - 1)); /* of 12 ms, which hold six deadlines */
+    CHECK(lane->next == FIRST + lane->samples * EACH + DROPPED);
+    CHECK(stats_of(s, 0).lost == IN_RING + DROPPED);
     pp_free(s);
 }
 
 /* A lane that wakes up ten rounds late takes part in the round of that moment. */
 static void test_overslept(void)
 {
-    pp_sampler *s = make(200 * MS, false, 2);
+    pp_sampler *s = make_simulated(200 * MS, 2);
     struct pp_lane *lane = add_lane(s, 0);
     pp_row row = row_at(0, 1);
     pp_slot slot = {.kind = PP_FILE, .fd = COUNTING};
 
-    s->schedule.start_ns -= (uint64_t)2200 * MS;
+    s->schedule.start_ns -= (uint64_t)2250 * MS; /* now it is 50 ms after the time of round 10 */
     CHECK(prepare(lane, s->ring, 0, &row, 1, &slot, 1) == 0);
     CHECK(pp_lane_start(lane, 0) == 0);
-    WAIT_FOR(pp_ring_fill(&lane->ring) > 0);
-    CHECK(pp_ring_peek(&lane->ring)[PP_ENTRY_ROUND] >= 10);
-    CHECK(pp_ring_peek(&lane->ring)[PP_ENTRY_LATENESS] < s->schedule.period_ns);
+    settle(s);
+    CHECK(pp_ring_peek(&lane->ring)[PP_ENTRY_ROUND] == 10);
+    CHECK(pp_ring_peek(&lane->ring)[PP_ENTRY_LATENESS] == 50 * MS);
     CHECK(pp_detach(s, 0) == 0);
-    CHECK(stats_of(s, 0).overruns >= 10);
+    CHECK(stats_of(s, 0).overruns == 10);
     pp_free(s);
 }
 
+/* --- wide reads -------------------------------------------------------------------------------- */
+
 static void test_wide(void)
 {
-    pp_sampler *s = make(5 * MS, false, 8);
-    uint64_t round = 0, repeats;
+    pp_sampler *s = make_simulated(100 * MS, 8);
+    uint64_t round;
 
     CHECK(attach(s, 0, 0, SOMETIMES_WIDE, 0) == 0);
-    for (int i = 0; i < 60; i++) /* until it knows what is usual */
-        round = next_sampled(s, round, 0);
-    repeats = stats_of(s, 0).repeats;
-    atomic_store(&wide, 1);
-    WAIT_FOR(stats_of(s, 0).repeats > repeats);
-    repeats = stats_of(s, 0).repeats;
-    atomic_store(&wide, 3);
-    do
-        round = next_sampled(s, round, 0);
-    while (!(flags_of(0) & PP_ROW_WIDE));
-    CHECK(stats_of(s, 0).repeats >= repeats + PP_LANE_REPEATS);
-    CHECK(valid_of(0) == 1 << 2);
+    round = next_sampled(s, 0, 0);
+    wide = 1;
+    round = next_sampled(s, round, 0);
+    CHECK(flags_of(0) == PP_ROW_SAMPLED && stats_of(s, 0).repeats == 1);
+    wide = 3;
+    round = next_sampled(s, round, 0);
+    CHECK(flags_of(0) == (PP_ROW_SAMPLED | PP_ROW_WIDE));
+    CHECK(stats_of(s, 0).repeats == 1 + PP_LANE_REPEATS && valid_of(0) == 1 << 2);
+    CHECK(frame[1] - frame[0] == 3 * MS);
+    pp_free(s);
+}
+
+/* The lane of no CPU repeats an interrupted read as a whole, and flags no row. */
+static void test_anywhere_wide(void)
+{
+    pp_sampler *s = make_simulated(100 * MS, 8);
+    uint64_t round;
+
+    CHECK(attach_anywhere(s, 1, SOMETIMES_WIDE) == 0);
+    round = next_sampled(s, 0, 1);
+    for (int reads = 1; reads <= 3; reads += 2) {
+        wide = reads;
+        round = next_sampled(s, round, 1);
+        CHECK(flags_of(1) == PP_ROW_SAMPLED && flags_of(2) == PP_ROW_SAMPLED);
+        CHECK(frame[1 * ROW + PP_HEAD + 1 + 1] + 1 == frame[2 * ROW + PP_HEAD + 1]);
+    }
+    CHECK(stats_of(s, PP_ANYWHERE).repeats == 1 + PP_LANE_REPEATS);
+    pp_free(s);
+}
+
+/* --- the lane of no CPU ------------------------------------------------------------------------ */
+
+/* A round waits for it as for a CPU's lane, but it is not counted as a CPU that delivered. */
+static void test_anywhere_is_no_cpu(void)
+{
+    pp_sampler *s = make_simulated(400 * MS, 8);
+
+    stuck = 1;
+    CHECK(attach(s, 0, 0, COUNTING, 0) == 0);
+    CHECK(attach_anywhere(s, 1, STUCK) == 0);
+    reach(s, 0);
+    CHECK(pp_drain(s, 0, frame, 0, &delivered) == 1);
+    CHECK(delivered == 1 && flags_of(0) == PP_ROW_SAMPLED && flags_of(1) == 0);
+    stuck = 0;
+    complete(s, 0);
+    CHECK(delivered == 1 && flags_of(1) == PP_ROW_SAMPLED);
+    CHECK(pp_detach(s, 0) == 0);
+    next_sampled(s, 1, 1);
+    CHECK(delivered == 0);
     pp_free(s);
 }
 
 int main(void)
 {
-    test_rounds();
+    test_numbers_of_rounds();
     test_rebased();
     test_overruns();
     test_pending_and_force();
@@ -191,5 +334,7 @@ int main(void)
     test_every_round_is_accounted_for();
     test_overslept();
     test_wide();
+    test_anywhere_wide();
+    test_anywhere_is_no_cpu();
     return 0;
 }
