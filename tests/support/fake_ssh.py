@@ -9,6 +9,7 @@ which a test may rewrite at any time, with the behaviour of the host:
     garbage        bytes that are no stream
     banner         a line of the shell's start file, then the probe
     cut N          the probe, up to that byte; then the link breaks
+    code CODE      that Python code
     any of SAID    ssh's own message for that failure, and its status
 
 HOST.pid beside that file has the process ids of all connections so far. Killing one breaks its
@@ -107,6 +108,8 @@ def _main() -> int:
         time.sleep(600)
     elif does == "garbage":
         os.write(1, b"\xc4\x05" + bytes(range(256)) * 64)
+    elif does == "code":
+        os.execv(sys.executable, [sys.executable, "-c", f"import os, sys, time\n{more}"])  # noqa: S606
     else:
         if does == "banner":
             os.write(1, b"Welcome to this machine\n")

@@ -215,6 +215,12 @@ class CommandWindow:
         return None if self._start.running is None else await self._start.running
 
     @property
+    def is_running(self) -> bool:
+        """Whether the command runs."""
+        task = self._start.running
+        return task is not None and not task.done()
+
+    @property
     def run(self) -> Run | None:
         """The run, once the command has ended; None before."""
         task = self._start.running

@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any
@@ -40,6 +41,11 @@ RESTORE_S = 60.0
 """Longest wait in s for a probe that restores registers. Such a probe is never killed."""
 STDERR_S = 0.5
 """Longest wait in s for stderr after the probe's end, in case a descendant keeps it open."""
+ANSWER_S = 180.0
+"""Longest wait in s for the answer of a probe that measures once, which takes up to a minute."""
+ANSWER_BYTES = 64 << 20
+"""Maximum number of bytes of such an answer."""
+READ_BYTES = 1 << 16
 SCHEME = "unix:"
 """Prefix of the address of a stream that is served at a socket."""
 CONNECT_S = 5.0
@@ -287,7 +293,7 @@ def launched(argv: Sequence[str]) -> Iterator[Feed]:
 
 def ask(argv: Sequence[str]) -> dict[str, Any]:
     """The answer of a probe that measures once. We always wait for its end, because it restores the
-    registers that it programmed."""
+    registers that it programmed. Raises Failed if it does not answer, or not with a JSON object."""
     import json
 
     stdin, lifeline = os.pipe()
@@ -296,25 +302,66 @@ def ask(argv: Sequence[str]) -> dict[str, Any]:
             process = subprocess.Popen(
                 argv, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE
             )
-        try:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        with process.stdout, process.stderr:
             try:
-                exits.open()
-                out, errors = process.communicate()
-            finally:
-                exits.hold()
-        except BaseException:
-            exits.ignore_all()
-            held.close()
-            with suppress(PermissionError):  # it runs as root; its closed stdin ends it
-                process.terminate()
-            _, errors = process.communicate()
-            if process.returncode == 1 and errors:
-                raise _no_answer(argv, process.returncode, errors) from None
-            raise
-    with suppress(ValueError):
-        answer: dict[str, Any] = json.loads(out)
-        return answer
+                try:
+                    exits.open()
+                    out, errors = _outputs(process, argv)
+                finally:
+                    exits.hold()
+            except BaseException:
+                exits.ignore_all()
+                held.close()
+                process.stdout.close()  # a probe that is writing its answer does not wait for us
+                with suppress(PermissionError):  # it runs as root; its closed stdin ends it
+                    process.terminate()
+                try:
+                    process.wait(RESTORE_S if "msr" in ssh.words(argv) else GRACE_S)
+                except subprocess.TimeoutExpired:
+                    with suppress(PermissionError):
+                        process.kill()
+                os.set_blocking(process.stderr.fileno(), False)
+                errors = process.stderr.read() or b""
+                if process.returncode == 1 and errors:
+                    raise _no_answer(argv, process.returncode, errors) from None
+                raise
+    with suppress(ValueError, RecursionError):
+        answer = json.loads(out)
+        if isinstance(answer, dict):
+            return answer
     raise _no_answer(argv, process.returncode, errors)
+
+
+def _outputs(process: subprocess.Popen[bytes], argv: Sequence[str]) -> tuple[bytes, bytes]:
+    """What the probe writes to stdout, and the end of what it writes to stderr, until it has closed
+    both and ended. Raises Failed if it does not end in time, or if it writes too much."""
+    import selectors
+
+    place = f"{name}: " if (name := ssh.host(argv)) else ""
+    late = Failed(f"{place}the probe gave no answer within {ANSWER_S:.0f} s")
+    out, errors, until_s = bytearray(), bytearray(), time.monotonic() + ANSWER_S
+    with selectors.DefaultSelector() as pipes:
+        pipes.register(process.stdout, selectors.EVENT_READ, out)  # type: ignore[arg-type]
+        pipes.register(process.stderr, selectors.EVENT_READ, errors)  # type: ignore[arg-type]
+        while pipes.get_map():
+            left_s = until_s - time.monotonic()
+            for key, _ in pipes.select(left_s) if left_s > 0 else []:
+                piece = os.read(key.fd, READ_BYTES)
+                key.data.extend(piece)
+                if not piece:
+                    pipes.unregister(key.fileobj)
+            del errors[:-STDERR_BYTES]
+            if len(out) > ANSWER_BYTES:
+                raise Failed(f"{place}the probe's answer is larger than {ANSWER_BYTES >> 20} MB")
+            if time.monotonic() > until_s:
+                raise late
+    try:
+        process.wait(max(0.0, until_s - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        raise late from None
+    return bytes(out), bytes(errors)
 
 
 def _no_answer(argv: Sequence[str], code: int, errors: bytes) -> Failed:
@@ -322,8 +369,12 @@ def _no_answer(argv: Sequence[str], code: int, errors: bytes) -> Failed:
     lines = errors.decode(errors="replace").strip().splitlines()
     if (failed := ssh.failure(argv, code, lines)) is not None:
         return failed
+    name = ssh.host(argv)
+    if name and not code:
+        text = f"{name}: no answer of perfprobe comes from there"
+        return Failed(f"{text}; {ssh.START_FILE.format(host=name)}", UNAVAILABLE)
     why = lines[-1] if lines else f"perfprobe ended with status {code}"
-    place = f"{name}: " if (name := ssh.host(argv)) else ""
+    place = f"{name}: " if name else ""
     return Failed(place + why.removeprefix("perfprobe: "), max(1, code))
 
 

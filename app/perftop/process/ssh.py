@@ -45,6 +45,8 @@ STEPS = (
 )  # fmt: skip
 """Steps of a connection, in order: name, pattern of ssh's error messages when the step fails, and
 the suggested fix."""
+START_FILE = "its shell's start file must print nothing: ssh {host} true"
+"""The suggested fix if something else than the probe's output arrives."""
 NOT_FOUND = re.compile(r"not found|No such file|[Pp]ermission denied|[Uu]nknown command")
 REFUSED = re.compile(r"^sudo: .*(password|terminal|not allowed|not in the sudoers|askpass)")
 
@@ -62,7 +64,7 @@ def command(
 
 def check(host: str) -> None:
     """Raises Failed if this is not a valid host name."""
-    if not host or host.startswith("-") or len(host) > MAX_HOST:
+    if not host or host.startswith("-") or _bare(host).startswith("-") or len(host) > MAX_HOST:
         raise Failed(f"--host {shlex.quote(host[:40])}: is no [USER@]HOST", USAGE)
     if not host.isprintable() or " " in host:
         raise Failed(f"--host {host[:40]!r}: a name has no blanks", USAGE)

@@ -17,7 +17,7 @@ from perftop.base.errors import UNAVAILABLE, Failed
 from perftop.process.launch import SCHEME, Feed, started
 from perftop.process.link import Link, StreamJoiner, waits_s
 from perftop.process.signals import in_thread
-from perftop.process.ssh import Broken
+from perftop.process.ssh import START_FILE, Broken
 
 READ_BYTES = 1 << 18
 MAX_AT_REST = 1 << 15
@@ -29,12 +29,12 @@ each sample as it arrives would take three times as much CPU time while the comm
 LATE_S = 0.01
 """Time in s from a sample to its arrival; it is rarely longer."""
 HELLO_S = 30.0
-"""Longest wait in s for the first message of a remote machine, which includes connection, login and
-start, however many bytes of it arrive."""
+"""Longest wait in s for the first message of a probe, which includes connection, login and start,
+however many bytes of it arrive."""
 PING_S = 2.0
 """Seconds between two echo requests to a remote machine."""
 SILENT_S = 10.0
-"""Longest time in s between two messages of a remote machine, in addition to two samples. For a
+"""Longest time in s without a sample of a remote machine, in addition to two sample times. For a
 probe on this machine it applies only when nothing but the stream is awaited."""
 MAX_STARTING = 8
 """Maximum number of machines to which connections are being made at the same time: each takes a
@@ -51,6 +51,31 @@ class Stream(Protocol):
 Opener = Callable[[], AbstractAsyncContextManager[Stream]]
 
 
+class _Silence:
+    """The time since the last sample. It is too long after two halves of the limit. If perftop
+    itself was stopped meanwhile, that is one half, so that what waits in the pipe is read first."""
+
+    def __init__(self, limit_s: float) -> None:
+        self.end(limit_s)
+
+    def end(self, limit_s: float) -> None:
+        """Called at a sample. `limit_s`: longest silence after it."""
+        self.limit_s, self._halves = limit_s, 0
+        self.check_s = asyncio.get_running_loop().time() + limit_s / 2
+        """Time, by the loop's clock, at which half of the limit has passed."""
+
+    def is_too_long(self) -> bool:
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self.check_s:
+            self._halves += 1
+            self.check_s = now_s + self.limit_s / 2
+        return self._halves > 1
+
+
+def _has_sample(messages: Sequence[wire.Message]) -> bool:
+    return any(isinstance(message, wire.Hello | wire.Frame) for message in messages)
+
+
 class ProbeStream:
     """The messages of one connection to a probe."""
 
@@ -63,20 +88,22 @@ class ProbeStream:
         next read, by the loop's clock."""
         self._hurry = asyncio.Event()
         self.is_awaited: Callable[[], bool] = lambda: False
-        """Returns whether nothing but the stream is awaited, as after the end of a command, so that
-        a probe that hangs must not delay the outcome."""
+        """Returns whether nothing but the stream is awaited, as before the start of a command and
+        after its end, so that a probe that hangs must not delay the outcome."""
 
     async def __aiter__(self) -> AsyncIterator[list[wire.Message]]:
         decoder = wire.Decoder()
         stdout, loop = asyncio.StreamReader(READ_BYTES), asyncio.get_running_loop()
-        hello_due_s = loop.time() + HELLO_S
+        silence = _Silence(HELLO_S)
         self._transport, _ = await loop.connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(stdout), self._probe.stdout
         )
-        while data := await self._read(stdout, decoder.hello, hello_due_s):
+        while data := await self._read(stdout, decoder.hello, silence):
             self._count(len(data))
             messages: list[wire.Message] = []
             failed = _decode(decoder, data, messages, self._probe.place)
+            if decoder.hello is not None and _has_sample(messages):
+                silence.end(SILENT_S + 2 * decoder.hello.sample_ns / 1e9)
             if messages:
                 yield messages
             if failed is not None:
@@ -89,30 +116,30 @@ class ProbeStream:
             raise failed
 
     async def _read(
-        self, stdout: asyncio.StreamReader, hello: wire.Hello | None, hello_due_s: float
+        self, stdout: asyncio.StreamReader, hello: wire.Hello | None, silence: _Silence
     ) -> bytes:
-        """Returns what has arrived; b"" at the end. Raises Failed if the wait is too long."""
-        place = self._probe.place
-        if hello is None:
-            try:
-                async with asyncio.timeout_at(hello_due_s if place else None):
-                    return await stdout.read(READ_BYTES)
-            except TimeoutError:
-                text = f"{place}: it is connected, but nothing has come for {HELLO_S:.0f} s"
-                raise Broken(text, UNAVAILABLE) from None
-        limit_s = SILENT_S + 2 * hello.sample_ns / 1e9
-        halves = 0
+        """Returns what has arrived; b"" at the end. Raises Failed if the wait is too long, also if
+        bytes arrive that complete no sample."""
         while True:
-            # If perftop itself was stopped, the first half is over before data could be read.
+            data = None
             with suppress(TimeoutError):
-                async with asyncio.timeout(limit_s / 2):
-                    return await stdout.read(READ_BYTES)
-            halves += 1
-            if halves > 1 and place is not None:
-                raise Broken(f"{place}: nothing has come for {limit_s:.0f} s", UNAVAILABLE)
-            if halves > 1 and self.is_awaited():
-                text = f"the probe has sent nothing for {limit_s:.0f} s (was it stopped?)"
-                raise Failed(f"{text}; the end of the run was not measured")
+                async with asyncio.timeout_at(silence.check_s):
+                    data = await stdout.read(READ_BYTES)
+            if silence.is_too_long():
+                self._give_up(hello, silence.limit_s)
+            if data is not None:
+                return data
+
+    def _give_up(self, hello: wire.Hello | None, limit_s: float) -> None:
+        """Raises Failed after a silence, unless the probe is on this machine and not awaited."""
+        place, span = self._probe.place, f"for {limit_s:.0f} s"
+        if place is not None and hello is None:
+            raise Broken(f"{place}: it is connected, but nothing has come {span}", UNAVAILABLE)
+        if place is not None:
+            raise Broken(f"{place}: no sample has come {span}", UNAVAILABLE)
+        if hello is None or self.is_awaited():
+            tail = "" if hello is None else "; the measurement is incomplete"
+            raise Failed(f"the probe has sent nothing {span} (was it stopped?){tail}")
 
     def rest(self, seconds: float) -> None:
         """From now on reads once in `seconds`; 0: whenever data arrive, as at the beginning.
@@ -165,7 +192,7 @@ def _decode(
     except wire.WireError as error:
         if place is not None and decoder.hello is None:
             text = f"{place}: no stream of perfprobe comes from there: {error}"
-            fix = f"; its shell's start file must print nothing: ssh {place} true"
+            fix = f"; {START_FILE.format(host=place)}"
             return Failed(text + ("" if place.startswith(SCHEME) else fix), UNAVAILABLE)
         prefix = f"{place}: " if place else ""
         return Failed(f"{prefix}the probe sent unreadable data: {error}, at byte {decoder.offset}")

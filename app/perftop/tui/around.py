@@ -95,12 +95,15 @@ class Around(Live):
                 from perftop.process.command_window import RunNotes
 
                 self.measurement = CommandMeasurement(self.tty.job, rest_s=self._rest_s)
-                self.measurement.bracket.set_link(self._link())
+                bracket = self.measurement.bracket
+                bracket.set_link(self._link())
                 if isinstance(stream, ProbeStream):
                     self._rest = stream.rest
-                    stream.is_awaited = lambda: self._has_left and self.run is not None
-                    self.measurement.bracket.set_rest(stream.rest)
-                self._notes = RunNotes(self.tty.job, self.measurement.bracket)
+                    stream.is_awaited = lambda: (
+                        not bracket.is_running and (self.run is None or self._has_left)
+                    )
+                    bracket.set_rest(stream.rest)
+                self._notes = RunNotes(self.tty.job, bracket)
                 async for messages in stream:
                     for batch in (
                         [messages] if self._patient else [[message] for message in messages]

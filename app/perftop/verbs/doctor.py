@@ -60,7 +60,8 @@ def add(verbs: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.check is not None:
-        return _check(args, args.check)
+        with machine.understood(args):
+            return _check(args, args.check)
     host, program = args.host, None
     sysroot = None if args.sysroot is None else str(args.sysroot)
     root = host.startswith("root@") if host else os.geteuid() == 0

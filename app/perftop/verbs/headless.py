@@ -165,7 +165,7 @@ async def _run_one(
                 bracket.set_link(probe.link)
                 if isinstance(stream, ProbeStream):
                     bracket.set_rest(stream.rest)
-                    stream.is_awaited = lambda: bracket.run is not None
+                    stream.is_awaited = lambda: not bracket.is_running
             task = asyncio.ensure_future(work.consume(stream))
             tasks.append(task)
             try:

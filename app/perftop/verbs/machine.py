@@ -5,10 +5,12 @@ only the probe needs more privileges."""
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from perftop.base.errors import UNAVAILABLE, Failed
 from perftop.base.text import in_ascii, printable, utf8, wrapped
 from perftop.verbs import options
 
@@ -18,6 +20,8 @@ Draw = Callable[..., list[str]]
 in columns, and `unicode`, which allows characters outside ASCII."""
 INDENT = 20
 """Width in cells of the first column."""
+MAX_REASON = 100
+"""Maximum number of characters of the reason why an answer is not understood."""
 
 
 def add_instrument(verbs: Any, name: str, verb: options.Verb, text: str) -> options.Parser:
@@ -35,9 +39,26 @@ def ask(args: argparse.Namespace, verb: str, *arguments: str) -> Answer:
     return launch.ask(options.probe_command(args, verb, "--json", *arguments))
 
 
+@contextlib.contextmanager
+def understood(args: argparse.Namespace) -> Iterator[None]:
+    """Raises Failed where the block fails because of the structure of a remote machine's answer:
+    the probe there has another version, or is no probe."""
+    try:
+        yield
+    except (
+        ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError,
+    ) as error:  # fmt: skip
+        if args.host is None:
+            raise
+        what = f"{type(error).__name__}: {error}"[:MAX_REASON]
+        text = f"{args.host}: the answer of the probe there is not understood ({what})"
+        raise Failed(f"{text}; does perftop have the same version there?", UNAVAILABLE) from None
+
+
 def answer(args: argparse.Namespace, draw: Draw, verb: str, *arguments: str) -> int:
     """Queries the probe and prints its answer. Returns the exit status."""
-    show(ask(args, verb, *arguments), draw, as_json=args.json)
+    with understood(args):
+        show(ask(args, verb, *arguments), draw, as_json=args.json)
     return 0
 
 

@@ -57,7 +57,8 @@ def add(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    return measure(args, functools.partial(machine.ask, args))
+    with machine.understood(args):
+        return measure(args, functools.partial(machine.ask, args))
 
 
 def measure(args: argparse.Namespace, ask: Ask) -> int:

@@ -44,12 +44,12 @@ def run(args: argparse.Namespace) -> int:
         if args.host is None:  # the file describes this machine, for the screen on it
             findings.keep(answer)
     except OSError as error:
-        error_text = cannot_write(
-            str(error.filename or findings.file()), error
-        )  # writes have no name
+        name = str(error.filename or findings.file())  # an error of a write has no name
+        error_text = cannot_write(name, error)
         complain(f"the result was not saved, so the screen will not warn: {error_text}")
-    machine.show(answer, draw, as_json=args.json)
-    return 1 if answer["wrong"] else 0
+    with machine.understood(args):
+        machine.show(answer, draw, as_json=args.json)
+        return 1 if answer["wrong"] else 0
 
 
 def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:

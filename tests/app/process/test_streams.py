@@ -123,7 +123,7 @@ async def test_a_silent_probe_does_not_delay_the_outcome_of_a_run(
     monkeypatch.setattr(streams, "SILENT_S", 0.2)
     monkeypatch.setattr(launch, "GRACE_S", 0.2)
     over = False
-    with pytest.raises(Failed, match=r"sent nothing for .*the end of the run was not measured"):
+    with pytest.raises(Failed, match=r"sent nothing for .*the measurement is incomplete"):
         async with asyncio.timeout(20), streams.spawn(child("time.sleep(60)")) as stream:
             assert isinstance(stream, streams.ProbeStream)
             stream.is_awaited = lambda: over
@@ -165,12 +165,41 @@ async def test_a_server_that_falls_silent_is_a_broken_link(
     monkeypatch.setattr(streams, "SILENT_S", 0.2)
     with (
         served(tmp_path / "s", [GOOD]) as address,
-        pytest.raises(Failed, match=r"nothing has come for .*no time left to try again"),
+        pytest.raises(Failed, match=r"no sample has come for .*no time left to try again"),
     ):
         probe = launch.started([address])
         async with asyncio.timeout(20), streams.open_stream(probe) as stream:
             assert probe.link is not None
             probe.link.end_within(0.0)
+            async for _ in stream:
+                pass
+
+
+async def test_bytes_that_complete_no_sample_are_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "SILENT_S", 0.2)
+    note = wire.encode(wire.Note("mark", GREETING.raw_ns, data={"text": "x"}))
+    with (
+        served(tmp_path / "s", [GOOD, *[note] * 200], 0.05) as address,
+        pytest.raises(Failed, match="no sample has come for"),
+    ):
+        probe = launch.started([address])
+        async with asyncio.timeout(20), streams.open_stream(probe) as stream:
+            assert probe.link is not None
+            probe.link.end_within(0.0)
+            async for _ in stream:
+                pass
+
+
+async def test_a_probe_that_is_stopped_before_its_hello_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(streams, "HELLO_S", 0.3)
+    monkeypatch.setattr(launch, "GRACE_S", 0.2)
+    silent = child("os.kill(os.getpid(), 19)", GOOD[:9])
+    with pytest.raises(Failed, match=r"^the probe has sent nothing for .*was it stopped"):
+        async with asyncio.timeout(20), streams.spawn(silent) as stream:
             async for _ in stream:
                 pass
 

@@ -1,0 +1,195 @@
+"""A remote machine that is hostile: nothing waits for ever, nothing is written or run here, and
+nothing that it sends controls the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import io
+import json
+import random
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fake_ssh
+import made
+import pytest
+from command import here
+
+from perfprobe import wire
+from perftop.base.errors import Failed
+from perftop.process import launch, streams
+from perftop.verbs import doctor, machine, topology
+
+EVIL = "\x1b]0;owned\x07\x9b2J\u202e\r\n$(touch owned)\0"
+"""Text that would set a terminal's title, clear its screen and reverse its text."""
+CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]")
+
+
+@pytest.fixture
+def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[fake_ssh.Hosts]:
+    """The working directory and the home directory are empty, and stay so."""
+    hosts, home = fake_ssh.install(tmp_path, monkeypatch), tmp_path / "home"
+    home.mkdir()
+    monkeypatch.chdir(home)
+    for name in ("HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "TMPDIR"):
+        monkeypatch.setenv(name, str(home))
+    yield hosts
+    assert not list(home.iterdir())
+
+
+NEVER = {
+    "a byte now and then": "while True: os.write(1, b'{'); time.sleep(0.05)",
+    "words on stderr": "while True: os.write(2, b'wait\\n' * 99)",
+    "nothing": "time.sleep(60)",
+    "closed outputs": "os.close(1); os.close(2); time.sleep(60)",
+}
+
+
+@pytest.mark.parametrize("what", NEVER)
+def test_a_host_that_never_answers_is_given_up(
+    hosts: fake_ssh.Hosts, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setattr(launch, "ANSWER_S", 1.0)
+    monkeypatch.setattr(launch, "GRACE_S", 0.2)
+    hosts.set("n7", f"code {NEVER[what]}")
+    start_s = time.monotonic()
+    done = here("doctor", "--host", "n7")
+    assert time.monotonic() - start_s < 20
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "perftop: n7: the probe gave no answer within 1 s\n"
+
+
+def test_an_answer_is_bounded(hosts: fake_ssh.Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "ANSWER_BYTES", 1 << 20)
+    hosts.set("n7", "code while True: os.write(1, b'[' * 65536)")
+    done = here("topology", "--host", "n7")
+    assert done.stderr == "perftop: n7: the probe's answer is larger than 1 MB\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ("", "no answer of perfprobe comes from there"),
+        ("[]", "no answer of perfprobe comes from there"),
+        ("[" * 100_000, "no answer of perfprobe comes from there"),
+        ("{}", r"is not understood \(KeyError: 'cpus'\); .*same version"),
+        ('{"cpus": 5}', "is not understood"),
+        ('{"cpus": [{"cpu": 1e999, "online": true}]}', "is not understood"),
+    ],
+)
+def test_an_answer_of_another_structure_is_refused(
+    hosts: fake_ssh.Hosts, answer: str, reason: str
+) -> None:
+    hosts.set("n7", f"code os.write(1, {answer!r}.encode())")
+    done = here("topology", "--host", "n7")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert re.match(rf"perftop: n7: .*{reason}", done.stderr), done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("verb", ["doctor", "stat", "record"])
+def test_words_on_stderr_do_not_control_the_terminal(hosts: fake_ssh.Hosts, verb: str) -> None:
+    hosts.set("n7", f"code sys.stderr.write({EVIL!r} * 99); sys.exit(1)")
+    output = ("-o", "recording") if verb == "record" else ()
+    done = here(verb, "--host", "n7", *output)
+    assert done.returncode == 1
+    assert not CONTROL.search(done.stdout + done.stderr)
+
+
+def places(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + sum(map(places, inner))
+
+
+def changed(value: Any, chance: random.Random, share: float) -> Any:
+    """The value with a share of its places removed or replaced by something else."""
+    others: tuple[Any, ...] = None, True, -1, 10**30, 1e300, "", EVIL, [], [[]], {}, {"x": 1}
+    if chance.random() < share:
+        return chance.choice(others)
+    if isinstance(value, dict):
+        return {
+            key: changed(inner, chance, share)
+            for key, inner in value.items() if chance.random() > share / 2
+        }  # fmt: skip
+    if isinstance(value, list):
+        return [changed(inner, chance, share) for inner in value]
+    return EVIL if isinstance(value, str) and chance.random() < share else value
+
+
+@pytest.mark.parametrize(("verb", "draw"), [("doctor", doctor.draw), ("topology", topology.draw)])
+def test_answers_with_any_content_are_drawn_or_refused(
+    monkeypatch: pytest.MonkeyPatch, verb: str, draw: machine.Draw
+) -> None:
+    answer = json.loads(here(verb, "--json").stdout)
+    args, chance, drawn = argparse.Namespace(host="n7", json=False), random.Random(verb), 0
+    share = 1 / places(answer)
+    for _ in range(300):
+        mutant = changed(answer, chance, share)
+        monkeypatch.setattr(machine, "ask", lambda *_, mutant=mutant: mutant)
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            try:
+                machine.answer(args, draw, verb)
+                drawn += 1
+            except Failed as failed:
+                assert failed.status == 3
+        assert not CONTROL.search(out.getvalue())
+    assert 10 < drawn < 290
+
+
+# --- streams
+
+
+HELLO = made.hello([made.REF])
+SAMPLES = [
+    wire.encode(made.frame(HELLO, seq, {"ref": [seq * 10**8, seq * 10**8]})) for seq in range(60)
+]
+
+
+def sends(*pieces: bytes, then: str = "time.sleep(60)") -> str:
+    return f"code os.write(1, {b''.join(pieces)!r}); {then}"
+
+
+@pytest.mark.parametrize("verb", ["stat", "why", "record"])
+def test_a_stream_that_stalls_ends_the_verb(
+    hosts: fake_ssh.Hosts, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    for name, limit_s in (("HELLO_S", 1.0), ("SILENT_S", 1.0)):
+        monkeypatch.setattr(streams, name, limit_s)
+    monkeypatch.setattr(launch, "GRACE_S", 0.2)
+    output = ("-o", "../recording") if verb == "record" else ()
+    for pieces in ([], [wire.encode(HELLO)[:9]]):
+        hosts.set("n7", sends(*pieces))
+        done = here(verb, "--host", "n7", "--duration", "1s", *output)
+        assert done.returncode == 3
+        assert done.stderr == "perftop: n7: it is connected, but nothing has come for 1 s\n"
+
+
+@pytest.mark.parametrize("words", [
+    ("stat", "--duration", "2s"), ("stat", "--json", "--duration", "2s"),
+    ("why", "--duration", "2s"), ("fleet", "--json", "-n", "2"),
+])  # fmt: skip
+def test_a_stream_with_any_text_does_not_control_the_terminal(
+    hosts: fake_ssh.Hosts, words: tuple[str, ...]
+) -> None:
+    hello = dataclasses.replace(
+        HELLO, perftop=EVIL, host=EVIL, kernel=EVIL, virtualisation=EVIL, labels={EVIL: EVIL},
+        command=[EVIL], settings={EVIL: EVIL}, missing=[wire.Missing(EVIL, EVIL, EVIL)],
+        identity=wire.Identity(name=EVIL),
+    )  # fmt: skip
+    data = {"text": EVIL, "why": EVIL, "argv": [EVIL]}
+    notes = [
+        wire.encode(wire.Note(kind, HELLO.raw_ns, EVIL, data))
+        for kind in ("mark", "run-start", "gap", EVIL)
+    ]
+    bye = wire.encode(wire.Bye(EVIL, 1))
+    hosts.set("n7", sends(wire.encode(hello), *SAMPLES[:5], *notes, *SAMPLES[5:], bye))
+    verb, *more = words
+    done = here(verb, *(("n7",) if verb == "fleet" else ("--host", "n7")), *more)
+    assert done.returncode in {0, 1, 3}
+    assert "owned" in done.stdout + done.stderr
+    assert not CONTROL.search(done.stdout + done.stderr)
