@@ -25,6 +25,10 @@ MAX_S = 20.0
 QUIET_S = 10.0
 """Longest time in s between two pieces of an answer."""
 MAX_SERIES = 200_000
+MAX_TIME = 1e11
+"""Latest time that is accepted, in Unix seconds; it is in the year 5138."""
+MAX_VALUE = 1e18
+"""Largest value that is accepted, so that sums of values stay finite."""
 MAX_TEXT = 300
 """Maximum number of characters kept of a message from the server."""
 _PIECE = 1 << 16
@@ -207,8 +211,9 @@ def _series(answer: bytes) -> list[Series]:
 
 
 def _point(pair: Any) -> tuple[float, float] | None:
+    """A time and its value; None if one of them is unknown or impossible."""
     try:
-        time_, value = pair
-        return float(time_), float(value)
+        time_, value = map(float, pair)
     except (TypeError, ValueError, OverflowError):
         return None
+    return (time_, value) if 0 <= time_ <= MAX_TIME and abs(value) <= MAX_VALUE else None

@@ -78,7 +78,7 @@ def test_a_server_that_drips_has_one_deadline(what: str, monkeypatch: pytest.Mon
     began = time.monotonic()
     with server(DRIPS[what], 0.05) as url, pytest.raises(Failed, match="took longer"):
         prometheus.Server(url).query("up")
-    assert time.monotonic() - began < 2.0
+    assert time.monotonic() - began < 10.0  # without the deadline it takes 50 s
 
 
 FLOODS = {

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
+import re
 import shutil
 import threading
 import urllib.parse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command import here
 from scraping import exporter, start_prometheus
 from waiting import until, wait
 
 from perftop.base.errors import Failed
 from perftop.process import prometheus
 from perftop.process.prometheus import Server
+from perftop.session.fleet.machine import UNKNOWN_NUMBERS
 from perftop.session.fleet.scraped import Questions
 from perftop.verbs.fleet_sources import PrometheusSource
 
@@ -230,3 +235,44 @@ def test_a_real_server_takes_series_rules_and_the_questions_of_a_fleet(tmp_path:
     (machine,) = machines_now()
     assert machine.numbers["busy"] == pytest.approx(1.0, abs=0.05)
     assert machine.numbers["lost"] < 0.05
+
+
+def lies(chance: random.Random) -> Answer:
+    """A server whose labels, times and values are of any kind."""
+    names = "k1:9917", "k2", "-oProxyCommand=touch owned", "a b\n", "\x1b[2J\u202e", "", "[::1]:1"
+    numbers = *UNKNOWN_NUMBERS, "age", "known", "suspects", "power_w", "other"
+    values = 0.0, 1.0, -1.0, nan, inf, -inf, 1e308, -1e308, 5e-324, NOW, 1e19
+
+    def answer(_path: str, _fields: dict[str, str]) -> list[Row]:
+        rows: list[Row] = []
+        for _ in range(chance.choice((0, 1, 50))):
+            labels = {
+                "instance": chance.choice(names), "perftop_number": chance.choice(numbers),
+                "kind": chance.choice(("turbo-drop", "steal", *names)),
+                "cause": chance.choice(("heat", "power-pl1", *names)),
+            }  # fmt: skip
+            times = [NOW + step for step in range(chance.choice((0, 1, 20)))]
+            if chance.random() < 0.2:
+                times = [chance.choice(values) for _ in times]
+            rows.append((labels, [(at, chance.choice(values)) for at in times]))
+        return rows
+
+    return answer
+
+
+def test_a_server_that_lies_is_shown_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown = 0
+    for seed in range(25):
+        with serving(lies(random.Random(seed))) as url:
+            done = here("fleet", "--prometheus", url, "--json", "-n", "1")
+        assert done.returncode in {0, 1}, done.stderr
+        assert "internal error" not in done.stderr
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", done.stdout + done.stderr)
+        for line in done.stdout.splitlines():
+            json.loads(line, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+        shown += "k1" in done.stdout
+    assert shown > 3
+    assert not list(tmp_path.iterdir())
