@@ -66,6 +66,11 @@ def ran(batch: SampleBatch) -> Floats:
     return batch.cores.total(both).swapaxes(0, 1)
 
 
+def with_tasks(batch: SampleBatch) -> Bools:
+    """Returns, by sample, whether it has what a scan of the tasks found."""
+    return np.array([not {"tasks", "quotas"}.isdisjoint(f.records) for f in batch.frames], bool)
+
+
 class Highest(NamedTuple):
     """The highest values among the CPUs, by sample; 0 where no value is known. In most samples they
     show that most detectors have nothing to do."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Ints, first_true
 from perftop.detect.engine import DetectorInput, RunningEpisodes, gap_ns, highest
+from perftop.detect.interrupts import InterruptStorms
 from perftop.detect.losses import MIN_BUSY, MIN_JOB_BUSY, NeighbourLosses, busy_cpus, wanted_share
 from perftop.detect.memory_pressure import Memory
 from perftop.detect.quotas import QuotaStops
@@ -59,8 +60,9 @@ class Detection:
         # before neighbours, which do not blame a task for what a quota took.
         detectors: list[Detector] = [
             Suspects(reader, episodes), Drops(reader, episodes), Ramps(reader), self.quotas,
-            self.neighbours, Throttles(reader, episodes), Licenses(reader, episodes),
-            Halts(reader, episodes), Smis(reader, episodes), Steals(reader, episodes),
+            self.neighbours, InterruptStorms(reader, episodes), Throttles(reader, episodes),
+            Licenses(reader, episodes), Halts(reader, episodes), Smis(reader, episodes),
+            Steals(reader, episodes),
         ]  # fmt: skip
         self._detectors = [detector for detector in detectors if detector.available]
         self._ahead = [MIN_AHEAD for _ in self._detectors]

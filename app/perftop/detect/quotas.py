@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perftop.base.arrays import Bools, first_true
-from perftop.detect.engine import DetectorInput, RunningEpisodes, gap_ns
+from perftop.detect.engine import DetectorInput, RunningEpisodes, gap_ns, with_tasks
 from perftop.model.episode import Episode
 from perftop.model.quotas import Quota, Quotas
 from perftop.model.sample_reader import SampleBatch, SampleReader
@@ -62,7 +62,7 @@ class QuotaStops:
 
     def calm(self, batch: SampleBatch, first: int, last: int) -> int:
         if self._quotas.newest:
-            return first_true(batch.once(_with_tasks), first, last)
+            return first_true(batch.once(with_tasks), first, last)
         return first_true(batch.once(_with_quotas), first, last)
 
     def sample(self, data: DetectorInput) -> list[Episode]:
@@ -126,7 +126,3 @@ def _describe(stop: _Stop, quota: Quota, cpus: list[int]) -> None:
 
 def _with_quotas(batch: SampleBatch) -> Bools:
     return np.array(["quotas" in frame.records for frame in batch.frames], bool)
-
-
-def _with_tasks(batch: SampleBatch) -> Bools:
-    return np.array([not {"tasks", "quotas"}.isdisjoint(f.records) for f in batch.frames], bool)

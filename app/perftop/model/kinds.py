@@ -94,6 +94,15 @@ KINDS: dict[str, Kind] = {
             ),
         ),
         Kind(
+            "interrupt", "↯", "interrupt: interrupts took time of a CPU from its tasks",
+            loss="to interrupts", of_cpu=True, rows=("lost_ratio",),
+            sentences=(
+                "{cause} ({line}) takes|took {lost} of {where}",
+                "{cause} takes|took {lost} of {where}",
+                "{cause} takes|took time of {where}",
+            ),
+        ),
+        Kind(
             "steal", "╳", "steal: the hypervisor took time from this VM",
             lowers="steal", loss="to the hypervisor", of_cpu=True, rows=("steal", "lost_ratio"),
             sentences=_STEAL_CAUSES,
@@ -289,6 +298,14 @@ CAUSES: dict[str, Cause] = {
         Cause(
             "stopped", "stopped", "A signal, a debugger or a frozen group", "stopped",
             "kill -CONT PID; detach the debugger; thaw the control group",
+        ),
+        Cause(
+            "irq", "interrupts", "Interrupt work", "irq",
+            "move the line: /proc/irq/NUMBER/smp_affinity_list, irqbalance",
+        ),
+        Cause(
+            "softirq", "softirqs", "Softirq work", "softirq",
+            "spread it: the affinity of its interrupt, rps_cpus of a network queue",
         ),
         Cause("sibling", "sibling", "", "sibling"),
         Cause("scheduler", "scheduler", "", "waits"),

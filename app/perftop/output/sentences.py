@@ -342,6 +342,8 @@ def _fields(
         fields["{steady}"] = Part(f"{evidence['steady_hz'] / 1e9:.2f} GHz")
     if "owner" in evidence:
         fields["{owner}"] = Part(_names([str(evidence["owner"])], MAX_OWNER), "name")
+    if "line" in evidence:
+        fields["{line}"] = Part(_names([str(evidence["line"])], MAX_OWNER), "name")
     if "label" in evidence:
         fields["{label}"] = Part(str(evidence["label"]), "name")
     return fields
@@ -599,7 +601,8 @@ _WORDED: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
 """By detector key: the JSON key, and a function that formats the value as text; None: the value is
 unchanged."""
 _LABELS = {
-    "busy_hz": "clock", "sibling_active_share": "both busy", "rests on": "from",
+    "came_per_s": "it came", "busy_hz": "clock", "sibling_active_share": "both busy",
+    "rests on": "from",
     "first_hz": "from at most", "steady_hz": "to", "drops": "drops on the way:",
     "t90_s": "90 % within", "t99_s": "99 % within", "steady_s": "steady within",
     "slowest_s": "the slowest within", "slowest_cpu": "that is CPU",

@@ -135,6 +135,7 @@ def report(
     """Returns the report on a session, or on a part of it. `first_ns`: raw time of the first frame.
     `name`: name of the command that perftop ran. `past`: true if the span is over. `totals`: sums
     of the part, whose numbers are `whole`."""
+    is_whole_run = totals is None
     if totals is None:
         totals = replace(session.totals(), start_ns=first_ns)
     whole = whole or session.whole()
@@ -154,7 +155,8 @@ def report(
         why = why_unknown(session, session.whole(), session.shown, "involuntary")
         unseen.append(("halts", why, None))
     return Report(
-        job, sums, findings, checks(session, totals, whole, episodes),
+        job, sums, findings,
+        checks(session, totals, whole, episodes, is_whole_run=is_whole_run),
         unseen or [OWN_WAITS if spent is None else SLEEP], totals.times, whole, spent,
         _hides(session), totals.elapsed_s, totals.samples, totals.suspect,
     )  # fmt: skip
@@ -202,14 +204,18 @@ def _finding(
     kind, lost_s = KINDS.get(cause[0]), sums.by_cause[cause]
     causes = [cause, ("neighbour", "hypervisor")] if cause == STEAL else [cause]
     alike = [e for e in episodes if (e.kind, e.cause) in causes]
-    alike.sort(key=lambda e: -e.lost_s(now_ns))
-    worst = alike[0] if alike else None
     cpus = [row.cpu for row, s in zip(session.topology, lost_s.tolist(), strict=True)
             if s > 0.05 * float(lost_s.max())]  # fmt: skip
+    alike.sort(key=lambda e: -e.lost_s(now_ns))
+    if cause[0] == "interrupt":  # an episode is of one CPU, where the job may not run
+        alike = [e for e in alike if not {*cpus}.isdisjoint(e.cpus)]
+    worst = alike[0] if alike else None
     running = not past and (
         not alike or any(e.end_ns is None or e.end_ns > now_ns - STILL_NS for e in alike)
     )
     known = alike or [Episode(cause[0], cpus, now_ns, cause=cause[1])]
+    if cause[0] == "interrupt" and worst is not None:
+        known = [replace(worst, cpus=cpus, depth=_mean_depth(alike, now_ns))]
     words = text(sentence(session.topology, known, [job] if job else [], over=not running))
     # The sentence already contains the clocks.
     drop = {"busy_hz", "ceiling_hz"} if kind is not None and kind.of_cycles else set()
@@ -287,6 +293,12 @@ def _stopped(finding: Finding, times: RunTimes, job: str | None) -> Finding:
         finding, text=text, by=by, evidence=evidence, hint=fixes[state], confidence="measured",
         running=False, headline=text,
     )  # fmt: skip
+
+
+def _mean_depth(episodes: Sequence[Episode], now_ns: int) -> float:
+    """Returns the lost share in all episodes together."""
+    span_s = sum(e.span_s(e.start_ns, now_ns) * len(e.cpus) for e in episodes)
+    return sum(e.lost_s(now_ns) for e in episodes) / span_s if span_s > 0 else 0.0
 
 
 def _by(cause: Cause, worst: Episode | None) -> str:
@@ -572,9 +584,13 @@ def _listed(text: object, online: set[int]) -> set[int]:
 # --- possible losses
 
 
+INTERRUPT_COUNTERS = "stat_irq_s", "stat_softirq_s"
+
+
 def checks(
-    session: Session, totals: Totals, whole: Interval, episodes: Sequence[Episode]
-) -> list[Check]:
+    session: Session, totals: Totals, whole: Interval, episodes: Sequence[Episode], *,
+    is_whole_run: bool = True,
+) -> list[Check]:  # fmt: skip
     """Returns the losses that can be measured here, the costliest first."""
     sums, chosen = totals.losses, session.evaluator.chosen
     shares = sums.shares()
@@ -590,6 +606,13 @@ def checks(
         waited = f"{waited_s:.1f} s of {sums.whole_s:.0f} s"
         brief = f"waiting for a CPU ({percent(share)} %)"
         results.append(Check("wait", "tasks waiting for a CPU", waited, share, brief))
+    irq = [session.counters.rates(session.run.delta, key) for key in INTERRUPT_COUNTERS]
+    if is_whole_run and irq[0] is not None and irq[1] is not None:
+        small = _small(float(np.nanmean(irq[0] + irq[1])))
+        share = sum(s for (kind, _), s in shares.items() if kind == "interrupt")
+        results.append(
+            Check("interrupts", "interrupts", f"{small} of time", share, f"interrupts ({small})")
+        )
     halts = whole.values.mean("involuntary", session.shown)
     if chosen["involuntary"] and np.isfinite(halts):
         small = _small(halts)

@@ -11,9 +11,9 @@ Each second of the whole belongs to at most one cause, in this order:
    time of the waiting task, in addition to the time of the CPU.
 2. steal, involuntary halts, clock below the ceiling: parts of the CPU's time (`evaluation.Lost`).
    An episode that runs on the CPU at that time names the cause; without one it is UNEXPLAINED.
-3. sibling, package: the share of the remaining time that the detector measured. A loss that the
-   detector attributes to a clock below the ceiling is already in the clock's part, and is not
-   counted again.
+3. interrupt, sibling, package: the share of the remaining time that the detector measured. A loss
+   that the detector attributes to a clock below the ceiling is already in the clock's part, and is
+   not counted again.
 
 So the shares of all causes add up to at most 1. A sample is settled LATE_NS after its end, since
 some episodes are detected only after they have lasted for a while.
@@ -44,7 +44,14 @@ _NAMED_BY: dict[str, tuple[str, ...]] = {
     "clock": ("turbo-drop", "throttle", "license", "ramp"),
 }
 """For each part of the loss, the kinds of episodes that name its cause, by priority."""
-_SHARED_RESOURCES = frozenset({"sibling", "package", "memory"})
+_SHARES = frozenset(
+    [
+        ("interrupt", "irq"),
+        ("interrupt", "softirq"),
+        *(("neighbour", cause) for cause in ("sibling", "package", "memory")),
+    ]
+)
+"""Kinds and causes whose episodes have the lost share of the time that is not lost otherwise."""
 JOB_SPREAD_NS = 1_000_000_000
 """Time in ns within which the probe reads all threads of a job, in turn."""
 MAX_OPEN = 256
@@ -262,11 +269,7 @@ class Losses:
         rest_s = np.maximum(wanted_s - np.maximum(parts_s, 0.0).sum(axis=1), 0.0)
         for episode in episodes:
             is_counted = "turbo_drop" in episode.evidence  # already in the clock's part
-            if (
-                episode.kind == "neighbour"
-                and episode.cause in _SHARED_RESOURCES
-                and not is_counted
-            ):
+            if (episode.kind, episode.cause) in _SHARES and not is_counted:
                 taken_s = np.where(self._mask(episode, times), rest_s * (episode.depth or 0.0), 0.0)
                 rest_s = rest_s - taken_s
                 yield (episode.kind, episode.cause), taken_s.sum(axis=0)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfprobe.cpu import files
 from perfprobe.kernel.cgroups import cpuset, hierarchy
+from perfprobe.kernel.interrupts import Interrupts
 from perfprobe.kernel.quotas import Quotas
 from perfprobe.kernel.task_files import (
     BATCH,
@@ -143,6 +144,7 @@ class Tasks:
         """When the last scan that ended began: who is not in `_seen` was born later."""
         self._told = SentDetails()
         self._quotas, self._cpusets = Quotas(root), hierarchy(root, "cpuset")
+        self._interrupts = Interrupts(root, now_ns)
         self._scan: Iterator[None] | None = None
         self._next_ns = now_ns()
         self._cost_ns = 0
@@ -205,8 +207,10 @@ class Tasks:
         if self._watch is not None:
             yield from self._watch.find((n, look.stat) for n, look in seen.items() if look.stat)
         before, self._seen, self._begun_ns = self._seen, seen, begun_ns
+        interrupts = self._interrupts.record()
         if before and seen:
             yield from self._make_records(ran)
+            self._ready |= {"interrupts": interrupts} if interrupts else {}
         elif seen and (quotas := self._quotas.record(self._watched())):
             self._ready = {"quotas": quotas}  # the counts from which the first second is measured
 

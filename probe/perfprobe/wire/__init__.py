@@ -209,6 +209,12 @@ As for a row that was not read, the next delta covers the whole span.
   quota allows; the others are cumulative: periods, those in which the group was throttled, and for
   how long, summed over CPUs. In frames that have `tasks`, and of a watched job once before; absent
   where there is no quota.
+- `interrupts`: {CPU as text: [tasks, irq, softirq, lines, softirqs]}: CPUs that spent 3 % of the
+  time since the last scan in interrupts and softirqs. The first three are shares of that time: in
+  tasks, in interrupts and in softirqs. `lines` and `softirqs` are [[name, count], ...], the most
+  frequent first: lines of /proc/interrupts (numbered ones as "36 eth0") and kinds of softirqs, with
+  how often each came; empty in the first record. In frames that have `tasks`; absent where no CPU
+  did.
 - `asleep_ns`: how long the machine has been suspended since hello. `time_ns` stood still then, and
   counters may have. Absent until the first suspension.
 - `watched`, where hello has a `watch`: {"threads": {thread id as text: [pid, comm, cpu, run_ns,

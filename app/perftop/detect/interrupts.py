@@ -1,0 +1,159 @@
+"""Detects CPUs that interrupts and softirqs take from their tasks.
+
+The probe records such CPUs about once a second, with the lines and kinds whose counts rose most. A
+count is no time, so the kind to name is chosen by its count times what one usually costs. The work
+of ksoftirqd is a task that others wait for, and is left out here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from perftop.base.arrays import Floats, first_true
+from perftop.base.text import safe
+from perftop.detect.engine import (
+    DetectorInput,
+    RunningEpisodes,
+    ShareEpisodes,
+    gap_ns,
+    with_tasks,
+)
+from perftop.model.episode import Episode
+from perftop.model.sample_reader import SampleBatch, SampleReader
+from perftop.model.tasks import TaskSnapshot
+
+START, END = 0.05, 0.03
+"""Shares of a CPU's time, at which an episode starts and below which it ends."""
+MIN_TASKS = 0.1
+"""Share of the time that tasks must run on a CPU to lose something ..."""
+MIN_BUSY = 0.5
+"""... and share that they and the interrupts must take together."""
+COSTS = {"NET_RX": 5.0, "NET_TX": 3.0, "BLOCK": 2.0, "TASKLET": 2.0, "IRQ_POLL": 2.0}
+"""What one softirq of a kind costs, in units of a timer's, by experience."""
+MIN_RAISED = 0.1
+"""Interrupts of a line for each softirq, from which the line is said to raise them. A driver that
+polls raises few."""
+MAX_NAME = 40
+
+
+class _Cpu(NamedTuple):
+    """What a CPU spent its time on, as shares; and the line or kind that took most, with its
+    count."""
+
+    tasks: float
+    irq: float
+    softirq: float
+    line: tuple[str, int] | None
+    kind: tuple[str, int] | None
+
+
+class InterruptStorms:
+    """Detects them, each CPU by itself."""
+
+    def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
+        self.available = True
+        self._names, self._gap_ns = reader.single_cpus, gap_ns(reader.hello.sample_ns)
+        self._groups = np.arange(len(self._names))  # an episode each: each has its own share
+        self._shares = ShareEpisodes(episodes, "interrupt", START, END, reader.hello.sample_ns)
+        self._time_ns = 0
+        """Raw time of the last record of tasks."""
+        self._counts: dict[int, list[float]] = {}
+        """By identity of a running episode: its counts of the named line, and their seconds."""
+
+    def calm(self, batch: SampleBatch, first: int, last: int) -> int:
+        return first_true(batch.once(with_tasks), first, last)
+
+    def sample(self, data: DetectorInput) -> list[Episode]:
+        """Returns the episodes that this sample ended."""
+        if "tasks" not in data.records:
+            return []
+        since_ns, self._time_ns = self._time_ns, data.time_ns
+        if not 0 < data.time_ns - since_ns <= self._gap_ns:
+            since_ns = data.since_ns
+        cpus = _cpus(data.records)
+        if not cpus and self._shares.quiet:
+            return []
+        shares: Floats = np.zeros(len(self._names))
+        for at, (cpu,) in enumerate(self._names):
+            if (spent := cpus.get(cpu)) is not None:
+                taken = spent.irq + spent.softirq
+                if spent.tasks >= MIN_TASKS and spent.tasks + taken >= MIN_BUSY:
+                    shares[at] = taken
+        span_s = (data.time_ns - since_ns) / 1e9
+        weights = np.full(len(shares), span_s)
+        ended = self._shares.step(
+            shares, weights, self._groups, self._names, since_ns, data.time_ns
+        )
+        for share in self._shares.running:
+            if (spent := cpus.get(share.episode.cpus[0])) is not None:
+                self._describe(share.episode, spent, span_s)
+        running = {id(share.episode) for share in self._shares.running}
+        self._counts = {key: sums for key, sums in self._counts.items() if key in running}
+        return ended
+
+    def _describe(self, episode: Episode, spent: _Cpu, span_s: float) -> None:
+        """Names what took most; once named, it stays so."""
+        if episode.cause == "unknown":
+            episode.cause = "irq" if spent.irq > spent.softirq else "softirq"
+        named = spent.line if episode.cause == "irq" else spent.kind
+        evidence = episode.evidence
+        if named is not None and evidence.setdefault("line", named[0]) == named[0]:
+            sums = self._counts.setdefault(id(episode), [0.0, 0.0])
+            sums[0] += named[1]
+            sums[1] += span_s
+            evidence["came_per_s"] = round(sums[0] / sums[1])
+        if (
+            episode.cause == "softirq"
+            and spent.kind is not None
+            and spent.line is not None
+            and spent.line[1] >= MIN_RAISED * spent.kind[1]
+        ):
+            evidence.setdefault("raised_by", spent.line[0])
+
+
+def _cpus(records: Mapping[str, object]) -> dict[int, _Cpu]:
+    """Returns the valid entries of a record, which comes from outside, by CPU."""
+    record = records.get("interrupts")
+    snapshot = TaskSnapshot.from_records(records) or TaskSnapshot()
+    cpus = {}
+    for cpu, entry in record.items() if isinstance(record, dict) else ():
+        match entry:
+            case [
+                int() | float() as tasks,
+                int() | float() as irq,
+                int() | float() as softirq,
+                list() as lines,
+                list() as kinds,
+            ] if re.fullmatch("[0-9]{1,6}", cpu):
+                daemon = [ran.share for ran in snapshot.tasks_on(str(cpu))
+                          if ran.comm == f"ksoftirqd/{cpu}"]  # fmt: skip
+                softirq = max(0.0, _share(softirq) - sum(daemon))
+                line = _most([named for named in lines if not _is_local(named)])
+                cpus[int(cpu)] = _Cpu(_share(tasks), _share(irq), softirq, line, _most(kinds))
+    return cpus
+
+
+def _share(value: float) -> float:
+    return min(1.0, value) if value > 0 else 0.0  # a NaN is 0
+
+
+def _is_local(named: object) -> bool:
+    """Whether a line is one of those that CPUs send themselves and each other."""
+    return not (isinstance(named, list) and named and re.match("[0-9]", str(named[0])))
+
+
+def _most(named: list[object]) -> tuple[str, int] | None:
+    """Returns the name with the highest count times its cost."""
+    counts = {}
+    for entry in named:
+        match entry:
+            case [str() as name, int() as count] if 0 < count < 1 << 62:
+                counts[safe(name, MAX_NAME)] = count
+    if not counts:
+        return None
+    name = max(counts, key=lambda name: counts[name] * COSTS.get(name, 1.0))
+    return name, counts[name]

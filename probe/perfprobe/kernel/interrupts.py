@@ -1,0 +1,110 @@
+"""Interrupts and softirqs that take noticeable time of a CPU, from /proc.
+
+/proc/stat has the time that each CPU spent in them, in ticks. Their lines and kinds are read only
+while a CPU spends MIN_SHARE of its time so: on a large machine /proc/interrupts takes the kernel
+milliseconds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from perfprobe.cpu import files
+from perfprobe.kernel.task_files import TICK_NS
+
+MIN_SHARE = 0.03
+"""Share of a CPU's time in interrupts and softirqs from which they are recorded."""
+MAX_LINES = 4
+"""Lines of /proc/interrupts, and kinds of softirqs, that are recorded for a CPU, the most
+frequent."""
+MAX_NAME = 40
+MAX_STAT_BYTES, MAX_LINES_BYTES = 1 << 18, 1 << 22
+_CPU_LINE = re.compile(
+    r"^cpu(\d{1,5}) (\d+) (\d+) (\d+) (\d+) (\d+) (\d+) (\d+)", re.MULTILINE | re.ASCII
+)
+_ACTION = re.compile(r"(?:.*\b(?:edge|level|fasteoi|Edge|Level)\s+)?(.*)")
+
+Counts = dict[str, list[int]]
+"""Counts of each line or kind, in the order of the CPUs in the file."""
+
+
+class Interrupts:
+    def __init__(self, root: Path, now_ns: Callable[[], int]) -> None:
+        self._proc, self._now_ns = f"{root}/proc", now_ns
+        self._at_ns = 0
+        self._ticks: dict[int, tuple[int, ...]] = {}
+        """By CPU, as last read: ticks in tasks, idle, in interrupts and in softirqs."""
+        self._last: dict[str, tuple[list[int], Counts]] = {}
+        """By file: the CPUs of its columns and its counts, as last read; empty while no CPU shows
+        the symptom."""
+
+    def record(self) -> dict[str, Any]:
+        """The record of the time since the last call; empty if no CPU spent MIN_SHARE so, or at
+        the first call."""
+        before, before_ns = self._ticks, self._at_ns
+        text = files.text(f"{self._proc}/stat", MAX_STAT_BYTES) or ""
+        self._at_ns = self._now_ns()
+        self._ticks = {}
+        for cpu, *fields in _CPU_LINE.findall(text):
+            user, nice, system, idle, iowait, irq, softirq = map(int, fields)
+            self._ticks[int(cpu)] = user + nice + system, idle + iowait, irq, softirq
+        span_ns = self._at_ns - before_ns
+        shares = {
+            cpu: [
+                round(min(1.0, max(0, now - last) * TICK_NS / span_ns), 4)
+                for now, last in zip(ticks, before[cpu], strict=True)
+            ]
+            for cpu, ticks in self._ticks.items()
+            if cpu in before and span_ns > 0
+        }
+        busy = {cpu: s for cpu, s in shares.items() if s[2] + s[3] >= MIN_SHARE}
+        if not busy:
+            self._last.clear()
+            return {}
+        names = [self._newest(name, busy) for name in ("interrupts", "softirqs")]
+        return {
+            str(cpu): [worked, *taken, names[0].get(cpu, []), names[1].get(cpu, [])]
+            for cpu, (worked, _, *taken) in busy.items()
+        }
+
+    def _newest(self, name: str, cpus: Collection[int]) -> dict[int, list[tuple[str, int]]]:
+        """By CPU, the lines of a file whose counts rose most since it was last read, with how much
+        they rose; empty if it was not read in the previous call."""
+        text = files.text(f"{self._proc}/{name}", MAX_LINES_BYTES) or ""
+        heads, counts = parse(text)
+        last_heads, last = self._last.get(name, ([], {}))
+        self._last[name] = heads, counts
+        if heads != last_heads:
+            return {}
+        return {cpu: rises(counts, last, heads.index(cpu)) for cpu in cpus if cpu in heads}
+
+
+def parse(text: str) -> tuple[list[int], Counts]:
+    """The CPUs of the columns, and the counts by name, of /proc/interrupts or /proc/softirqs. The
+    name of a numbered interrupt has its number first: "36 eth0-rx-1"."""
+    head, *lines = text.splitlines() or [""]
+    cpus = [int(word[3:]) for word in head.split() if re.fullmatch("CPU[0-9]{1,5}", word)]
+    counts: Counts = {}
+    for line in lines:
+        label, _, rest = line.partition(":")
+        words = rest.split(None, len(cpus))
+        if len(words) < len(cpus) or not all(word.isdigit() for word in words[: len(cpus)]):
+            continue
+        label, what = label.strip(), words[len(cpus)].strip() if len(words) > len(cpus) else ""
+        if label.isdigit():
+            match = _ACTION.fullmatch(what)
+            name = f"{label} {match[1] if match else what}"
+        else:
+            name = what.lower() or label
+        counts[name.strip()[:MAX_NAME]] = [int(word) for word in words[: len(cpus)]]
+    return cpus, counts
+
+
+def rises(counts: Mapping[str, Sequence[int]], last: Counts, column: int) -> list[tuple[str, int]]:
+    """The names whose counts in a column rose most, with how much."""
+    risen = {name: now[column] - last[name][column] for name, now in counts.items() if name in last}
+    names = sorted((name for name in risen if risen[name] > 0), key=lambda name: -risen[name])
+    return [(name, risen[name]) for name in names[:MAX_LINES]]

@@ -1,0 +1,84 @@
+"""CPUs that interrupts take from their tasks, from records of a stream."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import made
+import pytest
+from fakes import Machine
+from played import played
+
+from perftop.model.episode import Episode
+from perftop.output.sentences import sentence, text
+from perftop.session.session import Session
+
+PER_S = 1_000_000_000 // made.SAMPLE_NS
+NAMES: tuple[list[object], list[object]] = (
+    [["36 eth0", 9000]],
+    [["RCU", 50_000], ["NET_RX", 40_000]],
+)
+
+
+class Flooded:
+    """Two CPUs, with a record of tasks a second and of interrupts where CPU 0 has some."""
+
+    def __init__(self) -> None:
+        self.machine = Machine(cores=2)
+        self.session = Session(self.machine.hello)
+        self.seq = 0
+
+    def second(self, entry: object = None, tasks: list[object] | None = None) -> None:
+        frames = []
+        for _ in range(PER_S):
+            self.seq += 1
+            records: dict[str, Any] = {}
+            if self.seq % PER_S == 0:
+                records = {"tasks": {}, "others": {"0": tasks or []}}
+                records |= {} if entry is None else {"interrupts": {"0": entry}}
+            frames.append(self.machine.frame(self.seq, records=records))
+        played(self.session, frames)
+
+    def episodes(self) -> list[Episode]:
+        whole = [*self.session.detector.running, *self.session.ended]
+        return [episode for episode in whole if episode.kind == "interrupt"]
+
+
+def test_softirqs_are_an_episode_with_their_kind_and_their_share() -> None:
+    cpu = Flooded()
+    for entry in (None, [0.6, 0.0, 0.4, [], []], [0.7, 0.0, 0.3, *NAMES], None, None):
+        cpu.second(entry)
+    (found,) = cpu.episodes()
+    assert (found.cause, found.cpus, found.confidence) == ("softirq", [0], "measured")
+    assert found.depth == pytest.approx(0.35)
+    second_ns = PER_S * made.SAMPLE_NS
+    assert (found.start_ns, found.end_ns) == (second_ns, 3 * second_ns)
+    assert found.evidence == {"line": "NET_RX", "came_per_s": 40_000, "raised_by": "36 eth0"}
+    words = text(sentence(cpu.session.topology, [found], over=True))
+    assert words == "Softirq work (NET_RX) took 35 % of CPU 0"
+
+
+def test_a_line_of_interrupts_has_its_name() -> None:
+    cpu = Flooded()
+    cpu.second()
+    cpu.second([0.8, 0.2, 0.0, [["local timer interrupts", 99_000], ["36 eth0", 9000]], []])
+    (found,) = cpu.episodes()
+    assert (found.cause, found.evidence["line"]) == ("irq", "36 eth0")
+
+
+@pytest.mark.parametrize(
+    ("entry", "tasks"),
+    [
+        ([0.9, 0.0, 0.04, [], []], []),
+        ([0.05, 0.0, 0.6, [], []], []),  # nobody else wants the CPU
+        ([0.2, 0.0, 0.2, [], []], []),  # it has time to spare
+        ([0.5, 0.0, 0.4, *NAMES], [[17, "ksoftirqd/0", 0.38]]),  # a task that others wait for
+        ([0.5, float("nan"), -1, [], []], []),
+        ([0.5, "x", 0.4, [], []], []),
+    ],
+)  # fmt: skip
+def test_no_episode(entry: object, tasks: list[object]) -> None:
+    cpu = Flooded()
+    for _ in range(3):
+        cpu.second(entry, tasks)
+    assert cpu.episodes() == []

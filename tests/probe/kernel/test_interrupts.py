@@ -1,0 +1,74 @@
+"""Interrupts and softirqs of CPUs, from files with counts that are known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trees
+
+from perfprobe.kernel.interrupts import Interrupts, parse
+
+LINES = """\
+           CPU0       CPU4
+ 36:     {first}        500 PCI-MSIX-0000:00:02.0   1-edge      virtio1-req.0
+ 37:          7          0  IO-APIC   5-edge      ACPI:Ged
+LOC:    {local}          1   Local timer interrupts
+ERR:          0
+"""
+SOFTIRQS = """\
+                    CPU0       CPU4
+      NET_RX:    {rx}          3
+         RCU:     {rcu}          1
+"""
+
+
+class Node:
+    """Files of two CPUs, of which CPU 0 may spend time in softirqs."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.now_ns, self.seconds, self.softirq = root, 0, 0, 0
+        self.interrupts = Interrupts(root, lambda: self.now_ns)
+
+    def second(self, softirq: int) -> dict[str, object]:
+        """The record after a second in which CPU 0 spent so many ticks in softirqs."""
+        self.now_ns += 1_000_000_000
+        self.seconds += 1
+        self.softirq += softirq
+        n = self.seconds
+        stat = f"cpu  1 2 3\ncpu0 {40 * n} 0 0 {20 * n} 0 0 {self.softirq} 0 0 0\n"
+        trees.put(self.root, "proc/stat", f"{stat}cpu4 0 0 {n} {99 * n} 0 0 0 0 0 0\nintr 5\n")
+        trees.put(self.root, "proc/interrupts", LINES.format(first=9000 * n, local=250 * n))
+        trees.put(self.root, "proc/softirqs", SOFTIRQS.format(rx=40_000 * n, rcu=90 * n))
+        return self.interrupts.record()
+
+
+def test_a_cpu_in_softirqs_is_recorded_with_what_came_most(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    assert node.second(0) == {}
+    assert node.second(40) == {"0": [0.4, 0.0, 0.4, [], []]}
+    lines = [("36 virtio1-req.0", 9000), ("local timer interrupts", 250)]
+    assert node.second(30) == {"0": [0.4, 0.0, 0.3, lines, [("NET_RX", 40_000), ("RCU", 90)]]}
+
+
+def test_lines_are_read_only_while_a_cpu_shows_the_symptom(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.second(0)
+    node.second(40)
+    assert node.second(2) == {}
+    node.second(40)  # its counts would be since the last read, and not since the last scan
+    assert node.second(40)["0"] != [0.4, 0.0, 0.4, [], []]
+    (tmp_path / "proc/interrupts").unlink()
+    assert node.second(2) == {}
+
+
+def test_the_counts_after_a_pause_are_not_used(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    for softirq in (0, 40, 40, 2):
+        node.second(softirq)
+    assert node.second(40) == {"0": [0.4, 0.0, 0.4, [], []]}
+
+
+@pytest.mark.parametrize("text", ["", "CPU0\n 1:\n", " CPU0 CPU1\n 1: 5\n", "CPU0\n 1: x y\n"])
+def test_a_broken_file_has_no_counts(text: str) -> None:
+    assert parse(text)[1] == {}
