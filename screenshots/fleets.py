@@ -6,8 +6,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from perftop.session.fleet.fleet import Fleet
-from perftop.session.fleet.machine import (
+from perftop.session.fleet import Fleet
+from perftop.session.fleet_machine import (
     UNKNOWN_NUMBERS,
     Machine,
     MachineEpisode,

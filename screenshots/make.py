@@ -35,7 +35,7 @@ from perftop.process.link import LinkState
 from perftop.process.streams import Stream
 from perftop.recording.codec import Recorder
 from perftop.recording.file import Recording
-from perftop.session.fleet.fleet import Fleet
+from perftop.session.fleet import Fleet
 from perftop.tui.app import Live, PerfTopApp
 from perftop.tui.fleet_app import FleetApp
 from perftop.tui.replay import Recorded

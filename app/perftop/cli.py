@@ -149,9 +149,9 @@ class _PrintCompletion(argparse.Action):
     def __call__(
         self, parser: argparse.ArgumentParser, _: object, shell: object, *__: object
     ) -> None:
-        from perftop.docs import completion
+        from perftop.docs import command_line
 
-        print(completion.script(str(shell), parser), end="", flush=True)
+        print(command_line.script(str(shell), parser), end="", flush=True)
         parser.exit()
 
 

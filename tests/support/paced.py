@@ -12,7 +12,7 @@ from played import played
 from perfprobe import wire
 from perfprobe.wire import Block, Counter, Frame, Rows
 from perftop.detect.engine import RunningEpisodes
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.session.session import Session
 
 S = made.SAMPLE_NS

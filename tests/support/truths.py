@@ -9,7 +9,7 @@ from typing import Any
 from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
 from perfprobe.sources.sim.truth import truth
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.session.session import Session
 
 SECOND = 1_000_000_000

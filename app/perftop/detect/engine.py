@@ -12,7 +12,7 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints, distinct
 from perftop.model.cores import Cores
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sample, SampleBatch
 

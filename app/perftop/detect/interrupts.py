@@ -22,7 +22,7 @@ from perftop.detect.engine import (
     gap_ns,
     with_tasks,
 )
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.tasks import TaskSnapshot
 

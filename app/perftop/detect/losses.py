@@ -18,8 +18,8 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine import PAUSE_NS, AllSums, HighShare, Patience, RunningEpisodes, gap_ns
-from perftop.model.episode import Episode, TaskOnCpu
 from perftop.model.evaluation import Values
+from perftop.model.kinds import Episode, TaskOnCpu
 from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import SampleBatch
 from perftop.model.tasks import RunningTasks, Task

@@ -15,7 +15,7 @@ from perftop.base.arrays import Floats
 from perftop.model.cores import Cores
 from perftop.model.counters import BlockCounter, Counters
 from perftop.model.delta import Delta
-from perftop.model.episode import Bit, Cap, Level, OutOf, PolledBits
+from perftop.model.kinds import Bit, Cap, Level, OutOf, PolledBits
 
 CAUSES = {
     "PL1": "power-pl1", "PL2": "power-pl2", "electrical": "current", "thermal": "thermal",

@@ -24,12 +24,12 @@ from perftop.detect.losses import (
     busy_work,
     cpu_work,
 )
-from perftop.model import memory
+from perftop.model import machine_totals
 from perftop.model.cores import Cores, with_extra_column
 from perftop.model.delta import Delta
-from perftop.model.episode import Episode
 from perftop.model.evaluation import Values
-from perftop.model.memory import L3Groups
+from perftop.model.kinds import Episode
+from perftop.model.machine_totals import L3Groups
 from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.smt import Split
 from perftop.model.tasks import RunningTasks, Task
@@ -93,7 +93,7 @@ class Memory:
         self._reader, self._running, self._package = reader, running, groups
         self._l3_groups = l3_groups
         self._names = reader.single_cpus
-        self.known = all(key in reader.counters.columns for key in memory.TRAFFIC_KEYS)
+        self.known = all(key in reader.counters.columns for key in machine_totals.TRAFFIC_KEYS)
         """Whether the stream counts traffic."""
         self.losses = NeighbourLosses(
             episodes, "memory", groups, reader.hello.sample_ns, start=START, end=END
@@ -209,7 +209,7 @@ class Memory:
     def _work(
         self, delta: Delta, values: Values, split: Split, cores: Cores, counts: CpuWork
     ) -> _MemoryWork:
-        traffic, every = memory.traffic(self._reader.counters, delta), values["util"]
+        traffic, every = machine_totals.traffic(self._reader.counters, delta), values["util"]
         assert traffic is not None
         util, counted, cycles, ipc, sums = counts
         with np.errstate(invalid="ignore", divide="ignore"):

@@ -21,11 +21,11 @@ from perftop.detect.standstill import Halts, Smis, Steals
 from perftop.detect.throttles import Throttles
 from perftop.detect.turbo_drops import Drops, Licenses
 from perftop.detect.watched_job import Budget, Scheduler
-from perftop.model import memory
+from perftop.model import machine_totals
 from perftop.model.cores import packages
 from perftop.model.delta import Doubt
-from perftop.model.episode import Episode, Host
-from perftop.model.memory import L3Groups
+from perftop.model.kinds import Episode, Host
+from perftop.model.machine_totals import L3Groups
 from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sample, SampleBatch, SampleReader
 from perftop.model.tasks import RunningTasks, WatchedJob
@@ -234,7 +234,7 @@ class Suspects:
 HYPERVISOR_START, HYPERVISOR_END = 0.05, 0.02
 """Shares of the time, at which a loss starts and below which it ends. Hosts take up to a twentieth
 for themselves. Most steal is counted in ticks, and an occasional tick keeps a loss running."""
-_RECORDS = {"tasks", "watched", memory.RECORD}
+_RECORDS = {"tasks", "watched", machine_totals.RECORD}
 """Records of a frame that change what is known of tasks, of the watched job and of L3s."""
 MIN_STOLEN_S = 0.03
 """Minimum stolen time in s before a loss is reported: three ticks of 10 ms, because a single tick

@@ -14,10 +14,9 @@ import numpy as np
 
 from perftop.base.arrays import Bools, first_true
 from perftop.detect.engine import DetectorInput, RunningEpisodes, gap_ns, with_tasks
-from perftop.model.episode import Episode
-from perftop.model.quotas import Quota, Quotas
+from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
-from perftop.model.tasks import TaskSnapshot
+from perftop.model.tasks import Quota, Quotas, TaskSnapshot
 
 START, END = 0.05, 0.02
 """Shares of a CPU's time, at which an episode starts and below which it ends."""

@@ -20,7 +20,7 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats, Ints, distinct, first_true, latest
 from perftop.detect.engine import GAP_SAMPLES, DetectorInput, gap_ns, util
 from perftop.model.cores import Cores
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
 
 MIN_UP_SHARE = 0.1

@@ -25,7 +25,7 @@ from perftop.detect.losses import (
     cpu_work,
 )
 from perftop.model.delta import add_samples
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.smt import Split
 from perftop.model.tasks import RunningTasks

@@ -22,7 +22,7 @@ from perftop.detect.engine import (
 )
 from perftop.model.cores import packages
 from perftop.model.counters import BlockCounter
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import SampleBatch, SampleReader
 

@@ -16,7 +16,7 @@ from perftop.detect.engine import (
 from perftop.detect.low_clock_causes import MIN_ACTIVE_SHARE
 from perftop.detect.standstill import HOT, Modulation, Standstill, Thermal
 from perftop.model.cores import Cores
-from perftop.model.episode import KERNEL, Episode
+from perftop.model.kinds import KERNEL, Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
 
 CAUSES = (*HOT, "modulation")

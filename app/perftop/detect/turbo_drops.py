@@ -48,8 +48,7 @@ from perftop.detect.low_clock_causes import (
 )
 from perftop.model.cores import Cores
 from perftop.model.delta import Delta
-from perftop.model.episode import BASE_CLOCK, Cap, Episode, Level
-from perftop.model.kinds import CAPS
+from perftop.model.kinds import BASE_CLOCK, CAPS, Cap, Episode, Level
 from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import SampleBatch, SampleReader
 

@@ -11,7 +11,7 @@ from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine import DetectorInput, RunningEpisodes
 from perftop.detect.losses import NeighbourLoss, NeighbourLosses, blamed_tasks
 from perftop.detect.quotas import QuotaStops
-from perftop.model.episode import CrowdedCpu, Episode
+from perftop.model.kinds import CrowdedCpu, Episode
 from perftop.model.numbers import MACHINE
 from perftop.model.sample_reader import SampleReader
 from perftop.model.tasks import KEPT_NS, RunningTasks, ThreadActivity, WatchedJob

@@ -1,16 +1,21 @@
-"""The command line of perftop, for completion and man pages: verbs, their options, and possible
-values. Names that the parser does not know (metrics, scenarios, kinds of episodes) come from tables
-in the help pages, which are tested against the code and can be read without numpy."""
+"""The command line of perftop as data, for man pages, and the completion scripts made from it."""
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Sequence
+import shlex
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from typing import Literal
 
 from perftop.docs.page import cells, read_page, topics
+
+# --- The command line of perftop, for completion and man pages: verbs, their options, and possible
+# values. Names that the parser does not know (metrics, scenarios, kinds of episodes) come from
+# tables in the help pages, which are tested against the code and can be read without numpy.
 
 Kind = Literal[
     "none", "words", "list", "events", "files", "directories", "hosts", "processes", "groups"
@@ -119,3 +124,131 @@ def _values(verb: str, action: argparse.Action, metavar: str) -> tuple[Kind, tup
     if "FILE" in metavar or metavar in {"OUT", "A", "B", "PATH", "unix:PATH"}:
         return "files", ()
     return "directories" if metavar == "DIR" else "none", ()
+
+
+# --- Completion scripts for bash, zsh and fish, generated from perftop's parser.
+#
+# The scripts are static: they start neither perftop nor Python. After `--` they complete the
+# command as if it were typed alone. We generate them ourselves because generators such as shtab
+# support neither comma-separated words, nor options when the verb is left out, nor a command after
+# `--`.
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+def script(shell: str, parser: ArgumentParser) -> str:
+    main, *subverbs = verbs(parser)
+    lines = {"bash": _bash_lines, "zsh": _zsh_lines, "fish": _fish_lines}[shell](main, subverbs)
+    frame = (resources.files(__package__) / f"completion.{shell}").read_text(encoding="utf-8")
+    return frame.replace("@GENERATED@\n", "".join(f"{line}\n" for line in lines))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.replace("%%", "%").split())
+
+
+def _bash_lines(main: Verb, subverbs: list[Verb]) -> list[str]:
+    def quoted(words: Iterable[str]) -> str:
+        return shlex.quote(" ".join(words))
+
+    general = (name for option in main.options for name in option.names)
+    lines = [f"_perftop_verbs={quoted(verb.name for verb in subverbs)}"]
+    lines += [f"_perftop_general={quoted(general)}", "_perftop_options() {", '  case "$1" in']
+    for verb in subverbs:
+        options = (name for option in verb.options for name in option.names)
+        lines.append(f"    {verb.name}) echo {quoted(options)} ;;")
+    lines += ["  esac", "}", "_perftop_values() {", '  case "$1" in']
+    keys: dict[tuple[Kind, tuple[str, ...]], list[str]] = {}
+    for verb in (main, *subverbs):
+        for option in (*verb.options, *verb.positionals):
+            if option.metavar:  # `verb--option`, or `verb` for a positional
+                named = [f"{verb.name}{name}" for name in option.names] or [verb.name]
+                keys.setdefault((option.kind, option.words), []).extend(named)
+    for (kind, words), verb_names in keys.items():
+        lines.append(f"    {'|'.join(verb_names)}) echo {quoted((kind, *words))} ;;")
+    return [*lines, "  esac", "}"]
+
+
+_ZSH = {"none": " ", "files": "_files", "directories": "_files -/", "groups": "_groups",
+        "hosts": "_hosts", "processes": "_perftop_processes"}  # fmt: skip
+
+
+def _zsh_lines(main: Verb, subverbs: list[Verb]) -> list[str]:
+    lines = ["_perftop_verbs=("]
+    lines += [f"  {shlex.quote(f'{verb.name}:{_one_line(verb.help)}')}" for verb in subverbs]
+    lines += [")", "_perftop_options() {", '  case "$1" in']
+    for verb in (main, *subverbs):
+        specs = [spec for option in verb.options for spec in _zsh_specs(option)]
+        specs += [
+            f"*:{_in_zsh(positional.metavar)}:{_zsh_action(positional)}"
+            for positional in verb.positionals
+        ]
+        lines += [f"    {verb.name or chr(39) * 2})", "      specs=("]
+        lines += [*(f"        {shlex.quote(spec)}" for spec in specs), "      ) ;;"]
+    return [*lines, "  esac", "}"]
+
+
+def _zsh_specs(option: Option) -> Iterable[str]:
+    excluded = "*" if option.kind == "hosts" else f"({' '.join(option.names)})"
+    for name in option.names:
+        suffix = "" if not option.metavar else "=" if name.startswith("--") else "+"
+        spec = f"{excluded}{name}{suffix}[{_in_zsh(_one_line(option.help))}]"
+        if option.metavar:
+            spec += f":{_in_zsh(option.metavar)}:{_zsh_action(option)}"
+        yield spec
+
+
+def _zsh_action(option: Option) -> str:
+    if option.kind == "words":
+        return f"({' '.join(word.replace(':', chr(92) + ':') for word in option.words)})"
+    if option.kind in {"list", "events"}:
+        event_names = " ${(f)$(ls $_perftop_pmu 2>/dev/null)}" if option.kind == "events" else ""
+        return f"_sequence compadd - {' '.join(option.words)}{event_names}"
+    return _ZSH[option.kind]
+
+
+def _in_zsh(text: str) -> str:
+    return re.sub(r"([\[\]:\\])", r"\\\1", text)
+
+
+_FISH = {"none": "", "files": "", "directories": "(__fish_complete_directories)",
+         "groups": "(__fish_complete_groups)", "hosts": "(__fish_print_hostnames)",
+         "processes": "(__perftop_processes)"}  # fmt: skip
+
+
+def _fish_lines(main: Verb, subverbs: list[Verb]) -> list[str]:
+    lines = [f"set -g __perftop_verbs {' '.join(verb.name for verb in subverbs)}"]
+    first = "complete -c perftop -n __perftop_first"
+    lines += [f"{first} -a {verb.name} -d {_fish_quoted(verb.help)}" for verb in subverbs]
+    lines += [_fish_option("__perftop_first", option) for option in main.options]
+    for verb in subverbs:
+        condition = f"__perftop_verb {verb.name}"
+        lines += [_fish_option(condition, option) for option in verb.options]
+        prefix = f"complete -c perftop -n {shlex.quote(condition)}"
+        lines += [f"{prefix} {_fish_values(positional)}" for positional in verb.positionals]
+    return lines
+
+
+def _fish_option(condition: str, option: Option) -> str:
+    parts = ["complete -c perftop -n", shlex.quote(condition)]
+    parts += [f"-l {n[2:]}" if n.startswith("--") else f"-s {n[1:]}" for n in option.names]
+    parts.append(f"-d {_fish_quoted(option.help)}")
+    if option.metavar:
+        parts.append("-r " + _fish_values(option))
+    return " ".join(parts).rstrip()
+
+
+def _fish_values(option: Option) -> str:
+    if option.kind == "files":
+        return "-F"
+    if option.kind in {"list", "events"}:
+        event_names = [] if option.kind == "list" else ["(ls $__perftop_pmu 2>/dev/null)"]
+        word_list = " ".join([*option.words, *event_names])
+        return f"-f -a {_fish_quoted(f'(__perftop_list {word_list})')}"
+    values = " ".join(option.words) if option.kind == "words" else _FISH[option.kind]
+    return f"-f -a {_fish_quoted(values)}" if values else "-f"
+
+
+def _fish_quoted(text: str) -> str:
+    """The text in single quotes, escaped for fish."""
+    return "'" + _one_line(text).replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -21,8 +21,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from perftop.base.arrays import Floats, Ints
-from perftop.draw import braille, theme
-from perftop.draw.braille import Codes, codes_of, dot_rows
+from perftop.draw import cells as braille
+from perftop.draw import theme
+from perftop.draw.cells import CodePoints, codes_of, dot_rows
 from perftop.draw.columns import Run
 from perftop.draw.strips import runs_of
 from perftop.draw.theme import AREAS, GRADES
@@ -387,7 +388,7 @@ def key(name: str) -> int:
 class Chart:
     """A chart as arrays of cells, (lines from the top, columns)."""
 
-    codes: Codes
+    codes: CodePoints
     keys: Ints
     """Styles of the cells, as positions in KEYS."""
 

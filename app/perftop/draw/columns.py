@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import isnan
 from typing import Any
 
-from perftop.base.format import MISSING, prefixed
+from perftop.base.text import MISSING, prefixed
 
 Run = tuple[str, str]
 """Text whose every character is one cell wide, and the name of its style."""

@@ -23,15 +23,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from perftop.base.arrays import Bools, Codes, Floats, Ints
-from perftop.model.calibration import (
-    MAX_READ_DISTANCE_S,
-    MIN_COUNTED_SHARE,
-    factor_bounds,
-)
 from perftop.model.counters import Counters
 from perftop.model.delta import Delta, Doubt
 from perftop.model.differences import MAX_IPC
-from perftop.model.smt import TOLERANCE, Splitter, mean_known
+from perftop.model.smt import (
+    MAX_READ_DISTANCE_S,
+    MIN_COUNTED_SHARE,
+    TOLERANCE,
+    Splitter,
+    factor_bounds,
+    mean_known,
+)
 
 SLACK = 0.01
 """Share of the span by which two counts may differ. Serial reads of real siblings missed the bounds

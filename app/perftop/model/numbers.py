@@ -14,7 +14,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Literal
 
-from perftop.base.format import MISSING, ClockUnit, prefixed
+from perftop.base.text import MISSING, ClockUnit, prefixed
 
 if TYPE_CHECKING:
     from perftop.base.arrays import Floats

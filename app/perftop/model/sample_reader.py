@@ -17,7 +17,7 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Bools, Codes, Floats, Ints
-from perftop.model import memory
+from perftop.model import machine_totals
 from perftop.model.cores import Cores
 from perftop.model.counters import Counters, rename_misplaced
 from perftop.model.delta import Delta, Doubt, with_lasting
@@ -170,7 +170,7 @@ class SampleReader:
         the notes of the probe."""
         self._has_started = False
         self.turbo = Turbo(self.counters, self.cores)
-        self.memory = memory.BestTraffic(self.counters)
+        self.memory = machine_totals.BestTraffic(self.counters)
         self.totals = MachineTotals(self.counters, self.memory)
 
     def state(self) -> ReaderState:
@@ -252,7 +252,7 @@ class SampleReader:
         values, traffic = self.evaluator.evaluate(delta), None
         siblings = self._siblings.counts(delta, values["util"], self.online)
         if learn:
-            traffic = memory.traffic(self.counters, delta)
+            traffic = machine_totals.traffic(self.counters, delta)
         while frames:
             count, unit = len(frames), self.splitter.unit
             if learn:

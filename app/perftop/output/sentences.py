@@ -15,9 +15,10 @@ from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from perftop.base.format import length, percent, rough, short_duration, time_of_day
-from perftop.base.text import ranges
-from perftop.model.episode import (
+from perftop.base.text import length, percent, ranges, rough, short_duration, time_of_day
+from perftop.model.kinds import (
+    CAPS,
+    KINDS,
     Bit,
     Cap,
     CrowdedCpu,
@@ -27,9 +28,10 @@ from perftop.model.episode import (
     Level,
     PolledBits,
     TaskOnCpu,
+    cause_of,
+    kind_of,
     rank,
 )
-from perftop.model.kinds import CAPS, KINDS, cause_of, kind_of
 from perftop.model.tasks import task
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from perfprobe import wire
 from perftop.base.text import escaped
 from perftop.model import machine_totals
 from perftop.model.counters import MIN_COUNTED_SHARE
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.model.numbers import COUNTS
 from perftop.model.smt import STATES
 from perftop.model.tasks import ThreadActivity

@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 from math import isnan, nan
 
-from perftop.base.format import GHZ, percent, rough, when
-from perftop.base.text import safe
+from perftop.base.text import GHZ, percent, rough, safe, when
 from perftop.draw.columns import Column, line, text_of
 from perftop.model.machine_totals import MEMORY, OF_BEST
 from perftop.model.numbers import EVENT, L3, MACHINE, NUMBERS, PACKAGE, Number

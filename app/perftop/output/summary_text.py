@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from math import isfinite, nan
 
 from perfprobe import wire
-from perftop.base.format import GHZ, length, many, percent, time_of_day
-from perftop.base.text import safe
+from perftop.base.text import GHZ, length, many, percent, safe, time_of_day
 from perftop.draw.columns import Column
-from perftop.model.episode import Episode
-from perftop.model.kinds import KINDS
+from perftop.model.kinds import KINDS, Episode
 from perftop.model.numbers import NUMBERS, PER_KI, Number
 from perftop.output.run_summary import summary_line
 from perftop.output.sentences import depth, place_text

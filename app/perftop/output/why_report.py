@@ -14,10 +14,8 @@ from typing import Any
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.base.format import length, many, percent, rough
-from perftop.base.text import ranges, safe
-from perftop.model.episode import Cap, Episode
-from perftop.model.kinds import CAPS, KINDS, cause_of
+from perftop.base.text import length, many, percent, ranges, rough, safe
+from perftop.model.kinds import CAPS, KINDS, Cap, Episode, cause_of
 from perftop.model.machine_totals import MEMORY, OF_BEST
 from perftop.output.sentences import (
     MAX_SENTENCE,
@@ -31,11 +29,19 @@ from perftop.output.sentences import (
 )
 from perftop.output.sentences import subject as cause_subject
 from perftop.session.interval import Interval
-from perftop.session.losses import QUOTA, STEAL, STOPPED, UNEXPLAINED, WAIT_CAUSE, Cause, LossSums
+from perftop.session.losses import (
+    QUOTA,
+    STEAL,
+    STOPPED,
+    UNEXPLAINED,
+    WAIT_CAUSE,
+    Cause,
+    LossSums,
+    Totals,
+)
 from perftop.session.missing import lasting_reasons, names_by_reason, why_unknown
 from perftop.session.session import Session
 from perftop.session.task_times import STOPPED_BY, JobTime, RunTimes, TaskTimes
-from perftop.session.totals import Totals
 
 MIN_SHARE = 0.01
 """Minimum share of the time that a cause must cost to be named."""

@@ -6,8 +6,18 @@ from __future__ import annotations
 from math import isfinite
 from typing import Literal, NamedTuple
 
-from perftop.base.format import length, many, percent, plain, rough, time_of_day
-from perftop.base.text import folded, in_ascii, painted, printable
+from perftop.base.text import (
+    folded,
+    hundredths,
+    in_ascii,
+    length,
+    many,
+    painted,
+    percent,
+    printable,
+    rough,
+    time_of_day,
+)
 from perftop.model.kinds import KINDS
 from perftop.output.sentences import MAX_SENTENCE, short_place_text
 from perftop.output.stat_json import Line, number
@@ -196,7 +206,7 @@ def _works(session: Session, report: Report) -> str:
         return rough(value) if value >= 0.095 else f"{percent(value)} %"
 
     parts = [f"{share(util)} busy"]
-    parts += [f"IPC {plain(ipc)}"] if isfinite(ipc) else []
+    parts += [f"IPC {hundredths(ipc)}"] if isfinite(ipc) else []
     parts += [f"{share(kernel)} in the kernel"] if isfinite(kernel) else []
     if isfinite(both) and any(len(core) > 1 for core in session.cores):
         parts.append(f"both threads of a core {rough(both)}")

@@ -30,8 +30,8 @@ from perfprobe import wire
 from perftop.base import files
 from perftop.base.errors import Failed
 from perftop.base.files import OwnDirectory
-from perftop.model import episode as evidence
-from perftop.model.episode import Episode
+from perftop.model import kinds
+from perftop.model.kinds import Episode
 from perftop.recording.file import AnyRecording, open_recording
 from perftop.session.episodes import RecordingEpisodes
 from perftop.session.session import Session
@@ -58,7 +58,7 @@ name of its cache entry depends on."""
 _NAMES = re.compile(r"[0-9a-f]{40}|\.[0-9a-f]{40}\.[0-9a-z_]+")
 """Names of entries, and of unfinished entries."""
 _EVIDENCE: dict[str, type[Any]] = {
-    name: cls for name, cls in vars(evidence).items() if getattr(cls, "__bases__", ()) == (tuple,)
+    name: cls for name, cls in vars(kinds).items() if getattr(cls, "__bases__", ()) == (tuple,)
 }
 """Types of evidence, by name."""
 _CONTAINERS: dict[str, type[Any]] = {"list": list, "tuple": tuple}

@@ -21,7 +21,7 @@ from typing import BinaryIO, Self
 
 from perfprobe import wire
 from perftop.base.errors import DAMAGED, USAGE, Failed, cannot, complain
-from perftop.base.format import many
+from perftop.base.text import many
 from perftop.recording.codec import BLOCK_MESSAGES, INDEX, Reader, TimedMessage, Unpacking
 
 WINDOW_BYTES = 1 << 20

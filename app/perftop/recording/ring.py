@@ -27,8 +27,8 @@ from perfprobe import wire
 from perftop.base import errors
 from perftop.base.errors import Failed
 from perftop.base.files import OwnDirectory
-from perftop.base.format import length, many
-from perftop.model.episode import Episode
+from perftop.base.text import length, many
+from perftop.model.kinds import Episode
 from perftop.recording.codec import TimedMessage
 from perftop.recording.file import UNFINISHED_SUFFIX
 from perftop.recording.writer import Writer, cannot, size

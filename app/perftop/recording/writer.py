@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from perfprobe import wire
 from perftop.base import errors, files
 from perftop.base.errors import USAGE, Failed
-from perftop.base.format import length
+from perftop.base.text import length
 from perftop.recording.codec import BLOCK_MESSAGES, Recorder, TimedMessage, write_all
 from perftop.session.session import Session
 

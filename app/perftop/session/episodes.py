@@ -14,9 +14,9 @@ from itertools import takewhile
 import numpy as np
 
 from perfprobe import wire
-from perftop.base.format import length
+from perftop.base.text import length
 from perftop.detect.engine import RunningEpisodes
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 
 MAX_ENDED = 8192
 """Maximum number of ended episodes in a log: as many as can end in one frame."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perftop.base import format as text_of
+from perftop.base import text as text_of
 from perftop.base.arrays import Bools, Floats
 from perftop.base.text import did_you_mean, safe
 from perftop.model.numbers import EVENT, METRICS, PER_KI, RARE_METRICS
@@ -212,7 +212,7 @@ class _Unit(NamedTuple):
 _UNITS = {
     "ratio": _Unit({"": -2, "%": -2}, 1e-3, text_of.percent, "80"),
     "Hz": _Unit({"": 9, "ghz": 9, "mhz": 6}, 1e7, text_of.clock_ghz, "2.5GHz"),
-    "1": _Unit({"": 0}, 1e-2, text_of.plain, "1.5"),
+    "1": _Unit({"": 0}, 1e-2, text_of.hundredths, "1.5"),
 }
 _RATE = _Unit({"": 0, "k": 3, "m": 6, "g": 9}, 1e-1, "{:.1f}".format, "10k")
 _NAMES = {metric.label.lower().replace(" ", "_"): key for key, metric in METRICS.items()}

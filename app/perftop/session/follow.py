@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from perfprobe import wire
-    from perftop.model.episode import Episode
+    from perftop.model.kinds import Episode
     from perftop.model.sample_reader import SampleBatch
     from perftop.session.interval import Interval
     from perftop.session.session import Session

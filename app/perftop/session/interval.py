@@ -1,22 +1,22 @@
-"""One span of time: a `Span` sums up samples, and an `Interval` has the numbers of these sums.
-
-Live intervals, runs, phases and intervals of history are all computed this way.
-"""
+"""One span of time: a `Span` sums up samples, and an `Interval` has the numbers of these sums. Live
+intervals, runs, phases and intervals of history are all computed this way. A `Distribution` has
+what sums cannot show of a run: extremes and percentiles of its samples."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Codes, Floats
+from perftop.base.arrays import Bools, Codes, Floats, Ints, Singles
+from perftop.model.cores import Cores
 from perftop.model.delta import Delta, Doubt, add_samples, doubts_by_cpu
-from perftop.model.evaluation import LOST_RATIO, Values, resting_rows
+from perftop.model.evaluation import LOST_RATIO, STATIC, Values, resting_rows
 from perftop.model.numbers import COUNTS, INDEX
-from perftop.model.sample_reader import SampleBatch, SampleReader
-from perftop.model.smt import Split
+from perftop.model.sample_reader import SampleBatch, SampleReader, StackedSamples
+from perftop.model.smt import METHODS, STATES, Split
 from perftop.model.tasks import TaskSnapshot, ThreadActivity
 from perftop.model.turbo import Ceilings
 
@@ -207,3 +207,234 @@ class Span:
 def _known_sums(top: Floats, bottom: Floats) -> Floats:
     """Returns numerators and denominators as one array, 0 where one of the two is unknown."""
     return np.where(np.isfinite(top) & np.isfinite(bottom), [top, bottom], 0.0)
+
+
+# --- Minimum, maximum, percentiles and mean SMT states over the samples of a run, in bounded
+# memory.
+
+MAX_BYTES = 16 << 20
+"""Maximum size of the kept samples, in bytes. When it is reached, every second sample is dropped,
+and only every second one is kept from then on. The choice is even, so percentiles stay unbiased;
+minimum and maximum are of all samples."""
+MIN_ROWS = 512
+"""Minimum number of samples for which there is room: after a drop there are still a dozen samples
+below the fifth percentile. With more than 256 CPUs they need more than MAX_BYTES: 64 MB at 1024
+CPUs."""
+MOVED_ROWS = 256
+"""Number of samples that are moved at once when others are dropped."""
+LIVE_BYTES = 4 << 20
+"""Maximum size in bytes of the kept samples if there is a history too, with any number of CPUs."""
+MAX_WAITING, MAX_WAITING_BYTES = 32, 1 << 16
+"""Maximum number of samples, and bytes of their metrics, that wait to be counted together."""
+UNREAD_BYTES = 1 << 16
+"""Maximum size in bytes of the kept samples if percentiles are never read."""
+
+
+class Distribution:
+    """The distribution over samples of each metric of each CPU and each state of each core. After
+    `finish`, the minimum, percentiles and the maximum of each are known."""
+
+    def __init__(
+        self, shown_rows: list[int], max_bytes: int = MAX_BYTES, least_rows: int = MIN_ROWS
+    ) -> None:
+        """`least_rows` must be at least 2."""
+        self._shown_rows = np.array(shown_rows, int)
+        self._max_bytes, self._least_rows = max_bytes, least_rows
+        self._kept_samples = np.empty((0, 0), np.float32)
+        """Room for samples, one in each row; `_count` rows are used. A row takes memory only when
+        it is written."""
+        self._count = 0
+        self._stride = 1
+        self._seen_count = 0
+        self._min, self._max = np.zeros((2, 0))
+        self._series: dict[str, Floats] = {}
+        """min, p5 and max of all columns, as computed by `finish`."""
+        self._cpus = 0
+        self._states, self._weights = np.zeros((2, 0, len(STATES)))
+        """(cores, states): sums over the samples in which a state is known."""
+        self._method_codes: Ints | None = None
+        """Codes of the methods of the last sample, by core."""
+        self._methods: list[dict[str, None]] = []
+        """All methods used for each core, in the order of their first use."""
+        self._waiting_samples = StackedSamples()
+        self._registry = STATIC
+        self._cores: Cores
+        """The cores of the waiting samples."""
+
+    def add(self, batch: SampleBatch, first: int, last: int) -> None:
+        """Adds the samples of a batch from `first` up to, but without, `last`."""
+        if self._waiting_samples.count and batch.cores is not self._cores:
+            self.settle()
+        self._waiting_samples.add(batch, first, last)
+        self._cores, self._registry = batch.cores, batch.values.registry
+        count, size = self._waiting_samples.count, batch.values.all[0].nbytes
+        if count >= MAX_WAITING or count * size >= MAX_WAITING_BYTES:
+            self.settle()
+
+    def settle(self) -> None:
+        """Count the waiting samples; counting many costs little more than counting one."""
+        if not self._waiting_samples.count:
+            return
+        samples, self._waiting_samples = self._waiting_samples, StackedSamples()
+        values = Values(
+            samples.part(lambda batch: batch.values.top),
+            samples.part(lambda batch: batch.values.bottom),
+            samples.part(lambda batch: batch.values.all),
+            self._registry,
+        )
+        states = samples.part(lambda batch: batch.split.states)
+        count, self._cpus = len(states), values.all.shape[-1]
+        totals = values.group(self._shown_rows)
+        flat = values.all.reshape(count, -1), states.reshape(count, -1)
+        rows = np.concatenate([totals, *flat], axis=1)
+        if rows.shape[1] != len(self._min):
+            # These are the first samples, or cores were regrouped, so that older samples are of
+            # other cores.
+            self._min, self._max = rows[0], rows[0]
+            room = max(self._max_bytes // (4 * rows.shape[1]), self._least_rows)
+            self._kept_samples, self._count = np.empty((room, rows.shape[1]), np.float32), 0
+            self._seen_count, self._stride = 0, 1
+            self._states, self._weights = np.zeros((2, *states.shape[1:]))
+            self._method_codes, self._methods = None, [{} for _ in states[0]]
+        # Seconds of each core that a sample covers.
+        weights = self._cores.max_of_threads(values.bottom[:, INDEX["util"]])
+        self._sum(samples, states, weights)
+        self._min = np.fmin(self._min, np.fmin.reduce(rows, axis=0))
+        self._max = np.fmax(self._max, np.fmax.reduce(rows, axis=0))
+        self._keep_rows(rows)
+
+    def _keep_rows(self, rows: Floats) -> None:
+        """Keeps every sample whose number is a multiple of the stride."""
+        while len(rows):
+            kept_rows = rows[-self._seen_count % self._stride :: self._stride]
+            room = len(self._kept_samples) - self._count
+            if len(kept_rows) <= room:
+                self._kept_samples[self._count : self._count + len(kept_rows)] = kept_rows
+                self._count += len(kept_rows)
+                self._seen_count += len(rows)
+                return
+            used_rows = -self._seen_count % self._stride + room * self._stride
+            self._kept_samples[self._count :] = kept_rows[:room]
+            self._count += room
+            self._seen_count += used_rows
+            rows = rows[used_rows:]
+            self._halve_kept()
+
+    def _halve_kept(self) -> None:
+        """Drop every second row, piece by piece: numpy copies overlapping arrays, and the memory of
+        a large copy would not be freed."""
+        self._count = (self._count + 1) // 2
+        self._stride *= 2
+        for start in range(0, self._count, MOVED_ROWS):
+            end = min(start + MOVED_ROWS, self._count)
+            self._kept_samples[start:end] = self._kept_samples[2 * start : 2 * end : 2]
+
+    def _sum(self, samples: StackedSamples, states: Floats, weights: Floats) -> None:
+        is_known = np.isfinite(states) & np.isfinite(weights)[..., None]
+        times = np.where(is_known, weights[..., None], 0.0)
+        with np.errstate(invalid="ignore"):
+            sums = np.where(is_known, states * times, 0.0)
+        self._states = add_samples(self._states, sums)
+        self._weights = add_samples(self._weights, np.broadcast_to(times, sums.shape))
+        codes_of_samples = samples.part(lambda batch: batch.split.how)
+        if self._method_codes is not None and (codes_of_samples == self._method_codes).all():
+            return
+        for codes in codes_of_samples:
+            if self._method_codes is None or not np.array_equal(codes, self._method_codes):
+                self._method_codes = codes.copy()
+                for methods, code in zip(self._methods, codes.tolist(), strict=True):
+                    if (method := METHODS[code]) is not None:
+                        methods[method] = None
+
+    def finish(self) -> Distribution:
+        """Compute the values that the methods below return, from all samples so far."""
+        self.settle()
+        # float32 may round below the true minimum
+        p5 = np.fmax(_p5(self._kept_samples[: self._count]), self._min)
+        self._series = {"min": self._min, "p5": p5, "max": self._max}
+        return self
+
+    def machine(self, key: str) -> dict[str, float]:
+        return self._series_at(self._registry.index[key])
+
+    def percentiles(self, key: str, shares: Sequence[float]) -> list[float]:
+        """Percentiles of a metric of the machine over the samples; NaN if there are none."""
+        known_values = self._known_values(key)
+        if not len(known_values):
+            return [float("nan")] * len(shares)
+        return [float(np.percentile(known_values, 100 * share)) for share in shares]
+
+    def samples(self, key: str, max_samples: int) -> list[float]:
+        """At most `max_samples` values of a metric of the machine, evenly from the samples."""
+        known_values = self._known_values(key)
+        step = max(1, -(-len(known_values) // max_samples))
+        return [float(value) for value in known_values[::step]]
+
+    def _known_values(self, key: str) -> Singles:
+        """The known values of a metric of the machine."""
+        if not self._kept_samples.shape[1]:
+            return np.zeros(0, np.float32)
+        column = self._kept_samples[: self._count, self._registry.index[key]]
+        return column[np.isfinite(column)]
+
+    def cpu(self, key: str, row: int) -> dict[str, float]:
+        return self._series_at(self._column(key) + row)
+
+    def group(self, key: str, rows: list[int]) -> dict[str, float]:
+        """Minimum, p5 and maximum of a metric over all samples of these CPUs."""
+        columns = [self._column(key) + row for row in rows]
+        if not columns or columns[-1] >= self._kept_samples.shape[1]:
+            return self._series_at(len(self._series["min"]))
+        known_rows = self._kept_samples[: self._count, columns]
+        known_rows = known_rows[np.isfinite(known_rows)]
+        low, high = (self._series[name][columns] for name in ("min", "max"))
+        p5 = float(_p5(known_rows[:, None])[0]) if len(known_rows) else float("nan")
+        least = float(np.fmin.reduce(low))
+        return {"min": least, "p5": max(p5, least), "max": float(np.fmax.reduce(high))}
+
+    def split(self, split: Split, core: int) -> tuple[str | None, dict[str, float]]:
+        """A core's method and the means of its states; `split` is of the whole run. If a sibling
+        was offline for part of the run, the states cannot be computed from sums of counters. The
+        means over the samples are returned then, in which a lone thread is lp0. NaN where only
+        bounds were known."""
+        method, means = split.method[core], split.shares(core)
+        methods = self._methods[core] if core < len(self._methods) else []
+        pair_methods = [name for name in methods if name != "single"]
+        if pair_methods and len(pair_methods) < len(methods):
+            method = pair_methods[-1]
+            means = dict.fromkeys(STATES, np.nan)
+        if core < len(self._states) and np.isnan(means["neither"]) and "bounds" not in pair_methods:
+            with np.errstate(invalid="ignore"):
+                means = dict(
+                    zip(STATES, (self._states / self._weights)[core].tolist(), strict=True)
+                )
+        return method, means
+
+    def core(self, state: str, core: int) -> dict[str, float]:
+        first = len(self._registry.index) * (1 + self._cpus)
+        return self._series_at(first + core * len(STATES) + STATES.index(state))
+
+    def _column(self, key: str) -> int:
+        """Column of the first CPU's values of a metric."""
+        return len(self._registry.index) + self._registry.index[key] * self._cpus
+
+    def _series_at(self, i: int) -> dict[str, float]:
+        return {
+            name: float(series[i]) if i < len(series) else float("nan")
+            for name, series in self._series.items()
+        }
+
+
+def _p5(table: Singles) -> Floats:
+    """The fifth percentile of each column, interpolated; NaN for a column without values. Same
+    result as np.nanpercentile, which computes one column at a time."""
+    sorted_rows = np.sort(table, axis=0)  # NaN is sorted last
+    place = 0.05 * (np.maximum((~np.isnan(table)).sum(axis=0), 1) - 1)
+    lower_indexes, columns = place.astype(int), np.arange(table.shape[1])
+    low, high = (
+        sorted_rows[indexes, columns] for indexes in (lower_indexes, np.ceil(place).astype(int))
+    )
+    share = place - lower_indexes
+    step = np.subtract(high, low, dtype=np.float64)
+    p5: Floats = np.where(share < 0.5, low + step * share, high - step * (1 - share))
+    return p5

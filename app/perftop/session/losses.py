@@ -22,14 +22,16 @@ some episodes are detected only after they have lasted for a while.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints, first_true
-from perftop.model.episode import Episode
 from perftop.model.evaluation import LOSS_PARTS, Lost
+from perftop.model.kinds import Episode
 from perftop.session.episodes import LATE_NS
+from perftop.session.task_times import RunTimes
 
 Cause = tuple[str, str]
 """Kind and cause of the episodes that caused the loss."""
@@ -283,3 +285,37 @@ class Losses:
         cpus: Bools = np.zeros(len(self._position), bool)
         cpus[[self._position[cpu] for cpu in episode.cpus if cpu in self._position]] = True
         return np.asarray(during[:, None] & cpus)
+
+
+# --- What a stream has lost over one span of time: the sums that `why` reports on. Those of the
+# last seconds are the difference of two totals; those of a past moment are summed up again from
+# history.
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    start_ns: int
+    end_ns: int
+    """Raw times."""
+    losses: LossSums
+    times: RunTimes
+    """Times of tasks and threads. Those of a session grow with it; see `copy`."""
+    samples: int
+    suspect: int
+    """Number of samples of CPUs with suspect counters."""
+
+    @property
+    def elapsed_s(self) -> float:
+        return (self.end_ns - self.start_ns) / 1e9
+
+    def copy(self) -> Totals:
+        """Returns these totals as they are now."""
+        return replace(self, times=self.times.copy())
+
+    def since(self, earlier: Totals) -> Totals:
+        """Returns the totals after the end of `earlier`, which has the same start."""
+        return Totals(
+            earlier.end_ns, self.end_ns, self.losses.since(earlier.losses),
+            self.times.since(earlier.times), self.samples - earlier.samples,
+            self.suspect - earlier.suspect,
+        )  # fmt: skip

@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from perftop.base.format import when
+from perftop.base.text import when
 
 if TYPE_CHECKING:
-    from perftop.model.episode import Episode
+    from perftop.model.kinds import Episode
     from perftop.session.interval import Interval
     from perftop.session.session import Session
 

@@ -15,23 +15,20 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Bools
-from perftop.base.format import length
+from perftop.base.text import length
 from perftop.detect.engine import RunningEpisodes
 from perftop.detect.pipeline import Detection
-from perftop.model.calibration import Calibration
 from perftop.model.differences import asleep_ns
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.model.sample_reader import Sample, SampleBatch, SampleReader
-from perftop.model.smt import core_lists
+from perftop.model.smt import Calibration, core_lists
 from perftop.model.tasks import TaskSnapshot, ThreadActivity
 from perftop.session import episodes
 from perftop.session.episodes import MAX_MARKS, EpisodeLog
 from perftop.session.history import TASKS_NS, History
-from perftop.session.interval import Interval, Span, Tasks
-from perftop.session.losses import Losses, LossSums
-from perftop.session.summary import LIVE_BYTES, Distribution
+from perftop.session.interval import LIVE_BYTES, Distribution, Interval, Span, Tasks
+from perftop.session.losses import Losses, LossSums, Totals
 from perftop.session.task_times import BusyCpus, RunTimes
-from perftop.session.totals import Totals
 
 MAX_BATCH = 256
 """Maximum number of frames read ahead and computed at once. More would need memory and gain

@@ -12,7 +12,7 @@ from math import nan
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.base.format import ClockUnit
+from perftop.base.text import ClockUnit
 from perftop.model import numbers
 from perftop.model.machine_totals import OF_L3, OF_PACKAGE
 from perftop.model.numbers import EVENT, METRICS, NUMBERS, RARE_METRICS, Number

@@ -18,8 +18,7 @@ from textual.screen import Screen
 
 from perfprobe import wire
 from perftop.base.errors import Failed
-from perftop.base.format import when
-from perftop.base.text import utf8
+from perftop.base.text import utf8, when
 from perftop.process.launch import Feed, longest_batch_ns
 from perftop.process.link import Link
 from perftop.process.streams import Stream, open_stream

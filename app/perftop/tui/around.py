@@ -18,8 +18,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from perftop.base.errors import Failed, complain
-from perftop.base.format import length, running
-from perftop.base.text import in_ascii, printable, utf8
+from perftop.base.text import in_ascii, length, printable, running, utf8
 from perftop.process.job import Run, raw_ns
 from perftop.process.job_terminal import INTERRUPT, QUIT, JobTerminal, Printout
 from perftop.process.launch import Feed
@@ -33,7 +32,7 @@ from perftop.tui.terminal_app import drawing_on_stdout
 
 if TYPE_CHECKING:  # these modules import numpy
     from perfprobe import wire
-    from perftop.output.measurement import CommandMeasurement
+    from perftop.output.stat_text import CommandMeasurement
     from perftop.process.command_window import RunNotes
     from perftop.session.session import Session
 
@@ -91,7 +90,7 @@ class Around(Live):
     async def _read(self) -> None:
         try:
             async with self._open() as stream:
-                from perftop.output.measurement import CommandMeasurement
+                from perftop.output.stat_text import CommandMeasurement
                 from perftop.process.command_window import RunNotes
 
                 self.measurement = CommandMeasurement(self.tty.job, rest_s=self._rest_s)

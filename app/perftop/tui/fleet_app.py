@@ -13,11 +13,10 @@ from textual import events, work
 from textual.binding import BindingType
 
 from perftop.base.errors import Failed
-from perftop.base.format import duration
-from perftop.base.text import safe, utf8
+from perftop.base.text import duration, safe, utf8
 from perftop.draw.strips import Line
-from perftop.session.fleet.fleet import ORDERS, Fleet, RowChoice
-from perftop.session.fleet.machine import FIELDS, TRACED
+from perftop.session.fleet import ORDERS, Fleet, RowChoice
+from perftop.session.fleet_machine import FIELDS, TRACED
 from perftop.tui.config import Config
 from perftop.tui.fleet import views
 from perftop.tui.fleet.page import grid_of, halves, key_at, page

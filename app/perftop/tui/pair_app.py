@@ -26,19 +26,18 @@ from textual.binding import BindingType
 from perfprobe import wire
 from perftop.base.arrays import Floats
 from perftop.base.errors import USAGE, Failed
-from perftop.base.format import GHZ, when
-from perftop.base.text import utf8
+from perftop.base.text import GHZ, utf8, when
 from perftop.draw import charts
 from perftop.draw.charts import rows_of
 from perftop.draw.columns import Run, fit
 from perftop.draw.strips import BLANK, Line, foreign, spread
 from perftop.model.numbers import NUMBERS, Number
 from perftop.output.compare.readings import Course
-from perftop.output.machine_state import STATES, is_different, label, state, value_text
+from perftop.output.run_summary import SETTING_NAMES, is_different, label, state, value_text
 from perftop.recording.file import Recording
 from perftop.session.history_chunk import Times
+from perftop.session.interval import UNREAD_BYTES
 from perftop.session.session import MAX_BATCH, Session
-from perftop.session.summary import UNREAD_BYTES
 from perftop.tui.config import Config
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.canvas import PageWidget
@@ -271,7 +270,11 @@ def _differing(look: Look) -> Line:
     """Returns a line with the settings in which the machines differ, the most important first. The
     line is cut if it is too long."""
     a, b = (state(track.session) for track in look.tracks)
-    keys = [key for key in (*STATES, *a) if key in a and key in b and is_different(a[key], b[key])]
+    keys = [
+        key
+        for key in (*SETTING_NAMES, *a)
+        if key in a and key in b and is_different(a[key], b[key])
+    ]
     texts = [f"{label(key)} {value_text(key, a[key])} / {value_text(key, b[key])}"
             for key in dict.fromkeys(keys)]  # fmt: skip
     text = "differs: " + ", ".join(texts) if texts else "the machine is set alike in both"

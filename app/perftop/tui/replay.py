@@ -19,8 +19,7 @@ from textual.worker import Worker
 
 from perfprobe import wire
 from perftop.base.errors import USAGE, Failed
-from perftop.base.format import when
-from perftop.base.text import utf8
+from perftop.base.text import utf8, when
 from perftop.recording import episode_index
 from perftop.recording.file import STILL_WRITTEN, UNCHECKED, AnyRecording, open_recording
 from perftop.recording.player import (

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from perftop.base.errors import DAMAGED, USAGE, Failed, cannot, complain
 from perftop.base.importing import lean
 from perftop.base.text import colours, utf8
-from perftop.verbs import options, progress
+from perftop.verbs import headless, options
 
 if TYPE_CHECKING:
     from perftop.output.compare.readings import Reading
@@ -163,7 +163,7 @@ def _recorded_readings(path: Path, damages: list[str], *, by_mark: bool) -> list
 
     with open_source(path) as source:
         recorded = Recorded(by_mark=by_mark)
-        with progress.read_with_progress(source, path) as messages:
+        with headless.read_with_progress(source, path) as messages:
             recorded.take(chain([source.hello], messages))
         recorded.on_end()
     readings = recorded.readings

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from perftop.base.errors import USAGE, Failed, complain
-from perftop.base.format import duration
 from perftop.base.importing import lean
+from perftop.base.text import duration
 from perftop.session.follow import Follower
-from perftop.verbs import options, progress
+from perftop.verbs import headless, options
 
 if TYPE_CHECKING:
     from perfprobe import wire
-    from perftop.model.episode import Episode
-    from perftop.output.export.form import Form
+    from perftop.model.kinds import Episode
+    from perftop.output.export.forms import Form
     from perftop.session.interval import Interval
     from perftop.session.session import Session
 
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
                 export.form = forms[form_name](session, fields, output_file)
                 try:
                     is_quiet = output is None and sys.stdout.isatty()
-                    with progress.read_with_progress(
+                    with headless.read_with_progress(
                         source, path or "stdin", quiet=is_quiet
                     ) as messages:
                         export.read(messages, output_file, live=source.size is None)
@@ -136,7 +136,7 @@ class Export(Follower):
     def on_hello(self, hello: wire.Hello) -> Session:
         from dataclasses import replace
 
-        from perftop.output.export.form import Command
+        from perftop.output.export.forms import Command
         from perftop.session.session import Session
 
         session = Session(hello)

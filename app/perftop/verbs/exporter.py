@@ -151,8 +151,8 @@ class Exporter(Follower):
 
     def on_hello(self, hello: wire.Hello) -> Session:
         from perftop.output.exporter.page import Page
+        from perftop.session.interval import UNREAD_BYTES
         from perftop.session.session import Session
-        from perftop.session.summary import UNREAD_BYTES
 
         session = Session(hello, summary_bytes=UNREAD_BYTES)
         self._page = Page(session, self._detail)

@@ -16,7 +16,7 @@ from perftop.verbs import options
 if TYPE_CHECKING:
     import asyncio
 
-    from perftop.session.fleet.machine import Machine, MachineEpisode
+    from perftop.session.fleet_machine import Machine, MachineEpisode
     from perftop.verbs.fleet_sources import LiveSource, PrometheusSource, RecordingsSource
 
     Source = LiveSource | PrometheusSource | RecordingsSource
@@ -110,7 +110,7 @@ async def _print_lines(source: Source, count: int | None) -> int:
 
     from perftop.output.stat_json import text
     from perftop.process.signals import ENDS, on_signal
-    from perftop.session.fleet.fleet import RowChoice
+    from perftop.session.fleet import RowChoice
 
     caught_signals: list[int] = []
     feeding = asyncio.create_task(source.run())
@@ -160,7 +160,7 @@ async def _first_answers(source: Source, feeding: asyncio.Task[None]) -> None:
 
 def machine_line(machine: Machine, now: float) -> dict[str, Any]:
     from perftop.output.stat_json import number
-    from perftop.session.fleet.machine import FIELDS
+    from perftop.session.fleet_machine import FIELDS
 
     kind, cause = machine.cause
     line: dict[str, Any] = {

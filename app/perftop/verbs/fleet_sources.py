@@ -14,17 +14,25 @@ from pathlib import Path
 
 from perfprobe import wire
 from perftop.base.errors import USAGE, Failed
-from perftop.base.format import time_of_day
-from perftop.base.text import safe
+from perftop.base.text import safe, time_of_day
 from perftop.process import launch, ssh
 from perftop.process.prometheus import Server
 from perftop.process.signals import in_thread
 from perftop.process.streams import Member, listen, open_connection
 from perftop.recording.codec import TimedMessage
 from perftop.recording.file import AnyRecording, has_parts, open_recording
-from perftop.session.fleet import scraped
-from perftop.session.fleet.fleet import Fleet
-from perftop.session.fleet.machine import PAST_S, SPAN_S, LiveMachine, Machine
+from perftop.session.fleet import (
+    EPISODE_STEPS,
+    EPISODES_S,
+    Fleet,
+    Questions,
+    fill_episodes,
+    fill_past,
+    newest_time,
+    past_step,
+    scraped_fleet,
+)
+from perftop.session.fleet_machine import PAST_S, SPAN_S, LiveMachine, Machine
 
 MAX_HOSTS = 64
 """Maximum number of machines over ssh; more machines need Prometheus."""
@@ -141,7 +149,7 @@ class PrometheusSource:
     ) -> None:  # fmt: skip
         """Raises Failed if `url` is no valid URL."""
         self._server, self.every_s, self._clock = Server(url), every_s, clock
-        self._questions = scraped.Questions(match, WINDOW * every_s)
+        self._questions = Questions(match, WINDOW * every_s)
         self.fleet = Fleet([])
         self.what = f"prometheus {safe(url, 60)}"
         self.problem = ""
@@ -186,24 +194,24 @@ class PrometheusSource:
         server, questions = self._server, self._questions
         moment = None
         if back_s:
-            moment = scraped.newest_time(server.query("vector(time())")) - back_s
+            moment = newest_time(server.query("vector(time())")) - back_s
         numbers = server.query(questions.now(), moment)
-        end = scraped.newest_time(numbers) if moment is None else moment
+        end = newest_time(numbers) if moment is None else moment
         if not isfinite(end):
             if moment is None:
                 raise Failed("the server has no series of perftop exporter that match")
             end = moment
         now_s = self._clock() - back_s
         shift_s = now_s - end
-        fleet = scraped.scraped_fleet(numbers, now_s, {} if back_s else self.fleet.machines)
-        step = scraped.past_step(len(fleet.machines), self.every_s)
+        fleet = scraped_fleet(numbers, now_s, {} if back_s else self.fleet.machines)
+        step = past_step(len(fleet.machines), self.every_s)
         history = server.query_range(questions.past(), end - PAST_S, end, step)
-        scraped.fill_past(fleet, history, shift_s)
-        step = max(self.every_s, scraped.EPISODES_S / scraped.EPISODE_STEPS)
-        start = end - scraped.EPISODES_S
+        fill_past(fleet, history, shift_s)
+        step = max(self.every_s, EPISODES_S / EPISODE_STEPS)
+        start = end - EPISODES_S
         episodes = server.query_range(questions.episodes(), start, end, step)
         last = max((points[-1][0] for _, points in episodes if points), default=end)
-        scraped.fill_episodes(fleet, episodes, max(last, end - step), step, shift_s)
+        fill_episodes(fleet, episodes, max(last, end - step), step, shift_s)
         self._shown_s = now_s
         self.fleet.machines = fleet.machines
 

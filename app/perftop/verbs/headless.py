@@ -1,5 +1,6 @@
 """Runs verbs that have no screen, on one machine or concurrently on several, until the stream ends,
-a signal arrives or the command has ended. It also opens their output."""
+a signal arrives or the command has ended. It also opens their output, and shows on stderr how far a
+recording has been read."""
 
 from __future__ import annotations
 
@@ -8,14 +9,17 @@ import contextlib
 import io
 import os
 import re
+import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from perftop.base.errors import USAGE, Failed, complain, discard, expected, unhandled
+from perftop.base.text import place, running
 from perftop.session.follow import Follower
 
 if TYPE_CHECKING:
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
     from perftop.process.command_window import CommandStart, CommandWindow
     from perftop.process.job import Job
     from perftop.process.streams import Stream
+    from perftop.recording.file import Source
     from perftop.session.session import Session
 
 SUFFIX = ".perftop"
@@ -59,7 +64,7 @@ class Measured(Follower):
     ) -> None:  # fmt: skip
         """`start`: the shared start of the job, if several machines are measured around it.
         `rest_s`: seconds without waiting for a sample while the command runs."""
-        from perftop.output.measurement import Measurement
+        from perftop.output.stat_text import Measurement
 
         super().__init__(interval_ns, duration_ns=duration_ns, count=count)
         self.job, self.each_sample = job, job is not None
@@ -287,3 +292,73 @@ def destination(
         name = path or ("stdout" if args.command is None else "stderr")
         failed = unhandled(error, str(name))
         raise Failed(str(failed), status() or failed.status) from None
+
+
+# --- The line on stderr that shows how far a recording is read, for all verbs that read one.
+
+QUIET_S = 1.0
+"""Seconds at the start without a line."""
+REDRAW_S = 0.2
+_CLEAR = "\r\x1b[K"
+
+
+@contextlib.contextmanager
+def read_with_progress(
+    source: Source, name: object, *, quiet: bool = False
+) -> Iterator[Iterator[wire.Message]]:
+    """Provides the messages of a recording. If reading them takes long and stderr is a terminal, a
+    line there shows the progress; it is erased at the end of the block. `name`: of the recording.
+    `quiet`: no line is shown, because the output is on the terminal as well."""
+    is_shown = not quiet and sys.stderr is not None and sys.stderr.isatty()
+    line = Line(sys.stderr, f"reading {name}", source) if is_shown else None
+    try:
+        yield source.messages() if line is None else line.counted()
+    finally:
+        if line is not None:
+            line.erase()
+
+
+class Line:
+    """A line that is redrawn in place: samples, time in the recording, time left."""
+
+    def __init__(
+        self,
+        output: TextIO,
+        title: str,
+        source: Source,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._output, self._title, self._source, self._clock = output, title, source, clock
+        self._start_s = clock()
+        self._due_s = self._start_s + QUIET_S
+        self._samples = 0
+        self._is_drawn = False
+
+    def counted(self) -> Iterator[wire.Message]:
+        """Yields the messages of the source, and draws the line between them when it is due."""
+        from perfprobe import wire
+
+        for message in self._source.messages():
+            yield message
+            if isinstance(message, wire.Frame):
+                self._samples += 1
+                if self._clock() >= self._due_s:
+                    self._draw(message.time_ns - self._source.hello.raw_ns)
+
+    def erase(self) -> None:
+        if self._is_drawn:
+            self._write(_CLEAR)
+
+    def _draw(self, time_ns: int) -> None:
+        now_s, offset, size = self._clock(), self._source.offset, self._source.size
+        self._due_s, self._is_drawn = now_s + REDRAW_S, True
+        text = f"{self._title}: {self._samples} samples, {place(time_ns)}"
+        if size and offset:
+            left_s = (now_s - self._start_s) * max(0, size - offset) / offset
+            text += f", {running(round(left_s))} left"
+        self._write(_CLEAR + text[: shutil.get_terminal_size().columns - 1])
+
+    def _write(self, text: str) -> None:
+        with contextlib.suppress(OSError):  # the terminal may be gone
+            self._output.write(text)
+            self._output.flush()

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perftop.base.errors import USAGE, Failed, cannot_write
-from perftop.base.format import many, rough, rounded
-from perftop.base.text import colours, in_ascii, printable, utf8, wrapped
+from perftop.base.text import colours, in_ascii, many, printable, rough, rounded, utf8, wrapped
 from perftop.verbs import machine, options
 from perftop.verbs.machine import Answer, add_instrument, fact
 

@@ -10,8 +10,7 @@ from xml.sax.saxutils import escape
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.base.format import rounded
-from perftop.base.text import painted
+from perftop.base.text import painted, rounded
 from perftop.draw import charts
 from perftop.draw.charts import rows_of
 from perftop.verbs.ramp_runs import Climb, Ramp, Trace

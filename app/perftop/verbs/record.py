@@ -330,8 +330,8 @@ class Triggered(Follower):
         """Messages that have not been analysed yet."""
 
     def on_hello(self, hello: wire.Hello) -> Session:
+        from perftop.session.interval import UNREAD_BYTES
         from perftop.session.session import Session
-        from perftop.session.summary import UNREAD_BYTES
 
         return Session(hello, summary_bytes=UNREAD_BYTES)
 
@@ -357,7 +357,7 @@ class Command(Follower):
     each_sample = True
 
     def __init__(self, job: Job, start: CommandStart | None = None) -> None:
-        from perftop.output.measurement import CommandMeasurement
+        from perftop.output.stat_text import CommandMeasurement
         from perftop.process.command_window import RunNotes
 
         super().__init__()

@@ -6,10 +6,9 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from perftop.base import findings
+from perftop.base import files
 from perftop.base.errors import cannot_write, complain
-from perftop.base.format import round_number
-from perftop.base.text import mark, ranges, wrapped
+from perftop.base.text import mark, ranges, round_number, wrapped
 from perftop.verbs import machine, options
 from perftop.verbs.machine import Answer, add_instrument, fact
 
@@ -42,9 +41,9 @@ def run(args: argparse.Namespace) -> int:
     answer = launch.ask(options.probe_command(args, "selftest", *arguments))
     try:
         if args.host is None:  # the file describes this machine, for the screen on it
-            findings.keep(answer)
+            files.keep_findings(answer)
     except OSError as error:
-        name = str(error.filename or findings.file())  # an error of a write has no name
+        name = str(error.filename or files.findings_file())  # an error of a write has no name
         error_text = cannot_write(name, error)
         complain(f"the result was not saved, so the screen will not warn: {error_text}")
     with machine.understood(args):

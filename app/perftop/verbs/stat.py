@@ -19,7 +19,7 @@ from perftop.verbs.headless import Measured, attend, attend_all, destination, re
 
 if TYPE_CHECKING:
     from perfprobe import wire
-    from perftop.model.episode import Episode
+    from perftop.model.kinds import Episode
     from perftop.output.compare.repeated import Repeat
     from perftop.output.stat_json import Line
     from perftop.process.command_window import CommandStart
@@ -193,7 +193,7 @@ class Stat(Measured):
     def _print_episode(self, episode: Episode) -> None:
         from perftop.output import stat_text
 
-        self._print([self._prefix + stat_text.episode(self.session, episode)])
+        self._print([self._prefix + stat_text.episode_line(self.session, episode)])
 
     def _heading(self) -> list[str]:
         """Returns a heading for the lines of one of several machines; empty for a single

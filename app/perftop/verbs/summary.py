@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from perftop.base.errors import DAMAGED, USAGE, Failed
 from perftop.base.importing import lean
 from perftop.base.text import in_ascii, printable, utf8
-from perftop.verbs import options, progress
+from perftop.verbs import headless, options
 
 if TYPE_CHECKING:
     from perfprobe import wire
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         size = max_batch(source.hello)
         for reader in readers:
             reader.take([source.hello])
-        with progress.read_with_progress(source, file) as messages:
+        with headless.read_with_progress(source, file) as messages:
             wanted_messages = takewhile(
                 lambda m: until_ns is None or _time_ns(m) <= until_ns, messages
             )

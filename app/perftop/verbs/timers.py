@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from perftop.base import text
-from perftop.base.format import MISSING, exact
-from perftop.base.text import EIGHTHS, columns, wrapped
+from perftop.base.text import EIGHTHS, MISSING, columns, exact, wrapped
 from perftop.verbs import machine
 from perftop.verbs.machine import INDENT, Answer, add_instrument, fact
 

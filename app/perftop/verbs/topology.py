@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from perftop.base.format import many
-from perftop.base.text import ranges
+from perftop.base.text import many, ranges
 from perftop.verbs import machine, options
 from perftop.verbs.machine import Answer
 

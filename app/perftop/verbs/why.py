@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from perftop.base.errors import USAGE, Failed, complain
-from perftop.base.format import length
 from perftop.base.importing import lean
-from perftop.base.text import colours, utf8
-from perftop.verbs import options, progress
+from perftop.base.text import colours, length, utf8
+from perftop.verbs import headless, options
 from perftop.verbs.headless import Measured, attend, destination
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ def _run_on_file(args: argparse.Namespace) -> int:
         try:
             with open_source(None if str(path) == "-" else path) as source:
                 work.take([source.hello])
-                with progress.read_with_progress(source, path) as messages:
+                with headless.read_with_progress(source, path) as messages:
                     work.take(messages)
         except Failed as failed:
             raise Failed(f"{failed}{_hint(path)}", failed.status) from None

@@ -15,7 +15,7 @@ from perfprobe import wire
 from perftop.detect.engine import RunningEpisodes
 from perftop.detect.pipeline import CLEAN_NS, READ, Suspects
 from perftop.model.delta import Doubt
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleReader
 from perftop.session.session import Session
 

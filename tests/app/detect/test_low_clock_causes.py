@@ -13,7 +13,7 @@ import pytest
 from perfprobe.wire import Block, Counter
 from perftop.detect.low_clock_causes import COUNTED, Case, Facts, Tally, evidence, verdict, verdicts
 from perftop.model.counters import Counters
-from perftop.model.episode import Bit, Cap, OutOf, PolledBits
+from perftop.model.kinds import Bit, Cap, OutOf, PolledBits
 from perftop.model.sample_reader import SampleReader
 
 EITHER = "PL1 or multi-core turbo"

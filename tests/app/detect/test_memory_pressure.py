@@ -14,8 +14,8 @@ from perfprobe import wire
 from perfprobe.sources.sim import scenarios
 from perfprobe.sources.sim.script import LAMMPS, STREAM, Script, Stage
 from perftop.detect.losses import CYCLES
-from perftop.model.episode import Episode, GroupTraffic, TaskOnCpu
-from perftop.model.memory import L3Groups
+from perftop.model.kinds import Episode, GroupTraffic, TaskOnCpu
+from perftop.model.machine_totals import L3Groups
 from perftop.session.session import Session
 
 JOB, SLOW = LAMMPS, dataclasses.replace(LAMMPS, ipc=1300)

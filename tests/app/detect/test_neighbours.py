@@ -11,7 +11,7 @@ from fakes import Does, Machine
 from played import played
 
 from perfprobe import wire
-from perftop.model.episode import CrowdedCpu, Episode, Host, TaskOnCpu
+from perftop.model.kinds import CrowdedCpu, Episode, Host, TaskOnCpu
 from perftop.session.session import Session
 
 LMP, STREAM = [4000, "lmp", 0.95], [4001, "stream", 0.95]

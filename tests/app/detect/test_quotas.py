@@ -9,7 +9,7 @@ import pytest
 from fakes import Machine
 from played import played
 
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.output.sentences import sentence, text
 from perftop.session.session import Session
 

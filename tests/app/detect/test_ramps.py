@@ -23,7 +23,7 @@ from perftop.detect.ramps import (
     Clocks,
     Ramps,
 )
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleReader
 from perftop.output.sentences import evidence
 

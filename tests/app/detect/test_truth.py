@@ -12,7 +12,7 @@ from truths import PLAYED_S, SECOND, SMALL, cores, found, scripted
 
 from perfprobe import wire
 from perfprobe.sources.sim.truth import truth
-from perftop.model.episode import Episode, TaskOnCpu
+from perftop.model.kinds import Episode, TaskOnCpu
 from perftop.session.session import Session
 
 NIGHTLY = pytest.mark.nightly

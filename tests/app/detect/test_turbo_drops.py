@@ -18,7 +18,7 @@ from perfprobe import wire
 from perfprobe.wire import Block, Counter
 from perftop.detect.engine import GAP_NS, PAUSE_NS, RunningEpisodes
 from perftop.detect.turbo_drops import DROP_END, DROP_START, MIN_AWAKE_NS, MIN_WORK, Clocks, Drops
-from perftop.model.episode import Cap, Episode
+from perftop.model.kinds import Cap, Episode
 from perftop.model.sample_reader import SampleReader
 from perftop.session.session import Session
 

@@ -13,7 +13,7 @@ from perfprobe import stream_options
 from perfprobe.perf.event_catalogue import CACHE_EVENTS, HARDWARE_EVENTS, SOFTWARE_EVENTS
 from perfprobe.sources.sim.machine import SCENARIOS
 from perftop import cli
-from perftop.docs import completion
+from perftop.docs import command_line
 from perftop.docs.command_line import names, verbs
 from perftop.model.kinds import KINDS
 from perftop.output.export.fields import MEASURES
@@ -48,7 +48,7 @@ def test_names_are_complete() -> None:
 
 
 def test_every_script_has_every_option() -> None:
-    scripts = {shell: completion.script(shell, cli._parser()) for shell in completion.SHELLS}
+    scripts = {shell: command_line.script(shell, cli._parser()) for shell in command_line.SHELLS}
     for verb in verbs(cli._parser()):
         for option in verb.options:
             for shell, text in scripts.items():
@@ -59,11 +59,11 @@ def test_every_script_has_every_option() -> None:
                     assert shown in text, (shell, verb.name, name)
 
 
-@pytest.mark.parametrize("shell", completion.SHELLS)
+@pytest.mark.parametrize("shell", command_line.SHELLS)
 def test_shells_complete(shell: str, capfd: pytest.CaptureFixture[str]) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"no {shell} here")
-    text = completion.script(shell, cli._parser())
+    text = command_line.script(shell, cli._parser())
     if shell == "zsh":  # completes in an interactive shell only; at least it must parse
         subprocess.run([shell, "-n"], input=text, text=True, check=True, timeout=MOST_S)
         return

@@ -15,8 +15,7 @@ from rich.style import Style
 from textual.color import Color
 from textual.filter import Monochrome
 
-from perftop.base.format import MISSING
-from perftop.base.text import plain
+from perftop.base.text import MISSING, to_ascii
 from perftop.draw import columns, theme
 from perftop.model.kinds import KINDS
 from perftop.tui import config
@@ -289,7 +288,7 @@ def test_signs_are_one_cell_wide_everywhere() -> None:
             continue
         assert all(cell_len(sign) == 1 for sign in text)
         assert not WIDER & set(text)
-        stand_in = plain(text)
+        stand_in = to_ascii(text)
         assert stand_in.isascii()
         assert len(stand_in) == len(text)
         assert "?" not in stand_in or text == theme.UNKNOWN
@@ -298,4 +297,4 @@ def test_signs_are_one_cell_wide_everywhere() -> None:
 def test_every_kind_of_episode_has_its_own_sign() -> None:
     signs = [kind.sign for kind in KINDS.values()]
     assert len(set(signs)) == len(signs)
-    assert len({plain(sign) for sign in signs}) == len(signs)
+    assert len({to_ascii(sign) for sign in signs}) == len(signs)

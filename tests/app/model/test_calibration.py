@@ -11,7 +11,7 @@ from played import played
 
 from perfprobe.wire import Multiplier
 from perftop.base.arrays import Floats
-from perftop.model.calibration import Calibration, calibrations
+from perftop.model.smt import Calibration, calibrations
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 

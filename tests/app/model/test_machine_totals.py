@@ -12,8 +12,7 @@ from fakes import Machine, seen
 
 from perfprobe.wire import Block, Counter, Frame, Rows
 from perftop.model.counters import Counters
-from perftop.model.machine_totals import MachineTotals
-from perftop.model.memory import BestTraffic
+from perftop.model.machine_totals import BestTraffic, MachineTotals
 from perftop.session.interval import Interval
 
 

@@ -16,9 +16,17 @@ from perfprobe import wire
 from perfprobe.sources.sim.truth import truth
 from perfprobe.wire import Cpu
 from perftop.model.counters import Counters
-from perftop.model.episode import GroupTraffic
-from perftop.model.machine_totals import MEMORY, OF_BEST, MachineTotals
-from perftop.model.memory import DEFAULT, TRAFFIC_KEYS, BestTraffic, L3Groups, traffic
+from perftop.model.kinds import GroupTraffic
+from perftop.model.machine_totals import (
+    DEFAULT,
+    MEMORY,
+    OF_BEST,
+    TRAFFIC_KEYS,
+    BestTraffic,
+    L3Groups,
+    MachineTotals,
+    traffic,
+)
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 

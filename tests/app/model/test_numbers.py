@@ -6,14 +6,14 @@ from math import nan
 
 import pytest
 
-from perftop.base.format import GHZ, MISSING
-from perftop.model.episode import Episode
+from perftop.base.text import GHZ, MISSING
 from perftop.model.kinds import (
     CAUSES,
     KINDS,
     MARK,
     NEIGHBOURS,
     UNKNOWN_KIND,
+    Episode,
     Kind,
     cause_of,
     kind_of,

@@ -12,10 +12,10 @@ import pytest
 from fakes import Machine, seen
 
 from perfprobe.wire import Cpu
-from perftop.base.format import length
+from perftop.base.text import length
 from perftop.detect.low_clock_causes import FLAGS, PCU
 from perftop.detect.standstill import SIGNS
-from perftop.model.episode import (
+from perftop.model.kinds import (
     Bit,
     Cap,
     CrowdedCpu,

@@ -16,14 +16,13 @@ from fakes import Machine, seen
 from simulated import messages
 
 from perfprobe import wire
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.model.machine_totals import NAMES
 from perftop.model.tasks import TaskSnapshot
 from perftop.output import stat_text
-from perftop.output.measurement import Measurement
 from perftop.output.run_summary import _other_tasks, summary_line
 from perftop.output.stat_table import USUAL, StatTable, columns, is_known_number
-from perftop.output.stat_text import block, headline
+from perftop.output.stat_text import Measurement, block, headline
 from perftop.process.command_window import BOOT_ID
 from perftop.session.episodes import Tally
 from perftop.session.session import Session

@@ -12,7 +12,7 @@ from fakes import seen as sampled
 from nights import by_day
 from truths import PLAYED_S, SMALL, found
 
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.output.why_report import (
     MAX_CAUSES,
     MIN_SHARE,

@@ -19,8 +19,8 @@ from taped import pass_here
 
 from perfprobe import wire
 from perftop.base.errors import Failed
-from perftop.model import episode as evidence
-from perftop.model.episode import Episode
+from perftop.model import kinds
+from perftop.model.kinds import Episode
 from perftop.output.stat_json import episode_line
 from perftop.recording import episode_index
 from perftop.recording.episode_index import from_note, to_note
@@ -244,13 +244,13 @@ def test_a_failed_pass_is_reported(
 
 def test_evidence_stays_what_it_is() -> None:
     told = {
-        "limit_reasons": evidence.PolledBits((evidence.Bit(10, None, 3.0),), 4.0),
-        "simd": evidence.Level(2, 0.5),
-        "cap": evidence.Cap("hwp", 2.5e9),
-        "power_w": evidence.OutOf(3.0, 4.0),
-        "who": [evidence.TaskOnCpu(12, "stream", 3), evidence.CrowdedCpu(4, 5)],
-        "host": evidence.Host(None),
-        "l3_groups": [evidence.GroupTraffic("batch", 45_100_000_000)],
+        "limit_reasons": kinds.PolledBits((kinds.Bit(10, None, 3.0),), 4.0),
+        "simd": kinds.Level(2, 0.5),
+        "cap": kinds.Cap("hwp", 2.5e9),
+        "power_w": kinds.OutOf(3.0, 4.0),
+        "who": [kinds.TaskOnCpu(12, "stream", 3), kinds.CrowdedCpu(4, 5)],
+        "host": kinds.Host(None),
+        "l3_groups": [kinds.GroupTraffic("batch", 45_100_000_000)],
         "some_share": 0.25,
         "since": "then",
         "sure": True,

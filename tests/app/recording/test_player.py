@@ -16,7 +16,7 @@ from played import played
 from taped import written
 
 from perfprobe import wire
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.recording.codec import TimedMessage
 from perftop.recording.file import Recording
 from perftop.recording.player import WARM_NS, Playback, Seeker, frame_range

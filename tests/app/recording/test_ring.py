@@ -14,7 +14,7 @@ from perfprobe import wire
 from perfprobe.sources.sim.source import open_sim
 from perfprobe.sources.sim.truth import truth
 from perftop.base.errors import Failed
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.recording import ring as black_box
 from perftop.recording.file import (
     STILL_WRITTEN,

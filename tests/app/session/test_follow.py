@@ -11,7 +11,7 @@ import pytest
 from simulated import messages
 
 from perfprobe import wire
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.session.follow import Follower
 from perftop.session.interval import Interval
 from perftop.session.session import Session

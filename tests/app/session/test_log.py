@@ -18,7 +18,7 @@ from simulated import SAMPLE_NS
 
 from perfprobe import wire
 from perftop import cli
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.output import stat_json
 from perftop.session.episodes import (
     MAX_ENDED,

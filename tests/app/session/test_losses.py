@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from truths import PLAYED_S, SMALL, found
 
-from perftop.model.episode import Episode
 from perftop.model.evaluation import LOSS_PARTS, Lost
+from perftop.model.kinds import Episode
 from perftop.session.episodes import LATE_NS
 from perftop.session.losses import (
     MAX_OPEN,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from made import SAMPLE_NS
 from played import played
 
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.session import navigation
 from perftop.session.history import History
 from perftop.session.interval import Interval

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perftop.model.quotas import Quotas, owner
+from perftop.model.tasks import Quotas, owner
 from perftop.session.losses import QUOTA, STEAL, WAIT_CAUSE, LossSums
 from perftop.session.task_times import RunTimes, TaskTimes
 

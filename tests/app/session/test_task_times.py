@@ -17,8 +17,8 @@ from perftop.model.tasks import TaskSnapshot, WatchedJob
 from perftop.output import run_summary, stat_json
 from perftop.output.stat_table import StatTable
 from perftop.session import task_times
+from perftop.session.interval import Distribution, _p5
 from perftop.session.session import Session
-from perftop.session.summary import Distribution, _p5
 from perftop.session.task_times import BusyCpus, JobFootprint, RunTimes
 
 MS = 1_000_000

@@ -15,7 +15,7 @@ from played import played
 
 from perfprobe import wire
 from perfprobe.wire import Block, Missing
-from perftop.model.episode import BASE_CLOCK, Cap
+from perftop.model.kinds import BASE_CLOCK, Cap
 from perftop.output import stat_json
 from perftop.session.interval import Interval
 from perftop.session.missing import lasting_reasons

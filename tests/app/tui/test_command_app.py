@@ -18,7 +18,7 @@ from textual.pilot import Pilot
 from waiting import until
 
 from perftop.base import errors
-from perftop.base.format import length, many
+from perftop.base.text import length, many
 from perftop.process.job_terminal import JobTerminal
 from perftop.tui.app import PerfTopApp
 from perftop.tui.around import Around

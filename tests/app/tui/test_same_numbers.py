@@ -15,7 +15,7 @@ from nights import by_day
 from painted import shown
 
 from perfprobe.sources.sim.machine import SCENARIOS
-from perftop.base.format import GHZ
+from perftop.base.text import GHZ
 from perftop.model.numbers import METRICS
 from perftop.output.stat_json import episode_line, interval_line
 

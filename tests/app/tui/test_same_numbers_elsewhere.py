@@ -13,7 +13,7 @@ from nights import TELLING, by_day
 from painted import shown
 
 from perfprobe.sources.sim.machine import SCENARIOS
-from perftop.base.format import GHZ, rough
+from perftop.base.text import GHZ, rough
 from perftop.model.numbers import METRICS
 from perftop.model.smt import STATES
 from perftop.output import stat_text

@@ -17,7 +17,7 @@ from fakes import Does, Feed, Machine, guest, tasks
 from textual.pilot import Pilot
 from waiting import until
 
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.tui.app import PerfTopApp
 
 MADE_WITH = "8.2.8"

@@ -20,8 +20,8 @@ from waiting import until
 from perftop.base.errors import Failed
 from perftop.process import link as retry
 from perftop.recording.codec import Recorder
-from perftop.session.fleet.fleet import Fleet
-from perftop.session.fleet.machine import Machine, MachineEpisode
+from perftop.session.fleet import Fleet
+from perftop.session.fleet_machine import Machine, MachineEpisode
 from perftop.verbs import fleet
 from perftop.verbs.fleet import names
 from perftop.verbs.fleet_sources import LiveSource, RecordingsSource

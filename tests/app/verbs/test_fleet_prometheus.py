@@ -24,8 +24,8 @@ from waiting import until, wait
 from perftop.base.errors import Failed
 from perftop.process import prometheus
 from perftop.process.prometheus import Server
-from perftop.session.fleet.machine import UNKNOWN_NUMBERS
-from perftop.session.fleet.scraped import Questions
+from perftop.session.fleet import Questions
+from perftop.session.fleet_machine import UNKNOWN_NUMBERS
 from perftop.verbs.fleet_sources import PrometheusSource
 
 NOW = 1_700_000_000.0

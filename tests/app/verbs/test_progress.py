@@ -14,8 +14,8 @@ from simulated import messages
 from taped import written
 
 from perftop.recording.file import Source, open_source
-from perftop.verbs import progress
-from perftop.verbs.progress import QUIET_S, Line
+from perftop.verbs import headless
+from perftop.verbs.headless import QUIET_S, Line
 
 SAMPLES = 40
 
@@ -48,11 +48,11 @@ def test_it_is_shown_on_a_terminal_only(
     out = io.StringIO()
     monkeypatch.setattr(sys, "stderr", out)
     monkeypatch.setattr(out, "isatty", lambda: terminal)
-    monkeypatch.setattr(progress, "QUIET_S", 0.0)
+    monkeypatch.setattr(headless, "QUIET_S", 0.0)
     with (
         open_source(path) as source,
         pytest.raises(KeyboardInterrupt),
-        progress.read_with_progress(source, "a", quiet=quiet) as found,
+        headless.read_with_progress(source, "a", quiet=quiet) as found,
     ):
         assert len(list(found)) == SAMPLES
         raise KeyboardInterrupt

@@ -18,8 +18,7 @@ from examples import texts
 
 from perftop import cli
 from perftop.base.errors import Failed
-from perftop.base.format import rounded
-from perftop.base.text import in_ascii
+from perftop.base.text import in_ascii, rounded
 from perftop.verbs import ramp, ramp_pictures, ramp_runs
 from perftop.verbs import ramp as verb
 

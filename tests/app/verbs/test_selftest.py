@@ -16,7 +16,7 @@ from command import python
 from roots import SUPPORT
 
 from perftop import cli
-from perftop.base import findings
+from perftop.base import files
 from perftop.verbs import doctor, machine, options, selftest
 
 
@@ -51,9 +51,9 @@ IN_PART = check("instructions", "trusted", disturbed=[7])
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    findings.verdict.cache_clear()
+    files.findings_line.cache_clear()
     yield tmp_path / "perftop" / "selftest.json"
-    findings.verdict.cache_clear()
+    files.findings_line.cache_clear()
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -102,30 +102,30 @@ def test_every_instrument_with_its_verdict() -> None:
 
 def test_an_instrument_that_works_again_takes_its_warning_away() -> None:
     wrong = instrument("energy", "wrong", counters=["energy_j"])
-    findings.keep(ANSWER | {"wrong": ["energy_j"], "checks": [], "instruments": [wrong]})
-    findings.keep(ANSWER | {"wrong": [], "checks": []})  # not looked at
-    assert findings.verdict("b-1") is not None
-    findings.verdict.cache_clear()
+    files.keep_findings(ANSWER | {"wrong": ["energy_j"], "checks": [], "instruments": [wrong]})
+    files.keep_findings(ANSWER | {"wrong": [], "checks": []})  # not looked at
+    assert files.findings_line("b-1") is not None
+    files.findings_line.cache_clear()
     works = wrong | {"verdict": "works"}
-    findings.keep(ANSWER | {"wrong": [], "checks": [], "instruments": [works]})
-    assert findings.verdict("b-1") is None
+    files.keep_findings(ANSWER | {"wrong": [], "checks": [], "instruments": [works]})
+    assert files.findings_line("b-1") is None
 
 
 def test_kept_for_this_boot_and_for_us_alone(place: Path) -> None:
-    assert findings.verdict("b-1") is None
-    findings.verdict.cache_clear()
-    findings.keep(ANSWER)
+    assert files.findings_line("b-1") is None
+    files.findings_line.cache_clear()
+    files.keep_findings(ANSWER)
     assert stat.S_IMODE(place.stat().st_mode) == 0o600
     assert [entry.name for entry in place.parent.iterdir()] == ["selftest.json"]
-    assert findings.verdict("b-1") == "selftest found counters wrong on this boot: instructions"
-    assert findings.verdict("b-2") is None
-    assert findings.verdict(None) is None
+    assert files.findings_line("b-1") == "selftest found counters wrong on this boot: instructions"
+    assert files.findings_line("b-2") is None
+    assert files.findings_line(None) is None
 
 
 def test_a_good_result_removes_the_warning() -> None:
-    findings.keep(ANSWER)
-    findings.keep(RIGHT)
-    assert findings.verdict("b-1") is None
+    files.keep_findings(ANSWER)
+    files.keep_findings(RIGHT)
+    assert files.findings_line("b-1") is None
 
 
 @pytest.mark.parametrize(
@@ -133,42 +133,42 @@ def test_a_good_result_removes_the_warning() -> None:
 )
 def test_an_inconclusive_result_keeps_the_warning(checks: list[dict[str, Any]]) -> None:
     """Disturbed, if only on one CPU, or of a source that lacks the counter."""
-    findings.keep(ANSWER)
-    findings.keep({**ANSWER, "checks": checks, "wrong": ["ref"]})
+    files.keep_findings(ANSWER)
+    files.keep_findings({**ANSWER, "checks": checks, "wrong": ["ref"]})
     text = "selftest found counters wrong on this boot: ref, instructions"
-    assert findings.verdict("b-1") == text
-    findings.verdict.cache_clear()
-    findings.keep({**ANSWER, "boot_id": "b-2", "checks": [], "wrong": []})
-    assert findings.verdict("b-2") is None
+    assert files.findings_line("b-1") == text
+    files.findings_line.cache_clear()
+    files.keep_findings({**ANSWER, "boot_id": "b-2", "checks": [], "wrong": []})
+    assert files.findings_line("b-2") is None
 
 
 @pytest.mark.parametrize(
     "text",
     ["", "{", "[]", "null", '{"boot_id": "b-1", "wrong": ["x"]}', "[" * 60000, "\xff",
-     json.dumps({"format": findings.FORMAT, "boot_id": "b-1", "wrong": "instructions"}),
-     json.dumps({"format": findings.FORMAT, "boot_id": "b-1", "wrong": [1]})],
+     json.dumps({"format": files.FINDINGS_FORMAT, "boot_id": "b-1", "wrong": "instructions"}),
+     json.dumps({"format": files.FINDINGS_FORMAT, "boot_id": "b-1", "wrong": [1]})],
 )  # fmt: skip
 def test_foreign_content_is_ignored(place: Path, text: str) -> None:
     place.parent.mkdir()
     place.write_text(text, encoding="latin-1")
-    assert findings.verdict("b-1") is None
+    assert files.findings_line("b-1") is None
 
 
 def test_links_fifos_and_foreign_files_are_ignored(place: Path, tmp_path: Path) -> None:
-    findings.keep(ANSWER)
+    files.keep_findings(ANSWER)
     place.rename(tmp_path / "other")
     place.symlink_to(tmp_path / "other")
-    assert findings.verdict("b-1") is None
-    findings.verdict.cache_clear()
+    assert files.findings_line("b-1") is None
+    files.findings_line.cache_clear()
     place.unlink()
     os.mkfifo(place)
-    assert findings.verdict("b-1") is None
+    assert files.findings_line("b-1") is None
     if os.geteuid() == 0:
-        findings.verdict.cache_clear()
+        files.findings_line.cache_clear()
         place.unlink()
-        findings.keep(ANSWER)
+        files.keep_findings(ANSWER)
         os.chown(place, 65534, -1)
-        assert findings.verdict("b-1") is None
+        assert files.findings_line("b-1") is None
 
 
 def test_the_place_of_the_saved_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,11 +178,11 @@ def test_the_place_of_the_saved_result(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     for words, base in ((str(runtime), runtime), ("not/absolute", cache), ("", cache)):
         monkeypatch.setenv("XDG_RUNTIME_DIR", words)
-        assert findings.file() == base / end
+        assert files.findings_file() == base / end
     monkeypatch.delenv("XDG_RUNTIME_DIR")
-    assert findings.file() == cache / end
+    assert files.findings_file() == cache / end
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert findings.file() == home / ".cache" / end
+    assert files.findings_file() == home / ".cache" / end
 
 
 def probe(answer: object, status: int) -> list[str]:
@@ -207,7 +207,7 @@ def test_a_wrong_counter_ends_with_status_1_and_is_kept(
 ) -> None:
     assert verb(ANSWER, 1, "--json") == 1
     assert json.loads(capsys.readouterr().out) == ANSWER
-    assert findings.verdict("b-1") is not None
+    assert files.findings_line("b-1") is not None
     assert verb({**ANSWER, "wrong": []}, 0) == 0
 
 
@@ -225,15 +225,15 @@ def test_a_full_disk_names_the_file(
     def full(_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")  # as write(2) fails: without a name
 
-    monkeypatch.setattr(findings, "keep", full)
+    monkeypatch.setattr(files, "keep_findings", full)
     assert verb(ANSWER, 1, "--json") == 1
     printed = capsys.readouterr().err
-    assert f"cannot write {findings.file()}: No space left on device" in printed
+    assert f"cannot write {files.findings_file()}: No space left on device" in printed
 
 
 def test_the_screen_warns() -> None:
     """In a fresh interpreter, with a result that was saved before it started."""
-    findings.keep(ANSWER)
+    files.keep_findings(ANSWER)
     code = """
 import dataclasses, made
 from perftop.session.session import Session

@@ -13,7 +13,7 @@ from waiting import whenever_due
 
 from perfprobe import wire
 from perfprobe.programming.source import open_msr
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.session.session import Session
 
 pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted")

@@ -30,7 +30,7 @@ from perftop.output.compare.statistics import (
     ranked_difference,
     resolution,
 )
-from perftop.output.machine_state import STATES, is_different, label, value_text
+from perftop.output.run_summary import SETTING_NAMES, is_different, label, value_text
 from perftop.output.sentences import as_clause
 
 MIN_CAUSE = 0.01
@@ -157,8 +157,8 @@ def compare(
         explained = {row.number.key for row in rows if row.sure and row.cause is not None}
         state_a, state_b = state_of(a), state_of(b)
         # A state that only one side knows is not compared.
-        both = [key for key in STATES if key in state_a and key in state_b]
-        both += [key for key in state_a if key in state_b and key not in STATES]
+        both = [key for key in SETTING_NAMES if key in state_a and key in state_b]
+        both += [key for key in state_a if key in state_b and key not in SETTING_NAMES]
         differing = [
             _differing(key, state_a[key], state_b[key], extra, explained)
             for key in both if is_different(state_a[key], state_b[key])

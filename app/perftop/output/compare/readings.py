@@ -13,8 +13,7 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Floats
-from perftop.base.format import GHZ, MISSING, scale
-from perftop.base.text import safe
+from perftop.base.text import GHZ, MISSING, safe, scale
 from perftop.model import numbers as model_numbers
 from perftop.model.delta import Delta, add_samples
 from perftop.model.kinds import kind_of

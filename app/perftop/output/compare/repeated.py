@@ -10,8 +10,7 @@ from math import isfinite, nan
 from statistics import median
 from textwrap import wrap
 
-from perftop.base.format import many
-from perftop.base.text import safe
+from perftop.base.text import many, safe
 from perftop.draw.columns import Column
 from perftop.output.compare.comparison import Comparison, compare
 from perftop.output.compare.readings import (

@@ -7,13 +7,12 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from math import nan
 
-from perftop.base.format import many
-from perftop.base.text import EIGHTHS, columns, in_ascii, painted, printable, safe
+from perftop.base.text import EIGHTHS, columns, in_ascii, many, painted, printable, safe
 from perftop.draw.columns import Column
 from perftop.model.kinds import cause_of
 from perftop.output.compare.comparison import NOISE, Comparison, Row, answer, not_known, work
 from perftop.output.compare.readings import Reading, number_of, shown_like, unit_of
-from perftop.output.machine_state import label, value_text
+from perftop.output.run_summary import label, value_text
 from perftop.output.stat_json import Line, number
 from perftop.output.stat_table import table_line
 

@@ -18,8 +18,9 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats
 from perftop.base.text import ranges
 from perftop.model.cores import Cores
-from perftop.model.memory import TRAFFIC_KEYS
+from perftop.model.machine_totals import TRAFFIC_KEYS
 from perftop.output import stat_json
+from perftop.output.export.openmetrics import END_LINE, Heading, labels
 from perftop.output.exporter.sums import (
     CAUSES,
     CORE_STATES,
@@ -29,7 +30,6 @@ from perftop.output.exporter.sums import (
     EpisodeSums,
     Sums,
 )
-from perftop.output.exposition import END_LINE, Heading, labels
 from perftop.session.missing import BOUNDS, UNREAD, lasting_reasons
 from perftop.session.session import Session
 

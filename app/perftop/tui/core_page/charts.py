@@ -9,12 +9,12 @@ from math import isfinite
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats
-from perftop.base.format import round_number
+from perftop.base.text import round_number
 from perftop.draw import charts
 from perftop.draw.charts import Column, rows_of
 from perftop.draw.columns import Run, fit
-from perftop.model.episode import Episode
-from perftop.model.memory import READ_KEY, WRITE_KEY
+from perftop.model.kinds import Episode
+from perftop.model.machine_totals import READ_KEY, WRITE_KEY
 from perftop.model.smt import bounds
 from perftop.session.session import Session
 from perftop.tui.core_page.numbers import (

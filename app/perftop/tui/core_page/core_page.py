@@ -8,12 +8,12 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 
-from perftop.base.format import ClockUnit, duration, short_duration, when
+from perftop.base.text import ClockUnit, duration, short_duration, when
 from perftop.draw import strips, theme
 from perftop.draw.columns import DOUBTED_SIGN, Run, fit
 from perftop.draw.strips import Piece, foreign, shed, width
 from perftop.model import smt
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.model.tasks import task
 from perftop.output.sentences import unique_losses
 from perftop.session.missing import NAMES, doubt_texts, lasting_reasons, names_by_reason

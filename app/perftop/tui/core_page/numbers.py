@@ -11,15 +11,14 @@ from math import isnan, nan
 
 import numpy as np
 
-from perftop.base.format import MISSING, ClockUnit
+from perftop.base.text import MISSING, ClockUnit
 from perftop.draw import theme
 from perftop.draw.columns import Column, Run, fit, number
 from perftop.draw.strips import QUIET_SHARE, foreign, width
 from perftop.model import smt
 from perftop.model.counters import MIN_COUNTED_SHARE
-from perftop.model.episode import Episode
-from perftop.model.machine_totals import MEMORY, OF_BEST, OF_L3
-from perftop.model.memory import READ_KEY, TRAFFIC_KEYS
+from perftop.model.kinds import Episode
+from perftop.model.machine_totals import MEMORY, OF_BEST, OF_L3, READ_KEY, TRAFFIC_KEYS
 from perftop.model.numbers import PER_KI
 from perftop.session.interval import Interval
 from perftop.session.session import Session

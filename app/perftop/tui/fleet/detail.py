@@ -7,12 +7,14 @@ from math import isfinite, nan
 
 import numpy as np
 
-from perftop.base.format import time_of_day
-from perftop.draw import bars, braille, theme
+from perftop.base.text import time_of_day
+from perftop.draw import cells as braille
+from perftop.draw import theme
+from perftop.draw.cells import smt
 from perftop.draw.columns import Run, fit
 from perftop.draw.strips import BLANK, Line, Piece, foreign, shed, spread
-from perftop.session.fleet.fleet import SharedEpisode
-from perftop.session.fleet.machine import PAST_S, Machine
+from perftop.session.fleet import SharedEpisode
+from perftop.session.fleet_machine import PAST_S, Machine
 from perftop.tui.fleet import words
 from perftop.tui.fleet.words import MIN_LOSS, Look, amount, calm
 
@@ -112,7 +114,7 @@ def _selected_machine(look: Look, width: int) -> list[Line]:
         runs: list[Run] = []
         for key in ("both", "lp0", "lp1", "neither"):
             runs += [(f"{key} ", "dim"), (f"{100 * states[key]:.0f} ", "text")]
-        lines += [calm(*bars.smt([*states.values()], width)), calm(*runs)]
+        lines += [calm(*smt([*states.values()], width)), calm(*runs)]
     for episode in [episode for episode in machine.running if episode.wrong][:2]:
         since_text = f" since {words.since_text(episode.start, look.now)}"
         cause: Run = (words.cause_name(*episode.group), "text")

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import NamedTuple
 
-from perftop.base.format import GHZ, time_of_day
+from perftop.base.text import GHZ, time_of_day
 from perftop.draw.columns import Run, fit
 from perftop.draw.strips import BLANK, Line, Piece, foreign, shed, spread, width
-from perftop.session.fleet.fleet import SharedEpisode, racks
-from perftop.session.fleet.machine import FIELDS, Machine
+from perftop.session.fleet import SharedEpisode, racks
+from perftop.session.fleet_machine import FIELDS, Machine
 from perftop.tui.fleet import detail, views, words
 from perftop.tui.fleet.words import Look, calm
 

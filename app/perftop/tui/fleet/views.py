@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil, isfinite
 
-from perftop.base.format import GHZ, MISSING
-from perftop.draw import columns, heat_ramp, theme
+from perftop.base.text import GHZ, MISSING
+from perftop.draw import columns, theme
+from perftop.draw.cells import full_cell
 from perftop.draw.columns import DOUBTED_SIGN, Cell, Column, Run, fit, number
 from perftop.draw.strips import BLANK, Line, foreign, spread
-from perftop.session.fleet.fleet import ORDERS, natural, racks
-from perftop.session.fleet.machine import FIELDS, PAST_S, TRACED, Machine, mean_numbers
+from perftop.session.fleet import ORDERS, natural, racks
+from perftop.session.fleet_machine import FIELDS, PAST_S, TRACED, Machine, mean_numbers
 from perftop.tui.fleet import words
 from perftop.tui.fleet.words import MIN_LOSS, Look, amount, calm, cell, unit
 
@@ -404,7 +405,7 @@ def time_row(look: Look, machine: Machine) -> Line:
     top = words.ramp_top(look, key)
     for value in machine.past.series(key, look.width - TIME_NAME - 12, look.now):
         if isfinite(value):
-            runs += heat_ramp.full_cell(max(0, words.level(value, key, top)), 1, look.ascii)
+            runs += full_cell(max(0, words.level(value, key, top)), 1, look.ascii)
         else:
             runs.append((" ", "text"))
     return runs, "chosen" if is_chosen else "calm"

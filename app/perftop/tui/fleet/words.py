@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import isfinite, nan
 
-from perftop.base.format import GHZ, time_of_day
+from perftop.base.text import GHZ, time_of_day
 from perftop.draw import theme
 from perftop.draw.columns import DOUBTED_SIGN, Run
 from perftop.draw.strips import Line, foreign
 from perftop.model.kinds import KINDS, UNKNOWN_KIND, cause_of
-from perftop.session.fleet.fleet import Fleet, RowChoice, SharedEpisode
-from perftop.session.fleet.machine import FIELDS, Machine
+from perftop.session.fleet import Fleet, RowChoice, SharedEpisode
+from perftop.session.fleet_machine import FIELDS, Machine
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.keys import captions
 from perftop.tui.shared.time_axis import Axis

@@ -16,7 +16,7 @@ from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from perftop.base.text import plain
+from perftop.base.text import to_ascii
 from perftop.draw import theme
 from perftop.draw.columns import ELLIPSIS
 from perftop.draw.strips import width
@@ -96,7 +96,7 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
         style, size = ink_of(self.app).styles["text"], self.scrollable_content_region.width
         shown = self._line(y - 1 + self.scroll_offset.y)
         if shown.cell_length > size:
-            end = Strip([Segment(plain(ELLIPSIS) if self._ascii else ELLIPSIS)])
+            end = Strip([Segment(to_ascii(ELLIPSIS) if self._ascii else ELLIPSIS)])
             shown = Strip.join([shown.crop(0, size - 1), end])
         return shown.apply_style(style).adjust_cell_length(size, style)
 
@@ -160,7 +160,7 @@ def printed_line(pen: bytes, raw: bytes, *, ascii_: bool = False) -> Strip:
 
 def _safe(text: str, ascii_: bool) -> str:
     shown = text if text.isprintable() else "".join(c for c in text if c.isprintable())
-    return plain(shown) if ascii_ else shown
+    return to_ascii(shown) if ascii_ else shown
 
 
 def _output_pieces(text: str) -> Iterator[tuple[str, str]]:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from math import isinf, isnan
 from typing import TYPE_CHECKING
 
-from perftop.base.format import duration, many, place, when
+from perftop.base.text import duration, many, place, when
 from perftop.draw.columns import Run
 from perftop.draw.strips import Piece, fitting, foreign, spread
 from perftop.tui.frame.machine import extent

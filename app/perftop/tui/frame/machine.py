@@ -15,11 +15,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from perftop.base.arrays import Floats, Ints
-from perftop.base.format import GHZ
-from perftop.draw import bars, theme
+from perftop.base.text import GHZ
+from perftop.draw import theme
+from perftop.draw.cells import bounded_smt, smt
 from perftop.draw.columns import Run, number
 from perftop.draw.strips import Piece, fitting, gapped, shed, width
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.model.machine_totals import MEMORY, OF_BEST
 from perftop.model.numbers import METRICS, NUMBERS
 from perftop.session.history import History
@@ -216,14 +217,14 @@ def state_line(session: Session, interval: Interval, size: int) -> list[Run]:
     """Returns a bar of the SMT states of all cores together, followed by a legend in the same
     order. On the narrowest screens the legend is left out."""
     cores, split = extent(session).pairs, interval.split
-    bar: Callable[[Sequence[float], int], list[Run]] = bars.bounded_smt
+    bar: Callable[[Sequence[float], int], list[Run]] = bounded_smt
     words: list[list[Run]]
     """Alternatives for the words beside the bar; the first that leaves room for the bar is
     used."""
     if known := _mean_shares(split.states[cores]):
         neither, lp0, lp1, both = known
         words = [_legend((both, lp0, lp1, neither), size)]
-        bar = bars.smt
+        bar = smt
     elif known := _mean_shares(split.low[cores]):
         words = [[("  ", "text"), ("SMT states not counted here: ", "dim"),
                   (theme.UNKNOWN, "unknown"), (" may be any of them ", "dim")]]  # fmt: skip

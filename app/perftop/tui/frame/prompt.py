@@ -16,7 +16,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from perftop.base.text import plain
+from perftop.base.text import to_ascii
 from perftop.draw.strips import foreign
 from perftop.tui.shared.keys import bindings
 
@@ -120,7 +120,7 @@ class Prompt(Widget):
         self._label.update(label)
         self._input.value = text
         self._input.cursor_position = len(text)
-        self._input.placeholder = plain(hint) if self._ascii else hint
+        self._input.placeholder = to_ascii(hint) if self._ascii else hint
         self.explain("")
         self.display = True
         if text:
@@ -149,7 +149,7 @@ class Prompt(Widget):
             return
         self._explanation = words, wrong_at
         shown = foreign(words)
-        self._words.update(plain(shown) if self._ascii else shown)
+        self._words.update(to_ascii(shown) if self._ascii else shown)
         self._words.set_class(wrong_at is not None, "-wrong")
         self._error.at = wrong_at
         self._input.refresh()

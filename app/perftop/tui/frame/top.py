@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Literal
 
 from textual import events
 
-from perftop.base import findings
-from perftop.base.format import length, running
+from perftop.base import files
+from perftop.base.text import length, running
 from perftop.draw import theme
 from perftop.draw.columns import Run, fit
 from perftop.draw.strips import Line, foreign, width
-from perftop.model.episode import rank
+from perftop.model.kinds import rank
 from perftop.output import sentences
 from perftop.output.sentences import cost, grouped, pieces, short_place_text
 from perftop.tui.frame import machine
@@ -25,7 +25,7 @@ from perftop.tui.shared.verdict import Verdict, verdict_at, verdict_line
 
 if TYPE_CHECKING:
     from perftop.draw.theme import Mood
-    from perftop.model.episode import Episode
+    from perftop.model.kinds import Episode
     from perftop.session.interval import Interval, Tasks
     from perftop.session.session import Session
 
@@ -310,4 +310,4 @@ def _warning(session: Session, now_ns: int) -> str:
     that selftests since this boot found wrong; '' if they found none."""
     if session.warnings and 0 <= now_ns - session.warned_ns < WARNING_SHOWN_NS:
         return session.warnings[-1]
-    return findings.verdict(session.hello.boot_id) or ""
+    return files.findings_line(session.hello.boot_id) or ""

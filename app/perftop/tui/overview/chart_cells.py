@@ -16,7 +16,7 @@ from perftop.base.arrays import Floats, Ints
 from perftop.draw import charts
 from perftop.draw.charts import RATES, Look, axis_top, rows_of
 from perftop.draw.columns import Run
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.model.smt import bounds
 from perftop.session.interval import Interval
 from perftop.session.session import Session

@@ -9,11 +9,11 @@ from math import isnan, nan
 
 import numpy as np
 
-from perftop.base.format import GHZ, ClockUnit
+from perftop.base.text import GHZ, ClockUnit
 from perftop.draw import theme
 from perftop.draw.columns import AT_REST, DOUBTED_SIGN, Run, fit
 from perftop.draw.strips import merge_runs, width
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX, METRICS
 from perftop.model.smt import STATES
 from perftop.session.session import Session

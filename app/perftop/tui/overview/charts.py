@@ -15,7 +15,7 @@ from perftop.draw import theme
 from perftop.draw.charts import Look
 from perftop.draw.columns import Run
 from perftop.draw.strips import merge_runs, width
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview import chart_numbers

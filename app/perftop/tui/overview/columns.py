@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from perftop.base.arrays import Codes, Floats
-from perftop.base.format import GHZ, ClockUnit, time_of_day
-from perftop.draw import heat_ramp, theme
+from perftop.base.text import GHZ, ClockUnit, time_of_day
+from perftop.draw import cells as heat_ramp
+from perftop.draw import theme
 from perftop.draw.columns import Column, Run, fitted, headings
 from perftop.draw.strips import join_cells
 from perftop.session.interval import Interval

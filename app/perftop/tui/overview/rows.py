@@ -10,13 +10,11 @@ from math import isnan
 import numpy as np
 
 from perftop.base.arrays import Ints
-from perftop.base.format import GHZ, MISSING, ClockUnit
-from perftop.base.text import ranges
-from perftop.draw import bars, strips, theme
+from perftop.base.text import GHZ, MISSING, ClockUnit, ranges
+from perftop.draw import cells, strips, theme
 from perftop.draw.columns import Column, Run, fit
 from perftop.draw.strips import QUIET_SHARE, foreign, width
-from perftop.model.episode import Episode
-from perftop.model.kinds import KINDS, NEIGHBOURS, UNKNOWN_KIND
+from perftop.model.kinds import KINDS, NEIGHBOURS, UNKNOWN_KIND, Episode
 from perftop.model.machine_totals import MEMORY, OF_BEST
 from perftop.model.numbers import INDEX, METRICS
 from perftop.model.smt import BOUNDS, SINGLE_METHOD
@@ -149,14 +147,14 @@ def _draw_bar(g: Grid, s: VisibleRows, column: Column, _: Worst, lines: list[lis
     for runs, i, online, states, low, how in zip(lines, s.rows, s.online, *s.split(), strict=True):
         runs.append(("  ", "text"))
         if how == BOUNDS and not isnan(low[0]):
-            runs.extend(bars.bounded_smt(low, width))
+            runs.extend(cells.bounded_smt(low, width))
         elif how == SINGLE_METHOD and not isnan(states[1]):
             thread = online.index(True) if len(g.places.places[i].rows) > 1 else None
-            runs.extend(bars.single_thread(states[1], width, thread))
+            runs.extend(cells.single_thread(states[1], width, thread))
         elif not isnan(states[3]):
-            runs.extend(bars.smt(states, width))
+            runs.extend(cells.smt(states, width))
         elif not isnan(states[0]):
-            runs.extend(bars.bounded_smt([states[0], 0.0, 0.0, 0.0], width))
+            runs.extend(cells.bounded_smt([states[0], 0.0, 0.0, 0.0], width))
         else:
             runs.append((f"{MISSING:<{width}}", "faint"))
 
@@ -172,7 +170,7 @@ def _draw_use(_: Grid, s: VisibleRows, column: Column, __: Worst, lines: list[li
             runs.append((f"{MISSING:<{width}}", "faint"))
             continue
         kernel = 0.0 if isnan(system) else min(util, system)
-        runs.extend(bars.account(util - kernel, kernel, 0.0 if isnan(steal) else steal, width))
+        runs.extend(cells.account(util - kernel, kernel, 0.0 if isnan(steal) else steal, width))
 
 
 def _draw_slots(g: Grid, s: VisibleRows, column: Column, _: Worst, lines: list[list[Run]]) -> None:
@@ -187,7 +185,7 @@ def _draw_slots(g: Grid, s: VisibleRows, column: Column, _: Worst, lines: list[l
         elif isnan(retiring + frontend + speculation):
             runs.append((f"{MISSING:<{width}}", "faint"))
         else:
-            runs.extend(bars.slots(retiring, frontend, speculation, width))
+            runs.extend(cells.slots(retiring, frontend, speculation, width))
 
 
 def _draw_number(
@@ -470,4 +468,4 @@ def _state_bar(grid: Grid, rows: Ints, width: int) -> list[Run]:
     known = states[~np.isnan(states[:, 3])]
     if not len(known) or width < MIN_BAR:
         return []
-    return [("  ", "text"), *bars.smt(known.mean(axis=0).tolist(), width - 2)]
+    return [("  ", "text"), *cells.smt(known.mean(axis=0).tolist(), width - 2)]

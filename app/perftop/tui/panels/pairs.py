@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from math import isnan, nan
 from typing import Any
 
-from perftop.base.format import length, rough
+from perftop.base.text import length, rough
 from perftop.detect.losses import NEIGHBOUR
 from perftop.draw import columns
 from perftop.draw.columns import Cell, Column, Run, fit, fitted, total_width
 from perftop.draw.strips import foreign
-from perftop.model.episode import CrowdedCpu, Episode, Host, TaskOnCpu
+from perftop.model.kinds import CrowdedCpu, Episode, Host, TaskOnCpu
 from perftop.model.tasks import WatchedJob
 from perftop.output.sentences import evidence_json, evidence_piece
 from perftop.session.interval import Interval

@@ -16,12 +16,12 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import ClassVar, Literal
 
-from perftop.base.format import length, many, time_of_day
+from perftop.base.text import length, many, time_of_day
 from perftop.draw import columns, theme
 from perftop.draw.columns import AT_REST, Column, Run, fit, total_width
 from perftop.draw.strips import BLANK, QUIET_SHARE, Line, fit_runs, foreign, merge_runs, width
 from perftop.model.counters import MIN_COUNTED_SHARE
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.model.numbers import NUMBERS
 from perftop.output.sentences import cause, evidence, group, grouped, losers, sentence
 from perftop.session.interval import Interval

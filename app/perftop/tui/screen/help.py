@@ -15,8 +15,7 @@ from textual.containers import VerticalScroll
 from textual.screen import Screen
 from textual.widgets import Static
 
-from perftop.base.format import MISSING
-from perftop.base.text import plain
+from perftop.base.text import MISSING, to_ascii
 from perftop.draw import theme
 from perftop.draw.columns import DOUBTED_SIGN, Run
 from perftop.draw.strips import foreign, width
@@ -73,7 +72,7 @@ class Help(Screen[None]):
         text = Text()
         for line in page(self._session, self._shown, event.size.width - 2):
             for part, key in line:
-                text.append(plain(part) if self._ascii else part, colors[key])
+                text.append(to_ascii(part) if self._ascii else part, colors[key])
             text.append("\n")
         self.query_one(Static).update(text)
 

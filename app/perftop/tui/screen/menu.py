@@ -22,8 +22,7 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from perftop.base.format import ClockUnit, clock_unit
-from perftop.base.text import plain
+from perftop.base.text import ClockUnit, clock_unit, to_ascii
 from perftop.draw import theme
 from perftop.draw.columns import FALLING, RISING
 from perftop.model.numbers import Number
@@ -69,7 +68,7 @@ class _List(ModalScreen[Result | None], Generic[Result]):
 
     def text(self, at: int) -> str:
         label = self._labels[at]
-        return plain(label) if self._ascii else label
+        return to_ascii(label) if self._ascii else label
 
     def dismiss(self, result: Result | None = None) -> AwaitComplete:
         """Closes the list if it is the top screen; a second key may arrive after the list has
@@ -104,7 +103,7 @@ class Menu(_List[str]):
 
     def text(self, at: int) -> str:
         mark = theme.CHOSEN_SIGN if self._keys[at] == self._chosen else " "
-        return (plain(mark) if self._ascii else mark) + " " + super().text(at)
+        return (to_ascii(mark) if self._ascii else mark) + " " + super().text(at)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(self._keys[event.option_index])

@@ -13,7 +13,7 @@ from textual.binding import BindingType
 from textual.dom import DOMNode
 
 from perfprobe.wire import Cpu
-from perftop.base.format import duration, when
+from perftop.base.text import duration, when
 from perftop.draw.columns import fit
 from perftop.draw.strips import foreign
 from perftop.process.job_terminal import Printout

@@ -27,7 +27,7 @@ from textual.widget import Widget
 from perftop.draw import theme
 from perftop.draw.columns import Run
 from perftop.draw.strips import BLANK, Line, foreign, text
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared.choice import Choice, Sorting

@@ -11,7 +11,7 @@ from perftop.model.kinds import KINDS, kind_of
 from perftop.output.sentences import MAX_SENTENCE, Part, cause, evidence, sentence
 
 if TYPE_CHECKING:
-    from perftop.model.episode import Episode
+    from perftop.model.kinds import Episode
     from perftop.session.interval import Interval
     from perftop.session.session import Session
 

@@ -39,7 +39,7 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
 
-from perftop.base.text import plain, printable
+from perftop.base.text import printable, to_ascii
 from perftop.draw import theme
 from perftop.draw.columns import Run
 from perftop.draw.strips import grounded, merge_runs, width
@@ -145,7 +145,7 @@ def ready_strip(runs: Sequence[Run], ink: Ink, size: int, *, ascii_: bool) -> Re
     if used_width > size:
         runs, used_width = merge_runs(runs, size), size
     if ascii_:
-        runs = [(plain(text), key) for text, key in runs]
+        runs = [(to_ascii(text), key) for text, key in runs]
     return ReadyStrip(runs, used_width, ink, size)
 
 

@@ -14,9 +14,8 @@ from math import isfinite, nan
 import numpy as np
 
 from perftop.base.arrays import Bools
-from perftop.base.format import rough
-from perftop.model.episode import Episode, Host
-from perftop.model.kinds import KINDS, kind_of
+from perftop.base.text import rough
+from perftop.model.kinds import KINDS, Episode, Host, kind_of
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared import episode_style

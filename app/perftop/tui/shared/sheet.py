@@ -18,7 +18,7 @@ from math import inf, isnan, nan
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.base.format import GHZ, ClockUnit, clock_unit, rate_unit
+from perftop.base.text import GHZ, ClockUnit, clock_unit, rate_unit
 from perftop.draw import columns
 from perftop.draw.theme import HEAT
 from perftop.model.numbers import EVENT, METRICS, PER_KI, Number

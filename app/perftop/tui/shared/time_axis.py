@@ -15,11 +15,11 @@ from math import ceil
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.base.format import place, time_of_day
+from perftop.base.text import place, time_of_day
 from perftop.draw import theme
 from perftop.draw.columns import Run
 from perftop.draw.strips import foreign, join_cells
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.session.history import History
 from perftop.session.history_chunk import Times
 from perftop.session.session import Session

@@ -14,7 +14,7 @@ from math import isfinite
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from perftop.base.format import length, many, percent, rough, running
+from perftop.base.text import length, many, percent, rough, running
 from perftop.draw import theme
 from perftop.draw.columns import Run
 from perftop.draw.strips import Line, fit_runs, foreign, width
@@ -22,11 +22,11 @@ from perftop.model.kinds import KINDS, kind_of
 from perftop.output.sentences import cost
 
 if TYPE_CHECKING:
-    from perftop.model.episode import Episode
+    from perftop.model.kinds import Episode
     from perftop.output.why_report import Report
     from perftop.session.interval import Interval
+    from perftop.session.losses import Totals
     from perftop.session.session import Session
-    from perftop.session.totals import Totals
 
 SPAN_NS = 10_000_000_000
 """Span of a verdict in ns."""

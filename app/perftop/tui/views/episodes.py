@@ -11,13 +11,12 @@ from typing import ClassVar
 from textual import events
 from textual.message import Message
 
-from perftop.base.format import length, many, when
+from perftop.base.text import length, many, when
 from perftop.detect.low_clock_causes import LEVELS
 from perftop.draw import columns, theme
 from perftop.draw.columns import ELLIPSIS, FALLING, RISING, Cell, Column, Run, fit, total_width
 from perftop.draw.strips import Line, fit_runs, foreign
-from perftop.model.episode import Episode
-from perftop.model.kinds import KINDS
+from perftop.model.kinds import KINDS, Episode
 from perftop.output.sentences import (
     STEAL_CAUSE,
     Part,

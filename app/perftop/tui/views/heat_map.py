@@ -12,11 +12,10 @@ import numpy as np
 from textual import events
 from textual.binding import BindingType
 
-from perftop.base.format import MISSING, ClockUnit, many
-from perftop.base.text import ranges
-from perftop.draw import heat_ramp, theme
+from perftop.base.text import MISSING, ClockUnit, many, ranges
+from perftop.draw import cells, theme
+from perftop.draw.cells import OFF, full_cell, half_cells
 from perftop.draw.columns import AT_REST, DOUBTED_SIGN, Run, fit
-from perftop.draw.heat_ramp import OFF, full_cell, half_cells
 from perftop.draw.strips import Line, Piece, foreign, shed, spread, width
 from perftop.model.numbers import INDEX, METRICS
 from perftop.model.tasks import task
@@ -105,7 +104,7 @@ class Heat:
         low, high = self.text(self.scale.low), self.text(self.scale.high)
         if self.field.unit == "ratio":
             low, high = (f"{100 * end:.0f}" for end in (self.scale.low, self.scale.high))
-        steps = heat_ramp.ramp(ascii_=ascii_)
+        steps = cells.ramp(ascii_=ascii_)
         if size < MIN_WIDTH_FOR_RAMP and not ascii_:
             steps = steps[1::2]
         ramp = [(f"{low} ", "dim"), *steps, (f" {high} {self.unit.name}".rstrip(), "dim")]

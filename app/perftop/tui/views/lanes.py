@@ -9,7 +9,8 @@ from itertools import groupby
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.draw import charts, heat_ramp, theme
+from perftop.draw import charts, theme
+from perftop.draw.cells import FAINT, UNKNOWN, full_cell, half_cells
 from perftop.draw.columns import Run
 from perftop.model.numbers import Number
 from perftop.model.smt import STATES
@@ -95,7 +96,7 @@ def strip(upper: np.ndarray, lower: np.ndarray, *, ascii_: bool) -> list[Run]:
 def _cells(*, ascii_: bool) -> list[Run]:
     """Returns the cells for all pairs of levels, ordered by the upper and then the lower level.
     Both start with the level of unknown values."""
-    levels = range(heat_ramp.UNKNOWN, theme.HEAT)
+    levels = range(UNKNOWN, theme.HEAT)
     return [_cell(upper, lower, ascii_=ascii_) for upper in levels for lower in levels]
 
 
@@ -103,9 +104,9 @@ def _cell(upper: int, lower: int, *, ascii_: bool) -> Run:
     if max(upper, lower) < 0:
         return " ", "text"
     if not ascii_:
-        return heat_ramp.half_cells(upper, lower, 1, ascii_)[0]
-    shape, _ = heat_ramp.full_cell(upper, 1, ascii_)[0]
-    return shape, f"heat{max(heat_ramp.FAINT, upper)}"
+        return half_cells(upper, lower, 1, ascii_)[0]
+    shape, _ = full_cell(upper, 1, ascii_)[0]
+    return shape, f"heat{max(FAINT, upper)}"
 
 
 def with_marks(runs: list[Run], marks: Mapping[int, Run]) -> list[Run]:

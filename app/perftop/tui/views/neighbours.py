@@ -10,8 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from perftop.base.format import MISSING, ClockUnit, many, percent, time_of_day
-from perftop.base.text import ranges
+from perftop.base.text import MISSING, ClockUnit, many, percent, ranges, time_of_day
 from perftop.detect.losses import MIN_BUSY, MIN_JOB_BUSY
 from perftop.draw import columns, theme
 from perftop.draw.columns import Cell, Column, Run, fitted

@@ -15,7 +15,7 @@ from textual import events
 from textual.binding import BindingType
 
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.base.format import GHZ, ClockUnit
+from perftop.base.text import GHZ, ClockUnit
 from perftop.draw import theme
 from perftop.draw.columns import (
     Cell,

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from math import isnan, nan
 from typing import ClassVar
 
-from perftop.base.format import ClockUnit, duration, rate_unit, time_of_day
-from perftop.base.text import ranges
+from perftop.base.text import ClockUnit, duration, ranges, rate_unit, time_of_day
 from perftop.draw import charts, theme
+from perftop.draw.cells import ramp
 from perftop.draw.columns import Column, Run, fit
-from perftop.draw.heat_ramp import ramp
 from perftop.draw.strips import QUIET_SHARE, Line, Piece, shed
-from perftop.model.episode import Episode
-from perftop.model.memory import TRAFFIC_KEYS
+from perftop.model.kinds import Episode
+from perftop.model.machine_totals import TRAFFIC_KEYS
 from perftop.model.numbers import Number
 from perftop.session.session import Session
 from perftop.session.values import displayed_values, suspect_rows

@@ -22,7 +22,7 @@ from perftop.output.compare.comparison import (
 )
 from perftop.output.compare.readings import Reading, reading
 from perftop.output.compare.text import pictures
-from perftop.output.machine_state import is_different, label, state, value_text
+from perftop.output.run_summary import is_different, label, state, value_text
 from perftop.session.session import Session
 
 MEASURES = {"util": 0.974, "busy_hz": 3.09e9, "ipc": 1.62, "lost_ratio": 0.01}

@@ -17,7 +17,7 @@ from simulated import SAMPLE_NS
 
 from perfprobe import wire
 from perftop import cli
-from perftop.output.export.form import Command
+from perftop.output.export.forms import Command
 from perftop.session.session import Session
 from perftop.verbs import stat
 

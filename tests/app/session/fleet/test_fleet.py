@@ -10,8 +10,8 @@ import pytest
 from fakes import Does, Machine, guest
 
 from perfprobe import wire
-from perftop.session.fleet.fleet import Fleet, RowChoice, natural, racks
-from perftop.session.fleet.machine import (
+from perftop.session.fleet import Fleet, RowChoice, natural, racks
+from perftop.session.fleet_machine import (
     UNKNOWN_NUMBERS,
     LiveMachine,
     MachineEpisode,
@@ -19,7 +19,7 @@ from perftop.session.fleet.machine import (
     lost_share,
     mean_numbers,
 )
-from perftop.session.fleet.machine import Machine as Row
+from perftop.session.fleet_machine import Machine as Row
 
 NOW = 1_700_000_000.0
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from perfprobe.wire import Counter, Hello, Note
 from perftop.draw import strips, theme
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session

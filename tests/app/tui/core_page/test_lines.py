@@ -13,7 +13,7 @@ from played import played
 from perfprobe.wire import Missing, Rate
 from perftop.draw import strips, theme
 from perftop.draw.columns import DOUBTED_SIGN, Run
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.session.history import History
 from perftop.session.session import Session
 from perftop.tui.core_page import numbers

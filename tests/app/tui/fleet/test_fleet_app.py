@@ -12,8 +12,8 @@ import pytest
 from textual.pilot import Pilot
 
 from perftop.draw import strips
-from perftop.session.fleet.fleet import Fleet
-from perftop.session.fleet.machine import UNKNOWN_NUMBERS, Machine
+from perftop.session.fleet import Fleet
+from perftop.session.fleet_machine import UNKNOWN_NUMBERS, Machine
 from perftop.tui.config import Config
 from perftop.tui.fleet import detail, page, views
 from perftop.tui.fleet.words import Look

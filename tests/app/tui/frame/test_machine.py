@@ -6,7 +6,7 @@ import pytest
 from fakes import Does, Machine, guest, seen
 
 from perftop.draw import strips, theme
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.tui.frame import machine as machine_line
 
 ALL = list(range(8))

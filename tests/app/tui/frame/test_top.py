@@ -11,7 +11,7 @@ from fakes import Machine, seen
 from perfprobe.wire import Note
 from perftop.draw import strips
 from perftop.draw.columns import Run
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.output.sentences import evidence
 from perftop.process.link import LinkState
 from perftop.session.interval import Interval

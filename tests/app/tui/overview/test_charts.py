@@ -12,7 +12,7 @@ from playing import running
 from simulated import messages as simulated
 
 from perfprobe.wire import Hello, Multiplier
-from perftop.base.format import GHZ
+from perftop.base.text import GHZ
 from perftop.draw import strips, theme
 from perftop.session.history import History
 from perftop.session.interval import Interval

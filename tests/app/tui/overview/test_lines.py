@@ -9,12 +9,10 @@ from fakes import Does, Machine, doubting, guest, seen, tasks
 from played import played
 from simulated import messages
 
-from perftop.base.format import MISSING
-from perftop.base.text import plain
+from perftop.base.text import MISSING, to_ascii
 from perftop.draw import strips, theme
 from perftop.draw.columns import DOUBTED_SIGN, column_at
-from perftop.model.episode import Episode
-from perftop.model.kinds import KINDS
+from perftop.model.kinds import KINDS, Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview import columns
@@ -108,14 +106,14 @@ def test_a_view_without_a_size_has_no_titles() -> None:
 
 def test_the_sorted_column_carries_its_mark_at_the_same_width() -> None:
     p = picture(Machine(), 160)
-    plain = strips.text(columns.titles(p.columns))
+    to_ascii = strips.text(columns.titles(p.columns))
     for order, reverse, mark in (
         ("busy_hz", False, "▼GHz"), ("busy_hz", True, "▲GHz"), ("task", False, "▲who runs"),
         ("worst first", False, "▼lost"), ("CPU number", True, "▼CPUs"), ("topology", True, "▼core"),
     ):  # fmt: skip
         runs = columns.titles(p.columns, order, reverse=reverse)
         assert [text.strip() for text, key in runs if key == "bright"] == [mark]
-        assert len(strips.text(runs)) == len(plain)
+        assert len(strips.text(runs)) == len(to_ascii)
 
 
 LOSS = {
@@ -255,9 +253,9 @@ def test_text_from_elsewhere_cannot_reach_the_terminal() -> None:
 def test_every_shape_has_a_plain_stand_in_as_wide() -> None:
     p = picture(Machine(does={0: Does(1.0, 2.4e9), 1: Does(0.3)}), records=tasks(["Ünï"]))
     for text in [*lines(p), strips.text(heading(p, PlaceLine("package", 0), 100))]:
-        assert plain(text).isascii()
-        assert len(plain(text)) == len(text)
-    assert plain("█▀▄·▒") == "#',.?"
+        assert to_ascii(text).isascii()
+        assert len(to_ascii(text)) == len(text)
+    assert to_ascii("█▀▄·▒") == "#',.?"
 
 
 def test_a_second_bar_of_issue_slots_where_there_is_room() -> None:

@@ -8,9 +8,9 @@ import pytest
 from fakes import Does, Machine, guest, seen, tasks
 from made import hello
 
-from perftop.base.format import time_of_day
+from perftop.base.text import time_of_day
 from perftop.draw import strips
-from perftop.model.episode import Episode, TaskOnCpu
+from perftop.model.kinds import Episode, TaskOnCpu
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels import panels

@@ -7,7 +7,7 @@ from fakes import Does, Machine, guest, seen, tasks
 
 from perftop.draw import strips
 from perftop.draw.columns import total_width
-from perftop.model.episode import Episode, TaskOnCpu
+from perftop.model.kinds import Episode, TaskOnCpu
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.panels import pairs, panels

@@ -6,7 +6,7 @@ from fakes import Does, Machine, seen
 from playing import Run, running
 
 from perftop.draw import strips
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.tui.overview.overview import Overview
 from perftop.tui.panels.panels import PanelRow
 from perftop.tui.shared.choice import Choice

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fakes import Machine, seen
 
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.output.sentences import sentence, text
 from perftop.session.episodes import RecordingEpisodes
 from perftop.tui.shared.episode_style import ended_sentence, episodes_during

@@ -11,7 +11,7 @@ from playing import running
 
 from perfprobe.wire import Rate
 from perftop.draw.strips import text
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.session.filter import parse
 from perftop.tui.overview import columns
 from perftop.tui.overview.rows import Grid, heading

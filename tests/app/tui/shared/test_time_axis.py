@@ -15,11 +15,10 @@ from made import hello
 from rich.cells import cell_len
 
 from perftop.base.arrays import Floats
-from perftop.base.text import plain as ascii_text
+from perftop.base.text import to_ascii as ascii_text
 from perftop.draw import strips, theme
 from perftop.draw.columns import Run
-from perftop.model.episode import Episode
-from perftop.model.kinds import KINDS
+from perftop.model.kinds import KINDS, Episode
 from perftop.session.history_chunk import Times
 from perftop.session.session import Session
 from perftop.tui.shared import time_axis

@@ -10,9 +10,9 @@ from fakes import Machine, seen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perftop.base.text import plain as ascii_text
-from perftop.draw import heat_ramp, strips, theme
-from perftop.draw.heat_ramp import OFF, UNKNOWN
+from perftop.base.text import to_ascii as ascii_text
+from perftop.draw import cells, strips, theme
+from perftop.draw.cells import OFF, UNKNOWN
 from perftop.tui.shared.places import Places
 from perftop.tui.views import heat_layout
 from perftop.tui.views.heat_layout import Group
@@ -136,20 +136,20 @@ def test_groups_are_beside_each_other_as_soon_as_there_is_room(width: int, besid
 
 
 def test_the_upper_half_is_lp0_and_the_lower_half_lp1() -> None:
-    assert heat_ramp.half_cells(3, 9, 2, False) == (("▀▀", "heat3/heat9"),)
-    assert heat_ramp.half_cells(3, 3, 2, False) == (("██", "heat3"),)
-    assert strips.text(heat_ramp.half_cells(0, 11, 4, True)) == "__@@"
+    assert cells.half_cells(3, 9, 2, False) == (("▀▀", "heat3/heat9"),)
+    assert cells.half_cells(3, 3, 2, False) == (("██", "heat3"),)
+    assert strips.text(cells.half_cells(0, 11, 4, True)) == "__@@"
 
 
 @pytest.mark.parametrize(("wide", "ascii_"), [(2, False), (3, False), (4, False), (2, True)])
 def test_no_two_states_of_a_cell_look_alike(wide: int, ascii_: bool) -> None:
-    made_ = {heat_ramp.half_cells(u, l, wide, ascii_): (u, l) for u in LEVELS for l in LEVELS}
+    made_ = {cells.half_cells(u, l, wide, ascii_): (u, l) for u in LEVELS for l in LEVELS}
     nothing_known = 0 if ascii_ else 2  # off and unknown: shown as unknown
     assert len(made_) == len(LEVELS) ** 2 - nothing_known
 
 
 def test_in_ascii_the_level_is_shown_without_colour() -> None:
-    texts = {strips.text(heat_ramp.half_cells(u, l, 2, True)) for u in LEVELS for l in LEVELS}
+    texts = {strips.text(cells.half_cells(u, l, 2, True)) for u in LEVELS for l in LEVELS}
     plain = {ascii_text(text) for text in texts}
     assert len(plain) == len(LEVELS) ** 2
     assert all(text.isascii() for text in plain)

@@ -11,7 +11,7 @@ from fakes import Does, Machine, doubting, guest, seen, tasks
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perftop.base.format import clock_unit
+from perftop.base.text import clock_unit
 from perftop.draw import strips, theme
 from perftop.draw.columns import Column, line, total_width
 from perftop.model.numbers import METRICS

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from time_view import View, look, many, two
 
 from perftop.draw.strips import text
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.session.values import BY_KEY
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.places import Place

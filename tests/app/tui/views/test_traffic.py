@@ -15,7 +15,7 @@ from waiting import until
 from perfprobe import wire
 from perftop.draw import strips
 from perftop.draw.strips import text
-from perftop.model.memory import TRAFFIC_KEYS
+from perftop.model.machine_totals import TRAFFIC_KEYS
 from perftop.process.streams import Stream
 from perftop.session.history import History
 from perftop.session.session import Session

@@ -18,15 +18,14 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.detect.turbo_drops import DROP_START
-from perftop.model.episode import Episode
+from perftop.model.kinds import Episode
 from perftop.model.numbers import Number
 from perftop.model.smt import STATES
 from perftop.model.tasks import task
 from perftop.session.follow import Follower
-from perftop.session.interval import Interval
+from perftop.session.interval import UNREAD_BYTES, Interval
 from perftop.session.missing import lasting_reasons
 from perftop.session.session import Session
-from perftop.session.summary import UNREAD_BYTES
 from perftop.session.values import of_machine
 
 SPAN_S = 10.0
