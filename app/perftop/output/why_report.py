@@ -22,6 +22,7 @@ from perftop.output.sentences import (
     as_clause,
     culprits,
     evidence_json,
+    losers,
     pieces,
     sentence,
     short_place_text,
@@ -126,6 +127,8 @@ class Report:
     elapsed_s: float
     samples: int
     suspect: int
+    past: bool
+    """Whether the span is over, so that sentences on it are in the past tense."""
 
     @property
     def named(self) -> list[Finding]:
@@ -164,7 +167,7 @@ def report(
         job, sums, findings,
         checks(session, totals, whole, episodes, is_whole_run=is_whole_run),
         unseen or [OWN_WAITS if spent is None else SLEEP], totals.times, whole, spent,
-        _hides(session), totals.elapsed_s, totals.samples, totals.suspect,
+        _hides(session), totals.elapsed_s, totals.samples, totals.suspect, past,
     )  # fmt: skip
 
 
@@ -222,7 +225,8 @@ def _finding(
     known = alike or [Episode(cause[0], cpus, now_ns, cause=cause[1])]
     if cause[0] == "interrupt" and worst is not None:
         known = [replace(worst, cpus=cpus, depth=_mean_depth(alike, now_ns))]
-    words = text(sentence(session.topology, known, [job] if job else [], over=not running))
+    names = [job] if job else losers(session, known, whole.tasks)
+    words = text(sentence(session.topology, known, names, over=not running))
     # The sentence already contains the clocks.
     drop = {"busy_hz", "ceiling_hz"} if kind is not None and kind.of_cycles else set()
     shown = {} if worst is None else {k: v for k, v in worst.evidence.items() if k not in drop}
@@ -239,20 +243,24 @@ def _finding(
             finding, confidence="measured", evidence=[_stolen(session, lost_s, cpus, span_ns)]
         )
     if cause == QUOTA:
-        return _quota(finding, times, job, totals.elapsed_s)
+        return _quota(finding, times, job, totals.elapsed_s, past=past)
     if cause == STOPPED and times.threads:
         return _stopped(finding, times, job)
-    if cause == WAIT_CAUSE and (waits := queue(session, job, totals, whole)) is not None:
+    if cause == WAIT_CAUSE and (waits := queue(session, job, totals, whole, past=past)) is not None:
         for_s = finding.for_s if job else min(times.waiting_s, span_ns / 1e9)
         return replace(
             finding, text=waits.text, by=waits.by, evidence=waits.evidence, hint=waits.hint,
             cpus=waits.cpus, for_s=for_s, confidence="measured" if waits.known else "unknown",
             headline=waits.headline, victim_share=waits.share,
         )  # fmt: skip
+    if cause[0] == "neighbour" and worst is not None and job is None:
+        return replace(finding, headline=finding.text, victim_share=worst.depth or 0.0)
     return finding
 
 
-def _quota(finding: Finding, times: RunTimes, job: str | None, span_s: float) -> Finding:
+def _quota(
+    finding: Finding, times: RunTimes, job: str | None, span_s: float, *, past: bool
+) -> Finding:
     """Returns the finding on CPU quotas, in words of the group that lost most."""
     tasks = times.threads if job is not None else times.tasks
     throttled = times.throttled(tasks)
@@ -263,7 +271,8 @@ def _quota(finding: Finding, times: RunTimes, job: str | None, span_s: float) ->
     names = Counter(tasks[key].comm for key in worst.keys)
     who = job or safe(names.most_common(1)[0][0], MAX_NAME)
     allowed = f"{quota.cpus:.3g} {'CPU' if quota.cpus == 1 else 'CPUs'}"
-    whose = "" if quota.owner == who else f" (quota of {safe(quota.owner, MAX_OWNER)})"
+    owner = "" if quota.owner == who else f" of {safe(quota.owner, MAX_OWNER)}"
+    whose = owner and f" (quota{owner})"
     evidence = [f"{who} stood still {worst.wait_s:.2f} of {worst.wanted_s:.1f} s"]
     if quota.periods:
         evidence.append(f"throttled in {percent(quota.throttled / quota.periods)} % of periods")
@@ -276,8 +285,8 @@ def _quota(finding: Finding, times: RunTimes, job: str | None, span_s: float) ->
         finding, text=f"{who} may use no more than {allowed}{whose}",
         by=f"its CPU quota of {allowed}" if job is not None else who,
         evidence=evidence, confidence="measured", details=details,
-        headline=f"{who} loses {_much(worst.wait_s, worst.wanted_s)} of its time to a quota of "
-                 f"{allowed}{'' if quota.owner == who else f' of {safe(quota.owner, MAX_OWNER)}'}",
+        headline=f"{who} {'lost' if past else 'loses'} {_much(worst.wait_s, worst.wanted_s)} "
+                 f"of its time to a quota of {allowed}{owner}",
         victim_share=_victim_share(worst.wait_s, worst.wanted_s, span_s),
     )  # fmt: skip
 
@@ -395,11 +404,12 @@ Tasks = Mapping[tuple[int, str, int], TaskTimes]
 
 
 def queue(
-    session: Session, job: str | None, totals: Totals | None = None, whole: Interval | None = None
-) -> Queue | None:
+    session: Session, job: str | None, totals: Totals | None = None,
+    whole: Interval | None = None, *, past: bool = False,
+) -> Queue | None:  # fmt: skip
     """Returns the tasks that waited most; None if no task waited. `job`: name of the watched job;
-    None selects, among all tasks, the group of tasks with one name that waited most. `totals` and
-    `whole` as in `report`."""
+    None selects, among all tasks, the group of tasks with one name that waited most. `totals`,
+    `whole` and `past` as in `report`."""
     times = session.run_times if totals is None else totals.times
     start_ns = session.run.start_ns if totals is None else totals.start_ns
     span_s = ((session.now_ns if totals is None else totals.end_ns) - start_ns) / 1e9
@@ -445,7 +455,7 @@ def queue(
     whose = f"{name} ({', '.join(comms[:2])})" if len(comms) > 1 else name
     who = f"{many(len(members), what)} of {whose}" if len(members) > 1 else name
     who = f"{len(waiting)} of {who}" if len(waiting) < len(members) else who
-    verb = "waits" if len(waiting) == 1 else "wait"
+    verb = "waited" if past else "waits" if len(waiting) == 1 else "wait"
     behind = f"{verb} {'for' if mutual else 'behind'} {' and '.join(for_whom)} on"
     place = short_place_text(session.topology, cpus, cpus[0])
 
@@ -487,7 +497,8 @@ def queue(
     tries = [f"{headline} {end.removesuffix(' on')}" if everywhere and for_whom
              else f"{headline} {end} {place}" for end in ends]  # fmt: skip
     if job is None and len(cpus) == 1 and (pair := _pair(tasks, cpus[0], neighbours, pids)):
-        tries = [f"{' and '.join(pair)} share {place}: each waits {share} of its time"]
+        shared, waited = ("shared", "waited") if past else ("share", "waits")
+        tries = [f"{' and '.join(pair)} {shared} {place}: each {waited} {share} of its time"]
     headline = next((text for text in tries if len(text) < MAX_SENTENCE), tries[-1])
     return Queue(
         f"{who} {behind if for_whom else f'{verb} for'} {place}",

@@ -53,10 +53,12 @@ def answer(session: Session, report: Report) -> str:
     if not isfinite(whole):
         idle = f"{who} used no CPU time" if report.job else f"{_capital(machine)} was idle"
         return _fitting([f"{idle}, so nothing could be lost.{blind}"])
+    loses, takes = ("lost", "took") if report.past else ("loses", "takes")
     if not report.named:
+        slows, slowing = ("slowed", "slowed") if report.past else ("slows", "is slowing")
         if not report.times.has_waits:
-            return f"No cause seen that slows {who} down. Waits for a CPU are not known."
-        text = f"Nothing is slowing {who} down ({percent(whole)} % lost in total)."
+            return f"No cause seen that {slows} {who} down. Waits for a CPU are not known."
+        text = f"Nothing {slowing} {who} down ({percent(whole)} % lost in total)."
         return _fitting([text + blind, text])
     first, share, second = report.named[0], 0.0, None
     for one in report.named:
@@ -67,11 +69,15 @@ def answer(session: Session, report: Report) -> str:
     place = short_place_text(session.topology, first.cpus, first.cpus[0]) if first.cpus else ""
     place = "" if len(first.cpus) == len(session.shown) else f" on {place}"
     if report.job is None and (first.cause == STEAL or first.headline):
-        text = first.headline or f"The hypervisor takes {_much(share)} of {machine}'s time{place}"
+        text = first.headline or f"The hypervisor {takes} {_much(share)} of {machine}'s time{place}"
         rest = sum(one.share for one in report.named if one.by != first.by)
-        more = f"; other causes take {_much(rest)}" if rest >= MIN_SHARE else ""
+        more = (
+            f"; other causes {'took' if report.past else 'take'} {_much(rest)}"
+            if rest >= MIN_SHARE
+            else ""
+        )
         return _fitting([f"{text}{more}.{blind}", f"{text}{more}.", f"{text}."])
-    text = f"{_capital(who)} loses {_much(share)} of its {first.unit} to {first.by}"
+    text = f"{_capital(who)} {loses} {_much(share)} of its {first.unit} to {first.by}"
     tries = [f"{text}{place}.{blind}", f"{text}{place}.", f"{text}."]
     if second is not None:
         of_unit = "" if second.unit == first.unit else f" of its {second.unit}"
@@ -111,6 +117,19 @@ TextLine = list[Part]
 def lines(session: Session, report: Report, *, colour: bool, unicode: bool) -> list[str]:
     """Returns the lines of the report. `colour`: add escape sequences for colours. `unicode`: allow
     characters outside ASCII."""
+    drawn = []
+    for row in rows(session, report):
+        text = ""
+        for part in row:
+            shown = printable(part.text)
+            shown = shown if unicode else in_ascii(shown)
+            text += painted(shown, _ANSI.get(part.role, "") if colour and shown else "")
+        drawn.append(text if colour else text.rstrip())
+    return drawn
+
+
+def rows(session: Session, report: Report) -> list[TextLine]:
+    """Returns the lines of the report, each in parts with a role."""
     rows: list[TextLine] = [[Part(answer(session, report), "answer")], []]
     if report.named:
         rows.append([Part(f"{'lost':>7}{'for':>{TABLE_WIDTH - 7}}", "dim")])
@@ -130,16 +149,7 @@ def lines(session: Session, report: Report, *, colour: bool, unicode: bool) -> l
         rows += _labelled("not seen" if i == 0 else "", text)
     if report.hides:
         rows += _labelled("", report.hides)
-    rows += _labelled("seen", _seen(session, report), "dim")
-    drawn = []
-    for row in rows:
-        text = ""
-        for part in row:
-            shown = printable(part.text)
-            shown = shown if unicode else in_ascii(shown)
-            text += painted(shown, _ANSI.get(part.role, "") if colour and shown else "")
-        drawn.append(text if colour else text.rstrip())
-    return drawn
+    return rows + _labelled("seen", _seen(session, report), "dim")
 
 
 def _finding(one: Finding, elapsed_s: float) -> list[TextLine]:

@@ -63,7 +63,7 @@ def test_the_scripted_cause_is_first(
     assert made.findings[0].cause == cause
     assert made.findings[0].share >= MIN_SHARE
     first = printed(session, made)[0]
-    name = watch or (made.findings[0].by if cause == WAIT_CAUSE else "This machine")
+    name = watch or (made.findings[0].by if cause[0] == "neighbour" else "This machine")
     assert name in first
     assert made.findings[0].by in first
 

@@ -4,7 +4,7 @@ machine's numbers, and its SMT states.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from textual import events
@@ -13,7 +13,7 @@ from perftop.base import files
 from perftop.base.text import length, running
 from perftop.draw import theme
 from perftop.draw.columns import Run, fit
-from perftop.draw.strips import Line, foreign, width
+from perftop.draw.strips import Line, foreign, gapped, width
 from perftop.model.kinds import rank
 from perftop.output import sentences
 from perftop.output.sentences import cost, grouped, pieces, short_place_text
@@ -21,7 +21,7 @@ from perftop.tui.frame import machine
 from perftop.tui.frame.header import Status, header_line
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import PageWidget
-from perftop.tui.shared.verdict import Verdict, verdict_at, verdict_line
+from perftop.tui.shared.verdict import Verdict, loss_line, verdict_at, verdict_line
 
 if TYPE_CHECKING:
     from perftop.draw.theme import Mood
@@ -43,7 +43,7 @@ MIN_WIDTH_FOR_HISTORY = 160
 """Minimum columns of the screen for the history below the numbers."""
 MIN_HEIGHT_FOR_TALL_HISTORY, TALL_HISTORY_LINES = 60, 3
 """Minimum height of the screen for a tall history, and the number of its lines."""
-Name = Literal["header", "alert", "numbers", "states", "history", ""]
+Name = Literal["header", "alert", "loss", "numbers", "states", "history", ""]
 """A line above the view; '': a blank line."""
 
 
@@ -64,16 +64,19 @@ def plan(
     ):
         under = ["history"] * (TALL_HISTORY_LINES if height >= MIN_HEIGHT_FOR_TALL_HISTORY else 1)
     if height >= MIN_HEIGHT_FOR_GAPS:
-        return "header", "", "alert", "", "numbers", *under, ""
-    blank: Sequence[Name] = ("",) if height >= MIN_HEIGHT_FOR_BLANK else ()
-    return "header", "alert", "numbers", *under, *blank
+        return "header", "", "alert", "loss", "", "numbers", *under, ""
+    if height >= MIN_HEIGHT_FOR_BLANK:
+        return "header", "alert", "loss", "numbers", *under, ""
+    return "header", "alert", "numbers", *under
 
 
 class Top(PageWidget):
-    def __init__(self, *, ascii_: bool, episodes: str, id: str) -> None:  # noqa: A002
-        """`episodes`: displayed name of the key that lists all episodes."""
+    def __init__(self, captions: Mapping[str, str], *, ascii_: bool, id: str) -> None:  # noqa: A002
+        """`captions`: displayed names of keys, by id."""
         super().__init__(id=id, ascii_=ascii_)
-        self._episodes = episodes
+        self._captions = captions
+        self.verdict: Verdict | None = None
+        """The shown verdict; None before the first numbers, and if none can be computed."""
         self._session: Session | None = None
         self._interval: Interval | None = None
         self._status = Status(0)
@@ -90,7 +93,8 @@ class Top(PageWidget):
         verdict = None
         if session is not None and interval is not None:
             verdict = verdict_at(session, interval)
-        alert = alert_line(session, interval, status, width, self._episodes, verdict)
+        self.verdict = verdict
+        alert = alert_line(session, interval, status, width, self._captions["episodes"], verdict)
         tiled = session is not None and machine.shows_tiles(session)
         self._plan = plan(
             self.screen.size.height, width, has_tiles=tiled,
@@ -120,18 +124,40 @@ class Top(PageWidget):
                 )
         # The header and the alert line keep their colours when the other lines turn grey.
         usual: Mood = "calm" if status.failed is None else "stale"
+        loss: Line = ([], usual)
+        if verdict is not None and "loss" in self._plan:
+            colour = not (self._ascii or self.app.no_color)
+            loss = loss_line(verdict, width, self._loss_keys(verdict, status), colour=colour)
+            if usual == "stale" or not is_red(alert):
+                loss = loss[0], usual
         lines: dict[Name, Line] = {
             "header": (header_line(session, interval, status, width), "calm"), "alert": alert,
-            "numbers": (numbers, usual), "states": (states, usual), "": ([], usual),
+            "loss": loss, "numbers": (numbers, usual), "states": (states, usual), "": ([], usual),
         }  # fmt: skip
         history = iter(past)
         return [(next(history), usual) if name == "history" else lines[name] for name in self._plan]
 
+    def _loss_keys(self, verdict: Verdict, status: Status) -> list[Run]:
+        """Returns the keys at the end of the second row of the verdict."""
+        keys = [("try", "try")] if verdict.remedy else []
+        keys += [("pause", "live")] if status.paused is not None else []
+        keys += [("why", "why")] if verdict.report is not None else []
+        parts = [[(self._captions[key], "key"), (f" {word}", "dim")] for key, word in keys]
+        return gapped(parts, 3)
+
     async def on_click(self, event: events.Click) -> None:
-        """Shows all episodes after a click on the alert line."""
+        """Shows all episodes after a click on the alert line, and the report after a click on the
+        row below it."""
         y = event.get_content_offset(self)
-        if y is not None and self._plan[y.y : y.y + 1] == ("alert",) and self._lines[y.y][0]:
+        name = "" if y is None else next(iter(self._plan[y.y : y.y + 1]), "")
+        if name == "loss":
+            await self.run_action("screen.why")
+        elif y is not None and name == "alert" and self._lines[y.y][0]:
             await self.run_action("screen.view('episodes')")
+
+
+def is_red(line: Line) -> bool:
+    return line[1] == "victim"
 
 
 # --- the alert line: the worst running episode, or a message
@@ -171,7 +197,7 @@ def alert_line(
     shown_ns = now_ns if interval is None else interval.time_ns
     groups = grouped(running_episodes(session, interval, status))
     wrong = [alike for alike in groups if episode_style.is_loss(alike[0])]
-    if verdict is not None and verdict.outweighs(wrong):
+    if verdict is not None and verdict.level:
         return verdict_line(verdict, size)
     if wrong:
         tasks = interval.tasks if interval is not None else {}

@@ -1,11 +1,12 @@
-"""The help screen: keys by purpose, the shapes in charts, and the meaning of every number."""
+"""Screens of text: the help (keys by purpose, shapes in charts, the meaning of every number), and
+the report behind the verdict."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from rich.text import Text
 from textual import events
@@ -26,6 +27,9 @@ from perftop.session.missing import missing_text
 from perftop.session.session import Session
 from perftop.tui.shared import keys
 from perftop.tui.shared.paint import ink_of
+
+if TYPE_CHECKING:
+    from perftop.output.why_report import Report
 
 MIN_TWO_COLUMNS = 110
 """Minimum columns of the screen for two halves: keys at the left, shapes at the right."""
@@ -49,16 +53,16 @@ class Section(NamedTuple):
     entries: list[Entry]
 
 
-class Help(Screen[None]):
+class TextScreen(Screen[None]):
+    """A screen of lines that scroll."""
+
     ALLOW_SELECT = False
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("help")]
 
-    def __init__(
-        self, session: Session | None, bindings: list[Binding], *, ascii_: bool = False
-    ) -> None:
+    def __init__(self, lines: Callable[[int], list[Line]], *, ascii_: bool = False) -> None:
+        """`lines`: returns the lines for a number of columns."""
         super().__init__()
-        self._session = session
-        self._shown = bindings
+        self._make_lines = lines
         self._ascii = ascii_
 
     def compose(self) -> ComposeResult:
@@ -70,11 +74,33 @@ class Help(Screen[None]):
     def on_resize(self, event: events.Resize) -> None:
         colors = ink_of(self.app).styles
         text = Text()
-        for line in page(self._session, self._shown, event.size.width - 2):
+        for line in self._make_lines(event.size.width - 2):
             for part, key in line:
                 text.append(to_ascii(part) if self._ascii else part, colors[key])
             text.append("\n")
         self.query_one(Static).update(text)
+
+
+class Help(TextScreen):
+    def __init__(
+        self, session: Session | None, bindings: list[Binding], *, ascii_: bool = False
+    ) -> None:
+        super().__init__(lambda size: page(session, bindings, size), ascii_=ascii_)
+
+
+class Why(TextScreen):
+    """The report of `why` over the span of the verdict."""
+
+    def __init__(self, session: Session, report: Report, *, ascii_: bool = False) -> None:
+        from perftop.output import why_text
+
+        styles = {"answer": "bright", "lost": "alarm", "dim": "dim", "try": "key", "text": "text"}
+        title: Line = [(" why", "key"), ("   esc back", "dim")]
+        lines: list[Line] = [
+            [(" ", "text"), *((foreign(part.text), styles[part.role]) for part in row)]
+            for row in why_text.rows(session, report)
+        ]
+        super().__init__(lambda _: [title, [], *lines], ascii_=ascii_)
 
 
 def page(session: Session | None, bindings: Sequence[Binding], size: int) -> list[Line]:

@@ -114,10 +114,12 @@ class Monitor(DirectScreen):
         self.output: Output | None = None
         """The pane of a command's output; None until the command prints something."""
         self._prompt: Prompt | None = None
+        self._offered_remedy = ""
+        """The remedy that was shown last and is copied next; '' if there is none."""
         self._filter_state = FilterState(choice)
         self._captions = keys.captions(keymap)
         """Displayed names of keys, by id."""
-        self._top = Top(ascii_=choice.ascii, episodes=self._captions["episodes"], id="top")
+        self._top = Top(self._captions, ascii_=choice.ascii, id="top")
         self._missing = MissingLine(ascii_=choice.ascii, id="missing")
         self._keys = KeyLine(self._captions, ascii_=choice.ascii, id="keys")
 
@@ -247,6 +249,29 @@ class Monitor(DirectScreen):
 
         bindings = [active_binding.binding for active_binding in self.active_bindings.values()]
         self.app.push_screen(Help(self.last.session, bindings, ascii_=self.choice.ascii))
+
+    def action_why(self) -> None:
+        """Shows the whole report of which the verdict is the first line."""
+        from perftop.tui.screen.help import Why
+
+        session, verdict = self.last.session, self._top.verdict
+        if session is None or verdict is None or verdict.report is None:
+            self._controls.say("no verdict yet")
+        else:
+            self.app.push_screen(Why(session, verdict.report, ascii_=self.choice.ascii))
+
+    def action_try(self) -> None:
+        """Shows the remedy for the worst loss; when pressed again, copies it."""
+        remedy = self._top.verdict.remedy if self._top.verdict is not None else ""
+        if not remedy:
+            self._controls.say("no remedy is known for this")
+        elif remedy == self._offered_remedy:
+            self._offered_remedy = ""
+            self.app.copy_to_clipboard(remedy)
+            self._controls.say(f"copied: {remedy}")
+        else:
+            self._offered_remedy = remedy
+            self._controls.say(f"try: {remedy} ({self._captions['try']} copies it)")
 
     # --- the output of a command, below the view or instead of it
 

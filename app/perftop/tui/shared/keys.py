@@ -102,6 +102,9 @@ KEYS: tuple[Key, ...] = (
     Key("wider", "monitor", "right_square_bracket", "window(1)", "longer window",
         "Show more time on time axes"),
 
+    Key("why", "monitor", "w", "why", "why", "The whole report behind the verdict"),
+    Key("try", "monitor", "y", "try", "try",
+        "Show a remedy for the worst loss; pressed again, copy it"),
     Key("output", "monitor", "O", "output", "output",
         "Output of the command: full screen, hidden, below the view"),
 
@@ -122,7 +125,7 @@ KEYS: tuple[Key, ...] = (
     Key("heat_last", "heat", "end,G", "end(1)", "last", "Last core"),
     Key("heat_page_up", "heat", "pageup", "page(-1)", "page up", "A page up"),
     Key("heat_page_down", "heat", "pagedown", "page(1)", "page down", "A page down"),
-    Key("heat_worst", "heat", "w", "worst", "outlier", "Go to the core that differs most"),
+    Key("heat_worst", "heat", "W", "worst", "outlier", "Go to the core that differs most"),
 
     Key("sort_left", "table", "less_than_sign", "column(-1)", "sort by",
         "Sort by the previous column"),
@@ -135,7 +138,7 @@ KEYS: tuple[Key, ...] = (
     Key("core_up", "core", "up,k", "neighbour(-1)", "core", "Previous core"),
     Key("core_down", "core", "down,j", "neighbour(1)", "core", "Next core"),
 
-    Key("help_back", "help", "escape,q,question_mark,h,f1", "dismiss", "back", "Back"),
+    Key("help_back", "help", "escape,q,question_mark,h,f1,w", "dismiss", "back", "Back"),
     Key("help_up", "help", "k", "scroll_up", "up", "A line up"),
     Key("help_down", "help", "j", "scroll_down", "down", "A line down"),
 
@@ -158,14 +161,15 @@ KEYS: tuple[Key, ...] = (
     Key("machines", "fleet", "1", "view('rows')", "machines", "Machines: a row per machine"),
     Key("fleet_episodes", "fleet", "4", "view('episodes')", "episodes",
         "Episodes of all machines"),
-    Key("why", "fleet", "w", "why", "why", "What costs the selected machine most"),
+    Key("fleet_why", "fleet", "w", "why", "why", "What costs the selected machine most"),
     Key("sort_next", "fleet", "s", "sort(1)", "sort", "Sort by the next column"),
     Key("sort_before", "fleet", "S", "sort(-1)", "sort", "Sort by the previous column"),
 )  # fmt: skip
 """All keys. If an action has several keys in one place, the screen shows the first."""
 BY_ID = {key.id: key for key in KEYS}
 FLEET = (
-    "machines", "heat", "time", "fleet_episodes", "open", "why", "next_episode", "previous_episode",
+    "machines", "heat", "time", "fleet_episodes", "open", "fleet_why", "next_episode",
+    "previous_episode",
     "filter", "sort_next", "sort_before", "metric", "metric_back", "pause", "help", "quit", "up",
     "down", "step_back", "step_on", "leap_back", "leap_on", "first", "last", "page_up", "page_down",
     "reverse", "theme", "back", "interrupt", "suspend", "redraw",
@@ -260,8 +264,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "time": (
         "pause", "slower", "faster", "step_back", "step_on", "leap_back", "leap_on", "begin",
-        "finish", "jump", "next_episode", "previous_episode", "narrower", "wider", "longer",
-        "shorter", "usual",
+        "finish", "jump", "next_episode", "previous_episode", "why", "try", "narrower", "wider",
+        "longer", "shorter", "usual",
     ),
     "find": (
         "filter", "clear", "sort", "order", "reverse", "sort_left", "sort_right", "metric",

@@ -9,21 +9,21 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from math import isfinite
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from math import isfinite, nan
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
 from perftop.base.text import length, many, percent, rough, running
 from perftop.draw import theme
 from perftop.draw.columns import Run
-from perftop.draw.strips import Line, fit_runs, foreign, width
-from perftop.model.kinds import KINDS, kind_of
+from perftop.draw.strips import Line, fit_runs, foreign, spread, width
+from perftop.model.kinds import KINDS, cause_of, kind_of
 from perftop.output.sentences import cost
 
 if TYPE_CHECKING:
     from perftop.model.kinds import Episode
-    from perftop.output.why_report import Report
+    from perftop.output.why_report import Finding, Report
     from perftop.session.interval import Interval
     from perftop.session.losses import Totals
     from perftop.session.session import Session
@@ -42,8 +42,18 @@ RECENT_NS = 3_000_000_000
 """Time in ns after which a cause has ended if it took nothing since."""
 LAST_SHOWN_NS = 60_000_000_000
 """How long the last cause is shown after its end, in ns."""
+STRIP_NS, STRIP_CELLS = 600_000_000_000, 18
+"""Time that the strip of losses covers, in ns, and its cells."""
 CALM = "✓"
 _NUMBER = re.compile(r"\d+(?:\.\d+)? %")
+
+
+class Loss(NamedTuple):
+    """What one cause took of the time that tasks wanted."""
+
+    share: float
+    sign: str
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +64,37 @@ class Verdict:
     """Evidence, the most important first."""
     sign: str
     severity: float
-    """Share of their time that the victims lose; 0 if nothing is lost or known."""
+    """Share of their time that the victims lose, at least ALARM while an episode runs; 0 if nothing
+    is lost or known."""
     cost: float = 0.0
     """CPUs that the cause costs."""
     cause: tuple[str, str] = "", ""
     acted_ns: int = 0
     """Time for which the cause was active, in ns."""
+    lasting: str = ""
+    """For how long the cause is the worst; '' if nothing is lost."""
     has_episodes: bool = False
     """Whether episodes describe the cause, too."""
     is_past: bool = False
+    losses: tuple[Loss, ...] = ()
+    """What each cause took, the most first. No moment counts twice."""
+    wanted_s: float = nan
+    """Seconds that tasks wanted; NaN if it is unknown."""
+    seen_s: float = 0.0
+    """Seconds that the verdict is on."""
+    strip: tuple[float, ...] = ()
+    """Lost shares of the last ten minutes, in STRIP_CELLS parts; NaN where nothing is known."""
+    report: Report | None = field(default=None, compare=False)
+
+    @property
+    def lost(self) -> float:
+        return sum(loss.share for loss in self.losses)
+
+    @property
+    def remedy(self) -> str:
+        """A remedy for the worst cause; '' if none is known."""
+        named = self.report.named if self.report is not None else []
+        return named[0].hint if named else ""
 
     @property
     def level(self) -> int:
@@ -94,6 +126,8 @@ class _Verdicts:
         """Cause of the last verdict with a loss, and the raw time since which it is the worst."""
         self._last: tuple[str, int] = "", -LAST_SHOWN_NS
         """Text of that verdict, and the raw time at which it was last true."""
+        self._sums: deque[tuple[int, float, float]] = deque(maxlen=STRIP_NS // STEP_NS)
+        """Raw times, with the seconds wanted and lost since the start."""
 
     def at(self, session: Session, interval: Interval) -> Verdict:
         past = is_past(session, interval)
@@ -108,7 +142,22 @@ class _Verdicts:
             self._verdict = _past_verdict(session, interval)
         else:
             self._verdict = self._live_verdict(session, interval)
+        self._verdict = replace(self._verdict, strip=self._strip(end_ns))
         return self._verdict
+
+    def _strip(self, end_ns: int) -> tuple[float, ...]:
+        """Returns the lost shares of the last ten minutes before this raw time."""
+        import numpy as np
+
+        if len(self._sums) < 2:
+            return ()
+        times_ns, wanted_s, lost_s = np.array(self._sums, float).T
+        edges_ns = end_ns - STRIP_NS + np.arange(STRIP_CELLS + 1) * (STRIP_NS / STRIP_CELLS)
+        wanted_s, lost_s = (
+            np.diff(np.interp(edges_ns, times_ns, sums_s)) for sums_s in (wanted_s, lost_s)
+        )
+        shares = np.where(wanted_s > 0, lost_s / np.maximum(wanted_s, 1e-9), nan)
+        return (*shares.clip(0, 1).tolist(),)
 
     def _of_last_seconds(self, session: Session, totals: Totals) -> Totals:
         """Returns the part of the session's `totals` that is in the last seconds."""
@@ -130,6 +179,8 @@ class _Verdicts:
         since."""
         now_ns = session.now_ns
         totals = session.totals()
+        wanted_s, lost = totals.losses.whole_s, totals.losses.lost_ratio
+        self._sums.append((now_ns, wanted_s, wanted_s * lost if wanted_s else 0.0))
         verdict = _verdict(session, self._of_last_seconds(session, totals), interval)
         before = [state for state in self._states if state.end_ns <= now_ns - RECENT_NS]
         if verdict.level and before:
@@ -147,7 +198,7 @@ class _Verdicts:
             self._since = verdict.cause, now_ns - verdict.acted_ns
         self._last = verdict.text, now_ns
         lasting = f"for {running((now_ns - self._since[1]) // 10**9)}"
-        return replace(verdict, pieces=(lasting, *verdict.pieces))
+        return replace(verdict, pieces=(lasting, *verdict.pieces), lasting=lasting)
 
 
 _KEPT: WeakKeyDictionary[Session, _Verdicts] = WeakKeyDictionary()
@@ -184,24 +235,46 @@ def _verdict(
 
     if not past and totals.end_ns - session.run.start_ns < FIRST_NS:
         text = f"Watching: {totals.elapsed_s:.0f} of {SPAN_NS // 10**9} s seen"
-        return Verdict(text, ("a first verdict after 3 s",), "…", 0.0)
+        return Verdict(
+            text, ("a first verdict after 3 s, a firm one after 10 s",), "…", 0.0,
+            wanted_s=totals.losses.whole_s, seen_s=totals.elapsed_s,
+        )  # fmt: skip
     if not totals.samples:
         return Verdict(f"No verdict: no samples in {length(SPAN_NS)}", (), theme.UNKNOWN, 0.0,
                        is_past=past)  # fmt: skip
     why = report(session, totals.start_ns, past=past, totals=totals, whole=interval)
     text = answer(session, why).removesuffix(".")
+    losses = tuple(Loss(one.share, _sign(one.cause[0]), _loss_name(one)) for one in why.findings)
     if not why.named:
         sign = CALM if why.times.has_waits and isfinite(why.sums.lost_ratio) else "·"
-        return Verdict(text, _calm_pieces(session, why), sign, 0.0, is_past=past)
-    first = why.named[0]
-    pieces = (f"{percent(why.sums.lost_ratio)} % of all time lost", *first.evidence)
-    sign = KINDS[first.cause[0]].sign if first.cause[0] in KINDS else theme.UNKNOWN
-    return Verdict(
-        text, pieces, sign, max(first.share, first.victim_share),
-        first.lost_s / max(1e-9, why.elapsed_s), first.cause,
-        round(1e9 * (why.elapsed_s if first.for_s is None else first.for_s)),
-        not first.headline, past,
+        verdict = Verdict(text, _calm_pieces(session, why), sign, 0.0)
+    else:
+        first = why.named[0]
+        has_episodes = first.for_s is not None and first.cause[1] != "scheduler"
+        running = ALARM if first.running and has_episodes else 0.0
+        pieces = (*((first.text,) if first.text not in text else ()), *first.evidence)
+        verdict = Verdict(
+            text, pieces, _sign(first.cause[0]), max(first.share, first.victim_share, running),
+            first.lost_s / max(1e-9, why.elapsed_s), first.cause,
+            round(1e9 * (why.elapsed_s if first.for_s is None else first.for_s)),
+            has_episodes=has_episodes,
+        )  # fmt: skip
+    return replace(
+        verdict, is_past=past, losses=losses, wanted_s=why.sums.whole_s, seen_s=why.elapsed_s,
+        report=why,
     )  # fmt: skip
+
+
+def _sign(kind: str) -> str:
+    return KINDS[kind].sign if kind in KINDS else theme.UNKNOWN
+
+
+def _loss_name(finding: Finding) -> str:
+    """Returns the cause of a loss in a word or two."""
+    kind, cause = finding.cause
+    if kind == "neighbour" and cause != "scheduler":
+        return finding.by
+    return cause_of(cause).short_text or ("clock" if finding.unit == "cycles" else "halts")
 
 
 def _calm_pieces(session: Session, why: Report) -> tuple[str, ...]:
@@ -235,3 +308,117 @@ def verdict_line(verdict: Verdict, size: int, more: Sequence[str] = ()) -> Line:
         if width(runs) + 3 + len(piece) < size:
             runs += [(" · ", "faint"), (piece, "text" if level else "dim")]
     return runs, "victim" if alarming else "calm"
+
+
+# --- the second row
+
+MAX_BAR, MIN_BAR = 40, 26
+"""Cells of the bar on a wide and on a narrow screen."""
+MIN_WIDTH_FOR_BAR = 100
+"""Minimum columns of the screen for the wide bar."""
+_SHADES = "loss-9", "steal", "over"
+"""Styles of the second and of further causes in the bar."""
+_SHAPES_WITHOUT_COLOUR = "▒░"
+"""Signs of causes in the bar, in turn, where there is no colour."""
+_VERBS = {"scheduler": "waited", "quota": "stopped", "stopped": "stopped"}
+"""What tasks did while they lost time to a cause; other causes just took it."""
+
+
+def loss_line(verdict: Verdict, size: int, keys: Sequence[Run], *, colour: bool) -> Line:
+    """Returns the row below the verdict: how much is lost, what was wanted as a bar, its parts in
+    words, and the losses of the last ten minutes as a strip. `keys`: runs for the right end.
+    `colour`: causes have colours; else they have shapes."""
+    level = verdict.level
+    alarming = level == 2 and not verdict.is_past
+    key = ("good" if verdict.sign == CALM else "text", "warn", "alarm")[level]
+    edge = theme.CHOSEN_SIGN if alarming else " "
+    number = "–" if not verdict.losses and not verdict.wanted_s > 0 else (
+        f"{percent(verdict.lost)} %"
+    )  # fmt: skip
+    runs: list[Run] = [(edge, "alarm" if alarming else "text"), ("   lost ", "dim")]
+    runs += [(f"{number:<6}", key), (" ", "text")]
+    runs += _bar(verdict, MAX_BAR if size >= MIN_WIDTH_FOR_BAR else MIN_BAR, colour=colour)
+    end: list[Run] = [*keys, (" ", "text")]
+    strip = _strip_runs(verdict)
+    room = size - width(runs) - width(end)
+    if strip and width(strip) + 4 <= room:
+        end = [*strip, ("   ", "text"), *end]
+        room -= width(strip) + 3
+    wordings: list[list[Run]] = [[(verdict.lasting, "text")]] if size < MIN_WIDTH_FOR_BAR else []
+    if not verdict.lasting or not wordings:
+        wordings = _words(verdict)
+    words = next((w for w in wordings if width(w) + 3 <= room), [])
+    return spread([*runs, ("  ", "text"), *words], end, size), "victim" if alarming else "calm"
+
+
+def _bar(verdict: Verdict, size: int, *, colour: bool) -> list[Run]:
+    """Returns a bar of the time that tasks wanted: what they got, then what each cause took. It is
+    shorter while the verdict is on less than the usual time."""
+    length_cells = round(size * min(1.0, verdict.seen_s / (SPAN_NS / 1e9)))
+    if not verdict.wanted_s > 0 or not length_cells:
+        return [(" " * size, "text")]
+    worst = "warn" if verdict.level < 2 or verdict.is_past else "alarm"
+    keys = ["user-8", worst, *_SHADES]
+    begin = 1 - verdict.lost
+    ends = [begin]
+    for loss in verdict.losses:
+        ends.append(ends[-1] + loss.share)
+    runs: list[Run] = []
+    at = 0
+    for i, end in enumerate(ends):
+        eighths = round(8 * length_cells * min(1.0, end))
+        key = keys[min(i, len(keys) - 1)]
+        if not colour:
+            cells = round(eighths / 8) - at
+            sign = theme.USER if not i else _SHAPES_WITHOUT_COLOUR[(i - 1) % 2]
+            runs.append((sign * cells, "text"))
+            at += max(0, cells)
+            continue
+        cells = eighths // 8 - at
+        if cells > 0:
+            runs.append((theme.USER * cells, key))
+            at += cells
+        if eighths % 8 and eighths // 8 == at and i + 1 < len(ends):
+            next_key = keys[min(i + 1, len(keys) - 1)]
+            runs.append((" ▏▎▍▌▋▊▉"[eighths % 8], f"{key}/{next_key}"))
+            at += 1
+    return [*runs, (" " * (size - width(runs)), "text")]
+
+
+def _words(verdict: Verdict) -> list[list[Run]]:
+    """Returns wordings of the parts of the bar, the longest first."""
+    if verdict.report is None:
+        text = "grows as seconds come in" if verdict.wanted_s > 0 else ""
+        return [[(text, "dim")]]
+    costly = [loss for loss in verdict.losses if loss.share >= WARN]
+    if len(costly) > 1:
+        runs: list[Run] = []
+        wordings = []
+        for loss in costly:
+            runs = [*runs, (f"{'   ' if runs else ''}{loss.sign} ", "dim"),
+                    (percent(loss.share), "text"), (f" {foreign(loss.name)}", "dim")]  # fmt: skip
+            wordings.append(runs)
+        return wordings[::-1]
+    lost_s = verdict.lost * verdict.wanted_s
+    verb = _VERBS.get(verdict.report.findings[0].cause[1] if verdict.report.findings else "",
+                      "lost")  # fmt: skip
+    parts: list[Run] = [
+        ("ran ", "dim"), (f"{verdict.wanted_s - lost_s:.1f} s", "text"), (f", {verb} ", "dim"),
+        (f"{lost_s:.{1 if lost_s >= 1 else 2}f} s", "text"),
+    ]  # fmt: skip
+    whole = f"of the time tasks want{'ed' if verdict.is_past else ''}: "
+    return [[(whole, "dim"), *parts], parts]
+
+
+def _strip_runs(verdict: Verdict) -> list[Run]:
+    """Returns the strip of the last ten minutes with its label; [] if nothing is known of them."""
+    if not any(map(isfinite, verdict.strip)):
+        return []
+    runs: list[Run] = [("10 min ", "dim")]
+    for share in verdict.strip:
+        if not isfinite(share):
+            runs.append((" ", "text"))
+            continue
+        key = "hot" if share >= ALARM else "warn" if share >= WARN else "rule"
+        runs.append((theme.LEVELS[max(1, min(8, round(8 * share)))], key))
+    return runs

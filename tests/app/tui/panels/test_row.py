@@ -70,7 +70,7 @@ async def test_a_click_on_a_task_selects_its_core() -> None:
 
 
 async def test_a_few_lines_below_the_rows_are_not_left_empty() -> None:
-    async with running(Machine(cores=17), (120, 30)) as run:
+    async with running(Machine(cores=17), (120, 31)) as run:
         await run.intervals(5, records=TASKS)
         view, text = grid(run)
         left = view.size.height - len(view.heads) - view.count - len(view._arrangement.below)

@@ -93,7 +93,7 @@ def test_there_is_always_a_sentence() -> None:
     then = verdict_at(session, interval)
     assert then is not None
     assert then.is_past
-    assert then.text.startswith("Nothing is slowing this machine down (0.")
+    assert then.text.startswith("Nothing slowed this machine down (0.")
 
 
 def test_red_comes_at_once_and_goes_after_three_seconds() -> None:
