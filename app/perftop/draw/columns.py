@@ -7,7 +7,7 @@ text, never its colour. `text_of` turns a line into plain text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import isnan
 from typing import Any
@@ -95,6 +95,15 @@ class Column:
         if estimated:
             text = ESTIMATED_SIGN + text
         return (DOUBTED_SIGN + text, "dim") if doubted else (text, style)
+
+    def numbers(self, values: Sequence[float], styles: Sequence[str]) -> list[Run]:
+        """Returns the padded cells of many numbers, as `cell` and `place` would give them."""
+        spec, scale = f"z{self.width}.{self.digits}f", self.scale
+        unknown: Run = self.place(UNKNOWN[self.width < NARROW]), "faint"
+        return [
+            unknown if isnan(value) else (format(value * scale, spec), style)
+            for value, style in zip(values, styles, strict=True)
+        ]
 
 
 Cell = Run | list[Run]

@@ -55,6 +55,12 @@ def join_cells(cells: Sequence[Run]) -> list[Run]:
 def runs_of(signs: str, styles: tuple[str, ...]) -> list[Run]:
     """Returns the runs of a line, given the sign and the style of each cell. Neighbouring cells of
     one style form one run."""
+    return [*_runs_of(signs, styles)]
+
+
+@lru_cache(maxsize=512)
+def _runs_of(signs: str, styles: tuple[str, ...]) -> Sequence[Run]:
+    """Cached, as most lines of a chart stay the same from one refresh to the next."""
     runs, begin, current = list[Run](), 0, styles[0]
     if styles.count(current) == len(styles):  # most lines of a quiet or a busy CPU
         return [(signs, current)]

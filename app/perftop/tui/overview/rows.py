@@ -202,15 +202,20 @@ def _draw_number(
             styles[at] = "alarm"
         elif styles[at] == "warn" and key in episode.shared:
             styles[at] = "text"  # the package's line shows it for all cores
+    cells = column.numbers(values, styles)
     doubts, running = s.doubted(key), number is not None and number.of_running
-    for at, (runs, thread) in enumerate(zip(lines, threads, strict=True)):
-        text, style = column.cell(
-            values[at], styles[at], online=s.online[at][thread],
-            resting=running and s.resting[at][thread],
-            doubted=doubts is not None and doubts[at][thread],
-        )  # fmt: skip
-        exists = thread < len(places[at])
-        runs.append((column.place(text), style) if exists else (" " * column.width, "text"))
+    for at, thread in enumerate(threads):
+        online, resting = s.online[at][thread], running and s.resting[at][thread]
+        doubted = doubts is not None and doubts[at][thread]
+        if thread >= len(places[at]):
+            cells[at] = " " * column.width, "text"
+        elif doubted or resting or not online:
+            text, style = column.cell(
+                values[at], styles[at], online=online, resting=resting, doubted=doubted
+            )
+            cells[at] = column.place(text), style
+    for runs, cell in zip(lines, cells, strict=True):
+        runs.append(cell)
 
 
 def _shown_threads(g: Grid, s: VisibleRows, key: str, worst: Worst) -> list[int]:

@@ -34,7 +34,7 @@ from perftop.tui.shared.canvas import Canvas
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.row_episodes import lowered_number
 from perftop.tui.shared.sheet import clock_of, number_column_of
-from perftop.tui.shared.verdict import Verdict, verdict_at
+from perftop.tui.shared.verdict import Verdict, is_past, verdict_at
 
 Target = Episode | int | None
 """What a click opens or selects: an episode, or a CPU by its number; None: nothing."""
@@ -482,6 +482,8 @@ MIN_WIDTH_OF_THREE = 200
 """Minimum width of the screen for three panels."""
 _SHARES = {2: (5, 4), 3: (5, 6, 4)}
 """Relative widths of the panels, by the number of panels."""
+_TEXT_NS = 500_000_000
+"""Time for which a panel of names and sentences stays as it is, as nobody reads faster, in ns."""
 
 
 @dataclass
@@ -493,8 +495,23 @@ class PanelRow:
     shares: tuple[int, ...]
     width: int
     height: int
+    texts: dict[Kind, tuple[object, list[PanelLine]]] = field(default_factory=dict)
+    """The panels of names and sentences, each with what it was drawn from."""
     _targets: list[tuple[range, list[Target]]] = field(default_factory=list)
     """For each panel, its columns on the screen and the targets of its lines, as last drawn."""
+
+    def _panel(
+        self, kind: Kind, session: Session, interval: Interval, choice: Choice, size: int
+    ) -> list[PanelLine]:
+        draw = PANELS[kind]
+        if kind == "selected":  # its numbers stand elsewhere on the screen, too
+            return draw(session, interval, choice, size, self.height)
+        now = interval.time_ns // (1 if is_past(session, interval) else _TEXT_NS)
+        episodes = [len(of) for of in (session.running, session.ended, session.marks)]
+        drawn_from = now, id(session), episodes, choice, size, self.height
+        if self.texts.get(kind, (None, []))[0] != drawn_from:
+            self.texts[kind] = drawn_from, draw(session, interval, choice, size, self.height)
+        return self.texts[kind][1]
 
     def lines(self, session: Session, interval: Interval, choice: Choice) -> list[list[Run]]:
         room = max(0, self.width - 2 * MARGIN - GAP * (len(self.shares) - 1))
@@ -504,7 +521,7 @@ class PanelRow:
         x = MARGIN
         for i, kind in enumerate(self.kinds):
             size = ends[i + 1] - ends[i]
-            panel = PANELS[kind](session, interval, choice, size, self.height)[: self.height]
+            panel = self._panel(kind, session, interval, choice, size)[: self.height]
             panel_lines = [merge_runs(runs, size) for runs, _ in panel]
             panel_lines += [[(" " * size, "text")]] * (self.height - len(panel))
             panel += [([], None)] * (self.height - len(panel))
@@ -555,6 +572,8 @@ class PaneledView(Canvas):
 
     def panel_lines(self, row: PanelRow) -> list[Line]:
         """Returns the lines of these panels. Clicks are looked up in these panels from now on."""
+        if self._drawn is not None:
+            row.texts = self._drawn.texts
         self._drawn = row
         return [(line, "calm") for line in row.lines(self.session, self.interval, self.choice)]
 
