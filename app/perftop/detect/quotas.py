@@ -42,25 +42,25 @@ class QuotaStops:
         self.time_ns = 0
         self._cpus = [*reader.position]
         self._gap_ns = gap_ns(reader.hello.sample_ns)
-        self._episodes, self._quotas = episodes, Quotas()
+        self._episodes, self.quotas = episodes, Quotas()
         self._last: dict[str, tuple[int, int, int]] = {}
         """By group: raw time, periods and throttled periods of its last record."""
         self._running: dict[str, _Stop] = {}
 
     def hold(self, pids: Collection[int]) -> bool:
         """Returns whether a quota holds for any of these processes."""
-        return any(not {*pids}.isdisjoint(members) for members in self._quotas.newest.values())
+        return any(not {*pids}.isdisjoint(members) for members in self.quotas.newest.values())
 
     def stopped_s(self, pids: Collection[int]) -> float:
         """Returns the seconds of the newest record for which quotas stopped these processes, summed
         over CPUs. Where one group is inside another, both count the same time."""
-        quotas = self._quotas
+        quotas = self.quotas
         stopped = [quotas.by_group[group].newest_s for group, members in quotas.newest.items()
                    if not {*pids}.isdisjoint(members)]  # fmt: skip
         return max(stopped, default=0.0)
 
     def calm(self, batch: SampleBatch, first: int, last: int) -> int:
-        if self._quotas.newest:
+        if self.quotas.newest:
             return first_true(batch.once(with_tasks), first, last)
         return first_true(batch.once(_with_quotas), first, last)
 
@@ -75,13 +75,13 @@ class QuotaStops:
             ended = [self._end(group) for group in [*self._running]]
         if "tasks" not in records and "quotas" not in records:
             return ended
-        self._quotas.take(records)
+        self.quotas.take(records)
         since_ns, self.time_ns = self.time_ns, time_ns
-        newest = self._quotas.newest
+        newest = self.quotas.newest
         ended += [self._end(group) for group in [*self._running] if group not in newest]
         snapshot = TaskSnapshot.from_records(records) or TaskSnapshot()
         for group, pids in newest.items():
-            quota = self._quotas.by_group[group]
+            quota = self.quotas.by_group[group]
             last_ns, periods, throttled = self._last.get(group, (0, 0, 0))
             self._last[group] = time_ns, quota.periods, quota.throttled
             if not 0 < time_ns - last_ns <= self._gap_ns:

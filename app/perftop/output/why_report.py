@@ -544,13 +544,13 @@ def _without_quotas(run_times: RunTimes, times: Mapping[Any, TaskTimes]) -> dict
 
 
 def _sum(times: Iterable[TaskTimes]) -> TaskTimes:
-    whole = TaskTimes("")
-    for one in times:
-        whole.run_s += one.run_s
-        whole.wait_s += one.wait_s
-        for cpu, wanted_s in one.by_cpu.items():
-            whole.by_cpu[cpu] = whole.by_cpu.get(cpu, 0.0) + wanted_s
-    return whole
+    run_s, wait_s, by_cpu = 0.0, 0.0, dict[int, float]()
+    for task in times:
+        run_s += task.run_s
+        wait_s += task.wait_s
+        for cpu, wanted_s in task.by_cpu.items():
+            by_cpu[cpu] = by_cpu.get(cpu, 0.0) + wanted_s
+    return TaskTimes("", run_s, wait_s, by_cpu)
 
 
 def run_beside(

@@ -81,7 +81,7 @@ class Session:
         self.detector = RunningEpisodes()
         self.log = EpisodeLog(self.detector, hello.sample_ns)
         self._detection = Detection(self.reader, self.detector)
-        self.neighbours = self._detection.neighbours
+        self.neighbours, self.quotas = self._detection.neighbours, self._detection.quotas.quotas
         self.warnings: list[str] = []
         """Warnings of the probe and of this session, newest last; each warning makes a new list."""
         self.warned_ns = 0
@@ -124,7 +124,7 @@ class Session:
         cpus = [*self.position]
         self.run = Span.empty(self.reader, self.now_ns)
         self._losses, self.busy_cpus = Losses(cpus), BusyCpus()
-        self.run_times = RunTimes(cpus, root)
+        self.run_times = RunTimes(cpus, root, self.quotas)
         self.suspect_samples = 0
 
     # --- messages
@@ -246,7 +246,6 @@ class Session:
         there is a new snapshot of the tasks."""
         if (snapshot := TaskSnapshot.from_records(frame.records)) is not None:
             self.snapshot, self._snapshot_ns = snapshot, frame.time_ns
-        self.run_times.quotas.take(frame.records)
         if isinstance(details := frame.records.get("details"), dict):
             for pid, detail in details.items():
                 if isinstance(detail, dict) and len(repr(detail)) <= MAX_DETAIL:

@@ -39,9 +39,10 @@ Key = tuple[int, int]
 """IDs of a process and of a thread."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class TaskTimes:
-    """Seconds that one task, or several together, ran and waited."""
+    """Seconds that one task, or several together, ran and waited. Never changed, because sums of
+    earlier moments share them."""
 
     comm: str
     run_s: float = 0.0
@@ -58,9 +59,6 @@ class TaskTimes:
     @property
     def wanted_s(self) -> float:
         return self.run_s + self.wait_s
-
-    def copy(self) -> TaskTimes:
-        return replace(self, by_cpu=self.by_cpu.copy(), by_state=self.by_state.copy())
 
     def since(self, earlier: TaskTimes | None) -> TaskTimes:
         """Returns the times after those of `earlier`."""
@@ -98,10 +96,21 @@ class TaskTimes:
         """Seconds that it waited where it cannot be woken up, mostly for a disk."""
         return min(self.rest_s - self.stopped_s, self.by_state.get("D", 0.0))
 
-    def add(self, cpu: int, run_s: float, wait_s: float) -> None:
-        self.run_s += run_s
-        self.wait_s += wait_s
-        self.by_cpu[cpu] = self.by_cpu.get(cpu, 0.0) + run_s + wait_s
+    def plus(self, cpu: int, run_s: float, wait_s: float) -> TaskTimes:
+        """Returns the times with those of one more record."""
+        by_cpu = {**self.by_cpu, cpu: self.by_cpu.get(cpu, 0.0) + run_s + wait_s}
+        return TaskTimes(
+            self.comm, self.run_s + run_s, self.wait_s + wait_s, by_cpu,
+            self.elapsed_s, self.active_s, self.by_state,
+        )  # fmt: skip
+
+    def in_state(self, letter: str, elapsed_s: float, active_s: float) -> TaskTimes:
+        """Returns the times with `elapsed_s` more, at whose end the task was in this state."""
+        by_state = {**self.by_state, letter: self.by_state.get(letter, 0.0) + elapsed_s}
+        return replace(
+            self, elapsed_s=self.elapsed_s + elapsed_s, active_s=self.active_s + active_s,
+            by_state=by_state,
+        )  # fmt: skip
 
 
 STOPPED_BY = {"T": "SIGSTOP", "t": "a debugger", "F": "a frozen group"}
@@ -199,16 +208,17 @@ class JobFootprint:
 class RunTimes:
     """Run and wait times of the watched job's threads and of the busiest tasks."""
 
-    def __init__(self, cpus: Sequence[int], root: int = -1) -> None:
+    def __init__(self, cpus: Sequence[int], root: int = -1, quotas: Quotas | None = None) -> None:
         """`cpus`: CPU numbers in the order of the arrays returned here; `root`: as in
-        JobFootprint."""
+        JobFootprint; `quotas`: those of the stream, whose owner reads the records."""
         self._position = {cpu: index for index, cpu in enumerate(cpus)}
         self.job = JobFootprint(root)
         self.threads: dict[Key, TaskTimes] = {}
         """Times of the threads of the watched job, by process and thread."""
         self.tasks: dict[tuple[int, str, int], TaskTimes] = {}
         """Times of tasks by process, name and CPU."""
-        self.quotas = Quotas()
+        self._quotas = Quotas() if quotas is None else quotas
+        self._quotas_before = self._quotas.copy()
         self._snapshot_ns = 0
         self.seen_s = 0.0
         """Seconds covered by all snapshots of tasks."""
@@ -217,13 +227,16 @@ class RunTimes:
         self.waiting_s = 0.0
         """Seconds covered by snapshots in which a task waited for at least MIN_WAIT of the time."""
 
+    @property
+    def quotas(self) -> Quotas:
+        """What quotas did since these times began."""
+        return self._quotas.since(self._quotas_before)
+
     def copy(self) -> RunTimes:
         """Returns a copy of the times so far. It has the same `job`, and takes no more records."""
         return self._derived(
-            {key: one.copy() for key, one in self.threads.items()},
-            {key: one.copy() for key, one in self.tasks.items()},
-            self.quotas.copy(), self.seen_s, self.waiting_s,
-        )  # fmt: skip
+            self.threads.copy(), self.tasks.copy(), self.quotas, self.seen_s, self.waiting_s
+        )
 
     def since(self, earlier: RunTimes) -> RunTimes:
         """Returns the times after those of `earlier`, without tasks that did nothing since."""
@@ -242,7 +255,7 @@ class RunTimes:
     ) -> RunTimes:  # fmt: skip
         times = RunTimes([*self._position])
         times.job, times.has_waits = self.job, self.has_waits
-        times.threads, times.tasks, times.quotas = threads, tasks, quotas
+        times.threads, times.tasks, times._quotas = threads, tasks, quotas
         times.seen_s, times.waiting_s = seen_s, waiting_s
         return times
 
@@ -252,15 +265,16 @@ class RunTimes:
         run_s, wait_s = np.zeros((2, len(self._position)))
         for thread, ran_s, waited_s in self.job.steps(watched_job, time_ns):
             self.has_waits |= thread.points[-1].wait_ns is not None
-            times = self.threads.setdefault((thread.pid, thread.tid), TaskTimes(thread.comm))
-            times.comm = thread.comm
-            times.add(thread.cpu, ran_s, waited_s)
+            key = thread.pid, thread.tid
+            times = self.threads.get(key) or TaskTimes(thread.comm)
+            times = times.plus(thread.cpu, ran_s, waited_s)
+            if times.comm != thread.comm:
+                times = replace(times, comm=thread.comm)
             letter = watched_job.states.get(thread.tid)
             if letter is not None and len(thread.points) > 1:
                 elapsed_s = (time_ns - thread.points[-2].time_ns) / 1e9
-                times.elapsed_s += elapsed_s
-                times.active_s += ran_s + waited_s
-                times.by_state[letter] = times.by_state.get(letter, 0.0) + elapsed_s
+                times = times.in_state(letter, elapsed_s, ran_s + waited_s)
+            self.threads[key] = times
             if (index := self._position.get(thread.cpu)) is not None:
                 run_s[index] += ran_s
                 wait_s[index] += waited_s
@@ -281,8 +295,7 @@ class RunTimes:
                 self.has_waits |= isfinite(activity.wait)
                 key = activity.task.pid, activity.task.comm, cpu
                 times = self.tasks.pop(key, None) or TaskTimes(activity.task.comm)
-                self.tasks[key] = times
-                times.add(cpu, activity.task.share * span_s, wait * span_s)
+                self.tasks[key] = times.plus(cpu, activity.task.share * span_s, wait * span_s)
                 ran_s[index] += activity.task.share * span_s
                 waited_s[index] += wait * span_s
                 has_waits |= wait >= MIN_WAIT
@@ -323,8 +336,9 @@ class RunTimes:
         `threads` or `tasks`. The kernel counts the time once for each CPU, so it is multiplied by
         the number of tasks that share one; never is more given to a quota than was waited."""
         members: dict[str, tuple[Quota, list[Any]]] = {}
+        quotas = self.quotas
         for key, task in times.items():
-            if task.wait_s > 0 and (quota := self.quotas.binding(key[0])) is not None:
+            if task.wait_s > 0 and (quota := quotas.binding(key[0])) is not None:
                 members.setdefault(quota.group, (quota, []))[1].append(key)
         tasks = []
         for quota, keys in members.values():

@@ -287,7 +287,7 @@ def with_quota(threads: dict[tuple[int, int], TaskTimes], throttled_s: float) ->
     for us in (0, round(throttled_s * 1e6)):
         groups = {"/docker/0123456789abcdef": [0.5, us // 100_000, us // 120_000, us]}
         record = {"groups": groups, "pids": {"1": [*groups]}}
-        session.run_times.quotas.take({"quotas": record})
+        session.quotas.take({"quotas": record})
     return session
 
 

@@ -18,9 +18,10 @@ def record(throttled_ms: int, *, periods: int = 10, group: str = GROUP) -> dict[
 
 
 def run_times(*records: dict[str, object]) -> RunTimes:
-    found = RunTimes([0, 1])
+    quotas = Quotas()
+    found = RunTimes([0, 1], quotas=quotas)
     for each in records:
-        found.quotas.take(each)
+        quotas.take(each)
     return found
 
 
