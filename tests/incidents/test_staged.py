@@ -17,10 +17,9 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.machine
 GROUPS = Path("/sys/fs/cgroup")
 SHARES = 200_000
-LOOP = f"{sys.executable} -c 'import time\nend = time.time() + 4\nwhile time.time() < end: pass'"
+LOOP = f"{sys.executable} -c 'import time\nend = time.time() + 3\nwhile time.time() < end: pass'"
 
 
 class Stage:
