@@ -7,7 +7,7 @@ import gc
 import sys
 from typing import Any
 
-from waiting import quiet
+from waiting import handled, quiet
 
 gc.set_threshold(20_000, 10, 20)
 """Thresholds of the garbage collector. The default is 700 objects, and collecting the tests makes a
@@ -20,8 +20,9 @@ parsed rules."""
 
 
 def speed_up_textual() -> None:
-    """Makes apps share the rules of style sheets that an earlier app parsed, and makes pilots wait
-    with `quiet`."""
+    """Makes apps share the rules of style sheets that an earlier app parsed. Makes pilots wait with
+    `quiet`, after several keys only once: a key comes when the key before it was handled, which may
+    be before the screen shows what that did."""
     import textual.app
     import textual.pilot
     from textual.css.stylesheet import Stylesheet
@@ -35,8 +36,15 @@ def speed_up_textual() -> None:
         return _parsed_rules[key]
 
     Stylesheet._parse_rules = parse_once  # type: ignore[method-assign]
-    for module in (textual.app, textual.pilot):
-        module.wait_for_idle = quiet  # type: ignore[attr-defined]
+    textual.pilot.wait_for_idle = quiet  # type: ignore[attr-defined]
+    textual.app.wait_for_idle = handled  # type: ignore[attr-defined]
+    press = textual.pilot.Pilot.press
+
+    async def press_and_wait(self: Any, *keys: str) -> None:
+        await press(self, *keys)
+        await quiet()
+
+    textual.pilot.Pilot.press = press_and_wait  # type: ignore[method-assign]
 
 
 def draw_no_constants_of_modules() -> None:

@@ -68,6 +68,14 @@ async def quiet(_least_s: float = 0.0, most_s: float = 1.0) -> None:
         await asyncio.sleep(0 if loop._ready else max(0.0, left_s))
 
 
+async def handled(_least_s: float = 0.0) -> None:
+    """Waits until each message of this loop is handled; timers may still be due."""
+    loop: Any = asyncio.get_running_loop()
+    await asyncio.sleep(0)
+    while loop._ready:
+        await asyncio.sleep(0)
+
+
 def whenever_due(
     due: Callable[[], float], take: Callable[[], T], what: str, most_s: float = MOST_S
 ) -> Iterator[T]:

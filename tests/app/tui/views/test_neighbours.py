@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import made
@@ -64,7 +63,7 @@ async def test_a_step_into_the_past_shows_who_lost_then() -> None:
         await run.pilot.press("6")
         await meet(run)
         await sees(run, "stream 4001")
-        await run.pilot.press("space", *["left"] * 32)
+        await run.pilot.press("space", "shift+left", *["right"] * 5)
         await sees(run, NO_LOSS_TEXT)
         await run.pilot.press("space")
         await sees(run, "stream 4001")
@@ -109,16 +108,12 @@ def watched(seq: int, cpus: tuple[int, ...], share: float) -> dict[str, Any]:
 
 async def watch(run: Run, intervals: int, cpus: tuple[int, ...], share: float) -> None:
     others = {"0": [STREAM, LMP]}
-    for _ in range(intervals):
-        for _ in range(2):
-            shown = watched(run.feed.seq, cpus, share) | {"tasks": {"0": STREAM}, "others": others}
-            run.feed.frames(1, records=shown)
-        await until(partial(_taken, run, run.seq() + 1), "an interval")
+    last = run.seq() + intervals
+    for _ in range(2 * intervals):
+        shown = watched(run.feed.seq, cpus, share) | {"tasks": {"0": STREAM}, "others": others}
+        run.feed.frames(1, records=shown)
+    await until(lambda: run.seq() >= last, "the intervals")
     await run.pilot.pause()
-
-
-def _taken(run: Run, seq: int) -> bool:
-    return run.seq() >= seq
 
 
 async def test_a_watched_job_its_threads_and_who_hurts_it() -> None:
@@ -140,7 +135,7 @@ async def test_a_step_into_the_past_shows_how_the_job_fared_then() -> None:
         await sees(run, "runs 1.00 CPUs   waits 50.0 %")
         await watch(run, 20, (0, 1), 1.0)
         await sees(run, "waits 0.0 %")
-        await run.pilot.press("space", *["left"] * 42)
+        await run.pilot.press("space", "shift+left", *["right"] * 10)
         await sees(run, "runs 1.00 CPUs   waits 50.0 %")
 
 
