@@ -27,8 +27,8 @@ STRICT = ["-Wshadow", "-Wconversion", "-fvisibility=hidden"]
 """The package's compiler options."""
 BUILDS = {
     "plain": ["-O2"],
-    "asan-ubsan": ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
-    "tsan": ["-O1", "-fsanitize=thread"],
+    "asan-ubsan": ["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
+    "tsan": ["-O0", "-fsanitize=thread"],
 }
 DAILY = ("cc", "asan-ubsan"), ("cc", "tsan")
 """Builds that run by day. The plain build finds nothing that these miss, except faults that only

@@ -36,8 +36,8 @@ def speed_up_textual() -> None:
         return _parsed_rules[key]
 
     Stylesheet._parse_rules = parse_once  # type: ignore[method-assign]
-    textual.pilot.wait_for_idle = quiet  # type: ignore[attr-defined]
-    textual.app.wait_for_idle = handled  # type: ignore[attr-defined]
+    textual.pilot.wait_for_idle = quiet  # type: ignore[assignment,attr-defined]
+    textual.app.wait_for_idle = handled  # type: ignore[assignment,attr-defined]
     press = textual.pilot.Pilot.press
 
     async def press_and_wait(self: Any, *keys: str) -> None:

@@ -72,7 +72,7 @@ async def handled(_least_s: float = 0.0) -> None:
     """Waits until each message of this loop is handled; timers may still be due."""
     loop: Any = asyncio.get_running_loop()
     await asyncio.sleep(0)
-    while loop._ready:
+    while loop._ready:  # noqa: ASYNC110 - no event is set when a loop has no more to do
         await asyncio.sleep(0)
 
 

@@ -305,7 +305,7 @@ def test_killed_while_it_packs_no_sample_is_lost(tmp_path: Path) -> None:
     whole, damage = read(path)
     assert damage is None
     times = [message.time_ns for message in whole]
-    for done in range(0, len(after) - start, 5):
+    for done in range(0, len(after) - start, 13):
         torn = after[: start + done] + before[start + done :]
         path.write_bytes(torn)
         found, _ = read(path)

@@ -24,6 +24,8 @@ from perfprobe.programming.source import Msr, open_msr
 from perfprobe.registers import limits, parts
 from perfprobe.registers.parts import MissingCounter, Reading
 from perfprobe.wire import Counter, Frame, Hello, Turbo
+from perftop.model.kinds import Episode
+from perftop.session.session import Session
 
 pytestmark = [
     pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "it can be mounted"),
@@ -38,16 +40,19 @@ EDGE_NS = 20_000_000
 # --- looking at frames ----------------------------------------------------------------------------
 
 
-def frames(source: Msr, n: int) -> list[Frame]:
-    """The next ones, as a reader of the wire gets them; but for those in which a CPU came too late,
-    on a machine that others keep busy."""
+def frames(source: Msr, n: int, session: Session | None = None) -> list[Frame]:
+    """The next `n` frames, as a reader of the wire gets them, without those in which a CPU came too
+    late because the machine is busy. The session gets all messages."""
     decoder = wire.Decoder()
     list(decoder.feed(wire.encode(source.hello)))
     found: list[Frame] = []
     for messages in whenever_due(source.due, source.poll, f"{n} whole frames", 100):
         for message in messages:
-            found += [m for m in decoder.feed(wire.encode(message)) if isinstance(m, Frame)]
-        found = [frame for frame in found if whole(source.hello, frame)]
+            for decoded in decoder.feed(wire.encode(message)):
+                if session is not None:
+                    session.apply(decoded)
+                if isinstance(decoded, Frame) and whole(source.hello, decoded):
+                    found.append(decoded)
         if len(found) >= n:
             break
     return found
@@ -89,9 +94,10 @@ class Watched:
     """One package of a machine that loses clock to its power limit, as frames tell of it."""
 
     def __init__(
-        self, scene: PowerLimitDrop, package: int, hello: Hello, told: list[Frame]
+        self, scene: PowerLimitDrop, package: int, session: Session, told: list[Frame]
     ) -> None:
-        self.scene, self.package, self.hello = scene, package, hello
+        self.scene, self.package, self.session = scene, package, session
+        self.hello = session.hello
         self.pairs = [(a, b) for a, b in itertools.pairwise(told) if b.seq == a.seq + 1]
 
     def limited(self, frame: Frame, block: str, row: int) -> bool | None:
@@ -129,7 +135,7 @@ class Watched:
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> list[Watched]:
-    """Both packages, for a little more than one period."""
+    """Both packages, for one and a half periods."""
     scene = PowerLimitDrop()
     root = tmp_path_factory.mktemp("drop") / "root"
     with (
@@ -140,11 +146,12 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> list[Watched]:
         patch.setenv("XDG_RUNTIME_DIR", str(root.parent))
         source = open_msr(kernel.root, SAMPLE_NS, None)
         try:
-            told = frames(source, round(1.2 * scene.period_s * 1e9 / SAMPLE_NS))
+            session = Session(source.hello)
+            told = frames(source, round(1.5 * scene.period_s * 1e9 / SAMPLE_NS), session)
         finally:
             source.close()
         assert kernel.changed() == {}
-    return [Watched(scene, package, source.hello, told) for package in (0, 1)]
+    return [Watched(scene, package, session, told) for package in (0, 1)]
 
 
 def test_the_table_is_in_hello(watched: list[Watched]) -> None:
@@ -190,6 +197,26 @@ def test_throttled_time_is_the_length_of_the_drop(watched: list[Watched]) -> Non
     truly_s = np.mean([first.scene.limited(t / 1e9) for t in range(begin_ns, end_ns, 1_000_000)])
     assert told_s[0] == pytest.approx(truly_s * (end_ns - begin_ns) / 1e9, abs=0.02)
     assert told_s[1] == 0
+
+
+def test_a_drop_is_an_episode_of_its_package_alone(watched: list[Watched]) -> None:
+    scene, session = watched[0].scene, watched[0].session
+    assert set(session.take().ceilings.hz.round(-8).tolist()) == {scene.fast_hz}
+    found = [*session.ended, *session.detector.running]
+    drops = [episode for episode in found if episode.kind == "turbo-drop"]
+
+    def length_ns(drop: Episode) -> int:
+        return (drop.end_ns or session.now_ns) - drop.start_ns
+
+    # A sample or two may be wrong: reads of the fake go through its process, in its own time.
+    lasting = [drop for drop in drops if length_ns(drop) > 4 * SAMPLE_NS]
+    assert {cpu for drop in lasting for cpu in drop.cpus} == {*scene.cpus[0]}
+    longest = max(lasting, key=length_ns)
+    assert (longest.cause, longest.confidence) == ("power-pl1", "inferred")  # far below 150 W
+    assert longest.depth == pytest.approx(scene.fast_hz - scene.slow_hz, rel=0.1)
+    first, *_ = longest.evidence["limit_reasons"].bits
+    assert (first.number, first.part) == (10, EITHER)
+    assert longest.evidence["package_thermal"].bits[0].part == "power limit"
 
 
 # --- each register --------------------------------------------------------------------------------
