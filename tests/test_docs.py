@@ -15,6 +15,7 @@ import pytest
 import textual
 from nights import by_day
 from roots import ROOT
+from shown import TEXTS, shown
 
 from perfprobe.sources.sim.machine import SCENARIOS
 from perftop import cli
@@ -22,9 +23,6 @@ from perftop.cli import GENERAL, split, with_verb
 from perftop.docs import page
 from perftop.model.numbers import METRICS
 
-TEXTS = {"README": ROOT / "README.md"} | {
-    topic: ROOT / "app/perftop/docs" / f"{topic}.md" for topic in page.topics()
-}
 README = TEXTS["README"].read_text(encoding="utf-8")
 ALL = "\n".join(path.read_text(encoding="utf-8") for path in TEXTS.values())
 QUICK = ("guest", "overview", "turbo-drop", "table", "neighbours", "remote", "fleet")
@@ -74,12 +72,6 @@ def test_every_command_is_understood(name: str) -> None:
         if program != "perftop" or words[0] in GENERAL or words == ["VERB", "--help"]:
             continue
         cli._parsed(words, command)
-
-
-def shown(text: str) -> list[tuple[str, str]]:
-    """Commands with their output."""
-    pattern = r"`(perftop [^`]*)`(?:\n| says|:)*\n\n```\n(.*?)```"
-    return [(m[1], m[2]) for m in re.finditer(pattern, text, re.DOTALL) if "speed=max" in m[1]]
 
 
 @pytest.mark.parametrize(("line", "printed"), shown(ALL), ids=lambda text: text.splitlines()[0])

@@ -84,7 +84,10 @@ _FIXED_VALUES: dict[str, tuple[Kind, Callable[[], Sequence[str]]]] = {
     "--watch": ("processes", tuple),
     "--group": ("groups", tuple),
     "fleet [USER@]HOST|DIR": ("hosts", tuple),
-    "demo SCENARIO[,KEY=VALUE…]": ("words", lambda: names("sim", "scenario")),
+    "demo list|NAME[,KEY=VALUE…]": (
+        "words",
+        lambda: ["list", *names("demo", "recording"), *names("sim", "scenario")],
+    ),
     "help TOPIC": ("words", topics),
 }
 """Kind and words of values, by option, or by verb and metavar of a positional."""

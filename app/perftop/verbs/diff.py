@@ -31,11 +31,11 @@ def add(verbs: Any) -> None:
     text = "compare two runs, or two groups of runs"
     parser = options.add_verb(verbs, "diff", run, text, epilog=EPILOG)
     text = "two files, A and B"
-    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help=text)
+    parser.add_argument("files", nargs="*", type=options.recording, metavar="FILE", help=text)
     for which in "ab":
         text = f"the runs of {which.upper()}, if there are several"
         parser.add_argument(
-            f"--{which}", nargs="+", type=Path, default=[], metavar="FILE", help=text
+            f"--{which}", nargs="+", type=options.recording, default=[], metavar="FILE", help=text
         )
     text = "compare phases from mark to mark, by their labels"
     parser.add_argument("--by", choices=("mark",), help=text)

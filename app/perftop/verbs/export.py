@@ -36,7 +36,8 @@ ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl
 def add(verbs: Any) -> None:
     text = "a recording as CSV, JSON lines, Parquet, OpenMetrics"
     parser = options.add_verb(verbs, "export", run, text)
-    parser.add_argument("file", metavar="FILE", help="a recording, or - for stdin")
+    text = "a recording, or - for stdin"
+    parser.add_argument("file", type=options.recording, metavar="FILE", help=text)
     text = "write to this file; - is stdout (default)"
     parser.add_argument("-o", "--output", metavar="OUT", default="-", help=text)
     options.add_force(parser)
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     forms: dict[str, Callable[..., Form]] = dict(
         zip(FORMS, (Delimited, JsonLines, Parquet, OpenMetrics), strict=True)
     )
-    path = None if args.file == "-" else Path(args.file)
+    path = None if str(args.file) == "-" else args.file
     output = None if args.output == "-" else Path(args.output)
     form_name = args.format or ENDINGS.get(Path(args.output).suffix.lower(), "csv")
     metrics = options.names(args.metrics)

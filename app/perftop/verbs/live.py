@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import argparse
 import os
-from pathlib import Path
+import shutil
+import sys
 from typing import Any
 
 from perftop.base.errors import USAGE, Failed
 from perftop.base.importing import lean
+from perftop.base.text import colours, utf8
 from perftop.verbs import options
 
 LIVE_INTERVAL_NS = 500_000_000
@@ -32,7 +34,7 @@ def add(verbs: Any) -> None:
 
     replay = options.add_verb(verbs, "replay", run_replay, "the screen on a recording")
     replay.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE",
+        "files", nargs="+", type=options.recording, metavar="FILE",
         help="a recording; two of them are drawn on one axis",
     )  # fmt: skip
     replay.add_argument(
@@ -41,13 +43,16 @@ def add(verbs: Any) -> None:
     )  # fmt: skip
     options.add_interval(replay, LIVE_INTERVAL_NS)
 
-    about = "the screen on a simulated machine: two minutes in which each view shows something"
-    demo = options.add_verb(
-        verbs, "demo", run_demo, "the screen on a simulated machine", about=about
+    text = "the screen on a recording of real trouble, or on a simulated machine"
+    about = (
+        "the screen on a simulated machine: two minutes in which each view shows something; or on "
+        "a recording of real trouble"
     )
+    demo = options.add_verb(verbs, "demo", run_demo, text, about=about)
     demo.add_argument(
-        "scenario", nargs="?", default="demo", metavar="SCENARIO[,KEY=VALUE…]",
-        help="another machine or story: guest | neighbour,cpus=64 | turbo-drop | throttle …",
+        "scenario", nargs="?", default="demo", metavar="list|NAME[,KEY=VALUE…]",
+        help="list: all names; a recording: quota | queue …; a simulated machine: cpus=64 | "
+        "guest | neighbour,cpus=64 …",
     )  # fmt: skip
     options.add_interval(demo)
     text = "how often the machine is read"
@@ -105,13 +110,37 @@ def run(args: argparse.Namespace) -> int:
 
 
 def run_demo(args: argparse.Namespace) -> int:
-    source = f"sim:{args.scenario}"
+    name: str = args.scenario
+    if name == "list":
+        return _list_demos()
+    if options.shipped_recording(name) is not None:
+        replay = args.verbs["replay"].parse_args([f"demo:{name}"])
+        given = {key: value for key, value in vars(args).items() if value is not None}
+        return run_replay(argparse.Namespace(**(vars(replay) | given)))
+    settings_only = "=" in name.partition(",")[0]
+    source = f"sim:demo,{name}" if settings_only else f"sim:{name}"
     if not options.at_terminal():
         raise Failed(
             f"the screen needs a terminal; in a pipe: perftop stat --source {source}", USAGE
         )
     live = vars(args.live.parse_args(["--source", source]))
     return run(argparse.Namespace(**(live | vars(args))))
+
+
+def _list_demos() -> int:
+    """Prints the tables of recordings and scenarios from their pages."""
+    from perftop.docs import page
+
+    width = shutil.get_terminal_size((80, 24)).columns
+    for topic, title in (
+        ("demo", "Recordings of real trouble: perftop demo NAME, perftop why demo:NAME"),
+        ("sim", "Simulated machines: perftop demo NAME[,cpus=N]"),
+    ):
+        tables = tuple(block for block in page.read_page(topic).blocks if block.kind == "table")
+        table = page.Page(topic, title, tables[:1])
+        lines = page.lines(table, width, colour=colours(sys.stdout), unicode=utf8())
+        print("\n".join([*lines, ""]))
+    return 0
 
 
 def run_attach(args: argparse.Namespace) -> int:

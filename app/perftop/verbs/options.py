@@ -35,6 +35,8 @@ _UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "m": 60_
              "h": 3_600_000_000_000}  # fmt: skip
 REMOTE = "where perfprobe is on HOST (default: in the PATH of its shell)"
 METRICS = "only these: util, busy_hz, smt, power_w …"
+SHIPPED = Path(__file__).parent.parent / "recording" / "shipped"
+"""The recordings of `perftop demo NAME`, in other words `demo:NAME`."""
 Verb = Callable[[argparse.Namespace], int]
 
 
@@ -95,6 +97,24 @@ def label(text: str) -> tuple[str, str]:
     if match is None or not match[2].isprintable():
         raise argparse.ArgumentTypeError(f"invalid label {text!r} (try run=17)")
     return match[1], match[2]
+
+
+def recording(text: str) -> Path:
+    """Parses an argument that names a recording: a path, or `demo:NAME`."""
+    source, _, name = text.partition(":")
+    if source != "demo":
+        return Path(text)
+    path = shipped_recording(name)
+    if path is None:
+        names = ", ".join(sorted(path.stem for path in SHIPPED.glob("*.perftop")))
+        raise argparse.ArgumentTypeError(f"no recording {text!r} (there are: {names})")
+    return path
+
+
+def shipped_recording(name: str) -> Path | None:
+    """Returns the recording of this name that comes with perftop, if there is one."""
+    path = SHIPPED / f"{name}.perftop"
+    return path if path.is_file() and path.parent == SHIPPED else None
 
 
 # --- parsers and options

@@ -27,7 +27,8 @@ DAY_S = 86_400
 def add(verbs: Any) -> None:
     text = "a recording summed up, as a whole or phase by phase"
     parser = options.add_verb(verbs, "summary", run, text)
-    parser.add_argument("file", type=Path, metavar="FILE", help="what record has written")
+    text = "what record has written"
+    parser.add_argument("file", type=options.recording, metavar="FILE", help=text)
     parser.add_argument("--by", choices=("mark",), help="a phase from each mark to the next")
     for name, key, text in (("--from", "since", "begins"), ("--to", "until", "ends")):
         moment = f"where it {text}: 30s after the start, or 12:03:05"

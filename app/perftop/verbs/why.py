@@ -32,7 +32,7 @@ def add(verbs: Any) -> None:
     text = "what costs most time here, with evidence"
     parser = options.add_verb(verbs, "why", run, text, stream=True, epilog=EPILOG)
     text = "a recording, or - for stdin"
-    parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help=text)
+    parser.add_argument("file", nargs="?", type=options.recording, metavar="FILE", help=text)
     options.add_duration(parser, "how long to look (default: 10s)")
     options.add_json(parser, "one JSON object")
     options.add_output(parser)

@@ -1,0 +1,122 @@
+"""Recordings that come with perftop: their list, their contents, and what `why` and `diff` report
+of them, compared with what was staged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfprobe import wire
+from perftop import cli
+from perftop.docs.command_line import names
+from perftop.recording.file import Recording
+from perftop.verbs import live, options
+
+NAMES = names("demo", "recording")
+MAX_BYTES = 300_000
+PROGRAMS = {"nightly", "lmp", "backup", "solve", "python3", "python", "unshare", "perftop"}
+"""Programs that may be in a recording: those of its incident, and perftop's own."""
+
+
+def why(name: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    assert cli.main(["why", "--json", f"demo:{name}"]) == 0
+    line: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return line
+
+
+def test_the_page_lists_every_recording() -> None:
+    assert sorted(NAMES) == sorted(path.stem for path in options.SHIPPED.iterdir())
+    assert not set(NAMES) & set(names("sim", "scenario"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recording_is_small_whole_and_shows_no_other_process(name: str) -> None:
+    path = options.shipped_recording(name)
+    assert path is not None
+    assert path.stat().st_size <= MAX_BYTES
+    with Recording(path) as recording:
+        messages = list(recording.messages())
+        assert recording.damage is None
+        text = repr((recording.hello, [one for one in messages if isinstance(one, wire.Note)]))
+    assert recording.hello.host == "vm1"
+    for folder in ("/work", "/home", "/root"):
+        assert folder not in text
+
+
+def test_a_quota_costs_what_the_job_may_not_use(capsys: pytest.CaptureFixture[str]) -> None:
+    """0.6 CPUs for a job that needs one."""
+    first = why("quota", capsys)["causes"][0]
+    assert first["cause"] == "quota"
+    assert first["details"]["cpus"] == 0.6
+    assert first["details"]["group"].endswith("nightly.service")
+    assert first["lost_ratio"] == pytest.approx(0.4, abs=0.11)
+
+
+def test_a_queue_costs_half_the_time_in_which_two_share_a_cpu(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """`backup` ran for 5 of 13 s on the CPU of `lmp`."""
+    line = why("queue", capsys)
+    first = line["causes"][0]
+    assert first["cause"] == "scheduler"
+    assert "backup[" in first["text"]
+    assert first["lost_s"] == pytest.approx(2.5, abs=0.6)
+
+
+def test_the_bad_run_is_slower_by_what_backup_took(capsys: pytest.CaptureFixture[str]) -> None:
+    assert why("good-run", capsys)["lost_ratio"] < 0.1
+    first = why("bad-run", capsys)["causes"][0]
+    assert first["cause"] == "scheduler"
+    assert "backup[" in first["text"]
+
+
+def test_the_list_has_recordings_and_simulated_machines(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main(["demo", "list"]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"`{name}`" in printed for name in (*NAMES, *names("sim", "scenario")))
+
+
+@pytest.mark.parametrize(
+    ("typed", "source"),
+    [
+        ([], "sim:demo"),
+        (["guest"], "sim:guest"),
+        (["cpus=8"], "sim:demo,cpus=8"),
+        (["neighbour,cpus=64"], "sim:neighbour,cpus=64"),
+    ],
+)
+def test_a_simulated_machine_may_be_given_by_its_size_only(
+    typed: list[str], source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(options, "at_terminal", lambda: True)
+    monkeypatch.setattr(live, "run", lambda args: int(args.source != source))
+    assert cli.main(["demo", *typed]) == 0
+
+
+@pytest.mark.parametrize(
+    "typed", [["why"], ["summary"], ["export"], ["replay"], ["diff", "demo:quota"]]
+)
+def test_an_unknown_recording_is_answered_with_those_that_exist(
+    typed: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("nothing", "../file", ""):
+        assert cli.main([*typed, f"demo:{name}"]) == 2
+        message = capsys.readouterr().err
+        assert message.count("\n") == 1
+        assert all(known in message for known in NAMES)
+
+
+def test_a_file_may_have_a_colon_in_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = options.shipped_recording("quota")
+    assert path is not None
+    Path("n1:quota").write_bytes(path.read_bytes())
+    assert cli.main(["summary", "n1:quota"]) == 0
+    assert "quota" in capsys.readouterr().out

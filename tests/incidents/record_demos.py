@@ -1,0 +1,214 @@
+"""Makes the recordings of `perftop demo`: stages real trouble and records it.
+
+    python tests/incidents/record_demos.py DIRECTORY [NAME …]
+
+Run it as root on a machine with two CPUs or more. It works in namespaces of its own, so that no
+other process, host name or path is in the recordings, and in a control group with so many shares
+that other load can hardly disturb it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+GROUPS = Path("/sys/fs/cgroup")
+IS_V1 = (GROUPS / "cpu").is_dir()
+LIMITS = {
+    "cpu": ("cpu.cfs_quota_us", "60000") if IS_V1 else ("cpu.max", "60000 100000"),
+    "memory": ("memory.limit_in_bytes" if IS_V1 else "memory.max", str(64 << 20)),
+    "shares": ("cpu.shares", "200000") if IS_V1 else ("cpu.weight", "10000"),
+}
+"""File and value of each limit."""
+HOST, PREFIX, WORK = "vm1", Path("/opt/perftop"), Path("/opt/work")
+"""Name and paths that the recordings contain."""
+SOLVE = """import os
+for _ in range(2):
+    if os.fork() == 0:
+        for _ in range(ROUNDS):
+            sum(range(1_000_000))
+        os._exit(0)
+os.wait()
+os.wait()
+"""
+"""A job of two processes with a fixed amount of work."""
+LOOP = "while True: sum(range(100_000))\n"
+FLOOD = """import socket
+sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+receiver.bind(("127.0.0.1", 9))
+sender.connect(("127.0.0.1", 9))
+while True:
+    sender.send(b"")
+"""
+"""Sends packets that nobody reads: what they cost is the softirq of the CPU that receives them."""
+SCAN = """import mmap
+table = mmap.mmap(open("/var/tmp/table", "rb").fileno(), 0, prot=mmap.PROT_READ)
+while True:
+    for at in range(0, len(table), 4096):
+        table[at]
+"""
+"""Reads a table again and again."""
+
+
+@contextlib.contextmanager
+def running(name: str, program: str, *, cpus: set[int], group: Path | None = None) -> Iterator[int]:
+    """Runs a Python program under this name on these CPUs. Yields its PID."""
+    path = write_program(name, program)
+
+    def prepare() -> None:
+        os.sched_setaffinity(0, cpus)
+        if group is not None:
+            (group / "cgroup.procs").write_text(str(os.getpid()))
+
+    process = subprocess.Popen([path], preexec_fn=prepare)  # noqa: PLW1509 - one thread
+    try:
+        yield process.pid
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+
+def write_program(name: str, program: str) -> str:
+    path = Path(name)
+    path.write_text(f"#!/usr/bin/python3\n{program}")
+    path.chmod(0o755)
+    return f"./{name}"
+
+
+@contextlib.contextmanager
+def control_group(name: str, *limits: str) -> Iterator[Path]:
+    """Makes a control group with these limits, as a service manager would."""
+    group = GROUPS / ("memory" if "memory" in limits else "cpu") / name if IS_V1 else GROUPS / name
+    group.mkdir()
+    for limit in limits:
+        file, value = LIMITS[limit]
+        (group / file).write_text(value)
+    try:
+        yield group
+    finally:
+        group.rmdir()
+
+
+def record(path: Path, *options: str) -> None:
+    python = PREFIX / "bin/python"
+    perftop = [str(python), "-m", "perftop", "record", "--force", "-o", str(path)]
+    subprocess.run([*perftop, *options], check=True)
+
+
+def watch(path: Path, job: str, seconds: int) -> None:
+    record(path, "--watch", job, "--duration", f"{seconds}s")
+
+
+def quota(path: Path) -> None:
+    with (
+        control_group("nightly.service", "cpu", "shares") as group,
+        running("nightly", LOOP, cpus={0, 1}, group=group),
+    ):
+        watch(path, "nightly", 10)
+
+
+def queue(path: Path) -> None:
+    """`backup` starts on the CPU to which `lmp` is pinned, and ends."""
+    with running("lmp", LOOP, cpus={1}), later(4, lambda: running("backup", LOOP, cpus={1}), 5):
+        watch(path, "lmp", 13)
+
+
+@contextlib.contextmanager
+def later(
+    start_s: float, program: Callable[[], contextlib.AbstractContextManager[int]], run_s: float
+) -> Iterator[None]:
+    """Runs a program from `start_s` on for `run_s`, in a child, so that the caller goes on."""
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(start_s)
+        with program():
+            time.sleep(run_s)
+        os._exit(0)
+    try:
+        yield
+    finally:
+        os.waitpid(pid, 0)
+
+
+def softirq(path: Path) -> None:
+    """The packets that `flood` sends from CPU 1 are received by CPU 0, on which `lmp` works."""
+    enable_loopback()
+    Path("/sys/class/net/lo/queues/rx-0/rps_cpus").write_text("1")
+    with running("lmp", LOOP, cpus={0}), later(3, lambda: running("flood", FLOOD, cpus={1}), 6):
+        watch(path, "lmp", 12)
+
+
+def enable_loopback() -> None:
+    SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1  # noqa: N806 - the kernel's names
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        request = struct.pack("16sH14x", b"lo", 0)
+        (flags,) = struct.unpack_from("H", fcntl.ioctl(any_socket, SIOCGIFFLAGS, request), 16)
+        fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags | IFF_UP))
+
+
+def reclaim(path: Path) -> None:
+    """`scan` reads a table that is four times as large as the memory it may use."""
+    table = Path("/var/tmp/table")  # noqa: S108 - tmpfs would not be reclaimed
+    table.write_bytes(os.urandom(256 << 20))
+    with (
+        control_group("scan.service", "memory") as group,
+        running("scan", SCAN, cpus={0, 1}, group=group),
+    ):
+        watch(path, "scan", 10)
+    table.unlink()
+
+
+def good_run(path: Path) -> None:
+    record(path, "--", write_program("solve", SOLVE.replace("ROUNDS", "1600")))
+
+
+def bad_run(path: Path) -> None:
+    with later(1, lambda: running("backup", LOOP, cpus={0, 1}), 9):
+        good_run(path)
+
+
+INCIDENTS: dict[str, Callable[[Path], None]] = {
+    "quota": quota,
+    "queue": queue,
+    "softirq": softirq,
+    "reclaim": reclaim,
+    "good-run": good_run,
+    "bad-run": bad_run,
+}
+
+
+def main() -> None:
+    inside, directory, *names = sys.argv[1:]
+    if inside != "--inside":
+        unshare = ["unshare", "--pid", "--fork", "--mount-proc", "--uts", "--net"]
+        again = [sys.executable, __file__, "--inside", *sys.argv[1:]]
+        raise SystemExit(subprocess.call([*unshare, *again]))
+    socket.sethostname(HOST)
+    environment, target = sys.prefix, Path(directory).absolute()
+    subprocess.run(["mount", "-t", "tmpfs", "none", "/opt"], check=True)
+    for path in (PREFIX, WORK):
+        path.mkdir()
+    subprocess.run(["mount", "--bind", environment, PREFIX], check=True)
+    os.chdir(WORK)
+    with control_group("perftop.slice", "shares") as group:
+        (group / "cgroup.procs").write_text(str(os.getpid()))
+        for name in names or INCIDENTS:
+            path = Path(f"{name}.perftop")
+            INCIDENTS[name](path)
+            shutil.copyfile(path, target / path)
+        (group.parent / "cgroup.procs").write_text(str(os.getpid()))
+
+
+if __name__ == "__main__":
+    main()
