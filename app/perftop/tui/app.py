@@ -375,6 +375,13 @@ class PerfTopApp(TerminalApp):
             self._notice_read()  # a notice covered by another screen has not been read yet
         await super().on_event(event)
 
+    def key_unknown(self, key: str) -> None:
+        if len(self.screen_stack) == 1:
+            known = [k for k in keys.KEYS if key in k.keys.split(",")]
+            where = "in this view" if known else "in perftop"
+            self.say(f"{keys.caption(key)} has no action {where}; "
+                     f"{keys.captions(self._config.keys)['help']} lists all keys")  # fmt: skip
+
     # --- for the source to call
 
     def interval_taken(self) -> None:
@@ -517,11 +524,15 @@ class PerfTopApp(TerminalApp):
             self.step(0)
         self.show()
 
-    def action_command_palette(self) -> None:
+    async def action_command_palette(self) -> None:  # type: ignore[override]
+        from textual.widgets import Input
+
         from perftop.tui.screen.menu import Palette, palette
 
         if not any(isinstance(screen, Palette) for screen in self.screen_stack):
-            self.push_screen(palette(self._session))
+            screen = palette(self._session)
+            await self.push_screen(screen)
+            screen.set_focus(screen.query_one(Input))  # before the next keys are handled
 
     # --- the end
 

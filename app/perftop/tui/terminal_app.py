@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from queue import Full
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from textual import events
 from textual._xterm_parser import XTermParser
@@ -32,6 +33,7 @@ from textual.app import App, ComposeResult
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.screen import Screen
+from textual.widget import Widget
 
 from perftop.base import errors
 from perftop.base.errors import Failed
@@ -280,6 +282,8 @@ class TerminalApp(App[None]):
         self.theme = self._first_theme(config.theme)
         self.animation_level = "none"
         self.set_keymap(config.keys)
+        self._key_targets: WeakKeyDictionary[events.Key, Widget | None] = WeakKeyDictionary()
+        """The widget to which each key was forwarded."""
 
     def _first_theme(self, theme_name: str) -> str:
         """Returns the theme for the start. On a terminal with 16 colours, that is the theme made of
@@ -313,8 +317,26 @@ class TerminalApp(App[None]):
     async def on_event(self, event: events.Event) -> None:
         """Drops input that arrives after the app has quit, because no screen is left to handle
         it."""
-        if not (self._exit and isinstance(event, events.InputEvent)):
-            await super().on_event(event)
+        if self._exit and isinstance(event, events.InputEvent):
+            return
+        if isinstance(event, events.Key) and not event.is_forwarded:
+            self._key_targets[event] = self.focused
+        await super().on_event(event)
+
+    async def _on_key(self, event: events.Key) -> None:
+        """Forwards a key again if an earlier key has moved the focus since. In pasted text, or over
+        a slow link, keys come in one burst: those after `/` belong to the prompt that it opens."""
+        focused = self.focused
+        if focused is not None and self._key_targets.get(event) is not focused:
+            event.prevent_default()
+            again = events.Key(event.key, event.character)
+            self._key_targets[again] = focused
+            focused._forward_event(again)  # noqa: SLF001 - no public name
+        elif event.key not in self.screen.active_bindings:
+            self.key_unknown(event.key)
+
+    def key_unknown(self, key: str) -> None:
+        """Called when a key was pressed that has no action on the visible screen."""
 
     # --- the end
 

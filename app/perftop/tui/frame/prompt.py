@@ -125,7 +125,7 @@ class Prompt(Widget):
         self.display = True
         if text:
             self._preview(text)
-        self._input.focus()
+        self.screen.set_focus(self._input)  # `focus` would act after the next keys
 
     def asks(self, label: str) -> bool:
         """Returns whether the prompt is open and has this label."""

@@ -443,9 +443,25 @@ class Monitor(DirectScreen):
             return
 
         def preview(text: str) -> str:
+            """Applies the text, unless it is not a filter yet or no CPU matches it."""
+            try:
+                self._filter_state.set(text)
+                self._filter_state.update_mask(self.last.session, self.last.interval)
+                matches, is_empty = (
+                    self._filter_state.matches(self.last.session),
+                    not self.choice.mask,
+                )
+                if self.choice.filter is not None and is_empty:
+                    self._filter_state.undo()
+            except ValueError:
+                leave_prompt()
+                raise
+            self._apply_filter()
+            return matches
+
+        def accept(text: str) -> None:
             self._filter_state.set(text)
             self._apply_filter()
-            return self._filter_state.matches(self.last.session)
 
         def leave_prompt() -> None:
             self._filter_state.undo()
@@ -454,7 +470,7 @@ class Monitor(DirectScreen):
         text = self._filter_state.begin(text)
         prompt = await self._shown_prompt()
         hint = "0-15,32  pkg:1  busy>80  postgres"
-        prompt.ask("filter", hint, preview, leave=leave_prompt, text=text)
+        prompt.ask("filter", hint, preview, accept=accept, leave=leave_prompt, text=text)
 
     def action_clear(self) -> None:
         self.choice.filter = None

@@ -86,6 +86,7 @@ async def test_a_command_is_done() -> None:
         await do(run, "safe", "Theme perftop-safe")
         await until(lambda: run.app.theme == "perftop-safe", "another theme")
         await do(run, "busy>80", "Filter busy>80")
+        await run.pilot.press("enter")
         await until(lambda: monitor.choice.filter is not None, "a filter")
 
 
