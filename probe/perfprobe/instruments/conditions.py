@@ -11,7 +11,7 @@ from typing import Literal
 from perfprobe.cpu import cpu_sets, files, identity
 from perfprobe.cpu.files import CPUS
 from perfprobe.kernel import access, settings
-from perfprobe.kernel.quotas import Quotas
+from perfprobe.kernel.cgroups import Quotas
 
 WATCHDOG_OFF = "sudo sysctl kernel.nmi_watchdog=0"
 DEFAULT_SLACK_NS = 50_000

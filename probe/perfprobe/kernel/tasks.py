@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfprobe.cpu import files
-from perfprobe.kernel.cgroups import cpuset, hierarchy
+from perfprobe.kernel.cgroups import Quotas, cpuset, hierarchy
 from perfprobe.kernel.interrupts import Interrupts
-from perfprobe.kernel.quotas import Quotas
 from perfprobe.kernel.task_files import (
     BATCH,
     GONE,

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 import trees
 
-from perfprobe.kernel.cgroups import cpuset, hierarchy
-from perfprobe.kernel.quotas import REREAD, Quotas
+from perfprobe.kernel.cgroups import REREAD_SCANS, Quotas, cpuset, hierarchy
 
 V1 = "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n"
 V2 = "41 31 0:38 {root} /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"
@@ -105,8 +104,8 @@ def test_counts_are_read_at_each_scan_and_a_new_quota_after_a_few(unified: Path)
     quotas = Quotas(unified)
     assert quotas.record([7]) == {}
     limit(unified, "job", "50000 100000")
-    found = [quotas.record([7]) for _ in range(REREAD)]
-    assert [bool(record) for record in found] == [False] * (REREAD - 1) + [True]
+    found = [quotas.record([7]) for _ in range(REREAD_SCANS)]
+    assert [bool(record) for record in found] == [False] * (REREAD_SCANS - 1) + [True]
     limit(unified, "job", "50000 100000", THROTTLED.replace("nr_throttled 30", "nr_throttled 31"))
     assert quotas.record([7])["groups"] == {"/job": [0.5, 40, 31, 2_500_000]}
 
