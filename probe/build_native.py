@@ -1,23 +1,27 @@
 """The build_ext of perftop: finds the C files, writes the cffi glue from the headers, compiles.
 
-`[tool.setuptools.cmdclass]` names it. The glue is written among the objects, not in the tree.
+`[tool.setuptools.cmdclass]` names it. The glue is written among the objects, not in the tree. As a
+program, this file writes the type stub of the C helper, perfprobe/_native.pyi, from the headers.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import sysconfig
-from collections.abc import Iterable
 from pathlib import Path
 
 from cffi import FFI
 from setuptools.command import build_ext as setuptools_build_ext
 
 CSRC = Path(__file__).parent / "csrc"
+STUB = Path(__file__).parent / "perfprobe" / "_native.pyi"
+STUB_WIDTH = 100
+"""Characters of a line of the stub, as ruff formats it."""
 HEADERS = "pp_*.h"
-"""What Python may call, by subject; perfprobe.h includes all of them."""
+"""Headers that declare what Python may call; perfprobe.h includes all of them."""
 SOURCES = "[!_]*.c"
 """Earlier builds wrote their glue here, as _native.c; a tree may still have it."""
 BEGIN, END = "/* cffi: begin */", "/* cffi: end */"
@@ -25,22 +29,54 @@ GLUE = """
 #pragma GCC diagnostic ignored "-Wconversion"
 #include "perfprobe.h"
 """
-"""What precedes cffi's functions, which convert without casts."""
+"""Lines before cffi's functions, which convert without casts."""
 
 
-def declarations(headers: Iterable[Path]) -> str:
-    """What lies between the two marks of each header."""
-    texts = (path.read_text() for path in headers)
+def declarations() -> str:
+    """The text between the two marks of each header."""
+    texts = (path.read_text() for path in sorted(CSRC.glob(HEADERS)))
     return "".join(text.partition(BEGIN)[2].partition(END)[0] for text in texts)
 
 
+def stub(text: str) -> str:
+    """The type stub of these declarations: functions with their parameters. Constants are integers,
+    and all pointers have one type."""
+    functions = re.findall(r"^(\w[\w *]*?)\b(pp_\w+)\(([^)]*)\);", text, re.MULTILINE)
+    lines = [
+        "# Written by `python probe/build_native.py` from the headers in csrc.",
+        "",
+        "from _cffi_backend import FFI",
+        "from _cffi_backend import _CDataBase as Data",
+        "",
+        "class _Lib:",
+        "    def __getattr__(self, name: str) -> int: ...  # PP_",
+    ]
+    for result, name, parameters in sorted(functions, key=lambda function: function[1]):
+        declared = (parameter.split() for parameter in parameters.split(",") if parameter != "void")
+        pairs = [(" ".join(words[:-1]), words[-1]) for words in declared]
+        given = [f"{name.lstrip('*')}: {_python_type(type_ + name)}" for type_, name in pairs]
+        lines += _signature(f"def {name}", ["self", *given], _python_type(result))
+    return "\n".join([*lines, "", "ffi: FFI", "lib: _Lib", ""])
+
+
+def _python_type(c_type: str) -> str:
+    return "Data" if "*" in c_type else "None" if c_type.strip() == "void" else "int"
+
+
+def _signature(start: str, parameters: list[str], result: str) -> list[str]:
+    line = f"    {start}({', '.join(parameters)}) -> {result}: ..."
+    if len(line) <= STUB_WIDTH:
+        return [line]
+    return [f"    {start}(", f"        {', '.join(parameters)}", f"    ) -> {result}: ..."]
+
+
 def files(pattern: str) -> list[str]:
-    """Files of csrc, relative to the project, in which setuptools runs."""
+    """Paths of files of csrc, relative to the project, in which setuptools runs."""
     return sorted(os.path.relpath(path) for path in CSRC.glob(pattern))
 
 
 def missing() -> str | None:
-    """What this machine lacks to compile, as one line for the user."""
+    """A line for the user on what this machine lacks to compile; None: nothing."""
     compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
     include = sysconfig.get_path("include")
     if shutil.which(shlex.split(compiler)[0]) is None:
@@ -52,7 +88,7 @@ def missing() -> str | None:
 
 class build_ext(setuptools_build_ext.build_ext):  # noqa: N801 - setuptools' name for it
     def finalize_options(self) -> None:
-        """Sources and headers stand in the extension from here on: an sdist asks for them, too."""
+        """Adds sources and headers to the extension; an sdist needs both."""
         super().finalize_options()
         for extension in self.extensions:
             extension.sources = files(SOURCES)
@@ -63,7 +99,7 @@ class build_ext(setuptools_build_ext.build_ext):  # noqa: N801 - setuptools' nam
         if problem is not None:
             raise SystemExit(problem)
         ffi = FFI()
-        ffi.cdef(declarations(sorted(CSRC.glob(HEADERS))))
+        ffi.cdef(declarations())
         ffi.set_source("perfprobe._native", GLUE)
         glue = Path(self.build_temp, "_native.c")
         glue.parent.mkdir(parents=True, exist_ok=True)
@@ -71,3 +107,7 @@ class build_ext(setuptools_build_ext.build_ext):  # noqa: N801 - setuptools' nam
         for extension in self.extensions:
             extension.sources = [str(glue), *extension.sources]
         super().run()
+
+
+if __name__ == "__main__":
+    STUB.write_text(stub(declarations()))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.util
-import inspect
 import re
 import sysconfig
 from pathlib import Path
@@ -13,7 +11,6 @@ from types import ModuleType
 import pytest
 from roots import ROOT
 
-import perfprobe
 from perfprobe import wire
 from perfprobe._native import lib
 
@@ -23,27 +20,6 @@ PROBE = ROOT / "probe"
 @pytest.mark.parametrize("name", [n for n in vars(wire) if n.startswith("ROW_")] + ["HEAD"])
 def test_header_agrees_with_the_wire(name: str) -> None:
     assert getattr(lib, f"PP_{name}") == getattr(wire, name)
-
-
-def python_type(c_type: str) -> str:
-    """The type in the stub for a type of the header."""
-    return "Data" if "*" in c_type else "None" if c_type.strip() == "void" else "int"
-
-
-def test_the_stub_declares_all_library_functions_with_their_types() -> None:
-    stub = ast.parse(Path(perfprobe.__file__).with_name("_native.pyi").read_text())
-    (cls,) = (node for node in stub.body if isinstance(node, ast.ClassDef))
-    functions = [node for node in cls.body if isinstance(node, ast.FunctionDef)]
-    functions = [node for node in functions if node.name.startswith("pp_")]
-    for node in functions:
-        prototype = (inspect.getdoc(getattr(lib, node.name)) or "").splitlines()[0]
-        result, _, rest = prototype.partition(f"{node.name}(")
-        given = [python_type(each) for each in rest.rstrip(");").split(",") if each]
-        written = [ast.unparse(each.annotation) for each in node.args.args[1:] if each.annotation]
-        assert node.returns is not None
-        assert [*written, ast.unparse(node.returns)] == [*given, python_type(result)], prototype
-    names = [name for name in dir(lib) if name.startswith("pp_")]
-    assert sorted(node.name for node in functions) == sorted(names)
 
 
 @pytest.fixture
@@ -58,11 +34,20 @@ def build_native() -> ModuleType:
 
 def test_only_the_marked_region_is_declared(build_native: ModuleType) -> None:
     headers = sorted((PROBE / "csrc").glob(build_native.HEADERS))
-    text = build_native.declarations(headers)
+    text = build_native.declarations()
     included = re.findall(r'#include "(pp_\w+\.h)"', (PROBE / "csrc/perfprobe.h").read_text())
     assert included == [path.name for path in headers]
     assert "pp_drain" in text
     assert "#" not in text
+
+
+def test_the_stub_is_written_from_the_headers_and_has_all_functions(
+    build_native: ModuleType,
+) -> None:
+    text = build_native.STUB.read_text()
+    assert text == build_native.stub(build_native.declarations()), "run probe/build_native.py"
+    functions = [name for name in dir(lib) if name.startswith("pp_")]
+    assert re.findall(r"    def (pp_\w+)\(", text) == sorted(functions)
 
 
 def test_the_build_names_missing_tools(
