@@ -24,6 +24,8 @@ long __wrap_syscall(long number, int command, void *attr, size_t size);
 /* bpf(2) is the only call by syscall() here. */
 long __wrap_syscall(long number, int command, void *attr, size_t size)
 {
+    if (command == BPF_PROG_LOAD) /* a name by which bpftool lists it */
+        CHECK(strncmp(((union bpf_attr *)attr)->prog_name, "pp_idle", 8) == 0);
     if (command == fail_command) {
         errno = fail_errno;
         return -1;

@@ -85,8 +85,8 @@ static struct pp_perf_group make(bool direct)
         pages[i].pmc_width = WIDTH;
         pages[i].cap_user_rdpmc = 1;
         pages[i].cap_user_time = 1;
-        pages[i].time_enabled = 50;
-        pages[i].time_running = 40;
+        pages[i].time_enabled = 50 + (uint64_t)i; /* a group takes those of its first page */
+        pages[i].time_running = 40 + (uint64_t)i;
         pmc[i] = 0;
         group.pages[i] = &pages[i];
         group.fds[i] = LEADER + i;
