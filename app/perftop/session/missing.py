@@ -106,16 +106,17 @@ def _metrics(
             )
             continue
         is_served = np.any([mask for _, mask in variants], axis=0)
+        if is_served.all():
+            continue
         cpus = [
             row.cpu
             for row, has_metric in zip(session.topology, is_served, strict=True)
             if not has_metric
         ]
-        if cpus:
-            needed_keys = session.evaluator.metrics[key].variants[0].needs
-            reasons = (m for m in session.hello.missing if m.what in needed_keys)
-            reason = next((m for m in reasons if not set(cpus).isdisjoint(m.cpus or ())), None)
-            yield _as_missing(key, reason, "this CPU has no counter for it", cpus)
+        needed_keys = session.evaluator.metrics[key].variants[0].needs
+        reasons = (m for m in session.hello.missing if m.what in needed_keys)
+        reason = next((m for m in reasons if not set(cpus).isdisjoint(m.cpus or ())), None)
+        yield _as_missing(key, reason, "this CPU has no counter for it", cpus)
 
 
 def _as_missing(

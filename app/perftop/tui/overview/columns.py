@@ -230,11 +230,19 @@ MIN_WIDTH_FOR_TIME = 24
 """Minimum width of an axis that contains a clock time, in cells."""
 
 
+_MIN_CELL_NS = 500_000_000
+"""Least length of a cell of a history in ns, so that a row shows more than a moment, and moves no
+faster than an eye follows."""
+
+
 def history_axis(session: Session, interval: Interval, cells: int) -> Axis:
-    """Returns an axis of `cells` cells. Each cell is as long as the interval, in whole samples."""
+    """Returns an axis of `cells` cells. Each cell is as long as the interval, but not shorter than
+    _MIN_CELL_NS, in whole samples."""
     sample_ns = session.hello.sample_ns
-    bin_ns = max(1, round(interval.elapsed_s * 1e9 / sample_ns)) * sample_ns
-    return Axis(interval.time_ns, bin_ns, cells, interval.time_ns)
+    bin_ns = max(1, round(max(interval.elapsed_s * 1e9, _MIN_CELL_NS) / sample_ns)) * sample_ns
+    end_ns = -(-interval.time_ns // bin_ns) * bin_ns
+    # At a past moment, the newest cell is read to its end, unless that is later than now.
+    return Axis(end_ns, bin_ns, cells, min(end_ns, session.now_ns))
 
 
 class RowHistories:
@@ -288,11 +296,7 @@ class RowHistories:
         if history is None:
             past = np.full((bins, 2, 2 * len(rows)), np.nan)
         else:
-            bin_ns = history_axis(self._session, self._interval, bins).bin_ns
-            end_ns = -(-self._interval.time_ns // bin_ns) * bin_ns
-            # At a past moment, the newest cell is read to its end, unless that is later than now.
-            now_ns = min(end_ns, self._session.now_ns)
-            values.read(history, Axis(end_ns, bin_ns, bins, now_ns))
+            values.read(history, history_axis(self._session, self._interval, bins))
             past = values["past"]
         if busy_width:
             lines = self._busy_lines(rows, past[-busy_width:, 0])

@@ -20,7 +20,7 @@ from perftop.session.session import Session
 from perftop.tui.overview.chart_cells import ColumnHistory
 from perftop.tui.overview.chart_numbers import Moment, units
 from perftop.tui.overview.charts import MIN_WIDTH, Charts, Plan, plan
-from perftop.tui.overview.columns import RowHistories
+from perftop.tui.overview.columns import RowHistories, history_axis
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.places import Places
 from perftop.tui.shared.sheet import Reader
@@ -233,3 +233,20 @@ def test_a_past_that_has_moved_on_is_as_if_looked_up_again(scenario: str) -> Non
         for row in sight:
             assert kept.busy(row) == anew.busy(row)
             assert kept.ipc(row, None) == anew.ipc(row, None)
+
+
+@pytest.mark.parametrize(("samples", "cell_ns"), [(1, 500_000_000), (5, 500_000_000), (10, 10**9)])
+def test_cells_of_a_past_are_no_shorter_than_half_a_second(samples: int, cell_ns: int) -> None:
+    hello, *feed = messages(2, 41, "smt-mix")
+    assert isinstance(hello, Hello)
+    assert hello.sample_ns == 100_000_000
+    session = Session(hello, History(hello))
+    for message in feed[:-samples]:
+        session.apply(message)
+    session.take()
+    for message in feed[-samples:]:
+        session.apply(message)
+    axis = history_axis(session, session.take(), 12)
+    assert axis.bin_ns == cell_ns
+    assert axis.end_ns % cell_ns == 0
+    assert axis.now_ns <= session.now_ns <= axis.end_ns
