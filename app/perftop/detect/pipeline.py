@@ -14,13 +14,12 @@ from perftop.detect.engine import DetectorInput, RunningEpisodes, gap_ns, highes
 from perftop.detect.interrupts import InterruptStorms
 from perftop.detect.losses import MIN_BUSY, MIN_JOB_BUSY, NeighbourLosses, busy_cpus, wanted_share
 from perftop.detect.memory_pressure import Memory
-from perftop.detect.quotas import QuotaStops
 from perftop.detect.ramps import Ramps
 from perftop.detect.siblings import Siblings
 from perftop.detect.standstill import Halts, Smis, Steals
 from perftop.detect.throttles import Throttles
 from perftop.detect.turbo_drops import Drops, Licenses
-from perftop.detect.watched_job import Budget, Scheduler
+from perftop.detect.watched_job import Budget, QuotaStops, Scheduler
 from perftop.model import machine_totals
 from perftop.model.cores import packages
 from perftop.model.delta import Doubt

@@ -29,8 +29,7 @@ from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.places import Place, Places, package_name
 from perftop.tui.shared.row_episodes import RowEpisodes, lowered_number
 from perftop.tui.shared.sheet import Scale, busiest_rows, chosen_field, clock_of, scale, unit_in
-from perftop.tui.views.heat_layout import Cell, HeatLayout, Part, layout, packages
-from perftop.tui.views.outliers import Outlier, Peers
+from perftop.tui.views.heat_layout import Cell, HeatLayout, Outlier, Part, Peers, layout, packages
 
 HEADS, FOOT = 2, 1
 NUMBER = 4

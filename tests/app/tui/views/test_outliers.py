@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from perftop.model.numbers import Number
 from perftop.session.values import BY_KEY, of_cpus
 from perftop.tui.shared.sheet import fields, scale
-from perftop.tui.views.outliers import Outlier, Peers
+from perftop.tui.views.heat_layout import Outlier, Peers
 
 CLOCK, UTIL, INVOLUNTARY = (BY_KEY[key] for key in ("busy_hz", "util", "involuntary"))
 
