@@ -89,10 +89,10 @@ def _numbers(rng: random.Random, story: Story, load: float, *, guest: bool) -> N
 def machine(name: str, story: Story, *, load: float = 0.97, guest: bool = False) -> Machine:
     made = Machine(name, ("live", "--host", name))
     rng = random.Random(name)  # noqa: S311 - the same each time
-    made.model, made.cpus, made.cores = MODEL, 64, 32
+    made.model, made.cpu_count, made.core_count = MODEL, 64, 32
     made.version, made.tasks, made.probe_share = "1.4", "lmp × 63.4 CPUs", 0.0003
     if guest:
-        made.model, made.cpus, made.cores, made.guest = "AMD EPYC 7763", 4, 4, True
+        made.model, made.cpu_count, made.core_count, made.is_guest = "AMD EPYC 7763", 4, 4, True
         made.absent, made.tasks = "no PMU in this guest", "cc1plus × 3.4 CPUs"
     for second in range(PAST_S, -1, -5):
         told = story if second < story.since_s else CALM

@@ -127,12 +127,12 @@ def gap_ns(sample_ns: int) -> int:
 class AllSums:
     """Sums over all samples of a high share."""
 
-    samples: int = 0
+    sample_count: int = 0
     sums: Floats | float = 0.0
 
     def add(self, parts: Sequence[Floats]) -> None:
         """Adds the sums of samples, oldest first."""
-        self.sums, self.samples = self.sums + sum(parts), self.samples + len(parts)
+        self.sums, self.sample_count = self.sums + sum(parts), self.sample_count + len(parts)
 
 
 @dataclass(slots=True)
@@ -141,23 +141,23 @@ class InnerSums:
     ended in the middle of its first and its last sample, so these two count only if there are no
     others."""
 
-    samples: int = 0
+    sample_count: int = 0
     _first: Floats | float = 0.0
     _between: Floats | float = 0.0
     _latest: Floats | float = 0.0
 
     @property
     def sums(self) -> Floats | float:
-        return self._between if self.samples > 2 else self._first + self._latest
+        return self._between if self.sample_count > 2 else self._first + self._latest
 
     def add(self, parts: Sequence[Floats]) -> None:
         """Adds the sums of samples, oldest first."""
         for part in parts:
-            if self.samples == 0:
+            if self.sample_count == 0:
                 self._first = part
             else:
                 self._between, self._latest = self._between + self._latest, part
-            self.samples += 1
+            self.sample_count += 1
 
     def amend(self, part: Floats) -> None:
         """Adds more sums of the latest sample."""
@@ -257,7 +257,7 @@ class OpenEpisodes(Generic[S]):
             for current in self.running
             if current.group == group and current.calm_ns is None
         )
-        return next((current for current in same if current.totals.samples == 2), None)
+        return next((current for current in same if current.totals.sample_count == 2), None)
 
     def begin(self, started: S) -> None:
         self.running.append(started)
@@ -298,7 +298,7 @@ class ShareEpisodes:
         return self._open.running
 
     @property
-    def quiet(self) -> bool:
+    def is_quiet(self) -> bool:
         """Whether no episode runs or is about to start. If so, a sample without a high share may be
         skipped."""
         return not self.running and not self._high.any()

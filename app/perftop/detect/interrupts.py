@@ -75,7 +75,7 @@ class InterruptStorms:
         if not 0 < data.time_ns - since_ns <= self._gap_ns:
             since_ns = data.since_ns
         cpus = _cpus(data.records)
-        if not cpus and self._shares.quiet:
+        if not cpus and self._shares.is_quiet:
             return []
         shares: Floats = np.zeros(len(self._names))
         for at, (cpu,) in enumerate(self._names):

@@ -75,7 +75,7 @@ class NeighbourLosses:
         self.shares: dict[int, HighShare] = {}
         """The latest high share of each position that ever lost anything. Its sums are the loss and
         its weight."""
-        self.quiet = True
+        self.is_quiet = True
         """Whether no position appears to lose anything."""
         self.open: Bools = np.zeros(n, bool)
         """Mask of the positions that appear to lose something ..."""
@@ -99,14 +99,14 @@ class NeighbourLosses:
         known = np.isfinite(shares)
         lost = np.where(known, shares, 0.0)
         self.fresh = may_begin & ~self.open & (lost >= self._start)
-        if self.quiet and not self.fresh.any():
+        if self.is_quiet and not self.fresh.any():
             return []
         for at in np.flatnonzero(self.fresh).tolist():
             self.shares[at] = HighShare(
                 group=int(self._groups[at]), start_ns=since_ns, last_ns=since_ns, totals=AllSums()
             )
         self.open |= self.fresh
-        self.quiet = False
+        self.is_quiet = False
         sums, high = np.array([lost * weights, weights]).T, lost >= self._end
         over: Bools = np.zeros(len(known), bool)
         for at in np.flatnonzero(self.open).tolist():
@@ -129,7 +129,7 @@ class NeighbourLosses:
         begun = []
         for at in np.flatnonzero(self.open & ~self.sure & proven).tolist():
             share = self.shares[at]
-            enough = share.totals.samples >= MIN_LOSS_SAMPLES and share.last_ns == time_ns
+            enough = share.totals.sample_count >= MIN_LOSS_SAMPLES and share.last_ns == time_ns
             if not (enough and np.asarray(share.totals.sums)[0] >= self._least):
                 continue
             loss = self._loss_of(at)
@@ -169,7 +169,7 @@ class NeighbourLosses:
     def _close(self, over: Bools) -> list[Episode]:
         ended = []
         self.open &= ~over
-        self.quiet = not self.open.any()
+        self.is_quiet = not self.open.any()
         for loss in [*self.running] if (over & self.sure).any() else ():
             lost, weight = self._sums([at for at in {*loss.members} if over[at] and self.sure[at]])
             loss.lost, loss.weight = loss.lost + lost, loss.weight + weight

@@ -113,7 +113,7 @@ class Memory:
     def sample(self, data: DetectorInput, busy: Bools, own: set[int] | None) -> list[Episode]:
         """Returns the episodes that this sample ended. `busy`: mask of the CPUs whose work matters.
         `own`: PIDs of the watched job; None if no job is watched, so that all busy CPUs matter."""
-        if not self.known or (self.losses.quiet and not np.count_nonzero(busy)):
+        if not self.known or (self.losses.is_quiet and not np.count_nonzero(busy)):
             return []
         sample = data.sample
         if own is None:
@@ -127,7 +127,7 @@ class Memory:
             # means while memory was quiet; NaN where nothing was learned
             before = learned[_BYTES:_TIME] / learned[_TIME]
         crowded = self._crowded(learned, work.rate, others_work)
-        calm = self.losses.quiet and not np.count_nonzero(crowded)
+        calm = self.losses.is_quiet and not np.count_nonzero(crowded)
         over = [] if calm else self._compare(data, work, run_s, before[2], crowded)
         quiet = work.known if calm else work.known & ~crowded
         # Traffic is far below the traffic that was learned as quiet: learn again.
@@ -256,7 +256,7 @@ class Memory:
         shares = np.where(unread | (unlike & crowded), np.nan, shares)
         may_begin = crowded & near & (shares >= MIN_SPREADS * spread)
         over = self.losses.step(shares, run_s, may_begin, data.since_ns, data.time_ns)
-        if not self.losses.quiet:
+        if not self.losses.is_quiet:
             losing = self.losses.open & crowded & np.isfinite(ipc * before)
             parts = ipc * cycles, cycles, cycles * before, run_s, run_s * rate
             self._programs.lose(losing, *parts)

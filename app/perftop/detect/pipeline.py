@@ -260,7 +260,7 @@ class Neighbours:
 
     def calm(self, batch: SampleBatch, first: int, last: int) -> int:
         detectors = self.siblings, self.hypervisor, self.memory
-        if self.watched_job.name is not None or not all(d.losses.quiet for d in detectors):
+        if self.watched_job.name is not None or not all(d.losses.is_quiet for d in detectors):
             return first
         last = first_true(batch.once(_with_records), first, last)
         last = self.hypervisor.calm(batch, first, last)
@@ -285,8 +285,8 @@ class Neighbours:
             busy &= np.isin(np.arange(len(busy)), rows)
         elif (
             data.sample.batch.once(highest).busy[data.sample.index] < MIN_BUSY
-            and self.siblings.losses.quiet
-            and self.hypervisor.losses.quiet
+            and self.siblings.losses.is_quiet
+            and self.hypervisor.losses.is_quiet
         ):
             return []
         else:
@@ -338,7 +338,7 @@ class Hypervisor:
 
     def sample(self, data: DetectorInput, busy: Bools) -> list[Episode]:
         steal = data.sample.batch.once(highest).steal[data.sample.index]
-        if not self._known or (self.losses.quiet and steal < HYPERVISOR_START):
+        if not self._known or (self.losses.is_quiet and steal < HYPERVISOR_START):
             return []
         at, values = INDEX["steal"], data.sample.values
         shares = np.where(busy | self.losses.sure, values.all[at], np.nan)

@@ -231,7 +231,7 @@ class Ramps:
             evidence["drops"] = drops
         if np.isfinite(self._ceiling_hz[members]).all():
             evidence["ceiling_hz"] = round(float(np.median(self._ceiling_hz[members])))
-        measured = median(ramp.samples for ramp in ramps) >= MIN_MEASURED_SAMPLES
+        measured = median(ramp.sample_count for ramp in ramps) >= MIN_MEASURED_SAMPLES
         return Episode(
             "ramp",
             self._cores.cpus(members),
@@ -266,7 +266,7 @@ class Ramp:
     resolution_s: float
     """Error of the times in s, which is also the shortest measurable time."""
     drops: int
-    samples: int
+    sample_count: int
     """Number of samples that showed the climb."""
 
 

@@ -128,7 +128,7 @@ class Siblings:
         `own`: PIDs of the watched job; None if no job is watched, so that all busy CPUs matter."""
         if data.cores is not self._cores:
             self._regroup(data)
-        if self.losses.quiet and not (len(self._pairs) and np.count_nonzero(busy)):
+        if self.losses.is_quiet and not (len(self._pairs) and np.count_nonzero(busy)):
             return []
         sample = data.sample
         if own is None:
@@ -139,7 +139,7 @@ class Siblings:
         outlook = self._look(work.samples(None), run_s[None])
         self._learn(outlook, np.array([data.time_ns]))
         together, over = outlook.together[0], []
-        if np.count_nonzero(together) or not self.losses.quiet:
+        if np.count_nonzero(together) or not self.losses.is_quiet:
             over = self._compare(data, work, run_s, together, own or set())
         if self._running.time_ns == data.time_ns:
             self._alone_s[self._programs.identify(busy)] = 0.0
@@ -199,7 +199,7 @@ class Siblings:
         shares = np.where(unknown, np.nan, shares)
         may_begin = together & (shares >= MIN_SPREADS * spread)
         over = self.losses.step(shares, run_s, may_begin, data.since_ns, data.time_ns)
-        if self.losses.quiet:  # the usual case
+        if self.losses.is_quiet:  # the usual case
             return over
         given = np.zeros(len(cycles))
         if self._given:

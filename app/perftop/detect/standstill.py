@@ -263,7 +263,7 @@ class Halts:
 
     def calm(self, batch: SampleBatch, first: int, last: int) -> int:
         due = first
-        if self._halts.quiet and self._packet is None:
+        if self._halts.is_quiet and self._packet is None:
             due = first_true(batch.once(highest).involuntary >= HALT_START, first, last)
         self._standstill.note_steal(batch, first, due)
         return due

@@ -52,7 +52,7 @@ class Throttles:
         )  # fmt: skip
 
     def calm(self, batch: SampleBatch, first: int, last: int) -> int:
-        if not self._throttles.quiet or (self._by_kernel and self._booked.follows_drops):
+        if not self._throttles.is_quiet or (self._by_kernel and self._booked.follows_drops):
             return first
         return first_true(batch.once(self._signs), first, last)
 
@@ -64,7 +64,7 @@ class Throttles:
         """Returns the episodes that this sample ended."""
         ended = self._booked.sample(data) if self._by_kernel else []
         polled = data.sample.part(self._thermal.signs) or data.sample.part(self._modulation.signs)
-        if self._throttles.quiet and not polled:
+        if self._throttles.is_quiet and not polled:
             return ended
         cores = data.cores
         asked = cores.max_of_threads(self._modulation.shares(data))

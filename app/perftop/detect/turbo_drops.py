@@ -366,7 +366,7 @@ class Licenses:
         )  # fmt: skip
 
     def calm(self, batch: SampleBatch, first: int, last: int) -> int:
-        if not self._licenses.quiet:
+        if not self._licenses.is_quiet:
             return first
         return first_true(batch.once(self._level_cycles) > 0, first, last)
 

@@ -67,7 +67,7 @@ class Scheduler:
         """Number of involuntary switches and seconds of each running loss."""
 
     def sample(self, data: DetectorInput, own: set[int]) -> list[Episode]:
-        if self._job.time_ns != data.time_ns and self.losses.quiet:
+        if self._job.time_ns != data.time_ns and self.losses.is_quiet:
             return []
         # Activity of the threads in the record of this sample, by position of the CPU; of a job
         # with a quota, since the last record that told how long the quota stopped it.
@@ -277,8 +277,8 @@ class _Stop:
     episode: Episode
     stopped_s: float = 0.0
     span_s: float = 0.0
-    periods: int = 0
-    throttled: int = 0
+    period_count: int = 0
+    throttled_count: int = 0
 
 
 class QuotaStops:
@@ -331,7 +331,7 @@ class QuotaStops:
         for group, pids in newest.items():
             quota = self.quotas.by_group[group]
             last_ns, periods, throttled = self._last.get(group, (0, 0, 0))
-            self._last[group] = time_ns, quota.periods, quota.throttled
+            self._last[group] = time_ns, quota.period_count, quota.throttled_count
             if not 0 < time_ns - last_ns <= self._gap_ns:
                 continue
             span_s = (time_ns - last_ns) / 1e9
@@ -349,8 +349,8 @@ class QuotaStops:
                 self._episodes.running.append(stop.episode)
             stop.stopped_s += quota.newest_s
             stop.span_s += span_s
-            stop.periods += quota.periods - periods
-            stop.throttled += quota.throttled - throttled
+            stop.period_count += quota.period_count - periods
+            stop.throttled_count += quota.throttled_count - throttled
             _describe(stop, quota, cpus)
         return ended
 
@@ -366,7 +366,7 @@ def _describe(stop: _Stop, quota: Quota, cpus: list[int]) -> None:
     episode.depth = min(1.0, stop.stopped_s / (stop.span_s * len(episode.cpus)))
     episode.evidence = {
         "owner": quota.owner, "group": quota.group, "CPUs_allowed": round(quota.cpus, 3),
-        "throttled_periods": stop.throttled, "periods": stop.periods,
+        "throttled_periods": stop.throttled_count, "periods": stop.period_count,
         "throttled_s": round(stop.stopped_s, 3),
     }  # fmt: skip
 

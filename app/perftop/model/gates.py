@@ -149,7 +149,7 @@ class _CheckedSamples:
     def __init__(self, counters: Counters, delta: Delta) -> None:
         self.counters, self.delta = counters, delta
         self._increments: dict[str, Floats | None] = {}
-        self._clean = not np.count_nonzero(delta.doubts)
+        self._is_clean = not np.count_nonzero(delta.doubts)
         """Whether no counter is suspect yet."""
         table = delta.tables["cpu"]
         self.ticks: Floats = counters.tsc_ticks(delta) if counters.has_tsc else table.ticks
@@ -168,7 +168,7 @@ class _CheckedSamples:
                 increments = np.where(self.counters.estimated(self.delta, key), np.nan, increments)
             self._increments[key] = increments
         increments = self._increments[key]
-        if increments is None or self._clean or key not in self.counters.key_at:
+        if increments is None or self._is_clean or key not in self.counters.key_at:
             return increments
         return np.where(self.delta.doubts[..., self.counters.key_at[key]] == 0, increments, np.nan)
 
@@ -177,7 +177,7 @@ class _CheckedSamples:
         if np.count_nonzero(rows):
             codes = self.delta.doubts[..., self.counters.key_at[key]]
             codes[rows & (codes == 0)] = code
-            self._clean = False
+            self._is_clean = False
 
 
 def _check_standstill(samples: _CheckedSamples) -> None:

@@ -203,7 +203,7 @@ class SampleReader:
             self.counters.forget(row)
         return row, online
 
-    def ownership(self, note: wire.Note) -> None:
+    def take_ownership(self, note: wire.Note) -> None:
         """Handles a note that another program took the registers of counters or gave them back. The
         note's data are untrusted."""
         cpus, keys = note.data.get("cpus"), note.data.get("counters")
@@ -217,7 +217,7 @@ class SampleReader:
         self._taken_rows = self._taken_rows.copy()  # states that `state` returned must not change
         self._taken_rows[np.ix_(rows, columns)] = note.kind == "taken"
 
-    def reached(self, batch: SampleBatch, sample: int) -> None:
+    def note_reached(self, batch: SampleBatch, sample: int) -> None:
         """Makes the best memory traffic that by the end of this sample. A batch of samples is
         computed before the first of them is used."""
         if batch.best_traffic is not None:

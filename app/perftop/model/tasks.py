@@ -351,8 +351,8 @@ class Quota:
     group: str
     cpus: float
     """CPUs that the quota allows."""
-    periods: int = 0
-    throttled: int = 0
+    period_count: int = 0
+    throttled_count: int = 0
     """Periods in which the quota was used up."""
     throttled_s: float = 0.0
     """Time for which the tasks of the group stood still, summed over CPUs."""
@@ -370,8 +370,8 @@ class Quota:
                 count - last_count
                 for count, last_count in zip(counts, self._last_counts, strict=True)
             )
-            self.periods += periods
-            self.throttled += throttled
+            self.period_count += periods
+            self.throttled_count += throttled
             self.newest_s = throttled_us / 1e6
             self.throttled_s += self.newest_s
         self._last_counts = counts
@@ -431,8 +431,8 @@ class Quotas:
         for group, quota in self.by_group.items():
             rest.by_group[group] = now = replace(quota)
             if (before := earlier.by_group.get(group)) is not None:
-                now.periods -= before.periods
-                now.throttled -= before.throttled
+                now.period_count -= before.period_count
+                now.throttled_count -= before.throttled_count
                 now.throttled_s -= before.throttled_s
         return rest
 

@@ -151,7 +151,7 @@ def run_line(session: Session, bracket: CommandWindow) -> Line | None:
     if run is None:
         return None
     times = run_times(session, run.start_ns, run.end_ns, bracket.bounds)
-    if bracket.far:  # remote times are only known to within the connection's delay
+    if bracket.is_remote:  # remote times are only known to within the connection's delay
         times |= {"start": None, "end": None}
     return {**run.fields(), **times, "missed": bracket.missed}
 

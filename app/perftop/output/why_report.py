@@ -167,7 +167,7 @@ def report(
         job, sums, findings,
         checks(session, totals, whole, episodes, is_whole_run=is_whole_run),
         unseen or [OWN_WAITS if spent is None else SLEEP], totals.times, whole, spent,
-        _hides(session), totals.elapsed_s, totals.samples, totals.suspect, past,
+        _hides(session), totals.elapsed_s, totals.sample_count, totals.suspect_count, past,
     )  # fmt: skip
 
 
@@ -274,12 +274,14 @@ def _quota(
     owner = "" if quota.owner == who else f" of {safe(quota.owner, MAX_OWNER)}"
     whose = owner and f" (quota{owner})"
     evidence = [f"{who} stood still {worst.wait_s:.2f} of {worst.wanted_s:.1f} s"]
-    if quota.periods:
-        evidence.append(f"throttled in {percent(quota.throttled / quota.periods)} % of periods")
+    if quota.period_count:
+        evidence.append(
+            f"throttled in {percent(quota.throttled_count / quota.period_count)} % of periods"
+        )
     if len(throttled) > 1:
         evidence.append(f"{many(len(throttled) - 1, 'more group')} too")
     details = {"group": quota.group, "owner": quota.owner, "cpus": quota.cpus,
-               "periods": quota.periods, "throttled_periods": quota.throttled,
+               "periods": quota.period_count, "throttled_periods": quota.throttled_count,
                "throttled_s": round(quota.throttled_s, 3)}  # fmt: skip
     return replace(
         finding, text=f"{who} may use no more than {allowed}{whose}",

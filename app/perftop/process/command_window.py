@@ -73,7 +73,7 @@ class CommandStart:
         self.rests: list[tuple[Callable[[float], None], float]] = []
         """For each stream that pauses while the command runs: the function that sets the pause
         between two reads, and the length of the pause in s."""
-        self.stopped = False
+        self.is_stopped = False
         """Whether the command must no longer be started."""
         self._silent = self._unopened = windows
         self._any = False
@@ -86,20 +86,20 @@ class CommandStart:
         window."""
         return self._silent <= 0
 
-    def answered(self) -> None:
+    def note_answer(self) -> None:
         self._silent -= 1
 
-    def opened(self, *, given_up: bool) -> None:
+    def note_open(self, *, given_up: bool) -> None:
         self._unopened -= 1
         self._any |= not given_up
-        if self._unopened <= 0 and self._any and not self.stopped:
+        if self._unopened <= 0 and self._any and not self.is_stopped:
             self.job.go()
             self.running = asyncio.ensure_future(self.job.ended())
-            self.running.add_done_callback(self._over)
+            self.running.add_done_callback(self._end_if_due)
             for rest, seconds in self.rests:
                 rest(seconds)
 
-    def _over(self, _: object) -> None:
+    def _end_if_due(self, _: object) -> None:
         """Called at the end of the run: streams no longer pause, since the windows wait for
         samples, and broken links are retried only for a limited time."""
         for rest, _ in self.rests:
@@ -120,12 +120,12 @@ class CommandWindow:
         self._start = start or CommandStart(job)
         self.link: Link | None = None
         """The connection to a remote machine; None: the machine is this one."""
-        self.far = False
+        self.is_remote = False
         """Whether the machine's clock can be related to ours only through the order of messages."""
-        self._answered = self._opened = self._after_echo = False
+        self._has_answer = self._has_opened = self._after_echo = False
         self._frames = 0
         """Number of frames in this phase, which is before the start or after the end."""
-        self.closed = False
+        self.is_closed = False
         self.missed: list[int] = []
         """CPUs without a sample before the start or after the end: they were offline or could not
         be read."""
@@ -144,9 +144,9 @@ class CommandWindow:
 
     def begin(self, hello: wire.Hello) -> None:
         self._ready_ns = raw_ns()
-        self.far = self.link is not None and not is_here(hello)
+        self.is_remote = self.link is not None and not is_here(hello)
         self._simulated = hello.source.startswith("sim")
-        self.ours = not self._simulated and not self.far
+        self.ours = not self._simulated and not self.is_remote
         """Whether the stream's raw times are by our clock."""
         self._cpus = [row.cpu for row in hello.topology]
         selected = self._cpus if hello.selected is None else hello.selected
@@ -161,41 +161,41 @@ class CommandWindow:
     def admit(self, frame: wire.Frame) -> bool:
         """Take a frame before the session applies it. False: drop it, because it was read before we
         were ready to start the command, and would only lengthen the measured time."""
-        if not self._answered:
-            self._answered = True
-            self._start.answered()
+        if not self._has_answer:
+            self._has_answer = True
+            self._start.note_answer()
         if self._start.running is not None or self._frames:
             return True
         return self._start.all_answered and (not self.ours or frame.time_ns >= self._ready_ns)
 
     def take(self, frame: wire.Frame) -> bool:
         """Take the next frame. Returns True if the window is closed."""
-        if not self._opened:
+        if not self._has_opened:
             if self._all(self._first_ns, frame):
                 self._frames = 0
                 self._open(given_up=False)
         elif (run := self.run) is not None and self._ended(frame, run):
-            self.closed = True
+            self.is_closed = True
             unread = np.isnan(self._first_ns) | np.isnan(self._last_ns)
             self.missed = np.array(self._cpus)[unread & self._wanted].tolist()
-        return self.closed
+        return self.is_closed
 
     def leave(self) -> None:
         """Called when this machine will send nothing more, so that the other machines do not wait
         for it."""
-        if not self._answered:
-            self._answered = True
-            self._start.answered()
+        if not self._has_answer:
+            self._has_answer = True
+            self._start.note_answer()
         self._open(given_up=True)
 
     def _open(self, *, given_up: bool) -> None:
-        if not self._opened:
-            self._opened = True
-            self._start.opened(given_up=given_up)
+        if not self._has_opened:
+            self._has_opened = True
+            self._start.note_open(given_up=given_up)
 
     def stop(self) -> None:
         """Called when the command must no longer be started."""
-        self._start.stopped = True
+        self._start.is_stopped = True
 
     def on_signal(self, number: int) -> bool:
         """Handle a signal. Returns False if the signal is for us, because the command is not
@@ -229,7 +229,7 @@ class CommandWindow:
 
     @property
     def bounds(self) -> Bounds | None:
-        if not self.closed or self._simulated or (self.far and not self._after_echo):
+        if not self.is_closed or self._simulated or (self.is_remote and not self._after_echo):
             return None
         both = np.isfinite(self._first_ns) & np.isfinite(self._last_ns)
         if not both.any():
@@ -240,13 +240,13 @@ class CommandWindow:
     def _ended(self, frame: wire.Frame, run: Run) -> bool:
         """Record which CPUs the frame read after the end; returns whether all CPUs were read."""
         link = self.link
-        if not self.far or link is None or self._simulated:
+        if not self.is_remote or link is None or self._simulated:
             return self._all(self._last_ns, frame, run.end_ns)
         if link.echoed is not None and link.echoed.sent_ns >= run.end_ns:
             self._after_echo = True
             return self._all(self._last_ns, frame, link.echoed.there_ns)
         link.ping()
-        return link.mute and self._all(self._last_ns, frame)
+        return link.is_mute and self._all(self._last_ns, frame)
 
     def _all(self, times_ns: Floats, frame: wire.Frame, since_ns: int = 0) -> bool:
         """Record when the frame read each CPU; returns whether there is no CPU left to wait for."""
@@ -304,7 +304,7 @@ class RunNotes:
         if over and self._started and not self._over and (run := window.run) is not None:
             self._over = True
             far_ns = self._start_ns + run.end_ns - run.start_ns
-            at_ns = run.end_ns if window.ours else far_ns if window.far else now_ns
+            at_ns = run.end_ns if window.ours else far_ns if window.is_remote else now_ns
             bounds = window.bounds
             data = {
                 **run.fields(),

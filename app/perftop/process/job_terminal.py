@@ -59,7 +59,7 @@ class JobTerminal:
         self.resize(columns, lines)
         self.job = Job(argv, theirs)
         os.close(theirs)
-        self.closed = False
+        self.is_closed = False
         """Whether no process is left that could print to the terminal."""
         self._following: asyncio.AbstractEventLoop | None = None
         self._done, self._finish = os.pipe()
@@ -94,7 +94,7 @@ class JobTerminal:
             except BlockingIOError:
                 break
             except OSError:  # reading fails once no process is left
-                self.closed = True
+                self.is_closed = True
                 break
             if not data:
                 break
@@ -119,7 +119,7 @@ class JobTerminal:
         assert loop is not None
         loop.remove_reader(self._ours)
         take(self.read())
-        if not self.closed:
+        if not self.is_closed:
             loop.call_later(PAUSE_S, self._next_turn, take)
 
     def _next_turn(self, take: Callable[[bytes], None]) -> None:
@@ -135,11 +135,11 @@ class JobTerminal:
         wait = select.poll()
         wait.register(self._ours, select.POLLIN)
         wait.register(self._done, select.POLLIN)
-        while not self.closed and all(fd != self._done for fd, _ in wait.poll()):
+        while not self.is_closed and all(fd != self._done for fd, _ in wait.poll()):
             to = _written(to, self.read())
         wait.unregister(self._done)
         size = 0
-        while not self.closed and size < LAST_BYTES and wait.poll(LAST_MS):
+        while not self.is_closed and size < LAST_BYTES and wait.poll(LAST_MS):
             data = self.read()
             size += len(data)
             to = _written(to, data)

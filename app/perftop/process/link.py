@@ -98,7 +98,7 @@ class Link:
         self._waits_s = waits_s()
 
     @property
-    def mute(self) -> bool:
+    def is_mute(self) -> bool:
         """Whether the remote probe answers no echoes, as older probes do not."""
         return self.echoed is None and len(self._sent) >= MAX_UNANSWERED
 
@@ -108,7 +108,7 @@ class Link:
         return nan if self.echoed is None else self.echoed.took_ns / 1e9
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether it is too late for another attempt."""
         return self._clock() >= self.until_s
 

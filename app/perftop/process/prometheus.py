@@ -77,10 +77,10 @@ class Server:
         return _series(answer)
 
     def _read(self, url: str) -> bytes:
-        def received(count: int) -> None:
+        def note_received(count: int) -> None:
             self.bytes += count
 
-        limits = _Limits(received)
+        limits = _Limits(note_received)
         with _opener(limits).open(url, timeout=limits.wait_s()) as reply:
             return bytes(reply.read())
 

@@ -166,7 +166,7 @@ class Exits:
     """
 
     def __init__(self) -> None:
-        self._held, self._ignores_all = True, False
+        self._holds_signals, self._ignores_all = True, False
         self._came: signal.Signals | None = None
         self._before: dict[signal.Signals, Any] = {}
 
@@ -185,11 +185,11 @@ class Exits:
             signal.raise_signal(self._came)
 
     def open(self) -> None:
-        self._held = False
+        self._holds_signals = False
         self._raise()
 
     def hold(self) -> None:
-        self._held = True
+        self._holds_signals = True
 
     def ignore_all(self) -> None:
         self._ignores_all = True
@@ -200,9 +200,9 @@ class Exits:
         self._raise()
 
     def _raise(self) -> None:
-        if self._held or self._came is None:
+        if self._holds_signals or self._came is None:
             return
-        number, self._came, self._held = self._came, None, True
+        number, self._came, self._holds_signals = self._came, None, True
         raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
 

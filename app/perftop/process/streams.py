@@ -214,14 +214,14 @@ class LinkedStream:
         self._probe, self._restarts = probe, restarts
         self._connection = ProbeStream(probe)
         self._joiner = StreamJoiner()
-        self._up = False
+        self._is_up = False
         """Whether the present connection has sent its hello."""
 
     async def __aiter__(self) -> AsyncIterator[list[wire.Message]]:
         pinging = asyncio.create_task(self._ping())
         try:
             while True:
-                self._up = False
+                self._is_up = False
                 self._connection.disconnect()
                 self._connection = ProbeStream(self._probe, self.link.count)
                 try:
@@ -241,7 +241,7 @@ class LinkedStream:
 
     async def _ping(self) -> None:
         while True:
-            if self._up:
+            if self._is_up:
                 self.link.ping()
             await asyncio.sleep(PING_S)
 
@@ -253,7 +253,7 @@ class LinkedStream:
         for message in messages:
             if isinstance(message, wire.Hello):
                 joined = self._hello(message)
-                self._up = True
+                self._is_up = True
             elif isinstance(message, wire.Note) and message.kind == "echo":
                 self.link.take_echo(message)
             else:
@@ -276,12 +276,12 @@ class LinkedStream:
     def _broken(self, failed: Failed) -> None:
         """Marks the link as broken. Raises the failure if a new attempt would be useless, because
         no hello was ever received or the stream was invalid."""
-        fatal = isinstance(failed, StreamEnded) or (self._up and not isinstance(failed, Broken))
+        fatal = isinstance(failed, StreamEnded) or (self._is_up and not isinstance(failed, Broken))
         if self._joiner.hello is None or fatal:
             raise failed
-        if self.link.over:
+        if self.link.is_over:
             raise StreamEnded(f"{failed}; there is no time left to try again")
-        self._up = False
+        self._is_up = False
         self.link.set_down(str(failed))
 
     async def _reconnect(self) -> None:
@@ -409,16 +409,16 @@ class _StartTurn:
     with the first message, or after START_S."""
 
     def __init__(self, turns: asyncio.Semaphore) -> None:
-        self._turns, self._held = turns, False
+        self._turns, self._is_held = turns, False
         self.answered = False
         """Whether a message has been received."""
 
     async def acquire(self) -> None:
         await self._turns.acquire()
-        self._held = True
+        self._is_held = True
         asyncio.get_running_loop().call_later(START_S, self.release)
 
     def release(self) -> None:
-        if self._held:
-            self._held = False
+        if self._is_held:
+            self._is_held = False
             self._turns.release()

@@ -77,7 +77,7 @@ async def follow(
             for start in range(0, len(cached_notes), CHUNK):
                 add_episodes(decoder, cached_notes[start : start + CHUNK], episodes)
                 yield
-        if episodes.complete:
+        if episodes.is_complete:
             return
         episodes.clear()
     with _index_process(path) as output_fd:
@@ -88,7 +88,7 @@ async def follow(
                 yield
         except wire.WireError as error:
             raise Failed(f"episodes of the file are not listed: {error}") from None
-    if not episodes.complete:
+    if not episodes.is_complete:
         raise Failed("episodes of the file are not all listed: the search for them has failed")
 
 
@@ -126,7 +126,7 @@ def add_episodes(decoder: wire.Decoder, data: bytes, episodes: RecordingEpisodes
             episodes.add(from_note(message))
         else:
             episodes.until_ns = message.time_ns
-            episodes.complete = message.kind == COMPLETED
+            episodes.is_complete = message.kind == COMPLETED
 
 
 # --- the pass

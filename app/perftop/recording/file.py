@@ -51,7 +51,7 @@ class Recording:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: BinaryIO = _open_file(path)
-        self.growing = _is_locked(self._file)  # before `size`, as it may end in between
+        self.is_growing = _is_locked(self._file)  # before `size`, as it may end in between
         """Whether the file was still being written when it was opened, so that it has no end
         yet."""
         self.size = os.fstat(self._file.fileno()).st_size
@@ -146,7 +146,7 @@ class Recording:
                 yield other
                 newest_ns = other.time_ns
         if isinstance(damage, wire.WireError):
-            if self.growing and self._blocks and offset >= self._blocks[-2]:
+            if self.is_growing and self._blocks and offset >= self._blocks[-2]:
                 return None  # the messages of this block were packed since the file was opened
             self._damages[offset] = f"damaged at byte {offset}: {damage}"
             blocks = zip(self._blocks[::2], self._blocks[1::2], strict=True)
@@ -183,7 +183,7 @@ class Recording:
         length = 1 + width + int.from_bytes(head[1 : 1 + width], "big")
         if offset + length <= self.size and head:
             return length
-        if head and not self.growing:
+        if head and not self.is_growing:
             self._damages[offset] = f"cut at byte {offset}: the last message is incomplete"
         return None
 
@@ -249,7 +249,7 @@ class Recording:
                     if fields.get("first") is True and last_ns >= 0:
                         blocks.extend((offset, last_ns))
                     elif fields.get("type") == "frame" and last_ns > newest_ns:
-                        if not self.growing:
+                        if not self.is_growing:
                             blocks.extend((offset, last_ns))
                         elif not blocks:
                             blocks.extend((self._first_offset, last_ns))
@@ -264,7 +264,7 @@ class Recording:
                 break
         fields = _fields(last)
         has_end = fields.get("type") == "bye" or fields.get("kind") == INDEX
-        if offset == self.size and not has_end and not self.growing:
+        if offset == self.size and not has_end and not self.is_growing:
             self._damages[offset] = f"cut at byte {offset}: it has no end"
         return blocks
 
@@ -336,7 +336,7 @@ class RecordingDirectory:
             self._files = stack.pop_all()
         self.hello = self._parts[0].hello
         self.checked = all(part.checked for part in self._parts)
-        self.growing = any(part.growing for part in self._parts)
+        self.is_growing = any(part.is_growing for part in self._parts)
         self._current = self._parts[0]
 
     def _open_parts(self) -> Iterator[Recording]:
@@ -416,7 +416,7 @@ class PipedRecording:
         """The size of a pipe is unknown."""
         self.damage: str | None = None
         """Text on why not everything was read; None: there was no damage."""
-        self.growing = False  # reading ends with the writer
+        self.is_growing = False  # reading ends with the writer
         self._file = file
         self._reader, self.offset = Reader(), 0
         self._messages = self._read_messages()
@@ -476,7 +476,7 @@ def open_source(path: Path | None) -> Source:
 def report_damage(name: object, source: Source) -> int:
     """Reports damage in a source that was read, and whether it is still being written. Returns the
     exit status."""
-    if source.growing:
+    if source.is_growing:
         complain(f"{name}: {STILL_WRITTEN}")
     if source.damage is None:
         return 0

@@ -64,7 +64,7 @@ class Playback:
         self._next_message = next(self._messages, None)
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether all messages were read."""
         return self._next_message is None
 

@@ -75,7 +75,7 @@ class Ring:
 
     def __init__(self, path: Path, hello: wire.Hello, length_ns: int, max_bytes: int) -> None:
         """`max_bytes`: maximum size of everything in the directory."""
-        self.path, self.open, self.frames = path, True, 0
+        self.path, self.is_open, self.frames = path, True, 0
         self.news: list[str] = []
         """Messages for the user; whoever shows them removes them."""
         self._hello, self._length_ns, self._max_bytes = hello, length_ns, max_bytes
@@ -111,7 +111,7 @@ class Ring:
         try:
             self._write(message)
         except Failed as failed:
-            self.open = False
+            self.is_open = False
             complete_parts = [self._directory.stat(part.name) for part in [*self._parts][:-1]]
             part_count = len(complete_parts) - complete_parts.count(None)
             other_parts = f", beside {many(part_count, 'part')} before it" if part_count else ""
@@ -134,7 +134,7 @@ class Ring:
     def end(self) -> None:
         if self._writer is not None:
             self._writer.end()
-        self.open = False
+        self.is_open = False
         self._final_extent = self.extent
         os.close(self._directory.fd)
 

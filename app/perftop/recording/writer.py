@@ -74,7 +74,7 @@ class Writer:
             refuse(path, force=force)
         self.path = path
         self.frames = 0
-        self.open = True
+        self.is_open = True
         """Whether the recording has neither ended nor failed."""
         self.now_ns = hello.raw_ns
         """Raw time of the newest frame."""
@@ -116,7 +116,7 @@ class Writer:
 
     def write(self, message: TimedMessage) -> None:
         if os.fstat(self._fd).st_nlink == 0:  # it could never be read
-            self.open = False
+            self.is_open = False
             os.close(self._fd)
             raise Failed(f"{self.path} was removed while it was recorded: nothing was kept")
         data = wire.encode(message)
@@ -138,7 +138,7 @@ class Writer:
         self._try(self._pack)
         self._recorder.end()
         self._try(self._pack)
-        self.open = False
+        self.is_open = False
         try:
             os.close(self._fd)
         except OSError as error:  # some file systems report only now that they are full
@@ -181,7 +181,7 @@ class Writer:
         try:
             write()
         except OSError as error:
-            self.open = False
+            self.is_open = False
             text = f"{self.extent} are safe in {self.path}"
             try:
                 os.ftruncate(self._fd, self.bytes)

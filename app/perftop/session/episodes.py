@@ -75,7 +75,7 @@ class EpisodeLog:
         first, then ended ones in the order of their ends."""
         running_episodes = [e for e in self.running if e.start_ns <= until_ns]
         recording = self.recording
-        if recording is not None and recording.complete:
+        if recording is not None and recording.is_complete:
             return [*running_episodes, *recording.overlapping(since_ns, until_ns)]
         least_ns = since_ns - self._late_ns
         newest = takewhile(lambda e: (e.end_ns or 0) >= least_ns, reversed(self._ended))
@@ -123,7 +123,7 @@ class RecordingEpisodes:
         self.marks: list[Episode] = []
         self.until_ns = 0
         """Raw time in ns up to which the pass has read the recording."""
-        self.complete = False
+        self.is_complete = False
         self.left_out = 0
         """Number of episodes left out because there are more than MAX_EPISODES."""
         self._spans = np.zeros((2, 0), np.int64)
@@ -159,7 +159,7 @@ class RecordingEpisodes:
     def with_ended(self, detected: list[Episode]) -> list[Episode]:
         """All ended episodes: those found by the pass, and those in `seen`, which a session has
         detected, that the pass has not found yet."""
-        if self.complete:
+        if self.is_complete:
             return self.ended
         state = len(self.ended), self.until_ns, len(detected), *(id(e) for e in detected[-1:])
         if state != self._merged[0]:
@@ -169,7 +169,7 @@ class RecordingEpisodes:
 
     def with_marks(self, detected: list[Episode]) -> list[Episode]:
         """All marks, oldest first."""
-        if self.complete:
+        if self.is_complete:
             return self.marks
         marks_by_time = {
             (e.start_ns, str(e.evidence["label"])): e for e in (*detected, *self.marks)
@@ -178,7 +178,7 @@ class RecordingEpisodes:
 
     def not_listed(self, detected: Sequence[Episode]) -> list[Episode]:
         """The episodes in `seen` that the pass has not found, not even with a different start."""
-        if self.complete:
+        if self.is_complete:
             return []
         unlisted, listed_ns = [], self.until_ns - LISTED_NS
         for episode in detected:

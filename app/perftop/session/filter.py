@@ -62,13 +62,13 @@ class FilterError(ValueError):
 @dataclass(frozen=True)
 class _Term:
     test: Test
-    steady: bool = False
+    is_steady: bool = False
 
 
 @dataclass(frozen=True)
 class Filter:
     text: str
-    steady: bool
+    is_steady: bool
     """Whether the mask depends only on the topology, so that it is valid until a CPU goes online or
     offline."""
     _ways: tuple[tuple[_Term, ...], ...]
@@ -104,7 +104,7 @@ def parse(text: str) -> Filter | None:
             break
     if not ways[-1]:
         raise FilterError("| belongs between two terms: type:E | busy>80", position)
-    is_steady = all(term.steady for terms in ways for term in terms)
+    is_steady = all(term.is_steady for terms in ways for term in terms)
     return Filter(text.strip(), is_steady, tuple(tuple(terms) for terms in ways))
 
 
@@ -128,7 +128,7 @@ def _next_term(text: str, position: int) -> tuple[_Term, int]:
     if quoted is None and (comparison := _COMPARISON.fullmatch(word)):
         return _Term(_metric_test(comparison, start, negated=negated)), end
     term = _Term(partial(_runs, quoted, ())) if quoted else _word_term(word, start)
-    return (_Term(partial(_not, term.test), term.steady) if negated else term), end
+    return (_Term(partial(_not, term.test), term.is_steady) if negated else term), end
 
 
 def _not(test: Test, session: Session, interval: Interval | None) -> Bools:
@@ -144,7 +144,9 @@ _PREFIX = re.compile(r"([a-z][a-z0-9_]*):(.*)", re.IGNORECASE | re.DOTALL)
 def _word_term(word: str, position: int) -> _Term:
     """A term without an operator."""
     if _LIST.fullmatch(word):
-        return _Term(partial(_place_test, "cpu", _ranges(word, position, "0-15,32")), steady=True)
+        return _Term(
+            partial(_place_test, "cpu", _ranges(word, position, "0-15,32")), is_steady=True
+        )
     match = _PREFIX.fullmatch(word)
     if match is None:
         return _Term(_WORDS.get(word.lower()) or partial(_runs, word, ()))
@@ -152,7 +154,7 @@ def _word_term(word: str, position: int) -> _Term:
     if prefix == "type":
         if not value:
             raise FilterError("a core type is missing: type:E", value_position)
-        return _Term(partial(_type_test, value.lower()), steady=True)
+        return _Term(partial(_type_test, value.lower()), is_steady=True)
     if prefix == "pid":
         return _Term(partial(_runs, "", _ranges(value, value_position, "pid:4711")))
     if prefix not in _PLACES:
@@ -161,7 +163,7 @@ def _word_term(word: str, position: int) -> _Term:
             f"unknown '{_shorten(prefix)}:' (known: {prefixes}; or quote it)", position
         )
     ranges = _ranges(value, value_position, f"{prefix}:0-3,7")
-    return _Term(partial(_place_test, _PLACES[prefix], ranges), steady=True)
+    return _Term(partial(_place_test, _PLACES[prefix], ranges), is_steady=True)
 
 
 def _ranges(text: str, position: int, example: str) -> Ranges:

@@ -187,7 +187,7 @@ def value(machine: Machine, order: str, now: float) -> float:
     if order == "episodes":
         return float(sum(episode.wrong for episode in machine.running))
     if order == "suspects":
-        return float(machine.suspects)
+        return float(machine.suspect_count)
     if order == "age":
         return float(int(now - machine.updated))
     return machine.rank(order) if order in FIELDS else nan
@@ -213,7 +213,7 @@ def natural(name: str) -> tuple[object, ...]:
 def matches(machine: Machine, words: str) -> bool:
     """Whether all words of the filter occur in the machine's name, model, causes or state."""
     running_text = " ".join(f"{e.kind} {e.cause}" for e in machine.running)
-    flags = (not machine.answers, bool(machine.suspects), bool(running_text))
+    flags = (not machine.answers, bool(machine.suspect_count), bool(running_text))
     state = " ".join(word for word, is_so in zip(_WORDS, flags, strict=True) if is_so)
     text = f"{machine.name} {machine.model} {running_text} {state}".lower()
     return all(word in text for word in words.lower().split())

@@ -252,15 +252,15 @@ class Machine:
     numbers: Numbers = field(default_factory=lambda: UNKNOWN_NUMBERS)
     past: Past = field(default_factory=Past)
     model: str = ""
-    cpus: int = 0
-    cores: int = 0
-    guest: bool = False
+    cpu_count: int = 0
+    core_count: int = 0
+    is_guest: bool = False
     version: str = ""
     tasks: str = ""
     """The busiest task, with the number of CPUs that it uses."""
     absent: str = ""
     """Text on why the clock is missing."""
-    suspects: int = 0
+    suspect_count: int = 0
     """Number of suspect samples in the last span."""
     running: list[MachineEpisode] = field(default_factory=list)
     ended: deque[MachineEpisode] = field(default_factory=lambda: deque(maxlen=MAX_EPISODES))
@@ -279,14 +279,14 @@ class Machine:
         while recent[0][0] <= now - SPAN_S or len(recent) > SPAN_S * 10:
             recent.popleft()
         self.numbers = mean_numbers([values for _, values, _ in recent])
-        self.suspects = sum(count for *_, count in recent)
+        self.suspect_count = sum(count for *_, count in recent)
         self.past.add(now, numbers)
         self.answers, self.why, self.updated, self.retry_at = True, "", now, nan
         self.silent_since = now
 
     def show(self, updated: float, numbers: Numbers, suspects: int) -> None:
         """Set numbers that already cover a whole span."""
-        self.numbers, self.suspects, self.updated = numbers, suspects, updated
+        self.numbers, self.suspect_count, self.updated = numbers, suspects, updated
         self.answers, self.why, self.retry_at, self.silent_since = True, "", nan, updated
 
     def fall_silent(self, now: float, why: str, retry_at: float = nan) -> None:
@@ -296,7 +296,7 @@ class Machine:
             self.silent_since = now
         self.answers, self.why, self.retry_at = False, why, retry_at
         self._recent_numbers.clear()
-        self.numbers, self.suspects = UNKNOWN_NUMBERS, 0
+        self.numbers, self.suspect_count = UNKNOWN_NUMBERS, 0
         for episode in self.running:
             episode.end = self.silent_since
             self.ended.append(episode)
@@ -347,8 +347,8 @@ class LiveMachine(Follower):
         self._offset_s, self._suspects, self._ended = inf, 0, []
         machine = self.machine
         machine.model = " ".join(hello.identity.name.split())
-        machine.cpus, machine.cores = len(session.shown), len(session.shown_cores())
-        machine.guest = hello.virtualisation is not None
+        machine.cpu_count, machine.core_count = len(session.shown), len(session.shown_cores())
+        machine.is_guest = hello.virtualisation is not None
         machine.version = hello.perftop
         reasons = {reason.what: reason.why for reason in lasting_reasons(session)}
         machine.absent = reasons.get("busy_hz", reasons.get("cycles", ""))

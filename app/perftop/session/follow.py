@@ -156,7 +156,7 @@ class Follower:
     def cut(self) -> None:
         """Ends the current interval early, unless it has only just begun."""
         if self.interval_ns is not None and self.session.span_ns > self._slack_ns:
-            self._interval()
+            self._end_interval()
 
     def _begin(self, hello: wire.Hello) -> None:
         self._slack_ns = hello.sample_ns // 2
@@ -187,11 +187,11 @@ class Follower:
             self.first_ns = frame.time_ns
         session, is_timed = self._session, self.interval_ns is not None
         if is_timed and session and session.span_ns >= self._interval_ns - self._slack_ns:
-            self._interval()
+            self._end_interval()
         if self.duration_ns is None:
             return False
         return frame.time_ns - self.first_ns >= self.duration_ns - self._slack_ns
 
-    def _interval(self) -> None:
+    def _end_interval(self) -> None:
         self.intervals += 1
         self.on_interval(self.session.take())

@@ -388,7 +388,7 @@ class History:
                     frames.clear()
                 if isinstance(message, wire.Note):
                     reader.hotplug(message)
-                    reader.ownership(message)
+                    reader.take_ownership(message)
                 elif message.time_ns >= end_ns:
                     return reader, span
             _add(frames, begin_ns, reader, span)

@@ -53,7 +53,7 @@ class Interval:
     """(CPUs, counters): codes of the newest reason why a counter was left out of a sample."""
     keys: tuple[str, ...]
     """Keys of the counters in `doubts`."""
-    samples: int
+    sample_count: int
     snapshot: TaskSnapshot
     """The tasks on each CPU at the interval's end; empty if there is no recent record."""
     machine: dict[str, float]
@@ -93,7 +93,7 @@ class Span:
 
     delta: Delta
     start_ns: int
-    samples: int = 0
+    sample_count: int = 0
     _lost_sums: Floats | None = None
     """(2, CPUs): numerators and denominators of `lost_ratio`. They are summed sample by sample,
     since ceilings change between samples."""
@@ -134,8 +134,8 @@ class Span:
             np.zeros(lost_sums.shape[1:]) if self._lost_sums is None else self._lost_sums, lost_sums
         )
         self.delta.add(batch.delta[part], doubted)
-        self.samples += last - first
-        is_single = self.samples == 1 and self._good_sums is None
+        self.sample_count += last - first
+        is_single = self.sample_count == 1 and self._good_sums is None
         self._only_sample = (batch, first, reader.online.tobytes()) if is_single else None
 
     def values(self, reader: SampleReader) -> Values:
@@ -187,7 +187,7 @@ class Span:
             resting=resting_rows(values["util"], rested),
             doubts=self.delta.doubts,
             keys=self.delta.keys,
-            samples=self.samples,
+            sample_count=self.sample_count,
             snapshot=snapshot,
         )
 

@@ -300,8 +300,8 @@ class Totals:
     losses: LossSums
     times: RunTimes
     """Times of tasks and threads. Those of a session grow with it; see `copy`."""
-    samples: int
-    suspect: int
+    sample_count: int
+    suspect_count: int
     """Number of samples of CPUs with suspect counters."""
 
     @property
@@ -316,6 +316,6 @@ class Totals:
         """Returns the totals after the end of `earlier`, which has the same start."""
         return Totals(
             earlier.end_ns, self.end_ns, self.losses.since(earlier.losses),
-            self.times.since(earlier.times), self.samples - earlier.samples,
-            self.suspect - earlier.suspect,
+            self.times.since(earlier.times), self.sample_count - earlier.sample_count,
+            self.suspect_count - earlier.suspect_count,
         )  # fmt: skip

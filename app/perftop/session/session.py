@@ -157,7 +157,7 @@ class Session:
                     yield batch[:1]
                 else:
                     if not self.frames:
-                        self._baseline(frames[0])
+                        self._take_baseline(frames[0])
                         yield frames[:1]
                     before_ns = self.now_ns
                     for samples in self.reader.batches(frames, before_ns, learn=True):
@@ -184,7 +184,7 @@ class Session:
                 break
         return frames
 
-    def _baseline(self, frame: wire.Frame) -> None:
+    def _take_baseline(self, frame: wire.Frame) -> None:
         """Take the first frame of the stream, which has no sample."""
         self.now_ns, self.frames = frame.time_ns, 1
         self.lost, self.late = frame.lost, frame.late
@@ -211,7 +211,7 @@ class Session:
         self.now_ns, self.frames = newest.time_ns, self.frames + last - first
         self.lost, self.late = newest.lost, newest.late
         self.newest = batch, first, last
-        self.reader.reached(batch, last - 1)
+        self.reader.note_reached(batch, last - 1)
         if self.history is not None:
             self.history.keep_samples(batch, first, last, self.reader)
         self._span.add(batch, first, last, self.reader)
@@ -284,9 +284,9 @@ class Session:
         elif isinstance(message, wire.Note):
             if self.history is not None:
                 self.history.keep(message, self.reader)
-            self.reader.ownership(message)
+            self.reader.take_ownership(message)
             if message.kind == "hotplug":
-                self._hotplug(message)
+                self._take_hotplug(message)
             if message.kind in {"warning", "gap"}:
                 self._warn(message.time_ns, episodes.warning_text(message))
             if message.kind == "gap" and message.time_ns >= self.now_ns:
@@ -296,7 +296,7 @@ class Session:
             if (label := episodes.mark_label(message)) is not None:
                 self.log.add_mark(message.time_ns, label)
 
-    def _hotplug(self, note: wire.Note) -> None:
+    def _take_hotplug(self, note: wire.Note) -> None:
         change = self.reader.hotplug(note)
         if change is None:
             return
@@ -336,7 +336,7 @@ class Session:
 
     def whole(self) -> Interval:
         """The whole run so far as one interval."""
-        self.run.samples = self.frames
+        self.run.sample_count = self.frames
         return self._interval(self.run)
 
     def interval_at(self, time_ns: int, span_ns: int) -> Interval | None:

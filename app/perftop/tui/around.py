@@ -122,7 +122,7 @@ class Around(Live):
         measured = bool(measurement.summary)
         self.take(messages)
         if self.started:
-            for note in notes.due(self.session.now_ns, over=measurement.bracket.closed):
+            for note in notes.due(self.session.now_ns, over=measurement.bracket.is_closed):
                 self.add(note)
             if bool(measurement.summary) != measured:
                 self.pace()

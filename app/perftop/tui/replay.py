@@ -70,7 +70,7 @@ class Recorded(Source):
         """Number of marks that the user has set; marks are not written to the file."""
         self._remarks = [] if recording.checked else [UNCHECKED]
         """Remarks about the recording that have not been reported yet."""
-        self._remarks += [STILL_WRITTEN] if recording.growing else []
+        self._remarks += [STILL_WRITTEN] if recording.is_growing else []
         self._damage: str | None = None
         """The damage to the file that was reported last; None if none was."""
 
@@ -136,7 +136,7 @@ class Recorded(Source):
         """Whether the last moment of the recording is shown."""
         passage, ends_ns, interval = self._passage, self.ends_ns, self.app.interval
         is_at_end = ends_ns is not None and interval is not None and interval.time_ns >= ends_ns[1]
-        return is_at_end and passage is not None and passage.over
+        return is_at_end and passage is not None and passage.is_over
 
     # --- playing
 
@@ -160,7 +160,7 @@ class Recorded(Source):
             if app.clock() > end_s:
                 self._pace.begin(passage.session.now_ns, app.clock())
                 return True
-        if passage.over:
+        if passage.is_over:
             self._playing.clear()
             app.go(END_NS)
         return False

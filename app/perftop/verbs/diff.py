@@ -172,7 +172,7 @@ def _recorded_readings(path: Path, damages: list[str], *, by_mark: bool) -> list
         damage = f": {source.damage}" if source.damage else ""
         text = f"{path} has no {missing_part}{damage}; nothing was compared"
         raise Failed(text, DAMAGED if damage else USAGE)
-    if source.growing:
+    if source.is_growing:
         complain(f"{path}: {STILL_WRITTEN}")
     damages += [] if source.damage is None else [f"{path}: {source.damage}"]
     return readings

@@ -133,7 +133,7 @@ async def _print_lines(source: Source, count: int | None) -> int:
                         print(text(episode_line(event)))
                         last_ends[machine.name] = max(event.end, last_ends.get(machine.name, 0.0))
             sys.stdout.flush()
-            count = 0 if source.over else None if count is None else count - 1
+            count = 0 if source.is_over else None if count is None else count - 1
             if count != 0:
                 await asyncio.wait([feeding], timeout=source.every_s)
     finally:
@@ -171,10 +171,10 @@ def machine_line(machine: Machine, now: float) -> dict[str, Any]:
         "why": machine.why or None,
         "age_s": number(now - machine.updated) if isfinite(machine.updated) else None,
         "model": machine.model or None,
-        "cpus": machine.cpus or None,
+        "cpus": machine.cpu_count or None,
     }
     line |= {key: number(machine.numbers[key]) for key in FIELDS}
-    line |= {"kind": kind or None, "cause": cause or None, "suspects": machine.suspects}
+    line |= {"kind": kind or None, "cause": cause or None, "suspects": machine.suspect_count}
     return line | {"episodes": [episode_line(event) for event in machine.running]}
 
 

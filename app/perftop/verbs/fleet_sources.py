@@ -50,7 +50,7 @@ class LiveSource:
 
     problem = ""
     moment = ""
-    over = False
+    is_over = False
 
     def __init__(
         self, hosts: Sequence[str], every_s: float = 1.0, *, remote: str | None = None
@@ -141,7 +141,7 @@ MAX_BACK_S = 30 * 86400.0
 class PrometheusSource:
     """Machines and their history on a Prometheus server, up to thousands."""
 
-    over = False
+    is_over = False
 
     def __init__(
         self, url: str, match: str = "", every_s: float = SCRAPE_S, *,
@@ -282,7 +282,7 @@ class RecordingsSource:
         self._now = self.first
         self._target: float | None = self.first + 1.0
         self._playing = playing
-        self._reading = False
+        self._is_reading = False
 
     @property
     def now(self) -> float:
@@ -290,11 +290,11 @@ class RecordingsSource:
 
     @property
     def moment(self) -> str:
-        state = "reading" if self._reading else "playing" if self._playing else "paused"
+        state = "reading" if self._is_reading else "playing" if self._playing else "paused"
         return f"{state} · {time_of_day(self._now)} of {time_of_day(self.last)}"
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether the playback has reached the end."""
         return self._now >= self.last and self._target is None
 
@@ -318,7 +318,7 @@ class RecordingsSource:
         """Reads each recording up to this time. If the time is in the past or far ahead, reading
         starts shortly before it."""
         must_enter = moment < self._now or moment > self._now + WARM_S
-        self._reading = must_enter
+        self._is_reading = must_enter
         tracks = [_Track(t.path, t.recording, t.last) if must_enter else t for t in self._tracks]
         for track in tracks:
             if must_enter:
@@ -330,7 +330,7 @@ class RecordingsSource:
             self._tracks = tracks
             played_machines = {track.live.machine.name: track.live.machine for track in tracks}
             self.fleet.machines = played_machines | self._unread
-        self._now, self._reading = moment, False
+        self._now, self._is_reading = moment, False
 
     def travel(self, by: int) -> bool:
         """Jumps back or forward by a second for each step, and pauses there."""

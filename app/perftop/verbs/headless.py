@@ -80,7 +80,7 @@ class Measured(Follower):
         return _status(self)
 
     @property
-    def measured(self) -> bool:
+    def is_measured(self) -> bool:
         """Whether there is something to report: at least one frame and, if there is a command, its
         run."""
         ran = self.bracket is None or (self.bracket.run is not None and not self.bracket.run.failed)

@@ -124,7 +124,7 @@ def run(args: argparse.Namespace) -> int:
         works = [(record, argv) for record, (_, argv) in zip(records, commands, strict=True)]
         max_s = inf if args.duration is None else args.duration / 1e9
         status, failed = run_loop(headless.attend_all, works, max_s)
-    if failed == [None] and not records[0].begun:
+    if failed == [None] and not records[0].has_begun:
         raise Failed("nothing was recorded: it ended before the probe had started", status or 1)
     if job is None:
         status = 0  # a signal is a normal end
@@ -166,7 +166,7 @@ class Record(Follower):
         return None if self._command is None else self._command.measurement.bracket
 
     @property
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         return self._recording is not None
 
     async def consume(self, stream: Stream) -> None:
@@ -213,7 +213,7 @@ class Record(Follower):
         if ring is not None and triggers is not None and ring.begins_part(message):
             triggers.keep(ring)  # before the oldest part may be removed
         self._write(message)
-        if ring is not None and ring.open:
+        if ring is not None and ring.is_open:
             if triggers is not None and triggers.is_due(message):
                 triggers.keep(ring)
             self._print_news(ring)
@@ -222,7 +222,7 @@ class Record(Follower):
         if self._command is None:
             return False
         self._command.measure(message)
-        is_closed = self._command.measurement.bracket.closed
+        is_closed = self._command.measurement.bracket.is_closed
         self._write_run(is_over=is_closed)
         return is_closed
 
@@ -231,14 +231,14 @@ class Record(Follower):
 
         recording, command = self._recording, self._command
         try:
-            if recording is not None and recording.open:
+            if recording is not None and recording.is_open:
                 self._write_marks()
                 self._write_run(is_over=True)
                 if self._ring is not None and self._triggers is not None:
                     self._triggers.keep(self._ring)
                     self._print_news(self._ring)
                 recording.end()
-                if command is not None and command.failed and isinstance(recording, Writer):
+                if command is not None and command.has_failed and isinstance(recording, Writer):
                     recording.drop()  # the command did not run: nothing to keep
                 else:
                     self._print(f"perftop: recorded {recording.extent} in {recording.path}\n")
@@ -281,7 +281,7 @@ class Record(Follower):
             self._marks += 1
             data = {"label": f"mark {self._marks}"}
             self._write(wire.Note("mark", self._now_ns, "recorder", data))
-            if self._ring is not None and self._ring.open:
+            if self._ring is not None and self._ring.is_open:
                 self._ring.keep()
 
     def _write_run(self, *, is_over: bool) -> None:
@@ -296,7 +296,7 @@ class Record(Follower):
 
         assert self._recording is not None
         try:
-            if self._recording.open:
+            if self._recording.is_open:
                 self._recording.write(message)
         except Failed as failed:
             if self._command is None or not self._command.started_running:
@@ -373,7 +373,7 @@ class Command(Follower):
         return self._job.start_ns > 0
 
     @property
-    def failed(self) -> bool:
+    def has_failed(self) -> bool:
         """Whether the command could not be run."""
         run = self.measurement.bracket.run
         return run is not None and run.failed is not None
@@ -391,7 +391,7 @@ class Command(Follower):
         from perftop.session.session import MAX_BATCH
 
         self._waiting_messages.append(message)
-        waits = self.measurement.running and not self.measurement.bracket.far
+        waits = self.measurement.running and not self.measurement.bracket.is_remote
         if not waits or len(self._waiting_messages) >= MAX_BATCH:
             self._measure_waiting()
 
@@ -400,7 +400,7 @@ class Command(Follower):
         return False
 
     def summary(self) -> list[str]:
-        if not self.started or self.failed:
+        if not self.started or self.has_failed:
             return []
         self._measure_waiting()
         self.measurement.finish(self.session)  # everything measured so far is still valid

@@ -176,7 +176,7 @@ class Stat(Measured):
         from perftop.output import stat_text
         from perftop.output.export.forms import only_measures
 
-        if not self.measured:
+        if not self.is_measured:
             return
         for episode in self.session.running:
             self.on_episode(episode)

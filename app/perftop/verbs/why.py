@@ -75,7 +75,7 @@ def _run_on_file(args: argparse.Namespace) -> int:
         except Failed as failed:
             raise Failed(f"{failed}{_hint(path)}", failed.status) from None
         work.on_end()
-    return report_damage(path, source) or (0 if work.reported else USAGE)
+    return report_damage(path, source) or (0 if work.has_reported else USAGE)
 
 
 def _hint(path: Path) -> str:
@@ -102,7 +102,7 @@ class Why(Measured):
         duration_ns = (args.duration or USUAL_NS) if is_timed else None
         super().__init__(None, job, rest_s=REST_S, duration_ns=duration_ns)
         self._args = args
-        self.reported = False
+        self.has_reported = False
         """Whether there was enough to report."""
         self._shows_wait = is_timed and sys.stderr is not None and sys.stderr.isatty()
 
@@ -121,13 +121,13 @@ class Why(Measured):
 
         if self._shows_wait:
             print("\x1b[K", end="", file=sys.stderr, flush=True)
-        if not self.measured:
+        if not self.is_measured:
             return
         session, job, first_ns = self.session, self.job, self.measurement.first_ns
         if first_ns is None or session.frames < 2:
             complain("fewer than two samples: no answer is possible")
             return
-        self.reported = True
+        self.has_reported = True
         is_own_job = job is not None and session.neighbours.watched_job.name == str(job.pid)
         name = None if job is None or not is_own_job else Path(job.argv[0]).name
         findings = report(session, first_ns, name, past=self._args.file is not None)

@@ -89,10 +89,10 @@ def test_depth_and_what_else_is_summed_up_go_by_weight() -> None:
 def test_with_two_samples_asked_for_one_alone_is_nothing() -> None:
     walk = Walk(after=2).go(0).go(ONE).go(0).go(ONE)
     assert walk.spans() == []
-    assert not walk.spells.quiet
+    assert not walk.spells.is_quiet
     assert walk.go(ONE).spans() == [(3, None)]  # it began with the first of them
     walk = Walk(after=2).go(ONE).go(0)
-    assert walk.spells.quiet
+    assert walk.spells.is_quiet
 
 
 def test_a_position_of_an_ended_episode_begins_a_new_one() -> None:

@@ -215,7 +215,7 @@ def test_a_cpu_that_worked_alone_for_long_is_named() -> None:
 class Sham:
     """A command that has started and does not end."""
 
-    closed = False
+    is_closed = False
 
     def take(self, _: wire.Frame) -> bool:
         return False

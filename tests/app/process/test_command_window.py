@@ -112,9 +112,9 @@ async def test_an_unreadable_cpu_delays_the_command_for_a_while_only() -> None:
             bracket.take(sample(flags, time_ns))
         await bracket.ended()
         for time_ns in times_ns:
-            assert not bracket.closed
+            assert not bracket.is_closed
             bracket.take(sample(flags, time_ns + PATIENCE_NS))
-        assert bracket.closed
+        assert bracket.is_closed
     assert bracket.missed == [1, 3], "its sibling's differences wait for it"
     assert bracket.bounds is not None
 
@@ -130,7 +130,7 @@ async def test_samples_before_the_end_do_not_close_the_window() -> None:
         assert run is not None
         assert not bracket.take(sample(GOOD, before_ns))
         assert not bracket.take(sample(GOOD, run.end_ns - 1, late_ns=1)), "only one was late enough"
-        assert not bracket.closed
+        assert not bracket.is_closed
         assert bracket.take(sample(GOOD, run.end_ns + 5))
         bounds = bracket.bounds
         assert bounds is not None
@@ -190,7 +190,7 @@ async def test_a_signal_that_ended_the_command_is_not_ours_for_a_while(
         run = await bracket.ended()
         assert run is not None
         assert bracket.on_signal(2)
-        assert not bracket.closed
+        assert not bracket.is_closed
         monkeypatch.setattr("perftop.process.command_window.raw_ns", lambda: run.end_ns + ECHO_NS)
         assert not bracket.on_signal(2), "that one was for us"
 
@@ -237,7 +237,7 @@ async def ran(bracket: CommandWindow) -> Run:
 async def test_only_a_read_after_an_echo_of_after_the_end_closes_it() -> None:
     with Job(["true"]) as job:
         bracket, link, far = far_window(job)
-        assert bracket.far
+        assert bracket.is_remote
         assert bracket.admit(far_sample(0))
         assert not bracket.take(far_sample(0))
         run = await ran(bracket)

@@ -159,7 +159,7 @@ async def test_a_command_has_its_own_terminal_with_its_size() -> None:
         tty.type(INTERRUPT)
         done = await tty.job.ended()
         assert done.status == 130
-        await until(lambda: tty.closed, "nobody is left")
+        await until(lambda: tty.is_closed, "nobody is left")
     size, name, *_ = bytes(printed).splitlines()
     assert size == b"12 99"
     assert name.startswith(b"/dev/pts/")

@@ -115,7 +115,7 @@ def test_replay_has_the_episodes_of_export(
     path = tmp_path / "file"
     path.write_bytes(state(recordings[name].read_bytes()))
     found = looked_through(path)
-    assert found.complete
+    assert found.is_complete
     assert told(path, found) == exported(path, 0 if state is whole else 4)
     assert told(path, looked_through(path)) == told(path, found)  # from the cache
     assert found.ended or found.running
@@ -282,7 +282,7 @@ def test_foreign_bytes_raise_nothing_else(data: bytes) -> None:
         found = RecordingEpisodes()
         with contextlib.suppress(wire.WireError):
             episode_index.add_episodes(decoder(), start + data + b"\x00", found)
-        assert not found.complete
+        assert not found.is_complete
         assert len(found.ended) + len(found.running) == bool(start)
 
 

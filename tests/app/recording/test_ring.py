@@ -204,7 +204,7 @@ def test_an_error_names_the_parts_that_are_safe(tmp_path: Path) -> None:
     last.unlink()
     with pytest.raises(Failed, match=r", beside 2 parts before it$"):
         feed(box, 5, 6)
-    assert not box.open
+    assert not box.is_open
 
 
 def test_a_part_begins_with_the_cpus_that_are_on(tmp_path: Path) -> None:

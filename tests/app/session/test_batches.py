@@ -77,7 +77,7 @@ def told(interval: Interval) -> list[object]:
     ]
     arrays += [ceilings.low_hz, ceilings.high_hz, ceilings.hz, interval.doubts, interval.online]
     arrays += interval.counts.values()
-    rest = interval.time_ns, interval.elapsed_s, interval.skew_s, interval.samples
+    rest = interval.time_ns, interval.elapsed_s, interval.skew_s, interval.sample_count
     return [array.tobytes() for array in arrays] + [split.method, rest, repr(interval.machine)]
 
 

@@ -352,7 +352,7 @@ def test_errors_of_a_filter_have_a_place(text: str, at: int, says: str) -> None:
 def test_steady_filters(text: str, steady: bool) -> None:
     chosen = parse(text)
     assert chosen is not None
-    assert chosen.steady is steady
+    assert chosen.is_steady is steady
 
 
 def test_examples_of_the_help_are_filters() -> None:
@@ -381,10 +381,10 @@ def test_any_text_is_a_filter_or_a_printable_error(text: str) -> None:
         return
     again = parse(chosen.text)
     assert again is not None
-    assert (again.text, again.steady) == (chosen.text, chosen.steady)
+    assert (again.text, again.is_steady) == (chosen.text, chosen.is_steady)
     for interval in (INTERVAL, None):
         mask = chosen.cpus(SESSION, interval)
         assert mask.shape == (8,)
         assert mask.tolist() == again.cpus(SESSION, interval).tolist()
-    if chosen.steady:
+    if chosen.is_steady:
         assert chosen.cpus(SESSION, INTERVAL).tolist() == chosen.cpus(SESSION, None).tolist()

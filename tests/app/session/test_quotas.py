@@ -33,7 +33,7 @@ def test_only_what_was_counted_since_the_first_record_counts() -> None:
     quota = run_times(record(5000), record(5400, periods=30)).quotas.binding(7)
     assert quota is not None
     assert quota.throttled_s == pytest.approx(0.4)
-    assert (quota.periods, quota.throttled) == (20, 10)
+    assert (quota.period_count, quota.throttled_count) == (20, 10)
     assert quota.cpus == 0.5
     assert run_times(record(5000)).quotas.binding(7) is None, "nothing is known of this span"
     assert run_times(record(5000), record(5400)).quotas.binding(9) is None

@@ -116,7 +116,7 @@ def lived(hello: wire.Hello, messages: Sequence[wire.Message]) -> tuple[Session,
 
 def agree(found: Interval | None, live: Interval) -> None:
     assert found is not None
-    for name in ("time", "time_ns", "elapsed_s", "skew_s", "suspect", "samples", "tasks"):
+    for name in ("time", "time_ns", "elapsed_s", "skew_s", "suspect", "sample_count", "tasks"):
         assert getattr(found, name) == getattr(live, name), name
     pairs = {"values": (found.values.all, live.values.all)}
     pairs |= {
@@ -161,7 +161,7 @@ def test_a_span_is_as_near_to_what_was_asked_as_can_be(span_ns: int, samples: in
     session, _ = lived(story.hello, story.messages)
     found = session.interval_at(7 * SAMPLE_NS, span_ns)
     assert found is not None
-    assert found.samples == samples
+    assert found.sample_count == samples
     assert found.elapsed_s == pytest.approx(samples / 10)
 
 
@@ -188,7 +188,7 @@ def test_dropped_samples_are_not_needed_by_kept_ones() -> None:
     assert session.interval_at(history.first_ns - 1, INTERVAL_NS) is None
     oldest = session.interval_at(history.first_ns, INTERVAL_NS)
     assert oldest is not None
-    assert oldest.samples == 1
+    assert oldest.sample_count == 1
     kept = [i for i in live if i.time_ns - round(i.elapsed_s * 1e9) >= history.first_ns]
     assert len(kept) > 4
     for interval in kept:

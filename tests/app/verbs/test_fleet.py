@@ -70,7 +70,7 @@ def test_each_machine_has_a_line_and_a_silent_one_a_reason(
 class Quiet:
     """A source whose only machine had an episode."""
 
-    every_s, over, now = 0.01, False, 10.0
+    every_s, is_over, now = 0.01, False, 10.0
 
     def __init__(self) -> None:
         machine = Machine("n1")
@@ -220,9 +220,9 @@ async def test_an_unreadable_file_stops_no_other(night: Path) -> None:
 
 async def test_recordings_play_to_their_end(night: Path) -> None:
     async with played(night) as source:
-        assert not source.over
+        assert not source.is_over
         source.travel(1000)
-        await until(lambda: source.over, "the end")
+        await until(lambda: source.is_over, "the end")
         assert source.now == source.last == START + 60
 
 

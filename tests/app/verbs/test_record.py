@@ -92,7 +92,7 @@ async def test_while_the_command_runs_its_samples_are_measured_some_at_a_time() 
         await command.measurement.bracket.ended()
         command.measure(sample(seq + 1))
         assert session.frames == 2 * MAX_BATCH + 1
-        assert command.measurement.bracket.closed
+        assert command.measurement.bracket.is_closed
         assert command.summary()
 
 

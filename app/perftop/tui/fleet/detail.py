@@ -104,7 +104,7 @@ def _selected_machine(look: Look, width: int) -> list[Line]:
     if machine is None:
         return []
     name = fit(foreign(machine.name), width - 10).rstrip()
-    cores = f", {machine.cores} cores" if machine.cores else ""
+    cores = f", {machine.core_count} cores" if machine.core_count else ""
     model = foreign(machine.model or "model unknown")
     model = fit(model, width - len(cores)).rstrip() + cores if cores else model
     lines = [calm(*spread([(name, "bright")], [("selected", "dim")], width)),

@@ -131,7 +131,7 @@ def _cell(look: Look, table: Table, machine: Machine, column: Column) -> Cell:
             count = len({episode.group for episode in machine.running if episode.wrong})
             return (str(min(count, 9)), "text") if count else (theme.NEITHER, "neither")
         case "suspects":
-            return (DOUBTED_SIGN, "warn") if machine.suspects else (theme.NEITHER, "neither")
+            return (DOUBTED_SIGN, "warn") if machine.suspect_count else (theme.NEITHER, "neither")
         case "age":
             age = max(0.0, look.now - machine.updated)
             text = f"{age:.1f}" if age < 100 else f"{age:.0f}"

@@ -91,7 +91,7 @@ def worst_sign(machine: Machine) -> Run:
     kinds = {episode.group[0] for episode in machine.running if episode.wrong}
     worst_kind = next((kind for kind in KINDS if kind in kinds), "")
     if not worst_kind:
-        return (DOUBTED_SIGN, "warn") if machine.suspects else (" ", "text")
+        return (DOUBTED_SIGN, "warn") if machine.suspect_count else (" ", "text")
     return KINDS[worst_kind].sign, "warn" if worst_kind == "suspect" else "alarm"
 
 

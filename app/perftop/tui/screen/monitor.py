@@ -517,7 +517,7 @@ class FilterState:
             choice.mask = self._mask_source = None
             return
         source = current, session, list(session.topology)
-        if current.steady and source == self._mask_source:
+        if current.is_steady and source == self._mask_source:
             return
         self._mask_source = source
         mask = frozenset(current.cpus(session, interval).nonzero()[0].tolist())

@@ -239,7 +239,7 @@ def _verdict(
             text, ("a first verdict after 3 s, a firm one after 10 s",), "…", 0.0,
             wanted_s=totals.losses.whole_s, seen_s=totals.elapsed_s,
         )  # fmt: skip
-    if not totals.samples:
+    if not totals.sample_count:
         return Verdict(f"No verdict: no samples in {length(SPAN_NS)}", (), theme.UNKNOWN, 0.0,
                        is_past=past)  # fmt: skip
     why = report(session, totals.start_ns, past=past, totals=totals, whole=interval)

@@ -147,7 +147,7 @@ def test_numbers_are_those_of_the_cpus() -> None:
     assert found["ceiling_hz"] == pytest.approx(3.2e9)
     assert found["below"] == pytest.approx(1.0)
     assert found["both"] + found["lp0"] + found["lp1"] + found["neither"] == pytest.approx(1.0)
-    assert (row.cpus, row.cores, row.answers) == (8, 4, True)
+    assert (row.cpu_count, row.core_count, row.answers) == (8, 4, True)
 
 
 def test_half_of_the_work_is_below_its_ceiling() -> None:
@@ -164,7 +164,7 @@ def test_numbers_that_a_guest_lacks_have_a_reason() -> None:
     assert isnan(row.numbers["clock_hz"])
     assert isnan(row.numbers["both"])
     assert "hypervisor" in row.absent
-    assert row.guest
+    assert row.is_guest
 
 
 def test_times_of_episodes_are_those_of_arrival() -> None:

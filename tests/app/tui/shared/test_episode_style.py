@@ -26,7 +26,7 @@ def test_a_recording_that_plays_has_the_episodes_of_the_moment_and_not_of_its_en
     )
     for episode in (before, here, later):
         session.log.recording.add(episode)
-    session.log.recording.complete = True
+    session.log.recording.is_complete = True
     assert episodes_during(session, interval) == [here]
 
 
