@@ -161,6 +161,49 @@ def _account_cell(parts: tuple[int, ...], heat: int, row: int, rows: int, _: Loo
     return (" ", "text") if lower == _IDLE else (theme.LEVELS[8], below)
 
 
+NAMED_TAKERS = 5
+"""Number of tasks that have a colour and a letter of their own."""
+TAKERS = NAMED_TAKERS + 2
+"""Parts of a column of `takers`: the named tasks, other tasks, and time of no known task."""
+_TAKER_STYLES = (*(f"task{i}" for i in range(NAMED_TAKERS + 1)), "rule", "ground")
+TAKER_LETTERS = "abcde+/ "
+UNSEEN = "╱"
+
+
+def takers(columns: Floats, rows: int, look: Look = "colour") -> list[Column]:
+    """Returns the chart of the tasks that used a CPU. `columns`: (columns, TAKERS), shares of the
+    CPU's time from the bottom up; the rest is idle. A column with NaN is blank."""
+    ends = np.nan_to_num(columns).cumsum(axis=1)
+    ends[~np.isfinite(columns).all(axis=1)] = 0.0
+    return [_takers(tuple(column), rows, look) for column in _eighths(ends, rows).tolist()]
+
+
+@lru_cache(maxsize=_MAX_CACHED)
+def _takers(ends: tuple[int, ...], rows: int, look: Look) -> Column:
+    return Column.of(
+        _taker_cell(_in_cell((*ends, 8 * rows), row), look) for row in reversed(range(rows))
+    )
+
+
+@lru_cache(maxsize=_MAX_CACHED)
+def _taker_cell(parts: tuple[int, ...], look: Look) -> Run:
+    """Returns a cell with its two largest parts, or, without colour, the letter of its largest.
+    `parts`: eighths of the cell, from the bottom up."""
+    largest = max(range(len(parts)), key=lambda kind: parts[kind])
+    if look != "colour":
+        return TAKER_LETTERS[largest], _TAKER_STYLES[largest] if look == "sixteen" else "text"
+    unseen = NAMED_TAKERS + 1
+    if parts[largest] >= 7:
+        if largest == unseen:
+            return UNSEEN, "dim/rule"
+        return (" ", "text") if largest > unseen else (theme.LEVELS[8], _TAKER_STYLES[largest])
+    second = max((k for k in range(len(parts)) if k != largest), key=lambda kind: parts[kind])
+    lower, upper = sorted((largest, second))
+    level = max(1, min(7, round(8 * parts[lower] / (parts[lower] + parts[upper]))))
+    below, above = _TAKER_STYLES[lower], _TAKER_STYLES[upper]
+    return theme.LEVELS[level], below if above == "ground" else f"{below}/{above}"
+
+
 def _account_shape(parts: Sequence[int], heat: int, row: int, rows: int, look: Look) -> Run:
     """Returns a cell in the shape of its largest kind. Except in ASCII, the end of the busy part is
     drawn in eighths, and steal that takes less than half of the cell is a thin line at its top."""

@@ -57,12 +57,16 @@ _DARK = _GREY | {
     "warn": "#f78c3d", "cyan": "#39c5cf", "key": "#58a6ff", "field": "#6ca29b", "ipc": "#2f767c",
     "taker": "#e8a39b", "bar-both": "#cf9a27", "bar-lp0": "#4a8bd8", "bar-lp1": "#9f79d8",
     "good": "#3fb950",
+    "task0": "#4a8bd8", "task1": "#9f79d8", "task2": "#3f9fa6",
+    "task3": "#3f9d6d", "task4": "#a9b544", "task5": "#6e7681",
 }  # fmt: skip
 _SAFE = _GREY | {
     "both": "#fdf06a", "lp0": "#3f8fff", "lp1": "#eac0e4", "clock": "#2fae9b", "alarm": "#e2585f",
     "warn": "#f58700", "cyan": "#a6e8fa", "key": "#3f8fff", "field": "#8fa3ad", "ipc": "#5c7f96",
     "taker": "#dca6a2", "bar-both": "#dccf55", "bar-lp0": "#3a80e0", "bar-lp1": "#cfa8c9",
     "good": "#2fae9b",
+    "task0": "#3a80e0", "task1": "#cfa8c9", "task2": "#a6d8ea",
+    "task3": "#2fae9b", "task4": "#dccf55", "task5": "#6e7681",
 }  # fmt: skip
 _LIGHT = {
     "text": "#24292f", "bright": "#0d1117", "dim": "#57606a", "faint": "#8c959f",
@@ -71,6 +75,8 @@ _LIGHT = {
     "warn": "#a85400", "cyan": "#1b7c83", "key": "#0969da", "field": "#2f7f77", "ipc": "#5fa8a1",
     "taker": "#a8443c", "bar-both": "#cf9712", "bar-lp0": "#3a86de", "bar-lp1": "#9468dc",
     "good": "#1a7f37",
+    "task0": "#6aa3e6", "task1": "#b497ea", "task2": "#5fb3ac",
+    "task3": "#6dbb7d", "task4": "#c9c04a", "task5": "#afb8c1",
 }  # fmt: skip
 # In many terminal palettes, normal and bright colours look alike; in some, bright black is grey;
 # and the background may be light. So every meaning has its own hue, and quiet text is dimmed.
@@ -79,7 +85,8 @@ _ANSI = {
     "lp0": "bright_blue", "lp1": "bright_magenta", "clock": "green", "alarm": "bright_red",
     "warn": "yellow", "cyan": "cyan", "key": "bright_blue", "field": "cyan", "ipc": "cyan",
     "taker": "bright_red", "bar-both": "default", "bar-lp0": "bright_blue",
-    "bar-lp1": "bright_magenta", "good": "green",
+    "bar-lp1": "bright_magenta", "good": "green", "task0": "blue", "task1": "magenta",
+    "task2": "cyan", "task3": "green", "task4": "yellow", "task5": "default",
 }  # fmt: skip
 PALETTES = {
     "perftop-dark": Palette(

@@ -394,6 +394,22 @@ class History:
             _add(frames, begin_ns, reader, span)
         raise AssertionError("no such span")
 
+    def task_records(self, after_ns: int, until_ns: int) -> list[tuple[int, TaskSnapshot]]:
+        """The records of tasks after one raw time and up to another, with their times."""
+        found: list[tuple[int, TaskSnapshot]] = []
+        for chunk in reversed(self._chunks):
+            chunk.settle()
+            if chunk.first_ns > until_ns:
+                continue
+            for packed_message in reversed(chunk.messages):
+                time_ns, packed_records = records(packed_message)
+                if time_ns <= after_ns:
+                    return found[::-1]
+                if time_ns <= until_ns and "tasks" in packed_records:
+                    snapshot = TaskSnapshot.from_records(packed_records)
+                    found += [(time_ns, snapshot)] if snapshot is not None else []
+        return found[::-1]
+
     def tasks_at(self, end_ns: int) -> TaskSnapshot:
         """The last record of tasks by that time; empty if it is out of date."""
         for chunk in reversed(self._chunks):

@@ -132,14 +132,17 @@ class Moment:
         rated = row if lowered is None else unit.rows[lowered]
         util, hz, _ = self._running(row)
         *_, ipc = self._running(rated)
-        tasks = sorted(
-            (task for cpu in unit.cpus for task in self._tasks.get(cpu, ())), reverse=True
-        )
+        # The IPC is that of one CPU, so that CPU's tasks come first.
+        cpus = sorted(unit.cpus, key=lambda cpu: cpu != unit.cpus[unit.rows.index(rated)])
+        tasks = [task for cpu in cpus for task in sorted(self._tasks.get(cpu, ()), reverse=True)]
+        if not unit.is_pair:
+            tasks.sort(reverse=True)
         return UnitValues(
             unit.name, ",".join(map(str, unit.cpus)) if unit.is_pair else "",
             shares, frozenset(filter(None, map(lowered_chart, own))),
             self._doubtful_shares(unit, shares),
-            _sign(worst), [name for _, name in tasks], hz, self._ceiling_hz[unit.core_index],
+            _sign(worst), _task_names(tasks, self._numbers, unit), hz,
+            self._ceiling_hz[unit.core_index],
             (theme.DROPPED, "alarm") if dropped else (" ", "text"),
             ipc, _sign(lowers), any(self._online[row] for row in unit.rows),
             self._offline_threads(unit),
@@ -186,6 +189,22 @@ def _accounts(session: Session) -> Mapping[str, str]:
         name: key for name, key in _SHARE_KEYS.items()
         if name == "busy" or (chosen[key] and (steal or name != "steal"))
     }  # fmt: skip
+
+
+def _task_names(
+    tasks: Sequence[tuple[float, str]], numbers: Mapping[int, Sequence[float]], unit: Unit
+) -> list[str]:
+    """Returns the tasks of a unit, each with its share of a CPU in per cent. If they account for
+    less than half of the busy time, returns how much of that was not seen instead."""
+    busy = sum(numbers[row][0] for row in unit.rows)
+    seen = sum(share for share, _ in tasks)
+    if busy > MIN_NAMED_UTIL and seen < busy / 2:
+        return [f"not seen {100 * (1 - seen / busy):.0f} %"]
+    return [f"{name} {100 * share:.0f}" for share, name in tasks]
+
+
+MIN_NAMED_UTIL = 0.05
+"""Busy share of a CPU from which it is said that its tasks were not seen."""
 
 
 def _sign(episode: Episode | None) -> Run:

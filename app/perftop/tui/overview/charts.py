@@ -31,6 +31,7 @@ from perftop.tui.overview.chart_numbers import (
     lowered_chart,
     units,
 )
+from perftop.tui.overview.task_lanes import MIN_WIDTH_FOR_SUMS, SUMS_WIDTH, TaskLanes
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.places import Places, package_name
@@ -58,6 +59,7 @@ class Charts:
         self._drawer: ChartDrawer | None = None
         self._order: Sequence[int] = ()
         self._units: list[Unit] = []
+        self._lanes: TaskLanes | None = None
         self.lines: list[list[Run]] = []
         self.rows: list[int | None] = []
         """For each line, the index of its place; None if the line belongs to no core."""
@@ -85,6 +87,7 @@ class Charts:
             self._order = order
             self._units = units(self._places, order, counted=self.counted)
             self._drawer = ChartDrawer(session, self._units, counted=self.counted)
+            self._lanes = TaskLanes(session, self._units)
         self._drawer.past.read(interval, plan.columns, choice.window_s)
         episodes = time_axis.episodes(self._drawer.past.axis, session)
         past = self._drawer.past
@@ -93,6 +96,8 @@ class Charts:
             for axis in ([past.axis, past.dots] if plan.counted else [past.axis])
         ]
         charts = self._drawer.draw(episodes, plan.rows, plan.rate_rows, look)
+        if plan.lane_rows and self._lanes is not None:
+            self._lanes.read(past.axis, past.series("util"))
         clock = clock_of(session, choice.units, known=True)
         moment = Moment(self._reader.read(interval), self._units, clock)
         packages = [unit.package for unit in self._units]
@@ -107,7 +112,7 @@ class Charts:
             selected = choice.cpu in self._places.places[unit.core_index].cpus
             values = moment.numbers(unit, chosen=selected)
             if plan.kind == "titled":
-                lines = _titled(plan, values, unit_charts, look)
+                lines = _titled(plan, values, unit_charts, look, self._lanes, i)
             else:
                 lines = _with_numbers_beside(plan, values, unit_charts)
             last = i == len(self._units) - 1
@@ -181,13 +186,29 @@ def _heading(plan: Plan, package: int | None, sign: Run, legend: list[Run] | Non
     return [*name, *legend]
 
 
-def _titled(plan: Plan, values: UnitValues, charts: UnitCharts, look: Look) -> list[list[Run]]:
+def _titled(
+    plan: Plan, values: UnitValues, charts: UnitCharts, look: Look,
+    lanes: TaskLanes | None, unit: int,
+) -> list[list[Run]]:  # fmt: skip
     bar: Run = (chart_numbers.SELECTION_BAR, "key") if values.chosen else (" ", "text")
-    return [
-        chart_numbers.title(values, plan.width - 1, colour=look == "colour"),
+    lines = [
+        chart_numbers.title(values, plan.block + plan.columns, colour=look == "colour"),
         *([bar, (f"{mark} ", "faint"), *area]
           for mark, area in zip(chart_numbers.scale(plan.rows), charts.area, strict=True)),
     ]  # fmt: skip
+    if lanes is None or not plan.lane_rows:
+        return lines
+    for at, line in enumerate(lanes.lane(unit, plan.lane_rows, look)):
+        name = "" if at else "who"
+        lines.append([bar, (f"{name:>{SCALE_WIDTH - 2}} ", "dim"), *line])
+    if plan.has_sums:
+        window = f"  sum of {lanes.window_s(unit):.1f} s "
+        rule = theme.RULE * (SUMS_WIDTH - len(values.name) - len(window))
+        head: list[Run] = [(values.name, "bright"), (window, "dim"), (rule, "rule")]
+        sums = [head, *lanes.sums(unit, plan.rows + plan.lane_rows, look)]
+        lines = [[*line, (" " * _GAP, "text"), *part]
+                 for line, part in zip(lines, sums, strict=True)]  # fmt: skip
+    return lines
 
 
 def _with_numbers_beside(plan: Plan, values: UnitValues, charts: UnitCharts) -> list[list[Run]]:
@@ -230,6 +251,8 @@ _MAX_ROWS = ((1, 12), (2, 10), (4, 6), (8, 4), (MAX_CHARTS, 2))
 with the height of the screen."""
 _MAX_ROWS_IF_LOW = ((1, 7), (2, 5), (4, 2))
 """Maximum rows of a chart, like _CAPS, on a screen with fewer lines than _MIN_HEIGHT_FOR_TIMES."""
+_LANE_ROWS = (12, 4), (8, 3), (6, 2), (5, 1)
+"""(rows, lanes): of at least so many rows of a chart, so many are for its tasks."""
 _GROWTH_HEIGHT = 42
 """Number of lines beyond which charts grow with the screen."""
 _GROWTH_SHARE = 0.75
@@ -259,6 +282,12 @@ class Plan:
     """Number of heading lines, which name packages; the first also has the legend."""
     panels: int
     """Number of lines left for the panels."""
+    lane_rows: int = 0
+    """Lines of the tasks below each chart."""
+
+    @property
+    def has_sums(self) -> bool:
+        return self.lane_rows > 0 and self.width >= MIN_WIDTH_FOR_SUMS
 
     @property
     def block(self) -> int:
@@ -290,7 +319,9 @@ class Plan:
     @property
     def columns(self) -> int:
         """Columns of time of each chart; a cell of a clock or IPC chart has two."""
-        return 2 * self.chart_width if self.counted else self.width - self.block - 1
+        if self.counted:
+            return 2 * self.chart_width
+        return self.width - self.block - 1 - (SUMS_WIDTH + _GAP if self.has_sums else 0)
 
 
 def plan(charts: int, height: int, width: int, *, packages: int, counted: bool) -> Plan | None:
@@ -331,6 +362,8 @@ def _styles(
             continue
         used = headings + charts * chart_lines + (charts - 1) * gap
         used += (charts if axes else 1) + times + blank
+        lanes = 0 if beside else next((n for most, n in _LANE_ROWS if rows >= most), 0)
         yield Plan(
-            width, counted, charts, kind, rows, gap, axes, times, blank, headings, height - used
-        )
+            width, counted, charts, kind, rows - lanes, gap, axes, times, blank, headings,
+            height - used, lanes,
+        )  # fmt: skip

@@ -252,7 +252,8 @@ def _verdict(
         first = why.named[0]
         has_episodes = first.for_s is not None and first.cause[1] != "scheduler"
         running = ALARM if first.running and has_episodes else 0.0
-        pieces = (*((first.text,) if first.text not in text else ()), *first.evidence)
+        is_new = has_episodes and first.text not in text
+        pieces = (*((first.text,) if is_new else ()), *first.evidence)
         verdict = Verdict(
             text, pieces, _sign(first.cause[0]), max(first.share, first.victim_share, running),
             first.lost_s / max(1e-9, why.elapsed_s), first.cause,

@@ -83,7 +83,7 @@ def test_charts_of_cpus_are_as_tall_as_the_screen_allows(
 ) -> None:
     found = plan(count, height, 160, packages=1, counted=False)
     assert found is not None
-    assert (found.kind, found.rows) == ("titled", rows)
+    assert (found.kind, found.rows + found.lane_rows) == ("titled", rows)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_plan_fills_the_height_and_leaves_room_for_panels(
 
 
 def lines(of: Plan) -> int:
-    each = of.rows + (of.kind == "titled")
+    each = of.rows + of.lane_rows + (of.kind == "titled")
     axes = (of.charts if of.axes else 1) + of.times
     return of.headings + of.charts * each + (of.charts - 1) * of.gap + axes
 

@@ -1,0 +1,160 @@
+"""Who used each CPU: a lane below its chart, with the same columns, and the seconds of each task.
+
+Tasks with one name count as one. The five that used most have a colour; they keep it while they
+stay among the five. Busy time that no record of tasks accounts for is "not seen".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from perftop.base.arrays import Floats
+from perftop.draw import charts, theme
+from perftop.draw.charts import NAMED_TAKERS, TAKERS, UNSEEN, Look
+from perftop.draw.columns import Run, fit
+from perftop.draw.strips import foreign, merge_runs
+from perftop.model.tasks import TaskSnapshot
+from perftop.session.history import TASKS_NS
+from perftop.session.session import Session
+from perftop.tui.overview.chart_numbers import Unit
+from perftop.tui.shared.time_axis import Axis
+
+SUMS_WIDTH = 37
+"""Cells of the sums to the right of a chart."""
+MIN_WIDTH_FOR_SUMS = 140
+"""Minimum columns of the screen for the sums."""
+_NAME_WIDTH, _BAR_WIDTH = 13, 9
+_OTHERS, _UNSEEN = NAMED_TAKERS, NAMED_TAKERS + 1
+
+
+class TaskLanes:
+    def __init__(self, session: Session, units: Sequence[Unit]) -> None:
+        self._session = session
+        self._cpus = [str(unit.cpus[0]) for unit in units]
+        self._records: list[tuple[int, TaskSnapshot]] = []
+        """Records of tasks with their raw times, the oldest first."""
+        self._read_ns = 0, 0
+        """Raw times between which records were read."""
+        self._names: list[str] = [""] * NAMED_TAKERS
+        """The task of each colour; '' if there is none."""
+        self._shares = np.zeros((len(units), 0, TAKERS))
+        self._seconds = np.zeros((len(units), TAKERS))
+        self._idle_s = np.zeros(len(units))
+
+    def read(self, axis: Axis, util: Floats) -> None:
+        """Reads the tasks of the columns of this axis. `util`: busy shares, (units, columns)."""
+        self._read_records(axis.start_ns, axis.now_ns)
+        columns = axis.columns
+        column_ns = axis.bin_ns / axis.bin_columns
+        ends_ns = axis.end_ns - column_ns * np.arange(columns - 1, -1, -1)
+        times_ns = np.array([time_ns for time_ns, _ in self._records], float)
+        # A record is on the time before it; the newest columns have none yet.
+        at = times_ns.searchsorted(ends_ns).clip(0, max(0, len(times_ns) - 1))
+        tasks = [
+            [[(t.comm, t.share) for t in snapshot.tasks_on(cpu)] for _, snapshot in self._records]
+            for cpu in self._cpus
+        ]
+        self._choose_names(tasks)
+        place = {name: i for i, name in enumerate(self._names) if name}
+        by_record = np.zeros((len(self._cpus), len(self._records) + 1, TAKERS))
+        for unit, records in enumerate(tasks):
+            for record, entries in enumerate(records):
+                for comm, share in entries:
+                    by_record[unit, record, place.get(comm, _OTHERS)] += share
+        if len(times_ns):
+            is_far = np.abs(times_ns[at] - ends_ns) > TASKS_NS
+            at = np.where(is_far, len(times_ns), at)
+        shares = by_record[:, at]
+        known = shares.sum(axis=2)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares *= np.where(known > util, util / known, 1.0)[..., None]
+        shares[..., _UNSEEN] = np.maximum(0.0, util - shares.sum(axis=2))
+        self._shares = shares
+        column_s = np.where(np.isfinite(util), column_ns / 1e9, 0.0)
+        self._seconds = np.nan_to_num(shares * column_s[..., None]).sum(axis=1)
+        self._idle_s = column_s.sum(axis=1) - self._seconds.sum(axis=1)
+
+    def _read_records(self, start_ns: int, end_ns: int) -> None:
+        """Reads records from a second before the axis, so that its first columns have one."""
+        history = self._session.past
+        first_ns, last_ns = self._read_ns
+        if not first_ns <= start_ns <= end_ns or end_ns < last_ns or (history.begin_ns or 0) < 0:
+            self._records, last_ns = [], start_ns - 1
+        self._records += history.task_records(last_ns, end_ns)
+        self._records = [record for record in self._records if record[0] > start_ns - TASKS_NS]
+        self._read_ns = start_ns, end_ns
+
+    def _choose_names(self, tasks: Sequence[Sequence[Sequence[tuple[str, float]]]]) -> None:
+        used: dict[str, float] = {}
+        for records in tasks:
+            for entries in records:
+                for comm, share in entries:
+                    used[comm] = used.get(comm, 0.0) + share
+        top = sorted(used, key=lambda comm: -used[comm])[:NAMED_TAKERS]
+        new = [comm for comm in top if comm not in self._names]
+        self._names = [name if name in top else "" for name in self._names]
+        for i, name in enumerate(self._names):
+            if not name and new:
+                self._names[i] = new.pop(0)
+
+    def lane(self, unit: int, rows: int, look: Look) -> list[list[Run]]:
+        """Returns the lane of a CPU in `rows` lines, with the name of a task where it fills the
+        lowest line."""
+        lines = charts.rows_of(charts.takers(self._shares[unit], rows, look))
+        runs: list[Run] = []
+        for signs, key in lines[-1]:
+            runs += self._named(signs, key) if look == "colour" else self._lettered(signs, key)
+        return [*lines[:-1], runs]
+
+    def _named(self, signs: str, key: str) -> list[Run]:
+        """Returns a run with the name of its task, if it is long enough and full."""
+        full, number = theme.LEVELS[8], key.removeprefix("task")
+        named = number.isdecimal() and int(number) < NAMED_TAKERS
+        name = foreign(self._names[int(number)]) if named else ""
+        if not name or signs != full * len(signs) or len(signs) < len(name) + 2:
+            return [(signs, key)]
+        return [(full, key), (name, f"ground/{key}"), (full * (len(signs) - len(name) - 1), key)]
+
+    def _lettered(self, signs: str, key: str) -> list[Run]:
+        """Returns a run of letters, in which the name follows the letter where there is room."""
+        for letter, name in zip(charts.TAKER_LETTERS, map(foreign, self._names), strict=False):
+            words = f"{letter}={name} "
+            for found in re.finditer(f"{letter}{{{len(words) + 1},}}", signs):
+                signs = signs[: found.start()] + words + signs[found.start() + len(words) :]
+        return [(signs, key)]
+
+    def sums(self, unit: int, rows: int, look: Look) -> list[list[Run]]:
+        """Returns the seconds of each task on a CPU, the most first, in `rows` lines of SUMS_WIDTH
+        cells. They add up to the window."""
+        seconds, idle_s = self._seconds[unit].tolist(), float(self._idle_s[unit])
+        whole_s = sum(seconds) + idle_s
+        order = sorted((i for i in range(NAMED_TAKERS) if seconds[i] >= 0.05),
+                       key=lambda i: -seconds[i])  # fmt: skip
+        names = [*map(foreign, self._names), "others", "not seen"]
+        kinds = [*order, *(i for i in (_OTHERS, _UNSEEN) if seconds[i] >= 0.05)]
+        lines: list[list[Run]] = []
+        for i in kinds:
+            is_task = i < NAMED_TAKERS
+            bar = theme.LEVELS[8] * round(_BAR_WIDTH * seconds[i] / max(whole_s, 1e-9))
+            sign, key = (UNSEEN, "dim/rule") if i == _UNSEEN else (theme.LEVELS[8], f"task{i}")
+            if look != "colour":
+                sign, key = charts.TAKER_LETTERS[i], "text"
+            name = fit(names[i], _NAME_WIDTH)
+            lines.append([
+                (sign, key), (f" {name}", "text" if is_task else "dim"),
+                (f"{seconds[i]:>6.1f}", "bright" if i == kinds[0] else "text"), (" s  ", "dim"),
+                (bar, key if i != _UNSEEN else "rule"),
+            ])  # fmt: skip
+        idle = f"{'idle':<{_NAME_WIDTH}}{idle_s:>6.1f}"
+        lines.append([(theme.NEITHER, "faint"), (f" {idle} s", "dim")])
+        if len(lines) > rows:
+            lines = [*lines[: rows - 1], lines[-1]]
+        lines += [[]] * (rows - len(lines))
+        return [merge_runs(line, SUMS_WIDTH) for line in lines]
+
+    def window_s(self, unit: int) -> float:
+        """Seconds that the sums of a CPU add up to."""
+        return float(self._seconds[unit].sum() + self._idle_s[unit])
