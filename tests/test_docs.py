@@ -32,6 +32,7 @@ OTHERS = {"--from"}
 """Flags of other programs, or of perfprobe, that are named too."""
 OTHER_PAGES = [ROOT / "app/README.md", ROOT / ".github/CONTRIBUTING.md", ROOT / "app/CHANGELOG.md"]
 LINES = 165
+PAGE_LINES = 250
 """A front page is read; a long one is not."""
 
 
@@ -66,7 +67,7 @@ def test_every_flag_that_is_named_exists() -> None:
 def test_every_command_is_understood(name: str) -> None:
     """Those that tests/test_examples.py runs at night, and those that it cannot run, too."""
     for line in examples.lines(examples.texts()[name]):
-        program, *typed = shlex.split(re.split(r" [|>] ", line)[0])
+        program, *typed = shlex.split(re.split(r" [|>] (?!.*')", line)[0])
         given, command = split(typed)
         words = with_verb(given, command, screen=True)
         if program != "perftop" or words[0] in GENERAL or words == ["VERB", "--help"]:
@@ -131,8 +132,13 @@ def test_links_lead_somewhere(path: Path) -> None:
         assert (path.parent / target).is_file(), target
 
 
+@pytest.mark.parametrize("topic", page.topics())
+def test_a_page_is_short(topic: str) -> None:
+    assert len(TEXTS[topic].read_text(encoding="utf-8").splitlines()) <= PAGE_LINES
+
+
 def test_readme_names_every_page() -> None:
-    assert set(re.findall(r"\(app/perftop/docs/([a-z]+)\.md\)", README)) == set(page.topics())
+    assert set(re.findall(r"\(app/perftop/docs/([a-z-]+)\.md\)", README)) == set(page.topics())
 
 
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"screenshots/[a-z0-9.-]+", ALL))))

@@ -30,7 +30,7 @@ INSTEAD: Rules = (
     (r"--hosts FILE", "--hosts machines", "names of machines that the fake ssh knows"),
     (r"\bFILE\b", "run.perftop", "a recording"),
     (r"\bTOPIC\b", "why", "a page"),
-    (r"\bNAME\b", "quota", "a recording that comes with perftop"),
+    (r"\bNAME$", "quota", "a recording that comes with perftop"),
     (r"\bVERB\b", "stat", "a verb"),
     (r"sim:… --duration 10$", "sim:idle,speed=max --duration 1", "a scenario, and time"),
     (r"^perftop exporter(?! --)", r"\g<0> --listen unix:metrics", "its port may be taken"),

@@ -1,11 +1,11 @@
-"""Reads the tables of the page on JSON, and checks values by them."""
+"""Reads the tables of the pages on JSON, and checks values by them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from perftop.docs.page import cells, read_page
+from perftop.docs.page import cells, read_page, topics
 
 INHERITS = {"run": "summary", "phase": "summary", "episode-start": "episode"}
 """Types of lines that also have the keys of another type, except those of a whole run."""
@@ -16,10 +16,11 @@ def tables() -> dict[str, dict[str, str]]:
     """The types of keys, by name of the table."""
     found: dict[str, dict[str, str]] = {}
     name = ""
-    for block in read_page("json").blocks:
+    pages = (read_page(topic) for topic in topics() if topic.startswith("json"))
+    for block in (block for page in pages for block in page.blocks):
         if block.kind == "heading":
             name = block.lines[0]
-        elif block.kind == "table":
+        elif block.kind == "table" and cells(block.lines[0])[0] == "key":
             for row in block.lines[1:]:
                 keys, value, _ = cells(row)
                 keyed = {key.strip(" `"): value for key in keys.split(",")}

@@ -4,12 +4,13 @@ than the noise, and how their machines differ."""
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perftop.base.errors import DAMAGED, USAGE, Failed, cannot, complain
 from perftop.base.importing import lean
@@ -17,14 +18,42 @@ from perftop.base.text import colours, utf8
 from perftop.verbs import headless, options
 
 if TYPE_CHECKING:
+    from perftop.output.compare.comparison import Comparison
     from perftop.output.compare.readings import Reading
 
 MAX_BYTES = 256 << 20
 """Maximum bytes that are read from a JSON file."""
 EPILOG = (
     "A file is a recording, or what stat --json, stat -r N --json or summary --json has written. "
-    "The exit status is 0, with and without a difference."
+    "The exit status is 0, with and without a difference; 1 if a condition of --fail-if is met, or "
+    "cannot be decided."
 )
+CONDITION = re.compile(r"\s*([^\s<>]+)\s*([<>])\s*([+-]?[0-9]+(?:\.[0-9]+)?)\s*(%|pt)\s*")
+MET_STATUS = 1
+"""Exit status if a condition of --fail-if is met or cannot be decided."""
+UNITS = {"points": "pt", "%": "%"}
+"""Units of a limit, by unit of the difference of a row."""
+
+
+class Condition(NamedTuple):
+    """A limit on the difference B - A of a number."""
+
+    text: str
+    key: str
+    sign: str
+    limit: float
+    """In the unit of the limit."""
+    unit: str
+
+
+def condition(text: str) -> Condition:
+    """Parses a condition such as `cpu_s > 3 %` or `lost_ratio > 2 pt`."""
+    match = CONDITION.fullmatch(text)
+    if match is None:
+        raise argparse.ArgumentTypeError(
+            f"invalid condition {text!r} (try 'cpu_s > 3 %' or 'lost_ratio > 2 pt')"
+        )
+    return Condition(text.strip(), match[1], match[2], float(match[3]), match[4])
 
 
 def add(verbs: Any) -> None:
@@ -41,6 +70,11 @@ def add(verbs: Any) -> None:
     parser.add_argument("--by", choices=("mark",), help=text)
     text = "only these: run_s, busy_hz, ipc …"
     parser.add_argument("--metrics", metavar="A,B", help=text)
+    parser.add_argument(
+        "--fail-if", action="append", default=[], type=condition, metavar="CONDITION",
+        help="exit with 1 if B differs from A by more than this, and by more than the noise: "
+        "'cpu_s > 3 %%', 'ipc < -2 %%', for shares points: 'lost_ratio > 2 pt'; may be repeated",
+    )  # fmt: skip
     options.add_json(parser, "one JSON object")
 
 
@@ -52,7 +86,8 @@ def run(args: argparse.Namespace) -> int:
         from perftop.output.compare.readings import NUMBERS, of_event
 
     paths, by_mark, metrics = _sides(args), args.by is not None, options.names(args.metrics)
-    for key in metrics or ():
+    conditions: list[Condition] = args.fail_if
+    for key in (*(metrics or ()), *(asked.key for asked in conditions)):
         if key not in NUMBERS and not of_event(key):
             raise Failed(f"unknown number {key!r}; numbers: {', '.join(NUMBERS)}", USAGE)
     damages: list[str] = []
@@ -81,7 +116,34 @@ def run(args: argparse.Namespace) -> int:
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     for line in damages:
         complain(line)
-    return DAMAGED if damages else 0
+    outcomes = [line for asked in conditions for line in _outcomes(asked, compared)]
+    for line in outcomes:
+        complain(line)
+    return MET_STATUS if outcomes else DAMAGED if damages else 0
+
+
+def _outcomes(asked: Condition, compared: Sequence[Comparison]) -> list[str]:
+    """Returns a line for each phase in which the condition is met or cannot be decided."""
+    from perftop.output.compare.comparison import ALONE, UNSTEADY
+
+    lines = []
+    rows = [(phase.label, row) for phase in compared for row in phase.rows]
+    matching_rows = [(label, row) for label, row in rows if row.number.key == asked.key]
+    if not matching_rows:
+        raise Failed(f"--fail-if {asked.text!r}: {asked.key} was not compared", USAGE)
+    for label, row in matching_rows:
+        if asked.unit != UNITS[row.unit]:
+            raise Failed(f"--fail-if {asked.text!r}: the unit here is {UNITS[row.unit]}", USAGE)
+        place = f" in {label}" if label else ""
+        difference = f"{asked.key} differs by {100 * row.change:+.1f} {asked.unit}{place}"
+        beyond = (100 * row.change - asked.limit) * (1 if asked.sign == ">" else -1) > 0
+        if row.verdict in {ALONE, UNSTEADY}:
+            reason = "one run a side" if row.verdict == ALONE else "it changes too slowly"
+            hint = "measure several runs: stat -r 5"
+            lines.append(f"{asked.text!r} cannot be decided: {reason} ({hint})")
+        elif beyond and row.sure:
+            lines.append(f"{asked.text!r} is met: {difference}")
+    return lines
 
 
 def _sides(args: argparse.Namespace) -> tuple[list[Path], list[Path]]:

@@ -12,11 +12,15 @@ from perftop.base.errors import USAGE, Failed
 from perftop.base.text import colours, did_you_mean, full_terminal, in_ascii, utf8
 from perftop.verbs import options
 
-BEGINNING = """perftop              the screen: what each core does, and what takes its time
-perftop demo         the same on a simulated machine, for two minutes
-perftop why          what costs most here, with evidence
-perftop doctor       what can be read here, what not, and how to see more
-perftop VERB --help  the options of a verb"""
+BEGINNING = """perftop why -- ./job     does my job get all it could?
+perftop why --watch lmp  who takes time from it?
+perftop ramp             how long must I warm up before I measure?
+
+perftop                  the screen: what each core does, and what takes its time
+perftop demo             the same on a simulated machine, for two minutes
+perftop demo list        recordings of real trouble, and more simulated machines
+perftop doctor           what can be read here, what not, and how to see more
+perftop VERB --help      the options of a verb"""
 
 
 def add(verbs: Any) -> None:
@@ -35,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     if topic is None:
         titles = ((name, page.read_page(name).title.partition(": ")[2]) for name in topics)
         lines = [BEGINNING, "", "Pages, by perftop help TOPIC:", ""]
-        lines += [f"  {name:<12} {title}" for name, title in titles]
+        lines += [f"  {name:<17} {title}" for name, title in titles]
         lines = lines if utf8() else [in_ascii(line) for line in lines]
     elif topic in topics:
         width = shutil.get_terminal_size((80, 24)).columns

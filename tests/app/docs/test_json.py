@@ -82,6 +82,13 @@ def test_answers_about_this_machine(verb: str, capsys: pytest.CaptureFixture[str
     assert check(verb, printed([verb, "--json"], capsys)) == {verb}
 
 
+def test_a_check_of_conditions(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["doctor", "--check", "--json"]) in {0, 1}
+    (line,) = (json.loads(each) for each in capsys.readouterr().out.splitlines())
+    assert line["rules"]
+    assert not list(object_faults(line, "checked", "check"))
+
+
 @pytest.mark.parametrize("phases", [("scalar",), ("avx2", "scalar", "avx2")])
 def test_ramps(phases: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     """What the probe would tell, with all that may be null and all that may be there."""

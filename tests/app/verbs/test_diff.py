@@ -58,6 +58,55 @@ def test_two_files_of_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "14.6 % longer" in capsys.readouterr().out.splitlines()[0]
 
 
+@pytest.mark.parametrize(
+    ("conditions", "status", "message"),
+    [
+        (["run_s > 3 %"], 1, "'run_s > 3 %' is met: run_s differs by +14.6 %"),
+        (["run_s>14%"], 1, "'run_s>14%' is met: run_s differs by +14.6 %"),
+        (["run_s > 15 %"], 0, ""),
+        (["run_s < -3 %"], 0, ""),
+        (["cpu_s > 3 %"], 0, ""),
+        (["cpu_s > 3 %", "run_s < 20 %"], 1, "'run_s < 20 %' is met: run_s differs by +14.6 %"),
+        (["run_s > 3 pt"], 2, "--fail-if 'run_s > 3 pt': the unit here is %"),
+        (["ipc < -3 %"], 2, "--fail-if 'ipc < -3 %': ipc was not compared"),
+        (["cpus > 3 %"], 2, "unknown number 'cpus'"),
+        (["run_s > 3"], 2, "--fail-if: invalid condition 'run_s > 3' (try 'cpu_s > 3 %'"),
+    ],
+)
+def test_a_condition_decides_the_exit_status(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    conditions: list[str],
+    status: int,
+    message: str,
+) -> None:
+    files = runs(tmp_path / "a", *A), runs(tmp_path / "b", *B)
+    options = [word for text in conditions for word in ("--fail-if", text)]
+    assert compared(*files, *options) == status
+    err = capsys.readouterr().err
+    assert err.startswith(f"perftop: {message}" if message else "")
+    assert err.count("\n") == (1 if message else 0)
+
+
+def test_a_condition_on_single_runs_cannot_be_decided(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = runs(tmp_path / "a", 41.0), runs(tmp_path / "b", 41.0)
+    assert compared(*files, "--fail-if", "run_s > 3 %") == 1
+    assert capsys.readouterr().err == (
+        "perftop: 'run_s > 3 %' cannot be decided: one run a side "
+        "(measure several runs: stat -r 5)\n"
+    )
+
+
+def test_a_difference_within_the_noise_meets_no_condition(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = runs(tmp_path / "a", 30.0, 41.0, 52.0), runs(tmp_path / "b", 33.0, 47.0, 56.0)
+    assert compared(*files, "--fail-if", "run_s > 3 %") == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_groups_of_files_are_runs_of_one_side(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
