@@ -14,6 +14,7 @@ from perftop.detect.engine import DetectorInput, RunningEpisodes, gap_ns, highes
 from perftop.detect.interrupts import InterruptStorms
 from perftop.detect.losses import MIN_BUSY, MIN_JOB_BUSY, NeighbourLosses, busy_cpus, wanted_share
 from perftop.detect.memory_pressure import Memory
+from perftop.detect.memory_stalls import MemoryStalls
 from perftop.detect.ramps import Ramps
 from perftop.detect.siblings import Siblings
 from perftop.detect.standstill import Halts, Smis, Steals
@@ -59,9 +60,9 @@ class Detection:
         # before neighbours, which do not blame a task for what a quota took.
         detectors: list[Detector] = [
             Suspects(reader, episodes), Drops(reader, episodes), Ramps(reader), self.quotas,
-            self.neighbours, InterruptStorms(reader, episodes), Throttles(reader, episodes),
-            Licenses(reader, episodes), Halts(reader, episodes), Smis(reader, episodes),
-            Steals(reader, episodes),
+            self.neighbours, InterruptStorms(reader, episodes), MemoryStalls(reader, episodes),
+            Throttles(reader, episodes), Licenses(reader, episodes), Halts(reader, episodes),
+            Smis(reader, episodes), Steals(reader, episodes),
         ]  # fmt: skip
         self._detectors = [detector for detector in detectors if detector.available]
         self._ahead = [MIN_AHEAD for _ in self._detectors]

@@ -103,6 +103,15 @@ KINDS: dict[str, Kind] = {
             ),
         ),
         Kind(
+            "memory-stall", "▤", "memory stall: tasks stood still for memory",
+            loss="time to memory", of_cpu=True, rows=("lost_ratio",),
+            sentences=(
+                "{cause} of {owner} stops|stopped its tasks for {lost} of the time",
+                "{cause} stops|stopped tasks for {lost} of the time",
+                "{cause} stops|stopped tasks",
+            ),
+        ),
+        Kind(
             "steal", "╳", "steal: the hypervisor took time from this VM",
             lowers="steal", loss="to the hypervisor", of_cpu=True, rows=("steal", "lost_ratio"),
             sentences=_STEAL_CAUSES,
@@ -306,6 +315,26 @@ CAUSES: dict[str, Cause] = {
         Cause(
             "softirq", "softirqs", "Softirq work", "softirq",
             "spread it: the affinity of its interrupt, rps_cpus of a network queue",
+        ),
+        Cause(
+            "memory-limit", "memory limit", "The memory limit", "limit",
+            "a higher limit: memory.max, the pod's limits.memory, docker --memory",
+        ),
+        Cause(
+            "read-back", "reading memory back", "Reading memory back", "swap",
+            "more memory, or fewer programs; vmstat 1 shows what is swapped",
+        ),
+        Cause(
+            "reclaim", "memory reclaim", "Memory reclaim", "reclaim",
+            "more free memory; vm.min_free_kbytes, so that kswapd starts earlier",
+        ),
+        Cause(
+            "compaction", "memory compaction", "Memory compaction", "compaction",
+            "defer into /sys/kernel/mm/transparent_hugepage/defrag",
+        ),
+        Cause(
+            "numa-balancing", "NUMA balancing", "NUMA balancing", "NUMA",
+            "sysctl kernel.numa_balancing=0, and numactl to place the program",
         ),
         Cause("sibling", "sibling", "", "sibling"),
         Cause("scheduler", "scheduler", "", "waits"),

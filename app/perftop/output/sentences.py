@@ -603,7 +603,8 @@ _WORDED: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
 """By detector key: the JSON key, and a function that formats the value as text; None: the value is
 unchanged."""
 _LABELS = {
-    "came_per_s": "it came", "busy_hz": "clock", "sibling_active_share": "both busy",
+    "came_per_s": "it came", "memory_limit_mb": "limit", "at_limit": "times at it:",
+    "busy_hz": "clock", "sibling_active_share": "both busy",
     "rests on": "from",
     "first_hz": "from at most", "steady_hz": "to", "drops": "drops on the way:",
     "t90_s": "90 % within", "t99_s": "99 % within", "steady_s": "steady within",
@@ -618,6 +619,7 @@ _UNITS: dict[str, Callable[[float], str]] = {
     "_bytes_per_s": lambda value: f"{1e-9 * value:.1f} GB/s",
     "_hz": lambda value: f"{1e-9 * value:.2f} GHz",
     "_w": lambda value: f"{value:.0f} W",
+    "_mb": lambda value: f"{value:.0f} MB",
     "_c": lambda value: f"{value:.0f} °C",
     "_share": lambda value: f"{100 * value:.{0 if value >= 0.1 else 2}f} %",
     "_per_s": lambda value: f"{value:.3g}/s" if value < 100 else f"{value:.0f}/s",

@@ -228,7 +228,7 @@ def _finding(
     names = [job] if job else losers(session, known, whole.tasks)
     words = text(sentence(session.topology, known, names, over=not running))
     # The sentence already contains the clocks.
-    drop = {"busy_hz", "ceiling_hz"} if kind is not None and kind.of_cycles else set()
+    drop = {"busy_hz", "ceiling_hz"} if kind is not None and kind.of_cycles else {"owner", "line"}
     shown = {} if worst is None else {k: v for k, v in worst.evidence.items() if k not in drop}
     finding = Finding(
         cause, sums.share(cause), float(lost_s.sum()), words, _by(cause, worst), cpus,
@@ -631,6 +631,14 @@ def checks(
         share = sum(s for (kind, _), s in shares.items() if kind == "interrupt")
         results.append(
             Check("interrupts", "interrupts", f"{small} of time", share, f"interrupts ({small})")
+        )
+    pressure = whole.machine.get("pressure_memory", nan)
+    if isfinite(pressure):
+        small = _small(pressure)
+        share = sum(s for (kind, _), s in shares.items() if kind == "memory-stall")
+        brief = f"waiting for memory ({small})"
+        results.append(
+            Check("memory-stalls", "tasks waiting for memory", f"{small} of time", share, brief)
         )
     halts = whole.values.mean("involuntary", session.shown)
     if chosen["involuntary"] and np.isfinite(halts):

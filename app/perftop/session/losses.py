@@ -11,9 +11,9 @@ Each second of the whole belongs to at most one cause, in this order:
    time of the waiting task, in addition to the time of the CPU.
 2. steal, involuntary halts, clock below the ceiling: parts of the CPU's time (`evaluation.Lost`).
    An episode that runs on the CPU at that time names the cause; without one it is UNEXPLAINED.
-3. interrupt, sibling, package: the share of the remaining time that the detector measured. A loss
-   that the detector attributes to a clock below the ceiling is already in the clock's part, and is
-   not counted again.
+3. interrupt, memory-stall, sibling, package: the share of the remaining time that the detector
+   measured. A loss that it attributes to a clock below the ceiling is already in the clock's part,
+   and is not counted again. A job may also sleep during a memory stall: that is time of its own.
 
 So the shares of all causes add up to at most 1. A sample is settled LATE_NS after its end, since
 some episodes are detected only after they have lasted for a while.
@@ -21,7 +21,7 @@ some episodes are detected only after they have lasted for a while.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -46,14 +46,9 @@ _NAMED_BY: dict[str, tuple[str, ...]] = {
     "clock": ("turbo-drop", "throttle", "license", "ramp"),
 }
 """For each part of the loss, the kinds of episodes that name its cause, by priority."""
-_SHARES = frozenset(
-    [
-        ("interrupt", "irq"),
-        ("interrupt", "softirq"),
-        *(("neighbour", cause) for cause in ("sibling", "package", "memory")),
-    ]
-)
-"""Kinds and causes whose episodes have the lost share of the time that is not lost otherwise."""
+_SHARED_RESOURCES = frozenset({"sibling", "package", "memory"})
+_OF_REST = frozenset({"interrupt", "memory-stall"})
+"""Kinds whose episodes have the lost share of the time that is not lost otherwise."""
 JOB_SPREAD_NS = 1_000_000_000
 """Time in ns within which the probe reads all threads of a job, in turn."""
 MAX_OPEN = 256
@@ -119,6 +114,20 @@ class LossSums(NamedTuple):
             return self
         by_cause = {**self.by_cause, STOPPED: stopped_s}
         return self._replace(waited_s=self.waited_s + stopped_s, by_cause=by_cause)
+
+    def with_blocked(self, stalled_s: Mapping[Cause, float], blocked_s: Floats) -> LossSums:
+        """Returns the sums with the parts of memory stalls in which the job did not run, which it
+        wanted, too. `stalled_s`: the whole of each; `blocked_s`: seconds that the job could not be
+        woken up, by CPU, an upper bound of all parts."""
+        by_cause, waited_s = dict(self.by_cause), self.waited_s
+        for cause, whole_s in stalled_s.items():
+            ran_s = by_cause.get(cause, np.zeros(len(waited_s)))
+            missing_s, room_s = whole_s - float(ran_s.sum()), float(blocked_s.sum())
+            if missing_s > 0 and room_s > 0:
+                part_s = blocked_s * min(1.0, missing_s / room_s)
+                by_cause[cause], waited_s = ran_s + part_s, waited_s + part_s
+                blocked_s = blocked_s - part_s
+        return self._replace(waited_s=waited_s, by_cause=by_cause)
 
     def share(self, cause: Cause) -> float:
         """The share of the whole lost to a cause; NaN if no CPU was busy."""
@@ -271,7 +280,8 @@ class Losses:
         rest_s = np.maximum(wanted_s - np.maximum(parts_s, 0.0).sum(axis=1), 0.0)
         for episode in episodes:
             is_counted = "turbo_drop" in episode.evidence  # already in the clock's part
-            if (episode.kind, episode.cause) in _SHARES and not is_counted:
+            is_shared = episode.kind == "neighbour" and episode.cause in _SHARED_RESOURCES
+            if (episode.kind in _OF_REST or is_shared) and not is_counted:
                 taken_s = np.where(self._mask(episode, times), rest_s * (episode.depth or 0.0), 0.0)
                 rest_s = rest_s - taken_s
                 yield (episode.kind, episode.cause), taken_s.sum(axis=0)

@@ -27,7 +27,7 @@ from perftop.session import episodes
 from perftop.session.episodes import MAX_MARKS, EpisodeLog
 from perftop.session.history import TASKS_NS, History
 from perftop.session.interval import LIVE_BYTES, Distribution, Interval, Span, Tasks
-from perftop.session.losses import Losses, LossSums, Totals
+from perftop.session.losses import Cause, Losses, LossSums, Totals
 from perftop.session.task_times import BusyCpus, RunTimes
 
 MAX_BATCH = 256
@@ -413,7 +413,16 @@ class Session:
         sums = self._losses.sums(self.episodes(self._losses.unsettled_ns, self.now_ns))
         times = self.run_times
         sums = sums.with_quotas(times.throttled_by_cpu(times.threads or times.tasks))
-        return sums.with_stops(times.stopped_by_cpu())
+        sums = sums.with_stops(times.stopped_by_cpu())
+        blocked_s = times.blocked_by_cpu()
+        if not blocked_s.any():
+            return sums
+        stalled_s: dict[Cause, float] = {}
+        for episode in self.episodes(self.run.start_ns, self.now_ns):
+            if episode.kind == "memory-stall":
+                cause = episode.kind, episode.cause
+                stalled_s[cause] = stalled_s.get(cause, 0.0) + episode.lost_s(self.now_ns)
+        return sums.with_blocked(stalled_s, blocked_s)
 
     # --- episodes
 

@@ -8,7 +8,7 @@ thread ran last.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any, NamedTuple
@@ -324,12 +324,20 @@ class RunTimes:
     def stopped_by_cpu(self) -> Floats:
         """Returns the seconds that threads of the watched job lost while they were stopped, by the
         CPU on which each ran most."""
-        stopped_s = np.zeros(len(self._position))
+        return self._by_cpu(lambda times: times.stop_loss_s)
+
+    def blocked_by_cpu(self) -> Floats:
+        """Returns the seconds in which threads of the watched job could not be woken up, by the CPU
+        on which each ran most."""
+        return self._by_cpu(lambda times: times.blocked_s)
+
+    def _by_cpu(self, seconds: Callable[[TaskTimes], float]) -> Floats:
+        sums = np.zeros(len(self._position))
         for times in self.threads.values():
             cpu = max(times.by_cpu, key=lambda cpu: times.by_cpu[cpu], default=-1)
             if (at := self._position.get(cpu)) is not None:
-                stopped_s[at] += times.stop_loss_s
-        return stopped_s
+                sums[at] += seconds(times)
+        return sums
 
     def throttled(self, times: Mapping[Any, TaskTimes]) -> list[Throttled]:
         """Returns the tasks that a quota kept from running, those that it cost most first. `times`:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from perfprobe.cpu import files
 from perfprobe.kernel.cgroups import Quotas, cpuset, hierarchy
 from perfprobe.kernel.interrupts import Interrupts
+from perfprobe.kernel.memory_stalls import MemoryStalls
 from perfprobe.kernel.task_files import (
     BATCH,
     GONE,
@@ -143,7 +144,7 @@ class Tasks:
         """When the last scan that ended began: who is not in `_seen` was born later."""
         self._told = SentDetails()
         self._quotas, self._cpusets = Quotas(root), hierarchy(root, "cpuset")
-        self._interrupts = Interrupts(root, now_ns)
+        self._interrupts, self._memory = Interrupts(root, now_ns), MemoryStalls(root)
         self._scan: Iterator[None] | None = None
         self._next_ns = now_ns()
         self._cost_ns = 0
@@ -210,8 +211,10 @@ class Tasks:
         if before and seen:
             yield from self._make_records(ran)
             self._ready |= {"interrupts": interrupts} if interrupts else {}
-        elif seen and (quotas := self._quotas.record(self._watched())):
-            self._ready = {"quotas": quotas}  # the counts from which the first second is measured
+        elif seen:  # the counts from which the first second is measured
+            self._memory.record(self._watched())
+            if quotas := self._quotas.record(self._watched()):
+                self._ready = {"quotas": quotas}
 
     def _processes(self) -> Iterator[list[str]]:
         """The PIDs, some at a time. The directory is read only if a task was born: from cold caches
@@ -242,8 +245,11 @@ class Tasks:
         tasks = {cpu: told[0] for cpu, told in others.items()}
         self._ready = {"tasks": tasks, "others": others, "waits": waits}
         self._ready |= {"details": details} if details else {}
-        if quotas := self._quotas.record([*self._watched(), *(runner.pid for runner in busiest)]):
+        pids = [*self._watched(), *(runner.pid for runner in busiest)]
+        if quotas := self._quotas.record(pids):
             self._ready["quotas"] = quotas
+        if memory := self._memory.record(self._watched(), pids):
+            self._ready["memory"] = memory
 
     def _watched(self) -> list[int]:
         return self._watch.pids if self._watch is not None else []

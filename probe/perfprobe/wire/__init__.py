@@ -215,6 +215,12 @@ As for a row that was not read, the next delta covers the whole span.
   frequent first: lines of /proc/interrupts (numbered ones as "36 eth0") and kinds of softirqs, with
   how often each came; empty in the first record. In frames that have `tasks`; absent where no CPU
   did.
+- `memory`: {"stalled_us", "counts": {key: count}, "groups"?: {path: [limit, hits, pages, us]},
+  "pids"?: {pid as text: path}}: what came since the last scan. `stalled_us`: for how long some task
+  stood still for memory (PSI). `counts`: keys of /proc/vmstat that rose. `groups`: memory groups of
+  tasks of this record or of the watched job: the limit in bytes, how often it was reached, pages
+  that were read back, and for how long some task of the group stood still; null where unknown.
+  In frames that have `tasks`; absent where nothing rose.
 - `asleep_ns`: how long the machine has been suspended since hello. `time_ns` stood still then, and
   counters may have. Absent until the first suspension.
 - `watched`, where hello has a `watch`: {"threads": {thread id as text: [pid, comm, cpu, run_ns,

@@ -1,0 +1,167 @@
+"""Detects that tasks stand still for memory: at the limit of their control group, while the machine
+is short of memory, or while the kernel compacts or moves it.
+
+The probe records about once a second for how long some task stood still (PSI), and what the kernel
+counted meanwhile. The time has no cause of its own, so it is given to what was counted: to the
+limit of a group that was reached, else to what rose of the counters of the whole machine. Moves of
+NUMA balancing are not in that time; it is computed from the number of faults and pages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from perftop.base.arrays import first_true
+from perftop.base.text import safe
+from perftop.detect.engine import DetectorInput, RunningEpisodes, gap_ns, with_tasks
+from perftop.model.kinds import Episode
+from perftop.model.sample_reader import SampleBatch, SampleReader
+from perftop.model.tasks import TaskSnapshot, owner
+
+START, END = 0.03, 0.01
+"""Shares of the time, at which an episode starts and below which it ends."""
+MIN_REFAULTS_PER_S = 200
+"""Pages read back a second, from which tasks wait for them and not for free memory."""
+NUMA_FAULT_S, NUMA_PAGE_S = 2e-6, 5e-6
+"""Time that a hinting fault of NUMA balancing takes, and the move of a page, by experience."""
+MAX_GROUP = 256
+
+
+class _Stall(NamedTuple):
+    """What stood still in one record."""
+
+    cause: str
+    group: str
+    """The control group at its limit; '' for the whole machine."""
+    stalled_s: float
+    counts: dict[str, float]
+    pids: frozenset[int] = frozenset()
+    """The processes of the group."""
+
+
+@dataclass(slots=True)
+class _Running:
+    episode: Episode
+    stalled_s: float = 0.0
+    span_s: float = 0.0
+
+
+class MemoryStalls:
+    """An episode is of one cause and one group, and starts and ends with records."""
+
+    def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
+        self.available = True
+        self._cpus, self._gap_ns = [*reader.position], gap_ns(reader.hello.sample_ns)
+        self._episodes = episodes
+        self._running: dict[tuple[str, str], _Running] = {}
+        self._time_ns = 0
+        """Raw time of the last record of tasks."""
+
+    def calm(self, batch: SampleBatch, first: int, last: int) -> int:
+        return first_true(batch.once(with_tasks), first, last)
+
+    def sample(self, data: DetectorInput) -> list[Episode]:
+        """Returns the episodes that this sample ended."""
+        if "tasks" not in data.records:
+            return []
+        since_ns, self._time_ns = self._time_ns, data.time_ns
+        if not 0 < data.time_ns - since_ns <= self._gap_ns:
+            return [self._end(key) for key in [*self._running]]
+        span_s = (data.time_ns - since_ns) / 1e9
+        seen = set()
+        for stall in _stalls(data.records, span_s):
+            key = stall.cause, stall.group
+            running = self._running.get(key)
+            if stall.stalled_s < (START if running is None else END) * span_s:
+                continue
+            seen.add(key)
+            if running is None:
+                running = _Running(Episode("memory-stall", [], since_ns, cause=stall.cause))
+                self._running[key] = running
+                self._episodes.running.append(running.episode)
+            running.stalled_s += stall.stalled_s
+            running.span_s += span_s
+            self._describe(running, stall, data.records)
+        return [self._end(key) for key in [*self._running] if key not in seen]
+
+    def _end(self, key: tuple[str, str]) -> Episode:
+        """Ends an episode, at its last record that showed it."""
+        running = self._running.pop(key)
+        return self._episodes.end(
+            running.episode, running.episode.start_ns + round(running.span_s * 1e9)
+        )
+
+    def _describe(self, running: _Running, stall: _Stall, records: Mapping[str, object]) -> None:
+        """The CPU of the episode is one on which a task of the group ran: the time is that in which
+        at least one task stood still, wherever it was."""
+        episode = running.episode
+        if not episode.cpus:
+            snapshot = TaskSnapshot.from_records(records) or TaskSnapshot()
+            cpus = [
+                cpu for cpu in self._cpus
+                if any(ran.pid in stall.pids or not stall.group
+                       for ran in snapshot.tasks_on(str(cpu)))
+            ]  # fmt: skip
+            episode.cpus = cpus[:1] or self._cpus[:1]
+        episode.depth = min(1.0, running.stalled_s / running.span_s)
+        evidence = episode.evidence
+        if stall.group:
+            evidence["owner"], evidence["group"] = owner(stall.group), stall.group
+        evidence["stalled_s"] = round(running.stalled_s, 3)
+        for name, value in stall.counts.items():
+            known = name == "memory_limit_mb"
+            evidence[name] = round(value if known else evidence.get(name, 0) + value)
+        episode.confidence = "inferred" if stall.cause == "numa-balancing" else "measured"
+
+
+def _stalls(records: Mapping[str, object], span_s: float) -> Iterator[_Stall]:
+    """Yields what stood still by a record, which comes from outside."""
+    match records.get("memory"):
+        case {"stalled_us": int() as us, "counts": dict() as named, **rest} if 0 <= us < 1 << 53:
+            pass
+        case _:
+            return
+    counts = {str(k): v for k, v in named.items() if type(v) is int and 0 <= v < 1 << 62}
+    left_s = min(us / 1e6, span_s)
+    groups, pids = rest.get("groups"), rest.get("pids")
+    members = pids if isinstance(pids, dict) else {}
+    for group, entry in groups.items() if isinstance(groups, dict) else ():
+        match entry:
+            case [
+                int() | None as limit,
+                int() | None as hits,
+                int() | None as pages,
+                int() | None as group_us,
+            ] if hits and hits > 0 and limit:
+                # The time of the machine has that of the group, as far as both are up to date.
+                stalled_s = min(span_s, left_s if group_us is None else group_us / 1e6)
+                left_s = max(0.0, left_s - stalled_s)
+                evidence = {"memory_limit_mb": limit / 1e6, "at_limit": hits}
+                evidence["pages_read_back"] = pages or 0
+                own = [pid for pid in members if re.fullmatch("[0-9]{1,10}", str(pid))]
+                yield _Stall(
+                    "memory-limit",
+                    safe(str(group), MAX_GROUP),
+                    stalled_s,
+                    evidence,
+                    frozenset(int(pid) for pid in own if members[pid] == group),
+                )
+    stalls = sum(n for key, n in counts.items() if key.startswith("allocstall"))
+    back = sum(n for key, n in counts.items() if key.startswith("workingset_refault"))
+    swapped = counts.get("pswpin", 0)
+    if swapped + back >= MIN_REFAULTS_PER_S * span_s and (swapped or stalls):
+        evidence = {"pages_read_back": back, "pages_swapped_in": swapped}
+        yield _Stall("read-back", "", left_s, evidence)
+    elif counts.get("compact_stall", 0) > stalls:
+        names = {"compact_stall": "compactions", "thp_fault_fallback": "huge_pages_failed"}
+        evidence = {names[key]: n for key, n in counts.items() if key in names}
+        yield _Stall("compaction", "", left_s, evidence)
+    elif stalls:
+        yield _Stall("reclaim", "", left_s, {"direct_reclaims": stalls})
+    faults, moved = (counts.get(key, 0) for key in ("numa_hint_faults", "numa_pages_migrated"))
+    numa_s = faults * NUMA_FAULT_S + moved * NUMA_PAGE_S
+    evidence = {"numa_faults": faults, "numa_pages_moved": moved}
+    yield _Stall("numa-balancing", "", min(numa_s, span_s), evidence)

@@ -1,0 +1,116 @@
+"""How long tasks stood still for memory, and what the kernel did to find some, from /proc and the
+files of control groups.
+
+Pressure (PSI) has the time for which some task reclaimed, compacted or read back memory. The files
+of groups are read only while the pressure of the machine rises.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from perfprobe.cpu import files
+from perfprobe.kernel.cgroups import MAX_FILE_BYTES, Hierarchy, hierarchy
+
+KEYS = (
+    "allocstall_dma32", "allocstall_normal", "allocstall_movable", "pgscan_direct", "pgscan_kswapd",
+    "compact_stall", "compact_daemon_wake", "thp_fault_fallback", "numa_hint_faults",
+    "numa_pages_migrated", "pswpin", "pswpout", "workingset_refault_anon",
+    "workingset_refault_file",
+)  # fmt: skip
+"""Keys of /proc/vmstat that are recorded when they rise."""
+MIN_STALL_US = 2_000
+"""Pressure in us since the last scan, from which the files of groups are read."""
+MAX_GROUPS = 32
+MAX_STAT_BYTES = 1 << 14
+_COUNT = re.compile(rf"^({'|'.join(KEYS)}) (\d{{1,18}})$", re.MULTILINE | re.ASCII)
+_STALLED = re.compile(r"^some .*total=(\d{1,18})$", re.MULTILINE | re.ASCII)
+
+
+class MemoryStalls:
+    def __init__(self, root: Path) -> None:
+        self._proc = f"{root}/proc"
+        self._limits, self._unified = hierarchy(root, "memory"), hierarchy(root, "")
+        self._stalled_us: int | None = None
+        self._counts: dict[str, int] = {}
+        self._groups: dict[str, list[int | None]] = {}
+        """By group, its counts as last read."""
+
+    def record(self, watched: Iterable[int], pids: Iterable[int] = ()) -> dict[str, Any]:
+        """The record of the time since the last call; empty if nothing rose. Groups are read of
+        watched processes, and of `pids` while the pressure of the machine rises."""
+        text = files.text(f"{self._proc}/vmstat", MAX_STAT_BYTES) or ""
+        last, self._counts = self._counts, {key: int(n) for key, n in _COUNT.findall(text)}
+        counts = {k: n - last[k] for k, n in self._counts.items() if n > last.get(k, n)}
+        before_us, self._stalled_us = self._stalled_us, stalled_us(f"{self._proc}/pressure/memory")
+        risen_us = (self._stalled_us or 0) - (before_us or 0) if before_us is not None else 0
+        groups: dict[str, list[int | None]] = {}
+        members: dict[str, str] = {}
+        others = pids if risen_us >= MIN_STALL_US else ()
+        for pid in dict.fromkeys([*watched, *others]):
+            self._read(pid, groups, members)
+        last_groups, self._groups = self._groups, groups
+        risen: dict[str, list[int | None]] = {}
+        for group, (limit, *now) in groups.items():
+            if group in last_groups:
+                risen[group] = [limit, *map(_rise, now, last_groups[group][1:])]
+        if not counts and risen_us < MIN_STALL_US:
+            return {}
+        record: dict[str, Any] = {"stalled_us": max(0, risen_us), "counts": counts}
+        if risen:
+            record |= {"groups": risen, "pids": {p: g for p, g in members.items() if g in risen}}
+        return record
+
+    def _read(self, pid: int, groups: dict[str, list[int | None]], members: dict[str, str]) -> None:
+        """Reads the group of a process, if it is not the outermost one: its limit in bytes, how
+        often it was at its limit, pages that were read back, and us for which it stood still."""
+        text = files.text(f"{self._proc}/{pid}/cgroup", MAX_FILE_BYTES) or ""
+        limits, unified = self._limits, self._unified
+        group = limits.group(text) if limits is not None else None
+        if limits is None or group is None or group == "/":
+            return
+        if group not in groups:
+            if len(groups) >= MAX_GROUPS:
+                return
+            own = unified.group(text) if unified is not None else None
+            stalled = None
+            if unified is not None and own is not None and own != "/":
+                stalled = stalled_us(f"{unified.path(own)}/memory.pressure")
+            groups[group] = [*usage(limits, group), stalled]
+        members[str(pid)] = group
+
+
+def usage(hierarchy: Hierarchy, group: str) -> list[int | None]:
+    """The limit of a group, how often its tasks were at it, and the pages that they read back;
+    None where unknown."""
+    at = hierarchy.path(group)
+    text = files.text(f"{at}/memory.stat", MAX_STAT_BYTES) or ""
+    pages = re.findall(r"^workingset_refault_(?:anon|file) (\d{1,18})$", text, re.MULTILINE)
+    if hierarchy.version == 1:
+        limit = _number(files.text(f"{at}/memory.limit_in_bytes", MAX_FILE_BYTES))
+        hits = _number(files.text(f"{at}/memory.failcnt", MAX_FILE_BYTES))
+        limit = None if limit is None or limit >= 1 << 60 else limit
+    else:
+        limit = _number(files.text(f"{at}/memory.max", MAX_FILE_BYTES))
+        events = files.text(f"{at}/memory.events", MAX_FILE_BYTES) or ""
+        found = re.findall(r"^(?:high|max) (\d{1,18})$", events, re.MULTILINE)
+        hits = sum(map(int, found)) if found else None
+    return [limit, hits, sum(map(int, pages)) if pages else None]
+
+
+def stalled_us(path: str) -> int | None:
+    """The time in us for which some task stood still, in a file of pressure."""
+    match = _STALLED.search(files.text(path, MAX_FILE_BYTES) or "")
+    return int(match[1]) if match else None
+
+
+def _number(text: str | None) -> int | None:
+    digits = (text or "").strip()
+    return int(digits) if digits.isdecimal() and len(digits) < 19 else None
+
+
+def _rise(now: int | None, last: int | None) -> int | None:
+    return None if now is None or last is None else max(0, now - last)

@@ -1,0 +1,86 @@
+"""Tasks that stand still for memory, from records of a stream."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import made
+import pytest
+from fakes import Machine
+from played import played
+
+from perftop.model.kinds import Episode
+from perftop.output.sentences import sentence, text
+from perftop.session.session import Session
+
+PER_S = 1_000_000_000 // made.SAMPLE_NS
+POD = "/kubepods/burstable/pod0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9/web"
+AT_LIMIT = {
+    "stalled_us": 400_000, "counts": {"workingset_refault_file": 9000},
+    "groups": {POD: [63_000_000, 900, 9000, 300_000]}, "pids": {"4000": POD},
+}  # fmt: skip
+
+
+def episodes(*memory: object) -> tuple[Session, list[Episode]]:
+    """The episodes of a stream with one such record in each second, while process 4000 runs on
+    CPU 1."""
+    machine = Machine(cores=2)
+    session, seq = Session(machine.hello), 0
+    for record in memory:
+        frames = []
+        for _ in range(PER_S):
+            seq += 1
+            records: dict[str, Any] = {}
+            if seq % PER_S == 0:
+                records = {"tasks": {"1": [4000, "web", 0.5]}}
+                records |= {} if record is None else {"memory": record}
+            frames.append(machine.frame(seq, records=records))
+        played(session, frames)
+    whole = [*session.detector.running, *session.ended]
+    return session, [episode for episode in whole if episode.kind == "memory-stall"]
+
+
+def test_a_group_at_its_limit_has_the_time_that_its_tasks_stood_still() -> None:
+    session, (found,) = episodes(None, AT_LIMIT, AT_LIMIT, None, None)
+    assert (found.cause, found.cpus, found.confidence) == ("memory-limit", [1], "measured")
+    assert found.depth == pytest.approx(0.3)
+    assert found.lost_s(session.now_ns) == pytest.approx(0.6)
+    assert found.evidence == {
+        "owner": "pod 0a1b2c3d", "group": POD, "stalled_s": 0.6, "memory_limit_mb": 63,
+        "at_limit": 1800, "pages_read_back": 18_000,
+    }  # fmt: skip
+    words = text(sentence(session.topology, [found], over=True))
+    assert words == "The memory limit of pod 0a1b2c3d stopped its tasks for 30 % of the time"
+
+
+@pytest.mark.parametrize(
+    ("cause", "counts"),
+    [
+        ("reclaim", {"allocstall_normal": 40, "pgscan_direct": 5000}),
+        ("compaction", {"compact_stall": 60, "thp_fault_fallback": 7}),
+        ("read-back", {"pswpin": 4000, "workingset_refault_anon": 4000}),
+        ("numa-balancing", {"numa_hint_faults": 90_000, "numa_pages_migrated": 20_000}),
+    ],
+)
+def test_what_the_kernel_counted_names_the_cause(cause: str, counts: dict[str, int]) -> None:
+    stalled_us = 0 if cause == "numa-balancing" else 300_000
+    _, (found,) = episodes(None, {"stalled_us": stalled_us, "counts": counts})
+    assert found.cause == cause
+    assert found.depth == pytest.approx(0.28 if cause == "numa-balancing" else 0.3)
+    assert found.confidence == ("inferred" if cause == "numa-balancing" else "measured")
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"stalled_us": 300_000, "counts": {}},  # nothing says for what
+        {"stalled_us": 20_000, "counts": {"allocstall_normal": 40}},
+        {"stalled_us": 300_000, "counts": {"workingset_refault_file": 90_000}},  # a file is read
+        {"stalled_us": -5, "counts": {"allocstall_normal": 40}},
+        {"stalled_us": 300_000, "counts": {"allocstall_normal": "x"}},
+        {"stalled_us": 300_000, "counts": {}, "groups": {POD: [None, 900, 1, 1]}, "pids": 7},
+        7,
+    ],
+)
+def test_no_episode(record: object) -> None:
+    assert episodes(None, record, record)[1] == []
