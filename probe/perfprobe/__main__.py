@@ -27,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
     if arguments[:1] == ["stream"]:
         from perfprobe.native import tsc_rate
 
-        tsc_rate.begin()  # the hello waits until it has counted long enough
+        tsc_rate.start_span()  # the hello waits until it has counted long enough
     options = _parser().parse_args(arguments)
     try:
         status: int = options.verb(options)
@@ -222,7 +222,7 @@ def _doctor(options: argparse.Namespace) -> int:
         with contextlib.closing(opening.open_source(wanted)) as source:
             hello = source.hello
         counters = {counter.key for block in hello.blocks for counter in block.counters}
-        checks = [doctor.counted(check, counters, hello.missing) for check in checks]
+        checks = [doctor.counted_check(check, counters, hello.missing) for check in checks]
         answer |= {key: asdict(hello)[key] for key in keys}
     except (Usage, Unavailable, OSError) as error:
         why = sentence(error) if isinstance(error, OSError) else str(error)

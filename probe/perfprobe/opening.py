@@ -132,7 +132,7 @@ def open_perf(
     rows, selected = read_rows(root, cpus)
     planner = cores.Planner(root, rows, method=method)
     wanted = with_siblings(selected, rows)
-    beside = chosen.largest(groups, planner.pmus)
+    beside = chosen.largest_groups(groups, planner.pmus)
     parts = cores.open_parts(root, rows, planner, cpus=wanted, beside=beside)
     with contextlib.ExitStack() as on_failure:
         for part in parts:

@@ -17,7 +17,7 @@ def left(root: Path) -> list[journal.Entry]:
     return [
         entry
         for directory in journal.directories()
-        for entry in journal.look(directory, boot, root).entries
+        for entry in journal.read_journals(directory, boot, root).entries
     ]
 
 

@@ -8,10 +8,10 @@ import re
 from perfprobe.cpu import cpu_sets
 
 CPUS = "sys/devices/system/cpu"
-SMALL = 4096  # bytes of a file of /sys, of which the kernel prints at most a page
+MAX_SMALL_BYTES = 4096  # bytes of a file of /sys, of which the kernel prints at most a page
 
 
-def text(path: str, limit: int = SMALL) -> str | None:
+def text(path: str, limit: int = MAX_SMALL_BYTES) -> str | None:
     """The content of a small file; None if it cannot be read or is longer than `limit` bytes."""
     content = head(path, limit + 1)
     return None if content is None or len(content) > limit else content

@@ -15,7 +15,7 @@ from perfprobe.kernel.cgroups import Quotas
 
 WATCHDOG_OFF = "sudo sysctl kernel.nmi_watchdog=0"
 DEFAULT_SLACK_NS = 50_000
-BUSY = 0.1
+MAX_QUIET_LOAD = 0.1
 """Load per CPU; the load of a quiet system stays below it."""
 
 SLOW_CLOCKS = {"hpet", "acpi_pm", "jiffies", "refined-jiffies"}
@@ -120,7 +120,7 @@ def _load(root: Path) -> Item:
     if not online:
         return Item("other load", "unknown", "the number of online CPUs cannot be read")
     now = f"a load of {load:g} on {len(online)} CPUs in the last minute"
-    if load < BUSY * len(online):
+    if load < MAX_QUIET_LOAD * len(online):
         return Item("other load", "ready", now, value="idle")
     return Item(
         "other load", "matters", now, "siblings, caches, memory and turbo are shared with it",

@@ -19,12 +19,12 @@ from perfprobe.instruments.conditions import Item
 from perfprobe.polled import procstat
 from perfprobe.polled.procstat import TICK_S
 
-LIMIT = 1 << 24
+MAX_BYTES = 1 << 24
 """Upper bound on the bytes read of /proc/stat and /proc/interrupts. The latter has a line for each
 interrupt vector, with 11 bytes for each CPU."""
-NAMED = 3
+MAX_INTERRUPT_NAMES = 3
 """Number of interrupt sources that are named; the others are only in the sum."""
-BUSY = 0.02
+MIN_BUSY_SHARE = 0.02
 """Share of a sibling's time above which the sibling is busy; the kernel's own timers stay below."""
 
 Ticks = Mapping[int, Sequence[int]]
@@ -56,12 +56,12 @@ class CpuCounts:
 
 def now(cpu: int, root: Path = Path("/")) -> CpuCounts:
     usage = resource.getrusage(resource.RUSAGE_THREAD)
-    text = files.head(f"{root}/proc/interrupts", LIMIT) or ""
+    text = files.head(f"{root}/proc/interrupts", MAX_BYTES) or ""
     return CpuCounts(usage.ru_nivcsw, interrupts(text, cpu), ticks(root), _idle_s(root, cpu))
 
 
 def ticks(root: Path = Path("/")) -> Ticks:
-    return procstat.ticks(files.head(f"{root}/proc/stat", LIMIT) or "")
+    return procstat.ticks(files.head(f"{root}/proc/stat", MAX_BYTES) or "")
 
 
 def interrupts(text: str, cpu: int) -> dict[str, int]:
@@ -140,16 +140,16 @@ def seen(
     """Returns the disturbances between two readings. `siblings` are the other threads of the CPU's
     core."""
     disturbances = [
-        *_lasting(conditions.governor(root, [cpu]), conditions.turbo(root)),
+        *_lasting_conditions(conditions.governor(root, [cpu]), conditions.turbo(root)),
         *_siblings(siblings, before, after),
         *_interrupts(cpu, before, after),
         *_others(cpu, before, after),
-        *_lasting(conditions.hypervisor(root)),
+        *_lasting_conditions(conditions.hypervisor(root)),
     ]
     return [asdict(disturbance) for disturbance in disturbances]
 
 
-DURING = {
+LASTING_CONDITIONS = {
     "governor": "the core's clock follows the load, or is held low: so do costs",
     "turbo": "the core's clock depends on what the other cores do",
     "hypervisor": "CPUID, and most reads of MSRs, leave the guest",
@@ -157,11 +157,11 @@ DURING = {
 """The effect of each condition of the machine on a short measurement."""
 
 
-def _lasting(*items: Item) -> Iterator[Disturbance]:
+def _lasting_conditions(*items: Item) -> Iterator[Disturbance]:
     """Conditions that applied during the whole measurement."""
     for item in items:
         if item.state == "matters":
-            yield Disturbance(item.what, item.now, DURING[item.what])
+            yield Disturbance(item.what, item.now, LASTING_CONDITIONS[item.what])
 
 
 def _siblings(
@@ -169,7 +169,7 @@ def _siblings(
 ) -> Iterator[Disturbance]:
     for sibling in siblings:
         asleep = share(before.ticks, after.ticks, sibling, procstat.ASLEEP)
-        if asleep is not None and 1 - asleep > BUSY:
+        if asleep is not None and 1 - asleep > MIN_BUSY_SHARE:
             what = f"SMT sibling CPU {sibling}"
             found = f"{100 * (1 - asleep):.0f} % busy"
             yield Disturbance(what, found, "it shares the core's units")
@@ -181,7 +181,7 @@ def _interrupts(cpu: int, before: CpuCounts, after: CpuCounts) -> Iterator[Distu
     }
     most = sorted(((n, name) for name, n in counts.items() if n > 0), reverse=True)
     if most:
-        named = ", ".join(f"{n} {name}" for n, name in most[:NAMED])
+        named = ", ".join(f"{n} {name}" for n, name in most[:MAX_INTERRUPT_NAMES])
         text = f"{sum(n for n, _ in most)} on CPU {cpu}: {named}"
         yield Disturbance(
             "interrupts", text, "a sample with one in it is longer; the mean leaves the longest out"

@@ -22,8 +22,8 @@ from perfprobe.programming import journal
 from perfprobe.registers import msr
 from perfprobe.wire import Missing
 
-PERF = "perf counters"
-COUNTED = "clock, IPC, kernel share, halts, exact SMT states"
+PERF_CHECK = "perf counters"
+COUNTED_NUMBERS = "clock, IPC, kernel share, halts, exact SMT states"
 
 State = Literal["usable", "limited", "not usable"]
 
@@ -86,26 +86,26 @@ def _proc(root: Path) -> Iterator[Check]:
 
 
 def _perf(root: Path) -> Check:
-    what = PERF
+    what = PERF_CHECK
     core = [pmu.name for pmu in perf_pmus.cores(root)]
     if not core:
         trouble = access.no_pmu(root)
-        return Check(what, "not usable", trouble.why, COUNTED, trouble.fix)
+        return Check(what, "not usable", trouble.why, COUNTED_NUMBERS, trouble.fix)
     listed = f"core PMU {', '.join(core)}"
     refused = access.perf_refused(root)
     if refused is not None:
-        return Check(what, "not usable", refused.why, COUNTED, refused.fix)
+        return Check(what, "not usable", refused.why, COUNTED_NUMBERS, refused.fix)
     if access.capable(root, access.CAP_PERFMON, access.CAP_SYS_ADMIN):
         return Check(what, "usable", f"{listed}; CAP_PERFMON")
     level = files.number(f"{root}/proc/sys/kernel/perf_event_paranoid")
     if access.is_seccomp_filtered(root):
         why = f"{listed}; a container's seccomp filter may still refuse it"
         fix = "allow perf_event_open in the container's seccomp profile"
-        return Check(what, "limited", why, COUNTED, fix)
+        return Check(what, "limited", why, COUNTED_NUMBERS, fix)
     return Check(what, "usable", f"{listed}; perf_event_paranoid {level}")
 
 
-NEEDED = {
+NEEDED_KEYS = {
     "clock": ({"cycles", "ref"}, {"aperf", "mperf"}),
     "IPC": ({"instructions", "cycles"},),
     "halts": ({"ref"},),
@@ -113,17 +113,17 @@ NEEDED = {
 """Numbers that perf counters provide, each with the sets of counters of which it needs one."""
 
 
-def counted(check: Check, keys: Collection[str], missing: Sequence[Missing]) -> Check:
+def counted_check(check: Check, keys: Collection[str], missing: Sequence[Missing]) -> Check:
     """The check of perf counters, once a stream was opened: `keys` are the counters that count."""
-    if check.what != PERF or check.state == "not usable":
+    if check.what != PERF_CHECK or check.state == "not usable":
         return check
-    lost = [name for name, sets in NEEDED.items() if not any(s <= {*keys} for s in sets)]
+    lost = [name for name, sets in NEEDED_KEYS.items() if not any(s <= {*keys} for s in sets)]
     if not lost:
         return replace(check, state="usable", lost=None, fix=None)
-    own = {counter for name in lost for counters in NEEDED[name] for counter in counters}
+    own = {counter for name in lost for counters in NEEDED_KEYS[name] for counter in counters}
     reason = next((m for m in missing if m.what in own and m.cpus is None), None)
     why = check.why if reason is None else f"{check.why}; {reason.what}: {reason.why}"
-    state: State = "limited" if len(lost) < len(NEEDED) else "not usable"
+    state: State = "limited" if len(lost) < len(NEEDED_KEYS) else "not usable"
     fix = check.fix if reason is None else reason.fix
     return Check(check.what, state, why, ", ".join(lost), fix)
 
@@ -131,7 +131,7 @@ def counted(check: Check, keys: Collection[str], missing: Sequence[Missing]) -> 
 def _memory(root: Path) -> Check:
     what, lost = "memory bandwidth", "traffic to memory, neighbours that take it"
     controllers = uncore.controllers(root)
-    trouble = access.perf_refused(root) if controllers else uncore.absent(root)
+    trouble = access.perf_refused(root) if controllers else uncore.no_controller(root)
     if trouble is not None:
         return Check(what, "not usable", trouble.why, lost, trouble.fix)
     first, last = controllers[0].pmu.name, controllers[-1].pmu.name

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-TRIM = 0.05
+TRIMMED_SHARE = 0.05
 """Share of samples left out at either end: an interrupt is no cost of the code that it interrupts,
 and one interrupt in a million samples would dominate the variance."""
-FAR = 10
+DISTURBED_FACTOR = 10
 """Multiple of the median above which a sample was disturbed."""
 BINS = 24
 HISTOGRAM_TAIL = 0.01
@@ -38,13 +38,13 @@ class Spread:
 def spread(counts: Counts) -> Spread:
     total = counts.total()
     ordered = sorted(counts.items())
-    median = (_at(ordered, (total - 1) // 2) + _at(ordered, total // 2)) / 2
+    median = (_value_at(ordered, (total - 1) // 2) + _value_at(ordered, total // 2)) / 2
     trimmed = list(_trimmed(ordered, total))
     mean = _mean(trimmed)
     variance = math.fsum(n * (value - mean) ** 2 for value, n in trimmed) / sum(
         n for _, n in trimmed
     )
-    far = sum(n for value, n in ordered if value > FAR * median) / total
+    far = sum(n for value, n in ordered if value > DISTURBED_FACTOR * median) / total
     return Spread(total, ordered[0][0], median, mean, math.sqrt(variance), _mean(ordered), far)
 
 
@@ -57,7 +57,7 @@ def _mean(pairs: list[tuple[int, int]]) -> float:
     return sum(value * n for value, n in pairs) / sum(n for _, n in pairs)
 
 
-def _at(ordered: list[tuple[int, int]], index: int) -> int:
+def _value_at(ordered: list[tuple[int, int]], index: int) -> int:
     for value, n in ordered:
         index -= n
         if index < 0:
@@ -66,7 +66,7 @@ def _at(ordered: list[tuple[int, int]], index: int) -> int:
 
 
 def _trimmed(ordered: list[tuple[int, int]], total: int) -> Iterator[tuple[int, int]]:
-    cut = int(TRIM * total)
+    cut = int(TRIMMED_SHARE * total)
     first, end, position = cut, total - cut, 0
     for value, n in ordered:
         n_kept = min(position + n, end) - max(position, first)
@@ -93,7 +93,7 @@ def histogram(counts: Counts, step: float | None = None) -> Histogram:
     other width would show gaps that the samples do not have."""
     ordered = sorted(counts.items())
     total = counts.total()
-    first, last = ordered[0][0], _at(ordered, total - 1 - int(HISTOGRAM_TAIL * total))
+    first, last = ordered[0][0], _value_at(ordered, total - 1 - int(HISTOGRAM_TAIL * total))
     width = -(-(last - first + 1) // BINS)
     if step is not None and step > 1:
         width = math.ceil(-(-width // step) * step)
@@ -110,10 +110,10 @@ def histogram(counts: Counts, step: float | None = None) -> Histogram:
 
 # --- clock step -----------------------------------------------------------------------------------
 
-DISTINCT = 4
+MIN_DISTINCT = 4
 """Minimum number of distinct differences; fewer differences fit many steps."""
-LOOKED_AT = 500
-COARSEST = 3.0
+MAX_DIFFERENCES = 500
+MIN_FRACTIONAL_STEP = 3.0
 """Minimum step that is not a whole number. A finer step cannot be distinguished from 1, because
 readings are rounded to whole numbers."""
 
@@ -125,20 +125,20 @@ def step(differences: Iterable[int]) -> float | None:
     A step need not be a whole number (10 ns of a 2.45 GHz clock are 24.5 ticks). Readings are then
     rounded, and each difference is within 1 of a multiple.
     """
-    distinct = sorted({abs(d) for d in differences} - {0})[:LOOKED_AT]
-    if len(distinct) < DISTINCT:
+    distinct = sorted({abs(d) for d in differences} - {0})[:MAX_DIFFERENCES]
+    if len(distinct) < MIN_DISTINCT:
         return None
     whole = math.gcd(*distinct)
     if whole > 1:
         return float(whole)
-    for parts in range(1, int(distinct[0] / COARSEST) + 1):
-        candidate = _fitting(distinct, parts)
+    for parts in range(1, int(distinct[0] / MIN_FRACTIONAL_STEP) + 1):
+        candidate = _fitting_step(distinct, parts)
         if candidate is not None:
             return candidate
     return 1.0
 
 
-def _fitting(distinct: list[int], parts: int) -> float | None:
+def _fitting_step(distinct: list[int], parts: int) -> float | None:
     """The step if the smallest difference is `parts` steps and all other differences fit, else
     None."""
     low, high = (distinct[0] - 1) / parts, (distinct[0] + 1) / parts
@@ -151,12 +151,16 @@ def _fitting(distinct: list[int], parts: int) -> float | None:
         if fewest > most or low >= high:
             return None
     middle = (low + high) / 2
-    return middle if middle >= COARSEST and _fits(distinct, middle, high - middle) else None
+    return (
+        middle
+        if middle >= MIN_FRACTIONAL_STEP and _is_multiple_of(distinct, middle, high - middle)
+        else None
+    )
 
 
-def _fits(distinct: list[int], grid: float, error: float) -> bool:
+def _is_multiple_of(distinct: list[int], grid: float, error: float) -> bool:
     """Whether all differences are near multiples of the step. Only differences with an error below
-    half a step count, and at least DISTINCT of them must agree."""
+    half a step count, and at least MIN_DISTINCT of them must agree."""
     agreeing = 0
     for difference in distinct:
         multiple = round(difference / grid)
@@ -165,7 +169,7 @@ def _fits(distinct: list[int], grid: float, error: float) -> bool:
             agreeing += 1
             if abs(difference - multiple * grid) >= near:
                 return False
-    return agreeing >= DISTINCT
+    return agreeing >= MIN_DISTINCT
 
 
 # --- repetition -----------------------------------------------------------------------------------
@@ -234,7 +238,7 @@ def repeat(
         before, mean = mean, total / count
         held = held + 1 if abs(mean - before) <= epsilon * abs(mean) else 0
         settled = held >= STABLE_ROUNDS and now - start >= limits.least_s
-        room = _room(limits, size, now - round_start, start + limits.seconds - now)
+        room = _samples_left(limits, size, now - round_start, start + limits.seconds - now)
         size = min(size * limits.growth, limits.most, limits.count - count, room)
         size -= size % limits.first
         if settled or size <= 0:
@@ -244,7 +248,7 @@ def repeat(
         round_start = now
 
 
-def _room(limits: Limits, size: int, took: float, left: float) -> int:
+def _samples_left(limits: Limits, size: int, took: float, left: float) -> int:
     """Number of samples that fit into the time left, at the pace of the last round."""
     if left <= 0:
         return 0
@@ -252,20 +256,20 @@ def _room(limits: Limits, size: int, took: float, left: float) -> int:
     return max(limits.first, int(size * min(left, limits.longest_s) / took))
 
 
-def together(parts: Sequence[RepeatedMean]) -> RepeatedMean:
+def combined(parts: Sequence[RepeatedMean]) -> RepeatedMean:
     """Combines measurements of one quantity at different times; slow drift shows only between them.
     The error is how far the mean of one more such measurement may be from this mean."""
     counted = [(part.count, part.mean) for part in parts]
     errors = [one for one in (error(counted), *(part.error for part in parts)) if one is not None]
     return RepeatedMean(
-        weighted(counted),
+        weighted_mean(counted),
         DIFFERENCE_FACTOR * max(errors) if errors else None,
         sum(part.count for part in parts),
         all(part.settled for part in parts),
     )
 
 
-def weighted(rounds: Sequence[tuple[int, float]]) -> float:
+def weighted_mean(rounds: Sequence[tuple[int, float]]) -> float:
     total = sum(size for size, _ in rounds)
     return math.fsum(size * mean for size, mean in rounds) / total
 
@@ -275,7 +279,7 @@ def error(rounds: Sequence[tuple[int, float]]) -> float | None:
     independent. So the error includes what changes from round to round (a clock, a neighbour)."""
     if len(rounds) < 2:
         return None
-    mean = weighted(rounds)
+    mean = weighted_mean(rounds)
     total = sum(size for size, _ in rounds)
     squares = math.fsum((size * (value - mean)) ** 2 for size, value in rounds)
     spread = math.sqrt(len(rounds) / (len(rounds) - 1) * squares) / total

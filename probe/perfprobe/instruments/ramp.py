@@ -45,9 +45,11 @@ the instruction."""
 MAX_OFF_SHARE = 1e-3
 """Maximum share of the load for which the counter may be switched off; the clock would be too low
 by that share."""
-TAKEN = Trouble("the kernel gave the counter to others while it was needed", "stop the other tool")
-MOMENTS = ("begin", "end", "longest_at")
-AMOUNTS = ("aside", "longest", "pieces", "phase", "switches", "cycles", "longest_cycles")
+COUNTER_TAKEN = Trouble(
+    "the kernel gave the counter to others while it was needed", "stop the other tool"
+)
+MOMENT_KEYS = ("begin", "end", "longest_at")
+AMOUNT_KEYS = ("aside", "longest", "pieces", "phase", "switches", "cycles", "longest_cycles")
 UNCOUNTED: dict[str, None] = {"cycles": None, "longest_cycles": None}
 _FASTEST = 8
 """Upper bound of clock / TSC rate; it bounds the number of chunks."""
@@ -77,7 +79,7 @@ def measure_runs(
         while len(runs) < RUNS and os.getppid() == parent:  # else the parent ended
             runs.append(_run(work, tsc_hz, cpu, others, counter))
     if counter and any(run["chunks"]["cycles"] is None for run in runs):
-        trouble = TAKEN
+        trouble = COUNTER_TAKEN
         for run in runs:
             run["chunks"] |= UNCOUNTED
     return runs, trouble
@@ -92,18 +94,18 @@ def _counter(cpu: int, tsc_hz: float) -> Iterator[tuple[int, Trouble | None]]:
         yield 0, refused.trouble
         return
     try:
-        trouble = _unfit(group.address, tsc_hz)
+        trouble = _counter_trouble(group.address, tsc_hz)
         yield (0 if trouble else group.address), trouble
     finally:
         group.close()
 
 
-def _unfit(counter: int, tsc_hz: float) -> Trouble | None:
+def _counter_trouble(counter: int, tsc_hz: float) -> Trouble | None:
     """The reason why the counter cannot be read between pieces, found with one chunk; None if it
     can."""
     _, _, result = _load(Workload(0, [("scalar", 0.0)]), tsc_hz, counter)
     if result.uncounted:
-        return TAKEN
+        return COUNTER_TAKEN
     spent = result.stamp_ticks / tsc_hz
     if spent > MAX_STAMP_SHARE * PIECE_S:
         return Trouble(f"RDPMC takes {spent * 1e9:.0f} ns here: too long for pieces of 5 µs")
@@ -161,8 +163,8 @@ def _columns(chunks: Any, count: int) -> dict[str, list[int] | None]:
     start = chunks[0].begin if count else 0
     some = [chunks[i] for i in range(count)]
     return {
-        **{key: [getattr(chunk, key) - start for chunk in some] for key in MOMENTS},
-        **{key: [getattr(chunk, key) for chunk in some] for key in AMOUNTS},
+        **{key: [getattr(chunk, key) - start for chunk in some] for key in MOMENT_KEYS},
+        **{key: [getattr(chunk, key) for chunk in some] for key in AMOUNT_KEYS},
     }
 
 
@@ -184,7 +186,7 @@ def open_cycles(cpu: int, kernel: Kernel | None = None, root: Path = Path("/")) 
 
 # --- the answer -----------------------------------------------------------------------------------
 
-NEEDS = {"avx2": "AVX2 and FMA", "avx512": "AVX-512F and FMA"}
+NEEDED_FEATURES = {"avx2": "AVX2 and FMA", "avx512": "AVX-512F and FMA"}
 MIN_S, MAX_S = 1.0, 60.0
 MAX_IDLE_S = 0.5
 """Longest sleep before a run, in s: enough for the deepest idle state, and for governors to forget
@@ -204,7 +206,7 @@ def measure(asked: int | None, isa: str, seconds: float) -> dict[str, Any]:
     """Returns the answer of `ramp`; takes `seconds`. Raises ValueError for arguments that no
     machine can fulfil, and Unavailable for arguments that this machine cannot."""
     rows = _check(isa, seconds)
-    row = chosen(asked, rows, os.sched_getaffinity(0))
+    row = measured_cpu(asked, rows, os.sched_getaffinity(0))
     cpu = row.cpu
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's handler would wait for the C to return
     try:
@@ -225,13 +227,13 @@ def _check(isa: str, seconds: float) -> list[Cpu]:
     return rows
 
 
-def chosen(asked: int | None, rows: Sequence[Cpu], allowed: set[int]) -> Cpu:
+def measured_cpu(asked: int | None, rows: Sequence[Cpu], allowed: set[int]) -> Cpu:
     """The CPU to measure: the CPU asked for, else the last CPU that this process may run on,
     because interrupts go to the first CPUs."""
     if asked is None:
         online = {row.cpu for row in rows if row.online}
         asked = max(online & allowed or allowed)
-    return affinity.usable(asked, rows, allowed)
+    return affinity.usable_cpu(asked, rows, allowed)
 
 
 def workload(isa: str, seconds: float) -> Workload:
@@ -255,7 +257,7 @@ def _measure(row: Cpu, others: Sequence[int], work: Workload) -> dict[str, Any]:
     isa = work.phases[0][0]
     if not lib.pp_ramp_isas() >> ISAS.index(isa) & 1:
         lacks = "this CPU or its system does not have it"
-        raise Unavailable(f"--isa {isa} needs {NEEDS[isa]}: {lacks}; try --isa scalar")
+        raise Unavailable(f"--isa {isa} needs {NEEDED_FEATURES[isa]}: {lacks}; try --isa scalar")
     who = identity.identity()
     leaves = affinity.cpuid_leaves(cpu)
     uarch = model.of(who, leaves, row.type)

@@ -22,9 +22,9 @@ from perfprobe.instruments.measurement import (
     Counts,
     Limits,
     RepeatedMean,
+    combined,
     repeat,
     step,
-    together,
     trimmed_mean,
 )
 from perfprobe.kernel.access import Trouble
@@ -37,7 +37,7 @@ from perfprobe.wire import Rate
 
 CLOCK_MONOTONIC_COARSE = 6  # linux/time.h; Python has no name for it
 CPU_CLOCK = Event("cpu-clock", perf_events.SOFTWARE, 0)
-FEW = 8
+FAST_CALLS = 8
 """Calls in a sample of a method that takes no longer than the stamps around the calls."""
 
 Answers = Literal["ticks", "ns", "count"]
@@ -71,14 +71,14 @@ METHODS = (
            f"{_EARLIER}, their loads and stores visible; {_LATER}"),
     Method("cpuid;rdtsc", lib.PP_TIMER_CPUID_RDTSC,
            f"CPUID serialises: {_EARLIER}, their stores visible; {_LATER}"),
-    Method("MONOTONIC", lib.PP_TIMER_CLOCK, _VDSO, "ns", FEW, time.CLOCK_MONOTONIC),
-    Method("MONOTONIC_RAW", lib.PP_TIMER_CLOCK, _VDSO, "ns", FEW, time.CLOCK_MONOTONIC_RAW),
+    Method("MONOTONIC", lib.PP_TIMER_CLOCK, _VDSO, "ns", FAST_CALLS, time.CLOCK_MONOTONIC),
+    Method("MONOTONIC_RAW", lib.PP_TIMER_CLOCK, _VDSO, "ns", FAST_CALLS, time.CLOCK_MONOTONIC_RAW),
     Method("MONOTONIC_COARSE", lib.PP_TIMER_CLOCK,
-           "none: reads what the kernel wrote at its last timer tick", "ns", FEW,
+           "none: reads what the kernel wrote at its last timer tick", "ns", FAST_CALLS,
            CLOCK_MONOTONIC_COARSE),
     Method("empty system call", lib.PP_TIMER_SYSCALL, None, "count"),
     Method("rdpmc (perf page)", lib.PP_TIMER_PERF_PAGE, "none: RDPMC may move as RDTSC may",
-           "count", FEW, needs="page"),
+           "count", FAST_CALLS, needs="page"),
     Method("perf read(2)", lib.PP_TIMER_PERF_READ, None, "count", needs="perf"),
     Method("MSR read", lib.PP_TIMER_MSR, None, "count", needs="msr"),
 )  # fmt: skip
@@ -203,7 +203,7 @@ class Run:
 
     @property
     def repeated(self) -> RepeatedMean:
-        return together(self.parts)
+        return combined(self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +235,9 @@ def measure_methods(cpu: int, leaves: Leaves, wanted: Sequence[Method] = METHODS
                 for run in (bracket, *rows):
                     if run.trouble is None:
                         _attempt(run)
-            return Measurement(bracket, rows, hello, tsc_rate.between(began, tsc_rate.bracket()))
+            return Measurement(
+                bracket, rows, hello, tsc_rate.rate_between(began, tsc_rate.bracket())
+            )
     except OSError as error:
         went_offline = error.errno == errno.EXDEV
         why = "it went offline meanwhile" if went_offline else sentence(error)

@@ -24,8 +24,8 @@ from perfprobe.errors import checked
 from perfprobe.instruments import disturbance, timer_runs
 from perfprobe.instruments.measurement import (
     CONFIDENCE,
-    FAR,
-    TRIM,
+    DISTURBED_FACTOR,
+    TRIMMED_SHARE,
     RepeatedMean,
     histogram,
     spread,
@@ -36,8 +36,8 @@ from perfprobe.native import affinity
 from perfprobe.native.affinity import pinned
 
 EXCHANGES = 2000
-TOTAL_S = 1.0
-EACH_S = 0.25
+MAX_TOTAL_S = 1.0
+MAX_PAIR_S = 0.25
 """Time limit in s for a pair of CPUs. Idle CPUs need a few ms; on busy CPUs the exchanges wait."""
 MAX_CPUS = 64
 
@@ -100,7 +100,7 @@ def spread_cpus(cpus: Sequence[int]) -> list[int]:
 def measure_offsets(cpus: Sequence[int], step: float, tsc_hz: float) -> list[Offset]:
     """Returns the offset of each CPU against the first CPU."""
     first, others = cpus[0], cpus[1:]
-    limit_s = min(EACH_S, TOTAL_S / max(1, len(others)))
+    limit_s = min(MAX_PAIR_S, MAX_TOTAL_S / max(1, len(others)))
     try:
         with pinned(first):
             return [_against(first, cpu, limit_s, step, tsc_hz) for cpu in others]
@@ -112,7 +112,7 @@ def _against(first: int, cpu: int, limit_s: float, step: float, tsc_hz: float) -
     try:
         rows = exchange_stamps(cpu, limit_s)
     except OSError as error:
-        return Offset(cpu, first, 0, why=_why(error.errno or 0))
+        return Offset(cpu, first, 0, why=_reason(error.errno or 0))
     if not rows:
         return Offset(cpu, first, 0, why=f"it did not answer within {limit_s * 1e3:.0f} ms")
     limits, done, ns = bounds(rows, step), len(rows), 1e9 / tsc_hz
@@ -130,7 +130,7 @@ def exchange_stamps(cpu: int, limit_s: float) -> list[Exchange]:
     return [Exchange(e.sent, e.seen, e.back) for e in out[0:done]]
 
 
-def _why(code: int) -> str:
+def _reason(code: int) -> str:
     if code == errno.EINVAL:
         return "it went offline, or this process may not run on it"
     if code == errno.EXDEV:
@@ -147,7 +147,7 @@ def measure(asked: int | None) -> dict[str, Any]:
     start = time.monotonic()
     rows = topology.read()
     allowed = sorted(os.sched_getaffinity(0))
-    row = affinity.usable(lib.pp_current_cpu() if asked is None else asked, rows, allowed)
+    row = affinity.usable_cpu(lib.pp_current_cpu() if asked is None else asked, rows, allowed)
     cpu, leaves = row.cpu, affinity.cpuid_leaves(row.cpu)
     before = disturbance.now(cpu)
     found = timer_runs.measure_methods(cpu, leaves)
@@ -162,8 +162,8 @@ def measure(asked: int | None) -> dict[str, Any]:
         "cpu": cpu,
         "cpu_why": "where the measurement was started" if asked is None else "asked for",
         "tsc": _tsc(leaves, found),
-        "trimmed": TRIM,
-        "far": FAR,
+        "trimmed": TRIMMED_SHARE,
+        "far": DISTURBED_FACTOR,
         "epsilon": timer_runs.EPSILON,
         "confidence": CONFIDENCE,
         "bracket_ticks": _rounded(found.bracket.repeated.mean),

@@ -79,7 +79,7 @@ class Interrupts:
         self._last[name] = heads, counts
         if heads != last_heads:
             return {}
-        return {cpu: rises(counts, last, heads.index(cpu)) for cpu in cpus if cpu in heads}
+        return {cpu: largest_rises(counts, last, heads.index(cpu)) for cpu in cpus if cpu in heads}
 
 
 def parse(text: str) -> tuple[list[int], Counts]:
@@ -103,7 +103,9 @@ def parse(text: str) -> tuple[list[int], Counts]:
     return cpus, counts
 
 
-def rises(counts: Mapping[str, Sequence[int]], last: Counts, column: int) -> list[tuple[str, int]]:
+def largest_rises(
+    counts: Mapping[str, Sequence[int]], last: Counts, column: int
+) -> list[tuple[str, int]]:
     """The names whose counts in a column rose most, with how much."""
     risen = {name: now[column] - last[name][column] for name, now in counts.items() if name in last}
     names = sorted((name for name in risen if risen[name] > 0), key=lambda name: -risen[name])

@@ -41,11 +41,11 @@ from perfprobe.wire import Missing
 
 MAX_THREADS = 256
 """Upper bound of threads that are followed; the others are only counted."""
-LOOK_NS = 3_125_000
+READ_INTERVAL_NS = 3_125_000
 """Time for each read of a thread. A read takes some 20 us, so all cost 0.6 % of a CPU; 32 threads
 are reported every 100 ms, and MOST within a second."""
 MAX_NAME_BYTES = 15  # bytes: the kernel cuts names
-FILES = ("stat", "schedstat", "status")
+THREAD_FILES = ("stat", "schedstat", "status")
 
 
 class Watch:
@@ -102,11 +102,11 @@ class Watch:
         return records
 
     def record(self, now_ns: int) -> dict[str, Any] | None:
-        due = round((now_ns - self._told_ns) / LOOK_NS)
+        due = round((now_ns - self._told_ns) / READ_INTERVAL_NS)
         if self._threads and not due:
             return None
         everyone = due >= len(self._threads)
-        self._told_ns = now_ns if everyone else self._told_ns + due * LOOK_NS
+        self._told_ns = now_ns if everyone else self._told_ns + due * READ_INTERVAL_NS
         threads, disk, states = {}, {}, {}
         for tid in list(islice(self._threads, due)):
             thread = self._threads.pop(tid)
@@ -250,7 +250,7 @@ class _Thread:
         """Its state at the last read, as proc(5) names it; "F": its group is frozen."""
         self._cgroup = f"{path}/cgroup"
         self._files = {"stat": opened(f"{path}/stat")}
-        for name in FILES[1:]:
+        for name in THREAD_FILES[1:]:
             with suppress(OSError):
                 self._files[name] = opened(f"{path}/{name}")
 

@@ -20,7 +20,7 @@ MAX_STAT_BYTES = (
     1024  # bytes of a stat file: up to the CPU it has 38 numbers and a name of at most 64 bytes
 )
 MAX_COMM = 64
-GONE = (FileNotFoundError, NotADirectoryError, ProcessLookupError)
+TASK_ENDED = (FileNotFoundError, NotADirectoryError, ProcessLookupError)
 
 
 class Stat(NamedTuple):
@@ -192,9 +192,9 @@ def switches(status: bytes) -> tuple[int | None, int | None]:
 # --- details --------------------------------------------------------------------------------------
 
 MAX_COMMAND = 200
-AGAIN_NS = 60_000_000_000
+RESEND_NS = 60_000_000_000
 """After this they are sent again: frames get lost, and threads and affinities change."""
-AT_ONCE = 32  # details in one record: each costs some 0.1 ms
+MAX_DETAILS = 32  # details in one record: each costs some 0.1 ms
 
 Who = tuple[int, int, str]
 """PID, birth and name of a process. The name changes when it executes another program."""
@@ -207,9 +207,9 @@ class SentDetails:
         self._at_ns: dict[Who, int] = {}
 
     def wanted(self, shown: Iterable[Who], now_ns: int) -> list[Who]:
-        """The ones whose details were not sent within AGAIN_NS. They count as sent from now on."""
-        self._at_ns = {who: at for who, at in self._at_ns.items() if now_ns - at < AGAIN_NS}
-        new = [who for who in dict.fromkeys(shown) if who not in self._at_ns][:AT_ONCE]
+        """The ones whose details were not sent within RESEND_NS. They count as sent from now on."""
+        self._at_ns = {who: at for who, at in self._at_ns.items() if now_ns - at < RESEND_NS}
+        new = [who for who in dict.fromkeys(shown) if who not in self._at_ns][:MAX_DETAILS]
         self._at_ns |= dict.fromkeys(new, now_ns)
         return new
 

@@ -26,7 +26,7 @@ from perfprobe.kernel.interrupts import Interrupts
 from perfprobe.kernel.memory_stalls import MemoryStalls
 from perfprobe.kernel.task_files import (
     BATCH,
-    GONE,
+    TASK_ENDED,
     TICK_NS,
     Births,
     Moved,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 PERIOD_NS = 1_000_000_000
 """From the end of a scan to the next one. In a shorter time ticks of 10 ms are too coarse."""
-COST = 100
+PAUSE_FACTOR = 100
 """The pause after a scan is at least this many times its CPU time, so scans take 1 % of a CPU at
 most."""
 SLICE_NS = 2_000_000  # a frame may have to wait this long
@@ -169,7 +169,7 @@ class Tasks:
             self._scan = None
         self._cost_ns += self._spent_ns() - spent_ns
         if self._scan is None:
-            rest_ns = 0 if first else COST * self._cost_ns
+            rest_ns = 0 if first else PAUSE_FACTOR * self._cost_ns
             self._next_ns = self._now_ns() + max(PERIOD_NS, rest_ns)
 
     def take(self) -> dict[str, Any]:
@@ -274,7 +274,7 @@ class Tasks:
         if `last` is None; None: that is not known."""
         try:
             stat = parse(read(path))
-        except GONE:
+        except TASK_ENDED:
             return None
         except OSError:
             stat = None

@@ -47,14 +47,14 @@ main thread may be late by three batches."""
 EARLY_NS = 50_000_000
 """Time by which a scan of the tasks may be early, at the end of a batch. A scan takes some ms, so
 without this allowance a scan a second would miss every second batch."""
-ALONE_S = 1.0
+MAX_SCAN_DELAY_S = 1.0
 """Longest wait of a scan of the tasks for the end of a batch."""
 FIRST_PART, FIRST_NS, LANE_NS = 8, 25_000_000, 500_000
 """The first round is due after 1 / FIRST_PART of a period, but not before FIRST_NS plus LANE_NS for
 each lane, in which the lanes start. Numbers need two rounds, so the user waits for the first."""
-SPARE = 3
+SPARE_DESCRIPTORS = 3
 """Number of descriptors to keep free for files that are open for a moment."""
-PINNED_S = 0.1
+MAX_PINNING_S = 0.1
 """Longest wait for a thread to move to its CPU; a busy CPU delays it."""
 SUSPENDED_NS = 1_000_000
 """Minimum length of a suspension. An interrupt between the reads of two clocks takes less."""
@@ -135,7 +135,7 @@ class Machine:
         self._began = ClockReading.now()
         self._sampler = self._start(sample_ns)
         _OPEN.add(self)
-        self._asleep_ns = tsc_rate.asleep_ns()
+        self._asleep_ns = tsc_rate.suspended_ns()
         self._slept_ns = 0
         """The time for which the machine was suspended since boot, as of the last batch."""
         try:
@@ -172,7 +172,7 @@ class Machine:
         # A scan waits for the end of a batch if that is near, so that it needs no wake-up.
         if (early := scan - EARLY_NS / 1e9) <= time.monotonic():
             return min(wake, early)
-        return min(wake, scan) if scan + ALONE_S < wake else wake
+        return min(wake, scan) if scan + MAX_SCAN_DELAY_S < wake else wake
 
     def pace(self, batch_ns: int) -> None:
         self._batches.pace(batch_ns)
@@ -277,7 +277,7 @@ class Machine:
 
     def _frames(self, rounds: list[_Round], raw_minus_monotonic_ns: int) -> list[Frame]:
         last = rounds.pop()
-        asleep_ns = tsc_rate.asleep_ns() - self._asleep_ns
+        asleep_ns = tsc_rate.suspended_ns() - self._asleep_ns
         records = {"asleep_ns": asleep_ns} if asleep_ns >= SUSPENDED_NS else {}
         if asleep_ns - self._slept_ns >= SUSPENDED_NS:
             # Which of the other rounds were before the suspension is unknown.
@@ -349,7 +349,7 @@ class Machine:
         """CPUs on which none of the lanes may run. Waits until all lanes have tried."""
         if not self._real:
             return []
-        end_s = time.monotonic() + PINNED_S
+        end_s = time.monotonic() + MAX_PINNING_S
         codes = {cpu: self._sampler.stats(cpu).pin_errno for cpu in sorted(self._attached)}
         while (late := [c for c, e in codes.items() if e == errno.EINPROGRESS]) and (
             time.monotonic() < end_s
@@ -364,7 +364,7 @@ def _need_descriptors() -> None:
     list of CPUs, would otherwise be missing silently, and all CPUs would seem to be offline."""
     spare: list[int] = []
     try:
-        spare += (os.open(os.devnull, os.O_RDONLY) for _ in range(SPARE))
+        spare += (os.open(os.devnull, os.O_RDONLY) for _ in range(SPARE_DESCRIPTORS))
     finally:
         for fd in spare:
             os.close(fd)

@@ -16,7 +16,7 @@ from perfprobe.errors import Unavailable, Usage
 from perfprobe.wire import Cpu
 
 
-def usable(asked: int, rows: Sequence[Cpu], allowed: Collection[int]) -> Cpu:
+def usable_cpu(asked: int, rows: Sequence[Cpu], allowed: Collection[int]) -> Cpu:
     """The row of the CPU that the user named. `allowed` is this process's affinity mask.
 
     Raises ValueError for a CPU that does not exist, and Unavailable for a CPU that is offline or
@@ -64,10 +64,10 @@ def pinned(cpu: int) -> Iterator[None]:
 def cpuid_leaves(cpu: int) -> Leaves:
     """The leaves of one CPU of this machine; on hybrids they differ between core types."""
     device = cpuid.device(Path("/"), cpu)
-    return device if device(0) is not None else executed(cpu)
+    return device if device(0) is not None else executed_leaves(cpu)
 
 
-def executed(cpu: int) -> Leaves:
+def executed_leaves(cpu: int) -> Leaves:
     """The leaves of a CPU, each executed once there and kept. In guests CPUID traps and takes
     microseconds, so it must not run while sampling."""
 

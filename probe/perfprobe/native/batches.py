@@ -6,27 +6,27 @@ msgpack, which would delay the start of a probe."""
 
 from __future__ import annotations
 
-LONGEST_NS = 1_000_000_000
+MAX_BATCH_NS = 1_000_000_000
 """Upper bound of a batch in time: frames that are not written yet are lost if the probe is
 killed."""
-MOST_FRAMES = 256
+MAX_BATCH_FRAMES = 256
 """Upper bound of frames in a batch; with samples of 1 ms it makes four wake-ups a second."""
-MOST_BYTES = 4 << 20
+MAX_BATCH_BYTES = 4 << 20
 """Upper bound of the bytes of a batch: half of the queue for a slow reader (outbox.QUEUE_BYTES)."""
-EARLY = 2
+EARLY_BATCHES = 2
 """Number of rounds at the start that are batches of their own: two rounds give the first
 numbers."""
 
 
-def whole(span_ns: int, sample_ns: int) -> int:
+def whole_samples(span_ns: int, sample_ns: int) -> int:
     """Number of samples in a span. Both lengths may have been rounded, so a span that is slightly
     shorter than a whole multiple counts as whole."""
     return int(span_ns / sample_ns + 0.01)
 
 
-def most(sample_ns: int) -> int:
+def max_frames(sample_ns: int) -> int:
     """Upper bound of the number of frames in a batch with this sample time."""
-    return max(1, min(whole(LONGEST_NS, sample_ns), MOST_FRAMES))
+    return max(1, min(whole_samples(MAX_BATCH_NS, sample_ns), MAX_BATCH_FRAMES))
 
 
 class Batches:
@@ -34,10 +34,10 @@ class Batches:
 
     def __init__(self, period_ns: int, frame_bytes: int) -> None:
         self._period_ns = period_ns
-        self.most = max(1, min(most(period_ns), MOST_BYTES // frame_bytes))
+        self.most = max(1, min(max_frames(period_ns), MAX_BATCH_BYTES // frame_bytes))
         """Rounds in the longest batch; the rings of the lanes must hold several."""
         self._rounds = 1
-        self._early = EARLY
+        self._early = EARLY_BATCHES
         self._last = self._begin = -1
         """The last round that was taken, and the round from which batches are counted; -1 before
         the first round."""
@@ -45,7 +45,7 @@ class Batches:
     def pace(self, batch_ns: int) -> None:
         """Sets the length of batches, at most the longest possible, counted from the last round
         that was taken."""
-        self._rounds = max(1, min(whole(batch_ns, self._period_ns), self.most))
+        self._rounds = max(1, min(whole_samples(batch_ns, self._period_ns), self.most))
         self._begin = self._last
 
     @property

@@ -24,7 +24,7 @@ raw_ns = partial(time.clock_gettime_ns, time.CLOCK_MONOTONIC_RAW)
 _begun: Bracket | None = None
 
 
-def begin() -> None:
+def start_span() -> None:
     """Starts the span of the next `calibrate`, so that it need not sleep through the whole span. A
     probe calls this before it imports modules and opens its source."""
     global _begun  # noqa: PLW0603 - its start is a fact of the process
@@ -37,10 +37,10 @@ def calibrate(span_s: float = SPAN_S) -> Rate:
     global _begun
     start, _begun = _begun or bracket(), None
     time.sleep(max(0.0, span_s - (raw_ns() - start[0]) / 1e9))
-    return between(start, bracket())
+    return rate_between(start, bracket())
 
 
-def between(start: Bracket, end: Bracket) -> Rate:
+def rate_between(start: Bracket, end: Bracket) -> Rate:
     """The rate between two brackets."""
     from perfprobe.wire import Rate  # imported here, so that `begin` does not wait for it
 
@@ -55,10 +55,10 @@ def between(start: Bracket, end: Bracket) -> Rate:
 def bracket() -> Bracket:
     """Raw ns, the TSC at that moment and the bracket's width in ticks. Returns the narrowest of
     TRIES brackets, because an interrupted read has a wide bracket."""
-    return narrowest(raw_ns, lib.pp_stamp)
+    return narrowest_bracket(raw_ns, lib.pp_stamp)
 
 
-def narrowest(inner: Callable[[], int], outer: Callable[[], int]) -> Bracket:
+def narrowest_bracket(inner: Callable[[], int], outer: Callable[[], int]) -> Bracket:
     """Reads `inner` between two reads of `outer`, TRIES times. Returns the inner value, the outer
     value at that moment and the outer width of the narrowest try."""
     best = (0, 0, 1 << 62)
@@ -69,7 +69,7 @@ def narrowest(inner: Callable[[], int], outer: Callable[[], int]) -> Bracket:
     return best
 
 
-def asleep_ns() -> int:
+def suspended_ns() -> int:
     """How long the machine has been suspended since boot, in ns; the other clocks stopped then."""
     monotonic = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) - monotonic

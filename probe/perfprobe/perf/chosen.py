@@ -18,14 +18,14 @@ from perfprobe.perf import event_names, perf_pmus
 from perfprobe.perf.event_names import EventName
 from perfprobe.perf.groups import Groups, cpu_part
 from perfprobe.perf.perf_events import (
-    UNFIT,
+    TOO_FEW_COUNTERS,
     Event,
     Group,
     Kernel,
     OpenedEvents,
     System,
     Trial,
-    fits,
+    group_fits,
     open_events,
     open_group,
     run_in_threads,
@@ -36,13 +36,13 @@ from perfprobe.wire import Counter, Cpu, Missing
 MAX_IN_GROUP = 16
 TRIAL_NS = 20_000_000
 """Longer than the kernel's turns of 4 ms."""
-ALWAYS = 0.99
+MIN_COUNTED_SHARE = 0.99
 """Minimum share of a trial for which a group that fits was on the counters."""
 NO_ROOM = Trouble(
     "no counter is left for it: perftop's own and other pinned events have them",
     "fewer events in braces, or --smt-method traced",
 )
-WATCHED = Trouble(
+WATCHDOG_TROUBLE = Trouble(
     "no counter is left for it: perftop's own events and the NMI watchdog have them",
     "sysctl kernel.nmi_watchdog=0, or --smt-method traced",
 )
@@ -66,7 +66,7 @@ def find(root: Path, text: str) -> list[list[ChosenEvent]]:
     return [[catalogue.find(name) for name in group] for group in event_names.parse(text)]
 
 
-def largest(
+def largest_groups(
     groups: Sequence[Sequence[ChosenEvent]], pmus: Sequence[Pmu]
 ) -> Callable[[int], list[Event]] | None:
     """The group that needs most counters of a CPU, by CPU; None if no group needs any."""
@@ -137,7 +137,9 @@ class Opener:
         return [*many, *braced, *whole]
 
     def _fit(self, groups: Sequence[Sequence[ChosenEvent]]) -> bool:
-        return all(share >= ALWAYS for shares in self._shares(groups) for share in shares)
+        return all(
+            share >= MIN_COUNTED_SHARE for shares in self._shares(groups) for share in shares
+        )
 
     def _refuse(self, groups: Sequence[Sequence[ChosenEvent]]) -> None:
         """Raises Unavailable for the first group that does not fit together with those before
@@ -181,7 +183,7 @@ class Opener:
             return OTHER_CORES
         opened = self._opened(group, row.cpu)
         if opened.group is None:
-            return next(iter(opened.missing.values()), UNFIT)
+            return next(iter(opened.missing.values()), TOO_FEW_COUNTERS)
         try:
             trial = None if opened.missing else self._trial(opened.group, row.cpu)
         finally:
@@ -224,11 +226,11 @@ class Opener:
         cpu, of_cpu = opened
         if of_cpu.group is None or not any(event.core for event in of_cpu.events):
             return of_cpu
-        if fits(self._kernel, of_cpu.events, cpu, self._root):
+        if group_fits(self._kernel, of_cpu.events, cpu, self._root):
             return of_cpu
         of_cpu.group.close()
         watched = files.number(f"{self._root}/proc/sys/kernel/nmi_watchdog") == 1
-        why = WATCHED if watched else NO_ROOM
+        why = WATCHDOG_TROUBLE if watched else NO_ROOM
         missing = {event.key: why for event in of_cpu.events}
         return OpenedEvents(missing=of_cpu.missing | missing)
 
@@ -267,10 +269,12 @@ LEVEL_2 = {
     "topdown_memory_bound": ("topdown-mem-bound", "slots that waited for memory"),
 }
 """From Sapphire Rapids on, in the same register."""
-NONE = "this CPU has no PERF_METRICS: Ice Lake and later Intel cores have"
-WHAT = "topdown_retiring_ratio"
+NO_PERF_METRICS = "this CPU has no PERF_METRICS: Ice Lake and later Intel cores have"
+TOPDOWN_KEY = "topdown_retiring_ratio"
 """The key under which its absence is reported."""
-OFF = "the counters of slots are there but do not add up: the hypervisor does not pass them on"
+SLOTS_TROUBLE = (
+    "the counters of slots are there but do not add up: the hypervisor does not pass them on"
+)
 ERROR = 0.05
 """Share of the slots by which the four may miss them in a trial."""
 
@@ -305,18 +309,18 @@ def open_topdown(
     kernel = kernel or System()
     group = topdown_events(pmus)
     if not group:
-        return Topdown([], [Missing(WHAT, NONE)] if pmus else [])
+        return Topdown([], [Missing(TOPDOWN_KEY, NO_PERF_METRICS)] if pmus else [])
     selected = set(cpus)
     read = [row for row in rows if row.online and row.cpu in selected]
     opener = Opener(root, kernel, rows, read, pmus)
-    if (why := opener.whole(group, _sound)) is not None:
-        return Topdown([], [Missing(WHAT, why.why, why.fix)])
+    if (why := opener.whole(group, _slots_trouble)) is not None:
+        return Topdown([], [Missing(TOPDOWN_KEY, why.why, why.fix)])
     return Topdown([opener.part(group)], [])
 
 
-def _sound(counts: Sequence[float]) -> Trouble | None:
+def _slots_trouble(counts: Sequence[float]) -> Trouble | None:
     """What is wrong with the counts of a trial, in the order of LEVEL_1."""
     slots, parts = counts[0], counts[1 : len(LEVEL_1)]
     if slots <= 0 or abs(sum(parts) - slots) > ERROR * slots or min(parts) < 0:
-        return Trouble(OFF)
+        return Trouble(SLOTS_TROUBLE)
     return None

@@ -168,8 +168,8 @@ def smt_methods(keys: set[str]) -> list[str]:
 
 # --- opening them ---------------------------------------------------------------------------------
 
-ESSENTIAL = ("ref", "cycles")
-GUESTS = Trouble("only the host's own time is counted: guests have the PMU while they run")
+ESSENTIAL_KEYS = ("ref", "cycles")
+HOST_ONLY = Trouble("only the host's own time is counted: guests have the PMU while they run")
 
 
 def open_parts(
@@ -206,10 +206,10 @@ def open_parts(
 def blocker(parts: Sequence[Part]) -> Missing | None:
     """Why neither reference cycles nor cycles can be counted on any CPU; None if they can."""
     core = parts[0]
-    if any(counter.key in ESSENTIAL for counter in core.counters):
+    if any(counter.key in ESSENTIAL_KEYS for counter in core.counters):
         return None
     fallback = Missing("ref", "no CPU could be read")
-    return next((m for key in ESSENTIAL for m in core.missing if m.what == key), fallback)
+    return next((m for key in ESSENTIAL_KEYS for m in core.missing if m.what == key), fallback)
 
 
 def _pinned(plan: Callable[[Cpu], list[Event]]) -> Callable[[Cpu], list[Event]]:
@@ -232,13 +232,13 @@ def _part(
     )  # fmt: skip
     counting = {event.key for of_cpu in opened.values() for event in of_cpu.events}
     counters = [counter for counter in table if counter.key in counting]
-    missing = group_missing(_lacking(opened), len(opened))
+    missing = group_missing(_missing_by_cpu(opened), len(opened))
     return cpu_part(kernel, rows, wanted, opened, counters, timed=timed, missing=missing)
 
 
-def _lacking(opened: Mapping[int, OpenedEvents]) -> Iterator[tuple[int, str, Trouble]]:
+def _missing_by_cpu(opened: Mapping[int, OpenedEvents]) -> Iterator[tuple[int, str, Trouble]]:
     for cpu, of_cpu in opened.items():
         for key, trouble in of_cpu.missing.items():
             yield cpu, key, trouble
         if of_cpu.host_only:
-            yield cpu, "guests", GUESTS
+            yield cpu, "guests", HOST_ONLY

@@ -16,7 +16,7 @@ from perfprobe.cpu import cpu_sets, files
 from perfprobe.errors import Usage
 from perfprobe.kernel import access
 from perfprobe.perf import event_names, perf_pmus
-from perfprobe.perf.event_names import EventName, nearest
+from perfprobe.perf.event_names import EventName, nearest_names
 from perfprobe.perf.perf_events import HARDWARE, SOFTWARE, Event, Kernel, refusal
 from perfprobe.perf.perf_pmus import CORES, DEVICES, EVENTS, ChosenEvent, Code, Pmu, TermError
 
@@ -220,7 +220,7 @@ class Catalogue:
     def _unknown(self, asked: EventName) -> str:
         if self._is_tracepoint(asked.word):
             return f"-e {asked.word}: tracepoints are not counted (use perf stat -e)"
-        near = nearest(asked.word, self.names())
+        near = nearest_names(asked.word, self.names())
         text = f"-e {asked.word}: no event of that name is known here"
         if near:
             text += f"; nearest: {', '.join(near)}"
@@ -321,9 +321,9 @@ def _listed() -> bytes:
 # --- the answer of `events` ----------------------------------------------------------------------
 # What can be chosen on this machine, by PMU and core type, and who counts it.
 
-OWN = frozenset({"cycles", "instructions", "ref-cycles"})
+OWN_EVENTS = frozenset({"cycles", "instructions", "ref-cycles"})
 """What the perf source counts for itself, in two rings."""
-WATCHDOG = "cycles"
+WATCHDOG_EVENT = "cycles"
 
 
 def list_events(
@@ -379,7 +379,7 @@ def _hardware(root: Path, catalogue: Catalogue) -> Iterator[dict[str, Any]]:
         generic = {known.name for known in (*HARDWARE_EVENTS, *CACHE_EVENTS)}
         for known in (*HARDWARE_EVENTS, *CACHE_EVENTS):
             yield _row(
-                known.name, known.about, known.unit, 1.0, pmu.name, kind, _open(known, watchdog)
+                known.name, known.about, known.unit, 1.0, pmu.name, kind, _users(known, watchdog)
             )
         for name in event_names_of(pmu):
             if name not in generic and perf_pmus.code(pmu, name) is not None:
@@ -392,10 +392,10 @@ def _hardware(root: Path, catalogue: Catalogue) -> Iterator[dict[str, Any]]:
                 yield _row(name, about, "1", 1.0, pmu.name, kind, [])
 
 
-def _open(known: GenericEvent, watchdog: bool) -> list[str]:
+def _users(known: GenericEvent, watchdog: bool) -> list[str]:
     """The known users that count it now."""
-    own = ["perftop"] if known.name in OWN else []
-    return [*own, *(["NMI watchdog"] if watchdog and known.name == WATCHDOG else [])]
+    own = ["perftop"] if known.name in OWN_EVENTS else []
+    return [*own, *(["NMI watchdog"] if watchdog and known.name == WATCHDOG_EVENT else [])]
 
 
 def _row(

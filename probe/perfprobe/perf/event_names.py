@@ -52,7 +52,7 @@ def parse(text: str) -> list[list[EventName]]:
     return groups
 
 
-def nearest(word: str, names: Iterable[str]) -> list[str]:
+def nearest_names(word: str, names: Iterable[str]) -> list[str]:
     """Up to three names that the word may have meant, also if it is only like a part of one."""
     import difflib  # for a wrong name only
 
@@ -97,7 +97,7 @@ def _event(text: str, rings: str) -> EventName:
     """`rings`: those of its group, where it has none itself."""
     if (match := _PMU.fullmatch(text)) is not None:
         pmu, terms, own = match[1], match[2], match[3] or ""
-        named, terms = _named(terms)
+        named, terms = _split_name(terms)
         name = named or f"{pmu}/{terms}/"
         parsed = EventName(name, pmu=pmu, terms=terms)
     elif _WORD.fullmatch(text) is not None:
@@ -110,10 +110,10 @@ def _event(text: str, rings: str) -> EventName:
             f"-e {text}: an event is a NAME, PMU/event=0xd1,umask=1,name=NAME/ or rUUEE, "
             "with :u or :k after it"
         )
-    return _in_rings(parsed, own or rings)
+    return _with_rings(parsed, own or rings)
 
 
-def _in_rings(found: EventName, rings: str) -> EventName:
+def _with_rings(found: EventName, rings: str) -> EventName:
     if not set(rings) <= {*_RINGS, "h"}:
         raise Usage(f"-e {found.name}:{rings}: after the colon: u, k or both")
     name = f"{found.name}:{rings}" if rings else found.name
@@ -123,7 +123,7 @@ def _in_rings(found: EventName, rings: str) -> EventName:
     return EventName(name, found.word, found.pmu, found.terms, only == {"u"}, only == {"k"})
 
 
-def _named(terms: str) -> tuple[str, str]:
+def _split_name(terms: str) -> tuple[str, str]:
     """The `name=` among terms, and the others."""
     items = terms.split(",")
     names = [item.strip()[5:] for item in items if item.strip().startswith("name=")]

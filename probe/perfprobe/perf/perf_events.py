@@ -248,14 +248,16 @@ FIT_NS = 100_000
 MAX_TRIALS = 3
 """Trials until the counts are believed to be implausible: the CPU may have been taken away during
 one of them."""
-MAY_REST = frozenset({"one_thread", "smi", *OPTIONAL})
+MAY_STAND_STILL = frozenset({"one_thread", "smi", *OPTIONAL})
 """Keys whose counters need not move during a trial."""
-STILL = Trouble("the counter is there but does not count")
-UNFIT = Trouble("this CPU has too few counters for its group")
-YIELDED = Trouble("its counter is left to the events of -e", "fewer events in braces, or no -e")
-YIELDING = ("kernel_instructions", "kernel_cycles")
+NOT_COUNTING = Trouble("the counter is there but does not count")
+TOO_FEW_COUNTERS = Trouble("this CPU has too few counters for its group")
+YIELDED_TO_CHOSEN = Trouble(
+    "its counter is left to the events of -e", "fewer events in braces, or no -e"
+)
+YIELDING_ROLES = ("kernel_instructions", "kernel_cycles")
 """Roles whose counters are left to the events of -e, in this order, where no other is free."""
-TAKEN = Trouble("this CPU has no counter left for it: other events have them")
+COUNTERS_TAKEN = Trouble("this CPU has no counter left for it: other events have them")
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +285,7 @@ def open_events(
     root: Path = Path("/"),
 ) -> dict[int, OpenedEvents]:
     """A group on each CPU, of the events wanted there; see open_group. `beside`: events of another
-    group on each CPU; those of YIELDING make room for it, if that helps."""
+    group on each CPU; those of YIELDING_ROLES make room for it, if that helps."""
 
     def on(cpu: int) -> OpenedEvents:
         other = [] if beside is None else beside.get(cpu, [])
@@ -295,12 +297,14 @@ def open_events(
 
         if not other:
             return opened(wanted[cpu])
-        for count in range(len(YIELDING) + 1):
-            events = [event for event in wanted[cpu] if event.part not in YIELDING[:count]]
+        for count in range(len(YIELDING_ROLES) + 1):
+            events = [event for event in wanted[cpu] if event.part not in YIELDING_ROLES[:count]]
             group = opened(events)
-            if group.group is None or fits(kernel, other, cpu, root):
+            if group.group is None or group_fits(kernel, other, cpu, root):
                 yielded = (event.key for event in wanted[cpu] if event not in events)
-                return replace(group, missing=dict.fromkeys(yielded, YIELDED) | group.missing)
+                return replace(
+                    group, missing=dict.fromkeys(yielded, YIELDED_TO_CHOSEN) | group.missing
+                )
             group.group.close()
         return opened(wanted[cpu])
 
@@ -328,7 +332,7 @@ def open_group(
         attempt = _Attempt(kernel, cpu, events, root)
         group = attempt.group(timed=timed, mapped=mapped)
         if tried and attempt.unfit:
-            events = _smaller(events, dropped, UNFIT)
+            events = _without_next_role(events, dropped, TOO_FEW_COUNTERS)
             continue
         missing |= attempt.refused
         if group is None:
@@ -336,18 +340,18 @@ def open_group(
         trial, still = _try(kernel, group, attempt, cpu) if tried else (None, {})
         if trial is not None and trial.running == 0:
             group.close()
-            events = _smaller(attempt.events, dropped)
+            events = _without_next_role(attempt.events, dropped)
         elif still:
             group.close()
             missing |= still
             dead = [event for event in attempt.events if event.key in still]
             events = [event for event in events if event not in dead]
         else:
-            missing |= _short(dropped, sum(event.core for event in attempt.events), root)
+            missing |= _drop_reasons(dropped, sum(event.core for event in attempt.events), root)
             lacking = _unserved(missing, attempt.events, wanted)
             host_only = attempt.host_only and any(event.core for event in attempt.events)
             return OpenedEvents(attempt.events, lacking, group, host_only)
-    missing |= _short(dropped, 0, root)
+    missing |= _drop_reasons(dropped, 0, root)
     return OpenedEvents(missing=_unserved(missing, [], wanted))
 
 
@@ -362,7 +366,7 @@ def refusal(kernel: Kernel, event: Event, cpu: int, root: Path = Path("/")) -> T
     return None
 
 
-def fits(kernel: Kernel, events: Sequence[Event], cpu: int, root: Path = Path("/")) -> bool:
+def group_fits(kernel: Kernel, events: Sequence[Event], cpu: int, root: Path = Path("/")) -> bool:
     """Whether these events find counters beside all pinned groups; True where that cannot be
     tried."""
     trial = _pinned_trial(kernel, events, cpu, root, FIT_NS)
@@ -393,7 +397,7 @@ class _Attempt:
         except OSError as error:
             self.close()
             refused = self._wanted if self.unfit else self.events
-            why = UNFIT if self.unfit else trouble(error, self.root)
+            why = TOO_FEW_COUNTERS if self.unfit else trouble(error, self.root)
             self.refused |= dict.fromkeys((event.key for event in refused), why)
             self.events = []
             return None
@@ -453,7 +457,7 @@ def _try(
         trial = _trial(kernel, group, cpu, SPIN_NS)
         if trial is not None and trial.running == 0 and not attempt.events[0].pinned:
             trial = _pinned_trial(kernel, attempt.events, cpu, attempt.root, SPIN_NS)
-        still = {} if trial is None else _still(attempt.events, trial)
+        still = {} if trial is None else _not_counting(attempt.events, trial)
         if not still:
             return trial, still
         results.append((trial, still))
@@ -483,15 +487,15 @@ def _pinned_trial(
         group.close()
 
 
-def _still(events: Sequence[Event], trial: Trial) -> dict[str, Trouble]:
+def _not_counting(events: Sequence[Event], trial: Trial) -> dict[str, Trouble]:
     """Events whose counts are implausible for a busy CPU."""
     if trial.running == 0:
         return {}
     counts = {e.key: count / trial.running for e, count in zip(events, trial.counts, strict=True)}
     stopped = {key for key, n in counts.items() if n <= 0}
-    if counts.keys() - MAY_REST <= stopped:  # nothing counts here
-        return dict.fromkeys(stopped, STILL)
-    troubles = dict.fromkeys(stopped - MAY_REST, STILL)
+    if counts.keys() - MAY_STAND_STILL <= stopped:  # nothing counts here
+        return dict.fromkeys(stopped, NOT_COUNTING)
+    troubles = dict.fromkeys(stopped - MAY_STAND_STILL, NOT_COUNTING)
     ref = counts.get("ref", 0)
     if trial.ticks and ref and not 0.2 * trial.own * trial.ticks <= ref <= 1.05 * trial.ticks:
         share = ref / trial.ticks
@@ -508,7 +512,7 @@ def _still(events: Sequence[Event], trial: Trial) -> dict[str, Trouble]:
 # --- what is left ---------------------------------------------------------------------------------
 
 
-def _smaller(
+def _without_next_role(
     events: Sequence[Event], dropped: dict[str, Trouble | None], why: Trouble | None = None
 ) -> list[Event]:
     """The events without the next role to drop; empty if none is left to drop. Adds what it dropped
@@ -522,11 +526,15 @@ def _smaller(
     return []
 
 
-def _short(dropped: Mapping[str, Trouble | None], free: int, root: Path) -> dict[str, Trouble]:
+def _drop_reasons(
+    dropped: Mapping[str, Trouble | None], free: int, root: Path
+) -> dict[str, Trouble]:
     """The reasons for dropped events. SIMD levels have a milder one: most CPUs have too few
     counters for all of them."""
     short = shortage(free, root)
-    return {key: TAKEN if key in OPTIONAL else why or short for key, why in dropped.items()}
+    return {
+        key: COUNTERS_TAKEN if key in OPTIONAL else why or short for key, why in dropped.items()
+    }
 
 
 def _unserved(

@@ -19,10 +19,10 @@ from perfprobe.kernel.access import Trouble
 from perfprobe.perf.event_names import EventName
 from perfprobe.perf.perf_events import Event, Refused
 
-WORDS = ("config", "config1", "config2")
+CONFIG_WORDS = ("config", "config1", "config2")
 _TERM = re.compile(r"([A-Za-z0-9_.-]+)(?:=(0[xX][0-9a-fA-F]{1,16}|[0-9]{1,20}))?")
 _FORMAT = re.compile(r"(config[12]?):([0-9,-]+)")
-_WIDE = (1 << 64) - 1
+_ALL_BITS = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +66,11 @@ def encode_terms(path: str, terms: Mapping[str, int]) -> Code:
 
 def encode_term(path: str, term: str, value: int) -> Code:
     """The words for one term of the PMU at `path`. Raises TermError."""
-    word, bits = (term, list(range(64))) if term in WORDS else _bits(path, term)
+    word, bits = (term, list(range(64))) if term in CONFIG_WORDS else _bits(path, term)
     if value >> len(bits):
         raise TermError(f"{term}={value:#x} does not fit into its {len(bits)} bits")
     spread = sum((value >> i & 1) << bit for i, bit in enumerate(bits))
-    return Code(**{word: spread & _WIDE})
+    return Code(**{word: spread & _ALL_BITS})
 
 
 def _bits(path: str, term: str) -> tuple[str, list[int]]:

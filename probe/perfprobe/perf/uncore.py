@@ -23,12 +23,12 @@ from perfprobe.wire import Counter, Cpu, Missing, Scope
 PCU_COUNTERS = 4
 """Counters of one unit. With more events the kernel would rotate them every few ms, and wake a CPU
 of each package each time."""
-TICKS = "pcu_ticks"
+TICKS_KEY = "pcu_ticks"
 SECOND_SET = 0x100
 """Added to codes of the extension set. Some PMUs have a ninth bit for it in their format."""
 
 _SANDY = {
-    TICKS: 0x00,
+    TICKS_KEY: 0x00,
     "pcu_transition": SECOND_SET | 0x00,
     "pcu_power": 0x05,
     "pcu_thermal": 0x04,
@@ -40,7 +40,7 @@ _SANDY = {
 }
 _IVY = {**_SANDY, "pcu_transition": 0x60}
 _SKYLAKE = {
-    TICKS: 0x00,
+    TICKS_KEY: 0x00,
     "pcu_transition": 0x74,
     "pcu_power": 0x05,
     "pcu_thermal": 0x04,
@@ -52,13 +52,13 @@ _HASWELL = {**_SKYLAKE, "pcu_os": 0x06}  # from Skylake on the code is another e
 _ICE = {**_SKYLAKE, "pcu_avx512": 0x4A, "pcu_avx256": 0x49}
 # Its cores have no events for SIMD levels, and thermal_throttle covers heat too: licences first.
 _SAPPHIRE = {
-    TICKS: 0x01,
+    TICKS_KEY: 0x01,
     **{key: _ICE[key] for key in ("pcu_transition", "pcu_power", "pcu_avx512", "pcu_thermal")},
-    **{key: code for key, code in _ICE.items() if key != TICKS},
+    **{key: code for key, code in _ICE.items() if key != TICKS_KEY},
 }
 _GRANITE = {
-    TICKS: 0x01,
-    **{key: code for key, code in _SKYLAKE.items() if key not in {TICKS, "pcu_vr"}},
+    TICKS_KEY: 0x01,
+    **{key: code for key, code in _SKYLAKE.items() if key not in {TICKS_KEY, "pcu_vr"}},
 }
 
 _BY_MODEL: Mapping[int, Mapping[str, int]] = {
@@ -164,13 +164,13 @@ def _part(
     kernel: Kernel,
 ) -> Groups:
     groups = topology.cores(rows) if kind.scope == "core" else topology.packages(rows)
-    dies = _dies(kind, pmu, groups)
+    dies = _reading_cpus(kind, pmu, groups)
     die = dies(read[0].cpu)[0]
     refused = {name: refusal(kernel, event, die) for name, event in wanted.items()}
     events = {name: event for name, event in wanted.items() if refused[name] is None}
     missing = [Missing(wanted[name].key, no.why, no.fix) for name, no in refused.items() if no]
     if kind.counters is not None:
-        events, short = _fitting(events, kind.counters)
+        events, short = _fitting_events(events, kind.counters)
         missing += short
     width = max((len(dies(row.cpu)) for row in read), default=1)
     counters = [
@@ -195,7 +195,7 @@ def _part(
     return Groups(kernel, kind.scope, counters, bundles, missing=missing)
 
 
-def _dies(kind: Kind, pmu: Pmu, groups: list[list[int]]) -> Callable[[int], list[int]]:
+def _reading_cpus(kind: Kind, pmu: Pmu, groups: list[list[int]]) -> Callable[[int], list[int]]:
     """Returns a function from a CPU to the CPUs that must be asked for its whole core or package.
     The PMU names them, several for a package of several dies; otherwise it is the CPU itself."""
     members = {cpu: group for group in groups for cpu in group}
@@ -208,7 +208,9 @@ def _dies(kind: Kind, pmu: Pmu, groups: list[list[int]]) -> Callable[[int], list
     return dies
 
 
-def _fitting(events: dict[str, Event], counters: int) -> tuple[dict[str, Event], list[Missing]]:
+def _fitting_events(
+    events: dict[str, Event], counters: int
+) -> tuple[dict[str, Event], list[Missing]]:
     """As many events as there are counters; with more the kernel would rotate them."""
     names = list(events)
     why = f"its unit has {counters} counters, and more informative events have them"
@@ -222,7 +224,7 @@ def _fitting(events: dict[str, Event], counters: int) -> tuple[dict[str, Event],
 # shares its name.
 
 READ, WRITE = KEYS = ("memory_read_bytes", "memory_write_bytes")
-NAMED = (
+NAMED_EVENTS = (
     (("cas_count_read",), ("cas_count_write",)),
     (
         ("cas_count_read_sch0", "cas_count_read_sch1"),
@@ -236,8 +238,8 @@ NAMED = (
 a controller, clients, free-running counters of clients and of servers."""
 STEMS = ("uncore_imc", "uncore_imc_free_running")
 """Names of controllers without their numbers, in the order of preference."""
-BYTES = {"MiB": 1 << 20, "MB": 10**6, "KiB": 1 << 10, "Bytes": 1, "B": 1}
-LINE = 64
+UNIT_BYTES = {"MiB": 1 << 20, "MB": 10**6, "KiB": 1 << 10, "Bytes": 1, "B": 1}
+LINE_BYTES = 64
 AMD, CAS_COMMANDS, MASKS = "amd_umc", 0x0A, (1, 2)
 """AMD's event of column accesses, each of a cache line, and its masks for reads and for writes."""
 
@@ -277,8 +279,8 @@ def _pmus(root: Path, stem: str) -> Iterator[Pmu]:
 
 def _controller(pmu: Pmu, stem: str) -> Controller | None:
     if stem == AMD:
-        return _coded(pmu)
-    for names in NAMED:
+        return _raw_controller(pmu)
+    for names in NAMED_EVENTS:
         codes = [[perf_pmus.config(pmu, name) for name in side] for side in names]
         scales = {_bytes(pmu, name) for side in names for name in side}
         (scale, *others) = scales
@@ -292,7 +294,7 @@ def _controller(pmu: Pmu, stem: str) -> Controller | None:
     return None
 
 
-def _coded(pmu: Pmu) -> Controller | None:
+def _raw_controller(pmu: Pmu) -> Controller | None:
     event = perf_pmus.placed_term(pmu, "event", CAS_COMMANDS)
     masks = [perf_pmus.placed_term(pmu, "rdwrmask", mask) for mask in MASKS]
     if event is None or None in masks:
@@ -301,16 +303,16 @@ def _coded(pmu: Pmu) -> Controller | None:
         (Event(key, pmu.type, event | (mask or 0), core=False),)
         for key, mask in zip(KEYS, masks, strict=True)
     )
-    return Controller(pmu, (reads, writes), LINE)
+    return Controller(pmu, (reads, writes), LINE_BYTES)
 
 
 def _bytes(pmu: Pmu, event: str) -> float | None:
     """Bytes in a count, by the scale and unit that the driver gives."""
-    unit = BYTES.get(perf_pmus.unit(pmu, event))
+    unit = UNIT_BYTES.get(perf_pmus.unit(pmu, event))
     return None if unit is None else perf_pmus.scale(pmu, event) * unit
 
 
-def absent(root: Path) -> Trouble:
+def no_controller(root: Path) -> Trouble:
     """Why there is no controller."""
     guest = identity.virtualisation(root)
     if guest is not None:
@@ -337,7 +339,7 @@ def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Ke
     packages = [group for group in topology.packages(rows) if not online.isdisjoint(group)]
     places = [_places(all_controllers, group) for group in packages]
     wrong = (
-        absent(root)
+        no_controller(root)
         if not all_controllers
         else _incomparable(all_controllers, places) or _refused(all_controllers, kernel, root)
     )

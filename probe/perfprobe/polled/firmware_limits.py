@@ -42,8 +42,8 @@ LIMIT_HZ = Counter("hsmp_limit_hz", "clock limit of the socket", "Hz", "HSMP", "
 LIMITS = Counter(
     "hsmp_limits", "sources of the clock limit", "1", "HSMP", "flags", columns=1 + SOURCES
 )
-HOT = Counter("hsmp_prochot", "PROCHOT", "1", "HSMP", "gauge")
-COUNTERS = {FREQUENCY_LIMIT: [LIMIT_HZ, LIMITS], PROCHOT: [HOT]}
+PROCHOT_GAUGE = Counter("hsmp_prochot", "PROCHOT", "1", "HSMP", "gauge")
+COUNTERS = {FREQUENCY_LIMIT: [LIMIT_HZ, LIMITS], PROCHOT: [PROCHOT_GAUGE]}
 
 Ask = Callable[[int, int], int]
 """A function of socket and message that returns the first word of the answer. Raises OSError."""

@@ -221,10 +221,10 @@ def start_time(pid: int) -> int | None:
 
 def stale(run_dir: Path, boot_id: str | None, root: Path) -> list[Entry]:
     """Journals of this boot and tree whose writer has ended without restoring the registers."""
-    return [entry for entry in look(run_dir, boot_id, root).entries if not entry.live]
+    return [entry for entry in read_journals(run_dir, boot_id, root).entries if not entry.live]
 
 
-def look(run_dir: Path, boot_id: str | None, root: Path) -> Journals:
+def read_journals(run_dir: Path, boot_id: str | None, root: Path) -> Journals:
     """Reads the journals of this tree in a directory. Changes nothing."""
     found = Journals([], [])
     try:

@@ -104,7 +104,7 @@ class Programmer:
 
     def _recover(self, own: Journal) -> None:
         for directory in journal.directories():
-            found = journal.look(directory, self._boot_id, self._root)
+            found = journal.read_journals(directory, self._boot_id, self._root)
             for entry in found.entries:
                 if entry.live:
                     raise InUse(

@@ -21,8 +21,8 @@ from perfprobe.cpu import files, identity
 
 MSR_MAJOR = 202
 """Major number of the device (Linux, include/uapi/linux/major.h). The minor number is the CPU."""
-LINK = "it is a link, or is reached through one, and none is followed"
-OTHER = "it is neither the msr driver's device for this CPU nor a file of a FUSE mount"
+IS_LINK = "it is a link, or is reached through one, and none is followed"
+IS_NO_DRIVER = "it is neither the msr driver's device for this CPU nor a file of a FUSE mount"
 
 
 def open_device(root: Path, cpu: int, flags: int) -> int:
@@ -31,7 +31,7 @@ def open_device(root: Path, cpu: int, flags: int) -> int:
     try:
         info = os.fstat(path_fd)
         if not _is_driver(info, cpu) and not (stat.S_ISREG(info.st_mode) and _on_fuse(path_fd)):
-            raise OSError(errno.EINVAL, OTHER)
+            raise OSError(errno.EINVAL, IS_NO_DRIVER)
         # This opens the file that was checked, even if its name now means another file.
         return os.open(f"/proc/self/fd/{path_fd}", flags | os.O_CLOEXEC)
     finally:
@@ -50,7 +50,7 @@ def _found(root: Path, cpu: int) -> int:
         fd = below
         if stat.S_ISLNK(os.fstat(fd).st_mode):
             os.close(fd)
-            raise OSError(errno.ELOOP, LINK)
+            raise OSError(errno.ELOOP, IS_LINK)
     return fd
 
 

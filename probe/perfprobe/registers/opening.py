@@ -168,4 +168,4 @@ def _tsc_hz(device: Registers, candidates: Iterable[Rate]) -> Rate:
 
 def _bracket(device: Registers) -> tuple[int, int, int]:
     """The TSC, raw ns at that moment, and the width in ns."""
-    return tsc_rate.narrowest(partial(device.read, msr.TSC), tsc_rate.raw_ns)
+    return tsc_rate.narrowest_bracket(partial(device.read, msr.TSC), tsc_rate.raw_ns)

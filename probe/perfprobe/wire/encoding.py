@@ -29,7 +29,7 @@ MAX_ELEMENTS = 1 << 15
 MAX_HELLO = 1 << 19
 """Upper bound on the elements of a hello; 8192 CPUs need half of it. An element takes up to 120
 bytes of memory."""
-SHORT = 1 << 12
+MAX_SHORT = 1 << 12
 """Messages of at most this many bytes are not counted: an element takes at least one byte."""
 MAX_TEXT = 1 << 22
 """Upper bound on the bytes of all texts of a message. In memory a text may be four times as long,
@@ -46,7 +46,7 @@ def unpacked(data: bytes, most: int) -> Any:
     """Unpacks one object. Raises WireError if the bytes are not msgpack, or if the object has more
     than `most` elements, which are counted before any is made."""
     try:
-        if len(data) > SHORT:
+        if len(data) > MAX_SHORT:
             _count(data, most)
         # msgpack allocates a list when it reads the list's length, at each level of nesting.
         most_each = min(MAX_ELEMENTS, len(data))

@@ -72,12 +72,12 @@ def test_what_perf_counts_is_said_once_it_was_tried(
     found = Check("perf counters", "usable", "core PMU cpu")
     missing = [Missing("ref", "no fixed counter", "another CPU", [1]),
                Missing("ref", "no counter", "none")]  # fmt: skip
-    tried = doctor.counted(found, keys, missing)
+    tried = doctor.counted_check(found, keys, missing)
     assert (tried.state, tried.lost) == (state, lost)
     if lost:
         assert (tried.why, tried.fix) == ("core PMU cpu; ref: no counter", "none")
     refused = Check("perf counters", "not usable", "forbidden")
-    assert doctor.counted(refused, keys, missing) == refused
+    assert doctor.counted_check(refused, keys, missing) == refused
 
 
 def test_a_guest_without_a_pmu(tree: Path) -> None:

@@ -108,9 +108,9 @@ def rows(tmp_path: Path) -> list[Any]:
 
 def test_the_cpu_to_measure(tmp_path: Path) -> None:
     there = rows(tmp_path)
-    assert ramp.chosen(None, there, {0, 1, 3}).cpu == 3
-    assert ramp.chosen(None, there, {0, 1}).cpu == 1
-    assert ramp.chosen(0, there, {0, 1}).cpu == 0
+    assert ramp.measured_cpu(None, there, {0, 1, 3}).cpu == 3
+    assert ramp.measured_cpu(None, there, {0, 1}).cpu == 1
+    assert ramp.measured_cpu(0, there, {0, 1}).cpu == 0
 
 
 @pytest.mark.parametrize(("asked", "error", "text"), [
@@ -124,7 +124,7 @@ def test_cpus_that_cannot_be_measured(
     tmp_path: Path, asked: int, error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error) as raised:
-        ramp.chosen(asked, rows(tmp_path), {0, 1})
+        ramp.measured_cpu(asked, rows(tmp_path), {0, 1})
     assert str(raised.value) == text
 
 

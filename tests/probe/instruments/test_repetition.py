@@ -15,10 +15,10 @@ from perfprobe.instruments.measurement import (
     STABLE_ROUNDS,
     Limits,
     RepeatedMean,
+    combined,
     error,
     repeat,
-    together,
-    weighted,
+    weighted_mean,
 )
 
 
@@ -132,7 +132,7 @@ def test_the_interval_contains_the_truth_with_its_confidence() -> None:
             rounds = [(n, generator.gauss(50.0, 10 / math.sqrt(n))) for n in sizes]
             found = error(rounds)
             assert found is not None
-            inside += abs(weighted(rounds) - 50.0) <= found
+            inside += abs(weighted_mean(rounds) - 50.0) <= found
         assert 900 <= inside <= 990, (sizes[:4], inside)
 
 
@@ -140,7 +140,7 @@ def test_the_interval_contains_the_truth_with_its_confidence() -> None:
 def test_few_rounds_use_students_t(freedom: int) -> None:
     """By summing up his density within the error."""
     rounds = [(1, 50.0 + i % 2) for i in range(freedom + 1)]
-    mean, n = weighted(rounds), freedom + 1
+    mean, n = weighted_mean(rounds), freedom + 1
     sigma = math.sqrt(sum((one - mean) ** 2 for _, one in rounds) / freedom / n)
     found = error(rounds)
     assert found is not None
@@ -157,7 +157,7 @@ def test_another_run_is_within_the_error_with_its_confidence() -> None:
     chance = random.Random(7)
 
     def once() -> RepeatedMean:
-        return together(
+        return combined(
             [RepeatedMean(chance.gauss(50.0, 0.3), 0.05, 1000, settled=True) for _ in range(5)]
         )
 
@@ -168,13 +168,13 @@ def test_another_run_is_within_the_error_with_its_confidence() -> None:
 
 def test_differing_parts_widen_the_error() -> None:
     alike = [RepeatedMean(50.0, 0.1, 1000, settled=True)] * 3
-    whole = together(alike)
+    whole = combined(alike)
     assert (whole.mean, whole.count, whole.settled) == (50.0, 3000, True)
     assert whole.error == pytest.approx(0.1414, abs=1e-4)
     apart = [RepeatedMean(50.0 + 5 * i, 0.1, 1000, settled=i < 2) for i in range(3)]
-    found = together(apart)
+    found = combined(apart)
     assert (found.mean, found.settled) == (55.0, False)
     assert found.error is not None
     assert found.error > 5.0
-    assert together(alike[:1]).error == pytest.approx(0.1414, abs=1e-4)
-    assert together([RepeatedMean(7.0, None, 64, settled=False)]).error is None
+    assert combined(alike[:1]).error == pytest.approx(0.1414, abs=1e-4)
+    assert combined([RepeatedMean(7.0, None, 64, settled=False)]).error is None

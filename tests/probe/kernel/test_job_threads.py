@@ -197,7 +197,7 @@ def test_all_take_turns_within_a_second(
     turns = [list(record["watched"]["threads"]) if record else [] for record in told]
     assert {len(turn) for turn in turns} == each
     assert len(set(itertools.chain(*turns[: 1000 // sample_ms]))) == threads
-    assert sum(map(len, turns)) <= 2 * S / job_threads.LOOK_NS + 1
+    assert sum(map(len, turns)) <= 2 * S / job_threads.READ_INTERVAL_NS + 1
     assert all(turns) or sample_ms == 1, "a frame that is to tell of some tells of some"
     watched.close()
 

@@ -12,7 +12,7 @@ from task_scans import CPUS, Machine, S
 
 from perfprobe.kernel import tasks
 from perfprobe.kernel.task_files import BATCH, TICK_NS, Births
-from perfprobe.kernel.tasks import COST, PERIOD_NS
+from perfprobe.kernel.tasks import PAUSE_FACTOR, PERIOD_NS
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_a_scan_a_second_and_less_often_if_it_costs(machine: Machine) -> None:
     assert machine.tasks.take() == {}, "in one frame only"
     machine.spend_ns = 40_000_000  # for a slice, and the scan is one
     machine.scan()
-    assert machine.tasks.due() == (machine.now_ns + COST * 40_000_000) / 1e9
+    assert machine.tasks.due() == (machine.now_ns + PAUSE_FACTOR * 40_000_000) / 1e9
 
 
 def test_a_slice_is_short(machine: Machine) -> None:

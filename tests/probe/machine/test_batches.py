@@ -148,7 +148,7 @@ def test_a_suspend_in_a_batch_drops_its_ambiguous_rounds(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept_ns = 0
-    monkeypatch.setattr(tsc_rate, "asleep_ns", lambda: slept_ns)
+    monkeypatch.setattr(tsc_rate, "suspended_ns", lambda: slept_ns)
     with closing(open_os(root, SAMPLE_NS, None)) as source:
         source.pace(100 * MS)
         told = batches(source)

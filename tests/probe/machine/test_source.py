@@ -264,12 +264,12 @@ def test_every_later_frame_reports_a_suspend(
     machine: TreeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before_ns = 7_000_000_000  # of another suspend, since boot
-    monkeypatch.setattr(tsc_rate, "asleep_ns", lambda: before_ns)
+    monkeypatch.setattr(tsc_rate, "suspended_ns", lambda: before_ns)
     source = open_os(machine.root, SAMPLE_NS, None)
     try:
         told = []
         for slept_ns in (0, 300, 5_000_000_000, 5_000_000_300):
-            monkeypatch.setattr(tsc_rate, "asleep_ns", lambda ns=slept_ns: before_ns + ns)
+            monkeypatch.setattr(tsc_rate, "suspended_ns", lambda ns=slept_ns: before_ns + ns)
             polled = iter(lambda: [m for m in source.poll() if isinstance(m, wire.Frame)], None)
             told.append(next(found for found in polled if found)[0].records.get("asleep_ns"))
     finally:

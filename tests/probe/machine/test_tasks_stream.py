@@ -62,7 +62,7 @@ def test_a_sysroot_reports_its_own_processes(
 ) -> None:
     """And its hello of those that it hides. Records are in the frames that follow a scan only."""
     monkeypatch.setattr(tasks, "PERIOD_NS", 150_000_000)  # a scan may begin 50 ms early
-    monkeypatch.setattr(tasks, "COST", 0)
+    monkeypatch.setattr(tasks, "PAUSE_FACTOR", 0)
     trees.machine(tmp_path, 1)
     mounts = "22 27 0:21 / /proc rw - proc proc rw,hidepid=invisible\n"
     trees.put(tmp_path, "proc/self/mountinfo", mounts)
@@ -116,9 +116,9 @@ def test_details_of_a_process(child: Callable[..., subprocess.Popen[bytes]]) -> 
 
 def test_details_are_sent_once_a_minute() -> None:
     told = task_files.SentDetails()
-    who = [(pid, 5, "job") for pid in range(task_files.AT_ONCE + 3)]
+    who = [(pid, 5, "job") for pid in range(task_files.MAX_DETAILS + 3)]
     assert told.wanted([*who, *who], 0) == who[:-3]
     assert told.wanted(who, 1 * S) == who[-3:]
     assert told.wanted(who, 2 * S) == []
     assert told.wanted([(0, 6, "job"), (1, 5, "exec")], 3 * S) == [(0, 6, "job"), (1, 5, "exec")]
-    assert told.wanted(who, task_files.AGAIN_NS) == who[:-3]
+    assert told.wanted(who, task_files.RESEND_NS) == who[:-3]

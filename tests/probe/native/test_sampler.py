@@ -19,7 +19,7 @@ import perfprobe.native.sampler
 from perfprobe import wire
 from perfprobe._native import lib
 from perfprobe.native import tsc_rate
-from perfprobe.native.batches import LONGEST_NS, MOST_BYTES, MOST_FRAMES, Batches
+from perfprobe.native.batches import MAX_BATCH_BYTES, MAX_BATCH_FRAMES, MAX_BATCH_NS, Batches
 from perfprobe.native.sampler import DrainedRound, RowPlan, Sampler, Slot
 
 PERIOD_NS = 5_000_000
@@ -302,9 +302,9 @@ def test_a_batch_is_a_round_at_least_and_bounded(
         rounds, last = end - last, end
         assert rounds >= 1
         if rounds > 1:
-            assert rounds <= MOST_FRAMES
-            assert rounds * period_ns <= min(LONGEST_NS, batch_ns) + 0.02 * period_ns
-            assert rounds * frame_bytes <= MOST_BYTES
+            assert rounds <= MAX_BATCH_FRAMES
+            assert rounds * period_ns <= min(MAX_BATCH_NS, batch_ns) + 0.02 * period_ns
+            assert rounds * frame_bytes <= MAX_BATCH_BYTES
 
 
 # --- tsc rate -------------------------------------------------------------------------------------
@@ -322,7 +322,7 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_calibration_sleeps_only_for_the_rest_of_its_span(slept: list[float]) -> None:
     tsc_rate.calibrate(100.0)
     assert 90.0 < slept[0] <= 100.0
-    tsc_rate.begin()
+    tsc_rate.start_span()
     end_ns = time.monotonic_ns() + 2_000_000
     while time.monotonic_ns() < end_ns:
         pass
@@ -333,12 +333,12 @@ def test_calibration_sleeps_only_for_the_rest_of_its_span(slept: list[float]) ->
 
 
 def test_half_of_each_bracket_is_error() -> None:
-    rate = tsc_rate.between((0, 1000, 20), (1_000_000_000, 2_001_000, 60))
+    rate = tsc_rate.rate_between((0, 1000, 20), (1_000_000_000, 2_001_000, 60))
     assert (rate.hz, rate.error) == (2e6, 2e-5)
 
 
 def test_an_early_start_counts_once(slept: list[float]) -> None:
-    tsc_rate.begin()
+    tsc_rate.start_span()
     tsc_rate.calibrate(0.0)
     tsc_rate.calibrate(100.0)
     assert 90.0 < slept[1] <= 100.0

@@ -25,7 +25,7 @@ def opened(
     rows, groups = topology.read(root), chosen.find(root, text)
     if own:
         planner = skylake(root)
-        beside = chosen.largest(groups, planner.pmus)
+        beside = chosen.largest_groups(groups, planner.pmus)
         open_parts(root, rows, planner, kernel=kernel, beside=beside)
     return chosen.open_chosen(
         root, rows, groups, perf_pmus.cores(root), cpus=[row.cpu for row in rows], kernel=kernel,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfprobe.perf.event_names import MAX_EVENTS, EventName, nearest, parse
+from perfprobe.perf.event_names import MAX_EVENTS, EventName, nearest_names, parse
 
 
 def names(text: str) -> list[list[str]]:
@@ -52,5 +52,7 @@ def test_what_is_no_list_is_refused(text: str) -> None:
     ("Page_fault", "page-faults"), ("retird", "mem_load_retired.l1_hit"),
 ])  # fmt: skip
 def test_the_nearest_names(word: str, name: str) -> None:
-    assert name in nearest(word, ["context-switches", "page-faults", "mem_load_retired.l1_hit"])
-    assert nearest("zzz", ["context-switches"]) == []
+    assert name in nearest_names(
+        word, ["context-switches", "page-faults", "mem_load_retired.l1_hit"]
+    )
+    assert nearest_names("zzz", ["context-switches"]) == []

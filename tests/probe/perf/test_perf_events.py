@@ -18,7 +18,7 @@ from perfprobe.perf.perf_events import (
     LEADER,
     MAX_TRIALS,
     SPIN_NS,
-    UNFIT,
+    TOO_FEW_COUNTERS,
     Event,
     OpenedEvents,
     Trial,
@@ -101,7 +101,7 @@ def test_what_is_dropped_first(free: int, how: str) -> None:
     assert sorted(settled.missing) == sorted(gone)
     for reason in settled.missing.values():
         if how == "refused":  # by an empty unit: nobody holds a counter
-            assert reason == UNFIT
+            assert reason == TOO_FEW_COUNTERS
             continue
         assert reason.why.startswith(f"only {free} counters free: the NMI watchdog or another tool")
         assert reason.fix == "sysctl kernel.nmi_watchdog=0"

@@ -76,7 +76,7 @@ def test_terms_go_where_the_format_says(tmp_path: Path) -> None:
 
 def test_cpuid_is_executed_on_its_cpu() -> None:
     cpu = min(os.sched_getaffinity(0))
-    executed = affinity.executed(cpu)
+    executed = affinity.executed_leaves(cpu)
     read = executed(0)
     if read is None:
         pytest.skip("no CPUID on this architecture")
@@ -88,7 +88,7 @@ def test_cpuid_is_executed_on_its_cpu() -> None:
         assert device(1) is not None
         assert executed(0) == device(0)
         assert executed(7, 0) == device(7, 0)
-    assert affinity.executed(5000)(0) is None
+    assert affinity.executed_leaves(5000)(0) is None
 
 
 def test_uarch_is_found_by_executed_leaves() -> None:

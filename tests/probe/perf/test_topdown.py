@@ -76,7 +76,7 @@ def test_groups_that_fail_as_real_ones_do(tmp_path: Path) -> None:
     machine(tmp_path)
     fakeperf.pmu(tmp_path, "cpu", 4)
     found = opened(tmp_path, fakeperf.Kernel())
-    assert (found.parts, found.missing[0].why) == ([], chosen.NONE)
+    assert (found.parts, found.missing[0].why) == ([], chosen.NO_PERF_METRICS)
     listing(tmp_path, "cpu", LEVEL_1)
     zeros = fakeperf.Kernel(moved=MOVED | {"topdown_retiring": 0, "topdown_backend": 0})
     negative = fakeperf.Kernel(moved=MOVED | {"topdown_retiring": -400, "topdown_backend": 1200})
@@ -88,5 +88,5 @@ def test_groups_that_fail_as_real_ones_do(tmp_path: Path) -> None:
     for kernel in (zeros, negative, refusing):
         found = opened(tmp_path, kernel)
         assert found.parts == []
-        assert [m.what for m in found.missing] == [chosen.WHAT]
+        assert [m.what for m in found.missing] == [chosen.TOPDOWN_KEY]
         assert all(group.closed for group in kernel.groups)

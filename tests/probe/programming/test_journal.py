@@ -76,13 +76,13 @@ def test_restored_values_start_no_counter(directory: Path, root: Path) -> None:
     """Somebody who counted before us left this, without the global bit that lets it count."""
     own = Journal(directory, BOOT, root)
     own.write({0: {0x186: Change(0x53003C, 0x43023C), 0x38D: Change(0x33, 0x333)}})
-    (entry,) = journal.look(directory, BOOT, root).entries
+    (entry,) = journal.read_journals(directory, BOOT, root).entries
     assert entry.cpus == {0: {0x186: Change(0x03003C, 0x43023C), 0x38D: Change(0x33, 0x333)}}
 
 
 def test_a_journal_round_trip(directory: Path, root: Path) -> None:
     path = written(directory, root)
-    (entry,) = journal.look(directory, BOOT, root).entries
+    (entry,) = journal.read_journals(directory, BOOT, root).entries
     assert (entry.pid, entry.cpus, entry.live) == (os.getpid(), CPUS, True)
     assert journal.stale(directory, BOOT, root) == []
     forge(path)
@@ -98,7 +98,7 @@ def test_a_reused_pid_is_not_the_writer(directory: Path, root: Path) -> None:
 
 def test_each_tree_has_its_own_journals(directory: Path, root: Path, tmp_path: Path) -> None:
     forge(written(directory, root))
-    assert journal.look(directory, BOOT, tmp_path) == journal.Journals([], [])
+    assert journal.read_journals(directory, BOOT, tmp_path) == journal.Journals([], [])
 
 
 def test_a_journal_is_removed(directory: Path, root: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_journal_is_removed(directory: Path, root: Path) -> None:
 def test_unusable_journals(directory: Path, root: Path, changed: dict[str, Any], why: str) -> None:
     path = written(directory, root)
     forge(path, **changed)
-    found = journal.look(directory, BOOT, root)
+    found = journal.read_journals(directory, BOOT, root)
     assert found.entries == []
     ((where, text),) = found.rejected
     assert where == path
@@ -203,9 +203,9 @@ def test_files_that_are_no_journals(
 ) -> None:
     path = written(directory, root)
     forge(path)
-    assert len(journal.look(directory, BOOT, root).entries) == 1
+    assert len(journal.read_journals(directory, BOOT, root).entries) == 1
     spoil(path)
-    found = journal.look(directory, BOOT, root)
+    found = journal.read_journals(directory, BOOT, root)
     assert (found.entries, [where for where, _ in found.rejected]) == ([], [path])
     assert re.fullmatch(r"[a-zA-Z ()]+", found.rejected[0][1])
 
@@ -222,7 +222,7 @@ def test_a_directory_that_others_can_enter_is_not_used(
     (tmp_path / "b").symlink_to(tmp_path / "a")
     with pytest.raises(OSError):
         journal.prepare()
-    assert journal.look(tmp_path / "a", BOOT, root) == journal.Journals([], [])
+    assert journal.read_journals(tmp_path / "a", BOOT, root) == journal.Journals([], [])
 
 
 def test_a_parent_that_others_can_write_to_is_not_used(tmp_path: Path, root: Path) -> None:
@@ -253,7 +253,7 @@ def test_the_directory_is_checked_up_to_the_root(tmp_path: Path, root: Path, own
         pytest.skip("needs CAP_CHOWN, to give directories away")
     with pytest.raises(PermissionError), journal.locked(above / "perftop"):
         pass
-    assert journal.look(above / "perftop", BOOT, root) == journal.Journals([], [])
+    assert journal.read_journals(above / "perftop", BOOT, root) == journal.Journals([], [])
 
 
 def test_a_link_in_the_path_is_as_safe_as_its_target(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def plans() -> dict[int, Plan]:
 
 
 def on_disk(run_dir: Path, kernel: FakeKernel) -> dict[int, Changes]:
-    entries = journal.look(run_dir, identity.boot_id(kernel.root), kernel.root).entries
+    entries = journal.read_journals(run_dir, identity.boot_id(kernel.root), kernel.root).entries
     return {cpu: changes for entry in entries for cpu, changes in entry.cpus.items()}
 
 

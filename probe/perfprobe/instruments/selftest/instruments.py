@@ -163,7 +163,7 @@ INSTRUMENTS = (
                "kernel_instructions", "aperf", "mperf", "smi")),
     Instrument("SIMD levels", ("license_1", "license_2", "license_3", "license_throttle"),
                needs="Skylake-SP to Ice Lake-SP have these events"),
-    Instrument("SMT events", (*resting.TICKS,)),
+    Instrument("SMT events", (*resting.TICK_CHECKS,)),
     Instrument("SMT tracing", resting.STATES, ("traced",)),
     Instrument("top-down", ("slots", *PARTS), ("topdown_retiring_ratio",),
                "Ice Lake and later Intel cores have PERF_METRICS"),

@@ -12,21 +12,28 @@ from perfprobe.instruments.selftest.verdict import Check, Outcome
 from perfprobe.instruments.selftest.working import factors
 from perfprobe.polled.procstat import TICK_S
 
-WAKING = "interrupts, samples and waking up are work too"
+WAKING_IS_WORK = "interrupts, samples and waking up are work too"
 SPAN_S = TIMES * PERIOD_NS / 1e9
-IDLE = Check("idle_s", "asleep in a known pattern", "s", 0.02, WAKING)
-BUSY = Check("busy_s", "at work in a known pattern", "s", 0.02, WAKING)
-STAT = Check("stat_idle_s", "asleep in a known pattern", "s", 2 * TICK_S / SPAN_S,
+IDLE_CHECK = Check("idle_s", "asleep in a known pattern", "s", 0.02, WAKING_IS_WORK)
+BUSY_CHECK = Check("busy_s", "at work in a known pattern", "s", 0.02, WAKING_IS_WORK)
+STAT_CHECK = Check("stat_idle_s", "asleep in a known pattern", "s", 2 * TICK_S / SPAN_S,
              "it counts in ticks")  # fmt: skip
-REF = Check("ref", "halted while asleep, in a known pattern", "cycles", 0.02, WAKING)
+REF_CHECK = Check("ref", "halted while asleep, in a known pattern", "cycles", 0.02, WAKING_IS_WORK)
 STATES = ("neither_s", "lp0_s", "lp1_s", "both_s")
 _SIBLINGS = "siblings at work in turns and together"
-TRACED = {key: Check(key, _SIBLINGS, "s", 0.02, WAKING) for key in STATES}
-TICKS = {
-    key: Check(key, _SIBLINGS, "TSC cycles", 0.03, WAKING)
+TRACED_CHECKS = {key: Check(key, _SIBLINGS, "s", 0.02, WAKING_IS_WORK) for key in STATES}
+TICK_CHECKS = {
+    key: Check(key, _SIBLINGS, "TSC cycles", 0.03, WAKING_IS_WORK)
     for key in ("one_thread", "any_thread", "distributed")
 }
-CHECKS = (IDLE, BUSY, STAT, REF, *TRACED.values(), *TICKS.values())
+CHECKS = (
+    IDLE_CHECK,
+    BUSY_CHECK,
+    STAT_CHECK,
+    REF_CHECK,
+    *TRACED_CHECKS.values(),
+    *TICK_CHECKS.values(),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +104,14 @@ def see(tape: FrameLog, times: Times) -> Iterator[tuple[Check, Outcome]]:
 def _cpu(around: PatternReads, row: int, cpu: int) -> Iterator[tuple[Check, Outcome]]:
     spells, others = around.times.spells[cpu], around.times.others_s[cpu]
     lost = around.times.lost_s(cpu)
-    for check, asleep in ((IDLE, True), (BUSY, False), (STAT, True)):
+    for check, asleep in ((IDLE_CHECK, True), (BUSY_CHECK, False), (STAT_CHECK, True)):
         moved = around.moved(check.counter, row)
         if moved is None:
             continue
         on = shares(spells, (), moved)
         whole = around.seconds(on.whole)
         expected = around.seconds(on.whole - on.first if asleep else on.first)
-        measured = moved.amount + (_waiting(around, row) if check is STAT else 0.0)
+        measured = moved.amount + (_waiting(around, row) if check is STAT_CHECK else 0.0)
         less, more = (others, lost) if asleep else (lost, others)
         telling = around.times.telling([cpu], whole)
         yield check, Outcome(cpu, expected, measured, whole, less, more, telling)
@@ -112,7 +119,7 @@ def _cpu(around: PatternReads, row: int, cpu: int) -> Iterator[tuple[Check, Outc
         on = shares(spells, (), moved)
         factor = _nearest(around.tape, "ref", moved.amount, on.first)
         amount = moved.amount * factor
-        yield REF, _ticking(around, [cpu], amount, on.first, on.whole)
+        yield REF_CHECK, _ticking(around, [cpu], amount, on.first, on.whole)
 
 
 def _waiting(around: PatternReads, row: int) -> float:
@@ -145,11 +152,11 @@ def _core(around: PatternReads, row: int, cpus: tuple[int, int]) -> Iterator[tup
             expected, whole = around.seconds(on.states()[i]), around.seconds(on.whole)
             telling = around.times.telling(cpus, whole)
             yield (
-                TRACED[key],
+                TRACED_CHECKS[key],
                 Outcome(cpus[0], expected, moved.amount, whole, doubt, doubt, telling),
             )
     position = {place.cpu: i for i, place in enumerate(around.tape.hello.topology)}
-    for key, check in TICKS.items():
+    for key, check in TICK_CHECKS.items():
         for lp, cpu in enumerate(cpus):
             if (moved := around.moved(key, position[cpu])) is not None:
                 on = shares(first, second, moved)

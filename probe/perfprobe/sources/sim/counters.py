@@ -316,6 +316,6 @@ def _columns(
 
 def _find(asked: EventName) -> SimEvent:
     if asked.pmu or asked.word not in _BY_NAME:
-        near = event_names.nearest(asked.word, _BY_NAME) or [*_BY_NAME]
+        near = event_names.nearest_names(asked.word, _BY_NAME) or [*_BY_NAME]
         raise Usage(f"-e {asked.name}: a simulated machine has not that; {', '.join(near)}")
     return _BY_NAME[asked.word]
