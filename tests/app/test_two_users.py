@@ -14,6 +14,7 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import capabilities
 import made
 import pytest
 from command import here
@@ -28,7 +29,8 @@ from perftop.recording.writer import Writer
 from perftop.verbs import headless
 from perftop.verbs.exporter import FILE_S, Exporter
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as two users")
+WHY_NOT = capabilities.cannot_be_another_user()
+pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "two users can be acted")
 HELLO = made.hello([made.REF])
 S = 1_000_000_000
 SMALL = 20_000

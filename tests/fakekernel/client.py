@@ -6,14 +6,19 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+from fakekernel import fuse
 
 CAP_SYS_ADMIN = 21
 STOP_S = 100  # other programs may keep all CPUs busy
 
 
+@cache
 def unavailable() -> str:
     """The reason why no fake kernel can be mounted here; empty if it can."""
     if not Path("/dev/fuse").exists():
@@ -22,10 +27,12 @@ def unavailable() -> str:
     caps = next(line.split()[1] for line in status.splitlines() if line.startswith("CapEff"))
     if not int(caps, 16) >> CAP_SYS_ADMIN & 1:
         return "mount(2) needs root (CAP_SYS_ADMIN)"
-    try:
-        os.close(os.open("/dev/fuse", os.O_RDWR))
-    except OSError as error:
-        return f"/dev/fuse: {error.strerror}"
+    with tempfile.TemporaryDirectory() as directory:
+        try:
+            os.close(fuse.mount(Path(directory)))
+        except OSError as error:
+            return f"FUSE cannot be mounted: {error.strerror}"
+        fuse.unmount(Path(directory))
     return ""
 
 

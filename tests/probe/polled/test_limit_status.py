@@ -90,7 +90,7 @@ def test_a_die_without_lines_of_cpus(tmp_path: Path) -> None:
 @pytest.mark.skipif(has(DAC_OVERRIDE) or has(DAC_READ_SEARCH), reason="it may read everything")
 def test_files_that_may_not_be_read(two: Path) -> None:
     (two / f"sys/kernel/debug/{NAMES[0]}/plr/domain0/status").chmod(0)
-    assert "permission denied" in LimitStatus(two, topology.read(two)).missing[0].why
+    assert "Permission denied" in LimitStatus(two, topology.read(two)).missing[0].why
 
 
 def test_a_machine_without_limit_status_sends_no_block(tmp_path: Path) -> None:
