@@ -251,17 +251,20 @@ class UndisturbedPrograms:
     def identify(self, busy: Bools) -> list[int]:
         """Uses a new record of the tasks on these CPUs. Returns the positions where the program has
         changed; what was learned there is discarded."""
-        rows = np.flatnonzero(busy).tolist()
-        cpus, changed = [self._names[at][0] for at in rows], []
-        for at, cpu, task in zip(rows, cpus, self._running.firsts(cpus), strict=True):
+        rows, changed = np.flatnonzero(busy).tolist(), list[int]()
+        cpus = [self._names[at][0] for at in rows]
+        tasks = self._running.firsts(cpus)
+        if self._losses.quiet and tasks == [self.tasks[at] for at in rows]:  # the usual case
+            return changed
+        for at, cpu, task in zip(rows, cpus, tasks, strict=True):
             if task != self.tasks[at]:
                 self.tasks[at] = task
                 self.learned[:, at] = 0.0
                 changed.append(at)
             elif self._losses.open[at] and not self._losses.sure[at]:
                 start_ns = self._losses.shares[at].start_ns
-                tasks = self._running.tasks_on(cpu)[:1]
-                self.proven[at] |= were_present(self._running, tasks, start_ns)
+                first_tasks = self._running.tasks_on(cpu)[:1]
+                self.proven[at] |= were_present(self._running, first_tasks, start_ns)
         return changed
 
     def sound(self, undisturbed_s: Floats) -> Bools:

@@ -104,6 +104,10 @@ class Memory:
         self._inside: Bools = groups >= 0
         self._packages = len(reader.hello.packages)
         self._set_programs(np.zeros(len(groups), np.int64))
+        self._tasks: list[tuple[int, str] | None] = []
+        """The task that ran most on each CPU, by position, in the last record ..."""
+        self._now: list[set[tuple[int, str]]] = [set() for _ in reader.hello.packages]
+        """... and the tasks of each package."""
         self._before: list[list[set[tuple[int, str]]]] = [
             [set()] * 2 for _ in reader.hello.packages
         ]
@@ -265,16 +269,19 @@ class Memory:
     def _identify(self, busy: Bools) -> None:
         """Uses a new record of the tasks on each CPU."""
         tasks = self._running.firsts([cpu for (cpu,) in self._names])
-        names = dict.fromkeys([task[1] for task in tasks if task])
-        numbers = {name: number for number, name in enumerate(names, 1)}
-        programs = [numbers[task[1]] if task else 0 for task in tasks]
-        self._set_programs(np.array(programs, np.int64))
+        if tasks != self._tasks:
+            self._tasks = tasks
+            names = dict.fromkeys([task[1] for task in tasks if task])
+            numbers = {name: number for number, name in enumerate(names, 1)}
+            programs = [numbers[task[1]] if task else 0 for task in tasks]
+            self._set_programs(np.array(programs, np.int64))
+            self._now = [{task for task in self._running.firsts(cpus) if task}
+                         for cpus in self._reader.hello.packages]  # fmt: skip
         self._programs.identify(busy)
         losing = {*self._package[self.losses.open].tolist()}
-        for package, cpus in enumerate(self._reader.hello.packages):
+        for package, tasks_now in enumerate(self._now):
             if package not in losing:
-                now = {task for task in self._running.firsts(cpus) if task}
-                self._before[package] = [self._before[package][1], now]
+                self._before[package] = [self._before[package][1], tasks_now]
 
     def _describe(
         self, loss: NeighbourLoss, best_traffic: Floats, own: set[int], *, who: bool

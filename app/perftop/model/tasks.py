@@ -41,8 +41,10 @@ class Task(NamedTuple):
 def task(record: object) -> Task | None:
     """Returns the task in a wire record of PID, name and share; None if the record is not valid."""
     match record:
-        case [int() as pid, str() as name, int() | float() as share, *_] if 0 <= pid < 1 << 32:
-            return Task(pid, safe_name(name), min(1.0, max(0.0, float(share))))
+        case [int() as pid, str() as name, float() | int() as share, *_] if 0 <= pid < 1 << 32:
+            is_share = 0.0 <= share <= 1.0  # nearly always: min() and max() would take longer
+            limited_share = float(share) if is_share else min(1.0, max(0.0, float(share)))
+            return Task(pid, safe_name(name), limited_share)
     return None
 
 
@@ -50,11 +52,9 @@ def safe_name(name: str) -> str:
     """Returns a task's name, made safe and short, because a task's name may contain a control
     sequence."""
     shortened = name[:MAX_NAME_LENGTH]
-    return (
-        shortened
-        if shortened.isprintable()
-        else "".join(c if c.isprintable() else "?" for c in shortened)
-    )
+    if shortened.isprintable():
+        return shortened
+    return "".join(c if c.isprintable() else "?" for c in shortened)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +91,17 @@ class TaskSnapshot:
 
     def activity_on(self, cpu: str) -> list[TaskActivity]:
         """Returns the tasks that ran most on this CPU, with their waits and switches."""
-        if cpu not in self._activity_by_cpu:
-            ranked, waits = self.top_tasks.get(cpu), self.waits.get(cpu) if self.waits else None
-            if isinstance(ranked, list) and ranked:
-                records = ranked[:MAX_TASKS]
-            else:
+        known = self._activity_by_cpu.get(cpu)
+        if known is None:
+            records, waits = self.top_tasks.get(cpu), self.waits.get(cpu) if self.waits else None
+            if type(records) is not list or not records:
                 records = [self.tasks.get(cpu)]
-            wait_records = waits[: len(records)] if isinstance(waits, list) else []
-            pairs = zip_longest(map(task, records), wait_records)
-            self._activity_by_cpu[cpu] = [
-                TaskActivity(record, *_wait_fields(wait)) for record, wait in pairs if record
-            ]
-        return self._activity_by_cpu[cpu]
+            wait_records = waits if type(waits) is list else ()
+            known = self._activity_by_cpu[cpu] = []
+            for record, wait in zip_longest(records[:MAX_TASKS], wait_records[:MAX_TASKS]):
+                if (ran := task(record)) is not None:
+                    known.append(TaskActivity(ran, *_wait_fields(wait)))
+        return known
 
 
 class TaskActivity(NamedTuple):
@@ -124,9 +123,11 @@ def _wait_fields(record: object) -> tuple[float, float]:
 
 def _number(value: object, max_value: float) -> float:
     """Returns a number limited to `max_value`; NaN if the value is not finite or negative."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < inf:
-        return min(float(value), max_value)
-    return nan
+    if type(value) is not float and type(value) is not int:
+        return nan
+    if not 0 <= value < inf:
+        return nan
+    return float(value) if value <= max_value else max_value
 
 
 class RunningTasks:

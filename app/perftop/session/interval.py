@@ -225,7 +225,8 @@ MOVED_ROWS = 256
 LIVE_BYTES = 4 << 20
 """Maximum size in bytes of the kept samples if there is a history too, with any number of CPUs."""
 MAX_WAITING, MAX_WAITING_BYTES = 32, 1 << 16
-"""Maximum number of samples, and bytes of their metrics, that wait to be counted together."""
+"""Maximum number of samples, and bytes of their metrics, that wait to be counted together at the
+end of a batch. The arrays of the whole batch stay in memory as long as one of its samples waits."""
 UNREAD_BYTES = 1 << 16
 """Maximum size in bytes of the kept samples if percentiles are never read."""
 
@@ -268,7 +269,8 @@ class Distribution:
         self._waiting_samples.add(batch, first, last)
         self._cores, self._registry = batch.cores, batch.values.registry
         count, size = self._waiting_samples.count, batch.values.all[0].nbytes
-        if count >= MAX_WAITING or count * size >= MAX_WAITING_BYTES:
+        is_enough = count >= MAX_WAITING or count * size >= MAX_WAITING_BYTES
+        if is_enough and last == len(batch):
             self.settle()
 
     def settle(self) -> None:

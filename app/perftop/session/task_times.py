@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import isfinite
+from math import isnan
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -287,22 +287,24 @@ class RunTimes:
         first_ns = max(since_ns, time_ns - MAX_FIRST_NS)
         span_s = max(0, time_ns - (self._snapshot_ns or first_ns)) / 1e9
         self._snapshot_ns = time_ns
-        ran_s, waited_s = np.zeros((2, len(self._position)))
+        ran_s, waited_s = ([0.0] * len(self._position) for _ in range(2))
         has_waits = False
+        tasks = self.tasks
         for cpu, index in self._position.items():
-            for activity in snapshot.activity_on(str(cpu)):
-                wait = activity.wait if isfinite(activity.wait) else 0.0
-                self.has_waits |= isfinite(activity.wait)
-                key = activity.task.pid, activity.task.comm, cpu
-                times = self.tasks.pop(key, None) or TaskTimes(activity.task.comm)
-                self.tasks[key] = times.plus(cpu, activity.task.share * span_s, wait * span_s)
-                ran_s[index] += activity.task.share * span_s
-                waited_s[index] += wait * span_s
+            for (pid, comm, share), wait, _ in snapshot.activity_on(str(cpu)):
+                if is_known := not isnan(wait):
+                    self.has_waits = True
+                run_s, wait_s = share * span_s, wait * span_s if is_known else 0.0
+                key = pid, comm, cpu
+                times = tasks.pop(key, None) or TaskTimes(comm)
+                tasks[key] = times.plus(cpu, run_s, wait_s)
+                ran_s[index] += run_s
+                waited_s[index] += wait_s
                 has_waits |= wait >= MIN_WAIT
         self.seen_s += span_s
         self.waiting_s += span_s if has_waits else 0.0
         _drop_oldest(self.tasks, MAX_TASKS)
-        return ran_s, waited_s
+        return np.array(ran_s), np.array(waited_s)
 
     def job_time(self) -> JobTime | None:
         """Returns what the threads of the watched job did; None if their states are not known."""
@@ -386,9 +388,8 @@ class BusyCpus:
         is_known = np.isfinite(util)
         count, busy_cpus = is_known.sum(axis=1), np.where(is_known, util, 0.0).sum(axis=1)
         none_busy, all_busy = busy_cpus < HALF_CPU, busy_cpus >= count - HALF_CPU
-        kind = np.select(
-            [count == 0, none_busy, all_busy, busy_cpus < 1 + HALF_CPU], [0, 1, 2, 3], 4
-        )
+        kind = np.where(busy_cpus < 1 + HALF_CPU, 3, 4)
+        kind[all_busy], kind[none_busy], kind[count == 0] = 2, 1, 0
         seconds = np.array([self.none_s, self.all_s, self.one_s, self.between_s])
         self.none_s, self.all_s, self.one_s, self.between_s = add_samples(
             seconds, np.where(kind[:, None] == np.arange(1, 5), span_s[:, None], 0.0)
