@@ -254,7 +254,7 @@ class UndisturbedPrograms:
         rows, changed = np.flatnonzero(busy).tolist(), list[int]()
         cpus = [self._names[at][0] for at in rows]
         tasks = self._running.firsts(cpus)
-        if self._losses.quiet and tasks == [self.tasks[at] for at in rows]:  # the usual case
+        if self._losses.is_quiet and tasks == [self.tasks[at] for at in rows]:  # the usual case
             return changed
         for at, cpu, task in zip(rows, cpus, tasks, strict=True):
             if task != self.tasks[at]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from perfprobe import wire
@@ -37,12 +36,6 @@ def number(value: float) -> float | None:
     """Rounds a number to seven digits, which is more than the precision of any counter and still
     readable. Returns None if the number is not finite."""
     return float(f"{value:.7g}") if math.isfinite(value) else None
-
-
-def numbers(values: Sequence[float]) -> list[float | None]:
-    """`number` of many values, in less time."""
-    rounded = map(float, ("%.7g " * len(values) % tuple(values)).split())
-    return [value if -math.inf < value < math.inf else None for value in rounded]
 
 
 def hello_line(session: Session) -> Line:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import random
-import struct
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from types import FrameType
 from typing import Any
 
 import pytest
 from calls import counted_calls
+from disturbances import disturbed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from played import played
@@ -34,34 +33,6 @@ SCENARIOS = [
     "halts",
     *(pytest.param(one, marks=pytest.mark.nightly) for one in OTHERS),
 ]
-WRONG = (wire.ROW_WIDE, wire.ROW_REBASED, wire.ROW_ELSEWHERE, wire.ROW_OFFLINE)
-
-
-def disturbed(messages: Sequence[TimedMessage], seed: int) -> Iterator[TimedMessage]:
-    """The same with rows that were read late, elsewhere or not at all, values that somebody wrote,
-    blocks that are absent, a suspend, and counters that are taken and given back."""
-    rng = random.Random(seed)
-    for i, message in enumerate(messages):
-        if not isinstance(message, wire.Frame):
-            yield message
-            continue
-        blocks = {}
-        for name, rows in message.blocks.items():
-            head, values = bytearray(rows.head), bytearray(rows.values)
-            if rng.random() < 0.15:
-                at = 40 * rng.randrange(len(head) // 40) + 32
-                flags = struct.unpack_from("<Q", head, at)[0]
-                struct.pack_into("<Q", head, at, flags | rng.choice(WRONG))
-            if rng.random() < 0.05:
-                at = 8 * rng.randrange(len(values) // 8)
-                struct.pack_into("<Q", values, at, rng.randrange(1 << 48))
-            if name == "cpu" or rng.random() < 0.8:
-                blocks[name] = wire.Rows(bytes(head), rows.valid, bytes(values))
-        records = {**message.records, "asleep_ns": 5_000_000_000 if i > SAMPLES // 2 else 0}
-        yield dataclasses.replace(message, blocks=blocks, records=records)
-        if rng.random() < 0.05:
-            data = {"cpus": [0, 1], "counters": ["cycles"]}
-            yield wire.Note(rng.choice(["taken", "given-back"]), message.time_ns, data=data)
 
 
 def told(interval: Interval) -> list[object]:

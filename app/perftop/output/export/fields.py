@@ -11,91 +11,127 @@ from typing import Literal
 
 import numpy as np
 
-from perftop.base.arrays import Floats, Ints, any_by_sample
+from perftop.base.arrays import Bools, Floats, Ints, any_by_sample
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import did_you_mean
-from perftop.model import machine_totals
+from perftop.model import machine_totals, numbers
+from perftop.model.cores import packages, with_extra_column
 from perftop.model.numbers import (
     COUNTS,
     EVENT,
-    L3,
     METRICS,
     NUMBERS,
-    PACKAGE,
     PER_KI,
     RARE_METRICS,
     Number,
     Scope,
 )
-from perftop.model.smt import STATES
-from perftop.output.stat_json import number, numbers
+from perftop.model.smt import BOUNDS, STATES
+from perftop.model.tasks import Task, TaskSnapshot
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.session.values import of_cpus
+from perftop.session.values import L3, PACKAGE, of_cpus
+
+Column = Floats | Bools | Sequence[str | None]
+"""The values of a field: one for each row, or a single one that all rows have. Numbers are NaN
+where unknown, texts are None."""
+UNKNOWN: Floats = np.full(1, math.nan)
+"""The column of a number that is unknown in all rows."""
 
 
 class IntervalRows:
-    """One interval of the exported CPUs. Methods return lists with one plain value for each of
-    `rows`; None if unknown. The value of a core is repeated for each of its CPUs."""
+    """The exported CPUs of a session, in one interval. Methods return columns. A column that has
+    not changed since the previous interval may be the same object, so that no text is made of it
+    again."""
 
-    def __init__(self, session: Session, interval: Interval) -> None:
-        self.session, self.interval, self.rows = session, interval, session.shown
-        self.cores: Ints = session.reader.cores.of_cpu[self.rows]
+    interval: Interval
+
+    def __init__(self, session: Session) -> None:
+        self.session, self.rows = session, session.shown
+        self._index: Ints = np.array(self.rows, int)
+        self._packages: Ints = packages(session.hello)[self._index]
+        self._places: dict[str, Floats] = {}
+        self._snapshot: TaskSnapshot | None = None
+
+    def of(self, interval: Interval) -> IntervalRows:
+        """Returns these rows in an interval."""
+        self.interval = interval
+        self.cores: Ints = self.session.reader.cores.of_cpu[self._index]
         """Position of the core of each row; -1 if unknown."""
+        return self
 
-    def values(self, number: Number) -> list[object]:
+    def values(self, number: Number) -> Floats:
         """Returns the values of a number whose key is in `NUMBERS`."""
+        key, interval = number.key, self.interval
         if number.scope == "machine":
-            return self.repeated(self.interval.machine.get(number.key, math.nan))
-        return self.of_cpu(of_cpus(self.session, self.interval, number.key))
+            return self.repeated(interval.machine.get(key, math.nan))
+        if number.scope == "package":
+            rates = interval.packages.get(PACKAGE[key])
+            if rates is None:
+                return UNKNOWN
+            return np.asarray(with_extra_column(rates, np.nan)[self._packages])
+        if number.scope == "l3" and not np.isfinite(interval.caches.get(L3[key], UNKNOWN)).any():
+            return UNKNOWN
+        return self.of_cpu(of_cpus(self.session, interval, key))
 
-    def repeated(self, value: float) -> list[object]:
-        """Returns a value of the whole machine, repeated for each row."""
-        return [number(value)] * len(self.rows)
+    def repeated(self, value: float) -> Floats:
+        """Returns the column of a value of the whole machine."""
+        return np.array([value], float) if math.isfinite(value) else UNKNOWN
 
-    def of_cpu(self, values: Floats | None) -> list[object]:
-        if values is None:
-            return [None] * len(self.rows)
-        return [*numbers(values[self.rows].tolist())]
+    def of_cpu(self, values: Floats | None) -> Floats:
+        return UNKNOWN if values is None else np.asarray(values.take(self._index))
 
-    def of_core(self, values: Floats) -> list[object]:
-        return [*numbers(np.append(values, np.nan)[self.cores].tolist())]
+    def of_core(self, values: Floats) -> Floats:
+        return np.asarray(with_extra_column(values, np.nan)[self.cores])
 
     def doubted(self) -> list[bool]:
         """Returns whether any counter of the CPU is suspect."""
-        is_doubted: list[bool] = any_by_sample(self.interval.doubts[self.rows] != 0).tolist()
+        is_doubted: list[bool] = any_by_sample(self.interval.doubts[self._index] != 0).tolist()
         return is_doubted
 
-    def counts(self, key: str) -> list[object]:
-        counts = self.interval.counts.get(key)
-        if counts is None:
-            return [None] * len(self.rows)
-        return [
-            int(count) if math.isfinite(count) else None for count in counts[self.rows].tolist()
-        ]
+    def suspect(self) -> Floats:
+        """Returns the number of counters of which samples were left out."""
+        doubts = self.interval.doubts
+        if not np.count_nonzero(doubts):  # mostly
+            return np.zeros(1)
+        return np.asarray(np.count_nonzero(doubts[self._index], axis=1), float)
 
-    def methods(self) -> list[object]:
+    def methods(self) -> list[str | None]:
         """Returns, for each row, the method by which the SMT states of its core were obtained."""
-        methods: Sequence[object] = [*self.interval.split.method, None]
+        methods = [*self.interval.split.method, None]
         return [methods[core] for core in self.cores.tolist()]
 
-    def places(self, name: str) -> list[object]:
-        return [getattr(self.session.topology[row], name) for row in self.rows]
+    def places(self, name: str) -> Floats:
+        if name not in self._places:
+            numbers = (getattr(self.session.topology[row], name) for row in self.rows)
+            self._places[name] = np.array([math.nan if n is None else n for n in numbers], float)
+        return self._places[name]
 
-    def first_tasks(self, name: str) -> list[object]:
+    def first_tasks(self, name: str) -> Column:
         """Returns an attribute of the task that ran longest on each CPU."""
-        cpus = (self.session.topology[row].cpu for row in self.rows)
-        tasks = (self.interval.snapshot.activity_on(str(cpu))[:1] for cpu in cpus)
-        return [getattr(task[0].task, name) if task else None for task in tasks]
+        snapshot = self.interval.snapshot
+        if snapshot is not self._snapshot:
+            self._snapshot = snapshot
+            cpus = (self.session.topology[row].cpu for row in self.rows)
+            activities = (snapshot.activity_on(str(cpu))[:1] for cpu in cpus)
+            tasks = [activity[0].task if activity else _NO_TASK for activity in activities]
+            self._tasks: dict[str, Column] = {
+                "comm": [task.comm or None for task in tasks],
+                "pid": np.array([task.pid for task in tasks], float),
+                "share": np.array([task.share for task in tasks], float),
+            }
+        return self._tasks[name]
 
-    def job(self, name: str) -> list[object]:
+    def job(self, name: str) -> Floats:
         activity = self.interval.watched
-        return self.repeated(math.nan if activity is None else getattr(activity, name))
+        return UNKNOWN if activity is None else self.repeated(getattr(activity, name))
 
 
-Kind = Literal["number", "whole", "count", "total", "truth", "text"]
-"""`whole`: an integer; `count`: events in the interval; `total`: events since the start."""
-Values = Callable[[IntervalRows], Sequence[object]]
+_NO_TASK = Task(math.nan, "", math.nan)  # type: ignore[arg-type]
+Kind = Literal["number", "exact", "whole", "count", "total", "truth", "text"]
+"""`number`: printed with seven digits; `exact`: printed with all digits; `whole`: an integer;
+`count`: events in the interval; `total`: events since the start."""
+Values = Callable[[IntervalRows], Column]
 
 
 @dataclass(frozen=True)
@@ -113,7 +149,7 @@ class Field:
 
 TIME = Field(
     "time_unix_s", "End of the interval, Unix time.",
-    lambda now: [now.interval.time] * len(now.rows), scope="machine",
+    lambda now: now.repeated(now.interval.time), kind="exact", scope="machine",
 )  # fmt: skip
 ELAPSED = Field(
     "elapsed_s", "Length of the interval.",
@@ -128,21 +164,20 @@ PLACES = (
 )  # fmt: skip
 ONLINE = Field(
     "online", "Whether the CPU was on at the end.",
-    lambda now: now.interval.online[now.rows].tolist(), kind="truth",
+    lambda now: now.interval.online[now.rows], kind="truth",
 )  # fmt: skip
 BELIEF = (
     Field(
         "lost_frames_total", "Frames that were lost on the way so far.",
-        lambda now: [now.session.lost] * len(now.rows), "lost", "total", "machine",
+        lambda now: now.repeated(now.session.lost), "lost", "total", "machine",
     ),
     Field(
         "late_frames_total", "Frames so far for which every CPU was read late.",
-        lambda now: [now.session.late] * len(now.rows), "late", "total", "machine",
+        lambda now: now.repeated(now.session.late), "late", "total", "machine",
     ),
     Field(
         "suspect_counters", "Number of counters of which samples of the interval were left out.",
-        lambda now: np.count_nonzero(now.interval.doubts[now.rows], axis=1).tolist(),
-        "suspect", "whole",
+        IntervalRows.suspect, "suspect", "whole",
     ),
 )  # fmt: skip
 """Fields on the reliability of an interval. Every export has them, whatever measures are chosen."""
@@ -163,10 +198,12 @@ def _bounds(end: str, description: str) -> Iterable[Field]:
     """Yields the columns with the lower or upper limits of the SMT states, which the method
     `bounds` provides."""
 
-    def values(i: int, rows: IntervalRows) -> list[object]:
-        limits = rows.of_core(getattr(rows.interval.split, end)[:, i])
-        methods = zip(limits, rows.methods(), strict=True)
-        return [value if method == "bounds" else None for value, method in methods]
+    def values(i: int, rows: IntervalRows) -> Floats:
+        split = rows.interval.split
+        is_bounded = split.how == BOUNDS
+        if not np.count_nonzero(is_bounded):
+            return UNKNOWN
+        return rows.of_core(np.where(is_bounded, getattr(split, end)[:, i], np.nan))
 
     for i, state in enumerate(STATES):
         yield Field(
@@ -177,7 +214,9 @@ def _bounds(end: str, description: str) -> Iterable[Field]:
 
 def _count(key: str) -> Field:
     text = f"How far the counter {key} moved, in samples that can be trusted."
-    return Field(f"{key}_count", text, lambda rows: rows.counts(key), key, "count")
+    return Field(
+        f"{key}_count", text, lambda now: now.of_cpu(now.interval.counts.get(key)), key, "count"
+    )
 
 
 MEASURES = (
@@ -192,13 +231,13 @@ MEASURES = (
     *map(_count, ("tsc", *COUNTS)),
     Field("counted_ratio", "Share of the time for which perf counted, where it takes turns.",
           lambda now: now.of_cpu(now.interval.counted), "counted", explained=False),
-    *(_field_of(NUMBERS[key]) for key in (*machine_totals.NAMES, *PACKAGE, *L3)),
+    *(_field_of(NUMBERS[key]) for key in (*machine_totals.NAMES, *numbers.PACKAGE, *numbers.L3)),
     Field("task", "Name of the task that ran most.", lambda now: now.first_tasks("comm"), "task",
           "text", explained=False),
     Field("task_pid", "Its process.", lambda now: now.first_tasks("pid"), "task", "whole",
           explained=False),
     Field("task_ratio", "Share of the time that it ran.", lambda now: now.first_tasks("share"),
-          "task", explained=False),
+          "task", "exact", explained=False),
     Field("job_run_s", "How long the watched job ran.", lambda now: now.job("run_s"), "watched",
           scope="machine", explained=False),
     Field("job_wait_s", "How long it waited for a CPU.", lambda now: now.job("wait_s"), "watched",

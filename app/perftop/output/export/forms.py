@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
+import re
 import shlex
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, Protocol, cast
+
+import numpy as np
 
 from perfprobe import wire
+from perftop.base.arrays import Bools, Codes, Floats
 from perftop.base.errors import UNAVAILABLE, Failed
 from perftop.base.text import escaped
+from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.kinds import Episode
 from perftop.model.numbers import EVENT, RARE_METRICS
 from perftop.model.tasks import WatchedJob
 from perftop.output import run_summary, stat_json
+from perftop.output.export.columns import exact_texts, number_texts, rounded, whole_texts
 from perftop.output.export.fields import (
     BELIEF,
     ELAPSED,
@@ -24,6 +29,8 @@ from perftop.output.export.fields import (
     ONLINE,
     PLACES,
     TIME,
+    UNKNOWN,
+    Column,
     Field,
     IntervalRows,
 )
@@ -213,11 +220,16 @@ def _without(row: stat_json.Line, keys: set[str]) -> stat_json.Line:
 # --- tables
 
 
+MAX_WHYS = 1 << 14
+"""Maximum number of texts of `why` that are kept."""
+
+
 class ExportTable:
     """The fields of a table with their values for each interval of a session."""
 
     def __init__(self, session: Session, measures: Sequence[Field]) -> None:
         self._session, self._reasons = session, Reasons(session)
+        self._rows = IntervalRows(session)
         # Columns that identify the machine and the run, so that tables of several runs can be
         # joined.
         labels = {f"label_{key}": text for key, text in session.hello.labels.items()}
@@ -225,50 +237,94 @@ class ExportTable:
         self.fields = (
             TIME, ELAPSED, *PLACES, ONLINE, *measures, *BELIEF,
             *(_constant(name, text) for name, text in named.items()),
-            Field("suspect", "Why samples were left out.",
-                  lambda now: [
-                      "; ".join(doubt_texts(now.interval, row)) if doubted else ""
-                      for row, doubted in zip(now.rows, now.doubted(), strict=True)
-                  ],
-                  "suspect", "text"),
-            Field("why", "Why values are not there.", lambda _: self._whys(), "why", "text"),
+            Field("suspect", "Why samples were left out.", self._suspects, "suspect", "text",
+                  explained=False),
+            Field("why", "Why values are not there.", self._whys, "why", "text", explained=False),
         )  # fmt: skip
-        """The fields in the order of the columns. `why` is last, because the other fields fill
-        `_missing`."""
+        """The fields in the order of the columns. `why` is last: it explains the other columns."""
+        self._columns: list[Column] = []
+        self._kept_whys: dict[tuple[int, bytes], str] = {}
+        """Texts of `why` by row and the state that they depend on, because the same values are
+        missing in most intervals."""
+        self._cores: object = None
+        self.first_of_core: list[int] = []
+        """The index of the first row of each core ..."""
+        self.core_of_row: list[int] = []
+        """... and, by row, the index of its core in that list."""
 
-    def columns(self, interval: Interval) -> list[Sequence[object]]:
-        """Returns the columns in the order of `fields`, with one value for each CPU shown."""
-        rows = IntervalRows(self._session, interval)
-        self._missing: list[dict[str, list[str]]] = [{} for _ in rows.rows]
-        """For each row, the names of the fields without a value, by reason."""
-        columns = []
+    @property
+    def rows(self) -> list[int]:
+        """Positions of the CPUs shown."""
+        return self._rows.rows
+
+    def columns(self, interval: Interval) -> list[Column]:
+        """Returns the columns in the order of `fields`, for the CPUs shown."""
+        rows = self._rows.of(interval)
+        if self._cores is not self._session.reader.cores:
+            self._cores, self._kept_whys = self._session.reader.cores, {}
+            owners = [core if core >= 0 else -1 - i for i, core in enumerate(rows.cores.tolist())]
+            places = {owner: place for place, owner in enumerate(dict.fromkeys(owners))}
+            self.first_of_core = [*map(owners.index, places)]
+            self.core_of_row = [places[owner] for owner in owners]
+        self._columns = []
         for field in self.fields:
-            values = field.values(rows)
-            if field.explained and None in values:
-                is_shared = field.scope in {"machine", "package", "l3"}
-                shared_reason = self._reason(field, rows, rows.rows[0]) if is_shared else ""
-                for place, (row, value) in enumerate(zip(rows.rows, values, strict=True)):
-                    if value is None:
-                        reason = shared_reason or self._reason(field, rows, row)
-                        self._missing[place].setdefault(reason, []).append(field.name)
-            columns.append(values)
-        return columns
+            self._columns.append(field.values(rows))
+        return self._columns
 
-    def _whys(self) -> list[object]:
-        """Returns the reasons for missing values by CPU, each after the names of the fields that it
-        applies to."""
-        texts: dict[str, str] = {}
-        for reason in {reason for missing_of_row in self._missing for reason in missing_of_row}:
-            texts[reason] = " ".join(reason.split())
+    def _suspects(self, rows: IntervalRows) -> Sequence[str]:
+        if not np.count_nonzero(rows.interval.doubts):  # mostly
+            return [""]
         return [
-            "; ".join(
-                [f"{','.join(names)}={texts[reason]}" for reason, names in missing_of_row.items()]
-            )
-            for missing_of_row in self._missing
+            "; ".join(doubt_texts(rows.interval, row)) if doubted else ""
+            for row, doubted in zip(rows.rows, rows.doubted(), strict=True)
         ]
 
+    def _whys(self, rows: IntervalRows) -> Sequence[str]:
+        """Returns the reasons for missing values by CPU, each after the names of the fields that it
+        applies to."""
+        missing = self._missing(rows)
+        states = _states(self._session, rows.interval)[rows.rows]
+        keys = np.concatenate([missing.T, states], axis=1)
+        if len(self._kept_whys) > MAX_WHYS:
+            self._kept_whys = {}
+        whys, kept = [], self._kept_whys
+        bytes_of_row = np.ascontiguousarray(keys).view(f"V{keys.shape[1]}").ravel().tolist()
+        for key in enumerate(bytes_of_row):
+            why = kept.get(key)
+            if why is None:
+                why = kept[key] = self._why(rows, rows.rows[key[0]], missing[:, key[0]])
+            whys.append(why)
+        return whys
+
+    def _missing(self, rows: IntervalRows) -> Bools:
+        """Returns (fields, rows): which values of the fields that are explained are missing."""
+        missing = np.zeros((len(self.fields), len(rows.rows)), bool)
+        of_rows = []
+        for index, (field, column) in enumerate(zip(self.fields, self._columns, strict=False)):
+            if not field.explained or field.kind == "truth":
+                continue
+            if not isinstance(column, np.ndarray):
+                missing[index] = [text is None for text in column] if None in column else False
+            elif len(column) == 1:
+                missing[index] = column is UNKNOWN or column[0] != column[0]
+            else:
+                of_rows.append(index)
+        if of_rows:
+            missing[of_rows] = np.isnan(np.array([self._columns[index] for index in of_rows]))
+        return missing
+
+    def _why(self, rows: IntervalRows, row: int, missing: Bools) -> str:
+        names: dict[str, list[str]] = {}
+        for index in np.flatnonzero(missing).tolist():
+            field = self.fields[index]
+            names.setdefault(self._reason(field, rows, row), []).append(field.name)
+        return "; ".join(
+            f"{','.join(names_of_reason)}={' '.join(reason.split())}"
+            for reason, names_of_reason in names.items()
+        )
+
     def _reason(self, field: Field, rows: IntervalRows, row: int) -> str:
-        """Returns why a value is missing; for numbers that CPUs share, of any row."""
+        """Returns why a value is missing."""
         if field.scope in {"machine", "package"}:
             return self._reasons.of_machine(field.key.removeprefix("package_"))
         if field.scope == "l3":
@@ -282,11 +338,31 @@ class ExportTable:
 
 def _constant(name: str, text: str) -> Field:
     description = f"The {name.replace('_', ' ')}."
-    return Field(name, description, lambda rows: [text] * len(rows.rows), name, "text")
+    return Field(name, description, lambda _: [text], name, "text", explained=False)
+
+
+def _states(session: Session, interval: Interval) -> Codes:
+    """Returns, by position of the CPU, the state of the CPU and its siblings on which the reasons
+    for missing values depend."""
+    util, cores = interval.values["util"], session.reader.cores
+    parts = [interval.online, util == 0, np.isnan(util)]
+    shares = [] if interval.counted is None else [interval.counted]
+    for share in (*shares, *interval.shares.values()):
+        parts += [share < MIN_COUNTED_SHARE, share == 0, np.isnan(share)]
+    how = np.append(interval.split.how, 0)[cores.of_cpu]
+    own = np.column_stack([*parts, how, interval.doubts]).astype(np.uint8)
+    padded = np.concatenate([own, np.zeros((1, own.shape[1]), np.uint8)])
+    siblings = np.concatenate([cores.rows, np.full((1, cores.rows.shape[1]), -1)])[cores.of_cpu]
+    return np.concatenate([own, padded[siblings].reshape(len(own), -1)], axis=1)
 
 
 ALL_THERE = "-"
 """Value of `why` in the first row of a CPU in which no value is missing any more."""
+_TEXTS_OF_KIND: dict[str, Callable[[Floats], list[str]]] = {
+    "number": number_texts, "exact": exact_texts, "whole": whole_texts, "count": whole_texts,
+    "total": whole_texts,
+}  # fmt: skip
+_BY_TRUTH = {True: "true", False: "false"}
 
 
 class Delimited(Form):
@@ -295,34 +371,69 @@ class Delimited(Form):
     of the file."""
 
     def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
-        self._out, self._table = out, ExportTable(session, measures)
-        self._whys: list[object] = []
+        self._out, self._table, self._rows = out, ExportTable(session, measures), len(session.shown)
+        self._whys: Sequence[str] = ()
         """The values of `why` in the previous interval."""
-        self._write([[field.name for field in self._table.fields]])
+        self._values: list[bytes | Sequence[str | None]] = [b"" for _ in self._table.fields]
+        """The columns of the previous interval, numbers as bytes, ..."""
+        self._cells: list[list[str]] = [[] for _ in self._table.fields]
+        """... and their cells."""
+        self._write([[_cell(field.name)] for field in self._table.fields])
 
     def interval(self, interval: Interval) -> None:
-        columns = self._table.columns(interval)
-        for i, field in enumerate(self._table.fields):
-            if field.kind == "truth":
-                columns[i] = ["true" if value else "false" for value in columns[i]]
-            elif field.kind == "text":
-                columns[i] = [value and escaped(str(value)) for value in columns[i]]
-        whys = list(columns[-1])
-        if len(self._whys) == len(whys):
-            pairs = zip(whys, self._whys, strict=True)
-            columns[-1] = [
-                "" if new_value == previous_value else new_value or ALL_THERE
-                for new_value, previous_value in pairs
-            ]
-        self._whys = whys
-        self._write(list(zip(*columns, strict=True)))
+        columns, cells = self._table.columns(interval), self._cells
+        columns[-1] = self._changed(cast("Sequence[str]", columns[-1]))
+        # Numbers of one kind are formatted together.
+        new_numbers: dict[Callable[[Floats], list[str]], dict[int, Floats]] = {}
+        for index, (field, column) in enumerate(zip(self._table.fields, columns, strict=True)):
+            values = column.tobytes() if isinstance(column, np.ndarray) else column
+            if values is self._values[index] or values == self._values[index]:
+                continue
+            self._values[index] = values
+            if not isinstance(column, np.ndarray):
+                cells[index] = [_cell(text) if text else "" for text in column]
+            elif field.kind == "truth":
+                cells[index] = [*map(_BY_TRUTH.__getitem__, column.tolist())]
+            else:
+                is_of_core = field.scope == "core" and len(column) > 1
+                of_kind = new_numbers.setdefault(_TEXTS_OF_KIND[field.kind], {})
+                of_owners = column[self._table.first_of_core] if is_of_core else column
+                of_kind[index] = np.asarray(of_owners, float)
+        for texts_of, numbers in new_numbers.items():
+            texts, first = texts_of(np.concatenate([*numbers.values()])), 0
+            for index, of_owners in numbers.items():
+                cells[index] = texts[first : first + len(of_owners)]
+                first += len(of_owners)
+                if len(of_owners) < len(columns[index]):
+                    cells[index] = [*map(cells[index].__getitem__, self._table.core_of_row)]
+        self._write([part if len(part) > 1 else part * self._rows for part in cells])
 
-    def _write(self, rows: Sequence[Sequence[object]]) -> None:
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(rows)
-        self._out.write(text.getvalue().encode())
+    def _changed(self, whys: Sequence[str]) -> Sequence[str]:
+        """Returns the values of `why` that differ from those of the previous interval."""
+        before, self._whys = self._whys, whys
+        if whys == before:
+            return [""]
+        if len(before) != len(whys):
+            return whys
+        pairs = zip(whys, before, strict=True)
+        return ["" if why == why_before else why or ALL_THERE for why, why_before in pairs]
+
+    def _write(self, columns: Sequence[Sequence[str]]) -> None:
+        lines = "\n".join(map(",".join, zip(*columns, strict=True)))
+        self._out.write(f"{lines}\n".encode())
 
 
+@lru_cache(maxsize=1 << 12)
+def _cell(text: str) -> str:
+    """Returns a text as a cell of a line."""
+    cell = escaped(text)
+    return cell if _PLAIN(cell) else '"' + cell.replace('"', '""') + '"'
+
+
+_PLAIN = re.compile(r'[^,"\r\n]*').fullmatch
+
+
+_WHOLE_KINDS = {"whole", "count", "total"}
 MIN_GROUP_ROWS = 1 << 16
 """Minimum rows in a row group: enough for good compression. A group takes some tens of MB of
 memory."""
@@ -346,7 +457,7 @@ class Parquet(Form):
     def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
         self._arrow, hello = pyarrow(), session.hello
         self._table = ExportTable(session, measures)
-        types = {"number": "float64", "truth": "bool_", "text": "string"}
+        types = {"number": "float64", "exact": "float64", "truth": "bool_", "text": "string"}
         metadata = {
             "host": hello.host, "start_unix_s": f"{session.unix(hello.raw_ns):.3f}",
             "model": hello.identity.name, "kernel": hello.kernel, "source": hello.source,
@@ -361,12 +472,25 @@ class Parquet(Form):
         self._rows = 0
 
     def interval(self, interval: Interval) -> None:
-        columns = zip(self._table.columns(interval), self._schema, strict=True)
-        arrays = [self._arrow.array(values, field.type) for values, field in columns]
+        columns = self._table.columns(interval)
+        arrays = [*map(self._array, self._table.fields, columns, self._schema)]
         self._batches.append(self._arrow.record_batch(arrays, schema=self._schema))
         self._rows += self._batches[-1].num_rows
         if self._rows >= MIN_GROUP_ROWS:
             self._group()
+
+    def _array(self, field: Field, column: Column, target: Any) -> Any:
+        count = len(self._table.rows)
+        if not isinstance(column, np.ndarray):
+            texts = [*column] * (1 if len(column) == count else count)
+            return self._arrow.array(texts, target.type)
+        numbers = rounded(column.astype(float)) if field.kind == "number" else column
+        values = np.broadcast_to(numbers, count)
+        if field.kind in _WHOLE_KINDS:
+            missing = np.isnan(values)
+            whole_values = np.where(missing, 0, values).astype(np.int64)
+            return self._arrow.array(whole_values, target.type, mask=missing)
+        return self._arrow.array(values, target.type, from_pandas=field.kind != "truth")
 
     def finish(self) -> None:
         self._group()

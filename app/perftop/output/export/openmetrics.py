@@ -16,6 +16,7 @@ from perftop.base.arrays import Bools, Floats
 from perftop.base.errors import Failed
 from perftop.base.text import escaped, ranges
 from perftop.model.numbers import EVENT
+from perftop.output.export.columns import rounded
 from perftop.output.export.fields import BELIEF, ELAPSED, ONLINE, Field, IntervalRows
 from perftop.output.export.forms import Form, Out
 from perftop.session.interval import Interval
@@ -94,13 +95,18 @@ class OpenMetrics(Form):
         # The samples of a family must be adjacent; the families of chosen events are last.
         fields.sort(key=lambda field: _suffix(field) if field.key.startswith(EVENT) else "")
         self._fields = [ELAPSED, ONLINE, *fields, *BELIEF]
+        self._rows = IntervalRows(session)
         self._counts = np.zeros((len(self._fields), len(session.shown)))
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed with the object
         self._times: list[float] = []
 
     def interval(self, interval: Interval) -> None:
-        rows = IntervalRows(self._session, interval)
-        values = np.array([field.values(rows) for field in self._fields], float)
+        rows = self._rows.of(interval)
+        values = np.empty(self._counts.shape)
+        for i, field in enumerate(self._fields):
+            values[i] = field.values(rows)
+        is_rounded = [field.kind == "number" for field in self._fields]
+        values[is_rounded] = rounded(values[is_rounded])
         first = {scope: _first(self._owners(scope)) for scope in ("core", "package", "l3")}
         for i, field in enumerate(self._fields):
             if field.scope in first:  # written only in the row of its first CPU

@@ -1,0 +1,108 @@
+"""Texts of whole columns equal those of each number by itself, and what is kept from interval to
+interval never shows."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from disturbances import disturbed
+from hypothesis import given
+from hypothesis import strategies as st
+from simulated import SAMPLE_NS, messages
+
+from perfprobe import wire
+from perftop.model.delta import Doubt
+from perftop.output.export.columns import exact_texts, number_texts, rounded, whole_texts
+from perftop.output.export.fields import MEASURES
+from perftop.output.export.forms import Delimited
+from perftop.output.stat_json import number
+from perftop.recording.codec import TimedMessage
+from perftop.session.interval import Interval
+from perftop.session.missing import DOUBTS
+from perftop.session.session import Session
+
+decimals = st.builds(lambda digits, power: digits * 10.0**power, st.integers(0, 10**9),
+                     st.integers(-14, 12))  # fmt: skip
+halves = st.builds(lambda units, power: (units + 0.5) * 10.0**power,
+                   st.integers(10**6, 10**7), st.integers(-12, 10))  # fmt: skip
+edges = st.sampled_from([0.0, 1.0, math.nan, math.inf, -math.inf, 5e-324, 1e-5, 9.999999e-5, 1e15,
+                         9999999.5, 999999.95, 9.9999995e15, 1e16, 1e17, 149.99999, 149.999999,
+                         0.99999995])  # fmt: skip
+numbers = st.one_of(st.floats(), decimals, halves, edges)
+
+
+@given(st.lists(st.tuples(numbers, st.booleans()), max_size=60))
+def test_a_column_has_the_texts_of_its_numbers(signed: list[tuple[float, bool]]) -> None:
+    values = [-value if negative else value for value, negative in signed]
+    each = [number(value) for value in values]
+    column = np.array(values, float)
+
+    expected = ["" if value is None else repr(value + 0.0) for value in each]
+    assert number_texts(column) == expected
+    assert np.array_equal(
+        rounded(column), [math.nan if value is None else value for value in each], equal_nan=True
+    )
+
+
+def test_integers_and_exact_numbers() -> None:
+    values = np.array([0.0, 3.0, 1e17, math.nan])
+    assert whole_texts(values) == ["0", "3", "100000000000000000", ""]
+    assert whole_texts(values[:3]) == ["0", "3", "100000000000000000"]
+    assert exact_texts(np.array([1700000000.1, math.nan, 0.1 + 0.2])) == [
+        "1700000000.1", "", "0.30000000000000004",
+    ]  # fmt: skip
+
+
+class Forgetful(Delimited):
+    """Makes each line from nothing."""
+
+    def interval(self, interval: object) -> None:
+        self._values = [b"" for _ in self._values]
+        self._table._kept_whys = {}
+        super().interval(interval)  # type: ignore[arg-type]
+
+
+def lines(session: Session, intervals: Iterable[Interval]) -> tuple[list[str], list[str]]:
+    """The lines of these intervals, made with and without what is kept."""
+    outputs = io.BytesIO(), io.BytesIO()
+    classes: tuple[Any, Any] = Delimited, Forgetful
+    forms = [make(session, MEASURES, out) for make, out in zip(classes, outputs, strict=True)]
+    for interval in intervals:
+        for form in forms:
+            form.interval(interval)
+    kept, anew = (out.getvalue().decode().splitlines() for out in outputs)
+    return kept, anew
+
+
+def taken(session: Session, frames: Sequence[TimedMessage]) -> Iterator[Interval]:
+    for message in disturbed(frames, 7):
+        session.apply(message)
+        if isinstance(message, wire.Frame) and session.span_ns >= SAMPLE_NS:
+            yield session.take()
+
+
+@pytest.mark.parametrize("scenario", ["hotplug", "smt-mix", "hybrid"])
+def test_what_is_kept_between_intervals_does_not_show(scenario: str) -> None:
+    hello, frames = messages(f"sim:{scenario},cpus=8", 90)
+    session = Session(hello)
+    kept, anew = lines(session, taken(session, frames))
+
+    assert len(kept) > 400
+    assert kept == anew
+
+
+def test_a_reason_that_changes_while_the_same_values_are_missing() -> None:
+    hello, frames = messages("sim:smt-mix,cpus=8", 90)
+    session = Session(hello)
+    jumped = next(i for i in taken(session, frames) if np.any(i.doubts == Doubt.JUMPED))
+    in_use = np.where(jumped.doubts > 0, Doubt.TAKEN, 0).astype(np.uint8)
+    kept, anew = lines(session, [jumped, dataclasses.replace(jumped, doubts=in_use)])
+
+    assert kept == anew
+    assert sum(DOUBTS[Doubt.TAKEN] in line.split(",,")[-1] for line in kept) > 0
