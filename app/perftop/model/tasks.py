@@ -123,7 +123,7 @@ def _wait_fields(record: object) -> tuple[float, float]:
 
 def _number(value: object, max_value: float) -> float:
     """Returns a number limited to `max_value`; NaN if the value is not finite or negative."""
-    if type(value) is not float and type(value) is not int:
+    if type(value) is not float and (isinstance(value, bool) or not isinstance(value, int | float)):
         return nan
     if not 0 <= value < inf:
         return nan
