@@ -78,8 +78,15 @@ static void a_row_that_was_elsewhere_does_not_change_what_is_usual(void)
     CHECK(!wide && row.median == usual);
 }
 
+static void no_cpu_without_proof(void)
+{
+    for (int clock = PP_CLOCK_RDTSCP; clock <= PP_CLOCK_RAW; clock++)
+        CHECK(pp_now((enum pp_clock)clock, false).cpu == -1);
+}
+
 int main(void)
 {
+    no_cpu_without_proof();
     the_first_read_is_not_wide();
     wide_is_more_than_four_times_the_usual();
     nothing_below_the_floor_is_wide();

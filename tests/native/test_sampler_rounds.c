@@ -58,6 +58,17 @@ long __wrap_syscall(long number, long a, long b, long c, const void *d)
     return 0;
 }
 
+static atomic_int pins; /* calls that pin a thread */
+
+int __real_pthread_setaffinity_np(pthread_t thread, size_t size, const cpu_set_t *set);
+int __wrap_pthread_setaffinity_np(pthread_t thread, size_t size, const cpu_set_t *set);
+
+int __wrap_pthread_setaffinity_np(pthread_t thread, size_t size, const cpu_set_t *set)
+{
+    pins++;
+    return __real_pthread_setaffinity_np(thread, size, set);
+}
+
 static void act(int fd)
 {
     if (fd == SLOW)
@@ -111,6 +122,20 @@ static void test_numbers_of_rounds(void)
     CHECK(pp_next_round(&schedule, 1099) == 1);
     CHECK(pp_next_round(&schedule, 1100) == 2);
     CHECK(pp_deadline(&schedule, 2) == 1200);
+}
+
+static void test_a_lane_is_pinned_once(void)
+{
+    pp_sampler *s = make_simulated(5 * MS, 2);
+    uint64_t round = 0;
+
+    pins = 0;
+    CHECK(attach(s, 0, 0, COUNTING, 0) == 0);
+    for (int i = 0; i < 3; i++)
+        round = next_sampled(s, round, 0);
+    CHECK(pp_detach(s, 0) == 0);
+    CHECK(pins == 1);
+    pp_free(s);
 }
 
 /* The flag is in the first row that is delivered, though samples before it were lost. */
@@ -326,6 +351,7 @@ static void test_anywhere_is_no_cpu(void)
 int main(void)
 {
     test_numbers_of_rounds();
+    test_a_lane_is_pinned_once();
     test_rebased();
     test_overruns();
     test_pending_and_force();

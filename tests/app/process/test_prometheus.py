@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 from command import argv
+from waiting import MOST_S
 
 from perftop.base.errors import Failed
 from perftop.process import prometheus
@@ -29,13 +30,18 @@ def chain(first: bytes, rest: bytes) -> Iterator[bytes]:
 
 
 @contextmanager
-def server(pieces: Iterable[bytes], pause_s: float = 0.0) -> Iterator[str]:
-    """A server that sends the same pieces to every client, with a pause after each."""
+def server(
+    pieces: Iterable[bytes], pause_s: float = 0.0, asked: threading.Event | None = None
+) -> Iterator[str]:
+    """A server that sends the same pieces to every client, with a pause after each. `asked` is set
+    once a request has come."""
     pieces, over = iter(pieces), threading.Event()
 
     def serve(peer: socket.socket, pieces: Iterator[bytes]) -> None:
         with peer, suppress(OSError):
             peer.recv(1 << 16)
+            if asked is not None:
+                asked.set()
             for piece in pieces:
                 peer.sendall(piece)
                 if over.wait(pause_s):
@@ -116,14 +122,15 @@ def test_a_compressed_answer_stays_compressed() -> None:
 
 def test_a_signal_ends_a_fleet_whose_server_drips() -> None:
     command = argv("fleet", "--prometheus", "URL", "--json", "-n", "1")
-    with server(chain(OK + b"X: ", b"x"), 0.5) as url:
+    asked = threading.Event()
+    with server(chain(OK + b"X: ", b"x"), 0.5, asked) as url:
         command[command.index("URL")] = url
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        time.sleep(2.5)
-        assert process.poll() is None
-        process.send_signal(signal.SIGTERM)
         try:
-            _, text = process.communicate(timeout=5)
+            assert asked.wait(MOST_S)
+            assert process.poll() is None
+            process.send_signal(signal.SIGTERM)
+            _, text = process.communicate(timeout=prometheus.MAX_S / 2)
         finally:
             process.kill()
     assert (process.returncode, text) == (128 + signal.SIGTERM, b"")
