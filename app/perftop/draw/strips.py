@@ -16,7 +16,7 @@ Line = tuple[list[Run], theme.Mood]
 """A line of the screen: its runs, and its mood, which chooses the background."""
 BLANK: Line = ([], "calm")
 
-_GROUNDED = frozenset({"badge", "paused", "lost"})
+_GROUNDED = frozenset({"label", "badge", "paused", "lost"})
 """Styles with their own background; every style of the form `upper/lower` has one too."""
 
 
@@ -117,6 +117,39 @@ def _cut_runs(runs: list[Run], size: int) -> list[Run]:
         if not size:
             break
     return kept_runs
+
+
+def cut(runs: Sequence[Run], start: int, stop: int) -> list[Run]:
+    """Returns the cells from `start` to before `stop`."""
+    kept, at = list[Run](), 0
+    for part, key in runs:
+        if part_of_it := part[max(0, start - at) : max(0, stop - at)]:
+            kept.append((part_of_it, key))
+        at += len(part)
+    return kept
+
+
+def restyled(runs: Sequence[Run], start: int, stop: int, prefix: str) -> list[Run]:
+    """Returns the runs with this prefix before the styles of the cells from `start` to `stop`."""
+    if start >= stop:
+        return [*runs]
+    middle = [(part, prefix + key) for part, key in cut(runs, start, stop)]
+    return [*cut(runs, 0, start), *middle, *cut(runs, stop, width(runs))]
+
+
+def overlaid(
+    runs: Sequence[Run], start: int, new: list[Run], *, whole_words: bool = False
+) -> list[Run]:
+    """Returns the runs with `new` in place of the cells from `start` on. `whole_words`: words that
+    it covers in part are left out."""
+    stop, signs = start + width(new), text(runs)
+    first, last = start, stop
+    while whole_words and 0 < first <= len(signs) and signs[first - 1 : first].strip():
+        first -= 1
+    while whole_words and last < len(signs) and signs[last].strip():
+        last += 1
+    before = [*cut(runs, 0, first), (" " * (start - first), "text")]
+    return [*before, *new, (" " * (last - stop), "text"), *cut(runs, last, len(signs))]
 
 
 @lru_cache(maxsize=4096)

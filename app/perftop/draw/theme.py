@@ -112,7 +112,7 @@ PALETTES = {
 }  # fmt: skip
 _BOLD = frozenset({"bright", "alarm", "key"})
 _QUIET_KEYS = frozenset({"dim", "faint", "rule", "neither", "unknown"})
-_GROUNDED = {"badge": "lp0", "paused": "warn", "lost": "alarm"}
+_GROUNDED = {"label": "bright", "badge": "lp0", "paused": "warn", "lost": "alarm"}
 """Styles with their own background, and the key of the background's colour."""
 _STALE_SHARE = 0.55
 """How far a stale line is blended towards the background, once it is grey: by half of this share,

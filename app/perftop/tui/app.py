@@ -157,6 +157,10 @@ class Source(Follower, ABC):
         """Shows this moment, or the nearest moment available, and pauses there."""
         self.head_for(time_ns)
 
+    def select(self, first_ns: int, last_ns: int) -> None:  # noqa: ARG002 - for overrides
+        """Shows the numbers between these moments, if this source can; else the last of them."""
+        self.go(last_ns)
+
     @abstractmethod
     def go_to_episode(self, by: int, cpus: list[int] | None) -> None:
         """Shows the next (`by` = 1) or previous (-1) episode or mark on one of these CPUs; None: on
@@ -278,6 +282,9 @@ class Live(Source):
 
     def head_for(self, time_ns: int) -> None:
         self.app.go(time_ns)
+
+    def select(self, first_ns: int, last_ns: int) -> None:
+        self.app.select(first_ns, last_ns)
 
     def go_to_episode(self, by: int, cpus: list[int] | None) -> None:
         interval = self.app.interval
@@ -407,16 +414,22 @@ class PerfTopApp(TerminalApp):
         self.playhead.go(time_ns, self.status.interval_ns)
         self.moved()
 
+    def select(self, first_ns: int, last_ns: int) -> None:
+        """Pauses, and shows the numbers of the range between these raw times."""
+        self.playhead.go(last_ns, last_ns - first_ns)
+        self.moved(is_range=True)
+
     def step(self, by: int) -> None:
         """Moves by this many samples in the history, and pauses there."""
         self.playhead.step(by, self.status.interval_ns)
         self.moved()
 
-    def moved(self) -> None:
-        """Shows the moment at which the playhead is. Called after the playhead has moved."""
+    def moved(self, *, is_range: bool = False) -> None:
+        """Shows the moment at which the playhead is. Called after the playhead has moved.
+        `is_range`: the interval is a range that the user has selected."""
         interval = self.interval
         paused = interval.time if interval is not None and self.playhead.paused else None
-        self.status = replace(self.status, paused=paused)
+        self.status = replace(self.status, paused=paused, is_range=is_range)
         self.show()
 
     def say(self, notice: str) -> None:

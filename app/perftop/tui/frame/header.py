@@ -49,6 +49,8 @@ class Status:
     """CPU seconds per second that the probe and the app use; for a recording, only the probe's."""
     paused: float | None = None
     """Unix time of the shown moment while paused, in seconds; None: not paused."""
+    is_range: bool = False
+    """Whether the shown numbers are of a range that the user has selected."""
     silent_s: float | None = None
     """Seconds since the last message, if that is unusually long; else None."""
     replay: Replay | None = None
@@ -234,7 +236,11 @@ def _badges(status: Status, interval: Interval | None, *, with_words: bool) -> l
             style = "lost" if replay.over and replay.damage else "paused"
             badge(0, _replay_text(replay, interval, " · " if with_words else " "), style)
     elif status.paused is not None:
-        badge(0, f" PAUSED {when(status.paused)} ", "paused")
+        text = f"PAUSED {when(status.paused)}"
+        if status.is_range and interval is not None:
+            begin = when(interval.time - interval.elapsed_s)
+            text = f"{begin} to {when(interval.time)}, {interval.elapsed_s:.1f} s"
+        badge(0, f" {text} ", "paused")
     elif status.link is not None and status.link.down:
         badge(0, f" NO LINK FOR {status.link.down_s:.0f} s ", "lost")
     elif status.silent_s is not None:

@@ -92,7 +92,7 @@ class Top(PageWidget):
         session, interval, status = self._session, self._interval, self._status
         verdict = None
         if session is not None and interval is not None:
-            verdict = verdict_at(session, interval)
+            verdict = verdict_at(session, interval, is_range=status.is_range)
         self.verdict = verdict
         alert = alert_line(session, interval, status, width, self._captions["episodes"], verdict)
         tiled = session is not None and machine.shows_tiles(session)
@@ -140,6 +140,8 @@ class Top(PageWidget):
     def _loss_keys(self, verdict: Verdict, status: Status) -> list[Run]:
         """Returns the keys at the end of the second row of the verdict."""
         keys = [("try", "try")] if verdict.remedy else []
+        if status.is_range:
+            keys = [("try", "copy range")]
         keys += [("pause", "live")] if status.paused is not None else []
         keys += [("why", "why")] if verdict.report is not None else []
         parts = [[(self._captions[key], "key"), (f" {word}", "dim")] for key, word in keys]

@@ -59,11 +59,11 @@ class ColumnHistory:
         self.axis = Axis(0, 1, 0, 0)
         """The axis of charts whose cells are one column."""
 
-    def read(self, interval: Interval, columns: int, window_s: float) -> None:
-        """Reads the values of `columns` columns up to the end of this interval. Bins are whole
+    def read(self, interval: Interval, columns: int, window_s: float, now_ns: int) -> None:
+        """Reads the values of `columns` columns up to the raw time `now_ns`. Bins are whole
         samples. Once there is enough history, a bin is as long as an interval, or longer if the
         window requires it."""
-        now_ns, history = interval.time_ns, self._session.history
+        history = self._session.history
         first_ns = None if history is None else history.first_ns
         first_ns = now_ns if first_ns is None else min(first_ns, now_ns)
         for bin_ns, bin_columns in self._bin_lengths(self._step(interval), columns, window_s):

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
+from perftop.base.text import when
 from perftop.draw import theme
 from perftop.draw.charts import Look
 from perftop.draw.columns import Run
-from perftop.draw.strips import merge_runs, width
+from perftop.draw.strips import merge_runs, overlaid, restyled, width
 from perftop.model.kinds import Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -34,6 +35,7 @@ from perftop.tui.overview.chart_numbers import (
 from perftop.tui.overview.task_lanes import MIN_WIDTH_FOR_SUMS, SUMS_WIDTH, TaskLanes
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.choice import Choice
+from perftop.tui.shared.paint import FADED
 from perftop.tui.shared.places import Places, package_name
 from perftop.tui.shared.sheet import Reader, clock_of
 from perftop.tui.shared.time_axis import Axis, Tick
@@ -41,6 +43,7 @@ from perftop.tui.shared.time_axis import Axis, Tick
 _GAP = 4
 """Cells between the chart of states and the chart of the clock, and after the numbers of the
 clock."""
+CURSOR = "│"
 _STATE_LEGENDS: tuple[Sequence[Run], ...] = (
     (("above ", "dim"), ("lp0", "lp0"), ("  below ", "dim"), ("lp1", "lp1"),
      ("  round the middle ", "dim"), ("both", "both"), ("  dots ", "dim"), ("neither", "text")),
@@ -88,7 +91,8 @@ class Charts:
             self._units = units(self._places, order, counted=self.counted)
             self._drawer = ChartDrawer(session, self._units, counted=self.counted)
             self._lanes = TaskLanes(session, self._units)
-        self._drawer.past.read(interval, plan.columns, choice.window_s)
+        now_ns = interval.time_ns if choice.pinned_ns is None else choice.pinned_ns
+        self._drawer.past.read(interval, plan.columns, choice.window_s, now_ns)
         episodes = time_axis.episodes(self._drawer.past.axis, session)
         past = self._drawer.past
         axes = [
@@ -97,7 +101,7 @@ class Charts:
         ]
         charts = self._drawer.draw(episodes, plan.rows, plan.rate_rows, look)
         if plan.lane_rows and self._lanes is not None:
-            self._lanes.read(past.axis, past.series("util"))
+            self._lanes.read(past.axis, past.series("util"), choice.range_ns)
         clock = clock_of(session, choice.units, known=True)
         moment = Moment(self._reader.read(interval), self._units, clock)
         packages = [unit.package for unit in self._units]
@@ -115,12 +119,71 @@ class Charts:
                 lines = _titled(plan, values, unit_charts, look, self._lanes, i)
             else:
                 lines = _with_numbers_beside(plan, values, unit_charts)
+            if choice.cursor_ns is not None:
+                titles = int(plan.kind == "titled")
+                lines[titles:] = self._draw_cursor(lines[titles:], choice)
             last = i == len(self._units) - 1
             if last or plan.axes:
                 lines += self._axes(plan, unit, episodes, axes, last=last)
+                if last:
+                    lines[-1] = self._draw_label(lines[-1], choice)
             self._add(unit.core_index, lines)
             if not last:
                 self._add(None, [[]] * plan.gap)
+
+    def chart_cells(self) -> list[tuple[int, int, int]]:
+        """Returns the first cell, the cells and the columns a cell of each chart in a line."""
+        plan = self._plan
+        assert plan is not None
+        spans = [(plan.block, plan.columns, 1)]
+        if plan.counted:
+            x = plan.block + plan.columns + _GAP
+            spans.append((x, plan.chart_width, 2))
+            if plan.rates:
+                spans.append((x + plan.chart_width + RIGHT_WIDTH + _GAP - 1, plan.chart_width, 2))
+        return spans
+
+    def time_at(self, x: int, y: int) -> int | None:
+        """Returns the raw time that cell `x` of line `y` shows; None if it is not in a chart."""
+        if self._drawer is None or not 0 <= y < len(self.rows) or self.rows[y] is None:
+            return None
+        axis = self._drawer.past.axis
+        for first, cells, cell_columns in self.chart_cells():
+            column = (x - first + 1) * cell_columns - 1
+            if 0 <= x - first < cells and column >= axis.columns - axis.known_columns:
+                from_right = (axis.columns - 1 - column) // axis.bin_columns
+                return min(axis.now_ns, axis.end_ns - from_right * axis.bin_ns)
+        return None
+
+    def _draw_cursor(self, lines: list[list[Run]], choice: Choice) -> list[list[Run]]:
+        """Returns lines of charts with the cursor, and with columns outside the selected range
+        faded."""
+        assert self._drawer is not None
+        axis = self._drawer.past.axis
+        for first, cells, cell_columns in reversed(self.chart_cells()):
+            if choice.range_ns is not None:
+                begin, end = (
+                    first + max(0, min(cells, (axis.column(ns) + axis.bin_columns) // cell_columns))
+                    for ns in choice.range_ns
+                )
+                lines = [restyled(line, first, begin, FADED) for line in lines]
+                lines = [restyled(line, end, first + cells, FADED) for line in lines]
+            if choice.cursor_ns is not None:
+                at = first + axis.column(choice.cursor_ns) // cell_columns
+                if first <= at < first + cells:
+                    lines = [overlaid(line, at, [(CURSOR, "bright")]) for line in lines]
+        return lines
+
+    def _draw_label(self, line: list[Run], choice: Choice) -> list[Run]:
+        """Returns the line of times with the time of the cursor, which replaces other times."""
+        if choice.cursor_ns is None or self._drawer is None:
+            return line
+        axis = self._drawer.past.axis
+        text = f" {when(self._session.unix(choice.cursor_ns))} "
+        first, cells, _ = self.chart_cells()[0]
+        at = first + axis.column(choice.cursor_ns) - len(text) // 2
+        at = max(first, min(first + cells - len(text), at))
+        return overlaid(line, at, [(text, "label")], whole_words=True)
 
     def _add(self, row: int | None, lines: list[list[Run]]) -> None:
         self.lines += lines

@@ -312,6 +312,27 @@ class Overview(PaneledView, Cursor):
             self._fold = FOLDS[(FOLDS.index(self._fold) + 1) % len(FOLDS)]
             self.lay_out()
 
+    _drag_from: tuple[int, int] | None = None
+    """The cell of the chart in which the mouse button was pressed."""
+
+    def _time_at(self, x: int, y: int) -> int | None:
+        """Returns the raw time that a cell of the widget shows; None if it is in no chart."""
+        line = self.line_at(y)
+        if self._grid is not None or self._charts is None or line is None:
+            return None
+        return self._charts.time_at(x, line)
+
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        self._drag_from = event.x, event.y
+
+    def on_mouse_up(self, event: events.MouseUp) -> None:
+        """Picks the clicked moment, or the range over which the mouse was dragged."""
+        start, self._drag_from = self._drag_from, None
+        first_ns = None if start is None else self._time_at(*start)
+        last_ns = self._time_at(event.x, event.y)
+        if first_ns is not None and last_ns is not None:
+            self.post_message(self.TimePicked(min(first_ns, last_ns), max(first_ns, last_ns)))
+
     async def on_click(self, event: events.Click) -> None:  # type: ignore[override]
         """Sorts by a clicked heading, or opens a clicked package. Other clicks are handled by
         `Cursor`."""

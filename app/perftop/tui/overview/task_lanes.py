@@ -44,8 +44,9 @@ class TaskLanes:
         self._seconds = np.zeros((len(units), TAKERS))
         self._idle_s = np.zeros(len(units))
 
-    def read(self, axis: Axis, util: Floats) -> None:
-        """Reads the tasks of the columns of this axis. `util`: busy shares, (units, columns)."""
+    def read(self, axis: Axis, util: Floats, range_ns: tuple[int, int] | None = None) -> None:
+        """Reads the tasks of the columns of this axis. `util`: busy shares, (units, columns).
+        `range_ns`: raw times between which seconds are summed up; None: of all columns."""
         self._read_records(axis.start_ns, axis.now_ns)
         columns = axis.columns
         column_ns = axis.bin_ns / axis.bin_columns
@@ -74,6 +75,8 @@ class TaskLanes:
         shares[..., _UNSEEN] = np.maximum(0.0, util - shares.sum(axis=2))
         self._shares = shares
         column_s = np.where(np.isfinite(util), column_ns / 1e9, 0.0)
+        if range_ns is not None:
+            column_s[:, (ends_ns <= range_ns[0]) | (ends_ns > range_ns[1] + column_ns / 2)] = 0.0
         self._seconds = np.nan_to_num(shares * column_s[..., None]).sum(axis=1)
         self._idle_s = column_s.sum(axis=1) - self._seconds.sum(axis=1)
 

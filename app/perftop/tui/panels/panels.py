@@ -162,8 +162,8 @@ class Groups:
 
 
 def what_happened(
-    session: Session, interval: Interval, choice: Choice, size: int, height: int  # noqa: ARG001
-) -> list[PanelLine]:  # fmt: skip
+    session: Session, interval: Interval, choice: Choice, size: int, height: int
+) -> list[PanelLine]:
     groups = episode_groups(session, interval)
     duration = length(max(0, interval.time_ns - session.hello.raw_ns))
     count_text = f"{groups.count or 'no episode'} in {duration}"
@@ -171,7 +171,7 @@ def what_happened(
     if height >= MIN_HEIGHT_FOR_HEADINGS and groups.count:
         heading = fit(" " * INDENT + f"{'since':<{_CLOCK_WIDTH}}  what", size - 8)
         lines.append(([(heading + "how long"[: max(0, size)], "dim")], None))
-    verdict = verdict_at(session, interval)
+    verdict = verdict_at(session, interval, is_range=choice.range_ns is not None)
     if verdict is not None and (not groups.count or verdict.outweighs(groups.running)):
         lines += [(runs, None) for runs in verdict_lines(verdict, size, height - len(lines))]
     room = max(0, height - len(lines))

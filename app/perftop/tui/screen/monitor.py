@@ -63,6 +63,12 @@ class Controls(Protocol):
     def go(self, time_ns: int) -> None:
         """Shows this moment."""
 
+    def select(self, first_ns: int, last_ns: int) -> None:
+        """Shows the numbers between these moments."""
+
+    def pause(self) -> None:
+        """Pauses at the shown moment, or resumes."""
+
     def go_to_episode(self, by: int, cpus: list[int] | None) -> None:
         """Shows the next (`by` = 1) or previous (-1) episode or mark on one of these CPUs; None: on
         any CPU."""
@@ -116,6 +122,8 @@ class Monitor(DirectScreen):
         self._prompt: Prompt | None = None
         self._offered_remedy = ""
         """The remedy that was shown last and is copied next; '' if there is none."""
+        self._range_start_ns: int | None = None
+        """Raw time at which the user has started a range; None if there is none."""
         self._filter_state = FilterState(choice)
         self._captions = keys.captions(keymap)
         """Displayed names of keys, by id."""
@@ -146,6 +154,7 @@ class Monitor(DirectScreen):
         if previous_state.interval is None and state.interval is not None:
             self._show_machine()  # the machine's lines now have other heights
             self.lay_out()
+        self._place_cursor(previous_state.interval)
         with self.collect_lines():
             self._show_machine()
             is_stale = state.status.failed is not None
@@ -159,6 +168,44 @@ class Monitor(DirectScreen):
                 self._filter_state.update_mask(state.session, state.interval)
                 self._show_view()
             self._show_keys()
+
+    def _place_cursor(self, previous: Interval | None) -> None:
+        """Puts the time cursor at the shown moment while paused. Charts then end where they ended
+        before, as long as the cursor is in the shown window."""
+        choice, interval, status = self.choice, self.last.interval, self.last.status
+        if status.paused is None or interval is None:
+            choice.pinned_ns = choice.cursor_ns = choice.range_ns = self._range_start_ns = None
+            return
+        choice.cursor_ns = time_ns = interval.time_ns
+        choice.range_ns = None
+        if status.is_range:
+            choice.range_ns = time_ns - round(interval.elapsed_s * 1e9), time_ns
+        if choice.pinned_ns is None and previous is not None:
+            choice.pinned_ns = previous.time_ns
+        newest_ns = choice.pinned_ns or time_ns
+        if not newest_ns - choice.window_s * 1e9 <= time_ns <= newest_ns:
+            choice.pinned_ns = time_ns
+
+    def on_canvas_time_picked(self, message: Canvas.TimePicked) -> None:
+        if message.first_ns == message.last_ns:
+            self._controls.go(message.last_ns)
+        else:
+            self._controls.select(message.first_ns, message.last_ns)
+
+    def action_range(self, end: bool) -> None:
+        """Starts a range at the shown moment, or ends it there and shows its numbers."""
+        session, interval = self.last.session, self.last.interval
+        if session is None or interval is None:
+            return
+        if not end:
+            self._range_start_ns = interval.time_ns
+            self._controls.go(interval.time_ns)
+            ends = self._captions["range_end"]
+            self._controls.say(f"range from {when(interval.time)}: move, then {ends} ends it")
+        elif self._range_start_ns is None or self._range_start_ns == interval.time_ns:
+            self._controls.say(f"{self._captions['range_start']} starts a range, then move")
+        else:
+            self._controls.select(*sorted((self._range_start_ns, interval.time_ns)))
 
     def refresh_view(self) -> None:
         """Lays out and shows the view again, after a choice or after earlier samples were added to
@@ -241,6 +288,11 @@ class Monitor(DirectScreen):
             await self.action_view(self._previous)
         elif self.choice.filter is not None:
             self.action_clear()
+        elif self.last.status.paused is not None:
+            if self.choice.range_ns is not None:
+                self._controls.go(self.choice.range_ns[1])
+            else:
+                self._controls.pause()
         elif os.environ.get(FLEET_VARIABLE):
             await self.app.action_quit()
 
@@ -262,6 +314,12 @@ class Monitor(DirectScreen):
 
     def action_try(self) -> None:
         """Shows the remedy for the worst loss; when pressed again, copies it."""
+        session, range_ns = self.last.session, self.choice.range_ns
+        if session is not None and range_ns is not None:
+            start, end = (when(session.unix(ns)) for ns in range_ns)
+            self.app.copy_to_clipboard(f"--from {start} --to {end}")
+            self._controls.say(f"copied: --from {start} --to {end}")
+            return
         remedy = self._top.verdict.remedy if self._top.verdict is not None else ""
         if not remedy:
             self._controls.say("no remedy is known for this")

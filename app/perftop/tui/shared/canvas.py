@@ -158,6 +158,14 @@ class Canvas(ScrollView, metaclass=Abstract, can_focus=True, inherit_bindings=Fa
 
         episode: Episode
 
+    @dataclass(eq=False)
+    class TimePicked(Message):
+        """Message: a moment in a chart was clicked, or a range was dragged. Raw times; both are
+        equal for a moment."""
+
+        first_ns: int
+        last_ns: int
+
     bare = False
     """Whether the screen has so few lines that only the most important lines fit."""
 

@@ -38,6 +38,13 @@ class Choice(Sorting):
     filter: Filter | None = None
     mask: frozenset[int] | None = None
     """Positions of the CPUs that currently match the filter; None: there is no filter."""
+    pinned_ns: int | None = None
+    """Raw time at which time axes end while paused, so that charts stand still; None: at the shown
+    moment."""
+    cursor_ns: int | None = None
+    """Raw time of the cursor in charts; None while the newest numbers are shown."""
+    range_ns: tuple[int, int] | None = None
+    """Raw times of the start and the end of the selected range; None if there is none."""
     stale: bool = False
     """Whether the stream has ended, so that the shown numbers are its last numbers."""
     ascii: bool = False

@@ -74,7 +74,8 @@ KEYS: tuple[Key, ...] = (
     Key("next_view", "monitor", "tab", "turn(1)", "next view", "Next view"),
     Key("previous_view", "monitor", "shift+tab", "turn(-1)", "previous view", "Previous view"),
     Key("open", "monitor", "enter", "open", "core", "Open the page of the selected core"),
-    Key("back", "monitor", "escape", "back", "back", "Back: leave a core, then a filter"),
+    Key("back", "monitor", "escape", "back", "back",
+        "Back: leave a core, a filter, a range, a past moment"),
     Key("filter", "monitor", "slash,f3,f4", "filter", "filter", "Show only CPUs that match"),
     Key("clear", "monitor", "backslash", "clear", "all", "Show all CPUs again"),
     Key("sort", "monitor", "s,f6", "sort_menu", "sort", "Choose the column to sort by"),
@@ -105,6 +106,10 @@ KEYS: tuple[Key, ...] = (
     Key("why", "monitor", "w", "why", "why", "The whole report behind the verdict"),
     Key("try", "monitor", "y", "try", "try",
         "Show a remedy for the worst loss; pressed again, copy it"),
+    Key("range_start", "monitor", "less_than_sign", "range(False)", "range from",
+        "Start a range at the shown moment"),
+    Key("range_end", "monitor", "greater_than_sign", "range(True)", "range to",
+        "End the range at the shown moment: all numbers are then of the range"),
     Key("output", "monitor", "O", "output", "output",
         "Output of the command: full screen, hidden, below the view"),
 
@@ -265,7 +270,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "time": (
         "pause", "slower", "faster", "step_back", "step_on", "leap_back", "leap_on", "begin",
         "finish", "jump", "next_episode", "previous_episode", "why", "try", "narrower", "wider",
-        "longer", "shorter", "usual",
+        "range_start", "range_end", "longer", "shorter", "usual",
     ),
     "find": (
         "filter", "clear", "sort", "order", "reverse", "sort_left", "sort_right", "metric",

@@ -50,11 +50,31 @@ _RESET = "\x1b[0m"
 # --- runs as text with escape sequences
 
 
+FADED = "~"
+"""Prefix of the key of a style that is faded: of what is outside the selected range."""
+_FADED_SHARE = 0.68
+"""How far a faded style is blended towards the background."""
+
+
+def _faded(style: Style, ground: Style) -> Style:
+    """Returns the style blended towards the background, or dimmed on a terminal with few
+    colours."""
+    colours = [style.color, style.bgcolor]
+    if ground.bgcolor is None or any(c is None or c.triplet is None for c in colours):
+        return style + Style(dim=True)
+    base = Color.parse(ground.bgcolor.name)
+    fore, back = (Color.parse(c.name).blend(base, _FADED_SHARE).hex for c in colours if c)
+    return Style(color=fore, bgcolor=back)
+
+
 class _Styles(dict[str, Style]):
     """Styles by key. A key `upper/lower` gives the letter colour and weight of the style `upper` on
     the letter colour of the style `lower`, for cells of two colours."""
 
     def __missing__(self, key: str) -> Style:
+        if key.startswith(FADED):
+            style = self[key] = _faded(self[key[1:]], self["text"])
+            return style
         upper, _, lower = key.partition("/")
         fore = self[upper]
         style = self[key] = Style(color=fore.color, bgcolor=self[lower].color, bold=fore.bold)

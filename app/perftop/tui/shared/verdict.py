@@ -103,7 +103,8 @@ class Verdict:
 
     @property
     def sign_style(self) -> str:
-        return ("good" if self.sign == CALM else "dim", "warn", "alarm")[self.level]
+        loud = "warn" if self.is_past else "alarm"
+        return ("good" if self.sign == CALM else "dim", "warn", loud)[self.level]
 
     def outweighs(self, groups: Sequence[list[Episode]]) -> bool:
         """Whether tasks lose more, without an episode, than in the worst of these groups of
@@ -120,6 +121,8 @@ class _Verdicts:
         self._states: deque[Totals] = deque()
         """Totals since the start at the end of each second of the last ten."""
         self._verdict: Verdict | None = None
+        self._range_s = 0.0
+        """Length of the range that the verdict is on; 0: it is on the last seconds."""
         self._until_ns = 0
         """Raw time up to which the verdict is."""
         self._since: tuple[tuple[str, str], int] = ("", ""), 0
@@ -129,17 +132,19 @@ class _Verdicts:
         self._sums: deque[tuple[int, float, float]] = deque(maxlen=STRIP_NS // STEP_NS)
         """Raw times, with the seconds wanted and lost since the start."""
 
-    def at(self, session: Session, interval: Interval) -> Verdict:
+    def at(self, session: Session, interval: Interval, *, is_range: bool) -> Verdict:
         past = is_past(session, interval)
         end_ns = interval.time_ns if past else session.now_ns
         verdict = self._verdict
-        if verdict is not None and verdict.is_past == past:
+        range_s = interval.elapsed_s if is_range else 0.0
+        changed, self._range_s = self._range_s != range_s, range_s
+        if verdict is not None and verdict.is_past == past and not changed:
             age_ns = end_ns - self._until_ns
             if age_ns == 0 or (0 < age_ns < STEP_NS and not past):
                 return verdict
         self._until_ns = end_ns
         if past:
-            self._verdict = _past_verdict(session, interval)
+            self._verdict = _past_verdict(session, interval, is_range=is_range)
         else:
             self._verdict = self._live_verdict(session, interval)
         self._verdict = replace(self._verdict, strip=self._strip(end_ns))
@@ -208,17 +213,20 @@ def is_past(session: Session, interval: Interval) -> bool:
     return not interval.seq or session.log.recording is not None
 
 
-def verdict_at(session: Session, interval: Interval) -> Verdict | None:
-    """Returns the verdict on the span that ends with the interval. For the newest interval of a
+def verdict_at(session: Session, interval: Interval, *, is_range: bool = False) -> Verdict | None:
+    """Returns the verdict on the span that ends with the interval, or, with `is_range`, on the
+    interval itself. For the newest interval of a
     live session, it ends with the newest sample. None if the session keeps no sums for it."""
     if session.history is None if is_past(session, interval) else not session.accounts:
         return None
-    return _KEPT.setdefault(session, _Verdicts()).at(session, interval)
+    return _KEPT.setdefault(session, _Verdicts()).at(session, interval, is_range=is_range)
 
 
-def _past_verdict(session: Session, interval: Interval) -> Verdict:
+def _past_verdict(session: Session, interval: Interval, *, is_range: bool) -> Verdict:
     step_ns, cpus = session.hello.sample_ns, len(session.topology)
-    span_ns = max(round(interval.elapsed_s * 1e9), min(SPAN_NS, MAX_READ * step_ns // cpus))
+    span_ns = round(interval.elapsed_s * 1e9)
+    if not is_range:
+        span_ns = max(span_ns, min(SPAN_NS, MAX_READ * step_ns // cpus))
     end_ns = interval.time_ns
     totals = session.totals_between(end_ns - span_ns, end_ns)
     if totals is None:
@@ -331,7 +339,7 @@ def loss_line(verdict: Verdict, size: int, keys: Sequence[Run], *, colour: bool)
     `colour`: causes have colours; else they have shapes."""
     level = verdict.level
     alarming = level == 2 and not verdict.is_past
-    key = ("good" if verdict.sign == CALM else "text", "warn", "alarm")[level]
+    key = verdict.sign_style if level or verdict.sign == CALM else "text"
     edge = theme.CHOSEN_SIGN if alarming else " "
     number = "–" if not verdict.losses and not verdict.wanted_s > 0 else (
         f"{percent(verdict.lost)} %"

@@ -18,7 +18,7 @@ from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview.chart_cells import ColumnHistory
-from perftop.tui.overview.chart_numbers import Moment, units
+from perftop.tui.overview.chart_numbers import BLOCK_WIDTH, Moment, units
 from perftop.tui.overview.charts import MIN_WIDTH, Charts, Plan, plan
 from perftop.tui.overview.columns import RowHistories, history_axis
 from perftop.tui.shared.choice import Choice
@@ -134,7 +134,7 @@ def test_a_short_history_fills_most_of_a_chart() -> None:
                 pass
             interval = session.take()
         past = ColumnHistory(session, ["util"], [0], {})
-        past.read(interval, 57, 60.0)
+        past.read(interval, 57, 60.0, interval.time_ns)
         assert past.axis.known_columns >= 0.6 * 57, samples
         assert past.axis.bin_ns % session.hello.sample_ns == 0
         assert np.isfinite(past.series("util")[0, -past.axis.known_columns :]).all()
@@ -186,17 +186,20 @@ async def test_the_selected_core_keeps_its_bar_and_a_click_selects_its_chart() -
         assert run.grid.choice.cpu == 0
 
 
-async def test_charts_of_a_past_moment_are_those_of_then() -> None:
+async def test_numbers_of_a_past_moment_are_those_of_then_and_charts_stand_still() -> None:
     async with running(Machine(cores=4)) as run:
         await run.intervals(4)
         end = run.grid.count - 2  # without the axis: episodes are found later than they begin
-        then = [run.grid.render_line(y).text for y in range(end)]
+        then = [run.grid.render_line(y).text[:BLOCK_WIDTH] for y in range(end)]
         run.feed.machine.does = {cpu: Does(0.25) for cpu in range(8)}
         await run.intervals(3)
-        assert [run.grid.render_line(y).text for y in range(end)] != then
+        assert [run.grid.render_line(y).text[:BLOCK_WIDTH] for y in range(end)] != then
+        axis = run.grid._charts._drawer.past.axis  # type: ignore[union-attr]
         await run.pilot.press("space", *["comma"] * 6)
         await run.pilot.pause()
-        assert [run.grid.render_line(y).text for y in range(end)] == then
+        assert [run.grid.render_line(y).text[:BLOCK_WIDTH] for y in range(end)] == then
+        assert run.grid._charts._drawer.past.axis == axis  # type: ignore[union-attr]
+        assert "│" in run.grid.render_line(2).text
 
 
 async def test_any_size_is_drawn_and_rows_come_where_charts_do_not_fit() -> None:
@@ -250,3 +253,28 @@ def test_cells_of_a_past_are_no_shorter_than_half_a_second(samples: int, cell_ns
     assert axis.bin_ns == cell_ns
     assert axis.end_ns % cell_ns == 0
     assert axis.now_ns <= session.now_ns <= axis.end_ns
+
+
+async def test_a_click_in_a_chart_stops_there_and_a_drag_selects_a_range() -> None:
+    async with running(guest(), (160, 50)) as run:
+        await run.intervals(150)
+        view = run.grid
+        await run.pilot.click(view, offset=(60, 4))
+        assert run.app.playhead.paused
+        then_ns = run.interval.time_ns
+        x = next(i for i, sign in enumerate(view.render_line(4).text) if sign == "│")
+        assert abs(x - 60) <= 1  # a bin of the short history is several cells wide
+        await run.pilot.press("right", "left")
+        assert run.interval.time_ns == then_ns
+        await run.pilot.mouse_down(view, offset=(50, 4))
+        await run.pilot.mouse_up(view, offset=(70, 4))
+        await run.pilot.pause()
+        axis = view._charts._drawer.past.axis  # type: ignore[union-attr]
+        cells_s = 20 * axis.bin_ns / axis.bin_columns / 1e9
+        assert run.interval.elapsed_s == pytest.approx(cells_s, abs=axis.bin_ns / 1e9)
+        assert run.has(f", {run.interval.elapsed_s:.1f} s")
+        assert run.has(f"sum of {run.interval.elapsed_s:.1f} s")
+        await run.pilot.press("escape")
+        assert run.app.playhead.paused
+        await run.pilot.press("escape")
+        assert not run.app.playhead.paused
