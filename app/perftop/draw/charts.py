@@ -289,7 +289,7 @@ def _half_shape(parts: Sequence[int], step: int, look: Look, *, is_upper: bool) 
 # --- lines and areas of dots
 
 AWAKE, ASLEEP, LOSING = 0, 1, 2
-"""State of a column: the CPU was busy, it was mostly asleep, or a running episode affects it."""
+"""State of a column: the CPU was busy, it was mostly asleep, or an episode affects it."""
 
 
 def _cell_dots(look: Look) -> tuple[int, int]:
@@ -311,6 +311,86 @@ def _worst_of_cells(kinds: Floats) -> list[int]:
     """Returns the worse state (AWAKE, ASLEEP or LOSING) of the two columns of each cell."""
     worst_kinds: list[int] = kinds.astype(int).reshape(-1, 2).max(axis=1).tolist()
     return worst_kinds
+
+
+GAPS = ("unknown", "power", "heat", "licence", "ramp", "policy")
+"""What holds a clock below its ceiling, by the number that is added to LOSING or to ENDED."""
+ENDED = LOSING + len(GAPS)
+"""First state of columns during an episode that has ended."""
+GAP_SIGNS = "▒▼■◊╱▽"
+"""Signs of GAPS, in their order."""
+MIN_UNEXPLAINED = 4
+"""Minimum height, in eighths, of a gap that no episode explains; a smaller one is noise."""
+
+
+def clock_area(
+    columns: Floats, ends: tuple[float, float], rows: int, look: Look = "colour"
+) -> list[Column]:
+    """Returns the chart of a clock, as an area, and of what it is below its ceiling. `columns`:
+    (columns, 3): the clock, the ceiling, and AWAKE, ASLEEP, or the number of one of GAPS added to
+    LOSING or ENDED. A cell has two columns. `ends`: the lowest and highest clock of the scale."""
+    low, high = ends
+    pairs = columns[:, :2].reshape(-1, 2, 2)
+    known = np.isfinite(pairs)
+    with np.errstate(invalid="ignore"):
+        means = np.where(known, pairs, 0.0).sum(axis=1) / known.sum(axis=1)
+    heights = _eighths(np.nan_to_num((means - low) / (high - low), nan=-1.0), rows)
+    unknown = ~np.isfinite(means)
+    heights = np.where(unknown, -1, heights)
+    states = _worst_of_cells(columns[:, 2])
+    return [
+        _area(hz, max(hz, ceiling), state, rows, look)
+        for (hz, ceiling), state in zip(heights.tolist(), states, strict=True)
+    ]
+
+
+@lru_cache(maxsize=_MAX_CACHED)
+def _area(hz: int, ceiling: int, state: int, rows: int, look: Look) -> Column:
+    """Returns one column of `clock_area`. `hz` and `ceiling`: heights in eighths; -1 if unknown."""
+    if state == ASLEEP or hz < 0:
+        floor: Run = (theme.NEITHER, "neither") if state == ASLEEP else (" ", "text")
+        return Column.of([(" ", "text")] * (rows - 1) + [floor])
+    if state == AWAKE and ceiling - hz < MIN_UNEXPLAINED:
+        ceiling = hz
+    cause = 0 if state < LOSING else (state - LOSING) % len(GAPS)
+    gap = f"{'' if LOSING <= state < ENDED else '~'}gap-{GAPS[cause]}"
+    cells = []
+    for row in reversed(range(rows)):
+        green, lost, _ = _in_cell((hz, ceiling, 8 * rows), row)
+        key = f"clock-{grade(row, rows)}"
+        if look != "colour":
+            full = theme.USER if look != "ascii" else "#"
+            sign, style = (full, "clock") if green >= 4 else (GAP_SIGNS[cause], "alarm")
+            is_lost = green < 4 and lost >= 4
+            cells.append((sign, style) if green >= 4 or is_lost else (" ", "text"))
+        elif green and lost:
+            cells.append((theme.LEVELS[green], f"{key}/{gap}"))
+        elif green or lost:
+            cells.append((theme.LEVELS[green or lost], key if green else gap))
+        else:
+            cells.append((" ", "text"))
+    return Column.of(cells)
+
+
+def with_gap_numbers(lines: list[list[Run]], losses: Sequence[float]) -> list[list[Run]]:
+    """Returns the lines of a clock chart with the sign of its cause, and the loss in GHz, where a
+    gap fills a row. `losses`: the loss in each cell."""
+    return [_with_signs(line, losses) for line in lines]
+
+
+def _with_signs(line: list[Run], losses: Sequence[float]) -> list[Run]:
+    runs: list[Run] = []
+    x = 0
+    for signs, key in line:
+        cells, stem = len(signs), key.removeprefix("~").removeprefix("gap-")
+        if stem in GAPS and set(signs) == {theme.LEVELS[8]}:
+            text = f"{GAP_SIGNS[GAPS.index(stem)]} −{losses[x + cells // 2]:.2f}"
+            text = text if cells > len(text) else text[0]
+            runs += [(text, f"bright/{key}"), (signs[len(text) :], key)]
+        else:
+            runs.append((signs, key))
+        x += cells
+    return runs
 
 
 def clock(

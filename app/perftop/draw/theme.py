@@ -251,7 +251,10 @@ _DARK_AREAS: dict[str, tuple[str, ...]] = {
     "ipc": ("#174a50", "#4aa9b0"), "loss": ("#4a2629", "#9a4442"),
     "both": ("#946c1b", "#e1a827"), "lp0": ("#346cb2", "#53a0f5"), "lp1": ("#7a58b0", "#b387f5"),
     "steal": ("#84505b",), "hot": ("#b0443f",), "hot-back": ("#5c2628",),
-    "over": ("#b06b78",), "over-back": ("#3c252d",), "drop-back": ("#33191d",),
+    "clock": ("#153f21", "#2f8a3e"), "gap-power": ("#a8423f",), "gap-heat": ("#a8602a",),
+    "gap-licence": ("#6a52a0",), "gap-ramp": ("#2b6a7a",), "gap-policy": ("#565e68",),
+    "gap-unknown": ("#565e68",), "over": ("#b06b78",), "over-back": ("#3c252d",),
+    "drop-back": ("#33191d",),
     "ground": ("#0d1117",), "chosen-back": ("#1c242d",),
 }  # fmt: skip
 _LIGHT_AREAS: dict[str, tuple[str, ...]] = {
@@ -259,25 +262,30 @@ _LIGHT_AREAS: dict[str, tuple[str, ...]] = {
     "ipc": ("#b9e0e0", "#3a979c"), "loss": ("#f3cdc9", "#d9685f"),
     "both": ("#ecd59b", "#c48f14"), "lp0": ("#a9cbf2", "#3a82d8"), "lp1": ("#d6c4f3", "#8f63d6"),
     "steal": ("#bd8893",), "hot": ("#d9544f",), "hot-back": ("#f6c9c6",),
-    "over": ("#a8606e",), "over-back": ("#f0dde1",), "drop-back": ("#fbe4e2",),
+    "clock": ("#c3e6cb", "#5fb571"), "gap-power": ("#e08079",), "gap-heat": ("#e0a070",),
+    "gap-licence": ("#b8a3e6",), "gap-ramp": ("#93c9d6",), "gap-policy": ("#c4ccd4",),
+    "gap-unknown": ("#c4ccd4",), "over": ("#a8606e",), "over-back": ("#f0dde1",),
+    "drop-back": ("#fbe4e2",),
     "ground": ("#ffffff",), "chosen-back": ("#e8eef5",),
 }  # fmt: skip
 _SAFE_AREAS: dict[str, tuple[str, ...]] = _DARK_AREAS | {
     "kernel": ("#5a8496", "#a6d8ea"), "ipc": ("#17504a", "#3fb5a3"), "loss": ("#4a2a2d", "#9c484d"),
     "both": ("#948c3c", "#efe263"), "lp0": ("#2a5fae", "#4592ff"), "lp1": ("#8f7690", "#e3bcdd"),
-    "hot": ("#b0484c",), "hot-back": ("#57282c",),
+    "hot": ("#b0484c",), "hot-back": ("#57282c",), "clock": ("#134a42", "#2b9484"),
 }  # fmt: skip
 _ANSI_AREAS: dict[str, tuple[str, ...]] = {
     "user": ("blue",), "kernel": ("cyan",), "ipc": ("cyan",), "loss": ("bright_red",),
     "both": ("default",), "lp0": ("bright_blue",), "lp1": ("bright_magenta",),
-    "steal": ("magenta",), "hot": ("bright_red",), "over": ("magenta",),
+    "steal": ("magenta",), "hot": ("bright_red",), "over": ("magenta",), "clock": ("green",),
+    "gap-power": ("red",), "gap-heat": ("yellow",), "gap-licence": ("magenta",),
+    "gap-ramp": ("cyan",), "gap-policy": ("blue",), "gap-unknown": ("blue",),
     **dict.fromkeys(("hot-back", "over-back", "drop-back", "ground", "chosen-back"), ("default",)),
 }  # fmt: skip
 _AREA_COLOURS = {
     "perftop-dark": _DARK_AREAS, "perftop-light": _LIGHT_AREAS, "perftop-safe": _SAFE_AREAS,
     "perftop-ansi": _ANSI_AREAS,
 }  # fmt: skip
-AREAS = ("user", "kernel", "ipc", "loss", "both", "lp0", "lp1")
+AREAS = ("user", "kernel", "ipc", "loss", "both", "lp0", "lp1", "clock")
 """Keys of the areas, which have GRADES colours; other keys in these tables have a single colour."""
 
 

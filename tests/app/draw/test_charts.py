@@ -151,6 +151,13 @@ def clock(
     return rows_of(charts.clock(np.array(columns), ends, rows, look))
 
 
+def area(
+    hz: list[float], ceiling: list[float], how: list[int], look: Look = "colour"
+) -> Sequence[list[Run]]:
+    columns = np.array([*zip(hz, ceiling, how, strict=True)])
+    return rows_of(charts.clock_area(columns, (0.0, 7.0), 3, look))
+
+
 def rate(
     values: list[float], how: list[int], high: float, rows: int, look: Look = "colour"
 ) -> Sequence[list[Run]]:
@@ -189,6 +196,33 @@ def test_a_loss_of_clock_is_red_and_sleep_is_faint() -> None:
     assert lines[2] == [("  ", "text"), (" ", "text/drop-back")]
 
 
+def test_a_clock_at_its_ceiling_has_no_gap() -> None:
+    """8 eighths a row, three rows for 0 to 7."""
+    for hz in np.linspace(0.1, 7.0, 500):
+        lines = area([hz, hz], [hz, hz], [LOSING, LOSING])
+        assert not any("gap" in key for line in lines for _, key in line), hz
+
+
+def test_the_gap_is_as_high_as_the_loss() -> None:
+    """14 of 24 eighths are green, then a gap of 7: its colour is that of its cause."""
+    power = LOSING + charts.GAPS.index("power")
+    assert area([4.1, 4.1], [6.1, 6.1], [power, power]) == [
+        [("▅", "gap-power")],
+        [("▆", "clock-6/gap-power")],
+        [("█", "clock-2")],
+    ]
+    ended = charts.ENDED + charts.GAPS.index("heat")
+    (top, _, _) = area([0.0, 0.0], [7.0, 7.0], [ended, ended])
+    assert top == [("█", "~gap-heat")]
+    named = charts.with_gap_numbers([[("█" * 8, "gap-power")]], [0.62] * 8)
+    assert named == [[("▼ −0.62", "bright/gap-power"), ("█", "gap-power")]]
+
+
+def test_idle_is_a_dot_at_the_floor_and_unknown_is_blank() -> None:
+    lines = area([7, 7, NAN_curves, NAN_curves], [7] * 4, [ASLEEP, ASLEEP, AWAKE, AWAKE])
+    assert [strips.text(line) for line in lines] == ["  ", "  ", "· "]
+
+
 def test_a_rate_is_an_area_from_zero() -> None:
     """12 rows of dots for 0 to 3: 1.5 has 6 of them, 0 none, a little one."""
     lines = rate([1.5, 1.5, 0.0, 0.01, 3.0, NAN_curves], [0, 0, 0, 0, 0, LOSING], 3.0, 3)
@@ -218,6 +252,8 @@ def test_anything_is_drawn(columns: list[tuple[float, float, int]], rows: int, l
     hz, ceiling, how = ([column[i] for column in even] for i in range(3))
     lost = [int(it) for it in how]
     lines = clock(hz, ceiling, lost, look, rows, ends=(1e9, 4e9))
+    for line in area(hz, ceiling, lost, look):
+        assert strips.width(line) == len(even) // 2
     known = theme.styles("perftop-dark")
     for line in [*lines, *rate(hz, lost, 2.0, rows, look)]:
         assert strips.width(line) == len(even) // 2

@@ -21,7 +21,7 @@ from perftop.model.smt import bounds
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview.chart_numbers import Unit, lowered_chart
-from perftop.tui.shared.episode_style import going
+from perftop.tui.shared.episode_style import gap_of, going
 from perftop.tui.shared.row_episodes import loser
 from perftop.tui.shared.sheet import MIN_AWAKE_UTIL
 from perftop.tui.shared.time_axis import Axis, BinValues, Lookup
@@ -130,8 +130,8 @@ def _whole_samples_ns(ns: float, sample_ns: int) -> int:
 
 # --- cells
 
-CLOCK_STEP_HZ = 0.5e9
-"""The lower end of a clock's scale is a multiple of this, in Hz."""
+CLOCK_STEP_HZ = 1e9
+"""The ends of a clock's scale are multiples of this, in Hz."""
 
 
 def _may_be_bounds(session: Session) -> bool:
@@ -150,6 +150,7 @@ class UnitCharts:
     clock: list[list[Run]]
     rate: list[list[Run]]
     low_hz: float
+    high_hz: float = 0.0
 
 
 class ChartDrawer:
@@ -178,6 +179,8 @@ class ChartDrawer:
         self._may_be_bounds_only = _may_be_bounds(session)
         self.past = ColumnHistory(session, keys, rows, lookups)
         self._top = 1.0
+        self._tops: dict[int, float] = {}
+        """Upper end of the clock scale, by type of core."""
 
     def draw(
         self, episodes: Iterable[Episode], rows: int, rate_rows: int, look: Look
@@ -273,29 +276,42 @@ class ChartDrawer:
     ) -> None:  # fmt: skip
         hz = busier["busy_hz"]
         all_units = [*range(len(self._units))]
-        how = self._episode_columns(all_units, episodes, "clock", charts.AWAKE, charts.LOSING)
+        how = np.zeros(hz.shape, np.intp)
+        for number, gap in enumerate(charts.GAPS):
+            alike = [episode for episode in episodes if gap_of(episode) == gap]
+            if alike:
+                codes = charts.ENDED + number, charts.LOSING + number
+                columns = self._episode_columns(all_units, alike, "clock", *codes)
+                how = np.where(columns, columns, how)
         asleep = ~(busier["util"] >= MIN_AWAKE_UTIL)
-        how[asleep & (how != charts.LOSING)] = charts.ASLEEP
+        how[asleep & (how == charts.AWAKE)] = charts.ASLEEP
         ceiling = self.past.series("cores")[:, -1]
-        low, high = self._clock_ends(np.where(asleep, np.nan, hz), hz, ceiling)
+        low, high = self._clock_ends(hz, ceiling)
+        losses = np.nan_to_num(ceiling - hz)[:, 1::2] / 1e9
         ends = zip(low.tolist(), high.tolist(), strict=True)
-        for unit_charts, columns, (floor_hz, top_hz) in zip(
-            all_charts, _by_column(hz, ceiling, how), ends, strict=True
+        for unit_charts, columns, loss, (floor_hz, top_hz) in zip(
+            all_charts, _by_column(hz, ceiling, how), losses.tolist(), ends, strict=True
         ):
-            unit_charts.clock = rows_of(charts.clock(columns, (floor_hz, top_hz), rows, look))
-            unit_charts.low_hz = floor_hz
+            lines = rows_of(charts.clock_area(columns, (floor_hz, top_hz), rows, look))
+            unit_charts.clock = charts.with_gap_numbers(lines, loss)
+            unit_charts.low_hz, unit_charts.high_hz = floor_hz, top_hz
 
-    def _clock_ends(self, awake: Floats, hz: Floats, ceiling: Floats) -> tuple[Floats, Floats]:
-        """Returns the lower and upper ends of the clock scales, in Hz. All units of a type have the
-        same scale: from just below the lowest clock of a busy CPU to the highest ceiling."""
+    def _clock_ends(self, hz: Floats, ceiling: Floats) -> tuple[Floats, Floats]:
+        """Returns the lower and upper ends of the clock scales, in Hz. All units of a type have one
+        scale, whose ends are whole GHz. It comes from the base clock and the highest ceiling seen,
+        and only ever grows."""
         low, high = np.zeros(len(hz)), np.zeros(len(hz))
-        for alike in self._units_by_type:
+        base = self._session.hello.base_hz
+        for kind, alike in enumerate(self._units_by_type):
             most = float(np.fmax.reduce(ceiling[alike], axis=None, initial=0.0))
             most = most or float(np.fmax.reduce(hz[alike], axis=None, initial=CLOCK_STEP_HZ))
-            least = float(np.fmin.reduce(awake[alike], axis=None, initial=most))
-            bottom = floor(least / CLOCK_STEP_HZ + 1e-6) * CLOCK_STEP_HZ
-            low[alike], high[alike] = min(bottom, most - CLOCK_STEP_HZ), most
-        return low, high
+            top = ceil(most / CLOCK_STEP_HZ - 1e-6) * CLOCK_STEP_HZ
+            self._tops[kind] = top = max(top, self._tops.get(kind, 0.0))
+            base_hz = base.hz if base is not None else top / 2
+            floor_hz = floor(base_hz / CLOCK_STEP_HZ) * CLOCK_STEP_HZ
+            low[alike] = min(floor_hz, top - 2 * CLOCK_STEP_HZ)
+            high[alike] = top
+        return np.maximum(low, 0.0), high
 
     def _rates(
         self, all_charts: list[UnitCharts], values: Floats, episodes: Sequence[Episode],

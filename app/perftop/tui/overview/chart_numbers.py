@@ -401,10 +401,11 @@ def scale(rows: int) -> list[str]:
 
 
 def numbers_beside_clock(
-    values: UnitValues, low_hz: float, rows: int, *, ipc: bool
+    values: UnitValues, ends: tuple[float, float], rows: int, *, ipc: bool
 ) -> list[list[Run]]:
-    """Returns the lines to the right of the clock chart, RIGHT cells wide: the ceiling, the clock
-    and the lower end of the scale, and with `ipc` the IPC, which then has no chart of its own."""
+    """Returns the lines to the right of the clock chart, RIGHT cells wide: the ceiling and the
+    clock at their heights, the lower end of the scale, and with `ipc` the IPC, which then has no
+    chart of its own."""
     unit = values.clock
     key = "dim" if values.asleep else "bright"
     run = _number_cell(values.hz * unit.per_hz, unit.digits, key, lowered="clock" in values.lowered)
@@ -416,11 +417,19 @@ def numbers_beside_clock(
     if rows == 2:
         return [_sized(now), _sized(rate if ipc else [])]
     lines: list[list[Run]] = [[] for _ in range(rows)]
-    lines[0] = [_number_cell(values.ceiling_hz * unit.per_hz, unit.digits, "dim")]
-    lines[-1] = [_number_cell(low_hz * unit.per_hz, unit.digits, "faint")]
-    lines[max(1, rows // 2 - 1)] = now
+    low_hz, high_hz = ends
+    at_clock, at_ceiling = (
+        0 if isnan(hz) else max(0, rows - 1 - int(rows * (hz - low_hz) / (high_hz - low_hz)))
+        for hz in (values.hz, values.ceiling_hz)
+    )
+    at_ceiling = min(at_ceiling, rows - 2 - ipc)
+    at_clock = max(at_ceiling + 1, min(at_clock, rows - 1 - ipc))
+    lines[at_ceiling] = [_number_cell(values.ceiling_hz * unit.per_hz, unit.digits, "dim")]
+    lines[at_clock] = now
     if ipc:
-        lines[max(1, rows // 2 - 1) + 1] = rate
+        lines[at_clock + 1] = rate
+    elif not lines[-1]:
+        lines[-1] = [_number_cell(low_hz * unit.per_hz, unit.digits, "faint")]
     return [_sized(line) for line in lines]
 
 

@@ -279,7 +279,9 @@ def _with_numbers_beside(plan: Plan, values: UnitValues, charts: UnitCharts) -> 
     left = chart_numbers.block(values, rows)
     if not plan.counted:
         return [[*block, *area] for block, area in zip(left, charts.area, strict=True)]
-    right = chart_numbers.numbers_beside_clock(values, charts.low_hz, rows, ipc=not plan.rates)
+    right = chart_numbers.numbers_beside_clock(
+        values, (charts.low_hz, charts.high_hz), rows, ipc=not plan.rates
+    )
     lines = [
         [*block, *area, (" " * _GAP, "text"), *clock, *numbers]
         for block, area, clock, numbers in zip(left, charts.area, charts.clock, right, strict=True)

@@ -85,3 +85,15 @@ def overlapping(session: Session, interval: Interval) -> list[Episode]:
     """Returns the episodes that ran at any moment of this interval."""
     since_ns = interval.time_ns - round(interval.elapsed_s * 1e9)
     return session.episodes(since_ns, interval.time_ns)
+
+
+_GAP_OF_KIND = {"license": "licence", "ramp": "ramp", "throttle": "heat"}
+_GAP_OF_CAUSE = {"current": "power", "thermal": "heat", "prochot": "heat", "vr": "heat",
+                 "hwp": "policy", "policy": "policy", "license": "licence"}  # fmt: skip
+
+
+def gap_of(episode: Episode) -> str:
+    """Returns what holds the clock below its ceiling during an episode; one of
+    `charts.GAPS`."""
+    by_cause = "power" if episode.cause.startswith("power") else "unknown"
+    return _GAP_OF_KIND.get(episode.kind) or _GAP_OF_CAUSE.get(episode.cause, by_cause)
