@@ -10,7 +10,6 @@ from math import isfinite, nan
 
 from perftop.model.kinds import rank
 from perftop.session.fleet_machine import (
-    FIELDS,
     PAST_S,
     UNKNOWN_NUMBERS,
     Machine,
@@ -190,7 +189,7 @@ def value(machine: Machine, order: str, now: float) -> float:
         return float(machine.suspect_count)
     if order == "age":
         return float(int(now - machine.updated))
-    return machine.rank(order) if order in FIELDS else nan
+    return machine.numbers.get(order, nan)
 
 
 @lru_cache(maxsize=8192)

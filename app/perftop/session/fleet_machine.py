@@ -314,12 +314,6 @@ class Machine:
         )
         return ("", "") if worst_episode is None else worst_episode.group
 
-    def rank(self, key: str) -> float:
-        """Sort key of a number, in steps so coarse that noise moves no row; NaN if unknown."""
-        value = self.numbers.get(key, nan)
-        scale = {"Hz": 1e-8, "W": 0.2}.get(FIELDS[key].unit, 100.0)
-        return round(value * scale) if isfinite(value) else nan
-
 
 class LiveMachine(Follower):
     """Fills a machine from a stream of frames. Each hello starts a new session."""

@@ -16,7 +16,7 @@ from perftop.base.errors import Failed
 from perftop.base.text import duration, safe, utf8
 from perftop.draw.strips import Line
 from perftop.session.fleet import ORDERS, Fleet, RowChoice
-from perftop.session.fleet_machine import FIELDS, TRACED
+from perftop.session.fleet_machine import FIELDS, TRACED, Machine
 from perftop.tui.config import Config
 from perftop.tui.fleet import views
 from perftop.tui.fleet.page import grid_of, halves, key_at, page
@@ -29,6 +29,8 @@ from perftop.tui.terminal_app import PageApp, show
 REFRESH_S = 1.0
 MAX_PROBLEM = 200
 """Maximum characters shown of a source's problem."""
+MOVE_S = 10.0
+"""Seconds after which rows are ordered anew."""
 PAGE = 20
 """Number of machines by which PgUp and PgDn move."""
 MAX_FILTER = 60
@@ -82,6 +84,10 @@ class FleetScreen(PageWidget, can_focus=True):
         self._selects = False
         """Whether the user has selected a machine; until then the worst machine that answers is
         selected."""
+        self._basis: object = None
+        """The choice and the machines when the rows were ordered last."""
+        self._moved, self._places = 0.0, dict[str, int]()
+        """Unix time at which that was, and the place of each machine, by name."""
         self._begun = False
         """Whether any machine has been drawn so far."""
 
@@ -90,7 +96,7 @@ class FleetScreen(PageWidget, can_focus=True):
         look.width, look.height = width, height
         self._fill(look)
         look.theme = self.app.current_theme.name
-        look.rows = look.fleet.rows(look.choice, look.now)
+        look.rows = self._ordered_rows(look)
         if not self._selects or look.chosen not in look.fleet.machines:
             first = next((m for m in look.rows if m.answers), None) or next(iter(look.rows), None)
             look.chosen = first.name if first is not None else ""
@@ -99,6 +105,16 @@ class FleetScreen(PageWidget, can_focus=True):
             look.view = "heat" if len(look.fleet.machines) > CROWDED * look.height else look.view
         look.mouse.clear()
         return page(look)
+
+    def _ordered_rows(self, look: Look) -> list[Machine]:
+        """Returns the machines in order. Rows move only every MOVE_S, when the order or the filter
+        changes, or when a machine begins or ceases to answer."""
+        rows = look.fleet.rows(look.choice, look.now)
+        basis = look.choice, frozenset((machine.name, machine.answers) for machine in rows)
+        if basis != self._basis or not 0 <= look.now - self._moved < MOVE_S:
+            self._basis, self._moved = basis, look.now
+            self._places = {machine.name: i for i, machine in enumerate(rows)}
+        return sorted(rows, key=lambda machine: self._places[machine.name])
 
     # --- actions of keys
 

@@ -247,6 +247,9 @@ def _rows(look: Look, body: int, first: int) -> list[Line]:
         lines.append(views.row(look, table, machine))
     if hidden_machines:
         lines.append(views.out_of_sight(look, hidden_machines, left))
+    elif look.rows and body - len(lines) > MIN_CHART:
+        order = f" Order: {look.choice.order}, no answer first; rows move every 10 s or on a key"
+        lines.append(calm((fit(order, left), "dim")))
     elif not look.rows:
         text = " no machine matches the filter" if look.choice.filter else " no machine yet"
         lines.append(calm((text, "dim")))

@@ -9,7 +9,7 @@ the machines form one sequence.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil, isfinite
 
 from perftop.base.text import GHZ, MISSING
@@ -38,70 +38,46 @@ def _number(key: str, room: int, rank: int, heading: str | None = None) -> Colum
 COLUMNS = (
     _number("lost", 6, 0),
     _number("busy", 6, 0),
-    Column("past", "10 min", 12, left=True, gap=1, rank=11, most=41, turn=2),
-    _number("clock_hz", 4, 0, "GHz"),
-    Column("bar", "clock, ceiling", 11, left=True, gap=1, rank=4, most=27, turn=1),
-    _number("ceiling_hz", 4, 8, ""),
-    _number("below", 7, 3),
-    Column("cause", "main cause", 16, left=True, gap=1, rank=1, most=19),
-    _number("both", 6, 10),
-    _number("involuntary", 5, 9),
-    _number("steal", 7, 6),
-    _number("power_w", 4, 12, "W"),
-    _number("power_limit_w", 4, 13, "of"),
-    Column("episodes", theme.DROPPED, 2, gap=1, rank=5),
-    Column("suspects", DOUBTED_SIGN, 2, gap=1, rank=7),
+    Column("past", "10 min", 13, left=True, gap=2, rank=5, most=22, turn=2),
+    _number("clock_hz", 6, 0, "GHz"),
+    Column("cause", "verdict", 30, left=True, gap=2, rank=1, most=64, turn=1),
+    Column("since", "since", 10, rank=3),
+    Column("suspects", DOUBTED_SIGN, 2, gap=1, rank=4),
     Column("age", "age s", 6, gap=1, rank=2),
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Table:
-    """The columns for a width, and values of the whole fleet that cells of all rows depend on."""
-
-    columns: list[Column]
-    top_hz: float
-    """The highest ceiling of any machine, in Hz, at which the bar of the clock ends."""
-    shared: frozenset[tuple[str, str]]
-    """Kinds and causes of running episodes that several machines share. The alerts above the table
-    show them."""
+Table = list[Column]
 
 
 def table(look: Look, width: int) -> Table:
-    """Returns a table with the columns that fit: sign and name, then as many numbers as
-    possible."""
+    """Returns the columns that fit: sign and name, then as many numbers as possible."""
     longest_name = max((len(name) for name in look.fleet.machines), default=0)
     name = min(max(longest_name, NAME[0]), NAME[1], max(NAME[0], width // 6))
     first = Column("sign", "", 2, gap=0), Column("name", "name", 1 + name, left=True, gap=1)
-    fitted_columns = columns.fitted([*first, *COLUMNS], width)
-    fitted_columns = [
-        replace(c, heading="clock") if c.key == "bar" and c.room < 14 else c for c in fitted_columns
-    ]
-    tops = [v for m in look.fleet.answering if isfinite(v := m.numbers["ceiling_hz"])]
-    shared_causes = frozenset((h.kind, h.cause) for h in look.running if len(h.machines) > 1)
-    return Table(fitted_columns, max(tops, default=0.0), shared_causes)
+    return columns.fitted([*first, *COLUMNS], width)
 
 
 def headings(look: Look, table: Table) -> Line:
     choice = look.choice
-    return columns.headings(table.columns, choice.order, rising=choice.reverse), "calm"
+    return columns.headings(table, choice.order, rising=choice.reverse), "calm"
 
 
 def order_at(table: Table, x: int) -> str:
     """Returns the order selected by a click on the headings at cell `x`; '' if there is none."""
-    column = columns.column_at(table.columns, x)
+    column = columns.column_at(table, x)
     return column.key if column is not None and column.key in ORDERS else ""
 
 
 def row(look: Look, table: Table, machine: Machine) -> Line:
     is_chosen = machine.name == look.chosen
-    sign, name, *other_columns = table.columns
+    sign, name, *other_columns = table
     marks: list[Run] = [(theme.CHOSEN_SIGN if is_chosen else " ", "key"), words.worst_sign(machine)]
     named = foreign(machine.name), "bright" if is_chosen else "text"
     runs = columns.line((sign, name), (marks, named))
     if machine.answers:
         runs += columns.line(
-            other_columns, [_cell(look, table, machine, column) for column in other_columns]
+            other_columns, [_cell(look, machine, column) for column in other_columns]
         )
     elif (text := words.silence_text(machine, look.now)) == "connecting":
         runs.append(("  connecting", "dim"))
@@ -112,24 +88,19 @@ def row(look: Look, table: Table, machine: Machine) -> Line:
     return runs, "chosen" if is_chosen else "calm"
 
 
-def _cell(look: Look, table: Table, machine: Machine, column: Column) -> Cell:
+def _cell(look: Look, machine: Machine, column: Column) -> Cell:
     size = column.room
     match column.key:
         case "past":
-            *earlier_values, newest = machine.past.series("busy", size, look.now)
-            return [("".join(map(_bar, earlier_values)), "user-2"), (_bar(newest), "kernel-4")]
-        case "bar":
-            return _clock_bar(table, machine, size)
-        case "ceiling_hz":
-            text, style = cell(machine, column.key, size)
-            return text, "dim" if style == "text" else style
+            return [_bar(share) for share in machine.past.series("lost", size, look.now)]
         case "cause":
-            kind, cause = machine.cause
-            name = words.cause_name(kind, cause) if kind else ""
-            return name, "text" if not kind or (kind, cause) in table.shared else "alarm"
-        case "episodes":
-            count = len({episode.group for episode in machine.running if episode.wrong})
-            return (str(min(count, 9)), "text") if count else (theme.NEITHER, "neither")
+            text = fit(words.verdict(machine)[0], size)
+            return text, "text" if machine.cause[0] else "dim"
+        case "since":
+            since = words.verdict(machine)[1]
+            if not isfinite(since):
+                return "", "text"
+            return words.since_text(since, look.now), "alarm" if machine.cause[0] else "dim"
         case "suspects":
             return (DOUBTED_SIGN, "warn") if machine.suspect_count else (theme.NEITHER, "neither")
         case "age":
@@ -139,24 +110,12 @@ def _cell(look: Look, table: Table, machine: Machine, column: Column) -> Cell:
     return cell(machine, column.key, size)
 
 
-def _bar(share: float) -> str:
-    """Returns a bar for a share, at most seven eighths high, so that rows stay apart."""
-    return theme.LEVELS[max(1, min(7, round(share * 7)))] if isfinite(share) else " "
-
-
-def _clock_bar(table: Table, machine: Machine, size: int) -> list[Run]:
-    """Returns a bar of a machine's clock: the clock in green, the gap up to its ceiling in red, and
-    a mark at the ceiling."""
-    hz, ceiling = machine.numbers["clock_hz"], machine.numbers["ceiling_hz"]
-    if not isfinite(hz):
-        return [(fit(foreign(machine.absent or "no clock"), size), "faint")]
-    is_known = isfinite(ceiling)
-    end = round((size - 1) * min(1.0, ceiling / table.top_hz)) if is_known else size - 1
-    share = hz / ceiling if is_known and ceiling > 0 else hz / max(table.top_hz, hz)
-    clock = min(end, round(end * share))
-    runs: list[Run] = [(theme.CLOCK * clock, "clock")]
-    runs += [(theme.CLOCK * (end - clock), "alarm")] if clock < end else []
-    return [*runs, (theme.CEILING if is_known else " ", "dim"), (" " * (size - 1 - end), "text")]
+def _bar(share: float) -> Run:
+    """Returns a bar for a lost share, at most seven eighths high, so that rows stay apart."""
+    if not isfinite(share):
+        return " ", "text"
+    style = "hot" if share >= 5 * MIN_LOSS else "warn" if share >= MIN_LOSS else "rule"
+    return theme.LEVELS[max(1, min(7, round(share * 14)))], style
 
 
 def out_of_sight(look: Look, hidden_machines: Sequence[Machine], width: int) -> Line:

@@ -104,6 +104,36 @@ def silence_text(machine: Machine, now: float) -> str:
     return f"{text} · try in {wait_s:.0f} s" if isfinite(wait_s) and wait_s > 0 else text
 
 
+def verdict(machine: Machine) -> tuple[str, float]:
+    """Returns a sentence on what costs a machine most, and since when, in Unix seconds; NaN if
+    nothing is lost."""
+    worst = next((e for e in machine.running if e.wrong and e.group == machine.cause), None)
+    if worst is None:
+        if not isfinite(machine.numbers["lost"]):
+            return "What it loses is not known", nan
+        last = next((e for e in reversed(machine.ended) if e.wrong), None)
+        ended = "" if last is None or last.end is None else (
+            f"; last: {sign(last.kind)} {short_cause(*last.group)}, "
+            f"{span(last.end - last.start)}, {time_of_day(last.end)}"
+        )  # fmt: skip
+        blind = "; no PMU, so the clock is unknown" if machine.absent else ""
+        return f"Nothing is slowing it down{ended or blind}", nan
+    kind, cause = worst.group
+    subject = foreign(cause_of(cause).subject or f"a {cause_name(kind, cause)}")
+    subject = subject[:1].upper() + subject[1:]
+    hz, ceiling_hz = machine.numbers["clock_hz"], machine.numbers["ceiling_hz"]
+    share = f"{100 * worst.depth:.0f} %" if worst.depth is not None else ""
+    if KINDS.get(kind, UNKNOWN_KIND).of_cycles and isfinite(hz) and isfinite(ceiling_hz):
+        text = f"{subject} keeps it at {hz / 1e9:.2f} of {ceiling_hz / 1e9:.2f} GHz"
+    elif kind == "steal":
+        text = f"The hypervisor takes {amount('steal', machine.numbers['steal'])} % of its time"
+    elif kind == "neighbour":
+        text = f"{subject} takes {share} of a task's work" if share else f"{subject} slows a task"
+    else:
+        text = f"{subject} takes {share} of the time" if share else f"{subject} slows it down"
+    return text, worst.start
+
+
 # --- numbers
 
 

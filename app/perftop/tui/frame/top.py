@@ -143,7 +143,7 @@ class Top(PageWidget):
         if status.is_range:
             keys = [("try", "copy range")]
         keys += [("pause", "live")] if status.paused is not None else []
-        keys += [("why", "why")] if verdict.report is not None else []
+        keys += [("report", "why")] if verdict.report is not None else []
         parts = [[(self._captions[key], "key"), (f" {word}", "dim")] for key, word in keys]
         return gapped(parts, 3)
 

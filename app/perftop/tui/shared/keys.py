@@ -103,7 +103,7 @@ KEYS: tuple[Key, ...] = (
     Key("wider", "monitor", "right_square_bracket", "window(1)", "longer window",
         "Show more time on time axes"),
 
-    Key("why", "monitor", "w", "why", "why", "The whole report behind the verdict"),
+    Key("report", "monitor", "w", "why", "why", "The whole report behind the verdict"),
     Key("try", "monitor", "y", "try", "try",
         "Show a remedy for the worst loss; pressed again, copy it"),
     Key("range_start", "monitor", "less_than_sign", "range(False)", "range from",
@@ -166,14 +166,14 @@ KEYS: tuple[Key, ...] = (
     Key("machines", "fleet", "1", "view('rows')", "machines", "Machines: a row per machine"),
     Key("fleet_episodes", "fleet", "4", "view('episodes')", "episodes",
         "Episodes of all machines"),
-    Key("fleet_why", "fleet", "w", "why", "why", "What costs the selected machine most"),
+    Key("why", "fleet", "w", "why", "why", "What costs the selected machine most"),
     Key("sort_next", "fleet", "s", "sort(1)", "sort", "Sort by the next column"),
     Key("sort_before", "fleet", "S", "sort(-1)", "sort", "Sort by the previous column"),
 )  # fmt: skip
 """All keys. If an action has several keys in one place, the screen shows the first."""
 BY_ID = {key.id: key for key in KEYS}
 FLEET = (
-    "machines", "heat", "time", "fleet_episodes", "open", "fleet_why", "next_episode",
+    "machines", "heat", "time", "fleet_episodes", "open", "why", "next_episode",
     "previous_episode",
     "filter", "sort_next", "sort_before", "metric", "metric_back", "pause", "help", "quit", "up",
     "down", "step_back", "step_on", "leap_back", "leap_on", "first", "last", "page_up", "page_down",
@@ -269,7 +269,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "time": (
         "pause", "slower", "faster", "step_back", "step_on", "leap_back", "leap_on", "begin",
-        "finish", "jump", "next_episode", "previous_episode", "why", "try", "narrower", "wider",
+        "finish", "jump", "next_episode", "previous_episode", "report", "try", "narrower", "wider",
         "range_start", "range_end", "longer", "shorter", "usual",
     ),
     "find": (

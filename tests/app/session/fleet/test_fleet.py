@@ -45,9 +45,9 @@ def test_silent_machines_come_first_then_the_greatest_losses() -> None:
     assert names(fleet, order="name") == ["z9", "a", "b", "c"]
 
 
-def test_noise_moves_no_row() -> None:
+def test_the_order_is_that_of_the_numbers() -> None:
     fleet = Fleet([machine("a", 0.2511), machine("b", 0.2536)])
-    assert names(fleet) == ["a", "b"]
+    assert names(fleet) == ["b", "a"]
 
 
 def test_a_shared_cause_is_listed_once() -> None:

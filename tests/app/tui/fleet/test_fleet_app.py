@@ -129,9 +129,26 @@ async def test_rows_are_sorted_by_keys_and_by_a_click_on_a_title() -> None:
         await pilot.press("s")
         assert app.page.look.choice.order == "name"
         titles = app.page.text()[line(app.page.text(), "name")]
-        await pilot.click(app.page, offset=(titles.index("steal"), line(app.page.text(), "name")))
-        assert app.page.look.choice.order == "steal"
-        assert app.page.look.rows[1].name == "ci-1"
+        await pilot.click(app.page, offset=(titles.index("busy"), line(app.page.text(), "name")))
+        assert app.page.look.choice.order == "busy"
+        assert app.page.look.rows[1].name == "node07"
+
+
+async def test_rows_move_only_every_ten_seconds() -> None:
+    async with opened(fleets.small()) as (app, pilot):
+        look = app.page.look
+        names = [machine.name for machine in look.rows]
+        values = [m.numbers["lost"] for m in look.rows if m.answers]
+        assert values == sorted(values, reverse=True)
+        best = look.rows[-1]
+        best.numbers = {**best.numbers, "lost": 0.9}
+        app.page.redraw()
+        await pilot.pause()
+        assert [machine.name for machine in look.rows] == names
+        app.page._moved -= 10.0
+        app.page.redraw()
+        await pilot.pause()
+        assert look.rows[1] is best
 
 
 async def test_in_the_heat_map_the_cursor_moves_over_racks() -> None:
@@ -195,7 +212,7 @@ async def test_ascii_has_no_other_characters() -> None:
 async def test_unknown_numbers_are_shown_as_such() -> None:
     lines = await seen(fleets.small())
     row = next(text for text in lines if "ci-2" in text)
-    assert row.count("n/a") >= 4
+    assert "n/a" in row
     assert "no PMU" in row
 
 
