@@ -281,7 +281,8 @@ def _half_shape(parts: Sequence[int], step: int, look: Look, *, is_upper: bool) 
     colour but the same shape as both threads."""
     kind = parts.index(max(parts))
     thread_key, shape = ("lp0", theme.LP0) if is_upper else ("lp1", theme.LP1)
-    shape = theme.BOTH if look == "sixteen" else shape
+    if look != "ascii":  # half cells would be stripes in a tall chart
+        shape = theme.BOTH if look == "sixteen" else theme.KERNEL
     signs = theme.BOTH, theme.UNKNOWN, shape, theme.NEITHER
     return signs[kind], (f"both-{step}", "unknown", f"{thread_key}-{step}", "neither")[kind]
 

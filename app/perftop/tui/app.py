@@ -323,12 +323,12 @@ class PerfTopApp(TerminalApp):
 
     def __init__(
         self, source: Source | Opener, interval_ns: int, config: Config | None = None,
-        *, ascii_: bool = False, greeting: str = "",
+        *, ascii_: bool = False, tour: bool = False,
         cpu_clock: Callable[[], float] = time.process_time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         """`source`: a source, or the opener of a live stream. `interval_ns`: the interval that the
-        numbers cover. `greeting`: a message shown with the first numbers."""
+        numbers cover. `tour`: whether to show notes for a new user."""
         self._config, self._ascii = config or Config(), ascii_
         super().__init__(self._config)
         self.source = source if isinstance(source, Source) else Live(source)
@@ -341,7 +341,7 @@ class PerfTopApp(TerminalApp):
         self.source.interval_ns = self._usual_ns
         self._drawn_interval: Interval | None = None
         """The interval that was the newest at the last update."""
-        self._greeting = greeting
+        self._tour = tour
         self._notice, self._until_s = "", 0.0
         """The last message, and the time of `clock` at which it is removed."""
         self._watched_s = clock()
@@ -352,7 +352,7 @@ class PerfTopApp(TerminalApp):
         """The user's choices."""
 
     def get_default_screen(self) -> Screen[Any]:
-        return Monitor(self.choice, self._config.keys, self.source)
+        return Monitor(self.choice, self._config.keys, self.source, tour=self._tour)
 
     @property
     def interval(self) -> Interval | None:
@@ -400,9 +400,6 @@ class PerfTopApp(TerminalApp):
         self._drawn_interval = newest
         if has_news:
             self.status = replace(self.status, own=self.cost.share(self.source.session))
-            if self._greeting:
-                self.say(self._greeting)
-                self._greeting = ""
         if self.clock() - self._watched_s >= MIN_WATCH_S:
             self._watch()
         self._watch_later(1.5)  # longer than a batch of samples up to 1 s
@@ -567,9 +564,10 @@ class PerfTopApp(TerminalApp):
 
 def run(probe: Feed, interval_ns: int, config: Config, *, mouse: bool = True) -> int:
     """Runs the app; returns the exit status. Raises Failed if the stream or the app failed."""
-    greeting = first_picture.hint(keys.captions(config.keys))
     source = Live(
         lambda: open_stream(probe, restarts=True), pace=probe.pace, link=lambda: probe.link
     )
-    app = PerfTopApp(source, interval_ns, config, ascii_=not utf8(), greeting=greeting)
+    app = PerfTopApp(
+        source, interval_ns, config, ascii_=not utf8(), tour=first_picture.is_first_start()
+    )
     return show(app, mouse=mouse)

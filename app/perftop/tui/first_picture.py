@@ -1,5 +1,5 @@
 """The first picture: a line that reports that perftop is starting, shown while modules are being
-imported. Also a hint at the most important keys, which new users see once.
+imported. Also whether the user is new, who then gets notes on the screen.
 
 The line is drawn with plain escape sequences, because Textual takes too long to import.
 """
@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import termios
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from perftop.base.files import user_directory
@@ -68,14 +68,13 @@ def _write(fd: int, text: str) -> None:
         os.write(fd, text.encode())
 
 
-def hint(captions: Mapping[str, str]) -> str:
-    """Returns a hint for users who see the screen for the first time; '' if the hint was shown
-    before, or if that fact cannot be stored. `captions`: displayed names of keys, by id."""
+def is_first_start() -> bool:
+    """Returns whether this user starts the screen for the first time, and stores that; False if
+    that cannot be stored."""
     place = user_directory("STATE", "~/.local/state") / "perftop" / "greeted"
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.touch(exist_ok=False)
     except OSError:
-        return ""
-    shows, opens = captions["help"], captions["open"]
-    return f"New here?  {shows} shows keys and shapes · {opens} opens a core · perftop demo"
+        return False
+    return True

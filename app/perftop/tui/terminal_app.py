@@ -23,6 +23,7 @@ import weakref
 from codecs import getincrementaldecoder
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from queue import Full
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -37,6 +38,7 @@ from textual.widget import Widget
 
 from perftop.base import errors
 from perftop.base.errors import Failed
+from perftop.base.files import user_directory
 from perftop.draw import theme
 from perftop.process.signals import ENDS, check_loop, on_signal
 from perftop.tui.config import Config
@@ -280,6 +282,9 @@ class TerminalApp(App[None]):
         for shade in theme.THEMES:
             self.register_theme(shade)
         self.theme = self._first_theme(config.theme)
+        self._is_usual_theme = config.theme == Config().theme
+        self._theme_file: Path | None = None
+        """The file that stores the theme chosen last; None: it is not stored."""
         self.animation_level = "none"
         self.set_keymap(config.keys)
         self._key_targets: WeakKeyDictionary[events.Key, Widget | None] = WeakKeyDictionary()
@@ -292,6 +297,15 @@ class TerminalApp(App[None]):
         if theme_name == Config().theme and self.console.color_system == "standard":
             theme_name = "perftop-ansi"
         return theme_name if theme_name in themes else themes[0]
+
+    def keep_theme(self) -> None:
+        """Shows the theme that the user has chosen last, unless the config file names one, and
+        stores the theme from now on."""
+        self._theme_file = user_directory("STATE", "~/.local/state") / "perftop" / "theme"
+        with suppress(OSError, UnicodeDecodeError):
+            name = self._theme_file.read_text("utf-8").strip()
+            if self._is_usual_theme and name in theme.names(no_color=self.no_color):
+                self.theme = name
 
     def get_driver_class(self) -> type[Driver]:
         driver = super().get_driver_class()
@@ -386,6 +400,10 @@ class TerminalApp(App[None]):
         """Sets this theme, or the next theme if no name is given."""
         names = theme.names(no_color=self.no_color)
         self.theme = name or names[(names.index(self.theme) + 1) % len(names)]
+        if self._theme_file is not None:
+            with suppress(OSError):
+                self._theme_file.parent.mkdir(parents=True, exist_ok=True)
+                self._theme_file.write_text(self.theme, "utf-8")
 
 
 class PageApp(TerminalApp):
@@ -404,6 +422,7 @@ def show(app: TerminalApp, *, mouse: bool) -> int:
     """Runs the app; returns the exit status. Raises Failed if the app failed or had nothing to
     show."""
     check_loop()
+    app.keep_theme()
     with drawing_on_stdout():
         app.run(mouse=mouse)
     if message := app.ended_recording():

@@ -14,10 +14,8 @@ from pathlib import Path
 import pytest
 from fakes import Machine
 from playing import running
-from waiting import until
 
 from perftop.tui import first_picture
-from perftop.tui.shared import keys
 
 ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"
 
@@ -129,29 +127,52 @@ def test_in_the_background_it_waits_until_it_comes_to_the_front() -> None:
     assert b"ended 7" in after
 
 
-CAPTIONS = keys.captions({})
-
-
-def test_the_hint_is_shown_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_start_is_known_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    first = first_picture.hint(CAPTIONS)
-    assert first == "New here?  ? shows keys and shapes · enter opens a core · perftop demo"
-    assert first_picture.hint(CAPTIONS) == ""
+    assert first_picture.is_first_start()
+    assert not first_picture.is_first_start()
     assert [path.name for path in (tmp_path / "state" / "perftop").iterdir()] == ["greeted"]
 
 
-def test_without_a_state_directory_there_is_no_hint(
+def test_without_a_state_directory_nobody_is_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    assert first_picture.hint(CAPTIONS) == ""
+    assert not first_picture.is_first_start()
 
 
-async def test_the_hint_appears_with_the_first_numbers_until_a_key() -> None:
-    async with running(Machine(), greeting="New here?") as run:
-        await run.sees("New here?")
-        await run.pilot.press("down")
-        await until(lambda: not run.has("New here?"), "the hint has gone")
-        await run.intervals(2)
-        assert not run.has("New here?")
+async def test_notes_go_with_their_keys_and_change_nothing_else() -> None:
+    async with running(Machine()) as plain, running(Machine(), tour=True) as run:
+        for each in (plain, run):
+            await each.intervals(20)
+        assert run.has("1 of 3  This is the verdict")
+        pairs = zip(run.text(), plain.text(), strict=True)
+        assert sum(mine != other for mine, other in pairs) == 1
+        await run.pilot.press("w", "escape")
+        await run.sees("2 of 3")
+        await run.pilot.press("n")
+        await run.sees("3 of 3")
+        await run.pilot.press("3", "1")
+        assert not run.has("of 3  ")
+
+
+async def test_esc_ends_all_notes() -> None:
+    async with running(Machine(), tour=True) as run:
+        await run.sees("1 of 3")
+        await run.pilot.press("escape")
+        assert not run.has("of 3  ")
+
+
+async def test_the_theme_chosen_last_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    async with running(Machine()) as run:
+        run.app.keep_theme()
+        await run.pilot.press("T")
+        chosen = run.app.theme
+    async with running(Machine()) as run:
+        assert run.app.theme != chosen
+        run.app.keep_theme()
+        assert run.app.theme == chosen

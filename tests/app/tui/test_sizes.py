@@ -20,7 +20,7 @@ from perftop.tui.overview.overview import Overview
 
 async def test_a_storm_of_sizes_keeps_the_selection_in_sight() -> None:
     async with running(Machine(cores=64), (80, 24)) as run:
-        await run.pilot.press(*["down"] * 20)
+        await run.pilot.press("1", *["down"] * 20)
         for size in [(80, 24), (240, 70), (20, 5), (120, 30), (1, 1), (160, 50), (40, 8)] * 2:
             await run.pilot.resize_terminal(*size)
             await run.intervals(1)

@@ -200,7 +200,7 @@ def _method(session: Session, interval: Interval | None) -> str:
 
 
 def _cost_pieces(session: Session, interval: Interval | None, status: Status) -> list[Piece]:
-    """Returns parts on the cost of monitoring, the skew, and the late and lost samples. "late"
+    """Returns parts on the cost of monitoring, the skew, and the late and dropped samples. "late"
     counts the sample times at which no CPU was read. Both counts start with the probe."""
     own = "n/a" if isnan(status.own) else f"{100 * status.own:.1f}"
     whose = "own" if status.replay is None else "probe"  # recordings lack the cost of the app
@@ -214,7 +214,7 @@ def _cost_pieces(session: Session, interval: Interval | None, status: Status) ->
     if session.late:
         pieces.append((5, [("late ", "dim"), (str(session.late), "warn")]))
     style = "warn" if session.lost else "text"
-    return [*pieces, (2, [("lost ", "dim"), (str(session.lost), style)])]
+    return [*pieces, (2, [("dropped ", "dim"), (str(session.lost), style)])]
 
 
 def _badges(status: Status, interval: Interval | None, *, with_words: bool) -> list[Piece]:

@@ -13,7 +13,7 @@ from perftop.base import files
 from perftop.base.text import length, running
 from perftop.draw import theme
 from perftop.draw.columns import Run, fit
-from perftop.draw.strips import Line, foreign, gapped, width
+from perftop.draw.strips import Line, foreign, gapped, merge_runs, spread, width
 from perftop.model.kinds import rank
 from perftop.output import sentences
 from perftop.output.sentences import cost, grouped, pieces, short_place_text
@@ -70,6 +70,15 @@ def plan(
     return "header", "alert", "numbers", *under
 
 
+NOTES = (
+    ("report", "This is the verdict: what is lost, and to whom. ", " shows the evidence"),
+    ("next_episode", "What happened is listed below. ", " goes to the next event"),
+    ("time", "Last: ", " shows when it was; a click in a chart stops there"),
+)
+"""Notes for a new user, which are shown in turn in the blank row below the verdict: the id of the
+key that goes on to the next, and the words before and after its name."""
+
+
 class Top(PageWidget):
     def __init__(self, captions: Mapping[str, str], *, ascii_: bool, id: str) -> None:  # noqa: A002
         """`captions`: displayed names of keys, by id."""
@@ -77,6 +86,8 @@ class Top(PageWidget):
         self._captions = captions
         self.verdict: Verdict | None = None
         """The shown verdict; None before the first numbers, and if none can be computed."""
+        self.note: int | None = None
+        """Index of the shown note for a new user; None if there is none."""
         self._session: Session | None = None
         self._interval: Interval | None = None
         self._status = Status(0)
@@ -135,7 +146,22 @@ class Top(PageWidget):
             "loss": loss, "numbers": (numbers, usual), "states": (states, usual), "": ([], usual),
         }  # fmt: skip
         history = iter(past)
-        return [(next(history), usual) if name == "history" else lines[name] for name in self._plan]
+        page = [(next(history), usual) if name == "history" else lines[name] for name in self._plan]
+        blank_rows = [y for y, name in enumerate(self._plan) if not name and y > 1]
+        if self.note is not None and interval is not None and blank_rows:
+            page[blank_rows[0]] = self._note_line(self.note, width), "chosen"
+        return page
+
+    def _note_line(self, number: int, size: int) -> list[Run]:
+        """Returns a note for a new user, with its subject above it."""
+        key, before, after = NOTES[number]
+        count = f"{number + 1} of {len(NOTES)}  "
+        runs: list[Run] = [("  ╰─ ", "key"), (count, "key"), (before, "bright"),
+                           (self._captions[key], "key"), (after, "text")]  # fmt: skip
+        end = f"{self._captions['back']}: no tour "
+        if width(runs) + len(end) + 2 <= size:
+            return spread(runs, [(end, "dim")], size)
+        return merge_runs(runs, size)
 
     def _loss_keys(self, verdict: Verdict, status: Status) -> list[Run]:
         """Returns the keys at the end of the second row of the verdict."""

@@ -24,7 +24,7 @@ from perftop.session.session import Session
 from perftop.tui.frame.command_output import Extent, Output
 from perftop.tui.frame.header import Status
 from perftop.tui.frame.key_line import KeyLine, MissingLine
-from perftop.tui.frame.top import MIN_HEIGHT_FOR_KEYS, Top
+from perftop.tui.frame.top import MIN_HEIGHT_FOR_KEYS, NOTES, Top
 from perftop.tui.shared import keys
 from perftop.tui.shared.canvas import Canvas
 from perftop.tui.shared.choice import UNITS, WINDOWS_S, Choice
@@ -39,6 +39,8 @@ FLEET_VARIABLE = "PERFTOP_FLEET"
 """Environment variable that `perftop fleet` sets for a perftop that it opens; Esc then returns to
 the fleet."""
 _NEXT_EXTENT: dict[Extent, Extent] = {"small": "whole", "whole": "hidden", "hidden": "small"}
+MAX_CPUS_IN_ROWS = 64
+"""A machine with more CPUs whose rows do not fit the screen is first shown as a map."""
 MAX_FILTER = 24
 """Maximum characters of the filter that are shown in the last line of the screen."""
 
@@ -107,7 +109,10 @@ class Monitor(DirectScreen):
     ALLOW_SELECT = False
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("monitor")]
 
-    def __init__(self, choice: Choice, keymap: Mapping[str, str], controls: Controls) -> None:
+    def __init__(
+        self, choice: Choice, keymap: Mapping[str, str], controls: Controls, *, tour: bool = False
+    ) -> None:
+        """`tour`: whether to show notes for a new user."""
         super().__init__()
         self.choice = choice
         self._controls = controls
@@ -128,6 +133,7 @@ class Monitor(DirectScreen):
         self._captions = keys.captions(keymap)
         """Displayed names of keys, by id."""
         self._top = Top(self._captions, ascii_=choice.ascii, id="top")
+        self._top.note = 0 if tour else None
         self._missing = MissingLine(ascii_=choice.ascii, id="missing")
         self._keys = KeyLine(self._captions, ascii_=choice.ascii, id="keys")
 
@@ -154,6 +160,8 @@ class Monitor(DirectScreen):
         if previous_state.interval is None and state.interval is not None:
             self._show_machine()  # the machine's lines now have other heights
             self.lay_out()
+            if state.session is not None and self._is_crowded(state.session):
+                self.call_later(self.action_view, "heat")
         self._place_cursor(previous_state.interval)
         with self.collect_lines():
             self._show_machine()
@@ -168,6 +176,11 @@ class Monitor(DirectScreen):
                 self._filter_state.update_mask(state.session, state.interval)
                 self._show_view()
             self._show_keys()
+
+    def _is_crowded(self, session: Session) -> bool:
+        """Returns whether the machine has so many CPUs that the map shows it better than rows."""
+        is_large = len(session.shown) > MAX_CPUS_IN_ROWS
+        return is_large and len(session.shown_cores()) > self.size.height
 
     def _place_cursor(self, previous: Interval | None) -> None:
         """Puts the time cursor at the shown moment while paused. Charts then end where they ended
@@ -246,9 +259,17 @@ class Monitor(DirectScreen):
         )
         await self.app.run_action(key.action, node)
 
+    def _noted(self, key: str) -> None:
+        """Goes on to the next note for a new user, if this key is that of the shown one."""
+        note = self._top.note
+        if note is not None and NOTES[note][0] == key:
+            self._top.note = note + 1 if note + 1 < len(NOTES) else None
+            self._show_machine()
+
     # --- views
 
     async def action_view(self, name: str) -> None:
+        self._noted(name)
         if self.output is not None and self.output.extent == "whole":  # the output hides the view
             self._extend_output("small")
         if name == self.view.id or (name == "core" and self.choice.cpu is None):
@@ -284,7 +305,10 @@ class Monitor(DirectScreen):
             self.view.select(message.episode)
 
     async def action_back(self) -> None:
-        if self.view.id == "core":
+        if self._top.note is not None:
+            self._top.note = None
+            self._show_machine()
+        elif self.view.id == "core":
             await self.action_view(self._previous)
         elif self.choice.filter is not None:
             self.action_clear()
@@ -306,6 +330,7 @@ class Monitor(DirectScreen):
         """Shows the whole report of which the verdict is the first line."""
         from perftop.tui.screen.help import Why
 
+        self._noted("report")
         session, verdict = self.last.session, self._top.verdict
         if session is None or verdict is None or verdict.report is None:
             self._controls.say("no verdict yet")
@@ -432,6 +457,7 @@ class Monitor(DirectScreen):
     def action_episode(self, by: int) -> None:
         """Goes to the next (`by` = 1) or previous (-1) episode. On the page of a core, only
         episodes on that core count; in other views, only episodes on CPUs that match the filter."""
+        self._noted("next_episode")
         session, choice = self.last.session, self.choice
         if session is None:
             return

@@ -68,7 +68,7 @@ def test_states_stay_where_the_rest_goes() -> None:
             shown = strips.text(header.header_line(session, interval, state, width))
             assert len(shown) <= max(width, 60)
             assert word in shown or width < 60
-        assert "lost 0" in strips.text(header.header_line(session, interval, state, 120))
+        assert "dropped 0" in strips.text(header.header_line(session, interval, state, 120))
     assert "late 3" in strips.text(header.header_line(session, interval, STATUS, 160))
 
 

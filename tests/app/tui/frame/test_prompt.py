@@ -250,7 +250,7 @@ class Counting:
     def __init__(self, text: str) -> None:
         found = parse(text)
         assert found is not None
-        self.filter, self.steady, self.text, self.asked = found, found.is_steady, text, 0
+        self.filter, self.is_steady, self.text, self.asked = found, found.is_steady, text, 0
 
     def cpus(self, *of: object) -> object:
         self.asked += 1
