@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 
 from perfprobe import wire
-from perftop.base.arrays import Bools, Floats, Ints
+from perftop.base.arrays import Bools, Floats, Ints, distinct
 from perftop.model.cores import Cores, with_extra_column
 from perftop.model.counters import Counters
 from perftop.model.delta import Delta
@@ -100,7 +100,7 @@ class Turbo:
         self._favoured = np.full(len(first), np.nan)
         for steps in self._tables:
             is_listed = steps.cpus[first] & (package >= 0)
-            for number in np.unique(package[is_listed]):
+            for number in distinct(package[is_listed]):
                 members = np.flatnonzero(is_listed & (package == number))
                 self._domains.append((steps, members))
             faster = is_listed & (self._fastest > steps.hz[0])  # favoured cores exceed their table

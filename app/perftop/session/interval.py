@@ -222,6 +222,8 @@ below the fifth percentile. With more than 256 CPUs they need more than MAX_BYTE
 CPUs."""
 MOVED_ROWS = 256
 """Number of samples that are moved at once when others are dropped."""
+SORTED_COLUMNS = 64
+"""Number of columns that are sorted at once for percentiles: sorting copies them."""
 LIVE_BYTES = 4 << 20
 """Maximum size in bytes of the kept samples if there is a history too, with any number of CPUs."""
 MAX_WAITING, MAX_WAITING_BYTES = 32, 1 << 16
@@ -352,7 +354,10 @@ class Distribution:
         """Compute the values that the methods below return, from all samples so far."""
         self.settle()
         # float32 may round below the true minimum
-        p5 = np.fmax(_p5(self._kept_samples[: self._count]), self._min)
+        kept_samples = self._kept_samples[: self._count]
+        columns = range(0, kept_samples.shape[1], SORTED_COLUMNS)
+        parts = [_p5(kept_samples[:, first : first + SORTED_COLUMNS]) for first in columns]
+        p5 = np.fmax(np.concatenate(parts), self._min) if parts else self._min
         self._series = {"min": self._min, "p5": p5, "max": self._max}
         return self
 

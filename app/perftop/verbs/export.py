@@ -69,7 +69,8 @@ def run(args: argparse.Namespace) -> int:
     if form_name == "parquet":
         pyarrow()
     with open_source(path) as source:
-        export = Export(_every_ns(args.every, source.hello), args.cpus)
+        summarises = form_name == "jsonl"
+        export = Export(_every_ns(args.every, source.hello), args.cpus, summarises=summarises)
         export.take([source.hello])
         session = export.session
         target_status: os.stat_result | None = None
@@ -112,13 +113,13 @@ class Export(Follower):
 
     form: Form
 
-    def __init__(self, every_ns: int, cpus: str | None) -> None:
+    def __init__(self, every_ns: int, cpus: str | None, *, summarises: bool) -> None:
         """`cpus`: the selected CPUs, as typed; None for all. Only episodes on these CPUs, or on no
-        CPU, are written."""
+        CPU, are written. `summarises`: the format has a summary, for which samples are kept."""
         from perftop.session.episodes import Tally
 
         super().__init__(every_ns)
-        self._asked_cpus = cpus
+        self._asked_cpus, self._summarises = cpus, summarises
         self._cpus: frozenset[int] | None = None
         self._tally = Tally()
 
@@ -138,13 +139,15 @@ class Export(Follower):
         from dataclasses import replace
 
         from perftop.output.export.forms import Command
+        from perftop.session.interval import UNREAD_BYTES
         from perftop.session.session import Session
 
-        session = Session(hello)
+        summary_bytes = None if self._summarises else UNREAD_BYTES
+        session = Session(hello, summary_bytes=summary_bytes)
         if self._asked_cpus is not None:
             cpus = selected_cpus(session, self._asked_cpus)
             self._cpus = frozenset(cpus)
-            session = Session(replace(hello, selected=cpus))
+            session = Session(replace(hello, selected=cpus), summary_bytes=summary_bytes)
         self._command = Command(session)
         return session
 

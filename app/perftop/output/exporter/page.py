@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats
+from perftop.base.arrays import Bools, Floats, distinct
 from perftop.base.text import ranges
 from perftop.model.cores import Cores
 from perftop.model.machine_totals import TRAFFIC_KEYS
@@ -338,7 +338,7 @@ class Page:
         if self._detail == "package":
             packages = core_time.cores.package[cores]
             by_package = np.full(core_time.gone.shape, np.nan)  # last row: no known package
-            for package in np.unique(packages):
+            for package in distinct(packages):
                 gone_s = core_time.gone[package]
                 by_package[package] = seconds[packages == package].sum(axis=0) + gone_s
             seconds = by_package
@@ -365,7 +365,7 @@ class Page:
         session = self._session
         clocks = [mask for _, mask in session.evaluator.chosen["busy_hz"]]
         is_known = np.any([np.zeros_like(self._sums.shown), *clocks], axis=0) & self._sums.shown
-        with_ceiling = np.unique(self._sums.package[is_known & session.reader.turbo.cpus]).tolist()
+        with_ceiling = distinct(self._sums.package[is_known & session.reader.turbo.cpus])
         below_s = {(package, cause): 0.0 for package in with_ceiling for cause in CAUSES}
         for heading, sums_by_cause in (
             (BELOW_HEADING, below_s | sums.below_s),

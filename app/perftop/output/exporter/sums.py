@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Floats
+from perftop.base.arrays import Bools, Floats, distinct
 from perftop.model.cores import Cores, packages
 from perftop.model.delta import Delta, Doubt
 from perftop.model.numbers import INDEX
@@ -254,7 +254,7 @@ class EpisodeSums:
                     below[package, cause] = max(below.get((package, cause), 0.0), seconds)
             if episode.kind == DROP and seconds:
                 cores = sample.cores.with_cpus(episode.cpus)
-                for package in np.unique(sample.cores.package[cores]).tolist():
+                for package in distinct(sample.cores.package[cores]):
                     cycles = float(sample.lost[cores & (sample.cores.package == package)].sum())
                     self.below_cycles[package, episode.cause] += cycles
         for place, below_s in below.items():
