@@ -2,7 +2,8 @@
 idle and while it runs.
 
 A program may be slower for reasons of its own. So the same task must be measured both alone and
-together with a running sibling, and it must lose more than the variation of its IPC while alone.
+together with a running sibling, it must lose more than the variation of its IPC while alone, and
+its IPC must change when the sibling starts and stops (see `sibling_changes`).
 """
 
 from __future__ import annotations
@@ -24,8 +25,15 @@ from perftop.detect.losses import (
     busy_work,
     cpu_work,
 )
+from perftop.detect.sibling_changes import (
+    EDGES,
+    FITS,
+    MIN_REPEATS,
+    SiblingChanges,
+    SiblingHistory,
+)
 from perftop.model.delta import add_samples
-from perftop.model.kinds import Episode
+from perftop.model.kinds import Episode, OutOf
 from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.smt import Split
 from perftop.model.tasks import RunningTasks
@@ -42,8 +50,8 @@ MIN_SPREADS = 2.0
 """Number of standard deviations of the IPC while alone. A smaller loss may be the program's own
 variation."""
 CONTENTION = "smt_contention_ratio"
-MIN_GIVEN = 0.02
-"""Share of the slots given to the sibling from which its contention counts as measured."""
+MIN_GIVEN = 0.5
+"""Slots given to the sibling, as a share of the lost IPC, from which they explain the loss."""
 MAX_AGE_NS = 60_000_000_000
 """Age in ns from which a baseline may belong to another phase of the program."""
 
@@ -81,10 +89,11 @@ class _Outlook(NamedTuple):
     run_s: Floats
     together: Bools
     """Whether the sibling ran most of the time, and the IPC while alone is known."""
+    changes: SiblingChanges
 
     def until(self, count: int) -> _Outlook:
-        rest: list[Any] = [part[:count] for part in self[1:]]
-        return _Outlook(self.learned[: count + 1], *rest)
+        rest: list[Any] = [part[:count] for part in self[1:4]]
+        return _Outlook(self.learned[: count + 1], *rest, self.changes)
 
 
 class Siblings:
@@ -107,6 +116,7 @@ class Siblings:
         self._alone_ns: Ints = np.zeros(n, np.int64)
         """Seconds for which each CPU has run alone so far, and the raw time at which it last
         did."""
+        self._history = SiblingHistory(n, START)
         self._given = CONTENTION in reader.evaluator.metrics
         """Whether the stream counts the slots that go to the sibling."""
         self._cores: object = None
@@ -142,7 +152,9 @@ class Siblings:
         if np.count_nonzero(together) or not self.losses.is_quiet:
             over = self._compare(data, work, run_s, together, own or set())
         if self._running.time_ns == data.time_ns:
-            self._alone_s[self._programs.identify(busy)] = 0.0
+            changed = self._programs.identify(busy)
+            self._alone_s[changed] = 0.0
+            self._history.forget(changed)
         return over
 
     def ahead(self, batch: SampleBatch, first: int, last: int) -> tuple[int, _Outlook | None]:
@@ -168,11 +180,13 @@ class Siblings:
         """Returns what is learned from some samples."""
         learned = self._programs.learning(work.alone, run_s, work.sums)
         together = work.together & (learned[1:, CYCLES] > 0)
-        return _Outlook(learned, work.alone, run_s, together)
+        changes = self._history.compare(work.alone, work.together, work.ipc)
+        return _Outlook(learned, work.alone, run_s, together, changes)
 
     def _learn(self, outlook: _Outlook, time_ns: Ints) -> None:
         alone = outlook.alone
         self._programs.learned = outlook.learned[-1].copy()
+        self._history.take(outlook.changes, len(alone))
         self._alone_s = add_samples(self._alone_s, np.where(alone, outlook.run_s, 0.0))
         self._alone_ns = latest(
             self._alone_ns, np.broadcast_to(time_ns[:, None], alone.shape), alone
@@ -207,7 +221,7 @@ class Siblings:
         losing = self.losses.open & np.isfinite(ipc * alone * overlap)
         parts = ipc * cycles, cycles, cycles * alone, run_s, run_s * overlap, given
         self._programs.lose(losing, *parts)
-        sound = self._programs.sound(self._alone_s)
+        sound = self._programs.sound(self._alone_s) & self._history.follows()
         begun = self.losses.begin(sound, self._names, data.time_ns)
         news = self._running.time_ns == data.time_ns
         for loss in self.losses.running:
@@ -234,7 +248,11 @@ class Siblings:
         instructions, cycles, expected, run_s, together_s, given = sums
         age_ns = now_ns - int(self._alone_ns[members].min())
         known = all(self._programs.tasks[at] is not None for at in members)
-        episode.confidence = "measured" if age_ns <= MAX_AGE_NS and known else "inferred"
+        weakest = min(members, key=lambda at: int(self._history.counts[FITS, at]))
+        fits, edges = self._history.counts[[FITS, EDGES], weakest].tolist()
+        follows = fits >= MIN_REPEATS and bool(self._history.follows()[members].all())
+        recent = age_ns <= MAX_AGE_NS
+        episode.confidence = "measured" if follows and known and recent else "inferred"
         episode.evidence |= {
             "ipc": round(float(instructions / cycles), 2),
             "ipc_alone": round(float(expected / cycles), 2),
@@ -242,7 +260,8 @@ class Siblings:
         }
         if self._given:
             episode.evidence["slots_to_sibling"] = round(float(given / cycles), 3)
-            if given >= MIN_GIVEN * cycles:  # counted, not inferred from the earlier IPC
+            lost = 1 - instructions / expected
+            if given >= MIN_GIVEN * lost * cycles:  # counted, not inferred from the earlier IPC
                 episode.confidence = "measured"
         if age_ns > MAX_AGE_NS:
             episode.evidence["since_alone_s"] = round(age_ns / 1e9)
@@ -251,3 +270,4 @@ class Siblings:
                      for cpu in self._names[self._other[at]]
                      for task in self._running.tasks_on(cpu)[:1]]  # fmt: skip
             episode.evidence |= blamed_tasks(tasks, own)
+        episode.evidence["changes_with_sibling"] = OutOf(fits, edges)

@@ -244,9 +244,9 @@ def ratio(top: Floats, bottom: Floats, low: Floats | float, high: Floats | float
 
 LOST_RATIO = "lost_ratio"
 LOSS_PARTS = "steal", "involuntary", "clock"
-MIN_WANTED_SHARE = 0.5
+MIN_WANTED_SHARE = 0.1
 """Minimum share of a sample for which the operating system must have work for a CPU. A CPU with
-less work has time to spare, and its clock follows its needs."""
+less work wakes up now and then, and its clock has no time to climb."""
 
 
 class Lost(NamedTuple):

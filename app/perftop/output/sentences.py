@@ -592,6 +592,9 @@ _WORDED: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
     "explained_by_pcu": ("clock changes by the PCU's count", _share("the loss")),
     "explained_by_between": ("clock between two steps", _share("the time")),
     "slots_to_sibling": ("slots that went to the sibling", _share("all")),
+    "changes_with_sibling": (
+        "changes that fit", lambda seen: f"{seen.number:.0f} of {seen.highest:.0f}"
+    ),
     "ipc": ("IPC", None),
     "ipc_alone": ("IPC alone", None),
     "turbo_drop": ("turbo drop", None),

@@ -55,6 +55,8 @@ WHOLE = 0.97
 """Minimum share of the observed time from which a cause is reported as active all the time."""
 STILL_NS = 1_000_000_000
 """A cause that was last active less than this time in ns before the end counts as still active."""
+SPARE_UTIL = 0.5
+"""Utilisation below which a governor that follows demand may choose a low clock."""
 MAX_STEAL_CPUS = 3
 """Maximum number of CPUs whose stolen time is listed per CPU."""
 MAX_NAME = 15
@@ -237,7 +239,11 @@ def _finding(
         _hint(session, cause, worst, cpus), {} if worst is None else evidence_json(worst.evidence),
     )  # fmt: skip
     if cause[1] == UNEXPLAINED:
-        return replace(finding, confidence="unknown", evidence=["no limit was seen to act"])
+        evidence = ["no limit was seen to act"]
+        rows = [row for row in session.shown if session.topology[row].cpu in cpus]
+        if cause[0] == "turbo-drop" and whole.values.mean("util", rows) < SPARE_UTIL:
+            evidence.append("with time to spare, so the governor may have chosen this clock")
+        return replace(finding, confidence="unknown", evidence=evidence)
     if cause == STEAL:
         return replace(
             finding, confidence="measured", evidence=[_stolen(session, lost_s, cpus, span_ns)]

@@ -11,12 +11,13 @@ from fakes import Does, Machine
 from played import played
 
 from perfprobe import wire
-from perftop.model.kinds import CrowdedCpu, Episode, Host, TaskOnCpu
+from perftop.model.kinds import CrowdedCpu, Episode, Host, OutOf, TaskOnCpu
 from perftop.session.session import Session
 
 LMP, STREAM = [4000, "lmp", 0.95], [4001, "stream", 0.95]
 SAMPLE_NS = made.SAMPLE_NS
 REST = Does(util=0.01, hz=3.0e9, system=0.0)
+BUSY = Does(1.0, ipc=0.4)
 
 
 class Play:
@@ -51,6 +52,14 @@ ALONE = {"c0": Does(1.0, ipc=2.0), "c2": REST}
 TOGETHER = {"c0": Does(1.0, ipc=1.5), "c2": Does(1.0, ipc=0.4)}
 
 
+def repeated(play: Play, times: int) -> None:
+    """The sibling comes and goes."""
+    for _ in range(times):
+        for does, more in ((ALONE, {}), (TOGETHER, {"2": STREAM}), (ALONE, {})):
+            play.does(**does)
+            play.run(20, tasks={"0": LMP} | more)
+
+
 def together(samples: int = 30, *, alone: int = 41, then: list[object] = LMP, **more: Any) -> Play:
     """CPU 0 runs lmp alone for some samples, then `then` together with stream on its sibling."""
     play = Play(**more)
@@ -64,7 +73,7 @@ def together(samples: int = 30, *, alone: int = 41, then: list[object] = LMP, **
 def test_a_sibling_takes_a_quarter_and_is_named() -> None:
     play = together()
     (found,) = play.running
-    assert (found.cause, found.cpus, found.confidence) == ("sibling", [0], "measured")
+    assert (found.cause, found.cpus, found.confidence) == ("sibling", [0], "inferred")
     assert found.start_ns == 40 * SAMPLE_NS
     assert found.depth == pytest.approx(0.25, abs=0.01)
     assert found.evidence["ipc_alone"] == pytest.approx(2.0, abs=0.01)
@@ -74,6 +83,38 @@ def test_a_sibling_takes_a_quarter_and_is_named() -> None:
     play.run(10, tasks={"0": LMP})
     assert play.running == []
     assert play.ended[0].end_ns == 70 * SAMPLE_NS
+
+
+def test_a_sibling_that_came_and_went_three_times_is_measured() -> None:
+    play = Play()
+    repeated(play, 4)
+    found = [(e.confidence, e.evidence["changes_with_sibling"]) for e in play.ended]
+    assert found == [
+        ("inferred", OutOf(2, 2)), ("inferred", OutOf(4, 4)), ("measured", OutOf(6, 6)),
+        ("measured", OutOf(8, 8)),
+    ]  # fmt: skip
+
+
+def test_a_phase_of_the_program_is_not_blamed_on_its_sibling() -> None:
+    """The sibling runs all the time; the program is slower from the middle of that on."""
+    play = Play()
+    for ipc, sibling, more in ((2.0, REST, {}), (2.0, BUSY, {"2": STREAM}), (1.5, BUSY, {})):
+        play.does(c0=Does(1.0, ipc=ipc), c2=sibling)
+        play.run(40, tasks={"0": LMP} | more)
+    assert play.running == play.ended == []
+
+
+def test_a_sibling_is_blamed_after_the_program_changed_by_itself_only_if_it_comes_again() -> None:
+    play = Play()
+    for ipc, samples in ((1.0, 50), (2.0, 400)):
+        play.does(c0=Does(1.0, ipc=ipc), c2=REST)
+        play.run(samples, tasks={"0": LMP})
+    play.does(**TOGETHER)
+    play.run(30, tasks={"0": LMP, "2": STREAM})
+    assert play.running == []
+    repeated(play, 1)
+    (found,) = play.ended
+    assert (found.cause, found.confidence) == ("sibling", "inferred")
 
 
 @pytest.mark.parametrize(("share", "count"), [(0.45, 0), (0.95, 1)])
@@ -119,12 +160,13 @@ def test_an_unsteady_program_is_not_called_a_victim() -> None:
 def test_an_old_baseline_hardly_counts() -> None:
     """A phase that was half as fast, and over for 25 s."""
     play = Play()
+    repeated(play, 2)
     for ipc, samples in ((1.0, 50), (2.0, 250)):
         play.does(c0=Does(1.0, ipc=ipc), c2=REST)
         play.run(samples, tasks={"0": LMP})
     play.does(**TOGETHER)
     play.run(20, tasks={"0": LMP, "2": STREAM})
-    (episode,) = play.running
+    episode = play.running[-1]
     assert 1.9 < episode.evidence["ipc_alone"] < 2.0
 
 
@@ -140,8 +182,10 @@ def test_without_tasks_a_loss_needs_a_long_baseline_and_is_inferred() -> None:
 
 
 def test_a_baseline_of_a_minute_ago_is_only_inferred_from() -> None:
-    play, said = together(590), []
-    for samples in (0, 20):
+    play, said = Play(), []
+    repeated(play, 4)
+    play.does(**TOGETHER)
+    for samples in (590, 40):
         play.run(samples, tasks={"0": LMP, "2": STREAM})
         said.append(play.running[0].confidence)
     assert said == ["measured", "inferred"]

@@ -1,0 +1,65 @@
+"""A program whose IPC changes by itself, beside a sibling that comes and goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import made
+import numpy as np
+from fakes import Does, Machine
+from played import played
+
+from perftop.model.kinds import Episode
+from perftop.session.session import Session
+
+SECOND = round(1e9 / made.SAMPLE_NS)
+"""Samples."""
+REST = Does(util=0.01, hz=3.0e9, system=0.0)
+PROGRAM, SIBLING = [4000, "program", 0.95], [4001, "sibling", 0.95]
+
+
+@dataclass(frozen=True)
+class Phases:
+    seed: int
+    depth: float = 0.3
+    """Largest relative change of the IPC in a phase; 0: the program has no phases."""
+    phase_s: float = 10.0
+    """Mean length of a phase ..."""
+    spell_s: float = 10.0
+    """... and of the times in which the sibling works, or rests."""
+    loss: float = 0.0
+    """Share of the IPC that the sibling takes."""
+    noise: float = 0.02
+    """Relative standard deviation of the IPC from sample to sample."""
+
+
+def episodes(what: Phases, seconds: int) -> list[Episode]:
+    """Returns the episodes in which the program loses to its sibling."""
+    rng = np.random.default_rng(what.seed)
+    count = seconds * SECOND
+    speed = _levels(rng, count, what.phase_s, 1 + what.depth * rng.uniform(-1, 1, count))
+    works = _levels(rng, count, what.spell_s, (np.arange(count) + rng.integers(2)) % 2) > 0
+    speed *= np.where(works, 1 - what.loss, 1.0) * (1 + what.noise * rng.standard_normal(count))
+    machine = Machine(cores=1)
+    session, cursor, found = Session(machine.hello), 0, list[Episode]()
+    for first in range(0, count, 256):
+        frames = []
+        for seq in range(first, min(count, first + 256)):
+            machine.does = {
+                0: Does(1.0, ipc=1.5 * float(speed[seq])),
+                1: Does(1.0, ipc=0.5) if works[seq] else REST,
+            }
+            tasks = {"0": PROGRAM} | ({"1": SIBLING} if works[seq] else {})
+            records = {} if seq % SECOND else {"tasks": tasks}
+            frames.append(machine.frame(seq, records=records))
+        played(session, frames)
+        news, cursor = session.log.since(cursor)
+        found += news
+    every = [*found, *session.detector.running]
+    return [e for e in every if e.kind == "neighbour" and e.cause == "sibling" and 0 in e.cpus]
+
+
+def _levels(rng: np.random.Generator, count: int, mean_s: float, levels: np.ndarray) -> np.ndarray:
+    """Returns (count,): levels in turn, each for a random number of samples."""
+    lengths = np.maximum(1, rng.exponential(mean_s * SECOND, count).astype(int))
+    return np.repeat(levels, lengths)[:count].astype(float)
