@@ -92,8 +92,10 @@ class _Outlook(NamedTuple):
     changes: SiblingChanges
 
     def until(self, count: int) -> _Outlook:
-        rest: list[Any] = [part[:count] for part in self[1:4]]
-        return _Outlook(self.learned[: count + 1], *rest, self.changes)
+        return _Outlook(
+            self.learned[: count + 1], self.alone[:count], self.run_s[:count],
+            self.together[:count], self.changes,
+        )  # fmt: skip
 
 
 class Siblings:

@@ -222,6 +222,14 @@ class Delta:
             self.doubts = np.where(codes != 0, codes, self.doubts)
 
     @property
+    def unread(self) -> Bools | None:
+        """(samples, values): mask of the values that are unknown although their rows were read;
+        None in the usual case that there are none."""
+        if not np.isnan(self._sums.sum()):
+            return None
+        return np.asarray(np.isnan(self._sums[..., self._places.rows :]))
+
+    @property
     def suspect(self) -> dict[int, set[tuple[str, Doubt]]]:
         """The suspect counters with the doubts about them, by position of the CPU."""
         return doubts_by_cpu(self.doubts, self.keys)

@@ -7,7 +7,7 @@ evaluated in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -282,12 +282,37 @@ class Lost(NamedTuple):
         return Lost(self.wanted_s[samples], self.parts_s[samples])
 
 
+MAX_CARRIED_S = 0.02
+"""Maximum stolen seconds of a CPU that are carried from one sample to the next: two ticks, because
+the ticks of an idle CPU concern nobody."""
+MIN_SETTLED_NS = 100_000_000
+"""Length of a sample in ns from which no stolen time is carried: a tick of 10 ms is a small part of
+it."""
+
+
+def settled_steal(stolen_s: Floats, wanted_s: Floats, carried_s: Floats) -> tuple[Floats, Floats]:
+    """Distributes ticks of steal over samples that are not much longer than a tick. A tick covers
+    time of the samples before it, too, so a sample can have more than the CPU wanted; the rest
+    counts in the next samples. Arrays are (samples, CPUs). Returns the stolen seconds of each
+    sample, and by CPU those that are left to carry. `carried_s`: those left by earlier samples."""
+    settled = np.minimum(stolen_s, wanted_s)
+    if not np.count_nonzero(carried_s) and not np.count_nonzero(stolen_s > wanted_s):
+        return settled, carried_s
+    for sample, (stolen, wanted) in enumerate(zip(stolen_s, wanted_s, strict=True)):
+        whole_s = carried_s + np.nan_to_num(stolen)
+        settled[sample] = np.where(np.isnan(stolen + wanted), np.nan, np.minimum(whole_s, wanted))
+        carried_s = np.minimum(whole_s - np.nan_to_num(settled[sample]), MAX_CARRIED_S)
+    return settled, carried_s
+
+
 def lost_time(
-    values: Values, ceiling_hz: Floats, evaluator: Evaluator, estimated: Bools | None = None
-) -> Lost:
+    values: Values, ceiling_hz: Floats, evaluator: Evaluator, estimated: Bools | None = None,
+    settle: Callable[[Floats, Floats], Floats] | None = None,
+) -> Lost:  # fmt: skip
     """Returns the lost time of each CPU. `ceiling_hz`: by position of the CPU, the lowest clock
     that turbo may have allowed; NaN where unknown. `estimated`: CPUs whose halts are left out,
-    because their counts are estimates."""
+    because their counts are estimates. `settle`: distributes stolen seconds over short samples, as
+    `settled_steal` does; None: the samples are long."""
     top, bottom = values.top, values.bottom
     span_s, poll = bottom[..., INDEX["util"], :], values["poll"]
     spare_share = values["idle"] + np.where(np.isnan(poll), 0.0, poll)
@@ -296,13 +321,20 @@ def lost_time(
     parts = np.zeros((*wanted_share.shape[:-1], len(LOSS_PARTS), wanted_share.shape[-1]))
     steal, halted, clock = (parts[..., index, :] for index in range(len(LOSS_PARTS)))
     # On a CPU whose counters do not give a part, the part stays 0.
-    np.minimum(values["steal"], wanted_share, out=steal, where=evaluator.mask("steal"))
+    stolen_share, stolen_s = values["steal"], top[..., INDEX["steal"], :]
+    if settle is not None:
+        stolen_share = settle(stolen_s, wanted_share * span_s) / span_s
+    np.minimum(stolen_share, wanted_share, out=steal, where=evaluator.mask("steal"))
     left_share = wanted_share - steal
     # Do not clip each sample to the metric's range of 0 and more: that would turn noise into a
     # loss.
     index = INDEX["involuntary"]
+    halted_s = top[..., index, :]
+    if settle is not None:  # what is carried to or from a sample is no halt
+        late_s = stolen_s - steal * span_s
+        halted_s = halted_s + np.where(evaluator.mask("steal"), late_s, 0.0)
     halt = ratio(
-        top[..., index, :],
+        halted_s,
         bottom[..., index, :],
         -wanted_share,
         np.minimum(wanted_share, left_share),

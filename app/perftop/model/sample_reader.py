@@ -21,7 +21,15 @@ from perftop.model import machine_totals
 from perftop.model.cores import Cores
 from perftop.model.counters import Counters, rename_misplaced
 from perftop.model.delta import Delta, Doubt, with_lasting
-from perftop.model.evaluation import Evaluator, Lost, Values, lost_time, write_lost
+from perftop.model.evaluation import (
+    MIN_SETTLED_NS,
+    Evaluator,
+    Lost,
+    Values,
+    lost_time,
+    settled_steal,
+    write_lost,
+)
 from perftop.model.gates import Gates, SiblingGates
 from perftop.model.machine_totals import MachineTotals
 from perftop.model.smt import Split, Splitter, core_lists
@@ -136,10 +144,13 @@ class ReaderState:
     online: Bools
     doubts: Codes
     taken: Bools
+    carried_s: Floats
+    was_read: Bools | bool
 
     @property
     def nbytes(self) -> int:
-        return self.counters.nbytes + self.online.nbytes + self.doubts.nbytes + self.taken.nbytes
+        arrays = self.online, self.doubts, self.taken, self.carried_s, np.asarray(self.was_read)
+        return self.counters.nbytes + sum(array.nbytes for array in arrays)
 
 
 class SampleReader:
@@ -168,13 +179,20 @@ class SampleReader:
         self._taken_rows = self._doubts != 0
         """(CPUs, counters): mask of the counters whose registers another program uses, according to
         the notes of the probe."""
+        self._carried_s: Floats = np.zeros(len(hello.topology))
+        """Stolen seconds of each CPU that later samples count; see `settled_steal`."""
+        self._was_read: Bools | bool = False
+        """Mask of the values that were ever read, or one answer for all of them."""
         self._has_started = False
         self.turbo = Turbo(self.counters, self.cores)
         self.memory = machine_totals.BestTraffic(self.counters)
         self.totals = MachineTotals(self.counters, self.memory)
 
     def state(self) -> ReaderState:
-        return ReaderState(self.counters.copy(), self.online.copy(), self._doubts, self._taken_rows)
+        return ReaderState(
+            self.counters.copy(), self.online.copy(), self._doubts, self._taken_rows,
+            self._carried_s, self._was_read,
+        )  # fmt: skip
 
     def resumed(self, state: ReaderState) -> SampleReader:
         """Returns a reader in that state. It shares the current cores, calibrations and best memory
@@ -183,6 +201,7 @@ class SampleReader:
         reader.counters = state.counters.copy()
         reader.online = state.online.copy()
         reader._doubts, reader._taken_rows = state.doubts, state.taken  # noqa: SLF001
+        reader._carried_s, reader._was_read = state.carried_s, state.was_read  # noqa: SLF001
         return reader
 
     def regroup(self, cores: list[list[int]]) -> None:
@@ -296,10 +315,14 @@ class SampleReader:
             estimated = self.counters.estimated(delta, "ref")
             missed = self.counters.without_turn(delta, "ref")
             doubted = np.union1d(doubted, np.flatnonzero(missed.any(axis=-1)))
+        if len(partly_read := self._partly_read(delta)):
+            doubted = np.union1d(doubted, partly_read)
         self._doubts = fresh[-1].copy()  # a view would keep the whole batch in memory
         split = self.splitter.split(delta, values, self.online)
         ceilings = self.ceilings(delta, values)
-        lost = lost_time(values, self.cores.by_cpu(ceilings.low_hz), self.evaluator, estimated)
+        settle = self._settle_steal if self.hello.sample_ns < MIN_SETTLED_NS else None
+        low_hz = self.cores.by_cpu(ceilings.low_hz)
+        lost = lost_time(values, low_hz, self.evaluator, estimated, settle)
         write_lost(values, lost)
         ends_ns = [before_ns, *[frame.time_ns for frame in frames]]
         times = np.array([min(end_ns, sys.maxsize) for end_ns in ends_ns], np.int64)
@@ -307,6 +330,22 @@ class SampleReader:
             frames, times[:-1], times[1:], delta, whole, values, fresh, split, ceilings, lost,
             doubted, self.cores, best,
         )  # fmt: skip
+
+    def _partly_read(self, delta: Delta) -> Ints:
+        """Returns the samples in which a counter was not read that was read before. An interval
+        with such a sample is over the others."""
+        if (unread := delta.unread) is None:
+            self._was_read = True
+            return np.zeros(0, int)
+        was_read = np.logical_or.accumulate(
+            np.concatenate([np.broadcast_to(self._was_read, (1, unread.shape[1])), ~unread])
+        )
+        self._was_read = was_read[-1].copy()
+        return np.flatnonzero((unread & was_read[:-1]).any(axis=1))
+
+    def _settle_steal(self, stolen_s: Floats, wanted_s: Floats) -> Floats:
+        settled_s, self._carried_s = settled_steal(stolen_s, wanted_s, self._carried_s)
+        return settled_s
 
     def _without_suspects(self, delta: Delta, doubted: Ints) -> Delta:
         """Returns the differences without the cores whose states depend on a suspect counter."""

@@ -17,7 +17,7 @@ from perftop.base.text import safe
 
 MAX_NAME_LENGTH = 64
 """Maximum length of a name in characters: as many as the kernel uses for its own threads."""
-MAX_TASKS = 3
+MAX_TASKS_PER_CPU = 3
 """Maximum number of tasks kept for a CPU."""
 MAX_THREADS = 1024
 """Maximum number of threads kept from a record; a probe sends fewer."""
@@ -98,7 +98,9 @@ class TaskSnapshot:
                 records = [self.tasks.get(cpu)]
             wait_records = waits if type(waits) is list else ()
             known = self._activity_by_cpu[cpu] = []
-            for record, wait in zip_longest(records[:MAX_TASKS], wait_records[:MAX_TASKS]):
+            for record, wait in zip_longest(
+                records[:MAX_TASKS_PER_CPU], wait_records[:MAX_TASKS_PER_CPU]
+            ):
                 if (ran := task(record)) is not None:
                     known.append(TaskActivity(ran, *_wait_fields(wait)))
         return known

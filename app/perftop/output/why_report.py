@@ -17,6 +17,7 @@ from perftop.base.arrays import Floats
 from perftop.base.text import length, many, percent, ranges, rough, safe
 from perftop.model.kinds import CAPS, KINDS, Cap, Episode, cause_of
 from perftop.model.machine_totals import MEMORY, OF_BEST
+from perftop.model.tasks import MAX_TASKS_PER_CPU
 from perftop.output.sentences import (
     MAX_SENTENCE,
     as_clause,
@@ -160,7 +161,9 @@ def report(
     unseen = [(", ".join(what), why, fix) for (why, fix), what in reasons.items()]
     spent = totals.times.job_time()
     if not totals.times.has_waits:
-        unseen.append(("waiting for a CPU", "known after 3 s, if the kernel reports it", None))
+        short = "too short to tell" if totals.times.wait_snapshots else ""
+        why = short or "known after 3 s, if the kernel reports it"
+        unseen.append(("waiting for a CPU", why, None))
     halts = session.whole().values.mean("involuntary", session.shown)
     if session.evaluator.chosen["involuntary"] and not np.isfinite(halts):
         why = why_unknown(session, session.whole(), session.shown, "involuntary")
@@ -384,6 +387,9 @@ CROWDED = 1.05
 With less demand they may have run one after the other."""
 MAX_UNEQUAL = 0.1
 """Maximum difference of the shares of their time that two tasks wait if both wait equally."""
+MIN_FULL = 0.1
+"""Minimum share of the time in which a CPU had more tasks than are seen, from which the waiting is
+a lower bound."""
 MIN_WANTED = 0.1
 """Minimum CPUs that tasks must want for their own loss to count, and not only that of the whole."""
 ROOM, MIN_IDLE = 0.5, 0.1
@@ -469,7 +475,10 @@ def queue(
 
     they = "they" if len(waiting) > 1 else "it"
     digits = 1 if group.wanted_s >= 1 else 2
-    evidence = [f"{they} waited {group.wait_s:.2f} of {group.wanted_s:.{digits}f} s"]
+    crowded = job is None and any(times.full_s.get(cpu, 0.0) >= MIN_FULL * span_s for cpu in cpus)
+    least = "at least " if crowded else ""
+    evidence = [f"{they} waited {least}{group.wait_s:.2f} of {group.wanted_s:.{digits}f} s"]
+    evidence += [f"only the {MAX_TASKS_PER_CPU} busiest of a CPU are seen"] if crowded else []
     if len(waiting) > 1:
         slowest = max(one.wait_s / one.wanted_s for one in waiting.values() if one.wanted_s > 0)
         evidence.append(f"the slowest {rough(slowest)} of its time")
@@ -495,7 +504,7 @@ def queue(
         hint = f"no more than {many(len(usable), 'thread')} at a time, one for each CPU"
         hint += " that it may use" if limit else ""
     share = _much(group.wait_s, group.wanted_s)
-    headline = f"{who} {verb} {share} of {'their' if len(waiting) > 1 else 'its'} time"
+    headline = f"{who} {verb} {least}{share} of {'their' if len(waiting) > 1 else 'its'} time"
     everywhere = len(cpus) == len(session.shown)
     ends = (
         [behind.removeprefix(f"{verb} "), f"{'for' if mutual else 'behind'} {for_whom[0]} on"]

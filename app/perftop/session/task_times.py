@@ -17,7 +17,15 @@ import numpy as np
 
 from perftop.base.arrays import Floats
 from perftop.model.delta import add_samples
-from perftop.model.tasks import Quota, Quotas, TaskSnapshot, Thread, WatchedJob
+from perftop.model.tasks import (
+    MAX_TASKS_PER_CPU,
+    Quota,
+    Quotas,
+    TaskActivity,
+    TaskSnapshot,
+    Thread,
+    WatchedJob,
+)
 
 MAX_THREADS = 1 << 14
 """Maximum number of the job's threads that are remembered; those seen last are kept."""
@@ -26,6 +34,12 @@ MAX_TASKS = 4096
 each CPU."""
 MIN_WAIT = 0.05
 """Minimum share of its time that a task must spend waiting to count as waiting."""
+MIN_WAIT_SNAPSHOTS = 2
+"""Minimum number of snapshots with wait times: of a span of two seconds, one snapshot covers a
+tenth to a half."""
+MIN_SEEN_SHARE = 0.7
+"""Share of the time of a CPU with waiting tasks from which the reported tasks are nearly all: of
+four equal tasks, three run for 75 %. A hypervisor may take some of the rest."""
 MAX_FIRST_NS = 1_500_000_000
 """Upper bound, in ns, on the time attributed to the first snapshot of all tasks."""
 MIN_CPU_SHARE = 0.01
@@ -219,11 +233,16 @@ class RunTimes:
         """Times of tasks by process, name and CPU."""
         self._quotas = Quotas() if quotas is None else quotas
         self._quotas_before = self._quotas.copy()
+        self.job_has_waits = False
         self._snapshot_ns = 0
         self.seen_s = 0.0
         """Seconds covered by all snapshots of tasks."""
-        self.has_waits = False
-        """Whether the stream has wait times."""
+        self.wait_snapshots = 0
+        """Number of snapshots of tasks that have wait times. The first one covers time before the
+        stream, or tells nothing of waits."""
+        self.full_s: dict[int, float] = {}
+        """By CPU, seconds covered by snapshots that leave out tasks which ran and may have
+        waited."""
         self.waiting_s = 0.0
         """Seconds covered by snapshots in which a task waited for at least MIN_WAIT of the time."""
 
@@ -235,8 +254,14 @@ class RunTimes:
     def copy(self) -> RunTimes:
         """Returns a copy of the times so far. It has the same `job`, and takes no more records."""
         return self._derived(
-            self.threads.copy(), self.tasks.copy(), self.quotas, self.seen_s, self.waiting_s
-        )
+            self.threads.copy(), self.tasks.copy(), self.quotas, self.seen_s, self.waiting_s,
+            self.wait_snapshots, self.full_s.copy(),
+        )  # fmt: skip
+
+    @property
+    def has_waits(self) -> bool:
+        """Whether it is known how long tasks waited. A single snapshot is too short to say."""
+        return self.job_has_waits or self.wait_snapshots >= MIN_WAIT_SNAPSHOTS
 
     def since(self, earlier: RunTimes) -> RunTimes:
         """Returns the times after those of `earlier`, without tasks that did nothing since."""
@@ -247,14 +272,18 @@ class RunTimes:
             {key: one for key, one in tasks.items() if one.wanted_s > 0},
             self.quotas.since(earlier.quotas),
             self.seen_s - earlier.seen_s, self.waiting_s - earlier.waiting_s,
+            self.wait_snapshots - earlier.wait_snapshots,
+            {cpu: s - earlier.full_s.get(cpu, 0.0) for cpu, s in self.full_s.items()},
         )  # fmt: skip
 
     def _derived(
         self, threads: dict[Key, TaskTimes], tasks: dict[tuple[int, str, int], TaskTimes],
-        quotas: Quotas, seen_s: float, waiting_s: float,
+        quotas: Quotas, seen_s: float, waiting_s: float, wait_snapshots: int,
+        full_s: dict[int, float],
     ) -> RunTimes:  # fmt: skip
         times = RunTimes([*self._position])
-        times.job, times.has_waits = self.job, self.has_waits
+        times.job, times.job_has_waits = self.job, self.job_has_waits
+        times.wait_snapshots, times.full_s = wait_snapshots, full_s
         times.threads, times.tasks, times._quotas = threads, tasks, quotas
         times.seen_s, times.waiting_s = seen_s, waiting_s
         return times
@@ -264,7 +293,7 @@ class RunTimes:
         they ran and waited since the previous record, by CPU."""
         run_s, wait_s = np.zeros((2, len(self._position)))
         for thread, ran_s, waited_s in self.job.steps(watched_job, time_ns):
-            self.has_waits |= thread.points[-1].wait_ns is not None
+            self.job_has_waits |= thread.points[-1].wait_ns is not None
             key = thread.pid, thread.tid
             times = self.threads.get(key) or TaskTimes(thread.comm)
             times = times.plus(thread.cpu, ran_s, waited_s)
@@ -288,21 +317,25 @@ class RunTimes:
         span_s = max(0, time_ns - (self._snapshot_ns or first_ns)) / 1e9
         self._snapshot_ns = time_ns
         ran_s, waited_s = ([0.0] * len(self._position) for _ in range(2))
-        has_waits = False
+        has_waits = is_waiting = False
         tasks = self.tasks
         for cpu, index in self._position.items():
-            for (pid, comm, share), wait, _ in snapshot.activity_on(str(cpu)):
+            activities = snapshot.activity_on(str(cpu))
+            if len(activities) >= MAX_TASKS_PER_CPU and _may_hide_waits(activities):
+                self.full_s[cpu] = self.full_s.get(cpu, 0.0) + span_s
+            for (pid, comm, share), wait, _ in activities:
                 if is_known := not isnan(wait):
-                    self.has_waits = True
+                    has_waits = True
                 run_s, wait_s = share * span_s, wait * span_s if is_known else 0.0
                 key = pid, comm, cpu
                 times = tasks.pop(key, None) or TaskTimes(comm)
                 tasks[key] = times.plus(cpu, run_s, wait_s)
                 ran_s[index] += run_s
                 waited_s[index] += wait_s
-                has_waits |= wait >= MIN_WAIT
+                is_waiting |= wait >= MIN_WAIT
         self.seen_s += span_s
-        self.waiting_s += span_s if has_waits else 0.0
+        self.wait_snapshots += has_waits
+        self.waiting_s += span_s if is_waiting else 0.0
         _drop_oldest(self.tasks, MAX_TASKS)
         return np.array(ran_s), np.array(waited_s)
 
@@ -411,6 +444,13 @@ class BusyCpus:
         time."""
         name = max(self._alone_s, key=lambda task: self._alone_s[task], default="")
         return name if name and self._alone_s[name] >= HALF_CPU * self.one_s else ""
+
+
+def _may_hide_waits(activities: Sequence[TaskActivity]) -> bool:
+    """Returns whether tasks waited on a CPU of which a snapshot reports as many tasks as it can,
+    and whether others ran there for a noticeable share of its time."""
+    seen_share = sum(activity.task.share for activity in activities)
+    return seen_share < MIN_SEEN_SHARE and any(one.wait >= MIN_WAIT for one in activities)
 
 
 def _drop_oldest(entries: dict[Any, Any], max_entries: int) -> None:

@@ -11,6 +11,7 @@ from truths import PLAYED_S, SMALL, found
 
 from perftop.base.arrays import Bools, Floats
 from perftop.model.evaluation import (
+    MAX_CARRIED_S,
     MAX_RESTING_SHARE,
     MIN_AWAKE_SHARE,
     MIN_WANTED_SHARE,
@@ -18,6 +19,7 @@ from perftop.model.evaluation import (
     Values,
     lost_time,
     resting_rows,
+    settled_steal,
 )
 from perftop.model.numbers import INDEX, METRICS
 
@@ -161,3 +163,31 @@ def test_a_cpu_between_both_shares_stays_what_it_was() -> None:
 
 def test_a_cpu_of_which_nothing_is_known_is_not_at_rest() -> None:
     assert resting_rows(np.array([np.nan]), np.array([True])).tolist() == [False]
+
+
+# --- ticks of steal in short samples
+
+
+@given(st.lists(st.tuples(st.floats(0, 0.02), st.floats(0, 0.01)), min_size=1, max_size=40))
+def test_carried_ticks_are_neither_lost_nor_counted_twice(
+    samples: list[tuple[float, float]],
+) -> None:
+    stolen, wanted = (np.array(part)[:, None] for part in zip(*samples, strict=True))
+    settled, carried = settled_steal(stolen, wanted, np.zeros(1))
+    assert (settled <= wanted + 1e-12).all()
+    assert (carried <= MAX_CARRIED_S).all()
+    assert settled.sum() + carried.sum() <= stolen.sum() + 1e-9
+    one_by_one, left = [], np.zeros(1)
+    for sample in range(len(stolen)):
+        part, left = settled_steal(stolen[sample : sample + 1], wanted[sample : sample + 1], left)
+        one_by_one.append(part[0])
+    np.testing.assert_allclose(settled, np.array(one_by_one))
+
+
+def test_a_tick_of_a_short_sample_counts_whole() -> None:
+    """Of each 60 ms a CPU wants 42 ms; the hypervisor takes 10 ms, in one tick."""
+    wanted = np.array([[0.007]] * 60)
+    stolen = np.array([[0.010 if sample % 6 == 5 else 0.0] for sample in range(60)])
+    settled, _ = settled_steal(stolen, wanted, np.zeros(1))
+    assert settled.sum() == pytest.approx(0.1, abs=0.004)
+    assert np.minimum(stolen, wanted).sum() == pytest.approx(0.07), "before"

@@ -108,9 +108,9 @@ def test_time_before_the_measurement_does_not_count() -> None:
 def test_unreported_waits_are_unknown_not_zero() -> None:
     """In a short measurement they are unknown, so it does not report that all is well."""
     session, made = seen("steady")
-    session.run_times.has_waits = False
+    snapshots, session.run_times.wait_snapshots = session.run_times.wait_snapshots, 1
     assert answer(session, made).startswith("No cause seen that slows this machine down.")
-    session.run_times.has_waits = True
+    session.run_times.wait_snapshots = snapshots
     assert answer(session, made).startswith("Nothing is slowing this machine down")
 
 
@@ -265,7 +265,7 @@ def test_a_stopped_job_hears_for_how_long_and_by_what(state: str, by: str, hint:
     session: Session = sampled(Machine(cores=2))[0]
     session.account()
     stopped = TaskTimes("job", 0.3, 0.0, {0: 0.3}, 0.5, 0.3, {state: 0.2, "R": 0.3})
-    session.run_times.threads, session.run_times.has_waits = {(1, 1): stopped}, True
+    session.run_times.threads, session.run_times.job_has_waits = {(1, 1): stopped}, True
     made = report(session, session.run.start_ns, "job")
     (first,) = [finding for finding in made.named if finding.cause == STOPPED]
     assert first.text == f"job was stopped for 0.2 of 0.5 s ({by})"
@@ -283,7 +283,7 @@ def test_a_stopped_job_hears_for_how_long_and_by_what(state: str, by: str, hint:
 def with_quota(threads: dict[tuple[int, int], TaskTimes], throttled_s: float) -> Session:
     session: Session = sampled(Machine(cores=2))[0]
     session.account()
-    session.run_times.threads, session.run_times.has_waits = threads, True
+    session.run_times.threads, session.run_times.job_has_waits = threads, True
     for us in (0, round(throttled_s * 1e6)):
         groups = {"/docker/0123456789abcdef": [0.5, us // 100_000, us // 120_000, us]}
         record = {"groups": groups, "pids": {"1": [*groups]}}

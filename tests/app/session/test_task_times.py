@@ -304,3 +304,24 @@ def test_the_fifth_percentile_is_that_of_numpy() -> None:
         table[0] = 0.5
         assert _p5(table) == pytest.approx(np.nanpercentile(table, 5, axis=0), rel=1e-6)
     assert np.isnan(_p5(np.full((3, 1), np.nan, np.float32))).all()
+
+
+# --- waits that are not seen
+
+
+@pytest.mark.parametrize(
+    ("count", "share", "hidden_s"), [(3, 0.1, 3.0), (3, 0.33, 0.0), (2, 0.1, 0.0)]
+)
+def test_tasks_that_no_snapshot_reports_may_wait(count: int, share: float, hidden_s: float) -> None:
+    """Ten tasks that share a CPU wait nine tenths of their time, and three of them are seen."""
+    times = RunTimes([0])
+    ranked = {"0": [[pid, "job", share] for pid in range(count)]}
+    waits = {"0": [[0.9, 10.0] for _ in range(count)]}
+    for second in range(1, 5):
+        snapshot = TaskSnapshot({}, ranked, waits)
+        times.of_all(snapshot, 0, second * 1000 * MS)
+        assert times.has_waits == (second > 1), "one snapshot is too short to tell"
+        if second == 1:
+            first = times.copy()
+    assert times.since(first).full_s.get(0, 0.0) == pytest.approx(hidden_s)
+    assert times.since(first).wait_snapshots == 3
