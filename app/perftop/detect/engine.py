@@ -11,6 +11,7 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints, distinct
+from perftop.model.belief import confidence
 from perftop.model.cores import Cores
 from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX
@@ -107,9 +108,12 @@ class RunningEpisodes:
         away = [e for e in self.of_kind("offline") if e.cpus == [cpu]]
         if online:
             back = Episode("online", [cpu], time_ns, time_ns, cause="hotplug")
+            back.confidence = confidence("online", "hotplug")
             return [*(self.end(episode, time_ns) for episode in away), back]
         if not away:
-            self.running.append(Episode("offline", [cpu], time_ns, cause="hotplug"))
+            gone = Episode("offline", [cpu], time_ns, cause="hotplug")
+            gone.confidence = confidence("offline", "hotplug")
+            self.running.append(gone)
         return []
 
     def end(self, episode: Episode, end_ns: int) -> Episode:

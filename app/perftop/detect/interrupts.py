@@ -22,6 +22,7 @@ from perftop.detect.engine import (
     gap_ns,
     with_tasks,
 )
+from perftop.model.belief import confidence
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.tasks import TaskSnapshot
@@ -99,6 +100,7 @@ class InterruptStorms:
         """Names what took most; once named, it stays so."""
         if episode.cause == "unknown":
             episode.cause = "irq" if spent.irq > spent.softirq else "softirq"
+            episode.confidence = confidence("interrupt", episode.cause)
         named = spent.line if episode.cause == "irq" else spent.kind
         evidence = episode.evidence
         if named is not None and evidence.setdefault("line", named[0]) == named[0]:

@@ -18,6 +18,7 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine import PAUSE_NS, AllSums, HighShare, Patience, RunningEpisodes, gap_ns
+from perftop.model.belief import confidence
 from perftop.model.evaluation import Values
 from perftop.model.kinds import Episode, TaskOnCpu
 from perftop.model.numbers import INDEX
@@ -162,6 +163,7 @@ class NeighbourLosses:
             if loss.group == share.group and (apart_ns <= self._sample_ns or at in loss.members):
                 return loss
         loss = NeighbourLoss(Episode(NEIGHBOUR, [], share.start_ns, cause=self._cause), share.group)
+        loss.episode.confidence = confidence(NEIGHBOUR, self._cause)
         self.running.append(loss)
         self._episodes.running.append(loss.episode)
         return loss

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from math import nan
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from perftop.base.arrays import Floats
+from perftop.model.belief import Confidence, confidence
 from perftop.model.cores import Cores
 from perftop.model.counters import BlockCounter, Counters
 from perftop.model.delta import Delta
@@ -77,7 +78,7 @@ PLR = {
     "CURRENT": "current", "POWER": POWER, "THERMAL": "thermal",
 }  # fmt: skip
 """Cause by the name of TPMI's limit reason, the more specific reasons first. The bits are sticky:
-each is seen only when its limit becomes active."""
+each is seen only when its limit becomes active, so that its share of the span is not counted."""
 
 CLUES = (
     *(Clue(cause, "limit_reasons", part) for part, cause in CAUSES.items()),
@@ -116,7 +117,7 @@ COUNTED = (*dict.fromkeys(clue.key for clue in CLUES), *WIDE, "hsmp_limits", "en
 
 class Verdict(NamedTuple):
     cause: str
-    confidence: Literal["measured", "inferred", "unknown"]
+    confidence: Confidence
 
 
 class Case(NamedTuple):
@@ -126,6 +127,12 @@ class Case(NamedTuple):
     cap: Cap | None
     """The clock limit that was set; None if there is none."""
     guest: bool
+    scaled: bool = False
+    """Whether counts of the cores were scaled up, because their events took turns."""
+
+
+def _verdict(cause: str, *, counted: bool = True) -> Verdict:
+    return Verdict(cause, confidence("turbo-drop", cause, counted=counted))
 
 
 def verdict(case: Case) -> Verdict:
@@ -138,12 +145,12 @@ def verdicts(case: Case) -> Iterator[Verdict]:
     package that were measured, then what the code asks for, and last what is only likely."""
     facts, mean = case.facts, case.facts.mean
     if case.cap:
-        yield Verdict("policy", "measured")
+        yield _verdict("policy")
 
     def at_limit(key: str) -> bool:
         return mean(key) > 0 and facts.watts >= MIN_LIMIT_SHARE * mean(key)
 
-    power_limit = Verdict(LIMITS[at_limit("power_limit2_w")], "inferred")
+    power_limit = _verdict(LIMITS[at_limit("power_limit2_w")], counted=False)
     # The limit that was seen most often. For power: the clue that shows which power limit it is.
     shares = [(clue, mean(clue.key, clue.part)) for clue in CLUES]
     seen = [(clue, share) for clue, share in shares if share > 0 and share >= clue.least]
@@ -153,16 +160,16 @@ def verdicts(case: Case) -> Iterator[Verdict]:
     elif any(clue.part == AMBIGUOUS for clue, _ in seen):
         seen = [(Clue(LIMITS[0], clue.key) if clue.part == AMBIGUOUS else clue, share)
                 for clue, share in seen]  # fmt: skip
-    causes = [clue.cause for clue, _ in seen]
-    some_power_limit = bool(causes) and causes[0] == POWER
+    limits = [clue for clue, _ in seen]
+    some_power_limit = bool(limits) and limits[0].cause == POWER
     if some_power_limit:
-        causes = [cause for cause in causes if cause in LIMITS]
-    if causes:
-        yield Verdict(causes[0], "measured")
+        limits = [clue for clue in limits if clue.cause in LIMITS]
+    if limits:
+        yield _verdict(limits[0].cause, counted=limits[0].key != "plr_reasons")
     # Wide code also draws more power, so a limit that was measured goes before its license.
     if sum(share for key in WIDE if (share := mean(key)) > 0) >= MIN_ACTIVE_SHARE:
-        yield Verdict("license", "measured")
-    if some_power_limit and not causes:
+        yield _verdict("license", counted=not case.scaled)
+    if some_power_limit and not limits:
         yield power_limit
     # Power is at its limit, or throttled time was counted, which some models count only for power.
     throttled = mean("power_throttled_s") >= MIN_ACTIVE_SHARE
@@ -171,9 +178,9 @@ def verdicts(case: Case) -> Iterator[Verdict]:
     # An energy preference counts only if limit reasons are polled and none was found.
     saving = mean("hwp_epp") >= MIN_SAVING_EPP and facts.polls("limit_reasons") > 0
     if mean("hwp_max") < mean("hwp_highest") or saving:
-        yield Verdict("hwp", "inferred")
+        yield _verdict("hwp")
     if case.guest and mean("stat_steal_s") >= MIN_STEAL:
-        yield Verdict("hypervisor", "inferred")
+        yield _verdict("hypervisor")
 
 
 def evidence(case: Case, cause: str) -> dict[str, Any]:

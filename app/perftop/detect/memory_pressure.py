@@ -25,6 +25,7 @@ from perftop.detect.losses import (
     cpu_work,
 )
 from perftop.model import machine_totals
+from perftop.model.belief import confidence
 from perftop.model.cores import Cores, with_extra_column
 from perftop.model.delta import Delta
 from perftop.model.evaluation import Values
@@ -289,7 +290,7 @@ class Memory:
         episode, members = loss.episode, loss.members
         instructions, cycles, expected, run_s, moved = self._programs.lost[:, members].sum(axis=1)
         best = float(best_traffic[loss.group])
-        episode.confidence = "inferred"
+        episode.confidence = confidence("neighbour", "memory")
         if cycles > 0:
             episode.evidence["ipc"] = round(float(instructions / cycles), 2)
             episode.evidence["ipc_alone"] = round(float(expected / cycles), 2)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from perftop.base.arrays import first_true
 from perftop.base.text import safe
 from perftop.detect.engine import DetectorInput, RunningEpisodes, gap_ns, with_tasks
+from perftop.model.belief import confidence
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.tasks import TaskSnapshot, owner
@@ -114,7 +115,7 @@ class MemoryStalls:
         for name, value in stall.counts.items():
             known = name == "memory_limit_mb"
             evidence[name] = round(value if known else evidence.get(name, 0) + value)
-        episode.confidence = "inferred" if stall.cause == "numa-balancing" else "measured"
+        episode.confidence = confidence(episode.kind, stall.cause)
 
 
 def _stalls(records: Mapping[str, object], span_s: float) -> Iterator[_Stall]:

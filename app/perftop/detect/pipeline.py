@@ -22,6 +22,7 @@ from perftop.detect.throttles import Throttles
 from perftop.detect.turbo_drops import Drops, Licenses
 from perftop.detect.watched_job import Budget, QuotaStops, Scheduler
 from perftop.model import machine_totals
+from perftop.model.belief import confidence
 from perftop.model.cores import packages
 from perftop.model.delta import Doubt
 from perftop.model.kinds import Episode, Host
@@ -209,7 +210,9 @@ class Suspects:
                 (running for running in self._running if running.includes(key, time_ns)), None
             )
             if suspect is None:
-                suspect = _Suspect(Episode("suspect", [], since_ns, cause=key), time_ns)
+                episode = Episode("suspect", [], since_ns, cause=key)
+                episode.confidence = confidence("suspect", key)
+                suspect = _Suspect(episode, time_ns)
                 self._episodes.running.append(suspect.episode)
                 self._running.append(suspect)
             suspect.why.setdefault(key, min(cpus.values()))

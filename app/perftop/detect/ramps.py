@@ -19,6 +19,7 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints, distinct, first_true, latest
 from perftop.detect.engine import GAP_SAMPLES, DetectorInput, gap_ns, util
+from perftop.model.belief import confidence
 from perftop.model.cores import Cores
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
@@ -240,7 +241,7 @@ class Ramps:
             median(ramp.steady_hz - ramp.first_hz for ramp in ramps),
             "-",
             evidence,
-            "measured" if measured else "inferred",
+            confidence("ramp", "-", counted=measured),
         )
 
 

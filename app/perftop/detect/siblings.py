@@ -32,6 +32,7 @@ from perftop.detect.sibling_changes import (
     SiblingChanges,
     SiblingHistory,
 )
+from perftop.model.belief import confidence
 from perftop.model.delta import add_samples
 from perftop.model.kinds import Episode, OutOf
 from perftop.model.sample_reader import SampleBatch, SampleReader
@@ -254,17 +255,17 @@ class Siblings:
         fits, edges = self._history.counts[[FITS, EDGES], weakest].tolist()
         follows = fits >= MIN_REPEATS and bool(self._history.follows()[members].all())
         recent = age_ns <= MAX_AGE_NS
-        episode.confidence = "measured" if follows and known and recent else "inferred"
         episode.evidence |= {
             "ipc": round(float(instructions / cycles), 2),
             "ipc_alone": round(float(expected / cycles), 2),
             "sibling_active_share": round(float(together_s / run_s), 3),
         }
+        explained = False  # by slots that were counted, not by the earlier IPC
         if self._given:
             episode.evidence["slots_to_sibling"] = round(float(given / cycles), 3)
-            lost = 1 - instructions / expected
-            if given >= MIN_GIVEN * lost * cycles:  # counted, not inferred from the earlier IPC
-                episode.confidence = "measured"
+            explained = bool(given >= MIN_GIVEN * (1 - instructions / expected) * cycles)
+        counted = explained or (follows and known and recent)
+        episode.confidence = confidence("neighbour", "sibling", counted=counted)
         if age_ns > MAX_AGE_NS:
             episode.evidence["since_alone_s"] = round(age_ns / 1e9)
         if who:

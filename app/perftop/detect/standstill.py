@@ -6,7 +6,7 @@ for.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,8 +20,10 @@ from perftop.detect.engine import (
     gap_ns,
     highest,
 )
+from perftop.model.belief import confidence
 from perftop.model.cores import packages
 from perftop.model.counters import BlockCounter
+from perftop.model.evaluation import TICK_S
 from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import SampleBatch, SampleReader
@@ -39,8 +41,6 @@ than 20 us. cpuidle also counts the time to enter and leave an idle state as idl
 the loss appear smaller than it is."""
 ROBBED_NS = 60_000_000_000
 """Time in ns after a stolen tick in which the hypervisor may have taken most of the next tick."""
-TICK_S = 0.01
-"""Unit of /proc/stat in s on every x86 kernel, whatever the kernel's own tick is."""
 HOT = {
     "thermal": {"thermal", "critical temperature", "running average thermal limit"},
     "prochot": {"PROCHOT"},
@@ -228,20 +228,20 @@ READ, STEAL = 3, 4
 
 class Sign(NamedTuple):
     cause: str
-    confidence: Literal["measured", "inferred"] = "inferred"
+    counted: bool = True
+    """Whether the marker counts what `belief.COUNTED` says, and not something that goes with it."""
 
 
 SIGNS = {
-    "modulation": Sign("modulation", "measured"),
-    "thermal": Sign("modulation"),
+    "modulation": Sign("modulation"),
+    "thermal": Sign("modulation", counted=False),
     "hdc": Sign("hdc"),
     "smi": Sign("smm"),
     "simd": Sign("simd"),
-    "pcu": Sign("clock-change", "measured"),
-    "between": Sign("clock-change"),
+    "pcu": Sign("clock-change"),
+    "between": Sign("clock-change", counted=False),
 }
-"""The cause that each marker shows and its confidence, in the order in which the markers are
-checked."""
+"""The cause that each marker shows, in the order in which the markers are checked."""
 
 
 class Halts:
@@ -314,8 +314,12 @@ def _describe(halt: ShareEpisode) -> None:
     cause = next((key for key, share in explained.items() if share >= MIN_EXPLAINED), None)
     episode = halt.episode
     episode.depth = lost_s / span_s
-    episode.cause = SIGNS[cause].cause if cause else "unknown"
-    episode.confidence = SIGNS[cause].confidence if cause else "unknown"
+    sign = SIGNS[cause] if cause else Sign("unknown")
+    episode.cause = sign.cause
+    error_s = float(sums[ERRORS:SMIS].sum())
+    episode.confidence = confidence(
+        episode.kind, sign.cause, counted=sign.counted, error=error_s, effect=lost_s
+    )
     evidence: dict[str, float] = {}
     if cause:
         evidence[f"explained_by_{cause}"] = min(explained[cause], 1.0)
@@ -462,6 +466,7 @@ class Steals:
         for steal in self._steals.running:
             if id(steal.episode) not in running:
                 steal.episode.cause = "hypervisor"
+                steal.episode.confidence = confidence("steal", "hypervisor")
                 steal.episode.start_ns = int(self._start_ns[steal.members].min())
             ticks = float(self._ticks[steal.members].sum())
             steal.episode.evidence = {"ticks": round(ticks), "tick_s": TICK_S}
@@ -526,7 +531,10 @@ class Smis:
                 if self._episode is None:
                     self._counts[:] = 0
                     start_ns = int(begin_ns[news].min())
-                    self._episode = Episode("smi", [], start_ns, cause="firmware")
+                    self._episode = Episode(
+                        "smi", [], start_ns, cause="firmware",
+                        confidence=confidence("smi", "firmware"),
+                    )  # fmt: skip
                     self._episodes.running.append(self._episode)
             if self._episode is not None:  # otherwise late counts of a past episode
                 self._counts += np.where(counted, moved, 0.0)

@@ -15,6 +15,7 @@ from perftop.detect.engine import (
 )
 from perftop.detect.low_clock_causes import MIN_ACTIVE_SHARE
 from perftop.detect.standstill import HOT, Modulation, Standstill, Thermal
+from perftop.model.belief import confidence
 from perftop.model.cores import Cores
 from perftop.model.kinds import KERNEL, Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
@@ -103,6 +104,7 @@ def _describe(throttle: ShareEpisode) -> None:
     sums, episode = throttle.sums, throttle.episode
     shares = dict(zip(CAUSES, (sums[STATUS:] / sums[1]).tolist(), strict=True))
     episode.cause = max(shares, key=lambda cause: shares[cause])
+    episode.confidence = confidence("throttle", episode.cause)
     episode.evidence = {
         f"{cause}_status_share": round(share, 3) for cause, share in shares.items() if share > 0
     }
@@ -161,6 +163,9 @@ class BookedThrottling:
                 evidence = {"throttled_s": round(seconds, 3), "told_by": KERNEL}
                 if cpus:
                     ended.append(
-                        Episode("throttle", cpus, start_ns, time_ns, None, "thermal", evidence)
-                    )
+                        Episode(
+                            "throttle", cpus, start_ns, time_ns, None, "thermal", evidence,
+                            confidence("throttle", "thermal"),
+                        )
+                    )  # fmt: skip
         return ended

@@ -46,7 +46,9 @@ from perftop.detect.low_clock_causes import (
     evidence,
     verdict,
 )
+from perftop.model.belief import confidence
 from perftop.model.cores import Cores
+from perftop.model.counters import Counters
 from perftop.model.delta import Delta
 from perftop.model.kinds import BASE_CLOCK, CAPS, Cap, Episode, Level
 from perftop.model.numbers import INDEX
@@ -94,6 +96,8 @@ class _DropSample:
     cap_hz: Floats
     cap: Ints  # index in kinds.CAPS
     sums: Floats
+    scaled: Bools
+    """Cores whose counts were scaled up, because their events took turns."""
     since_ns: int
     time_ns: int
 
@@ -111,6 +115,8 @@ class _Drop(ShareEpisode):
     whole: bool  # cores of the group that wake up join the drop
     facts: Floats
     """Sums of the counters that may show the cause, over all samples that showed the drop."""
+    scaled: bool = False
+    """Whether counts of its cores were scaled up."""
     paused_ns: int = 0
     """Total length in ns of the pauses after which the drop appeared again."""
 
@@ -131,6 +137,12 @@ class _Working(NamedTuple):
     def after(self, samples: int) -> _Working:
         """Returns the state after so many of the samples."""
         return _Working(*(part[samples] for part in self))
+
+
+def scaled_cores(counters: Counters, delta: Delta, cores: Cores) -> Bools:
+    """Returns a mask of the cores whose counts were scaled up in the span."""
+    scaled = np.broadcast_to(counters.estimated(delta, "cycles"), len(cores.of_cpu))
+    return np.asarray(cores.max_of_threads(scaled.astype(float)) > 0)
 
 
 def _some_ceiling(batch: SampleBatch) -> Bools:
@@ -253,7 +265,8 @@ class Drops:
         return _DropSample(
             np.array([now.run_s, now.cycles, now.run_s * allowed]) * known,
             2 * self._cores.group + self._capped, caps.hz, caps.by,
-            self._tally.sums(now.delta, self._cores), since_ns, time_ns,
+            self._tally.sums(now.delta, self._cores),
+            scaled_cores(self._reader.counters, now.delta, self._cores), since_ns, time_ns,
         )  # fmt: skip
 
     def _follow(self, sample: _DropSample) -> list[_Drop]:
@@ -295,7 +308,8 @@ class Drops:
             Cap([*CAPS][sample.cap[first]], float(sample.cap_hz[first])) if drop.group % 2 else None
         )
         guest = self._reader.hello.virtualisation is not None
-        case = Case(Facts(self._tally, drop.facts), cap, guest)
+        drop.scaled |= bool((sample.scaled & cores).any())
+        case = Case(Facts(self._tally, drop.facts), cap, guest, drop.scaled)
         episode = drop.episode
         episode.depth = (allowed - cycles) / run_s
         episode.cause, episode.confidence = verdict(case)
@@ -348,9 +362,9 @@ level has caused."""
 MIN_MISSING = 0.01
 """Share of the ceiling. A clock that misses the ceiling by less counts as at the ceiling: a step of
 the clock is two to three times as much."""
-RUN_S, CYCLES, ALLOWED, FIRST = 2, 3, 4, 5
-"""Indices in the sums of an episode: run time, cycles, run time times ceiling, and the cycles of
-each level."""
+RUN_S, CYCLES, ALLOWED, SCALED, FIRST = 2, 3, 4, 5, 6
+"""Indices in the sums of an episode: run time, cycles, run time times ceiling, samples whose counts
+were scaled up, and the cycles of each level."""
 
 
 class Licenses:
@@ -383,7 +397,9 @@ class Licenses:
         # A core in a drop is left out, because the drop includes its level.
         drops = [drop for drop in self._episodes.of_kind("turbo-drop") if drop.cause == "license"]
         share[cores.with_cpus([cpu for drop in drops for cpu in drop.cpus])] = 0.0
-        more = [run_s, cycles, run_s * data.ceiling_hz, *np.nan_to_num(levels * cycles)]
+        scaled = scaled_cores(self._counters, data.sample.delta, cores).astype(float)
+        ceilings = run_s * data.ceiling_hz
+        more = [run_s, cycles, ceilings, scaled, *np.nan_to_num(levels * cycles)]
         times = data.since_ns, data.time_ns
         ended = self._licenses.step(share, cycles, cores.group, cores.lists, *times, more)
         for running in self._licenses.running:
@@ -406,6 +422,7 @@ class Licenses:
         level = Level(int(self._levels[most][-1]), float(sums[FIRST + most] / cycles))
         episode = running.episode
         episode.cause, episode.evidence = "level", {"simd": level}
+        episode.confidence = confidence("license", "level", counted=not sums[SCALED])
         episode.evidence["busy_hz"] = round(cycles / run_s)
         if allowed > 0:
             missing = allowed - cycles

@@ -11,6 +11,7 @@ import numpy as np
 from perftop.base.arrays import Bools, Floats, Ints, first_true
 from perftop.detect.engine import DetectorInput, RunningEpisodes, gap_ns, with_tasks
 from perftop.detect.losses import NeighbourLoss, NeighbourLosses, blamed_tasks
+from perftop.model.belief import confidence
 from perftop.model.kinds import CrowdedCpu, Episode
 from perftop.model.numbers import MACHINE
 from perftop.model.sample_reader import SampleBatch, SampleReader
@@ -130,7 +131,8 @@ class Scheduler:
         pressure = self._counters.rates(data.sample.delta, MACHINE["pressure_cpu"].counter)
         if pressure is not None and len(pressure) and np.isfinite(share := float(pressure.sum())):
             evidence["machine_pressure_share"] = round(min(1.0, max(0.0, share)), 3)
-        loss.episode.confidence = "measured" if {"who", "self"} & {*evidence} else "inferred"
+        named = not {"who", "self"}.isdisjoint(evidence)
+        loss.episode.confidence = confidence("neighbour", "scheduler", counted=named)
 
     def _crowded(self, cpus: list[int]) -> dict[str, list[CrowdedCpu]]:
         """Returns the CPUs on which threads of the job wait for each other, as evidence. Records of
@@ -247,7 +249,9 @@ class Budget:
             episode.evidence["ceiling_before_hz"] = round(best.ceiling_hz)
         if drop is not None:
             episode.evidence["turbo_drop"] = drop.cause
-        episode.confidence = "inferred" if drop is not None else "measured"
+        # With a power limit, the loss is inferred from when others started.
+        counted = drop is None and bool(np.isfinite(best.ceiling_hz - now.ceiling_hz))
+        episode.confidence = confidence("neighbour", "package", counted=counted)
         if self._running.time_ns and "who" not in episode.evidence:
             tasks = [
                 (task, cpu)
@@ -345,6 +349,7 @@ class QuotaStops:
                 if not cpus:
                     continue
                 stop = _Stop(Episode("quota", [], max(last_ns, since_ns), cause="quota"))
+                stop.episode.confidence = confidence("quota", "quota")
                 self._running[group] = stop
                 self._episodes.running.append(stop.episode)
             stop.stopped_s += quota.newest_s

@@ -282,7 +282,9 @@ class Lost(NamedTuple):
         return Lost(self.wanted_s[samples], self.parts_s[samples])
 
 
-MAX_CARRIED_S = 0.02
+TICK_S = 0.01
+"""Unit of /proc/stat in s on every x86 kernel, whatever the kernel's own tick is."""
+MAX_CARRIED_S = 2 * TICK_S
 """Maximum stolen seconds of a CPU that are carried from one sample to the next: two ticks, because
 the ticks of an idle CPU concern nobody."""
 MIN_SETTLED_NS = 100_000_000

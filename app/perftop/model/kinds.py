@@ -14,6 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
+from perftop.model.belief import Confidence
+
 Depth = Literal["share", "hz", "gain", "count", ""]
 """Meaning of an episode's depth: a share of the time or of the work, a clock that is missing or was
 gained, a number of events, or nothing."""
@@ -383,7 +385,8 @@ class Episode:
     depth: float | None = None
     cause: str = "unknown"
     evidence: dict[str, Any] = field(default_factory=dict)
-    confidence: Literal["measured", "inferred", "unknown"] = "measured"
+    confidence: Confidence = "unknown"
+    """As `belief.confidence` says."""
     calm: bool = False
     """Whether the episode is not visible in the newest samples. The episode ends if that lasts."""
 

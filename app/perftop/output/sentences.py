@@ -593,7 +593,7 @@ _WORDED: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
     "explained_by_between": ("clock between two steps", _share("the time")),
     "slots_to_sibling": ("slots that went to the sibling", _share("all")),
     "changes_with_sibling": (
-        "changes that fit", lambda seen: f"{seen.number:.0f} of {seen.highest:.0f}"
+        "changes with it", lambda seen: f"{seen.number:.0f} of {seen.highest:.0f}"
     ),
     "ipc": ("IPC", None),
     "ipc_alone": ("IPC alone", None),

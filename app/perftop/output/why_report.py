@@ -15,6 +15,8 @@ import numpy as np
 
 from perftop.base.arrays import Floats
 from perftop.base.text import length, many, percent, ranges, rough, safe
+from perftop.model.belief import Confidence, confidence
+from perftop.model.evaluation import TICK_S
 from perftop.model.kinds import CAPS, KINDS, Cap, Episode, cause_of
 from perftop.model.machine_totals import MEMORY, OF_BEST
 from perftop.model.tasks import MAX_TASKS_PER_CPU
@@ -76,7 +78,7 @@ class Finding:
     for_s: float | None
     """Seconds of the observed time in which the cause was active; None if unknown."""
     running: bool
-    confidence: str
+    confidence: Confidence
     evidence: list[str]
     hint: str
     """A remedy; '' if none is known."""
@@ -238,7 +240,7 @@ def _finding(
     finding = Finding(
         cause, sums.share(cause), float(lost_s.sum()), words, _by(cause, worst), cpus,
         _acted_s(alike, now_ns, span_ns), running,
-        "measured" if worst is None else worst.confidence, pieces(cause[1], shown),
+        confidence(*cause) if worst is None else worst.confidence, pieces(cause[1], shown),
         _hint(session, cause, worst, cpus), {} if worst is None else evidence_json(worst.evidence),
     )  # fmt: skip
     if cause[1] == UNEXPLAINED:
@@ -248,9 +250,8 @@ def _finding(
             evidence.append("with time to spare, so the governor may have chosen this clock")
         return replace(finding, confidence="unknown", evidence=evidence)
     if cause == STEAL:
-        return replace(
-            finding, confidence="measured", evidence=[_stolen(session, lost_s, cpus, span_ns)]
-        )
+        how = confidence(*STEAL, error=TICK_S, effect=finding.lost_s)
+        return replace(finding, confidence=how, evidence=[_stolen(session, lost_s, cpus, span_ns)])
     if cause == QUOTA:
         return _quota(finding, times, job, totals.elapsed_s, past=past)
     if cause == STOPPED and times.threads:
@@ -259,7 +260,8 @@ def _finding(
         for_s = finding.for_s if job else min(times.waiting_s, span_ns / 1e9)
         return replace(
             finding, text=waits.text, by=waits.by, evidence=waits.evidence, hint=waits.hint,
-            cpus=waits.cpus, for_s=for_s, confidence="measured" if waits.known else "unknown",
+            cpus=waits.cpus, for_s=for_s,
+            confidence=confidence(*WAIT_CAUSE) if waits.known else "unknown",
             headline=waits.headline, victim_share=waits.share,
         )  # fmt: skip
     if cause[0] == "neighbour" and worst is not None and job is None:
@@ -295,7 +297,7 @@ def _quota(
     return replace(
         finding, text=f"{who} may use no more than {allowed}{whose}",
         by=f"its CPU quota of {allowed}" if job is not None else who,
-        evidence=evidence, confidence="measured", details=details,
+        evidence=evidence, confidence=confidence(*QUOTA), details=details,
         headline=f"{who} {'lost' if past else 'loses'} {_much(worst.wait_s, worst.wanted_s)} "
                  f"of its time to a quota of {allowed}{owner}",
         victim_share=_victim_share(worst.wait_s, worst.wanted_s, span_s),
@@ -316,8 +318,8 @@ def _stopped(finding: Finding, times: RunTimes, job: str | None) -> Finding:
     fixes = {"T": f"kill -CONT {pid}", "t": "detach the debugger", "F": "thaw its control group"}
     text = f"{who} was stopped for {worst.stopped_s:.1f} of {worst.elapsed_s:.1f} s ({by})"
     return replace(
-        finding, text=text, by=by, evidence=evidence, hint=fixes[state], confidence="measured",
-        running=False, headline=text,
+        finding, text=text, by=by, evidence=evidence, hint=fixes[state],
+        confidence=confidence(*STOPPED), running=False, headline=text,
     )  # fmt: skip
 
 

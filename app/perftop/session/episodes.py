@@ -16,6 +16,7 @@ import numpy as np
 from perfprobe import wire
 from perftop.base.text import length
 from perftop.detect.engine import RunningEpisodes
+from perftop.model.belief import confidence
 from perftop.model.kinds import Episode
 
 MAX_ENDED = 8192
@@ -228,7 +229,8 @@ def _start_ns(episode: Episode) -> int:
 
 def new_mark(at_ns: int, text: str) -> Episode:
     """A new mark at the raw time `at_ns`."""
-    return Episode("mark", [], at_ns, at_ns, cause="-", evidence={"label": text})
+    return Episode("mark", [], at_ns, at_ns, cause="-", evidence={"label": text},
+                   confidence=confidence("mark", "-"))  # fmt: skip
 
 
 def mark_label(note: wire.Note) -> str | None:

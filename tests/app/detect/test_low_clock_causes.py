@@ -94,9 +94,9 @@ NONE: dict[str, Any] = {"limit_reasons": polled()}
     ("vr", "measured", PCU_1 | {"pcu_vr": 2e8}),
     ("policy", "measured", PCU_1 | {"pcu_os": 2e8}),
     ("prochot", "measured", {"hsmp_prochot": 1.0}),
-    ("power-pl2", "measured",
+    ("power-pl2", "inferred",
      {"plr_reasons": {"polls": 100.0, "POWER_PKG_PL2_PCS": 1, "POWER": 1}}),
-    ("vr", "measured", {"plr_reasons": {"polls": 100.0, "PLATFORM_HOT_VR": 1}}),
+    ("vr", "inferred", {"plr_reasons": {"polls": 100.0, "PLATFORM_HOT_VR": 1}}),
     ("power-pl1", "inferred", {"plr_reasons": {"polls": 100.0, "POWER": 1}}),
     ("power-pl1", "inferred", AT_PL1),
     ("power-pl1", "inferred", {"limit_reasons": polled(power_budget=9)}),
@@ -272,3 +272,9 @@ def test_the_p_state_limit_of_amd_is_evidence_and_no_cause() -> None:
     assert verdict(found) == ("unknown", "unknown")
     assert evidence(found, "unknown")["pstate_limit"] == 1.0
     assert "pstate_limit" not in evidence(case(pstate_limit=0.0), "unknown")
+
+
+def test_a_license_of_scaled_counts_is_inferred() -> None:
+    wide = case(**WIDE)
+    assert verdict(wide) == ("license", "measured")
+    assert verdict(wide._replace(scaled=True)) == ("license", "inferred")

@@ -67,7 +67,7 @@ def test_what_the_kernel_counted_names_the_cause(cause: str, counts: dict[str, i
     _, (found,) = episodes(None, {"stalled_us": stalled_us, "counts": counts})
     assert found.cause == cause
     assert found.depth == pytest.approx(0.28 if cause == "numa-balancing" else 0.3)
-    assert found.confidence == ("inferred" if cause == "numa-balancing" else "measured")
+    assert found.confidence == "inferred"
 
 
 @pytest.mark.parametrize(

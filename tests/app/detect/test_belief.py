@@ -1,0 +1,104 @@
+"""What `measured` means: one rule, for every cause of every detector."""
+
+from __future__ import annotations
+
+import ast
+from math import nan
+from pathlib import Path
+
+import pytest
+from truths import PLAYED_S, SECOND, SMALL, found
+
+import perftop
+from perftop.detect import low_clock_causes, standstill, throttles
+from perftop.model.belief import COUNTED, confidence
+from perftop.model.kinds import CAUSES, KINDS, NEIGHBOURS
+
+ROOT = Path(perftop.__file__).parent
+FOLDERS = "detect", "model", "session", "output"
+BY_RECORDS = {"quota", "steal", "interrupt", "memory-stall"}
+"""Kinds whose causes are not in a table of their detector."""
+WITHOUT_CAUSE = {"mark", "stopped", "ramp", "suspect", "offline", "online", "smi", "license"}
+"""Kinds that are facts, or that `why` alone reports."""
+SCENARIOS = ("turbo-drop", "license", "throttle", "halts", "neighbour", "memory", "guest", "demo",
+             "warmup", "hotplug")  # fmt: skip
+
+
+def emitted() -> set[tuple[str, str]]:
+    """The kinds and causes that the tables of all detectors can name."""
+    clues = {clue.cause for clue in low_clock_causes.CLUES} - {low_clock_causes.POWER}
+    drops = clues | {*low_clock_causes.LIMITS, "policy", "license", "hwp", "hypervisor"}
+    return {
+        *(("turbo-drop", cause) for cause in drops),
+        *(("throttle", cause) for cause in throttles.CAUSES),
+        *(("involuntary-halt", sign.cause) for sign in standstill.SIGNS.values()),
+        *(("neighbour", cause) for cause in NEIGHBOURS),
+    }
+
+
+def test_every_cause_of_every_detector_has_something_that_is_counted() -> None:
+    assert emitted() <= {*COUNTED}
+    rest = {pair for pair in COUNTED if pair not in emitted()}
+    assert {kind for kind, _ in rest} == WITHOUT_CAUSE | {
+        "quota",
+        "steal",
+        "interrupt",
+        "memory-stall",
+    }
+    assert {kind for kind, _ in COUNTED} - {"mark", "stopped"} == {*KINDS}
+    facts = {"-", "*", "hotplug", "firmware"}
+    assert {cause for _, cause in COUNTED} - facts <= {*CAUSES}
+
+
+@pytest.mark.parametrize(("kind", "cause"), [*COUNTED])
+def test_measured_needs_the_cause_itself_in_the_span_with_a_small_error(
+    kind: str, cause: str
+) -> None:
+    best = "measured" if COUNTED[kind, cause].is_cause else "inferred"
+    assert confidence(kind, cause) == best
+    assert confidence(kind, cause, error=0.1, effect=0.2) == best
+    for lacking in (
+        confidence(kind, cause, counted=False),
+        confidence(kind, cause, error=0.2, effect=0.2),
+        confidence(kind, cause, error=nan, effect=0.2),
+    ):
+        assert lacking == "inferred"
+
+
+@pytest.mark.parametrize("kind", ["turbo-drop", "involuntary-halt", "neighbour", "other"])
+def test_a_cause_that_nobody_knows_is_unknown(kind: str) -> None:
+    assert confidence(kind, "unknown") == confidence(kind, "newer") == "unknown"
+
+
+def test_nothing_else_decides_what_is_measured() -> None:
+    """No detector and no report writes a confidence down; all ask for it."""
+    for folder in FOLDERS:
+        for path in (ROOT / folder).rglob("*.py"):
+            if path.name == "belief.py":
+                continue
+            words = [node for node in ast.walk(ast.parse(path.read_text()))
+                     if isinstance(node, ast.Constant) and node.value in ("measured", "inferred")
+                     ]  # fmt: skip
+            assert words == [], f"{path}, line {words[0].lineno}"
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_no_episode_of_a_scenario_claims_more_than_was_counted(scenario: str) -> None:
+    _, episodes = found(f"{scenario},{SMALL}", SECOND // 10, PLAYED_S)
+    assert episodes
+    for episode in episodes:
+        pair = episode.kind, episode.cause
+        best = confidence(*pair)
+        assert best != "unknown" or episode.cause == "unknown", pair
+        assert episode.confidence in {best, "inferred"}, pair
+        if episode.cause == "sibling":
+            assert episode.confidence == "inferred", "it came once"
+
+
+def test_the_page_on_trust_has_each_cause_with_what_is_counted() -> None:
+    page = (ROOT / "docs/trust.md").read_text(encoding="utf-8")
+    for (kind, cause), entry in COUNTED.items():
+        best = "measured" if entry.is_cause else "inferred"
+        rows = [line for line in page.splitlines() if line.startswith(f"| `{kind}` |")]
+        name = "any" if cause == "*" else f"`{cause}`"
+        assert any(name in row and row.endswith(f"| {entry.what} | {best} |") for row in rows), kind
