@@ -96,7 +96,7 @@ class TaskSnapshot:
             records, waits = self.top_tasks.get(cpu), self.waits.get(cpu) if self.waits else None
             if type(records) is not list or not records:
                 records = [self.tasks.get(cpu)]
-            wait_records = waits if type(waits) is list else ()
+            wait_records = waits[:MAX_TASKS_PER_CPU] if type(waits) is list else ()
             known = self._activity_by_cpu[cpu] = []
             for record, wait in zip_longest(
                 records[:MAX_TASKS_PER_CPU], wait_records[:MAX_TASKS_PER_CPU]

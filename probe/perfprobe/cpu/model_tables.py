@@ -342,6 +342,27 @@ _GOLDMONT_PLUS = replace(
     bclk_hz=100e6,
     crystals_hz=(19.2e6,),
 )
+# turbostat's tables; no recorded machine of Elkhart or Jasper Lake.
+_TREMONT = replace(
+    _INTEL,
+    smt=1,
+    methods=SINGLE,
+    events=UNSTATED,
+    turbo=TRL,
+    residencies=(C1, C6, C7, *PC_DEEP),
+    rapl=RAPL,
+    bclk_hz=100e6,
+)
+# turbostat. Its clocks, events and SMT are those that CPUID announces; it has no MSRs of RAPL and
+# none of limit reasons, which are in TPMI.
+_DIAMOND = replace(
+    _INTEL,
+    smt=None,
+    events=UNSTATED,
+    turbo=TRL_GROUPS,
+    residencies=(C1, C6, *PC),
+    bclk_hz=100e6,
+)
 _BONNELL = replace(
     _INTEL,
     methods=("any-thread", *SOFT),
@@ -400,6 +421,10 @@ _INTEL_ROWS = (
     _row(_GOLDMONT_PLUS, "Goldmont", 0x5C, turbo=TRL_GROUPS, limits=LIMITS_GOLDMONT),
     _row(_GOLDMONT_PLUS, "Denverton", 0x5F, turbo=TRL_GROUPS, crystals_hz=(25e6,)),
     _row(_GOLDMONT_PLUS, "Goldmont Plus", 0x7A),
+    _row(_TREMONT, "Snow Ridge", 0x86, turbo=TRL_GROUPS, residencies=(C1, C6)),
+    _row(_TREMONT, "Elkhart Lake", 0x96),
+    _row(_TREMONT, "Jasper Lake", 0x9C),
+    replace(_row(_DIAMOND, "Diamond Rapids", 0x01), family=19),
     _row(_BONNELL, "Bonnell", 0x1C, 0x26, 0x27, 0x35, 0x36),
 )
 
@@ -410,12 +435,8 @@ NAMED = {
     (6, 0x5A): "Silvermont",
     (6, 0x4C): "Airmont",
     (6, 0x75): "Airmont",
-    (6, 0x86): "Snow Ridge",
-    (6, 0x96): "Elkhart Lake",
-    (6, 0x9C): "Jasper Lake",
     (6, 0x8A): "Lakefield",
     (6, 0x9D): "Ice Lake NNP-I",
-    (19, 0x01): "Diamond Rapids",
 }
 """Names of Intel models that have no row, by family and model (from Linux intel-family.h). These
 models count what their CPUID announces."""

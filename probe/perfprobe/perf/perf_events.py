@@ -227,7 +227,8 @@ def shortage(free: int, root: Path = Path("/")) -> Trouble:
 
 def is_pmu_mediated(root: Path) -> bool:
     """Whether KVM lends the PMU to guests as a whole. It then starts no guest with a PMU while an
-    event of the host includes guests."""
+    event of the host includes guests. That /dev/kvm exists does not count: nearly every machine has
+    it, other KVMs are not disturbed by such events, and without guests' time halts are unknown."""
     modules = (root / "sys/module" / name for name in ("kvm", "kvm_intel", "kvm_amd"))
     return any(files.word(f"{m}/parameters/enable_mediated_pmu") in {"Y", "1"} for m in modules)
 

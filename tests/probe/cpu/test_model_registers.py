@@ -25,6 +25,9 @@ TURBO: dict[int, tuple[str, tuple[int, ...], int | None]] = {
     0xDD: ("groups", (0x1AD,), 0x1AE),
     0x5C: ("groups", (0x1AD,), 0x1AE),
     0x5F: ("groups", (0x1AD,), 0x1AE),
+    0x86: ("groups", (0x1AD,), 0x1AE),
+    0x96: ("per-count", (0x1AD,), None),
+    0x9C: ("per-count", (0x1AD,), None),
     0x8C: ("per-count", (0x1AD,), None),
     0x57: ("knl", (0x1AD,), None),
     0x7A: ("per-count", (0x1AD,), None),
@@ -36,6 +39,13 @@ def test_turbo(model: int) -> None:
     turbo = find(INTEL, 6, model, 0).turbo
     assert turbo is not None
     assert (turbo.layout, turbo.ratios, turbo.counts) == TURBO[model]
+
+
+def test_diamond_rapids_has_turbo_groups_and_neither_power_nor_limits_in_msrs() -> None:
+    model = find(INTEL, 19, 0x01, 0)
+    assert model.turbo is not None
+    assert (model.turbo.layout, model.rapl, model.limits) == ("groups", None, None)
+    assert [residency.name for residency in model.residencies][:2] == ["c1", "c6"]
 
 
 @pytest.mark.parametrize(("number", "cores"), [(0xAF, 4), (0xB6, 4), (0xDD, 4), (0xAD, 1)])

@@ -268,6 +268,7 @@ def test_a_mediated_pmu_is_left_to_guests_from_the_start(
 ) -> None:
     """KVM starts no guest with a PMU while an event includes guests."""
     planner = skylake(tmp_path)
+    trees.put(tmp_path, "dev/kvm", "")  # says nothing of the PMU
     if mediated is not None:
         path = "sys/module/kvm_intel/parameters/enable_mediated_pmu"
         trees.put(tmp_path, path, f"{mediated}\n")
