@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite, nan
 
@@ -101,25 +101,27 @@ class Phases(Follower):
     """Summarises the phases of a recording. A phase lasts from one mark to the next mark or to the
     end. Samples before the first mark belong to no phase."""
 
-    def __init__(self, *, by_mark: bool, since_ns: int = 0) -> None:
-        """`since_ns`: raw time of the earliest possible start of a phase. `by_mark`: start a phase
-        at each mark; otherwise everything after `since_ns` is one phase."""
+    def __init__(
+        self, *, by_mark: bool, has_begun: Callable[[Session], bool] = lambda _: True
+    ) -> None:
+        """`has_begun`: whether a session has reached the earliest possible start of a phase.
+        `by_mark`: start a phase at each mark; otherwise everything after that is one phase."""
         super().__init__()
-        self._by_mark, self._since_ns = by_mark, since_ns
+        self._by_mark, self._has_begun = by_mark, has_begun
         self._label = "" if by_mark else WHOLE_LABEL
         """Name of the current phase; '' if there is none."""
         self.reached = False
-        """Whether the recording has reached the time `since_ns`."""
+        """Whether the recording has reached the earliest start."""
         self.phases: list[Phase] = []
 
     def on_hello(self, hello: wire.Hello) -> Session:
         session = Session(hello)
         session.account()
-        self.reached = session.now_ns >= self._since_ns
+        self.reached = self._has_begun(session)
         return session
 
     def on_message(self, message: wire.Message) -> bool:
-        if not self.reached and self.session.now_ns >= self._since_ns:
+        if not self.reached and self._has_begun(self.session):
             self.reached = True
             if not self._by_mark:
                 self.session.reset_sums()

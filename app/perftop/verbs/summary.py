@@ -6,9 +6,10 @@ import argparse
 import re
 import sys
 import time
-from itertools import islice, takewhile
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perftop.base.errors import DAMAGED, USAGE, Failed
 from perftop.base.importing import lean
@@ -17,11 +18,11 @@ from perftop.verbs import headless, options
 
 if TYPE_CHECKING:
     from perfprobe import wire
+    from perftop.session.session import Session
 
 Moment = int | str | None
 """Nanoseconds after the start, or a time of day as text; None if the option was not given."""
 _CLOCK = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
-DAY_S = 86_400
 
 
 def add(verbs: Any) -> None:
@@ -51,17 +52,15 @@ def run(args: argparse.Namespace) -> int:
     file: Path = args.file
     by_mark = args.by is not None
     with open_source(file) as source:
-        since_ns, until_ns = _span(args.since, args.until, source.hello)
-        whole_phases = Phases(by_mark=False, since_ns=since_ns)
-        marked_phases = Phases(by_mark=True, since_ns=since_ns)
+        start, end = _span(args.since, args.until, source.hello)
+        whole_phases = Phases(by_mark=False, has_begun=start.has_come)
+        marked_phases = Phases(by_mark=True, has_begun=start.has_come)
         readers = [whole_phases, marked_phases] if by_mark else [whole_phases]
         size = max_batch(source.hello)
         for reader in readers:
             reader.take([source.hello])
         with headless.read_with_progress(source, file) as messages:
-            wanted_messages = takewhile(
-                lambda m: until_ns is None or _time_ns(m) <= until_ns, messages
-            )
+            wanted_messages = _messages_until(messages, end, source.hello)
             while batch := list(islice(wanted_messages, size if whole_phases.reached else 1)):
                 for reader in readers:
                     reader.take(batch)
@@ -90,31 +89,65 @@ def run(args: argparse.Namespace) -> int:
 # --- moments
 
 
-def _time_ns(message: wire.Message) -> int:
-    return getattr(message, "time_ns", 0)
+class _Moment(NamedTuple):
+    """A moment of a recording in raw ns, or, for a time of day, in Unix ns."""
+
+    ns: int
+    is_unix: bool = False
+
+    def has_come(self, session: Session) -> bool:
+        now_ns = session.now_ns
+        return (session.unix(now_ns) * 1e9 if self.is_unix else now_ns) >= self.ns
 
 
-def _span(since: Moment, until: Moment, hello: wire.Hello) -> tuple[int, int | None]:
-    """Returns the raw times in ns at which the summary begins and ends; None if it lasts to the end
-    of the recording."""
-    since_ns = hello.raw_ns if since is None else _raw_ns(since, hello)
-    until_ns = None if until is None else _raw_ns(until, hello)
-    if until_ns is not None and until_ns <= since_ns:
+def _messages_until(
+    messages: Iterable[wire.Message], end: _Moment | None, hello: wire.Hello
+) -> Iterator[wire.Message]:
+    """Yields the messages until a moment. The raw clock stands still while the machine is
+    suspended, so times of day are compared with the wall clock."""
+    from perfprobe import wire
+    from perftop.model.differences import asleep_ns
+
+    slept_ns = 0
+    for message in messages:
+        time_ns = getattr(message, "time_ns", 0)
+        if isinstance(message, wire.Frame):
+            slept_ns = asleep_ns(message) or slept_ns
+        if end is not None and end.is_unix:
+            time_ns += hello.wall_ns - hello.raw_ns + slept_ns
+        if end is not None and time_ns > end.ns:
+            return
+        yield message
+
+
+def _span(since: Moment, until: Moment, hello: wire.Hello) -> tuple[_Moment, _Moment | None]:
+    """Returns the moments at which the summary begins and ends; None if it lasts to the end of the
+    recording."""
+    start = _Moment(hello.raw_ns) if since is None else _moment(since, hello)
+    end = None if until is None else _moment(until, hello)
+    offset_ns = hello.wall_ns - hello.raw_ns
+    first_ns, last_ns = (
+        one.ns + (0 if one.is_unix else offset_ns) for one in (start, end or start)
+    )
+    if end is not None and last_ns <= first_ns:
         raise Failed("--to must be later than --from", USAGE)
-    return since_ns, until_ns
+    return start, end
 
 
-def _raw_ns(moment: int | str, hello: wire.Hello) -> int:
-    """Returns the raw time of a moment, in ns. A time of day means its first occurrence after the
-    start."""
+def _moment(moment: int | str, hello: wire.Hello) -> _Moment:
+    """Returns a moment. A time of day means its first occurrence after the start."""
     if isinstance(moment, int):
-        return hello.raw_ns + moment
+        return _Moment(hello.raw_ns + moment)
     match = _CLOCK.fullmatch(moment)
     if match is None or int(match[1]) > 23 or int(match[2]) > 59:
         raise Failed(f"invalid time of day {moment!r} (try 12:03:05)", USAGE)
     start_s = hello.wall_ns / 1e9
     day = time.localtime(start_s)
     clock = int(match[1]), int(match[2]), int(match[3] or 0)
-    found_s = time.mktime((day.tm_year, day.tm_mon, day.tm_mday, *clock, 0, 0, -1))
-    found_s += DAY_S if found_s < int(start_s) else 0
-    return hello.raw_ns + max(0, round((found_s - start_s) * 1e9))
+    # A day with a change to or from summer time is not of 24 hours, which mktime knows.
+    times = (
+        time.mktime((day.tm_year, day.tm_mon, day.tm_mday + days, *clock, 0, 0, -1))
+        for days in (0, 1)
+    )
+    found_s = next((found_s for found_s in times if found_s >= int(start_s)), start_s)
+    return _Moment(max(hello.wall_ns, round(found_s * 1e9)), is_unix=True)

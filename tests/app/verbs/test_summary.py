@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from taped import written
 from perfprobe import wire
 from perftop import cli
 from perftop.base.errors import USAGE, Failed
+from perftop.verbs import summary
 
 SPEC = "sim:turbo-drop,cpus=8,packages=1,seed=1"
 MARKS = {2.0: "load", 7.95: "solve", 12.15: "store"}
@@ -147,3 +150,47 @@ def test_a_recording_without_samples_is_reported(
 def _flat() -> list[wire.Message]:
     hello, found = messages(SPEC, 20)
     return [hello, *found]
+
+
+def test_times_of_day_are_those_of_the_clock_after_a_suspend(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The machine sleeps for an hour after 5 of 20 s; the raw clock stands still meanwhile."""
+    hello, played = messages(SPEC.removeprefix("sim:"), 200)
+    slept_ns, wakes_ns = 3600 * 10**9, hello.raw_ns + 5 * 10**9
+    slept = [
+        replace(m, records=m.records | {"asleep_ns": slept_ns})
+        if isinstance(m, wire.Frame) and m.time_ns > wakes_ns else m
+        for m in played
+    ]  # fmt: skip
+    file = written(tmp_path / "slept.perftop", hello, slept)
+    start_s = hello.wall_ns // 10**9
+
+    def clock(second: int) -> str:
+        return time.strftime("%H:%M:%S", time.localtime(start_s + second))
+
+    def elapsed_s(*span: str) -> float:
+        line = phases(capsys, file, *span)["whole"]
+        return float(line["elapsed_s"])
+
+    assert elapsed_s("--from", clock(60)) == pytest.approx(15, abs=0.3)
+    assert elapsed_s("--to", clock(60)) == pytest.approx(5, abs=0.3)
+    assert elapsed_s("--from", clock(3610)) == pytest.approx(10, abs=1.1)
+    assert elapsed_s("--from", "10s") == pytest.approx(10, abs=0.3), "10 s of the recording"
+
+
+@pytest.mark.parametrize(("month", "day", "hours"), [(3, 29, 23), (10, 25, 25), (6, 1, 24)])
+def test_the_next_day_has_as_many_hours_as_the_clock_says(
+    month: int, day: int, hours: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        start_s = time.mktime((2026, month, day - 1, 12, 0, 1, 0, 0, -1))
+        hello, _ = messages(SPEC.removeprefix("sim:"), 1)
+        hello = replace(hello, wall_ns=int(start_s) * 10**9)
+        found = summary._moment("12:00:00", hello)
+        assert found == (int(start_s + hours * 3600 - 1) * 10**9, True)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
