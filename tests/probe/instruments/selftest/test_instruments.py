@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import made
@@ -49,7 +50,7 @@ class Source(made.Source):
 
 def verdicts(
     cpu: dict[str, float] | None = None, checks: tuple[Result, ...] = (), asked: str = "auto",
-    turbo: wire.Turbo | None = None, **package: int,
+    turbo: wire.Turbo | None = None, missing: Sequence[wire.Missing] = (), **package: int,
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
     units = {"temperature_c": ("°C", "gauge"), "hsmp_prochot": ("1", "gauge")}
     counters = [
@@ -59,6 +60,7 @@ def verdicts(
     ]  # fmt: skip
     source = Source({"ref": 1.0} | (cpu or {}), counters, [*package.values()])
     source.hello.turbo.extend([] if turbo is None else [turbo])
+    source.hello.missing.extend(missing)
     tape = FrameLog(source)
     tape.listen()
     answer = instruments.answer(tape, SPAN, checks, [], asked)
@@ -91,7 +93,7 @@ def test_an_absent_instrument_has_a_reason() -> None:
     ],
 )
 def test_impossible_values_are_wrong(name: str, given: dict[str, int]) -> None:
-    row = verdicts(None, (), "auto", None, **given)[name]
+    row = verdicts(None, (), "auto", None, (), **given)[name]
     assert row["verdict"] == "wrong"
     assert [*given][-1] in row["why"] or "cores take" in row["why"]
 
@@ -133,6 +135,15 @@ def test_only_contradicted_counters_are_wrong() -> None:
 def test_a_turbo_table_can_be_wrong(hz: float, wrong: list[str]) -> None:
     table = wire.Turbo([wire.Step(1, hz)], "made")
     assert instruments.wrong(verdicts(turbo=table).values()) == wrong
+
+
+def test_an_absent_turbo_table_has_the_reason_that_the_stream_gives() -> None:
+    missing = [
+        wire.Missing("energy_j", "no RAPL here", None),
+        wire.Missing("turbo_ceiling_hz", "no MSR here", "modprobe msr"),
+    ]
+    row = verdicts(missing=missing)["turbo ceiling"]
+    assert (row["why"], row["fix"]) == ("no MSR here", "modprobe msr")
 
 
 def test_a_disturbed_known_count_is_the_reason() -> None:
