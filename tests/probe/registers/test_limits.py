@@ -33,6 +33,8 @@ pytestmark = [
 ]
 
 SAMPLE_NS = 50_000_000
+MAX_LACKING = 2
+"""Upper bound of frames that lack a CPU in a run; with more, episodes may be cut in pieces."""
 EDGE_NS = 20_000_000
 """So close to a change the sampler may have read a row again."""
 
@@ -97,6 +99,7 @@ class Watched:
         self, scene: PowerLimitDrop, package: int, session: Session, told: list[Frame]
     ) -> None:
         self.scene, self.package, self.session = scene, package, session
+        self.lacking = session.frames - len(told)
         self.hello = session.hello
         self.pairs = [(a, b) for a, b in itertools.pairwise(told) if b.seq == a.seq + 1]
 
@@ -201,6 +204,8 @@ def test_throttled_time_is_the_length_of_the_drop(watched: list[Watched]) -> Non
 
 def test_a_drop_is_an_episode_of_its_package_alone(watched: list[Watched]) -> None:
     scene, session = watched[0].scene, watched[0].session
+    if watched[0].lacking > MAX_LACKING:
+        pytest.skip(f"the machine is too busy: {watched[0].lacking} frames lacked a CPU")
     assert set(session.take().ceilings.hz.round(-8).tolist()) == {scene.fast_hz}
     found = [*session.ended, *session.detector.running]
     drops = [episode for episode in found if episode.kind == "turbo-drop"]
@@ -209,7 +214,7 @@ def test_a_drop_is_an_episode_of_its_package_alone(watched: list[Watched]) -> No
         return (drop.end_ns or session.now_ns) - drop.start_ns
 
     # A sample or two may be wrong: reads of the fake go through its process, in its own time.
-    lasting = [drop for drop in drops if length_ns(drop) > 4 * SAMPLE_NS]
+    lasting = [drop for drop in drops if length_ns(drop) > 6 * SAMPLE_NS]
     assert {cpu for drop in lasting for cpu in drop.cpus} == {*scene.cpus[0]}
     longest = max(lasting, key=length_ns)
     assert (longest.cause, longest.confidence) == ("power-pl1", "inferred")  # far below 150 W
