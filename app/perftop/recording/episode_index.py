@@ -136,15 +136,18 @@ def notes(recording: AnyRecording) -> Iterator[wire.Note]:
     """Yields notes of all episodes and marks in the order in which they were listed, with progress
     notes in between; episodes that are running at the end come last."""
     session, cursor = Session(recording.hello), 0
-    marks = session.marks
+    last_mark: Episode | None = None
     due_s = time.monotonic() + PROGRESS_S
     for _ in session.parts(recording.messages()):
         ended_episodes, cursor = session.log.since(cursor)
         yield from map(to_note, ended_episodes)
-        if session.marks is not marks:  # each mark makes a new list
-            listed_ids = {id(mark) for mark in marks}
-            yield from (to_note(mark) for mark in session.marks if id(mark) not in listed_ids)
-            marks = session.marks
+        new_marks: list[Episode] = []
+        for mark in reversed(session.marks):
+            if mark is last_mark:
+                break
+            new_marks.insert(0, mark)
+        yield from map(to_note, new_marks)
+        last_mark = new_marks[-1] if new_marks else last_mark
         if time.monotonic() > due_s:
             due_s = time.monotonic() + PROGRESS_S
             yield wire.Note(PROGRESS, session.now_ns, "perftop")

@@ -149,8 +149,11 @@ class Recording:
             if self.is_growing and self._blocks and offset >= self._blocks[-2]:
                 return None  # the messages of this block were packed since the file was opened
             self._damages[offset] = f"damaged at byte {offset}: {damage}"
-            blocks = zip(self._blocks[::2], self._blocks[1::2], strict=True)
-            return next((block for block, ns in blocks if block > offset and ns > newest_ns), None)
+            offsets_of_blocks = self._blocks[::2]
+            later = range(bisect_right(offsets_of_blocks, offset), len(offsets_of_blocks))
+            return next(
+                (self._blocks[2 * i] for i in later if self._blocks[2 * i + 1] > newest_ns), None
+            )
         if damage is not None:
             self._damages[offset] = f"unreadable after byte {offset}: {damage.strerror or damage}"
         return None

@@ -17,8 +17,8 @@ import fcntl
 import os
 import re
 import time
-from collections import deque
-from collections.abc import Collection, Iterator
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -54,6 +54,10 @@ KeepRequest = tuple[str, int, int]
 """Kind of an episode, and the raw times between which everything must be kept."""
 
 
+_Sizes = dict[int, int]
+"""Sizes of parts in bytes, by inode, because a part may be in several directories."""
+
+
 @dataclass(slots=True)
 class _Part:
     name: str
@@ -83,6 +87,8 @@ class Ring:
         self._topology = {row.cpu: row for row in hello.topology}
         self._parts: deque[_Part] = deque()
         self._keep: _Keep | None = None
+        self._kept: dict[str, _Sizes] = {}
+        """The parts of each kept recording, by its name."""
         self._writer: Writer | None = None
         self._number = 0
         self._is_full = False
@@ -191,56 +197,81 @@ class Ring:
         except OSError as error:
             raise cannot(self.path, error) from None
 
-    def _drop(self) -> None:
-        self._directory.unlink(self._parts.popleft().name)
+    def _drop(self) -> _Sizes:
+        """Removes the oldest part of the ring; returns it."""
+        name = self._parts.popleft().name
+        status = self._directory.stat(name)
+        self._directory.unlink(name)
+        if status is None:
+            return {}
+        for parts in self._kept.values():  # it may have grown since they were read
+            if status.st_ino in parts:
+                parts[status.st_ino] = status.st_size
+        return {status.st_ino: status.st_size}
 
     def _remove_excess(self) -> None:
         """Reduces the directory to its maximum size: removes automatically kept recordings, the
         oldest first, then the oldest parts."""
-        while self._total_bytes() > self._max_bytes:
-            if not self._remove_oldest():
+        directories = self._sizes()
+        total = sum(_merged(directories).values())
+        if total <= self._max_bytes:
+            return
+        links = Counter(chain.from_iterable(directories))
+        while total > self._max_bytes:
+            removed = self._remove_oldest()
+            if removed is None:
                 if len(self._parts) <= MIN_PARTS:
                     break
-                self._drop()
+                removed = self._drop()
+            for inode, bytes_removed in removed.items():
+                links[inode] -= 1
+                total -= 0 if links[inode] else bytes_removed
             if not self._is_full:
                 self._is_full = True
                 limit = f"the limit of {size(self._max_bytes)} is reached (--max-size)"
                 self.news.append(f"{limit}: the oldest data are removed")
 
-    def _remove_oldest(self) -> bool:
-        """Removes the oldest automatically kept recording; returns whether there was one."""
+    def _remove_oldest(self) -> _Sizes | None:
+        """Removes the oldest automatically kept recording; returns its parts, or None if there is
+        no such recording."""
         current = None if self._keep is None else self._keep.name
-        for kept in self._kept_directories():
-            name = kept.path.name
-            by_hand = kept.path.stem.rstrip("-0123456789").endswith(BY_HAND)
-            parts = kept.files(_PART)
-            if parts and name != current and not by_hand:
-                for part in parts:
+        for name in sorted(self._kept):
+            by_hand = Path(name).stem.rstrip("-0123456789").endswith(BY_HAND)
+            if not self._kept[name] or name == current or by_hand:
+                continue
+            with (
+                contextlib.suppress(OSError),
+                self._directory.below(KEPT_DIRECTORY) as above,
+                above.below(name) as kept,
+            ):
+                for part in kept.files(_PART):
                     kept.unlink(part)
-                with (
-                    contextlib.suppress(OSError),
-                    self._directory.below(KEPT_DIRECTORY) as above,
-                ):
-                    os.rmdir(name, dir_fd=above.fd)  # unless the user put other files there
-                return True
-        return False
+                os.rmdir(name, dir_fd=above.fd)  # unless the user put other files there
+            return self._kept.pop(name)
+        return None
 
-    def _kept_directories(self) -> Iterator[OwnDirectory]:
-        """Yields the kept recordings, the oldest first; each is open until the next one is
-        requested."""
+    def _sizes(self) -> list[_Sizes]:
+        """The parts of each kept recording, and last those of the ring, one of which still grows. A
+        recording is read once, unless parts are still added to it: there may be thousands."""
+        names: list[str] = []
         with contextlib.suppress(OSError), self._directory.below(KEPT_DIRECTORY) as above:
-            for name in filter(_KEPT_NAME.fullmatch, above.names()):
-                with contextlib.suppress(OSError), above.below(name) as kept:
-                    yield kept
+            names = [
+                name for name in above.names() if name in self._kept or _KEPT_NAME.fullmatch(name)
+            ]
+            if self._keep is not None:
+                self._kept.pop(self._keep.name, None)
+            for name in names:
+                if name not in self._kept:
+                    self._kept[name] = {}
+                    with contextlib.suppress(OSError), above.below(name) as kept:
+                        self._kept[name] = _part_sizes(kept)
+        for name in self._kept.keys() - names:
+            del self._kept[name]
+        return [*self._kept.values(), _part_sizes(self._directory)]
 
     def _total_bytes(self) -> int:
-        """Size of all parts in bytes, by inode, so that a part that is also kept counts only
-        once."""
-        sizes = {}
-        for directory in chain([self._directory], self._kept_directories()):
-            for part in directory.files(_PART).values():
-                sizes[part.st_ino] = part.st_size
-        return sum(sizes.values())
+        """Size of all parts in bytes. A part that is also kept counts only once."""
+        return sum(_merged(self._sizes()).values())
 
     # --- keeping
 
@@ -284,6 +315,17 @@ class Ring:
             for name in leftovers:
                 os.rename(name, name, src_dir_fd=self._directory.fd, dst_dir_fd=kept.fd)
         self.news.append(f"what the last run has left is in {kept.path}")
+
+
+def _part_sizes(directory: OwnDirectory) -> _Sizes:
+    return {part.st_ino: part.st_size for part in directory.files(_PART).values()}
+
+
+def _merged(directories: Iterable[_Sizes]) -> _Sizes:
+    sizes: _Sizes = {}
+    for parts in directories:
+        sizes.update(parts)
+    return sizes
 
 
 def _locked(path: Path) -> OwnDirectory:
