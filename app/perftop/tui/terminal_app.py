@@ -275,6 +275,8 @@ class TerminalApp(App[None]):
         self.failure: Failed | None = None
         """Why no new data can be shown; None if there was no failure."""
         self._up = self._crashed = False
+        self.early_signals: list[signal.Signals] = []
+        """Signals of ENDS that arrived while the event loop was being made."""
         self._left: int | None = None
         """Exit status if the app is to end; None: the app continues."""
         self.displays = 0
@@ -315,6 +317,8 @@ class TerminalApp(App[None]):
 
     def on_load(self) -> None:
         on_signal(ENDS, self._signalled, self._hurry)
+        for number in self.early_signals:
+            self._signalled(number)
 
     def on_ready(self) -> None:
         self._up = True
@@ -423,6 +427,11 @@ def show(app: TerminalApp, *, mouse: bool) -> int:
     show."""
     check_loop()
     app.keep_theme()
+    for number in ENDS:
+        if callable(signal.getsignal(number)):  # an exception in asyncio would leave half a loop
+            signal.signal(
+                number, lambda number, _: app.early_signals.append(signal.Signals(number))
+            )
     with drawing_on_stdout():
         app.run(mouse=mouse)
     if message := app.ended_recording():

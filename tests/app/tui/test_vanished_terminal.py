@@ -11,12 +11,14 @@ import resource
 import select
 import signal
 import struct
+import sys
 import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import terminal
 from command import argv, children
 from fakekernel.client import FakeKernel, unavailable
 from journals import left, swept
@@ -233,3 +235,31 @@ def terminated(screen: Shown) -> None:
     with contextlib.suppress(OSError):  # it has ended
         screen.reads(1 << 20)
     ends(screen)
+
+
+EARLY = """
+import asyncio, os, signal, sys
+from perftop import cli
+made = asyncio.BaseEventLoop.__init__
+def interrupted(loop):
+    os.kill(os.getpid(), signal.SIGTERM)
+    made(loop)
+asyncio.BaseEventLoop.__init__ = interrupted
+sys.exit(cli.main(["--source", "sim:idle"]))
+"""
+
+
+def test_a_signal_while_the_event_loop_is_made_ends_perftop_without_a_traceback() -> None:
+    pid, fd = terminal.start([sys.executable, "-c", EARLY], 120, 40)
+    data, status = b"", None
+    end_s = time.monotonic() + MOST_S
+    while status is None and time.monotonic() < end_s:
+        data += terminal.drained(fd, 0.1)
+        ended, code = os.waitpid(pid, os.WNOHANG)
+        status = os.waitstatus_to_exitcode(code) if ended else None
+    data += terminal.drained(fd, 0.1)
+    os.close(fd)
+    assert status == 128 + signal.SIGTERM
+    assert b"Traceback" not in data
+    assert b"never awaited" not in data
+    assert data.rfind(b"\x1b[?1049h") < data.rfind(b"\x1b[?1049l")
