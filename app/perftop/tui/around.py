@@ -244,7 +244,11 @@ class Around(Live):
         reading = self._reading
         if reading is None:
             return
-        if self._is_stopped:
+        measurement = self.measurement
+        has_started = measurement is not None and (
+            measurement.bracket.is_running or self.run is not None
+        )
+        if self._is_stopped or (self.app.failure is not None and not has_started):
             reading.cancel()
         else:
             await self._accompany(reading)
@@ -290,6 +294,7 @@ def run(
     ascii_ = not utf8()
     source = Around(console, lambda: open_stream(probe), link=lambda: probe.link)
     app = PerfTopApp(source, interval_ns, config, ascii_=ascii_)
+    app.hold_signals()
     run_loop(_run, app, source, mouse=mouse)
     command_run, failure = source.run, app.failure
     if command_run is not None and command_run.failed is not None:

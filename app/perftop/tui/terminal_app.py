@@ -315,6 +315,17 @@ class TerminalApp(App[None]):
 
     # Textual calls these two methods after the methods of the same name in a derived class.
 
+    def hold_signals(self) -> None:
+        """Lets signals of ENDS wait until there is an event loop: an exception of their handlers
+        would leave half of one. Called before the loop is made."""
+
+        def hold(number: int, _: object) -> None:
+            self.early_signals.append(signal.Signals(number))
+
+        for number in ENDS:
+            if callable(signal.getsignal(number)):
+                signal.signal(number, hold)
+
     def on_load(self) -> None:
         on_signal(ENDS, self._signalled, self._hurry)
         for number in self.early_signals:
@@ -427,11 +438,7 @@ def show(app: TerminalApp, *, mouse: bool) -> int:
     show."""
     check_loop()
     app.keep_theme()
-    for number in ENDS:
-        if callable(signal.getsignal(number)):  # an exception in asyncio would leave half a loop
-            signal.signal(
-                number, lambda number, _: app.early_signals.append(signal.Signals(number))
-            )
+    app.hold_signals()
     with drawing_on_stdout():
         app.run(mouse=mouse)
     if message := app.ended_recording():
