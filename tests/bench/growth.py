@@ -19,9 +19,10 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parents[1] / part) for part in ("support", "bench")]
 
@@ -33,11 +34,12 @@ from perfprobe import wire  # noqa: E402
 from perftop import cli  # noqa: E402
 from perftop.model.kinds import Episode  # noqa: E402
 from perftop.recording import episode_index  # noqa: E402
+from perftop.recording.codec import TimedMessage  # noqa: E402
 from perftop.recording.file import Recording  # noqa: E402
 from perftop.recording.ring import KEPT_DIRECTORY, Ring  # noqa: E402
 from perftop.recording.writer import Writer  # noqa: E402
+from perftop.session import fleet  # noqa: E402
 from perftop.session.episodes import RecordingEpisodes  # noqa: E402
-from perftop.session.fleet import scraped  # noqa: E402
 from perftop.session.history import History  # noqa: E402
 from perftop.session.session import Session  # noqa: E402
 
@@ -49,11 +51,11 @@ HELLO = made.hello([made.REF])
 Work = Callable[[], object]
 
 
-def frame(seq: int, hello: wire.Hello = HELLO, **more: object) -> wire.Frame:
+def frame(seq: int, hello: wire.Hello = HELLO, **more: Any) -> wire.Frame:
     return made.frame(hello, seq, {"ref": [seq * 10**8] * len(hello.topology)}, **more)
 
 
-def record(path: Path, messages: list[wire.Message], hello: wire.Hello = HELLO) -> None:
+def record(path: Path, messages: Sequence[TimedMessage], hello: wire.Hello = HELLO) -> None:
     writer = Writer(path, hello)
     for message in messages:
         writer.write(message)
@@ -67,7 +69,7 @@ def perftop(*words: str) -> None:
 
 
 def marks(count: int, place: Path) -> Work:
-    messages: list[wire.Message] = []
+    messages: list[TimedMessage] = []
     for number in range(count):
         seq = number // 10
         if number % 10 == 0:
@@ -91,7 +93,7 @@ def exported_marks(count: int, place: Path) -> Work:
 def episodes(count: int, place: Path) -> Work:
     """Steal that comes and goes on eight CPUs in turn."""
     machine = fakes.Machine(cores=8, threads=1, counted=False)
-    messages: list[wire.Message] = []
+    messages: list[TimedMessage] = []
     for seq in range(count * 10):
         for cpu in range(8):
             stolen = seq % 10 < 5 and seq // 10 % 8 == cpu
@@ -168,7 +170,7 @@ def seconds_in(*words: str) -> Callable[[int, Path], Work]:
 
     def case(count: int, place: Path) -> Work:
         hello = dataclasses.replace(HELLO, sample_ns=S)
-        frames: list[wire.Message] = [
+        frames: list[TimedMessage] = [
             dataclasses.replace(frame(seq), time_ns=seq * S) for seq in range(count)
         ]
         record(place / "r", frames, hello)
@@ -239,7 +241,7 @@ def damaged_places(count: int, place: Path) -> Work:
 
 def hotplugs(count: int, place: Path) -> Work:
     hello = made.hello([made.REF], cores=4)
-    messages: list[wire.Message] = [frame(0, hello)]
+    messages: list[TimedMessage] = [frame(0, hello)]
     for seq in range(1, count):
         data = {"cpu": 3, "online": bool(seq % 2)}
         messages += [wire.Note("hotplug", seq * made.SAMPLE_NS, data=data), frame(seq, hello)]
@@ -260,8 +262,8 @@ def machines(count: int, _: Path) -> Work:
     ]  # fmt: skip
 
     def work() -> None:
-        fleet = scraped.scraped_fleet(answers, 1e9, {})
-        scraped.scraped_fleet(answers, 1e9 + 1, fleet.machines)
+        before = fleet.scraped_fleet(answers, 1e9, {})
+        fleet.scraped_fleet(answers, 1e9 + 1, before.machines)
 
     return work
 
