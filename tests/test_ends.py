@@ -72,15 +72,17 @@ import os, signal, sys
 from perftop.__main__ import main
 class Interrupting:
     def find_spec(name, *_):
-        if name == "perftop.cli":
+        if name == "MODULE":
             os.kill(os.getpid(), signal.SIGINT)
 sys.meta_path.insert(0, Interrupting)
+sys.argv[1:] = ["stat", "-n", "1"]
 main()
 """
 
 
-def test_an_interrupt_while_perftop_is_being_loaded_has_no_traceback() -> None:
-    done = command.python(EARLY, check=False)
+@pytest.mark.parametrize("module", ["perftop.cli", "perftop.process.launch"])
+def test_an_interrupt_during_an_import_has_no_traceback(module: str) -> None:
+    done = command.python(EARLY.replace("MODULE", module), check=False)
     assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
 
 

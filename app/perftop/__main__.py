@@ -2,6 +2,10 @@
 
 import signal
 import sys
+from types import FrameType
+
+IMPORTS = "<frozen importlib._bootstrap>"
+"""File name of the code of Python that imports a module."""
 
 
 def main() -> int:
@@ -18,13 +22,24 @@ def main() -> int:
         pass
     from perftop import cli
 
-    if handler is not None:  # None: the kernel did not say
-        signal.signal(signal.SIGINT, handler)
+    if handler is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
     try:
         return cli.main()
     finally:
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        if signal.getsignal(signal.SIGINT) is _interrupt:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _interrupt(_: int, frame: FrameType | None) -> None:
+    """Raises KeyboardInterrupt; inside an import, which could lose it or raise another exception
+    instead, it ends perftop at once, as the signal does by default."""
+    while frame is not None:
+        if frame.f_code.co_filename == IMPORTS:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.raise_signal(signal.SIGINT)
+        frame = frame.f_back
+    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -247,7 +247,7 @@ def _wait_and_run(argv: list[str], gate: int, reports: int, terminal: int | None
     """The code of the child process. No other code of the parent may run in it, in particular no
     exit handlers."""
     status = NOT_EXECUTABLE
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    if callable(signal.getsignal(signal.SIGINT)):
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # so Ctrl-C ends it, like the command
     try:
         if terminal is not None:
