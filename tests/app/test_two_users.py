@@ -26,6 +26,7 @@ from perftop.process import sockets
 from perftop.recording import episode_index
 from perftop.recording.ring import KEPT_DIRECTORY, Ring
 from perftop.recording.writer import Writer
+from perftop.tui import first_picture
 from perftop.verbs import headless
 from perftop.verbs.exporter import FILE_S, Exporter
 
@@ -342,6 +343,20 @@ def test_a_cache_that_is_not_ours_is_left(
     os.mkdir("cache/perftop/episodes", 0o700)
     episode_index.write_cache_entry(recording, episode_index.cache_name(recording), b"found")
     assert episode_index.cached_index(recording) == b"found"
+
+
+def test_the_hint_of_the_first_start_leaves_nothing_behind_a_link(
+    shared: Path, homes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(shared / "state"))
+    captions = {"help": "?", "open": "Enter"}
+    with nobody():
+        os.mkdir("state")
+        os.symlink(homes, "state/perftop")
+    assert first_picture.hint(captions) == ""
+    os.unlink("state/perftop")
+    assert "?" in first_picture.hint(captions)
+    assert first_picture.hint(captions) == ""
 
 
 # --- what goes on working

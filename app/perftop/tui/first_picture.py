@@ -13,7 +13,7 @@ import termios
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from perftop.base.files import user_directory
+from perftop.base.files import make_directory, open_to_write, user_directory
 
 _SHOW = "\x1b[?1049h\x1b[?25l\x1b[H\x1b[2J \x1b[1mperftop\x1b[0m  {host} \x1b[2m  starting\x1b[0m"
 _HIDE = "\x1b[?1049l\x1b[?25h"
@@ -73,8 +73,9 @@ def is_first_start() -> bool:
     that cannot be stored."""
     place = user_directory("STATE", "~/.local/state") / "perftop" / "greeted"
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.touch(exist_ok=False)
+        place.parent.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(place.parent)
+        os.close(open_to_write(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     except OSError:
         return False
     return True
