@@ -40,9 +40,23 @@ SHIPPED = Path(__file__).parent.parent / "recording" / "shipped"
 Verb = Callable[[argparse.Namespace], int]
 
 
+class _HelpFormatter(argparse.HelpFormatter):
+    """Prints the value of an option after each of its names, also on Python 3.13 and newer, where
+    argparse prints it once."""
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        value = self._format_args(action, self._get_default_metavar_for_optional(action))
+        return ", ".join(f"{name} {value}" for name in action.option_strings)
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that reports errors in one line. The usage of verbs that can run a command includes
     the command."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"formatter_class": _HelpFormatter} | options)
 
     def format_help(self) -> str:
         usage, gap, remainder = super().format_help().partition("\n\n")

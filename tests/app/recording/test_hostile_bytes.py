@@ -78,7 +78,7 @@ def test_a_core_that_was_not_read_teaches_nothing() -> None:
         if seq == 3:
             rows = told.blocks["cpu"]
             head = np.frombuffer(rows.head, "<u8").reshape(-1, wire.HEAD).copy()
-            head[0, 4] |= wire.ROW_REBASED
+            head[0, 4] |= np.uint64(wire.ROW_REBASED)
             told.blocks["cpu"] = dataclasses.replace(rows, head=head.tobytes())
         session.apply(told)
     assert session.take().split.method == ["any-thread"]

@@ -231,7 +231,19 @@ def openssl(here: Path, *arguments: str) -> None:
 def certificates(here: Path) -> None:
     """A certificate authority, and certificates signed by it for a host and a reader."""
     new = "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"
-    openssl(here, *new, "-x509", "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca")
+    openssl(
+        here,
+        *new,
+        "-x509",
+        "-keyout",
+        "ca.key",
+        "-out",
+        "ca.pem",
+        "-subj",
+        "/CN=ca",
+        "-addext",
+        "keyUsage=critical,keyCertSign,cRLSign",
+    )
     for name in ("host", "reader"):
         alias = "-addext", "subjectAltName=DNS:localhost"
         openssl(here, *new, "-x509", "-CA", "ca.pem", "-CAkey", "ca.key", "-subj", f"/CN={name}",
