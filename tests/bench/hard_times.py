@@ -21,6 +21,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1] / part) for part in ("support", "bench")]
 
+import failing_writes  # noqa: E402
 import no_room  # noqa: E402
 import refused  # noqa: E402
 import upset_times  # noqa: E402
@@ -50,7 +51,12 @@ def main(words: list[str]) -> int:
     prepared(root)
     chosen = [
         case
-        for case in (*no_room.CASES, *upset_times.CASES, *refused.CASES)
+        for case in (
+            *no_room.CASES,
+            *upset_times.CASES,
+            *refused.CASES,
+            *failing_writes.CASES,
+        )
         if all(word in f"{case.trouble} {case.verb}" for word in words)
     ]
     print(f"{'':2}{'trouble':32}{'verb':12}{'must happen':58}what happened")

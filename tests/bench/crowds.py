@@ -1,0 +1,172 @@
+"""Many at once: fifty perftops on one machine, 64 hosts behind a fake ssh of which a third hang and
+a third lie, and a fleet of 500 such machines inside one process.
+
+All must end with a documented status, the good ones must be shown, and nobody may wait for the bad.
+A line for each. Run by hand: python tests/bench/crowds.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parents[1] / part) for part in ("support", "bench")]
+
+import fake_ssh  # noqa: E402
+import pytest  # noqa: E402
+from command import argv  # noqa: E402
+from fakes import Feed, Machine  # noqa: E402
+
+from perfprobe import wire  # noqa: E402
+from perftop.base.errors import Failed  # noqa: E402
+from perftop.process import streams  # noqa: E402
+from perftop.process.streams import Member, Stream, listen  # noqa: E402
+
+PERFTOPS, HOSTS, MACHINES = 50, 64, 500
+LIMIT_S = 300.0
+LIES = (
+    "code os.write(1, b'\\0' * 10**6); time.sleep(60)",
+    "code os.write(1, b'\\x85' * 100); time.sleep(60)",
+    "code while True: os.write(2, b'\\x1b[2J' * 99); time.sleep(0.1)",
+    "garbage", "banner", "badkey", "noprobe",
+)  # fmt: skip
+
+
+def perftops() -> tuple[bool, str]:
+    """Fifty measurements of this machine at the same time."""
+    command = argv("stat", "--json", "-n", "2", "-i", "1s")
+    since_s = time.monotonic()
+    processes = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(PERFTOPS)
+    ]
+    statuses: Counter[int | None] = Counter()
+    wrong = 0
+    for process in processes:
+        out, err = process.communicate(timeout=LIMIT_S)
+        statuses[process.returncode] += 1
+        lines = [json.loads(line) for line in out.splitlines()]
+        intervals = [line for line in lines if line["type"] == "interval"]
+        utils = [cpu["util"] for line in intervals for cpu in line["cpus"]]
+        sane = all(util is None or 0 <= util <= 1 for util in utils)
+        wrong += len(intervals) != 2 or not sane or "Traceback" in err
+    text = f"statuses {dict(statuses)}, {wrong} wrong, {time.monotonic() - since_s:.0f} s"
+    return statuses == {0: PERFTOPS} and not wrong, text
+
+
+def hosts() -> tuple[bool, str]:
+    """A fleet of as many hosts as perftop reads over ssh."""
+    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+        installed = fake_ssh.install(Path(directory), patch)
+        names = [f"h{number}" for number in range(HOSTS)]
+        for number, name in enumerate(names):
+            bad = "hang" if number % 3 == 1 else LIES[number % len(LIES)]
+            installed.set(name, "run sim:smt-mix,cpus=2" if number % 3 == 0 else bad)
+        command = argv("fleet", *names, "--json", "-n", "25", "-i", "2s")
+        since_s = time.monotonic()
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False,
+                              env=os.environ)  # fmt: skip
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    shown = {line["machine"] for line in lines if line["type"] == "machine" and line["answers"]}
+    good = {name for number, name in enumerate(names) if number % 3 == 0}
+    text = f"status {done.returncode}, {len(shown & good)} of {len(good)} good ones are shown, "
+    text += (
+        f"{len(shown - good)} bad ones, {time.monotonic() - since_s:.0f} s; {done.stderr[:100]!r}"
+    )
+    controls = any(ord(sign) < 32 and sign != "\n" for sign in done.stdout + done.stderr)
+    return shown == good and done.returncode in {0, 1} and not controls, text
+
+
+class Count:
+    """The listener of one machine."""
+
+    def __init__(self) -> None:
+        self.messages, self.fails = 0, 0
+
+    def take(self, messages: Sequence[wire.Message]) -> None:
+        self.messages += len(messages)
+
+    def fail(self, *_: object) -> None:
+        self.fails += 1
+
+
+@asynccontextmanager
+async def works() -> AsyncIterator[Stream]:
+    feed = Feed(Machine(cores=1))
+    async with feed.open():
+        feed.frames(20)
+        yield feed
+
+
+@asynccontextmanager
+async def hangs() -> AsyncIterator[Stream]:
+    await asyncio.Event().wait()
+    yield Feed(Machine(cores=1))
+
+
+class Lie:
+    async def __aiter__(self) -> AsyncIterator[list[wire.Message]]:
+        yield [Machine(cores=1).hello]
+        raise wire.WireError("not a perftop stream")
+
+
+@asynccontextmanager
+async def lies() -> AsyncIterator[Stream]:
+    yield Lie()
+
+
+def refuses() -> AbstractAsyncContextManager[Stream]:
+    raise Failed("connection refused")
+
+
+async def machines() -> tuple[bool, str]:
+    """The loop of a fleet, with machines that need no process."""
+    streams.START_S = 0.2
+    counts = [Count() for _ in range(MACHINES)]
+    kinds = (works, hangs, lies, works, hangs, refuses)
+    members = [Member(kinds[n % 6], count) for n, count in enumerate(counts)]
+    since_s, spent_s = time.monotonic(), time.process_time()
+    reading = asyncio.create_task(listen(members))
+    good = [count for n, count in enumerate(counts) if kinds[n % 6] is works]
+    longest_s = 0.0
+    while not all(count.messages for count in good) and time.monotonic() - since_s < 120:
+        before_s = time.monotonic()
+        await asyncio.sleep(0.05)
+        longest_s = max(longest_s, time.monotonic() - before_s - 0.05)
+    took_s, spent_s = time.monotonic() - since_s, time.process_time() - spent_s
+    reading.cancel()
+    await asyncio.wait([reading])
+    shown = sum(bool(count.messages) for count in good)
+    text = f"{shown} of {len(good)} good ones in {took_s:.1f} s, {spent_s:.1f} s of CPU, "
+    text += f"the loop was away for {1e3 * longest_s:.0f} ms at most"
+    return shown == len(good), text
+
+
+def main() -> int:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
+    bad = 0
+    crowds: dict[str, Callable[[], tuple[bool, str]]] = {
+        f"{MACHINES} machines": lambda: asyncio.run(machines()),
+        f"{HOSTS} hosts": hosts,
+        f"{PERFTOPS} perftops": perftops,
+    }
+    for name, crowd in crowds.items():
+        good, text = crowd()
+        bad += not good
+        print(f"{'✓' if good else '✗'} {name:14} {text}", flush=True)
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
