@@ -26,7 +26,8 @@ from perftop.process import sockets
 from perftop.recording import episode_index
 from perftop.recording.ring import KEPT_DIRECTORY, Ring
 from perftop.recording.writer import Writer
-from perftop.tui import first_picture
+from perftop.tui.config import Config
+from perftop.tui.terminal_app import TerminalApp
 from perftop.verbs import headless
 from perftop.verbs.exporter import FILE_S, Exporter
 
@@ -345,18 +346,21 @@ def test_a_cache_that_is_not_ours_is_left(
     assert episode_index.cached_index(recording) == b"found"
 
 
-def test_the_hint_of_the_first_start_leaves_nothing_behind_a_link(
+def test_the_theme_is_stored_behind_no_link(
     shared: Path, homes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(shared / "state"))
-    captions = {"help": "?", "open": "Enter"}
     with nobody():
-        os.mkdir("state")
+        os.makedirs("state/perftop")
+        os.symlink(homes / "out", "state/perftop/theme")
+    app = TerminalApp(Config())
+    app.keep_theme()
+    app.action_theme()
+    assert os.path.isfile("state/perftop/theme")
+    with nobody():
+        os.rename("state/perftop", "away")
         os.symlink(homes, "state/perftop")
-    assert first_picture.hint(captions) == ""
-    os.unlink("state/perftop")
-    assert "?" in first_picture.hint(captions)
-    assert first_picture.hint(captions) == ""
+    app.action_theme()
 
 
 # --- what goes on working

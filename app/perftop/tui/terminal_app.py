@@ -38,7 +38,7 @@ from textual.widget import Widget
 
 from perftop.base import errors
 from perftop.base.errors import Failed
-from perftop.base.files import user_directory
+from perftop.base.files import make_directory, own_content, replace, user_directory
 from perftop.draw import theme
 from perftop.process.signals import ENDS, check_loop, on_signal
 from perftop.tui.config import Config
@@ -56,6 +56,8 @@ MAX_QUEUED = 2
 """Maximum number of texts queued for a slow terminal; a refresh is one text or a few. The response
 to a key is written after the queued texts; with Textual's limit of 30, that may take half a
 minute."""
+MAX_THEME_BYTES = 100
+"""Maximum size of the file with the chosen theme."""
 MAX_END_S = 1.0
 """Maximum seconds to wait for a terminal that blocks, in all, once perftop is to end."""
 TICK_S = 0.1
@@ -304,10 +306,10 @@ class TerminalApp(App[None]):
         """Shows the theme that the user has chosen last, unless the config file names one, and
         stores the theme from now on."""
         self._theme_file = user_directory("STATE", "~/.local/state") / "perftop" / "theme"
-        with suppress(OSError, UnicodeDecodeError):
-            name = self._theme_file.read_text("utf-8").strip()
-            if self._is_usual_theme and name in theme.names(no_color=self.no_color):
-                self.theme = name
+        stored = own_content(self._theme_file, MAX_THEME_BYTES) or b""
+        name = stored.decode(errors="replace").strip()
+        if self._is_usual_theme and name in theme.names(no_color=self.no_color):
+            self.theme = name
 
     def get_driver_class(self) -> type[Driver]:
         driver = super().get_driver_class()
@@ -417,8 +419,10 @@ class TerminalApp(App[None]):
         self.theme = name or names[(names.index(self.theme) + 1) % len(names)]
         if self._theme_file is not None:
             with suppress(OSError):
-                self._theme_file.parent.mkdir(parents=True, exist_ok=True)
-                self._theme_file.write_text(self.theme, "utf-8")
+                directory = self._theme_file.parent
+                directory.parent.mkdir(parents=True, exist_ok=True)
+                make_directory(directory)
+                replace(self._theme_file, self.theme.encode())
 
 
 class PageApp(TerminalApp):
