@@ -32,6 +32,7 @@ from perftop.verbs import (
     summary,
     timers,
     topology,
+    wake,
     why,
 )  # fmt: skip
 from perftop.verbs import (
@@ -39,7 +40,7 @@ from perftop.verbs import (
 )
 
 VERBS = (live, stat, record, fleet, export, exporter, serve, summary, why, diff, topology, doctor,
-         events, timers, ramp, selftest, help_pages)  # fmt: skip
+         events, timers, ramp, wake, selftest, help_pages)  # fmt: skip
 """Modules of the verbs, in the order of the list in the help."""
 GENERAL = {"-h", "--help", "--version", "-V", "-v", "--default-config", "--print-completion"}
 """Options of perftop itself, which need no verb."""

@@ -111,13 +111,19 @@ def _add_instruments(verbs: Any, root: argparse.ArgumentParser) -> list[argparse
     ramp.add_argument("--seconds", type=float, default=5.0, metavar="S", help="all runs together")
     ramp.set_defaults(verb=_ramp)
 
+    wake = verbs.add_parser("wake", help="what a wake-up costs, by idle state and kind")
+    wake.add_argument(
+        "--cpu", type=int, metavar="N", help="CPU to measure (default: the last one allowed)"
+    )
+    wake.set_defaults(verb=_wake)
+
     selftest = verbs.add_parser("selftest", parents=[root], help="counters against known counts")
     selftest.add_argument("--source", default="auto", metavar="NAME")
     selftest.add_argument(
         "--all", action="store_true", help="also judge every source and instrument"
     )
     selftest.set_defaults(verb=_selftest)
-    return [timers, ramp, selftest]
+    return [timers, ramp, wake, selftest]
 
 
 def _add_stream(verbs: Any, root: argparse.ArgumentParser) -> None:
@@ -261,6 +267,13 @@ def _timers(options: argparse.Namespace) -> int:
     from perfprobe.instruments import timers
 
     _print(timers.measure(options.cpu))
+    return 0
+
+
+def _wake(options: argparse.Namespace) -> int:
+    from perfprobe.instruments import wake
+
+    _print(wake.measure(options.cpu))
     return 0
 
 

@@ -98,7 +98,7 @@ STREAM_VERBS: dict[str, tuple[str, ...]] = {
 }
 VERBS = ("live", "replay", "demo", "attach", "stat", "record", "fleet", "export", "exporter",
          "serve", "summary", "why", "diff", "topology", "doctor", "events", "timers", "ramp",
-         "selftest", "help")  # fmt: skip
+         "wake", "selftest", "help")  # fmt: skip
 TOPICS = ("screen", "why", "command", "episodes", "numbers", "sources", "recordings", "compare",
           "remote", "exporter", "instruments", "json", "sim", "events", "glossary")  # fmt: skip
 WRONG: dict[str, tuple[str, ...]] = {

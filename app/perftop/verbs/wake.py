@@ -1,0 +1,103 @@
+"""`perftop wake`: shows what a wake-up of an idle CPU costs, and what that means for a program."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+from perftop.base import text
+from perftop.base.text import EIGHTHS, columns, percent, rough, wrapped
+from perftop.verbs import machine
+from perftop.verbs.machine import Answer, add_instrument, fact
+
+MIN_WIDTH = 80
+"""Minimum width of lines; a narrower terminal wraps them itself."""
+RATES = (100, 1_000, 10_000)
+"""Wake-ups per second for which the cost is shown."""
+MIN_IDLE = 0.8
+"""Minimum share of the wake-ups before which the CPU was idle."""
+BARS, SIGNS = 24, " .:-=+*#@"
+"""Number of bins of a histogram, and the ASCII characters that represent them."""
+_SHOWN = ("median_us", "p95_us", "p99_us", "most_us")
+
+
+def add(verbs: Any) -> None:
+    text = "what a wake-up costs on this CPU, by idle state, and from where"
+    parser = add_instrument(verbs, "wake", run, text)
+    text = "measure on this CPU (default: the last one allowed)"
+    parser.add_argument("--cpu", type=int, metavar="N", help=text)
+
+
+def run(args: argparse.Namespace) -> int:
+    cpu_option = [] if args.cpu is None else [f"--cpu={args.cpu}"]
+    return machine.answer(args, draw, "wake", *cpu_option)
+
+
+def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
+    width, rows = max(width, MIN_WIDTH), answer["rows"]
+    lines = [*wrapped(sentence(answer), width, 0), ""]
+    head = "".join(f"{name:>7}" for name in ("median", "95 %", "99 %", "most"))
+    lines.append(f"{'woken by':<12}{'deepest state':<14}{head}  in us")
+    for row in rows:
+        bars = columns(row["histogram"]["counts"], EIGHTHS if unicode else SIGNS)
+        cells = "".join(f"{row[key]:>7.{1 if row[key] < 1000 else 0}f}" for key in _SHOWN)
+        line = f"{row['kind']:<12}{(row['deepest'] or 'as it is')[:13]:<14}{cells}  {bars:{BARS}}"
+        lines.append(line.rstrip())
+    lines += ["", *_meaning(rows[0], width), ""]
+    for note in _notes(answer):
+        lines += wrapped(note, width, 2)
+    lines.append("what disturbed" if answer["disturbances"] else "no disturbance was seen")
+    for disturbance in answer["disturbances"]:
+        found = f"{disturbance['found']}: {disturbance['matters']}"
+        lines += fact(f"  {disturbance['what']}", found, width)
+    source_text = f"measured on CPU {answer['cpu']} in {answer['elapsed_s']:.1f} s"
+    return [*lines, "", *wrapped(" · ".join([*text.machine(answer), source_text]), width, 0)]
+
+
+def sentence(answer: Answer) -> str:
+    """Returns the answer in one sentence: what a wake-up costs as the machine is now."""
+    costs = {row["kind"]: row["median_us"] for row in answer["rows"] if row["deepest"] is None}
+    parts = [f"{cost:.0f} us by {'a timer' if kind == 'timer' else kind}"
+             for kind, cost in costs.items()]  # fmt: skip
+    return f"A wake-up of CPU {answer['cpu']} takes {' and '.join(parts)} (median)."
+
+
+def _meaning(row: Answer, width: int) -> Iterator[str]:
+    """Yields what the wake-ups by a timer cost a program that does nothing else."""
+    costs = [
+        f"{rate:,} a second: {percent(min(1.0, rate * row['median_us'] / 1e6))} %" for rate in RATES
+    ]
+    yield from wrapped(
+        f"A program that waits for each wake-up waits so much of its time: {', '.join(costs)}.",
+        width, 2,
+    )  # fmt: skip
+
+
+def _notes(answer: Answer) -> Iterator[str]:
+    idle = [min(1.0, row["idle_entries"] / row["samples"]) for row in answer["rows"]]
+    if answer["states"] and min(idle) < MIN_IDLE:
+        yield (
+            f"CPU {answer['cpu']} was idle before {rough(min(idle))} of the wake-ups of a row:"
+            " other tasks ran there, and these costs hold the time of waiting for them. Repeat it"
+            " at rest."
+        )
+    if answer["virtualisation"] is not None:
+        yield (
+            "This is a VM: a halt returns to the hypervisor, whose time to start the VM again is in"
+            " these costs. The states of the real CPU are not visible here."
+        )
+    if answer["states_why"]:
+        yield f"States were not held one by one: {answer['states_why']}."
+    elif answer["states"]:
+        names = [f"{state['name']} ({state['latency_us']} us)" for state in answer["states"]]
+        yield (
+            f"Idle states, with the latency that their driver states: {', '.join(names)}. To keep"
+            " CPUs from deep ones: cpupower idle-set -D LATENCY, or a PM QoS request."
+        )
+    if answer["waker_why"]:
+        yield f"No wake-up from another CPU: {answer['waker_why']}."
+    yield (
+        f"The CPU sleeps {1000 * answer['pause_s']:g} ms before each. The cost has the way out of"
+        " the idle state, the interrupt, the scheduler and the return to the program."
+    )

@@ -1,0 +1,228 @@
+"""Measures what a wake-up of an idle CPU costs: by its own timer, and by a task on another CPU.
+
+A task on the CPU sleeps, so that the CPU goes idle, and reads the clock when it runs again. A
+wake-up by a timer counts from the time for which the timer was set; one by another CPU from the
+moment before that CPU writes to an event. The cost holds the way out of the idle state, the
+interrupt, the scheduler and the return from the system call.
+
+Each is measured with the idle states that the system chooses, and with each state as the deepest
+one (PM QoS holds the machine there). The kernel's counts of the states say what was entered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import signal
+import struct
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perfprobe.cpu import files, identity, topology
+from perfprobe.errors import Unavailable
+from perfprobe.instruments import disturbance
+from perfprobe.instruments.measurement import histogram
+from perfprobe.native import affinity
+from perfprobe.native.affinity import pinned
+
+SAMPLES = 400
+"""Wake-ups of one row."""
+PAUSE_S = 2e-3
+"""Sleep before a wake-up: longer than the deepest states need to be worth it."""
+MAX_ROW_S = 4.0
+"""Upper bound on the time of one row, for a busy CPU."""
+QUANTILES = {"least": 0.0, "median": 0.5, "p95": 0.95, "p99": 0.99, "most": 1.0}
+QOS = Path("/dev/cpu_dma_latency")
+TIMER, OTHER_CPU = "timer", "another CPU"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """An idle state of the CPU."""
+
+    number: int
+    name: str
+    latency_us: int
+    """Time that the way out takes at most, as the kernel's driver has it."""
+
+
+def states(root: Path, cpu: int) -> list[State]:
+    """The idle states of a CPU, the lightest first; empty without a cpuidle driver."""
+    found = []
+    base = f"{root}/{files.CPUS}/cpu{cpu}/cpuidle"
+    for number in range(32):
+        name, latency = (files.word(f"{base}/state{number}/{key}") for key in ("name", "latency"))
+        if not latency.isdecimal():
+            break
+        found.append(State(number, name or f"state{number}", int(latency)))
+    return found
+
+
+def entries(root: Path, cpu: int, known: Sequence[State]) -> list[int]:
+    """How often the CPU has entered each state."""
+    base = f"{root}/{files.CPUS}/cpu{cpu}/cpuidle"
+    words = [files.word(f"{base}/state{state.number}/usage") for state in known]
+    return [int(word) if word.isdecimal() else 0 for word in words]
+
+
+def measure(asked: int | None) -> dict[str, Any]:
+    """Returns the answer of `wake`. Raises Usage for a CPU that does not exist, and Unavailable for
+    one that cannot be measured."""
+    start_s, root = time.monotonic(), Path("/")
+    rows, allowed = topology.read(), sorted(os.sched_getaffinity(0))
+    row = affinity.usable(allowed[-1] if asked is None else asked, rows, allowed)
+    cpu, known = row.cpu, states(root, row.cpu)
+    same_core = {cpu, *affinity.siblings(row, rows)}
+    waker = next((other for other in allowed if other not in same_core), None)
+    limits: list[State | None] = [None]
+    qos_why = ""
+    if known:
+        try:
+            os.close(os.open(QOS, os.O_WRONLY | os.O_CLOEXEC))
+            limits += known
+        except OSError as error:
+            qos_why = f"{QOS}: {error.strerror}"
+    kinds = (TIMER,) if waker is None else (TIMER, OTHER_CPU)
+    before = disturbance.now(cpu)
+    with exact_timers(), pinned(cpu):
+        measured = [
+            _row(root, kind, limit, known, cpu, waker) for kind in kinds for limit in limits
+        ]
+    after = disturbance.now(cpu)
+    return {
+        "host": identity.hostname(),
+        "model": identity.identity().name or None,
+        "kernel": identity.kernel(),
+        "virtualisation": identity.virtualisation(),
+        "cpu": cpu,
+        "waker": waker,
+        "waker_why": None if waker is not None else "this process may run on one core only",
+        "driver": files.word(f"{root}/{files.CPUS}/cpuidle/current_driver") or None,
+        "governor": files.word(f"{root}/{files.CPUS}/cpuidle/current_governor_ro")
+        or files.word(f"{root}/{files.CPUS}/cpuidle/current_governor")
+        or None,
+        "states": [{"name": state.name, "latency_us": state.latency_us} for state in known],
+        "states_why": qos_why or (None if known else "the kernel has no cpuidle driver here"),
+        "pause_s": PAUSE_S,
+        "rows": measured,
+        "disturbances": disturbance.seen(cpu, affinity.siblings(row, rows), before, after),
+        "elapsed_s": round(time.monotonic() - start_s, 3),
+    }
+
+
+def _row(
+    root: Path, kind: str, limit: State | None, known: Sequence[State], cpu: int, waker: int | None
+) -> dict[str, Any]:
+    """Measures one kind of wake-up with one deepest state; None: as the system has it."""
+    with _deepest(limit):
+        time.sleep(5 * PAUSE_S)  # CPUs notice the limit when they next go idle
+        before = entries(root, cpu, known)
+        waits = _by_timer() if kind == TIMER else _by_cpu(waker if waker is not None else cpu)
+        entered = [now - last for now, last in zip(entries(root, cpu, known), before, strict=True)]
+    total = sum(entered)
+    ordered = sorted(waits)
+    drawn = histogram(Counter(round(ns / 1000) for ns in ordered))
+    return {
+        "kind": kind,
+        "deepest": None if limit is None else limit.name,
+        "entered": {
+            state.name: round(n / total, 4) for state, n in zip(known, entered, strict=True) if n
+        },
+        "idle_entries": total,
+        "samples": len(ordered),
+        **{
+            f"{name}_us": round(ordered[min(len(ordered) - 1, int(q * len(ordered)))] / 1000, 2)
+            for name, q in QUANTILES.items()
+        },
+        "mean_us": round(sum(ordered) / len(ordered) / 1000, 2),
+        "histogram": {
+            "first_us": drawn.first, "width_us": drawn.width, "counts": drawn.counts,
+            "beyond": drawn.beyond,
+        },
+    }  # fmt: skip
+
+
+def _by_timer() -> list[int]:
+    """Returns the ns by which wake-ups by a timer came late."""
+    waits, clock, end_s = [], time.monotonic_ns, time.monotonic() + MAX_ROW_S
+    pause_ns = round(PAUSE_S * 1e9)
+    while len(waits) < SAMPLES and (not waits or time.monotonic() < end_s):
+        start_ns = clock()
+        time.sleep(PAUSE_S)
+        waits.append(max(0, clock() - start_ns - pause_ns))
+    return waits
+
+
+def _by_cpu(waker: int) -> list[int]:
+    """Returns the ns from a write on another CPU until this task ran."""
+    event = os.eventfd(0)
+    with mmap.mmap(-1, 8) as stamp, _child(lambda: _wake(waker, event, stamp)):
+        waits, clock, end_s = [], time.monotonic_ns, time.monotonic() + MAX_ROW_S
+        while len(waits) < SAMPLES and (not waits or time.monotonic() < end_s):
+            os.eventfd_read(event)
+            waits.append(max(0, clock() - struct.unpack("q", stamp[:8])[0]))
+    os.close(event)
+    return waits
+
+
+def _wake(cpu: int, event: int, stamp: mmap.mmap) -> None:
+    """Wakes the reader of an event, again and again, with a stamp before each write."""
+    parent = os.getppid()
+    os.sched_setaffinity(0, {cpu})
+    while os.getppid() == parent:
+        time.sleep(PAUSE_S)
+        stamp[:8] = struct.pack("q", time.monotonic_ns())
+        os.eventfd_write(event, 1)
+
+
+@contextlib.contextmanager
+def _child(work: Callable[[], None]) -> Iterator[None]:
+    """Runs a function in a child process as long as the block lasts."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+        finally:
+            os._exit(1)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+@contextlib.contextmanager
+def _deepest(state: State | None) -> Iterator[None]:
+    """Keeps all CPUs from states that are deeper, as long as the block lasts. Raises Unavailable if
+    the kernel refuses."""
+    if state is None:
+        yield
+        return
+    try:
+        fd = os.open(QOS, os.O_WRONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise Unavailable(f"{QOS}: {error.strerror}") from None
+    try:
+        os.write(fd, struct.pack("i", state.latency_us))
+        yield
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def exact_timers() -> Iterator[None]:
+    """Asks the kernel not to delay timers of this thread, which it else does by up to 50 us."""
+    path = "/proc/self/timerslack_ns"
+    slack = files.word(path)
+    with contextlib.suppress(OSError):
+        Path(path).write_text("1")
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            Path(path).write_text(slack)

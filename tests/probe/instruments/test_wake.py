@@ -1,0 +1,57 @@
+"""`perfprobe wake`: idle states from files, and wake-ups of this machine."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+import trees
+
+from perfprobe.errors import Usage
+from perfprobe.instruments import wake
+
+CPUIDLE = "sys/devices/system/cpu/cpu1/cpuidle"
+
+
+def test_idle_states_are_those_of_the_driver(tmp_path: Path) -> None:
+    for number, (name, latency, usage) in enumerate(
+        [("POLL", 0, 5), ("C1E", 4, 70), ("C6", 170, 9)]
+    ):
+        trees.put(tmp_path, f"{CPUIDLE}/state{number}/name", f"{name}\n")
+        trees.put(tmp_path, f"{CPUIDLE}/state{number}/latency", f"{latency}\n")
+        trees.put(tmp_path, f"{CPUIDLE}/state{number}/usage", f"{usage}\n")
+    known = wake.states(tmp_path, 1)
+    assert [(state.name, state.latency_us) for state in known] == [
+        ("POLL", 0),
+        ("C1E", 4),
+        ("C6", 170),
+    ]
+    assert wake.entries(tmp_path, 1, known) == [5, 70, 9]
+    assert wake.states(tmp_path, 0) == []
+
+
+def test_wake_ups_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wake, "SAMPLES", 8)
+    before = os.sched_getaffinity(0)
+    answer = wake.measure(None)
+    assert os.sched_getaffinity(0) == before
+    kinds = {row["kind"] for row in answer["rows"]}
+    assert kinds == ({"timer"} if answer["waker"] is None else {"timer", "another CPU"})
+    for row in answer["rows"]:
+        assert row["samples"] == 8
+        assert 0 < row["least_us"] <= row["median_us"] <= row["p99_us"] <= row["most_us"]
+        assert sum(row["histogram"]["counts"]) + row["histogram"]["beyond"] == 8
+
+
+def test_a_late_timer_costs_what_it_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    sleep = time.sleep
+    monkeypatch.setattr(wake, "SAMPLES", 4)
+    monkeypatch.setattr(wake.time, "sleep", lambda seconds: sleep(seconds + 0.01))
+    assert all(ns >= 10_000_000 for ns in wake._by_timer())
+
+
+def test_a_cpu_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(Usage, match="no such CPU"):
+        wake.measure(9999)
