@@ -51,13 +51,15 @@ def node(root: Path, number: int, cpus: str) -> None:
 
 
 def process(
-    pid: int, ticks: int, cpu: int = 0, comm: bytes = b"job", threads: int = 1, start: int = 500
-) -> bytes:
-    """A stat file of a process, as the kernel prints it."""
-    before = b"R 1 1 1 0 -1 4194304 95 0 0 0"
+    pid: int, ticks: int, cpu: int = 0, comm: bytes = b"job", threads: int = 1, start: int = 500,
+    parent: int = 1, children: int = 0,
+) -> bytes:  # fmt: skip
+    """A stat file of a process, as the kernel prints it. `children`: ticks of those that ended."""
+    before = b"R %d 1 1 0 -1 4194304 95 0 0 0"
     after = b"12582912 210 18446744073709551615 1 1 0 0 0 0 0 0 0 0 0 0 17"
-    return b"%d (%b) %b %d %d 0 0 20 0 %d 0 %d %b %d 0 0 0 0 0\n" % (
-        pid, comm, before, ticks // 3, ticks - ticks // 3, threads, start, after, cpu,
+    return b"%d (%b) %b %d %d %d %d 20 0 %d 0 %d %b %d 0 0 0 0 0\n" % (
+        pid, comm, before % parent, ticks // 3, ticks - ticks // 3, children - children // 4,
+        children // 4, threads, start, after, cpu,
     )  # fmt: skip
 
 

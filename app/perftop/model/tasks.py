@@ -69,6 +69,9 @@ class TaskSnapshot:
     waits: Mapping[str, Any] | None = None
     """By CPU, the shares of waiting and the switches per second of these tasks; None if the stream
     does not have them."""
+    ended_children: Mapping[str, Any] = field(default_factory=dict)
+    """By PID, a process whose children were born and ended between two scans: its name, the share
+    that they took, and the name of one of them."""
     _activity_by_cpu: dict[str, list[TaskActivity]] = field(default_factory=dict, init=False)
     """Cached results of `activity_on`, because a snapshot is shown for many refreshes."""
 
@@ -79,11 +82,26 @@ class TaskSnapshot:
         if not isinstance(tasks, dict):
             return None
         ranked, waits = records.get("others"), records.get("waits")
+        ended = records.get("ended_children")
         return cls(
             tasks,
             ranked if isinstance(ranked, dict) else {},
             waits if isinstance(waits, dict) else None,
+            ended if isinstance(ended, dict) else {},
         )
+
+    def short_lived(self) -> list[tuple[Task, str]]:
+        """Returns the processes with such children, each with the share of these children, and the
+        name of one; '' if no name is known."""
+        found = []
+        for pid, record in self.ended_children.items():
+            match record:
+                case [str() as comm, int() | float() as share, str() as child] if (
+                    _is_id(pid) and 0 < share < inf
+                ):
+                    # Unlike the share of a task it may be above 1: children run on several CPUs.
+                    found.append((Task(int(pid), safe_name(comm), share), safe_name(child)))
+        return found
 
     def tasks_on(self, cpu: str) -> list[Task]:
         """Returns the tasks that ran most on this CPU, in descending order."""

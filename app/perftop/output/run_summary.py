@@ -14,12 +14,12 @@ from perftop.model.kinds import Episode, kind_of
 from perftop.model.numbers import INDEX
 from perftop.model.smt import STATES
 from perftop.output.stat_json import Line, number
-from perftop.output.why_report import run_beside
+from perftop.output.waiting import run_beside
 from perftop.process.command_window import Bounds, CommandWindow
 from perftop.session.interval import Distribution, Interval
 from perftop.session.missing import BOUNDS, UNREAD, why_no_states, why_unknown
 from perftop.session.session import Session
-from perftop.session.task_times import JobFootprint
+from perftop.session.task_times import ANYWHERE, JobFootprint
 
 # --- The state of a machine: hardware and settings in which two measurements can differ from the
 # start. Keys and values are those of the JSON output; the tables in this module translate them into
@@ -242,7 +242,7 @@ def _other_tasks(session: Session, footprint: JobFootprint | None) -> Line | Non
         return None
     run_s_by_task: dict[tuple[int, str], dict[int, float]] = {}
     for (pid, comm, cpu), run_of_task in session.run_times.tasks.items():
-        if pid not in footprint.pids and comm not in OWN_PROGRAMS:
+        if cpu != ANYWHERE and pid not in footprint.pids and comm not in OWN_PROGRAMS:
             run_s_by_task.setdefault((pid, comm), {})[cpu] = run_of_task.run_s
     line: Line = {
         "cpus": number(

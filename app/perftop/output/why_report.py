@@ -4,9 +4,8 @@ detectors are elsewhere."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite, nan
 from typing import Any
@@ -14,24 +13,22 @@ from typing import Any
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.base.text import length, many, percent, ranges, rough, safe
-from perftop.model.belief import Confidence, confidence
+from perftop.base.text import length, many, percent, ranges, safe
+from perftop.model.belief import confidence
 from perftop.model.evaluation import TICK_S
 from perftop.model.kinds import CAPS, KINDS, Cap, Episode, cause_of
 from perftop.model.machine_totals import MEMORY, OF_BEST
-from perftop.model.tasks import MAX_TASKS_PER_CPU
 from perftop.output.sentences import (
-    MAX_SENTENCE,
     as_clause,
     culprits,
     evidence_json,
     losers,
     pieces,
     sentence,
-    short_place_text,
     text,
 )
 from perftop.output.sentences import subject as cause_subject
+from perftop.output.waiting import MAX_NAME, percent_of, queue, victim_share
 from perftop.session.interval import Interval
 from perftop.session.losses import (
     QUOTA,
@@ -45,7 +42,7 @@ from perftop.session.losses import (
 )
 from perftop.session.missing import lasting_reasons, names_by_reason, why_unknown
 from perftop.session.session import Session
-from perftop.session.task_times import STOPPED_BY, JobTime, RunTimes, TaskTimes
+from perftop.session.task_times import STOPPED_BY, JobTime, RunTimes
 
 MIN_SHARE = 0.01
 """Minimum share of the time that a cause must cost to be named."""
@@ -62,7 +59,6 @@ SPARE_UTIL = 0.5
 """Utilisation below which a governor that follows demand may choose a low clock."""
 MAX_STEAL_CPUS = 3
 """Maximum number of CPUs whose stolen time is listed per CPU."""
-MAX_NAME = 15
 MAX_OWNER = 40
 
 
@@ -260,8 +256,7 @@ def _finding(
         for_s = finding.for_s if job else min(times.waiting_s, span_ns / 1e9)
         return replace(
             finding, text=waits.text, by=waits.by, evidence=waits.evidence, hint=waits.hint,
-            cpus=waits.cpus, for_s=for_s,
-            confidence=confidence(*WAIT_CAUSE) if waits.known else "unknown",
+            cpus=waits.cpus, for_s=for_s, confidence=waits.confidence,
             headline=waits.headline, victim_share=waits.share,
         )  # fmt: skip
     if cause[0] == "neighbour" and worst is not None and job is None:
@@ -298,9 +293,9 @@ def _quota(
         finding, text=f"{who} may use no more than {allowed}{whose}",
         by=f"its CPU quota of {allowed}" if job is not None else who,
         evidence=evidence, confidence=confidence(*QUOTA), details=details,
-        headline=f"{who} {'lost' if past else 'loses'} {_much(worst.wait_s, worst.wanted_s)} "
+        headline=f"{who} {'lost' if past else 'loses'} {percent_of(worst.wait_s, worst.wanted_s)} "
                  f"of its time to a quota of {allowed}{owner}",
-        victim_share=_victim_share(worst.wait_s, worst.wanted_s, span_s),
+        victim_share=victim_share(worst.wait_s, worst.wanted_s, span_s),
     )  # fmt: skip
 
 
@@ -375,246 +370,6 @@ def _acted_s(episodes: Sequence[Episode], now_ns: int, span_ns: int) -> float | 
         whole += max(0, end_ns - max(episode.start_ns, until_ns))
         until_ns = max(until_ns, end_ns)
     return whole / 1e9
-
-
-# --- waiting for a CPU
-
-MIN_WAIT = 0.05
-"""Minimum share of its time that a task must have waited to count as waiting."""
-MIN_BLAME = 0.1
-"""Minimum time that another task must have run on the CPUs of the waiting tasks to be named, as a
-share of their waiting time."""
-CROWDED = 1.05
-"""Minimum demand of tasks of one group on a single CPU, in CPUs, that proves that they compete.
-With less demand they may have run one after the other."""
-MAX_UNEQUAL = 0.1
-"""Maximum difference of the shares of their time that two tasks wait if both wait equally."""
-MIN_FULL = 0.1
-"""Minimum share of the time in which a CPU had more tasks than are seen, from which the waiting is
-a lower bound."""
-MIN_WANTED = 0.1
-"""Minimum CPUs that tasks must want for their own loss to count, and not only that of the whole."""
-ROOM, MIN_IDLE = 0.5, 0.1
-"""Idle shares of a CPU, above which it could have run one more task, and from which some of one."""
-UNKNOWN_NEIGHBOUR = "what ran there is not known"
-
-
-@dataclass(frozen=True)
-class Queue:
-    """The group of tasks that waited most, and the tasks that they waited for."""
-
-    text: str
-    by: str
-    evidence: list[str]
-    hint: str
-    cpus: list[int]
-    known: bool
-    """Whether it is known which tasks they waited for."""
-    headline: str
-    share: float
-    """Share of their own time that they waited; 0 if they wanted little."""
-
-
-Tasks = Mapping[tuple[int, str, int], TaskTimes]
-"""Run and wait times of tasks by PID, name and CPU."""
-
-
-def queue(
-    session: Session, job: str | None, totals: Totals | None = None,
-    whole: Interval | None = None, *, past: bool = False,
-) -> Queue | None:  # fmt: skip
-    """Returns the tasks that waited most; None if no task waited. `job`: name of the watched job;
-    None selects, among all tasks, the group of tasks with one name that waited most. `totals`,
-    `whole` and `past` as in `report`."""
-    times = session.run_times if totals is None else totals.times
-    start_ns = session.run.start_ns if totals is None else totals.start_ns
-    span_s = ((session.now_ns if totals is None else totals.end_ns) - start_ns) / 1e9
-    tasks = _without_quotas(times, times.tasks)
-    members: Mapping[Any, TaskTimes] = _without_quotas(times, times.threads)
-    name, what, pids = job or "", "thread", {pid for pid, _ in times.threads}
-    if job is None:
-        waits: dict[str, float] = {}
-        for (_, comm, _), one in tasks.items():
-            waits[comm] = waits.get(comm, 0.0) + one.wait_s
-        comm = max(waits, key=lambda name: waits[name], default="")
-        by_pid: dict[int, list[TaskTimes]] = {}
-        for (pid, other, _), task in tasks.items():
-            if other == comm:
-                by_pid.setdefault(pid, []).append(task)
-        pids, members = {*by_pid}, {pid: _sum(parts) for pid, parts in by_pid.items()}
-        name, what = safe(comm, MAX_NAME), "task"
-    waiting = {key: one for key, one in members.items() if one.wait_s > MIN_WAIT * one.wanted_s}
-    if not waiting:
-        most = max(members, key=lambda key: members[key].wait_s, default=None)
-        if most is None or not members[most].wait_s:
-            return None
-        waiting = {most: members[most]}
-    group = _sum(members.values())
-    cpus = sorted({max(one.by_cpu, key=lambda cpu: one.by_cpu[cpu]) for one in waiting.values()})
-    ran_s = run_beside(tasks, cpus, pids)
-    neighbours = [who for who in sorted(ran_s, key=lambda who: -ran_s[who])
-                 if ran_s[who] >= MIN_BLAME * group.wait_s]  # fmt: skip
-    stuck = {key[0] if isinstance(key, tuple) else key for key in waiting}
-    limit, allowed = _allocation(session, stuck)
-    mutual = len(members) > 1 and any(group.by_cpu[cpu] > CROWDED * span_s for cpu in cpus)
-
-    by = "its own threads" if mutual else "waiting for a CPU"
-    if len(members) == 1:
-        by = "others on its CPU"
-    if neighbours and not (mutual and group.run_s > sum(ran_s.values())):
-        by = safe(neighbours[0][1], MAX_NAME)
-    for_whom = ["each other"] if mutual else []
-    for pid, comm in neighbours[:1]:
-        more = f" and {len(neighbours) - 1} more" if neighbours[1:] else ""
-        for_whom.append(f"{safe(comm, MAX_NAME)}[{pid}]{more}")
-    comms = [*dict.fromkeys(safe(one.comm, MAX_NAME) for one in waiting.values() if one.comm)]
-    whose = f"{name} ({', '.join(comms[:2])})" if len(comms) > 1 else name
-    who = f"{many(len(members), what)} of {whose}" if len(members) > 1 else name
-    who = f"{len(waiting)} of {who}" if len(waiting) < len(members) else who
-    verb = "waited" if past else "waits" if len(waiting) == 1 else "wait"
-    behind = f"{verb} {'for' if mutual else 'behind'} {' and '.join(for_whom)} on"
-    place = short_place_text(session.topology, cpus, cpus[0])
-
-    they = "they" if len(waiting) > 1 else "it"
-    digits = 1 if group.wanted_s >= 1 else 2
-    crowded = job is None and any(times.full_s.get(cpu, 0.0) >= MIN_FULL * span_s for cpu in cpus)
-    least = "at least " if crowded else ""
-    evidence = [f"{they} waited {least}{group.wait_s:.2f} of {group.wanted_s:.{digits}f} s"]
-    evidence += [f"only the {MAX_TASKS_PER_CPU} busiest of a CPU are seen"] if crowded else []
-    if len(waiting) > 1:
-        slowest = max(one.wait_s / one.wanted_s for one in waiting.values() if one.wanted_s > 0)
-        evidence.append(f"the slowest {rough(slowest)} of its time")
-    spare = _spare(session, whole or session.whole(), allowed if limit else cpus)
-    if limit:
-        count = sum(row.online for row in session.topology)
-        evidence.append(f"may use {len(allowed)} of {many(count, 'CPU')} ({limit})")
-        evidence += [f"CPU {cpu} is {rough(share)} idle" for cpu, share in [*spare.items()][:1]]
-    evidence += [] if for_whom else [UNKNOWN_NEIGHBOUR]
-    everyone = _sum(tasks.values())
-    if job is None and everyone.wait_s > 1.1 * group.wait_s:
-        evidence.append(f"all tasks {everyone.wait_s:.2f} of {everyone.wanted_s:.1f} s")
-    has_room = any(share > ROOM for share in spare.values())
-    hint = ""
-    if limit == "cpuset" and spare:
-        hint = f"a cpuset of more CPUs than {ranges(allowed)}: cpuset.cpus, docker --cpuset-cpus"
-    elif limit == "mask" and spare and (has_room or mutual or not neighbours):
-        hint = f"taskset -acp {ranges({*allowed, *spare})} {min(stuck)}"
-    elif neighbours:
-        hint = f"chrt --idle --all-tasks --pid 0 {neighbours[0][0]}"
-    elif mutual and not has_room:
-        usable = allowed.intersection(session.topology[row].cpu for row in session.shown)
-        hint = f"no more than {many(len(usable), 'thread')} at a time, one for each CPU"
-        hint += " that it may use" if limit else ""
-    share = _much(group.wait_s, group.wanted_s)
-    headline = f"{who} {verb} {least}{share} of {'their' if len(waiting) > 1 else 'its'} time"
-    everywhere = len(cpus) == len(session.shown)
-    ends = (
-        [behind.removeprefix(f"{verb} "), f"{'for' if mutual else 'behind'} {for_whom[0]} on"]
-        if for_whom
-        else ["for"]
-    )
-    tries = [f"{headline} {end.removesuffix(' on')}" if everywhere and for_whom
-             else f"{headline} {end} {place}" for end in ends]  # fmt: skip
-    if job is None and len(cpus) == 1 and (pair := _pair(tasks, cpus[0], neighbours, pids)):
-        shared, waited = ("shared", "waited") if past else ("share", "waits")
-        tries = [f"{' and '.join(pair)} {shared} {place}: each {waited} {share} of its time"]
-    headline = next((text for text in tries if len(text) < MAX_SENTENCE), tries[-1])
-    return Queue(
-        f"{who} {behind if for_whom else f'{verb} for'} {place}",
-        by if job is not None else name,
-        evidence, hint, cpus, bool(for_whom), headline,
-        _victim_share(group.wait_s, group.wanted_s, span_s),
-    )  # fmt: skip
-
-
-def _pair(
-    tasks: Tasks, cpu: int, neighbours: Sequence[tuple[int, str]], pids: Collection[int]
-) -> list[str]:
-    """Returns the names of the two tasks that share a CPU about equally; [] if there are more, or
-    if one of them waits much more than the other."""
-    both = [(pid, comm, one) for (pid, comm, at), one in tasks.items()
-            if at == cpu and (pid in pids or (pid, comm) in neighbours)]  # fmt: skip
-    if len(both) != 2 or len(pids) + len(neighbours) != 2:
-        return []
-    shares = [one.wait_s / one.wanted_s if one.wanted_s else 0.0 for _, _, one in both]
-    if abs(shares[0] - shares[1]) > MAX_UNEQUAL:
-        return []
-    return sorted(f"{safe(comm, MAX_NAME)}[{pid}]" for pid, comm, _ in both)
-
-
-def _much(lost_s: float, wanted_s: float) -> str:
-    return f"{100 * lost_s / wanted_s if wanted_s else 0:.0f} %"
-
-
-def _victim_share(lost_s: float, wanted_s: float, span_s: float) -> float:
-    return lost_s / wanted_s if wanted_s >= max(1.0, MIN_WANTED * span_s) else 0.0
-
-
-def _without_quotas(run_times: RunTimes, times: Mapping[Any, TaskTimes]) -> dict[Any, TaskTimes]:
-    """Returns the times without the waiting that is due to quotas."""
-    rest = dict(times)
-    for throttled in run_times.throttled(times):
-        for key in throttled.keys:
-            task = times[key]
-            kept = task.wanted_s - task.wait_s * throttled.share
-            by_cpu = {cpu: s * kept / task.wanted_s for cpu, s in task.by_cpu.items()}
-            rest[key] = replace(task, wait_s=task.wait_s * (1 - throttled.share), by_cpu=by_cpu)
-    return rest
-
-
-def _sum(times: Iterable[TaskTimes]) -> TaskTimes:
-    run_s, wait_s, by_cpu = 0.0, 0.0, dict[int, float]()
-    for task in times:
-        run_s += task.run_s
-        wait_s += task.wait_s
-        for cpu, wanted_s in task.by_cpu.items():
-            by_cpu[cpu] = by_cpu.get(cpu, 0.0) + wanted_s
-    return TaskTimes("", run_s, wait_s, by_cpu)
-
-
-def run_beside(
-    tasks: Tasks, cpus: Sequence[int], own: Collection[int]
-) -> dict[tuple[int, str], float]:
-    """Returns the seconds that other processes than `own` ran on these CPUs, by PID and name."""
-    ran_s: dict[tuple[int, str], float] = {}
-    for (pid, comm, cpu), one in tasks.items():
-        if cpu in cpus and pid not in own:
-            ran_s[pid, comm] = ran_s.get((pid, comm), 0.0) + one.run_s
-    return ran_s
-
-
-def _spare(session: Session, whole: Interval, taken: Collection[int]) -> dict[int, float]:
-    """Returns the idle share of the other CPUs that had room for more work, the idlest first."""
-    util = whole.values["util"]
-    idle = {session.topology[row].cpu: 1 - float(util[row]) for row in session.shown
-            if session.online[row] and session.topology[row].cpu not in taken}  # fmt: skip
-    with_room = {cpu: share for cpu, share in idle.items() if share >= MIN_IDLE}
-    return dict(sorted(with_room.items(), key=lambda pair: -pair[1]))
-
-
-def _allocation(session: Session, pids: Iterable[int]) -> tuple[str, set[int]]:
-    """Returns what keeps these processes from some CPUs ("mask" or "cpuset"; '' if nothing does, or
-    if that is not known), and the CPUs that they may use."""
-    online = {row.cpu for row in session.topology if row.online}
-    allowed: set[int] = set()
-    by_cpuset = True
-    for pid in pids:
-        details = session.details.get(str(pid), {})
-        mask, cpuset = (_listed(details.get(key), online) for key in ("affinity", "cpuset"))
-        if not mask:
-            return "", online
-        allowed |= mask
-        by_cpuset &= bool(cpuset) and mask >= cpuset
-    if not allowed or allowed == online:
-        return "", online
-    return "cpuset" if by_cpuset else "mask", allowed
-
-
-def _listed(text: object, online: set[int]) -> set[int]:
-    """Returns the online CPUs of a list such as 0-3,8; none if it is no such list."""
-    found = re.findall(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", text) if isinstance(text, str) else []
-    spans = [(int(first), int(last or first)) for first, last in found]
-    return {cpu for cpu in online if any(first <= cpu <= last for first, last in spans)}
 
 
 # --- possible losses

@@ -48,6 +48,8 @@ briefly, so they would lower the mean of the CPUs that did the work."""
 HALF_CPU = 0.5
 """Rounds sums of busy shares to whole CPUs: 15.5 of 16 CPUs count as all."""
 MAX_NAMES = 256
+ANYWHERE = -1
+"""In place of a CPU: tasks ran on CPUs that are not known."""
 
 Key = tuple[int, int]
 """IDs of a process and of a thread."""
@@ -230,7 +232,8 @@ class RunTimes:
         self.threads: dict[Key, TaskTimes] = {}
         """Times of the threads of the watched job, by process and thread."""
         self.tasks: dict[tuple[int, str, int], TaskTimes] = {}
-        """Times of tasks by process, name and CPU."""
+        """Times of tasks by process, name and CPU. Those of children that ended between two
+        scans have their parent's PID, a child's name and ANYWHERE; `comm` is the parent's."""
         self._quotas = Quotas() if quotas is None else quotas
         self._quotas_before = self._quotas.copy()
         self.job_has_waits = False
@@ -333,6 +336,10 @@ class RunTimes:
                 ran_s[index] += run_s
                 waited_s[index] += wait_s
                 is_waiting |= wait >= MIN_WAIT
+        for parent, child in snapshot.short_lived():
+            key, run_s = (parent.pid, child, ANYWHERE), min(parent.share, len(ran_s)) * span_s
+            children = self.tasks.pop(key, None) or TaskTimes(parent.comm)
+            self.tasks[key] = children.plus(ANYWHERE, run_s, 0.0)
         self.seen_s += span_s
         self.wait_snapshots += has_waits
         self.waiting_s += span_s if is_waiting else 0.0

@@ -149,7 +149,8 @@ def _row(
 
 def _by_timer() -> list[int]:
     """Returns the ns by which wake-ups by a timer came late."""
-    waits, clock, end_s = [], time.monotonic_ns, time.monotonic() + MAX_ROW_S
+    waits: list[int] = []
+    clock, end_s = time.monotonic_ns, time.monotonic() + MAX_ROW_S
     pause_ns = round(PAUSE_S * 1e9)
     while len(waits) < SAMPLES and (not waits or time.monotonic() < end_s):
         start_ns = clock()
@@ -160,9 +161,10 @@ def _by_timer() -> list[int]:
 
 def _by_cpu(waker: int) -> list[int]:
     """Returns the ns from a write on another CPU until this task ran."""
+    waits: list[int] = []
     event = os.eventfd(0)
     with mmap.mmap(-1, 8) as stamp, _child(lambda: _wake(waker, event, stamp)):
-        waits, clock, end_s = [], time.monotonic_ns, time.monotonic() + MAX_ROW_S
+        clock, end_s = time.monotonic_ns, time.monotonic() + MAX_ROW_S
         while len(waits) < SAMPLES and (not waits or time.monotonic() < end_s):
             os.eventfd_read(event)
             waits.append(max(0, clock() - struct.unpack("q", stamp[:8])[0]))

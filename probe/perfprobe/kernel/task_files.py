@@ -34,6 +34,8 @@ class Stat(NamedTuple):
     """Birth in ticks since boot; it distinguishes a task from a later one with the same number."""
     cpu: int
     parent: int = 0
+    children: int = 0
+    """User and system time of its children that have ended and their children, in clock ticks."""
 
 
 def parse(data: bytes) -> Stat | None:
@@ -46,10 +48,11 @@ def parse(data: bytes) -> Stat | None:
     try:
         ticks, threads = int(fields[11]) + int(fields[12]), int(fields[17])
         start, cpu, parent = int(fields[19]), int(fields[36]), int(fields[1])
+        children = int(fields[13]) + int(fields[14])
     except (IndexError, ValueError):
         return None
     comm = data[first + 1 : last].decode(errors="replace")[:MAX_COMM]
-    return Stat(comm, ticks, threads, start, cpu, parent)
+    return Stat(comm, ticks, threads, start, cpu, parent, children)
 
 
 def state(data: bytes) -> str:

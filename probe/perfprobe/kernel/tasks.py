@@ -6,8 +6,8 @@ reading it is one system call. Threads are read only if their process used notic
 next scan reports a process that wakes up, and the scan after it if the process has several threads.
 
 A task that was born after the last scan has run since then only, so one read of it is enough. Tasks
-that ended before this scan are not seen. All of a task's time is attributed to the CPU on which it
-last ran.
+that ended before this scan are not seen; what they took is counted by their parent. All of a task's
+time is attributed to the CPU on which it last ran.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ MIN_SHARE = 0.02
 ms."""
 MAX_TASKS_PER_CPU = 3
 """Tasks that are reported for each CPU."""
+MAX_PARENTS = 8
+"""Processes of whose ended children the time is reported, those with most of it."""
 MAX_WAITS = 64
 """Tasks, the busiest, whose waiting is reported: each costs two files, some 20 us."""
 
@@ -67,6 +69,8 @@ class _TaskReading:
     clock_ns: int | None
     stat: Stat | None
     """None: it cannot be read."""
+    read_ns: int = 0
+    """When its file was read."""
     share: float = 0.0
     """Share of the time since the previous read that it ran; 0 if unknown."""
     sums: Sums | None = None
@@ -211,6 +215,8 @@ class Tasks:
         if before and seen:
             yield from self._make_records(ran)
             self._ready |= {"interrupts": interrupts} if interrupts else {}
+            if ended := self._ended_children(before):
+                self._ready["ended_children"] = ended
         elif seen:  # the counts from which the first second is measured
             self._memory.record(self._watched())
             if quotas := self._quotas.record(self._watched()):
@@ -251,6 +257,34 @@ class Tasks:
         if memory := self._memory.record(self._watched(), pids):
             self._ready["memory"] = memory
 
+    def _ended_children(self, before: dict[str, _TaskReading]) -> dict[str, list[object]]:
+        """By parent, its name, the share that children took which were born and ended between two
+        scans, and the name of one that runs now."""
+        counted: dict[int, int] = {}
+        """By parent, ticks of children that an earlier scan has seen."""
+        gone = [look.stat for pid, look in before.items() if pid not in self._seen]
+        for stat in gone:
+            if stat is not None:
+                counted[stat.parent] = counted.get(stat.parent, 0) + stat.ticks + stat.children
+        ended: dict[str, list[object]] = {}
+        for pid, look in self._seen.items():
+            last = before.get(pid)
+            if last is None or last is look or last.stat is None or look.stat is None:
+                continue
+            ticks = look.stat.children - last.stat.children - counted.get(int(pid), 0)
+            elapsed_ns = look.read_ns - last.read_ns
+            if look.stat.start == last.stat.start and ticks * TICK_NS >= MIN_SHARE * elapsed_ns > 0:
+                share = round(ticks * TICK_NS / elapsed_ns, 4)
+                ended[pid] = [look.stat.comm, share, self._newest_child(int(pid))]
+        shown = sorted(ended, key=lambda pid: -float(str(ended[pid][1])))[:MAX_PARENTS]
+        return {pid: ended[pid] for pid in shown}
+
+    def _newest_child(self, parent: int) -> str:
+        """The name of the youngest child of a process; '' if none runs now."""
+        stats = [look.stat for look in self._seen.values() if look.stat is not None]
+        children = [stat for stat in stats if stat.parent == parent]
+        return max(children, key=lambda stat: stat.start).comm if children else ""
+
     def _watched(self) -> list[int]:
         return self._watch.pids if self._watch is not None else []
 
@@ -279,6 +313,7 @@ class Tasks:
         except OSError:
             stat = None
         look = _TaskReading(self._now_ns(), clock_ns, stat)
+        look.read_ns = look.at_ns
         if stat is None:
             return look
         if last is None and born_ns is not None:

@@ -203,6 +203,9 @@ As for a row that was not read, the next delta covers the whole span.
 - `waits`: {CPU as text: [[wait, switches], ...]} for the tasks of `others`, in the same order: the
   share of the elapsed time that the task was ready and waited for a CPU, and how often a second it
   gave up its CPU or lost it. Either is null where it is not known, as when a task is first read.
+- `ended_children`: {pid as text: [comm, share, child]}: processes whose children took a noticeable
+  share of the time since the last scan, were born after it and have ended; `child` is the name of
+  one that runs now, or empty. Where they ran is not known. In frames that have `tasks`.
 - `quotas`: {"groups": {path: [cpus, periods, throttled, throttled_us]}, "pids": {pid as text:
   [path, ...]}}: control groups with a CPU quota that holds for tasks of this record or of the
   watched job, and which hold for each process, the innermost first. `cpus` is how many CPUs the

@@ -13,20 +13,12 @@ from nights import by_day
 from truths import PLAYED_S, SMALL, found
 
 from perftop.model.kinds import Episode
-from perftop.output.why_report import (
-    MAX_CAUSES,
-    MIN_SHARE,
-    UNKNOWN_NEIGHBOUR,
-    Queue,
-    Report,
-    _acted_s,
-    queue,
-    report,
-)
+from perftop.output.waiting import UNKNOWN_NEIGHBOUR, Queue, queue
+from perftop.output.why_report import MAX_CAUSES, MIN_SHARE, Report, _acted_s, report
 from perftop.output.why_text import answer, lines
 from perftop.session.losses import QUOTA, STOPPED, UNEXPLAINED, WAIT_CAUSE, Cause, LossSums
 from perftop.session.session import Session
-from perftop.session.task_times import TaskTimes
+from perftop.session.task_times import ANYWHERE, TaskTimes
 
 SAMPLE_NS = 100_000_000
 SICK: list[tuple[str, str | None, float, Cause]] = [
@@ -199,9 +191,61 @@ def test_a_wait_names_the_tasks_that_are_waited_for(
     """`by`: None where they are unknown; then nobody is blamed, not even the task itself."""
     found = waits(threads, tasks)
     assert found.text == words
-    assert found.known == (by is not None)
+    assert (found.confidence != "unknown") == (by is not None)
     assert (UNKNOWN_NEIGHBOUR in found.evidence) == (by is None)
     assert found.by == by or (by is None and not {"own", "hog"} & {*found.by.split()})
+
+
+def storm(run_s: float, child: str = "true") -> dict[tuple[int, str, int], TaskTimes]:
+    """Children of process 8 that ended between two scans."""
+    return {(8, child, ANYWHERE): times("sh", run_s, cpu=ANYWHERE)}
+
+
+@pytest.mark.parametrize(
+    ("tasks", "words", "by"),
+    [
+        (storm(0.3), "job waits behind short-lived true of sh[8] on CPU 0", "short-lived true"),
+        (storm(0.3, ""), "job waits behind short-lived children of sh[8] on CPU 0",
+         "short-lived children"),
+        (storm(0.01), "job waits for CPU 0", "others on its CPU"),
+        (hog(0.3) | storm(0.3), "job waits behind hog[7] on CPU 0", "hog"),
+    ],
+)  # fmt: skip
+def test_children_that_ended_between_scans_are_named_by_their_parent(
+    tasks: dict[tuple[int, str, int], TaskTimes], words: str, by: str
+) -> None:
+    found = waits(BLOCKED, tasks)
+    assert (found.text, found.by) == (words, by)
+    assert found.confidence == ("inferred" if "short" in by else "measured" if by == "hog" else
+                                "unknown")  # fmt: skip
+
+
+def test_children_pinned_elsewhere_are_not_blamed() -> None:
+    session: Session = sampled(Machine(cores=2))[0]
+    session.run_times.threads, session.run_times.tasks = BLOCKED, storm(0.3)
+    for affinity, words in (("1", "job waits for CPU 0"), ("0-1", "job waits behind short-lived")):
+        session.details = {"8": {"affinity": affinity}}
+        found = queue(session, "job")
+        assert found is not None
+        assert found.text.startswith(words)
+
+
+def test_tasks_of_one_name_but_of_other_parents_are_not_one_group() -> None:
+    session: Session = sampled(Machine(cores=2))[0]
+    session.run_times.tasks = {
+        (pid, "python", cpu): times("python", 0.4, wait_s, cpu)
+        for pid, cpu, wait_s in ((1, 0, 0.4), (2, 0, 0.3), (3, 1, 0.2))
+    }
+    parents = {"1": "make", "2": "make", "3": "cron"}
+    session.details = {pid: {"parent": parent} for pid, parent in parents.items()}
+    found = queue(session, None)
+    assert found is not None
+    assert found.text.startswith("2 tasks of python wait ")
+    assert found.evidence[0] == "they waited 0.70 of 1.5 s"
+    session.details = {}
+    found = queue(session, None)
+    assert found is not None
+    assert found.text.startswith("3 tasks of python wait ")
 
 
 PINNED = {(pid, pid): times(comm, SPAN_S / 2, SPAN_S / 2) for pid, comm in ((1, "a"), (2, "b"))}

@@ -48,7 +48,7 @@ def test_wake_ups_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_late_timer_costs_what_it_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
     sleep = time.sleep
     monkeypatch.setattr(wake, "SAMPLES", 4)
-    monkeypatch.setattr(wake.time, "sleep", lambda seconds: sleep(seconds + 0.01))
+    monkeypatch.setattr(time, "sleep", lambda seconds: sleep(seconds + 0.01))
     assert all(ns >= 10_000_000 for ns in wake._by_timer())
 
 
