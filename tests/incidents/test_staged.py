@@ -1,7 +1,9 @@
 """Faults that are staged on this machine: what `why -- CMD` says of them, against a truth that is
-known without perftop: the signals that were sent, the mask, the counts of the kernel.
+known without perftop: the signals that were sent, the mask, the counts of the kernel, and what the
+victim itself was told by its schedstat.
 
-The job runs in a control group with so many shares that other load can hardly disturb it.
+The job runs in a control group with so many shares that other load can hardly disturb it. Some
+cases run each day, all of them at night.
 """
 
 from __future__ import annotations
@@ -11,54 +13,164 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.machine
+nightly = pytest.mark.nightly
 GROUPS = Path("/sys/fs/cgroup")
 SHARES = 200_000
-LOOP = f"{sys.executable} -c 'import time\nend = time.time() + 3\nwhile time.time() < end: pass'"
+POINTS = 0.03
+"""Largest difference of a share from its truth."""
+LOOP = f"{sys.executable} -c 'import time\nend = time.time() + 4\nwhile time.time() < end: pass'"
+VICTIM = """\
+import os, sys, time
+os.sched_setaffinity(0, {int(sys.argv[1])})
+def counts():
+    (line,) = (line for line in open("/proc/stat") if line.startswith(f"cpu{sys.argv[1]} "))
+    words = open("/proc/self/schedstat").read().split()[:2]
+    return [*map(int, words), int(line.split()[7]) * 10_000_000]
+start, end = counts(), time.time() + 4
+while time.time() < end: pass
+print(*(now - last for now, last in zip(counts(), start)), file=open(sys.argv[2], "w"))
+"""
+HOG = "import os, sys, time\nos.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
+PULSES = """\
+import os, sys, time
+os.sched_setaffinity(0, {int(sys.argv[1])})
+while True:
+    end = time.time() + 0.03
+    while time.time() < end: pass
+    time.sleep(0.07)
+"""
+FLOOD = """\
+import os, socket, sys
+os.sched_setaffinity(0, {int(sys.argv[1])})
+ends = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
+ends[0].bind(("127.0.0.1", 0))
+ends[1].connect(ends[0].getsockname())
+while True: ends[1].send(b"x" * 1400)
+"""
+CONVOY = """\
+import threading, time
+lock, end = threading.Lock(), time.time() + 3
+def work():
+    while time.time() < end:
+        with lock: time.sleep(0.01)
+threads = [threading.Thread(target=work) for _ in range(4)]
+[thread.start() for thread in threads]
+"""
+FAULTS = """\
+import mmap, time
+end = time.time() + 3
+while time.time() < end:
+    with mmap.mmap(-1, 1 << 22) as pages:
+        for at in range(0, 1 << 22, 4096): pages[at] = 1
+"""
+REREAD = """\
+import os, sys, time
+fd, end = os.open(sys.argv[1], os.O_RDONLY), time.time() + 4
+size = os.fstat(fd).st_size
+while time.time() < end:
+    for at in range(0, size, 1 << 20): os.pread(fd, 1 << 20, at)
+"""
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What the victim's schedstat and /proc/stat said."""
+
+    run_s: float
+    wait_s: float
+    softirq_s: float
+    """Time of its CPU."""
+
+    @property
+    def wait(self) -> float:
+        return self.wait_s / (self.run_s + self.wait_s)
 
 
 class Stage:
-    """Makes control groups, and removes them at the end."""
+    """Makes control groups, starts load beside the job, and removes both at the end."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.made: list[Path] = []
+        self.beside: list[subprocess.Popen[bytes]] = []
+        self.cpu = max(os.sched_getaffinity(0))
 
     def group(self, controller: str, name: str = "") -> Path:
         at = GROUPS / controller / f"perftop-test-{os.getpid()}{name}"
-        try:
-            at.mkdir()
-        except OSError as error:
-            pytest.skip(f"no control group can be made here: {error}")
-        self.made.append(at)
+        if not at.exists():
+            try:
+                at.mkdir()
+            except OSError as error:
+                pytest.skip(f"no control group can be made here: {error}")
+            self.made.append(at)
         return at
 
-    def why(self, command: str) -> dict[str, Any]:
+    def home(self) -> Path:
+        """The group of the job and of what disturbs it."""
         home = self.group("cpu", "-home")
         (home / "cpu.shares").write_text(str(SHARES))
+        return home
+
+    def program(self, text: str, name: str = "program") -> str:
+        path = self.directory / f"{name}.py"
+        path.write_text(text)
+        return f"{sys.executable} {path}"
+
+    def disturb(self, command: str, *, at_home: bool = True) -> int:
+        """Starts a command beside the job, in the job's group if `at_home`. Returns its PID."""
+        enter = f"echo $$ > {self.home()}/cgroup.procs; " if at_home else ""
+        line = f"{enter}exec {command}"
+        self.beside.append(subprocess.Popen(["sh", "-c", line], stderr=subprocess.DEVNULL))
+        time.sleep(0.3)
+        return self.beside[-1].pid
+
+    def why(self, command: str) -> dict[str, Any]:
         report = self.directory / "why.json"
         perftop = f"{sys.executable} -m perftop why --json -o {report} -- sh -c"
+        line = f'echo $$ > {self.home()}/cgroup.procs; exec {perftop} "$0"'
         done = subprocess.run(
-            ["sh", "-c", f'echo $$ > {home}/cgroup.procs; exec {perftop} "$0"', command],
-            check=False, capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
+            ["sh", "-c", line, command], check=False, capture_output=True, text=True, timeout=60
+        )
         assert done.returncode == 0, done.stderr
-        line: dict[str, Any] = json.loads(report.read_text().splitlines()[-1])
-        assert line["type"] == "why"
-        return line
+        answer: dict[str, Any] = json.loads(report.read_text().splitlines()[-1])
+        assert answer["type"] == "why"
+        return answer
+
+    def why_victim(self) -> tuple[dict[str, Any], Truth]:
+        """The answer on a victim that wants one CPU, and what it was told itself."""
+        path = self.directory / "truth"
+        answer = self.why(f"exec {self.program(VICTIM, 'victim')} {self.cpu} {path}")
+        return answer, Truth(*(int(word) / 1e9 for word in path.read_text().split()))
+
+    def close(self) -> None:
+        for process in self.beside:
+            process.kill()
+            process.wait()
+        for group in reversed(self.made):
+            for _ in range(50):  # an ended process leaves its group a moment later
+                with suppress(OSError):
+                    group.rmdir()
+                    break
+                time.sleep(0.02)
 
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
     made = Stage(tmp_path)
-    yield made
-    for group in reversed(made.made):
-        group.rmdir()
+    try:
+        yield made
+    finally:
+        made.close()
 
 
 def causes(line: dict[str, Any], least: float = 0.1) -> dict[str, dict[str, Any]]:
@@ -66,7 +178,17 @@ def causes(line: dict[str, Any], least: float = 0.1) -> dict[str, dict[str, Any]
     return {each["cause"]: each for each in line["causes"] if each["lost_ratio"] >= least}
 
 
-@pytest.mark.parametrize("nested", [False, True], ids=["own", "ancestor's"])
+def counts(path: Path) -> dict[str, int]:
+    found = re.findall(r"^(\w+) (\d+)$", path.read_text(), re.MULTILINE)
+    return {name: int(number) for name, number in found}
+
+
+# --- quotas and allocations
+
+
+@pytest.mark.parametrize(
+    "nested", [False, pytest.param(True, marks=nightly)], ids=["own", "ancestor's"]
+)
 def test_a_quota_takes_what_the_kernel_counts(stage: Stage, nested: bool) -> None:
     limited = stage.group("cpu")
     (limited / "cpu.cfs_quota_us").write_text("20000")
@@ -77,8 +199,7 @@ def test_a_quota_takes_what_the_kernel_counts(stage: Stage, nested: bool) -> Non
         stage.made.append(inner)
     (limited / "cpu.shares").write_text(str(SHARES))
     line = stage.why(f"echo $$ > {inner}/cgroup.procs; exec {LOOP}")
-    counts = dict(re.findall(r"^(\w+) (\d+)$", (limited / "cpu.stat").read_text(), re.MULTILINE))
-    truth_s = int(counts["throttled_time"]) / 1e9
+    truth_s = counts(limited / "cpu.stat")["throttled_time"] / 1e9
     (found,) = (each for each in line["causes"] if each["cause"] == "quota")
     assert truth_s > 0.5
     # The job moves to its group after the first scan, so its first second is not counted.
@@ -87,16 +208,15 @@ def test_a_quota_takes_what_the_kernel_counts(stage: Stage, nested: bool) -> Non
     assert found["details"]["group"].endswith(limited.name)
 
 
-@pytest.mark.parametrize("by", ["mask", "cpuset"])
+@pytest.mark.parametrize("by", [pytest.param("mask", marks=nightly), "cpuset"])
 def test_two_processes_on_one_cpu_wait_for_each_other(stage: Stage, by: str) -> None:
     if (count := len(os.sched_getaffinity(0))) < 2:
         pytest.skip("one CPU")
-    cpu = max(os.sched_getaffinity(0))
-    enter = f"taskset -pc {cpu} $$ > /dev/null"
+    enter = f"taskset -pc {stage.cpu} $$ > /dev/null"
     if by == "cpuset":
         group = stage.group("cpuset")
         (group / "cpuset.mems").write_text((GROUPS / "cpuset/cpuset.mems").read_text())
-        (group / "cpuset.cpus").write_text(str(cpu))
+        (group / "cpuset.cpus").write_text(str(stage.cpu))
         enter = f"echo $$ > {group}/cgroup.procs"
     line = stage.why(f"{enter}; {LOOP} & {LOOP}; wait")
     found = causes(line)["scheduler"]
@@ -105,7 +225,113 @@ def test_two_processes_on_one_cpu_wait_for_each_other(stage: Stage, by: str) -> 
     assert any(f"may use 1 of {count} CPUs ({by})" in piece for piece in found["evidence"])
 
 
-@pytest.mark.parametrize("by", ["SIGSTOP", "a frozen group"])
+@nightly
+def test_more_processes_than_cpus_wait_for_each_other(stage: Stage) -> None:
+    several = 2 * len(os.sched_getaffinity(0))
+    found = causes(stage.why(f"{' & '.join([LOOP] * several)}; wait"))["scheduler"]
+    assert found["lost_ratio"] == pytest.approx(0.5, abs=0.1)
+    assert "wait for each other" in found["text"]
+
+
+# --- others on the CPU
+
+
+def test_a_stranger_on_the_cpu_takes_half(stage: Stage) -> None:
+    pid = stage.disturb(f"{stage.program(HOG, 'hog')} {stage.cpu}")
+    line, truth = stage.why_victim()
+    (found,) = causes(line).values()
+    assert truth.wait == pytest.approx(0.5, abs=0.1)
+    assert found["cause"] == "scheduler"
+    assert found["lost_ratio"] == pytest.approx(truth.wait, abs=POINTS)
+    assert f"[{pid}]" in found["text"]
+    assert found["confidence"] == "measured"
+
+
+@nightly
+@pytest.mark.parametrize(
+    ("kind", "least"), [("nice -n -10", 0.8), ("chrt -f 10", 0.1), ("", 0.1)],
+    ids=["a hog of a higher weight", "a real-time hog", "pulses"],
+)  # fmt: skip
+def test_a_hog_takes_what_the_victim_waited(stage: Stage, kind: str, least: float) -> None:
+    text = HOG if kind.startswith("nice") else PULSES
+    is_real_time = kind.startswith("chrt")  # groups need a budget of their own for that
+    command = f"{kind} {stage.program(text, 'hog')} {stage.cpu}"
+    pid = stage.disturb(command, at_home=not is_real_time)
+    line, truth = stage.why_victim()
+    (found,) = causes(line).values()
+    assert truth.wait > least
+    assert found["lost_ratio"] == pytest.approx(truth.wait, abs=POINTS)
+    assert f"[{pid}]" in found["text"]
+
+
+def test_a_storm_of_short_processes_is_named_by_its_parent(stage: Stage) -> None:
+    pid = stage.disturb(f"taskset -c {stage.cpu} sh -c 'while :; do /bin/true; done'")
+    line, truth = stage.why_victim()
+    (found,) = causes(line).values()
+    assert truth.wait > 0.2
+    assert found["cause"] == "scheduler"
+    assert found["lost_ratio"] == pytest.approx(truth.wait, abs=POINTS)
+    assert f"of sh[{pid}]" in found["text"]
+
+
+def test_softirqs_take_what_the_kernel_counts(stage: Stage) -> None:
+    spread = Path("/sys/class/net/lo/queues/rx-0/rps_cpus")
+    others = sorted(os.sched_getaffinity(0) - {stage.cpu})
+    if not others or not os.access(spread, os.W_OK):
+        pytest.skip("packets cannot be steered to another CPU here")
+    before = spread.read_text()
+    spread.write_text(f"{1 << stage.cpu:x}")
+    try:
+        stage.disturb(f"{stage.program(FLOOD, 'flood')} {others[0]}")
+        line, truth = stage.why_victim()
+    finally:
+        spread.write_text(before)
+    found = causes(line)["softirq"]
+    assert truth.softirq_s > 0.4
+    # The first second may be missing, and what ksoftirqd did is a task that the victim waited for.
+    assert 0.6 * truth.softirq_s <= found["lost_s"] <= truth.softirq_s + 0.1
+    assert "NET_RX" in found["text"]
+    assert f"CPU {stage.cpu}" in found["text"]
+
+
+# --- memory and disk
+
+
+def test_a_memory_limit_takes_what_the_kernel_counts(stage: Stage) -> None:
+    limited, unified = stage.group("memory"), stage.group("unified")
+    pressure = unified / "memory.pressure"
+    if not pressure.exists():
+        pytest.skip("the kernel does not account for the pressure of groups")
+    (limited / "memory.limit_in_bytes").write_text("50M")
+    file = stage.directory / "data"
+    file.write_bytes(os.urandom(1 << 20) * 200)
+    fd = os.open(file, os.O_RDWR)
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+    enter = f"echo $$ > {limited}/cgroup.procs; echo $$ > {unified}/cgroup.procs"
+    line = stage.why(f"{enter}; exec {stage.program(REREAD)} {file}")
+    truth_s = int(pressure.read_text().split("total=")[1].split()[0]) / 1e6
+    if truth_s < 0.3:
+        pytest.skip("the file comes from memory all the same")
+    found = causes(line, 0.02)["memory-limit"]
+    assert truth_s - 0.5 * truth_s <= found["lost_s"] <= truth_s + 0.1
+    assert found["details"]["group"].endswith(limited.name)
+    file.unlink()
+
+
+@nightly
+def test_a_job_that_waits_for_the_disk_loses_nothing_to_others(stage: Stage) -> None:
+    file = stage.directory / "data"
+    line = stage.why(f"dd if=/dev/zero of={file} bs=64k count=2000 oflag=sync 2> /dev/null")
+    file.unlink()
+    assert {*causes(line, 0.2)} <= {"scheduler"}  # what the machine's other load takes
+
+
+# --- nothing from outside
+
+
+@pytest.mark.parametrize("by", ["SIGSTOP", pytest.param("a frozen group", marks=nightly)])
 def test_a_job_that_is_stopped_for_two_seconds(stage: Stage, by: str) -> None:
     stop, go = "kill -STOP $p", "kill -CONT $p"
     enter = ""
@@ -120,6 +346,22 @@ def test_a_job_that_is_stopped_for_two_seconds(stage: Stage, by: str) -> None:
     assert line["spent"]["stopped_s"] == pytest.approx(2.0, abs=0.4)
 
 
+@nightly
+@pytest.mark.parametrize("program", [CONVOY, FAULTS], ids=["a lock convoy", "page faults"])
+def test_what_a_program_does_itself_is_given_to_nobody(stage: Stage, program: str) -> None:
+    line = stage.why(f"exec {stage.program(program)}")
+    assert {*causes(line, 0.05)} <= {"scheduler"}  # what the machine's other load takes
+    assert line["spent"]["quota_s"] == line["spent"]["stopped_s"] == 0
+
+
+@nightly
+def test_an_undisturbed_victim_loses_nothing(stage: Stage) -> None:
+    line, truth = stage.why_victim()
+    assert truth.wait < 0.05
+    assert causes(line, 0.05) == {}
+
+
+@nightly
 def test_a_job_that_sleeps_loses_nothing(stage: Stage) -> None:
     line = stage.why("exec sleep 3")
     assert causes(line) == {}

@@ -60,8 +60,10 @@ class InterruptStorms:
         self._names, self._gap_ns = reader.single_cpus, gap_ns(reader.hello.sample_ns)
         self._groups = np.arange(len(self._names))  # an episode each: each has its own share
         self._shares = ShareEpisodes(episodes, "interrupt", START, END, reader.hello.sample_ns)
-        self._time_ns = 0
-        """Raw time of the last record of tasks."""
+        self._time_ns = reader.hello.raw_ns
+        """Raw time of the last record of tasks, or of the start of the stream."""
+        self._taken: dict[int, list[float]] = {}
+        """By identity of a running episode: seconds that interrupts took, and its length."""
         self._counts: dict[int, list[float]] = {}
         """By identity of a running episode: its counts of the named line, and their seconds."""
 
@@ -90,10 +92,16 @@ class InterruptStorms:
             shares, weights, self._groups, self._names, since_ns, data.time_ns
         )
         for share in self._shares.running:
-            if (spent := cpus.get(share.episode.cpus[0])) is not None:
-                self._describe(share.episode, spent, span_s)
+            episode = share.episode
+            sums = self._taken.setdefault(id(episode), [0.0, 0.0])
+            sums[0] += float(shares[share.members].sum()) * span_s
+            sums[1] += span_s
+            episode.depth = sums[0] / sums[1]  # a record has exact bounds, so all of them count
+            if (spent := cpus.get(episode.cpus[0])) is not None:
+                self._describe(episode, spent, span_s)
         running = {id(share.episode) for share in self._shares.running}
         self._counts = {key: sums for key, sums in self._counts.items() if key in running}
+        self._taken = {key: sums for key, sums in self._taken.items() if key in running}
         return ended
 
     def _describe(self, episode: Episode, spent: _Cpu, span_s: float) -> None:

@@ -58,8 +58,8 @@ class MemoryStalls:
         self._cpus, self._gap_ns = [*reader.position], gap_ns(reader.hello.sample_ns)
         self._episodes = episodes
         self._running: dict[tuple[str, str], _Running] = {}
-        self._time_ns = 0
-        """Raw time of the last record of tasks."""
+        self._time_ns = reader.hello.raw_ns
+        """Raw time of the last record of tasks, or of the start of the stream."""
 
     def calm(self, batch: SampleBatch, first: int, last: int) -> int:
         return first_true(batch.once(with_tasks), first, last)
