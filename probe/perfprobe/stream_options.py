@@ -70,6 +70,6 @@ def add(
         parser.set_defaults(events=None, no_multiplex=False)
     parser.set_defaults(source="auto")
     group = parser.add_mutually_exclusive_group()
-    text = "follow the threads of a process, or of all with this name"
-    group.add_argument("--watch", metavar="PID|COMM", help=text)
+    text = "follow the threads of a process, of all with this name, or of a control group or unit"
+    group.add_argument("--watch", metavar="PID|COMM|GROUP", help=text)
     return group

@@ -18,6 +18,7 @@ from perftop.model.belief import confidence
 from perftop.model.evaluation import TICK_S
 from perftop.model.kinds import CAPS, KINDS, Cap, Episode, cause_of
 from perftop.model.machine_totals import MEMORY, OF_BEST
+from perftop.model.tasks import owner
 from perftop.output.sentences import (
     as_clause,
     culprits,
@@ -199,7 +200,8 @@ def _job(session: Session, times: RunTimes) -> str | None:
     PID has the name of most of its threads."""
     name = session.neighbours.watched_job.name
     if name is None or not name.isdecimal():
-        return None if name is None else safe(name, MAX_NAME + 1)
+        is_group = name is not None and name.startswith("/")
+        return None if name is None else safe(owner(name) if is_group else name, MAX_NAME + 1)
     names = [one.comm for one in times.threads.values()]
     return safe(max(set(names), key=names.count), MAX_NAME + 1) if names else f"process {name}"
 

@@ -6,8 +6,10 @@ root of the hierarchy that it sees is its own group, and has files, too.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -77,13 +79,69 @@ def cpuset(hierarchy: Hierarchy | None, cgroup_file: str) -> str:
 
 
 def is_frozen(hierarchy: Hierarchy | None, cgroup_file: str) -> bool:
-    """Whether the group of a task is frozen, by version 1. Its tasks then look as if they waited
-    for a disk; those of version 2 look as if they slept, and are not recognised."""
+    """Whether the group of a task is frozen. Its tasks then look as if they waited for a disk, in
+    version 2 as if they slept."""
     group = hierarchy.group(cgroup_file) if hierarchy is not None else None
-    if hierarchy is None or group is None or hierarchy.version != 1:
+    if hierarchy is None or group is None:
         return False
+    if hierarchy.version == 2:
+        events = files.text(f"{hierarchy.path(group)}/cgroup.events", MAX_FILE_BYTES) or ""
+        return "frozen 1" in events.splitlines()
     text = files.text(f"{hierarchy.path(group)}/freezer.state", MAX_FILE_BYTES) or ""
     return text.strip() in {"FROZEN", "FREEZING"}
+
+
+# --- groups by name, and their processes ----------------------------------------------------------
+
+UNITS = (".service", ".slice", ".scope")
+MAX_SEARCHED = 4096
+"""Upper bound of the groups that are searched for a unit, and of those below a group."""
+MAX_PROCS_BYTES = 1 << 20
+
+
+def is_group(text: str) -> bool:
+    """Whether a text names a control group: by a path, or as a unit of systemd."""
+    return text.startswith("/") or text.endswith(UNITS)
+
+
+def group_directories(root: Path, text: str) -> list[str]:
+    """The directories of a group, by its path below a mount point, by its whole path, or of all
+    groups of a unit; empty if there is none."""
+    mounts = [mounted.directory for mounted in _mounts(root)]
+    if text.startswith("/"):
+        paths = [f"{root}{text}".replace("//", "/"), *(f"{mount}{text}" for mount in mounts)]
+        return [path for path in paths if Path(path, "cgroup.procs").is_file()][:1]
+    for mount in mounts:
+        found = [path for path in _below(mount) if path.endswith(f"/{text}")]
+        if found:
+            return found
+    return []
+
+
+def members(directories: Iterable[str]) -> set[str]:
+    """The PIDs of the processes in these groups and the groups below."""
+    pids: set[str] = set()
+    for directory in directories:
+        for group in _below(directory):
+            pids.update((files.head(f"{group}/cgroup.procs", MAX_PROCS_BYTES) or "").split())
+    return pids
+
+
+def _mounts(root: Path) -> list[Hierarchy]:
+    """The mounted hierarchies, that of version 2 and the one of systemd first."""
+    named = [hierarchy(root, name) for name in ("", "name=systemd", "cpu", "memory", "cpuset")]
+    return [mounted for mounted in named if mounted is not None]
+
+
+def _below(directory: str) -> list[str]:
+    """A group and the groups below it, MAX_SEARCHED at most."""
+    groups = [directory]
+    for group in groups:
+        with suppress(OSError), os.scandir(group) as entries:
+            groups += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+        if len(groups) > MAX_SEARCHED:
+            break
+    return groups[:MAX_SEARCHED]
 
 
 def _unescaped(text: str) -> str:

@@ -1,10 +1,11 @@
 """The threads of a watched job: where each is, how long it has run and waited for a CPU.
 
-A job is one process, by its PID; or all processes of one name, later ones included; or a tree: a
-process and all its descendants. The scan that finds running tasks (tasks.py) also finds the job's
-threads, about once a second; a thread that lives between two scans is not seen. Outside a tree a
-child belongs to the job only if it has the name. The files of a thread stay open: that halves the
-cost of a read, and an open file never refers to a later thread with the same number.
+A job is one process, by its PID; or all processes of one name, later ones included; or those of a
+control group and the groups below; or a tree: a process and all its descendants. The scan that
+finds running tasks (tasks.py) also finds the job's threads, about once a second; a thread that
+lives between two scans is not seen. Outside a tree a child belongs to the job only if it has the
+name. The files of a thread stay open: that halves the cost of a read, and an open file never refers
+to a later thread with the same number.
 
 The kernel counts from a thread's birth. It adds running time at ticks of the CPU's clock and when
 the thread yields, and waiting time when the thread runs again. Both may lag behind the frame.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
@@ -23,7 +25,14 @@ from typing import Any
 from perfprobe.cpu import files
 from perfprobe.errors import Unavailable, Usage
 from perfprobe.kernel import access
-from perfprobe.kernel.cgroups import Hierarchy, hierarchy, is_frozen
+from perfprobe.kernel.cgroups import (
+    Hierarchy,
+    group_directories,
+    hierarchy,
+    is_frozen,
+    is_group,
+    members,
+)
 from perfprobe.kernel.task_files import (
     MAX_STAT_BYTES,
     MAX_STATUS_BYTES,
@@ -44,6 +53,8 @@ MAX_THREADS = 256
 READ_INTERVAL_NS = 3_125_000
 """Time for each read of a thread. A read takes some 20 us, so all cost 0.6 % of a CPU; 32 threads
 are reported every 100 ms, and MOST within a second."""
+FROZEN_NS = 1_000_000_000
+"""Time in ns after which it is read again whether a group is frozen."""
 MAX_NAME_BYTES = 15  # bytes: the kernel cuts names
 THREAD_FILES = ("stat", "schedstat", "status")
 
@@ -58,7 +69,8 @@ class Watch:
         self.text = text
         self._second = second
         self._proc = f"{root}/proc"
-        self._pid = wanted_pid(text)
+        self._is_group, self._root = is_group(text), root
+        self._pid = None if self._is_group else wanted_pid(text)
         self._start = None if self._pid is None else self._birth(root, self._pid)
         self._delays = access.accounts_delays(root)
         self._freezer = hierarchy(root, "freezer")
@@ -134,6 +146,9 @@ class Watch:
     def _job(self, processes: Iterable[tuple[str, Stat]]) -> Iterable[tuple[str, Stat]]:
         if self._family is not None:
             return self._family.among(processes)
+        if self._is_group:
+            pids = members(group_directories(self._root, self.text))
+            return [each for each in processes if each[0] in pids]
         return (each for each in processes if self._matches(*each))
 
     def _matches(self, pid: str, process: Stat) -> bool:
@@ -167,6 +182,10 @@ class Watch:
         """'' if there is a process to watch."""
         if self._pid is not None:
             return ""
+        if self._is_group:
+            if group_directories(self._root, self.text):
+                return ""
+            return f"no control group {self.text} now; it is followed once it exists"
         pids = (pid for some in numbers(self._proc) for pid in some)
         found = (files.text(f"{self._proc}/{pid}/comm", MAX_STATUS_BYTES) for pid in pids)
         names = {(name or "").strip("\n") for name in found}
@@ -249,6 +268,10 @@ class _Thread:
         self.state = ""
         """Its state at the last read, as proc(5) names it; "F": its group is frozen."""
         self._cgroup = f"{path}/cgroup"
+        self._switched: tuple[int | None, int | None] | None = None
+        """Its switches at the last read."""
+        self._frozen, self._frozen_ns = False, -FROZEN_NS
+        """Whether its group was frozen, and when that was read."""
         self._files = {"stat": opened(f"{path}/stat")}
         for name in THREAD_FILES[1:]:
             with suppress(OSError):
@@ -261,14 +284,27 @@ class _Thread:
         if stat is None:
             return None
         self.disk_ns, self.state = disk_ns(data), state(data)
-        if self.state == "D" and is_frozen(freezer, files.text(self._cgroup) or ""):
-            self.state = "F"
         run_ns, wait_ns = times(self._read("schedstat", MAX_STAT_BYTES)) or (
             stat.ticks * TICK_NS,
             None,
         )
         switched = switches(self._read("status", MAX_STATUS_BYTES))
+        if self._stands_still(switched) and self._is_frozen(freezer):
+            self.state = "F"
         return [self.pid, stat.comm, stat.cpu, run_ns, wait_ns, *switched]
+
+    def _stands_still(self, switched: tuple[int | None, int | None]) -> bool:
+        """Whether the thread sleeps since the last look, or waits where it cannot be woken up."""
+        last, self._switched = self._switched, switched
+        return self.state == "D" or (self.state == "S" and switched == last)
+
+    def _is_frozen(self, freezer: Hierarchy | None) -> bool:
+        """Whether its group is frozen, which is read once a second."""
+        now_ns = time.monotonic_ns()
+        if now_ns - self._frozen_ns >= FROZEN_NS:
+            self._frozen_ns = now_ns
+            self._frozen = is_frozen(freezer, files.text(self._cgroup) or "")
+        return self._frozen
 
     def close(self) -> None:
         while self._files:

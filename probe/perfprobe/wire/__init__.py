@@ -33,7 +33,7 @@ adding them does not raise the version. Only a hello with another `wire` number 
 | missing? | what is absent, and why |
 | selected? | the CPUs that the user asked for; null: all |
 | identity?, virtualisation?, boot_id? | which CPU, which hypervisor (null: none), which boot |
-| watch? | the job that is watched: a PID or a name |
+| watch? | the job that is watched: a PID, a name, or a control group |
 | labels?, command?, interval_ns? | of the run: names, its command, what a line is to cover |
 | settings? | settings of the system at the start: a map of names to text, such as governor |
 

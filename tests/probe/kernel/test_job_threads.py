@@ -290,3 +290,59 @@ def test_a_second_job_is_kept_apart(tmp_path: Path) -> None:
     assert [*told["command"]["threads"]] == ["20"]
     assert watched.take(S) == {}, "none of them is due"
     watched.close()
+
+
+@pytest.mark.parametrize(
+    ("version", "state", "text"),
+    [
+        (1, "D", "FROZEN\n"),
+        (2, "S", "populated 1\nfrozen 1\n"),
+        (2, "S", "populated 1\nfrozen 0\n"),
+    ],
+)
+def test_a_thread_of_a_frozen_group_is_known_by_its_state(
+    tmp_path: Path, version: int, state: str, text: str
+) -> None:
+    mount = "cgroup cgroup rw,freezer" if version == 1 else "cgroup2 cgroup2 rw"
+    trees.put(tmp_path, "proc/self/mountinfo", f"32 31 0:29 / /sys/fs/cgroup rw - {mount}\n")
+    name = "freezer.state" if version == 1 else "cgroup.events"
+    trees.put(tmp_path, f"sys/fs/cgroup/job/{name}", text)
+    stat = trees.process(7, 31, comm=b"job").replace(b") R", f") {state}".encode())
+    for path in ("proc/7/stat", "proc/7/task/7/stat"):
+        trees.put(tmp_path, path, stat)
+    trees.put(tmp_path, "proc/7/task/7/cgroup", "2:freezer:/job\n0::/job\n")
+    watch = Watch(tmp_path, "7")
+    for _ in watch.find([("7", task_files.Stat("job", 31, 1, 500, 0))]):
+        pass
+    states = []
+    for second in (1, 2):
+        record = watch.record(second * 1_000_000_000)
+        assert record is not None
+        states.append(record["states"]["7"])
+    watch.close()
+    assert states[-1] == (state if text.endswith("0\n") else "F")
+
+
+def test_a_job_can_be_a_control_group_or_a_unit(tmp_path: Path) -> None:
+    line = "32 31 0:29 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
+    trees.put(tmp_path, "proc/self/mountinfo", line)
+    unit = "sys/fs/cgroup/system.slice/web.service"
+    trees.put(tmp_path, f"{unit}/cgroup.procs", "7\n8\n")
+    trees.put(tmp_path, f"{unit}/worker/cgroup.procs", "9\n")
+    trees.put(tmp_path, "sys/fs/cgroup/system.slice/cgroup.procs", "")
+    for pid in (7, 8, 9, 10):
+        for path in (f"proc/{pid}/stat", f"proc/{pid}/task/{pid}/stat"):
+            trees.put(tmp_path, path, trees.process(pid, 31, comm=b"other"))
+    processes = [(str(pid), task_files.Stat("other", 31, 1, 500, 0)) for pid in (7, 8, 9, 10)]
+    for text in ("web.service", "/system.slice/web.service", "/sys/fs/cgroup/system.slice"):
+        watch = Watch(tmp_path, text)
+        assert watch.warning == ""
+        for _ in watch.find(processes):
+            pass
+        assert sorted(watch.pids) == [7, 8, 9]
+        watch.close()
+    absent = Watch(tmp_path, "db.service")
+    assert absent.warning == "no control group db.service now; it is followed once it exists"
+    for _ in absent.find(processes):
+        pass
+    assert absent.pids == []
