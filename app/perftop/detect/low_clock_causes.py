@@ -16,7 +16,7 @@ from perftop.model.belief import Confidence, confidence
 from perftop.model.cores import Cores
 from perftop.model.counters import BlockCounter, Counters
 from perftop.model.delta import Delta
-from perftop.model.kinds import Bit, Cap, Level, OutOf, PolledBits
+from perftop.model.kinds import OUTSIDE, Bit, Cap, Level, OutOf, PolledBits
 
 CAUSES = {
     "PL1": "power-pl1", "PL2": "power-pl2", "electrical": "current", "thermal": "thermal",
@@ -104,6 +104,8 @@ CLUES = (
       for scope in ("package", "core") for what in ("throttled_s", "throttles")),
 )  # fmt: skip
 """Clues for the cause. Of several that are seen equally often, the first one counts."""
+MAX_COOL_C = 75.0
+"""Temperature in °C below which no CPU throttles itself for heat."""
 WIDE = (*LEVELS, "pcu_avx256", "pcu_avx512")
 PCU = ("pcu_power", "pcu_current", "pcu_thermal", "pcu_prochot_internal", "pcu_prochot_external",
        "pcu_vr", "pcu_os", "pcu_avx256", "pcu_avx512")  # fmt: skip
@@ -222,6 +224,10 @@ def evidence(case: Case, cause: str) -> dict[str, Any]:
         numbers["power_limit2_w"] = mean("power_limit2_w")
     if cause in {"thermal", "prochot"}:
         numbers["temperature_c"] = mean("temperature_c")
+    # The CPU itself asserts PROCHOT only near its highest temperature, which is 90 °C or more.
+    is_cool = numbers.get("temperature_c", nan) < MAX_COOL_C
+    if cause == "prochot" and (is_cool or mean("pcu_prochot_external") >= MIN_ACTIVE_SHARE):
+        result["prochot_from"] = OUTSIDE
     return result | {key: round(value, 1) for key, value in numbers.items() if value > 0}
 
 

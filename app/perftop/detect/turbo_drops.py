@@ -73,6 +73,8 @@ MIN_ACTIVE = 0.1
 MIN_WHOLE_SHARE = 0.75
 """Share of a group's running time that must be in dropping cores for the whole group to count as
 dropping."""
+LOWERED = 0.97
+"""Power limit, as a share of the highest one so far, below which somebody has lowered it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +161,8 @@ class Drops:
         self._tally = Tally(reader.counters, COUNTED)
         patience = Patience(PAUSE_NS, gap_ns(reader.hello.sample_ns))
         self._drops: OpenEpisodes[_Drop] = OpenEpisodes(episodes, patience)
+        self._highest_limit_w = np.full(len(reader.hello.packages), np.nan)
+        """The highest power limit so far, by package; NaN where it is not known."""
         self._regroup(reader.cores)
 
     def _regroup(self, cores: Cores) -> None:
@@ -179,6 +183,9 @@ class Drops:
             self._regroup(batch.cores)
         if self._drops.running:
             return first
+        if (limits_w := batch.once(self._power_limits_w)) is not None and first < last:
+            highest_w = np.fmax.reduce(limits_w[first:last])
+            self._highest_limit_w = np.fmax(self._highest_limit_w, highest_w)
         some_ceiling, at = batch.once(_some_ceiling), first
         while at < last:
             end = first_true(some_ceiling != some_ceiling[at], at, last)
@@ -195,6 +202,10 @@ class Drops:
                     return at + count
             at = end
         return last
+
+    def _power_limits_w(self, batch: SampleBatch) -> Floats | None:
+        """Returns the power limits, (samples, packages); None if the stream has none."""
+        return self._reader.counters.rates(batch.delta, "power_limit_w")
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended."""
@@ -317,6 +328,10 @@ class Drops:
             "busy_hz": round(cycles / run_s),
             "ceiling_hz": round(allowed / run_s),
         }
+        limit_w, before_w = episode.evidence.get("power_limit_w", 0.0), self._highest_limit_w
+        highest_w = float(before_w[self._cores.package[first]])
+        if episode.cause == "power-pl1" and 0 < limit_w < LOWERED * highest_w:
+            episode.evidence["power_limit_before_w"] = round(highest_w, 1)
         # Active cores of the package, as each core was last read; omitted if some were never read.
         on = self._cores.total(self._reader.online.astype(float)) > 0
         work = self._past.util[on & (self._cores.package == self._cores.package[first])]

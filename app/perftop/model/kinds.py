@@ -412,6 +412,8 @@ class Episode:
         return self.lost_share * len(self.cpus) * max(0, end_ns - self.start_ns) / 1e9
 
 
+OUTSIDE = "outside the CPU"
+"""The origin of a PROCHOT signal that is not due to the CPU's own heat."""
 BASE_CLOCK = "base"
 """The ceiling is the base clock, because no turbo table is known."""
 KERNEL = "kernel"

@@ -19,6 +19,7 @@ from perftop.base.text import length, percent, ranges, rough, short_duration, ti
 from perftop.model.kinds import (
     CAPS,
     KINDS,
+    OUTSIDE,
     Bit,
     Cap,
     CrowdedCpu,
@@ -172,6 +173,8 @@ def subject(episode: Episode) -> str:
     cap, simd = episode.evidence.get("cap"), episode.evidence.get("simd")
     if episode.cause == "policy" and isinstance(cap, Cap):
         return CAPS[cap.by][0] if cap.by in CAPS else f"The limit {cap.by}"
+    if episode.cause == "prochot" and episode.evidence.get("prochot_from") == OUTSIDE:
+        return "A PROCHOT signal from outside"
     name = cause_of(episode.cause).subject or cause_of("unknown").subject
     if episode.cause == "license" and isinstance(simd, Level):
         return f"{name} (level {simd.number})"

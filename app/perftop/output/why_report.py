@@ -343,6 +343,8 @@ def _by(cause: Cause, worst: Episode | None) -> str:
 def _hint(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence[int]) -> str:
     if worst is not None and isinstance(cap := worst.evidence.get("cap"), Cap):
         return CAPS[cap.by][1] if cap.by in CAPS else cause_of("policy").remedy
+    if worst is not None and "power_limit_before_w" in worst.evidence:
+        return "who lowers it while the machine runs: thermald, the BMC, a power manager"
     who = culprits(worst) if worst is not None else []
     if who and cause[1] == "sibling":
         cores = [core for core in session.cores if not set(cpus).isdisjoint(core)]

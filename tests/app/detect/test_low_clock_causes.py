@@ -13,8 +13,9 @@ import pytest
 from perfprobe.wire import Block, Counter
 from perftop.detect.low_clock_causes import COUNTED, Case, Facts, Tally, evidence, verdict, verdicts
 from perftop.model.counters import Counters
-from perftop.model.kinds import Bit, Cap, OutOf, PolledBits
+from perftop.model.kinds import OUTSIDE, Bit, Cap, Episode, OutOf, PolledBits
 from perftop.model.sample_reader import SampleReader
+from perftop.output.sentences import subject
 
 EITHER = "PL1 or multi-core turbo"
 PARTS = [*("PROCHOT", "thermal", "bit 2", "PL1", "electrical", "max turbo limit", "PL2"),
@@ -213,6 +214,16 @@ def test_evidence_has_its_numbers() -> None:
     assert (told["power_w"], told["power_limit_w"]) == (149.0, 150.0)
     assert "temperature_c" not in told
     assert evidence(found, "prochot")["temperature_c"] == 97.0
+    assert "prochot_from" not in evidence(found, "prochot")
+
+
+@pytest.mark.parametrize("moved", [{"temperature_c": 52.0}, PCU_1 | {"pcu_prochot_external": 2e8}])
+def test_a_prochot_of_a_cool_cpu_comes_from_outside(moved: dict[str, Any]) -> None:
+    found = case(core_thermal=polled(PROCHOT=9), **moved)
+    assert evidence(found, "prochot")["prochot_from"] == OUTSIDE
+    assert "prochot_from" not in evidence(found, "thermal")
+    shown = Episode("turbo-drop", [0], 0, cause="prochot", evidence=evidence(found, "prochot"))
+    assert subject(shown) == "A PROCHOT signal from outside"
     asked = evidence(case(**ASKED, hwp_epp=200.0), "hwp")
     assert (asked["hwp_max"], asked["hwp_epp"]) == (OutOf(20, 35), 200)
 

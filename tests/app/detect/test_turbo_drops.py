@@ -15,6 +15,7 @@ from paced import S, Stepped
 from truths import SECOND, found, scripted
 
 from perfprobe import wire
+from perfprobe.sources.sim.source import open_sim
 from perfprobe.wire import Block, Counter
 from perftop.detect.engine import GAP_NS, PAUSE_NS, RunningEpisodes
 from perftop.detect.turbo_drops import DROP_END, DROP_START, MIN_AWAKE_NS, MIN_WORK, Clocks, Drops
@@ -302,3 +303,39 @@ def test_the_depth_is_that_of_the_script_wherever_samples_end(sample_ns: int) ->
     assert episode.depth == pytest.approx(true["depth"], rel=0.01)
     start_s = (episode.start_ns - session.hello.raw_ns) / SECOND
     assert start_s == pytest.approx(true["start"], abs=sample_ns / SECOND)
+
+
+@pytest.mark.parametrize(("before", "lowered"), [(1.4, True), (1.0, False)])
+def test_a_power_limit_that_was_lowered_while_running_is_told(before: float, lowered: bool) -> None:
+    """The simulated limit is constant; its value is raised in the first four seconds."""
+    source = open_sim("turbo-drop,cpus=8,packages=1,seed=1,speed=max", 100_000_000, None, None)
+    session, messages = Session(source.hello), list[Any]()
+    while session.now_ns < source.hello.raw_ns + 16 * 1_000_000_000:
+        messages = [raised(source.hello, message, before) for message in source.poll()]
+        for message in messages:
+            session.apply(message)
+    source.close()
+    drops = [e for e in [*session.ended, *session.detector.running] if e.cause == "power-pl1"]
+    assert drops
+    for drop in drops:
+        limit_w = drop.evidence["power_limit_w"]
+        assert drop.evidence.get("power_limit_before_w") == (
+            pytest.approx(before * limit_w) if lowered else None
+        )
+
+
+def raised(hello: wire.Hello, message: Any, factor: float) -> Any:
+    if not isinstance(message, wire.Frame) or message.time_ns > hello.raw_ns + 4_000_000_000:
+        return message
+    (block,) = (b for b in hello.blocks if any(c.key == "power_limit_w" for c in b.counters))
+    if block.name not in message.blocks:
+        return message
+    rows, at = message.blocks[block.name], 0
+    for counter in block.counters:
+        if counter.key == "power_limit_w":
+            break
+        at += counter.columns
+    values = np.frombuffer(bytes(rows.values), "<u8").reshape(-1, block.columns).copy()
+    values[:, at] = np.round(values[:, at] * factor).astype("u8")
+    changed = dataclasses.replace(rows, values=values.tobytes())
+    return dataclasses.replace(message, blocks={**message.blocks, block.name: changed})
