@@ -14,7 +14,7 @@ import numpy as np
 
 from perftop.base.arrays import Floats
 from perftop.base.text import length, many, percent, ranges, safe
-from perftop.model.belief import confidence
+from perftop.model.belief import Confidence, confidence
 from perftop.model.evaluation import TICK_S
 from perftop.model.kinds import CAPS, KINDS, Cap, Episode, cause_of
 from perftop.model.machine_totals import MEMORY, OF_BEST
@@ -167,10 +167,13 @@ def report(
     if session.evaluator.chosen["involuntary"] and not np.isfinite(halts):
         why = why_unknown(session, session.whole(), session.shown, "involuntary")
         unseen.append(("halts", why, None))
+    unseen = unseen or [OWN_WAITS if spent is None else SLEEP]
+    if session.evaluator.chosen["ipc"]:
+        unseen.append(L3_CAPACITY)
     return Report(
         job, sums, findings,
         checks(session, totals, whole, episodes, is_whole_run=is_whole_run),
-        unseen or [OWN_WAITS if spent is None else SLEEP], totals.times, whole, spent,
+        unseen, totals.times, whole, spent,
         _hides(session), totals.elapsed_s, totals.sample_count, totals.suspect_count, past,
     )  # fmt: skip
 
@@ -178,10 +181,12 @@ def report(
 _NAMES = {
     "busy_hz": "clock", "ipc": "IPC", "involuntary": "halts", "turbo_ceiling_hz": "turbo ceiling",
     "steal": "steal", "tasks": "who runs", "smt": "SMT states", OF_BEST: "memory bandwidth",
+    "pressure": "waiting for memory",
 }  # fmt: skip
 """By key, names of the numbers without which a cause can go undetected."""
 OWN_WAITS = ("a program's own waits", "locks, disks, network are not counted", None)
 SLEEP = ("why it slept", "locks, network and timers are not told apart", None)
+L3_CAPACITY = ("the share of the L3", "misses of single programs are not counted", None)
 """Losses that no counter shows; reported if everything else was measured."""
 
 
