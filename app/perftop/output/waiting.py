@@ -298,7 +298,7 @@ def _allocation(session: Session, pids: Iterable[int]) -> tuple[str, set[int]]:
         details = session.details.get(str(pid), {})
         mask, cpuset = (_listed(details.get(key), online) for key in ("affinity", "cpuset"))
         if not mask:
-            return "", online
+            continue  # only the processes that ran most are described
         allowed |= mask
         by_cpuset &= bool(cpuset) and mask >= cpuset
     if not allowed or allowed == online:
