@@ -223,7 +223,7 @@ def test_children_that_ended_between_scans_are_named_by_their_parent(
 def test_a_mask_that_is_not_known_of_all_processes_counts() -> None:
     session: Session = sampled(Machine(cores=2))[0]
     session.run_times.threads = PINNED | {(3, 3): times("timeout", 0.001, 0.001)}
-    session.details = MASKS
+    session.details = {pid: {**mask} for pid, mask in MASKS.items()}
     found = queue(session, "job")
     assert found is not None
     assert "may use 1 of 4 CPUs (mask)" in found.evidence
