@@ -97,7 +97,7 @@ class FleetScreen(PageWidget, can_focus=True):
         self._fill(look)
         look.theme = self.app.current_theme.name
         look.rows = self._ordered_rows(look)
-        if not self._selects or look.chosen not in look.fleet.machines:
+        if not self._selects or all(machine.name != look.chosen for machine in look.rows):
             first = next((m for m in look.rows if m.answers), None) or next(iter(look.rows), None)
             look.chosen = first.name if first is not None else ""
         if not self._begun and look.fleet.machines:

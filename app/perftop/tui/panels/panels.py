@@ -146,6 +146,9 @@ MAX_ENDED = 64
 """Maximum number of ended episodes that are read, the newest; no panel has as many lines."""
 MAX_START_GAP_NS = 1_000_000_000
 """Maximum time between the starts of ended episodes of one cause that share a line, in ns."""
+MAX_SHORT_NS = 1_000_000_000
+"""Maximum length of steals that share a line although they came one after another, in ns; else a
+hypervisor that takes a little often would fill the list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,22 +237,28 @@ def episode_groups(session: Session, interval: Interval) -> Groups:
 
 
 def _group_by_start(newest: Iterable[Episode]) -> list[list[Episode]]:
-    """Returns groups of episodes that have one cause and began together. `newest`: the episodes,
-    the newest first."""
+    """Returns groups of episodes that have one cause, and began together, or took a little
+    of the same CPUs. `newest`: the episodes, the newest first."""
     groups: list[list[Episode]] = []
     last_group: dict[tuple[str, str], list[Episode]] = {}
     for episode in newest:
         key = group(episode)
         same_episodes = last_group.get(key) if episode.kind != "mark" else None
-        if (
-            same_episodes is not None
-            and same_episodes[-1].start_ns - episode.start_ns <= MAX_START_GAP_NS
+        if same_episodes is not None and (
+            same_episodes[-1].start_ns - episode.start_ns <= MAX_START_GAP_NS
+            or _are_short_steals(episode, same_episodes[-1])
         ):
             same_episodes.append(episode)
         else:
             last_group[key] = [episode]
             groups.append(last_group[key])
     return groups
+
+
+def _are_short_steals(first: Episode, second: Episode) -> bool:
+    """Returns whether these are two short episodes of steal on the same CPUs."""
+    is_short = all((e.end_ns or 0) - e.start_ns <= MAX_SHORT_NS for e in (first, second))
+    return is_short and first.kind == "steal" and first.cpus == second.cpus
 
 
 def _group_line(
@@ -269,6 +278,9 @@ def _group_line(
     ]
     lasted_ns = max(ends_ns) - first.start_ns
     duration = length(lasted_ns) if lasted_ns > 0 else ""
+    starts_ns = [e.start_ns for e in same_episodes]
+    if not is_running and max(starts_ns) - min(starts_ns) > MAX_START_GAP_NS:
+        duration = f"{len({ns // MAX_START_GAP_NS for ns in starts_ns})} times"
     gap = "  " if size >= _MIN_WIDTH_FOR_EVIDENCE else " "
     room = size - INDENT - _CLOCK_WIDTH - 2 * len(gap) - len(duration)
     return [

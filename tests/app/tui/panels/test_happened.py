@@ -144,3 +144,11 @@ def test_evidence_that_does_not_fit_is_marked() -> None:
 )
 def test_evidence_is_divided_between_its_pieces(shown: str, room: int, lines: list[str]) -> None:
     assert wrapped(shown, room) == lines
+
+
+def test_short_episodes_of_one_cause_share_a_line() -> None:
+    short = [Episode("steal", [0], at * 10**9, at * 10**9 + 4 * 10**8, 0.1, "hypervisor")
+             for at in range(40, 0, -4)]  # fmt: skip
+    long = Episode("steal", [0], 2 * 10**9, 10 * 10**9, 0.2, "hypervisor")
+    groups = panels._group_by_start([*short, long])
+    assert [len(group) for group in groups] == [10, 1]
