@@ -40,10 +40,10 @@ COLUMNS = (
     _number("busy", 6, 0),
     Column("past", "10 min", 13, left=True, gap=2, rank=5, most=22, turn=2),
     _number("clock_hz", 6, 0, "GHz"),
-    Column("cause", "verdict", 30, left=True, gap=2, rank=1, most=64, turn=1),
+    Column("cause", "verdict", 46, left=True, gap=2, rank=1, most=64, turn=1),
     Column("since", "since", 10, rank=3),
-    Column("suspects", DOUBTED_SIGN, 2, gap=1, rank=4),
-    Column("age", "age s", 6, gap=1, rank=2),
+    Column("suspects", DOUBTED_SIGN, 2, gap=1, rank=6),
+    Column("age", "age s", 6, gap=1, rank=4),
 )  # fmt: skip
 
 
