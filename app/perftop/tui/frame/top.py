@@ -86,6 +86,8 @@ class Top(PageWidget):
         self._captions = captions
         self.verdict: Verdict | None = None
         """The shown verdict; None before the first numbers, and if none can be computed."""
+        self._loss: tuple[object, Line] | None = None
+        """What the second row of the verdict was made of, and the row."""
         self.note: int | None = None
         """Index of the shown note for a new user; None if there is none."""
         self._session: Session | None = None
@@ -137,8 +139,12 @@ class Top(PageWidget):
         usual: Mood = "calm" if status.failed is None else "stale"
         loss: Line = ([], usual)
         if verdict is not None and "loss" in self._plan:
-            colour = not (self._ascii or self.app.no_color)
-            loss = loss_line(verdict, width, self._loss_keys(verdict, status), colour=colour)
+            basis = verdict, width, status.is_range, status.paused is None
+            if self._loss is None or self._loss[0] != basis:
+                colour = not (self._ascii or self.app.no_color)
+                keys = self._loss_keys(verdict, status)
+                self._loss = basis, loss_line(verdict, width, keys, colour=colour)
+            loss = self._loss[1]
             if usual == "stale" or not is_red(alert):
                 loss = loss[0], usual
         lines: dict[Name, Line] = {

@@ -36,6 +36,9 @@ class TaskLanes:
         self._cpus = [str(unit.cpus[0]) for unit in units]
         self._records: list[tuple[int, TaskSnapshot]] = []
         """Records of tasks with their raw times, the oldest first."""
+        self._times_ns: Floats = np.zeros(0)
+        self._by_record: Floats = np.zeros((len(units), 1, TAKERS))
+        """Shares by unit, record and colour; zeros for the last record, which stands for none."""
         self._read_ns = 0, 0
         """Raw times between which records were read."""
         self._names: list[str] = [""] * NAMED_TAKERS
@@ -43,52 +46,70 @@ class TaskLanes:
         self._shares = np.zeros((len(units), 0, TAKERS))
         self._seconds = np.zeros((len(units), TAKERS))
         self._idle_s = np.zeros(len(units))
+        self._sums_basis: object = None
+        self._sum_lines: dict[tuple[int, int, Look], list[list[Run]]] = {}
 
     def read(self, axis: Axis, util: Floats, range_ns: tuple[int, int] | None = None) -> None:
         """Reads the tasks of the columns of this axis. `util`: busy shares, (units, columns).
         `range_ns`: raw times between which seconds are summed up; None: of all columns."""
-        self._read_records(axis.start_ns, axis.now_ns)
+        has_news = self._read_records(axis.start_ns, axis.now_ns)
+        if has_news:
+            self._add_up()
         columns = axis.columns
         column_ns = axis.bin_ns / axis.bin_columns
         ends_ns = axis.end_ns - column_ns * np.arange(columns - 1, -1, -1)
-        times_ns = np.array([time_ns for time_ns, _ in self._records], float)
+        times_ns = self._times_ns
         # A record is on the time before it; the newest columns have none yet.
         at = times_ns.searchsorted(ends_ns).clip(0, max(0, len(times_ns) - 1))
-        tasks = [
-            [[(t.comm, t.share) for t in snapshot.tasks_on(cpu)] for _, snapshot in self._records]
-            for cpu in self._cpus
-        ]
-        self._choose_names(tasks)
-        place = {name: i for i, name in enumerate(self._names) if name}
-        by_record = np.zeros((len(self._cpus), len(self._records) + 1, TAKERS))
-        for unit, records in enumerate(tasks):
-            for record, entries in enumerate(records):
-                for comm, share in entries:
-                    by_record[unit, record, place.get(comm, _OTHERS)] += share
         if len(times_ns):
             is_far = np.abs(times_ns[at] - ends_ns) > TASKS_NS
             at = np.where(is_far, len(times_ns), at)
-        shares = by_record[:, at]
+        shares = self._by_record[:, at]
         known = shares.sum(axis=2)
         with np.errstate(divide="ignore", invalid="ignore"):
             shares *= np.where(known > util, util / known, 1.0)[..., None]
         shares[..., _UNSEEN] = np.maximum(0.0, util - shares.sum(axis=2))
         self._shares = shares
+        basis = axis.columns, axis.bin_ns, range_ns
+        if not has_news and basis == self._sums_basis:  # sums change with the records
+            return
+        self._sums_basis = basis
+        self._sum_lines.clear()
         column_s = np.where(np.isfinite(util), column_ns / 1e9, 0.0)
         if range_ns is not None:
             column_s[:, (ends_ns <= range_ns[0]) | (ends_ns > range_ns[1] + column_ns / 2)] = 0.0
         self._seconds = np.nan_to_num(shares * column_s[..., None]).sum(axis=1)
         self._idle_s = column_s.sum(axis=1) - self._seconds.sum(axis=1)
 
-    def _read_records(self, start_ns: int, end_ns: int) -> None:
-        """Reads records from a second before the axis, so that its first columns have one."""
-        history = self._session.past
+    def _read_records(self, start_ns: int, end_ns: int) -> bool:
+        """Reads records from shortly before the axis, so that its first columns have one. Returns
+        whether the records have changed."""
         first_ns, last_ns = self._read_ns
-        if not first_ns <= start_ns <= end_ns or end_ns < last_ns or (history.begin_ns or 0) < 0:
-            self._records, last_ns = [], start_ns - 1
-        self._records += history.task_records(last_ns, end_ns)
-        self._records = [record for record in self._records if record[0] > start_ns - TASKS_NS]
+        before = self._records
+        kept = before
+        if not first_ns <= start_ns <= end_ns or end_ns < last_ns:
+            kept, last_ns = [], start_ns - 1
+        new = self._session.past.task_records(last_ns, end_ns) if end_ns > last_ns else []
         self._read_ns = start_ns, end_ns
+        if not new and kept is before and (not kept or kept[0][0] > start_ns - TASKS_NS):
+            return False
+        self._records = [one for one in (*kept, *new) if one[0] > start_ns - TASKS_NS]
+        return True
+
+    def _add_up(self) -> None:
+        """Adds up the shares of each record by the colours of tasks."""
+        self._times_ns = np.array([time_ns for time_ns, _ in self._records], float)
+        tasks = [
+            [[(t.comm, t.share) for t in snapshot.tasks_on(cpu)] for _, snapshot in self._records]
+            for cpu in self._cpus
+        ]
+        self._choose_names(tasks)
+        place = {name: i for i, name in enumerate(self._names) if name}
+        self._by_record = np.zeros((len(self._cpus), len(self._records) + 1, TAKERS))
+        for unit, records in enumerate(tasks):
+            for record, entries in enumerate(records):
+                for comm, share in entries:
+                    self._by_record[unit, record, place.get(comm, _OTHERS)] += share
 
     def _choose_names(self, tasks: Sequence[Sequence[Sequence[tuple[str, float]]]]) -> None:
         used: dict[str, float] = {}
@@ -132,6 +153,12 @@ class TaskLanes:
     def sums(self, unit: int, rows: int, look: Look) -> list[list[Run]]:
         """Returns the seconds of each task on a CPU, the most first, in `rows` lines of SUMS_WIDTH
         cells. They add up to the window."""
+        key = unit, rows, look
+        if key not in self._sum_lines:
+            self._sum_lines[key] = self._make_sums(unit, rows, look)
+        return self._sum_lines[key]
+
+    def _make_sums(self, unit: int, rows: int, look: Look) -> list[list[Run]]:
         seconds, idle_s = self._seconds[unit].tolist(), float(self._idle_s[unit])
         whole_s = sum(seconds) + idle_s
         order = sorted((i for i in range(NAMED_TAKERS) if seconds[i] >= 0.05),
