@@ -49,7 +49,7 @@ def test_running_episodes_come_first_then_the_newest() -> None:
     assert found[1].split() == ["since", "what", "how", "long"]
     assert found[2:] == [
         f"╳ {at(2)}  The hypervisor takes 13.8 % of CPU 0     2.0 s",
-        "            cause     hypervisor, measured",
+        "            cause     hypervisor",
         "            evidence  usually 1.80 %",
         f"╳ {at(1)}  The hypervisor took 6.3 % of CPU 1       1.8 s",
         f"○ {at(0)}  CPU 1 was offline                        0.5 s",
