@@ -10,6 +10,7 @@ from typing import Any
 
 from perftop.base.text import many, ranges, rough, safe
 from perftop.model.belief import Confidence, confidence
+from perftop.model.kinds import cause_of
 from perftop.model.tasks import MAX_TASKS_PER_CPU
 from perftop.output.sentences import MAX_SENTENCE, short_place_text
 from perftop.session.interval import Interval
@@ -38,6 +39,11 @@ ROOM, MIN_IDLE = 0.5, 0.1
 MIN_EXPLAINED = 0.5
 """Running time of other tasks on the CPUs, as a share of the waiting time, from which no processes
 are searched that ended between two scans."""
+KERNEL_THREADS = {
+    "ksoftirqd/": "softirq", "irq/": "irq", "kswapd": "reclaim", "kcompactd": "compaction",
+    "khugepaged": "compaction",
+}  # fmt: skip
+"""Starts of the names of kernel threads that do work for others, by the cause of that work."""
 UNKNOWN_NEIGHBOUR = "what ran there is not known"
 
 
@@ -152,6 +158,8 @@ def queue(
         hint = f"a cpuset of more CPUs than {ranges(allowed)}: cpuset.cpus, docker --cpuset-cpus"
     elif limit == "mask" and spare and (has_room or mutual or not neighbours):
         hint = f"taskset -acp {ranges({*allowed, *spare})} {min(stuck)}"
+    elif neighbours and (remedy := _kernel_remedy(session, *neighbours[0])):
+        hint = remedy
     elif neighbours:
         hint = f"chrt --idle --all-tasks --pid 0 {neighbours[0][0]}"
     elif storm is not None:
@@ -188,6 +196,14 @@ def _kin(session: Session, pid: int, comm: str) -> tuple[object, ...]:
     as they are known. Tasks that only have the same name are other programs."""
     details = session.details.get(str(pid), {})
     return comm, *(str(details.get(key, "")) for key in ("user", "group", "parent"))
+
+
+def _kernel_remedy(session: Session, pid: int, comm: str) -> str:
+    """Returns what helps against a thread of the kernel that others wait for; '' for a program."""
+    if "command" in session.details.get(str(pid), {}):
+        return ""
+    cause = next((key for name, key in KERNEL_THREADS.items() if comm.startswith(name)), "")
+    return cause_of(cause).remedy if cause else ""
 
 
 @dataclass(frozen=True)

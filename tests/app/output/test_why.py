@@ -12,7 +12,7 @@ from fakes import seen as sampled
 from nights import by_day
 from truths import PLAYED_S, SMALL, found
 
-from perftop.model.kinds import Episode
+from perftop.model.kinds import Episode, cause_of
 from perftop.output.waiting import UNKNOWN_NEIGHBOUR, Queue, queue
 from perftop.output.why_report import MAX_CAUSES, MIN_SHARE, Report, _acted_s, report
 from perftop.output.why_text import answer, lines
@@ -227,6 +227,25 @@ def test_a_mask_that_is_not_known_of_all_processes_counts() -> None:
     found = queue(session, "job")
     assert found is not None
     assert "may use 1 of 4 CPUs (mask)" in found.evidence
+
+
+@pytest.mark.parametrize(
+    ("details", "hint"),
+    [
+        ({}, cause_of("reclaim").remedy),
+        ({"command": "kswapd0"}, "chrt --idle --all-tasks --pid 0 7"),
+    ],
+)
+def test_a_thread_of_the_kernel_is_not_to_be_run_at_another_priority(
+    details: dict[str, object], hint: str
+) -> None:
+    session: Session = sampled(Machine(cores=2))[0]
+    session.run_times.threads = BLOCKED
+    session.run_times.tasks = {(7, "kswapd0", 0): times("kswapd0", 0.3)}
+    session.details = {"7": details}
+    found = queue(session, "job")
+    assert found is not None
+    assert (found.text, found.hint) == ("job waits behind kswapd0[7] on CPU 0", hint)
 
 
 def test_children_pinned_elsewhere_are_not_blamed() -> None:
