@@ -1,12 +1,15 @@
 """The build_py of perftop: also writes man pages and completion scripts, which the wheel installs
-below share/, and lists what the source archive holds. `[tool.setuptools.cmdclass]` names it."""
+below share/, and the commit, and lists what the source archive holds. `[tool.setuptools.cmdclass]`
+names it."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from setuptools.command import build_py as setuptools_build_py
 
@@ -34,6 +37,18 @@ def files(version: str, date: str) -> dict[str, str]:
     return found | {path: command_line.script(shell, parser) for shell, path in COMPLETIONS.items()}
 
 
+def commit() -> str:
+    """The commit that is built; '' outside a repository, as from a source archive. The repository
+    may belong to another user, as in the containers of cibuildwheel."""
+    if not (ROOT / ".git").exists():
+        return ""
+    git = ["git", "-c", "safe.directory=*", "-C", str(ROOT), "rev-parse", "--short=8", "HEAD"]
+    try:
+        return subprocess.run(git, capture_output=True, check=False, text=True).stdout
+    except OSError:  # no git here
+        return ""
+
+
 class build_py(setuptools_build_py.build_py):  # noqa: N801 - setuptools' name for it
     def get_source_files(self) -> list[str]:
         """What goes into the source archive, relative to the project, in which setuptools runs."""
@@ -42,10 +57,14 @@ class build_py(setuptools_build_py.build_py):  # noqa: N801 - setuptools' name f
         return [os.path.relpath(path) for path in (ROOT / ".gitignore", *kept)]
 
     def run(self) -> None:
+        build_ext: Any = self.get_finalized_command("build_ext")
+        build_ext.require_compiler()  # before hundreds of files are copied, each with a line
         super().run()
         if self.editable_mode:
             return
         built = Path(self.build_lib).parent
+        if commit():
+            Path(self.build_lib, "perftop", "COMMIT").write_text(commit(), encoding="ascii")
         epoch = int(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
         date = time.strftime("%Y-%m-%d", time.gmtime(epoch))
         data = []

@@ -94,10 +94,14 @@ class build_ext(setuptools_build_ext.build_ext):  # noqa: N801 - setuptools' nam
             extension.sources = files(SOURCES)
             extension.depends = [*files("*.h"), os.path.relpath(__file__)]
 
-    def run(self) -> None:
+    def require_compiler(self) -> None:
+        """Ends the build with one line if it is bound to fail. build_py asks first."""
         problem = missing()
         if problem is not None:
             raise SystemExit(problem)
+
+    def run(self) -> None:
+        self.require_compiler()
         ffi = FFI()
         ffi.cdef(declarations())
         ffi.set_source("perfprobe._native", GLUE)

@@ -28,10 +28,10 @@ ALL = "\n".join(path.read_text(encoding="utf-8") for path in TEXTS.values())
 QUICK = ("guest", "overview", "turbo-drop", "table", "neighbours", "remote", "fleet")
 """Pictures that are compared by day; the others are for the night."""
 PICTURED = "8.2.8"
-OTHERS = {"--from"}
+OTHERS = {"--from", "--no-deps", "--idle", "--all-tasks", "--pid"}
 """Flags of other programs, or of perfprobe, that are named too."""
 OTHER_PAGES = [ROOT / "app/README.md", ROOT / ".github/CONTRIBUTING.md", ROOT / "app/CHANGELOG.md"]
-LINES = 165
+LINES = 160
 PAGE_LINES = 250
 """A front page is read; a long one is not."""
 

@@ -7,12 +7,15 @@ import heavy modules only when they run.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import re
 import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
+from perfprobe import __version__
 from perftop.base.errors import USAGE, Failed, complain, discard, expected
 from perftop.base.text import did_you_mean
 from perftop.verbs import (
@@ -110,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
         "perftop doctor. `perftop VERB --help` shows the options of a verb, `perftop help` the "
         "rest.",
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print version and commit")
     parser.add_argument(
         "--default-config", action=_DefaultConfig, nargs=0, help="print a config file to begin with"
     )
@@ -127,13 +130,29 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class _Version(argparse.Action):
-    """Prints the version, which is read only when asked for."""
+    """Prints the version, and the commit where it is known."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib.metadata import version
-
-        print(f"perftop {version('perftop')}", flush=True)
+        commit = _commit()
+        print(f"perftop {__version__}{f' ({commit})' if commit else ''}", flush=True)
         parser.exit()
+
+
+def _commit() -> str:
+    """Returns the commit that the build wrote down, or for an installation with -e that of the
+    source tree; '' if neither is known."""
+    import subprocess
+
+    package = Path(__file__).parent
+    with contextlib.suppress(OSError):
+        return (package / "COMMIT").read_text(encoding="ascii").strip()
+    root = package.parent.parent
+    if not (root / ".git").exists():
+        return ""
+    git = ["git", "-C", str(root), "rev-parse", "--short=8", "HEAD"]
+    with contextlib.suppress(OSError):
+        return subprocess.run(git, capture_output=True, check=False, text=True).stdout.strip()
+    return ""
 
 
 class _DefaultConfig(argparse.Action):

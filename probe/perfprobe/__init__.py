@@ -1,3 +1,3 @@
 """Raw counters of this machine, as a stream (see wire)."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -26,7 +26,6 @@ GROUPS = Path("/sys/fs/cgroup")
 IS_V1 = (GROUPS / "cpu").is_dir()
 LIMITS = {
     "cpu": ("cpu.cfs_quota_us", "60000") if IS_V1 else ("cpu.max", "60000 100000"),
-    "memory": ("memory.limit_in_bytes" if IS_V1 else "memory.max", str(64 << 20)),
     "shares": ("cpu.shares", "200000") if IS_V1 else ("cpu.weight", "10000"),
 }
 """File and value of each limit."""
@@ -48,17 +47,11 @@ sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 receiver.bind(("127.0.0.1", 9))
 sender.connect(("127.0.0.1", 9))
+sender.setsockopt(socket.IPPROTO_UDP, 103, 500)  # UDP_SEGMENT: the receiver cuts packets
 while True:
-    sender.send(b"")
+    sender.send(bytes(30_000))
 """
 """Sends packets that nobody reads: what they cost is the softirq of the CPU that receives them."""
-SCAN = """import mmap
-table = mmap.mmap(open("/var/tmp/table", "rb").fileno(), 0, prot=mmap.PROT_READ)
-while True:
-    for at in range(0, len(table), 4096):
-        table[at]
-"""
-"""Reads a table again and again."""
 
 
 @contextlib.contextmanager
@@ -89,7 +82,7 @@ def write_program(name: str, program: str) -> str:
 @contextlib.contextmanager
 def control_group(name: str, *limits: str) -> Iterator[Path]:
     """Makes a control group with these limits, as a service manager would."""
-    group = GROUPS / ("memory" if "memory" in limits else "cpu") / name if IS_V1 else GROUPS / name
+    group = GROUPS / ("cpu" if IS_V1 else "") / name
     group.mkdir()
     for limit in limits:
         file, value = LIMITS[limit]
@@ -142,11 +135,10 @@ def later(
 
 
 def softirq(path: Path) -> None:
-    """The packets that `flood` sends from CPU 1 are received by CPU 0, on which `lmp` works."""
+    """The packets that `flood` sends are received on its own CPU."""
     enable_loopback()
-    Path("/sys/class/net/lo/queues/rx-0/rps_cpus").write_text("1")
-    with running("lmp", LOOP, cpus={0}), later(3, lambda: running("flood", FLOOD, cpus={1}), 6):
-        watch(path, "lmp", 12)
+    with later(3, lambda: running("flood", FLOOD, cpus={1}), 6):
+        record(path, "--duration", "12s")
 
 
 def enable_loopback() -> None:
@@ -155,18 +147,6 @@ def enable_loopback() -> None:
         request = struct.pack("16sH14x", b"lo", 0)
         (flags,) = struct.unpack_from("H", fcntl.ioctl(any_socket, SIOCGIFFLAGS, request), 16)
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags | IFF_UP))
-
-
-def reclaim(path: Path) -> None:
-    """`scan` reads a table that is four times as large as the memory it may use."""
-    table = Path("/var/tmp/table")  # noqa: S108 - tmpfs would not be reclaimed
-    table.write_bytes(os.urandom(256 << 20))
-    with (
-        control_group("scan.service", "memory") as group,
-        running("scan", SCAN, cpus={0, 1}, group=group),
-    ):
-        watch(path, "scan", 10)
-    table.unlink()
 
 
 def good_run(path: Path) -> None:
@@ -182,7 +162,6 @@ INCIDENTS: dict[str, Callable[[Path], None]] = {
     "quota": quota,
     "queue": queue,
     "softirq": softirq,
-    "reclaim": reclaim,
     "good-run": good_run,
     "bad-run": bad_run,
 }

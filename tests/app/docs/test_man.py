@@ -12,6 +12,7 @@ import pytest
 from roots import ROOT
 from waiting import MOST_S
 
+from perfprobe import __version__
 from perftop import cli
 from perftop.docs import man
 from perftop.docs.command_line import verbs
@@ -76,6 +77,31 @@ def test_the_wheel_gets_pages_and_scripts(monkeypatch: pytest.MonkeyPatch) -> No
     assert {"share/man/man1/perftop.1", *module.COMPLETIONS.values()} <= found.keys()
     assert found["share/man/man7/perftop-why.7"] == PAGES["perftop-why.7"]
     assert all(found.values())
+
+
+def test_the_version_names_the_commit_that_was_built(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file in the package, which the build writes; without it, the commit of the source tree."""
+    pytest.importorskip("setuptools")
+    head = ["git", "-C", str(ROOT), "rev-parse", "--short=8", "HEAD"]
+    commit = subprocess.run(head, capture_output=True, text=True, check=False).stdout
+    if not commit:
+        pytest.skip("not a clone")
+    monkeypatch.syspath_prepend(str(ROOT))
+    assert importlib.import_module("app.build_manual").commit() == commit
+
+    def printed() -> str:
+        with pytest.raises(SystemExit):
+            cli.main(["--version"])
+        return capsys.readouterr().out
+
+    assert printed() == f"perftop {__version__} ({commit.strip()})\n"
+    monkeypatch.setattr(cli, "__file__", str(tmp_path / "perftop" / "cli.py"))
+    assert printed() == f"perftop {__version__}\n"
+    (tmp_path / "perftop").mkdir()
+    (tmp_path / "perftop" / "COMMIT").write_text("0123abcd\n")
+    assert printed() == f"perftop {__version__} (0123abcd)\n"
 
 
 def test_the_source_archive_holds_all_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

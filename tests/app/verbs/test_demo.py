@@ -17,8 +17,6 @@ from perftop.verbs import live, options
 
 NAMES = names("demo", "recording")
 MAX_BYTES = 300_000
-PROGRAMS = {"nightly", "lmp", "backup", "solve", "python3", "python", "unshare", "perftop"}
-"""Programs that may be in a recording: those of its incident, and perftop's own."""
 
 
 def why(name: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -64,6 +62,14 @@ def test_a_queue_costs_half_the_time_in_which_two_share_a_cpu(
     assert first["cause"] == "scheduler"
     assert "backup[" in first["text"]
     assert first["lost_s"] == pytest.approx(2.5, abs=0.6)
+
+
+def test_softirqs_are_named_with_their_cpu(capsys: pytest.CaptureFixture[str]) -> None:
+    """`flood` sent for 6 of 12 s on CPU 1."""
+    first = why("softirq", capsys)["causes"][0]
+    assert first["cause"] == "softirq"
+    assert first["cpus"] == [1]
+    assert "NET_RX" in first["text"]
 
 
 def test_the_bad_run_is_slower_by_what_backup_took(capsys: pytest.CaptureFixture[str]) -> None:
