@@ -37,8 +37,8 @@ MIN_WANTED = 0.1
 ROOM, MIN_IDLE = 0.5, 0.1
 """Idle shares of a CPU, above which it could have run one more task, and from which some of one."""
 MIN_EXPLAINED = 0.5
-"""Running time of other tasks on the CPUs, as a share of the waiting time, from which no processes
-are searched that ended between two scans."""
+"""Minimum running time of processes that ended between two scans, as a share of the waiting time,
+to be named. Where tasks that were seen ran for as long, they are not searched."""
 KERNEL_THREADS = {
     "ksoftirqd/": "softirq", "irq/": "irq", "kswapd": "reclaim", "kcompactd": "compaction",
     "khugepaged": "compaction",
@@ -106,12 +106,12 @@ def queue(
     ran_s = run_beside(tasks, cpus, pids)
     neighbours = [who for who in sorted(ran_s, key=lambda who: -ran_s[who])
                  if ran_s[who] >= MIN_BLAME * group.wait_s]  # fmt: skip
-    storm = None
-    if sum(ran_s.values()) < MIN_EXPLAINED * group.wait_s:
-        storm = _storm(session, everywhere_tasks, cpus, pids, MIN_BLAME * group.wait_s)
     stuck = {key[0] if isinstance(key, tuple) else key for key in waiting}
     limit, allowed = _allocation(session, stuck)
     mutual = len(members) > 1 and any(group.by_cpu[cpu] > CROWDED * span_s for cpu in cpus)
+    storm, least_s = None, MIN_EXPLAINED * group.wait_s
+    if not mutual and sum(ran_s.values()) < least_s:
+        storm = _storm(session, everywhere_tasks, cpus, pids, least_s)
 
     by = "its own threads" if mutual else "waiting for a CPU"
     if len(members) == 1:

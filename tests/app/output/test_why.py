@@ -207,7 +207,7 @@ def storm(run_s: float, child: str = "true") -> dict[tuple[int, str, int], TaskT
         (storm(0.3), "job waits behind short-lived true of sh[8] on CPU 0", "short-lived true"),
         (storm(0.3, ""), "job waits behind short-lived children of sh[8] on CPU 0",
          "short-lived children"),
-        (storm(0.01), "job waits for CPU 0", "others on its CPU"),
+        (storm(0.1), "job waits for CPU 0", "others on its CPU"),
         (hog(0.3) | storm(0.3), "job waits behind hog[7] on CPU 0", "hog"),
     ],
 )  # fmt: skip
@@ -246,6 +246,10 @@ def test_a_thread_of_the_kernel_is_not_to_be_run_at_another_priority(
     found = queue(session, "job")
     assert found is not None
     assert (found.text, found.hint) == ("job waits behind kswapd0[7] on CPU 0", hint)
+
+
+def test_tasks_that_wait_for_each_other_wait_for_no_storm() -> None:
+    assert waits(CROWDED, storm(9.0)).text == "2 threads of job wait for each other on CPU 0"
 
 
 def test_children_pinned_elsewhere_are_not_blamed() -> None:
