@@ -13,12 +13,24 @@ from pathlib import Path
 import numpy as np
 
 from perfprobe import wire
-from perftop.base.text import clock_ghz, length, many, percent, ranges, rough, safe, scale, when
+from perftop.base.text import (
+    clock_ghz,
+    length,
+    many,
+    percent,
+    ranges,
+    rough,
+    safe,
+    scale,
+    utf8,
+    when,
+)
 from perftop.draw.columns import Column
 from perftop.model.kinds import KINDS, Episode, cause_of
 from perftop.model.numbers import Number
 from perftop.model.smt import STATES
 from perftop.model.tasks import WatchedJob
+from perftop.output import receipt
 from perftop.output.run_summary import run_line, state_means, summary_line
 from perftop.output.sentences import evidence, losers, place_text, sentence, text
 from perftop.output.stat_json import Line
@@ -96,7 +108,9 @@ def ending_lines(
     the per-CPU lines and, if there was a command, everything but its own lines."""
     lines = []
     if argv is not None:
-        lines = ["", headline(argv[0], line), "", *block(session, argv, line)]
+        bar = receipt.lines(session.run_phases(), unicode=utf8()) if session.accounts else []
+        lines = ["", headline(argv[0], line), "", *bar, *([""] if bar else [])]
+        lines += block(session, argv, line)
     if session.frames < 2 or (brief and argv is not None):
         return lines
     elapsed_s, metrics = line["elapsed_s"], session.evaluator.metrics
@@ -472,7 +486,7 @@ class CommandMeasurement(Measurement):
             if sum(counted[kind].values()) == 1
         ]  # fmt: skip
         ending = ending_lines(session, self.tally, line, self.job.argv)
-        self.summary = [*heading(session), *only, *ending]
+        self.summary = [*only, *ending, "", *heading(session)]
 
     def _count(self, episode: Episode, now_ns: int) -> None:
         self._first.setdefault(episode.kind, episode)

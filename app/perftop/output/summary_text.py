@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from math import isfinite, nan
 
 from perfprobe import wire
-from perftop.base.text import GHZ, length, many, percent, safe, time_of_day
+from perftop.base.text import GHZ, length, many, percent, safe, time_of_day, utf8
 from perftop.draw.columns import Column
 from perftop.model.kinds import KINDS, Episode
 from perftop.model.numbers import NUMBERS, PER_KI, Number
+from perftop.output import receipt
 from perftop.output.run_summary import summary_line
 from perftop.output.sentences import depth, place_text
 from perftop.output.stat_json import Line, number
@@ -22,9 +23,9 @@ from perftop.session.follow import Follower
 from perftop.session.session import Session
 
 PERCENTILES = {"p5": 0.05, "p50": 0.5, "p95": 0.95, "p99": 0.99}
-ROWS = ("util", "busy_hz", "lost_ratio", "ipc", "kernel_cycles", "involuntary", "steal")
+ROWS = ("util", "busy_hz", "ipc", "kernel_cycles", "involuntary", "steal")
 """Metrics of the table, before the chosen events."""
-TOTALS = ("length_s", "both", "power_w", "energy_j")
+TOTALS = ("length_s", "lost_ratio", "both", "power_w", "energy_j")
 """Keys of the numbers of a phase that have no percentiles."""
 LABEL_WIDTH, CELL_WIDTH, ROW_CELL_WIDTH, WIDTH = 19, 7, 9, 80
 MAX_SIDE_BY_SIDE = 3
@@ -61,7 +62,7 @@ class Phase:
         """Returns a number of the phase, or one of its percentiles; NaN if it is unknown."""
         energy_j = self.line["energy_j"]
         totals = {
-            "length_s": self.elapsed_s, "both": self.both,
+            "length_s": self.elapsed_s, "lost_ratio": self.lost_ratio, "both": self.both,
             "energy_j": nan if energy_j is None else energy_j,
             "power_w": energy_j / self.elapsed_s if energy_j and self.elapsed_s > 0 else nan,
         }  # fmt: skip
@@ -183,8 +184,10 @@ def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
             table.append(table_line(placed, [_label(one), *cells]))
         table += _totals(all_phases, 1)
     samples = f"{many(whole.samples, 'sample')}, {whole.suspect} suspect"
+    bar = receipt.lines(session.run_phases(), unicode=utf8())
     return [
-        _sentence(phases) if phases else whole.answer, "", *table, "",
+        _sentence(phases) if phases else whole.answer, "", *bar, *([""] if bar else []),
+        *table, "",
         *_causes(session, phases or [whole]), f"{samples}, {session.lost or 'none'} lost.",
     ]  # fmt: skip
 
@@ -266,7 +269,8 @@ def _causes(session: Session, phases: Sequence[Phase]) -> list[str]:
         for i, (cause, worst) in enumerate(one.worst):
             parts = [cause.by, f"{percent(cause.share)} %", f"{cause.lost_s:.1f} CPU s"]
             if worst is not None:
-                parts.append(f"worst {time_of_day(session.unix(worst.start_ns))}")
+                since = max(session.unix(worst.start_ns), one.start)
+                parts.append(f"worst {time_of_day(since)}")
                 parts += [f"on {place_text(session.topology, worst.cpus, 12)}"]
                 parts += [deep] if (deep := depth(worst.kind, worst.depth)) else []
             sign = KINDS[cause.cause[0]].sign if cause.cause[0] in KINDS else " "

@@ -19,12 +19,12 @@ from perftop.base.text import (
     time_of_day,
 )
 from perftop.model.kinds import KINDS
+from perftop.output.receipt import spent_text
 from perftop.output.sentences import MAX_SENTENCE, short_place_text
 from perftop.output.stat_json import Line, number
 from perftop.output.why_report import MAX_CAUSES, MIN_SHARE, WHOLE, Finding, Report
 from perftop.session.losses import STEAL
 from perftop.session.session import Session
-from perftop.session.task_times import JobTime
 
 TABLE_WIDTH, WIDTH = 78, 80
 """Width in columns of the table, and of all other lines."""
@@ -192,14 +192,6 @@ def _healthy(session: Session, report: Report) -> list[TextLine]:
         rows.append([Part("If a program is still slow, the cause is in its own code: "),
                       Part("perf record -g", "try"), Part(".")])  # fmt: skip
     return rows
-
-
-def spent_text(spent: JobTime) -> str:
-    """Returns what the threads of a job did, without what took no time."""
-    words = ("ran", "waited for a CPU", "stopped by a quota", "was blocked (disk)", "was stopped",
-             "slept")  # fmt: skip
-    parts = [f"{word} {s:.1f} s" for word, s in zip(words, spent, strict=True) if s >= 0.05]
-    return f"{', '.join(parts) or 'nothing'} (all threads together)"
 
 
 def _works(session: Session, report: Report) -> str:

@@ -28,6 +28,7 @@ from perftop.session.episodes import MAX_MARKS, EpisodeLog
 from perftop.session.history import TASKS_NS, History
 from perftop.session.interval import LIVE_BYTES, Distribution, Interval, Span, Tasks
 from perftop.session.losses import Cause, Losses, LossSums, Totals
+from perftop.session.run_phases import Moment, Moments, RunPhase, phases
 from perftop.session.task_times import BusyCpus, RunTimes
 
 MAX_BATCH = 256
@@ -125,6 +126,7 @@ class Session:
         self.run = Span.empty(self.reader, self.now_ns)
         self._losses, self.busy_cpus = Losses(cpus), BusyCpus()
         self.run_times = RunTimes(cpus, root, self.quotas)
+        self._moments = Moments()
         self.suspect_samples = 0
 
     # --- messages
@@ -295,6 +297,8 @@ class Session:
                 self._span = Span.empty(self.reader, message.time_ns)
             if (label := episodes.mark_label(message)) is not None:
                 self.log.add_mark(message.time_ns, label)
+                if self.accounts and message.kind != "gap":
+                    self._moments.mark(message.time_ns, label, self.run_times)
 
     def _take_hotplug(self, note: wire.Note) -> None:
         change = self.reader.hotplug(note)
@@ -383,6 +387,8 @@ class Session:
         if watched_job.name is not None:
             run_s, waited_s = self.run_times.of_job(watched_job, now_ns)
             losses.add_wait(waited_s)
+            if watched_job.time_ns == now_ns:
+                self._moments.note(now_ns, self.run_times)
         losses.add(batch.lost.samples(part), batch.since_ns[part], batch.time_ns[part], run_s)
         if (oldest_ns := losses.due(now_ns)) is not None:
             losses.settle(self.episodes(oldest_ns, now_ns), now_ns)
@@ -393,6 +399,11 @@ class Session:
             self.run.start_ns, self.now_ns, self.lost_time(), self.run_times,
             max(0, self.frames - 1), self.suspect_samples,
         )  # fmt: skip
+
+    def run_phases(self) -> list[RunPhase]:
+        """The phases of the watched job since the start. `account` must have been called then."""
+        start = Moment(self.run.start_ns, None, RunTimes([*self.position]))
+        return phases(self._moments, start, Moment(self.now_ns, None, self.run_times))
 
     def totals_between(self, start_ns: int, end_ns: int) -> Totals | None:
         """What was lost between two raw times, summed up again from history with the episodes

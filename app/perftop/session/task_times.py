@@ -9,6 +9,7 @@ thread ran last.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from math import isnan
 from typing import Any, NamedTuple
@@ -255,7 +256,7 @@ class RunTimes:
         return self._quotas.since(self._quotas_before)
 
     def copy(self) -> RunTimes:
-        """Returns a copy of the times so far. It has the same `job`, and takes no more records."""
+        """Returns a copy of the times so far, which takes no more records."""
         return self._derived(
             self.threads.copy(), self.tasks.copy(), self.quotas, self.seen_s, self.waiting_s,
             self.wait_snapshots, self.full_s.copy(),
@@ -270,14 +271,17 @@ class RunTimes:
         """Returns the times after those of `earlier`, without tasks that did nothing since."""
         threads = {key: one.since(earlier.threads.get(key)) for key, one in self.threads.items()}
         tasks = {key: one.since(earlier.tasks.get(key)) for key, one in self.tasks.items()}
-        return self._derived(
-            {key: one for key, one in threads.items() if one.wanted_s > 0 or one.stopped_s > 0},
+        later = self._derived(
+            {key: one for key, one in threads.items() if one.wanted_s > 0 or one.elapsed_s > 0},
             {key: one for key, one in tasks.items() if one.wanted_s > 0},
             self.quotas.since(earlier.quotas),
             self.seen_s - earlier.seen_s, self.waiting_s - earlier.waiting_s,
             self.wait_snapshots - earlier.wait_snapshots,
             {cpu: s - earlier.full_s.get(cpu, 0.0) for cpu, s in self.full_s.items()},
         )  # fmt: skip
+        if later.job.disk_s is not None:
+            later.job.disk_s -= earlier.job.disk_s or 0.0
+        return later
 
     def _derived(
         self, threads: dict[Key, TaskTimes], tasks: dict[tuple[int, str, int], TaskTimes],
@@ -285,7 +289,7 @@ class RunTimes:
         full_s: dict[int, float],
     ) -> RunTimes:  # fmt: skip
         times = RunTimes([*self._position])
-        times.job, times.job_has_waits = self.job, self.job_has_waits
+        times.job, times.job_has_waits = copy(self.job), self.job_has_waits
         times.wait_snapshots, times.full_s = wait_snapshots, full_s
         times.threads, times.tasks, times._quotas = threads, tasks, quotas
         times.seen_s, times.waiting_s = seen_s, waiting_s

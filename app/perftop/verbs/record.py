@@ -381,7 +381,7 @@ class Command(Follower):
     def begin(self, hello: wire.Hello) -> None:
         self.measurement.admit(hello)
         self.take([hello])
-        self.session.account()
+        self.session.account(self._job.pid)
 
     def measure(self, message: wire.Message) -> None:
         """Measures a message of the recording. While the command runs, messages are measured in

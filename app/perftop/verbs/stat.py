@@ -125,7 +125,7 @@ class Stat(Measured):
         session = super().on_hello(options.identity_of(self._args).apply(hello))
         self._fields = with_events(session, self._fields, self._metrics)
         if self.job is not None:
-            session.account()
+            session.account(self.job.pid)
         height = SCREENFUL
         if self.out.isatty():
             height = shutil.get_terminal_size((80, SCREENFUL)).lines
@@ -184,11 +184,13 @@ class Stat(Measured):
         if self._args.json:
             self._print_json(only_measures(line, self._fields))
             return
-        lines = self._heading() + ([] if self._lines else stat_text.heading(self.session))
         argv = None if self.job is None else self.job.argv
         tally, brief = self.measurement.tally, self._args.brief
-        lines += stat_text.ending_lines(self.session, tally, line, argv, self._columns, brief=brief)
-        self._print(lines)
+        lines = stat_text.ending_lines(self.session, tally, line, argv, self._columns, brief=brief)
+        if not self._lines:
+            machine = stat_text.heading(self.session)
+            lines = [*machine, *lines] if argv is None else [*lines, "", *machine]
+        self._print(self._heading() + lines)
 
     def _print_episode(self, episode: Episode) -> None:
         from perftop.output import stat_text

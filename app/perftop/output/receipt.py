@@ -1,0 +1,118 @@
+"""What the time of a command went into: its run as one bar, phase by phase, and as a table.
+
+The bar is as long as the run. Each phase is split into what the command's threads did, all
+together: a phase of one thread that sleeps is all sleep, however busy the machine was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+from perftop.base.text import safe
+from perftop.draw.columns import Column
+from perftop.output.stat_table import table_line
+from perftop.session.run_phases import RunPhase
+from perftop.session.task_times import JobTime
+
+WIDTH = 78
+"""Width of the bar in columns."""
+MAX_NAME = 15
+MIN_S = 0.05
+"""Seconds of all threads together that are worth a word or a column."""
+
+
+class _Spent(NamedTuple):
+    """How one part of a job's time is told."""
+
+    words: str
+    heading: str
+    sign: str
+    ascii_sign: str
+
+
+SPENT = (
+    _Spent("ran", "ran", "█", "#"),
+    _Spent("waited for a CPU", "waited", "▓", "w"),
+    _Spent("stopped by a quota", "quota", "▒", "q"),
+    _Spent("was blocked (disk)", "disk", "░", "d"),
+    _Spent("was stopped", "stopped", "╳", "x"),
+    _Spent("slept", "slept", "·", "."),
+)
+"""In the order of JobTime."""
+
+
+def spent_text(spent: JobTime) -> str:
+    """Returns what the threads of a job did, without what took no time."""
+    parts = [f"{part.words} {s:.1f} s" for part, s in zip(SPENT, spent, strict=True) if s >= MIN_S]
+    return f"{', '.join(parts) or 'nothing'} (all threads together)"
+
+
+def lines(phases: Sequence[RunPhase], *, unicode: bool) -> list[str]:
+    """Returns the bar with its legend, and the table if there are several phases; no lines if it is
+    not known what the threads did, or if they only slept."""
+    nothing = JobTime(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    spent_s = [phase.times.job_time() or nothing for phase in phases]
+    if sum(sum(one) - one.slept_s for one in spent_s) < MIN_S:
+        return []
+    shown = [at for at in range(len(SPENT)) if sum(one[at] for one in spent_s) >= MIN_S]
+    signs = [part.sign if unicode else part.ascii_sign for part in SPENT]
+    cells = _shares([phase.elapsed_s for phase in phases], WIDTH)
+    bar = "".join(
+        "".join(sign * n for sign, n in zip(signs, _shares(one, count), strict=True))
+        for one, count in zip(spent_s, cells, strict=True)
+    )
+    legend = "   ".join(f"{2 * signs[at]} {SPENT[at].words}" for at in shown)
+    return [
+        _ruler(phases, cells, unicode=unicode), bar, legend,
+        *(_table(phases, spent_s, shown) if len(phases) > 1 else ()),
+    ]  # fmt: skip
+
+
+def _shares(parts: Sequence[float], cells: int) -> list[int]:
+    """Returns `cells` cells divided in proportion to `parts`."""
+    total = sum(parts)
+    if total <= 0:
+        return [0] * (len(parts) - 1) + [cells]
+    edges = [round(cells * end / total) for end in accumulate(parts, initial=0.0)]
+    return [last - first for first, last in pairwise(edges)]
+
+
+def _ruler(phases: Sequence[RunPhase], cells: Sequence[int], *, unicode: bool) -> str:
+    """Returns a line with the name of each phase above its cells, and its length if there is
+    room."""
+    first, rule, last = "├─┤" if unicode else "|-|"
+    pieces = []
+    for phase, count in zip(phases, cells, strict=True):
+        name = safe(phase.label, MAX_NAME)
+        lasted = _seconds(phase.elapsed_s)
+        fits = [text for text in (f" {name} {lasted} ", f" {name} ", "") if len(text) + 2 <= count]
+        text = fits[0] if fits else ""
+        pieces.append((first + rule + text).ljust(count, rule)[:count])
+    return "".join(pieces)[: WIDTH - 1] + last
+
+
+def _table(
+    phases: Sequence[RunPhase], spent_s: Sequence[JobTime], shown: Sequence[int]
+) -> list[str]:
+    headings = ["phase", "length", *(SPENT[at].heading for at in shown)]
+    placed = [Column("", headings[0], MAX_NAME, left=True, gap=0)]
+    placed += [Column("", heading, 9) for heading in headings[1:]]
+    placed.append(Column("", "largest taker", 20, left=True, gap=2))
+    rows = ["", table_line(placed, [*headings, "largest taker"])]
+    for phase, one in zip(phases, spent_s, strict=True):
+        program, run_s = phase.largest()
+        taker = f"{safe(program, MAX_NAME)} {_seconds(run_s)}" if run_s >= MIN_S else ""
+        seconds = [_seconds(s) for s in (phase.elapsed_s, *(one[at] for at in shown))]
+        rows.append(table_line(placed, [safe(phase.label, MAX_NAME), *seconds, taker]))
+    sums = [sum(phase.elapsed_s for phase in phases)]
+    sums += [sum(one[at] for one in spent_s) for at in shown]
+    return [*rows, table_line(placed, ["all", *map(_seconds, sums), ""])]
+
+
+def _seconds(seconds: float) -> str:
+    """Returns seconds with a tenth, as long as tenths matter."""
+    if seconds < MIN_S:
+        return "0"
+    return f"{seconds:.1f} s" if seconds < 1000 else f"{seconds:.0f} s"

@@ -1,0 +1,120 @@
+"""Phases of a job: from one mark to the next, or, without marks, stretches in which one program ran
+most.
+
+The session notes the times of the job's threads at each mark and about once a second. A phase is
+the difference of two such moments, so that no sum is started anew at a mark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import NamedTuple
+
+from perftop.session.episodes import RUN_ENDED, RUN_STARTED
+from perftop.session.task_times import RunTimes
+
+MAX_MARKS = 64
+"""Maximum number of marks at which times are noted; later marks begin no phase."""
+MAX_MOMENTS = 128
+"""Maximum number of other moments; beyond it, every second one is forgotten."""
+FIRST_STEP_NS = 900_000_000
+"""Least time between two moments of a short run, in ns."""
+MAX_UNNAMED_PHASES = 6
+
+
+class Moment(NamedTuple):
+    time_ns: int
+    label: str | None
+    """Label of the mark; None: the moment is no mark."""
+    times: RunTimes
+
+
+class Moments:
+    """The times of a job at its marks, and at moments between."""
+
+    def __init__(self) -> None:
+        self.marks: list[Moment] = []
+        self.others: list[Moment] = []
+        self._step_ns = FIRST_STEP_NS
+
+    def mark(self, time_ns: int, label: str, times: RunTimes) -> None:
+        if len(self.marks) < MAX_MARKS:
+            self.marks.append(Moment(time_ns, label, times.copy()))
+
+    def note(self, time_ns: int, times: RunTimes) -> None:
+        if self.others and time_ns - self.others[-1].time_ns < self._step_ns:
+            return
+        self.others.append(Moment(time_ns, None, times.copy()))
+        if len(self.others) > MAX_MOMENTS:
+            self.others = self.others[::2]
+            self._step_ns *= 2
+
+
+@dataclass(frozen=True)
+class RunPhase:
+    label: str
+    start_ns: int
+    end_ns: int
+    times: RunTimes
+    """What the threads of the job did in this phase."""
+
+    @property
+    def elapsed_s(self) -> float:
+        return (self.end_ns - self.start_ns) / 1e9
+
+    def largest(self) -> tuple[str, float]:
+        """Returns the program that ran most, and the seconds that it ran; '' if none did."""
+        run_s: dict[str, float] = {}
+        for times in self.times.threads.values():
+            run_s[times.comm] = run_s.get(times.comm, 0.0) + times.run_s
+        return max(run_s.items(), key=lambda pair: pair[1], default=("", 0.0))
+
+
+def phases(moments: Moments, start: Moment, end: Moment) -> list[RunPhase]:
+    """Returns the phases of the job from `start` to `end`, or to the marks at its start and its
+    end, if there are such marks."""
+    named: list[Moment] = []
+    for mark in moments.marks:
+        assert mark.label is not None
+        if mark.label.startswith(RUN_STARTED):
+            start, named = mark, []
+        elif mark.label.startswith(RUN_ENDED):
+            end = mark
+            break
+        else:
+            named.append(mark)
+    if named:
+        first = [] if named[0].time_ns <= start.time_ns else [start._replace(label="before")]
+        return _between([*first, *named, end])
+    between = [one for one in moments.others if start.time_ns < one.time_ns < end.time_ns]
+    return _by_largest([start, *between, end])
+
+
+def _between(moments: Sequence[Moment]) -> list[RunPhase]:
+    return [
+        RunPhase(one.label or "", one.time_ns, then.time_ns, then.times.since(one.times))
+        for one, then in pairwise(moments)
+        if then.time_ns > one.time_ns
+    ]
+
+
+def _by_largest(moments: Sequence[Moment]) -> list[RunPhase]:
+    """Returns phases named after the program that ran most. A stretch in which nothing ran belongs
+    to the phase before it. Of too many phases, the shortest is joined with its shorter
+    neighbour."""
+    edges: list[Moment] = []
+    name = ""
+    for phase, moment in zip(_between(moments), moments, strict=False):
+        largest, run_s = phase.largest()
+        if not edges or (run_s > 0 and largest != name):
+            edges.append(moment)
+            name = largest if run_s > 0 else ""
+    edges.append(moments[-1])
+    while len(edges) > MAX_UNNAMED_PHASES + 1:
+        lengths = [then.time_ns - one.time_ns for one, then in pairwise(edges)]
+        at = lengths.index(min(lengths))
+        joins_next = at == 0 or (at + 1 < len(lengths) and lengths[at + 1] < lengths[at - 1])
+        del edges[at + 1 if joins_next else at]
+    return [replace(phase, label=phase.largest()[0]) for phase in _between(edges)]
