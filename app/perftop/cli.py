@@ -26,6 +26,7 @@ from perftop.verbs import (
     exporter,
     fleet,
     live,
+    mark,
     options,
     ramp,
     record,
@@ -42,8 +43,8 @@ from perftop.verbs import (
     help as help_pages,
 )
 
-VERBS = (live, stat, record, fleet, export, exporter, serve, summary, why, diff, topology, doctor,
-         events, timers, ramp, wake, selftest, help_pages)  # fmt: skip
+VERBS = (live, stat, record, mark, fleet, export, exporter, serve, summary, why, diff, topology,
+         doctor, events, timers, ramp, wake, selftest, help_pages)  # fmt: skip
 """Modules of the verbs, in the order of the list in the help."""
 GENERAL = {"-h", "--help", "--version", "-V", "-v", "--default-config", "--print-completion"}
 """Options of perftop itself, which need no verb."""

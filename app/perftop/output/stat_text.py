@@ -43,7 +43,7 @@ from perftop.output.stat_table import (
     table_columns,
     table_line,
 )
-from perftop.process.command_window import CommandStart, CommandWindow, is_here
+from perftop.process.command_window import CommandStart, CommandWindow, MarkNotes, is_here
 from perftop.process.job import Job
 from perftop.session.episodes import Tally
 from perftop.session.missing import missing_text
@@ -391,6 +391,7 @@ class Measurement:
         """`start`: start of the job, if several machines are measured around it. `rest_s`: seconds
         without waiting for a sample while the command runs."""
         self.bracket = None if job is None else CommandWindow(job, start, rest_s)
+        self._marks = None if self.bracket is None else MarkNotes(self.bracket)
         self.tally = Tally()
         self.first_ns: int | None = None
         """Raw time of the first frame."""
@@ -422,13 +423,15 @@ class Measurement:
     def follow(self, session: Session, frame: wire.Frame) -> bool:
         """Processes a frame after the session has applied it. Returns True once the command has
         ended and all CPUs have been read since."""
-        if self.bracket is None or self._footprint is None:
+        if self.bracket is None or self._footprint is None or self._marks is None:
             return False
         watched_job = session.neighbours.watched_job
         if watched_job.name != self._command.name:
             watched_job = self._command
             watched_job.take(frame.records, frame.time_ns)
         self._footprint.take(watched_job, frame.time_ns)
+        for note in self._marks.due(frame.time_ns, over=False):
+            session.apply(note)
         return self.bracket.take(frame)
 
     def line(self, session: Session) -> Line:

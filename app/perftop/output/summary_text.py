@@ -36,6 +36,8 @@ MAX_NAME, MAX_EVENT = 15, 13
 WHOLE_LABEL = "whole"
 """Label of the phase that covers the whole recording."""
 MAX_PHASES = 1000
+MIN_WANTED = 0.05
+"""Share of a phase in which it must have wanted a CPU for its losses to be told in a sentence."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ class Phase:
     both: float
     """Mean share of time, over the cores, with both threads active; NaN if unknown."""
     lost_ratio: float
+    wanted_s: float
+    """Seconds in which CPUs, or the threads of the job, ran or could have run."""
     answer: str
     findings: list[Finding]
     worst: list[tuple[Finding, Episode | None]]
@@ -94,7 +98,7 @@ def phase(session: Session, label: str) -> Phase:
     return Phase(
         label, session.unix(first_ns), elapsed_s, max(0, session.frames - 1),
         session.suspect_samples, line, percentiles, session.whole().split.mean("both"),
-        why.sums.lost_ratio, answer(session, why), why.findings, worst,
+        why.sums.lost_ratio, why.sums.whole_s, answer(session, why), why.findings, worst,
     )  # fmt: skip
 
 
@@ -197,7 +201,9 @@ def _sentence(phases: Sequence[Phase]) -> str:
     parts = []
     for one in phases:
         first, name = next(iter(one.findings), None), safe(one.label, MAX_NAME)
-        if first is None or first.share < MIN_SHARE:
+        if one.wanted_s < MIN_WANTED * one.elapsed_s:
+            parts.append(f"{name} hardly wanted a CPU")
+        elif first is None or first.share < MIN_SHARE:
             parts.append(f"{name} loses less than 1 %")
         else:
             parts.append(f"{name} loses {percent(first.share)} % of its {first.unit} to {first.by}")

@@ -284,11 +284,30 @@ def is_here(hello: wire.Hello) -> bool:
     return False
 
 
+class MarkNotes:
+    """Yields the notes of the marks that a command sets, each once."""
+
+    def __init__(self, window: CommandWindow) -> None:
+        self._window = window
+        self._waiting: list[tuple[int, str]] = []
+        """Marks after the newest frame: raw time and name."""
+
+    def due(self, now_ns: int, *, over: bool) -> Iterator[wire.Note]:
+        """Yields the notes that are due at the time of the newest frame; all if `over`."""
+        window, waiting = self._window, self._waiting
+        waiting += window.job.marks.arrived()
+        while waiting and (over or not window.ours or waiting[0][0] <= now_ns):
+            time_ns, name = waiting.pop(0)
+            at_ns = min(time_ns, now_ns) if window.ours else now_ns
+            yield wire.Note("mark", max(at_ns, 0), "recorder", {"label": name})
+
+
 class RunNotes:
-    """Yields the notes of the start and the end of a run, each once."""
+    """Yields the notes of the start and the end of a run, and of its marks, each once."""
 
     def __init__(self, job: Job, window: CommandWindow) -> None:
         self._job, self._window = job, window
+        self._marks = MarkNotes(window)
         self._started = self._over = False
         self._start_ns = 0
 
@@ -301,6 +320,7 @@ class RunNotes:
             data: dict[str, object] = {"pid": job.pid, "argv": argv_text(job.argv)}
             self._start_ns = job.start_ns if window.ours else now_ns
             yield wire.Note("run-start", self._start_ns, "recorder", data)
+        yield from self._marks.due(now_ns, over=over)
         if over and self._started and not self._over and (run := window.run) is not None:
             self._over = True
             far_ns = self._start_ns + run.end_ns - run.start_ns

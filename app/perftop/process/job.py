@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import NoReturn, Self
 
 from perftop.base.errors import Failed, cannot
+from perftop.process.marks import MarkSocket
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """Exit statuses as in a shell, which also uses 128 + n for signal n."""
@@ -107,6 +108,8 @@ class Job:
         self._before: list[float] = [0.0] * 5
         """Resource use of the fork before the start, as returned by `_used`."""
         self._end_ns, self._late_s = 0, 0.0
+        self.marks = MarkSocket()
+        """Receives the marks that the command sets."""
         self._error = b""
         """Digits of the errno because of which the fork could not become the command."""
         self._watcher: threading.Thread | None = None
@@ -123,6 +126,7 @@ class Job:
             if apart:
                 with contextlib.suppress(OSError):  # there may be no stderr
                     os.dup2(2, 1)
+            os.environ.update(self.marks.environment())
             _wait_and_run(self.argv, gate, reports, terminal)
         os.close(gate)
         os.close(reports)

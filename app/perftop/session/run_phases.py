@@ -22,6 +22,8 @@ MAX_MOMENTS = 128
 FIRST_STEP_NS = 900_000_000
 """Least time between two moments of a short run, in ns."""
 MAX_UNNAMED_PHASES = 6
+MIN_PHASE_NS = 200_000_000
+"""Time before the first mark that is worth a phase of its own, in ns."""
 
 
 class Moment(NamedTuple):
@@ -85,9 +87,10 @@ def phases(moments: Moments, start: Moment, end: Moment) -> list[RunPhase]:
             break
         else:
             named.append(mark)
+    if named and named[0].time_ns - start.time_ns < MIN_PHASE_NS:
+        return _between([start._replace(label=named[0].label), *named[1:], end])
     if named:
-        first = [] if named[0].time_ns <= start.time_ns else [start._replace(label="before")]
-        return _between([*first, *named, end])
+        return _between([start._replace(label="before"), *named, end])
     between = [one for one in moments.others if start.time_ns < one.time_ns < end.time_ns]
     return _by_largest([start, *between, end])
 

@@ -289,6 +289,7 @@ class Record(Follower):
         if self._command is not None:
             for note in self._command.notes.due(self._now_ns, over=is_over):
                 self._write(note)
+                self._command.measure(note)
 
     def _write(self, message: wire.Frame | wire.Note) -> None:
         from perfprobe import wire

@@ -24,6 +24,7 @@ from perftop.output.run_summary import _other_tasks, summary_line
 from perftop.output.stat_table import USUAL, StatTable, columns, is_known_number
 from perftop.output.stat_text import Measurement, block, headline
 from perftop.process.command_window import BOOT_ID
+from perftop.process.marks import MarkSocket
 from perftop.session.episodes import Tally
 from perftop.session.session import Session
 from perftop.session.task_times import RunTimes
@@ -226,7 +227,7 @@ def test_only_the_command_counts_where_another_job_is_watched() -> None:
     session, _ = seen(Machine(cores=2), 3)
     watched_job = session.neighbours.watched_job
     watched_job.name = "other"
-    measurement = Measurement(cast("Any", SimpleNamespace(pid=ROOT)))
+    measurement = Measurement(cast("Any", SimpleNamespace(pid=ROOT, marks=MarkSocket())))
     measurement.bracket = cast("Any", Sham())
     for at in range(1, 3):
         other = {"7": [7, "other", 0, at * 500 * MS, 0, 0, 0]}

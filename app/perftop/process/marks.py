@@ -1,0 +1,84 @@
+"""Marks that a command sets from inside: `perftop mark NAME`.
+
+The command inherits the address of a socket in its environment. The socket has a random name that
+is no path, so nothing is left behind in a directory. As all users can list such names, only
+messages of our own user and of root are taken.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterator
+
+from perftop.base.errors import Failed, cannot
+
+VARIABLE = "PERFTOP_MARKS"
+MAX_BYTES = 256
+"""Longest message in bytes: the raw time of the mark, then its name, which is cut if it is longer.
+The time is that of the sender, as messages are read only when samples arrive."""
+_TIME = struct.Struct("=q")
+_CREDENTIALS = struct.Struct("=3i")
+"""PID, user and group of a sender."""
+
+
+class MarkSocket:
+    """Receives the names of marks. Without sockets it receives none."""
+
+    def __init__(self) -> None:
+        self.address = f"perftop-{os.getpid()}-{os.urandom(16).hex()}"
+        self._socket: socket.socket | None = None
+        try:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            self._socket.setblocking(False)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+            self._socket.bind(f"\0{self.address}")
+        except OSError:  # refused by a sandbox: the command runs without marks
+            self.close()
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    __del__ = close
+
+    def environment(self) -> dict[str, str]:
+        """Returns what the command needs in its environment to set marks."""
+        return {} if self._socket is None else {VARIABLE: self.address}
+
+    def arrived(self) -> Iterator[tuple[int, str]]:
+        """Yields the marks that have arrived since the last call: raw time in ns, and name."""
+        while self._socket is not None:
+            try:
+                data, ancillary, _, _ = self._socket.recvmsg(MAX_BYTES, socket.CMSG_SPACE(64))
+            except OSError:  # no more
+                return
+            users = [
+                _CREDENTIALS.unpack_from(sender)[1]
+                for level, kind, sender in ancillary
+                if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS)
+            ]
+            if users and users[0] in {0, os.getuid()} and len(data) >= _TIME.size:
+                name = data[_TIME.size :].decode(errors="replace")
+                yield _TIME.unpack_from(data)[0], name or "no name"
+
+
+def send(name: str) -> None:
+    """Sets a mark in the measurement around this process. Raises Failed."""
+    address = os.environ.get(VARIABLE)
+    if not address:
+        raise Failed(
+            f"no mark is set: {VARIABLE} is not set, so no perftop runs this command; "
+            "start it with perftop record -- CMD, or stat, why"
+        )
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            now = _TIME.pack(time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW))
+            sender.sendto((now + name.encode(errors="replace"))[:MAX_BYTES], f"\0{address}")
+    except ConnectionRefusedError:
+        raise Failed("no mark is set: the perftop that ran this command has ended") from None
+    except OSError as error:
+        raise Failed(f"no mark is set: {cannot('reach perftop', error)}") from None

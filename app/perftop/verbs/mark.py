@@ -1,0 +1,21 @@
+"""`perftop mark`: names a moment of a command, from inside the command."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from perftop.verbs import options
+
+
+def add(verbs: Any) -> None:
+    text = "inside a command that perftop runs: a name for this moment"
+    parser = options.add_verb(verbs, "mark", run, text)
+    parser.add_argument("name", metavar="NAME", help="what begins now, such as link")
+
+
+def run(args: argparse.Namespace) -> int:
+    from perftop.process import marks
+
+    marks.send(args.name)
+    return 0

@@ -1,0 +1,94 @@
+"""`perftop mark`: names a moment of a command, from inside the command."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perftop.base.errors import Failed
+from perftop.process.marks import VARIABLE, MarkSocket, send
+
+PERFTOP = [sys.executable, "-m", "perftop"]
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*PERFTOP, *arguments], capture_output=True, text=True, timeout=60, check=False,
+        env=os.environ | environment,
+    )  # fmt: skip
+
+
+def test_a_recorded_command_divides_itself_into_phases(tmp_path: Path) -> None:
+    mark = f"{sys.executable} -m perftop mark"
+    script = f"{mark} build; sleep 0.5; {mark} 'the link'; sleep 0.5"
+    file = str(tmp_path / "run.perftop")
+    recorded = run("record", "--source", "os", "-o", file, "--", "sh", "-c", script)
+    assert recorded.returncode == 0, recorded.stderr
+    summary = run("summary", "--by", "mark", file)
+    heads = next(
+        line for line in summary.stdout.splitlines() if "build" in line and "whole" in line
+    )
+    assert heads.split()[-4:] == ["build", "the", "link", "whole"]
+
+
+def test_a_measured_command_divides_itself_into_phases() -> None:
+    mark = f"{sys.executable} -m perftop mark"
+    busy = f"{sys.executable} -c 'import time\nwhile time.process_time() < 0.4: pass'"
+    found = run("stat", "--source", "os", "--brief", "--sample", "50ms", "--", "sh", "-c",
+                f"{mark} first; {busy}; {mark} second; {busy}")  # fmt: skip
+    rows = [line.split()[0] for line in found.stderr.splitlines() if line[:1].isalpha()]
+    assert [row for row in rows if row in {"first", "second"}] == ["first", "second"]
+
+
+def test_a_mark_without_a_measurement_says_what_to_do() -> None:
+    found = run("mark", "x", **{VARIABLE: ""})
+    assert found.returncode == 1
+    assert found.stderr.startswith("perftop: no mark is set: ")
+    assert "perftop record -- CMD" in found.stderr
+    ended = run("mark", "x", **{VARIABLE: "perftop-0-gone"})
+    assert (ended.returncode, ended.stderr) == (
+        1, "perftop: no mark is set: the perftop that ran this command has ended\n",
+    )  # fmt: skip
+
+
+def test_names_come_in_order_and_long_ones_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    marks = MarkSocket()
+    monkeypatch.setenv(VARIABLE, marks.environment()[VARIABLE])
+    for name in ("a", "b" * 999, "\udcff"):
+        send(name)
+    assert [name[:3] for _, name in marks.arrived()] == ["a", "bbb", "?"]
+    assert [*marks.arrived()] == []
+    marks.close()
+    with pytest.raises(Failed, match="has ended"):
+        send("late")
+    assert [*marks.arrived()] == []
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_marks_of_another_user_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    marks = MarkSocket()
+    monkeypatch.setenv(VARIABLE, marks.environment()[VARIABLE])
+    if (pid := os.fork()) == 0:
+        try:
+            os.setuid(65534)
+            send("stranger")
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    send("own")
+    assert [name for _, name in marks.arrived()] == ["own"]
+    marks.close()
+
+
+def test_where_sockets_are_refused_a_command_has_no_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr("socket.socket", refused)
+    marks = MarkSocket()
+    assert marks.environment() == {}
+    assert [*marks.arrived()] == []
