@@ -29,7 +29,7 @@ CROWDED = 1.05
 With less demand they may have run one after the other."""
 MAX_UNEQUAL = 0.1
 """Maximum difference of the shares of their time that two tasks wait if both wait equally."""
-MIN_FULL = 0.1
+MIN_FULL = 0.25
 """Minimum share of the time in which a CPU had more tasks than are seen, from which the waiting is
 a lower bound."""
 MIN_WANTED = 0.1
