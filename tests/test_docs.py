@@ -121,7 +121,7 @@ def test_the_glossary_has_the_words_of_the_screen() -> None:
     text = TEXTS["glossary"].read_text(encoding="utf-8")
     words = re.findall(r"^\*\*([^*]+)\*\*", text, re.MULTILINE)
     for word in ("busy clock", "net clock", "ceiling", "involuntary halt", "four states", "suspect",
-                 "steal", "halted", "waits", "own", "lost frames", "mark"):  # fmt: skip
+                 "steal", "halted", "waits", "own", "dropped frames", "mark"):  # fmt: skip
         assert word in words
     assert len(words) == len(set(words))
 
