@@ -182,7 +182,7 @@ def queue(
         shared, waited = ("shared", "waited") if past else ("share", "waits")
         tries = [f"{' and '.join(pair)} {shared} {place}: each {waited} {share} of its time"]
     headline = next((text for text in tries if len(text) < MAX_SENTENCE), tries[-1])
-    belief: Confidence = "inferred" if storm is not None else confidence(*WAIT_CAUSE)
+    belief = confidence(*WAIT_CAUSE, counted=storm is None)
     return Queue(
         f"{who} {behind if for_whom else f'{verb} for'} {place}",
         by if job is not None else name,
