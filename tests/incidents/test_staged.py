@@ -208,7 +208,8 @@ def test_a_quota_takes_what_the_kernel_counts(stage: Stage, nested: bool) -> Non
     assert found["details"]["group"].endswith(limited.name)
 
 
-@pytest.mark.parametrize("by", [pytest.param("mask", marks=nightly), "cpuset"])
+@nightly
+@pytest.mark.parametrize("by", ["mask", "cpuset"])
 def test_two_processes_on_one_cpu_wait_for_each_other(stage: Stage, by: str) -> None:
     if (count := len(os.sched_getaffinity(0))) < 2:
         pytest.skip("one CPU")
@@ -297,6 +298,7 @@ def test_softirqs_take_what_the_kernel_counts(stage: Stage) -> None:
 # --- memory and disk
 
 
+@nightly
 def test_a_memory_limit_takes_what_the_kernel_counts(stage: Stage) -> None:
     limited, unified = stage.group("memory"), stage.group("unified")
     pressure = unified / "memory.pressure"
