@@ -31,6 +31,8 @@ START, END = 0.05, 0.03
 """Shares of a CPU's time, at which an episode starts and below which it ends."""
 MIN_TASKS = 0.1
 """Share of the time that tasks must run on a CPU to lose something ..."""
+FULL, MIN_TASKS_IF_FULL = 0.9, 0.01
+"""Share of the time from which a CPU is full: a task there may get next to nothing, and loses."""
 MIN_BUSY = 0.5
 """... and share that they and the interrupts must take together."""
 COSTS = {"NET_RX": 5.0, "NET_TX": 3.0, "BLOCK": 2.0, "TASKLET": 2.0, "IRQ_POLL": 2.0}
@@ -84,7 +86,9 @@ class InterruptStorms:
         for at, (cpu,) in enumerate(self._names):
             if (spent := cpus.get(cpu)) is not None:
                 taken = spent.irq + spent.softirq
-                if spent.tasks >= MIN_TASKS and spent.tasks + taken >= MIN_BUSY:
+                busy = spent.tasks + taken
+                least_tasks = MIN_TASKS if busy < FULL else MIN_TASKS_IF_FULL
+                if busy >= MIN_BUSY and spent.tasks >= least_tasks:
                     shares[at] = taken
         span_s = (data.time_ns - since_ns) / 1e9
         weights = np.full(len(shares), span_s)

@@ -66,6 +66,14 @@ def test_a_line_of_interrupts_has_its_name() -> None:
     assert (found.cause, found.evidence["line"]) == ("irq", "36 eth0")
 
 
+def test_a_task_that_gets_next_to_nothing_loses_most() -> None:
+    cpu = Flooded()
+    for entry in (None, [0.05, 0.0, 0.93, *NAMES], [0.05, 0.0, 0.93, *NAMES]):
+        cpu.second(entry)
+    (found,) = cpu.episodes()
+    assert found.depth == pytest.approx(0.93)
+
+
 @pytest.mark.parametrize(
     ("entry", "tasks"),
     [
