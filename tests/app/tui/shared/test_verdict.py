@@ -105,3 +105,24 @@ def test_red_comes_at_once_and_goes_after_three_seconds() -> None:
     assert levels == [0, 0, *([2] * 14), *([0] * 64)]
     assert verdicts[18][1].pieces[0].startswith("3 s ago: hogA[11] and hogB[12] share CPU 1")
     assert not any("hogA" in piece for piece in verdicts[-1][1].pieces)
+
+
+def test_a_screen_that_draws_late_does_not_read_history_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A busy machine draws late; reading ten seconds again each time would make it later still."""
+
+    def read_again(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(Session, "totals_between", read_again)
+    machine, texts = Machine(cores=2, ceiling_hz=3.0e9), []
+    session = Session(machine.hello, History(machine.hello))
+    session.account()
+    for seq in range(400):
+        session.apply(machine.frame(seq, records={} if seq % 10 else HOGS))
+        if seq and seq % 17 == 0:
+            verdict = verdict_at(session, session.take())
+            assert verdict is not None
+            texts.append(verdict.text)
+    assert texts[-1].startswith("hogA[11] and hogB[12] share CPU 1")
