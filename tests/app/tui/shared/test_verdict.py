@@ -121,7 +121,7 @@ def test_a_screen_that_draws_late_does_not_read_history_again(
     session.account()
     for seq in range(400):
         session.apply(machine.frame(seq, records={} if seq % 10 else HOGS))
-        if seq and seq % 17 == 0:
+        if seq and seq % 19 == 0:
             verdict = verdict_at(session, session.take())
             assert verdict is not None
             texts.append(verdict.text)
