@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 
 from roots import ROOT
@@ -13,6 +14,8 @@ from perftop.docs.command_line import verbs
 from perftop.verbs import help as help_pages
 
 JOB = "true"
+INNER = f"{sys.executable} -m perftop"
+"""Starts perftop from a command that perftop runs."""
 Rules = tuple[tuple[str, str, str], ...]
 INSTEAD: Rules = (
     (r" (--group perf )?--sudo\b", "", "a test asks for no rights, and for no group"),
@@ -30,6 +33,7 @@ INSTEAD: Rules = (
     (r"--hosts FILE", "--hosts machines", "names of machines that the fake ssh knows"),
     (r"\bFILE\b", "run.perftop", "a recording"),
     (r"\bTOPIC\b", "why", "a page"),
+    (r"^perftop (mark) \w+$", rf"perftop record -o run.perftop -- {INNER} \1 link", "inside a run"),
     (r"\bNAME$", "quota", "a recording that comes with perftop"),
     (r"\bVERB\b", "stat", "a verb"),
     (r"sim:… --duration 10$", "sim:idle,speed=max --duration 1", "a scenario, and time"),
