@@ -19,7 +19,7 @@ from setuptools.command import build_ext as setuptools_build_ext
 CSRC = Path(__file__).parent / "csrc"
 STUB = Path(__file__).parent / "perfprobe" / "_native.pyi"
 STUB_WIDTH = 100
-"""Characters of a line of the stub, as ruff formats it."""
+"""Maximum line length of the stub in characters; ruff formats it so."""
 HEADERS = "pp_*.h"
 """Headers that declare what Python may call; perfprobe.h includes all of them."""
 SOURCES = "[!_]*.c"
@@ -76,7 +76,8 @@ def files(pattern: str) -> list[str]:
 
 
 def missing() -> str | None:
-    """A line for the user on what this machine lacks to compile; None: nothing."""
+    """Returns a line for the user that names what this machine lacks to compile; None if it lacks
+    nothing."""
     compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
     include = sysconfig.get_path("include")
     if shutil.which(shlex.split(compiler)[0]) is None:
@@ -95,7 +96,8 @@ class build_ext(setuptools_build_ext.build_ext):  # noqa: N801 - setuptools' nam
             extension.depends = [*files("*.h"), os.path.relpath(__file__)]
 
     def require_compiler(self) -> None:
-        """Ends the build with one line if it is bound to fail. build_py asks first."""
+        """Ends the build with one line if the compiler or a header is missing. build_py calls this
+        first."""
         problem = missing()
         if problem is not None:
             raise SystemExit(problem)
@@ -107,7 +109,7 @@ class build_ext(setuptools_build_ext.build_ext):  # noqa: N801 - setuptools' nam
         ffi.set_source("perfprobe._native", GLUE)
         glue = Path(self.build_temp, "_native.c")
         glue.parent.mkdir(parents=True, exist_ok=True)
-        ffi.emit_c_code(str(glue))  # leaves the file alone if it would be the same
+        ffi.emit_c_code(str(glue))  # keeps the file if its content would not change
         for extension in self.extensions:
             extension.sources = [str(glue), *extension.sources]
         super().run()

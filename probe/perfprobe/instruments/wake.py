@@ -1,12 +1,12 @@
-"""Measures what a wake-up of an idle CPU costs: by its own timer, and by a task on another CPU.
+"""Measures the latency of a wake-up of an idle CPU: by its own timer, and by a task on another CPU.
 
-A task on the CPU sleeps, so that the CPU goes idle, and reads the clock when it runs again. A
-wake-up by a timer counts from the time for which the timer was set; one by another CPU from the
-moment before that CPU writes to an event. The cost holds the way out of the idle state, the
-interrupt, the scheduler and the return from the system call.
+A task on the CPU sleeps, so that the CPU goes idle, and reads the clock when it runs again. The
+latency of a wake-up by a timer counts from the time for which the timer was set; that of a wake-up
+by another CPU, from the moment before that CPU writes to an eventfd. The latency includes the exit
+from the idle state, the interrupt, the scheduler and the return from the system call.
 
-Each is measured with the idle states that the system chooses, and with each state as the deepest
-one (PM QoS holds the machine there). The kernel's counts of the states say what was entered.
+Each kind of wake-up is measured with the idle states that the system chooses, and then with each
+state as the deepest that PM QoS allows. The kernel's counts show which states were entered.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from perfprobe.native import affinity
 from perfprobe.native.affinity import pinned
 
 SAMPLES = 400
-"""Wake-ups of one row."""
+"""Number of wake-ups that are measured for one row."""
 PAUSE_S = 2e-3
-"""Sleep before a wake-up: longer than the deepest states need to be worth it."""
+"""Sleep in s before a wake-up, long enough for the kernel to choose the deepest state."""
 MAX_ROW_S = 4.0
-"""Upper bound on the time of one row, for a busy CPU."""
+"""Upper bound in s on the time of one row; a busy CPU reaches it."""
 QUANTILES = {"least": 0.0, "median": 0.5, "p95": 0.95, "p99": 0.99, "most": 1.0}
 QOS = Path("/dev/cpu_dma_latency")
 TIMER, OTHER_CPU = "timer", "another CPU"
@@ -43,12 +43,12 @@ TIMER, OTHER_CPU = "timer", "another CPU"
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """An idle state of the CPU."""
+    """An idle state of the CPU, as cpuidle lists it."""
 
     number: int
     name: str
     latency_us: int
-    """Time that the way out takes at most, as the kernel's driver has it."""
+    """Upper bound of the exit latency, as the kernel's driver states it."""
 
 
 def states(root: Path, cpu: int) -> list[State]:
@@ -64,7 +64,7 @@ def states(root: Path, cpu: int) -> list[State]:
 
 
 def entries(root: Path, cpu: int, known: Sequence[State]) -> list[int]:
-    """How often the CPU has entered each state."""
+    """Returns how often the CPU has entered each state."""
     base = f"{root}/{files.CPUS}/cpu{cpu}/cpuidle"
     words = [files.word(f"{base}/state{state.number}/usage") for state in known]
     return [int(word) if word.isdecimal() else 0 for word in words]
@@ -118,7 +118,8 @@ def measure(asked: int | None) -> dict[str, Any]:
 def _row(
     root: Path, kind: str, limit: State | None, known: Sequence[State], cpu: int, waker: int | None
 ) -> dict[str, Any]:
-    """Measures one kind of wake-up with one deepest state; None: as the system has it."""
+    """Measures one kind of wake-up with `limit` as the deepest state; None: the system's own
+    limit."""
     with _deepest(limit):
         time.sleep(5 * PAUSE_S)  # CPUs notice the limit when they next go idle
         before = entries(root, cpu, known)
@@ -148,7 +149,7 @@ def _row(
 
 
 def _by_timer() -> list[int]:
-    """Returns the ns by which wake-ups by a timer came late."""
+    """Returns how late each wake-up by a timer came, in ns."""
     waits: list[int] = []
     clock, end_s = time.monotonic_ns, time.monotonic() + MAX_ROW_S
     pause_ns = round(PAUSE_S * 1e9)
@@ -160,7 +161,7 @@ def _by_timer() -> list[int]:
 
 
 def _by_cpu(waker: int) -> list[int]:
-    """Returns the ns from a write on another CPU until this task ran."""
+    """Returns the time from each write on another CPU until this task ran, in ns."""
     waits: list[int] = []
     event = os.eventfd(0)
     with mmap.mmap(-1, 8) as stamp, _child(lambda: _wake(waker, event, stamp)):
@@ -173,7 +174,7 @@ def _by_cpu(waker: int) -> list[int]:
 
 
 def _wake(cpu: int, event: int, stamp: mmap.mmap) -> None:
-    """Wakes the reader of an event, again and again, with a stamp before each write."""
+    """Wakes the reader of an eventfd repeatedly, and stores a stamp before each write."""
     parent = os.getppid()
     os.sched_setaffinity(0, {cpu})
     while os.getppid() == parent:
@@ -184,7 +185,7 @@ def _wake(cpu: int, event: int, stamp: mmap.mmap) -> None:
 
 @contextlib.contextmanager
 def _child(work: Callable[[], None]) -> Iterator[None]:
-    """Runs a function in a child process as long as the block lasts."""
+    """Runs a function in a child process until the block ends."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -200,8 +201,8 @@ def _child(work: Callable[[], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _deepest(state: State | None) -> Iterator[None]:
-    """Keeps all CPUs from states that are deeper, as long as the block lasts. Raises Unavailable if
-    the kernel refuses."""
+    """Keeps all CPUs out of deeper states until the block ends. Raises Unavailable if the kernel
+    refuses."""
     if state is None:
         yield
         return
@@ -218,7 +219,8 @@ def _deepest(state: State | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def exact_timers() -> Iterator[None]:
-    """Asks the kernel not to delay timers of this thread, which it else does by up to 50 us."""
+    """Asks the kernel not to delay this thread's timers; by default it delays them by up to 50
+    us."""
     path = "/proc/self/timerslack_ns"
     slack = files.word(path)
     with contextlib.suppress(OSError):

@@ -1,5 +1,5 @@
-"""What this process may do, what the kernel hides from it, and which rights the probe keeps once
-everything is open."""
+"""Rights of this process: what it may do, what the kernel hides from it, and which capabilities the
+probe keeps once everything is open."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from perfprobe.errors import checked
 CAP_SYS_PTRACE, CAP_SYS_ADMIN, CAP_PERFMON, CAP_BPF = 19, 21, 38, 39
 FIRST_PID_NAMESPACE = "pid:[4026531836]"
 MAX_MOUNTS_BYTES = 1 << 20  # bytes read of mountinfo: some thousand mounts
-MAX_STATUS_BYTES = 1 << 14  # bytes read of our own status: many groups, and lists of many CPUs
+MAX_STATUS_BYTES = 1 << 14  # bytes read of /proc/self/status: many groups, and lists of many CPUs
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why something cannot be had, and the remedy if there is one."""
+    """The reason why something is not available, and the remedy if there is one."""
 
     why: str
     fix: str | None = None
@@ -39,7 +39,8 @@ def capable(root: Path, *capabilities: int) -> bool:
 
 
 def perf_refused(root: Path) -> Trouble | None:
-    """Why the kernel refuses perf counters of whole CPUs to this process; None: it does not."""
+    """Returns why the kernel refuses perf counters of whole CPUs to this process; None if it does
+    not refuse them."""
     level = files.word(f"{root}/proc/sys/kernel/perf_event_paranoid")
     if not level.isdigit() or int(level) <= 0:
         return None
@@ -59,8 +60,8 @@ def perf_refused(root: Path) -> Trouble | None:
 
 
 def as_root(root: Path, *capabilities: str) -> str:
-    """The remedy where the kernel asks for root, or for these capabilities. A container's root does
-    not have them all."""
+    """Returns the remedy if the kernel requires root or these capabilities. A container's root
+    lacks some of them."""
     if identity.user_namespace(root):
         return "start perftop outside this user namespace, as root"
     if os.geteuid() == 0:
@@ -75,7 +76,7 @@ def is_seccomp_filtered(root: Path) -> bool:
 
 
 def own_status(root: Path, field: str) -> list[str]:
-    """The words of a field in /proc/self/status."""
+    """Returns the words of a field in /proc/self/status."""
     for line in (files.text(f"{root}/proc/self/status", MAX_STATUS_BYTES) or "").splitlines():
         if line.startswith(f"{field}:"):
             return line.split()[1:]
@@ -92,7 +93,7 @@ def no_pmu(root: Path) -> Trouble:
 
 
 def hidden_tasks(root: Path) -> Trouble | None:
-    """Why some processes are not visible in /proc; None: all are visible."""
+    """Returns why some processes are not visible in /proc; None if all are visible."""
     with suppress(OSError):
         if str((root / "proc/self/ns/pid").readlink()) != FIRST_PID_NAMESPACE:
             why = "in a PID namespace: processes outside this container are hidden"
@@ -105,12 +106,12 @@ def hidden_tasks(root: Path) -> Trouble | None:
 
 
 def hidepid_level(root: Path) -> str:
-    """The mount option by which /proc hides processes of others from our user without
-    CAP_SYS_PTRACE; empty: it hides none."""
+    """Returns the mount option by which /proc hides other users' processes from this user unless it
+    has CAP_SYS_PTRACE; empty if it hides none."""
     options = ""
     for line in (files.text(f"{root}/proc/self/mountinfo", MAX_MOUNTS_BYTES) or "").splitlines():
         place, _, about = line.partition(" - ")
-        if place.split()[4:5] == ["/proc"]:  # the last mount on a place hides earlier ones
+        if place.split()[4:5] == ["/proc"]:  # the last mount on a directory hides earlier ones
             options = about.split()[-1] if about else ""
     values = dict(option.partition("=")[::2] for option in options.split(","))
     level = values.get("hidepid", "off")
@@ -120,37 +121,37 @@ def hidepid_level(root: Path) -> str:
 
 
 def accounts_delays(root: Path) -> bool:
-    """Whether the kernel accounts for how long tasks wait for a disk."""
+    """Whether the kernel measures how long tasks wait for a disk."""
     return files.word(f"{root}/proc/sys/kernel/task_delayacct") == "1"
 
 
 # --- dropping capabilities ------------------------------------------------------------------------
-# Whatever is open stays readable without any capability. The few that are kept open files and
-# events again when a CPU comes online. The user ID stays as well: registers, journals and some
-# files of /sys belong to root. No seccomp filter is set: the system calls of the interpreter, the C
-# library and its look-up of users change with their versions, and each change would end a probe
-# that holds registers.
+# A descriptor that is open stays readable without any capability. The few capabilities that are
+# kept serve to open files and events again when a CPU comes online. The user ID stays as well:
+# registers, journals and some files of /sys belong to root. No seccomp filter is set: the system
+# calls of the interpreter, of the C library and of its user database change with their versions,
+# and each change would end a probe that has programmed registers.
 
 CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_SYS_RAWIO = 1, 2, 17
 BPF_FREE = (5, 19)
-"""From this Linux on, a BPF program that is loaded may be run without a capability."""
+"""The first Linux version in which a loaded BPF program may be run without a capability."""
 _MACHINE = Path("/")
-"""Capabilities are those of this machine's kernel, whatever directory is read."""
+"""Capabilities are checked against this machine's kernel, even if a sysroot is read."""
 
 
 def drop_capabilities(root: Path, source: str) -> None:
-    """Drops, for the calling thread, what this process will not need; the sampler's threads have
-    nothing. A module that is imported later is imported now: the installation may lie in the home
-    of a user, which root may not read without a capability."""
+    """Drops the capabilities of the calling thread that this process will not need; the sampler's
+    threads have none. Modules that are needed later are imported before: the installation may be in
+    a user's home, which root cannot read without a capability."""
     if not source.startswith("sim") and own_status(_MACHINE, "CapPrm") != ["0" * 16]:
         import psutil  # noqa: F401
     keep = sum(1 << capability for capability in set(needed_capabilities(root, source)))
-    with contextlib.suppress(OSError):  # a service's or container's filter: it confines us already
+    with contextlib.suppress(OSError):  # refused by a service's seccomp filter
         checked(lib.pp_rights_keep(keep))
 
 
 def needed_capabilities(root: Path, source: str) -> Iterator[int]:
-    """The capabilities to keep, where this process has them."""
+    """Yields the capabilities to keep if this process has them."""
     if os.geteuid() != 0:
         yield from (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH)  # for files that root owns
     if hidepid_level(_MACHINE):
@@ -161,11 +162,11 @@ def needed_capabilities(root: Path, source: str) -> Iterator[int]:
         yield from _events()
     if _version() < BPF_FREE:
         yield CAP_BPF
-        yield CAP_SYS_ADMIN  # in its place before 5.8
+        yield CAP_SYS_ADMIN  # before Linux 5.8, in place of CAP_BPF
 
 
 def _events() -> Iterator[int]:
-    """For opening events of whole CPUs."""
+    """Yields the capabilities that opening events of whole CPUs needs."""
     yield CAP_PERFMON
     last = files.number("/proc/sys/kernel/cap_last_cap") or 0
     level = files.number("/proc/sys/kernel/perf_event_paranoid") or 0

@@ -1,7 +1,8 @@
-"""Control groups: where they are mounted, which of them a process is in, and their CPU quotas.
+"""Control groups: where they are mounted, which groups a process is in, and their CPU quotas.
 
-Version 2 has all controllers in one hierarchy, version 1 may have one for each. In a container the
-root of the hierarchy that it sees is its own group, and has files, too.
+Version 2 has all controllers in one hierarchy; version 1 may have a hierarchy for each controller.
+In a container the visible root of the hierarchy is the container's own group, which has files like
+any other group.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ MAX_FILE_BYTES = 4096
 
 @dataclass(slots=True)
 class Hierarchy:
-    """Where groups of a controller are mounted."""
+    """The mount point of one controller's groups."""
 
     controller: str
     directory: str
     root: PurePosixPath
-    """The group at the mount point."""
+    """The path of the group that is mounted."""
     version: int
 
     def path(self, group: str) -> str:
-        """The directory of a group."""
+        """Returns the directory of a group."""
         return self.directory + ("" if group == "/" else group)
 
     def group(self, text: str) -> str | None:
@@ -40,7 +41,7 @@ class Hierarchy:
             _, controllers, path = [*line.split(":", 2), "", ""][:3]
             mine = self.controller in controllers.split(",")
             mine = mine if self.version == 1 else not controllers
-            if not mine or ".." in path:  # the latter is outside our namespace
+            if not mine or ".." in path:  # ".." leads outside this process's namespace
                 continue
             group = PurePosixPath(path)
             if group.is_relative_to(self.root):
@@ -68,8 +69,9 @@ def hierarchy(root: Path, controller: str) -> Hierarchy | None:
 
 
 def cpuset(hierarchy: Hierarchy | None, cgroup_file: str) -> str:
-    """The CPUs that the cpuset of a process allows, as a list such as "0-3,8"; '' if that is not
-    known, or if the process is in the outermost group. `cgroup_file`: text of its cgroup file."""
+    """Returns the CPUs that the cpuset of a process allows, as a list such as "0-3,8"; '' if they
+    are unknown, or if the process is in the outermost group. `cgroup_file` is the text of
+    /proc/PID/cgroup."""
     group = hierarchy.group(cgroup_file) if hierarchy is not None else None
     if hierarchy is None or group is None or group == "/":
         return ""
@@ -79,8 +81,8 @@ def cpuset(hierarchy: Hierarchy | None, cgroup_file: str) -> str:
 
 
 def is_frozen(hierarchy: Hierarchy | None, cgroup_file: str) -> bool:
-    """Whether the group of a task is frozen. Its tasks then look as if they waited for a disk, in
-    version 2 as if they slept."""
+    """Whether the group of a task is frozen. Frozen tasks have the state of a wait for a disk (D)
+    in version 1, and that of a sleep (S) in version 2."""
     group = hierarchy.group(cgroup_file) if hierarchy is not None else None
     if hierarchy is None or group is None:
         return False
@@ -95,7 +97,7 @@ def is_frozen(hierarchy: Hierarchy | None, cgroup_file: str) -> bool:
 
 UNITS = (".service", ".slice", ".scope")
 MAX_SEARCHED = 4096
-"""Upper bound of the groups that are searched for a unit, and of those below a group."""
+"""Upper bound of the groups that are searched for a unit, and of the subgroups of a group."""
 MAX_PROCS_BYTES = 1 << 20
 
 
@@ -105,8 +107,8 @@ def is_group(text: str) -> bool:
 
 
 def group_directories(root: Path, text: str) -> list[str]:
-    """The directories of a group, by its path below a mount point, by its whole path, or of all
-    groups of a unit; empty if there is none."""
+    """Returns the directories of the group with this path (below a mount point, or absolute), or of
+    all groups of the unit with this name; empty if there are none."""
     mounts = [mounted.directory for mounted in _mounts(root)]
     if text.startswith("/"):
         paths = [f"{root}{text}".replace("//", "/"), *(f"{mount}{text}" for mount in mounts)]
@@ -119,7 +121,7 @@ def group_directories(root: Path, text: str) -> list[str]:
 
 
 def members(directories: Iterable[str]) -> set[str]:
-    """The PIDs of the processes in these groups and the groups below."""
+    """Returns the PIDs of the processes in these groups and their subgroups."""
     pids: set[str] = set()
     for directory in directories:
         for group in _below(directory):
@@ -128,13 +130,13 @@ def members(directories: Iterable[str]) -> set[str]:
 
 
 def _mounts(root: Path) -> list[Hierarchy]:
-    """The mounted hierarchies, that of version 2 and the one of systemd first."""
+    """Returns the mounted hierarchies: first version 2, then systemd's, then the others."""
     named = [hierarchy(root, name) for name in ("", "name=systemd", "cpu", "memory", "cpuset")]
     return [mounted for mounted in named if mounted is not None]
 
 
 def _below(directory: str) -> list[str]:
-    """A group and the groups below it, MAX_SEARCHED at most."""
+    """Returns a group and its subgroups, MAX_SEARCHED at most."""
     groups = [directory]
     for group in groups:
         with suppress(OSError), os.scandir(group) as entries:
@@ -145,28 +147,28 @@ def _below(directory: str) -> list[str]:
 
 
 def _unescaped(text: str) -> str:
-    """A path of mountinfo, which has blanks and backslashes as octal numbers."""
+    """Decodes a path of mountinfo, in which blanks and backslashes are octal numbers."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
 
 
 # --- quotas ---------------------------------------------------------------------------------------
-# A group with a quota may use so many CPUs. Once it has used up a period's share, all its tasks
-# stand still until the next period. The quota of each ancestor holds as well.
+# A quota limits how many CPUs a group may use. Once the group has used its share of a period, all
+# its tasks are stopped until the next period. The quotas of its ancestors apply as well.
 
 MAX_GROUPS = 128
 """Upper bound of the groups that are read in a scan; a read takes some 15 us."""
 MAX_DEPTH = 16
 """Upper bound of a group and its ancestors, whose quotas are read."""
 REREAD_SCANS = 5
-"""Number of scans after which a group without a quota is read again."""
+"""Number of scans after which a group that had no quota is read again."""
 
 Usage = list[float | int]
-"""CPUs that the quota allows; periods, throttled periods and throttled microseconds so far, the
-last summed over CPUs."""
+"""CPUs that the quota allows; then periods, throttled periods and throttled microseconds so far.
+The microseconds are summed over CPUs."""
 
 
 class Quotas:
-    """The quotas that hold for some processes. Groups are named by their path in the hierarchy."""
+    """The quotas that apply to given processes. Groups are named by their path in the hierarchy."""
 
     def __init__(self, root: Path) -> None:
         self._proc = f"{root}/proc"
@@ -179,13 +181,13 @@ class Quotas:
         self._scan = 0
 
     def record(self, pids: Iterable[int]) -> dict[str, dict[str, object]]:
-        """The record for the wire; empty if no quota holds for these processes."""
+        """Returns the record for the wire; empty if no quota applies to these processes."""
         usages, groups = self.held(pids)
         return {"groups": {**usages}, "pids": {**groups}} if usages else {}
 
     def held(self, pids: Iterable[int]) -> tuple[dict[str, Usage], dict[str, list[str]]]:
-        """The usage of the groups with a quota that holds for any of these processes; and by PID,
-        the groups whose quota holds for it, the innermost first."""
+        """Returns the usage of each group whose quota applies to any of these processes, and for
+        each PID the groups whose quotas apply to it, the innermost first."""
         usages: dict[str, Usage] = {}
         groups: dict[str, list[str]] = {}
         hierarchy = self._hierarchy
@@ -207,8 +209,8 @@ class Quotas:
         return usages, groups
 
     def _group(self, hierarchy: Hierarchy, pid: int) -> str | None:
-        """The group of a process, which is read again now and then: soon at first, since a process
-        is often moved just after it has started."""
+        """Returns the group of a process. The group is read again at growing intervals, because
+        processes are often moved just after they have started."""
         scan, group, pause = self._groups.get(str(pid), (0, None, 0))
         if self._scan - scan >= pause:
             group = hierarchy.group(files.text(f"{self._proc}/{pid}/cgroup") or "")
@@ -216,7 +218,7 @@ class Quotas:
         return group
 
     def _usage(self, hierarchy: Hierarchy, group: str) -> Usage | None:
-        """None if the group has no quota."""
+        """Returns the usage of a group; None if the group has no quota."""
         if self._scan - self._free.get(group, -REREAD_SCANS) < REREAD_SCANS:
             return None
         at = hierarchy.path(group)
@@ -237,7 +239,7 @@ class Quotas:
 
 
 def _chain(group: str | None) -> list[str]:
-    """A group and its ancestors up to the mount point."""
+    """Returns a group and its ancestors up to the mount point."""
     if group is None:
         return []
     path = PurePosixPath(group)
@@ -245,7 +247,7 @@ def _chain(group: str | None) -> list[str]:
 
 
 def _allowed_cpus(directory: str, version: int) -> float | None:
-    """CPUs that a group's quota allows; None: it has none."""
+    """Returns the number of CPUs that a group's quota allows; None if it has no quota."""
     if version == 2:
         words = (files.text(f"{directory}/cpu.max", MAX_FILE_BYTES) or "").split()
     else:

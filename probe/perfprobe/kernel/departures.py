@@ -1,7 +1,7 @@
-"""CPUs that went offline, as the kernel announces it.
+"""Detects CPUs that went offline, from the kernel's uevents.
 
-A CPU that goes offline and online again between two reads of the list of CPUs is online in both of
-them. But the kernel has ended its perf events, and firmware may have cleared its registers.
+A CPU that goes offline and online again between two reads of the list of CPUs is online in both
+reads, but the kernel has ended its perf events, and firmware may have cleared its registers.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 KERNEL, GROUP = 0, 1
-"""Port of the kernel, and the group to which it sends its own events; udev's go to another."""
+"""Netlink port of the kernel, and the group to which it sends its own events; udev uses another
+group."""
 NETLINK_KOBJECT_UEVENT = 15
 MAX_EVENT_BYTES = 4096
-"""Length of an event, at most; the kernel's own limit is 2048."""
+"""Upper bound of an event's length in bytes; the kernel's own limit is 2048."""
 _OFFLINE = re.compile(rb"offline@/devices/system/cpu/cpu(\d+)\0")
 
 
@@ -33,13 +34,13 @@ class Departures:
     def __init__(
         self, events: EventSocket | None, is_readable: Callable[[], object] = lambda: True
     ) -> None:
-        """`is_readable`: whether there may be an event or error. Asking costs a quarter of a vain
-        receipt, which makes an exception with a text."""
+        """`is_readable` returns whether there may be an event or error. It costs a quarter of a
+        `recvfrom` that finds nothing and raises an exception."""
         self._events, self._is_readable = events, is_readable
 
     def of(self, cpus: Collection[int]) -> set[int]:
-        """Which of these CPUs may have gone offline since the last call, even if they are online
-        again."""
+        """Returns which of these CPUs may have gone offline since the last call, even if they are
+        online again."""
         offline: set[int] = set()
         while self._events is not None and self._is_readable():
             try:
@@ -47,7 +48,7 @@ class Departures:
             except BlockingIOError:
                 break
             except OSError as error:
-                if error.errno == errno.ENOBUFS:  # some were lost
+                if error.errno == errno.ENOBUFS:  # the kernel dropped some events
                     offline |= set(cpus)
                     continue
                 break
@@ -61,7 +62,8 @@ class Departures:
 
 
 def open_departures(root: Path) -> Departures:
-    """Receives nothing below a sysroot, and where the kernel's events are not available."""
+    """Opens the socket. Below a sysroot, or where the kernel's events are not available, it never
+    receives an event."""
     if root != Path("/"):
         return Departures(None)
     try:

@@ -25,16 +25,16 @@ from perfprobe.kernel import access
 from perfprobe.kernel.access import Trouble
 from perfprobe.native.affinity import pinned
 
-LOG_BYTES = 1 << 16  # for the verifier's log; if it is longer the kernel keeps what fits
+LOG_BYTES = 1 << 16  # for the verifier's log, which the kernel cuts to this length
 MAX_NUMBERS = 4096
-"""Numbers of CPUs and of cores are below it (PP_IDLE_MAX)."""
+"""Exclusive upper bound of CPU and core numbers (PP_IDLE_MAX)."""
 ROOT = Path("/")
 DISABLED = Path("/proc/sys/kernel/unprivileged_bpf_disabled")
 
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """ns for which no CPU of the core was busy, only LP 0, only LP 1, or both."""
+    """Times in ns for which no CPU of the core was busy, only LP 0, only LP 1, or both."""
 
     neither: int
     lp0: int
@@ -44,11 +44,12 @@ class States:
     """ns for which the state of one of the CPUs was unknown. The five add up to the time since the
     start."""
     known: bool
-    """The states of both CPUs are known now."""
+    """Whether the states of both CPUs are known now."""
 
 
 class IdleTrace:
-    """The program stays in the kernel until close or the end of this process."""
+    """Owns the loaded BPF program, which stays in the kernel until `close` or the end of this
+    process."""
 
     def __init__(self, core_map: Mapping[int, tuple[int, int]], *, settle: bool = True) -> None:
         """`core_map`: for each CPU its core, numbered freely, and its LP, 0 or 1. A CPU of a core
@@ -78,7 +79,8 @@ class IdleTrace:
         self.close()
 
     def settle(self, cpus: Iterable[int] | None = None) -> None:
-        """Makes states known: the calling thread runs on each CPU once, then goes back.
+        """Makes the states of these CPUs known: the calling thread runs on each of them once, then
+        goes back.
 
         A CPU where it may not run stays unknown until its first transition.
         """
@@ -87,19 +89,20 @@ class IdleTrace:
                 checked(lib.pp_idle_settle(self._open(), cpu))
 
     def offline(self, cpu: int) -> None:
-        """The CPU went offline and counts as idle from now on; the kernel does not report that."""
+        """Records that the CPU went offline: it counts as idle from now on. The kernel does not
+        report that."""
         checked(lib.pp_idle_offline(self._open(), cpu))
 
     def states(self, core: int) -> States:
-        """Raises OSError: ENOENT for an unknown core, EAGAIN if a CPU was stopped during an
-        update."""
+        """Returns the times of a core. Raises OSError: ENOENT for an unknown core, EAGAIN if a CPU
+        was stopped during an update."""
         out: Any = ffi.new("pp_idle_states *")
         checked(lib.pp_idle_read(self._open(), core, out))
         neither, lp0, lp1, both = out.ns
         return States(neither, lp0, lp1, both, out.unknown_ns, bool(out.known))
 
     def busy(self, cpu: int) -> int | None:
-        """Busy ns of the CPU; None: its state is not known yet."""
+        """Returns the busy time of the CPU in ns; None while its state is unknown."""
         try:
             return self._value(lib.PP_IDLE_BUSY, cpu)
         except OSError as error:
@@ -108,7 +111,7 @@ class IdleTrace:
             return None
 
     def entries(self, cpu: int) -> int:
-        """How often the CPU went idle, into any state."""
+        """Returns how often the CPU went idle, into any state."""
         return self._value(lib.PP_IDLE_ENTRIES, cpu)
 
     def _value(self, kind: int, cpu: int) -> int:
@@ -117,7 +120,7 @@ class IdleTrace:
         return int(out[0])
 
     def base(self) -> int:
-        """Address of the rows for slots of the sampler; valid until close."""
+        """Returns the address of the rows for slots of the sampler; valid until `close`."""
         return int(ffi.cast("uintptr_t", lib.pp_idle_base(self._open())))
 
     def close(self) -> None:
@@ -132,10 +135,10 @@ class IdleTrace:
 
 
 def trouble(error: OSError) -> Trouble:
-    """Why there is no trace, and what helps."""
+    """Returns why there is no trace, and the remedy."""
     why = error.strerror or "idle transitions cannot be traced"
     if error.errno not in {errno.EPERM, errno.EACCES}:
-        return Trouble(why)  # this kernel cannot do it for anybody
+        return Trouble(why)  # this kernel cannot trace for any user
     if not _permitted():
         return Trouble(why, access.as_root(ROOT, "CAP_BPF", "CAP_PERFMON"))
     if access.is_seccomp_filtered(ROOT):
@@ -178,7 +181,7 @@ def _forbidden() -> str:
 
 
 def reason(number: int, call: str) -> str:
-    """The message for the user, by errno and the call that failed."""
+    """Returns the message for the user, by errno and the call that failed."""
     what = f"idle transitions cannot be traced ({call}): "
     if number in {errno.EPERM, errno.EACCES}:
         return what + _forbidden()

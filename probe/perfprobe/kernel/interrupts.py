@@ -1,8 +1,8 @@
-"""Interrupts and softirqs that take noticeable time of a CPU, from /proc.
+"""Reports interrupts and softirqs that take noticeable time of a CPU, from /proc.
 
-/proc/stat has the time that each CPU spent in them, in ticks. Their lines and kinds are read only
-while a CPU spends MIN_SHARE of its time so: on a large machine /proc/interrupts takes the kernel
-milliseconds.
+/proc/stat has the time that each CPU spent in them, in ticks. /proc/interrupts and /proc/softirqs
+are read only while a CPU spends at least MIN_SHARE of its time in them: on a large machine the
+kernel needs milliseconds to print /proc/interrupts.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from perfprobe.cpu import files
 from perfprobe.kernel.task_files import TICK_NS
 
 MIN_SHARE = 0.03
-"""Share of a CPU's time in interrupts and softirqs from which they are recorded."""
+"""Minimum share of a CPU's time in interrupts and softirqs for which they are recorded."""
 MAX_LINES = 4
-"""Lines of /proc/interrupts, and kinds of softirqs, that are recorded for a CPU, the most
-frequent."""
+"""Upper bound of the lines of /proc/interrupts, and of the kinds of softirqs, that are recorded for
+a CPU. The most frequent are recorded."""
 MAX_NAME = 40
 MAX_STAT_BYTES, MAX_LINES_BYTES = 1 << 18, 1 << 22
 _CPU_LINE = re.compile(
@@ -42,8 +42,8 @@ class Interrupts:
         the symptom."""
 
     def record(self) -> dict[str, Any]:
-        """The record of the time since the last call; empty if no CPU spent MIN_SHARE so, or at
-        the first call."""
+        """Returns the record of the time since the last call; empty at the first call, and if no
+        CPU spent MIN_SHARE of that time in interrupts and softirqs."""
         before, before_ns = self._ticks, self._at_ns
         text = files.text(f"{self._proc}/stat", MAX_STAT_BYTES) or ""
         self._at_ns = self._now_ns()
@@ -71,8 +71,8 @@ class Interrupts:
         }
 
     def _newest(self, name: str, cpus: Collection[int]) -> dict[int, list[tuple[str, int]]]:
-        """By CPU, the lines of a file whose counts rose most since it was last read, with how much
-        they rose; empty if it was not read in the previous call."""
+        """Returns for each CPU the lines of a file whose counts rose most since the last read, with
+        the increase; empty if the previous call did not read the file."""
         text = files.text(f"{self._proc}/{name}", MAX_LINES_BYTES) or ""
         heads, counts = parse(text)
         last_heads, last = self._last.get(name, ([], {}))
@@ -83,8 +83,8 @@ class Interrupts:
 
 
 def parse(text: str) -> tuple[list[int], Counts]:
-    """The CPUs of the columns, and the counts by name, of /proc/interrupts or /proc/softirqs. The
-    name of a numbered interrupt has its number first: "36 eth0-rx-1"."""
+    """Parses /proc/interrupts or /proc/softirqs: returns the CPU of each column, and the counts by
+    name. The name of a numbered interrupt has its number first: "36 eth0-rx-1"."""
     head, *lines = text.splitlines() or [""]
     cpus = [int(word[3:]) for word in head.split() if re.fullmatch("CPU[0-9]{1,5}", word)]
     counts: Counts = {}
@@ -106,7 +106,7 @@ def parse(text: str) -> tuple[list[int], Counts]:
 def largest_rises(
     counts: Mapping[str, Sequence[int]], last: Counts, column: int
 ) -> list[tuple[str, int]]:
-    """The names whose counts in a column rose most, with how much."""
+    """Returns the names whose counts in a column rose most, with the increase."""
     risen = {name: now[column] - last[name][column] for name, now in counts.items() if name in last}
     names = sorted((name for name in risen if risen[name] > 0), key=lambda name: -risen[name])
     return [(name, risen[name]) for name in names[:MAX_LINES]]

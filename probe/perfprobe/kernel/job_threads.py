@@ -1,14 +1,15 @@
-"""The threads of a watched job: where each is, how long it has run and waited for a CPU.
+"""Reads the threads of a watched job: on which CPU each last ran, and how long it has run and
+waited for a CPU.
 
-A job is one process, by its PID; or all processes of one name, later ones included; or those of a
-control group and the groups below; or a tree: a process and all its descendants. The scan that
-finds running tasks (tasks.py) also finds the job's threads, about once a second; a thread that
-lives between two scans is not seen. Outside a tree a child belongs to the job only if it has the
-name. The files of a thread stay open: that halves the cost of a read, and an open file never refers
-to a later thread with the same number.
+A job is one process, by its PID; or all processes of one name, including later ones; or all
+processes of a control group and its subgroups; or a tree: a process and all its descendants. The
+scan that finds running tasks (tasks.py) also finds the job's threads, about once a second; a thread
+that starts and ends between two scans is not seen. A child of a process belongs to the job only in
+a tree, or if it matches the job itself. The files of a thread stay open: that halves the cost of a
+read, and an open file never refers to a later thread with the same number.
 
-The kernel counts from a thread's birth. It adds running time at ticks of the CPU's clock and when
-the thread yields, and waiting time when the thread runs again. Both may lag behind the frame.
+The kernel counts from a thread's birth. It adds running time at timer ticks and when the thread
+yields, and waiting time when the thread runs again. So both may be older than the frame.
 """
 
 from __future__ import annotations
@@ -49,19 +50,20 @@ from perfprobe.kernel.task_files import (
 from perfprobe.wire import Missing
 
 MAX_THREADS = 256
-"""Upper bound of threads that are followed; the others are only counted."""
+"""Upper bound of the threads that are followed; further threads are only counted."""
 READ_INTERVAL_NS = 3_125_000
-"""Time for each read of a thread. A read takes some 20 us, so all cost 0.6 % of a CPU; 32 threads
-are reported every 100 ms, and MOST within a second."""
+"""Minimum time in ns between the reads of two threads. A read takes some 20 us, so all reads cost
+0.6 % of a CPU. 32 threads are reported every 100 ms, and the largest number within a second."""
 FROZEN_NS = 1_000_000_000
-"""Time in ns after which it is read again whether a group is frozen."""
+"""Time in ns for which the answer to whether a group is frozen is kept."""
 MAX_NAME_BYTES = 15  # bytes: the kernel cuts names
 THREAD_FILES = ("stat", "schedstat", "status")
 
 
 class Watch:
-    """Raises ValueError for text that cannot be a name, Unavailable for a PID that does not
-    exist. `second`: another job, which this one owns; it is reported as `command`."""
+    """The watched job. Raises ValueError for text that cannot be a name, and Unavailable for a PID
+    that does not exist. `second` is another job, which this one owns and which is reported as
+    `command`."""
 
     def __init__(
         self, root: Path, text: str, *, tree: bool = False, second: Watch | None = None
@@ -106,7 +108,7 @@ class Watch:
         self._more = max(0, (total if is_cut else len(pid_by_tid)) - len(self._threads))
 
     def take(self, now_ns: int) -> dict[str, Any]:
-        """The records of the threads whose turn it is; empty if no thread is due."""
+        """Reads the threads that are due and returns their records; empty if none is due."""
         record = self.record(now_ns)
         records = {} if record is None else {"watched": record}
         if self._second is not None and (command := self._second.record(now_ns)) is not None:
@@ -134,7 +136,7 @@ class Watch:
 
     @property
     def pids(self) -> list[int]:
-        """The processes whose threads are followed."""
+        """Returns the processes whose threads are followed."""
         found = dict.fromkeys(thread.pid for thread in self._threads.values())
         return [*found, *(self._second.pids if self._second is not None else [])]
 
@@ -161,7 +163,7 @@ class Watch:
             self._threads.pop(tid).close()
         for tid, pid in pid_by_tid.items():
             if tid not in self._threads:
-                with suppress(OSError):  # it has ended, or may not be read
+                with suppress(OSError):  # the thread has ended, or may not be read
                     self._threads[tid] = _Thread(f"{self._proc}/{pid}/task/{tid}", int(pid))
 
     # --- at the start ------------------------------------------------------------------------
@@ -179,7 +181,7 @@ class Watch:
         return stat.start
 
     def _absence_warning(self) -> str:
-        """'' if there is a process to watch."""
+        """Returns a warning if there is no process to watch; '' if there is one."""
         if self._pid is not None:
             return ""
         if self._is_group:
@@ -209,7 +211,8 @@ class Watch:
         return missing
 
     def _waits(self) -> bool:
-        """Whether the kernel accounts for waiting. True also where no process can be asked."""
+        """Whether the kernel measures how long threads wait. Also True if no process can be
+        read."""
         pids = [pid for pid in (self._pid, "1", "self") if pid is not None]
         existing = [pid for pid in pids if files.text(f"{self._proc}/{pid}/stat", MAX_STAT_BYTES)]
         texts = [files.text(f"{self._proc}/{pid}/schedstat") for pid in existing]
@@ -217,7 +220,8 @@ class Watch:
 
 
 def wanted_pid(text: str) -> str | None:
-    """The PID in the text; None: it is a name. Raises ValueError if it is neither."""
+    """Returns the PID in the text; None if the text is a name. Raises ValueError if it is
+    neither."""
     if text.isascii() and text.isdigit():
         return text.lstrip("0") or "0"
     size = len(text.encode(errors="replace"))
@@ -237,7 +241,7 @@ class Family:
         self._known = {pid: start}
 
     def among(self, processes: Iterable[tuple[str, Stat]]) -> list[tuple[str, Stat]]:
-        """The members among these processes, ancestors first."""
+        """Returns the members among these processes, ancestors first."""
         processes_by_pid = dict(processes)
         children: dict[str, list[str]] = {}
         for pid, process in processes_by_pid.items():
@@ -278,7 +282,7 @@ class _Thread:
                 self._files[name] = opened(f"{path}/{name}")
 
     def look(self, freezer: Hierarchy | None) -> list[Any] | None:
-        """The thread's entry in the record; None: it has ended."""
+        """Reads the thread and returns its entry in the record; None if it has ended."""
         data = self._read("stat", MAX_STAT_BYTES)
         stat = parse(data)
         if stat is None:
@@ -294,12 +298,12 @@ class _Thread:
         return [self.pid, stat.comm, stat.cpu, run_ns, wait_ns, *switched]
 
     def _stands_still(self, switched: tuple[int | None, int | None]) -> bool:
-        """Whether the thread sleeps since the last look, or waits where it cannot be woken up."""
+        """Whether the thread has slept since the last read, or waits uninterruptibly."""
         last, self._switched = self._switched, switched
         return self.state == "D" or (self.state == "S" and switched == last)
 
     def _is_frozen(self, freezer: Hierarchy | None) -> bool:
-        """Whether its group is frozen, which is read once a second."""
+        """Whether the thread's group is frozen; this is read once a second."""
         now_ns = time.monotonic_ns()
         if now_ns - self._frozen_ns >= FROZEN_NS:
             self._frozen_ns = now_ns

@@ -1,8 +1,8 @@
-"""How long tasks stood still for memory, and what the kernel did to find some, from /proc and the
-files of control groups.
+"""Reports how long tasks were stalled for memory, and what the kernel did to free some, from /proc
+and the files of control groups.
 
-Pressure (PSI) has the time for which some task reclaimed, compacted or read back memory. The files
-of groups are read only while the pressure of the machine rises.
+Pressure (PSI) is the time for which some task reclaimed, compacted or read back memory. The files
+of control groups are read only while the machine's pressure rises.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KEYS = (
 )  # fmt: skip
 """Keys of /proc/vmstat that are recorded when they rise."""
 MIN_STALL_US = 2_000
-"""Pressure in us since the last scan, from which the files of groups are read."""
+"""Minimum pressure in us since the last scan for which the files of control groups are read."""
 MAX_GROUPS = 32
 MAX_STAT_BYTES = 1 << 14
 _COUNT = re.compile(rf"^({'|'.join(KEYS)}) (\d{{1,18}})$", re.MULTILINE | re.ASCII)
@@ -40,8 +40,9 @@ class MemoryStalls:
         """By group, its counts as last read."""
 
     def record(self, watched: Iterable[int], pids: Iterable[int] = ()) -> dict[str, Any]:
-        """The record of the time since the last call; empty if nothing rose. Groups are read of
-        watched processes, and of `pids` while the pressure of the machine rises."""
+        """Returns the record of the time since the last call; empty if nothing rose. The groups of
+        watched processes are always read; those of `pids`, only while the machine's pressure
+        rises."""
         text = files.text(f"{self._proc}/vmstat", MAX_STAT_BYTES) or ""
         last, self._counts = self._counts, {key: int(n) for key, n in _COUNT.findall(text)}
         counts = {k: n - last[k] for k, n in self._counts.items() if n > last.get(k, n)}
@@ -65,8 +66,9 @@ class MemoryStalls:
         return record
 
     def _read(self, pid: int, groups: dict[str, list[int | None]], members: dict[str, str]) -> None:
-        """Reads the group of a process, if it is not the outermost one: its limit in bytes, how
-        often it was at its limit, pages that were read back, and us for which it stood still."""
+        """Reads the group of a process unless it is the outermost one: its limit in bytes, how
+        often it reached the limit, the pages that were read back, and the us for which it was
+        stalled."""
         text = files.text(f"{self._proc}/{pid}/cgroup", MAX_FILE_BYTES) or ""
         limits, unified = self._limits, self._unified
         group = limits.group(text) if limits is not None else None
@@ -84,8 +86,8 @@ class MemoryStalls:
 
 
 def usage(hierarchy: Hierarchy, group: str) -> list[int | None]:
-    """The limit of a group, how often its tasks were at it, and the pages that they read back;
-    None where unknown."""
+    """Returns the limit of a group, how often its tasks reached it, and the pages that they read
+    back; None for unknown values."""
     at = hierarchy.path(group)
     text = files.text(f"{at}/memory.stat", MAX_STAT_BYTES) or ""
     pages = re.findall(r"^workingset_refault_(?:anon|file) (\d{1,18})$", text, re.MULTILINE)
@@ -102,7 +104,7 @@ def usage(hierarchy: Hierarchy, group: str) -> list[int | None]:
 
 
 def stalled_us(path: str) -> int | None:
-    """The time in us for which some task stood still, in a file of pressure."""
+    """Returns the time in us for which some task was stalled, from a file of pressure."""
     match = _STALLED.search(files.text(path, MAX_FILE_BYTES) or "")
     return int(match[1]) if match else None
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from perfprobe.cpu.files import CPUS, names, number, numbered, text, word
 
 MAX_VALUE = 200
-"""Characters of a value."""
+"""Upper bound of a value's length in characters."""
 FILES = {
     "frequency_driver": f"{CPUS}/cpu0/cpufreq/scaling_driver",
     "pstate_status": f"{CPUS}/intel_pstate/status",
@@ -33,12 +33,12 @@ POLICIES = {
     "governor": "scaling_governor",
     "energy_performance_preference": "energy_performance_preference",
 }
-"""Files of a cpufreq policy; different values are listed."""
+"""Files of a cpufreq policy; if policies differ, all values are listed."""
 _CHOSEN = re.compile(r"\[([^\]]*)\]")
 
 
 def settings(root: Path) -> dict[str, str]:
-    """By name; settings that this kernel does not report are left out."""
+    """Returns the settings by name; settings that this kernel does not report are left out."""
     values_by_name = {name: _value(f"{root}/{path}") for name, path in FILES.items()}
     at = f"{root}/{CPUS}/cpufreq"
     policies = numbered(at, "policy")
@@ -66,15 +66,15 @@ def governor(root: Path, cpu: int) -> str:
 
 
 def _value(path: str) -> str:
-    """The chosen one of several in a list; '' if there is none."""
+    """Returns the chosen value in a list such as "always [madvise] never"; '' if there is none."""
     content = word(path)
     chosen = _CHOSEN.search(content)
     return chosen[1] if chosen else content
 
 
 def _vulnerable(root: Path) -> str:
-    """The vulnerabilities without a mitigation: programs are faster without. '' if the kernel does
-    not report them."""
+    """Returns the vulnerabilities without a mitigation, because mitigations slow programs down; ''
+    if the kernel does not report them."""
     at = f"{root}/{CPUS}/vulnerabilities"
     listed = names(at)
     open_to = [name for name in listed if word(f"{at}/{name}").startswith("Vulnerable")]

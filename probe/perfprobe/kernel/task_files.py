@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from perfprobe.cpu import cpu_sets
 
-BATCH = 64  # entries a step: they take less than 1 ms
+BATCH = 64  # entries of a directory in one step, which takes less than 1 ms
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 MAX_STAT_BYTES = (
     1024  # bytes of a stat file: up to the CPU it has 38 numbers and a name of at most 64 bytes
@@ -31,20 +31,20 @@ class Stat(NamedTuple):
     """User and system time, in clock ticks."""
     threads: int
     start: int
-    """Birth in ticks since boot; it distinguishes a task from a later one with the same number."""
+    """Birth in ticks since boot; it distinguishes a task from a later task with the same number."""
     cpu: int
     parent: int = 0
     children: int = 0
-    """User and system time of its children that have ended and their children, in clock ticks."""
+    """User and system time of its ended children and of their ended children, in clock ticks."""
 
 
 def parse(data: bytes) -> Stat | None:
-    """The fields of a stat file; None: it is not one. The name may hold any bytes, parentheses and
-    newlines included."""
+    """Parses a stat file; None if the data is not a stat file. The name may hold any bytes,
+    including parentheses and newlines."""
     first, last = data.find(b"("), data.rfind(b")")
     if not 0 <= first < last:
         return None
-    fields = data[last + 1 :].split(None, 37)  # from the third one of proc(5) on
+    fields = data[last + 1 :].split(None, 37)  # from the third field of proc(5) on
     try:
         ticks, threads = int(fields[11]) + int(fields[12]), int(fields[17])
         start, cpu, parent = int(fields[19]), int(fields[36]), int(fields[1])
@@ -56,32 +56,35 @@ def parse(data: bytes) -> Stat | None:
 
 
 def state(data: bytes) -> str:
-    """The state in a stat file, as proc(5) names it: R, S, D, T, t ...; '' if it is not one."""
+    """Returns the state in a stat file, as proc(5) names it: R, S, D, T, t ...; '' if the data is
+    not a stat file."""
     return data[data.rfind(b")") + 1 :].lstrip()[:1].decode(errors="replace")
 
 
 def disk_ns(data: bytes) -> int | None:
-    """Ns that a task has waited for a disk, of its stat file: the 42nd field, in clock ticks. 0
-    where the kernel does not account for it (`access.accounts_delays`)."""
+    """Returns the ns for which a task has waited for a disk: field 42 of its stat file, which is in
+    clock ticks. 0 if the kernel does not measure it (`access.accounts_delays`)."""
     fields = data[data.rfind(b")") + 1 :].split(None, 40)
     return int(fields[39]) * TICK_NS if len(fields) > 39 and fields[39].isdigit() else None
 
 
 def numbers(directory: str) -> Iterator[list[str]]:
-    """Yields entries that are PIDs or thread ids, a batch at a time; each takes the kernel 1 us."""
+    """Yields the entries that are PIDs or thread ids, in batches; the kernel needs 1 us for each
+    entry."""
     with suppress(OSError), os.scandir(directory) as entries:
         while some := list(islice(entries, BATCH)):
             yield [e.name for e in some if e.name.isdecimal() and len(e.name) < 10]
 
 
 def opened(path: str) -> int:
-    """A descriptor for reading. Raises OSError."""
+    """Opens a file for reading. Raises OSError."""
     # NONBLOCK: under a sysroot there may be a fifo in place of a file.
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
 
 def read(path: str, limit: int = MAX_STAT_BYTES) -> bytes:
-    """The first bytes: LIMIT is all of a stat file that is needed. Raises OSError."""
+    """Reads the first `limit` bytes; LIMIT bytes of a stat file have all fields that are used.
+    Raises OSError."""
     fd = opened(path)
     try:
         return os.read(fd, limit)
@@ -90,9 +93,10 @@ def read(path: str, limit: int = MAX_STAT_BYTES) -> bytes:
 
 
 # --- births ---------------------------------------------------------------------------------------
-# The last word of /proc/loadavg is the number of the newest task in this PID namespace, thread or
-# process. Numbers are given in turn, so it stays the same only if none was born. Tasks of a
-# restored checkpoint keep the numbers they had; they are found at the next birth of another.
+# The last word of /proc/loadavg is the number of the newest thread or process in this PID
+# namespace. The kernel assigns numbers in sequence, so the word stays the same only if no task was
+# born. Tasks of a restored checkpoint keep their old numbers; they are found at the next birth of
+# another task.
 
 
 class Births:
@@ -120,15 +124,15 @@ class Births:
 
 
 # --- running and waiting --------------------------------------------------------------------------
-# Sums since the task's birth, as the kernel counts them. It adds waiting time when the task runs
-# again, so that sum may lag.
+# Times are sums since the task's birth, as the kernel counts them. It adds waiting time only when
+# the task runs again, so the sum of a waiting task is too small.
 
-MAX_STATUS_BYTES = 1 << 15  # bytes: masks of all CPUs and all nodes come before the switches
+MAX_STATUS_BYTES = 1 << 15  # bytes: the masks of all CPUs and nodes precede the counts of switches
 NO_WAITS = b"0 0 0"  # a kernel that does not account for waiting writes this
 
 
 class Moved(NamedTuple):
-    """Shares of some time that a task ran and waited, and switches a second; None: not known."""
+    """Shares of a span for which a task ran and waited, and switches per second; None: unknown."""
 
     run: float | None = None
     wait: float | None = None
@@ -136,7 +140,7 @@ class Moved(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """The sums at one moment; None: not known."""
+    """The sums at one moment; None: unknown."""
 
     at_ns: int
     run_ns: int | None
@@ -159,7 +163,7 @@ def _share(value: float | None) -> float | None:
 
 
 def sums(path: str, now_ns: Callable[[], int]) -> Sums:
-    """The sums of the task of this directory in /proc; what cannot be read is not known."""
+    """Reads the sums of the task of this directory in /proc; sums that cannot be read are None."""
     waited = times(_head(f"{path}/schedstat", MAX_STAT_BYTES))
     voluntary, involuntary = switches(_head(f"{path}/status", MAX_STATUS_BYTES))
     total = None if voluntary is None or involuntary is None else voluntary + involuntary
@@ -175,7 +179,8 @@ def _head(path: str, limit: int) -> bytes:
 
 
 def times(schedstat: bytes) -> tuple[int, int] | None:
-    """Ns that the thread ran and waited; None: not accounted, or it never ran."""
+    """Returns the ns for which the thread ran and waited; None if the kernel does not measure them,
+    or if the thread never ran."""
     fields = schedstat.split()
     if len(fields) != 3 or not all(map(bytes.isdigit, fields)) or schedstat.strip() == NO_WAITS:
         return None
@@ -183,7 +188,7 @@ def times(schedstat: bytes) -> tuple[int, int] | None:
 
 
 def switches(status: bytes) -> tuple[int | None, int | None]:
-    """Voluntary and involuntary switches: usually the last two lines of the file."""
+    """Returns voluntary and involuntary switches, usually the last two lines of the file."""
     _, found, rest = status.rpartition(b"\nvoluntary_ctxt_switches:")
     voluntary, _, forced = rest.partition(b"\nnonvoluntary_ctxt_switches:")
     numbers = [word.strip() for word in (voluntary, forced.partition(b"\n")[0])]
@@ -196,21 +201,23 @@ def switches(status: bytes) -> tuple[int | None, int | None]:
 
 MAX_COMMAND = 200
 RESEND_NS = 60_000_000_000
-"""After this they are sent again: frames get lost, and threads and affinities change."""
+"""Time in ns after which details are sent again: frames get lost, and threads and affinities
+change."""
 MAX_DETAILS = 32  # details in one record: each costs some 0.1 ms
 
 Who = tuple[int, int, str]
-"""PID, birth and name of a process. The name changes when it executes another program."""
+"""PID, birth and name of a process. The name changes when the process executes another program."""
 
 
 class SentDetails:
-    """The processes whose details were sent, and when."""
+    """Records of which processes details were sent, and when."""
 
     def __init__(self) -> None:
         self._at_ns: dict[Who, int] = {}
 
     def wanted(self, shown: Iterable[Who], now_ns: int) -> list[Who]:
-        """The ones whose details were not sent within RESEND_NS. They count as sent from now on."""
+        """Returns the processes whose details were not sent within RESEND_NS. They count as sent
+        from now on."""
         self._at_ns = {who: at for who, at in self._at_ns.items() if now_ns - at < RESEND_NS}
         new = [who for who in dict.fromkeys(shown) if who not in self._at_ns][:MAX_DETAILS]
         self._at_ns |= dict.fromkeys(new, now_ns)
@@ -218,7 +225,8 @@ class SentDetails:
 
 
 def describe(pid: int) -> dict[str, str | int]:
-    """Details of a process; unknown ones are left out. Kernel threads have no command."""
+    """Returns details of a process; unknown details are left out. Kernel threads have no
+    command."""
     import psutil
 
     troubles = (psutil.Error, OSError, ValueError, LookupError)
@@ -248,8 +256,8 @@ def _user(uid: int) -> str:
 
 
 def group(text: str) -> str:
-    """The control group in a cgroup file of /proc; '' for the root. Of several hierarchies the
-    last line counts, which is the unified one."""
+    """Returns the control group in a cgroup file of /proc; '' for the root. If there are several
+    hierarchies, the last line is used, which is that of the unified hierarchy."""
     lines = text.splitlines()
     path_in_hierarchy = lines[-1].split(":", 2)[-1] if lines else ""
     return "" if path_in_hierarchy == "/" else path_in_hierarchy[-MAX_COMMAND:]

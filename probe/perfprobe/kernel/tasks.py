@@ -1,13 +1,13 @@
-"""The tasks that ran most on each CPU since the last scan, from /proc.
+"""Finds the tasks that ran most on each CPU since the last scan, from /proc.
 
 A scan visits all processes about once a second, in slices between frames. Most processes sleep or
-run for a moment only, and their files are not read: the CPU clock of a process shows that, and
-reading it is one system call. Threads are read only if their process used noticeable time. So the
-next scan reports a process that wakes up, and the scan after it if the process has several threads.
+run only for a moment. The CPU clock of a process shows that with one system call, and its files are
+not read. Threads are read only if their process used noticeable time. So the next scan reports a
+process that wakes up, and the scan after it if the process has several threads.
 
-A task that was born after the last scan has run since then only, so one read of it is enough. Tasks
-that ended before this scan are not seen; what they took is counted by their parent. All of a task's
-time is attributed to the CPU on which it last ran.
+One read is enough for a task that was born after the last scan, because it has run only since then.
+Tasks that ended before this scan are not seen; their time is in the sums of their parent. All of a
+task's time is attributed to the CPU on which it last ran.
 """
 
 from __future__ import annotations
@@ -45,20 +45,21 @@ if TYPE_CHECKING:
     from perfprobe.kernel.job_threads import Watch
 
 PERIOD_NS = 1_000_000_000
-"""From the end of a scan to the next one. In a shorter time ticks of 10 ms are too coarse."""
+"""Time in ns from the end of a scan to the next scan. Ticks of 10 ms are too coarse for a shorter
+time."""
 PAUSE_FACTOR = 100
-"""The pause after a scan is at least this many times its CPU time, so scans take 1 % of a CPU at
-most."""
-SLICE_NS = 2_000_000  # a frame may have to wait this long
+"""Minimum pause after a scan, as a multiple of the scan's CPU time: scans take at most 1 % of a
+CPU."""
+SLICE_NS = 2_000_000  # upper bound of the delay of a frame by a slice
 MIN_SHARE = 0.02
-"""Tasks with a smaller share are left out: user and system time are each rounded to ticks of 10
-ms."""
+"""Minimum share of a reported task: user and system time are each rounded to ticks of 10 ms."""
 MAX_TASKS_PER_CPU = 3
-"""Tasks that are reported for each CPU."""
+"""Upper bound of the tasks that are reported for each CPU."""
 MAX_PARENTS = 8
-"""Processes of whose ended children the time is reported, those with most of it."""
+"""Upper bound of the processes whose ended children are reported; those with the most time are."""
 MAX_WAITS = 64
-"""Tasks, the busiest, whose waiting is reported: each costs two files, some 20 us."""
+"""Number of busiest tasks whose waiting is reported: each task costs reads of two files, some 20
+us."""
 
 
 @dataclass(slots=True, eq=False)
@@ -68,19 +69,19 @@ class _TaskReading:
     at_ns: int
     clock_ns: int | None
     stat: Stat | None
-    """None: it cannot be read."""
+    """None: the stat file cannot be read."""
     read_ns: int = 0
-    """When its file was read."""
+    """Time in ns at which the stat file was read."""
     share: float = 0.0
-    """Share of the time since the previous read that it ran; 0 if unknown."""
+    """Share of the time since the previous read for which the task ran; 0 if unknown."""
     sums: Sums | None = None
-    """What it had waited by then; None if that was not asked."""
+    """Sums of running and waiting at that time; None if they were not read."""
     threads: dict[str, _TaskReading] = field(default_factory=dict)
 
     def rested(self, now_ns: int, clock_ns: int | None) -> bool:
-        """Whether it has run too little since to be reported, by its clock; then this read is still
-        right, and is dated now. What its threads did is not known by that, so a process whose
-        threads are read must not have run at all."""
+        """Whether the task has, by its clock, run too little since this read to be reported. If so,
+        this read is still valid and gets the present time. The clock does not show what threads
+        did, so a process whose threads are read must not have run at all."""
         if self.clock_ns is None or clock_ns is None:
             return False
         most_ns = 0 if self.threads else MIN_SHARE * (now_ns - self.at_ns)
@@ -95,7 +96,7 @@ class _TaskReading:
 class _Runner(NamedTuple):
     pid: int
     path: str
-    """Directory of the task."""
+    """Directory of the task in /proc."""
     look: _TaskReading
     last: _TaskReading | None
     """The previous read of the same task."""
@@ -107,14 +108,15 @@ class _Runner(NamedTuple):
         return self.look.stat
 
     def moved(self) -> Moved:
-        """What it did since the last read; unknown unless its sums were read both times."""
+        """Returns the movement since the last read; unknown unless the sums were read both
+        times."""
         last, now = self.last, self.look
         if last is None or last.stat is None or last.stat.start != self.stat.start:
             return Moved()
         return now.sums.since(last.sums) if now.sums and last.sums else Moved()
 
     def share(self) -> float:
-        """By what the scheduler counted; by ticks of 10 ms where that is not known."""
+        """Returns the share by the scheduler's count; by ticks of 10 ms if that is unknown."""
         run = self.moved().run
         return round(self.look.share, 4) if run is None else run
 
@@ -126,8 +128,8 @@ class _Runner(NamedTuple):
 
 
 class Tasks:
-    """`cpus` are the CPUs to report. `watch` is shown all processes at each scan; the caller owns
-    it. `spent_ns` is the CPU time of the thread that calls `work`."""
+    """`cpus` are the CPUs to report. `watch` gets all processes at each scan; the caller owns it.
+    `spent_ns` returns the CPU time of the thread that calls `work`."""
 
     def __init__(
         self,
@@ -155,11 +157,11 @@ class Tasks:
         self._ready: dict[str, Any] = {}
 
     def due(self) -> float:
-        """Seconds of time.monotonic() at which `work` should be called next."""
+        """Returns the time, in s of time.monotonic(), at which `work` should be called next."""
         return 0.0 if self._scan else self._next_ns / 1e9
 
     def work(self, early_ns: int = 0) -> None:
-        """Does a slice of a scan if it is time for one, or will be in `early_ns`."""
+        """Does a slice of a scan if a slice is due within `early_ns`."""
         begun_ns, spent_ns = self._now_ns(), self._spent_ns()
         if self._scan is None:
             if begun_ns < self._next_ns - early_ns:
@@ -177,7 +179,7 @@ class Tasks:
             self._next_ns = self._now_ns() + max(PERIOD_NS, rest_ns)
 
     def take(self) -> dict[str, Any]:
-        """The records of a scan that ended since the last call, else empty."""
+        """Returns the records of a scan that ended since the last call; empty if none ended."""
         ready, self._ready = self._ready, {}
         return ready
 
@@ -217,14 +219,14 @@ class Tasks:
             self._ready |= {"interrupts": interrupts} if interrupts else {}
             if ended := self._ended_children(before):
                 self._ready["ended_children"] = ended
-        elif seen:  # the counts from which the first second is measured
+        elif seen:  # a first read, from which the first second is measured
             self._memory.record(self._watched())
             if quotas := self._quotas.record(self._watched()):
                 self._ready = {"quotas": quotas}
 
     def _processes(self) -> Iterator[list[str]]:
-        """The PIDs, some at a time. The directory is read only if a task was born: from cold caches
-        an entry takes the kernel 3 us, more than the clock of the process."""
+        """Yields the PIDs in batches. The directory is read only if a task was born: with cold
+        caches the kernel needs 3 us for an entry, more than for the clock of the process."""
         born = self._births is None or self._births.any()
         if born or not self._seen:
             return numbers(self._proc)
@@ -258,8 +260,8 @@ class Tasks:
             self._ready["memory"] = memory
 
     def _ended_children(self, before: dict[str, _TaskReading]) -> dict[str, list[object]]:
-        """By parent, its name, the share that children took which were born and ended between two
-        scans, and the name of one that runs now."""
+        """Returns for each parent its name, the share of time of children that were born and ended
+        between two scans, and the name of a child that runs now."""
         counted: dict[int, int] = {}
         """By parent, ticks of children that an earlier scan has seen."""
         gone = [look.stat for pid, look in before.items() if pid not in self._seen]
@@ -280,7 +282,7 @@ class Tasks:
         return {pid: ended[pid] for pid in shown}
 
     def _newest_child(self, parent: int) -> str:
-        """The name of the youngest child of a process; '' if none runs now."""
+        """Returns the name of the youngest child of a process; '' if no child runs now."""
         stats = [look.stat for look in self._seen.values() if look.stat is not None]
         children = [stat for stat in stats if stat.parent == parent]
         return max(children, key=lambda stat: stat.start).comm if children else ""
@@ -289,7 +291,8 @@ class Tasks:
         return self._watch.pids if self._watch is not None else []
 
     def _clock_ns(self, pid: str) -> int | None:
-        """CPU time of all threads of a process; None: it has ended, or its clock cannot be read."""
+        """Returns the CPU time of all threads of a process; None if it has ended, or its clock
+        cannot be read."""
         if not self._ours:
             return None
         try:
@@ -304,8 +307,8 @@ class Tasks:
         born_ns: int | None = None,
         clock_ns: int | None = None,
     ) -> _TaskReading | None:
-        """Reads a process or thread; None: it has ended. `born_ns`: it was born later than that
-        if `last` is None; None: that is not known."""
+        """Reads a process or thread; None if it has ended. If `last` is None, the task was born
+        after `born_ns`; None: its time of birth is unknown."""
         try:
             stat = parse(read(path))
         except TASK_ENDED:
@@ -322,7 +325,7 @@ class Tasks:
             elapsed_ns = look.at_ns - last.at_ns
             ran_ns = (stat.ticks - last.stat.ticks) * TICK_NS
             if clock_ns is not None and last.clock_ns is not None:
-                ran_ns = max(0, clock_ns - last.clock_ns)  # its ticks may be those of earlier times
+                ran_ns = max(0, clock_ns - last.clock_ns)  # ticks may be of earlier time
             if elapsed_ns > 0:
                 look.share = min(ran_ns, elapsed_ns) / elapsed_ns
         return look
@@ -336,7 +339,7 @@ class Tasks:
         assert process is not None
         if process.threads > 1:
             before = last.threads if last else {}
-            if last:  # a new thread is known to be new only if others were read before
+            if last:  # a thread is known to be new only if the process's threads were read before
                 born_ns = last.at_ns if before else None
             for tids in numbers(f"{path}/task"):
                 for tid in tids:
@@ -344,7 +347,7 @@ class Tasks:
                         look.threads[tid] = thread
                 yield
             readings = [(f"{path}/task/{t}", at, before.get(t)) for t, at in look.threads.items()]
-        elif last and (last.stat is None or last.stat.threads != 1):  # its time was of several
+        elif last and (last.stat is None or last.stat.threads != 1):  # the time of several threads
             return
         for where, task, known in readings:
             if task.stat is None or task.share < MIN_SHARE or task.stat.cpu not in self._cpus:
@@ -362,7 +365,7 @@ class Tasks:
                 details[str(pid)] = description
 
     def _family(self, pid: int) -> dict[str, str | int]:
-        """Name of the parent, the control group, and the CPUs of its cpuset."""
+        """Returns the parent's name, the control group, and the CPUs of the cpuset."""
         look = self._seen.get(str(pid))
         parent = self._seen.get(str(look.stat.parent)) if look and look.stat else None
         family = {"parent": parent.stat.comm if parent and parent.stat else ""}

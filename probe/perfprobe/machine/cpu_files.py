@@ -18,7 +18,7 @@ from perfprobe.wire import Counter, Cpu, Missing, Rate, Scope, Step, Turbo
 
 
 class Files:
-    """A part whose columns are numbers in files below the CPU's directory."""
+    """A part whose columns are numbers that are read from files below the CPU's directory."""
 
     def __init__(
         self, root: Path, counters: list[Counter], names: list[str], scope: Scope = "cpu"

@@ -1,6 +1,6 @@
-"""Groups of events in a block of their own each: those that the user has chosen, and the issue
-slots of a core by Intel's PERF_METRICS. What does not fit on the counters takes turns, and the
-times of a group show how long it was counted.
+"""Groups of events, each in a block of its own: the events that the user has chosen, and the issue
+slots of a core by Intel's PERF_METRICS.¶Groups that do not fit on the counters together take turns,
+and the times of a group show how long it was counted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from perfprobe.wire import Counter, Cpu, Missing
 
 MAX_IN_GROUP = 16
 TRIAL_NS = 20_000_000
-"""Longer than the kernel's turns of 4 ms."""
+"""Duration of a trial in ns, longer than the kernel's turns of 4 ms."""
 MIN_COUNTED_SHARE = 0.99
 """Minimum share of a trial for which a group that fits was on the counters."""
 NO_ROOM = Trouble(
@@ -51,16 +51,16 @@ OTHER_CORES = Trouble("cores of this type have no such event")
 
 @dataclass(frozen=True, slots=True)
 class EventOptions:
-    """What the user asked for by -e."""
+    """The events that the user chose by -e."""
 
     text: str
     multiplex: bool = True
-    """Events may take turns; otherwise one that does not fit is refused."""
+    """Whether events may take turns; if not, events that do not fit are refused."""
 
 
 def find(root: Path, text: str) -> list[list[ChosenEvent]]:
-    """The groups of events that were asked for. Raises ValueError for unknown names."""
-    from perfprobe.perf.event_catalogue import Catalogue  # only a stream with -e needs the names
+    """Returns the groups of events that the text names. Raises ValueError for unknown names."""
+    from perfprobe.perf.event_catalogue import Catalogue  # only -e needs the names
 
     catalogue = Catalogue(root)
     return [[catalogue.find(name) for name in group] for group in event_names.parse(text)]
@@ -69,7 +69,8 @@ def find(root: Path, text: str) -> list[list[ChosenEvent]]:
 def largest_groups(
     groups: Sequence[Sequence[ChosenEvent]], pmus: Sequence[Pmu]
 ) -> Callable[[int], list[Event]] | None:
-    """The group that needs most counters of a CPU, by CPU; None if no group needs any."""
+    """Returns a function from a CPU to the group that needs most counters there; None if no group
+    needs counters."""
     if not any(e.core for group in groups for chosen in group for e in chosen.events.values()):
         return None
 
@@ -91,9 +92,9 @@ def open_chosen(
     kernel: Kernel | None = None,
     multiplex: bool = True,
 ) -> list[Groups]:
-    """A part for each group of events. Called when all other counters are open, which have what
-    they need. Raises Unavailable if none of the events can be counted, or, without `multiplex`, if
-    one does not fit."""
+    """Opens a part for each group of events. Called after all other counters are open, because
+    those take precedence. Raises Unavailable if none of the events can be counted, or, without
+    `multiplex`, if an event does not fit."""
     kernel = kernel or System()
     selected = set(cpus)
     read = [row for row in rows if row.online and row.cpu in selected]
@@ -122,8 +123,9 @@ class Opener:
     def arranged(
         self, groups: Sequence[Sequence[ChosenEvent]], *, multiplex: bool
     ) -> list[Sequence[ChosenEvent]]:
-        """Software events together, which always count; events of cores together if they fit, else
-        each for itself, which then take turns; groups in braces as they are."""
+        """Arranges the events in groups: all software events in one group, since they always count;
+        events of cores in one group if they fit, else in groups of one event, which take turns.
+        Groups in braces are kept."""
         singles = [group[0] for group in groups if len(group) == 1]
         soft = [c for c in singles if not any(e.core for e in c.events.values())]
         hard = [chosen for chosen in singles if chosen not in soft]
@@ -142,7 +144,7 @@ class Opener:
         )
 
     def _refuse(self, groups: Sequence[Sequence[ChosenEvent]]) -> None:
-        """Raises Unavailable for the first group that does not fit together with those before
+        """Raises Unavailable for the first group that does not fit together with the groups before
         it."""
         for i, group in enumerate(groups, 1):
             if not self._fit(groups[:i]):
@@ -153,8 +155,8 @@ class Opener:
                 )
 
     def _shares(self, groups: Sequence[Sequence[ChosenEvent]]) -> Iterable[list[float]]:
-        """For one CPU of each PMU, the share of the time for which each group is on the counters
-        while all are open; 1 where that cannot be tried."""
+        """Returns, for one CPU of each PMU, the share of the time for which each group is on the
+        counters while all groups are open; 1 where that cannot be tried."""
         tried: set[str | None] = set()
         for row in self._read:
             pmu = self._pmu[row.cpu]
@@ -176,8 +178,8 @@ class Opener:
     def whole(
         self, group: Sequence[ChosenEvent], sound: Callable[[Sequence[float]], Trouble | None]
     ) -> Trouble | None:
-        """Why the whole group cannot be counted on the first CPU that has its events; None: it can.
-        `sound` judges what it counted in a trial."""
+        """Returns why the whole group cannot be counted on the first CPU that has its events; None
+        if it can. `sound` judges the counts of a trial."""
         row = next((row for row in self._read if self._events(group, row.cpu)), None)
         if row is None:
             return OTHER_CORES
@@ -197,7 +199,7 @@ class Opener:
         return 1.0 if trial is None else trial.running
 
     def _trial(self, group: Group, cpu: int) -> Trial | None:
-        """None: it cannot be tried there."""
+        """Runs a trial of the group; None if it cannot be tried on this CPU."""
         with suppress(OSError):
             return self._kernel.trial(group, cpu, TRIAL_NS)
         return None
@@ -221,8 +223,8 @@ class Opener:
         )  # fmt: skip
 
     def _if_fits(self, opened: tuple[int, OpenedEvents]) -> OpenedEvents:
-        """The events of a CPU, unless pinned events leave no counter for them: they would never be
-        counted."""
+        """Returns the events of a CPU, without events that would never be counted because pinned
+        events leave no counter for them."""
         cpu, of_cpu = opened
         if of_cpu.group is None or not any(event.core for event in of_cpu.events):
             return of_cpu
@@ -235,7 +237,7 @@ class Opener:
         return OpenedEvents(missing=of_cpu.missing | missing)
 
     def _opened(self, group: Sequence[ChosenEvent], cpu: int) -> OpenedEvents:
-        """The group on one CPU, for a trial."""
+        """Opens the group on one CPU, for a trial."""
         events = self._events(group, cpu)
         return open_group(self._kernel, events, cpu, timed=True, mapped=False, root=self._root)
 
@@ -250,10 +252,10 @@ def _counter(chosen: ChosenEvent) -> Counter:
 
 
 # --- top-down -------------------------------------------------------------------------------------
-# A group that `slots` leads takes no general counter. Kernel and hardware want exactly this group:
-# with another leader the counts are zeros. The kernel resets the registers at each read(), so
-# nothing else may read them by RDPMC. A field has 8 bits, so each read is right to 0.4 % of the
-# slots between two reads.
+# A group that `slots` leads takes no general counter. Kernel and hardware require exactly this
+# group: with another leader the counts are zeros. The kernel resets the registers at each read(),
+# so no RDPMC may read them. A field has 8 bits, so each read has an error of up to 0.4 % of the
+# slots since the previous read.
 
 LEVEL_1 = {
     "slots": ("slots", "issue slots"),
@@ -268,15 +270,16 @@ LEVEL_2 = {
     "topdown_fetch_latency": ("topdown-fetch-lat", "slots that waited for a fetch"),
     "topdown_memory_bound": ("topdown-mem-bound", "slots that waited for memory"),
 }
-"""From Sapphire Rapids on, in the same register."""
+"""Level 2 events; from Sapphire Rapids on they are in the same register."""
 NO_PERF_METRICS = "this CPU has no PERF_METRICS: Ice Lake and later Intel cores have"
 TOPDOWN_KEY = "topdown_retiring_ratio"
-"""The key under which its absence is reported."""
+"""The key under which missing top-down counters are reported."""
 SLOTS_TROUBLE = (
     "the counters of slots are there but do not add up: the hypervisor does not pass them on"
 )
 ERROR = 0.05
-"""Share of the slots by which the four may miss them in a trial."""
+"""Maximum difference between the slots and the sum of the four parts in a trial, as a share of the
+slots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +289,7 @@ class Topdown:
 
 
 def topdown_events(pmus: Iterable[Pmu]) -> list[ChosenEvent]:
-    """The events of the group, the leader first; empty if no PMU lists them."""
+    """Returns the events of the group, the leader first; empty if no PMU lists them."""
     found: list[ChosenEvent] = []
     listing = [pmu for pmu in pmus if perf_pmus.config(pmu, "slots") is not None]
     for key, (name, about) in (LEVEL_1 | LEVEL_2).items():
@@ -305,7 +308,7 @@ def open_topdown(
     root: Path, rows: Sequence[Cpu], pmus: Sequence[Pmu], *, cpus: Iterable[int],
     kernel: Kernel | None = None,
 ) -> Topdown:  # fmt: skip
-    """The part that counts slots, if the machine can; else why not."""
+    """Opens the part that counts slots; if this machine cannot count them, returns the reason."""
     kernel = kernel or System()
     group = topdown_events(pmus)
     if not group:
@@ -319,7 +322,7 @@ def open_topdown(
 
 
 def _slots_trouble(counts: Sequence[float]) -> Trouble | None:
-    """What is wrong with the counts of a trial, in the order of LEVEL_1."""
+    """Returns what is wrong with the counts of a trial, which are in the order of LEVEL_1."""
     slots, parts = counts[0], counts[1 : len(LEVEL_1)]
     if slots <= 0 or abs(sum(parts) - slots) > ERROR * slots or min(parts) < 0:
         return Trouble(SLOTS_TROUBLE)

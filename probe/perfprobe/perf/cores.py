@@ -1,7 +1,7 @@
-"""Counters that perf counts: the cores' own, by CPU model, those of the msr PMU, and those of
+"""Counters that perf counts: those of cores, by CPU model, those of the msr PMU, and those of
 uncore PMUs.
 
-Each CPU has two groups. The kernel may rotate the core's group with what others count; then
+Each CPU has two groups. The kernel may rotate the core's group with events of other programs; then
 `perf_running_s` falls behind `perf_enabled_s`, and counts of its block whose origin begins with
 "perf" must be scaled by the two. The msr PMU's group is never rotated. It is separate so that the
 core's group can be read by RDPMC.
@@ -88,8 +88,8 @@ class Planner:
         self._msr = perf_pmus.find(root, "msr")
 
     def core(self, row: Cpu) -> list[Event]:
-        """Events for a core's group, in the order of CORE. Alternatives of one key follow each
-        other."""
+        """Events for a core's group, in the order of CORE. Alternatives for one key are
+        adjacent."""
         pmu = perf_pmus.core_of(self.pmus, row.cpu)
         if pmu is None or row.type not in self._types:
             return []
@@ -113,13 +113,14 @@ class Planner:
         return events + [Event(key, pmu.type, e.config) for key, e in levels if e is not None]
 
     def counters(self) -> list[Counter]:
-        """CORE, with the dispatch slots of this model's cycles."""
+        """Returns CORE, with the number of dispatch slots in a cycle of this model."""
         slots = next((u.slots for u, _ in self._types.values() if u.slots is not None), 1)
         scale = 1 / slots
         return [replace(c, scale=scale) if c.key == "smt_contention" else c for c in CORE]
 
     def msr(self, _row: Cpu) -> list[Event]:
-        """Events for the msr PMU's group; empty if there is only the TSC, which stamps have too."""
+        """Returns the events of the msr PMU's group; empty if the PMU has only the TSC, which
+        stamps have too."""
         if self._msr is None:
             return []
         names = {"msr_tsc": "tsc", "aperf": "aperf", "mperf": "mperf", "smi": "smi"}
@@ -181,12 +182,11 @@ def open_parts(
     kernel: Kernel | None = None,
     beside: Callable[[int], Sequence[Event]] | None = None,
 ) -> list[Part]:
-    """The cores' part, the msr PMU's part, that of memory controllers, then one for each other PMU.
-    The first three always exist and name what is missing and why. Every counter of a core was seen
-    to count on the CPUs that have it.
-
-    `cpus` are the CPUs to read. `beside`: a group of each CPU that will be counted too. The cores'
-    part is then pinned, so that it takes no turns with it, but makes room for it. `root` is for
+    """Opens the cores' part, the msr PMU's part, the part of memory controllers, then a part for
+    each other PMU. The first three always exist and name what is missing and why. Every counter of
+    a core was seen to count on the CPUs that have it. `cpus` are the CPUs to read. `beside` returns
+    a further group of each CPU that will be counted at the same time. The cores' part is then
+    pinned, so that it does not take turns with that group, and leaves it counters. `root` is for
     tests: perf events are never below a directory.
     """
     kernel = kernel or System()
@@ -204,7 +204,8 @@ def open_parts(
 
 
 def blocker(parts: Sequence[Part]) -> Missing | None:
-    """Why neither reference cycles nor cycles can be counted on any CPU; None if they can."""
+    """Returns why neither reference cycles nor cycles can be counted on any CPU; None if they
+    can."""
     core = parts[0]
     if any(counter.key in ESSENTIAL_KEYS for counter in core.counters):
         return None
@@ -213,8 +214,8 @@ def blocker(parts: Sequence[Part]) -> Missing | None:
 
 
 def _pinned(plan: Callable[[Cpu], list[Event]]) -> Callable[[Cpu], list[Event]]:
-    """The plan without optional events. All are marked as pinned, since any may come to lead the
-    group."""
+    """Returns the plan without optional events. All events are marked as pinned, since any of them
+    may become the leader of the group."""
     return lambda row: [replace(e, pinned=True) for e in plan(row) if e.key not in OPTIONAL]
 
 
@@ -223,7 +224,7 @@ def _part(
     plan: Callable[[Cpu], list[Event]], table: Sequence[Counter], *, timed: bool,
     beside: Callable[[int], Sequence[Event]] | None = None,
 ) -> Groups:  # fmt: skip
-    """The planned events that count, opened on all CPUs that are read."""
+    """Opens the planned events that count, on all CPUs that are read."""
     wanted = {row.cpu: plan(row) for row in rows}
     others = None if beside is None else {row.cpu: beside(row.cpu) for row in read}
     opened = open_events(

@@ -1,5 +1,5 @@
-"""Events that this machine knows by name, and what a name chooses on each of its PMUs: the kernel's
-generic events, those that a PMU lists, and those that perf knows where it is installed.
+"""Names of events on this machine, and the event that a name chooses on each PMU: the kernel's
+generic events, those that a PMU lists, and those that perf lists if it is installed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NS = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class GenericEvent:
-    """A name with its meaning."""
+    """A generic event: its name and description."""
 
     name: str
     about: str
@@ -72,7 +72,8 @@ _RAW = re.compile(r"r([0-9a-fA-F]{1,16})")
 
 
 def _cache_events() -> Iterator[GenericEvent]:
-    """The generic events of caches: which cache, how it is accessed, and whether it missed."""
+    """Returns the generic events of caches: each combination of cache, kind of access and result
+    (access or miss)."""
     for cache, name in enumerate(_CACHES):
         for way, what in enumerate(_WAYS):
             all_of = "prefetches" if what == "prefetch" else f"{what}s"
@@ -88,12 +89,12 @@ GENERIC = [
     *((known, HARDWARE) for known in HARDWARE_EVENTS),
     *((known, HW_CACHE) for known in CACHE_EVENTS),
 ]
-"""Names that every kernel has, with their type."""
+"""Generic events that every kernel has, with their type."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedEvent:
-    """An event that perf knows, by its PMU and terms."""
+    """An event that perf lists, with its PMU and terms."""
 
     pmu: str
     terms: str
@@ -104,21 +105,21 @@ class Catalogue:
     """The events of one machine."""
 
     def __init__(self, root: Path, *, installed: bool = True) -> None:
-        """`installed`: ask perf, which knows this machine's CPU and no other."""
+        """`installed`: whether to run perf, which lists events of this machine's CPU only."""
         self._root, self._installed = root, installed
         self.cores = perf_pmus.cores(root)
 
     @functools.cached_property
     def of_perf(self) -> Mapping[str, list[ListedEvent]]:
-        """What perf lists for the PMUs of cores, where it is installed; asked for once."""
+        """The events that perf lists for core PMUs; empty without perf. Perf is run once."""
         pmus = {pmu.name for pmu in self.cores}
         listed = perf_events() if pmus and self._installed else {}
         present = {name: [n for n in events if n.pmu in pmus] for name, events in listed.items()}
         return {name: events for name, events in present.items() if events}
 
     def find(self, asked: EventName) -> ChosenEvent:
-        """The event that was asked for. Raises ValueError with a line for the user if it is
-        unknown."""
+        """Returns the event with this name. Raises ValueError with a line for the user if the name
+        is unknown."""
         if asked.pmu:
             return self._of_pmu(asked)
         word = ALIASES.get(asked.word, asked.word)
@@ -134,7 +135,7 @@ class Catalogue:
         return self._of_sysfs(asked, word)
 
     def names(self) -> list[str]:
-        """All names that `find` knows here."""
+        """Returns all names that `find` accepts on this machine."""
         generic = [known.name for known, kind in GENERIC if kind == SOFTWARE or self.cores]
         listing = (name for pmu in self.cores for name in event_names_of(pmu))
         return [*generic, *ALIASES, *listing, *self.of_perf]
@@ -176,7 +177,7 @@ class Catalogue:
         return ChosenEvent(asked, about, unit, scale, events)
 
     def _of_perf(self, asked: EventName, word: str) -> tuple[str, dict[str | None, Event]]:
-        """What perf knows of a name: a description, and the events of core PMUs."""
+        """Returns what perf lists under a name: a description, and the events of core PMUs."""
         about, found = word, dict[str | None, Event]()
         for named in self.of_perf.get(word.lower(), []):
             pmu = next(pmu for pmu in self.cores if pmu.name == named.pmu)
@@ -204,7 +205,8 @@ class Catalogue:
         return ChosenEvent(asked, f"{pmu.name}/{asked.terms}/", unit, scale, {where: event})
 
     def _terms(self, pmu: Pmu, text: str) -> dict[str, int]:
-        """The terms; a name that the PMU lists is replaced by its own terms."""
+        """Parses terms; the name of an event that the PMU lists is replaced by that event's
+        terms."""
         terms: dict[str, int] = {}
         for item in text.split(","):
             raw = _RAW.fullmatch(item)
@@ -242,7 +244,7 @@ def event_names_of(pmu: Pmu) -> list[str]:
 
 
 def measure(pmu: Pmu, name: str) -> tuple[str, float]:
-    """Unit and scale of an event that the PMU lists."""
+    """Returns unit and scale of an event that the PMU lists."""
     unit = perf_pmus.unit(pmu, name)
     return (EVENTS if unit == "1" else unit), perf_pmus.scale(pmu, name)
 
@@ -258,19 +260,20 @@ def _event(asked: EventName, pmu: Pmu, code: Code, *, core: bool = True) -> Even
 # machine, by its own formats
 
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
-"""Where perf is searched for: not in the caller's PATH, since the probe may run as root."""
+"""Directories in which perf is searched for. The caller's PATH is not used, since the probe may run
+as root."""
 WAIT_S = 5.0
 MAX_LISTING_BYTES = 32 << 20
 MAX_TEXT = 200
 _ENCODING = re.compile(r"([A-Za-z0-9_-]{1,32})/([A-Za-z0-9_=,.x-]{1,200})/[a-zA-Z]*")
 _LEFT_OUT = ("period", "freq", "name", "metric-id", "long_desc", "desc")
-"""Terms of perf that do not choose what is counted."""
+"""Terms of perf that do not change what is counted."""
 
 
 def perf_events(run: Callable[[], bytes] | None = None) -> Mapping[str, list[ListedEvent]]:
-    """The events of `perf list -j` with an encoding, by name in small letters; empty without perf,
-    or with one that is too old to list encodings. `run` is for tests."""
-    import json  # the start of a probe does not wait for it, nor for subprocess
+    """Returns the events of `perf list -j` that have an encoding, by name in lower case; empty
+    without perf, or if perf is too old to list encodings. Tests replace `run`."""
+    import json  # imported here, like subprocess, so that a probe starts sooner
     import subprocess
 
     try:
@@ -299,7 +302,7 @@ def _named(item: dict[str, Any]) -> ListedEvent | None:
 
 
 def _listed() -> bytes:
-    """What perf prints. Raises OSError or SubprocessError."""
+    """Returns what `perf list` prints. Raises OSError or SubprocessError."""
     import shutil
     import subprocess
 
@@ -319,18 +322,18 @@ def _listed() -> bytes:
 
 
 # --- the answer of `events` ----------------------------------------------------------------------
-# What can be chosen on this machine, by PMU and core type, and who counts it.
+# Lists the events that can be chosen on this machine, by PMU and core type, and their known users.
 
 OWN_EVENTS = frozenset({"cycles", "instructions", "ref-cycles"})
-"""What the perf source counts for itself, in two rings."""
+"""Events that the perf source always counts, in both rings."""
 WATCHDOG_EVENT = "cycles"
 
 
 def list_events(
     root: Path, word: str | None, catalogue: Catalogue | None = None, kernel: Kernel | None = None
 ) -> dict[str, Any]:
-    """The events whose name or description has this word; None: all. With a kernel, each event of a
-    core is tried, where rights allow."""
+    """Lists the events whose name or description contains this word; None: all events. With a
+    kernel, each event of a core is tried if this process has the rights."""
     catalogue = catalogue or Catalogue(root)
     software = (
         _row(known.name, known.about, known.unit, known.scale, "software", None, [])
@@ -355,7 +358,8 @@ def list_events(
 
 
 def _refused(root: Path, catalogue: Catalogue, row: dict[str, Any], kernel: Kernel) -> str | None:
-    """Why the kernel does not count the event on the first CPU of its PMU; None: it does."""
+    """Returns why the kernel does not count the event on the first CPU of its PMU; None if it
+    does."""
     pmu = next((pmu for pmu in catalogue.cores if pmu.name == row["pmu"]), None)
     with suppress(ValueError):
         event = catalogue.find(event_names.parse(row["name"])[0][0]).on(pmu)
@@ -371,7 +375,8 @@ def _pmu(pmu: Pmu) -> dict[str, Any]:
 
 
 def _hardware(root: Path, catalogue: Catalogue) -> Iterator[dict[str, Any]]:
-    """The kernel's generic events, then what each core PMU lists, then what perf has."""
+    """Returns the kernel's generic events, then the events of each core PMU, then those that only
+    perf lists."""
     perf = catalogue.of_perf
     watchdog = files.number(f"{root}/proc/sys/kernel/nmi_watchdog") == 1
     for pmu in catalogue.cores:
@@ -393,7 +398,7 @@ def _hardware(root: Path, catalogue: Catalogue) -> Iterator[dict[str, Any]]:
 
 
 def _users(known: GenericEvent, watchdog: bool) -> list[str]:
-    """The known users that count it now."""
+    """Returns the known users that count the event now."""
     own = ["perftop"] if known.name in OWN_EVENTS else []
     return [*own, *(["NMI watchdog"] if watchdog and known.name == WATCHDOG_EVENT else [])]
 

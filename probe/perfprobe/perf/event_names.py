@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from perfprobe.errors import Usage
 
 MAX_EVENTS = 32
-"""Events at once; more would be counted too seldom to mean anything."""
+"""Upper bound of the events of a list; a larger number would each be counted too rarely."""
 KEY_PREFIX = "e."
-"""Start of the keys of chosen events on the wire."""
+"""Prefix of the keys of chosen events on the wire."""
 _PMU = re.compile(r"([A-Za-z0-9_-]+)/([^/]*)/(?::?([A-Za-z]+))?")
 _WORD = re.compile(r"([A-Za-z][A-Za-z0-9_.:-]*)")
 _NAME = re.compile(r"[A-Za-z0-9_.:/=,+-]{1,64}")
@@ -22,26 +22,27 @@ _RINGS = frozenset("uk")
 
 @dataclass(frozen=True, slots=True)
 class EventName:
-    """An event as it was written."""
+    """An event as the user wrote it."""
 
     name: str
-    """How it is called in columns."""
+    """The event's name in headings of columns."""
     word: str = ""
-    """A name of an event; empty where a PMU and terms are given."""
+    """The name of an event in the catalogue; empty if PMU and terms are given instead."""
     pmu: str = ""
     terms: str = ""
     user: bool = False
     kernel: bool = False
-    """Count in this ring only; neither, or both: in both rings."""
+    """Whether to count in this ring only; if neither or both are set, both rings are counted."""
     key: str = ""
-    """On the wire."""
+    """The counter's key on the wire."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", self.key or KEY_PREFIX + self.name)
 
 
 def parse(text: str) -> list[list[EventName]]:
-    """The groups of a list; an event without braces is a group of its own. Raises ValueError."""
+    """Parses a list into groups; an event outside braces is a group of its own. Raises
+    ValueError."""
     groups = [_group(item) for item in _split(text)]
     names = [event.name for group in groups for event in group]
     if len(names) > MAX_EVENTS:
@@ -53,8 +54,8 @@ def parse(text: str) -> list[list[EventName]]:
 
 
 def nearest_names(word: str, names: Iterable[str]) -> list[str]:
-    """Up to three names that the word may have meant, also if it is only like a part of one."""
-    import difflib  # for a wrong name only
+    """Returns up to three names that are similar to the word, or have a part that is."""
+    import difflib  # imported here, because only a wrong name needs it
 
     by_lower = {name.lower(): name for name in names}
     parts: dict[str, list[str]] = {}
@@ -68,7 +69,7 @@ def nearest_names(word: str, names: Iterable[str]) -> list[str]:
 
 
 def _split(text: str) -> Iterator[str]:
-    """The items between the commas that are not in braces or between slashes."""
+    """Splits at the commas that are neither in braces nor between slashes."""
     item, braces, slash = "", 0, False
     for letter in text:
         slash ^= letter == "/"
@@ -94,7 +95,7 @@ def _group(item: str) -> list[EventName]:
 
 
 def _event(text: str, rings: str) -> EventName:
-    """`rings`: those of its group, where it has none itself."""
+    """Parses one event. `rings` are the group's, which apply if the event has none."""
     if (match := _PMU.fullmatch(text)) is not None:
         pmu, terms, own = match[1], match[2], match[3] or ""
         named, terms = _split_name(terms)
@@ -124,7 +125,7 @@ def _with_rings(found: EventName, rings: str) -> EventName:
 
 
 def _split_name(terms: str) -> tuple[str, str]:
-    """The `name=` among terms, and the others."""
+    """Splits terms into the value of `name=` and the other terms."""
     items = terms.split(",")
     names = [item.strip()[5:] for item in items if item.strip().startswith("name=")]
     rest = [item for item in items if not item.strip().startswith("name=")]

@@ -14,14 +14,14 @@ from perfprobe.wire import Counter, Cpu, Missing, Scope
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A group to be opened: its CPU, and each event with its column after the times."""
+    """A group to open: its CPU, and each event with its column after the times."""
 
     cpu: int
     events: Sequence[tuple[Event, int]]
 
 
 Plan = Callable[[int], Sequence[Bundle]]
-"""What a reading CPU must open."""
+"""Returns the groups that a reading CPU must open."""
 
 
 class Groups:
@@ -39,8 +39,8 @@ class Groups:
         ready: Mapping[int, Group] | None = None,
         missing: Sequence[Missing] = (),
     ) -> None:
-        """`ready` has groups that are already open, by reading CPU; this part owns them from now
-        on."""
+        """`ready` has the groups that are already open, by reading CPU; this part takes ownership
+        of them."""
         self.scope = scope
         self.counters = counters
         self.missing = [*missing]
@@ -68,8 +68,8 @@ class Groups:
         self._ready.clear()
 
     def _group(self, bundle: Bundle) -> tuple[int, Group] | None:
-        """A group of the events that can be opened now, and its first column; None if there is
-        none."""
+        """Opens a group of the events that can be opened now. Returns the group and its first
+        column; None if no event can be opened."""
         events = [event for event, _ in bundle.events]
         opened = open_group(
             self._kernel, events, bundle.cpu, timed=self._timed, mapped=self._mapped
@@ -77,7 +77,7 @@ class Groups:
         if opened.group is None:
             return None
         columns = [dict(bundle.events)[event] for event in opened.events]
-        first = 0 if self._timed else columns[0]  # the times are the first of a timed part
+        first = 0 if self._timed else columns[0]  # the first columns of a timed part are the times
         opened.group.place([column - first for column in columns])
         return first, opened.group
 
@@ -99,8 +99,9 @@ def cpu_part(
     mapped: bool = True,
     missing: Sequence[Missing] = (),
 ) -> Groups:
-    """A part of these counters of CPUs, with the groups that are open. `wanted` are the events of
-    all CPUs. One that was offline is taken to have what an opened one with the same events has."""
+    """Makes a part of these counters of CPUs, with the groups that are open. `wanted` returns the
+    events of any CPU. A CPU that was offline is assumed to have the same counters as an opened CPU
+    with the same events."""
     alike: dict[tuple[Event, ...], OpenedEvents] = {}
     for cpu, found in opened.items():
         alike.setdefault(tuple(wanted[cpu]), found)
@@ -110,7 +111,7 @@ def cpu_part(
         return [] if found is None else found.events
 
     def on(counter: Counter, keys: set[str]) -> Counter:
-        """The counter with the CPUs on which one of these keys is counted."""
+        """Returns the counter, restricted to the CPUs on which one of these keys is counted."""
         cpus = [r.cpu for r in rows if not keys.isdisjoint(event.key for event in events(r.cpu))]
         return restricted_to(counter, cpus, len(rows))
 

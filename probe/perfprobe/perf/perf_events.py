@@ -1,9 +1,9 @@
-"""perf events: the one place where they are opened, and why the kernel refuses one.
+"""Opens perf events, and explains why the kernel refuses one. No other module opens perf events.
 
-The kernel puts a group on the counters as a whole or not at all. A group that is tried loses events
-in the order of DROPPED until the rest runs; events that exist but do not count are dropped as well.
-A group that others only take turns with loses nothing: a pinned copy of it, which does not wait for
-a turn, shows that it fits.
+The kernel puts a group on the counters as a whole or not at all. When a group is tried, its events
+are dropped in the order of DROPPED until the rest runs; events that exist but do not count are
+dropped as well. A group that merely takes turns with other groups loses no event: a pinned copy of
+it, which does not wait for a turn, shows that it fits.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ class Event:
     type: int
     config: int
     kernel: bool = False
-    """Count in the kernel only."""
+    """Whether to count in the kernel only."""
     user: bool = False
-    """Count in user space only."""
+    """Whether to count in user space only."""
     config1: int = 0
     config2: int = 0
     role: str = ""
     """The first event of a role that opens is used. Empty: the key is the role."""
     core: bool = True
-    """It belongs to a core's PMU: it can exclude rings and guests, and takes one of few
-    counters."""
+    """Whether the event belongs to a core's PMU: it can exclude rings and guests, and takes one of
+    few counters."""
     pinned: bool = False
-    """Set of a leader, it keeps its group on the counters all the time; other groups have what is
-    left. If that is impossible, the kernel does not count the group at all."""
+    """Only for a leader: keeps its group on the counters all the time; other groups get the
+    remaining counters. If that is impossible, the kernel does not count the group at all."""
 
     @property
     def part(self) -> str:
@@ -78,23 +78,24 @@ class Group(Protocol):
     def columns(self) -> int: ...
     @property
     def direct(self) -> bool:
-        """It can be read by RDPMC, without a system call."""
+        """Whether the group can be read by RDPMC, without a system call."""
 
     def place(self, columns: Sequence[int]) -> None:
-        """Sets which columns, after the times, the events fill: ascending. Until it is called they
-        fill the first ones. Must not be called while a thread reads the group."""
+        """Sets the columns after the times that the events fill, in ascending order; by default
+        they are the first columns. Must not be called while a thread reads the group."""
 
     def close(self) -> None: ...
 
 
 class Kernel(Protocol):
-    """The system calls; tests replace them. All raise OSError."""
+    """The system calls that groups need; tests replace them. All raise OSError."""
 
     def open(self, event: Event, cpu: int, leader: int, *, host_only: bool) -> int: ...
     def enable(self, leader: int) -> None: ...
     def close(self, fd: int) -> None: ...
     def group(self, fds: Sequence[int], *, timed: bool, mapped: bool = True) -> Group:
-        """The group takes over the descriptors. Without `mapped` no RDPMC reads it."""
+        """Makes a group, which takes ownership of the descriptors. Without `mapped` it is never
+        read by RDPMC."""
 
     def trial(self, group: Any, cpu: int, own_ns: int) -> Trial: ...
 
@@ -118,7 +119,7 @@ class OpenGroup:
         self.columns = lib.pp_perf_columns(self.handle)
 
     def read(self) -> list[int]:
-        """All columns. Columns that no event fills have undefined values."""
+        """Returns all columns. Columns that no event fills have undefined values."""
         values = ffi.new("uint64_t[64]")
         checked(lib.pp_perf_read(self.handle, values))
         return [values[i] for i in range(self.columns)]
@@ -191,7 +192,7 @@ _REASONS: Mapping[int, Trouble] = {
 
 
 def trouble(error: OSError, root: Path = Path("/")) -> Trouble:
-    """The meaning of a failed open, and the remedy."""
+    """Returns the reason for a failed open, and the remedy."""
     number = error.errno or 0
     if number in {errno.EACCES, errno.EPERM}:
         return _forbidden(number, root)
@@ -203,7 +204,8 @@ def trouble(error: OSError, root: Path = Path("/")) -> Trouble:
 
 
 def _forbidden(number: int, root: Path) -> Trouble:
-    """Why it is forbidden. The kernel's own check returns EACCES, a container's filter EPERM."""
+    """Returns why opening is forbidden. The kernel's own check returns EACCES, a container's filter
+    EPERM."""
     filtered = access.is_seccomp_filtered(root)
     refused = access.perf_refused(root)
     if refused is not None and not (filtered and number == errno.EPERM):
@@ -217,7 +219,7 @@ def _forbidden(number: int, root: Path) -> Trouble:
 
 
 def shortage(free: int, root: Path = Path("/")) -> Trouble:
-    """The trouble when there are fewer counters than events."""
+    """Returns the trouble if there are fewer counters than events."""
     watchdog = files.number(f"{root}/proc/sys/kernel/nmi_watchdog")
     why = f"only {free} counters free: the NMI watchdog or another tool holds one"
     if watchdog == 0:
@@ -227,8 +229,9 @@ def shortage(free: int, root: Path = Path("/")) -> Trouble:
 
 def is_pmu_mediated(root: Path) -> bool:
     """Whether KVM lends the PMU to guests as a whole. It then starts no guest with a PMU while an
-    event of the host includes guests. That /dev/kvm exists does not count: nearly every machine has
-    it, other KVMs are not disturbed by such events, and without guests' time halts are unknown."""
+    event of the host includes guests. The existence of /dev/kvm does not decide: nearly every
+    machine has it, and a KVM that does not lend the PMU is not disturbed by such events. Without
+    guests' cycles, halts would be unknown."""
     modules = (root / "sys/module" / name for name in ("kvm", "kvm_intel", "kvm_amd"))
     return any(files.word(f"{m}/parameters/enable_mediated_pmu") in {"Y", "1"} for m in modules)
 
@@ -243,21 +246,22 @@ DROPPED = (*OPTIONAL, "kernel_instructions", "kernel_cycles", "smt", "instructio
 last, because most SIMD code stays in it. The SMT event goes after all others that need a general
 counter, because no other tool shows it."""
 SPIN_NS = 2_000_000
-"""Duration of a trial of counts."""
+"""Duration in ns of a trial of counts."""
 FIT_NS = 100_000
-"""Duration of a trial of whether a pinned group is on the counters: it is at once, or never."""
+"""Duration in ns of a trial of a pinned group, which is on the counters at once or never."""
 MAX_TRIALS = 3
-"""Trials until the counts are believed to be implausible: the CPU may have been taken away during
-one of them."""
+"""Number of trials before implausible counts are accepted as a failure: a hypervisor may have taken
+the CPU away during one trial."""
 MAY_STAND_STILL = frozenset({"one_thread", "smi", *OPTIONAL})
-"""Keys whose counters need not move during a trial."""
+"""Keys of counters that may stand still during a trial."""
 NOT_COUNTING = Trouble("the counter is there but does not count")
 TOO_FEW_COUNTERS = Trouble("this CPU has too few counters for its group")
 YIELDED_TO_CHOSEN = Trouble(
     "its counter is left to the events of -e", "fewer events in braces, or no -e"
 )
 YIELDING_ROLES = ("kernel_instructions", "kernel_cycles")
-"""Roles whose counters are left to the events of -e, in this order, where no other is free."""
+"""Roles whose counters are given to the events of -e, in this order, if no other counter is
+free."""
 COUNTERS_TAKEN = Trouble("this CPU has no counter left for it: other events have them")
 
 
@@ -266,13 +270,13 @@ class OpenedEvents:
     """The events of one CPU that are open as a group."""
 
     events: list[Event] = field(default_factory=list)
-    """In the order in which they were wanted."""
+    """Opened events, in the order of the wanted events."""
     missing: dict[str, Trouble] = field(default_factory=dict)
-    """By key; for a role without any event, the key of its first event."""
+    """Missing keys with reasons; for a role without any event, the key of its first event."""
     group: Group | None = None
-    """None: no event could be opened."""
+    """The open group; None if no event could be opened."""
     host_only: bool = False
-    """Guests are excluded, because they own the PMU while they run."""
+    """Whether guests are excluded, because they own the PMU while they run."""
 
 
 def open_events(
@@ -285,8 +289,9 @@ def open_events(
     beside: Mapping[int, Sequence[Event]] | None = None,
     root: Path = Path("/"),
 ) -> dict[int, OpenedEvents]:
-    """A group on each CPU, of the events wanted there; see open_group. `beside`: events of another
-    group on each CPU; those of YIELDING_ROLES make room for it, if that helps."""
+    """Opens a group of the wanted events on each CPU; see open_group. `beside` returns the events
+    of another group on each CPU; events of YIELDING_ROLES are dropped if that lets the other group
+    fit."""
 
     def on(cpu: int) -> OpenedEvents:
         other = [] if beside is None else beside.get(cpu, [])
@@ -322,10 +327,10 @@ def open_group(
     tried: bool = False,
     root: Path = Path("/"),
 ) -> OpenedEvents:
-    """These events as one running group. `timed`: with the times for which it was enabled and on
-    the counters; `mapped`: readable by RDPMC. `tried`: only events that were seen to count on the
-    CPU, the largest group that fits; events are dropped in the order of DROPPED. The caller closes
-    the group."""
+    """Opens these events as one running group. `timed` adds the times for which the group was
+    enabled and on the counters; `mapped` makes it readable by RDPMC. `tried` keeps only events that
+    were seen to count on the CPU, and the largest group that fits; events are dropped in the order
+    of DROPPED. The caller closes the group."""
     events = list(wanted)
     missing: dict[str, Trouble] = {}
     dropped: dict[str, Trouble | None] = {}
@@ -357,7 +362,7 @@ def open_group(
 
 
 def refusal(kernel: Kernel, event: Event, cpu: int, root: Path = Path("/")) -> Trouble | None:
-    """Why this event cannot be opened on this CPU, alone; None: it can."""
+    """Returns why this event cannot be opened alone on this CPU; None if it can."""
     try:
         fd = kernel.open(event, cpu, LEADER, host_only=is_pmu_mediated(root))
     except OSError as error:
@@ -368,8 +373,8 @@ def refusal(kernel: Kernel, event: Event, cpu: int, root: Path = Path("/")) -> T
 
 
 def group_fits(kernel: Kernel, events: Sequence[Event], cpu: int, root: Path = Path("/")) -> bool:
-    """Whether these events find counters beside all pinned groups; True where that cannot be
-    tried."""
+    """Whether there are counters for these events in addition to all pinned groups; True if that
+    cannot be tried."""
     trial = _pinned_trial(kernel, events, cpu, root, FIT_NS)
     return trial is None or trial.running > 0
 
@@ -388,7 +393,8 @@ class _Attempt:
         self._fds: list[int] = []
 
     def group(self, *, timed: bool, mapped: bool = True) -> Group | None:
-        """The enabled group; None: no event could be opened, or they do not fit."""
+        """Returns the enabled group; None if no event could be opened, or if the events do not
+        fit."""
         try:
             self._open_all()
             if not self._fds:
@@ -426,8 +432,8 @@ class _Attempt:
             self.events.append(event)
 
     def _again_for_host(self) -> None:
-        """Opens all again without guests: where guests own the PMU while they run, only events
-        that exclude them can be counted."""
+        """Opens all events again, excluding guests: if guests own the PMU while they run, only
+        events that exclude them can be counted."""
         self.close()
         self.events, self.refused, self.host_only = [], {}, True
         self._open_all()
@@ -451,7 +457,7 @@ class _Attempt:
 def _try(
     kernel: Kernel, group: Group, attempt: _Attempt, cpu: int
 ) -> tuple[Trial | None, dict[str, Trouble]]:
-    """Runs on the CPU and counts, and returns the events whose counts are implausible. The trial is
+    """Runs a trial on the CPU. Returns it and the events whose counts are implausible. The trial is
     None if this process may not run there."""
     results = []
     for _ in range(MAX_TRIALS):
@@ -477,7 +483,7 @@ def _trial(kernel: Kernel, group: Group, cpu: int, own_ns: int) -> Trial | None:
 def _pinned_trial(
     kernel: Kernel, events: Sequence[Event], cpu: int, root: Path, own_ns: int
 ) -> Trial | None:
-    """A trial of a pinned copy of a group."""
+    """Runs a trial of a pinned copy of a group."""
     copies = [replace(event, pinned=True) for event in events]
     group = _Attempt(kernel, cpu, copies, root).group(timed=True, mapped=False)
     if group is None:
@@ -489,7 +495,7 @@ def _pinned_trial(
 
 
 def _not_counting(events: Sequence[Event], trial: Trial) -> dict[str, Trouble]:
-    """Events whose counts are implausible for a busy CPU."""
+    """Returns the events whose counts are implausible for a busy CPU."""
     if trial.running == 0:
         return {}
     counts = {e.key: count / trial.running for e, count in zip(events, trial.counts, strict=True)}
@@ -516,8 +522,8 @@ def _not_counting(events: Sequence[Event], trial: Trial) -> dict[str, Trouble]:
 def _without_next_role(
     events: Sequence[Event], dropped: dict[str, Trouble | None], why: Trouble | None = None
 ) -> list[Event]:
-    """The events without the next role to drop; empty if none is left to drop. Adds what it dropped
-    and why; None: a shortage, because other programs hold counters."""
+    """Returns the events without the next role to drop; empty if no role is left to drop. Adds the
+    dropped events with the reason to `dropped`; the reason None is a shortage of counters."""
     for role in DROPPED:
         keys = [event.key for event in events if event.part == role]
         if keys and len(keys) < len(events):
@@ -530,8 +536,8 @@ def _without_next_role(
 def _drop_reasons(
     dropped: Mapping[str, Trouble | None], free: int, root: Path
 ) -> dict[str, Trouble]:
-    """The reasons for dropped events. SIMD levels have a milder one: most CPUs have too few
-    counters for all of them."""
+    """Returns the reasons for dropped events. SIMD levels have a reason of their own: most CPUs
+    have too few counters for all levels."""
     short = shortage(free, root)
     return {
         key: COUNTERS_TAKEN if key in OPTIONAL else why or short for key, why in dropped.items()
@@ -541,7 +547,7 @@ def _drop_reasons(
 def _unserved(
     missing: dict[str, Trouble], events: Sequence[Event], wanted: Sequence[Event]
 ) -> dict[str, Trouble]:
-    """The missing keys whose role no other event serves, one for each role."""
+    """Returns the missing keys whose role no other event serves, one key for each role."""
     served = {event.part for event in events}
     lacking: dict[str, Trouble] = {}
     roles: set[str] = set()
@@ -557,15 +563,17 @@ def _unserved(
 T = TypeVar("T")
 R = TypeVar("R")
 MAX_THREADS = 32
-"""Most of a trial of counters on a CPU is spinning there for 2 ms."""
+"""Upper bound of the threads that try counters on CPUs: most of a trial is spinning on its CPU for
+2 ms."""
 
 
 def run_in_threads(do: Callable[[T], R], items: Collection[T]) -> list[R]:
-    """`do` of each item, in their order. Raises the first error once all threads have ended. Where
-    the kernel gives too few threads, those that there are do the work, or the caller's own."""
+    """Returns `do(item)` for all items, in their order. Raises the first error after all threads
+    have ended. If not all threads can be started, those that were, or the caller's own, do the
+    work."""
     results: dict[int, R] = {}
     errors: list[BaseException] = []
-    left = iter(enumerate(items))  # one step of it is atomic, so the threads share it
+    left = iter(enumerate(items))  # next() on it is atomic, so threads may share it
 
     def work() -> None:
         try:

@@ -27,7 +27,7 @@ _ALL_BITS = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """The three words by which an event is chosen."""
+    """The three config words that choose an event."""
 
     config: int = 0
     config1: int = 0
@@ -40,11 +40,11 @@ class Code:
 
 
 class TermError(ValueError):
-    """A term that the PMU does not have, or a value that does not fit it."""
+    """A term that the PMU lacks, or a value that does not fit the term."""
 
 
 def parse_terms(text: str) -> dict[str, int]:
-    """The terms of "event=0xd1,umask=0x01,edge" with their values; 1 where none is given. Raises
+    """Parses terms such as "event=0xd1,umask=0x01,edge"; a term without a value has 1. Raises
     TermError."""
     terms = {}
     for item in text.split(","):
@@ -57,7 +57,7 @@ def parse_terms(text: str) -> dict[str, int]:
 
 
 def encode_terms(path: str, terms: Mapping[str, int]) -> Code:
-    """The words for these terms of the PMU at `path`. Raises TermError."""
+    """Returns the words for these terms of the PMU at `path`. Raises TermError."""
     total = Code()
     for term, value in terms.items():
         total |= encode_term(path, term, value)
@@ -65,7 +65,7 @@ def encode_terms(path: str, terms: Mapping[str, int]) -> Code:
 
 
 def encode_term(path: str, term: str, value: int) -> Code:
-    """The words for one term of the PMU at `path`. Raises TermError."""
+    """Returns the words for one term of the PMU at `path`. Raises TermError."""
     word, bits = (term, list(range(64))) if term in CONFIG_WORDS else _bits(path, term)
     if value >> len(bits):
         raise TermError(f"{term}={value:#x} does not fit into its {len(bits)} bits")
@@ -74,7 +74,7 @@ def encode_term(path: str, term: str, value: int) -> Code:
 
 
 def _bits(path: str, term: str) -> tuple[str, list[int]]:
-    """The word that a term fills, and its bits there, ascending."""
+    """Returns the word that a term fills, and the term's bits in it, ascending."""
     match = _FORMAT.fullmatch(files.word(f"{path}/format/{term}"))
     if match is None:
         raise TermError(f"the PMU has no term {term!r}")
@@ -93,7 +93,7 @@ def _bits(path: str, term: str) -> tuple[str, list[int]]:
 
 DEVICES = "sys/bus/event_source/devices"
 CORES = (("cpu", None), ("cpu_core", "P"), ("cpu_atom", "E"), ("cpu_lowpower", "L"))
-"""Names and core types. A hybrid has the ones with a type, other machines the first."""
+"""Names and core types of core PMUs. Hybrids have those with a type, other machines the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +102,15 @@ class Pmu:
     path: str
     type: int
     cpus: frozenset[int] | None
-    """The CPUs that it counts on, or the ones to ask for their whole core or package; None: all
-    CPUs, each for itself."""
+    """The CPUs that the PMU counts on, or the CPUs to ask for their whole core or package; None:
+    every CPU counts for itself."""
     hybrid: str | None = None
-    """The core type on a hybrid, where generic events must name the PMU."""
+    """The core type on a hybrid, whose generic events must name the PMU."""
 
     @property
     def cpus_now(self) -> frozenset[int] | None:
-        """`cpus`, read again: when one goes offline, the kernel replaces it by another."""
+        """Reads `cpus` again: when a CPU of it goes offline, the kernel replaces it by another
+        CPU."""
         return _cpus(self.path) or self.cpus
 
     def serves(self, cpu: int) -> bool:
@@ -117,11 +118,11 @@ class Pmu:
 
     @property
     def extended(self) -> int:
-        """The bits that the config of a generic event needs besides its number."""
+        """Bits that the config of a generic event needs in addition to its number."""
         return self.type << 32 if self.hybrid else 0
 
     def indirect(self) -> Trouble:
-        """Why RDPMC cannot read its counters."""
+        """Returns why RDPMC cannot read the PMU's counters."""
         if files.number(f"{self.path}/rdpmc") == 0:
             return Trouble("the kernel forbids RDPMC", f"echo 1 | sudo tee {self.path}/rdpmc")
         return Trouble("RDPMC may not read it: its page is not available, or does not allow it")
@@ -149,7 +150,7 @@ def core_of(pmus: Iterable[Pmu], cpu: int) -> Pmu | None:
 
 
 def core_at(root: Path, cpu: int) -> Pmu:
-    """The core PMU of a CPU. Raises Refused if there is none."""
+    """Returns the core PMU of a CPU. Raises Refused if there is none."""
     pmu = core_of(cores(root), cpu)
     if pmu is None:
         raise Refused(access.no_pmu(root))
@@ -157,7 +158,7 @@ def core_at(root: Path, cpu: int) -> Pmu:
 
 
 def no_counters(root: Path) -> Trouble:
-    """Why a source without perf events has no cycles, instructions and reference cycles."""
+    """Returns why a source without perf events has no cycles, instructions and reference cycles."""
     if cores(root):
         return Trouble("the os source does not read the core's counters", "--source perf")
     return access.no_pmu(root)
@@ -167,8 +168,8 @@ def no_counters(root: Path) -> Trouble:
 
 
 def code(pmu: Pmu, event: str) -> Code | None:
-    """The words of an event that the PMU names; None: it names none, or not in a way that is
-    understood."""
+    """Returns the words of an event that the PMU lists; None if the PMU does not list it, or in an
+    unknown syntax."""
     text = files.word(f"{pmu.path}/events/{event}")
     try:
         return encode_terms(pmu.path, parse_terms(text)) if text else None
@@ -177,8 +178,8 @@ def code(pmu: Pmu, event: str) -> Code | None:
 
 
 def config(pmu: Pmu, event: str) -> int | None:
-    """attr.config of an event that the PMU names; None: there is no such event, or it needs more
-    than config."""
+    """Returns attr.config of an event that the PMU lists; None if there is no such event, or if it
+    needs further words."""
     words = code(pmu, event)
     return words.config if words is not None and words == Code(words.config) else None
 
@@ -194,7 +195,7 @@ def placed_term(pmu: Pmu, term: str, value: int) -> int | None:
 
 
 def scale(pmu: Pmu, event: str) -> float:
-    """One count in the event's unit; 1 where the PMU has none."""
+    """Returns the size of one count in the event's unit; 1 if the PMU states none."""
     try:
         value = float(files.word(f"{pmu.path}/events/{event}.scale"))
     except ValueError:
@@ -203,7 +204,7 @@ def scale(pmu: Pmu, event: str) -> float:
 
 
 def unit(pmu: Pmu, event: str) -> str:
-    """The unit of the scaled count, as the PMU names it; "1" where it has none."""
+    """Returns the unit of the scaled count, as the PMU states it; "1" if it states none."""
     text = files.word(f"{pmu.path}/events/{event}.unit")
     return text if text.isprintable() and 0 < len(text) <= 16 else "1"
 
@@ -211,23 +212,24 @@ def unit(pmu: Pmu, event: str) -> str:
 # --- chosen events -------------------------------------------------------------------------------
 
 EVENTS = "events"
-"""Unit of what a core's PMU counts; the wire bounds it."""
+"""Unit of counts of a core's PMU; the wire limits their rate."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenEvent:
-    """An event that was asked for."""
+    """An event that the user has chosen."""
 
     asked: EventName
     about: str
     unit: str
     scale: float
     events: dict[str | None, Event] = field(default_factory=dict)
-    """By the name of the core PMU that counts it; None: all CPUs count it alike."""
+    """The event for each core PMU, by the PMU's name; under None, an event that all CPUs count in
+    the same way."""
     trouble: Trouble | None = None
-    """Why no CPU can count it."""
+    """The reason why no CPU can count the event."""
 
     def on(self, pmu: Pmu | None) -> Event | None:
-        """The event for CPUs of this core PMU."""
+        """Returns the event for CPUs of this core PMU."""
         own = None if pmu is None else self.events.get(pmu.name)
         return own or self.events.get(None)

@@ -1,5 +1,5 @@
-"""Counters of cores and packages from their PMUs: residency in C-states, energy, what the power
-control unit does to the clock, and traffic to memory."""
+"""Counters of cores and packages from their PMUs: residency in C-states, energy, limits of the
+clock by the power control unit, and memory traffic."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from perfprobe.wire import Counter, Cpu, Missing, Scope
 # `pcu_ticks` is a share of time.
 
 PCU_COUNTERS = 4
-"""Counters of one unit. With more events the kernel would rotate them every few ms, and wake a CPU
-of each package each time."""
+"""Number of counters of one unit. With more events the kernel would rotate them every few ms, and
+wake a CPU of each package each time."""
 TICKS_KEY = "pcu_ticks"
 SECOND_SET = 0x100
 """Added to codes of the extension set. Some PMUs have a ninth bit for it in their format."""
@@ -90,7 +90,7 @@ class Kind:
     events: dict[str, str]
     """Key by the event's name in sysfs."""
     counters: int | None = None
-    """Number of events that it can count at once; None: each event has its own counter."""
+    """Number of events that the PMU can count at once; None: each event has its own counter."""
 
 
 # C-state counters tick with the TSC.
@@ -134,7 +134,7 @@ def uncore_parts(
 
 
 def _listed(kind: Kind, pmu: Pmu) -> dict[str, Event]:
-    """Events by name, those that the PMU lists: it lists those that the model has."""
+    """Returns the events that the PMU lists, by name; it lists the events that the model has."""
     configs = {name: perf_pmus.config(pmu, name) for name in kind.events}
     return {
         name: Event(kind.events[name], pmu.type, config, core=False)
@@ -144,7 +144,7 @@ def _listed(kind: Kind, pmu: Pmu) -> dict[str, Event]:
 
 
 def _power_control(root: Path, pmu: Pmu) -> dict[str, Event]:
-    """Events by name. The PMU lists none, so raw codes are used."""
+    """Returns events by name. The PMU lists no events, so raw codes are used."""
     who = identity.identity(root)
     codes = pcu_codes(who.vendor, who.family, who.model)
     configs = {key: perf_pmus.placed_term(pmu, "event", code) for key, code in codes.items()}
@@ -211,7 +211,7 @@ def _reading_cpus(kind: Kind, pmu: Pmu, groups: list[list[int]]) -> Callable[[in
 def _fitting_events(
     events: dict[str, Event], counters: int
 ) -> tuple[dict[str, Event], list[Missing]]:
-    """As many events as there are counters; with more the kernel would rotate them."""
+    """Returns as many events as there are counters; the kernel would rotate a larger number."""
     names = list(events)
     why = f"its unit has {counters} counters, and more informative events have them"
     missing = [Missing(events[name].key, why) for name in names[counters:]]
@@ -307,13 +307,13 @@ def _raw_controller(pmu: Pmu) -> Controller | None:
 
 
 def _bytes(pmu: Pmu, event: str) -> float | None:
-    """Bytes in a count, by the scale and unit that the driver gives."""
+    """Returns the bytes in one count, by the scale and unit that the driver gives."""
     unit = UNIT_BYTES.get(perf_pmus.unit(pmu, event))
     return None if unit is None else perf_pmus.scale(pmu, event) * unit
 
 
 def no_controller(root: Path) -> Trouble:
-    """Why there is no controller."""
+    """Returns why there is no controller."""
     guest = identity.virtualisation(root)
     if guest is not None:
         return Trouble("memory controllers are not visible in a VM", "check on the host")
@@ -329,11 +329,12 @@ def no_controller(root: Path) -> Trouble:
 # The controllers of a package are the columns of a counter.
 
 MAX_CHANNELS = 64
-"""Columns that the mask of one group reaches, from its first."""
+"""Number of columns that the mask of one group covers, from its first column."""
 
 
 def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Kernel) -> Groups:
-    """Bytes by package. Without counters it names what is missing and why."""
+    """Makes the part with memory traffic in bytes by package. Without counters it names what is
+    missing and why."""
     all_controllers = controllers(root)
     online, reading = {row.cpu for row in rows if row.online}, {row.cpu for row in read}
     packages = [group for group in topology.packages(rows) if not online.isdisjoint(group)]
@@ -370,8 +371,8 @@ def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Ke
 
 
 Place = list[tuple[Controller, int]]
-"""The controllers of a package, each with the CPU to ask; one that has several dies is listed once
-a die."""
+"""The controllers of a package, each with the CPU to ask; a controller with several dies is listed
+once for each die."""
 
 
 def _places(found: Iterable[Controller], package: Sequence[int]) -> Place:
@@ -384,7 +385,7 @@ def _places(found: Iterable[Controller], package: Sequence[int]) -> Place:
 
 
 def _bundles(place: Place, channels: int, count: int) -> list[Bundle]:
-    """A group for each controller, its reads and its writes."""
+    """Returns a group for each controller, with its reads and its writes."""
     bundles = []
     for number, (controller, cpu) in enumerate(place):
         columns = [
@@ -400,7 +401,7 @@ def _bundles(place: Place, channels: int, count: int) -> list[Bundle]:
 
 
 def _incomparable(found: Sequence[Controller], places: Sequence[Place]) -> Trouble | None:
-    """Why the counts of packages are not comparable."""
+    """Returns why the counts of packages are not comparable."""
     if len({controller.scale for controller in found}) > 1:
         return Trouble("its memory controllers count in different units")
     numbers = {len(place) for place in places}
@@ -412,7 +413,8 @@ def _incomparable(found: Sequence[Controller], places: Sequence[Place]) -> Troub
 
 
 def _refused(found: Sequence[Controller], kernel: Kernel, root: Path) -> Trouble | None:
-    """Why an event cannot be opened; all are tried, since a sum without one would be too small."""
+    """Returns why an event cannot be opened. All events are tried, since a sum without one of them
+    would be too small."""
     tried = (
         refusal(kernel, event, min(controller.pmu.cpus or {0}), root)
         for controller in found
