@@ -100,7 +100,7 @@ class RunningEpisodes:
 
     def of_kind(self, kind: str) -> list[Episode]:
         """Returns the running episodes of one kind that are visible now."""
-        return [e for e in self.running if e.kind == kind and not e.calm]
+        return [e for e in self.running if e.kind == kind and not e.is_calm]
 
     def hotplug(self, cpu: int, time_ns: int, *, online: bool) -> list[Episode]:
         """Starts or ends the episode of a CPU that went offline or online. Returns the episodes
@@ -118,7 +118,7 @@ class RunningEpisodes:
 
     def end(self, episode: Episode, end_ns: int) -> Episode:
         self.running = [e for e in self.running if e is not episode]
-        episode.end_ns, episode.calm = end_ns, False
+        episode.end_ns, episode.is_calm = end_ns, False
         return episode
 
 

@@ -58,7 +58,7 @@ class InterruptStorms:
     """Detects them, each CPU by itself."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
-        self.available = True
+        self.is_available = True
         self._names, self._gap_ns = reader.single_cpus, gap_ns(reader.hello.sample_ns)
         self._groups = np.arange(len(self._names))  # an episode each: each has its own share
         self._shares = ShareEpisodes(episodes, "interrupt", START, END, reader.hello.sample_ns)

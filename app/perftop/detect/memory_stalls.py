@@ -54,7 +54,7 @@ class MemoryStalls:
     """An episode is of one cause and one group, and starts and ends with records."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
-        self.available = True
+        self.is_available = True
         self._cpus, self._gap_ns = [*reader.position], gap_ns(reader.hello.sample_ns)
         self._episodes = episodes
         self._running: dict[tuple[str, str], _Running] = {}

@@ -39,7 +39,7 @@ happened, twice as many each time that nothing did."""
 class Detector(Protocol):
     """A detector, which starts and ends the episodes of one kind."""
 
-    available: bool
+    is_available: bool
     """Whether this stream has the counters that the detector needs."""
 
     def calm(self, batch: SampleBatch, first: int, last: int) -> int:
@@ -65,7 +65,7 @@ class Detection:
             Throttles(reader, episodes), Licenses(reader, episodes), Halts(reader, episodes),
             Smis(reader, episodes), Steals(reader, episodes),
         ]  # fmt: skip
-        self._detectors = [detector for detector in detectors if detector.available]
+        self._detectors = [detector for detector in detectors if detector.is_available]
         self._ahead = [MIN_AHEAD for _ in self._detectors]
         self._batch: SampleBatch | None = None
         self._next: list[int] = []
@@ -166,7 +166,7 @@ class _Suspect:
 
 
 class Suspects:
-    available = True
+    is_available = True
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._topology, self._episodes = reader.hello.topology, episodes
@@ -180,7 +180,7 @@ class Suspects:
 
     def sample(self, data: DetectorInput) -> list[Episode]:
         """Returns the episodes that this sample ended."""
-        suspect = data.sample.delta.suspect if data.sample.doubted else {}
+        suspect = data.sample.delta.suspect if data.sample.is_doubted else {}
         doubts = {self._topology[row].cpu: doubts for row, doubts in suspect.items()}
         return self.step(doubts, data.since_ns, data.time_ns)
 
@@ -249,7 +249,7 @@ class Neighbours:
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes, quotas: QuotaStops) -> None:
         hello = reader.hello
-        self.available = True
+        self.is_available = True
         self.watched_job, self.running_tasks = WatchedJob(hello.watch), RunningTasks()
         self._position = reader.position
         groups = packages(hello)

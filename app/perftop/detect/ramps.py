@@ -80,7 +80,7 @@ class Ramps:
     one episode."""
 
     def __init__(self, reader: SampleReader) -> None:
-        self.available = bool(reader.evaluator.chosen["busy_hz"])
+        self.is_available = bool(reader.evaluator.chosen["busy_hz"])
         sample_ns = reader.hello.sample_ns
         self._gap_ns, self._stale_ns = gap_ns(sample_ns), (GAP_SAMPLES + 0.5) * sample_ns
         self._forget(reader.cores)

@@ -125,7 +125,7 @@ class Thermal:
             for cause, names in enumerate(HOT.values())
             if (bits := [i for i, name in enumerate(column.counter.parts) if name in names])
         ]
-        self.available = bool(self._status)
+        self.is_available = bool(self._status)
         """Whether this stream has such bits."""
 
     def signs(self, batch: SampleBatch) -> Bools:
@@ -156,7 +156,7 @@ class Modulation:
 
     def __init__(self, reader: SampleReader) -> None:
         self._column = reader.counters.columns.get("modulation")
-        self.available = self._column is not None
+        self.is_available = self._column is not None
         """Whether this stream has the register."""
         self._rows = len(reader.hello.topology)
 
@@ -249,7 +249,7 @@ class Halts:
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._counters = reader.counters
-        self.available = bool(reader.evaluator.chosen["involuntary"])
+        self.is_available = bool(reader.evaluator.chosen["involuntary"])
         self._standstill, self._signs = Standstill(reader), Signs(reader)
         self._names = reader.single_cpus
         sample_ns = reader.hello.sample_ns
@@ -418,7 +418,7 @@ class Steals:
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         rows = reader.hello.topology
-        self.available = bool(reader.evaluator.chosen["steal"])
+        self.is_available = bool(reader.evaluator.chosen["steal"])
         self._names = reader.single_cpus
         self._host = np.zeros(len(rows), int)
         self._steals = ShareEpisodes(
@@ -491,7 +491,7 @@ class Smis:
         self._counters, self._episodes = reader.counters, episodes
         self._cpus = np.array([row.cpu for row in reader.hello.topology])
         self._column = reader.counters.columns.get("smi")
-        self.available = self._column is not None
+        self.is_available = self._column is not None
         self._gap_ns = gap_ns(reader.hello.sample_ns)
         self._episode: Episode | None = None
         self._counts = np.zeros(len(self._cpus))

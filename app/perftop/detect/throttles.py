@@ -43,9 +43,9 @@ class Throttles:
         self._episodes = episodes
         self._thermal, self._modulation = Thermal(reader), Modulation(reader)
         self._booked = BookedThrottling(reader, episodes)
-        polled = self._thermal.available or self._modulation.available
-        self.available = polled or self._booked.available
-        self._by_kernel = self._booked.available and not self._thermal.available
+        polled = self._thermal.is_available or self._modulation.is_available
+        self.is_available = polled or self._booked.is_available
+        self._by_kernel = self._booked.is_available and not self._thermal.is_available
         self._standstill = Standstill(reader)
         self._throttles = ShareEpisodes(
             episodes, "throttle", START, END, reader.hello.sample_ns, after=MIN_SAMPLES,
@@ -126,7 +126,7 @@ class BookedThrottling:
         self._episodes = episodes
         columns = (reader.counters.columns.get(key) for key in BOOKED)
         self._columns = [column for column in columns if column is not None]
-        self.available = bool(self._columns)
+        self.is_available = bool(self._columns)
         """Whether the kernel of this stream counts such time."""
         self._cpus = {"package": reader.hello.packages, "core": reader.hello.cores}
         self._dropped_ns: dict[int, int] = {}

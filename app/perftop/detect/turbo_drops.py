@@ -114,7 +114,7 @@ class _Drop(ShareEpisode):
     """A running drop. Its sums are those of `_DropSample.clocks`, and its group is a key of
     _DropSample."""
 
-    whole: bool  # cores of the group that wake up join the drop
+    is_whole: bool  # cores of the group that wake up join the drop
     facts: Floats
     """Sums of the counters that may show the cause, over all samples that showed the drop."""
     scaled: bool = False
@@ -157,7 +157,7 @@ class Drops:
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._reader = reader
-        self.available = reader.turbo.has_tables
+        self.is_available = reader.turbo.has_tables
         self._tally = Tally(reader.counters, COUNTED)
         patience = Patience(PAUSE_NS, gap_ns(reader.hello.sample_ns))
         self._drops: OpenEpisodes[_Drop] = OpenEpisodes(episodes, patience)
@@ -284,7 +284,7 @@ class Drops:
         """Adds the sample to the running drops. Returns the drops that are over."""
         over, low = [], sample.missing(DROP_END)
         for drop in self._drops.running:
-            if drop.whole:
+            if drop.is_whole:
                 self._join(drop, low & (sample.key == drop.group) & ~self._taken())
             members = drop.members & (sample.key == drop.group)
             known_s = sample.clocks[0, drop.members].sum()
@@ -292,10 +292,10 @@ class Drops:
             changed = run_s < known_s / 2  # newly capped or no longer capped: a new episode
             if known_s and (changed or allowed - cycles < DROP_END * allowed):
                 drop.pause(sample.since_ns)
-                drop.episode.calm = True
+                drop.episode.is_calm = True
             elif known_s:
                 drop.paused_ns += 0 if drop.calm_ns is None else sample.since_ns - drop.calm_ns
-                drop.episode.calm = False
+                drop.episode.is_calm = False
                 self._add(drop, members, clocks, sample)
             known = bool(known_s)
             ended = self._drops.patience.has_ended(drop, sample.time_ns, known=known)
@@ -352,12 +352,12 @@ class Drops:
         )
         young = self._drops.just_started(key)
         if whole and young is not None:
-            young.whole = True
+            young.is_whole = True
             self._join(young, group & low & ~self._taken())
             return
         drop = _Drop(
             group=key, start_ns=sample.since_ns, last_ns=sample.time_ns, members=group & False,
-            episode=Episode("turbo-drop", [], sample.since_ns), whole=whole,
+            episode=Episode("turbo-drop", [], sample.since_ns), is_whole=whole,
             facts=np.zeros(self._tally.width),
         )  # fmt: skip
         self._join(drop, group & (low if whole else deep) & ~self._taken())
@@ -388,7 +388,7 @@ class Licenses:
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._counters, self._episodes = reader.counters, episodes
         self._levels = [key for key in LEVELS if key in reader.counters.columns]
-        self.available = bool(self._levels)
+        self.is_available = bool(self._levels)
         self._licenses = ShareEpisodes(
             episodes, "license", LICENSE_START, LICENSE_END, reader.hello.sample_ns,
             after=MIN_SAMPLES, pause_ns=PAUSE_NS,

@@ -290,7 +290,7 @@ class QuotaStops:
     Neighbours ask it which part of a wait a quota explains."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
-        self.available = True
+        self.is_available = True
         self.time_ns = 0
         self._cpus = [*reader.position]
         self._gap_ns = gap_ns(reader.hello.sample_ns)

@@ -173,7 +173,7 @@ class Differences:
         stamps, last = now.head[:, rows, 0], baseline.stamp[rows]
         for i in range(len(stalled)):
             waits = stalled[i]
-            if block.mixed and np.count_nonzero(waits):
+            if block.is_mixed and np.count_nonzero(waits):
                 waits = waits & (stamps[i] - last < MAX_WAIT_S * self._stamp_hz)
                 cores = np.zeros(self._cores + 1, bool)
                 cores[self._core_of[waits]] = True
@@ -564,7 +564,7 @@ class Multiplexed:
     """Indices of the columns of PERF_TIMES."""
     running: Ints
     """For each row, the index of its running time among all values."""
-    mixed: bool
+    is_mixed: bool
     """Whether some counters of the block are not multiplexed."""
 
 

@@ -47,7 +47,7 @@ class Registry:
         self.index = {key: i for i, key in enumerate(self.metrics)}
         self.low = np.array([metric.low for metric in self.metrics.values()])
         self.high = np.array([metric.high for metric in self.metrics.values()])
-        self.added = np.array([metric.added for metric in self.metrics.values()])
+        self.is_sum = np.array([metric.is_sum for metric in self.metrics.values()])
 
 
 STATIC = Registry()
@@ -65,7 +65,7 @@ def _event_metrics(counter: wire.Counter) -> Iterator[Metric]:
         key, label, "1/s" if counter.unit in COUNT_UNITS else f"{printable(counter.unit)}/s",
         f"{description}, per second.",
         (Variant((key,), "count / time", lambda q: q[key], lambda q: q.seconds(key)),),
-        added=True,
+        is_sum=True,
     )  # fmt: skip
     yield Metric(
         key + PER_KI, label + PER_KI, "1", f"{description}, per thousand instructions.",
@@ -228,7 +228,7 @@ class Values:
             top, bottom = (np.where(is_known, part, 0.0) for part in (top, bottom))
         total, base = np.add.reduce(top, axis=-1), np.add.reduce(bottom, axis=-1)
         if self.registry.events:
-            counts = np.where(self.registry.added[metrics], is_known.sum(axis=-1), 1)
+            counts = np.where(self.registry.is_sum[metrics], is_known.sum(axis=-1), 1)
             base = base / np.maximum(counts, 1)
         return ratio(total, base, self.registry.low[metrics], self.registry.high[metrics])
 

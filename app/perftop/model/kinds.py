@@ -31,7 +31,7 @@ class Kind:
     meaning: str
     """Explanation of the kind in the legend and the glossary."""
     depth: Depth = "share"
-    wrong: bool = True
+    is_wrong: bool = True
     """Whether something is wrong while the episode runs. Such an episode is drawn as an alarm."""
     lowers: str = ""
     """Key of the number that the episode makes worse."""
@@ -136,34 +136,35 @@ KINDS: dict[str, Kind] = {
             ),
         ),
         Kind(
-            "ramp", "╱", "ramp: a clock climbed from idle to where it stays", "gain", wrong=False,
-            of_cycles=True,
+            "ramp", "╱", "ramp: a clock climbed from idle to where it stays", "gain",
+            is_wrong=False, of_cycles=True,
             sentences=(
                 "{where} took {climb} to climb from {first} to {steady}",
                 "{where} climbed",
             ),
         ),
         Kind(
-            "suspect", "≁", "suspect: counters that cannot be true", "", wrong=False,
+            "suspect", "≁", "suspect: counters that cannot be true", "", is_wrong=False,
             sentences=(
                 "perftop does|did not trust {counters} of {where}",
                 "perftop does|did not trust counters of {where}",
             ),
         ),
         Kind(
-            "offline", "○", "a CPU went offline", "", wrong=False,
+            "offline", "○", "a CPU went offline", "", is_wrong=False,
             sentences=("{where} {is} offline",),
         ),
         Kind(
-            "online", "•", "a CPU came back", "", wrong=False, sentences=("{where} came online",),
+            "online", "•", "a CPU came back", "", is_wrong=False,
+            sentences=("{where} came online",),
         ),
     )
 }  # fmt: skip
 """Kinds of episodes by key, the worst first."""
 UNKNOWN_KIND = Kind(
-    "other", "│", "an episode of a newer perftop", wrong=False, sentences=("{kind} on {where}",)
+    "other", "│", "an episode of a newer perftop", is_wrong=False, sentences=("{kind} on {where}",)
 )
-MARK = Kind("mark", "│", "a moment that somebody named", "", wrong=False, sentences=("{label}",))
+MARK = Kind("mark", "│", "a moment that somebody named", "", is_wrong=False, sentences=("{label}",))
 
 
 def _neighbour(cause: str, lowers: str, loss: str, *sentences: str) -> Kind:
@@ -387,7 +388,7 @@ class Episode:
     evidence: dict[str, Any] = field(default_factory=dict)
     confidence: Confidence = "unknown"
     """As `belief.confidence` says."""
-    calm: bool = False
+    is_calm: bool = False
     """Whether the episode is not visible in the newest samples. The episode ends if that lasts."""
 
     @property

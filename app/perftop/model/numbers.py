@@ -45,17 +45,17 @@ class Number:
     export: str = ""
     """Name of its column in exports and, after `perftop_`, in OpenMetrics; if empty, `column`
     derives the name."""
-    coarse: bool = False
+    is_coarse: bool = False
     """Whether the kernel samples the number once a tick. Such a number is shown without decimals
     where room is scarce."""
-    small: bool = False
+    is_small: bool = False
     """Whether the number is a share for which a few per cent are a lot."""
     stands_out: float = inf
     """Value from which the number is highlighted."""
     of_running: bool = False
     """Whether the number describes the running time of a CPU. Such a number means little for a CPU
     that hardly ran."""
-    added: bool = False
+    is_sum: bool = False
     """Whether the number of several CPUs together is the sum of their numbers, not the mean."""
     counter: str = ""
     """Key of the counter from which the number is read. Metrics of a CPU leave it empty."""
@@ -91,7 +91,7 @@ class Number:
         is scarce."""
         if self.unit == "Hz":
             return clock.per_hz, clock.digits
-        digits = 0 if brief and self.coarse else self.digits
+        digits = 0 if brief and self.is_coarse else self.digits
         return _SCALES.get(self.unit, 1.0), digits
 
     def unit_name(self, clock: ClockUnit) -> str:
@@ -245,7 +245,7 @@ METRICS: dict[str, Metric] = {
             "Share of elapsed time idle but polling: idle to the system, running to the core.",
             (Variant(("poll_s",), "cpuidle", lambda q: q["poll_s"],
                      lambda q: q.seconds("poll_s")),),
-            title="polling idle", small=True, high=1.0,
+            title="polling idle", is_small=True, high=1.0,
         ),
         Metric(
             "involuntary", "invol", "ratio",
@@ -261,7 +261,7 @@ METRICS: dict[str, Metric] = {
                         - q.ref_s,
                         lambda q: q.tsc_s, True),
             ),
-            title="involuntary halts", digits=2, small=True, stands_out=0.005,
+            title="involuntary halts", digits=2, is_small=True, stands_out=0.005,
             high=1.0, better=-1,
         ),
         Metric(
@@ -269,7 +269,7 @@ METRICS: dict[str, Metric] = {
             "Share of elapsed time in which the hypervisor ran something else. Steps of 10 ms.",
             (Variant(("stat_steal_s",), "/proc/stat", lambda q: q["stat_steal_s"],
                      lambda q: q.seconds("stat_steal_s")),),
-            small=True, stands_out=0.01, high=1.0, better=-1,
+            is_small=True, stands_out=0.01, high=1.0, better=-1,
         ),
         Metric(
             "user", "user", "ratio",
@@ -278,7 +278,7 @@ METRICS: dict[str, Metric] = {
             (Variant(("stat_user_s", "stat_nice_s"), "/proc/stat user + nice",
                      lambda q: q["stat_user_s"] + q["stat_nice_s"],
                      lambda q: q.seconds("stat_user_s")),),
-            coarse=True, high=1.0,
+            is_coarse=True, high=1.0,
         ),
         Metric(
             "system", "kernel", "ratio",
@@ -287,14 +287,14 @@ METRICS: dict[str, Metric] = {
                      "/proc/stat system + irq + softirq",
                      lambda q: q["stat_system_s"] + q["stat_irq_s"] + q["stat_softirq_s"],
                      lambda q: q.seconds("stat_system_s")),),
-            coarse=True, high=1.0,
+            is_coarse=True, high=1.0,
         ),
         Metric(
             "iowait", "iowait", "ratio",
             "Share of elapsed time idle with a task of this CPU waiting for a disk: part of idle.",
             (Variant(("stat_iowait_s",), "/proc/stat", lambda q: q["stat_iowait_s"],
                      lambda q: q.seconds("stat_iowait_s")),),
-            small=True, coarse=True, high=1.0,
+            is_small=True, is_coarse=True, high=1.0,
         ),
         Metric(
             "ipc", "IPC", "1",

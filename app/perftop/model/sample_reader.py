@@ -121,7 +121,7 @@ class Sample:
         return self.batch.ceilings[self.index]
 
     @property
-    def doubted(self) -> bool:
+    def is_doubted(self) -> bool:
         """Whether any counter is suspect."""
         place = self.batch.doubted.searchsorted(self.index)
         return bool(place < len(self.batch.doubted) and self.batch.doubted[place] == self.index)

@@ -303,7 +303,7 @@ class Splitter:
         self._methods = set(counters.hello.smt_methods)
         """Methods that hello allows; empty if all methods are allowed that the counters support."""
         named = ((key, key.replace("_", "-")) for key in ANY_COUNTERS if key in counters.columns)
-        self._counted_keys = [key for key, method in named if self._allowed(method)]
+        self._counted_keys = [key for key, method in named if self._is_allowed(method)]
         """Available counters from which ANY can be computed, best first."""
         self._rows_by_key = {key: counters.has(key) for key in self._counted_keys}
         self.regroup(cores)
@@ -388,7 +388,7 @@ class Splitter:
         """Returns (cores, 4) shares of the states by the kernel's idle transitions; NaN where these
         are not traced, or where the state of a sibling was unknown for part of the span."""
         columns = [c for key in TRACED_COUNTERS if (c := self._counters.columns.get(key))]
-        if len(columns) < len(TRACED_COUNTERS) or not self._allowed("traced"):
+        if len(columns) < len(TRACED_COUNTERS) or not self._is_allowed("traced"):
             return np.full((len(cores), 4), np.nan)
         table = delta.tables[columns[0].block]
         rows = self._cores.block_row[cores]
@@ -440,7 +440,7 @@ class Splitter:
         key = self.any_counter()
         return key, 0.0 if key is None else self.factor(key)
 
-    def _allowed(self, method: str) -> bool:
+    def _is_allowed(self, method: str) -> bool:
         return not self._methods or method in self._methods
 
     def factor(self, key: str) -> float:

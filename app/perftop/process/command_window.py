@@ -308,21 +308,21 @@ class RunNotes:
     def __init__(self, job: Job, window: CommandWindow) -> None:
         self._job, self._window = job, window
         self._marks = MarkNotes(window)
-        self._started = self._over = False
+        self._has_started = self._is_over = False
         self._start_ns = 0
 
     def due(self, now_ns: int, *, over: bool) -> Iterator[wire.Note]:
         """Yields the notes that are due. `now_ns`: time of the newest frame, the only time that a
         simulated machine has. `over`: nothing more can become known about the run."""
         job, window = self._job, self._window
-        if job.start_ns > 0 and not self._started:
-            self._started = True
+        if job.start_ns > 0 and not self._has_started:
+            self._has_started = True
             data: dict[str, object] = {"pid": job.pid, "argv": argv_text(job.argv)}
             self._start_ns = job.start_ns if window.ours else now_ns
             yield wire.Note("run-start", self._start_ns, "recorder", data)
         yield from self._marks.due(now_ns, over=over)
-        if over and self._started and not self._over and (run := window.run) is not None:
-            self._over = True
+        if over and self._has_started and not self._is_over and (run := window.run) is not None:
+            self._is_over = True
             far_ns = self._start_ns + run.end_ns - run.start_ns
             at_ns = run.end_ns if window.ours else far_ns if window.is_remote else now_ns
             bounds = window.bounds

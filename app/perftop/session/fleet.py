@@ -106,7 +106,7 @@ class Fleet:
         groups: dict[tuple[str, str], list[MachineEpisode]] = {}
         for machine in self.machines.values():
             for episode in machine.running:
-                if episode.wrong:
+                if episode.is_wrong:
                     groups.setdefault(episode.group, []).append(episode)
         shared_episodes = [
             shared_episode
@@ -148,7 +148,7 @@ class Fleet:
         ended_episodes: dict[tuple[str, str], list[MachineEpisode]] = {}
         for machine in self.machines.values():
             for episode in machine.ended:
-                if episode.wrong:
+                if episode.is_wrong:
                     ended_episodes.setdefault(episode.group, []).append(episode)
         shared_episodes = self.running()
         for episodes in ended_episodes.values():
@@ -184,7 +184,7 @@ class Fleet:
 def value(machine: Machine, order: str, now: float) -> float:
     """The value by which a machine is sorted."""
     if order == "episodes":
-        return float(sum(episode.wrong for episode in machine.running))
+        return float(sum(episode.is_wrong for episode in machine.running))
     if order == "suspects":
         return float(machine.suspect_count)
     if order == "age":

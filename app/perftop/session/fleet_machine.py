@@ -168,7 +168,7 @@ class MachineEpisode:
         return ("steal", "hypervisor") if is_steal else (self.kind, self.cause)
 
     @property
-    def wrong(self) -> bool:
+    def is_wrong(self) -> bool:
         return self.kind not in _HARMLESS
 
 
@@ -307,7 +307,7 @@ class Machine:
         """Kind and cause of the episode that affects most of the machine's CPUs; empty if there is
         none."""
         losing_episodes = [
-            episode for episode in self.running if episode.wrong and episode.kind != "suspect"
+            episode for episode in self.running if episode.is_wrong and episode.kind != "suspect"
         ]
         worst_episode = max(
             losing_episodes, key=lambda episode: (episode.share, episode.depth or 0.0), default=None
@@ -349,7 +349,7 @@ class LiveMachine(Follower):
         return session
 
     def admits(self, message: wire.Message) -> bool:
-        if not self.started:
+        if not self.has_started:
             raise wire.WireError("frames came before a hello")
         if isinstance(message, wire.Frame):
             time_s = self.session.unix(message.time_ns) if self._now is None else self._now

@@ -149,7 +149,7 @@ class Follower:
         return self._session
 
     @property
-    def started(self) -> bool:
+    def has_started(self) -> bool:
         """Whether there is a session."""
         return self._session is not None
 

@@ -227,7 +227,7 @@ class Live(Source):
     def on_hello(self, hello: wire.Hello) -> Session:
         """Starts a session. A second hello comes from a machine that was restarted while the link
         was down."""
-        if self.started:
+        if self.has_started:
             recorded = self.end_recording()
             text = f"{hello.host} was restarted: its past before that is gone"
             self.app.restart(f"{text} · {recorded}" if recorded else text)
@@ -253,7 +253,7 @@ class Live(Source):
     def read(self, status: Status) -> Status:
         """Returns the status with the time since the last message if the probe hangs, and with the
         state of the recording and of the link."""
-        if not self.started:
+        if not self.has_started:
             return status
         now_s = self.app.clock()
         silent_s = now_s - self._last_s
@@ -288,7 +288,7 @@ class Live(Source):
 
     def go_to_episode(self, by: int, cpus: list[int] | None) -> None:
         interval = self.app.interval
-        if self.started and interval is not None:
+        if self.has_started and interval is not None:
             episodes = reachable(self.session, cpus)
             time_ns = nearest_moment(self.session, interval, episodes, by)
             if time_ns is None:
@@ -304,7 +304,7 @@ class Live(Source):
             self.step(0)
 
     def pace(self) -> None:
-        if self.started:
+        if self.has_started:
             self._set_pace(
                 longest_batch_ns(self.session.hello.sample_ns, self.app.status.interval_ns)
             )
@@ -361,7 +361,7 @@ class PerfTopApp(TerminalApp):
 
     @property
     def _session(self) -> Session | None:
-        return self.source.session if self.source.started else None
+        return self.source.session if self.source.has_started else None
 
     @property
     def monitor(self) -> Monitor | None:
@@ -522,7 +522,7 @@ class PerfTopApp(TerminalApp):
         """Sets the next longer (`by` > 0) or shorter (`by` < 0) interval; 0 resets the interval to
         its initial value. No interval is shorter than the sampling interval."""
         now_ns = self.status.interval_ns
-        least_ns = self.source.session.hello.sample_ns if self.source.started else 0
+        least_ns = self.source.session.hello.sample_ns if self.source.has_started else 0
         steps = [ns for ns in INTERVALS_NS if ns >= least_ns and (ns - now_ns) * by > 0]
         span_ns = now_ns if by else self._usual_ns
         if steps:

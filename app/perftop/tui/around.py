@@ -121,7 +121,7 @@ class Around(Live):
     ) -> None:
         measured = bool(measurement.summary)
         self.take(messages)
-        if self.started:
+        if self.has_started:
             for note in notes.due(self.session.now_ns, over=measurement.bracket.is_closed):
                 self.add(note)
             if bool(measurement.summary) != measured:
@@ -159,7 +159,7 @@ class Around(Live):
 
     def pace(self) -> None:
         super().pace()
-        if self.started and self._patient:
+        if self.has_started and self._patient:
             self._rest(self._rest_s)
 
     # --- the command's output and state
@@ -254,7 +254,7 @@ class Around(Live):
             await self._accompany(reading)
         with contextlib.suppress(asyncio.CancelledError):
             await reading
-        if self.measurement is not None and self.started:
+        if self.measurement is not None and self.has_started:
             self.measurement.finish(self.session)  # numbers measured so far are still valid
 
     async def _accompany(self, reading: asyncio.Task[None]) -> None:

@@ -159,7 +159,7 @@ class FleetScreen(PageWidget, can_focus=True):
         count = len(look.rows)
         for step in range(1, count + 1):
             i = (index + by * step) % count
-            if any(event.wrong for event in look.rows[i].running):
+            if any(event.is_wrong for event in look.rows[i].running):
                 self._choose(i)
                 return
 

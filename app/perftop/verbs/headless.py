@@ -84,7 +84,7 @@ class Measured(Follower):
         """Whether there is something to report: at least one frame and, if there is a command, its
         run."""
         ran = self.bracket is None or (self.bracket.run is not None and not self.bracket.run.failed)
-        return self.started and self.measurement.first_ns is not None and ran
+        return self.has_started and self.measurement.first_ns is not None and ran
 
     def on_hello(self, hello: wire.Hello) -> Session:
         from perftop.session.session import Session

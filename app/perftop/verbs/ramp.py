@@ -254,7 +254,7 @@ def sentence(answer: Answer, ramp: Ramp) -> str:
     count = len(ramp.used)
     text = f"Warm up {cpu} for {rounded(round_up(ramp.steady_s.high))}: in {count} of {runs} it was"
     text += f" steady at {_steady_text(answer, ramp)} by then"
-    if not ramp.clean:
+    if not ramp.is_clean:
         return f"{text}; low confidence: the runs were disturbed."
     confidence = 100 * ramp.confidence
     return f"{text}; confidence {confidence:.0f} % that the next run is no slower."
@@ -419,7 +419,7 @@ def _disturbance_texts(ramp: Ramp) -> str:
             low, high = format_value(min(known_values)), format_value(max(known_values))
             amount = low if low == high else f"{low} to {high}"
         parts.append(f"{text.format(amount)} (in {len(values)})")
-    if wavering_runs := sum(not climb.usable for climb in ramp.climbs):
+    if wavering_runs := sum(not climb.is_usable for climb in ramp.climbs):
         parts.append(f"not steady (in {wavering_runs})")
     if not parts:
         return f"{runs} from idle, undisturbed"
@@ -439,7 +439,7 @@ def table(measured: Measured, failed: Mapping[int, str]) -> list[str]:
         row = f"{ramp.first_hz / 1e9:6.2f} {hz:>7} {error:>6}"
         for spread in (ramp.t90_s, ramp.t99_s, ramp.steady_s):
             row += f" {'n/a' if spread is None else rounded(spread.high):>8}"
-        state = "" if ramp.clean else ", disturbed"
+        state = "" if ramp.is_clean else ", disturbed"
         rows[answer["cpu"]] = f"{row}  {len(ramp.used)} of {len(ramp.climbs)}{state}"
     last = unit(measured[-1][0])
     return [

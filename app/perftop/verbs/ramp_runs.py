@@ -201,7 +201,7 @@ class Climb:
     number of preemptions; `sibling`: busy share of the sibling's time."""
 
     @property
-    def usable(self) -> bool:
+    def is_usable(self) -> bool:
         return self.steady_s is not None
 
     @property
@@ -387,13 +387,13 @@ class Ramp:
         return count / max(1, len(self.climbs)) * count / (count + 1)
 
     @property
-    def clean(self) -> bool:
+    def is_clean(self) -> bool:
         return not any(self.climbs[i].disturbed for i in self.used)
 
 
 def ramp_of_runs(answer: Mapping[str, Any]) -> Ramp:
     climbs = [climb(answer, run) for run in answer["runs"]]
-    usable_runs = [i for i, climb in enumerate(climbs) if climb.usable]
+    usable_runs = [i for i, climb in enumerate(climbs) if climb.is_usable]
     clean = [i for i in usable_runs if not climbs[i].disturbed]
     used_runs = clean if len(clean) >= MIN_CLEAN else usable_runs
     used_climbs = [climbs[i] for i in used_runs]

@@ -300,7 +300,7 @@ class Record(Follower):
             if self._recording.is_open:
                 self._recording.write(message)
         except Failed as failed:
-            if self._command is None or not self._command.started_running:
+            if self._command is None or not self._command.has_started_running:
                 raise
             # The measurement of the command continues, because it needs no file.
             self.status = failed.status
@@ -369,7 +369,7 @@ class Command(Follower):
         """Messages that have not been measured yet."""
 
     @property
-    def started_running(self) -> bool:
+    def has_started_running(self) -> bool:
         """Whether the command has started; true after its end, too."""
         return self._job.start_ns > 0
 
@@ -401,7 +401,7 @@ class Command(Follower):
         return False
 
     def summary(self) -> list[str]:
-        if not self.started or self.has_failed:
+        if not self.has_started or self.has_failed:
             return []
         self._measure_waiting()
         self.measurement.finish(self.session)  # everything measured so far is still valid

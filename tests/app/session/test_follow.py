@@ -119,7 +119,7 @@ def test_the_last_one_wanted_ends_a_live_stream() -> None:
 def test_without_a_session_messages_are_passed_on() -> None:
     log = Log(100 * MS, duration_ns=100 * MS)
     log.follows = False
-    assert not log.started
+    assert not log.has_started
     assert log.take([HELLO, *frames(50, 150, 250)])
     assert log.lines == ["hello", "frame 0", "frame 1"]
-    assert not log.started
+    assert not log.has_started

@@ -256,18 +256,18 @@ def test_the_spread_of_times() -> None:
     assert found.steady_s is not None
     seen = (found.steady_s.low, found.steady_s.middle, found.steady_s.high)
     assert seen == pytest.approx((1e-3, 2e-3, 4e-3), rel=0.03)
-    assert found.clean
+    assert found.is_clean
     assert ramp_runs.median_run(found) == 1
 
 
 def test_disturbed_runs_are_left_out_if_enough_others_remain() -> None:
     good, bad = [climbing(1e-3)] * 3, [climbing(50e-3, idle_s=0.0)] * 2
     found = ramp_runs.ramp_of_runs(answer(bad[0], *good, bad[1]))
-    assert (found.used, found.clean) == ([1, 2, 3], True)
+    assert (found.used, found.is_clean) == ([1, 2, 3], True)
     assert found.steady_s is not None
     assert found.steady_s.high == pytest.approx(1e-3, rel=0.03)
     found = ramp_runs.ramp_of_runs(answer(*bad, *good[:2]))
-    assert (found.used, found.clean) == ([0, 1, 2, 3], False)
+    assert (found.used, found.is_clean) == ([0, 1, 2, 3], False)
 
 
 @pytest.mark.parametrize("runs", [5, 10])
@@ -292,7 +292,7 @@ def test_the_confidence_is_no_higher_than_the_truth(
     stated, true = [], []
     for _ in range(trials):
         found = ramp_runs.ramp_of_runs(made)
-        if found.steady_s is not None and found.clean:
+        if found.steady_s is not None and found.is_clean:
             following = drawn()
             settled = following.steady_s is not None and not following.disturbed
             stated.append(found.confidence)

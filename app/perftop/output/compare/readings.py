@@ -293,7 +293,7 @@ class Course:
         metrics = [key for key in NUMBERS if key in INDEX]
         metrics += [*registry.events][:MAX_EVENTS]
         self._at = [registry.index[key] for key in metrics]
-        self._added = registry.added[self._at]
+        self._is_sum = registry.is_sum[self._at]
         self._keys = [*metrics, "both", "power_w"]
         self._amounts, self._sizes = np.zeros((2, MAX_SLICES, len(self._keys)))
         """The value of a metric in a slice is the slice's amount divided by its size; both in the
@@ -314,7 +314,7 @@ class Course:
         known = np.isfinite(both)
         energy_j, span_s = self._energy(batch.delta[part])
         sizes = np.where(finite, bottom, 0.0).sum(axis=2)
-        sizes /= np.where(self._added, finite.sum(axis=2), 1).clip(1)
+        sizes /= np.where(self._is_sum, finite.sum(axis=2), 1).clip(1)
         amounts = np.where(finite, top, 0.0).sum(axis=2)
         both_sum = np.where(known, both, 0.0).sum(axis=1)
         amounts = np.column_stack([amounts, both_sum, energy_j])

@@ -115,7 +115,7 @@ def _selected_machine(look: Look, width: int) -> list[Line]:
         for key in ("both", "lp0", "lp1", "neither"):
             runs += [(f"{key} ", "dim"), (f"{100 * states[key]:.0f} ", "text")]
         lines += [calm(*smt([*states.values()], width)), calm(*runs)]
-    for episode in [episode for episode in machine.running if episode.wrong][:2]:
+    for episode in [episode for episode in machine.running if episode.is_wrong][:2]:
         since_text = f" since {words.since_text(episode.start, look.now)}"
         cause: Run = (words.cause_name(*episode.group), "text")
         lines.append(calm((f"{words.sign(episode.kind)} ", "alarm"), cause, (since_text, "dim")))

@@ -88,7 +88,7 @@ def worst_sign(machine: Machine) -> Run:
     does not answer."""
     if not machine.answers:
         return SILENT_SIGN, "dim" if machine.why == "connecting" else "alarm"
-    kinds = {episode.group[0] for episode in machine.running if episode.wrong}
+    kinds = {episode.group[0] for episode in machine.running if episode.is_wrong}
     worst_kind = next((kind for kind in KINDS if kind in kinds), "")
     if not worst_kind:
         return (DOUBTED_SIGN, "warn") if machine.suspect_count else (" ", "text")
@@ -107,11 +107,11 @@ def silence_text(machine: Machine, now: float) -> str:
 def verdict(machine: Machine) -> tuple[str, float]:
     """Returns a sentence on what costs a machine most, and since when, in Unix seconds; NaN if
     nothing is lost."""
-    worst = next((e for e in machine.running if e.wrong and e.group == machine.cause), None)
+    worst = next((e for e in machine.running if e.is_wrong and e.group == machine.cause), None)
     if worst is None:
         if not isfinite(machine.numbers["lost"]):
             return "What it loses is not known", nan
-        last = next((e for e in reversed(machine.ended) if e.wrong), None)
+        last = next((e for e in reversed(machine.ended) if e.is_wrong), None)
         ended = "" if last is None or last.end is None else (
             f"; last: {sign(last.kind)} {short_cause(*last.group)}, "
             f"{span(last.end - last.start)}, {time_of_day(last.end)}"

@@ -31,7 +31,7 @@ def rank(episode: Episode) -> tuple[int, int]:
 
 def is_loss(episode: Episode) -> bool:
     """Returns whether the kind of the episode means that something is wrong."""
-    return kind_of(episode).wrong
+    return kind_of(episode).is_wrong
 
 
 def severity(episode: Episode, *, over: bool = False) -> str:

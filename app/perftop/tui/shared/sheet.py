@@ -378,7 +378,7 @@ def scale(field: Number, values: Floats, previous: Scale | None = None) -> Scale
         (float(known_values.min()), float(known_values.max())) if len(known_values) else (0.0, 0.0)
     )
     if field.unit == "ratio":
-        high = next((end for end in _TOPS if max_value <= end), 1.0) if field.small else 1.0
+        high = next((end for end in _TOPS if max_value <= end), 1.0) if field.is_small else 1.0
         new_scale = Scale(0.0, high)
     elif field.rate or field.key.endswith(PER_KI):
         new_scale = Scale(0.0, _round_end(max_value))

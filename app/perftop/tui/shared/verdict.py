@@ -109,7 +109,7 @@ class Verdict:
     def outweighs(self, groups: Sequence[list[Episode]]) -> bool:
         """Whether tasks lose more, without an episode, than in the worst of these groups of
         episodes."""
-        worst = next((alike for alike in groups if kind_of(alike[0]).wrong), None)
+        worst = next((alike for alike in groups if kind_of(alike[0]).is_wrong), None)
         unseen = self.level > 0 and not self.has_episodes
         return unseen and (worst is None or self.cost > cost(worst))
 

@@ -339,7 +339,7 @@ def _noise(field: Number, medians: Floats) -> Floats:
     """Returns the minimum distance of an outlier from each median, in the field's unit. Smaller
     distances are normal noise among equal CPUs."""
     if field.unit == "ratio":
-        return np.full(len(medians), 0.01 if field.small else 0.2)
+        return np.full(len(medians), 0.01 if field.is_small else 0.2)
     if field.key == "busy_hz":
         return np.maximum(0.05 * medians, 1e6)
     return np.maximum(0.25 * medians, 1e8 if field.unit == "Hz" else 0.1)

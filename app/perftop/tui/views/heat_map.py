@@ -81,7 +81,7 @@ class Heat:
     def short_text(self, value: float) -> str:
         """Returns a value in at most four characters."""
         ratio = self.field.unit == "ratio"
-        digits = int(self.field.small) if ratio else self.unit.digits
+        digits = int(self.field.is_small) if ratio else self.unit.digits
         return _value_text(value, self.unit, digits)[:4].rstrip(".")
 
     # --- the lines above the map
