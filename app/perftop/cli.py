@@ -140,8 +140,8 @@ class _Version(argparse.Action):
 
 
 def _commit() -> str:
-    """Returns the commit that the build wrote down, or for an installation with -e that of the
-    source tree; '' if neither is known."""
+    """Returns the commit that the build recorded, or, for an installation with -e, the commit of
+    the source tree; '' if neither is known."""
     import subprocess
 
     package = Path(__file__).parent
@@ -324,7 +324,7 @@ def _translated(verb: str, rest: list[str]) -> Iterator[str]:
         elif name in _MILLISECONDS:
             wants_ms = not equals
             yield from ("--interval", _milliseconds(value)) if equals else ("--interval",)
-        elif name in _ANSWERS and not (name == "-A" and "-B" in rest):  # two commands in turn
+        elif name in _ANSWERS and not (name == "-A" and "-B" in rest):  # A and B in turn
             raise Failed(f"no option {name}; {_ANSWERS[name]}", USAGE)
         elif word not in _DEFAULT:
             yield word

@@ -1,4 +1,5 @@
-"""Types of numpy arrays. numpy.typing is not used, as it takes longer to import than a view."""
+"""Types of numpy arrays. numpy.typing is not used, because importing it takes longer than importing
+a view of the screen."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ Codes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 def any_by_sample(mask: Bools) -> Bools:
-    """For each sample (the first of two axes) whether any element is true."""
+    """Returns, for each sample (the first of two axes), whether any element is true."""
     return np.asarray(np.logical_or.reduce(mask, axis=-1))
 
 

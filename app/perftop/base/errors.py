@@ -25,7 +25,7 @@ class Failed(Exception):  # noqa: N818 - what happened, not what class of mistak
 
 
 def cannot(action: str, error: OSError) -> Failed:
-    """The failure of an action, such as `write stdout`, because of a system error."""
+    """Returns the failure of an action, such as `write stdout`, because of a system error."""
     if error.errno in {errno.EMFILE, errno.ENFILE}:  # the file is not the cause
         return Failed(f"{error.strerror}: raise the limit of open files (ulimit -n)")
     return Failed(f"cannot {action}: {error.strerror or error}")
@@ -46,8 +46,8 @@ def unhandled(error: OSError, output: str = "stdout") -> Failed:
 
 
 def expected(error: BaseException | None, output: str = "stdout") -> Failed | None:
-    """The failure because of something that the system refuses or has too little of, also inside a
-    worker; None if the error is a bug."""
+    """Returns the failure for an error that is due to a refusal or a shortage of the system, also
+    if a worker of Textual wraps it; None if the error is a bug."""
     if isinstance(error, Failed):
         return error
     if isinstance(error, OSError):
@@ -56,12 +56,12 @@ def expected(error: BaseException | None, output: str = "stdout") -> Failed | No
         return Failed("not enough memory; if it is limited: ulimit -v unlimited")
     if isinstance(error, RuntimeError) and "start new thread" in str(error):
         return Failed("cannot start a thread: raise the limit of processes and threads (ulimit -u)")
-    inner = None if error is None else getattr(error, "error", None)  # as of Textual's WorkerFailed
+    inner = None if error is None else getattr(error, "error", None)  # Textual's WorkerFailed
     return expected(inner, output) if isinstance(inner, Exception) else None
 
 
 def _innermost_function(error: BaseException) -> str:
-    """The name of the function in which the error was raised."""
+    """Returns the name of the function in which the error was raised."""
     trace, name = error.__traceback__, ""
     while trace is not None:
         name, trace = trace.tb_frame.f_code.co_name, trace.tb_next

@@ -33,7 +33,7 @@ MAX_LINKS = 40
 """Maximum number of links on one path, as in the kernel."""
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _INODE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-"""Flags to open whatever has the name, without following, reading or changing it."""
+"""Flags to open a file, directory, link or socket without following, reading or changing it."""
 
 
 # --- files with measurements

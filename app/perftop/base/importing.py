@@ -15,18 +15,18 @@ from perftop.base.errors import UNAVAILABLE, Failed
 _THREADS = "OPENBLAS_NUM_THREADS"
 _HELD = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
 MIN_ADDRESS_SPACE = 128_000_000
-"""Least limit of memory, in bytes, with which numpy can be loaded. With less OpenBLAS ends the
-process with words of its own."""
+"""Minimum limit of memory, in bytes, with which numpy can be loaded. With less, OpenBLAS ends the
+process with its own error message."""
 
 
 @contextmanager
 def lean() -> Iterator[None]:
     """A block for imports. Objects created in it are never scanned by the garbage collector:
     neither during the imports, where scanning takes a tenth of the time, nor in later collections.
-    numpy starts no threads for matrix products, of which it would start one for each CPU that spin
-    for some ms. Commands that are started later do not inherit this setting.
-    Signals that ask perftop to end arrive after the block. Raises Failed if the
-    limit of memory is too low."""
+    numpy starts no threads for matrix products; by default it would start one for each CPU, and
+    they would spin for some ms. Commands that are started later do not inherit this setting.
+    Signals that ask perftop to end arrive after the block. Raises Failed if the limit of memory is
+    too low."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if 0 <= limit < MIN_ADDRESS_SPACE:
         text = f"the limit of memory, {limit / 1e6:.0f} MB, is too low"

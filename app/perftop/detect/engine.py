@@ -68,7 +68,7 @@ def ran(batch: SampleBatch) -> Floats:
 
 
 def with_tasks(batch: SampleBatch) -> Bools:
-    """Returns, by sample, whether it has what a scan of the tasks found."""
+    """Returns a mask of the samples that have the result of a scan of the tasks."""
     return np.array([not {"tasks", "quotas"}.isdisjoint(f.records) for f in batch.frames], bool)
 
 
@@ -217,8 +217,8 @@ class Patience:
         return not 0 < time_ns - since_ns <= self.gap_ns
 
     def has_ended(self, high: HighShare, time_ns: int, *, known: bool) -> bool:
-        """Returns whether a high share is over after a sample. `known`: the sample has a value of
-        the share."""
+        """Returns whether a high share is over after a sample. `known`: the share is known in the
+        sample."""
         if not known:
             return time_ns - high.last_ns > self.gap_ns
         return high.calm_ns is not None and time_ns - high.calm_ns >= self.pause_ns

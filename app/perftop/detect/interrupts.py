@@ -1,8 +1,8 @@
 """Detects CPUs that interrupts and softirqs take from their tasks.
 
-The probe records such CPUs about once a second, with the lines and kinds whose counts rose most. A
-count is no time, so the kind to name is chosen by its count times what one usually costs. The work
-of ksoftirqd is a task that others wait for, and is left out here.
+The probe records such CPUs about once a second, with the lines and kinds whose counts rose most.
+The counts do not show times, so the kind with the highest product of count and usual cost is named.
+The work of ksoftirqd is a task that others wait for, and is left out here.
 """
 
 from __future__ import annotations
@@ -36,16 +36,15 @@ FULL, MIN_TASKS_IF_FULL = 0.9, 0.01
 MIN_BUSY = 0.5
 """... and share that they and the interrupts must take together."""
 COSTS = {"NET_RX": 5.0, "NET_TX": 3.0, "BLOCK": 2.0, "TASKLET": 2.0, "IRQ_POLL": 2.0}
-"""What one softirq of a kind costs, in units of a timer's, by experience."""
+"""Typical cost of one softirq of each kind, relative to the cost of a timer softirq."""
 MIN_RAISED = 0.1
-"""Interrupts of a line for each softirq, from which the line is said to raise them. A driver that
-polls raises few."""
+"""Minimum number of interrupts of a line per softirq for the line to be reported as the source of
+the softirqs. A driver that polls causes few interrupts."""
 MAX_NAME = 40
 
 
 class _Cpu(NamedTuple):
-    """What a CPU spent its time on, as shares; and the line or kind that took most, with its
-    count."""
+    """How a CPU spent its time, as shares, and the line or kind that took most, with its count."""
 
     tasks: float
     irq: float
@@ -55,19 +54,21 @@ class _Cpu(NamedTuple):
 
 
 class InterruptStorms:
-    """Detects them, each CPU by itself."""
+    """Detects storms of interrupts, separately on each CPU."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self.is_available = True
         self._names, self._gap_ns = reader.single_cpus, gap_ns(reader.hello.sample_ns)
-        self._groups = np.arange(len(self._names))  # an episode each: each has its own share
+        self._groups = np.arange(len(self._names))  # one group, so one episode, per CPU
         self._shares = ShareEpisodes(episodes, "interrupt", START, END, reader.hello.sample_ns)
         self._time_ns = reader.hello.raw_ns
         """Raw time of the last record of tasks, or of the start of the stream."""
         self._taken: dict[int, list[float]] = {}
-        """By identity of a running episode: seconds that interrupts took, and its length."""
+        """By id() of a running episode: the seconds that interrupts took, and the seconds
+        recorded."""
         self._counts: dict[int, list[float]] = {}
-        """By identity of a running episode: its counts of the named line, and their seconds."""
+        """By id() of a running episode: the count of the named line, and the seconds in which it
+        was counted."""
 
     def calm(self, batch: SampleBatch, first: int, last: int) -> int:
         return first_true(batch.once(with_tasks), first, last)
@@ -109,7 +110,7 @@ class InterruptStorms:
         return ended
 
     def _describe(self, episode: Episode, spent: _Cpu, span_s: float) -> None:
-        """Names what took most; once named, it stays so."""
+        """Records the line or softirq that took most time. The first one recorded is kept."""
         if episode.cause == "unknown":
             episode.cause = "irq" if spent.irq > spent.softirq else "softirq"
             episode.confidence = confidence("interrupt", episode.cause)
@@ -130,7 +131,7 @@ class InterruptStorms:
 
 
 def _cpus(records: Mapping[str, object]) -> dict[int, _Cpu]:
-    """Returns the valid entries of a record, which comes from outside, by CPU."""
+    """Returns the valid entries of a record, which is untrusted, by CPU."""
     record = records.get("interrupts")
     snapshot = TaskSnapshot.from_records(records) or TaskSnapshot()
     cpus = {}
@@ -156,7 +157,7 @@ def _share(value: float) -> float:
 
 
 def _is_local(named: object) -> bool:
-    """Whether a line is one of those that CPUs send themselves and each other."""
+    """Whether a line is an interrupt that CPUs send to themselves or to each other."""
     return not (isinstance(named, list) and named and re.match("[0-9]", str(named[0])))
 
 

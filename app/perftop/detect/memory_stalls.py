@@ -1,10 +1,10 @@
 """Detects that tasks stand still for memory: at the limit of their control group, while the machine
 is short of memory, or while the kernel compacts or moves it.
 
-The probe records about once a second for how long some task stood still (PSI), and what the kernel
-counted meanwhile. The time has no cause of its own, so it is given to what was counted: to the
-limit of a group that was reached, else to what rose of the counters of the whole machine. Moves of
-NUMA balancing are not in that time; it is computed from the number of faults and pages.
+The probe records about once a second for how long at least one task stood still (PSI), and what the
+kernel counted meanwhile. PSI does not name a cause, so the counts decide: the cause is a group that
+reached its memory limit, else the counter of the whole machine that increased. PSI does not include
+the time of NUMA balancing, which is computed from the number of faults and pages.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from perftop.model.tasks import TaskSnapshot, owner
 START, END = 0.03, 0.01
 """Shares of the time, at which an episode starts and below which it ends."""
 MIN_REFAULTS_PER_S = 200
-"""Pages read back a second, from which tasks wait for them and not for free memory."""
+"""Pages read back per second from which tasks count as waiting for these pages, not for free
+memory."""
 NUMA_FAULT_S, NUMA_PAGE_S = 2e-6, 5e-6
-"""Time that a hinting fault of NUMA balancing takes, and the move of a page, by experience."""
+"""Typical time in s of a hinting fault of NUMA balancing, and of the move of a page."""
 MAX_GROUP = 256
 
 
 class _Stall(NamedTuple):
-    """What stood still in one record."""
+    """The stalls with one cause in one record."""
 
     cause: str
     group: str
@@ -51,7 +52,8 @@ class _Running:
 
 
 class MemoryStalls:
-    """An episode is of one cause and one group, and starts and ends with records."""
+    """Detects stalls for memory. An episode has one cause and one group, and starts and ends with a
+    record."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self.is_available = True
@@ -89,15 +91,15 @@ class MemoryStalls:
         return [self._end(key) for key in [*self._running] if key not in seen]
 
     def _end(self, key: tuple[str, str]) -> Episode:
-        """Ends an episode, at its last record that showed it."""
+        """Ends an episode at the last record that showed it."""
         running = self._running.pop(key)
         return self._episodes.end(
             running.episode, running.episode.start_ns + round(running.span_s * 1e9)
         )
 
     def _describe(self, running: _Running, stall: _Stall, records: Mapping[str, object]) -> None:
-        """The CPU of the episode is one on which a task of the group ran: the time is that in which
-        at least one task stood still, wherever it was."""
+        """Sets the CPU, depth and evidence of an episode. The CPU is one on which a task of the
+        group ran, because it is unknown where tasks stood still."""
         episode = running.episode
         if not episode.cpus:
             snapshot = TaskSnapshot.from_records(records) or TaskSnapshot()
@@ -119,7 +121,7 @@ class MemoryStalls:
 
 
 def _stalls(records: Mapping[str, object], span_s: float) -> Iterator[_Stall]:
-    """Yields what stood still by a record, which comes from outside."""
+    """Yields the stalls in a record, which is untrusted."""
     match records.get("memory"):
         case {"stalled_us": int() as us, "counts": dict() as named, **rest} if 0 <= us < 1 << 53:
             pass
@@ -137,7 +139,7 @@ def _stalls(records: Mapping[str, object], span_s: float) -> Iterator[_Stall]:
                 int() | None as pages,
                 int() | None as group_us,
             ] if hits and hits > 0 and limit:
-                # The time of the machine has that of the group, as far as both are up to date.
+                # The machine's time includes that of the group, if both are up to date.
                 stalled_s = min(span_s, left_s if group_us is None else group_us / 1e6)
                 left_s = max(0.0, left_s - stalled_s)
                 evidence = {"memory_limit_mb": limit / 1e6, "at_limit": hits}

@@ -238,7 +238,7 @@ HYPERVISOR_START, HYPERVISOR_END = 0.05, 0.02
 """Shares of the time, at which a loss starts and below which it ends. Hosts take up to a twentieth
 for themselves. Most steal is counted in ticks, and an occasional tick keeps a loss running."""
 _RECORDS = {"tasks", "watched", machine_totals.RECORD}
-"""Records of a frame that change what is known of tasks, of the watched job and of L3s."""
+"""Records of a frame about tasks, the watched job and L3s."""
 MIN_STOLEN_S = 0.03
 """Minimum stolen time in s before a loss is reported: three ticks of 10 ms, because a single tick
 may be due to rounding."""

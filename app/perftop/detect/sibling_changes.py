@@ -22,14 +22,14 @@ MAX_CHANCE = 0.001
 """Maximum probability that the program's own changes explain the ones with the sibling. A program
 beside a sibling that starts or stops every 10 s is tested 360 times an hour."""
 MAX_FIRST_CHANCE = 0.05
-"""The same for a program that was never seen to change by itself. At least 19 comparisons are
-needed."""
+"""Like MAX_CHANCE, for a program whose IPC was never seen to change by itself. At least 19
+comparisons are needed."""
 MIN_REPEATS = 6
-"""Number of changes with the sibling from which the sibling is a measured cause: it came and went
-three times."""
+"""Number of changes with the sibling from which the sibling is a measured cause: it started and
+stopped three times."""
 EDGES, FITS, SAMES, CHANGES = range(4)
-"""Rows of the counts: the sibling started or stopped; of these, the IPC fell or rose; the sibling
-did what it had done; of these, the IPC fell or rose."""
+"""Rows of the counts: the sibling started or stopped; of these, the IPC fell or rose with it; the
+sibling neither started nor stopped; of these, the IPC fell or rose."""
 
 
 class SiblingChanges(NamedTuple):
@@ -55,7 +55,7 @@ class SiblingHistory:
         self._last: Ints = np.zeros(cpus, np.int64)
 
     def forget(self, cpus: list[int]) -> None:
-        """Another program runs on these CPUs now."""
+        """Resets the counts of these CPUs, because another program runs there now."""
         self.counts[:, cpus] = 0
         self._ipc[cpus] = np.nan
 
@@ -84,7 +84,7 @@ class SiblingHistory:
         return after
 
     def take(self, changes: SiblingChanges, count: int) -> None:
-        """Takes the first of the samples that were compared."""
+        """Uses the first `count` of the samples that were compared."""
         self.counts = changes.counts[count].copy()
         self._ipc, self._together = changes.ipc[count].copy(), changes.together[count].copy()
         self._last = changes.last[count] - count

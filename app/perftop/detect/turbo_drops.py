@@ -74,7 +74,8 @@ MIN_WHOLE_SHARE = 0.75
 """Share of a group's running time that must be in dropping cores for the whole group to count as
 dropping."""
 LOWERED = 0.97
-"""Power limit, as a share of the highest one so far, below which somebody has lowered it."""
+"""Power limit, as a share of the highest one so far, below which it counts as lowered by a user or
+a program."""
 
 
 @dataclass(frozen=True, slots=True)

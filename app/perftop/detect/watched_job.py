@@ -71,7 +71,7 @@ class Scheduler:
         if self._job.time_ns != data.time_ns and self.losses.is_quiet:
             return []
         # Activity of the threads in the record of this sample, by position of the CPU; of a job
-        # with a quota, since the last record that told how long the quota stopped it.
+        # with a quota, since the last record that showed how long the quota stopped it.
         activity, self._held = self._held, {}
         since_ns, self._held_ns = self._held_ns or data.since_ns, 0
         for thread in self._job.last_threads if self._job.time_ns == data.time_ns else ():
@@ -286,8 +286,8 @@ class _Stop:
 
 
 class QuotaStops:
-    """Detects stops by quotas. `time_ns` is the raw time of the newest record that may have some.
-    Neighbours ask it which part of a wait a quota explains."""
+    """Detects stops by quotas. `time_ns` is the raw time of the newest record that may show stops.
+    `Neighbours` uses it to find the part of a wait that a quota explains."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self.is_available = True
@@ -360,7 +360,7 @@ class QuotaStops:
         return ended
 
     def _end(self, group: str) -> Episode:
-        """Ends the episode of a group, at its last record that showed a stop."""
+        """Ends the episode of a group at the last record that showed a stop."""
         stop = self._running.pop(group)
         return self._episodes.end(stop.episode, stop.episode.start_ns + round(stop.span_s * 1e9))
 

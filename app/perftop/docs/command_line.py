@@ -20,14 +20,14 @@ from perftop.docs.page import cells, read_page, topics
 Kind = Literal[
     "none", "words", "list", "events", "files", "directories", "hosts", "processes", "groups"
 ]
-"""Kinds of values. `list`: words separated by commas; `events`: the same, and also the events of
-this machine's PMU."""
+"""Kinds of values. `list`: words separated by commas; `events`: like `list`, but the events of this
+machine's PMU are valid too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
     names: tuple[str, ...]
-    """Empty for a positional, which is shown by its metavar."""
+    """Names of the option; empty for a positional argument, which is shown by its metavar."""
     metavar: str
     """'' for an option without a value."""
     help: str
@@ -46,7 +46,7 @@ class Verb:
 
 
 def verbs(parser: argparse.ArgumentParser) -> list[Verb]:
-    """All verbs. The first one has no name and stands for perftop without a verb."""
+    """Returns all verbs. The first one has no name and represents perftop without a verb."""
     all_verbs = [_verb("", "", parser)]
     for action in parser._actions:  # noqa: SLF001 - argparse has no public way to read them
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
@@ -59,8 +59,8 @@ def verbs(parser: argparse.ArgumentParser) -> list[Verb]:
 
 
 def names(topic: str, heading: str) -> tuple[str, ...]:
-    """The code-formatted names in the first column of a page's tables whose first heading is
-    `heading`."""
+    """Returns the code-formatted names in the first column of a page's tables whose first heading
+    is `heading`."""
     rows = (
         row
         for block in read_page(topic).blocks
@@ -253,5 +253,5 @@ def _fish_values(option: Option) -> str:
 
 
 def _fish_quoted(text: str) -> str:
-    """The text in single quotes, escaped for fish."""
+    """Returns the text in single quotes, escaped for fish."""
     return "'" + _one_line(text).replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -20,7 +20,7 @@ ENVIRONMENT = (
 
 
 def manual(parser: ArgumentParser, version: str, date: str) -> dict[str, str]:
-    """The text of each man page, by its file name."""
+    """Returns the text of each man page, by its file name."""
     main, *subverbs = verbs(parser)
     pages = [read_page(topic) for topic in topics()]
     texts = {"perftop.1": _main_page(main, subverbs, pages)}
@@ -32,8 +32,8 @@ def manual(parser: ArgumentParser, version: str, date: str) -> dict[str, str]:
 
 
 def _page_text(name: str, lines: list[str], version: str, date: str) -> str:
-    """The page with its header, in ASCII. Other characters are written as escapes with their code
-    points, so that the page does not depend on an encoding."""
+    """Returns the page with its header, in ASCII. Other characters are written as escapes with
+    their code points, so that the page does not depend on an encoding."""
     title, _, section = name.rpartition(".")
     head = f'.TH {title.upper()} {section} {date} "perftop {version}" "perftop manual"'
     text = "\n".join(["'\\\" t", head, ".nh", ".ad l", *_without_double_gaps(lines), ""])
@@ -41,7 +41,7 @@ def _page_text(name: str, lines: list[str], version: str, date: str) -> str:
 
 
 def _without_double_gaps(lines: list[str]) -> Iterator[str]:
-    """The lines, without `.PP` requests where there already is a gap."""
+    """Yields the lines, without `.PP` requests where there already is a gap."""
     gap = (".SH", ".SS", ".TP", ".TS", ".IP", ".PP")
     for previous, line, following in zip([".SH", *lines], lines, [*lines[1:], ""], strict=False):
         if line != ".PP" or not (
@@ -101,7 +101,7 @@ def _name(name: str, text: str) -> list[str]:
 
 
 def _synopsis(verb: Verb) -> list[str]:
-    """The usage line, in which an option and its value are never separated."""
+    """Returns the usage line, in which an option and its value are never separated."""
     usage = " ".join(verb.parser.format_usage().removeprefix("usage: ").split())
     parts = re.findall(r"\[\[.*?\]\]|\[[^\[\]]*(?:\[[^\]]*\][^\[\]]*)*\]|\S+", usage)
     escaped_parts = [_escaped(part).replace(" ", "\\~") for part in parts]
@@ -135,7 +135,7 @@ def _block(block: Block) -> list[str]:
 
 
 def _table(rows: list[list[str]]) -> list[str]:
-    """A table with two columns becomes tagged paragraphs, one with more columns a table for
+    """Returns a table of two columns as tagged paragraphs, and a wider one as a table for
     tbl(1)."""
     if len(rows[0]) == 2:
         lines = [".PP"]
@@ -155,13 +155,13 @@ def _table(rows: list[list[str]]) -> list[str]:
 
 
 def _text(text: str | None, *, gap_before: bool = False) -> list[str]:
-    """The lines of a paragraph; `gap_before`: with a gap before it."""
+    """Returns the lines of a paragraph. `gap_before`: with a gap before it."""
     words = " ".join((text or "").replace("%%", "%").split())
     return [*([".PP"] * gap_before), _line(_inline(words))] if words else []
 
 
 def _inline(text: str) -> str:
-    """Text in which `code` and **strong** are bold and *emphasis* is italic."""
+    """Returns text in which `code` and **strong** are bold and *emphasis* is italic."""
     text = _escaped(without_links(text))
     text = re.sub(r"`([^`]*)`", r"\\fB\1\\fR", text)
     text = re.sub(r"\*\*([^*]*)\*\*", r"\\fB\1\\fR", text)
@@ -173,5 +173,5 @@ def _escaped(text: str) -> str:
 
 
 def _line(text: str) -> str:
-    """A text line, escaped if it would otherwise be read as a roff request."""
+    """Returns a text line, escaped if roff would otherwise interpret it as a request."""
     return f"\\&{text}" if text.startswith((".", "'")) else text

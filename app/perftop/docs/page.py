@@ -42,7 +42,7 @@ class Block:
 class Page:
     topic: str
     title: str
-    """The title: one line on the subject of the page."""
+    """One line that names the subject of the page."""
     blocks: tuple[Block, ...]
 
 
@@ -93,13 +93,13 @@ def blocks(text: str) -> Iterator[Block]:
 
 
 def cells(row: str) -> list[str]:
-    """The cells of a table's row. A bar within code does not end a cell."""
+    """Returns the cells of a table's row. A bar within code does not end a cell."""
     inner = re.sub(r"`[^`]*`", lambda code: code[0].replace("|", "\0"), row.strip()[1:-1])
     return [cell.strip().replace("\0", "|") for cell in inner.split("|")]
 
 
 def without_links(text: str) -> str:
-    """The text in which each link is replaced by its label."""
+    """Returns the text with each link replaced by its label."""
     return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
 
 
@@ -107,8 +107,8 @@ def without_links(text: str) -> str:
 
 
 def lines(page: Page, width: int, *, colour: bool, unicode: bool) -> list[str]:
-    """The lines of a page. `colour`: with escape sequences for a terminal. `unicode`: if false, the
-    text is converted to ASCII."""
+    """Returns the lines of a page. `colour`: with escape sequences for a terminal. `unicode`: if
+    false, the text is converted to ASCII."""
     room = max(40, min(width, MAX_WIDTH)) - MARGIN
     output = [_bold_text(page.title, colour=colour)]
     previous_kind = ""
@@ -143,8 +143,9 @@ def _bold_text(text: str, *, colour: bool) -> str:
 
 
 def _table(rows: Sequence[list[str]], room: int, colour: bool) -> list[str]:
-    """The lines of a table, with as many lines for a row as its highest cell needs. If there is not
-    enough room, the widest columns are narrowed first, but no column below its longest word."""
+    """Returns the lines of a table, with as many lines for a row as its highest cell needs. If
+    there is not enough room, the widest columns are narrowed first, but no column below its longest
+    word."""
     rows = rows if any(rows[0]) else rows[1:]
     widths, min_widths = (
         [
@@ -177,7 +178,7 @@ def _table(rows: Sequence[list[str]], room: int, colour: bool) -> list[str]:
 
 
 def _wrap(text: str, width: int, *, colour: bool) -> list[str]:
-    """The text in lines of at most `width` cells, unless a word is longer."""
+    """Returns the text in lines of at most `width` cells, unless a word is longer."""
     text = re.sub("([0-9]) %", rf"\1{_NO_BREAK}%", without_links(text))
     text = re.sub(r"`[^`]*`", lambda code: code[0].replace(" ", _NO_BREAK), text)
     text = re.sub(r"\*\*[^*]*\*\*|\*[^*]*\*", lambda match: _emphasis(match[0], colour), text)
@@ -202,5 +203,5 @@ def _emphasis(text: str, colour: bool) -> str:
 
 
 def _display_width(text: str) -> int:
-    """Width of the text on a terminal, in cells."""
+    """Returns the width of the text on a terminal, in cells."""
     return len(re.sub(r"\x1b\[[0-9]*m", "", text))

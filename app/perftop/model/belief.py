@@ -1,12 +1,12 @@
 """The one rule for how well the cause of an episode is known.
 
-A cause is `measured` if three things hold: what was counted is the cause itself, and nothing that
-only goes with it; it was counted in the span of the episode, and not before, nor scaled up from a
-part of the span; and the error of the count is below the effect. A cause that misses one of them is
-`inferred`. A loss without a cause is `unknown`.
+A cause is `measured` if three conditions hold: the counter counts the cause itself, and not
+something that only accompanies it; it counted during the episode, and neither before it nor only in
+a part that was scaled up; and the error of the count is smaller than the effect. A cause that fails
+one of these conditions is `inferred`. A loss without a cause is `unknown`.
 
-`COUNTED` has what is counted for each cause of each detector. All detectors and reports get their
-confidence from here, and `perftop help trust` prints the table.
+`COUNTED` lists what is counted for each cause of each detector. All detectors and reports get their
+confidence from this module, and `perftop help trust` prints the table.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Counted(NamedTuple):
     what: str
     """What is counted or read to find the cause."""
     is_cause: bool = True
-    """Whether that is the cause itself."""
+    """Whether the counted quantity is the cause itself."""
 
 
 _LIMIT = "limit reasons, status bits or counters of the package that name it"
@@ -69,15 +69,16 @@ COUNTED: dict[tuple[str, str], Counted] = {
     ("offline", "hotplug"): Counted("the kernel's list of online CPUs"),
     ("online", "hotplug"): Counted("the kernel's list of online CPUs"),
 }
-"""By kind and cause; "*" is any cause."""
+"""What is counted, by kind and cause of an episode; "*" stands for any cause."""
 
 
 def confidence(
     kind: str, cause: str, *, counted: bool = True, error: float = 0.0,
     effect: float = float("inf"),
 ) -> Confidence:  # fmt: skip
-    """Returns how well a cause is known. `counted`: whether what `COUNTED` says was counted in the
-    span, and not scaled. `error`, `effect`: of the count, in one unit."""
+    """Returns how well a cause is known. `counted`: whether the quantity in `COUNTED` was counted
+    over the whole span, without scaling. `error`, `effect`: the error of the count and the size of
+    the effect, in the same unit."""
     entry = COUNTED.get((kind, cause)) or COUNTED.get((kind, "*"))
     if entry is None:
         return "unknown"

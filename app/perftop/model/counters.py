@@ -231,9 +231,9 @@ class Counters:
         return np.asarray(np.isnan(increments) & (delta.doubts[..., self.key_at[key]] == 0))
 
     def uncounted(self, delta: Delta, key: str) -> Bools:
-        """Returns a mask, by position of the CPU, of the counts of a counter that say nothing of
-        the whole span: its group had no turn, or leaves out guests. The system's own account of
-        idle time can stand in for them."""
+        """Returns a mask, by position of the CPU, of the counts of a counter that do not cover the
+        whole span, because its group had no turn or leaves out guests. The system's own account of
+        idle time can replace them."""
         missed = self.without_turn(delta, key)
         return np.asarray(missed | self.host_only) if key in self.multiplexed else missed
 

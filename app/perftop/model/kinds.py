@@ -387,7 +387,7 @@ class Episode:
     cause: str = "unknown"
     evidence: dict[str, Any] = field(default_factory=dict)
     confidence: Confidence = "unknown"
-    """As `belief.confidence` says."""
+    """How well the cause is known, by `belief.confidence`."""
     is_calm: bool = False
     """Whether the episode is not visible in the newest samples. The episode ends if that lasts."""
 

@@ -62,7 +62,7 @@ class SampleBatch:
     lost: Lost
     doubted: Ints
     """Indices of the samples with a counter that is suspect, or had no turn on a CPU: metrics over
-    several samples leave it out where it is unknown."""
+    several samples leave out such a sample where the metric is unknown."""
     cores: Cores
     best_traffic: Floats | None
     """(samples, packages): the highest memory traffic so far; None where it is not counted or not
@@ -237,8 +237,8 @@ class SampleReader:
         self._taken_rows[np.ix_(rows, columns)] = note.kind == "taken"
 
     def note_reached(self, batch: SampleBatch, sample: int) -> None:
-        """Makes the best memory traffic that by the end of this sample. A batch of samples is
-        computed before the first of them is used."""
+        """Sets the best memory traffic to its value at the end of this sample, because a batch is
+        computed before its first sample is used."""
         if batch.best_traffic is not None:
             self.memory.rate = batch.best_traffic[sample]
 
@@ -332,8 +332,8 @@ class SampleReader:
         )  # fmt: skip
 
     def _partly_read(self, delta: Delta) -> Ints:
-        """Returns the samples in which a counter was not read that was read before. An interval
-        with such a sample is over the others."""
+        """Returns the indices of the samples that lack a counter that was read before. Metrics over
+        an interval leave such samples out."""
         if (unread := delta.unread) is None:
             self._was_read = True
             return np.zeros(0, int)

@@ -53,7 +53,7 @@ class _Candidate(NamedTuple):
 
 
 REFUSED_INDEX = -1
-"""The outcome of evidence by which all candidates are refused."""
+"""Number of the outcome in which all candidates are refused."""
 
 
 @dataclass(slots=True)

@@ -1,5 +1,5 @@
 """Tasks: those that run on each CPU, the threads of the watched job, and the control groups that a
-CPU quota stops. Records come from outside: they are checked here, and names are made safe."""
+CPU quota stops. Records are untrusted: they are checked here, and names are made safe."""
 
 from __future__ import annotations
 
@@ -378,7 +378,7 @@ class Quota:
     throttled_s: float = 0.0
     """Time for which the tasks of the group stood still, summed over CPUs."""
     newest_s: float = 0.0
-    """The part of `throttled_s` that came with the newest record."""
+    """The part of `throttled_s` that the newest record added."""
     _last_counts: tuple[int, int, int] | None = field(default=None, init=False)
 
     def take(self, cpus: float, counts: tuple[int, int, int]) -> None:
@@ -413,7 +413,7 @@ class Quotas:
         """The groups in the newest record, each with the processes for which its quota holds."""
 
     def take(self, records: Mapping[str, object]) -> None:
-        """Reads the records of a frame, which come from outside."""
+        """Reads the records of a frame, which are untrusted."""
         if "quotas" in records or "tasks" in records:
             self.newest = {}
         match records.get("quotas"):
@@ -446,7 +446,7 @@ class Quotas:
         return self.since(Quotas())
 
     def since(self, earlier: Quotas) -> Quotas:
-        """Returns the quotas with what was counted after `earlier`."""
+        """Returns the quotas with only the counts after `earlier`."""
         rest = Quotas()
         rest._groups = self._groups.copy()
         for group, quota in self.by_group.items():
@@ -479,7 +479,8 @@ _OWNERS = (
 
 
 def owner(group: str) -> str:
-    """Names who a control group belongs to: a job, a pod, a container or a unit; else its path."""
+    """Returns the owner of a control group: a job, a pod, a container or a unit; else the group's
+    path."""
     for pattern, words in _OWNERS:
         if match := pattern.search(group):
             return words.format(match[1])

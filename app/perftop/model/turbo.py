@@ -233,7 +233,8 @@ def _range(
     steps: Steps, runs: Floats, min_active: Floats, max_active: Floats
 ) -> tuple[Floats, Floats]:
     """Returns the low and high ceiling over the running time of each thread, (cores, threads).
-    `min_active` and `max_active` are from Turbo._active."""
+    `min_active` and `max_active`: bounds of the share of the span in which each core was active,
+    from `_active_shares`."""
     always_active = max(1, int((min_active >= 1 - MIN_ACTIVE_SHARE).sum()))
     ever_active = max(always_active, int((max_active > MIN_ACTIVE_SHARE).sum()))
     if always_active == ever_active:

@@ -1,7 +1,8 @@
-"""What the time of a command went into: its run as one bar, phase by phase, and as a table.
+"""Shows how a command spent its time: the run as one bar, divided into phases, and a table.
 
-The bar is as long as the run. Each phase is split into what the command's threads did, all
-together: a phase of one thread that sleeps is all sleep, however busy the machine was.
+The length of the bar is the elapsed time of the run. The cells of each phase are divided by what
+all threads of the command did together: if the only thread sleeps, the whole phase is sleep,
+however busy the machine is.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ WIDTH = 78
 """Width of the bar in columns."""
 MAX_NAME = 15
 MIN_S = 0.05
-"""Seconds of all threads together that are worth a word or a column."""
+"""Minimum time in s, summed over all threads, that is mentioned or has a column."""
 
 
 class _Spent(NamedTuple):
-    """How one part of a job's time is told."""
+    """The name and the signs of one use of a job's time."""
 
     words: str
     heading: str
@@ -40,18 +41,18 @@ SPENT = (
     _Spent("was stopped", "stopped", "╳", "x"),
     _Spent("slept", "slept", "·", "."),
 )
-"""In the order of JobTime."""
+"""The uses of time, in the order of the fields of JobTime."""
 
 
 def spent_text(spent: JobTime) -> str:
-    """Returns what the threads of a job did, without what took no time."""
+    """Returns what the threads of a job did as text, without uses that took less than MIN_S."""
     parts = [f"{part.words} {s:.1f} s" for part, s in zip(SPENT, spent, strict=True) if s >= MIN_S]
     return f"{', '.join(parts) or 'nothing'} (all threads together)"
 
 
 def lines(phases: Sequence[RunPhase], *, unicode: bool) -> list[str]:
-    """Returns the bar with its legend, and the table if there are several phases; no lines if it is
-    not known what the threads did, or if they only slept."""
+    """Returns the bar with its legend, and the table if there are several phases; an empty list if
+    it is unknown what the threads did, or if they only slept."""
     nothing = JobTime(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     spent_s = [phase.times.job_time() or nothing for phase in phases]
     if sum(sum(one) - one.slept_s for one in spent_s) < MIN_S:
@@ -80,8 +81,8 @@ def _shares(parts: Sequence[float], cells: int) -> list[int]:
 
 
 def _ruler(phases: Sequence[RunPhase], cells: Sequence[int], *, unicode: bool) -> str:
-    """Returns a line with the name of each phase above its cells, and its length if there is
-    room."""
+    """Returns a line that shows the name of each phase above its cells, and the duration of the
+    phase if there is room."""
     first, rule, last = "├─┤" if unicode else "|-|"
     pieces = []
     for phase, count in zip(phases, cells, strict=True):
@@ -112,7 +113,7 @@ def _table(
 
 
 def _seconds(seconds: float) -> str:
-    """Returns seconds with a tenth, as long as tenths matter."""
+    """Formats a duration: to 0.1 s below 1000 s, and as 0 below MIN_S."""
     if seconds < MIN_S:
         return "0"
     return f"{seconds:.1f} s" if seconds < 1000 else f"{seconds:.0f} s"

@@ -74,7 +74,7 @@ def label(key: str) -> str:
 
 
 def value_text(key: str, value: object) -> str:
-    """A value as text; for a boot, the first part of its ID."""
+    """Returns a value as text; for a boot, the first part of its ID."""
     if value is None:
         return "n/a"
     if isinstance(value, int | float):
@@ -175,7 +175,7 @@ def run_times(session: Session, start_ns: int, end_ns: int, bounds: Bounds | Non
 
 
 def state_means(line: Line, state: str) -> list[float]:
-    """Means of an SMT state in a summary, one for each core for which it is known."""
+    """Returns the means of an SMT state in a summary, one for each core whose states are known."""
     return [core["smt"][state]["mean"] for core in line["cores"] if core["smt"][state] is not None]
 
 

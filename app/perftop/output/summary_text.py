@@ -37,7 +37,7 @@ WHOLE_LABEL = "whole"
 """Label of the phase that covers the whole recording."""
 MAX_PHASES = 1000
 MIN_WANTED = 0.05
-"""Share of a phase in which it must have wanted a CPU for its losses to be told in a sentence."""
+"""Minimum share of a phase in which CPUs had work, for a sentence on the losses of the phase."""
 
 
 @dataclass(frozen=True)

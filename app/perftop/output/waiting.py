@@ -1,5 +1,5 @@
-"""Who waited for a CPU, and for whom: the group of tasks that waited most, the tasks that ran on
-their CPUs meanwhile, and whether a mask or a cpuset kept them from other CPUs."""
+"""Finds the group of tasks that waited most for a CPU, the tasks that ran on their CPUs meanwhile,
+and whether a mask or a cpuset kept them from other CPUs."""
 
 from __future__ import annotations
 
@@ -33,17 +33,19 @@ MIN_FULL = 0.25
 """Minimum share of the time in which a CPU had more tasks than are seen, from which the waiting is
 a lower bound."""
 MIN_WANTED = 0.1
-"""Minimum CPUs that tasks must want for their own loss to count, and not only that of the whole."""
+"""Minimum demand of a group of tasks, in CPUs, from which the share of its own time that it lost is
+reported."""
 ROOM, MIN_IDLE = 0.5, 0.1
-"""Idle shares of a CPU, above which it could have run one more task, and from which some of one."""
+"""Idle share of a CPU above which it could have run one more task, and idle share from which it
+could have run a part of one."""
 MIN_EXPLAINED = 0.5
 """Minimum running time of processes that ended between two scans, as a share of the waiting time,
-to be named. Where tasks that were seen ran for as long, they are not searched."""
+to be named. They are not searched for if tasks that were seen ran for as long."""
 KERNEL_THREADS = {
     "ksoftirqd/": "softirq", "irq/": "irq", "kswapd": "reclaim", "kcompactd": "compaction",
     "khugepaged": "compaction",
 }  # fmt: skip
-"""Starts of the names of kernel threads that do work for others, by the cause of that work."""
+"""Prefixes of the names of kernel threads that work for other tasks, by the cause of that work."""
 UNKNOWN_NEIGHBOUR = "what ran there is not known"
 
 
@@ -57,8 +59,8 @@ class Queue:
     hint: str
     cpus: list[int]
     confidence: Confidence
-    """`measured` if the tasks that they waited for ran on their CPUs, `inferred` if it is not known
-    where those ran, `unknown` if nothing is known of them."""
+    """`measured`: the tasks that they waited for ran on their CPUs. `inferred`: the CPUs of those
+    tasks are unknown. `unknown`: nothing is known about those tasks."""
     headline: str
     share: float
     """Share of their own time that they waited; 0 if they wanted little."""
@@ -199,7 +201,7 @@ def _kin(session: Session, pid: int, comm: str) -> tuple[object, ...]:
 
 
 def _kernel_remedy(session: Session, pid: int, comm: str) -> str:
-    """Returns what helps against a thread of the kernel that others wait for; '' for a program."""
+    """Returns the remedy for a kernel thread that other tasks wait for; '' for a program."""
     if "command" in session.details.get(str(pid), {}):
         return ""
     cause = next((key for name, key in KERNEL_THREADS.items() if comm.startswith(name)), "")
@@ -208,7 +210,7 @@ def _kernel_remedy(session: Session, pid: int, comm: str) -> str:
 
 @dataclass(frozen=True)
 class Storm:
-    """Processes that lived so short that no scan saw them run."""
+    """Processes that were too short-lived for any scan to see them run."""
 
     pid: int
     """Their parent."""

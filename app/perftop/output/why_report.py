@@ -122,7 +122,7 @@ class Report:
     whole: Interval
     """The numbers of the span."""
     spent: JobTime | None
-    """What the threads of the job did; None: no job is watched, or it is not known."""
+    """Time of the job's threads by use; None: no job is watched, or the times are unknown."""
     hides: str
     """A sentence on losses that may be mistaken for others because of unavailable measurements; ''
     if there are none."""
@@ -274,7 +274,7 @@ def _finding(
 def _quota(
     finding: Finding, times: RunTimes, job: str | None, span_s: float, *, past: bool
 ) -> Finding:
-    """Returns the finding on CPU quotas, in words of the group that lost most."""
+    """Returns the finding on CPU quotas. Its text names the group that lost most."""
     tasks = times.threads if job is not None else times.tasks
     throttled = times.throttled(tasks)
     if not throttled:
@@ -307,7 +307,8 @@ def _quota(
 
 
 def _stopped(finding: Finding, times: RunTimes, job: str | None) -> Finding:
-    """Returns the finding on stopped threads, in words of the one that was stopped for longest."""
+    """Returns the finding on stopped threads. Its text names the thread that was stopped for
+    longest."""
     threads = times.threads
     (pid, _), worst = max(threads.items(), key=lambda pair: pair[1].stop_loss_s)
     state = max(STOPPED_BY, key=lambda letter: worst.by_state.get(letter, 0.0))
@@ -326,7 +327,7 @@ def _stopped(finding: Finding, times: RunTimes, job: str | None) -> Finding:
 
 
 def _mean_depth(episodes: Sequence[Episode], now_ns: int) -> float:
-    """Returns the lost share in all episodes together."""
+    """Returns the lost share over all episodes together."""
     span_s = sum(e.span_s(e.start_ns, now_ns) * len(e.cpus) for e in episodes)
     return sum(e.lost_s(now_ns) for e in episodes) / span_s if span_s > 0 else 0.0
 

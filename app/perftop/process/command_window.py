@@ -285,7 +285,7 @@ def is_here(hello: wire.Hello) -> bool:
 
 
 class MarkNotes:
-    """Yields the notes of the marks that a command sets, each once."""
+    """Makes notes of the marks that a command sets."""
 
     def __init__(self, window: CommandWindow) -> None:
         self._window = window
@@ -293,7 +293,8 @@ class MarkNotes:
         """Marks after the newest frame: raw time and name."""
 
     def due(self, now_ns: int, *, over: bool) -> Iterator[wire.Note]:
-        """Yields the notes that are due at the time of the newest frame; all if `over`."""
+        """Yields the notes, each once, that are due at the time of the newest frame; if `over`, all
+        remaining notes."""
         window, waiting = self._window, self._waiting
         waiting += window.job.marks.arrived()
         while waiting and (over or not window.ours or waiting[0][0] <= now_ns):
@@ -303,7 +304,7 @@ class MarkNotes:
 
 
 class RunNotes:
-    """Yields the notes of the start and the end of a run, and of its marks, each once."""
+    """Makes notes of the start and the end of a run, and of its marks."""
 
     def __init__(self, job: Job, window: CommandWindow) -> None:
         self._job, self._window = job, window
@@ -312,8 +313,8 @@ class RunNotes:
         self._start_ns = 0
 
     def due(self, now_ns: int, *, over: bool) -> Iterator[wire.Note]:
-        """Yields the notes that are due. `now_ns`: time of the newest frame, the only time that a
-        simulated machine has. `over`: nothing more can become known about the run."""
+        """Yields the notes that are due, each once. `now_ns`: time of the newest frame, the only
+        time that a simulated machine has. `over`: nothing more can become known about the run."""
         job, window = self._job, self._window
         if job.start_ns > 0 and not self._has_started:
             self._has_started = True

@@ -1,8 +1,8 @@
-"""Marks that a command sets from inside: `perftop mark NAME`.
+"""Marks that a command sets itself, with `perftop mark NAME`.
 
-The command inherits the address of a socket in its environment. The socket has a random name that
-is no path, so nothing is left behind in a directory. As all users can list such names, only
-messages of our own user and of root are taken.
+The command inherits the address of a socket in its environment. The socket has a random abstract
+name instead of a path, so no file is left behind. All users can list abstract names, so only
+messages of our own user and of root are accepted.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from perftop.base.errors import Failed, cannot
 
 VARIABLE = "PERFTOP_MARKS"
 MAX_BYTES = 256
-"""Longest message in bytes: the raw time of the mark, then its name, which is cut if it is longer.
-The time is that of the sender, as messages are read only when samples arrive."""
+"""Maximum size of a message in bytes: the raw time of the mark, then its name, which is cut if it
+is too long. The sender sets the time, because messages are read only when samples arrive."""
 _TIME = struct.Struct("=q")
 _CREDENTIALS = struct.Struct("=3i")
 """PID, user and group of a sender."""
 
 
 class MarkSocket:
-    """Receives the names of marks. Without sockets it receives none."""
+    """Receives the marks. If no socket can be made, it receives none."""
 
     def __init__(self) -> None:
         self.address = f"perftop-{os.getpid()}-{os.urandom(16).hex()}"
@@ -46,7 +46,7 @@ class MarkSocket:
     __del__ = close
 
     def environment(self) -> dict[str, str]:
-        """Returns what the command needs in its environment to set marks."""
+        """Returns the environment variables that the command needs to set marks."""
         return {} if self._socket is None else {VARIABLE: self.address}
 
     def arrived(self) -> Iterator[tuple[int, str]]:
@@ -54,7 +54,7 @@ class MarkSocket:
         while self._socket is not None:
             try:
                 data, ancillary, _, _ = self._socket.recvmsg(MAX_BYTES, socket.CMSG_SPACE(64))
-            except OSError:  # no more
+            except OSError:  # no message is waiting
                 return
             users = [
                 _CREDENTIALS.unpack_from(sender)[1]

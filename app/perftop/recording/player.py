@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 WARM_NS = 30_000_000_000
 """Time in ns that is read before the target of a jump: three times what the slowest detector needs.
-So numbers and episodes are those of a session that was running from the start; only how often a
-sibling came and went is counted in these seconds alone."""
+So numbers and episodes are those of a session that was running from the start; only the starts and
+stops of siblings are counted in these seconds alone."""
 NEAR_NS = 2 * WARM_NS
 """Time ahead, in ns, up to which it is faster to read on than to enter the file again."""
 END_NS = 1 << 63

@@ -158,7 +158,7 @@ class RecordingEpisodes:
         ]
 
     def with_ended(self, detected: list[Episode]) -> list[Episode]:
-        """All ended episodes: those found by the pass, and those in `seen`, which a session has
+        """All ended episodes: those found by the pass, and those in `detected`, which a session has
         detected, that the pass has not found yet."""
         if self.is_complete:
             return self.ended
@@ -178,7 +178,8 @@ class RecordingEpisodes:
         return sorted(marks_by_time.values(), key=_start_ns)
 
     def not_listed(self, detected: Sequence[Episode]) -> list[Episode]:
-        """The episodes in `seen` that the pass has not found, not even with a different start."""
+        """The episodes in `detected` that the pass has not found, not even with a different
+        start."""
         if self.is_complete:
             return []
         unlisted, listed_ns = [], self.until_ns - LISTED_NS

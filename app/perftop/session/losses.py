@@ -89,7 +89,7 @@ class LossSums(NamedTuple):
 
     def since(self, earlier: LossSums) -> LossSums:
         """Returns the sums after those of `earlier`. A cause that was found late can have a
-        negative sum, which is the time that another cause has too much."""
+        negative sum: another cause has too much by that time."""
         none = np.zeros(len(self.wanted_s))
         by_cause = {
             cause: self.by_cause.get(cause, none) - earlier.by_cause.get(cause, none)
@@ -297,8 +297,8 @@ class Losses:
         return np.asarray(during[:, None] & cpus)
 
 
-# --- What a stream has lost over one span of time: the sums that `why` reports on. Those of the
-# last seconds are the difference of two totals; those of a past moment are summed up again from
+# --- The losses of a stream over one span of time, on which `why` reports. The sums of the last
+# seconds are the difference of two totals; the sums at a past moment are computed again from
 # history.
 
 

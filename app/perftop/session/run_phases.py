@@ -2,7 +2,7 @@
 most.
 
 The session notes the times of the job's threads at each mark and about once a second. A phase is
-the difference of two such moments, so that no sum is started anew at a mark.
+the difference of two such moments, so marks need no sums of their own.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from perftop.session.task_times import RunTimes
 MAX_MARKS = 64
 """Maximum number of marks at which times are noted; later marks begin no phase."""
 MAX_MOMENTS = 128
-"""Maximum number of other moments; beyond it, every second one is forgotten."""
+"""Maximum number of other moments; with more, every second one is dropped."""
 FIRST_STEP_NS = 900_000_000
-"""Least time between two moments of a short run, in ns."""
+"""Initial minimum time in ns between two moments. It doubles whenever moments are dropped."""
 MAX_UNNAMED_PHASES = 6
 MIN_PHASE_NS = 200_000_000
-"""Time before the first mark that is worth a phase of its own, in ns."""
+"""Minimum time in ns before the first mark for that time to be a phase of its own."""
 
 
 class Moment(NamedTuple):
@@ -34,7 +34,7 @@ class Moment(NamedTuple):
 
 
 class Moments:
-    """The times of a job at its marks, and at moments between."""
+    """The times of a job at its marks, and at moments between them."""
 
     def __init__(self) -> None:
         self.marks: list[Moment] = []
@@ -60,7 +60,7 @@ class RunPhase:
     start_ns: int
     end_ns: int
     times: RunTimes
-    """What the threads of the job did in this phase."""
+    """Times of the job's threads in this phase."""
 
     @property
     def elapsed_s(self) -> float:
@@ -105,8 +105,8 @@ def _between(moments: Sequence[Moment]) -> list[RunPhase]:
 
 def _by_largest(moments: Sequence[Moment]) -> list[RunPhase]:
     """Returns phases named after the program that ran most. A stretch in which nothing ran belongs
-    to the phase before it. Of too many phases, the shortest is joined with its shorter
-    neighbour."""
+    to the phase before it. As long as there are more than MAX_UNNAMED_PHASES, the shortest phase is
+    joined with its shorter neighbour."""
     edges: list[Moment] = []
     name = ""
     for phase, moment in zip(_between(moments), moments, strict=False):

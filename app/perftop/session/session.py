@@ -394,7 +394,7 @@ class Session:
             losses.settle(self.episodes(oldest_ns, now_ns), now_ns)
 
     def totals(self) -> Totals:
-        """What was lost since the start. `account` must have been called at the start."""
+        """Returns the losses since the start. `account` must have been called at the start."""
         return Totals(
             self.run.start_ns, self.now_ns, self.lost_time(), self.run_times,
             max(0, self.frames - 1), self.suspect_samples,
@@ -406,7 +406,7 @@ class Session:
         return phases(self._moments, start, Moment(self.now_ns, None, self.run_times))
 
     def totals_between(self, start_ns: int, end_ns: int) -> Totals | None:
-        """What was lost between two raw times, summed up again from history with the episodes
+        """Returns the losses between two raw times, summed up again from history with the episodes
         that are known now; None if the samples are not kept."""
         session = Session(self.hello)
         session.account(self.run_times.job.root)

@@ -50,7 +50,7 @@ HALF_CPU = 0.5
 """Rounds sums of busy shares to whole CPUs: 15.5 of 16 CPUs count as all."""
 MAX_NAMES = 256
 ANYWHERE = -1
-"""In place of a CPU: tasks ran on CPUs that are not known."""
+"""Replaces the CPU number where the CPUs of a task are unknown."""
 
 Key = tuple[int, int]
 """IDs of a process and of a thread."""
@@ -69,9 +69,9 @@ class TaskTimes:
     elapsed_s: float = 0.0
     """Seconds over which its state was read; 0: it is not known."""
     active_s: float = 0.0
-    """Seconds of these in which it ran or waited for a CPU."""
+    """Seconds of `elapsed_s` in which it ran or waited for a CPU."""
     by_state: dict[str, float] = field(default_factory=dict)
-    """Seconds of these by the state in which they ended."""
+    """Seconds of `elapsed_s` by the state of the task at the end of each reading."""
 
     @property
     def wanted_s(self) -> float:
@@ -103,8 +103,8 @@ class TaskTimes:
 
     @property
     def stop_loss_s(self) -> float:
-        """Seconds that it would have run or waited while it was stopped, if it had done as at other
-        times: a thread that only sleeps loses nothing."""
+        """Seconds that it would have run or waited while it was stopped, if it had been as active
+        as at other times: a thread that only sleeps loses nothing."""
         other_s = self.elapsed_s - self.stopped_s
         return self.stopped_s * (min(1.0, self.active_s / other_s) if other_s > 0 else 1.0)
 
@@ -131,7 +131,7 @@ class TaskTimes:
 
 
 STOPPED_BY = {"T": "SIGSTOP", "t": "a debugger", "F": "a frozen group"}
-"""By state of a thread, what stopped it."""
+"""The reason why a thread is stopped, by its state."""
 
 
 class JobTime(NamedTuple):
@@ -156,7 +156,7 @@ class Throttled:
     wait_s: float
     """Seconds that they waited because of the quota."""
     share: float
-    """The part of all their waiting that this is."""
+    """`wait_s` as a share of all their waiting."""
     wanted_s: float
     """Seconds that they ran or waited."""
 
@@ -243,7 +243,7 @@ class RunTimes:
         """Seconds covered by all snapshots of tasks."""
         self.wait_snapshots = 0
         """Number of snapshots of tasks that have wait times. The first one covers time before the
-        stream, or tells nothing of waits."""
+        stream, or has no wait times."""
         self.full_s: dict[int, float] = {}
         """By CPU, seconds covered by snapshots that leave out tasks which ran and may have
         waited."""
@@ -252,7 +252,7 @@ class RunTimes:
 
     @property
     def quotas(self) -> Quotas:
-        """What quotas did since these times began."""
+        """The stops by quotas since these times began."""
         return self._quotas.since(self._quotas_before)
 
     def copy(self) -> RunTimes:
@@ -264,7 +264,7 @@ class RunTimes:
 
     @property
     def has_waits(self) -> bool:
-        """Whether it is known how long tasks waited. A single snapshot is too short to say."""
+        """Whether it is known how long tasks waited. A single snapshot covers too little time."""
         return self.job_has_waits or self.wait_snapshots >= MIN_WAIT_SNAPSHOTS
 
     def since(self, earlier: RunTimes) -> RunTimes:
@@ -388,7 +388,7 @@ class RunTimes:
     def throttled(self, times: Mapping[Any, TaskTimes]) -> list[Throttled]:
         """Returns the tasks that a quota kept from running, those that it cost most first. `times`:
         `threads` or `tasks`. The kernel counts the time once for each CPU, so it is multiplied by
-        the number of tasks that share one; never is more given to a quota than was waited."""
+        the number of tasks that share one; a quota never gets more time than the tasks waited."""
         members: dict[str, tuple[Quota, list[Any]]] = {}
         quotas = self.quotas
         for key, task in times.items():

@@ -122,7 +122,7 @@ def mean_ceiling(ceilings: Floats, util: Floats) -> float:
 def suspect_rows(key: str, session: Session, interval: Interval) -> Bools:
     """Mask by position of the CPUs where a counter used for this number is suspect. A core's states
     depend on the counters of all its CPUs."""
-    if not np.count_nonzero(interval.doubts):  # mostly
+    if not np.count_nonzero(interval.doubts):  # the usual case
         return np.zeros(len(interval.doubts), bool)
     needed_keys = {"tsc", key}
     if key in session.evaluator.metrics:

@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class Outcome(NamedTuple):
-    """A rule and how its condition stands."""
+    """A rule, and whether the machine meets it."""
 
     rule: str
     state: Literal["holds", "broken", "unknown"]

@@ -115,8 +115,8 @@ def _trace(
 
 
 def running_median(values: Floats) -> Floats:
-    """Returns the running median of SMOOTH values. At the ends, it uses fewer values, with equal
-    numbers on both sides."""
+    """Returns the running median of SMOOTHING_REACH values. At the ends, it uses fewer values, with
+    equal numbers on both sides."""
     medians = values.copy()
     for reach in range(1, SMOOTHING_REACH // 2 + 1):  # wider windows keep the values at the ends
         if len(values) > 2 * reach:
@@ -333,8 +333,8 @@ MIN_CLEAN = 3
 """Minimum number of undisturbed runs; with fewer, disturbed ones are used too, with a note."""
 SOON_S, NEAR_S, NEAR_SHARE = 5e-3, 20e-6, 0.02
 """Gaps of several runs belong to the ramp if they begin before SOON_S and their distance is at most
-NEAR_S plus NEAR, a share of the time since the start of the load. After SOON_S, too many gaps
-coincide by chance."""
+NEAR_S plus the share NEAR_SHARE of the time since the start of the load. After SOON_S, too many
+gaps coincide by chance."""
 
 
 @dataclass(frozen=True)

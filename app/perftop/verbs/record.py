@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 BATCH_NS = 500_000_000
 """Maximum time in ns that is missing at the end of a recording if perftop or the probe is killed.
-Nearly all the cost of recording are wake-ups: at 200 ms it is twice as high."""
+Wake-ups cause nearly all the cost of recording: with 200 ms, the cost is twice as high."""
 RING_NS = 600_000_000_000
 """Length of the ring in ns if --on is given without --ring."""
 MAX_BYTES = 1_000_000_000
@@ -345,7 +345,7 @@ class Triggered(Follower):
         return len(self._waiting_messages) >= MAX_BATCH or waited_ns >= MAX_DELAY_NS
 
     def keep(self, ring: Ring) -> None:
-        """Analyses the messages that wait, and keeps what is to be kept of the ring."""
+        """Analyses the messages that wait, and keeps the requested spans of the ring."""
         self.take(self._waiting_messages)
         self._waiting_messages = []
         for kind, since_ns, until_ns in self._triggers.take(self.session):

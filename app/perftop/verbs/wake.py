@@ -1,4 +1,4 @@
-"""`perftop wake`: shows what a wake-up of an idle CPU costs, and what that means for a program."""
+"""`perftop wake`: shows the cost of a wake-up of an idle CPU, and its effect on a program."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MIN_WIDTH = 80
 RATES = (100, 1_000, 10_000)
 """Wake-ups per second for which the cost is shown."""
 MIN_IDLE = 0.8
-"""Minimum share of the wake-ups before which the CPU was idle."""
+"""Minimum share of the wake-ups that must find the CPU idle; with less, a note is shown."""
 BARS, SIGNS = 24, " .:-=+*#@"
 """Number of bins of a histogram, and the ASCII characters that represent them."""
 _SHOWN = ("median_us", "p95_us", "p99_us", "most_us")
@@ -56,7 +56,7 @@ def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]
 
 
 def sentence(answer: Answer) -> str:
-    """Returns the answer in one sentence: what a wake-up costs as the machine is now."""
+    """Returns one sentence on the cost of a wake-up in the present state of the machine."""
     costs = {row["kind"]: row["median_us"] for row in answer["rows"] if row["deepest"] is None}
     parts = [f"{cost:.0f} us by {'a timer' if kind == 'timer' else kind}"
              for kind, cost in costs.items()]  # fmt: skip
@@ -64,7 +64,7 @@ def sentence(answer: Answer) -> str:
 
 
 def _meaning(row: Answer, width: int) -> Iterator[str]:
-    """Yields what the wake-ups by a timer cost a program that does nothing else."""
+    """Yields the share of its time that a program spends on wake-ups by a timer, by their rate."""
     costs = [
         f"{rate:,} a second: {percent(min(1.0, rate * row['median_us'] / 1e6))} %" for rate in RATES
     ]

@@ -71,7 +71,7 @@ def _others_cpus(line: Line) -> float | None:
 
 
 def _both(line: Line) -> float | None:
-    """Mean over the cores for which it is known."""
+    """Returns the mean over the cores for which the share is known."""
     means = state_means(line, "both")
     return sum(means) / len(means) if means else None
 

@@ -1,5 +1,5 @@
-"""Texts and rounded values of whole columns of numbers: the same as one by one, in a third of the
-time."""
+"""Formats and rounds whole columns of numbers, with the same results as one number at a time, in a
+third of the time."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import numpy as np
 from perftop.base.arrays import Floats
 
 _FORMATS = np.array(["%.7g\n", "%.1f\n", "%.0s\n"], object)
-"""Formats of a number with seven digits: a fraction, a number that is whole once it is rounded, and
-an unknown number, of which nothing is printed."""
+"""Formats by kind of number: seven digits for a fraction, one decimal for a number that is whole
+after rounding, and an empty text for an unknown number."""
 _FRACTION, _WHOLE, _UNKNOWN = range(3)
 _POWERS = 10.0 ** np.arange(23)
-"""The powers of ten that are exact."""
+"""The powers of ten that a float represents exactly."""
 _TIE = 0.4999
-"""Distance from a whole number of units from which rounding might go wrong: nearly half a unit."""
+"""Distance in units from the nearest whole number, above which rounding may go wrong: nearly half a
+unit."""
 _LEAST, _MOST = 1e-300, 1e15
-"""Magnitudes between which a product with a power of ten is precise enough."""
+"""Range of magnitudes in which a product with a power of ten is precise enough."""
 
 
 def number_texts(values: Floats) -> list[str]:
@@ -53,7 +54,8 @@ def whole_texts(values: Floats) -> list[str]:
 
 
 def exact_texts(values: Floats) -> list[str]:
-    """Returns the shortest text that gives each number again; an empty text where it is unknown."""
+    """Returns the shortest text from which each number can be read back exactly; an empty text
+    where it is unknown."""
     return ["" if value != value else repr(value) for value in values.tolist()]  # noqa: PLR0124
 
 

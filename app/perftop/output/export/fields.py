@@ -41,7 +41,7 @@ UNKNOWN: Floats = np.full(1, math.nan)
 
 class IntervalRows:
     """The exported CPUs of a session, in one interval. Methods return columns. A column that has
-    not changed since the previous interval may be the same object, so that no text is made of it
+    not changed since the previous interval may be the same object, so that it is not formatted
     again."""
 
     interval: Interval
@@ -92,7 +92,7 @@ class IntervalRows:
     def suspect(self) -> Floats:
         """Returns the number of counters of which samples were left out."""
         doubts = self.interval.doubts
-        if not np.count_nonzero(doubts):  # mostly
+        if not np.count_nonzero(doubts):  # the usual case
             return np.zeros(1)
         return np.asarray(np.count_nonzero(doubts[self._index], axis=1), float)
 

@@ -208,7 +208,7 @@ def only_measures(line: stat_json.Line, measures: Sequence[Field]) -> stat_json.
 
 
 def _without(row: stat_json.Line, keys: set[str]) -> stat_json.Line:
-    """The row without these keys, and without the reasons under them."""
+    """Returns the row without these keys, and without the reasons for them."""
     kept_fields = {key: value for key, value in row.items() if key not in keys}
     return (
         kept_fields | {"why": _without(kept_fields["why"], keys)}
@@ -272,7 +272,7 @@ class ExportTable:
         return self._columns
 
     def _suspects(self, rows: IntervalRows) -> Sequence[str]:
-        if not np.count_nonzero(rows.interval.doubts):  # mostly
+        if not np.count_nonzero(rows.interval.doubts):  # the usual case
             return [""]
         return [
             "; ".join(doubt_texts(rows.interval, row)) if doubted else ""
