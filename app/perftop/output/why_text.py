@@ -1,4 +1,4 @@
-"""The report of `perftop why` as text (the answer in one sentence and a table of 80 columns) and as
+"""The report of `perftop why` as text (the answer in one sentence and a table of 78 columns) and as
 JSON."""
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from perftop.output.why_report import MAX_CAUSES, MIN_SHARE, WHOLE, Finding, Rep
 from perftop.session.losses import STEAL
 from perftop.session.session import Session
 
-TABLE_WIDTH, WIDTH = 78, 80
-"""Width in columns of the table, and of all other lines."""
+WIDTH = 78
+"""Width in columns. The screen shows the report with a margin on 80."""
 INDENT = 10
 """Width in columns of the marker and the number before the text."""
 LABEL_WIDTH = 11
@@ -132,7 +132,7 @@ def rows(session: Session, report: Report) -> list[TextLine]:
     """Returns the lines of the report, each in parts with a role."""
     rows: list[TextLine] = [[Part(answer(session, report), "answer")], []]
     if report.named:
-        rows.append([Part(f"{'lost':>7}{'for':>{TABLE_WIDTH - 7}}", "dim")])
+        rows.append([Part(f"{'lost':>7}{'for':>{WIDTH - 7}}", "dim")])
         for one in report.named[:MAX_CAUSES]:
             rows += _finding(one, report.elapsed_s)
         if more := report.named[MAX_CAUSES:]:
@@ -159,14 +159,14 @@ def _finding(one: Finding, elapsed_s: float) -> list[TextLine]:
         all_of_it = one.for_s >= WHOLE * elapsed_s
         end = length(round(one.for_s * 1e9))
         end = f"all {length(round(elapsed_s * 1e9))}" if all_of_it else end
-    room = TABLE_WIDTH - INDENT - len(end) - (3 if end else 0)
+    room = WIDTH - INDENT - len(end) - (3 if end else 0)
     first, *rest = folded(one.text, room) or [""]
     sign = KINDS[one.cause[0]].sign if one.cause[0] in KINDS else " "
     head = [Part(f"{sign} {percent(one.share):>4} %", role), Part("  " + first)]
-    head.append(Part(end.rjust(TABLE_WIDTH - INDENT - len(first)) if end else "", "dim"))
+    head.append(Part(end.rjust(WIDTH - INDENT - len(first)) if end else "", "dim"))
     label = f"{'':{INDENT}}{one.confidence + ':':<10}"
     evidence = folded(
-        ", ".join(one.evidence) or "no counter names a limit", TABLE_WIDTH, initial_indent=label,
+        ", ".join(one.evidence) or "no counter names a limit", WIDTH, initial_indent=label,
         subsequent_indent=" " * len(label), max_lines=MAX_EVIDENCE_LINES, placeholder=" …",
     )  # fmt: skip
     rows = [head, *([Part(" " * INDENT + line)] for line in rest)]
@@ -216,7 +216,7 @@ def _works(session: Session, report: Report) -> str:
     if report.job is not None:
         state = "The machine"  # other tasks than the job may be busy, too
     text = f"{state}: {', '.join(parts)}."
-    return text if len(text) <= TABLE_WIDTH else text.replace(" of a core", "")
+    return text if len(text) <= WIDTH else text.replace(" of a core", "")
 
 
 def _seen(session: Session, report: Report) -> str:

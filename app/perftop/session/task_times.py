@@ -56,10 +56,11 @@ Key = tuple[int, int]
 """IDs of a process and of a thread."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TaskTimes:
-    """Seconds that one task, or several together, ran and waited. Never changed, because sums of
-    earlier moments share them."""
+    """Seconds that one task, or several together, ran and waited. Treat it as immutable, because
+    sums of earlier moments share it. It is not frozen because one is made for each task and record,
+    and frozen ones take twice as long to make."""
 
     comm: str
     run_s: float = 0.0
