@@ -88,9 +88,9 @@ def test_mistakes_are_reported_in_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     status = cli.main(typed.split())
-    said = capsys.readouterr()
-    assert said.out == ""
-    (line,) = said.err.splitlines()
+    output = capsys.readouterr()
+    assert output.out == ""
+    (line,) = output.err.splitlines()
     assert line.startswith("perftop: ")
     assert WRONG[typed] in line
     assert status == (1 if typed.startswith("why ") and "count" not in typed else USAGE)
@@ -123,9 +123,9 @@ def test_sizes(text: str, size: int) -> None:
 
 def test_json_can_be_piped_although_the_command_writes_to_stdout() -> None:
     line = argv("stat", "--source", "sim:steady,cpus=2", "--json", "-o", "-", "--", "echo", "mine")
-    done = subprocess.run(line, capture_output=True, text=True, check=True, timeout=MOST_S)
-    assert [line[:9] for line in io.StringIO(done.stdout)] == ['{"type":"'] * 2
-    assert done.stderr == "mine\n"
+    result = subprocess.run(line, capture_output=True, text=True, check=True, timeout=MOST_S)
+    assert [line[:9] for line in io.StringIO(result.stdout)] == ['{"type":"'] * 2
+    assert result.stderr == "mine\n"
 
 
 # --- which verb is meant
@@ -182,10 +182,10 @@ class Asked(Exception):  # noqa: N818 - no error: the probe need not run
 @pytest.fixture
 def probe(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The probe's arguments of a verb on a terminal; the command has process id 1."""
-    asked: list[str] = []
+    request: list[str] = []
 
     def command(_: object, *arguments: str) -> list[str]:
-        asked.extend(arguments)
+        request.extend(arguments)
         raise Asked
 
     waiting = SimpleNamespace(pid=1)
@@ -195,7 +195,7 @@ def probe(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(job_terminal, "JobTerminal", lambda *_: contextlib.nullcontext(console))
     monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((80, 24)))
     at_terminal(monkeypatch)
-    return asked
+    return request
 
 
 @pytest.mark.parametrize(

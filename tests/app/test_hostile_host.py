@@ -58,17 +58,17 @@ def test_a_host_that_never_answers_is_given_up(
     monkeypatch.setattr(launch, "GRACE_S", 0.2)
     hosts.set("n7", f"code {NEVER[what]}")
     start_s = time.monotonic()
-    done = here("doctor", "--host", "n7")
+    result = here("doctor", "--host", "n7")
     assert time.monotonic() - start_s < 20
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "perftop: n7: the probe gave no answer within 1 s\n"
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == "perftop: n7: the probe gave no answer within 1 s\n"
 
 
 def test_an_answer_is_bounded(hosts: fake_ssh.Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "ANSWER_BYTES", 1 << 20)
     hosts.set("n7", "code while True: os.write(1, b'[' * 65536)")
-    done = here("topology", "--host", "n7")
-    assert done.stderr == "perftop: n7: the probe's answer is larger than 1 MB\n"
+    result = here("topology", "--host", "n7")
+    assert result.stderr == "perftop: n7: the probe's answer is larger than 1 MB\n"
 
 
 @pytest.mark.parametrize(
@@ -86,19 +86,19 @@ def test_an_answer_of_another_structure_is_refused(
     hosts: fake_ssh.Hosts, answer: str, reason: str
 ) -> None:
     hosts.set("n7", f"code os.write(1, {answer!r}.encode())")
-    done = here("topology", "--host", "n7")
-    assert (done.returncode, done.stdout) == (3, "")
-    assert re.match(rf"perftop: n7: .*{reason}", done.stderr), done.stderr
-    assert done.stderr.count("\n") == 1
+    result = here("topology", "--host", "n7")
+    assert (result.returncode, result.stdout) == (3, "")
+    assert re.match(rf"perftop: n7: .*{reason}", result.stderr), result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("verb", ["doctor", "stat", "record"])
 def test_words_on_stderr_do_not_control_the_terminal(hosts: fake_ssh.Hosts, verb: str) -> None:
     hosts.set("n7", f"code sys.stderr.write({EVIL!r} * 99); sys.exit(1)")
     output = ("-o", "recording") if verb == "record" else ()
-    done = here(verb, "--host", "n7", *output)
-    assert done.returncode == 1
-    assert not CONTROL.search(done.stdout + done.stderr)
+    result = here(verb, "--host", "n7", *output)
+    assert result.returncode == 1
+    assert not CONTROL.search(result.stdout + result.stderr)
 
 
 def places(value: Any) -> int:
@@ -164,9 +164,9 @@ def test_a_stream_that_stalls_ends_the_verb(
     output = ("-o", "../recording") if verb == "record" else ()
     for pieces in ([], [wire.encode(HELLO)[:9]]):
         hosts.set("n7", sends(*pieces))
-        done = here(verb, "--host", "n7", "--duration", "1s", *output)
-        assert done.returncode == 3
-        assert done.stderr == "perftop: n7: it is connected, but nothing has come for 1 s\n"
+        result = here(verb, "--host", "n7", "--duration", "1s", *output)
+        assert result.returncode == 3
+        assert result.stderr == "perftop: n7: it is connected, but nothing has come for 1 s\n"
 
 
 @pytest.mark.parametrize("words", [
@@ -189,7 +189,7 @@ def test_a_stream_with_any_text_does_not_control_the_terminal(
     bye = wire.encode(wire.Bye(EVIL, 1))
     hosts.set("n7", sends(wire.encode(hello), *SAMPLES[:5], *notes, *SAMPLES[5:], bye))
     verb, *more = words
-    done = here(verb, *(("n7",) if verb == "fleet" else ("--host", "n7")), *more)
-    assert done.returncode in {0, 1, 3}
-    assert "owned" in done.stdout + done.stderr
-    assert not CONTROL.search(done.stdout + done.stderr)
+    result = here(verb, *(("n7",) if verb == "fleet" else ("--host", "n7")), *more)
+    assert result.returncode in {0, 1, 3}
+    assert "owned" in result.stdout + result.stderr
+    assert not CONTROL.search(result.stdout + result.stderr)

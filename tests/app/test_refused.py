@@ -27,8 +27,8 @@ def refused(trouble: str, *words: str) -> subprocess.CompletedProcess[str]:
 def test_the_status_of_a_command_is_kept_without_a_call_that_is_nice_to_have(
     call: str, verb: str
 ) -> None:
-    done = refused(f"{call}=EPERM", verb, *SIM, *COMMAND)
-    assert (done.returncode, "Traceback" in done.stderr) == (7, False)
+    result = refused(f"{call}=EPERM", verb, *SIM, *COMMAND)
+    assert (result.returncode, "Traceback" in result.stderr) == (7, False)
 
 
 @pytest.mark.parametrize(
@@ -48,6 +48,6 @@ def test_the_status_of_a_command_is_kept_without_a_call_that_is_nice_to_have(
     ],
 )
 def test_what_is_refused_is_told_in_one_line(trouble: str, status: int, said: str) -> None:
-    done = refused(trouble, "stat", *SIM, *COMMAND)
-    assert (done.returncode, done.stderr.count("\n")) == (status, 1), done.stderr
-    assert said in done.stderr
+    result = refused(trouble, "stat", *SIM, *COMMAND)
+    assert (result.returncode, result.stderr.count("\n")) == (status, 1), result.stderr
+    assert said in result.stderr

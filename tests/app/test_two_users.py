@@ -73,9 +73,9 @@ def homes(tmp_path: Path) -> Iterator[Path]:
         (path / name).chmod(0o640)
     yield path
     for name in names:
-        found = (path / name).stat()
+        result = (path / name).stat()
         assert (path / name).read_text(encoding="ascii") == "precious"
-        assert (stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid) == (0o640, 0, 0)
+        assert (stat.S_IMODE(result.st_mode), result.st_uid, result.st_gid) == (0o640, 0, 0)
     assert len([*path.rglob("*")]) == len(names) + 1, "nothing was added"
 
 
@@ -148,9 +148,9 @@ def test_a_ring_is_written_into_a_directory_of_ours_alone(
     with pytest.raises(Failed, match=f"^cannot record to {shared}/box: .*{said}"):
         run_ring(shared / "box")
     command = "record", "--ring", "30s", "-o", "box", *SIM, "--duration", "1s"
-    done = here(*command)
-    assert done.returncode == 1
-    assert "cannot record to box: " in done.stderr
+    result = here(*command)
+    assert result.returncode == 1
+    assert "cannot record to box: " in result.stderr
 
 
 def test_a_ring_counts_and_removes_what_is_its_own(shared: Path, homes: Path) -> None:
@@ -252,12 +252,12 @@ def test_a_file_is_not_written_where_another_user_says(
     record(homes.parent / "recording", counted())
     with nobody():
         path = prepare(homes)
-    done = here(*command, "-o", path, "--force")
-    assert done.returncode == 1
-    assert done.stderr.startswith(
+    result = here(*command, "-o", path, "--force")
+    assert result.returncode == 1
+    assert result.stderr.startswith(
         f"perftop: cannot {'record to' if command is RECORD else 'write'}"
     )
-    assert said in done.stderr
+    assert said in result.stderr
     if prepare is their_own:
         assert Path(path).read_text(encoding="ascii") == "theirs"
 
@@ -288,20 +288,20 @@ def test_the_directory_for_several_machines_is_not_made_behind_their_link(
 
 
 def test_a_ring_reports_its_size_at_its_end(shared: Path) -> None:
-    done = here("record", "--ring", "30s", "-o", "box", *SIM, "--duration", "1s")
-    assert done.returncode == 0
-    assert done.stderr.startswith("perftop: recorded the last 1.0 s of ")
+    result = here("record", "--ring", "30s", "-o", "box", *SIM, "--duration", "1s")
+    assert result.returncode == 0
+    assert result.stderr.startswith("perftop: recorded the last 1.0 s of ")
     Path("bad").write_bytes(b"no program")
     Path("bad").chmod(0o700)
-    done = here("record", "--ring", "30s", "-o", "box", *SIM[:1], "sim:smt-mix", "--", "./bad")
-    assert done.returncode == 126
-    assert "recorded the last" in done.stderr
+    result = here("record", "--ring", "30s", "-o", "box", *SIM[:1], "sim:smt-mix", "--", "./bad")
+    assert result.returncode == 126
+    assert "recorded the last" in result.stderr
 
 
 def test_a_file_that_replaced_ours_is_left(shared: Path) -> None:
-    made = files.replace(Path("out"), b"ours")
+    result = files.replace(Path("out"), b"ours")
     files.replace(Path("out"), b"of another perftop")
-    files.remove(Path("out"), made)
+    files.remove(Path("out"), result)
     assert Path("out").exists()
 
 
@@ -449,9 +449,9 @@ def test_a_socket_is_nobody_elses_to_replace(
         return
     with sockets.listening_socket(path, GROUP):
         assert attempts
-        found = path.lstat()
-        assert stat.S_ISSOCK(found.st_mode)
-        assert (stat.S_IMODE(found.st_mode), found.st_gid) == (0o660, GROUP)
+        result = path.lstat()
+        assert stat.S_ISSOCK(result.st_mode)
+        assert (stat.S_IMODE(result.st_mode), result.st_gid) == (0o660, GROUP)
     assert not os.path.lexists(path)
 
 
@@ -472,9 +472,9 @@ def test_a_directory_above_a_socket_may_be_swapped(
     with sockets.listening_socket(shared / "theirs/run/s", GROUP):
         assert Path("theirs/away/s").stat().st_gid == GROUP
     assert not Path("theirs/away/s").exists()
-    found = (homes.parent / "elsewhere/s").stat()
-    assert found.st_gid == 0
-    assert stat.S_IMODE(found.st_mode) & 0o077 == 0o044
+    result = (homes.parent / "elsewhere/s").stat()
+    assert result.st_gid == 0
+    assert stat.S_IMODE(result.st_mode) & 0o077 == 0o044
 
 
 @pytest.mark.parametrize("what", ["their socket", "a file of root"])

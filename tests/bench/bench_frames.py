@@ -49,17 +49,17 @@ def codec(cpus: int) -> list[tuple[str, float, float]]:
 
 def model(cpus: int) -> list[tuple[str, float, float]]:
     """Reference: the same arrays subtracted once, which nothing can do without."""
-    hello, found, _ = run(f"smt-mix,cpus={cpus}", 6)
+    hello, result, _ = run(f"smt-mix,cpus={cpus}", 6)
     session = Session(hello)
     reader = Session(hello).counters
-    queue = iter(found * 1000)
+    queue = iter(result * 1000)
 
     def apply() -> None:
         session.now_ns = 0
         session.apply(next(queue))
 
     def subtract() -> None:
-        reader.steps(found[:1])
+        reader.steps(result[:1])
 
     repeat = 40
     mine, reference = timing.best_us(apply, repeat), timing.best_us(subtract, repeat)

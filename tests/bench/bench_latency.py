@@ -54,14 +54,14 @@ def latencies(cpus: int) -> list[float]:
     pid, fd = terminal.start(argv, 160, 50)
     terminal.drain(fd, 4.0)
     os.read(ours, 1 << 16)
-    found: list[float] = []
+    results: list[float] = []
     end = time.monotonic() + SPAN_S
     arrived = last = 0.0
     while time.monotonic() < end:
         ready = select.select([ours, fd], [], [], QUIET_S)[0]
         if ours in ready:
             if last > arrived > 0:
-                found.append(1000 * (last - arrived))
+                results.append(1000 * (last - arrived))
             arrived = float(os.read(ours, 4096).split()[-1])
         if fd in ready:
             os.read(fd, 1 << 16)
@@ -69,7 +69,7 @@ def latencies(cpus: int) -> list[float]:
     terminal.stop(pid, fd)
     os.close(ours)
     os.close(theirs)
-    return found
+    return results
 
 
 def first(source: str, mark: bytes) -> tuple[float, float]:
@@ -82,9 +82,9 @@ def first(source: str, mark: bytes) -> tuple[float, float]:
         if select.select([fd], [], [], 1.0)[0]:
             text += os.read(fd, 1 << 16)
             painted = painted or (time.monotonic() if b"perftop" in text else 0.0)
-    told = time.monotonic()
+    now = time.monotonic()
     terminal.stop(pid, fd)
-    return 1000 * (painted - start - 0.05), 1000 * (told - start - 0.05)
+    return 1000 * (painted - start - 0.05), 1000 * (now - start - 0.05)
 
 
 if __name__ == "__main__":

@@ -42,12 +42,12 @@ def crowd(count: int) -> Iterator[int]:
 
 def kinds() -> Kinds:
     """Command lines by what they do; what is not installed is left out."""
-    found: Kinds = {"default": {"perftop": [*OWN, "--source", "os"]}}
+    results: Kinds = {"default": {"perftop": [*OWN, "--source", "os"]}}
     for name in ("htop", "btop", "top", "s-tui", "glances"):
-        found["default"][name] = [name]
+        results["default"][name] = [name]
     for hz in (1, 10):
         period = f"{1000 // hz}ms"
-        found[f"{hz} Hz"] = {
+        results[f"{hz} Hz"] = {
             "perftop": [*OWN, "--source", "os", "-i", period, "--sample", period],
             "htop": ["htop", "-d", str(10 // hz)],
             "top": ["top", "-d", str(1 / hz)],
@@ -57,13 +57,13 @@ def kinds() -> Kinds:
     file = str(Path(tempfile.gettempdir(), f"bench-{os.getpid()}.perftop"))
     record = [*OWN, "record", "--source", "os", "-o", file, "--force"]
     stat = [*OWN, "stat", "--source", "os", "-i", "1s", "--sample", "100ms", "--json"]
-    found["no screen"] = {
+    results["no screen"] = {
         "perftop": stat,
         "record": record,
         "perf stat": PERF,
     }
     sleep = ["--", "sleep", "1000"]
-    found["around a command"] = {
+    results["around a command"] = {
         "perftop": [*OWN, "--source", "os", *sleep],
         "stat": [*OWN, "stat", "--source", "os", *sleep],
         "record": [*record, *sleep],
@@ -71,7 +71,7 @@ def kinds() -> Kinds:
     }
     return {
         kind: {name: argv for name, argv in argvs.items() if shutil.which(argv[0])}
-        for kind, argvs in found.items()
+        for kind, argvs in results.items()
     }
 
 

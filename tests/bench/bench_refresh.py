@@ -32,7 +32,7 @@ def refresh_us(
     cpus: int, view: str, size: tuple[int, int], profile: cProfile.Profile | None = None
 ) -> tuple[float, float]:
     """CPU us and characters of one refresh, the median."""
-    found: list[tuple[float, float]] = []
+    results: list[tuple[float, float]] = []
 
     async def idle_us() -> float:
         start = time.process_time_ns()
@@ -59,10 +59,10 @@ def refresh_us(
                 us = (time.process_time_ns() - start) / 1000
                 if profile:
                     profile.disable()
-                found.append((us - asleep, app.terminal.written - before))
+                results.append((us - asleep, app.terminal.written - before))
 
     asyncio.run(act())
-    times, sizes = zip(*found, strict=True)
+    times, sizes = zip(*results, strict=True)
     return statistics.median(times), statistics.median(sizes)
 
 

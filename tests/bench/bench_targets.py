@@ -88,8 +88,8 @@ def drawing() -> Iterator[Line]:
 
 
 def latency() -> Iterator[Line]:
-    found = sorted(bench_latency.latencies(1024))
-    yield "frame to terminal, 1024 CPUs, p95", found[int(0.95 * len(found))], 25.0, "ms"
+    items = sorted(bench_latency.latencies(1024))
+    yield "frame to terminal, 1024 CPUs, p95", items[int(0.95 * len(items))], 25.0, "ms"
 
 
 def starting() -> Iterator[Line]:
@@ -108,10 +108,10 @@ def hello() -> float:
         assert probe.stdout is not None
         assert probe.stdin is not None
         probe.stdout.read(1)
-        told = time.monotonic()
+        now = time.monotonic()
         probe.stdin.close()
         probe.stdout.read()
-    return 1000 * (told - start)
+    return 1000 * (now - start)
 
 
 def memory() -> Iterator[Line]:

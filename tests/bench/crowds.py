@@ -74,17 +74,17 @@ def hosts() -> tuple[bool, str]:
             installed.set(name, "run sim:smt-mix,cpus=2" if number % 3 == 0 else bad)
         command = argv("fleet", *names, "--json", "-n", "25", "-i", "2s")
         since_s = time.monotonic()
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False,
-                              env=os.environ)  # fmt: skip
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    shown = {line["machine"] for line in lines if line["type"] == "machine" and line["answers"]}
+        result = subprocess.run(
+            command, capture_output=True, text=True, timeout=LIMIT_S, check=False, env=os.environ
+        )
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    results = {line["machine"] for line in lines if line["type"] == "machine" and line["answers"]}
     good = {name for number, name in enumerate(names) if number % 3 == 0}
-    text = f"status {done.returncode}, {len(shown & good)} of {len(good)} good ones are shown, "
-    text += (
-        f"{len(shown - good)} bad ones, {time.monotonic() - since_s:.0f} s; {done.stderr[:100]!r}"
-    )
-    controls = any(ord(sign) < 32 and sign != "\n" for sign in done.stdout + done.stderr)
-    return shown == good and done.returncode in {0, 1} and not controls, text
+    text = f"status {result.returncode}, {len(results & good)} of {len(good)} good ones are shown, "
+    elapsed_s = time.monotonic() - since_s
+    text += f"{len(results - good)} bad ones, {elapsed_s:.0f} s; {result.stderr[:100]!r}"
+    controls = any(ord(sign) < 32 and sign != "\n" for sign in result.stdout + result.stderr)
+    return results == good and result.returncode in {0, 1} and not controls, text
 
 
 class Count:
@@ -146,10 +146,10 @@ async def machines() -> tuple[bool, str]:
     took_s, spent_s = time.monotonic() - since_s, time.process_time() - spent_s
     reading.cancel()
     await asyncio.wait([reading])
-    shown = sum(bool(count.messages) for count in good)
-    text = f"{shown} of {len(good)} good ones in {took_s:.1f} s, {spent_s:.1f} s of CPU, "
+    output = sum(bool(count.messages) for count in good)
+    text = f"{output} of {len(good)} good ones in {took_s:.1f} s, {spent_s:.1f} s of CPU, "
     text += f"the loop was away for {1e3 * longest_s:.0f} ms at most"
-    return shown == len(good), text
+    return output == len(good), text
 
 
 def main() -> int:

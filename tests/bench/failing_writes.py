@@ -122,11 +122,13 @@ def run(directory: Path, how: str, *words: str) -> tuple[int, str, list[str]]:
 def record(directory: Path, how: str) -> Result:
     path = directory / "r"
     duration = "1h" if how in FAILING else "20s"
-    status, _, said = run(directory, how, "record", "-o", str(path), *FAST, "--duration", duration)
+    status, _, message = run(
+        directory, how, "record", "-o", str(path), *FAST, "--duration", duration
+    )
     if how not in FAILING:
-        result = Result(f"status {status}").check(status == 0, f"status 0 was due: {said}")
+        result = Result(f"status {status}").check(status == 0, f"status 0 was due: {message}")
         return readable(result, path, 19.0)
-    result = one_line(status, said, 1, FAILING[how])
+    result = one_line(status, message, 1, FAILING[how])
     return result if how in EARLY else readable(result, path)
 
 
@@ -134,21 +136,21 @@ def ring(directory: Path, how: str) -> Result:
     path = directory / "box"
     duration = "1h" if how in FAILING else "20s"
     command = "record", "--ring", "30s", "-o", str(path), *FAST, "--duration", duration
-    status, _, said = run(directory, how, *command)
+    status, _, message = run(directory, how, *command)
     if how in FAILING:
-        return one_line(status, said, 1, FAILING[how])
-    result = Result(f"status {status}").check(status == 0, f"status 0 was due: {said}")
+        return one_line(status, message, 1, FAILING[how])
+    result = Result(f"status {status}").check(status == 0, f"status 0 was due: {message}")
     status, out, _ = ran(*argv("summary", str(path), "--json"))
     return result.check(status == 0 and out, f"it cannot be read: status {status}")
 
 
 def record_around(directory: Path, how: str) -> Result:
     command = "record", "-o", str(directory / "r"), *FAST, "--", "sh", "-c", "sleep 0.5; exit 7"
-    status, _, said = run(directory, how, *command)
+    status, _, message = run(directory, how, *command)
     wanted = 1 if how in EARLY else 7
-    result = Result(f"status {status}, {said[-1:]}").check(status == wanted, f"{wanted} was due")
-    told = any(FAILING[how] in line for line in said) if how in FAILING else True
-    return result.check(told, f"no word of it: {said}")
+    result = Result(f"status {status}, {message[-1:]}").check(status == wanted, f"{wanted} was due")
+    report = any(FAILING[how] in line for line in message) if how in FAILING else True
+    return result.check(report, f"no word of it: {message}")
 
 
 def stat(directory: Path, how: str) -> Result:
@@ -164,13 +166,13 @@ def export(directory: Path, how: str) -> Result:
     return written(how, path, run(directory, how, *words))
 
 
-def written(how: str, path: Path, done: tuple[int, str, list[str]]) -> Result:
-    status, _, said = done
+def written(how: str, path: Path, process: tuple[int, str, list[str]]) -> Result:
+    status, _, message = process
     if how in FAILING:
-        result = one_line(status, said, 1, FAILING[how])
+        result = one_line(status, message, 1, FAILING[how])
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         return whole(result, text, torn=True) if text.count("\n") > 1 else result
-    result = Result(f"status {status}").check(status == 0, f"status 0 was due: {said}")
+    result = Result(f"status {status}").check(status == 0, f"status 0 was due: {message}")
     return whole(result, path.read_text(encoding="utf-8"))
 
 

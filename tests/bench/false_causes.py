@@ -25,9 +25,9 @@ def main() -> int:
     for depth in (0.1, 0.2, 0.3, 0.5):
         for phase_s in (3.0, 10.0, 30.0):
             started = time.monotonic()
-            found = episodes(Phases(1, depth, phase_s), int(3600 * (hours or 1.0)))
-            false += len(found)
-            print(f"phases of {depth:.0%} and {phase_s:g} s: {len(found)} siblings blamed,"
+            result = episodes(Phases(1, depth, phase_s), int(3600 * (hours or 1.0)))
+            false += len(result)
+            print(f"phases of {depth:.0%} and {phase_s:g} s: {len(result)} siblings blamed,"
                   f" {time.monotonic() - started:.0f} s")  # fmt: skip
     for scenario in CALM:
         started = time.monotonic()

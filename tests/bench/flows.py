@@ -62,24 +62,24 @@ def followed() -> Iterator[Flow]:
 
 async def on_screen() -> dict[str, Flow]:
     feed = messages(CPUS, WARM + 2)
-    found = {}
+    results = {}
     async with shown(feed[:WARM], (160, 50)) as app:
         await asyncio.sleep(PAINT_S)
-        with followed() as found["a sample to the overview"]:
+        with followed() as results["a sample to the overview"]:
             for message in feed[WARM:]:
                 app._take([message])
             app.show()
             await asyncio.sleep(PAINT_S)
-        with followed() as found["key 2 to the heat map"]:
+        with followed() as results["key 2 to the heat map"]:
             app.post_message(events.Key("2", None))
             await asyncio.sleep(PAINT_S)
-    return found
+    return results
 
 
 def to_a_sentence() -> Flow:
-    hello, found = lasting(f"sim:turbo-drop,cpus={CPUS}", 10.0)
+    hello, result = lasting(f"sim:turbo-drop,cpus={CPUS}", 10.0)
     with TemporaryDirectory() as directory:
-        path = written(Path(directory) / "drop.perftop", hello, found)
+        path = written(Path(directory) / "drop.perftop", hello, result)
         with contextlib.redirect_stdout(io.StringIO()):
             cli.main(["why", str(path)])  # imports modules, whose bodies are no part of the flow
             with followed() as flow:

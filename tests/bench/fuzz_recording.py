@@ -72,12 +72,12 @@ def case(spec: str) -> Case:
     hello, *rest = messages(f"sim:{spec}", SAMPLES * SAMPLE_NS / 1e9, SAMPLE_NS)
     assert isinstance(hello, wire.Hello)
     packer = Packer(Layouts(hello))
-    found = [_tree(hello)]
+    results = [_tree(hello)]
     for i, message in enumerate(rest):
         assert isinstance(message, wire.Frame | wire.Note)
         packed = msgpack.unpackb(packer.pack(message))
-        found.append(_tree(message) if i % 10 == 9 else packed)
-    return found
+        results.append(_tree(message) if i % 10 == 9 else packed)
+    return results
 
 
 def _tree(message: wire.Message) -> Tree:
@@ -105,17 +105,17 @@ def written(case: Case) -> bytes:
 
 
 def broken(case: Case, others: list[Case], rng: random.Random) -> Case:
-    found = copy.deepcopy(case)
+    result = copy.deepcopy(case)
     for _ in range(rng.choice((1, 1, 2, 4))):
-        at = 0 if rng.random() < 0.2 else rng.randrange(len(found))
+        at = 0 if rng.random() < 0.2 else rng.randrange(len(result))
         way = rng.random()
         if way < 0.85 or at == 0:
-            found[at] = _changed(found[at], rng)
+            result[at] = _changed(result[at], rng)
         elif way < 0.95:
-            found.insert(at, copy.deepcopy(rng.choice(rng.choice(others)[1:] or [{}])))
+            result.insert(at, copy.deepcopy(rng.choice(rng.choice(others)[1:] or [{}])))
         else:
-            del found[at]
-    return found
+            del result[at]
+    return result
 
 
 def _changed(tree: Tree, rng: random.Random) -> Tree:
@@ -143,20 +143,22 @@ def _odd(value: Tree, rng: random.Random) -> Tree:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return copy.deepcopy(rng.choice(ODD))
     near = (value + 1, value - 1, value * 2, -value, value + SAMPLE_NS, value // 2)
-    found = rng.choice(near)
-    return found if isinstance(found, float) else max(-(2**63), min(2**64 - 1, found))
+    choice = rng.choice(near)
+    return choice if isinstance(choice, float) else max(-(2**63), min(2**64 - 1, choice))
 
 
 def _bytes(data: bytearray, rng: random.Random) -> bytes:
-    at = rng.randrange(len(data))
+    offset = rng.randrange(len(data))
     way = rng.random()
     if way < 0.6:  # a whole word, as most of them are
         word = rng.choice((0, 1, 2, 8, 16, 31, 2**32, 2**48, 2**63, 2**64 - 1, rng.getrandbits(64)))
-        data[at & ~7 : (at & ~7) + 8] = word.to_bytes(8, "little")[: len(data) - (at & ~7)]
+        data[offset & ~7 : (offset & ~7) + 8] = word.to_bytes(8, "little")[
+            : len(data) - (offset & ~7)
+        ]
     elif way < 0.9:
-        data[at] ^= 1 << rng.randrange(8)
+        data[offset] ^= 1 << rng.randrange(8)
     else:
-        del data[at : at + rng.choice((1, 8, 40))]
+        del data[offset : offset + rng.choice((1, 8, 40))]
     return bytes(data)
 
 
@@ -235,11 +237,11 @@ def bounded() -> None:
     warnings.simplefilter("error")
 
 
-def tried(path: Path, read: Callable[[Path], None], found: Edges) -> str | None:
+def tried(path: Path, read: Callable[[Path], None], result: Edges) -> str | None:
     """What went wrong; None: it was read, or refused in words."""
     signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
     try:
-        with watched(found), contextlib.redirect_stderr(io.StringIO()):
+        with watched(result), contextlib.redirect_stderr(io.StringIO()):
             read(path)
     except (Failed, wire.WireError):
         return None

@@ -113,13 +113,13 @@ def listed_episodes(count: int, _: Path) -> Work:
     """A whole recording's episodes, shown while they are being found."""
 
     def work() -> None:
-        found = RecordingEpisodes()
+        result = RecordingEpisodes()
         for number in range(count):
-            found.add(Episode("steal", [number % 8], number * S, number * S + S // 2))
+            result.add(Episode("steal", [number % 8], number * S, number * S + S // 2))
             if number % 100 == 0:
-                found.until_ns = number * S
-                found.overlapping(number * S - 30 * S, number * S)
-                found.not_listed([Episode("steal", [9], number * S)])
+                result.until_ns = number * S
+                result.overlapping(number * S - 30 * S, number * S)
+                result.not_listed([Episode("steal", [9], number * S)])
 
     return work
 

@@ -63,11 +63,11 @@ def prepared(root: Path) -> None:
 
 def ran(*command: str, **more: Any) -> tuple[int, str, list[str]]:
     """Status, stdout, and lines of stderr."""
-    done = subprocess.run(
+    result = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
         **more,
     )  # fmt: skip
-    return done.returncode, done.stdout, done.stderr.splitlines()
+    return result.returncode, result.stdout, result.stderr.splitlines()
 
 
 def going(*arguments: str, **more: Any) -> AbstractContextManager[subprocess.Popen[bytes]]:
@@ -89,21 +89,21 @@ def filled(path: Path) -> bool:
 # --- checking output
 
 
-def one_line(status: int, said: list[str], want: int, word: str) -> Result:
-    result = Result(f"status {status}, {said[0] if said else 'nothing said'!r}")
-    result.check(status == want, f"status {want} was due").check(len(said) == 1, f"said: {said}")
-    return result.check(any(word in line for line in said), f"no word of {word!r}")
+def one_line(status: int, lines: list[str], want: int, word: str) -> Result:
+    result = Result(f"status {status}, {lines[0] if lines else 'nothing said'!r}")
+    result.check(status == want, f"status {want} was due").check(len(lines) == 1, f"said: {lines}")
+    return result.check(any(word in line for line in lines), f"no word of {word!r}")
 
 
 def readable(result: Result, path: Path, least_s: float = 0.0) -> Result:
     """Whether a recording can be read and is consistent."""
-    told, damage = story(path)
-    seen = told.seen
+    report, damage = story(path)
+    seen = report.seen
     result.told += f"; {seen['frames']} frames, {seen['late']} late, {seen['lost']} lost"
     torn = damage and not damage.endswith(("it has no end", "is incomplete"))
     result.check(seen["frames"], "nothing in it").check(not torn, damage)
-    result.check(told.lasted_s >= least_s, f"only {told.lasted_s:.1f} s of {least_s} s")
-    return result.check(not any(told.faults.values()), ", ".join(faults(told.faults)))
+    result.check(report.lasted_s >= least_s, f"only {report.lasted_s:.1f} s of {least_s} s")
+    return result.check(not any(report.faults.values()), ", ".join(faults(report.faults)))
 
 
 def whole(result: Result, text: str, *, torn: bool = False) -> Result:
@@ -123,15 +123,17 @@ def whole(result: Result, text: str, *, torn: bool = False) -> Result:
 def steady(result: Result, text: str, least_s: float) -> Result:
     """Whether the intervals of these lines follow each other, and numbers can be."""
     lines = [json.loads(line) for line in text.splitlines()]
-    found = [line for line in lines if line["type"] == "interval"]
-    apart = [abs(b["time"] - a["time"] - b["elapsed_s"]) for a, b in pairwise(found)]
-    utils = [row["util"] for line in found for row in line["cpus"] if row["util"] is not None]
-    lasted_s = sum(line["elapsed_s"] for line in found)
-    result.told += f"; {len(found)} intervals of {lasted_s:.1f} s"
+    matching_lines = [line for line in lines if line["type"] == "interval"]
+    apart = [abs(b["time"] - a["time"] - b["elapsed_s"]) for a, b in pairwise(matching_lines)]
+    utils = [
+        row["util"] for line in matching_lines for row in line["cpus"] if row["util"] is not None
+    ]
+    lasted_s = sum(line["elapsed_s"] for line in matching_lines)
+    result.told += f"; {len(matching_lines)} intervals of {lasted_s:.1f} s"
     result.check(lasted_s >= least_s, f"less than {least_s} s")
     result.check(max(apart, default=1.0) < TOGETHER_S, f"{max(apart, default=1.0):.3f} s apart")
     result.check(utils and all(0 <= u <= 1 for u in utils), "utilisation cannot be")
-    longest_s = max((line["elapsed_s"] for line in found), default=0.0)
+    longest_s = max((line["elapsed_s"] for line in matching_lines), default=0.0)
     result.told += f", the longest {longest_s:.1f} s"
     return result
 

@@ -54,14 +54,14 @@ def line(rng: random.Random) -> bytes:
     """What is no order, without its end."""
     match rng.randrange(6):
         case 0 | 1 | 2:
-            found = rng.choice(NEARLY)
+            choice = rng.choice(NEARLY)
         case 3:
-            found = rng.randbytes(rng.choice((1, 8, 100))).replace(b"\n", b"")
+            choice = rng.randbytes(rng.choice((1, 8, 100))).replace(b"\n", b"")
         case 4:
-            found = b"batch " * rng.choice((2, 50, 5000))
+            choice = b"batch " * rng.choice((2, 50, 5000))
         case _:
-            found = rng.choice(NEARLY) + rng.randbytes(2).replace(b"\n", b"")
-    return b"" if ORDER.fullmatch(found) else found
+            choice = rng.choice(NEARLY) + rng.randbytes(2).replace(b"\n", b"")
+    return b"" if ORDER.fullmatch(choice) else choice
 
 
 # --- orders
@@ -141,8 +141,8 @@ def orders(count: int, rng: random.Random) -> bool:
         listener.join(LIMIT_S)
         status = process.wait(LIMIT_S)
         assert process.stderr
-        said = process.stderr.read().decode()
-    wrong += [f"status {status}: {said}"] * bool(status or said)
+        message = process.stderr.read().decode()
+    wrong += [f"status {status}: {message}"] * bool(status or message)
     assert listener.story
     wrong += faults(listener.story.faults)
     outcome, frames = "; ".join(wrong) or "no order but the real one", listener.story.seen["frames"]
@@ -186,8 +186,8 @@ def served(count: int, rng: random.Random) -> bool:
             status = server.wait(LIMIT_S)
             listener.join(LIMIT_S)
         assert server.stderr
-        said = server.stderr.read().decode()
-    wrong += [f"status {status}: {said}"] * bool(status or said)
+        message = server.stderr.read().decode()
+    wrong += [f"status {status}: {message}"] * bool(status or message)
     assert listener.story
     story = listener.story
     wrong += [f"{story.seen['notes']} notes"] * bool(story.seen["notes"])
@@ -205,20 +205,20 @@ def served(count: int, rng: random.Random) -> bool:
 def exported(count: int, rng: random.Random) -> bool:
     streams = [messages(f"sim:{spec}", 24) for spec in SPECS]
     begun = [(recorded(*stream, end=True).data, stream[0]) for stream in streams]
-    outcomes, done, bad = Counter[str](), 0, 0
-    while done < count:
+    outcomes, result, bad = Counter[str](), 0, 0
+    while result < count:
         data, hello = rng.choice(begun)
         end = len(wire.encode(hello))
         data = mutant(data, end, rng) if rng.random() < 0.5 else grown(hello, rng)
         form = rng.choice(("csv", "jsonl", "openmetrics"))
-        status, said = into_export(data, form, rng)
-        done += len(data)
-        good = (status == 0 and not said) or (status == 4 and said.count("\n") == 1)
+        status, message = into_export(data, form, rng)
+        result += len(data)
+        good = (status == 0 and not message) or (status == 4 and message.count("\n") == 1)
         outcomes[f"status {status}" if good else "FAULT"] += 1
         bad += not good
         if not good:
-            print(f"export -: status {status}, {said!r}")
-    print(f"export -: {done} bytes in {sum(outcomes.values())} streams, {dict(outcomes)}")
+            print(f"export -: status {status}, {message!r}")
+    print(f"export -: {result} bytes in {sum(outcomes.values())} streams, {dict(outcomes)}")
     return not bad
 
 
@@ -235,8 +235,8 @@ def into_export(data: bytes, form: str, rng: random.Random) -> tuple[int, str]:
                 data = data[size:]
         except BrokenPipeError:  # it has seen enough
             pass
-        said = process.communicate(timeout=LIMIT_S)[1].decode()
-    return process.returncode, said
+        message = process.communicate(timeout=LIMIT_S)[1].decode()
+    return process.returncode, message
 
 
 def refused() -> bool:
@@ -245,11 +245,11 @@ def refused() -> bool:
     os.mkfifo(fifo)
     good = True
     for name in (str(fifo), "-", "/dev/zero", "/dev/null", str(fifo.parent)):
-        done = subprocess.run(argv("replay", name), stdin=subprocess.DEVNULL, capture_output=True,
+        result = subprocess.run(argv("replay", name), stdin=subprocess.DEVNULL, capture_output=True,
                               text=True, timeout=LIMIT_S, check=False)  # fmt: skip
-        fine = done.returncode in {1, 2, 4} and done.stderr.count("\n") == 1
+        fine = result.returncode in {1, 2, 4} and result.stderr.count("\n") == 1
         good &= fine
-        print(f"replay {name}: status {done.returncode}, {done.stderr.strip()!r}"
+        print(f"replay {name}: status {result.returncode}, {result.stderr.strip()!r}"
               f"{'' if fine else ': FAULT'}")  # fmt: skip
     return good
 

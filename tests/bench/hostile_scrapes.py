@@ -95,41 +95,41 @@ def _crowd(count: int, first: bytes, more: bytes = b"", each_s: float = 0.1) -> 
 
 def long_heads(address: Address, seconds: float, _: random.Random) -> int:
     """Ten megabytes of header each."""
-    made, end_s = 0, time.monotonic() + seconds
+    result, end_s = 0, time.monotonic() + seconds
     while time.monotonic() < end_s:
-        with contextlib.suppress(OSError), socket.create_connection(address, 5) as one:
-            made += 1
-            one.sendall(b"GET /metrics HTTP/1.1\r\n")
+        with contextlib.suppress(OSError), socket.create_connection(address, 5) as connection:
+            result += 1
+            connection.sendall(b"GET /metrics HTTP/1.1\r\n")
             for _line in range(160):
-                one.sendall(b"x: " + b"y" * (1 << 16))
-    return made
+                connection.sendall(b"x: " + b"y" * (1 << 16))
+    return result
 
 
 def flood(address: Address, seconds: float, _: random.Random) -> int:
     """As many whole scrapes as can be made, twenty at a time."""
-    made, end_s = 0, time.monotonic() + seconds
+    result, end_s = 0, time.monotonic() + seconds
     with selectors.DefaultSelector() as waiting:
         while time.monotonic() < end_s:
             while len(waiting.get_map()) < 20:
-                one = socket.create_connection(address, 5)
-                one.sendall(GET)
-                waiting.register(one, selectors.EVENT_READ)
+                connection = socket.create_connection(address, 5)
+                connection.sendall(GET)
+                waiting.register(connection, selectors.EVENT_READ)
             for key, _events in waiting.select(1.0):
-                one = key.fileobj  # type: ignore[assignment]
+                connection = key.fileobj  # type: ignore[assignment]
                 with contextlib.suppress(OSError):
-                    if one.recv(1 << 20):
+                    if connection.recv(1 << 20):
                         continue
-                made += 1
-                waiting.unregister(one)
-                one.close()
+                result += 1
+                waiting.unregister(connection)
+                connection.close()
         for key in [*waiting.get_map().values()]:
             key.fileobj.close()  # type: ignore[union-attr]
-    return made
+    return result
 
 
 def garbage(address: Address, seconds: float, rng: random.Random) -> int:
     """Bytes of any kind, and requests with some of theirs changed."""
-    made, end_s = 0, time.monotonic() + seconds
+    result, end_s = 0, time.monotonic() + seconds
     while time.monotonic() < end_s:
         data = (
             bytearray(GET)
@@ -138,13 +138,13 @@ def garbage(address: Address, seconds: float, rng: random.Random) -> int:
         )
         for _ in range(rng.randrange(4)):
             data[rng.randrange(len(data))] = rng.randrange(256)
-        with contextlib.suppress(OSError), socket.create_connection(address, 5) as one:
-            one.sendall(data + rng.choice((b"", b"\r\n\r\n")))
+        with contextlib.suppress(OSError), socket.create_connection(address, 5) as connection:
+            connection.sendall(data + rng.choice((b"", b"\r\n\r\n")))
             if rng.random() < 0.5:
-                one.settimeout(0.05)
-                one.recv(1 << 12)
-            made += 1
-    return made
+                connection.settimeout(0.05)
+                connection.recv(1 << 12)
+            result += 1
+    return result
 
 
 KINDS: dict[str, Client] = {
@@ -192,8 +192,8 @@ def beside(client: Client, address: Address, seconds: float, seed: int, honest: 
     while not os.waitpid(pid, os.WNOHANG)[0]:
         honest.scrape()
         time.sleep(1.0)
-    with os.fdopen(out) as told:
-        return int(told.read() or -1)
+    with os.fdopen(out) as report:
+        return int(report.read() or -1)
 
 
 def tried(name: str, client: Client, seconds: float, seed: int) -> bool:
@@ -203,19 +203,19 @@ def tried(name: str, client: Client, seconds: float, seed: int) -> bool:
         time.sleep(WARM_S)
         honest.scrape()
         before_mb, cpu_s = terminal.rss_mb(pid), _own_s(honest)
-        made = beside(client, (host, int(port)), seconds, seed, honest)
+        result = beside(client, (host, int(port)), seconds, seed, honest)
         more_mb, fds = terminal.rss_mb(pid) - before_mb, len([*Path(f"/proc/{pid}/fd").iterdir()])
         honest.scrape()
         lost = honest.found["perftop_lost_samples_total",]
         cpu_s = _own_s(honest) - cpu_s
-        status, said = running.end()
+        status, message = running.end()
     wrong = [f"{lost:.0f} samples lost"] * bool(lost)
     wrong += [f"{fds} descriptors"] * (fds > MOST_FDS)
     wrong += ["too much memory"] * (more_mb > MOST_MORE_MB)
-    wrong += [f"status {status}: {said!r}"] * bool(status or said)
+    wrong += [f"status {status}: {message!r}"] * bool(status or message)
     wrong += ["nobody was answered"] * (honest.answered < 2)
     print(
-        f"{name}: {made} connections, {more_mb:+.1f} MB, {cpu_s / seconds:.2f} CPUs; honest "
+        f"{name}: {result} connections, {more_mb:+.1f} MB, {cpu_s / seconds:.2f} CPUs; honest "
         f"scrapes {honest.answered} of {honest.asked}, {1000 * honest.longest_s:.0f} ms at most: "
         f"{'; '.join(wrong) or 'fine'}",
         flush=True,

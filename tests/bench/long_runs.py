@@ -91,14 +91,14 @@ class Run:
         self._trails: dict[str, list[Held]] = {}
 
     def look(self, at: str) -> None:
-        found = {}
+        results = {}
         for what, pid in family(self.pid).items():
             with contextlib.suppress(OSError):  # it has ended, which is told at the end
-                found[what] = held(pid)
-        for what, now in found.items():
+                results[what] = held(pid)
+        for what, now in results.items():
             self._trails.setdefault(what, []).append(now)
-        told = "; ".join(f"{what} {now}" for what, now in found.items())
-        print(f"{self.name}, {at}: {told}", flush=True)
+        report = "; ".join(f"{what} {now}" for what, now in results.items())
+        print(f"{self.name}, {at}: {report}", flush=True)
 
     def judge(self, trouble: str = "") -> bool:
         """Whether all went well."""
@@ -169,8 +169,8 @@ def simulated(scenario: str, hours: float, cpus: int) -> bool:
         run = Run(f"stat, {scenario}", process.pid)
         trouble = followed(run, hours, rate, lambda: terminal.drain(out, 0.05))
         process.send_signal(signal.SIGINT)
-        told, errors = process.communicate()
-        if not trouble and (process.returncode != 130 or b'"summary"' not in told or errors):
+        report, errors = process.communicate()
+        if not trouble and (process.returncode != 130 or b'"summary"' not in report or errors):
             trouble = f"status {process.returncode}, {errors.decode()!r}"
     good = run.judge(trouble)
 
@@ -201,11 +201,11 @@ def here(seconds: int) -> bool:
             process.terminate()
         raise
     errors = [process.communicate()[1].decode() for process in processes]
-    troubles = [f"status {process.returncode}, {said!r}" if process.returncode else ""
-                for process, said in zip(processes, errors, strict=True)]  # fmt: skip
-    told = lines.read_bytes()
-    intervals = told.count(b'{"type":"interval"')
-    print(f"stat: {intervals} intervals; the summary ends {told[-120:].strip()!r}")
+    troubles = [f"status {process.returncode}, {message!r}" if process.returncode else ""
+                for process, message in zip(processes, errors, strict=True)]  # fmt: skip
+    report = lines.read_bytes()
+    intervals = report.count(b'{"type":"interval"')
+    print(f"stat: {intervals} intervals; the summary ends {report[-120:].strip()!r}")
     troubles[1] = troubles[1] or read_back(path)
     good = [run.judge(trouble) for run, trouble in zip(runs, troubles, strict=True)]
     return all(good)

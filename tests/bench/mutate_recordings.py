@@ -44,25 +44,27 @@ TYPES = ("hello", "frame", "note", "packed", "bye", "novel")
 def mutant(data: bytes, end: int, rng: random.Random) -> bytes:
     """Mostly behind the hello, which ends at `end`: nothing is read if that is damaged."""
     begin = 0 if rng.random() < 0.1 else end
-    found = bytearray(data)
+    result = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 8, 40))):
-        at = rng.randrange(min(begin, len(found) - 1), len(found))
+        offset = rng.randrange(min(begin, len(result) - 1), len(result))
         length = rng.choice((1, 2, 4, 40, 4000))
         match rng.randrange(6):
             case 0:
-                found[at] ^= 1 << rng.randrange(8)
+                result[offset] ^= 1 << rng.randrange(8)
             case 1:
-                found[at : at + length] = rng.randbytes(length)
+                result[offset : offset + length] = rng.randbytes(length)
             case 2:
-                del found[at : at + length]
+                del result[offset : offset + length]
             case 3:
-                found[at:at] = found[at - length : at]
+                result[offset:offset] = result[offset - length : offset]
             case 4:
-                found[at : at + 1] = rng.choice((b"\xdd\xff\xff\xff\xff", b"\xc6\0\xff\xff\xff"))
+                result[offset : offset + 1] = rng.choice(
+                    (b"\xdd\xff\xff\xff\xff", b"\xc6\0\xff\xff\xff")
+                )
             case 5:
-                del found[max(1, at) :]
-        found = found or bytearray(b"\xc4")
-    return bytes(found)
+                del result[max(1, offset) :]
+        result = result or bytearray(b"\xc4")
+    return bytes(result)
 
 
 # --- messages by grammar
@@ -150,12 +152,12 @@ def read(path: Path, data: bytes) -> str:
 
 def sent(name: str, make: Callable[[], bytes], count: int, into: Path) -> int:
     """Faults of `count` bytes."""
-    outcomes, done, longest_s = Counter[str](), 0, 0.0
+    outcomes, result, longest_s = Counter[str](), 0, 0.0
     before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     faults = 0
-    while done < count:
+    while result < count:
         data = make()
-        done += len(data)
+        result += len(data)
         start_s = time.thread_time()
         try:
             outcomes[read(into / "input", data)] += 1
@@ -168,7 +170,7 @@ def sent(name: str, make: Callable[[], bytes], count: int, into: Path) -> int:
             faults += 1
             (into / f"fault-{name}-{faults}").write_bytes(data)
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10) - before
-    print(f"{name}: {done} bytes in {sum(outcomes.values())} inputs, {dict(outcomes)}, "
+    print(f"{name}: {result} bytes in {sum(outcomes.values())} inputs, {dict(outcomes)}, "
           f"{grown >> 20} MB more at most, {longest_s:.2f} s at most", flush=True)  # fmt: skip
     return faults + (grown > MOST_BYTES)
 
@@ -178,7 +180,7 @@ def main(count: int, seed: int) -> int:
     streams = [messages(f"sim:{spec}", 24) for spec in SPECS]
     hellos = [hello for hello, _ in streams]
     whole = [recorded(*stream, end=True).data for stream in streams]
-    whole += [wire.encode(hello) + b"".join(map(wire.encode, told)) for hello, told in streams]
+    whole += [wire.encode(hello) + b"".join(map(wire.encode, report)) for hello, report in streams]
     begun = [(data, len(wire.encode(hello))) for data, hello in zip(whole, 2 * hellos, strict=True)]
     faults = sent("mutation", lambda: mutant(*rng.choice(begun), rng), count // 2, into)
     faults += sent("grammar", lambda: grown(rng.choice(hellos), rng), count // 2, into)

@@ -50,31 +50,31 @@ class Room:
 def record(room: Room) -> Result:
     path = room.directory / "r"
     command = argv("record", "-o", str(path), *FAST, "--duration", "1h")
-    status, _, said = ran(*room.prefix, *command)
-    return readable(one_line(status, said, 1, room.word), path)
+    status, _, message = ran(*room.prefix, *command)
+    return readable(one_line(status, message, 1, room.word), path)
 
 
 def record_around(room: Room) -> Result:
     path = room.directory / "r"
     job = ("sh", "-c", "sleep 5; exit 7")
     command = argv("record", "-o", str(path), *FASTER, "--", *job)
-    status, _, said = ran(*room.prefix, *command)
-    told = [line for line in said if room.word in line]
-    return readable(one_line(status, told, 7, room.word), path)
+    status, _, message = ran(*room.prefix, *command)
+    matching_lines = [line for line in message if room.word in line]
+    return readable(one_line(status, matching_lines, 7, room.word), path)
 
 
 def stat(room: Room) -> Result:
     path = room.directory / "s"
     command = argv("stat", "--json", "-i", "100ms", "-o", str(path), *FAST, "--duration", "1h")
-    status, _, said = ran(*room.prefix, *command)
-    return whole(one_line(status, said, 1, room.word), path.read_text(), torn=True)
+    status, _, message = ran(*room.prefix, *command)
+    return whole(one_line(status, message, 1, room.word), path.read_text(), torn=True)
 
 
 def export(room: Room) -> Result:
     path = room.directory / "e.csv"
     command = argv("export", str(SOURCES["large"]), "-o", str(path), "--every", "100ms")
-    status, _, said = ran(*room.prefix, *command)
-    return whole(one_line(status, said, 1, room.word), path.read_text(), torn=True)
+    status, _, message = ran(*room.prefix, *command)
+    return whole(one_line(status, message, 1, room.word), path.read_text(), torn=True)
 
 
 def live(room: Room) -> Result:
@@ -131,8 +131,8 @@ def record_removed(directory: Path) -> Result:
     with going(*argv("record", "-o", str(path), "--sample", "20ms")) as process:
         awaited(lambda: filled(path))
         shutil.rmtree(directory)
-        said = process.communicate(timeout=60)[1].decode().splitlines()
-    return one_line(process.returncode, said, 1, "was removed")
+        message = process.communicate(timeout=60)[1].decode().splitlines()
+    return one_line(process.returncode, message, 1, "was removed")
 
 
 def stat_removed(directory: Path) -> Result:
@@ -142,8 +142,8 @@ def stat_removed(directory: Path) -> Result:
     with going(*command) as process:
         awaited(lambda: filled(path))
         shutil.rmtree(directory)
-        said = process.communicate(timeout=60)[1].decode().splitlines()
-    return one_line(process.returncode, said, 1, "was removed")
+        message = process.communicate(timeout=60)[1].decode().splitlines()
+    return one_line(process.returncode, message, 1, "was removed")
 
 
 def export_removed(directory: Path) -> Result:
@@ -155,8 +155,8 @@ def export_removed(directory: Path) -> Result:
         process.stdin.flush()
         awaited(lambda: filled(path))
         shutil.rmtree(directory)
-        said = process.communicate(data[len(data) // 2 :], timeout=60)[1].decode().splitlines()
-    return one_line(process.returncode, said, 1, "was removed")
+        message = process.communicate(data[len(data) // 2 :], timeout=60)[1].decode().splitlines()
+    return one_line(process.returncode, message, 1, "was removed")
 
 
 def replay_removed(directory: Path) -> Result:
@@ -182,8 +182,8 @@ def live_removed(directory: Path) -> Result:
 def absent(*verb: str) -> Callable[[Path], Result]:
     def into_nothing(directory: Path) -> Result:
         words = [word.replace("SMALL", str(SOURCES["small"])) for word in verb]
-        status, _, said = ran(*argv(*words, "-o", str(directory / "none" / "file")))
-        return one_line(status, said, 1, "director")
+        status, _, message = ran(*argv(*words, "-o", str(directory / "none" / "file")))
+        return one_line(status, message, 1, "director")
 
     return into_nothing
 
@@ -197,9 +197,9 @@ def nowhere(*verb: str) -> Callable[[Path], Result]:
         shell = ["sh", "-c", 'rmdir "$PWD"; exec "$@"', "sh", *argv(*words)]
         if words[0] in {"live", "replay"}:
             return watched(Screen(["env", "-C", str(directory), *shell]))
-        status, out, said = ran(*shell, cwd=directory)
-        result = Result(f"status {status}").check(status == 0, f"status 0 was due, said {said}")
-        return result.check(out and not said, f"said {said}")
+        status, out, message = ran(*shell, cwd=directory)
+        result = Result(f"status {status}").check(status == 0, f"status 0 was due, said {message}")
+        return result.check(out and not message, f"said {message}")
 
     return from_nowhere
 

@@ -100,11 +100,11 @@ class Story:
 def story(path: Path) -> tuple[Story, str]:
     """What a recording tells; and its damage, '' if there is none."""
     with Recording(path) as recording:
-        told = Story(recording.hello)
+        report = Story(recording.hello)
         for message in recording.messages():
-            told.take(message)
-        return told, recording.damage or ""
+            report.take(message)
+        return report, recording.damage or ""
 
 
-def faults(told: Counter[str]) -> Iterator[str]:
-    return (f"{what}: {count}" for what, count in told.items() if count)
+def faults(report: Counter[str]) -> Iterator[str]:
+    return (f"{what}: {count}" for what, count in report.items() if count)

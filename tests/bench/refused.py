@@ -58,10 +58,10 @@ def tried(trouble: str, verb: str) -> Callable[[Path], Result]:
         mark.unlink(missing_ok=True)
         whole = [*prefix, *argv(*words), *(["--", *command] if runs else [])]
         if words[0] == "live":
-            status, said, left = _on_terminal(whole)
+            status, message, left = _on_terminal(whole)
         else:
-            status, said, left = _in_pipes(whole)
-        return _judged(status, said, left, ran=mark.exists() if runs else None)
+            status, message, left = _in_pipes(whole)
+        return _judged(status, message, left, ran=mark.exists() if runs else None)
 
     return act
 
@@ -78,12 +78,12 @@ def _in_pipes(command: list[str]) -> tuple[int | None, str, int]:
     )  # fmt: skip
     assert process.stderr
     try:
-        said = process.communicate(timeout=LIMIT_S)[1]
+        message = process.communicate(timeout=LIMIT_S)[1]
         status: int | None = process.returncode
     except subprocess.TimeoutExpired:
-        status, said = None, b""
+        status, message = None, b""
     left = end_session(process.pid)
-    return status, said.decode(errors="replace"), left
+    return status, message.decode(errors="replace"), left
 
 
 def _on_terminal(command: list[str]) -> tuple[int | None, str, int]:
@@ -122,16 +122,16 @@ def end_session(session: int) -> int:
     return count
 
 
-def _judged(status: int | None, said: str, left: int, *, ran: bool | None) -> Result:
-    lines = [line for line in said.splitlines() if line.strip()]
+def _judged(status: int | None, text: str, left: int, *, ran: bool | None) -> Result:
+    lines = [line for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("perftop:")]
     first = errors[0] if errors else lines[0] if lines else ""
     result = Result(f"status {status}{'' if ran is None else f', ran: {ran}'}; {first[:110]}")
     if status is None:
         return result.check(False, "it never ends")
-    result.check("Traceback" not in said, f"a traceback: {lines[-1:]}")
-    result.check("Fatal Python" not in said and "OpenBLAS" not in said, "others' words")
-    result.check(not re.search("internal error", said), "an internal error")
+    result.check("Traceback" not in text, f"a traceback: {lines[-1:]}")
+    result.check("Fatal Python" not in text and "OpenBLAS" not in text, "others' words")
+    result.check(not re.search("internal error", text), "an internal error")
     if ran:
         result.check(status == OWN, "the command's status is lost")
     else:
@@ -139,7 +139,7 @@ def _judged(status: int | None, said: str, left: int, *, ran: bool | None) -> Re
         if (status and ran is not None) or status not in {0, 1, None}:
             result.check(errors, "no reason")
     result.check(len(errors) <= (1 if status and not ran else 3), f"many lines: {errors[:3]}")
-    result.check("write stdout" not in said, "stdout is blamed")
+    result.check("write stdout" not in text, "stdout is blamed")
     return result.check(not left, f"{left} processes are left")
 
 

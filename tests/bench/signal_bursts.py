@@ -98,14 +98,14 @@ def _in_pipes(command: list[str], chance: random.Random) -> str:
                                stderr=subprocess.PIPE, start_new_session=True)  # fmt: skip
     sent = burst(process.pid, chance)
     try:
-        said = process.communicate(timeout=LIMIT_S)[1].decode(errors="replace")
+        text = process.communicate(timeout=LIMIT_S)[1].decode(errors="replace")
         status: int | None = process.returncode
     except subprocess.TimeoutExpired:
-        said, status = "", None
+        text, status = "", None
     left = _left(process.pid)
     if status is None:
         process.communicate()
-    return _problem(status, said, left, sent)
+    return _problem(status, text, left, sent)
 
 
 def _on_terminal(command: list[str], chance: random.Random) -> str:
@@ -133,8 +133,8 @@ def _on_terminal(command: list[str], chance: random.Random) -> str:
     problem = _problem(status, data.decode(errors="replace"), left, sent)
     if not problem and status is not None and status >= 0 and before != after:
         problem = f"the terminal is changed after {sent}, status {status}"
-    shown = data.rfind(b"\x1b[?1049h")
-    if not problem and shown > data.rfind(b"\x1b[?1049l"):
+    output = data.rfind(b"\x1b[?1049h")
+    if not problem and output > data.rfind(b"\x1b[?1049l"):
         problem = f"the other screen stays after {sent}, status {status}"
     return problem
 
@@ -145,16 +145,16 @@ def _left(session: int) -> int:
     return refused.end_session(session)
 
 
-def _problem(status: int | None, said: str, left: int, sent: list[str]) -> str:
+def _problem(status: int | None, text: str, left: int, sent: list[str]) -> str:
     if status is None:
         return f"it never ends after {sent}"
     if left:
         return f"{left} processes are left after {sent}, status {status}"
-    ours = "import signal" in said or "<frozen site>" in said  # before our first instruction
-    if "init_import_site" in said or (ours and status == -signal.SIGINT):
+    ours = "import signal" in text or "<frozen site>" in text  # before our first instruction
+    if "init_import_site" in text or (ours and status == -signal.SIGINT):
         return "early"
-    if "Traceback" in said or "internal error" in said:
-        return f"a traceback after {sent}, status {status}: {said.strip()[-700:]}"
+    if "Traceback" in text or "internal error" in text:
+        return f"a traceback after {sent}, status {status}: {text.strip()[-700:]}"
     if status < 0 and -status in FATAL:
         return "early"
     if status not in STATUSES:

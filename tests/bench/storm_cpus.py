@@ -115,12 +115,12 @@ def fake(
                 switch(cpu, state=False)
                 time.sleep(rng.random() * PAUSES_S[1])
         process.send_signal(rng.choice((signal.SIGINT, signal.SIGTERM)))
-        said = process.communicate()[1].decode()
+        message = process.communicate()[1].decode()
     off = [cpu for cpu, state in online.items() if not state]
-    stay = "stay programmed" in said
+    stay = "stay programmed" in message
     for cpu in off:
         switch(cpu, state=True)
-    wrong = [f"status {process.returncode}: {said}"] if process.returncode != int(stay) else []
+    wrong = [f"status {process.returncode}: {message}"] if process.returncode != int(stay) else []
     if stay:  # the line names the command that gives them back, which any `stat` does, too
         run("stat", "-n", "1", "-i", "100ms", *source)
     wrong += [f"programmed: {kernel.changed()}"] * bool(kernel.changed())
@@ -143,10 +143,10 @@ def fakes(storms: int, rng: random.Random, directory: Path) -> Counter[str]:
 @contextlib.contextmanager
 def kept_on() -> Iterator[None]:
     """CPU 1 is on afterwards, also if this process is killed: another one waits for its end."""
-    waiting, done = os.pipe()
+    waiting, result = os.pipe()
     if not os.fork():
         os.setsid()
-        os.close(done)
+        os.close(result)
         os.read(waiting, 1)
         with contextlib.suppress(OSError):
             ONLINE.write_text("1")
@@ -156,7 +156,7 @@ def kept_on() -> Iterator[None]:
         yield
     finally:
         ONLINE.write_text("1")
-        os.close(done)
+        os.close(result)
         os.wait()
 
 
@@ -176,8 +176,8 @@ def here(storms: int, rng: random.Random, directory: Path) -> Counter[str]:
             time.sleep(PAUSES_S[1])
         settled(path)
         process.send_signal(signal.SIGINT)
-        said = process.communicate()[1].decode()
-    wrong = [f"status {process.returncode}: {said}"] if process.returncode else []
+        message = process.communicate()[1].decode()
+    wrong = [f"status {process.returncode}: {message}"] if process.returncode else []
     if longest_s > LONGEST_OFF_S:
         print(f"the machine was busy: CPU 1 was off for {longest_s:.2f} s")
     judged(path, f"this machine, {storms} storms", wrong, total)

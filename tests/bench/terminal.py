@@ -48,7 +48,7 @@ def drain(fd: int, seconds: float) -> int:
 
 
 def drained(fd: int, seconds: float) -> bytes:
-    end, found = time.monotonic() + seconds, []
+    end, result = time.monotonic() + seconds, []
     while (left := end - time.monotonic()) > 0:
         if select.select([fd], [], [], left)[0]:
             try:
@@ -57,8 +57,8 @@ def drained(fd: int, seconds: float) -> bytes:
                 break
             if not data:
                 break
-            found.append(data)
-    return b"".join(found)
+            result.append(data)
+    return b"".join(result)
 
 
 def family(pid: int) -> list[int]:

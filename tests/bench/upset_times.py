@@ -70,8 +70,8 @@ def record_stopped(who: str) -> Callable[[Path], Result]:
             awaited(lambda: filled(path))
             stopped(whom(process.pid, who))
             process.send_signal(signal.SIGINT)
-            said = process.communicate(timeout=60)[1].decode().splitlines()
-        return readable(one_line(process.returncode, said, 0, "recorded"), path, STOPPED_S)
+            message = process.communicate(timeout=60)[1].decode().splitlines()
+        return readable(one_line(process.returncode, message, 0, "recorded"), path, STOPPED_S)
 
     return act
 
@@ -85,9 +85,9 @@ def stat_stopped(who: str) -> Callable[[Path], Result]:
             awaited(lambda: filled(path))
             stopped(whom(process.pid, who))
             process.send_signal(signal.SIGINT)
-            said = process.communicate(timeout=60)[1].decode()
-        result = Result(f"status {process.returncode}").check(process.returncode == 130, said)
-        return steady(result.check(not said, said), path.read_text(), STOPPED_S)
+            text = process.communicate(timeout=60)[1].decode()
+        result = Result(f"status {process.returncode}").check(process.returncode == 130, text)
+        return steady(result.check(not text, text), path.read_text(), STOPPED_S)
 
     return act
 
@@ -125,8 +125,8 @@ def export_stopped(directory: Path) -> Result:
         awaited(lambda: filled(path))
         stopped(probe.pid)
         probe.terminate()
-        said = process.communicate(timeout=60)[1].decode()
-    result = Result(f"status {process.returncode}").check(process.returncode in {0, 4}, said)
+        text = process.communicate(timeout=60)[1].decode()
+    result = Result(f"status {process.returncode}").check(process.returncode in {0, 4}, text)
     return steady(result, path.read_text(), STOPPED_S)
 
 
@@ -168,8 +168,8 @@ def record_moved(directory: Path) -> Result:
             awaited(lambda: filled(path))
             wander(move)
             process.send_signal(signal.SIGINT)
-            said = process.communicate(timeout=60)[1].decode().splitlines()
-    result = readable(one_line(process.returncode, said, 0, "recorded"), path)
+            message = process.communicate(timeout=60)[1].decode().splitlines()
+    result = readable(one_line(process.returncode, message, 0, "recorded"), path)
     return steady(result, ran(*argv("export", str(path), "--format", "jsonl"))[1], 3.0)
 
 
@@ -181,9 +181,9 @@ def stat_moved(directory: Path) -> Result:
             awaited(lambda: filled(path))
             wander(move)
             process.send_signal(signal.SIGINT)
-            said = process.communicate(timeout=60)[1].decode()
-    result = Result(f"status {process.returncode}").check(process.returncode == 130, said)
-    return steady(result.check(not said, said), path.read_text(), 3.0)
+            text = process.communicate(timeout=60)[1].decode()
+    result = Result(f"status {process.returncode}").check(process.returncode == 130, text)
+    return steady(result.check(not text, text), path.read_text(), 3.0)
 
 
 def screen_moved(*verb: str) -> Callable[[Path], Result]:

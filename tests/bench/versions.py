@@ -65,17 +65,17 @@ def tried(python: str, which: str, pytest: list[str], place: Path) -> tuple[str,
     subprocess.run([program, "-m", "venv", ".venv"], cwd=place, check=True)
     (place / "constraints").write_text("\n".join(oldest(python) if which == "oldest" else []))
     install = ".venv/bin/pip", "install", "-q", "--only-binary=:all:", "-c", "constraints"
-    done = run(place, *install, "-e", ".", *tools())
-    if done.returncode:
-        last = done.stderr.strip().splitlines()[-1]
-        return ("-" if "No matching distribution" in done.stderr else "✗"), last
+    result = run(place, *install, "-e", ".", *tools())
+    if result.returncode:
+        last = result.stderr.strip().splitlines()[-1]
+        return ("-" if "No matching distribution" in result.stderr else "✗"), last
     listed = run(place, ".venv/bin/pip", "list", "--format=freeze").stdout
     names = "numpy|textual|msgpack|cffi|psutil"
     versions = " ".join(re.findall(rf"^(?:{names})==.*$", listed, re.MULTILINE))
-    done = run(place, ".venv/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", *pytest)
-    lines = done.stdout.strip().splitlines() or [done.stderr.strip()[-300:]]
+    result = run(place, ".venv/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", *pytest)
+    lines = result.stdout.strip().splitlines() or [result.stderr.strip()[-300:]]
     failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
-    return ("✗" if done.returncode else "✓"), "\n    ".join([f"{versions}: {lines[-1]}", *failed])
+    return ("✗" if result.returncode else "✓"), "\n    ".join([f"{versions}: {lines[-1]}", *failed])
 
 
 def main(words: list[str]) -> int:

@@ -25,17 +25,17 @@ def main(count: int, seconds: float, first: int) -> int:
     feeds = [messages(cpus, FRAMES) for cpus in CPUS]
     directory = Path(tempfile.mkdtemp(prefix="walks-"))
     paths = [written(directory / str(i), feed[0], feed[1:]) for i, feed in enumerate(feeds)]  # type: ignore[arg-type]
-    end_s, done, bad = time.monotonic() + seconds, 0, 0
+    end_s, result, bad = time.monotonic() + seconds, 0, 0
     for seed in range(first, first + count):
         if time.monotonic() > end_s:
             break
         rng, i = random.Random(seed), seed // 2 % len(CPUS)
         walk = replay(rng, paths[i], STEPS) if seed % 2 else live(rng, feeds[i], STEPS)
         wrong = asyncio.run(walk)
-        done, bad = done + 1, bad + bool(wrong)
+        result, bad = result + 1, bad + bool(wrong)
         for text in wrong[:1]:
             print(f"seed {seed}, {CPUS[i]} CPUs: {text}", flush=True)
-    print(f"{done} walks of up to {STEPS} steps, {bad} went wrong")
+    print(f"{result} walks of up to {STEPS} steps, {bad} went wrong")
     return 1 if bad else 0
 
 

@@ -34,15 +34,15 @@ def test_a_machine_of_many_cpus_needs_no_higher_limit_of_open_files(
         "sys.exit(probe.main(sys.argv[1:]))"
     )
     words = ["stream", "--source", source, "--sysroot", str(tmp_path)]
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code, *words],
         input=b"",
         capture_output=True,
         timeout=60,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert b"hello" in done.stdout
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert b"hello" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -59,18 +59,18 @@ def test_failures_are_named_in_one_line(
     redirected: str, words: str, status: int, said: str
 ) -> None:
     line = f"{sys.executable} -m perfprobe {words} {redirected}"
-    done = subprocess.run(
+    result = subprocess.run(
         ["sh", "-c", line], capture_output=True, text=True, input="", timeout=60, check=False
     )
-    assert (done.returncode, done.stderr.count("\n")) == (status, 1)
-    assert said in done.stderr
+    assert (result.returncode, result.stderr.count("\n")) == (status, 1)
+    assert said in result.stderr
 
 
 def test_a_closed_stdin_does_not_end_the_stream() -> None:
     """No file of ours takes its place, so the stream goes on until the reader leaves."""
     line = f"{sys.executable} -m perfprobe stream --source sim <&- | head -c 1"
-    done = subprocess.run(["sh", "-c", line], capture_output=True, timeout=60, check=False)
-    assert (len(done.stdout), done.stderr) == (1, b"")
+    result = subprocess.run(["sh", "-c", line], capture_output=True, timeout=60, check=False)
+    assert (len(result.stdout), result.stderr) == (1, b"")
 
 
 def test_a_failed_system_call_is_reported_with_file_and_remedy() -> None:

@@ -15,12 +15,12 @@ NONE = (None, None)
 @given(cuts=st.lists(st.integers(0, 40), max_size=5))
 def test_an_order_may_come_in_pieces(cuts: list[int]) -> None:
     text = b"noise\nbatch 500000000\necho 3\nbatch 7\nbat"
-    reader, found, at = Orders(), [], 0
+    reader, result, at = Orders(), [], 0
     for cut in [*sorted(cuts), len(text)]:
-        found.append(reader.read(text[at:cut]))
+        result.append(reader.read(text[at:cut]))
         at = max(at, cut)
-    assert [each.batch_ns for each in found if each.batch_ns][-1] == 7
-    assert [each.echo for each in found if each.echo] == [3]
+    assert [each.batch_ns for each in result if each.batch_ns][-1] == 7
+    assert [each.echo for each in result if each.echo] == [3]
     assert reader.read(b"ch 9\n") == (9, None)
 
 
@@ -45,7 +45,7 @@ def test_nearly_an_order_is_no_order(line: bytes) -> None:
 def test_hostile_bytes_change_nothing(noise: list[bytes]) -> None:
     reader = Orders()
     for piece in noise:
-        found = reader.read(piece)
-        assert found == NONE or b"batch " in b"".join(noise) or b"echo " in b"".join(noise)
+        content = reader.read(piece)
+        assert content == NONE or b"batch " in b"".join(noise) or b"echo " in b"".join(noise)
         assert len(reader._line) <= serve.MAX_ORDER_BYTES + 1
     assert reader.read(b"\nbatch 12\n") == (12, None)

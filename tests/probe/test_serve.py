@@ -83,9 +83,9 @@ def test_everything_arrives_in_order() -> None:
     reader.start()
     wait(lambda: reader.source.given == 200, "200 frames")
     os.close(reader.stdin_w)
-    found = messages(reader.rest())
-    assert isinstance(found[0], Hello)
-    assert [f.seq for f in found[1:] if isinstance(f, Frame)] == list(range(1, 201))
+    result = messages(reader.rest())
+    assert isinstance(result[0], Hello)
+    assert [f.seq for f in result[1:] if isinstance(f, Frame)] == list(range(1, 201))
     assert reader.ended == "stdin closed"
 
 
@@ -164,7 +164,7 @@ def test_an_echo_is_answered_with_the_time_of_this_machine() -> None:
     before_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
     os.write(reader.stdin_w, b"echo 41\n")
     os.close(reader.stdin_w)
-    notes = [each for each in messages(reader.rest()) if isinstance(each, wire.Note)]
+    notes = [message for message in messages(reader.rest()) if isinstance(message, wire.Note)]
     answers = [note for note in notes if note.kind == "echo"]
     after_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
     assert [note.data for note in answers] == [{"number": 41}]
@@ -235,11 +235,11 @@ def test_the_loop_wakes_and_writes_once_a_batch(
     source.pace(rounds * sample_ns)
     clock = Clock(monkeypatch)
     clock.until_ns = clock.now_ns + 21 * sample_ns // 2  # the first round, and ten after it
-    asked: list[int] = []
+    request: list[int] = []
     poll = source.poll
 
     def watched() -> list[Frame | Note]:
-        asked.append(1)
+        request.append(1)
         return poll()
 
     monkeypatch.setattr(source, "poll", watched)
@@ -247,7 +247,7 @@ def test_the_loop_wakes_and_writes_once_a_batch(
     with pytest.raises(outbox.Ended):
         serve.serve(source, readable, writable, readable)
     batches = {1: 11, 5: 4}[rounds]  # 0, 1, 5, 10: the second one is early
-    assert clock.polls == len(asked) == batches
+    assert clock.polls == len(request) == batches
     assert clock.writes == batches + 1  # and the hello
     os.close(writable)
     data = Reader.rest(SimpleNamespace(out_r=readable))  # type: ignore[arg-type]

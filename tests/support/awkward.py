@@ -22,10 +22,10 @@ WHY = 'in use by "pcm", says the kernel\nsince boot'
 JUMPS_AT, LOST_AT = 10, 20
 
 
-def hello(found: wire.Hello) -> wire.Hello:
+def hello(result: wire.Hello) -> wire.Hello:
     """Hello in which CPUs 1 and 3 lack the counter for SMT states, and no CPU counts SMIs."""
     blocks = []
-    for block in found.blocks:
+    for block in result.blocks:
         counters = [
             dataclasses.replace(counter, cpus=[0, 2]) if counter.key == "one_thread" else counter
             for counter in block.counters
@@ -33,34 +33,34 @@ def hello(found: wire.Hello) -> wire.Hello:
         ]
         blocks.append(dataclasses.replace(block, counters=counters))
     missing = [wire.Missing("smi", WHY), wire.Missing("one_thread", WHY, None, [1, 3])]
-    return dataclasses.replace(found, blocks=blocks, missing=missing)
+    return dataclasses.replace(result, blocks=blocks, missing=missing)
 
 
-def column(found: wire.Hello, key: str) -> int:
-    (block,) = (block for block in found.blocks if block.name == "cpu")
+def column(result: wire.Hello, key: str) -> int:
+    (block,) = (block for block in result.blocks if block.name == "cpu")
     return [counter.key for counter in block.counters].index(key)
 
 
-def frame(found: wire.Hello, told: wire.Hello, message: wire.Frame) -> wire.Frame:
+def frame(result: wire.Hello, report: wire.Hello, message: wire.Frame) -> wire.Frame:
     """The frame without the missing counter; in frame JUMPS_AT the cycles of CPU 2 jump."""
-    rows, smi = message.blocks["cpu"], column(found, "smi")
-    values = np.frombuffer(rows.values, "<u8").reshape(len(found.topology), -1)
+    rows, smi = message.blocks["cpu"], column(result, "smi")
+    values = np.frombuffer(rows.values, "<u8").reshape(len(result.topology), -1)
     values = np.delete(values, smi, axis=1).copy()
     valid = np.frombuffer(rows.valid, "<u8")
     low = np.uint64((1 << smi) - 1)
     valid = (valid & low) | ((valid >> np.uint64(1)) & ~low)
     if message.seq == JUMPS_AT:
-        values[2, column(told, "cycles")] += np.uint64(1 << 44)
+        values[2, column(report, "cycles")] += np.uint64(1 << 44)
     blocks = message.blocks | {"cpu": wire.Rows(rows.head, valid.tobytes(), values.tobytes())}
     return dataclasses.replace(message, blocks=blocks, lost=int(message.seq > LOST_AT))
 
 
 def messages() -> tuple[wire.Hello, list[TimedMessage]]:
-    given, found = lasting("sim:hotplug,cpus=4", SECONDS, SAMPLE_NS)
-    told = hello(given)
-    return told, [
-        frame(given, told, message) if isinstance(message, wire.Frame) else message
-        for message in found
+    given, result = lasting("sim:hotplug,cpus=4", SECONDS, SAMPLE_NS)
+    report = hello(given)
+    return report, [
+        frame(given, report, message) if isinstance(message, wire.Frame) else message
+        for message in result
         if not isinstance(message, wire.Frame) or message.seq != LOST_AT
     ]
 

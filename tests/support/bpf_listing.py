@@ -32,8 +32,8 @@ def listing(words: Sequence[int], labels: Mapping[int, str]) -> list[str]:
     number."""
     lines = []
     numbers = iter(range(len(words)))
-    for at in numbers:
-        word = words[at]
+    for number in numbers:
+        word = words[number]
         code, dst, src = word & 0xFF, word >> 8 & 0xF, word >> 12 & 0xF
         offset, constant = signed(word >> 16 & 0xFFFF, 16), signed(word >> 32, 32)
         kind, operation = code & 0x07, code & 0xF0
@@ -43,7 +43,7 @@ def listing(words: Sequence[int], labels: Mapping[int, str]) -> list[str]:
         elif code == CALL:
             lines.append(f"call {CALLS[constant]}")
         elif code == GOTO:
-            lines.append(f"goto {labels[at + 1 + offset]}")
+            lines.append(f"goto {labels[number + 1 + offset]}")
         elif code == MAP:
             lines.append(f"r{dst} = map" if src == 1 else f"r{dst} = {constant} ll")
             assert words[next(numbers)] == 0, "it takes two words"
@@ -51,7 +51,9 @@ def listing(words: Sequence[int], labels: Mapping[int, str]) -> list[str]:
             lines.append(f"r{dst} {ALU[operation]} {operand}")
         elif kind in {5, 6}:
             name = f"{'r' if kind == 5 else 'w'}{dst}"
-            lines.append(f"if {name} {JUMPS[operation]} {operand} goto {labels[at + 1 + offset]}")
+            lines.append(
+                f"if {name} {JUMPS[operation]} {operand} goto {labels[number + 1 + offset]}"
+            )
         elif kind == 1:
             lines.append(f"r{dst} = *({SIZES[code & 0x18]} *)({place(src, offset)})")
         elif code & 0xE0 == 0x60:

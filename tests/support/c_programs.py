@@ -46,10 +46,10 @@ def compiled(compiler: list[str], *arguments: str | Path) -> None:
 
 
 def run(program: Path) -> tuple[int, str]:
-    done = subprocess.run(
+    result = subprocess.run(
         [program], check=False, timeout=TIMEOUT_S, capture_output=True, text=True, errors="replace"
     )
-    return done.returncode, done.stderr
+    return result.returncode, result.stderr
 
 
 def works(compiler: list[str], where: Path) -> bool:
@@ -98,14 +98,14 @@ def directory(cc: str, build: str, shared: Path) -> Path:
     compiler = [cc, *ALWAYS, *BUILDS[build]]
     where = shared / f"native-{cc}-{build}"
     where.mkdir(exist_ok=True)
-    done, useless = where / "done", where / "useless"
+    result, useless = where / "done", where / "useless"
     with (where / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not done.exists() and not useless.exists():
+        if not result.exists() and not useless.exists():
             usable = works(compiler, where)
             if usable:
                 build_all(compiler, where, PROGRAMS - LEFT_OUT[build])
-            (done if usable else useless).touch()
+            (result if usable else useless).touch()
     if useless.exists():
         pytest.skip(f"{' '.join(compiler)} makes no program that runs here")
     return where

@@ -22,16 +22,18 @@ def has(*capabilities: int) -> bool:
     """Whether this process has all of these capabilities outside of a user namespace; inside they
     give no access to hardware."""
     root = Path("/")
-    return not identity.user_namespace() and all(access.capable(root, one) for one in capabilities)
+    return not identity.user_namespace() and all(
+        access.capable(root, capability) for capability in capabilities
+    )
 
 
 def setpriv(*capabilities: int) -> str:
     """The path of setpriv, which drops capabilities. Skips the test if it is missing, or if this
     process lacks one of `capabilities`."""
-    found = shutil.which("setpriv")
-    if found is None or not has(SETPCAP, *capabilities):
+    result = shutil.which("setpriv")
+    if result is None or not has(SETPCAP, *capabilities):
         pytest.skip("needs setpriv, and capabilities to give up")
-    return found
+    return result
 
 
 # --- which privileged tests can run here ----------------------------------------------------------

@@ -28,15 +28,15 @@ def _work(clock: Clock, halts: Halts, load_s: float) -> tuple[Any, Any]:
     """Times in s, and the cycles done up to each time."""
     edges = sorted({0.0, 2 * load_s, *(t for t, _ in clock if t < 2 * load_s),
                     *(t for at, long in halts for t in (at, at + long))})  # fmt: skip
-    done, total = [0.0], 0.0
+    result, total = [0.0], 0.0
     for a, b in itertools.pairwise(edges):
         middle = (a + b) / 2
         hz = next((hz for until, hz in clock if middle < until), clock[-1][1])
         if any(at <= middle < at + long for at, long in halts):
             hz = STOPPED_HZ
         total += hz * (b - a)
-        done.append(total)
-    return np.array(edges), np.array(done)
+        result.append(total)
+    return np.array(edges), np.array(result)
 
 
 def run(
@@ -48,9 +48,9 @@ def run(
     known to run. `phases`: start times in s of the phases after the first. `counter`: counted
     cycles per true cycle; `running`: indices of the halts in which the counter continues, because
     only the chain stops."""
-    edges, done = _work(clock, halts, load_s)
-    pieces = int(np.interp(load_s, edges, done) / CYCLES) + 1
-    ends = np.interp(CYCLES * np.arange(1, pieces + 1), done, edges)
+    edges, result = _work(clock, halts, load_s)
+    pieces = int(np.interp(load_s, edges, result) / CYCLES) + 1
+    ends = np.interp(CYCLES * np.arange(1, pieces + 1), result, edges)
     ends += np.arange(1, pieces + 1) * stamp / TSC_HZ
     if noise is not None:  # interrupts of some us, and a little everywhere
         late = np.where(noise.random(pieces) < 0.003, noise.uniform(1e-6, 4e-6, pieces), 0.0)

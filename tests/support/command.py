@@ -59,21 +59,21 @@ def here(*arguments: str) -> subprocess.CompletedProcess[str]:
         except SystemExit as ended:  # of argparse
             assert isinstance(ended.code, int)
             status = ended.code
-    said, complained = (each.detach().getvalue().decode() for each in (out, err))
-    return subprocess.CompletedProcess(arguments, status, said, complained)
+    message, complained = (each.detach().getvalue().decode() for each in (out, err))
+    return subprocess.CompletedProcess(arguments, status, message, complained)
 
 
 def lines(text: str, kind: str | None = None) -> list[Line]:
-    found = [json.loads(line) for line in text.splitlines()]
-    return [line for line in found if kind is None or line["type"] == kind]
+    results = [json.loads(line) for line in text.splitlines()]
+    return [line for line in results if kind is None or line["type"] == kind]
 
 
 def stat(*arguments: str) -> list[Line]:
     """The lines of a `stat --json`, which must succeed."""
-    done = here("stat", "--json", *arguments)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    return lines(done.stdout)
+    result = here("stat", "--json", *arguments)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    return lines(result.stdout)
 
 
 @contextlib.contextmanager

@@ -78,9 +78,9 @@ def page(machine: Machine, script: Script = lambda _, __: None, **more: Any) -> 
     return text(session, interval, **more)
 
 
-def line(found: Sequence[str], label: str) -> str:
+def line(result: Sequence[str], label: str) -> str:
     """The line that has this label at its left or beside its chart."""
-    return next(text for text in found if label in text)
+    return next(text for text in result if label in text)
 
 
 def panel(of: Charts, key: str) -> list[str]:
@@ -111,6 +111,6 @@ def busy(machine: Machine, *shares: float) -> Machine:
     """The machine with the first threads of all cores busy for the first share of the time, and the
     second threads for the second share."""
     for thread, share in enumerate(shares):
-        for at in range(machine.cores):
-            machine.does[at + thread * machine.cores] = Does(share)
+        for i in range(machine.cores):
+            machine.does[i + thread * machine.cores] = Does(share)
     return machine

@@ -22,13 +22,13 @@ def seconds(key: str) -> Counter:
 
 
 def delta(counters: Counters, moved: Moved, span_s: float = 0.1) -> Delta:
-    found = counters.empty_delta()
-    for table in found.tables.values():
+    result = counters.empty_delta()
+    for table in result.tables.values():
         table.ticks[:] = span_s * counters.stamp_hz
         table.increments[:] = np.nan
     for key, value in moved.items():
         column = counters.columns[key]
-        counter, table = column.counter, found.tables[column.block]
+        counter, table = column.counter, result.tables[column.block]
         if counter.kind == "flags":
             table.increments[:, column.first : column.first + counter.columns] = 0
             for part, times in value.items():
@@ -37,7 +37,7 @@ def delta(counters: Counters, moved: Moved, span_s: float = 0.1) -> Delta:
         else:
             weight = table.ticks if counter.kind == "gauge" else span_s
             table.increments[:, column.first] = np.asarray(value, float) * weight
-    return found
+    return result
 
 
 ORIGIN = "MSR 1ADH, licence 0"

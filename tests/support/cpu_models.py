@@ -62,8 +62,8 @@ def epyc(leaf22: Registers | None, *, hypervisor: bool = False, counts: bool = T
     return Fake(table)
 
 
-def factors(found: list[Multiplier], key: str) -> list[float]:
-    return [candidate.factor for candidate in found if candidate.counter == key]
+def factors(result: list[Multiplier], key: str) -> list[float]:
+    return [candidate.factor for candidate in result if candidate.counter == key]
 
 
 ANY = ("any-thread", "traced", "bounds")

@@ -58,9 +58,9 @@ def lines(text: str) -> Iterator[str]:
     """The commands in a text, from fenced code and from code in a line. A command with parts to
     choose from shows a form and is no example."""
     fenced = "\n".join(re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
-    found = re.findall(r"^perf(?:top|probe) .*", fenced, re.MULTILINE)
-    found += re.findall(r"`(perf(?:top|probe)(?: [^`]*)?)`", text)
-    for line in found:
+    result = re.findall(r"^perf(?:top|probe) .*", fenced, re.MULTILINE)
+    result += re.findall(r"`(perf(?:top|probe)(?: [^`]*)?)`", text)
+    for line in result:
         words = " ".join(re.sub(r"\s+#.*", "", line).split())
         if not re.search(r"[\[|]…|\[[A-Z-]", words) and words != "perfprobe":
             yield words
@@ -68,14 +68,14 @@ def lines(text: str) -> Iterator[str]:
 
 def texts() -> dict[str, str]:
     """All texts with commands: the front page, the other pages, and the help of verbs."""
-    found = {"README": (ROOT / "README.md").read_text(encoding="utf-8")}
+    results = {"README": (ROOT / "README.md").read_text(encoding="utf-8")}
     for topic in page.topics():
         path = ROOT / "app/perftop/docs" / f"{topic}.md"
-        found[topic] = path.read_text(encoding="utf-8")
+        results[topic] = path.read_text(encoding="utf-8")
     begins = "\n".join(f"`{line.partition('  ')[0]}`" for line in help_pages.BEGINNING.splitlines())
     parsers = [verb.parser for verb in verbs(cli._parser())]
-    told = [part or "" for one in parsers for part in (one.description, one.epilog)]
-    return found | {"help": "\n".join([begins, *told])}
+    report = [part or "" for parser in parsers for part in (parser.description, parser.epilog)]
+    return results | {"help": "\n".join([begins, *report])}
 
 
 def output(name: str, begins: str) -> list[str]:
@@ -89,12 +89,12 @@ def output(name: str, begins: str) -> list[str]:
 def examples() -> dict[str, list[str]]:
     """The commands by the first text that has them."""
     known: set[str] = set()
-    found: dict[str, list[str]] = {}
+    results: dict[str, list[str]] = {}
     for name, text in texts().items():
         new = [line for line in dict.fromkeys(lines(text)) if line not in known]
         known |= set(new)
-        found[name] = new
-    return found
+        results[name] = new
+    return results
 
 
 def here(line: str) -> str | None:

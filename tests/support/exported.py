@@ -23,8 +23,8 @@ Row = dict[str, str]
 
 def messages(spec: str, seconds: float, sample_ns: int = SAMPLE_NS) -> list[wire.Message]:
     """The messages of `seconds` seconds, the hello first."""
-    greeting, found = lasting(spec, seconds, sample_ns)
-    return [greeting, *found]
+    greeting, result = lasting(spec, seconds, sample_ns)
+    return [greeting, *result]
 
 
 def counted(**more: Any) -> list[wire.Message]:
@@ -37,25 +37,25 @@ def counted(**more: Any) -> list[wire.Message]:
     return [greeting, *frames]
 
 
-def hello(found: Sequence[wire.Message]) -> wire.Hello:
+def hello(result: Sequence[wire.Message]) -> wire.Hello:
     """The first message of a stream."""
-    first = found[0]
+    first = result[0]
     assert isinstance(first, wire.Hello)
     return first
 
 
-def record(path: Path, found: Sequence[wire.Message]) -> Path:
-    timed = [m for m in found[1:] if isinstance(m, wire.Frame | wire.Note)]
-    assert len(timed) == len(found) - 1
-    return written(path, hello(found), timed)
+def record(path: Path, result: Sequence[wire.Message]) -> Path:
+    timed = [m for m in result[1:] if isinstance(m, wire.Frame | wire.Note)]
+    assert len(timed) == len(result) - 1
+    return written(path, hello(result), timed)
 
 
 def marked(path: Path, spec: str, samples: int, marks: Mapping[float, str]) -> Path:
     """Writes a recording with marks; `marks` has their labels by seconds after its start."""
-    found = messages(spec, samples / 10)
-    left, start_ns = dict(marks), hello(found).raw_ns
-    timed: list[wire.Message] = [found[0]]
-    for message in found[1:]:
+    result = messages(spec, samples / 10)
+    left, start_ns = dict(marks), hello(result).raw_ns
+    timed: list[wire.Message] = [result[0]]
+    for message in result[1:]:
         assert isinstance(message, wire.Frame | wire.Note)
         for at in [at for at in left if message.time_ns - start_ns >= at * 1e9]:
             label = {"label": left.pop(at)}
@@ -87,24 +87,24 @@ def exported(path: Path, out: Path, form: str = "csv", *more: str, **options: An
 
 def rows(data: bytes) -> list[Row]:
     """Rows of CSV, each with its reasons, which the file has only where they change."""
-    found = list(csv.DictReader(io.StringIO(data.decode())))
+    result = list(csv.DictReader(io.StringIO(data.decode())))
     last: dict[str, str] = {}
-    for row in found:
-        told = row["why"] or last.get(row["cpu"], "")
-        last[row["cpu"]] = told
-        row["why"] = "" if told == ALL_THERE else told
-    return found
+    for row in result:
+        report = row["why"] or last.get(row["cpu"], "")
+        last[row["cpu"]] = report
+        row["why"] = "" if report == ALL_THERE else report
+    return result
 
 
-def golden(name: str, found: bytes) -> bytes:
+def golden(name: str, data: bytes) -> bytes:
     """The expected content. If PERFTOP_GOLDEN is set, the file is overwritten first, so that its
     diff can be read."""
     path = awkward.GOLDEN / name
     if os.environ.get("PERFTOP_GOLDEN"):
-        path.write_bytes(found)
+        path.write_bytes(data)
     return path.read_bytes()
 
 
-def stream(found: Iterable[wire.Message]) -> bytes:
+def stream(result: Iterable[wire.Message]) -> bytes:
     """The messages as a probe writes them."""
-    return b"".join(map(wire.encode, found))
+    return b"".join(map(wire.encode, result))

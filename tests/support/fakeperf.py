@@ -215,8 +215,8 @@ def planned(
 
 def opened(root: Path, planner: cores.Planner, kernel: Kernel) -> list[Part]:
     """All parts; the part of memory controllers is left out if there are none."""
-    found = cores.open_parts(root, topology.read(root), planner, kernel=kernel)
-    return found if found[2].counters else [*found[:2], *found[3:]]
+    result = cores.open_parts(root, topology.read(root), planner, kernel=kernel)
+    return result if result[2].counters else [*result[:2], *result[3:]]
 
 
 def has(part: Part, *, cpu: int | None = None) -> list[str]:

@@ -14,7 +14,7 @@ NOT_INHERITED = {"run": {"cpus", "cores"}}
 
 def tables() -> dict[str, dict[str, str]]:
     """The types of keys, by name of the table."""
-    found: dict[str, dict[str, str]] = {}
+    results: dict[str, dict[str, str]] = {}
     name = ""
     pages = (read_page(topic) for topic in topics() if topic.startswith("json"))
     for block in (block for page in pages for block in page.blocks):
@@ -24,14 +24,14 @@ def tables() -> dict[str, dict[str, str]]:
             for row in block.lines[1:]:
                 keys, value, _ = cells(row)
                 keyed = {key.strip(" `"): value for key in keys.split(",")}
-                told = found.setdefault(name, {})
-                assert not keyed.keys() & told.keys(), f"{name}: told twice: {keys}"
-                told.update(keyed)
+                report = results.setdefault(name, {})
+                assert not keyed.keys() & report.keys(), f"{name}: told twice: {keys}"
+                report.update(keyed)
     for name, other in INHERITS.items():
         left = NOT_INHERITED.get(name, set())
-        kept = {key: value for key, value in found[other].items() if key not in left}
-        found[name] = kept | found.get(name, {})
-    return found
+        kept = {key: value for key, value in results[other].items() if key not in left}
+        results[name] = kept | results.get(name, {})
+    return results
 
 
 TABLES = tables()
@@ -41,10 +41,10 @@ PLAIN: dict[str, type | tuple[type, ...]] = {
 }  # fmt: skip
 
 
-def alternatives(said: str) -> list[str]:
+def alternatives(text: str) -> list[str]:
     """Splits a type at slashes outside brackets."""
     parts, depth = [""], 0
-    for sign in said:
+    for sign in text:
         depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(sign, 0)
         if sign == "/" and depth == 0:
             parts.append("")
@@ -53,29 +53,33 @@ def alternatives(said: str) -> list[str]:
     return [part.strip() for part in parts]
 
 
-def faults(value: Any, said: str, at: str) -> list[str]:
+def faults(value: Any, text: str, at: str) -> list[str]:
     """Returns the faults of a value by the page's type; none if one alternative fits."""
-    named = [each for each in alternatives(said) if (each == "null") is (value is None)]
-    tried = [list(_faults(value, each, at)) for each in named or [said]]
+    named = [
+        alternative
+        for alternative in alternatives(text)
+        if (alternative == "null") is (value is None)
+    ]
+    tried = [list(_faults(value, alternative, at)) for alternative in named or [text]]
     return min(tried, key=len)
 
 
-def _faults(value: Any, said: str, at: str) -> Iterator[str]:
-    if said.startswith(("[", "{")):
-        inner = said[1:-1]
-        if not isinstance(value, list if said[0] == "[" else dict):
-            yield f"{at} is no {said}"
+def _faults(value: Any, text: str, at: str) -> Iterator[str]:
+    if text.startswith(("[", "{")):
+        inner = text[1:-1]
+        if not isinstance(value, list if text[0] == "[" else dict):
+            yield f"{at} is no {text}"
             return
         pairs = enumerate(value) if isinstance(value, list) else value.items()
         for key, each in pairs:
             yield from faults(each, inner, f"{at}.{key}")
-    elif said in PLAIN:
-        if not isinstance(value, PLAIN[said]) or (isinstance(value, bool) and said != "boolean"):
-            yield f"{at} is no {said}: {value!r:.40}"
+    elif text in PLAIN:
+        if not isinstance(value, PLAIN[text]) or (isinstance(value, bool) and text != "boolean"):
+            yield f"{at} is no {text}: {value!r:.40}"
     elif not isinstance(value, dict):
-        yield f"{at} is no {said}"
+        yield f"{at} is no {text}"
     else:
-        yield from object_faults(value, said, at)
+        yield from object_faults(value, text, at)
 
 
 def object_faults(value: dict[str, Any], name: str, at: str) -> Iterator[str]:
@@ -84,8 +88,8 @@ def object_faults(value: dict[str, Any], name: str, at: str) -> Iterator[str]:
     value = {chosen.get(key, key): each for key, each in value.items()}
     for key in value.keys() - table.keys():
         yield f"{at}.{key} is not on the page"
-    for key, said in table.items():
+    for key, message in table.items():
         if key in value:
-            yield from faults(value[key], said.removeprefix("optional "), f"{at}.{key}")
-        elif not said.startswith("optional "):
+            yield from faults(value[key], message.removeprefix("optional "), f"{at}.{key}")
+        elif not message.startswith("optional "):
             yield f"{at}.{key} is missing"

@@ -103,8 +103,8 @@ async def _silent() -> AsyncIterator[Stream]:
 
 
 def messages(cpus: int, count: int, scenario: str = "smt-mix") -> list[wire.Message]:
-    hello, found = simulated(f"{scenario},cpus={cpus}", count - 1)
-    return [hello, *found]
+    hello, result = simulated(f"{scenario},cpus={cpus}", count - 1)
+    return [hello, *result]
 
 
 @asynccontextmanager
@@ -146,22 +146,22 @@ class Cells:
         """Writes to a terminal with this number of columns."""
         x = y = 0
         style = BLANK[1:]
-        for found in _PIECES.finditer(data):
-            if found[1]:
-                y, x = int(found[1]) - 1, int(found[2]) - 1
-            elif found[3]:
-                self._move(x, y, int(found[3]) * (-1 if found[4] == "P" else 1), columns)
-            elif found[5] is not None:
-                style = _styled(style, found[5])
-            for sign in found[6] or "":
+        for result in _PIECES.finditer(data):
+            if result[1]:
+                y, x = int(result[1]) - 1, int(result[2]) - 1
+            elif result[3]:
+                self._move(x, y, int(result[3]) * (-1 if result[4] == "P" else 1), columns)
+            elif result[5] is not None:
+                style = _styled(style, result[5])
+            for sign in result[6] or "":
                 self._cells[y, x] = (sign, *style)
                 x += cell_len(sign)
 
     def _move(self, x: int, y: int, by: int, columns: int) -> None:
         """Deletes cells if `by` is negative, else inserts blanks."""
-        before = {at: self._cells.get((y, at), BLANK) for at in range(x, columns)}
-        for at in range(x, columns):
-            self._cells[y, at] = before.get(at - by, BLANK)
+        before = {i: self._cells.get((y, i), BLANK) for i in range(x, columns)}
+        for i in range(x, columns):
+            self._cells[y, i] = before.get(i - by, BLANK)
 
     def lines(self, columns: int, lines: int) -> list[str]:
         return ["".join([cell[0] for cell in self.cells(columns, y)]) for y in range(lines)]

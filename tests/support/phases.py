@@ -41,7 +41,7 @@ def episodes(what: Phases, seconds: int) -> list[Episode]:
     works = _levels(rng, count, what.spell_s, (np.arange(count) + rng.integers(2)) % 2) > 0
     speed *= np.where(works, 1 - what.loss, 1.0) * (1 + what.noise * rng.standard_normal(count))
     machine = Machine(cores=1)
-    session, cursor, found = Session(machine.hello), 0, list[Episode]()
+    session, cursor, result = Session(machine.hello), 0, list[Episode]()
     for first in range(0, count, 256):
         frames = []
         for seq in range(first, min(count, first + 256)):
@@ -54,8 +54,8 @@ def episodes(what: Phases, seconds: int) -> list[Episode]:
             frames.append(machine.frame(seq, records=records))
         played(session, frames)
         news, cursor = session.log.since(cursor)
-        found += news
-    every = [*found, *session.detector.running]
+        result += news
+    every = [*result, *session.detector.running]
     return [e for e in every if e.kind == "neighbour" and e.cause == "sibling" and 0 in e.cpus]
 
 

@@ -22,11 +22,11 @@ class Pieces:
 
 
 def recorded(
-    hello: wire.Hello, found: Sequence[wire.Frame | wire.Note], *, end: bool = False
+    hello: wire.Hello, result: Sequence[wire.Frame | wire.Note], *, end: bool = False
 ) -> Pieces:
     out = Pieces()
     recorder = Recorder(out.write, hello)
-    for message in found:
+    for message in result:
         recorder.write(message)
     if end:
         recorder.end()
@@ -38,8 +38,8 @@ def plain(message: wire.Message) -> wire.Message:
     """The message after encoding and decoding by the wire."""
     decoder = wire.Decoder()
     decoder.hello = HELLO
-    (found,) = decoder.feed(wire.encode(message))
-    return found
+    (result,) = decoder.feed(wire.encode(message))
+    return result
 
 
 HELLO, FOUND = messages("sim:hotplug,cpus=8", 3 * BLOCK_MESSAGES)

@@ -48,10 +48,10 @@ def raw(hello: Hello, blocks: Mapping[str, Rows], key: str) -> Any:
 
 def lacking(hello: Hello, blocks: Mapping[str, Rows]) -> set[tuple[int, str]]:
     """CPU and key of each counter of CPUs that has no value in a row that was read."""
-    found = set()
+    result = set()
     for block in (block for block in hello.blocks if block.scope == "cpu"):
         read = head(blocks[block.name])[:, 4] & wire.ROW_SAMPLED != 0
         for key in (counter.key for counter in block.counters):
             lost = np.flatnonzero(read & ~valid(hello, blocks, key).all(1)).tolist()
-            found |= {(hello.topology[row].cpu, key) for row in lost}
-    return found
+            result |= {(hello.topology[row].cpu, key) for row in lost}
+    return result

@@ -13,4 +13,4 @@ def samples(
 ) -> list[Sample]:
     """The samples of frames that are computed together; the first frame of a stream has none."""
     batches = [*reader.batches(frames, learn=learn)]
-    return [Sample(batch, at) for batch in batches for at in range(len(batch))]
+    return [Sample(batch, i) for batch in batches for i in range(len(batch))]

@@ -44,23 +44,23 @@ def families(text: bytes, *, openmetrics: bool = True) -> list[Metric]:
 
 
 def series(text: bytes, *, openmetrics: bool = True) -> Series:
-    found: Series = {}
+    results: Series = {}
     for metric in families(text, openmetrics=openmetrics):
         for sample in metric.samples:
             labels = [sample.labels[key] for key in sorted(sample.labels)]
-            assert (sample.name, *labels) not in found, sample
-            found[sample.name, *labels] = sample.value
-    return found
+            assert (sample.name, *labels) not in results, sample
+            results[sample.name, *labels] = sample.value
+    return results
 
 
 def by_name(data: bytes) -> dict[str, dict[tuple[tuple[str, str], ...], list[Sample]]]:
     """Samples with times, by name and labels."""
-    found: dict[str, dict[tuple[tuple[str, str], ...], list[Sample]]] = {}
+    results: dict[str, dict[tuple[tuple[str, str], ...], list[Sample]]] = {}
     for family in families(data):
         for sample in family.samples:
             key = tuple(sorted(sample.labels.items()))
-            found.setdefault(sample.name, {}).setdefault(key, []).append(sample)
-    return found
+            results.setdefault(sample.name, {}).setdefault(key, []).append(sample)
+    return results
 
 
 def unix_s(sample: Sample) -> float:
@@ -72,8 +72,8 @@ def shown(page: Page) -> Series:
     return series(page.text(openmetrics=True))
 
 
-def named(found: Series, name: str) -> Iterator[tuple[tuple[str, ...], float]]:
+def named(result: Series, name: str) -> Iterator[tuple[tuple[str, ...], float]]:
     """The series of this name: values of the labels, and the value."""
-    for (first, *labels), value in found.items():
+    for (first, *labels), value in result.items():
         if first == name:
             yield tuple(labels), value

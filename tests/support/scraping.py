@@ -29,10 +29,10 @@ class Running:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
         assert process.stderr is not None
-        said = process.stderr.readline()
-        found = READY.match(said)
-        assert found, said + process.stderr.read()
-        self.kind, self.where, self.series = found[1], found[2].decode(), int(found[3])
+        line = process.stderr.readline()
+        result = READY.match(line)
+        assert result, line + process.stderr.read()
+        self.kind, self.where, self.series = result[1], result[2].decode(), int(result[3])
 
     def get(self, path: str = "/metrics", accept: str = "*/*") -> tuple[int, str, bytes]:
         """Returns status, content type and body."""
@@ -43,8 +43,8 @@ class Running:
             connection.sock.connect(self.where)
         with contextlib.closing(connection):
             connection.request("GET", path, headers={"Accept": accept})
-            found = connection.getresponse()
-            return found.status, found.getheader("Content-Type", ""), found.read()
+            result = connection.getresponse()
+            return result.status, result.getheader("Content-Type", ""), result.read()
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, bytes]:
         """Ends the exporter; returns its status and the rest of its stderr."""
@@ -85,17 +85,17 @@ class Prometheus:
         with contextlib.suppress(OSError):
             url = f"{self._url}{path}?{urllib.parse.urlencode(fields)}"
             with urllib.request.urlopen(url, timeout=MOST_S) as answer:  # noqa: S310
-                found = json.load(answer)
-                assert found["status"] == "success"
-                return found["data"]
+                result = json.load(answer)
+                assert result["status"] == "success"
+                return result["data"]
         return None
 
     def value(self, query: str) -> float | None:
         """The value of the only series; None if there is not exactly one."""
-        found = self.get("query", query=query)
-        if found is None or len(found["result"]) != 1:
+        result = self.get("query", query=query)
+        if result is None or len(result["result"]) != 1:
             return None
-        return float(found["result"][0]["value"][1])
+        return float(result["result"][0]["value"][1])
 
 
 @contextlib.contextmanager

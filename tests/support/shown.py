@@ -32,7 +32,7 @@ SHOWN = re.compile(
 
 def shown(text: str) -> list[tuple[str, str]]:
     """Commands with the output that is shown."""
-    return [(found["line"], found["output"]) for found in SHOWN.finditer(text)]
+    return [(result["line"], result["output"]) for result in SHOWN.finditer(text)]
 
 
 def _printed(line: str) -> str:

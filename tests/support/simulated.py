@@ -50,9 +50,9 @@ def run(
     spec: str, seconds: float, sample_ns: int = SAMPLE_NS, **asked: Any
 ) -> tuple[Hello, list[Frame], list[Note]]:
     """Hello, frames and notes of `seconds` simulated seconds."""
-    hello, found = lasting(spec, seconds, sample_ns, **asked)
-    frames = [message for message in found if isinstance(message, Frame)]
-    return hello, frames, [message for message in found if isinstance(message, Note)]
+    hello, result = lasting(spec, seconds, sample_ns, **asked)
+    frames = [message for message in result if isinstance(message, Frame)]
+    return hello, frames, [message for message in result if isinstance(message, Note)]
 
 
 def head(frame: Frame, block: str = "cpu") -> Any:

@@ -28,10 +28,10 @@ def written(
 def read(path: Path, *, ended: bool = True) -> list[TimedMessage]:
     """All messages of an undamaged recording, which may lack its end only if not `ended`."""
     with Recording(path) as recording:
-        found = list(recording.messages())
+        result = list(recording.messages())
         at = path.stat().st_size
         assert recording.damage == (None if ended else f"cut at byte {at}: it has no end")
-        return found
+        return result
 
 
 @contextmanager

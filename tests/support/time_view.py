@@ -44,9 +44,9 @@ class View:
 
     def strip(self, y: int) -> list[tuple[str, str]]:
         """The cells of line `y`, one by one, with their styles."""
-        found = [(char, key) for part, key in self.past.line(y)[0] for char in part]
+        results = [(char, key) for part, key in self.past.line(y)[0] for char in part]
         start = self.past._chart_left
-        return found[start : start + self.past._axis.cells]
+        return results[start : start + self.past._axis.cells]
 
     async def again(self) -> None:
         """Redraws the view after a change that the app does not notice."""

@@ -43,9 +43,9 @@ def play(spec: str, sample_ns: int, seconds: float, watch: str | None = None) ->
     more = True
     while more:
         messages = source.poll()
-        told = [message for message in messages if message.time_ns <= end_ns]
-        more = len(told) == len(messages)
-        for _ in session.play(told):
+        matching_messages = [message for message in messages if message.time_ns <= end_ns]
+        more = len(matching_messages) == len(messages)
+        for _ in session.play(matching_messages):
             news, cursor = session.log.since(cursor)  # a session keeps a limited number
             over += news
     source.close()

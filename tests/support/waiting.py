@@ -99,6 +99,6 @@ def heard(source: Machine, wanted: Callable[[wire.Frame], Any]) -> Any:
     """The first true value of `wanted` over the frames of the source."""
     for messages in whenever_due(source.due, source.poll, "a frame that tells it"):
         for message in messages:
-            if isinstance(message, wire.Frame) and (found := wanted(message)):
-                return found
+            if isinstance(message, wire.Frame) and (result := wanted(message)):
+                return result
     raise AssertionError  # never reached: whenever_due raises

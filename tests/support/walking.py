@@ -43,11 +43,11 @@ class _Walked(Painted):
 
     def differs(self) -> str:
         """A line of the terminal that differs from the compositor's; '' if there is none."""
-        for y, (shown, wanted) in enumerate(
+        for y, (output, wanted) in enumerate(
             zip(self.terminal.lines(), self.composed(), strict=False)
         ):
-            if shown != wanted:
-                return f"line {y} at {self.size}:\n  {shown!r} is shown\n  {wanted!r} is meant"
+            if output != wanted:
+                return f"line {y} at {self.size}:\n  {output!r} is shown\n  {wanted!r} is meant"
         return ""
 
 

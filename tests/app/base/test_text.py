@@ -21,10 +21,10 @@ HOSTILE = {
 @pytest.mark.parametrize("sign", HOSTILE.values(), ids=HOSTILE)
 def test_control_and_deceptive_characters_are_replaced_or_escaped(sign: str) -> None:
     assert text.printable(f"a{sign}b") == "a?b"
-    shown = text.escaped(f"a{sign}b") if sign != "\n" else "a\\nb"  # it keeps the ends of lines
-    assert shown.isascii()
-    assert shown.isprintable()
-    assert json.loads(f'"{shown}"') == f"a{sign}b"
+    output = text.escaped(f"a{sign}b") if sign != "\n" else "a\\nb"  # it keeps the ends of lines
+    assert output.isascii()
+    assert output.isprintable()
+    assert json.loads(f'"{output}"') == f"a{sign}b"
 
 
 @pytest.mark.parametrize("plain", ["", "schedutil", "µs · 3 °C", "Zoë", "編集者", "▸ ✓"])

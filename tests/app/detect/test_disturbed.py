@@ -30,8 +30,8 @@ TOLD = {
 def drops(hello: wire.Hello, stream: Iterable[Timed]) -> list[Episode]:
     session = Session(hello)
     played(session, [*stream])
-    found = [*session.ended, *session.detector.running]
-    return [episode for episode in found if episode.kind == "turbo-drop"]
+    results = [*session.ended, *session.detector.running]
+    return [episode for episode in results if episode.kind == "turbo-drop"]
 
 
 def number(message: Timed) -> int:
@@ -44,9 +44,9 @@ def test_frames_that_are_lost_hide_nothing_but_their_own_time(scenario: str, gon
     """In every second one frame arrives late by 2 samples or by 16: its differences cover all."""
     hello, whole = lasting(f"sim:{scenario},cpus=8", 28)
     rest = [m for m in whole if number(m) % 20 >= gone or isinstance(m, wire.Note)]
-    found = drops(hello, rest)
-    assert [(e.kind, e.cause) for e in found] == [told[:2] for told in TOLD[scenario]]
-    for episode, (_, _, start, end) in zip(found, TOLD[scenario], strict=True):
+    result = drops(hello, rest)
+    assert [(e.kind, e.cause) for e in result] == [told[:2] for told in TOLD[scenario]]
+    for episode, (_, _, start, end) in zip(result, TOLD[scenario], strict=True):
         assert abs((episode.start_ns - hello.raw_ns) / 1e9 - start) <= 0.1 * (gone + 1)
         assert episode.end_ns is not None
         assert abs((episode.end_ns - hello.raw_ns) / 1e9 - end) <= 0.1 * (gone + 1)
@@ -81,17 +81,17 @@ def test_a_machine_that_sleeps_makes_no_episode(at: int, sleep_s: int) -> None:
     """Before the drop, or in the middle of it: then nobody can tell how long the first part went
     on, and the second is told as far as it goes."""
     hello, whole = lasting("sim:turbo-drop,cpus=8", 16)
-    found = drops(hello, slept(hello, whole, at, sleep_s * 10**9))
-    told = [
-        ((e.start_ns - hello.raw_ns) / 1e9, ((e.end_ns or 0) - hello.raw_ns) / 1e9) for e in found
+    result = drops(hello, slept(hello, whole, at, sleep_s * 10**9))
+    results = [
+        ((e.start_ns - hello.raw_ns) / 1e9, ((e.end_ns or 0) - hello.raw_ns) / 1e9) for e in result
     ]
-    assert {e.cause for e in found} == {"power-pl1"}
+    assert {e.cause for e in result} == {"power-pl1"}
     if at < 80:
-        assert told == [pytest.approx((8.0 + sleep_s, 12.1 + sleep_s), abs=0.4)]
-    elif len(told) == 1:
-        assert told == [pytest.approx((8.0, 12.1 + sleep_s), abs=0.4)]
+        assert results == [pytest.approx((8.0 + sleep_s, 12.1 + sleep_s), abs=0.4)]
+    elif len(results) == 1:
+        assert results == [pytest.approx((8.0, 12.1 + sleep_s), abs=0.4)]
     else:
-        assert told == [
+        assert results == [
             pytest.approx((8.0, 10.0), abs=0.4),
             pytest.approx((10.0 + sleep_s, 12.1 + sleep_s), abs=0.4),
         ]
@@ -124,12 +124,12 @@ def without(
 @pytest.mark.parametrize("cpu", [0, 2, 6])
 def test_a_cpu_that_goes_in_the_middle_ends_nothing(cpu: int) -> None:
     hello, whole = lasting("sim:turbo-drop,cpus=8", 16)
-    (found,) = drops(hello, without(whole, hello, cpu, 95, 110))
-    assert found.cause == "power-pl1"
-    assert (found.start_ns - hello.raw_ns) / 1e9 == pytest.approx(8.0, abs=0.1)
-    assert found.end_ns is not None
-    assert (found.end_ns - hello.raw_ns) / 1e9 == pytest.approx(12.1, abs=0.1)
-    assert found.depth == pytest.approx(620e6, rel=0.05)
+    (result,) = drops(hello, without(whole, hello, cpu, 95, 110))
+    assert result.cause == "power-pl1"
+    assert (result.start_ns - hello.raw_ns) / 1e9 == pytest.approx(8.0, abs=0.1)
+    assert result.end_ns is not None
+    assert (result.end_ns - hello.raw_ns) / 1e9 == pytest.approx(12.1, abs=0.1)
+    assert result.depth == pytest.approx(620e6, rel=0.05)
 
 
 # --- suspect counters: one takeover is one episode
@@ -145,8 +145,8 @@ def play(*samples: Doubts, every_ns: int = S) -> tuple[RunningEpisodes, list[Epi
     """What each sample tells, and as many clean ones as end everything."""
     detector, ended = RunningEpisodes(), []
     suspects = Suspects(SampleReader(made.hello()), detector)
-    for seq, found in enumerate((*samples, *[{}] * max(3, CLEAN_NS // every_ns))):
-        ended += suspects.step(found, seq * every_ns, (seq + 1) * every_ns)
+    for seq, result in enumerate((*samples, *[{}] * max(3, CLEAN_NS // every_ns))):
+        ended += suspects.step(result, seq * every_ns, (seq + 1) * every_ns)
     return detector, ended
 
 
@@ -169,8 +169,8 @@ def test_a_read_that_went_wrong_is_no_takeover() -> None:
 
 def test_each_cpu_shows_a_takeover_in_another_sample() -> None:
     """And some of them do only now and then: it goes on until nobody has shown it for a second."""
-    shown = [{cpu % 48: TAKEN} for cpu in range(0, 96 * 5, 5)]
-    _, (one,) = play({}, *shown)
+    results = [{cpu % 48: TAKEN} for cpu in range(0, 96 * 5, 5)]
+    _, (one,) = play({}, *results)
     assert told(one) == (sorted({cpu % 48 for cpu in range(0, 96 * 5, 5)}), 1, 97)
     assert one.cause == "any_thread, kernel_cycles"
     assert one.evidence == {"any_thread": "outside", "kernel_cycles": "above", "samples": 2}
@@ -185,6 +185,6 @@ def test_a_counter_that_is_taken_much_later_is_another_takeover() -> None:
 
 
 def test_slow_samples_need_three_clean_ones() -> None:
-    found: Doubts = {0: FAST}
-    _, ended = play(found, {}, {}, found, {}, {}, {}, found, every_ns=10 * S)
+    results: Doubts = {0: FAST}
+    _, ended = play(results, {}, {}, results, {}, {}, {}, results, every_ns=10 * S)
     assert [(e.start_ns // S, (e.end_ns or 0) // S) for e in ended] == [(0, 40), (70, 80)]

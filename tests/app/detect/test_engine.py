@@ -190,13 +190,13 @@ def test_a_lasting_loss_spans_all_its_samples() -> None:
     steps.step(0.3)
     assert steps.running == []
     steps.step(0.2)
-    (found,) = steps.running
-    assert (found.kind, found.cause, found.cpus) == ("neighbour", "made", [0])
-    assert found.start_ns == 3 * SAMPLE_NS
+    (result,) = steps.running
+    assert (result.kind, result.cause, result.cpus) == ("neighbour", "made", [0])
+    assert result.start_ns == 3 * SAMPLE_NS
     steps.step(0.0, times=20)
-    assert steps.ended == [found]
-    assert found.end_ns == 5 * SAMPLE_NS
-    assert found.depth == pytest.approx(0.25)
+    assert steps.ended == [result]
+    assert result.end_ns == 5 * SAMPLE_NS
+    assert result.depth == pytest.approx(0.25)
     assert steps.running == []
 
 
@@ -229,8 +229,8 @@ def test_single_ticks_are_no_loss() -> None:
     for _ in range(2):
         steps.step(0.2, weight=0.1)
         steps.step(0.1, weight=0.1)
-    (found,) = steps.running
-    assert found.start_ns >= 199 * SAMPLE_NS
+    (result,) = steps.running
+    assert result.start_ns >= 199 * SAMPLE_NS
 
 
 def test_a_loss_begins_when_it_is_proven() -> None:
@@ -292,9 +292,9 @@ def test_a_gap_in_the_stream_ends_an_episode_at_its_last_sample() -> None:
 
 
 def test_other_tasks_are_separated_from_the_job() -> None:
-    found = [(Task(pid, "cc1", 0.1), 0) for pid in (1, 2, 3, 2)]
-    assert blamed_tasks(found, {2}) == {
+    results = [(Task(pid, "cc1", 0.1), 0) for pid in (1, 2, 3, 2)]
+    assert blamed_tasks(results, {2}) == {
         "who": [TaskOnCpu(1, "cc1", 0), TaskOnCpu(3, "cc1", 0)],
         "self": [TaskOnCpu(2, "cc1", 0)] * 2,
     }  # fmt: skip
-    assert blamed_tasks(found, {1, 2, 3}).keys() == {"self"}
+    assert blamed_tasks(results, {1, 2, 3}).keys() == {"self"}

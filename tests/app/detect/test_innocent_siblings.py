@@ -17,9 +17,9 @@ def test_a_sibling_is_not_blamed_for_phases(depth: float, phase_s: float) -> Non
 
 @pytest.mark.parametrize("depth", [0.0, 0.2])
 def test_a_loss_is_found_and_measured_once_the_sibling_came_and_went(depth: float) -> None:
-    found = episodes(Phases(2, depth, loss=0.3), SECONDS)
-    assert len(found) >= 5
-    assert [e.confidence for e in found[:1]] == ["inferred"]
-    assert {e.confidence for e in found[3:]} == {"measured"}
-    depths = sorted(e.depth or 0.0 for e in found)
+    result = episodes(Phases(2, depth, loss=0.3), SECONDS)
+    assert len(result) >= 5
+    assert [e.confidence for e in result[:1]] == ["inferred"]
+    assert {e.confidence for e in result[3:]} == {"measured"}
+    depths = sorted(e.depth or 0.0 for e in result)
     assert depths[len(depths) // 2] == pytest.approx(0.3, abs=0.05)

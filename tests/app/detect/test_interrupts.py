@@ -48,13 +48,13 @@ def test_softirqs_are_an_episode_with_their_kind_and_their_share() -> None:
     cpu = Flooded()
     for entry in (None, [0.6, 0.0, 0.4, [], []], [0.7, 0.0, 0.3, *NAMES], None, None):
         cpu.second(entry)
-    (found,) = cpu.episodes()
-    assert (found.cause, found.cpus, found.confidence) == ("softirq", [0], "measured")
-    assert found.depth == pytest.approx(0.35)
+    (result,) = cpu.episodes()
+    assert (result.cause, result.cpus, result.confidence) == ("softirq", [0], "measured")
+    assert result.depth == pytest.approx(0.35)
     second_ns = PER_S * made.SAMPLE_NS
-    assert (found.start_ns, found.end_ns) == (second_ns, 3 * second_ns)
-    assert found.evidence == {"line": "NET_RX", "came_per_s": 40_000, "raised_by": "36 eth0"}
-    words = text(sentence(cpu.session.topology, [found], over=True))
+    assert (result.start_ns, result.end_ns) == (second_ns, 3 * second_ns)
+    assert result.evidence == {"line": "NET_RX", "came_per_s": 40_000, "raised_by": "36 eth0"}
+    words = text(sentence(cpu.session.topology, [result], over=True))
     assert words == "Softirq work (NET_RX) took 35 % of CPU 0"
 
 
@@ -62,16 +62,16 @@ def test_a_line_of_interrupts_has_its_name() -> None:
     cpu = Flooded()
     cpu.second()
     cpu.second([0.8, 0.2, 0.0, [["local timer interrupts", 99_000], ["36 eth0", 9000]], []])
-    (found,) = cpu.episodes()
-    assert (found.cause, found.evidence["line"]) == ("irq", "36 eth0")
+    (result,) = cpu.episodes()
+    assert (result.cause, result.evidence["line"]) == ("irq", "36 eth0")
 
 
 def test_a_task_that_gets_next_to_nothing_loses_most() -> None:
     cpu = Flooded()
     for entry in (None, [0.05, 0.0, 0.93, *NAMES], [0.05, 0.0, 0.93, *NAMES]):
         cpu.second(entry)
-    (found,) = cpu.episodes()
-    assert found.depth == pytest.approx(0.93)
+    (result,) = cpu.episodes()
+    assert result.depth == pytest.approx(0.93)
 
 
 @pytest.mark.parametrize(

@@ -57,9 +57,9 @@ def case(
     cap: Cap | None = None, guest: bool = False, only: set[str] | None = None, **moved: Any
 ) -> Case:
     """The first core's facts over four samples."""
-    found = reader(only=only)
-    tally = Tally(found.counters, COUNTED)
-    sums = sum(tally.sums(counted.delta(found.counters, moved), found.cores) for _ in range(4))
+    result = reader(only=only)
+    tally = Tally(result.counters, COUNTED)
+    sums = sum(tally.sums(counted.delta(result.counters, moved), result.cores) for _ in range(4))
     return Case(Facts(tally, np.asarray(sums)[0]), cap, guest)
 
 
@@ -119,9 +119,9 @@ NONE: dict[str, Any] = {"limit_reasons": polled()}
     ("hwp", "inferred", NONE | {"hwp_epp": 128.0}),
 ])  # fmt: skip
 def test_each_cause_by_what_is_counted(cause: str, confidence: str, moved: Any) -> None:
-    found = case(**moved)
-    assert verdict(found) == (cause, confidence)
-    assert evidence(found, cause)
+    result = case(**moved)
+    assert verdict(result) == (cause, confidence)
+    assert evidence(result, cause)
 
 
 @pytest.mark.parametrize("moved", [
@@ -156,7 +156,7 @@ def test_the_order_of_the_rules() -> None:
     moved = WIDE | {"limit_reasons": polled(thermal=3)} | AT_PL1 | ASKED | {"stat_steal_s": 0.2}
     order = []
     everything = case(Cap("scaling_max_freq", 2e9), True, **moved)
-    every = [found.cause for found in verdicts(everything)]
+    every = [result.cause for result in verdicts(everything)]
     order.append(verdict(everything).cause)
     for gone in (set[str](), {"limit_reasons"}, {"license_2"}, {"energy_j"}, {"hwp_max"}):
         for key in gone:
@@ -167,10 +167,10 @@ def test_the_order_of_the_rules() -> None:
 
 
 def test_the_limit_that_was_seen_most_is_the_cause() -> None:
-    found = case(limit_reasons=polled(PL1=9, thermal=3, max_turbo_limit=10, bit_2=0.2))
-    assert verdict(found) == ("power-pl1", "measured")
+    result = case(limit_reasons=polled(PL1=9, thermal=3, max_turbo_limit=10, bit_2=0.2))
+    assert verdict(result) == ("power-pl1", "measured")
     bits = Bit(3, "PL1", 36), Bit(1, "thermal", 12), Bit(5, "max turbo limit", 40)
-    assert evidence(found, "power-pl1")["limit_reasons"] == PolledBits(bits, 40)
+    assert evidence(result, "power-pl1")["limit_reasons"] == PolledBits(bits, 40)
     assert verdict(case(limit_reasons=polled(PL1=2, thermal=9))).cause == "thermal"
     status: dict[str, Any] = {"package_thermal": polled(thermal=10), "limit_reasons": polled(PL1=9)}
     assert verdict(case(**status)).cause == "thermal"
@@ -194,9 +194,9 @@ def test_a_single_throttling_event_comes_after_the_most_frequent_limit() -> None
 
 
 def test_unknown_bits_are_named_by_number() -> None:
-    found = case(limit_reasons=polled(bit_2=10), hsmp_limits={"polls": 10.0})
-    assert evidence(found, "unknown")["limit_reasons"] == PolledBits((Bit(2, "bit 2", 40),), 40)
-    assert "hsmp_limits" not in evidence(found, "unknown")
+    result = case(limit_reasons=polled(bit_2=10), hsmp_limits={"polls": 10.0})
+    assert evidence(result, "unknown")["limit_reasons"] == PolledBits((Bit(2, "bit 2", 40),), 40)
+    assert "hsmp_limits" not in evidence(result, "unknown")
     assert evidence(case(**NONE), "unknown")["limit_reasons"] == PolledBits((), 40)
     assert evidence(case(), "unknown") == {"limit_reasons": PolledBits((), 0)}
     tally = Tally(reader().counters, ["hsmp_limits"])
@@ -207,25 +207,25 @@ def test_unknown_bits_are_named_by_number() -> None:
 
 
 def test_evidence_has_its_numbers() -> None:
-    found = case(**WIDE, **AT_PL1, temperature_c=97.0, package_thermal=polled(PROCHOT=2))
-    told = evidence(found, "license")
-    assert told["simd"] == pytest.approx((2, 0.8))
-    assert told["package_thermal"] == PolledBits((Bit(1, "PROCHOT", 8),), 40)
-    assert (told["power_w"], told["power_limit_w"]) == (149.0, 150.0)
-    assert "temperature_c" not in told
-    assert evidence(found, "prochot")["temperature_c"] == 97.0
-    assert "prochot_from" not in evidence(found, "prochot")
+    result = case(**WIDE, **AT_PL1, temperature_c=97.0, package_thermal=polled(PROCHOT=2))
+    report = evidence(result, "license")
+    assert report["simd"] == pytest.approx((2, 0.8))
+    assert report["package_thermal"] == PolledBits((Bit(1, "PROCHOT", 8),), 40)
+    assert (report["power_w"], report["power_limit_w"]) == (149.0, 150.0)
+    assert "temperature_c" not in report
+    assert evidence(result, "prochot")["temperature_c"] == 97.0
+    assert "prochot_from" not in evidence(result, "prochot")
 
 
 @pytest.mark.parametrize("moved", [{"temperature_c": 52.0}, PCU_1 | {"pcu_prochot_external": 2e8}])
 def test_a_prochot_of_a_cool_cpu_comes_from_outside(moved: dict[str, Any]) -> None:
-    found = case(core_thermal=polled(PROCHOT=9), **moved)
-    assert evidence(found, "prochot")["prochot_from"] == OUTSIDE
-    assert "prochot_from" not in evidence(found, "thermal")
-    shown = Episode("turbo-drop", [0], 0, cause="prochot", evidence=evidence(found, "prochot"))
-    assert subject(shown) == "A PROCHOT signal from outside"
-    asked = evidence(case(**ASKED, hwp_epp=200.0), "hwp")
-    assert (asked["hwp_max"], asked["hwp_epp"]) == (OutOf(20, 35), 200)
+    result = case(core_thermal=polled(PROCHOT=9), **moved)
+    assert evidence(result, "prochot")["prochot_from"] == OUTSIDE
+    assert "prochot_from" not in evidence(result, "thermal")
+    episode = Episode("turbo-drop", [0], 0, cause="prochot", evidence=evidence(result, "prochot"))
+    assert subject(episode) == "A PROCHOT signal from outside"
+    request = evidence(case(**ASKED, hwp_epp=200.0), "hwp")
+    assert (request["hwp_max"], request["hwp_epp"]) == (OutOf(20, 35), 200)
 
 
 def test_any_of_the_counters_may_be_absent() -> None:
@@ -238,20 +238,20 @@ def test_any_of_the_counters_may_be_absent() -> None:
 
 
 def test_evidence_of_one_core_is_not_that_of_another() -> None:
-    found = reader(cores=4)
-    tally = Tally(found.counters, COUNTED)
+    result = reader(cores=4)
+    tally = Tally(result.counters, COUNTED)
     cycles = np.array([0.0, 0.0, 0.8e9, 0.0] * 2)
-    delta = counted.delta(found.counters, {"cycles": 1e9, "license_2": cycles})
-    sums = tally.sums(delta, found.cores)
+    delta = counted.delta(result.counters, {"cycles": 1e9, "license_2": cycles})
+    sums = tally.sums(delta, result.cores)
     causes = [verdict(Case(Facts(tally, row), None, False)).cause for row in sums]
     assert causes == ["unknown", "unknown", "license", "unknown"]
 
 
 def test_counts_of_a_core_on_a_halted_thread_count_once() -> None:
-    found = reader()
-    tally = Tally(found.counters, COUNTED)
+    result = reader()
+    tally = Tally(result.counters, COUNTED)
     moved = {"cycles": [1e9, 1e9, 0, 1e9], "license_2": [0.4e9] * 4}
-    sums = tally.sums(counted.delta(found.counters, moved), found.cores)
+    sums = tally.sums(counted.delta(result.counters, moved), result.cores)
     assert [Facts(tally, row).mean("license_2") for row in sums] == pytest.approx([0.4, 0.4])
 
 
@@ -279,9 +279,9 @@ def test_counters_of_a_shape_that_makes_no_sense_are_left_out_or_taken_as_one() 
 
 
 def test_the_p_state_limit_of_amd_is_evidence_and_no_cause() -> None:
-    found = case(pstate_limit=1.0)
-    assert verdict(found) == ("unknown", "unknown")
-    assert evidence(found, "unknown")["pstate_limit"] == 1.0
+    result = case(pstate_limit=1.0)
+    assert verdict(result) == ("unknown", "unknown")
+    assert evidence(result, "unknown")["pstate_limit"] == 1.0
     assert "pstate_limit" not in evidence(case(pstate_limit=0.0), "unknown")
 
 

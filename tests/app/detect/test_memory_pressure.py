@@ -88,8 +88,8 @@ def others_on_its_siblings(script: Script) -> None:
 def test_similar_patterns_are_no_memory_pressure(
     monkeypatch: pytest.MonkeyPatch, play: Play
 ) -> None:
-    found = losses(monkeypatch, play)
-    assert [e for e in found if e.cause == "memory"] == []
+    result = losses(monkeypatch, play)
+    assert [e for e in result if e.cause == "memory"] == []
 
 
 def test_unknown_traffic_teaches_nothing() -> None:

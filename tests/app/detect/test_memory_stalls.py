@@ -41,15 +41,15 @@ def episodes(*memory: object) -> tuple[Session, list[Episode]]:
 
 
 def test_a_group_at_its_limit_has_the_time_that_its_tasks_stood_still() -> None:
-    session, (found,) = episodes(None, AT_LIMIT, AT_LIMIT, None, None)
-    assert (found.cause, found.cpus, found.confidence) == ("memory-limit", [1], "measured")
-    assert found.depth == pytest.approx(0.3)
-    assert found.lost_s(session.now_ns) == pytest.approx(0.6)
-    assert found.evidence == {
+    session, (result,) = episodes(None, AT_LIMIT, AT_LIMIT, None, None)
+    assert (result.cause, result.cpus, result.confidence) == ("memory-limit", [1], "measured")
+    assert result.depth == pytest.approx(0.3)
+    assert result.lost_s(session.now_ns) == pytest.approx(0.6)
+    assert result.evidence == {
         "owner": "pod 0a1b2c3d", "group": POD, "stalled_s": 0.6, "memory_limit_mb": 63,
         "at_limit": 1800, "pages_read_back": 18_000,
     }  # fmt: skip
-    words = text(sentence(session.topology, [found], over=True))
+    words = text(sentence(session.topology, [result], over=True))
     assert words == "The memory limit of pod 0a1b2c3d stopped its tasks for 30 % of the time"
 
 
@@ -64,10 +64,10 @@ def test_a_group_at_its_limit_has_the_time_that_its_tasks_stood_still() -> None:
 )
 def test_what_the_kernel_counted_names_the_cause(cause: str, counts: dict[str, int]) -> None:
     stalled_us = 0 if cause == "numa-balancing" else 300_000
-    _, (found,) = episodes(None, {"stalled_us": stalled_us, "counts": counts})
-    assert found.cause == cause
-    assert found.depth == pytest.approx(0.28 if cause == "numa-balancing" else 0.3)
-    assert found.confidence == "inferred"
+    _, (result,) = episodes(None, {"stalled_us": stalled_us, "counts": counts})
+    assert result.cause == cause
+    assert result.depth == pytest.approx(0.28 if cause == "numa-balancing" else 0.3)
+    assert result.confidence == "inferred"
 
 
 @pytest.mark.parametrize(

@@ -72,13 +72,13 @@ def together(samples: int = 30, *, alone: int = 41, then: list[object] = LMP, **
 
 def test_a_sibling_takes_a_quarter_and_is_named() -> None:
     play = together()
-    (found,) = play.running
-    assert (found.cause, found.cpus, found.confidence) == ("sibling", [0], "inferred")
-    assert found.start_ns == 40 * SAMPLE_NS
-    assert found.depth == pytest.approx(0.25, abs=0.01)
-    assert found.evidence["ipc_alone"] == pytest.approx(2.0, abs=0.01)
-    assert found.evidence["ipc"] == pytest.approx(1.5, abs=0.01)
-    assert found.evidence["who"] == [TaskOnCpu(4001, "stream", 2)]
+    (result,) = play.running
+    assert (result.cause, result.cpus, result.confidence) == ("sibling", [0], "inferred")
+    assert result.start_ns == 40 * SAMPLE_NS
+    assert result.depth == pytest.approx(0.25, abs=0.01)
+    assert result.evidence["ipc_alone"] == pytest.approx(2.0, abs=0.01)
+    assert result.evidence["ipc"] == pytest.approx(1.5, abs=0.01)
+    assert result.evidence["who"] == [TaskOnCpu(4001, "stream", 2)]
     play.does(**ALONE)
     play.run(10, tasks={"0": LMP})
     assert play.running == []
@@ -88,8 +88,8 @@ def test_a_sibling_takes_a_quarter_and_is_named() -> None:
 def test_a_sibling_that_came_and_went_three_times_is_measured() -> None:
     play = Play()
     repeated(play, 4)
-    found = [(e.confidence, e.evidence["changes_with_sibling"]) for e in play.ended]
-    assert found == [
+    results = [(e.confidence, e.evidence["changes_with_sibling"]) for e in play.ended]
+    assert results == [
         ("inferred", OutOf(2, 2)), ("inferred", OutOf(4, 4)), ("measured", OutOf(6, 6)),
         ("measured", OutOf(8, 8)),
     ]  # fmt: skip
@@ -113,8 +113,8 @@ def test_a_sibling_is_blamed_after_the_program_changed_by_itself_only_if_it_come
     play.run(30, tasks={"0": LMP, "2": STREAM})
     assert play.running == []
     repeated(play, 1)
-    (found,) = play.ended
-    assert (found.cause, found.confidence) == ("sibling", "inferred")
+    (result,) = play.ended
+    assert (result.cause, result.confidence) == ("sibling", "inferred")
 
 
 @pytest.mark.parametrize(("share", "count"), [(0.45, 0), (0.95, 1)])
@@ -182,13 +182,13 @@ def test_without_tasks_a_loss_needs_a_long_baseline_and_is_inferred() -> None:
 
 
 def test_a_baseline_of_a_minute_ago_is_only_inferred_from() -> None:
-    play, said = Play(), []
+    play, message = Play(), []
     repeated(play, 4)
     play.does(**TOGETHER)
     for samples in (590, 40):
         play.run(samples, tasks={"0": LMP, "2": STREAM})
-        said.append(play.running[0].confidence)
-    assert said == ["measured", "inferred"]
+        message.append(play.running[0].confidence)
+    assert message == ["measured", "inferred"]
     assert play.running[0].evidence["since_alone_s"] > 60
 
 
@@ -204,9 +204,9 @@ def test_steal_hurts_only_who_has_work() -> None:
     play = Play()
     play.does(c0=Does(0.7, steal=0.3), c1=Does(0.05, steal=0.3, system=0.0))
     play.run(20)
-    (found,) = play.running
-    assert (found.cause, found.cpus) == ("hypervisor", [0])
-    assert found.depth == pytest.approx(0.3, abs=0.01)
+    (result,) = play.running
+    assert (result.cause, result.cpus) == ("hypervisor", [0])
+    assert result.depth == pytest.approx(0.3, abs=0.01)
     play.does(c0=Does(0.7))
     play.run(10)
     assert play.ended[0].end_ns == 19 * SAMPLE_NS
@@ -216,11 +216,11 @@ def test_a_guest_names_its_host_and_counts_what_could_not_be_believed() -> None:
     play = Play(changes={"virtualisation": "kvm"})
     play.does(c0=Does(0.7, steal=0.3))
     play.run(20)
-    (found,) = play.running
-    assert found.evidence["who"] == Host("kvm")
+    (result,) = play.running
+    assert result.evidence["who"] == Host("kvm")
     play.machine.broken = {0}
     play.run(3)
-    assert found.evidence["instructions doubted"] == 3
+    assert result.evidence["instructions doubted"] == 3
 
 
 # --- a watched job
@@ -238,9 +238,9 @@ def threads(play: Play, share: float, wait: float | None, cpus: tuple[int, ...] 
 def watched(play: Play, samples: int, share: float, wait: float | None, **records: Any) -> None:
     cpus = records.pop("cpus", (0,))
     for _ in range(samples):
-        told = {"watched": {"threads": threads(play, share, wait, cpus), "more": 0}}
-        told |= records if play.seq % 10 == 0 else {}
-        play.run(1, every=1, **told)
+        results = {"watched": {"threads": threads(play, share, wait, cpus), "more": 0}}
+        results |= records if play.seq % 10 == 0 else {}
+        play.run(1, every=1, **results)
 
 
 NOISY = {"tasks": {"0": STREAM}, "others": {"0": [[4001, "stream", 0.5], [4000, "lmp", 0.5]]}}
@@ -250,12 +250,12 @@ def test_a_job_that_waits_and_for_whom() -> None:
     play = Play(changes={"watch": "lmp"})
     play.does(c0=Does(1.0))
     watched(play, 21, 0.5, 0.5, **NOISY)
-    (found,) = play.running
-    assert (found.cause, found.cpus, found.confidence) == ("scheduler", [0], "measured")
-    assert found.depth == pytest.approx(0.5, abs=0.01)
-    assert found.evidence["who"] == [TaskOnCpu(4001, "stream", 0)]
-    assert "self" not in found.evidence
-    assert found.evidence["involuntary_switches_per_s"] == 10
+    (result,) = play.running
+    assert (result.cause, result.cpus, result.confidence) == ("scheduler", [0], "measured")
+    assert result.depth == pytest.approx(0.5, abs=0.01)
+    assert result.evidence["who"] == [TaskOnCpu(4001, "stream", 0)]
+    assert "self" not in result.evidence
+    assert result.evidence["involuntary_switches_per_s"] == 10
 
 
 def test_waits_begin_and_end_when_they_do() -> None:
@@ -265,12 +265,12 @@ def test_waits_begin_and_end_when_they_do() -> None:
     for wait in (0.0,) * 20 + (0.5,) * 20 + (0.0,) * 10:
         run_ns += int((1 - wait) * SAMPLE_NS)
         wait_ns += int(wait * SAMPLE_NS)
-        told = {"4000": [4000, "lmp", 0, run_ns, wait_ns, 0, 0]}
-        play.run(1, every=1, watched={"threads": told, "more": 0})
-    (found,) = play.ended
-    assert (found.start_ns, found.end_ns) == (19 * SAMPLE_NS, 39 * SAMPLE_NS)
-    assert found.depth == pytest.approx(0.5)
-    assert found.confidence == "inferred"
+        results = {"4000": [4000, "lmp", 0, run_ns, wait_ns, 0, 0]}
+        play.run(1, every=1, watched={"threads": results, "more": 0})
+    (result,) = play.ended
+    assert (result.start_ns, result.end_ns) == (19 * SAMPLE_NS, 39 * SAMPLE_NS)
+    assert result.depth == pytest.approx(0.5)
+    assert result.confidence == "inferred"
 
 
 def test_a_thread_that_left_the_cpu_does_not_wait_there() -> None:
@@ -279,8 +279,8 @@ def test_a_thread_that_left_the_cpu_does_not_wait_there() -> None:
     watched(play, 21, 0.5, 0.5, **NOISY)
     ns = play.seq * SAMPLE_NS // 2
     for i in range(10):
-        told = {"4000": [4000, "lmp", 1, ns + i * SAMPLE_NS, ns, 0, 0]}
-        play.run(1, every=1, watched={"threads": told, "more": 0})
+        results = {"4000": [4000, "lmp", 1, ns + i * SAMPLE_NS, ns, 0, 0]}
+        play.run(1, every=1, watched={"threads": results, "more": 0})
     assert play.running == []
 
 
@@ -292,9 +292,9 @@ def test_a_job_that_waits_for_itself() -> None:
         two = {str(4000 + i): [4000, "lmp", 0, ns // 2, ns // 2, 0, 0] for i in range(2)}
         two["4009"] = [4000, "lmp", 0, 5, 5, 0, 0]  # sleeps
         play.run(1, every=1, watched={"threads": two, "more": 0}, tasks={"0": LMP})
-    (found,) = play.running
-    assert found.evidence["self"] == [CrowdedCpu(2, 0)]
-    assert "who" not in found.evidence
+    (result,) = play.running
+    assert result.evidence["self"] == [CrowdedCpu(2, 0)]
+    assert "who" not in result.evidence
 
 
 def test_threads_of_one_process_wait_for_each_other() -> None:
@@ -302,16 +302,16 @@ def test_threads_of_one_process_wait_for_each_other() -> None:
     play.does(c0=Does(1.0), c1=Does(1.0))
     for _ in range(21):
         ns = play.seq * SAMPLE_NS
-        told = {str(4001 + i): [4000, "lmp", 0, ns // 2, ns // 2, 0, 0] for i in range(2)}
-        told["4000"] = [4000, "lmp", 1, ns, 0, 0, 0]
+        results = {str(4001 + i): [4000, "lmp", 0, ns // 2, ns // 2, 0, 0] for i in range(2)}
+        results["4000"] = [4000, "lmp", 1, ns, 0, 0, 0]
         tasks = {"0": [4009, "stream", 0.05], "1": [4000, "lmp", 2.0]}
         others = {cpu: [task] for cpu, task in tasks.items()}
-        job = {"threads": told, "more": 0}
+        job = {"threads": results, "more": 0}
         play.run(1, every=1, watched=job, tasks=tasks, others=others)
-    (found,) = play.running
-    assert found.cpus == [0]
-    assert found.evidence["self"] == [CrowdedCpu(2, 0)]
-    assert found.evidence["who"] == [TaskOnCpu(4009, "stream", 0)]
+    (result,) = play.running
+    assert result.cpus == [0]
+    assert result.evidence["self"] == [CrowdedCpu(2, 0)]
+    assert result.evidence["who"] == [TaskOnCpu(4009, "stream", 0)]
 
 
 def test_unreported_waits_are_no_loss() -> None:
@@ -338,12 +338,12 @@ def test_others_who_wake_up_take_turbo_from_the_job() -> None:
     play.does(c0=Does(1.0, hz=3.06e9), c1=Does(1.0, hz=3.06e9))
     play.machine.ceiling_hz = 3.06e9
     watched(play, 30, 1.0, 0.0, tasks={"0": LMP, "1": [4009, "xhpl", 1.0]})
-    (found,) = play.running
-    assert (found.cause, found.cpus, found.confidence) == ("package", [0], "measured")
-    assert found.start_ns == 40 * SAMPLE_NS
-    assert found.depth == pytest.approx(0.1, abs=0.005)
-    assert (found.evidence["active_cores_before"], found.evidence["active_cores"]) == (1, 2)
-    assert found.evidence["who"] == [TaskOnCpu(4009, "xhpl", 1)]
+    (result,) = play.running
+    assert (result.cause, result.cpus, result.confidence) == ("package", [0], "measured")
+    assert result.start_ns == 40 * SAMPLE_NS
+    assert result.depth == pytest.approx(0.1, abs=0.005)
+    assert (result.evidence["active_cores_before"], result.evidence["active_cores"]) == (1, 2)
+    assert result.evidence["who"] == [TaskOnCpu(4009, "xhpl", 1)]
 
 
 def test_a_job_that_grows_has_only_itself_to_blame() -> None:
@@ -364,9 +364,9 @@ def test_a_want_of_power_is_a_neighbours_only_if_one_came(crowded: bool) -> None
     play.session.detector.running.append(drop)
     watched(play, 10, 1.0, 0.0, tasks={"0": LMP})
     assert len(play.running) == crowded
-    for found in play.running:
-        assert (found.cause, found.confidence) == ("package", "inferred")
-        assert found.evidence["turbo_drop"] == "power-pl1"
+    for result in play.running:
+        assert (result.cause, result.confidence) == ("package", "inferred")
+        assert result.evidence["turbo_drop"] == "power-pl1"
 
 
 def test_a_ceiling_that_was_not_known_before_is_not_compared(
@@ -376,10 +376,10 @@ def test_a_ceiling_that_was_not_known_before_is_not_compared(
     frame = play.machine.frame
 
     def unread(seq: int, **more: Any) -> wire.Frame:
-        found = frame(seq, **more)
-        rows = found.blocks["package"]
-        blocks = found.blocks | {"package": replace(rows, head=bytes(len(rows.head)))}
-        return replace(found, blocks=blocks)
+        result = frame(seq, **more)
+        rows = result.blocks["package"]
+        blocks = result.blocks | {"package": replace(rows, head=bytes(len(rows.head)))}
+        return replace(result, blocks=blocks)
 
     play.does(c0=Does(1.0, hz=3.4e9))
     with monkeypatch.context() as patched:
@@ -389,9 +389,9 @@ def test_a_ceiling_that_was_not_known_before_is_not_compared(
     drop = Episode("turbo-drop", [0], play.session.now_ns, cause="power-pl1")
     play.session.detector.running.append(drop)
     watched(play, 10, 1.0, 0.0, tasks={"0": LMP})
-    (found,) = play.running
-    assert found.evidence["before_hz"] == pytest.approx(3.4e9, rel=0.01)
-    assert not found.evidence.keys() & {"ceiling_hz", "ceiling_before_hz"}
+    (result,) = play.running
+    assert result.evidence["before_hz"] == pytest.approx(3.4e9, rel=0.01)
+    assert not result.evidence.keys() & {"ceiling_hz", "ceiling_before_hz"}
 
 
 def test_a_clock_that_falls_while_nobody_came_is_no_neighbour() -> None:

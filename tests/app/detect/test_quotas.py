@@ -62,17 +62,17 @@ def test_a_stop_is_an_episode_with_its_owner_and_its_share() -> None:
     job = Limited()
     for stopped in (0, 0.5, 0.5, 0, 0):
         job.second(stopped=stopped)
-    (found,) = job.episodes("quota")
-    assert (found.cause, found.cpus, found.confidence) == ("quota", [0], "measured")
-    assert found.depth == pytest.approx(0.5, abs=0.01)
+    (result,) = job.episodes("quota")
+    assert (result.cause, result.cpus, result.confidence) == ("quota", [0], "measured")
+    assert result.depth == pytest.approx(0.5, abs=0.01)
     second_ns = PER_S * SAMPLE_NS
-    assert (found.start_ns, found.end_ns) == (second_ns, 3 * second_ns)
-    assert found.lost_s(job.session.now_ns) == pytest.approx(1.0, abs=0.02)
-    assert found.evidence == {
+    assert (result.start_ns, result.end_ns) == (second_ns, 3 * second_ns)
+    assert result.lost_s(job.session.now_ns) == pytest.approx(1.0, abs=0.02)
+    assert result.evidence == {
         "owner": "pod 0a1b2c3d", "group": GROUP, "CPUs_allowed": 0.5, "throttled_periods": 10,
         "periods": 20, "throttled_s": 1.0,
     }  # fmt: skip
-    words = text(sentence(job.session.topology, [found], over=True))
+    words = text(sentence(job.session.topology, [result], over=True))
     assert words == "pod 0a1b2c3d was stopped by its CPU quota for 50 % of the time"
 
 
@@ -80,8 +80,8 @@ def test_it_ends_when_the_group_has_no_quota_any_more() -> None:
     job = Limited()
     for quota in (True, True, False):
         job.second(stopped=0.5, quota=quota)
-    (found,) = job.episodes("quota")
-    assert found.end_ns == 2 * PER_S * SAMPLE_NS
+    (result,) = job.episodes("quota")
+    assert result.end_ns == 2 * PER_S * SAMPLE_NS
 
 
 def test_nobody_is_blamed_for_the_waits_of_a_quota() -> None:
@@ -96,10 +96,10 @@ def test_a_wait_beside_a_quota_is_told_without_what_the_quota_took() -> None:
     job = Limited(watch="web")
     for _ in range(5):
         job.second(stopped=0.3, waited=0.3)
-    (found,) = job.episodes("neighbour")
-    assert found.cause == "scheduler"
-    assert found.depth == pytest.approx(0.3 / 0.7, abs=0.02)
-    assert [one.comm for one in found.evidence["who"]] == ["stream"]
+    (result,) = job.episodes("neighbour")
+    assert result.cause == "scheduler"
+    assert result.depth == pytest.approx(0.3 / 0.7, abs=0.02)
+    assert [one.comm for one in result.evidence["who"]] == ["stream"]
     assert len(job.episodes("quota")) == 1
 
 
@@ -108,5 +108,5 @@ def test_once_a_quota_is_gone_waits_are_judged_at_each_sample_again() -> None:
     job.second(stopped=0, quota=True)
     for _ in range(2):
         job.second(stopped=0, waited=0.4, quota=False)
-    (found,) = job.episodes("neighbour")
-    assert found.depth == pytest.approx(0.4, abs=0.02)
+    (result,) = job.episodes("neighbour")
+    assert result.depth == pytest.approx(0.4, abs=0.02)

@@ -77,9 +77,9 @@ def test_a_single_sample_is_no_episode() -> None:
 def test_status_bits_name_the_cause_and_the_cpus(
     counter: Any, rates: list[Any], cause: str | None, cpus: list[int]
 ) -> None:
-    told: dict[str, Any] = {counter.key: rates}
+    results: dict[str, Any] = {counter.key: rates}
     scope = "core" if counter is CORE else "package"
-    walk = paced(**{scope: [counter]}).go(4, **told)
+    walk = paced(**{scope: [counter]}).go(4, **results)
     assert [(e.cause, e.cpus) for e in walk.running] == ([(cause, cpus)] if cause else [])
 
 
@@ -91,8 +91,8 @@ def test_modulation_is_as_deep_as_the_register_asks_where_nothing_else_tells(
     register: int, depth: float | None
 ) -> None:
     walk = Paced(KIND, [made.CYCLES, MODULATION]).go(6, cycles=HZ, modulation=[0, register, 0, 0])
-    told = [(e.cause, e.cpus, e.depth) for e in walk.running]
-    assert told == ([] if depth is None else [("modulation", [1, 3], depth)])
+    results = [(e.cause, e.cpus, e.depth) for e in walk.running]
+    assert results == ([] if depth is None else [("modulation", [1, 3], depth)])
     for episode in walk.running:
         duty = {"duty_by_register_19AH_share": 1 - (depth or 0)}
         assert episode.evidence == {"modulation_status_share": 1} | duty
@@ -146,8 +146,8 @@ def test_simultaneous_causes_are_separate_episodes() -> None:
     walk = paced(level, package=[REASONS]).go(4, limit_reasons=[0, 1, 0], **halted(0.05))
     walk.go(4, license_1=[0.5 * HZ, 0, 0, 0]).go(4, limit_reasons=[0, 0, 0])
     everything = [*walk.session.ended, *walk.session.detector.running]
-    told = {(e.kind, e.cause): (e.start_ns // S, (e.end_ns or 0) // S) for e in everything}
-    assert told == {
+    results = {(e.kind, e.cause): (e.start_ns // S, (e.end_ns or 0) // S) for e in everything}
+    assert results == {
         ("throttle", "thermal"): (4, 12),
         ("involuntary-halt", "modulation"): (4, 0),  # its cause was that of most of the time
         ("license", "level"): (8, 0),

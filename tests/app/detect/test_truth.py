@@ -160,19 +160,19 @@ def test_every_ramp_is_found_and_nothing_else(
         mine = [ramp for ramp in left if is_it(hello, ramp, true, sample_ns)]
         left = [ramp for ramp in left if ramp not in mine]
         assert len(mine) == packages
-        said = {cpu for ramp in mine for cpu in ramp.cpus}
-        assert cores(hello, said) == cores(hello, true["cpus"])
+        message = {cpu for ramp in mine for cpu in ramp.cpus}
+        assert cores(hello, message) == cores(hello, true["cpus"])
         for ramp in mine:
             _told_truly(ramp, true, sample_ns)
     assert left == []
 
 
 def _told_truly(ramp: Episode, true: dict[str, Any], sample_ns: int) -> None:
-    told, lasted_s = ramp.evidence, true["end"] - true["start"]
-    assert 0.95 <= told["resolution_s"] * SECOND / sample_ns <= 2.05  # some reads are missed
-    assert told["t90_s"] <= told["t99_s"] <= told["steady_s"]
-    assert abs(told["steady_s"] - lasted_s) <= told["resolution_s"]
-    assert told["steady_hz"] == pytest.approx(1.2e9 + true["depth"], rel=0.01)
+    report, lasted_s = ramp.evidence, true["end"] - true["start"]
+    assert 0.95 <= report["resolution_s"] * SECOND / sample_ns <= 2.05  # some reads are missed
+    assert report["t90_s"] <= report["t99_s"] <= report["steady_s"]
+    assert abs(report["steady_s"] - lasted_s) <= report["resolution_s"]
+    assert report["steady_hz"] == pytest.approx(1.2e9 + true["depth"], rel=0.01)
     assert ramp.depth is not None
     assert ramp.depth <= 1.01 * true["depth"]
     if sample_ns <= 20 * MS:
@@ -215,8 +215,8 @@ def test_loads_that_come_and_go_have_none(scenario: str) -> None:
 
 
 def messages(spec: str, seconds: float, watch: str | None = None) -> list[Any]:
-    hello, found = lasting(spec, seconds, watch=watch)
-    return [hello, *found]
+    hello, result = lasting(spec, seconds, watch=watch)
+    return [hello, *result]
 
 
 def test_a_guest_reports_virtualisation_and_missing_numbers() -> None:
@@ -245,8 +245,8 @@ def test_shares_are_those_of_the_schedule(cpus: int) -> None:
         for key in ("util", "steal", "idle"):
             mean = sum(line[key] for line in true if line["cpu"] == cpu) / seconds
             assert values[key][cpu] == pytest.approx(mean, abs=1e-3), (cpu, key)
-        told = values["user"][cpu] + values["system"][cpu]
-        assert told == pytest.approx(values["util"][cpu], abs=2e-3)
+        report = values["user"][cpu] + values["system"][cpu]
+        assert report == pytest.approx(values["util"][cpu], abs=2e-3)
     assert values["system"][0] > 0.1
     assert all(values["steal"][cpu] > 0.01 for cpu in range(0, cpus, 2))
 
@@ -254,9 +254,9 @@ def test_shares_are_those_of_the_schedule(cpus: int) -> None:
 def test_tasks_wait_for_a_cpu_as_scripted() -> None:
     """39 % of the time while the build runs, 56 % when the hypervisor takes its share of it."""
     hello, *frames = messages("sim:guest", 34)
-    session, found = Session(hello), {}
+    session, result = Session(hello), {}
     for _ in session.play(frames):
         if (session.now_ns - hello.raw_ns) % SECOND == 0:
-            found[(session.now_ns - hello.raw_ns) // SECOND] = session.take().machine
-    told = [(found[s]["pressure_cpu"], found[s]["pressure_io"]) for s in (6, 26, 33)]
-    assert np.allclose(told, [(0.02, 0.03), (0.39, 0.03), (0.56, 0.03)], atol=1e-3)
+            result[(session.now_ns - hello.raw_ns) // SECOND] = session.take().machine
+    results = [(result[s]["pressure_cpu"], result[s]["pressure_io"]) for s in (6, 26, 33)]
+    assert np.allclose(results, [(0.02, 0.03), (0.39, 0.03), (0.56, 0.03)], atol=1e-3)

@@ -243,8 +243,8 @@ def test_a_drop_below_a_cap_ends_policy_and_begins_its_own_episode() -> None:
     walk = Walk(cpu=CAP).go(1 / 3, samples=4, max_hz=2e9).go(0.36, samples=2, max_hz=2e9)
     assert spans([*walk.ended, *walk.running]) == [(0, None)]
     walk.go(0.5, samples=3, max_hz=2e9).go(1 / 3, samples=2, max_hz=2e9)
-    found = [(e.cause, e.start_ns // S, e.end_ns) for e in (*walk.ended, *walk.running)]
-    assert found == [("policy", 0, 6 * S), ("unknown", 6, 9 * S), ("policy", 9, None)]
+    results = [(e.cause, e.start_ns // S, e.end_ns) for e in (*walk.ended, *walk.running)]
+    assert results == [("policy", 0, 6 * S), ("unknown", 6, 9 * S), ("policy", 9, None)]
     assert walk.ended[1].depth == pytest.approx(0.5e9)
 
 

@@ -53,10 +53,10 @@ def test_every_script_has_every_option() -> None:
         for option in verb.options:
             for shell, text in scripts.items():
                 for name in option.names:
-                    shown = name
+                    output = name
                     if shell == "fish":
-                        shown = f"-l {name[2:]} " if name.startswith("--") else f"-s {name[1:]} "
-                    assert shown in text, (shell, verb.name, name)
+                        output = f"-l {name[2:]} " if name.startswith("--") else f"-s {name[1:]} "
+                    assert output in text, (shell, verb.name, name)
 
 
 @pytest.mark.parametrize("shell", command_line.SHELLS)

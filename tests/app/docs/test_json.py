@@ -21,7 +21,7 @@ RENAMED = {"fleet": {"machine": "fleet_machine", "episode": "fleet_episode"}}
 
 def printed(line: list[str], capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     assert cli.main(line) == 0
-    return [json.loads(each) for each in capsys.readouterr().out.splitlines()]
+    return [json.loads(splitline) for splitline in capsys.readouterr().out.splitlines()]
 
 
 def check(verb: str, lines: list[dict[str, Any]]) -> set[str]:
@@ -31,8 +31,8 @@ def check(verb: str, lines: list[dict[str, Any]]) -> set[str]:
         kind = line.get("type", verb)
         kinds.add(kind)
         name = RENAMED.get(verb, {}).get(kind, kind)
-        found = list(object_faults(line, name, kind))
-        assert not found, found[:8]
+        result = list(object_faults(line, name, kind))
+        assert not result, result[:8]
     return kinds
 
 
@@ -84,7 +84,7 @@ def test_answers_about_this_machine(verb: str, capsys: pytest.CaptureFixture[str
 
 def test_a_check_of_conditions(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["doctor", "--check", "--json"]) in {0, 1}
-    (line,) = (json.loads(each) for each in capsys.readouterr().out.splitlines())
+    (line,) = (json.loads(splitline) for splitline in capsys.readouterr().out.splitlines())
     assert line["rules"]
     assert not list(object_faults(line, "checked", "check"))
 
@@ -96,11 +96,11 @@ def test_ramps(phases: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> N
         [(300e-6, 1.2e9), (1.0, 3.0e9)], [(2e-4, 1e-4)], load_s=0.1, phases=[0.05, 0.075],
         preempted=[0], counter=1.0 if len(phases) == 1 else None,
     )  # fmt: skip
-    told = [{"isa": isa, "seconds": 0.05} for isa in phases]
+    results = [{"isa": isa, "seconds": 0.05} for isa in phases]
 
     def ask(verb: str, *_: str) -> dict[str, Any]:
         cpus = [{"cpu": cpu, "online": True} for cpu in (0, 1)]
-        return {"cpus": cpus} if verb == "topology" else chains.answer(*[run] * 3, phases=told)
+        return {"cpus": cpus} if verb == "topology" else chains.answer(*[run] * 3, phases=results)
 
     for cpu in (None, "all"):
         options = cli._parsed(["ramp", "--json", "--isa", phases[0]])

@@ -22,9 +22,9 @@ PAGES = man.manual(cli._parser(), "1.2.3", "2026-11-23")
 
 
 def test_every_verb_and_page_has_one() -> None:
-    found = {f"perftop-{verb.name}.1" for verb in verbs(cli._parser())[1:]}
-    found |= {f"perftop-{topic}.7" for topic in topics()} | {"perftop.1"}
-    assert set(PAGES) == found
+    results = {f"perftop-{verb.name}.1" for verb in verbs(cli._parser())[1:]}
+    results |= {f"perftop-{topic}.7" for topic in topics()} | {"perftop.1"}
+    assert set(PAGES) == results
 
 
 def test_every_option_is_explained() -> None:
@@ -52,11 +52,11 @@ def test_readers_find_no_fault(reader: str, tmp_path: Path) -> None:
     for name, text in PAGES.items():
         assert text.isascii()
         (tmp_path / name).write_text(text)
-    done = subprocess.run(
+    result = subprocess.run(
         [*words, *sorted(PAGES)], cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    said = [line for line in (done.stdout + done.stderr).splitlines() if "break" not in line]
-    assert not said  # a long name in a narrow column of a table is no fault
+    message = [line for line in (result.stdout + result.stderr).splitlines() if "break" not in line]
+    assert not message  # a long name in a narrow column of a table is no fault
 
 
 def test_the_command_line_is_known_without_libraries() -> None:
@@ -73,10 +73,10 @@ def test_the_wheel_gets_pages_and_scripts(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.syspath_prepend(str(ROOT))
     module = importlib.import_module("app.build_manual")
     monkeypatch.setattr(sys, "path", list(sys.path))
-    found = module.files("1.2.3", "2026-11-23")
-    assert {"share/man/man1/perftop.1", *module.COMPLETIONS.values()} <= found.keys()
-    assert found["share/man/man7/perftop-why.7"] == PAGES["perftop-why.7"]
-    assert all(found.values())
+    result = module.files("1.2.3", "2026-11-23")
+    assert {"share/man/man1/perftop.1", *module.COMPLETIONS.values()} <= result.keys()
+    assert result["share/man/man7/perftop-why.7"] == PAGES["perftop-why.7"]
+    assert all(result.values())
 
 
 def test_the_version_names_the_commit_that_was_built(
@@ -114,7 +114,7 @@ def test_the_source_archive_holds_all_that_is_kept(monkeypatch: pytest.MonkeyPat
     monkeypatch.syspath_prepend(str(ROOT))
     monkeypatch.chdir(ROOT)
     module = importlib.import_module("app.build_manual")
-    found = module.build_py(dist.Distribution()).get_source_files()
+    result = module.build_py(dist.Distribution()).get_source_files()
     by_setuptools = {"LICENSE", "README.md", "pyproject.toml"}
-    assert set(kept.stdout.splitlines()) <= {*found, *by_setuptools}
-    assert not any(path.endswith(".pyc") for path in found)
+    assert set(kept.stdout.splitlines()) <= {*result, *by_setuptools}
+    assert not any(path.endswith(".pyc") for path in result)

@@ -38,8 +38,8 @@ def drawn(width: int = 40, *, colour: bool = False) -> list[str]:
 
 
 def test_blocks_of_markdown() -> None:
-    found = [(block.kind, block.lines[0]) for block in blocks(TEXT)]
-    assert found == [
+    results = [(block.kind, block.lines[0]) for block in blocks(TEXT)]
+    assert results == [
         ("heading", "Title: what it is about"),
         ("paragraph", "One `a b` and **two**, [three](three.md)."),
         ("heading", "Part"),
@@ -88,8 +88,8 @@ def test_each_page_fits_an_ordinary_terminal(topic: str) -> None:
 def test_help_of_a_verb_has_its_description() -> None:
     choices = cli._parser().get_default("verbs")
     for verb in verbs(cli._parser())[1:]:
-        usage, said, *_ = choices[verb.name].format_help().split("\n\n")
-        assert " ".join(said.split()) == verb.parser.description != ""
+        usage, message, *_ = choices[verb.name].format_help().split("\n\n")
+        assert " ".join(message.split()) == verb.parser.description != ""
         assert usage.endswith("[-- CMD [ARG ...]]") is bool(verb.parser.get_default("runs"))
 
 

@@ -236,8 +236,8 @@ def test_a_rate_is_an_area_from_zero() -> None:
 def test_in_ascii_a_cell_is_one_column() -> None:
     lines = clock([0, 7, 0, 0], [NAN_curves, NAN_curves, NAN_curves, 3], look="ascii")
     assert [strips.text(line) for line in lines] == ["  ", "'|", " |"]
-    made = rate([0.0, 3.0, 0.0, 1.5], [AWAKE] * 4, 3.0, 2, "ascii")
-    assert [strips.text(line) for line in made] == ["# ", "##"]
+    result = rate([0.0, 3.0, 0.0, 1.5], [AWAKE] * 4, 3.0, 2, "ascii")
+    assert [strips.text(line) for line in result] == ["# ", "##"]
 
 
 VALUES = st.floats(-1e10, 1e10) | st.just(NAN_curves)

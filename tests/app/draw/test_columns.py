@@ -82,15 +82,15 @@ def test_lines_are_below_their_headings() -> None:
     assert [text for text, _ in heading] == [" task      ", " ▼busy %", "          "]
     assert [style for _, style in heading] == ["dim", "bright", "dim"]
     assert headings(columns, "name", rising=True)[0] == ("▲task      ", "bright")
-    made = line(columns, [("a name too long", "text"), BUSY.cell(1.0), [("━━", "lp0")]])
-    assert [text for text, _ in made] == [" a name to…", "   100.0", "  ", "━━", "      "]
-    assert total_width(columns) == sum(len(text) for text, _ in made)
-    assert text_of(made) == " a name to…   100.0  ━━"
+    result = line(columns, [("a name too long", "text"), BUSY.cell(1.0), [("━━", "lp0")]])
+    assert [text for text, _ in result] == [" a name to…", "   100.0", "  ", "━━", "      "]
+    assert total_width(columns) == sum(len(text) for text, _ in result)
+    assert text_of(result) == " a name to…   100.0  ━━"
 
 
 def test_a_cell_of_the_screen_is_in_a_column() -> None:
-    found = [column_at([NAME, BUSY], x) for x in (-1, 0, 7, 8, 15, 16)]
-    assert found == [None, NAME, NAME, BUSY, BUSY, None]
+    results = [column_at([NAME, BUSY], x) for x in (-1, 0, 7, 8, 15, 16)]
+    assert results == [None, NAME, NAME, BUSY, BUSY, None]
 
 
 # --- bars as text

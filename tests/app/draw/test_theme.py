@@ -69,9 +69,9 @@ def test_without_colour_there_are_only_themes_that_can_be_grey() -> None:
 
 
 def test_every_theme_has_what_stylesheets_name() -> None:
-    made = [shade.to_color_system().generate() | shade.variables for shade in theme.THEMES]
-    assert {"rule", "dim", "chosen", "ansi-background"} <= set.intersection(*map(set, made))
-    assert all(set(made[0]) <= set(variables) for variables in made)
+    results = [shade.to_color_system().generate() | shade.variables for shade in theme.THEMES]
+    assert {"rule", "dim", "chosen", "ansi-background"} <= set.intersection(*map(set, results))
+    assert all(set(results[0]) <= set(variables) for variables in results)
 
 
 @pytest.mark.parametrize("eyes", EYES)
@@ -233,10 +233,10 @@ def test_areas_that_touch_are_distinguishable(name: str) -> None:
 
 def seen(style: Style) -> tuple[str, str]:
     """Letters and ground as a terminal with 256 colours shows them."""
-    found = theme.to_256_colours(style)
-    assert found.color
-    assert found.bgcolor
-    return fixed(found.color.number or 0), fixed(found.bgcolor.number or 0)
+    result = theme.to_256_colours(style)
+    assert result.color
+    assert result.bgcolor
+    return fixed(result.color.number or 0), fixed(result.bgcolor.number or 0)
 
 
 def fixed(number: int) -> str:

@@ -20,9 +20,9 @@ Shares = tuple[float, float, float]
 """Shares of a sample: lp0 alone, lp1 alone, both."""
 
 
-def observe(found: Calibration, low: Floats, high: Floats) -> None:
+def observe(result: Calibration, low: Floats, high: Floats) -> None:
     """One sample: bounds by core."""
-    assert found.observe(found.judge(low[None], high[None])[:, None]) == 1
+    assert result.observe(result.judge(low[None], high[None])[:, None]) == 1
 
 
 def play(
@@ -60,8 +60,8 @@ MIXED: list[Shares] = [(0.5, 0.02, 0.1), (0.6, 0.0, 0.05), (0.3, 0.2, 0.3), (0.7
 )
 def test_the_frames_find_the_factor(counter: str, true: float, believed: list[float]) -> None:
     session, _ = play(counter, true, believed, MIXED)
-    found = session.calibrations[counter]
-    assert found.factor == true
+    result = session.calibrations[counter]
+    assert result.factor == true
     # From here on every sample is believed, and right.
     a, b, c = (float(np.mean(part)) for part in zip(*MIXED, strict=True))
     session, interval = play(counter, true, [true], MIXED)
@@ -72,8 +72,8 @@ def test_the_frames_find_the_factor(counter: str, true: float, believed: list[fl
 def test_without_evidence_the_first_candidate_is_used_uncalibrated() -> None:
     idle: list[Shares] = [(0.001, 0.001, 0.0)] * 20
     session, _ = play("one_thread", 84.0, [132.0, 84.0], idle)
-    found = session.calibrations["one_thread"]
-    assert (found.factor, found.state) == (132.0, "uncalibrated")
+    result = session.calibrations["one_thread"]
+    assert (result.factor, result.state) == (132.0, "uncalibrated")
 
 
 def test_a_core_that_is_always_both_proves_nothing_against_it() -> None:
@@ -83,11 +83,11 @@ def test_a_core_that_is_always_both_proves_nothing_against_it() -> None:
 
 def test_bounds_that_hold_two_candidates_settle_nothing() -> None:
     """A base clock of 3 GHz: 125 with a crystal of 24 MHz, 120 with one of 25."""
-    found = calibrations([Multiplier("x", factor, "made") for factor in (125.0, 120.0)])["x"]
-    observe(found, np.full(20, 119.9), np.full(20, 124.6))
-    assert (found.factor, found.state) == (125.0, "uncalibrated")
-    observe(found, np.full(20, 119.9), np.full(20, 123.0))
-    assert (found.factor, found.state) == (120.0, "settled")
+    result = calibrations([Multiplier("x", factor, "made") for factor in (125.0, 120.0)])["x"]
+    observe(result, np.full(20, 119.9), np.full(20, 124.6))
+    assert (result.factor, result.state) == (125.0, "uncalibrated")
+    observe(result, np.full(20, 119.9), np.full(20, 123.0))
+    assert (result.factor, result.state) == (120.0, "settled")
 
 
 def test_no_candidate_that_fits_is_no_split() -> None:
@@ -106,10 +106,10 @@ def test_no_candidate_that_fits_is_no_split() -> None:
 def test_only_an_unsettled_factor_is_refused(good: int, elsewhere: int, state: str) -> None:
     """Two of three are too few to tell. A factor that was settled once stays: what comes later is
     somebody else's event, and suspect."""
-    found = calibrations([Multiplier("x", 84.0, "made")])["x"]
-    observe(found, np.full(good, 83.9), np.full(good, 84.1))
-    observe(found, np.full(elsewhere, 49.9), np.full(elsewhere, 50.1))
-    assert found.state == state
+    result = calibrations([Multiplier("x", 84.0, "made")])["x"]
+    observe(result, np.full(good, 83.9), np.full(good, 84.1))
+    observe(result, np.full(elsewhere, 49.9), np.full(elsewhere, 50.1))
+    assert result.state == state
 
 
 @pytest.mark.parametrize("truth", [1.0, 21.0, 24.0, 80.0, 84.0, 88.0, 96.0, 120.0, 138.0])
@@ -117,35 +117,35 @@ def test_only_an_unsettled_factor_is_refused(good: int, elsewhere: int, state: s
 def test_one_late_read_in_twenty_decides_nothing(truth: float, late: str) -> None:
     """The others of the usual candidates are refuted, in whatever order late reads come. A late
     read makes any factor look right; the worst make one wrong candidate look right."""
-    others = sorted({1.0, 21.0, 24.0, 80.0, 84.0, 88.0, 96.0, 120.0, 138.0} - {truth})
-    for wrong in others:
-        found = calibrations([Multiplier("x", f, "made") for f in (wrong, *others, truth)])["x"]
+    items = sorted({1.0, 21.0, 24.0, 80.0, 84.0, 88.0, 96.0, 120.0, 138.0} - {truth})
+    for wrong in items:
+        result = calibrations([Multiplier("x", f, "made") for f in (wrong, *items, truth)])["x"]
         samples = np.repeat([wrong, truth], [20, 380])
         order = {"first": samples, "last": samples[::-1], "spread": np.roll(samples, 7)}[late]
         for chunk in np.array_split(order, 40) if late != "spread" else order.reshape(20, 20).T:
-            observe(found, chunk * 0.999, chunk * 1.001)
-        assert (found.factor, found.state) == (truth, "settled")
+            observe(result, chunk * 0.999, chunk * 1.001)
+        assert (result.factor, result.state) == (truth, "settled")
 
 
 def test_a_disturbed_start_is_got_over() -> None:
     """48 cores of which the first sample was no sample: nothing is refused for good."""
-    found = calibrations([Multiplier("x", factor, "made") for factor in (84.0, 21.0)])["x"]
-    observe(found, np.full(48, 49.9), np.full(48, 50.1))
-    assert found.state == "refused"
+    result = calibrations([Multiplier("x", factor, "made") for factor in (84.0, 21.0)])["x"]
+    observe(result, np.full(48, 49.9), np.full(48, 50.1))
+    assert result.state == "refused"
     for _ in range(2):
-        observe(found, np.full(48, 83.9), np.full(48, 84.1))
-    assert (found.factor, found.state) == (84.0, "settled")
+        observe(result, np.full(48, 83.9), np.full(48, 84.1))
+    assert (result.factor, result.state) == (84.0, "settled")
 
 
 def test_recent_evidence_outweighs_old_evidence() -> None:
     """A candidate that explained the idle machine as well gives way when it works."""
-    found = calibrations([Multiplier("x", factor, "made") for factor in (96.0, 24.0)])["x"]
+    result = calibrations([Multiplier("x", factor, "made") for factor in (96.0, 24.0)])["x"]
     for _ in range(100):
-        observe(found, np.full(48, 10.0), np.full(48, 200.0))
-    assert (found.factor, found.state) == (96.0, "uncalibrated")
+        observe(result, np.full(48, 10.0), np.full(48, 200.0))
+    assert (result.factor, result.state) == (96.0, "uncalibrated")
     for _ in range(20):
-        observe(found, np.full(48, 23.9), np.full(48, 24.1))
-    assert (found.factor, found.state) == (24.0, "settled")
+        observe(result, np.full(48, 23.9), np.full(48, 24.1))
+    assert (result.factor, result.state) == (24.0, "settled")
 
 
 @given(

@@ -128,17 +128,17 @@ def test_a_read_without_use_is_covered_by_the_next(
 ) -> None:
     """The other CPU, which is read every time, is not affected."""
     greeting = made.hello([made.CYCLES], cores=2, threads=1)
-    found = deltas(
+    result = deltas(
         greeting,
         *(
             frame(greeting, seq, {"cycles": [value, 100 * seq]}, flags=[flags, READ])
             for seq, (value, flags) in enumerate(reads)
         ),
     )
-    assert [ticks(delta) for delta in found] == [span * TICKS for span in spans]
-    assert [moved(delta) for delta in found] == steps
-    assert [moved(delta, 1) for delta in found] == [0] + [100] * (len(reads) - 1)
-    assert all(delta.suspect == {} for delta in found)
+    assert [ticks(delta) for delta in result] == [span * TICKS for span in spans]
+    assert [moved(delta) for delta in result] == steps
+    assert [moved(delta, 1) for delta in result] == [0] + [100] * (len(reads) - 1)
+    assert all(delta.suspect == {} for delta in result)
 
 
 def test_a_counter_that_cannot_be_read_is_unknown_not_zero() -> None:
@@ -158,11 +158,11 @@ def test_each_row_of_a_batch_whose_time_runs_backwards_is_suspect() -> None:
     greeting = made.hello([made.CYCLES], cores=2, threads=1)
     ahead, now = 2 * 10**9, 10**9
     stamps = [(now, now), (now - 1, ahead), (ahead, ahead - 1)]
-    found = Counters(greeting).steps(
+    result = Counters(greeting).steps(
         [frame(greeting, n, {"cycles": [n, n]}, stamps=at) for n, at in enumerate(stamps)]
     )
     backwards = {("cycles", Doubt.BACKWARDS)}
-    assert [found[n].suspect for n in range(3)] == [{}, {0: backwards}, {1: backwards}]
+    assert [result[n].suspect for n in range(3)] == [{}, {0: backwards}, {1: backwards}]
 
 
 def test_a_package_whose_counter_begins_anew_is_left_out_and_the_others_are_not() -> None:
@@ -265,10 +265,10 @@ def test_a_batch_of_incomplete_frames_equals_single_frames(
         together = counters.steps(frames[at : at + size])
         for i in range(size):
             for name, table in alone[at + i].tables.items():
-                found = together[i].tables[name]
+                result = together[i].tables[name]
                 for mine, other in (
-                    (table.ticks, found.ticks),
-                    (table.increments, found.increments),
+                    (table.ticks, result.ticks),
+                    (table.increments, result.increments),
                 ):
                     assert np.array_equal(mine, other, equal_nan=True)
         at += size

@@ -28,8 +28,8 @@ from perftop.session.session import Session
 
 
 def seen(events: str, frames: int = 21, spec: str = "sim:smt-mix,cpus=4") -> Session:
-    hello, found = messages(spec, frames, events=events)
-    return played(Session(hello), found)
+    hello, result = messages(spec, frames, events=events)
+    return played(Session(hello), result)
 
 
 def at(interval: Interval, key: str, row: int = 0) -> float:
@@ -91,11 +91,11 @@ def test_the_times_of_a_group_scale_its_own_block_only() -> None:
 def test_a_rate_above_what_is_possible_is_doubted(what: str) -> None:
     """Somebody wrote the event's counter, or the times of its group: the event is unknown then, and
     nothing else is."""
-    hello, found = messages("sim:smt-mix,cpus=4", 12, events="branches,cycles")
+    hello, result = messages("sim:smt-mix,cpus=4", 12, events="branches,cycles")
     session = Session(hello)
     block = next(b for b in hello.blocks if b.name == "events.1")
     column = [counter.key for counter in block.counters].index(what)
-    for message in found:
+    for message in result:
         if isinstance(message, Frame) and message.seq >= 6:
             rows = message.blocks["events.1"]
             values = np.frombuffer(rows.values, np.uint64).reshape(4, -1).copy()
@@ -122,8 +122,8 @@ def test_some_metrics_of_a_group_are_those_of_all_of_them(cpus: int) -> None:
     values = Values(top, bottom)
     for rows in ([*range(cpus)], [*range(0, cpus, 3)], slice(None)):
         for metrics in ([0, 3], [5, 1, 2]):
-            found = values.group(rows)[metrics]
-            assert np.array_equal(values.group(rows, metrics), found, equal_nan=True)
+            result = values.group(rows)[metrics]
+            assert np.array_equal(values.group(rows, metrics), result, equal_nan=True)
 
 
 # --- issue slots
@@ -134,15 +134,15 @@ SPEC = "sim:smt-mix,cpus=4,slots=1"
 
 def seen_slots(*, wrong: bool = False) -> Session:
     """`wrong`: what retired counts half."""
-    hello, found = messages(SPEC, 21)
+    hello, result = messages(SPEC, 21)
     session = Session(hello)
     block = hello.blocks[0]
-    at = [counter.key for counter in block.counters].index("topdown_retiring")
-    for message in found:
+    index = [counter.key for counter in block.counters].index("topdown_retiring")
+    for message in result:
         if wrong and isinstance(message, wire.Frame):
             rows = message.blocks["cpu"]
             values = np.frombuffer(rows.values, np.uint64).reshape(4, -1).copy()
-            values[:, at] //= 2
+            values[:, index] //= 2
             changed = {"cpu": dataclasses.replace(rows, values=values.tobytes())}
             session.apply(dataclasses.replace(message, blocks=message.blocks | changed))
         else:
@@ -187,8 +187,8 @@ def test_a_machine_without_them_has_no_such_number() -> None:
 
 
 def test_a_sibling_that_takes_slots_is_measured() -> None:
-    hello, found = lasting("sim:neighbour,cpus=8,slots=1", 19.1)
-    session = played(Session(hello), found)
+    hello, result = lasting("sim:neighbour,cpus=8,slots=1", 19.1)
+    session = played(Session(hello), result)
     episode = next(e for e in session.ended if e.kind == "neighbour" and e.cause == "sibling")
     both = 0.971 * 0.3 * 2.1e9 / 3.7e9
     assert episode.evidence["slots_to_sibling"] == pytest.approx(both, abs=0.01)

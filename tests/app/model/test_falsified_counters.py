@@ -55,7 +55,7 @@ def samples(wrong: dict[tuple[int, str], tuple[float, range]]) -> list[Sample]:
     """Samples of three cores; some CPUs' counters take multiplied steps in some samples."""
     units = {"instructions": "instructions", "kernel_instructions": "instructions"}
     hello = made.hello([counter(key, units.get(key, "cycles")) for key in KEYS], cores=3)
-    reader, found = SampleReader(hello), list[Sample]()
+    reader, result = SampleReader(hello), list[Sample]()
     sums = {key: [0.0] * 6 for key in KEYS}
     for seq in range(SAMPLES):
         for cpu in range(6) if seq else ():
@@ -63,15 +63,15 @@ def samples(wrong: dict[tuple[int, str], tuple[float, range]]) -> list[Sample]:
                 factor, when = wrong.get((cpu, key), (1.0, range(0)))
                 sums[key][cpu] += value * (factor if seq in when else 1.0)
         values = {key: [int(value) for value in sums[key]] for key in KEYS}
-        found += sampled.samples(reader, [made.frame(hello, seq, values)], learn=True)
-    return found
+        result += sampled.samples(reader, [made.frame(hello, seq, values)], learn=True)
+    return result
 
 
 @functools.cache
 def truth() -> list[Sample]:
-    found = samples({})
-    assert not any(sample.delta.doubts.any() for sample in found)
-    return found
+    result = samples({})
+    assert not any(sample.delta.doubts.any() for sample in result)
+    return result
 
 
 def needs(metric: str) -> set[str]:
@@ -89,10 +89,10 @@ def test_only_numbers_made_of_a_falsified_counter_are_absent(
 ) -> None:
     kind, key = how
     when = range(start, start + length)
-    found = samples({(cpu, key): (FALSE[kind][key], when) for cpu in cpus})
-    at = KEYS.index(key)
-    for seq, (sample, true) in enumerate(zip(found, truth(), strict=True), 1):
-        marked = set(np.flatnonzero(sample.delta.doubts[:, at]))
+    result = samples({(cpu, key): (FALSE[kind][key], when) for cpu in cpus})
+    index = KEYS.index(key)
+    for seq, (sample, true) in enumerate(zip(result, truth(), strict=True), 1):
+        marked = set(np.flatnonzero(sample.delta.doubts[:, index]))
         if seq in when:
             assert cpus <= marked, seq
         elif seq < start or seq >= when.stop + 1:
@@ -109,8 +109,8 @@ def test_only_numbers_made_of_a_falsified_counter_are_absent(
 
 @pytest.mark.parametrize("key", ["ref", "one_thread"])
 def test_states_of_a_falsified_counter_are_absent_on_its_core_only(key: str) -> None:
-    found = samples({(4, key): (0.0, range(5, 8))})  # the second thread of core 1
-    for seq, (sample, true) in enumerate(zip(found, truth(), strict=True), 1):
+    result = samples({(4, key): (0.0, range(5, 8))})  # the second thread of core 1
+    for seq, (sample, true) in enumerate(zip(result, truth(), strict=True), 1):
         unknown = np.isnan(sample.split.states).any(axis=1)
         assert unknown.tolist() == [False, seq in range(5, 9), False], seq
         known = ~unknown
@@ -126,17 +126,17 @@ def test_a_witness_that_never_agreed_speaks_against_nobody() -> None:
 def test_stamps_that_go_back_spoil_the_read_and_its_core_alone() -> None:
     hello = made.hello([made.REF, made.ONE_THREAD], cores=2)
     reader = SampleReader(hello)
-    found = []
+    results = []
     for seq in range(4):
         stamps = [seq * TICKS] * 4
         if seq == 2:
             stamps[1] = 0
         values = {"ref": [seq * TICKS // 2] * 4, "one_thread": [seq * TICKS // 4] * 4}
-        found += sampled.samples(reader, [made.frame(hello, seq, values, stamps=stamps)])
-    assert len(found) == 3
-    assert set(found[1].delta.suspect) == {1}
-    assert np.isnan(found[1].values["util"]).tolist() == [False, True, False, False]
-    assert np.isnan(found[1].split.states).any(axis=1).tolist() == [False, True]
+        results += sampled.samples(reader, [made.frame(hello, seq, values, stamps=stamps)])
+    assert len(results) == 3
+    assert set(results[1].delta.suspect) == {1}
+    assert np.isnan(results[1].values["util"]).tolist() == [False, True, False, False]
+    assert np.isnan(results[1].split.states).any(axis=1).tolist() == [False, True]
 
 
 def test_a_first_read_that_was_interrupted_is_none() -> None:
@@ -161,12 +161,12 @@ def test_a_first_read_that_was_interrupted_is_none() -> None:
 def test_counters_reported_as_taken_are_suspect_until_given_back() -> None:
     """All rings counted in the place of the kernel alone contradict nothing; registers tell."""
     hello = made.hello([counter(key) for key in ("ref", "cycles", "kernel_cycles")], threads=1)
-    session, told = Session(hello), {"cpus": [0], "counters": ["kernel_cycles", "no such"]}
+    session, report = Session(hello), {"cpus": [0], "counters": ["kernel_cycles", "no such"]}
     kernel = []
     for seq in range(8):
         if seq in (3, 6):
             kind = "taken" if seq == 3 else "given-back"
-            session.apply(wire.Note(kind, seq * made.SAMPLE_NS - 1, data=told))
+            session.apply(wire.Note(kind, seq * made.SAMPLE_NS - 1, data=report))
         values: made.Values = {"ref": [seq * TICKS // 2], "cycles": [seq * TICKS // 2],
                                "kernel_cycles": [seq * TICKS // 3]}  # fmt: skip
         session.apply(made.frame(hello, seq, values))
@@ -275,8 +275,8 @@ def test_the_takeover_is_one_episode_with_the_counters_as_its_cause(played: Play
 
 def test_the_factor_is_settled_and_stays(played: Played) -> None:
     session, _ = played
-    found = session.calibrations["any_thread"]
-    assert (found.factor, found.state) == (84.0, "settled")
+    result = session.calibrations["any_thread"]
+    assert (result.factor, result.state) == (84.0, "settled")
 
 
 def test_the_run_has_what_was_good_of_it(played: Played) -> None:

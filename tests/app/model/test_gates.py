@@ -34,7 +34,7 @@ def sampled(steps: list[list[float]], together: int) -> list[Sample]:
         sums += np.array([runs, 1.5 * runs * shares, 1.5 * runs, runs])
         values = {key: [int(v) for v in row] for key, row in zip(KEYS, sums, strict=True)}
         frames.append(made.frame(hello, seq, values))
-    batches = (frames[at : at + together] for at in range(0, len(frames), together))
+    batches = (frames[i : i + together] for i in range(0, len(frames), together))
     return [sample for some in batches for sample in samples(reader, some)]
 
 
@@ -42,9 +42,9 @@ def sampled(steps: list[list[float]], together: int) -> list[Sample]:
 def test_a_clock_is_compared_with_its_witness_after_both_agreed(together: int) -> None:
     """The second CPU runs only later, and agrees then."""
     steps = [[1.0, 0.0], [1.2, 0.0], [1.0, 0.0], [1.0, 0.0], [1.0, 1.2], [1.0, 1.0], [1.0, 1.2]]
-    found = [sample.delta.suspect for sample in sampled(steps, together)]
+    results = [sample.delta.suspect for sample in sampled(steps, together)]
     unlike = {("cycles", Doubt.UNLIKE)}
-    doubted = [sorted(row for row, why in each.items() if why == unlike) for each in found]
+    doubted = [sorted(row for row, why in result.items() if why == unlike) for result in results]
     # A doubt that lasts is held on to for one more sample.
     assert doubted == [[], [0], [0], [], [], [], [1]]
 
@@ -54,14 +54,14 @@ def test_the_time_of_a_thread_whose_cycles_are_unknown_is_not_counted_either() -
     reader = SampleReader(hello)
     for seq in range(2):
         work = seq * TICKS // 2
-        told: made.Values = {
+        results: made.Values = {
             "ref": [work, work],
             "cycles": [work, None],
             "instructions": [work, work],
         }
-        frame = made.frame(hello, seq, told)
-        found = samples(reader, [frame])
-    (sample,) = found
+        frame = made.frame(hello, seq, results)
+        result = samples(reader, [frame])
+    (sample,) = result
     cycles, run_s = DetectorInput(sample, 0, made.SAMPLE_NS, reader.cores, {}).ran()
     assert (cycles.tolist(), run_s.tolist()) == ([TICKS // 2], [0.05])
 
@@ -72,8 +72,8 @@ def test_states_follow_from_the_siblings_counter() -> None:
     for seq in range(2):
         ref, alone = seq * TICKS // 2, seq * TICKS // 4
         frame = made.frame(hello, seq, {"ref": [ref, ref], "one_thread": [alone, None]})
-        found = samples(reader, [frame])
-    (sample,) = found
+        result = samples(reader, [frame])
+    (sample,) = result
     assert sample.split.states[0] == pytest.approx([0.25] * 4, abs=1e-6)
 
 
@@ -99,8 +99,8 @@ def test_idle_transitions_are_compared_with_proc_stat(
         values = {key: [0, 0] for key in ("stat_iowait_s", "stat_steal_s")}
         values["busy_s"] = [seq * busy_ns, seq * 50_000_000]
         values["stat_idle_s"] = [seq * idle_ticks, seq * 5]
-        found = samples(reader, [made.frame(hello, seq, values)])
-    (sample,) = found
+        result = samples(reader, [made.frame(hello, seq, values)])
+    (sample,) = result
     assert sample.delta.suspect == ({0: {("busy_s", Doubt.IDLE)}} if suspect else {})
     assert np.isnan(sample.values["util"]).tolist() == [suspect, False]
 
@@ -114,11 +114,11 @@ def test_a_group_has_the_value_of_those_of_its_cpus_that_are_known() -> None:
 def test_skew_is_of_the_rows_that_were_read() -> None:
     hello = made.hello()
     reader, values = SampleReader(hello), {"ref": [0, 0], "cycles": [0, 0], "instructions": [0, 0]}
-    found = []
+    results = []
     for seq, flags in enumerate([[wire.ROW_SAMPLED] * 2, [wire.ROW_SAMPLED, 0]]):
         frame = made.frame(hello, seq, values, flags=flags, late_ns=[5000, 2000])
-        found.append(int(reader.counters.steps([frame]).skew_ns[0]))
-    assert found == [3000, 0]
+        results.append(int(reader.counters.steps([frame]).skew_ns[0]))
+    assert results == [3000, 0]
 
 
 # --- the TSC as a counter, where stamps are of another clock

@@ -48,8 +48,8 @@ def values(span_s: float = 1.0, **shares: float) -> Values:
 
 def lost(given: Values, ceiling_hz: float = HZ, *lacking: str) -> tuple[float, list[float]]:
     """Seconds wanted, and the parts of them."""
-    told = lost_time(given, np.array([ceiling_hz]), Everything(*lacking))
-    return float(told.wanted_s[0]), told.parts_s[:, 0].tolist()
+    report = lost_time(given, np.array([ceiling_hz]), Everything(*lacking))
+    return float(report.wanted_s[0]), report.parts_s[:, 0].tolist()
 
 
 def test_parts_follow_each_other_and_take_only_what_is_left() -> None:
@@ -71,21 +71,21 @@ def test_a_cpu_with_time_to_spare_loses_nothing() -> None:
 
 @pytest.mark.parametrize("lacking", ["steal", "involuntary", "busy_hz"])
 def test_parts_that_a_stream_never_has_are_left_out(lacking: str) -> None:
-    told = {"idle": 0.0, "steal": 0.1, "involuntary": 0.1, "busy_hz": HZ / 2}
-    del told[lacking]
-    assert np.isfinite(lost(values(**told), HZ, lacking)[1]).all()
+    results = {"idle": 0.0, "steal": 0.1, "involuntary": 0.1, "busy_hz": HZ / 2}
+    del results[lacking]
+    assert np.isfinite(lost(values(**results), HZ, lacking)[1]).all()
 
 
 @pytest.mark.parametrize("failed", ["steal", "involuntary", "busy_hz"])
 def test_a_sample_without_one_of_its_counters_is_unknown(failed: str) -> None:
-    told = {"idle": 0.0, "steal": 0.1, "involuntary": 0.1, "busy_hz": HZ / 2}
-    del told[failed]
-    assert np.isnan(lost(values(**told))[1]).any()
+    results = {"idle": 0.0, "steal": 0.1, "involuntary": 0.1, "busy_hz": HZ / 2}
+    del results[failed]
+    assert np.isnan(lost(values(**results))[1]).any()
 
 
 def test_a_clock_without_a_known_ceiling_is_left_out() -> None:
-    told = values(idle=0.0, steal=0.1, involuntary=0.0, busy_hz=HZ / 2)
-    assert lost(told, np.nan)[1] == pytest.approx([0.1, 0, 0])
+    report = values(idle=0.0, steal=0.1, involuntary=0.0, busy_hz=HZ / 2)
+    assert lost(report, np.nan)[1] == pytest.approx([0.1, 0, 0])
 
 
 shares = st.floats(0, 1)
@@ -116,9 +116,9 @@ def by_cpu(scenario: str) -> Floats:
     by_day(["steady", "jitter", "smt-mix", "hybrid", "hotplug"], ["jitter", "hybrid", "hotplug"]),
 )
 def test_nothing_is_lost_on_a_machine_that_is_well(scenario: str) -> None:
-    told = by_cpu(scenario)
-    assert np.isfinite(told).any()
-    assert np.nanmax(told) < 0.01
+    report = by_cpu(scenario)
+    assert np.isfinite(report).any()
+    assert np.nanmax(report) < 0.01
 
 
 def test_an_idle_machine_has_nothing_to_lose() -> None:

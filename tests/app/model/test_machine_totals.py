@@ -26,16 +26,16 @@ def interval(
 
     def frame(seq: int, **more: Any) -> Any:
         block = machine.hello.blocks.pop()
-        found = whole(seq, **more)
+        result = whole(seq, **more)
         machine.hello.blocks.append(block)
         if not values:
-            return found
+            return result
         n = machine.hello.rows(scope)
         cells = {key: [value(seq) if callable(value) else seq * value] * n
                  for key, value in values.items()}  # fmt: skip
         ticks = int(seq * made.TSC_HZ / 10)
-        found.blocks["more"] = made.rows(block, n, cells, [ticks] * n)
-        return found
+        result.blocks["more"] = made.rows(block, n, cells, [ticks] * n)
+        return result
 
     machine.frame = frame  # type: ignore[method-assign]
     return seen(machine)[1]
@@ -81,12 +81,12 @@ def test_dies_of_a_package_are_added_up_and_memory_has_power_of_its_own() -> Non
         frames.append(Frame(seq, seq * 100_000_000, {block.name: rows}))
     delta = counters.steps(frames)[1]
     totals = MachineTotals(counters, BestTraffic(counters))
-    found = totals.by_package(totals.rates(delta))
-    assert found["power_dram_w"].tolist() == pytest.approx([12.0])
+    result = totals.by_package(totals.rates(delta))
+    assert result["power_dram_w"].tolist() == pytest.approx([12.0])
 
 
 def test_cores_that_tell_their_power() -> None:
     counter = Counter("energy_core_j", "energy", "J", "made", scale=0.001)
-    found = interval({"energy_core_j": 500}, counter, scope="core")
-    assert found.core_power_w.tolist() == pytest.approx([5.0, 5.0])
+    result = interval({"energy_core_j": 500}, counter, scope="core")
+    assert result.core_power_w.tolist() == pytest.approx([5.0, 5.0])
     assert np.isnan(seen(Machine(cores=2))[1].core_power_w).all()

@@ -36,30 +36,32 @@ SPEC = "sim:smt-mix,cpus=32,packages=2"
 def seconds(count: int) -> list[Interval]:
     """Intervals of a second each."""
     hello, messages = simulated.lasting(SPEC, count)
-    session, found = Session(hello), list[Interval]()
+    session, result = Session(hello), list[Interval]()
     for message in messages:
         played(session, [message])
         if (message.time_ns - hello.raw_ns) % 1_000_000_000 == 0:
-            found.append(session.take())
-    return found[1:]
+            result.append(session.take())
+    return result[1:]
 
 
 def test_traffic_is_what_packages_moved_and_its_share_is_of_the_best_so_far() -> None:
     """More copies of stream run from second 14 on, so the best rises with them."""
-    told = [line for line in truth(SPEC, 18) if line["type"] == "package"]
+    matching_lines = [line for line in truth(SPEC, 18) if line["type"] == "package"]
     best = [0.0, 0.0]
     shares = []
     for second, interval in enumerate(seconds(18)):
-        for line in told[2 * second : 2 * second + 2]:
+        for line in matching_lines[2 * second : 2 * second + 2]:
             at, rates = line["package"], [line[name] for name in MEMORY]
             for name, rate in zip(MEMORY, rates, strict=True):
                 assert interval.packages[name][at] == pytest.approx(rate, rel=0.01)
             best[at] = max(best[at], sum(rates))
             assert interval.packages[OF_BEST][at] == pytest.approx(sum(rates) / best[at], rel=0.01)
-        total = sum(line[name] for line in told[2 * second : 2 * second + 2] for name in MEMORY)
+        total = sum(
+            line[name] for line in matching_lines[2 * second : 2 * second + 2] for name in MEMORY
+        )
         assert sum(interval.machine[name] for name in MEMORY) == pytest.approx(total, rel=0.01)
         shares.append(interval.machine[OF_BEST])
-    assert best[0] > 1.3 * sum(told[0][name] for name in MEMORY)
+    assert best[0] > 1.3 * sum(matching_lines[0][name] for name in MEMORY)
     assert max(shares) <= 1
 
 
@@ -87,22 +89,22 @@ def test_controllers_are_added_up() -> None:
     counters, _, frames = several([[10, 2**64 - 500_000, 0, 0], [1_000_010, 500_000, 7_000, 3_000]])
     delta = counters.steps(frames)[1:]
     totals = MachineTotals(counters, BestTraffic(counters))
-    found = totals.by_package(totals.rates(delta[0]))
-    read, write = (float(found[name][0]) for name in MEMORY)
+    result = totals.by_package(totals.rates(delta[0]))
+    read, write = (float(result[name][0]) for name in MEMORY)
     assert read == pytest.approx(2_000_000 * 64 * 10), "one of them has wrapped"
     assert write == pytest.approx(10_000 * 64 * 10)
-    assert isnan(found[OF_BEST][0]), "no second has passed yet"
+    assert isnan(result[OF_BEST][0]), "no second has passed yet"
 
 
 def test_a_burst_is_no_best() -> None:
     """A sample that moves ten times as much as the others of its second."""
     counters, _, frames = several([[100 * i + (900 if i > 5 else 0), 0, 0, 0] for i in range(12)])
     best = BestTraffic(counters)
-    found = traffic(counters, counters.steps(frames))
-    assert found is not None
+    result = traffic(counters, counters.steps(frames))
+    assert result is not None
     whole = BestTraffic(counters)
-    rates = whole.learn(*found)
-    for at, (now, seconds) in enumerate(zip(*found, strict=True)):
+    rates = whole.learn(*result)
+    for at, (now, seconds) in enumerate(zip(*result, strict=True)):
         best.learn(now[None], seconds[None])
         assert best.rate.tolist() == pytest.approx(rates[at].tolist(), nan_ok=True)
     assert best.rate[0] == pytest.approx(1900 * 64, rel=1e-6)

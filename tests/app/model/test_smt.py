@@ -77,11 +77,11 @@ def test_any_schedule_with_skew_and_quanta(parts: list[int], skew: int, offset: 
     pieces = [*schedule(parts, ticks), (10**6, False, False)]
     session, interval = play(pieces, [ticks, ticks + skew], offset)
     assert session.suspect_samples == 0
-    found = interval.split.states[0]
+    result = interval.split.states[0]
     truth = [length / ticks for length, *_ in pieces[:4]]
-    assert found == pytest.approx(truth, abs=5e-4)
-    assert (found >= 0).all()
-    assert found.sum() == pytest.approx(1, abs=1e-12)
+    assert result == pytest.approx(truth, abs=5e-4)
+    assert (result >= 0).all()
+    assert result.sum() == pytest.approx(1, abs=1e-12)
     assert interval.split.method == ["one-thread"]
 
 
@@ -129,11 +129,11 @@ unit = st.floats(min_value=0, max_value=1)
 
 @given(unit, unit, st.floats(min_value=-0.5, max_value=2.5))
 def test_states_are_never_negative_and_always_whole(r0: float, r1: float, any_: float) -> None:
-    found = states(np.array([r0]), np.array([r1]), np.array([any_]))
-    assert (found >= 0).all()
-    assert found.sum() == pytest.approx(1)
-    assert found[0, 1] + found[0, 3] == pytest.approx(r0)
-    assert found[0, 2] + found[0, 3] == pytest.approx(r1)
+    result = states(np.array([r0]), np.array([r1]), np.array([any_]))
+    assert (result >= 0).all()
+    assert result.sum() == pytest.approx(1)
+    assert result[0, 1] + result[0, 3] == pytest.approx(r0)
+    assert result[0, 2] + result[0, 3] == pytest.approx(r1)
 
 
 @given(shares)
@@ -158,34 +158,34 @@ def one_core(threads: int, ref: list[int], **more: list[int]) -> tuple[Interval,
 
 
 def test_one_thread_is_single() -> None:
-    interval, found = one_core(1, [50_000_000])
+    interval, result = one_core(1, [50_000_000])
     assert interval.split.method == ["single"]
-    assert found.tolist() == [0.75, 0.25, 0, 0]
+    assert result.tolist() == [0.75, 0.25, 0, 0]
 
 
 def test_without_an_smt_event_only_bounds_are_known() -> None:
-    interval, found = one_core(2, [150_000_000, 100_000_000])
+    interval, result = one_core(2, [150_000_000, 100_000_000])
     assert interval.split.method == ["bounds"]
-    assert np.isnan(found).all()
+    assert np.isnan(result).all()
     assert interval.split.low[0].tolist() == pytest.approx([0, 0.25, 0, 0.25])
     assert interval.split.high[0].tolist() == pytest.approx([0.25, 0.5, 0.25, 0.5])
 
 
 def test_any_thread_and_distributed() -> None:
     ref = [150_000_000, 100_000_000]  # of 200 M: .75 and .50, together .90
-    _, found = one_core(2, ref, any_thread=[180_000_000, 180_000_000])
-    assert found.tolist() == pytest.approx([0.1, 0.4, 0.15, 0.35])
+    _, result = one_core(2, ref, any_thread=[180_000_000, 180_000_000])
+    assert result.tolist() == pytest.approx([0.1, 0.4, 0.15, 0.35])
     shared = 70_000_000  # both: .35 of 200 M, half a tick each
     dist = [ref[0] - shared // 2, ref[1] - shared // 2]
-    _, found = one_core(2, ref, distributed=dist)
-    assert found.tolist() == pytest.approx([0.1, 0.4, 0.15, 0.35])
+    _, result = one_core(2, ref, distributed=dist)
+    assert result.tolist() == pytest.approx([0.1, 0.4, 0.15, 0.35])
 
 
 def test_four_threads_give_neither_and_a_mean_only() -> None:
     ref = [20_000_000, 40_000_000, 60_000_000, 0]
-    interval, found = one_core(4, ref, any_thread=[80_000_000] * 4)
-    assert found[0] == pytest.approx(0.6)
-    assert np.isnan(found[1:]).all()
+    interval, result = one_core(4, ref, any_thread=[80_000_000] * 4)
+    assert result[0] == pytest.approx(0.6)
+    assert np.isnan(result[1:]).all()
     assert interval.split.active_threads[0] == pytest.approx(0.6)
     interval, _ = one_core(4, ref)
     assert interval.split.method == ["bounds"]

@@ -20,8 +20,8 @@ def record(**threads: list[Any]) -> dict[str, Any]:
 def test_differences_over_as_long_as_is_asked_for() -> None:
     watched_job = WatchedJob("job")
     for i in range(21):
-        told = [40, "job", 3, i * 80 * MS, i * 20 * MS, 2 * i, i]
-        assert watched_job.take(record(t41=told), i * 100 * MS)
+        results = [40, "job", 3, i * 80 * MS, i * 20 * MS, 2 * i, i]
+        assert watched_job.take(record(t41=results), i * 100 * MS)
     (thread,) = watched_job.threads.values()
     moved = thread.activity(SECOND)
     assert moved.elapsed_s == pytest.approx(1.0)
@@ -129,8 +129,8 @@ def told(**records: Any) -> list[tuple[str, float, float, float]]:
 
 def test_waits_belong_to_the_tasks_in_their_order() -> None:
     others, waits = {"3": [LMP, CC1]}, {"3": [[0.1, 20.5], [0.75, 3]]}
-    found = told(tasks={"3": LMP}, others=others, waits=waits)
-    assert found == [("lmp", 0.5, 0.1, 20.5), ("cc1", 0.25, 0.75, 3.0)]
+    result = told(tasks={"3": LMP}, others=others, waits=waits)
+    assert result == [("lmp", 0.5, 0.1, 20.5), ("cc1", 0.25, 0.75, 3.0)]
     assert told(tasks={"3": LMP}, waits={"3": [[0.1, 1]]}) == [("lmp", 0.5, 0.1, 1.0)]
 
 
@@ -140,9 +140,9 @@ def test_waits_belong_to_the_tasks_in_their_order() -> None:
      {"3": [[-1, nan], [nan, float("inf")]]}, {"3": [[True, True]]}],
 )  # fmt: skip
 def test_waits_that_are_no_numbers_are_unknown(waits: Any) -> None:
-    found = told(tasks={"3": LMP}, others={"3": [LMP, CC1]}, waits=waits)
-    assert [comm for comm, *_ in found] == ["lmp", "cc1"]
-    assert all(isnan(value) for _, _, *values in found for value in values)
+    result = told(tasks={"3": LMP}, others={"3": [LMP, CC1]}, waits=waits)
+    assert [comm for comm, *_ in result] == ["lmp", "cc1"]
+    assert all(isnan(value) for _, _, *values in result for value in values)
 
 
 def test_nobody_waits_for_more_than_all_the_time() -> None:

@@ -28,17 +28,17 @@ S = made.SAMPLE_NS
 
 
 def turbo(
-    found: Sequence[wire.Turbo], cores: int = 24, threads: int = 1, *, sleep: bool = True,
+    result: Sequence[wire.Turbo], cores: int = 24, threads: int = 1, *, sleep: bool = True,
     cpu: Sequence[wire.Counter] = (), package: Sequence[wire.Counter] = (), **changes: Any,
 ) -> Turbo:  # fmt: skip
     hello = made.hello(
         [made.REF, made.CYCLES, *cpu], cores=cores, threads=threads,
-        core=[SLEEP] if sleep else [], turbo=list(found), **{"base_hz": BASE, **changes},
+        core=[SLEEP] if sleep else [], turbo=list(result), **{"base_hz": BASE, **changes},
     )  # fmt: skip
     if package:
         hello.blocks.append(Block("package", "package", list(package)))
     reader = SampleReader(hello)
-    assert reader.turbo.origin == next((t.origin for t in found if t.origin == ORIGIN), None)
+    assert reader.turbo.origin == next((t.origin for t in result if t.origin == ORIGIN), None)
     return reader.turbo
 
 
@@ -59,12 +59,12 @@ def test_the_table_gives_the_ceiling_of_cores_that_are_always_active(
     active: int, expected: float
 ) -> None:
     on = [1.0] * active + [0.0] * (24 - active)
-    for found in (
+    for result in (
         ceilings(turbo([table(XEON)]), on, on),
         ceilings(turbo([table(XEON)], sleep=False), on),
     ):
-        assert set(ghz(found.low_hz)) == set(ghz(found.high_hz)) == {expected}
-        assert np.array_equal(found.hz, found.low_hz)
+        assert set(ghz(result.low_hz)) == set(ghz(result.high_hz)) == {expected}
+        assert np.array_equal(result.hz, result.low_hz)
 
 
 def test_a_core_in_shallow_sleep_counts_as_active_and_one_that_slept_deeply_does_not() -> None:
@@ -83,18 +83,18 @@ def test_c6_of_small_cores_includes_c7(kind: str | None, model: int, awake: floa
     )  # fmt: skip
     rows = [dataclasses.replace(row, type=kind) for row in plain.topology]
     identity = wire.Identity("GenuineIntel", 6, model)
-    found = SampleReader(dataclasses.replace(plain, topology=rows, identity=identity)).turbo
+    result = SampleReader(dataclasses.replace(plain, topology=rows, identity=identity)).turbo
     slept = {"core_c6": [0.0, 0.5 * made.TSC_HZ], "core_c7": [0.0, 0.3 * made.TSC_HZ]}
-    low = ceilings(found, [1.0, awake], **slept).low_hz
+    low = ceilings(result, [1.0, awake], **slept).low_hz
     assert low[0] == pytest.approx(4e9 - awake * 1e9)
 
 
 def test_wake_ups_of_idle_cores_move_the_ceiling_by_as_much_as_they_last() -> None:
     """Were all idle ones awake at once, for 0.3 % of the time: 3.4 GHz, and 2.8 in that time."""
     awake = [1.0] * 8 + [0.003] * 16
-    found = ceilings(turbo([table(XEON)]), awake, awake)
-    assert 3.4e9 - 0.003 * 16 * 0.1e9 < found.low_hz[0] <= 3.4e9 * 0.997 + 2.8e9 * 0.003
-    assert found.high_hz[0] == pytest.approx(3.4e9)
+    result = ceilings(turbo([table(XEON)]), awake, awake)
+    assert 3.4e9 - 0.003 * 16 * 0.1e9 < result.low_hz[0] <= 3.4e9 * 0.997 + 2.8e9 * 0.003
+    assert result.high_hz[0] == pytest.approx(3.4e9)
 
 
 def schedules(cores: int, slots: int) -> st.SearchStrategy[np.ndarray]:
@@ -113,11 +113,11 @@ def test_the_range_holds_whatever_the_schedule_was(
     ran = active & np.array(data.draw(schedules(5, 8)))
     allowed = np.array([0.0, *(steps[min(n, len(steps)) - 1][1] * 1e8 for n in range(1, 6))])
     by_slot = allowed[active.sum(axis=0)]
-    found = ceilings(turbo([table(steps)], cores=5), ran.mean(axis=1), active.mean(axis=1))
+    result = ceilings(turbo([table(steps)], cores=5), ran.mean(axis=1), active.mean(axis=1))
     for core in np.flatnonzero(ran.any(axis=1)):
         mean = by_slot[ran[core]].mean()
-        assert found.low_hz[core] <= mean * (1 + 1e-9)
-        assert found.high_hz[core] >= mean * (1 - 1e-9)
+        assert result.low_hz[core] <= mean * (1 + 1e-9)
+        assert result.high_hz[core] >= mean * (1 - 1e-9)
 
 
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 9)), min_size=1, max_size=6), st.data())
@@ -146,35 +146,35 @@ def test_hulls_lie_below_and_above_every_step(
 def test_siblings_weigh_by_how_long_each_ran() -> None:
     """One ran beside all others, and its sibling, now and then, with nobody knows whom."""
     util = [1.0] * 4 + [0.01, 0, 0, 0]
-    found = ceilings(turbo([table([(1, 40), (4, 30)])], cores=4, threads=2), util, [1, 1, 1, 1])
-    assert ghz(found.low_hz) == ghz(found.high_hz) == [3.0] * 4
+    result = ceilings(turbo([table([(1, 40), (4, 30)])], cores=4, threads=2), util, [1, 1, 1, 1])
+    assert ghz(result.low_hz) == ghz(result.high_hz) == [3.0] * 4
 
 
 def test_a_core_of_which_nothing_is_known_may_be_active_or_not() -> None:
     nan = float("nan")
-    found = ceilings(turbo([table([(1, 40), (2, 30)])], cores=2), [1, nan], [1, nan])
-    assert (ghz(found.low_hz)[0], ghz(found.high_hz)[0]) == (3.0, 4.0)
+    result = ceilings(turbo([table([(1, 40), (2, 30)])], cores=2), [1, nan], [1, nan])
+    assert (ghz(result.low_hz)[0], ghz(result.high_hz)[0]) == (3.0, 4.0)
 
 
 def test_cores_that_are_off_are_not_active() -> None:
     of = turbo([table([(1, 40), (2, 30)])], cores=2)
     delta = counted.delta(of._counters, {"core_c6": [0.0, float("nan")]})
-    found = of.ceilings(delta, np.array([1.0, np.nan]), np.array([True, False]))
-    assert ghz(found.low_hz[:1]) == [4.0]
+    result = of.ceilings(delta, np.array([1.0, np.nan]), np.array([True, False]))
+    assert ghz(result.low_hz[:1]) == [4.0]
 
 
 def test_packages_count_their_own_cores() -> None:
     packages = [[0, 1], [2, 3]]
-    found = ceilings(
+    result = ceilings(
         turbo([table([(1, 40), (2, 30)])], cores=4, packages=packages), [1, 1, 1, 0], [1, 1, 1, 0]
     )
-    assert ghz(found.low_hz) == [3.0, 3.0, 4.0, 4.0]
+    assert ghz(result.low_hz) == [3.0, 3.0, 4.0, 4.0]
 
 
 def test_core_types_have_a_table_each_and_count_for_it() -> None:
     big, small = table([(1, 50), (2, 45)], cpus=[0, 1]), table([(1, 38), (2, 35)], cpus=[2, 3])
-    found = ceilings(turbo([big, small], cores=4), [1, 0, 1, 1], [1, 0, 1, 1])
-    assert ghz(found.low_hz) == [5.0, 5.0, 3.5, 3.5]
+    result = ceilings(turbo([big, small], cores=4), [1, 0, 1, 1], [1, 0, 1, 1])
+    assert ghz(result.low_hz) == [5.0, 5.0, 3.5, 3.5]
 
 
 def test_a_cpu_is_in_the_first_table_that_is_for_it() -> None:
@@ -187,15 +187,15 @@ def test_without_a_table_or_a_bound_there_is_no_ceiling() -> None:
     assert turbo([cpufreq(38)]).has_tables
     none = turbo([], cores=2)
     assert not none.has_tables
-    found = ceilings(none, [1, 1], [1, 1])
-    assert np.isnan([found.low_hz, found.high_hz, found.hz]).all()
+    result = ceilings(none, [1, 1], [1, 1])
+    assert np.isnan([result.low_hz, result.high_hz, result.hz]).all()
 
 
 def test_cpufreq_gives_an_upper_bound_only() -> None:
     of = turbo([cpufreq(38)], cores=2)
-    found = ceilings(of, [1, 1], [1, 1])
-    assert (ghz(found.low_hz), ghz(found.high_hz)) == ([2.1, 2.1], [3.8, 3.8])
-    assert np.isnan(found.hz).all()
+    result = ceilings(of, [1, 1], [1, 1])
+    assert (ghz(result.low_hz), ghz(result.high_hz)) == ([2.1, 2.1], [3.8, 3.8])
+    assert np.isnan(result.hz).all()
     assert not of.cpus.any()
     unknown = ceilings(turbo([cpufreq(38)], cores=2, base_hz=None), [1, 1], [1, 1])
     assert np.isnan(unknown.low_hz).all()
@@ -204,8 +204,8 @@ def test_cpufreq_gives_an_upper_bound_only() -> None:
 
 def test_favoured_cores_may_exceed_their_table() -> None:
     both = [table([(1, 37), (2, 35)]), cpufreq(40, cpus=[0]), cpufreq(37, cpus=[1])]
-    found = ceilings(turbo(both, cores=2), [1, 1], [1, 1])
-    assert (ghz(found.low_hz), ghz(found.high_hz)) == ([3.5, 3.5], [4.0, 3.5])
+    result = ceilings(turbo(both, cores=2), [1, 1], [1, 1])
+    assert (ghz(result.low_hz), ghz(result.high_hz)) == ([3.5, 3.5], [4.0, 3.5])
 
 
 def test_cores_beside_favoured_ones_and_low_power_cores_have_their_own_maximum() -> None:
@@ -215,19 +215,19 @@ def test_cores_beside_favoured_ones_and_low_power_cores_have_their_own_maximum()
          cpufreq(25, cpus=[3])],
         cores=4,
     )  # fmt: skip
-    found = ceilings(of, [1, 0, 0, 0], [1, 0, 0, 0])
-    assert found.hz.tolist() == [5.3e9, 5.3e9, 5.1e9, 2.5e9]
-    found = ceilings(of, [1, 1, 1, 1], [1, 1, 1, 1])
-    assert found.hz.tolist() == [5.0e9, 5.0e9, 5.0e9, 2.5e9]
-    assert found.high_hz.tolist() == [5.0e9, 5.0e9, 5.0e9, 2.5e9]
+    result = ceilings(of, [1, 0, 0, 0], [1, 0, 0, 0])
+    assert result.hz.tolist() == [5.3e9, 5.3e9, 5.1e9, 2.5e9]
+    result = ceilings(of, [1, 1, 1, 1], [1, 1, 1, 1])
+    assert result.hz.tolist() == [5.0e9, 5.0e9, 5.0e9, 2.5e9]
+    assert result.high_hz.tolist() == [5.0e9, 5.0e9, 5.0e9, 2.5e9]
 
 
 def test_no_ceiling_is_above_what_all_cores_can_reach() -> None:
     """Firmware has capped a part whose table goes on to 3.9 GHz. A package's exact ceiling is of
     its best core, too."""
     of = turbo([table([(1, 39), (2, 35)]), cpufreq(36)], cores=2)
-    found = ceilings(of, [1, 0], [1, 0])
-    assert ghz(found.low_hz) == ghz(found.high_hz) == ghz(found.hz) == [3.6, 3.6]
+    result = ceilings(of, [1, 0], [1, 0])
+    assert ghz(result.low_hz) == ghz(result.high_hz) == ghz(result.hz) == [3.6, 3.6]
     assert ghz(ceilings(of, [1, 1], [1, 1]).low_hz) == [3.5, 3.5]
     exact = wire.Counter("ceiling_hz", "ceiling", "Hz", "made", kind="gauge")
     greeting = made.hello(cores=2, threads=1, turbo=[cpufreq(40, cpus=[0]), cpufreq(33, cpus=[1])])
@@ -265,8 +265,8 @@ def test_exact_ceilings_go_before_tables() -> None:
     exact = wire.Counter("ceiling_hz", "ceiling", "Hz", "made", kind="gauge")
     greeting = made.hello(cores=2, threads=1, turbo=[table(XEON)])
     greeting.blocks.append(Block("package", "package", [exact]))
-    found = ceilings(SampleReader(greeting).turbo, [1, 1], ceiling_hz=3.3e9)
-    assert ghz(found.low_hz) == ghz(found.high_hz) == ghz(found.hz) == [3.3, 3.3]
+    result = ceilings(SampleReader(greeting).turbo, [1, 1], ceiling_hz=3.3e9)
+    assert ghz(result.low_hz) == ghz(result.high_hz) == ghz(result.hz) == [3.3, 3.3]
 
 
 # --- caps that somebody set
@@ -284,9 +284,11 @@ def capped(*more: wire.Turbo, **moved: Any) -> list[tuple[float, str]]:
         if there:
             hello.blocks.append(Block(name, name, there))  # type: ignore[arg-type]
     of = SampleReader(hello).turbo
-    found = of.caps(counted.delta(of._counters, moved))
-    names = [[*CAPS][by] if hz < np.inf else "" for hz, by in zip(found.hz, found.by, strict=True)]
-    return list(zip(ghz(found.hz), names, strict=True))
+    result = of.caps(counted.delta(of._counters, moved))
+    names = [
+        [*CAPS][by] if hz < np.inf else "" for hz, by in zip(result.hz, result.by, strict=True)
+    ]
+    return list(zip(ghz(result.hz), names, strict=True))
 
 
 def test_caps_each_with_what_sets_it() -> None:

@@ -42,9 +42,9 @@ OFF_S = 16
 """In the scenario `hotplug` a CPU goes at 8 s and is back at 14 s."""
 
 
-def lines(found: Iterable[wire.Message]) -> Iterator[Line]:
+def lines(result: Iterable[wire.Message]) -> Iterator[Line]:
     """As `stat --json` prints them."""
-    greeting, *stream = found
+    greeting, *stream = result
     assert isinstance(greeting, wire.Hello)
     session = Session(greeting)
     yield stat_json.hello_line(session)
@@ -73,21 +73,21 @@ def printed(line: Line, path: Path, for_good: dict[str, list[int] | None]) -> bo
     keys = {SHARED.get(key, key) for key in path}
     if "smt" in path and row.get("smt_low") and None not in row["smt_low"].values():
         return True  # bounds stand for themselves
-    found = {key for key, cpus in for_good.items() if cpus is None or _has(row, cpus)}
+    results = {key for key, cpus in for_good.items() if cpus is None or _has(row, cpus)}
     if "counts" in path:
-        found |= {text.partition(":")[0] for text in row["suspect"]}
+        results |= {text.partition(":")[0] for text in row["suspect"]}
     else:
-        found |= line.get("why", {}).keys() | row.get("why", {}).keys()
-    return not keys.isdisjoint(found)
+        results |= line.get("why", {}).keys() | row.get("why", {}).keys()
+    return not keys.isdisjoint(results)
 
 
 def _has(row: Line, cpus: list[int]) -> bool:
     return not {row.get("cpu"), *row.get("cpus", ())}.isdisjoint(cpus)
 
 
-def unexplained(found: Iterable[wire.Message]) -> dict[Path, int]:
+def unexplained(result: Iterable[wire.Message]) -> dict[Path, int]:
     """Nulls without a reason, without the numbers of rows: how many of each."""
-    return of_lines(list(lines(found)))
+    return of_lines(list(lines(result)))
 
 
 def of_lines(told_lines: list[Line]) -> dict[Path, int]:
@@ -154,8 +154,8 @@ def test_the_method_is_known_if_hello_names_none() -> None:
 
 @pytest.mark.parametrize("seconds", [12, OFF_S], ids=["sibling off at the end", "sibling back"])
 def test_a_core_whose_sibling_was_off_has_the_states_of_its_samples(seconds: int) -> None:
-    _, *found, summary = lines(messages("sim:hotplug,cpus=8", seconds))
-    intervals = [line for line in found if line["type"] == "interval"]
+    _, *result, summary = lines(messages("sim:hotplug,cpus=8", seconds))
+    intervals = [line for line in result if line["type"] == "interval"]
     for at, core in enumerate(summary["cores"]):
         means = {state: printed["mean"] for state, printed in core["smt"].items()}
         assert sum(means.values()) == pytest.approx(1)

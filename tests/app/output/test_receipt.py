@@ -17,74 +17,74 @@ S = 10**9
 
 def times(**run_s: float) -> RunTimes:
     """Times of one thread of each program, each seen for 100 s."""
-    made = RunTimes([0, 1])
-    made.threads = {
+    result = RunTimes([0, 1])
+    result.threads = {
         (at, at): TaskTimes(name, s, elapsed_s=100.0, active_s=s)
         for at, (name, s) in enumerate(run_s.items(), 1)
     }
-    return made
+    return result
 
 
 def moments(*of: tuple[int, RunTimes]) -> Moments:
-    made = Moments()
+    result = Moments()
     for second, at in of:
-        made.note(second * S, at)
-    return made
+        result.note(second * S, at)
+    return result
 
 
-def found(made: Moments, end: Moment) -> list[tuple[str, float, float]]:
-    spans = phases(made, Moment(0, None, times()), end)
-    return [(one.label, one.start_ns / S, one.end_ns / S) for one in spans]
+def found(result: Moments, end: Moment) -> list[tuple[str, float, float]]:
+    spans = phases(result, Moment(0, None, times()), end)
+    return [(span.label, span.start_ns / S, span.end_ns / S) for span in spans]
 
 
 def test_phases_begin_where_another_program_runs_most() -> None:
-    made = moments((1, times(cc1=0.9)), (2, times(cc1=1.8)), (3, times(cc1=1.8)),
+    result = moments((1, times(cc1=0.9)), (2, times(cc1=1.8)), (3, times(cc1=1.8)),
                    (4, times(cc1=1.8, ld=0.7)), (5, times(cc1=1.9, ld=1.5)))  # fmt: skip
     end = Moment(6 * S, None, times(cc1=1.9, ld=2.4))
-    assert found(made, end) == [("cc1", 0, 3), ("ld", 3, 6)]
+    assert found(result, end) == [("cc1", 0, 3), ("ld", 3, 6)]
 
 
 def test_marks_divide_a_run_whatever_runs() -> None:
-    made = moments((1, times(cc1=0.9)), (3, times(cc1=1.0, ld=1.5)))
-    made.mark(0, "run: make", times())
-    made.mark(2 * S, "link", times(cc1=1.0, ld=0.5))
-    made.mark(4 * S, "run ended: status 0", times(cc1=1.0, ld=2.5))
-    spans = phases(made, Moment(-S, None, times()), Moment(9 * S, None, times(cc1=8.0, ld=9.0)))
-    assert [(one.label, one.elapsed_s, one.largest()) for one in spans] == [
+    result = moments((1, times(cc1=0.9)), (3, times(cc1=1.0, ld=1.5)))
+    result.mark(0, "run: make", times())
+    result.mark(2 * S, "link", times(cc1=1.0, ld=0.5))
+    result.mark(4 * S, "run ended: status 0", times(cc1=1.0, ld=2.5))
+    spans = phases(result, Moment(-S, None, times()), Moment(9 * S, None, times(cc1=8.0, ld=9.0)))
+    assert [(span.label, span.elapsed_s, span.largest()) for span in spans] == [
         ("before", 2.0, ("cc1", 1.0)), ("link", 2.0, ("ld", 2.0)),
     ]  # fmt: skip
 
 
 def test_of_many_changes_six_phases_remain_and_cover_the_run() -> None:
-    made, run_s = Moments(), dict.fromkeys("ab", 0.0)
+    result, run_s = Moments(), dict.fromkeys("ab", 0.0)
     for second in range(1, 40):
         run_s["ab"[second % 2]] += 0.9
-        made.note(second * S, times(**run_s))
-    spans = found(made, Moment(40 * S, None, times(**run_s)))
+        result.note(second * S, times(**run_s))
+    spans = found(result, Moment(40 * S, None, times(**run_s)))
     assert len(spans) == 6
     assert (spans[0][1], spans[-1][2]) == (0, 40)
     assert all(one[2] == then[1] for one, then in itertools.pairwise(spans))
 
 
 def test_moments_of_a_long_run_are_few_and_evenly_spread() -> None:
-    made = Moments()
+    result = Moments()
     for second in range(5000):
-        made.note(second * S, times())
-    seconds = [moment.time_ns // S for moment in made.others]
+        result.note(second * S, times())
+    seconds = [moment.time_ns // S for moment in result.others]
     assert MAX_MOMENTS // 2 <= len(seconds) <= MAX_MOMENTS
     gaps = {then - one for one, then in itertools.pairwise(seconds)}
     assert max(gaps) <= 1.2 * min(gaps)
 
 
 def phase(label: str, seconds: float, **parts: float) -> RunPhase:
-    made = RunTimes([0])
+    result = RunTimes([0])
     run_s, wait_s = parts.get("run", 0.0), parts.get("wait", 0.0)
     by_state = {"S": parts.get("sleep", 0.0), "T": parts.get("stop", 0.0)}
     elapsed_s = run_s + wait_s + sum(by_state.values())
-    made.threads = {
+    result.threads = {
         (1, 1): TaskTimes(label, run_s, wait_s, {0: run_s}, elapsed_s, run_s + wait_s, by_state)
     }
-    return RunPhase(label, 0, round(seconds * S), made)
+    return RunPhase(label, 0, round(seconds * S), result)
 
 
 def test_a_receipt_shows_each_phase_to_scale_and_splits_it() -> None:
@@ -103,9 +103,9 @@ def test_a_receipt_shows_each_phase_to_scale_and_splits_it() -> None:
 
 
 def test_a_receipt_in_ascii_keeps_the_meaning_of_each_cell() -> None:
-    shown = receipt.lines([phase("job", 2.0, run=1.0, wait=0.5, stop=0.5)], unicode=False)
-    assert shown[1] == "#" * 39 + "w" * 19 + "x" * 20
-    assert all(line.isascii() for line in shown)
+    lines = receipt.lines([phase("job", 2.0, run=1.0, wait=0.5, stop=0.5)], unicode=False)
+    assert lines[1] == "#" * 39 + "w" * 19 + "x" * 20
+    assert all(line.isascii() for line in lines)
 
 
 @pytest.mark.parametrize("parts", [{}, {"sleep": 9.0}])

@@ -127,8 +127,8 @@ CASES = [
 
 
 def of_case(case: tuple[Any, ...]) -> tuple[Episode, list[str], list[str]]:
-    kind, name, cpus, deep, found, names, answers = case
-    return Episode(kind, [*cpus], S, None, deep, name, dict(found)), names, answers
+    kind, name, cpus, deep, result, names, answers = case
+    return Episode(kind, [*cpus], S, None, deep, name, dict(result)), names, answers
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[1]}")
@@ -161,9 +161,9 @@ def test_the_deepest_of_several_represents_them() -> None:
     slight = Episode("neighbour", [0], S, None, 0.12, "sibling", {"who": STREAM})
     deep = Episode("neighbour", [6], S, None, 0.31, "sibling", {"who": STREAM})
     others = [Episode("neighbour", [n], S, None, 0.2, "sibling") for n in (2, 4, 9, 11)]
-    found = text(sentence(machine(), [slight, *others, deep], ["lmp"]))
-    assert "31 %" in found
-    assert "CPU 6 (+5)" in found
+    result = text(sentence(machine(), [slight, *others, deep], ["lmp"]))
+    assert "31 %" in result
+    assert "CPU 6 (+5)" in result
 
 
 def test_clocks_are_weighted_by_length_and_cpus() -> None:
@@ -262,8 +262,8 @@ def test_a_depth_has_the_unit_of_its_kind(kind: str, value: float | None, words:
 
 
 def episode(kind: str, cause: str, cpus: list[int], deep: float | None) -> Episode:
-    found = {"ceiling_hz": 3.5e9} if kind == "turbo-drop" else {}
-    return Episode(kind, cpus, 1, None, deep, cause, found)
+    result = {"ceiling_hz": 3.5e9} if kind == "turbo-drop" else {}
+    return Episode(kind, cpus, 1, None, deep, cause, result)
 
 
 def test_a_loss_counts_once_for_each_cpu_and_the_costliest_group_comes_first() -> None:
@@ -294,13 +294,13 @@ def test_a_loss_counts_once_for_each_cpu_and_the_costliest_group_comes_first() -
 def test_steal_that_is_a_loss_is_listed_once(
     steal: tuple[int, int | None], loss: tuple[int, int | None], printed: list[str]
 ) -> None:
-    found = {
+    results = {
         "steal": Episode("steal", [0], *steal, 0.2, "hypervisor"),
         "loss": Episode("neighbour", [0, 1], *loss, 0.3, "hypervisor"),
     }
-    assert unique_losses([*found.values()]) == [found[name] for name in printed]
+    assert unique_losses([*results.values()]) == [results[name] for name in printed]
     elsewhere = Episode("steal", [2], 10, 50, 0.2, "hypervisor")
-    assert elsewhere in unique_losses([elsewhere, found["loss"]])
+    assert elsewhere in unique_losses([elsewhere, results["loss"]])
 
 
 # --- evidence
@@ -363,5 +363,5 @@ def test_codes_of_detectors_have_their_words(
 
 def test_all_causes_of_halts_and_all_flags_have_words() -> None:
     keys = *(f"explained_by_{key}" for key in SIGNS), *PCU, *FLAGS
-    found = {key: PolledBits((), 0) if key in FLAGS else 0.5 for key in keys}
-    assert evidence_json(found).keys().isdisjoint(keys)
+    results = {key: PolledBits((), 0) if key in FLAGS else 0.5 for key in keys}
+    assert evidence_json(results).keys().isdisjoint(keys)

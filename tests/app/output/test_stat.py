@@ -71,8 +71,8 @@ def test_every_number_of_the_machine_has_a_column() -> None:
 
 def drop(start_s: float, end_s: float | None, depth_hz: float, cause: str) -> Episode:
     end_ns = None if end_s is None else round(end_s * S)
-    found = {"why": "so", "busy_hz": 3.5e9 - depth_hz, "ceiling_hz": 3.5e9}
-    return Episode("turbo-drop", [0], round(start_s * S), end_ns, depth_hz, cause, found)
+    results = {"why": "so", "busy_hz": 3.5e9 - depth_hz, "ceiling_hz": 3.5e9}
+    return Episode("turbo-drop", [0], round(start_s * S), end_ns, depth_hz, cause, results)
 
 
 def test_the_summary_counts_causes_and_names_the_costliest() -> None:
@@ -105,10 +105,10 @@ def test_the_summary_counts_causes_and_names_the_costliest() -> None:
 
 
 def ran(used_s: float, wall_s: float, **job: Any) -> dict[str, Any]:
-    told = {"cpus": [1], "seen_s": used_s, "waited_s": None, "behind": []} | job
+    report = {"cpus": [1], "seen_s": used_s, "waited_s": None, "behind": []} | job
     return {
         "run": {"user_s": used_s, "sys_s": 0.0, "wall_s": wall_s},
-        "job": told if job else None,
+        "job": report if job else None,
         "cpus": [{}] * 16,
     }
 
@@ -166,8 +166,10 @@ def example(**more: Any) -> tuple[Session, dict[str, Any]]:
 
 def told(name: str, **more: Any) -> str:
     session, line = example(**more)
-    found = [text for text in block(session, ["make", "-j16"], line) if text.startswith(name)]
-    return found[0].removeprefix(name).strip() if found else ""
+    matching_texts = [
+        text for text in block(session, ["make", "-j16"], line) if text.startswith(name)
+    ]
+    return matching_texts[0].removeprefix(name).strip() if matching_texts else ""
 
 
 def test_every_line_of_a_build() -> None:
@@ -229,11 +231,11 @@ def test_only_the_command_counts_where_another_job_is_watched() -> None:
     watched_job.name = "other"
     measurement = Measurement(cast("Any", SimpleNamespace(pid=ROOT, marks=MarkSocket())))
     measurement.bracket = cast("Any", Sham())
-    for at in range(1, 3):
-        other = {"7": [7, "other", 0, at * 500 * MS, 0, 0, 0]}
-        ours = {"100": [ROOT, "job", 3, at * 100 * MS, 0, 0, 0]}
-        told = {"watched": {"threads": other}, "command": {"threads": ours}}
-        frame = wire.Frame(at, session.now_ns + at, {}, records=told)
+    for i in range(1, 3):
+        other = {"7": [7, "other", 0, i * 500 * MS, 0, 0, 0]}
+        ours = {"100": [ROOT, "job", 3, i * 100 * MS, 0, 0, 0]}
+        results = {"watched": {"threads": other}, "command": {"threads": ours}}
+        frame = wire.Frame(i, session.now_ns + i, {}, records=results)
         watched_job.take(frame.records, frame.time_ns)
         measurement.follow(session, frame)
     assert measurement._footprint is not None
@@ -257,8 +259,10 @@ def test_own_cost_is_that_of_both_programs_where_both_run_here(
     assert probe_s > 0
     whole = None if boot == "another" else pytest.approx(probe_s + 0.25)
     assert line.get("own_cpu_s") == whole
-    (told,) = [text for text in stat_text.ending_lines(session, Tally(), line) if " cost " in text]
-    assert told.startswith("probe" if boot == "another" else "own")
+    (report,) = [
+        text for text in stat_text.ending_lines(session, Tally(), line) if " cost " in text
+    ]
+    assert report.startswith("probe" if boot == "another" else "own")
 
 
 def test_other_tasks_are_a_mean_over_the_time_that_records_cover() -> None:
@@ -270,7 +274,7 @@ def test_other_tasks_are_a_mean_over_the_time_that_records_cover() -> None:
     look = TaskSnapshot.from_records({"tasks": {"0": [7, "hog", 1.0], "1": [5, "job", 1.0]}})
     assert look is not None
     times.of_all(look, 0, 700 * MS)
-    found = _other_tasks(session, footprint)
-    assert found is not None
-    assert found["cpus"] == pytest.approx(1.0)
-    assert found["most"]["ran_s"] == pytest.approx(0.7)
+    result = _other_tasks(session, footprint)
+    assert result is not None
+    assert result["cpus"] == pytest.approx(1.0)
+    assert result["most"]["ran_s"] == pytest.approx(0.7)

@@ -43,39 +43,39 @@ def seen(
     return session, report(session, session.run.start_ns)
 
 
-def printed(session: Session, made: Report) -> list[str]:
-    return lines(session, made, colour=False, unicode=True)
+def printed(session: Session, result: Report) -> list[str]:
+    return lines(session, result, colour=False, unicode=True)
 
 
 @pytest.mark.parametrize(("scenario", "watch", "seconds", "cause"), SICK)
 def test_the_scripted_cause_is_first(
     scenario: str, watch: str | None, seconds: float, cause: Cause
 ) -> None:
-    session, made = seen(scenario, seconds, watch)
-    assert made.findings[0].cause == cause
-    assert made.findings[0].share >= MIN_SHARE
-    first = printed(session, made)[0]
-    name = watch or (made.findings[0].by if cause[0] == "neighbour" else "This machine")
+    session, result = seen(scenario, seconds, watch)
+    assert result.findings[0].cause == cause
+    assert result.findings[0].share >= MIN_SHARE
+    first = printed(session, result)[0]
+    name = watch or (result.findings[0].by if cause[0] == "neighbour" else "This machine")
     assert name in first
-    assert made.findings[0].by in first
+    assert result.findings[0].by in first
 
 
 @pytest.mark.parametrize("scenario", by_day(WELL, WELL_BY_DAY))
 def test_no_cause_is_named_on_a_healthy_machine(scenario: str) -> None:
-    session, made = seen(scenario)
-    assert made.named == []
-    assert answer(session, made).startswith(
+    session, result = seen(scenario)
+    assert result.named == []
+    assert answer(session, result).startswith(
         ("Nothing is slowing this machine down", "This machine was idle")
     )
-    assert not any("ruled out" in line for line in printed(session, made))
+    assert not any("ruled out" in line for line in printed(session, result))
 
 
 def test_unreadable_cpus_are_not_called_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    session, made = seen("idle", 3)
+    session, result = seen("idle", 3)
     whole = session.whole()
     monkeypatch.setattr(whole.values, "mean", lambda *_: float("nan"))
     none = np.zeros(8)
-    unread = replace(made, sums=LossSums(none, none, {}), whole=whole)
+    unread = replace(result, sums=LossSums(none, none, {}), whole=whole)
     first, *rest = printed(session, unread)
     assert first.startswith("Whether this machine had work is not known")
     assert not any(line.startswith("Idle") for line in rest)
@@ -83,12 +83,12 @@ def test_unreadable_cpus_are_not_called_idle(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_job_without_a_sample_is_not_called_healthy() -> None:
     """Its name may be mistyped; a PID that was there when we began has ended."""
-    session, made = seen("steady", 3, "lmpp")
-    first, *rest = printed(session, made)
+    session, result = seen("steady", 3, "lmpp")
+    first, *rest = printed(session, result)
     assert first.startswith("No process named lmpp was found")
     assert not any(line.startswith("Working") for line in rest), "the machine does, not the job"
     session.neighbours.watched_job.name = "4711"
-    assert answer(session, replace(made, job="process 4711")).startswith("process 4711 ended")
+    assert answer(session, replace(result, job="process 4711")).startswith("process 4711 ended")
 
 
 def test_time_before_the_measurement_does_not_count() -> None:
@@ -99,47 +99,47 @@ def test_time_before_the_measurement_does_not_count() -> None:
 
 def test_unreported_waits_are_unknown_not_zero() -> None:
     """In a short measurement they are unknown, so it does not report that all is well."""
-    session, made = seen("steady")
+    session, result = seen("steady")
     snapshots, session.run_times.wait_snapshots = session.run_times.wait_snapshots, 1
-    assert answer(session, made).startswith("No cause seen that slows this machine down.")
+    assert answer(session, result).startswith("No cause seen that slows this machine down.")
     session.run_times.wait_snapshots = snapshots
-    assert answer(session, made).startswith("Nothing is slowing this machine down")
+    assert answer(session, result).startswith("Nothing is slowing this machine down")
 
 
 def test_halts_of_less_than_a_percent_are_the_first_that_have_a_name() -> None:
-    _, made = seen("halts")
-    named = [one.cause for one in made.findings if one.cause[1] != UNEXPLAINED]
+    _, result = seen("halts")
+    named = [finding.cause for finding in result.findings if finding.cause[1] != UNEXPLAINED]
     assert named[:2] == [("involuntary-halt", "clock-change"), ("involuntary-halt", "smm")]
 
 
 @pytest.mark.parametrize(("scenario", "watch", "seconds"), EVERY)
 def test_every_line_fits_into_80_columns(scenario: str, watch: str | None, seconds: float) -> None:
-    session, made = seen(scenario, seconds, watch)
-    shown = printed(session, made)
-    assert max(map(len, shown)) <= 80
-    assert shown[1] == ""
-    labels = [line.split("  ")[0] for line in shown]
+    session, result = seen(scenario, seconds, watch)
+    output = printed(session, result)
+    assert max(map(len, output)) <= 80
+    assert output[1] == ""
+    labels = [line.split("  ")[0] for line in output]
     assert {"not seen", "seen"} <= {*labels}
-    assert ("ruled out" in labels) == bool(made.named)
-    plain = lines(session, made, colour=False, unicode=False)
+    assert ("ruled out" in labels) == bool(result.named)
+    plain = lines(session, result, colour=False, unicode=False)
     assert all(line.isascii() for line in plain)
 
 
 def test_only_running_causes_are_red() -> None:
-    session, made = seen("turbo-drop", 10)
-    assert made.findings[0].running
-    shown = lines(session, made, colour=True, unicode=True)
-    assert shown[0].startswith("\x1b[1m")
-    assert any(line.startswith("\x1b[31m▼") for line in shown)
-    assert any("\x1b[34m" in line for line in shown if "try:" in line)
-    over, made = seen("turbo-drop")
-    assert not any("\x1b[31m" in line for line in lines(over, made, colour=True, unicode=True))
+    session, result = seen("turbo-drop", 10)
+    assert result.findings[0].running
+    output = lines(session, result, colour=True, unicode=True)
+    assert output[0].startswith("\x1b[1m")
+    assert any(line.startswith("\x1b[31m▼") for line in output)
+    assert any("\x1b[34m" in line for line in output if "try:" in line)
+    over, result = seen("turbo-drop")
+    assert not any("\x1b[31m" in line for line in lines(over, result, colour=True, unicode=True))
 
 
 def test_more_than_four_causes_are_counted() -> None:
-    session, made = seen("neighbour")
-    many = Report(**{key: getattr(made, key) for key in Report.__match_args__} | {
-        "findings": made.findings[:1] * (MAX_CAUSES + 2)})  # fmt: skip
+    session, result = seen("neighbour")
+    many = Report(**{key: getattr(result, key) for key in Report.__match_args__} | {
+        "findings": result.findings[:1] * (MAX_CAUSES + 2)})  # fmt: skip
     assert any(line.strip() == "+ 2 more" for line in printed(session, many))
 
 
@@ -156,9 +156,9 @@ def waits(
     session: Session = sampled(Machine(cores=2))[0]
     session.run_times.threads = threads or {}
     session.run_times.tasks = tasks or {}
-    found = queue(session, job)
-    assert found is not None
-    return found
+    result = queue(session, job)
+    assert result is not None
+    return result
 
 
 def times(comm: str, run_s: float, wait_s: float = 0.0, cpu: int = 0) -> TaskTimes:
@@ -189,11 +189,11 @@ def test_a_wait_names_the_tasks_that_are_waited_for(
     words: str, by: str | None,
 ) -> None:  # fmt: skip
     """`by`: None where they are unknown; then nobody is blamed, not even the task itself."""
-    found = waits(threads, tasks)
-    assert found.text == words
-    assert (found.confidence != "unknown") == (by is not None)
-    assert (UNKNOWN_NEIGHBOUR in found.evidence) == (by is None)
-    assert found.by == by or (by is None and not {"own", "hog"} & {*found.by.split()})
+    result = waits(threads, tasks)
+    assert result.text == words
+    assert (result.confidence != "unknown") == (by is not None)
+    assert (UNKNOWN_NEIGHBOUR in result.evidence) == (by is None)
+    assert result.by == by or (by is None and not {"own", "hog"} & {*result.by.split()})
 
 
 def storm(run_s: float, child: str = "true") -> dict[tuple[int, str, int], TaskTimes]:
@@ -214,9 +214,9 @@ def storm(run_s: float, child: str = "true") -> dict[tuple[int, str, int], TaskT
 def test_children_that_ended_between_scans_are_named_by_their_parent(
     tasks: dict[tuple[int, str, int], TaskTimes], words: str, by: str
 ) -> None:
-    found = waits(BLOCKED, tasks)
-    assert (found.text, found.by) == (words, by)
-    assert found.confidence == ("inferred" if "short" in by else "measured" if by == "hog" else
+    result = waits(BLOCKED, tasks)
+    assert (result.text, result.by) == (words, by)
+    assert result.confidence == ("inferred" if "short" in by else "measured" if by == "hog" else
                                 "unknown")  # fmt: skip
 
 
@@ -224,9 +224,9 @@ def test_a_mask_that_is_not_known_of_all_processes_counts() -> None:
     session: Session = sampled(Machine(cores=2))[0]
     session.run_times.threads = PINNED | {(3, 3): times("timeout", 0.001, 0.001)}
     session.details = {pid: {**mask} for pid, mask in MASKS.items()}
-    found = queue(session, "job")
-    assert found is not None
-    assert "may use 1 of 4 CPUs (mask)" in found.evidence
+    result = queue(session, "job")
+    assert result is not None
+    assert "may use 1 of 4 CPUs (mask)" in result.evidence
 
 
 @pytest.mark.parametrize(
@@ -243,9 +243,9 @@ def test_a_thread_of_the_kernel_is_not_to_be_run_at_another_priority(
     session.run_times.threads = BLOCKED
     session.run_times.tasks = {(7, "kswapd0", 0): times("kswapd0", 0.3)}
     session.details = {"7": details}
-    found = queue(session, "job")
-    assert found is not None
-    assert (found.text, found.hint) == ("job waits behind kswapd0[7] on CPU 0", hint)
+    result = queue(session, "job")
+    assert result is not None
+    assert (result.text, result.hint) == ("job waits behind kswapd0[7] on CPU 0", hint)
 
 
 def test_tasks_that_wait_for_each_other_wait_for_no_storm() -> None:
@@ -257,9 +257,9 @@ def test_children_pinned_elsewhere_are_not_blamed() -> None:
     session.run_times.threads, session.run_times.tasks = BLOCKED, storm(0.3)
     for affinity, words in (("1", "job waits for CPU 0"), ("0-1", "job waits behind short-lived")):
         session.details = {"8": {"affinity": affinity}}
-        found = queue(session, "job")
-        assert found is not None
-        assert found.text.startswith(words)
+        result = queue(session, "job")
+        assert result is not None
+        assert result.text.startswith(words)
 
 
 def test_tasks_of_one_name_but_of_other_parents_are_not_one_group() -> None:
@@ -270,14 +270,14 @@ def test_tasks_of_one_name_but_of_other_parents_are_not_one_group() -> None:
     }
     parents = {"1": "make", "2": "make", "3": "cron"}
     session.details = {pid: {"parent": parent} for pid, parent in parents.items()}
-    found = queue(session, None)
-    assert found is not None
-    assert found.text.startswith("2 tasks of python wait ")
-    assert found.evidence[0] == "they waited 0.70 of 1.5 s"
+    result = queue(session, None)
+    assert result is not None
+    assert result.text.startswith("2 tasks of python wait ")
+    assert result.evidence[0] == "they waited 0.70 of 1.5 s"
     session.details = {}
-    found = queue(session, None)
-    assert found is not None
-    assert found.text.startswith("3 tasks of python wait ")
+    result = queue(session, None)
+    assert result is not None
+    assert result.text.startswith("3 tasks of python wait ")
 
 
 PINNED = {(pid, pid): times(comm, SPAN_S / 2, SPAN_S / 2) for pid, comm in ((1, "a"), (2, "b"))}
@@ -303,16 +303,16 @@ def test_a_job_that_may_use_few_cpus_hears_of_its_mask(
     machine.does = {0: Does(util=1.0)} | dict.fromkeys((1, 2, 3), Does(util=busy))
     session: Session = sampled(machine)[0]
     session.run_times.threads, session.details = PINNED, details
-    found = queue(session, "job")
-    assert found is not None
-    assert found.text == "2 threads of job (a, b) wait for each other on CPU 0"
-    assert [piece for piece in found.evidence if "CPU" in piece] == pieces
-    assert found.hint == hint
+    result = queue(session, "job")
+    assert result is not None
+    assert result.text == "2 threads of job (a, b) wait for each other on CPU 0"
+    assert [piece for piece in result.evidence if "CPU" in piece] == pieces
+    assert result.hint == hint
 
 
 def test_a_short_wait_is_at_most_the_wanted_time() -> None:
-    found = waits({(1, 1): times("job", 0.004, 0.012)})
-    assert found.evidence[0] == "it waited 0.01 of 0.02 s"
+    result = waits({(1, 1): times("job", 0.004, 0.012)})
+    assert result.evidence[0] == "it waited 0.01 of 0.02 s"
 
 
 def test_programs_that_share_a_cpu_are_all_named() -> None:
@@ -321,9 +321,9 @@ def test_programs_that_share_a_cpu_are_all_named() -> None:
         (2, "pytest", 0): times("pytest", 0.1, 0.4),
         (3, "python", 0): times("python", 0.2, 0.2),
     }
-    found = waits(tasks=tasks, job=None)
-    assert found.text == "2 tasks of pytest wait for each other and python[3] on CPU 0"
-    assert found.by == "pytest"
+    result = waits(tasks=tasks, job=None)
+    assert result.text == "2 tasks of pytest wait for each other and python[3] on CPU 0"
+    assert result.by == "pytest"
 
 
 # --- stopped threads
@@ -342,15 +342,15 @@ def test_a_stopped_job_hears_for_how_long_and_by_what(state: str, by: str, hint:
     session.account()
     stopped = TaskTimes("job", 0.3, 0.0, {0: 0.3}, 0.5, 0.3, {state: 0.2, "R": 0.3})
     session.run_times.threads, session.run_times.job_has_waits = {(1, 1): stopped}, True
-    made = report(session, session.run.start_ns, "job")
-    (first,) = [finding for finding in made.named if finding.cause == STOPPED]
+    result = report(session, session.run.start_ns, "job")
+    (first,) = [finding for finding in result.named if finding.cause == STOPPED]
     assert first.text == f"job was stopped for 0.2 of 0.5 s ({by})"
     assert (first.by, first.hint, first.confidence) == (by, hint, "measured")
     assert first.lost_s == pytest.approx(0.2)
     assert "spent      ran 0.3 s, was stopped 0.2 s (all threads together)" in printed(
-        session, made
+        session, result
     )
-    assert next(check for check in made.checks if check.key == "wait").found.startswith("0.0 s")
+    assert next(check for check in result.checks if check.key == "wait").found.startswith("0.0 s")
 
 
 # --- CPU quotas
@@ -370,18 +370,18 @@ def with_quota(threads: dict[tuple[int, int], TaskTimes], throttled_s: float) ->
 def test_a_quota_is_named_with_its_owner_and_nobody_else_is() -> None:
     session = with_quota({(1, 1): times("job", 0.2, 0.3)}, 0.3)
     session._losses._waited_s = np.array([0.3, 0.0, 0.0, 0.0])
-    made = report(session, session.run.start_ns, "job")
-    (first,) = [finding for finding in made.named if finding.cause == QUOTA]
+    result = report(session, session.run.start_ns, "job")
+    (first,) = [finding for finding in result.named if finding.cause == QUOTA]
     assert first.text == "job may use no more than 0.5 CPUs (quota of container 0123456789ab)"
     assert (first.by, first.confidence) == ("its CPU quota of 0.5 CPUs", "measured")
     assert first.lost_s == pytest.approx(0.3)
     assert first.details["group"] == "/docker/0123456789abcdef"
-    assert WAIT_CAUSE not in {finding.cause for finding in made.named}
+    assert WAIT_CAUSE not in {finding.cause for finding in result.named}
 
 
 def test_a_wait_that_a_quota_explains_is_not_blamed_on_who_ran_there() -> None:
     session = with_quota({(1, 1): times("job", 0.2, 0.3)}, 0.2)
     session.run_times.tasks = hog(0.5)
-    found = queue(session, "job")
-    assert found is not None
-    assert found.evidence[0] == "it waited 0.10 of 0.30 s"
+    result = queue(session, "job")
+    assert result is not None
+    assert result.evidence[0] == "it waited 0.10 of 0.30 s"

@@ -64,26 +64,26 @@ async def test_the_gate_opens_when_every_cpu_that_is_on_was_read(
 
 
 async def test_the_reader_may_rest_while_the_command_runs() -> None:
-    told: list[float] = []
+    results: list[float] = []
     with Job(["true"]) as job:
         bracket = CommandWindow(job, rest_s=0.5)
-        bracket.set_rest(told.append)
+        bracket.set_rest(results.append)
         bracket.begin(TWO_CORES)
-        assert told == [], "the command waits for samples"
+        assert results == [], "the command waits for samples"
         bracket.take(sample(GOOD))
-        assert told == [0.5]
+        assert results == [0.5]
         await bracket.ended()
         await quiet()
-        assert told == [0.5, 0.0]
+        assert results == [0.5, 0.0]
 
 
 async def test_a_reader_that_is_waited_for_does_not_rest() -> None:
-    told: list[float] = []
+    results: list[float] = []
     async with around(["true"]) as (bracket, _job):
-        bracket.set_rest(told.append)
+        bracket.set_rest(results.append)
         bracket.take(sample(GOOD))
         await bracket.ended()
-    assert told == []
+    assert results == []
 
 
 async def test_reads_of_several_frames_add_up() -> None:

@@ -43,8 +43,8 @@ def run(*argv: str) -> Run:
     ("script", "status"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137), ("kill $$", 143)]
 )
 def test_statuses_are_those_of_a_shell(script: str, status: int) -> None:
-    done = run("sh", "-c", script)
-    assert (done.status, done.failed) == (status, None)
+    result = run("sh", "-c", script)
+    assert (result.status, result.failed) == (status, None)
 
 
 def test_missing_programs_and_files_that_are_none(tmp_path: Path) -> None:
@@ -57,16 +57,16 @@ def test_missing_programs_and_files_that_are_none(tmp_path: Path) -> None:
 
 
 def test_nothing_runs_before_the_gate_opens(tmp_path: Path) -> None:
-    told = tmp_path / "told"
+    report = tmp_path / "told"
     clock = "import time, sys; open(sys.argv[1], 'w').write(str(time.clock_gettime_ns(4)))"
     assert time.CLOCK_MONOTONIC_RAW == 4
-    job = Job([sys.executable, "-S", "-c", clock, str(told)])
+    job = Job([sys.executable, "-S", "-c", clock, str(report)])
     time.sleep(0.2)
-    assert not told.exists()
+    assert not report.exists()
     before_ns = raw_ns()
     job.go()
-    done = asyncio.run(job.ended())
-    assert before_ns <= done.start_ns <= int(told.read_text()) <= done.end_ns <= raw_ns()
+    result = asyncio.run(job.ended())
+    assert before_ns <= result.start_ns <= int(report.read_text()) <= result.end_ns <= raw_ns()
 
 
 def test_a_dropped_command_has_not_run(tmp_path: Path) -> None:
@@ -78,19 +78,19 @@ def test_a_dropped_command_has_not_run(tmp_path: Path) -> None:
 
 
 def test_cpu_time_includes_that_of_children() -> None:
-    done = run("sh", "-c", f"{sys.executable} -c 'sum(range(10**7))'; true")
-    assert done.user_s > 0.05
-    assert done.wall_s >= (done.user_s + done.sys_s) * 0.5
+    result = run("sh", "-c", f"{sys.executable} -c 'sum(range(10**7))'; true")
+    assert result.user_s > 0.05
+    assert result.wall_s >= (result.user_s + result.sys_s) * 0.5
 
 
 def test_costs_of_our_fork_are_subtracted() -> None:
     pid = os.posix_spawn("/bin/true", ["true"], {})
     alone = os.wait4(pid, 0)[2]
-    done = run("true")
-    assert done.page_faults is not None
-    assert 0 < done.page_faults < alone.ru_minflt + 150, "a fork of Python has some 400"
-    assert done.disk_faults is not None
-    assert done.disk_faults >= 0
+    result = run("true")
+    assert result.page_faults is not None
+    assert 0 < result.page_faults < alone.ru_minflt + 150, "a fork of Python has some 400"
+    assert result.disk_faults is not None
+    assert result.disk_faults >= 0
 
 
 def test_the_end_is_noted_while_the_event_loop_is_blocked() -> None:
@@ -100,9 +100,9 @@ def test_the_end_is_noted_while_the_event_loop_is_blocked() -> None:
         time.sleep(1.5)  # noqa: ASYNC251 - as a write to a slow terminal
         return await job.ended()
 
-    done = asyncio.run(held_up())
-    assert 0.1 <= done.wall_s < 1.4
-    assert done.late_s == 0
+    result = asyncio.run(held_up())
+    assert 0.1 <= result.wall_s < 1.4
+    assert result.late_s == 0
 
 
 STOPPED = """
@@ -136,8 +136,8 @@ def test_a_command_runs_without_a_readable_proc(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_command_does_not_inherit_an_ignored_sigpipe() -> None:
     """Python ignores SIGPIPE; what runs under it must not."""
-    done = run("sh", "-c", "yes | head -1 > /dev/null; kill -PIPE $$; exit 3")
-    assert done.status == 128 + signal.SIGPIPE
+    result = run("sh", "-c", "yes | head -1 > /dev/null; kill -PIPE $$; exit 3")
+    assert result.status == 128 + signal.SIGPIPE
 
 
 def test_a_daemon_left_behind_is_not_waited_for() -> None:
@@ -157,8 +157,8 @@ async def test_a_command_has_its_own_terminal_with_its_size() -> None:
         await until(lambda: b"ready" in printed, "it prints")
         tty.resize(70, 5)
         tty.type(INTERRUPT)
-        done = await tty.job.ended()
-        assert done.status == 130
+        result = await tty.job.ended()
+        assert result.status == 130
         await until(lambda: tty.is_closed, "nobody is left")
     size, name, *_ = bytes(printed).splitlines()
     assert size == b"12 99"
@@ -201,10 +201,10 @@ async def test_background_processes_of_the_terminal_are_not_waited_for(script: s
         try:
             tty.job.go()
             copying = asyncio.ensure_future(asyncio.to_thread(tty.copy, to))
-            done = await tty.job.ended()
+            result = await tty.job.ended()
             tty.finish()
             await asyncio.wait_for(copying, 20)
-            assert done.status == 4
+            assert result.status == 4
         finally:
             os.killpg(tty.job.pid, 9)
     os.close(to)
@@ -219,7 +219,7 @@ def taken(*pieces: bytes) -> Printout:
 
 
 def seen(printout: Printout) -> list[str]:
-    return [printed_line(*printout[at]).text for at in range(len(printout))]
+    return [printed_line(*printout[i]).text for i in range(len(printout))]
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_pieces_make_no_difference_to_a_printout(text: bytes, cuts: list[int]) -
     ends = sorted({min(cut, len(text)) for cut in cuts} | {0, len(text)})
     pieces = [text[a:b] for a, b in pairwise(ends)]
     whole, parts = taken(text), taken(*pieces)
-    assert [whole[at] for at in range(len(whole))] == [parts[at] for at in range(len(parts))]
+    assert [whole[i] for i in range(len(whole))] == [parts[i] for i in range(len(parts))]
 
 
 @given(st.lists(st.sampled_from([b"\x1b", b"[", b"]", b"3", b"1", b";", b"m", b"K", b"J", b"\r",
@@ -263,8 +263,8 @@ def test_pieces_make_no_difference_to_a_printout(text: bytes, cuts: list[int]) -
                 max_size=40))  # fmt: skip
 def test_only_visible_text_reaches_the_terminal(pieces: list[bytes]) -> None:
     printout = taken(b"".join(pieces))
-    for at in range(len(printout)):
-        for segment in printed_line(*printout[at]):
+    for i in range(len(printout)):
+        for segment in printed_line(*printout[i]):
             assert segment.text.isprintable()
             assert segment.control is None
             style = segment.style
@@ -283,7 +283,7 @@ def test_long_lines_cost_no_more_than_they_may() -> None:
     assert len(printout[0].raw) == LINE_BYTES
     assert seen(printout)[1] == "short"
     printout = taken(*(b"x" * 50_000 + b"\n" for _ in range(100)))
-    assert sum(len(printout[at].raw) for at in range(len(printout))) <= MAX_BYTES
+    assert sum(len(printout[i].raw) for i in range(len(printout))) <= MAX_BYTES
 
 
 def test_only_the_last_state_of_progress_is_kept() -> None:

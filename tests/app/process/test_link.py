@@ -40,17 +40,17 @@ def read(
     enough: Callable[[list[wire.Message], Probe], bool], *, restarts: bool = False
 ) -> list[wire.Message]:
     """What comes from n7 until it is enough."""
-    found: list[wire.Message] = []
+    results: list[wire.Message] = []
 
     async def take() -> None:
         async with open_stream(Probe(ssh.command("n7", OS)), restarts=restarts) as stream:
             async for messages in stream:
-                found.extend(messages)
-                if enough(found, PROBES[-1]):
+                results.extend(messages)
+                if enough(results, PROBES[-1]):
                     return
 
     asyncio.run(asyncio.wait_for(take(), waiting.MOST_S))
-    return found
+    return results
 
 
 PROBES: list[Probe] = []
@@ -67,8 +67,8 @@ def _probes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Probe, "start", noted)
 
 
-def notes(found: list[wire.Message], kind: str) -> list[wire.Note]:
-    return [m for m in found if isinstance(m, wire.Note) and m.kind == kind]
+def notes(messages: list[wire.Message], kind: str) -> list[wire.Note]:
+    return [m for m in messages if isinstance(m, wire.Note) and m.kind == kind]
 
 
 def test_a_link_that_breaks_leaves_a_gap(hosts: fake_ssh.Hosts) -> None:
@@ -84,10 +84,10 @@ def test_a_link_that_breaks_leaves_a_gap(hosts: fake_ssh.Hosts) -> None:
     found = read(enough)
     assert [type(m) for m in found].count(wire.Hello) == 1
     (gap,) = notes(found, "gap")
-    at = found.index(gap)
+    index = found.index(gap)
     frames = [m for m in found if isinstance(m, wire.Frame)]
     assert [m.seq for m in frames] == sorted({m.seq for m in frames})
-    last, first = found[at - 1], found[at + 1]
+    last, first = found[index - 1], found[index + 1]
     assert isinstance(last, wire.Frame)
     assert isinstance(first, wire.Frame)
     assert gap.data["since_ns"] == last.time_ns < gap.time_ns < first.time_ns
@@ -128,8 +128,8 @@ def test_round_trips_are_measured(hosts: fake_ssh.Hosts) -> None:
     def enough(_: list[wire.Message], probe: Probe) -> bool:
         return probe.link is not None and probe.link.echoed is not None
 
-    found = read(enough)
-    assert not notes(found, "echo"), "answers are the link's own"
+    content = read(enough)
+    assert not notes(content, "echo"), "answers are the link's own"
     state = PROBES[-1].link
     assert state is not None
     assert 0 < state.rtt_s < waiting.MOST_S
@@ -297,9 +297,9 @@ def test_sleep_during_the_gap_moves_the_wall_time() -> None:
     )
     joined.gap(late, "why")
     frame = dataclasses.replace(made.frame(HELLO, 1, {"ref": [1, 1]}), time_ns=late.raw_ns + 1)
-    (told,) = joined.frames([frame])
-    assert isinstance(told, wire.Frame)
-    assert told.records["asleep_ns"] == 60 * 10**9
+    (report,) = joined.frames([frame])
+    assert isinstance(report, wire.Frame)
+    assert report.records["asleep_ns"] == 60 * 10**9
 
 
 def test_numbers_from_outside_stay_within_a_message() -> None:
@@ -312,8 +312,8 @@ def test_numbers_from_outside_stay_within_a_message() -> None:
     later = dataclasses.replace(HELLO, raw_ns=frame.time_ns + 10**9)
     joined.gap(later, "why")
     frame = dataclasses.replace(frame, records={"asleep_ns": most})
-    (told,) = joined.frames([frame])
-    assert wire.encode(told)
+    (report,) = joined.frames([frame])
+    assert wire.encode(report)
     assert len(joined._offline) == 0
 
 

@@ -102,8 +102,8 @@ def test_a_server_that_sends_without_end_is_cut_off(
 ) -> None:
     monkeypatch.setattr(prometheus, "MAX_BYTES", 1 << 20)
     with server(FLOODS[what]) as url, pytest.raises(Failed, match="larger than 1 MB"):
-        (asked := prometheus.Server(url)).query("up")
-    assert asked.bytes < 2 << 20
+        (request := prometheus.Server(url)).query("up")
+    assert request.bytes < 2 << 20
 
 
 @pytest.mark.parametrize("where", ["file:///etc/passwd", "ftp://127.0.0.1:1/x", "/again"])
@@ -122,12 +122,12 @@ def test_a_compressed_answer_stays_compressed() -> None:
 
 def test_a_signal_ends_a_fleet_whose_server_drips() -> None:
     command = argv("fleet", "--prometheus", "URL", "--json", "-n", "1")
-    asked = threading.Event()
-    with server(chain(OK + b"X: ", b"x"), 0.5, asked) as url:
+    request = threading.Event()
+    with server(chain(OK + b"X: ", b"x"), 0.5, request) as url:
         command[command.index("URL")] = url
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
-            assert asked.wait(MOST_S)
+            assert request.wait(MOST_S)
             assert process.poll() is None
             process.send_signal(signal.SIGTERM)
             _, text = process.communicate(timeout=prometheus.MAX_S / 2)

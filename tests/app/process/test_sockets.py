@@ -131,7 +131,7 @@ def test_systemd_may_pass_the_socket(tmp_path: Path, changes: dict[str, object],
         "listen": "made.listen(5)", "other": 0, "count": 1,
     }  # fmt: skip
     code = ACTIVATED.format(**(usual | changes))
-    done = python(code)
-    assert said in done.stdout
+    result = python(code)
+    assert said in result.stdout
     if not changes:
         assert (tmp_path / "s").exists(), "it is systemd's"

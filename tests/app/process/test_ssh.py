@@ -71,11 +71,11 @@ def test_each_step_that_fails_has_its_line(
     hosts: fake_ssh.Hosts, verb: str, does: str, step: str, fix: str
 ) -> None:
     hosts.set("n7", does)
-    done = here(verb, "--host", "n7")
-    assert done.returncode == 3
+    result = here(verb, "--host", "n7")
+    assert result.returncode == 3
     with pytest.raises(Failed, match=f"{step}.*{fix}"):
-        raise Failed(done.stderr)
-    assert len(done.stderr.splitlines()) == 1
+        raise Failed(result.stderr)
+    assert len(result.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -84,28 +84,28 @@ def test_each_step_that_fails_has_its_line(
 )
 def test_sudo_applies_to_the_remote_machine(hosts: fake_ssh.Hosts, does: str, text: str) -> None:
     hosts.set("n7", does)
-    done = here("stat", "--host", "n7", "--sudo")
-    assert done.returncode == 3
+    result = here("stat", "--host", "n7", "--sudo")
+    assert result.returncode == 3
     with pytest.raises(Failed, match=f"n7: {text}"):
-        raise Failed(done.stderr)
+        raise Failed(result.stderr)
 
 
 def test_stat_reads_another_machine(hosts: fake_ssh.Hosts) -> None:
     hosts.set("me@n7", "run sim:idle,cpus=4,speed=20")
     events = "branches,cache-misses:u"
-    done = here("stat", "--host", "me@n7", "--json", "-n", "2", "-e", events)
-    assert done.returncode == 0, done.stderr
+    result = here("stat", "--host", "me@n7", "--json", "-n", "2", "-e", events)
+    assert result.returncode == 0, result.stderr
     assert all(cpu["e.cache-misses:u"] is not None
-               for cpu in lines(done.stdout, "interval")[-1]["cpus"])  # fmt: skip
-    (hello,) = lines(done.stdout, "hello")
+               for cpu in lines(result.stdout, "interval")[-1]["cpus"])  # fmt: skip
+    (hello,) = lines(result.stdout, "hello")
     assert len(hello["topology"]) == 4
-    assert len(lines(done.stdout, "interval")) == 2
+    assert len(lines(result.stdout, "interval")) == 2
 
 
 @pytest.mark.parametrize("verb", by_day(["topology", "doctor", "timers"], ["topology", "doctor"]))
 def test_machine_verbs_ask_the_remote_machine(hosts: fake_ssh.Hosts, verb: str) -> None:
-    done = here(verb, "--host", "n7", "--json")
-    assert done.returncode == 0, done.stderr
+    result = here(verb, "--host", "n7", "--json")
+    assert result.returncode == 0, result.stderr
     assert len(hosts.pids("n7")) == 1
 
 
@@ -115,9 +115,9 @@ def test_remote_without_a_host_is_a_mistake() -> None:
 
 def test_output_of_a_start_file_is_reported(hosts: fake_ssh.Hosts) -> None:
     hosts.set("n7", "banner")
-    done = here("stat", "--host", "n7", "-n1")
-    assert done.returncode == 3
-    assert "start file" in done.stderr
+    result = here("stat", "--host", "n7", "-n1")
+    assert result.returncode == 3
+    assert "start file" in result.stderr
 
 
 # --- the real ssh and a real sshd on 127.0.0.1
@@ -193,27 +193,27 @@ def far(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_numbers_come_from_there(far: Path) -> None:
-    done = run("stat", "--host", "n7", "--remote", f"{far}/my probe", "--source", "os", "--json",
+    result = run("stat", "--host", "n7", "--remote", f"{far}/my probe", "--source", "os", "--json",
                "--watch", "a 'b' $H `d` *", "-n", "2")  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert len(lines(done.stdout, "interval")) == 2
+    assert result.returncode == 0, result.stderr
+    assert len(lines(result.stdout, "interval")) == 2
 
 
 def test_a_command_is_measured_there(far: Path) -> None:
-    done = run("stat", "--host", "n7", "--remote", f"{far}/my probe", "--source", "os",
+    result = run("stat", "--host", "n7", "--remote", f"{far}/my probe", "--source", "os",
                "--", "sh", "-c", "exit 3")  # fmt: skip
-    assert done.returncode == 3
-    assert "longer" in done.stderr
+    assert result.returncode == 3
+    assert "longer" in result.stderr
 
 
 def test_a_missing_file_is_reported(far: Path) -> None:
-    done = run("stat", "--host", "n7", "--remote", "/nonexistent/perfprobe", "-n", "1")
-    assert (done.returncode, "no /nonexistent/perfprobe there" in done.stderr) == (3, True)
+    result = run("stat", "--host", "n7", "--remote", "/nonexistent/perfprobe", "-n", "1")
+    assert (result.returncode, "no /nonexistent/perfprobe there" in result.stderr) == (3, True)
 
 
 def test_a_host_whose_key_is_unknown_is_not_trusted(far: Path) -> None:
-    done = run("stat", "--host", "stranger", "-n", "1")
-    assert (done.returncode, "stranger: key" in done.stderr) == (3, True), done.stderr
+    result = run("stat", "--host", "stranger", "-n", "1")
+    assert (result.returncode, "stranger: key" in result.stderr) == (3, True), result.stderr
 
 
 def test_a_login_that_is_refused_asks_for_no_password(far: Path) -> None:
@@ -221,18 +221,18 @@ def test_a_login_that_is_refused_asks_for_no_password(far: Path) -> None:
     keys = authorized.read_bytes()
     authorized.write_bytes(b"")
     try:
-        done = run("doctor", "--host", "n7")
+        result = run("doctor", "--host", "n7")
     finally:
         authorized.write_bytes(keys)
-    assert (done.returncode, "n7: login" in done.stderr) == (3, True), done.stderr
+    assert (result.returncode, "n7: login" in result.stderr) == (3, True), result.stderr
 
 
 def test_a_fleet_has_it_beside_one_whose_key_is_unknown(far: Path) -> None:
-    done = run("fleet", "n7", "stranger", "--json", "-n", "3", "-i", "500ms",
+    result = run("fleet", "n7", "stranger", "--json", "-n", "3", "-i", "500ms",
                "--remote", f"{far}/my probe")  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    told = {line["machine"]: line for line in lines(done.stdout, "machine")}
-    assert told["n7"]["answers"]
-    assert 0 <= told["n7"]["busy"] <= 1
-    assert not told["stranger"]["answers"]
-    assert "stranger: key:" in told["stranger"]["why"]
+    assert result.returncode == 0, result.stderr
+    results = {line["machine"]: line for line in lines(result.stdout, "machine")}
+    assert results["n7"]["answers"]
+    assert 0 <= results["n7"]["busy"] <= 1
+    assert not results["stranger"]["answers"]
+    assert "stranger: key:" in results["stranger"]["why"]

@@ -45,17 +45,17 @@ def child(code: str, data: bytes = GOOD) -> list[str]:
 
 async def read(argv: Sequence[str], stop_after: int | None = None) -> list[wire.Message]:
     """What arrives, the first `stop_after` of it; a failure is noted after it."""
-    found: list[wire.Message] = []
+    results: list[wire.Message] = []
     async with streams.spawn(argv) as source:
         try:
             async for messages in source:
-                found += messages
-                if stop_after is not None and len(found) >= stop_after:
+                results += messages
+                if stop_after is not None and len(results) >= stop_after:
                     break
         except Failed as failed:
-            failed.add_note(str(len(found)))
+            failed.add_note(str(len(results)))
             raise
-    return found[:stop_after]
+    return results[:stop_after]
 
 
 @pytest.mark.parametrize(
@@ -86,8 +86,8 @@ def test_a_probe_that_goes_wrong(
 
 
 def test_a_bye_is_a_good_end() -> None:
-    found = asyncio.run(read(child("", GOOD + wire.encode(wire.Bye("done")))))
-    assert [type(m).__name__ for m in found] == ["Hello", "Frame", "Frame", "Frame", "Bye"]
+    result = asyncio.run(read(child("", GOOD + wire.encode(wire.Bye("done")))))
+    assert [type(m).__name__ for m in result] == ["Hello", "Frame", "Frame", "Frame", "Bye"]
 
 
 def test_the_interval_of_writing_is_sent_to_the_probe(tmp_path: Path) -> None:
@@ -104,10 +104,10 @@ def test_the_interval_of_writing_is_sent_to_the_probe(tmp_path: Path) -> None:
 
 
 def test_closing_closes_the_probes_stdin_and_waits_for_it(tmp_path: Path) -> None:
-    done = tmp_path / "done"
-    code = f"sys.stdin.read()\nopen({str(done)!r}, 'w').close()"
+    result = tmp_path / "done"
+    code = f"sys.stdin.read()\nopen({str(result)!r}, 'w').close()"
     assert len(asyncio.run(read(child(code), stop_after=1))) == 1
-    assert done.exists()  # it had the time to restore what it changed
+    assert result.exists()  # it had the time to restore what it changed
 
 
 def test_a_probe_that_will_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,14 +299,14 @@ async def test_a_reader_of_a_fast_stream_does_not_rest() -> None:
     """Else the pipe would be full meanwhile, and the probe would have to drop."""
     many = streams.MAX_AT_REST // len(FRAMES[0]) + 1
     code = f"for _ in range(4): os.write(1, {FRAMES[0]!r} * {many})\ntime.sleep(1000)"
-    found = 0
+    result = 0
     async with streams.spawn(child(code)) as stream:
         assert isinstance(stream, streams.ProbeStream)
         async for messages in stream:
-            found += len(messages)
-            if found > many:
+            result += len(messages)
+            if result > many:
                 stream.rest(1000.0)
-            if found >= 3 * many:
+            if result >= 3 * many:
                 break
 
 

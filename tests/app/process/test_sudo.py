@@ -66,11 +66,11 @@ def test_no_variable_brings_code_of_the_user_into_the_probe_of_root(
     environment = os.environ | {
         "PATH": f"{theirs / 'bin'}:{os.environ['PATH']}", name: value.format(theirs)
     }  # fmt: skip
-    done = subprocess.run(
+    result = subprocess.run(
         launch.probe_command("topology", sudo=True),
         cwd=theirs, env=environment, umask=0, capture_output=True, timeout=MOST_S, check=False,
         stdin=subprocess.DEVNULL,
     )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert json.loads(done.stdout)["cpus"]
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert json.loads(result.stdout)["cpus"]
     assert not (theirs / "ran").exists(), (theirs / "ran").read_text()

@@ -36,9 +36,11 @@ def test_a_stream_cut_anywhere_has_all_whole_messages(cut: int, piece: int) -> N
     out = CUT
     at = cut % len(out.data)
     reader = Reader()
-    found = [m for i in range(0, at, piece) for m in reader.feed(out.data[i : min(at, i + piece)])]
+    results = [
+        m for i in range(0, at, piece) for m in reader.feed(out.data[i : min(at, i + piece)])
+    ]
     whole = sum(end <= at for end in out.ends) - 1
-    assert len(found) == whole
+    assert len(results) == whole
     assert reader.decoder.cut == at - out.ends[whole]
 
 
@@ -49,14 +51,14 @@ WHOLE = read(CUT.data)
 @given(st.integers(), st.binary(min_size=1, max_size=40))
 def test_damage_is_the_only_error(seed: int, junk: bytes) -> None:
     """Bytes that are overwritten: what was before them has come, and no other error than ours."""
-    at = random.Random(seed).randrange(CUT.ends[1], len(CUT.data))
-    data = CUT.data[:at] + junk + CUT.data[at + len(junk) :]
-    before = sum(end <= at for end in CUT.ends) - 1
-    found: list[wire.Message] = []
+    offset = random.Random(seed).randrange(CUT.ends[1], len(CUT.data))
+    data = CUT.data[:offset] + junk + CUT.data[offset + len(junk) :]
+    before = sum(end <= offset for end in CUT.ends) - 1
+    results: list[wire.Message] = []
     with suppress(wire.WireError):
-        found.extend(Reader().feed(data))
-    assert len(found) >= before
-    assert found == WHOLE[: len(found)]
+        results.extend(Reader().feed(data))
+    assert len(results) >= before
+    assert results == WHOLE[: len(results)]
 
 
 def test_a_claimed_size_takes_no_memory() -> None:

@@ -40,18 +40,18 @@ SECONDS = 24
 @pytest.fixture(scope="module")
 def recordings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """One of each machine, with three marks, two of them between the same samples."""
-    where, made = tmp_path_factory.mktemp("recordings"), {}
+    where, built = tmp_path_factory.mktemp("recordings"), {}
     for name, spec in SPECS.items():
-        found = messages(spec, SECONDS, 200_000_000)
+        result = messages(spec, SECONDS, 200_000_000)
         for label, after_s in (("here", 10), ("there", 10), ("then", 12)):
-            mark = wire.Note("mark", hello(found).raw_ns + after_s * 10**9, data={"label": label})
+            mark = wire.Note("mark", hello(result).raw_ns + after_s * 10**9, data={"label": label})
             at = next(
-                i for i, m in enumerate(found)
+                i for i, m in enumerate(result)
                 if isinstance(m, wire.Frame | wire.Note) and m.time_ns > mark.time_ns
             )  # fmt: skip
-            found = [*found[:at], mark, *found[at:]]
-        made[name] = record(where / name, found)
-    return made
+            result = [*result[:at], mark, *result[at:]]
+        built[name] = record(where / name, result)
+    return built
 
 
 PASS = episode_index._index_process
@@ -65,21 +65,21 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def looked_through(path: Path) -> RecordingEpisodes:
-    found = RecordingEpisodes()
+    episodes = RecordingEpisodes()
 
     async def go() -> None:
         with Recording(path) as recording:
-            async for _ in episode_index.follow(path, recording.hello, found):
+            async for _ in episode_index.follow(path, recording.hello, episodes):
                 pass
 
     asyncio.run(go())
-    return found
+    return episodes
 
 
-def told(path: Path, found: RecordingEpisodes) -> list[object]:
+def told(path: Path, result: RecordingEpisodes) -> list[object]:
     with Recording(path) as recording:
         session = Session(recording.hello)
-        lines = [episode_line(session, e) for e in (*found.ended, *found.running)]
+        lines = [episode_line(session, e) for e in (*result.ended, *result.running)]
     return [json.loads(json.dumps(line)) for line in lines]
 
 
@@ -114,12 +114,12 @@ def test_replay_has_the_episodes_of_export(
 ) -> None:
     path = tmp_path / "file"
     path.write_bytes(state(recordings[name].read_bytes()))
-    found = looked_through(path)
-    assert found.is_complete
-    assert told(path, found) == exported(path, 0 if state is whole else 4)
-    assert told(path, looked_through(path)) == told(path, found)  # from the cache
-    assert found.ended or found.running
-    assert [mark.evidence["label"] for mark in found.marks] == ["here", "there", "then"]
+    result = looked_through(path)
+    assert result.is_complete
+    assert told(path, result) == exported(path, 0 if state is whole else 4)
+    assert told(path, looked_through(path)) == told(path, result)  # from the cache
+    assert result.ended or result.running
+    assert [mark.evidence["label"] for mark in result.marks] == ["here", "there", "then"]
 
 
 def test_a_process_of_its_own_finds_the_same(
@@ -243,7 +243,7 @@ def test_a_failed_pass_is_reported(
 
 
 def test_evidence_stays_what_it_is() -> None:
-    told = {
+    results = {
         "limit_reasons": kinds.PolledBits((kinds.Bit(10, None, 3.0),), 4.0),
         "simd": kinds.Level(2, 0.5),
         "cap": kinds.Cap("hwp", 2.5e9),
@@ -255,7 +255,7 @@ def test_evidence_stays_what_it_is() -> None:
         "since": "then",
         "sure": True,
     }
-    before = Episode("neighbour", [1, 2], 5, 9, 0.5, "memory", told, "inferred")
+    before = Episode("neighbour", [1, 2], 5, 9, 0.5, "memory", results, "inferred")
     (sent,) = decoded(wire.encode(to_note(before)))
     assert isinstance(sent, wire.Note)
     assert from_note(sent) == before
@@ -279,11 +279,11 @@ def test_other_notes_are_none_of_an_episode(wrong: dict[str, object]) -> None:
 @given(st.binary(max_size=300))
 def test_foreign_bytes_raise_nothing_else(data: bytes) -> None:
     for start in (b"", wire.encode(to_note(Episode("steal", [0], 1, 2)))):
-        found = RecordingEpisodes()
+        episodes = RecordingEpisodes()
         with contextlib.suppress(wire.WireError):
-            episode_index.add_episodes(decoder(), start + data + b"\x00", found)
-        assert not found.is_complete
-        assert len(found.ended) + len(found.running) == bool(start)
+            episode_index.add_episodes(decoder(), start + data + b"\x00", episodes)
+        assert not episodes.is_complete
+        assert len(episodes.ended) + len(episodes.running) == bool(start)
 
 
 def decoder() -> wire.Decoder:

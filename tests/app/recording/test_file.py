@@ -45,10 +45,10 @@ def test_a_stream_or_a_recording_of_nothing_has_an_end(tmp_path: Path, end: str)
 @pytest.mark.parametrize("at", [0, 1, BLOCK_MESSAGES, 2 * BLOCK_MESSAGES + 7, len(FOUND) - 1])
 def test_reading_starts_at_any_moment(tmp_path: Path, data: bytes, at: int) -> None:
     with opened(tmp_path, data) as recording:
-        found = list(recording.messages(FOUND[at].time_ns))
-    before = len(FOUND) - len(found)
+        result = list(recording.messages(FOUND[at].time_ns))
+    before = len(FOUND) - len(result)
     assert at - BLOCK_MESSAGES < before <= at
-    assert found == [plain(message) for message in FOUND[before:]]
+    assert result == [plain(message) for message in FOUND[before:]]
 
 
 def test_a_moment_before_the_start_is_the_start(tmp_path: Path, data: bytes) -> None:
@@ -60,9 +60,9 @@ def test_a_moment_before_the_start_is_the_start(tmp_path: Path, data: bytes) -> 
 @pytest.mark.parametrize("cut", [1, 2, 9, 100, 5000])
 def test_a_cut_recording_has_its_whole_messages(tmp_path: Path, data: bytes, cut: int) -> None:
     with opened(tmp_path, data[:-cut]) as recording:
-        found = list(recording.messages())
-    assert found == [plain(message) for message in FOUND[: len(found)]]
-    assert len(found) >= len(FOUND) - 2 - cut // 50
+        result = list(recording.messages())
+    assert result == [plain(message) for message in FOUND[: len(result)]]
+    assert len(result) >= len(FOUND) - 2 - cut // 50
     assert recording.damage is not None
     assert "cut at byte" in recording.damage
 
@@ -80,17 +80,17 @@ def test_a_torn_recording_continues_with_the_next_block_that_can_be_found(
 ) -> None:
     half = data.index(b"type", len(data) // 2) - 4  # where a message begins
     with opened(tmp_path, data[:half] + bytes(40) + data[half + 40 :]) as recording:
-        found = list(recording.messages())
-    told = [plain(message) for message in FOUND]
-    missing = [message for message in told if message not in found]
-    assert [message for message in told if message not in missing] == found
-    first = told.index(missing[0])
+        result = list(recording.messages())
+    results = [plain(message) for message in FOUND]
+    missing = [message for message in results if message not in result]
+    assert [message for message in results if message not in missing] == result
+    first = results.index(missing[0])
     assert first > 10
-    assert told[first : first + len(missing)] == missing
+    assert results[first : first + len(missing)] == missing
     assert recording.damage is not None
     assert "damaged at byte" in recording.damage
     cannot_go_on = b"packed" in data and b"index" not in data
-    assert found[-1] == (told[first - 1] if cannot_go_on else told[-1])
+    assert result[-1] == (results[first - 1] if cannot_go_on else results[-1])
 
 
 def test_each_damaged_place_is_counted_once(tmp_path: Path) -> None:
@@ -115,18 +115,18 @@ def test_each_damaged_place_is_counted_once(tmp_path: Path) -> None:
 def test_a_flipped_bit_costs_its_block_at_most(tmp_path: Path, where: float) -> None:
     data = bytearray(GOLDEN.read_bytes())
     with Recording(GOLDEN) as whole:
-        told, begin, last_ns = list(whole.messages()), whole._first_offset, whole.last_ns
-    assert last_ns == told[-1].time_ns
+        report, begin, last_ns = list(whole.messages()), whole._first_offset, whole.last_ns
+    assert last_ns == report[-1].time_ns
     index = data.rindex(b"index") - 60
     data[begin + round((index - begin) * where)] ^= 0x20
     with opened(tmp_path, bytes(data)) as recording:
-        found = list(recording.messages())
+        result = list(recording.messages())
         assert recording.damage is not None
-        assert found[-1].time_ns == recording.last_ns
-    missing = [message for message in told if message not in found]
+        assert result[-1].time_ns == recording.last_ns
+    missing = [message for message in report if message not in result]
     assert 0 < len(missing) <= BLOCK_MESSAGES
-    assert [message for message in told if message not in missing] == found
-    assert (found[-1].time_ns == last_ns) == (where < 0.9)
+    assert [message for message in report if message not in missing] == result
+    assert (result[-1].time_ns == last_ns) == (where < 0.9)
 
 
 @pytest.mark.parametrize(
@@ -219,17 +219,17 @@ def test_no_flipped_bit_goes_unnoticed(tmp_path: Path, seed: int) -> None:
     """Hello, messages and index: what is read is what was there, or damage is told; a recording
     whose hello seems to have no checksum says so."""
     rng, data = random.Random(seed), recorded(HELLO, FOUND[:4], end=True).data
-    told = [plain(message) for message in FOUND[:4]]
+    results = [plain(message) for message in FOUND[:4]]
     for _ in range(250):
         flipped = bytearray(data)
         flipped[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
         try:
             with opened(tmp_path, bytes(flipped)) as recording:
-                found = list(recording.messages())
+                result = list(recording.messages())
                 assert recording.hello == HELLO
-                assert found == told or recording.damage is not None
-                assert recording.checked or found == told
-                assert all(message in told for message in found)
+                assert result == results or recording.damage is not None
+                assert recording.checked or result == results
+                assert all(message in results for message in result)
         except Failed as failed:
             assert failed.status == DAMAGED
 
@@ -266,21 +266,21 @@ def words(frame: wire.Frame) -> bytes:
 
 def test_a_recording_of_wire_1_reads_as_ever() -> None:
     with Recording(GOLDEN) as recording:
-        hello, found = recording.hello, list(recording.messages())
+        hello, result = recording.hello, list(recording.messages())
         assert recording.damage is None
         assert not recording.checked
-        late = list(recording.messages(found[-1].time_ns))
+        late = list(recording.messages(result[-1].time_ns))
     assert (hello.wire, hello.host, hello.source) == (1, "golden", "sim:hotplug")
-    frames = [message for message in found if isinstance(message, wire.Frame)]
+    frames = [message for message in result if isinstance(message, wire.Frame)]
     assert [frame.seq for frame in frames] == list(range(110))
     assert frames[-1].time_ns - frames[0].time_ns == 10_900_000_000
     digest = hashlib.sha256(b"".join(map(words, frames))).hexdigest()
     assert digest == DIGEST
-    notes = [message for message in found if isinstance(message, wire.Note)]
+    notes = [message for message in result if isinstance(message, wire.Note)]
     assert [note.kind for note in notes] == ["mark", "hotplug"]
     assert (notes[0].author, notes[0].data) == ("recorder", {"label": "half way"})
     assert (notes[1].data["cpu"], notes[1].data["online"]) == (3, False)
-    assert late == found[-len(late) :]
+    assert late == result[-len(late) :]
     assert len(late) <= BLOCK_MESSAGES
 
 

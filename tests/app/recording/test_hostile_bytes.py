@@ -36,8 +36,8 @@ FOUR_THREADS = made.hello(
 
 def frame(seq: int, share: float = 0.5, **more: Any) -> wire.Frame:
     moved = int(seq * TICKS * share)
-    told = made.frame(FOUR_THREADS, seq, {"ref": [moved] * 4, "any_thread": [2 * moved] * 4})
-    return dataclasses.replace(told, **more)
+    report = made.frame(FOUR_THREADS, seq, {"ref": [moved] * 4, "any_thread": [2 * moved] * 4})
+    return dataclasses.replace(report, **more)
 
 
 def packed(body: list[object]) -> bytes:
@@ -74,13 +74,13 @@ def test_a_core_that_was_not_read_teaches_nothing() -> None:
     """Four threads, the first without a span in one sample: it is no evidence, and no warning."""
     session = Session(FOUR_THREADS)
     for seq in range(6):
-        told = frame(seq)
+        report = frame(seq)
         if seq == 3:
-            rows = told.blocks["cpu"]
+            rows = report.blocks["cpu"]
             head = np.frombuffer(rows.head, "<u8").reshape(-1, wire.HEAD).copy()
             head[0, 4] |= np.uint64(wire.ROW_REBASED)
-            told.blocks["cpu"] = dataclasses.replace(rows, head=head.tobytes())
-        session.apply(told)
+            report.blocks["cpu"] = dataclasses.replace(rows, head=head.tobytes())
+        session.apply(report)
     assert session.take().split.method == ["any-thread"]
 
 
@@ -93,19 +93,19 @@ def test_a_block_without_rows_is_no_zero(scope: wire.Scope) -> None:
     session = Session(hello)
     empty = wire.Rows(bytes(8 * wire.HEAD), b"", b"")
     for seq in range(4):
-        told = frame(seq)
-        session.apply(dataclasses.replace(told, blocks=told.blocks | {"more": empty}))
+        report = frame(seq)
+        session.apply(dataclasses.replace(report, blocks=report.blocks | {"more": empty}))
     assert session.take().machine == {}
 
 
 @pytest.mark.parametrize("row", [{"package": "x"}, {"core": 1 << 63}, {"siblings": [None]}, []])
 @pytest.mark.parametrize("form", FORMS)
 def test_rows_of_hotplug_notes_are_not_trusted(tmp_path: Path, row: object, form: str) -> None:
-    found: list[wire.Message] = [FOUR_THREADS]
+    results: list[wire.Message] = [FOUR_THREADS]
     for seq in range(4):
         data = {"cpu": 1, "online": bool(seq % 2), "row": row}
-        found += [frame(seq), wire.Note("hotplug", seq * made.SAMPLE_NS, data=data)]
-    assert exported.export(exported.record(tmp_path / "recording", found), form)
+        results += [frame(seq), wire.Note("hotplug", seq * made.SAMPLE_NS, data=data)]
+    assert exported.export(exported.record(tmp_path / "recording", results), form)
 
 
 # --- bytes that take memory or time
@@ -201,15 +201,15 @@ sys.exit(status)
 def measured(path: Path) -> tuple[int, str, float, int]:
     """Status and errors of an export, the CPU time in s and the most memory in bytes it took. The
     kernel's account of a child would begin with the memory of this process."""
-    said = path.with_name("status")
-    argv = [sys.executable, "-c", EXPORT, str(path), str(said)]
+    message = path.with_name("status")
+    argv = [sys.executable, "-c", EXPORT, str(path), str(message)]
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
-        told = process.stderr.read().decode()
+        text = process.stderr.read().decode()
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
-    (most,) = re.findall(r"^VmHWM:\s+(\d+) kB$", said.read_text(), re.MULTILINE)
-    return process.returncode, told, used.ru_utime + used.ru_stime, int(most) << 10
+    (most,) = re.findall(r"^VmHWM:\s+(\d+) kB$", message.read_text(), re.MULTILINE)
+    return process.returncode, text, used.ru_utime + used.ru_stime, int(most) << 10
 
 
 @pytest.fixture(scope="module")
@@ -217,8 +217,8 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[float, int]:
     """CPU time and memory of an export of next to nothing."""
     path = tmp_path_factory.mktemp("plain") / "recording"
     path.write_bytes(recorded(HELLO, FOUND[:3], end=True).data)
-    status, told, seconds, memory = measured(path)
-    assert (status, told) == (0, "")
+    status, report, seconds, memory = measured(path)
+    assert (status, report) == (0, "")
     return seconds, memory
 
 
@@ -228,10 +228,10 @@ def test_hostile_bytes_are_refused_in_one_line(
 ) -> None:
     path = tmp_path / "recording"
     path.write_bytes(ATTACKS[kind]())
-    status, told, seconds, memory = measured(path)
+    status, report, seconds, memory = measured(path)
     assert status == 4
-    assert told.count("\n") == 1
-    assert told.startswith("perftop: ")
+    assert report.count("\n") == 1
+    assert report.startswith("perftop: ")
     assert memory - plain[1] < MOST_BYTES
     assert seconds < MOST * plain[0]
 
@@ -240,17 +240,17 @@ def test_frames_of_many_forms_are_read_in_bounded_memory(tmp_path: Path) -> None
     path, took = tmp_path / "recording", []
     for count in (1, 23):
         path.write_bytes(frames_of_forms(count))
-        _, told, _, memory = measured(path)
-        assert told.endswith("it has no end\n")
+        _, report, _, memory = measured(path)
+        assert report.endswith("it has no end\n")
         took.append(memory)
     assert took[1] - took[0] < MOST_BYTES
 
 
 def test_hostile_bytes_in_a_pipe_are_refused(tmp_path: Path) -> None:
     for attack in ("a key that is a list", "nested maps"):
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-m", "perftop", "export", "-"],
             input=ATTACKS[attack](), capture_output=True, check=False, timeout=MOST_S,
         )  # fmt: skip
-        assert done.returncode == 4
-        assert done.stderr.decode().startswith("perftop: stdin: damaged after byte ")
+        assert result.returncode == 4
+        assert result.stderr.decode().startswith("perftop: stdin: damaged after byte ")

@@ -113,17 +113,17 @@ def test_a_moment_that_is_jumped_to_is_as_it_was_live(
             played(playback.session, coming)
             from_start_ns = coming[0].time_ns - begin_ns
             assert from_start_ns > (second - WARM_NS // S - 7) * S
-            found = playback.session.interval_at(time_ns, 5 * SAMPLE_NS)
+            result = playback.session.interval_at(time_ns, 5 * SAMPLE_NS)
             truth = was.interval_at(time_ns, 5 * SAMPLE_NS)
-            assert found is not None
+            assert result is not None
             assert truth is not None
-            assert (found.time_ns, found.elapsed_s) == (truth.time_ns, truth.elapsed_s)
+            assert (result.time_ns, result.elapsed_s) == (truth.time_ns, truth.elapsed_s)
             for key, counts in truth.counts.items():
-                np.testing.assert_array_equal(found.counts[key], counts, key)
-            np.testing.assert_array_equal(found.values.all, truth.values.all)
-            np.testing.assert_array_equal(found.split.states, truth.split.states)
-            np.testing.assert_array_equal(found.online, truth.online)
-            assert found.tasks == truth.tasks
+                np.testing.assert_array_equal(result.counts[key], counts, key)
+            np.testing.assert_array_equal(result.values.all, truth.values.all)
+            np.testing.assert_array_equal(result.split.states, truth.split.states)
+            np.testing.assert_array_equal(result.online, truth.online)
+            assert result.tasks == truth.tasks
             there, were = ([row.online for row in s.topology] for s in (playback.session, was))
             assert there == were
             since_ns = time_ns - CERTAIN_NS

@@ -54,9 +54,9 @@ def kept(path: Path) -> list[Path]:
 
 def span(path: Path) -> tuple[float, float]:
     """Seconds of the first and the last frame."""
-    found = times(path)
-    assert all(b - a == SAMPLE for a, b in pairwise(found)), "nothing is missing in between"
-    return found[0] / S, found[-1] / S
+    result = times(path)
+    assert all(b - a == SAMPLE for a, b in pairwise(result)), "nothing is missing in between"
+    return result[0] / S, result[-1] / S
 
 
 def test_a_ring_holds_the_last_minute_and_no_more(tmp_path: Path) -> None:
@@ -117,12 +117,12 @@ def test_kept_spans_have_whole_parts_and_overlapping_ones_are_joined(tmp_path: P
 def test_the_room_is_bounded_and_what_was_kept_by_hand_goes_last(tmp_path: Path) -> None:
     path, room = tmp_path / "box", 4 * LENGTH // PART * 3200
     box = ring(path, room)
-    for at in range(0, 480, 60):
-        if at == 60:
+    for i in range(0, 480, 60):
+        if i == 60:
             box.keep()
-        elif at:
-            box.keep_around("steal", at * S, (at + 50) * S)
-        feed(box, at, at + 60)
+        elif i:
+            box.keep_around("steal", i * S, (i + 50) * S)
+        feed(box, i, i + 60)
         sizes = {part.stat().st_ino: part.stat().st_size for part in path.rglob("*.part")}
         assert sum(sizes.values()) < room + 10_000, "a part more at most"
     names = [one.stem.split("-", 2)[2] for one in kept(path)]
@@ -168,10 +168,10 @@ def test_a_torn_end_costs_the_last_messages_only(tmp_path: Path, cut: int) -> No
     data = last.read_bytes()
     last.unlink()  # that of the ring is still being written
     last.write_bytes(data[:-cut])
-    found = times(path)
-    assert 60 * S - PART <= found[-1] < 61 * S - SAMPLE
+    result = times(path)
+    assert 60 * S - PART <= result[-1] < 61 * S - SAMPLE
     with RecordingDirectory(path) as parts:
-        assert len(list(parts.messages())) == len(found)
+        assert len(list(parts.messages())) == len(result)
         assert (parts.damage or "").startswith("cut at byte "), "after: the recording is"
         assert (parts.damage or "").endswith(f" ({last.name})")
     last.write_bytes(data[:3])  # not even its hello is there
@@ -253,5 +253,5 @@ def test_a_long_episode_is_kept_at_both_ends() -> None:
     assert [*watched.take(cast("Any", session))] == [("steal", 70 * S, 190 * S)]
     long.end_ns = 900 * S
     session.running = []
-    found = [*watched.take(cast("Any", session))]
-    assert found == [("steal", 70 * S, 190 * S), ("steal", 870 * S, 930 * S)]
+    results = [*watched.take(cast("Any", session))]
+    assert results == [("steal", 70 * S, 190 * S), ("steal", 870 * S, 930 * S)]

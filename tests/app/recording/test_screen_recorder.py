@@ -59,9 +59,9 @@ def only(directory: Path) -> Path:
     return path
 
 
-def plain(found: list[TimedMessage]) -> list[tuple[str, int]]:
+def plain(result: list[TimedMessage]) -> list[tuple[str, int]]:
     """What they are, without what the wire makes of bytes."""
-    return [("frame", m.seq) if isinstance(m, wire.Frame) else (m.kind, m.time_ns) for m in found]
+    return [("frame", m.seq) if isinstance(m, wire.Frame) else (m.kind, m.time_ns) for m in result]
 
 
 def test_history_and_new_samples_are_recorded_once_each(here: Path) -> None:
@@ -71,13 +71,13 @@ def test_history_and_new_samples_are_recorded_once_each(here: Path) -> None:
     assert played.recorder.news(0.0)[1] == f"recording to {only_soon(here)}"
     played.frames(120, 130)
     played.recorder.turn(0.0)
-    said = played.ended()
+    message = played.ended()
     path = only(here)
-    assert said == f"recorded 12.9 s, 130 frames, {writer.size(path.stat().st_size)} in {path}"
-    found = read(path)
-    assert plain(found) == plain(played.told)
+    assert message == f"recorded 12.9 s, 130 frames, {writer.size(path.stat().st_size)} in {path}"
+    content = read(path)
+    assert plain(content) == plain(played.told)
     again, live = Session(played.machine.hello), Session(played.machine.hello)
-    for session, messages in ((again, found), (live, played.told)):
+    for session, messages in ((again, content), (live, played.told)):
         assert len(list(session.play(messages))) == len(messages)
     assert again.take().values["util"].tolist() == live.take().values["util"].tolist()
 
@@ -98,11 +98,11 @@ def test_a_cpu_that_went_before_history_begins(here: Path) -> None:
     assert (played.session.history.first_ns or 0) > 100 * SAMPLE_NS  # as the test means it
     played.recorder.turn(0.0)
     assert played.recorder.end().startswith("recorded ")
-    found = read(only(here))
-    assert plain(found)[0] == ("hotplug", 2 * SAMPLE_NS - 1)
-    assert len(found) < 900
+    content = read(only(here))
+    assert plain(content)[0] == ("hotplug", 2 * SAMPLE_NS - 1)
+    assert len(content) < 900
     session = Session(played.machine.hello)
-    session.apply(found[0])
+    session.apply(content[0])
     assert not session.topology[1].online
 
 
@@ -189,8 +189,8 @@ def words(pilot: Pilot[None]) -> str:
 
 
 def view(run: Run) -> str:
-    shown = run.monitor.view
-    return "\n".join(shown.render_line(y).text.rstrip() for y in range(shown.size.height))
+    output = run.monitor.view
+    return "\n".join(output.render_line(y).text.rstrip() for y in range(output.size.height))
 
 
 async def test_a_message_disappears_with_the_next_key(here: Path) -> None:
@@ -222,9 +222,9 @@ async def test_the_key_records_and_stops(here: Path) -> None:
 
         await until(over, "what it has become")
         assert " REC " not in words(run.pilot)
-    found = read(only(here))
-    assert plain(found) == [("frame", seq) for seq in range(len(found))]
-    assert len(found) >= 11
+    content = read(only(here))
+    assert plain(content) == [("frame", seq) for seq in range(len(content))]
+    assert len(content) >= 11
 
 
 async def test_quitting_keeps_the_recording(here: Path) -> None:
@@ -268,8 +268,8 @@ async def test_marks_have_names(here: Path) -> None:
         await run.intervals(10)
         await until(lambda: "│mark 2─" in view(run) and "│warm up─" in view(run), "both")
         await run.pilot.press("5")
-        shown = view(run)
-        assert shown.index("label: mark 2") < shown.index("label: warm up")
+        output = view(run)
+        assert output.index("label: mark 2") < output.index("label: warm up")
         await run.pilot.press("home", "enter")
         await until(lambda: run.app.playhead.paused, "its moment")
         assert run.interval.time_ns == run.session.marks[1].start_ns

@@ -31,8 +31,8 @@ SOURCE = ("--source", "sim:smt-mix,cpus=4")
 
 def read(path: Path) -> tuple[list[TimedMessage], str | None]:
     with Recording(path) as recording:
-        found = list(recording.messages())
-        return found, recording.damage
+        result = list(recording.messages())
+        return result, recording.damage
 
 
 def no_end(path: Path) -> str:
@@ -40,12 +40,12 @@ def no_end(path: Path) -> str:
     return f"cut at byte {path.stat().st_size}: it has no end"
 
 
-def frames(found: Sequence[TimedMessage]) -> list[wire.Frame]:
-    return [message for message in found if isinstance(message, wire.Frame)]
+def frames(result: Sequence[TimedMessage]) -> list[wire.Frame]:
+    return [message for message in result if isinstance(message, wire.Frame)]
 
 
-def marks(found: Sequence[TimedMessage]) -> list[object]:
-    notes = [m for m in found if isinstance(m, wire.Note) and m.kind == "mark"]
+def marks(result: Sequence[TimedMessage]) -> list[object]:
+    notes = [m for m in result if isinstance(m, wire.Note) and m.kind == "mark"]
     return [note.data["label"] for note in notes]
 
 
@@ -71,20 +71,21 @@ def until(condition: Callable[[], object], process: subprocess.Popen[str]) -> No
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    _, said = process.communicate(timeout=MOST_S)
-    return process.returncode, said
+    _, message = process.communicate(timeout=MOST_S)
+    return process.returncode, message
 
 
 def test_a_short_recording(tmp_path: Path) -> None:
     path = tmp_path / "a"
-    done = here("record", "-o", str(path), *SOURCE, "--duration", "600ms")
-    assert (done.returncode, done.stdout) == (0, "")
+    process = here("record", "-o", str(path), *SOURCE, "--duration", "600ms")
+    assert (process.returncode, process.stdout) == (0, "")
     assert (
-        done.stderr == f"perftop: recorded 0.6 s, 7 frames, {size(path.stat().st_size)} in {path}\n"
+        process.stderr
+        == f"perftop: recorded 0.6 s, 7 frames, {size(path.stat().st_size)} in {path}\n"
     )
-    found, damage = read(path)
+    result, damage = read(path)
     assert damage is None
-    assert [frame.seq for frame in frames(found)] == list(range(7))
+    assert [frame.seq for frame in frames(result)] == list(range(7))
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -95,10 +96,10 @@ def test_a_signal_ends_a_recording_properly(tmp_path: Path, number: signal.Signa
     path = tmp_path / "a"
     with recording(path) as process:
         process.send_signal(number)
-        status, said = ended(process)
-    found, damage = read(path)
+        status, message = ended(process)
+    result, damage = read(path)
     assert (status, damage) == (0, None)
-    assert f" {len(frames(found))} frames, " in said
+    assert f" {len(frames(result))} frames, " in message
     assert path.read_bytes().count(b"index") == 1
 
 
@@ -111,17 +112,17 @@ def test_marks_by_signal(tmp_path: Path) -> None:
         until(lambda: len(marks(read(path)[0])) == 2, process)
         process.terminate()
         assert ended(process)[0] == 0
-    found, _ = read(path)
-    assert marks(found) == ["mark 1", "mark 2"]
-    times = [message.time_ns for message in found]
+    result, _ = read(path)
+    assert marks(result) == ["mark 1", "mark 2"]
+    times = [message.time_ns for message in result]
     assert times == sorted(times)
 
 
 def test_existing_files_are_replaced_only_by_force(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_text("precious")
-    done = here("record", "-o", str(path), *SOURCE, "--duration", "200ms")
-    assert (done.returncode, done.stderr) == (
+    result = here("record", "-o", str(path), *SOURCE, "--duration", "200ms")
+    assert (result.returncode, result.stderr) == (
         1, f"perftop: {path} exists already; --force replaces it\n")  # fmt: skip
     assert path.read_text() == "precious"
     path.chmod(0o644)
@@ -142,9 +143,9 @@ def test_unusable_outputs_are_refused(
         ("missing/a", "is no directory"), (f"{'x' * 300}", "File name too long"),
     ):  # fmt: skip
         assert cli.main(["record", "-o", str(tmp_path / name), *SOURCE, *force]) == 1
-        said = capsys.readouterr().err
-        assert why in said
-        assert said.count("\n") == 1
+        message = capsys.readouterr().err
+        assert why in message
+        assert message.count("\n") == 1
     assert Path("/dev/null").is_char_device()
     assert [path.name for path in tmp_path.iterdir()] == ["link"]
 
@@ -157,15 +158,15 @@ def test_a_full_disk_costs_nothing_recorded_before(tmp_path: Path) -> None:
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most}))\n"
         f"sys.exit(main(['record', '-o', {str(path)!r}, '--source', '{SOURCE[1]},speed=max']))"
     )
-    done = python(code, check=False)
-    found, damage = read(path)
+    process = python(code, check=False)
+    result, damage = read(path)
     assert damage == no_end(path)
     length = path.stat().st_size
     assert most - 2_000 < length < most
-    assert done.returncode == 1
-    assert done.stderr.startswith("perftop: cannot go on recording: File too large; ")
-    assert f" {len(frames(found))} frames, {size(length)} are safe in {path}\n" in done.stderr
-    assert len(frames(found)) > 10
+    assert process.returncode == 1
+    assert process.stderr.startswith("perftop: cannot go on recording: File too large; ")
+    assert f" {len(frames(result))} frames, {size(length)} are safe in {path}\n" in process.stderr
+    assert len(frames(result)) > 10
 
 
 @pytest.fixture
@@ -173,8 +174,8 @@ def small(tmp_path: Path) -> Iterator[Path]:
     """A disk with room for little."""
     if os.geteuid() != 0:
         pytest.skip("needs root: mounts a small tmpfs")
-    made = ["mount", "-t", "tmpfs", "-o", "size=64k", "perftop-test", str(tmp_path)]
-    if subprocess.run(made, capture_output=True, check=False).returncode:
+    results = ["mount", "-t", "tmpfs", "-o", "size=64k", "perftop-test", str(tmp_path)]
+    if subprocess.run(results, capture_output=True, check=False).returncode:
         pytest.skip("no tmpfs can be mounted here")
     try:
         yield tmp_path
@@ -184,13 +185,13 @@ def small(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_disk_that_runs_full(small: Path) -> None:
     path = small / "a"
-    done = here("record", "-o", str(path), "--source", f"{SOURCE[1]},speed=max")
-    assert done.returncode == 1
-    assert "No space left on device" in done.stderr
-    found, damage = read(path)
+    process = here("record", "-o", str(path), "--source", f"{SOURCE[1]},speed=max")
+    assert process.returncode == 1
+    assert "No space left on device" in process.stderr
+    result, damage = read(path)
     assert damage == no_end(path)
-    assert f" {len(frames(found))} frames, " in done.stderr
-    assert len(frames(found)) > 50
+    assert f" {len(frames(result))} frames, " in process.stderr
+    assert len(frames(result)) > 50
 
 
 @pytest.mark.parametrize("what", ["file", "directory"])
@@ -201,9 +202,9 @@ def test_a_removed_recording_is_reported(tmp_path: Path, what: str) -> None:
         path.unlink()
         if what == "directory":
             path.parent.rmdir()
-        status, said = ended(process)
+        status, message = ended(process)
     assert status == 1
-    assert said == f"perftop: {path} was removed while it was recorded: nothing was kept\n"
+    assert message == f"perftop: {path} was removed while it was recorded: nothing was kept\n"
 
 
 def test_a_killed_recording_opens_to_its_last_whole_message(tmp_path: Path) -> None:
@@ -215,8 +216,8 @@ def test_a_killed_recording_opens_to_its_last_whole_message(tmp_path: Path) -> N
             until(lambda: path.stat().st_size > wanted, process)  # noqa: B023
             process.kill()
             assert ended(process)[0] == -signal.SIGKILL
-        found, damage = read(path)
-        numbers = [frame.seq for frame in frames(found)]
+        result, damage = read(path)
+        numbers = [frame.seq for frame in frames(result)]
         lost = set(range(numbers[-1])) - set(numbers)
         assert numbers == sorted(set(numbers))
         # The kernel ends a killed write between two of its pages. Such a write is that of a message
@@ -236,18 +237,18 @@ def test_a_recording_ends_with_its_probe(tmp_path: Path) -> None:
     with recording(path) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
         os.kill(int(children.split()[0]), signal.SIGKILL)
-        status, said = ended(process)
+        status, message = ended(process)
     assert status == 1
-    recorded, reason = said.splitlines()
+    recorded, reason = message.splitlines()
     assert recorded.startswith("perftop: recorded ")
     assert reason == "perftop: the probe ended by signal 9 without an error message"
     assert read(path)[1] is None
 
 
 def test_nothing_is_left_where_the_probe_cannot_start(tmp_path: Path) -> None:
-    done = here("record", "-o", str(tmp_path / "a"), "--source", "sim:nothing-like-that")
-    assert done.returncode != 0
-    assert "sim" in done.stderr
+    result = here("record", "-o", str(tmp_path / "a"), "--source", "sim:nothing-like-that")
+    assert result.returncode != 0
+    assert "sim" in result.stderr
     assert not list(tmp_path.iterdir())
 
 
@@ -256,20 +257,20 @@ def test_progress_is_shown_on_terminals_only(tmp_path: Path) -> None:
     command = argv("record", "-o", str(tmp_path / "a"), *SOURCE, "--duration", "2500ms")
     with subprocess.Popen(command, stderr=theirs) as process:
         os.close(theirs)
-        said = b""
+        message = b""
         while True:
             try:
                 part = os.read(ours, 4096)
             except OSError:  # the other end is closed
                 break
-            said += part
+            message += part
         assert process.wait(MOST_S) == 0
     os.close(ours)
-    shown = said.decode().split("\r\x1b[K")
-    assert shown[0] == ""
-    assert shown[1].startswith("recording: 1.0 s, 11 frames, ") or "frames" in shown[1]
-    assert len(shown) >= 3
-    assert shown[-1].startswith("perftop: recorded 2.5 s, 26 frames, ")
+    output = message.decode().split("\r\x1b[K")
+    assert output[0] == ""
+    assert output[1].startswith("recording: 1.0 s, 11 frames, ") or "frames" in output[1]
+    assert len(output) >= 3
+    assert output[-1].startswith("perftop: recorded 2.5 s, 26 frames, ")
 
 
 @pytest.mark.parametrize(
@@ -305,10 +306,10 @@ def test_killed_while_it_packs_no_sample_is_lost(tmp_path: Path) -> None:
     whole, damage = read(path)
     assert damage is None
     times = [message.time_ns for message in whole]
-    for done in range(0, len(after) - start, 13):
-        torn = after[: start + done] + before[start + done :]
+    for process in range(0, len(after) - start, 13):
+        torn = after[: start + process] + before[start + process :]
         path.write_bytes(torn)
-        found, _ = read(path)
-        seen = [message.time_ns for message in found]
+        result, _ = read(path)
+        seen = [message.time_ns for message in result]
         assert seen == sorted(set(seen))
-        assert len(set(times) - set(seen)) <= (1 if done else 0), done
+        assert len(set(times) - set(seen)) <= (1 if process else 0), process

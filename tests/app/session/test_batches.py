@@ -59,11 +59,11 @@ def outcome(
     one, or in batches of these sizes in turn."""
     session = Session(hello, History(hello) if history else None)
     session.account()
-    found: list[object] = []
+    results: list[object] = []
 
     def after(message: wire.Message) -> None:
         if isinstance(message, wire.Frame) and session.span_ns >= EVERY_NS - SAMPLE_NS // 2:
-            found.append(told(session.take()))
+            results.append(told(session.take()))
 
     if sizes is None:
         for message in messages:
@@ -80,20 +80,20 @@ def outcome(
                 for taken in session.parts(messages[at : at + size], due_ns):
                     after(taken[-1])
                 at += size
-    found += [session.ended, session.running, session.warnings, told(session.whole())]
+    results += [session.ended, session.running, session.warnings, told(session.whole())]
     lost = session.lost_time()
-    found += [lost.wanted_s.tobytes(), {cause: s.tobytes() for cause, s in lost.by_cause.items()}]
-    found += [vars(session.busy_cpus), session.run_times.tasks, session.calibrations]
-    found.append([series.tobytes() for series in session.distribution.finish()._series.values()])
+    results += [lost.wanted_s.tobytes(), {cause: s.tobytes() for cause, s in lost.by_cause.items()}]
+    results += [vars(session.busy_cpus), session.run_times.tasks, session.calibrations]
+    results.append([series.tobytes() for series in session.distribution.finish()._series.values()])
     if session.history is not None:
         times = session.history.times()
         bins = edges(int(times[-1]), 300_000_000, 20)
-        found.append(session.history.field("util", session.shown, bins).tobytes())
-        found.append(session.history.states(session.cores, bins).tobytes())
+        results.append(session.history.field("util", session.shown, bins).tobytes())
+        results.append(session.history.states(session.cores, bins).tobytes())
         for time_ns in times[3::20].tolist():
             past = session.interval_at(time_ns, 500_000_000)
-            found.append(None if past is None else told(past))
-    return found
+            results.append(None if past is None else told(past))
+    return results
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -115,12 +115,12 @@ def test_an_interval_of_one_sample_equals_its_sums(
     hello, messages = simulated(f"sim:{scenario},cpus=8", SAMPLES)
 
     def said() -> list[list[object]]:
-        session, found = Session(hello), []
+        session, result = Session(hello), []
         for message in messages if scenario == "smt-mix" else disturbed(messages, 3):
             session.apply(message)
             if session.frames > 1:
-                found.append(told(session.take()))
-        return found
+                result.append(told(session.take()))
+        return result
 
     quick, add = said(), Span.add
 
@@ -189,12 +189,12 @@ def calls(cpus: int, together: int, *, history: bool, scenario: str = "steady") 
     for _ in session.play(given[:WARM]):
         pass
     session.take()
-    with counted_calls() as made:
-        for at in range(WARM, WARM + BATCH, together):
-            for _ in session.parts(given[at : at + together], lambda: sys.maxsize):
+    with counted_calls() as result:
+        for i in range(WARM, WARM + BATCH, together):
+            for _ in session.parts(given[i : i + together], lambda: sys.maxsize):
                 pass
         session.take()
-    return made.count
+    return result.count
 
 
 def test_calm_samples_are_taken_without_a_call_of_python_for_each() -> None:

@@ -95,12 +95,12 @@ def test_hooks_of_a_message_are_called_in_their_order() -> None:
 
 
 def test_episodes_begin_and_end_once() -> None:
-    hello, found = messages("sim:turbo-drop,cpus=4,packages=1,seed=1", 190)
+    hello, result = messages("sim:turbo-drop,cpus=4,packages=1,seed=1", 190)
     log = Log()
-    log.take([hello, *found])
-    told = [line for line in log.lines if not line.startswith(("frame", "hello"))]
-    assert told[:1] == ["begun turbo-drop"]
-    assert told.count("begun turbo-drop") == told.count("ended turbo-drop") == 1
+    log.take([hello, *result])
+    matching_lines = [line for line in log.lines if not line.startswith(("frame", "hello"))]
+    assert matching_lines[:1] == ["begun turbo-drop"]
+    assert matching_lines.count("begun turbo-drop") == matching_lines.count("ended turbo-drop") == 1
 
 
 def test_the_last_one_wanted_ends_a_live_stream() -> None:

@@ -47,11 +47,11 @@ def bins(first: int, last: int, step: int = 1) -> np.ndarray:
 def test_the_last_bin_holds_the_end_and_bins_stay_where_they_are(
     end_ns: int, bin_ns: int, count: int
 ) -> None:
-    found = edges(end_ns, bin_ns, count)
-    assert len(found) == count + 1
-    assert found[-2] < end_ns <= found[-1] or end_ns == found[-1] == 0
-    assert (np.diff(found) == bin_ns).all()
-    assert found[-1] % bin_ns == 0
+    result = edges(end_ns, bin_ns, count)
+    assert len(result) == count + 1
+    assert result[-2] < end_ns <= result[-1] or end_ns == result[-1] == 0
+    assert (np.diff(result) == bin_ns).all()
+    assert result[-1] % bin_ns == 0
 
 
 # --- metrics over bins
@@ -74,8 +74,8 @@ def shares(*utils: Sequence[float | None], stamps: Sequence[int] | None = None) 
 
 def test_a_bin_is_the_sum_of_its_samples_divided_once() -> None:
     history = shares([0.1, 0.5], [0.3, 0.5], [0.8, 0.0], [0.2, 0.5])
-    found = history.field("util", [0, 1], bins(0, 4, 2))
-    np.testing.assert_allclose(found, [[0.2, 0.5], [0.5, 0.25]], atol=1e-6)
+    values = history.field("util", [0, 1], bins(0, 4, 2))
+    np.testing.assert_allclose(values, [[0.2, 0.5], [0.5, 0.25]], atol=1e-6)
     assert history.field("util", [1], bins(0, 4, 4)).tolist() == [[pytest.approx(0.375)]]
     # A clock is cycles over running time: a sample that slept has no say.
     assert history.field("busy_hz", [1], bins(2, 4, 2)).tolist() == [[pytest.approx(2e9)]]
@@ -94,14 +94,14 @@ def test_a_sample_belongs_to_the_bin_in_which_it_ends() -> None:
 
 def test_bins_finer_than_samples_show_the_sample_that_covers_them() -> None:
     history = shares([0.2], [0.6], stamps=[4, 6])  # the frames between were lost
-    found = history.field("util", [0], bins(-1, 8))[:, 0]
-    np.testing.assert_allclose(found, [NAN, *[0.05] * 4, 0.3, 0.3, NAN, NAN], atol=1e-6)
+    result = history.field("util", [0], bins(-1, 8))[:, 0]
+    np.testing.assert_allclose(result, [NAN, *[0.05] * 4, 0.3, 0.3, NAN, NAN], atol=1e-6)
 
 
 def test_unknown_values_are_not_zero() -> None:
     history = shares([0.5, 0.5], [0.5, None], [0.5, 0.5])
-    found = history.field("util", [1, 0], bins(0, 3))
-    np.testing.assert_allclose(found, [[0.5, 0.5], [NAN, 0.5], [0.25, 0.5]], atol=1e-6)
+    values = history.field("util", [1, 0], bins(0, 3))
+    np.testing.assert_allclose(values, [[0.5, 0.5], [NAN, 0.5], [0.25, 0.5]], atol=1e-6)
     assert np.isnan(history.field("idle", [0, 1], bins(0, 3))).all()  # no counter for it
     assert np.isnan(history.field("util", [0], bins(40, 42))).all()
     assert np.isnan(shares([0.5]).field("util", [0], bins(-5, -3))).all()
@@ -115,8 +115,8 @@ def test_a_half_known_sample_is_not_half_a_ratio() -> None:
         for seq in range(5)
     ]
     history = kept(hello, [made.frame(hello, seq, values) for seq, values in enumerate(samples)])
-    found = history.field("busy_hz", [0], bins(0, 4))[:, 0]
-    np.testing.assert_allclose(found, [4e9, NAN, NAN, 4e9])
+    result = history.field("busy_hz", [0], bins(0, 4))[:, 0]
+    np.testing.assert_allclose(result, [4e9, NAN, NAN, 4e9])
     assert history.field("busy_hz", [0], bins(0, 4, 4))[0, 0] == pytest.approx(4e9)
 
 
@@ -162,9 +162,9 @@ def test_bins_of_a_machine_are_its_intervals(scenario: str) -> None:
     start_ns = ends[0] - 10 * SAMPLE_NS
     limits = np.array([start_ns, *ends], np.int64)
     for key in METRICS:
-        found = history.field(key, range(8), limits)
+        values = history.field(key, range(8), limits)
         expected = [interval.values[key] for interval in live]
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4, err_msg=key)
+        np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-4, err_msg=key)
     cores = session.cores
     states = history.states(cores, limits)
     np.testing.assert_allclose(states[3:], [i.split.states for i in live[3:]], atol=2e-3)
@@ -180,10 +180,10 @@ def test_cores_are_found_by_their_cpus() -> None:
     does = {0: Does(0.9, alone=0.5), 4: Does(0.4, alone=0.0), 1: Does(0.2), 5: Does(0.2)}
     machine = Machine(cores=4, does=does)
     history = kept(machine.hello, [machine.frame(seq) for seq in range(5)])
-    found = history.states([[1, 5], [0, 4], [77]], bins(0, 4, 2))
-    np.testing.assert_allclose(found[1, 1], [0.1, 0.5, 0, 0.4], atol=1e-6)
-    np.testing.assert_allclose(found[1, 0], [0.8, 0, 0, 0.2], atol=1e-6)
-    assert np.isnan(found[:, 2]).all()
+    result = history.states([[1, 5], [0, 4], [77]], bins(0, 4, 2))
+    np.testing.assert_allclose(result[1, 1], [0.1, 0.5, 0, 0.4], atol=1e-6)
+    np.testing.assert_allclose(result[1, 0], [0.8, 0, 0, 0.2], atol=1e-6)
+    assert np.isnan(result[:, 2]).all()
     ceiling = history.cores([[3, 7], [77]], bins(0, 4, 2))[:, :, -1]
     np.testing.assert_allclose(ceiling, [[3.2e9, NAN]] * 2)
 
@@ -199,9 +199,9 @@ def test_states_of_a_bin_are_weighed_by_what_samples_cover() -> None:
         for seq, (r, f) in enumerate(zip(ref, flags, strict=True))
     ]
     history = kept(hello, messages)
-    found = history.states([[0, 1]], bins(0, 3))[:, 0]
+    result = history.states([[0, 1]], bins(0, 3))[:, 0]
     expected = np.array([[1, 0, 0, 0], [NAN] * 4, [0.5, 0.5, 0, 0]])
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(result, expected, atol=1e-6)
     whole = history.states([[0, 1]], bins(0, 3, 3))[0, 0]
     np.testing.assert_allclose(whole, [2 / 3, 1 / 3, 0, 0], atol=1e-6)
 
@@ -241,8 +241,8 @@ def test_cores_of_four_threads_have_one_state() -> None:
         )
         for seq in range(3)
     ]  # fmt: skip
-    found = kept(hello, messages).states([[0, 1, 2, 3]], bins(0, 2))
-    np.testing.assert_allclose(found[:, 0], [[0.5, NAN, NAN, NAN]] * 2)
+    result = kept(hello, messages).states([[0, 1, 2, 3]], bins(0, 2))
+    np.testing.assert_allclose(result[:, 0], [[0.5, NAN, NAN, NAN]] * 2)
 
 
 # --- raw frames
@@ -274,9 +274,9 @@ def test_time_that_does_not_go_on_is_not_history() -> None:
     for time_ns in (-5, 7, 8):
         odd.apply(wire.Frame(0, time_ns, machine.frame(1).blocks))
     assert history_of_odd.times().tolist() == [8]
-    found = odd.interval_at(8, 5)
-    assert found is not None
-    assert found.elapsed_s == 1e-9
+    result = odd.interval_at(8, 5)
+    assert result is not None
+    assert result.elapsed_s == 1e-9
     assert [m.seq for m in history.frames(0, 1 << 62) if isinstance(m, wire.Frame)] == [0, 1, 2, 3]
     assert session.interval_at(3 * SAMPLE_NS, SAMPLE_NS) is not None
 
@@ -344,24 +344,24 @@ def with_bins(
     session = played(Session(hello, History(hello)), messages)
     end_ns, span_ns = session.now_ns, 20 * SAMPLE_NS
     ends = np.arange(end_ns - bins * span_ns, end_ns + 1, span_ns, dtype=np.int64)
-    told = [session.interval_at(at_ns, span_ns) for at_ns in ends[1:].tolist()]
-    return session.past, ends, [interval for interval in told if interval is not None]
+    results = [session.interval_at(at_ns, span_ns) for at_ns in ends[1:].tolist()]
+    return session.past, ends, [interval for interval in results if interval is not None]
 
 
 def test_history_has_pressure() -> None:
-    history, ends, told = with_bins(2, 200, "guest", 6)
-    found = history.machine(["pressure_cpu"], ends)[:, 0]
-    assert found.tolist() == pytest.approx([t.machine["pressure_cpu"] for t in told], abs=1e-4)
-    assert found.min() > 0
+    history, ends, report = with_bins(2, 200, "guest", 6)
+    result = history.machine(["pressure_cpu"], ends)[:, 0]
+    assert result.tolist() == pytest.approx([t.machine["pressure_cpu"] for t in report], abs=1e-4)
+    assert result.min() > 0
     assert np.isnan(history.machine(["temperature_c"], ends)).all()
 
 
 def test_history_has_traffic_of_packages() -> None:
-    history, ends, told = with_bins(4, 120, "memory", 4)
+    history, ends, report = with_bins(4, 120, "memory", 4)
     for key, name in (("memory_read_bytes", "memory_read_bytes_per_s"), ("energy_j", "power_w")):
-        found = history.shared(key, ends)
-        assert found[:, 0].tolist() == pytest.approx(
-            [float(t.packages[name][0]) for t in told], rel=1e-3
+        result = history.shared(key, ends)
+        assert result[:, 0].tolist() == pytest.approx(
+            [float(t.packages[name][0]) for t in report], rel=1e-3
         )
     assert history.shared("l3_memory_bytes", ends).shape == (4, 0)
 
@@ -369,10 +369,10 @@ def test_history_has_traffic_of_packages() -> None:
 def test_channels_of_a_memory_are_added_up() -> None:
     hello, messages = simulated.messages("sim:memory,cpus=4,seed=2", 60)
     block = next(b for b in hello.blocks if any(c.key == "memory_read_bytes" for c in b.counters))
-    at = [c.key for c in block.counters].index("memory_read_bytes")
-    read, write = block.counters[at : at + 2]
+    index = [c.key for c in block.counters].index("memory_read_bytes")
+    read, write = block.counters[index : index + 2]
     assert write.key == "memory_write_bytes"
-    wide = [*block.counters[:at], replace(read, columns=2), *block.counters[at + 2 :]]
+    wide = [*block.counters[:index], replace(read, columns=2), *block.counters[index + 2 :]]
     blocks = [replace(b, counters=wide) if b is block else b for b in hello.blocks]
     ends = edges(messages[-1].time_ns, SAMPLE_NS, 30)
     narrow, both = (kept(one, messages) for one in (hello, replace(hello, blocks=blocks)))
@@ -385,5 +385,5 @@ def test_a_rate_that_is_read_seldom_covers_the_bins_since_the_last_read() -> Non
     nan = np.nan
     rates = np.array([[nan], [5.0], [nan], [nan], [7.0], [nan]])
     read_s = np.array([[0.0], [1.0], [0.0], [0.0], [3.0], [0.0]])
-    found = covering(rates, read_s, np.ones(6))[:, 0]
-    assert np.array_equal(found, [nan, 5.0, 7.0, 7.0, 7.0, nan], equal_nan=True)
+    result = covering(rates, read_s, np.ones(6))[:, 0]
+    assert np.array_equal(result, [nan, 5.0, 7.0, 7.0, 7.0, nan], equal_nan=True)

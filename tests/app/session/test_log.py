@@ -132,25 +132,25 @@ HELLO = made.hello(
 def frames(spans: list[tuple[float, int]]) -> list[wire.Frame]:
     """One thread works half the time, the other sleeps; for so many samples its ticks are worth so
     much."""
-    found: list[wire.Frame] = []
+    results: list[wire.Frame] = []
     ref, one = 0, 0.0
     for k, count in [(96.0, 1), *spans]:
         for _ in range(count):
             ref += TICKS // 2
             one += TICKS / 2 / k
             values = {"ref": [ref, 0], "cycles": [ref, 0], "one_thread": [int(one), 0]}
-            found.append(made.frame(HELLO, len(found), values))
-    return found
+            results.append(made.frame(HELLO, len(results), values))
+    return results
 
 
 def test_a_moved_factor_is_reported_once() -> None:
-    session, told = Session(HELLO), []
+    session, report = Session(HELLO), []
     for _ in session.play(frames([(24.0, 10), (96.0, 60)])):
-        told.append((session.calibrations["one_thread"].factor, len(session.warnings)))
-        if len(told) == 11:
+        report.append((session.calibrations["one_thread"].factor, len(session.warnings)))
+        if len(report) == 11:
             assert multiplier(session) == {"factor": 24.0, "state": "settled"}
-    assert told[10] == (24.0, 0)
-    assert told[-1] == (96.0, 1)
+    assert report[10] == (24.0, 0)
+    assert report[-1] == (96.0, 1)
     (text,) = session.warnings
     assert "one_thread is 96 TSC ticks, not 24" in text
     assert len(text) < MAX_WARNING
@@ -158,8 +158,8 @@ def test_a_moved_factor_is_reported_once() -> None:
 
 
 def multiplier(session: Session) -> dict[str, object]:
-    found: dict[str, object] = stat_json.interval_line(session, session.take())["multipliers"]
-    return found["one_thread"]  # type: ignore[return-value]
+    result: dict[str, object] = stat_json.interval_line(session, session.take())["multipliers"]
+    return result["one_thread"]  # type: ignore[return-value]
 
 
 def test_stat_reports_a_moved_factor_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
@@ -182,9 +182,9 @@ AT = 40
 """The first frame after it."""
 
 
-def suspended(found: list[wire.Message], tsc_hz: float, split: int) -> Iterator[wire.Message]:
+def suspended(result: list[wire.Message], tsc_hz: float, split: int) -> Iterator[wire.Message]:
     """The TSC went on; of the first frame so many rows were read before."""
-    for message in found:
+    for message in result:
         if not isinstance(message, wire.Frame) or message.seq < AT:
             yield message
             continue
@@ -200,13 +200,13 @@ def suspended(found: list[wire.Message], tsc_hz: float, split: int) -> Iterator[
 
 @pytest.mark.parametrize("split", [0, 3])
 def test_a_suspend_is_marked_and_spoils_no_number(split: int) -> None:
-    found = messages("sim:steady,cpus=8", 8)
-    hello = found[0]
+    result = messages("sim:steady,cpus=8", 8)
+    hello = result[0]
     assert isinstance(hello, wire.Hello)
     assert hello.tsc_hz is not None
     session = Session(hello, History(hello))
     utils, times = [], []
-    for _ in session.play([*suspended(found[1:], hello.tsc_hz.hz, split)]):
+    for _ in session.play([*suspended(result[1:], hello.tsc_hz.hz, split)]):
         if session.span_ns >= 1_000_000_000:
             interval = session.take()
             utils.append(interval.values["util"].tolist())
@@ -229,8 +229,8 @@ def test_a_suspend_is_marked_and_spoils_no_number(split: int) -> None:
 
 def test_a_recording_entered_after_a_suspend_has_no_mark_of_it() -> None:
     """Its first frame has slept already: when, nobody knows. What it sleeps later is told."""
-    found = messages("sim:steady,cpus=4", 1)
-    hello, *frames = (m for m in found if isinstance(m, wire.Hello | wire.Frame))
+    result = messages("sim:steady,cpus=4", 1)
+    hello, *frames = (m for m in result if isinstance(m, wire.Hello | wire.Frame))
     assert isinstance(hello, wire.Hello)
     session = Session(hello)
     for frame, asleep_ns in zip(frames, (7, 7, 7 + 90 * 10**9), strict=False):
@@ -241,11 +241,11 @@ def test_a_recording_entered_after_a_suspend_has_no_mark_of_it() -> None:
 
 @pytest.mark.parametrize("lie", ["x", -1, 1.5, True, None, 1 << 63])
 def test_malformed_times_of_sleep_are_ignored(lie: object) -> None:
-    found = messages("sim:steady,cpus=4", 1)
-    hello = found[0]
+    result = messages("sim:steady,cpus=4", 1)
+    hello = result[0]
     assert isinstance(hello, wire.Hello)
     session = Session(hello)
-    for message in found[1:]:
+    for message in result[1:]:
         if isinstance(message, wire.Frame):
             session.apply(dataclasses.replace(message, records={"asleep_ns": lie}))
     assert session.marks == []

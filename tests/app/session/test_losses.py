@@ -163,8 +163,8 @@ def test_nothing_counts_twice(
     sample(losses, 0, steal_s=steal_s, halted_s=halted_s, clock_s=clock_s,
            waited_s=waited_s, run_s=run_s)  # fmt: skip
     kinds = [LIMIT, ("throttle", "thermal"), ("involuntary-halt", "smm")]
-    told = [episode(cause, [0, 1]) for cause in kinds]
-    told += [episode(("neighbour", "sibling"), [0, 1], depth=depth)] * 2
-    sums = losses.sums(told)
+    results = [episode(cause, [0, 1]) for cause in kinds]
+    results += [episode(("neighbour", "sibling"), [0, 1], depth=depth)] * 2
+    sums = losses.sums(results)
     if sums.whole_s > 0:
         assert sum(float(lost_s.sum()) for lost_s in sums.by_cause.values()) <= sums.whole_s + 1e-9

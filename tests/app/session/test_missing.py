@@ -17,8 +17,8 @@ from perftop.session.session import Session
 def test_states_that_are_not_there_have_their_reason() -> None:
     def core(session: Session) -> dict[str, object]:
         line = stat_json.interval_line(session, session.take())
-        found: dict[str, object] = json.loads(json.dumps(line))["cores"][0]
-        return found
+        result: dict[str, object] = json.loads(json.dumps(line))["cores"][0]
+        return result
 
     counters = [made.REF, counter("any_thread", "1")]
     samples = [{"ref": [seq] * 4, "any_thread": [seq] * 4} for seq in range(3)]
@@ -57,8 +57,8 @@ def test_the_reason_is_that_of_the_cpu_that_is_on() -> None:
     flags = [wire.ROW_SAMPLED, 0]
     session.apply(frame(unread, 1, {"ref": [fast, None]}, flags=flags))
     session.apply(wire.Note("hotplug", made.SAMPLE_NS + 1, data={"cpu": 0, "online": False}))
-    told = missing.why_no_states(session, session.take(), 0)
-    assert told == {"smt": missing.UNREAD, "active_threads": missing.UNREAD}
+    report = missing.why_no_states(session, session.take(), 0)
+    assert report == {"smt": missing.UNREAD, "active_threads": missing.UNREAD}
 
 
 def test_a_core_that_is_off_has_that_reason() -> None:

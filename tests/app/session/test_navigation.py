@@ -39,18 +39,18 @@ def episode(start: int, end: int | None, cpu: int) -> Episode:
     return Episode("steal", [cpu], start * SAMPLE_NS, end_ns)
 
 
-def walk(told: Lived, episodes: list[Episode], by: int) -> list[float]:
+def walk(report: Lived, episodes: list[Episode], by: int) -> list[float]:
     """In samples, each moment that is come to from the one before."""
-    session, interval = told
-    found: list[float] = []
+    session, interval = report
+    results: list[float] = []
     while True:
         moment = navigation.nearest_moment(session, interval, episodes, by)
         if moment is None:
-            return found
-        found.append(moment / SAMPLE_NS)
-        shown = session.interval_at(moment, 5 * SAMPLE_NS)
-        assert shown is not None
-        interval = shown
+            return results
+        results.append(moment / SAMPLE_NS)
+        output = session.interval_at(moment, 5 * SAMPLE_NS)
+        assert output is not None
+        interval = output
 
 
 def test_each_moment_is_visited_once_in_both_directions(told: Lived) -> None:
@@ -68,14 +68,14 @@ def test_each_moment_is_visited_once_in_both_directions(told: Lived) -> None:
 def test_the_numbers_there_are_of_the_episode(told: Lived, start: int, end: int | None) -> None:
     session, interval = told
     moment = navigation.moment_of(session, it := episode(start, end, 0), interval)
-    shown = session.interval_at(moment, 5 * SAMPLE_NS)
-    assert shown is not None
-    since_ns = shown.time_ns - round(shown.elapsed_s * 1e9)
-    assert since_ns <= it.start_ns <= shown.time_ns
+    output = session.interval_at(moment, 5 * SAMPLE_NS)
+    assert output is not None
+    since_ns = output.time_ns - round(output.elapsed_s * 1e9)
+    assert since_ns <= it.start_ns <= output.time_ns
     if end is None or end - start >= 5:
         assert since_ns == it.start_ns  # all of them
     else:
-        assert shown.time_ns == it.end_ns
+        assert output.time_ns == it.end_ns
 
 
 def test_only_episodes_of_the_selected_cpus(told: Lived) -> None:
@@ -165,8 +165,8 @@ def test_a_night_in_which_the_clock_is_changed() -> None:
 def test_any_text_is_a_moment_in_range_or_a_printable_error(text: str, a: int, b: int) -> None:
     first, last = NOON - max(a, b) * S, NOON
     try:
-        found = parse_moment(text, NOON - min(a, b) * S, first, last)
+        result = parse_moment(text, NOON - min(a, b) * S, first, last)
     except ValueError as error:
         assert str(error).isprintable()
     else:
-        assert first <= found <= last
+        assert first <= result <= last

@@ -19,10 +19,10 @@ def record(throttled_ms: int, *, periods: int = 10, group: str = GROUP) -> dict[
 
 def run_times(*records: dict[str, object]) -> RunTimes:
     quotas = Quotas()
-    found = RunTimes([0, 1], quotas=quotas)
+    result = RunTimes([0, 1], quotas=quotas)
     for each in records:
         quotas.take(each)
-    return found
+    return result
 
 
 def waited(pid: int, wait_s: float, cpu: int = 0) -> dict[tuple[int, str, int], TaskTimes]:
@@ -73,13 +73,13 @@ def test_of_nested_groups_the_one_that_stopped_a_task_for_longest_binds() -> Non
 def test_the_part_of_the_waiting_that_a_quota_explains(
     times: dict[tuple[int, str, int], TaskTimes], share: float
 ) -> None:
-    found = run_times(record(0), record(1000))
-    (throttled,) = found.throttled(times)
+    result = run_times(record(0), record(1000))
+    (throttled,) = result.throttled(times)
     assert throttled.share == pytest.approx(share)
     whole = sum(task.wait_s for task in times.values())
     assert throttled.wait_s == pytest.approx(share * whole)
-    assert found.throttled_by_cpu(times).sum() == pytest.approx(share * whole)
-    assert found.throttled(waited(9, 2.0)) == [], "another process has no quota"
+    assert result.throttled_by_cpu(times).sum() == pytest.approx(share * whole)
+    assert result.throttled(waited(9, 2.0)) == [], "another process has no quota"
 
 
 def test_the_rest_of_the_waiting_stays_with_the_scheduler() -> None:

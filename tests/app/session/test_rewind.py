@@ -114,17 +114,17 @@ def lived(hello: wire.Hello, messages: Sequence[wire.Message]) -> tuple[Session,
     return session, live
 
 
-def agree(found: Interval | None, live: Interval) -> None:
-    assert found is not None
+def agree(result: Interval | None, live: Interval) -> None:
+    assert result is not None
     for name in ("time", "time_ns", "elapsed_s", "skew_s", "suspect", "sample_count", "tasks"):
-        assert getattr(found, name) == getattr(live, name), name
-    pairs = {"values": (found.values.all, live.values.all)}
+        assert getattr(result, name) == getattr(live, name), name
+    pairs = {"values": (result.values.all, live.values.all)}
     pairs |= {
-        name: (getattr(found, name), getattr(live, name)) for name in ("ceiling_hz", "online")
+        name: (getattr(result, name), getattr(live, name)) for name in ("ceiling_hz", "online")
     }
-    pairs |= {name: (found.counts[name], live.counts[name]) for name in live.counts}
+    pairs |= {name: (result.counts[name], live.counts[name]) for name in live.counts}
     for field in dataclasses.fields(Split):
-        pairs[field.name] = getattr(found.split, field.name), getattr(live.split, field.name)
+        pairs[field.name] = getattr(result.split, field.name), getattr(live.split, field.name)
     for name, (a, b) in pairs.items():
         np.testing.assert_array_equal(a, b, name)
 
@@ -159,10 +159,10 @@ def test_between_two_samples_the_older_one_counts() -> None:
 def test_a_span_is_as_near_to_what_was_asked_as_can_be(span_ns: int, samples: int) -> None:
     story = Story(machine()).go_on(9)
     session, _ = lived(story.hello, story.messages)
-    found = session.interval_at(7 * SAMPLE_NS, span_ns)
-    assert found is not None
-    assert found.sample_count == samples
-    assert found.elapsed_s == pytest.approx(samples / 10)
+    result = session.interval_at(7 * SAMPLE_NS, span_ns)
+    assert result is not None
+    assert result.sample_count == samples
+    assert result.elapsed_s == pytest.approx(samples / 10)
 
 
 def test_there_is_nothing_before_the_first_sample() -> None:
@@ -210,15 +210,15 @@ def test_looking_back_leaves_the_present_alone() -> None:
 
 def test_tasks_are_valid_for_two_seconds() -> None:
     story = Story(machine())
-    told = {"0": [7, "job", 1.0]}
-    story.go_on(5).go_on(records={"tasks": told}).go_on(40)
+    results = {"0": [7, "job", 1.0]}
+    story.go_on(5).go_on(records={"tasks": results}).go_on(40)
     story.go_on(records={"tasks": "of no use"}).go_on(4)
     session, live = lived(story.hello, story.messages)
     for interval in live:
         agree(session.interval_at(interval.time_ns, INTERVAL_NS), interval)
     ages = {round(i.time_ns / SAMPLE_NS) - 6: i.tasks for i in live}
-    assert [age for age, tasks in ages.items() if tasks == told] == [0, 5, 10, 15, 20]
-    assert all(tasks in ({}, told) for tasks in ages.values())
+    assert [age for age, tasks in ages.items() if tasks == results] == [0, 5, 10, 15, 20]
+    assert all(tasks in ({}, results) for tasks in ages.values())
 
 
 def test_a_cpu_of_which_nothing_was_known_gets_its_place() -> None:

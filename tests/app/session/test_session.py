@@ -66,8 +66,8 @@ def test_metrics_from_counters() -> None:
         for seq in range(3)
     ]
     values = play(greeting, *samples).take().values
-    found = {key: float(values[key][0]) for key in METRICS}
-    assert found == pytest.approx(
+    results = {key: float(values[key][0]) for key in METRICS}
+    assert results == pytest.approx(
         {
             "util": 0.4,
             "busy_hz": 3e9,
@@ -269,9 +269,9 @@ def test_notes_are_not_trusted(data: dict[str, object]) -> None:
 def test_missing_numbers_have_a_reason_under_their_key() -> None:
     why = wire.Missing("cycles", "no PMU in this guest", "use metal")
     session = Session(made.hello([made.REF], missing=[why]))
-    found = {m.what: (m.why, m.fix) for m in lasting_reasons(session)}
-    assert found["busy_hz"] == ("no PMU in this guest", "use metal")
-    assert "util" not in found
+    results = {m.what: (m.why, m.fix) for m in lasting_reasons(session)}
+    assert results["busy_hz"] == ("no PMU in this guest", "use metal")
+    assert "util" not in results
     hello = stat_json.hello_line(session)
     assert hello["origin"] == {"util": "ref / tsc (made)", "halt": "1 - ref / tsc (made)"}
     for key in METRICS:
@@ -296,8 +296,8 @@ def test_core_types_have_ceilings_of_their_own() -> None:
     ]
     greeting.blocks.append(wire.Block("package", "package", gauges))
     hz: made.Values = {"ref": [0] * 3, "ceiling_hz": [5_000_000_000], "e_ceiling_hz": [4 * 10**9]}
-    found = play(greeting, hz, hz).take().ceiling_hz
-    assert found.tolist() == pytest.approx([5e9, 4e9, math.nan], nan_ok=True)
+    result = play(greeting, hz, hz).take().ceiling_hz
+    assert result.tolist() == pytest.approx([5e9, 4e9, math.nan], nan_ok=True)
 
 
 def test_details_of_processes_are_bounded() -> None:

@@ -33,8 +33,8 @@ class Job:
     def look(self, *threads: tuple[int, int, int, int], after_ms: int = 100) -> JobFootprint:
         """Process, thread, CPU, milliseconds run since birth."""
         self.now_ns += after_ms * MS
-        told = {str(t): [p, "job", cpu, ran * MS, 0, 0, 0] for p, t, cpu, ran in threads}
-        self.watched_job.take({"watched": {"threads": told, "more": 0}}, self.now_ns)
+        results = {str(t): [p, "job", cpu, ran * MS, 0, 0, 0] for p, t, cpu, ran in threads}
+        self.watched_job.take({"watched": {"threads": results, "more": 0}}, self.now_ns)
         self.footprint.take(self.watched_job, self.now_ns)
         return self.footprint
 
@@ -43,11 +43,11 @@ def test_time_goes_to_the_cpu_where_it_ran_last() -> None:
     job = Job()
     job.look((ROOT, ROOT, 3, 30))
     job.look((ROOT, ROOT, 3, 90), (101, 101, 5, 40))
-    found = job.look((ROOT, ROOT, 4, 91), (101, 101, 5, 140))
+    result = job.look((ROOT, ROOT, 4, 91), (101, 101, 5, 140))
     # 30 ms of the first were before it was let go; a child's are all the job's.
-    assert found.seconds == pytest.approx({3: 0.06, 4: 0.001, 5: 0.14})
-    assert found.seen_s == pytest.approx(0.201)
-    assert found.cpus() == [3, 5], "a visit of 1 ms is none of the CPUs it worked on"
+    assert result.seconds == pytest.approx({3: 0.06, 4: 0.001, 5: 0.14})
+    assert result.seen_s == pytest.approx(0.201)
+    assert result.cpus() == [3, 5], "a visit of 1 ms is none of the CPUs it worked on"
 
 
 def test_a_record_counts_once() -> None:
@@ -223,16 +223,16 @@ def lines() -> list[stat_json.Line]:
     """Six seconds of a job that has CPU 0 to itself."""
     source = open_sim("sim:neighbour,cpus=4,speed=max", S // 5, watch="lmp")
     session = Session(source.hello)
-    found: list[stat_json.Line] = []
-    while len(found) < 6:
+    results: list[stat_json.Line] = []
+    while len(results) < 6:
         for message in source.poll():
             session.apply(message)
             if session.span_ns >= S:
                 interval = session.take()
                 line = stat_json.interval_line(session, interval)
                 line["text"] = StatTable(session, ["util", "task"]).lines(interval)
-                found.append(line)
-    return found
+                results.append(line)
+    return results
 
 
 def test_times_of_a_job_are_those_of_its_own_cpu(lines: list[stat_json.Line]) -> None:
@@ -259,11 +259,11 @@ def test_percentiles_stay_right_when_samples_are_thinned() -> None:
     refs = np.cumsum([0, *(int(share * TICKS) for share in shares)]) % 2**48
     frames = [frame(greeting, seq, {"ref": [ref]}) for seq, ref in enumerate(refs.tolist())]
     played(session, frames)
-    found = run_summary.summary_line(session, {}, 1.0)["cpus"][0]["util"]
-    assert found["min"] == pytest.approx(shares.min(), abs=1e-6)
-    assert found["max"] == pytest.approx(shares.max(), abs=1e-6)
-    assert found["mean"] == pytest.approx(shares.mean(), abs=1e-6)
-    assert found["p5"] == pytest.approx(0.05, abs=0.06)
+    result = run_summary.summary_line(session, {}, 1.0)["cpus"][0]["util"]
+    assert result["min"] == pytest.approx(shares.min(), abs=1e-6)
+    assert result["max"] == pytest.approx(shares.max(), abs=1e-6)
+    assert result["mean"] == pytest.approx(shares.mean(), abs=1e-6)
+    assert result["p5"] == pytest.approx(0.05, abs=0.06)
 
 
 @pytest.mark.parametrize(("max_bytes", "least_rows", "room"), [(4352, 2, 32), (1, 2, 2), (1, 9, 9)])
@@ -277,10 +277,10 @@ def test_a_run_of_any_length_keeps_samples_in_bounded_memory(
     session.apply(frame(greeting, 0, {"ref": [0]}))
     for seq in range(1, 200):
         session.apply(frame(greeting, seq, {"ref": [seq * TICKS // 2]}))
-        found = session.distribution.finish()
-        assert len(found._kept_samples) == room
-        assert min(seq, room // 2) <= found._count <= room
-        assert (found._kept_samples[: found._count, 0] == 0.5).all()
+        result = session.distribution.finish()
+        assert len(result._kept_samples) == room
+        assert min(seq, room // 2) <= result._count <= room
+        assert (result._kept_samples[: result._count, 0] == 0.5).all()
 
 
 @pytest.mark.parametrize("count", [2, 3, 511, 512, 513, 20_000])

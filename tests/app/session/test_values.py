@@ -181,18 +181,18 @@ def test_json_has_the_range_of_a_ceiling_and_its_origin() -> None:
 
 
 def missing(hello: wire.Hello) -> list[tuple[str, str | None, list[int] | None]]:
-    found = lasting_reasons(Session(hello))
-    return [(m.why, m.fix, m.cpus) for m in found if m.what == "turbo_ceiling_hz"]
+    result = lasting_reasons(Session(hello))
+    return [(m.why, m.fix, m.cpus) for m in result if m.what == "turbo_ceiling_hz"]
 
 
 def test_a_missing_table_has_the_reason_of_its_registers() -> None:
     none = "perftop knows no register with turbo's limits here"
     registers = Missing("limit_reasons", "no /dev/cpu/N/msr", "sudo modprobe msr")
     torn = Missing("turbo", "MSR 1ADH cannot be read")
-    said = Missing("turbo_ceiling_hz", "turbo is off")
+    message = Missing("turbo_ceiling_hz", "turbo is off")
     assert missing(stream([table(STEPS)])) == []
     assert missing(stream([])) == missing(stream([cpufreq(38)])) == [(none, None, None)]
     assert missing(stream([], missing=[registers])) == [(registers.why, registers.fix, None)]
     assert missing(stream([], missing=[registers, torn])) == [(torn.why, None, None)]
-    assert missing(stream([], missing=[said])) == [(said.why, None, None)]
+    assert missing(stream([], missing=[message])) == [(message.why, None, None)]
     assert missing(stream([table(STEPS, cpus=[0, 1])])) == [(none, None, [2, 3])]

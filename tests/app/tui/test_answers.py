@@ -55,10 +55,10 @@ def scripted(spec: str) -> dict[str, Any]:
 
 def played(spec: str, half_s: float, end_s: float) -> tuple[list[wire.Message], list[wire.Message]]:
     """What the machine says up to one moment, and from there to another."""
-    hello, found = lasting(spec, end_s)
+    hello, result = lasting(spec, end_s)
     half_ns = hello.raw_ns + half_s * 1e9
-    half = [message for message in found if message.time_ns <= half_ns]
-    return [hello, *half], [*found[len(half) :]]
+    half = [message for message in result if message.time_ns <= half_ns]
+    return [hello, *half], [*result[len(half) :]]
 
 
 @cache
@@ -70,12 +70,12 @@ def seen(spec: str) -> tuple[Looks, Looks]:
     half, rest = played(spec, (begin + end) / 2 + 0.5, end + 3)
 
     async def looks(app: FedApp) -> Looks:
-        found = {}
+        results = {}
         for size in SIZES:
             app.terminal.resize(size)
             await drawn(app)
-            found[size] = app.composed()
-        return found
+            results[size] = app.composed()
+        return results
 
     async def look() -> tuple[Looks, Looks]:
         async with shown(half) as app:

@@ -124,14 +124,14 @@ async def test_keys_and_clicks_before_the_first_numbers_do_no_harm() -> None:
 
 
 async def test_the_probe_is_asked_for_batches_in_which_no_interval_ends() -> None:
-    asked: list[int] = []
+    request: list[int] = []
 
-    async with running(Machine(), pace=asked.append) as run:
-        assert asked == [INTERVAL_NS], "with the first numbers, which come after one sample"
+    async with running(Machine(), pace=request.append) as run:
+        assert request == [INTERVAL_NS], "with the first numbers, which come after one sample"
         run.app.status = replace(run.app.status, interval_ns=1_500_000_000)
         run.app.source.pace()
         await run.pilot.press("+", "+")
-        assert asked[1:] == [500_000_000, 1_000_000_000, 1_000_000_000]
+        assert request[1:] == [500_000_000, 1_000_000_000, 1_000_000_000]
 
 
 async def test_an_order_keeps_the_selected_core() -> None:

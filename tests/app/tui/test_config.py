@@ -297,8 +297,8 @@ async def test_the_app_uses_what_is_set() -> None:
 
 
 def test_the_default_file_is_printed() -> None:
-    done = run("--default-config")
-    assert (done.returncode, done.stdout, done.stderr) == (0, config.default(), "")
+    result = run("--default-config")
+    assert (result.returncode, result.stdout, result.stderr) == (0, config.default(), "")
 
 
 def test_a_bad_file_ends_the_command_before_anything_starts(

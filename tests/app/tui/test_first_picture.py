@@ -34,10 +34,10 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, int]]:
 
 
 def seen(looks: int) -> bytes:
-    found = b""
+    result = b""
     while select.select([looks], [], [], 0)[0]:
-        found += os.read(looks, 4096)
-    return found
+        result += os.read(looks, 4096)
+    return result
 
 
 def echoes(ours: int) -> bool:
@@ -115,13 +115,13 @@ def test_in_the_background_it_waits_until_it_comes_to_the_front() -> None:
     pid, looks = pty.fork()
     if pid == 0:
         os.execv(sys.executable, [sys.executable, "-c", BACKGROUND])  # noqa: S606
-    found = b""
+    result = b""
     with suppress(OSError):  # it has ended
         while data := os.read(looks, 4096):
-            found += data
+            result += data
     os.waitpid(pid, 0)
     os.close(looks)
-    before, stopped, after = found.partition(b"stopped True")
+    before, stopped, after = result.partition(b"stopped True")
     assert (before, stopped) == (b"", b"stopped True")
     assert ENTER in after
     assert b"ended 7" in after

@@ -17,11 +17,11 @@ async def test_a_mark_is_shown_with_its_time_and_goes_with_the_next_key() -> Non
     async with running(Machine()) as run:
         await run.pilot.press("m", *"warm", "enter")
         await until(lambda: run.app.status.notice.startswith('marked "warm" at '), "the mark")
-        shown = run.app.status.notice
-        await run.sees(shown)
+        output = run.app.status.notice
+        await run.sees(output)
         await run.pilot.press("down")
         assert run.app.status.notice == ""
-        assert not run.has(shown)
+        assert not run.has(output)
 
 
 @pytest.mark.parametrize(

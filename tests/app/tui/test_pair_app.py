@@ -23,16 +23,16 @@ BEGIN_S, END_S = 8.0, 12.1
 
 def track(name: str, seconds: float, **notes: float) -> Track:
     """With marks of these names at these seconds; `command` is the start of one."""
-    found = exported.messages(DROP, seconds)
-    hello = exported.hello(found)
-    made = Track(name, hello)
+    messages = exported.messages(DROP, seconds)
+    hello = exported.hello(messages)
+    result = Track(name, hello)
     for label, at_s in notes.items():
         kind = "run-start" if label == "command" else "mark"
         data = {"label": label, "argv": ["./job"]}
-        found.append(wire.Note(kind, hello.raw_ns + int(at_s * 1e9), data=data))
-    made.play(sorted(found[1:], key=lambda message: message.time_ns))  # type: ignore[union-attr]
-    made.read = True
-    return made
+        messages.append(wire.Note(kind, hello.raw_ns + int(at_s * 1e9), data=data))
+    result.play(sorted(messages[1:], key=lambda message: message.time_ns))  # type: ignore[union-attr]
+    result.read = True
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -64,19 +64,19 @@ def test_both_are_drawn_from_the_moment_they_are_aligned_at(
     tracks: tuple[Track, Track], alignment: Alignment, origin_s: float, shift_s: float
 ) -> None:
     """The same drop lies `shift_s` later in B."""
-    made = look(tracks, alignment)
-    lines = [text(runs) for runs, _ in page(made)]
+    result = look(tracks, alignment)
+    lines = [text(runs) for runs, _ in page(result)]
     at = next(i for i, line in enumerate(lines) if "episodes" in line)
-    cell_s = (made.window_s[1] - made.window_s[0]) / made.cells
+    cell_s = (result.window_s[1] - result.window_s[0]) / result.cells
     starts = [line.index("▼") for line in lines[at : at + 2]]
     assert (starts[1] - starts[0]) * cell_s == pytest.approx(shift_s, abs=1.5 * cell_s)
     low = [
-        int(np.argmax(one.values("busy_hz", made.axis_of(i).edges) < 3.2e9))
+        int(np.argmax(one.values("busy_hz", result.axis_of(i).edges) < 3.2e9))
         for i, one in enumerate(tracks)
     ]
     assert (low[1] - low[0]) * cell_s == pytest.approx(shift_s, abs=1.5 * cell_s)
-    assert (made.origins_ns[0] - tracks[0].ends_ns[0]) / 1e9 == pytest.approx(origin_s)
-    drop = made.axis.cell_after(round((BEGIN_S - origin_s) * 1e9)) + LABEL_WIDTH
+    assert (result.origins_ns[0] - tracks[0].ends_ns[0]) / 1e9 == pytest.approx(origin_s)
+    drop = result.axis.cell_after(round((BEGIN_S - origin_s) * 1e9)) + LABEL_WIDTH
     assert starts[0] == pytest.approx(drop, abs=2), "a drop is seen within a sample or two"
 
 
@@ -103,25 +103,25 @@ async def test_keys_move_the_moment_and_the_axis(tmp_path: Path) -> None:
     with Recording(paths[0]) as a, Recording(paths[1]) as b:
         app = PairApp((a, b), Alignment())
         async with app.run_test(size=(120, 40)) as pilot:
-            shown = app.page.look
-            await until(lambda: all(one.read for one in shown.tracks), "both are read")
+            output = app.page.look
+            await until(lambda: all(one.read for one in output.tracks), "both are read")
             await pilot.press("n")
-            assert shown.cursor_s == pytest.approx(2.0, abs=0.11)
+            assert output.cursor_s == pytest.approx(2.0, abs=0.11)
             await pilot.press("n")
-            assert shown.cursor_s == pytest.approx(BEGIN_S, abs=0.35)
-            whole_s = shown.window_s[1] - shown.window_s[0]
+            assert output.cursor_s == pytest.approx(BEGIN_S, abs=0.35)
+            whole_s = output.window_s[1] - output.window_s[0]
             await pilot.press("left_square_bracket")
-            first, last = shown.window_s
+            first, last = output.window_s
             assert last - first == pytest.approx(whole_s / 2)
-            assert first <= shown.cursor_s <= last
+            assert first <= output.cursor_s <= last
             await pilot.press("dollar_sign", "right")
-            assert shown.cursor_s == pytest.approx(shown.reach_s[1])
-            lines = [text(runs) for runs, _ in page(shown)]
+            assert output.cursor_s == pytest.approx(output.reach_s[1])
+            lines = [text(runs) for runs, _ in page(output)]
             assert any(line.rstrip().endswith("▲") for line in lines)
             clocks = [line.split()[-1] for line in lines if line.startswith(" clock")]
             assert [float(clock) for clock in clocks] == pytest.approx([3.4], abs=0.7)
             await pilot.press("0", "left")
-            assert shown.cursor_s == pytest.approx(shown.reach_s[0])
+            assert output.cursor_s == pytest.approx(output.reach_s[0])
             await pilot.press("question_mark")
             assert any("less time" in line for line in map(_text, app.page._lines[4:12]))
 

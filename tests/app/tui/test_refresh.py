@@ -56,9 +56,9 @@ def calls(cpus: int, scenario: str = "smt-mix", samples: int = SAMPLES) -> int:
             for message in feed[samples:]:
                 session.apply(message)
                 news = State(session, session.take(), app.status)
-                with counted_calls() as made:
+                with counted_calls() as result:
                     screen.show_state(news)
-                counts.append(made.count)
+                counts.append(result.count)
             return statistics.median_low(counts[4:])
 
     return asyncio.run(count())

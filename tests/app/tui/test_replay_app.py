@@ -208,8 +208,8 @@ async def test_an_episode_is_listed_as_it_was_from_wherever_one_looks(
         await until(lambda: not viewer.source.indexing, "all episodes of the file")
         await viewer.press("5")
         await viewer.pilot.pause()
-        found = viewer.app.screen.query_one(Episodes)
-        lines = [found.render_line(y).text for y in range(found.size.height)]
+        result = viewer.app.screen.query_one(Episodes)
+        lines = [result.render_line(y).text for y in range(result.size.height)]
         (line,) = [line for line in lines if "22:13:40" in line]
         assert "1 min 10 s" in line
         assert "CPU 3" in line

@@ -48,18 +48,18 @@ class Drawn:
 
     def cell(self, line: str, title: str) -> str:
         """The word below this title: one that ends where the title ends, or else begins there."""
-        _, start, end = next(found for found in self.titles if found[0] == title)
+        _, start, end = next(result for result in self.titles if result[0] == title)
         for word in re.finditer(r"\S+", line):
             if word.end() == end or word.start() == start:
                 return word.group().lstrip("≁")
         return ""
 
     def has(self, title: str) -> bool:
-        return any(found[0] == title for found in self.titles)
+        return any(result[0] == title for result in self.titles)
 
 
-def wrong_in_overview(lines: list[str], said: Line) -> Iterator[str]:
-    cpus = {row["cpu"]: row for row in said["cpus"]}
+def wrong_in_overview(lines: list[str], message: Line) -> Iterator[str]:
+    cpus = {row["cpu"]: row for row in message["cpus"]}
     pairs = any("SMT states" in line for line in lines)
     drawn = Drawn(lines, "SMT states" if pairs else "where time goes")
     for line in drawn.lines:
@@ -94,28 +94,28 @@ def printed(drawn: Drawn, mine: list[Line]) -> Iterator[tuple[str, list[float | 
 
 
 def wrong_in_packages(
-    lines: list[str], said: Line, packages: dict[int, list[int]]
+    lines: list[str], message: Line, packages: dict[int, list[int]]
 ) -> Iterator[str]:
     """The lines of packages: utilisation, and the clock while CPUs ran."""
-    cpus = {row["cpu"]: row for row in said["cpus"]}
+    cpus = {row["cpu"]: row for row in message["cpus"]}
     for line in lines:
-        found = re.search(r"package (\d+) .*busy +([\d.]+) %(?:.*clock ([\d.]+) )?", line)
-        if found is None or "lose to" in line.partition("busy")[0]:
+        match = re.search(r"package (\d+) .*busy +([\d.]+) %(?:.*clock ([\d.]+) )?", line)
+        if match is None or "lose to" in line.partition("busy")[0]:
             continue
-        mine = [cpus[cpu] for cpu in packages[int(found[1])] if cpus[cpu]["util"] is not None]
+        mine = [cpus[cpu] for cpu in packages[int(match[1])] if cpus[cpu]["util"] is not None]
         util = sum(row["util"] for row in mine)
-        if abs(float(found[2]) - 100 * util / len(mine)) > 0.1:
-            yield f"package {found[1]}: busy {found[2]} is drawn, {100 * util / len(mine)} is said"
+        if abs(float(match[2]) - 100 * util / len(mine)) > 0.1:
+            yield f"package {match[1]}: busy {match[2]} is drawn, {100 * util / len(mine)} is said"
         ran = [row for row in mine if row["busy_hz"] is not None]
         work = sum(row["util"] for row in ran)
-        if found[3] and work:
+        if match[3] and work:
             hz = sum(row["util"] * row["busy_hz"] for row in ran) / work
-            if abs(float(found[3]) - hz / 1e9) > 0.011:
-                yield f"package {found[1]}: clock {found[3]} is drawn, {hz} is said"
+            if abs(float(match[3]) - hz / 1e9) > 0.011:
+                yield f"package {match[1]}: clock {match[3]} is drawn, {hz} is said"
 
 
-def wrong_in_table(lines: list[str], said: Line) -> Iterator[str]:
-    cpus = {row["cpu"]: row for row in said["cpus"]}
+def wrong_in_table(lines: list[str], message: Line) -> Iterator[str]:
+    cpus = {row["cpu"]: row for row in message["cpus"]}
     drawn = Drawn(lines, "▲core")
     names = {metric.name(GHZ): (key, metric.scale(GHZ)[0]) for key, metric in METRICS.items()}
     for line in drawn.lines:
@@ -126,13 +126,13 @@ def wrong_in_table(lines: list[str], said: Line) -> Iterator[str]:
                 yield f"CPU {cpu}, {title}: {text} is drawn, {cpus[int(cpu)][key]} is said"
 
 
-def wrong_in_heat(lines: list[str], said: Line) -> Iterator[str]:
+def wrong_in_heat(lines: list[str], message: Line) -> Iterator[str]:
     """The numbers of the selected core, below the map."""
     line = next(line for line in reversed(lines) if line.startswith("▸"))
-    found = re.search(r"cpus ([\d,]+)|CPU (\d+)", line)
-    assert found is not None
-    cpus = {row["cpu"]: row for row in said["cpus"]}
-    mine = [cpus[int(name)] for name in (found[1] or found[2]).split(",")]
+    match = re.search(r"cpus ([\d,]+)|CPU (\d+)", line)
+    assert match is not None
+    cpus = {row["cpu"]: row for row in message["cpus"]}
+    mine = [cpus[int(name)] for name in (match[1] or match[2]).split(",")]
     for thread, row in enumerate(mine):
         text = re.search(rf"lp{thread} +([\d.]+)", line)
         if text and not agrees(text[1], row["util"], 100):
@@ -166,21 +166,21 @@ def test_every_view_draws_the_numbers_of_stat(scenario: str) -> None:
             session, interval = app._session, app.interval
             assert session is not None
             assert interval is not None
-            said = interval_line(session, interval)
+            text = interval_line(session, interval)
             episodes = [episode_line(session, episode) for episode in session.running]
             packages: dict[int, list[int]] = {}
             for row in session.topology:
                 packages.setdefault(row.package or 0, []).append(row.cpu)
             lines = app.terminal.lines()
             wrong = [] if not any("who runs" in line for line in lines) else [
-                *wrong_in_packages(lines[4:], said, packages)
+                *wrong_in_packages(lines[4:], text, packages)
             ]  # fmt: skip
             if any("SMT states" in line or "where time goes" in line for line in lines):
-                wrong += wrong_in_overview(lines, said)
+                wrong += wrong_in_overview(lines, text)
             if any("SMT states" in line for line in lines):
                 wrong += wrong_losses(lines, episodes)
-            wrong += wrong_in_table(await press(app, "4", "▲core"), said)
-            wrong += wrong_in_heat(await press(app, "2", "heat map"), said)
+            wrong += wrong_in_table(await press(app, "4", "▲core"), text)
+            wrong += wrong_in_heat(await press(app, "2", "heat map"), text)
             return wrong
 
     assert asyncio.run(act()) == []

@@ -49,40 +49,40 @@ _SELECTED = {
 _STATE_NAMES = {"both": "both", "lp0 only": "lp0", "lp1 only": "lp1", "neither": "neither"}
 
 
-def wrong_above(lines: list[str], said: Line) -> Iterator[str]:
+def wrong_above(lines: list[str], message: Line) -> Iterator[str]:
     line = next(line for line in lines[:6] if re.match(r" busy +[\d.]+ %", line))
     for pattern, (key, factor) in _HEADER.items():
-        found = re.search(pattern, line)
-        value = together(said["cpus"], key)
-        if found and not agrees(found[1], value, factor, slack=0.6):
-            yield f"header, {pattern}: {found[1]} is drawn, {value} is said"
+        match = re.search(pattern, line)
+        value = together(message["cpus"], key)
+        if match and not agrees(match[1], value, factor, slack=0.6):
+            yield f"header, {pattern}: {match[1]} is drawn, {value} is said"
     for pattern, (key, factor) in _WHOLE.items():
-        found = re.search(pattern, line)
-        if found and not agrees(found[1], said["machine"][key], factor):
-            yield f"header, {key}: {found[1]} is drawn, {said['machine'][key]} is said"
+        match = re.search(pattern, line)
+        if match and not agrees(match[1], message["machine"][key], factor):
+            yield f"header, {key}: {match[1]} is drawn, {message['machine'][key]} is said"
 
 
 def wrong_alert(lines: list[str], episodes: list[Line]) -> Iterator[str]:
     """The number that the sentence tells as lost is the depth of an episode."""
     line = next((line for line in lines[:4] if line.startswith("▌")), "")
-    found = re.search(r"(?:takes|took|costs?|for) (\d[\d.]* %)|([\d.]+ GHz) below", line)
-    if found is None:
+    match = re.search(r"(?:takes|took|costs?|for) (\d[\d.]* %)|([\d.]+ GHz) below", line)
+    if match is None:
         return
     depths = [e["depth"] for e in episodes if e["depth"] is not None]
     printed = {rough(d) for d in depths} | {f"{100 * d:.1f} %" for d in depths}
     printed |= {f"{d / 1e9:.2f} GHz" for d in depths}
-    if (found[1] or found[2]) not in printed:
-        yield f"alert: {found[0]} is drawn, {depths} are said"
+    if (match[1] or match[2]) not in printed:
+        yield f"alert: {match[0]} is drawn, {depths} are said"
 
 
-def wrong_on_core_page(lines: list[str], said: Line) -> Iterator[str]:
+def wrong_on_core_page(lines: list[str], message: Line) -> Iterator[str]:
     """The numbers beside the charts, at fixed cells behind their names."""
     head = next(line for line in lines[3:] if re.search(r"CPUs? [\d, ]+ ·", line))
     names = re.search(r"CPUs? ([\d, off]+?) ·", head)
     assert names is not None
     numbers = [int(name) for name in re.findall(r"\d+", names[1])]
-    mine = [row for row in said["cpus"] if row["cpu"] in numbers]
-    core = next(core for core in said["cores"] if core["cpus"] == numbers)
+    mine = [row for row in message["cpus"] if row["cpu"] in numbers]
+    core = next(core for core in message["cores"] if core["cpus"] == numbers)
     title = f"{METRICS['util'].label} %"
     at = next(line.index(title) for line in lines if f"{title}  " in line)
     keys = {(m.label + " %" if m.unit == "ratio" else m.label): key for key, m in METRICS.items()}
@@ -104,9 +104,9 @@ def wrong_on_core_page(lines: list[str], said: Line) -> Iterator[str]:
                 yield f"core page, {label}: {text} is drawn, {share} is said"
 
 
-def wrong_in_selected(lines: list[str], said: Line) -> Iterator[str]:
+def wrong_in_selected(lines: list[str], message: Line) -> Iterator[str]:
     """The panel of the selected core, below the charts of a small machine."""
-    cpus = {row["cpu"]: row for row in said["cpus"]}
+    cpus = {row["cpu"]: row for row in message["cpus"]}
     at = next((i for i, line in enumerate(lines) if " selected ──" in line), None)
     if at is None:
         return
@@ -120,7 +120,7 @@ def wrong_in_selected(lines: list[str], said: Line) -> Iterator[str]:
                 yield f"selected, {label}: {text} is drawn, {row[key]} is said"
 
 
-def wrong_in_charts(lines: list[str], said: Line, losers: set[int]) -> Iterator[str]:
+def wrong_in_charts(lines: list[str], message: Line, losers: set[int]) -> Iterator[str]:
     """The numbers beside the charts of a small machine: states, clock and IPC of one CPU."""
     for start, line in enumerate(lines):
         head = re.match(r".{3}core \d+(?: +([\d,]+))?", line)
@@ -128,12 +128,12 @@ def wrong_in_charts(lines: list[str], said: Line, losers: set[int]) -> Iterator[
             continue
         names = head[1] or lines[start + 1][3:12].strip()
         numbers = [int(name) for name in names.split(",")]
-        mine = [row for row in said["cpus"] if row["cpu"] in numbers]
-        core = next(core for core in said["cores"] if core["cpus"] == numbers)
+        mine = [row for row in message["cpus"] if row["cpu"] in numbers]
+        core = next(core for core in message["cores"] if core["cpus"] == numbers)
         busiest = max(round(row["util"] or 0.0, 2) for row in mine)
         lead = [row for row in mine if round(row["util"] or 0.0, 2) == busiest]
         losing = [row for row in mine if row["cpu"] in losers]
-        ends = (at for at in range(start + 1, len(lines)) if " core " in lines[at][:9])
+        ends = (i for i in range(start + 1, len(lines)) if " core " in lines[i][:9])
         for below in lines[start : next(ends, start + 9)][:9]:
             state = re.match(r".{3}(both|lp0|lp1|neither) *([\d.]+) ", below)
             share = state and core["smt"][state[1]]
@@ -145,40 +145,40 @@ def wrong_in_charts(lines: list[str], said: Line, losers: set[int]) -> Iterator[
                     yield f"{names}, IPC lost: {text} is drawn"
 
 
-def wrong_in_accounts(lines: list[str], said: Line) -> Iterator[str]:
+def wrong_in_accounts(lines: list[str], message: Line) -> Iterator[str]:
     """The line above a chart of where the time of a CPU goes."""
-    cpus = {row["cpu"]: row for row in said["cpus"]}
+    cpus = {row["cpu"]: row for row in message["cpus"]}
     keys = {"user": "user", "kernel": "system", "steal": "steal", "idle": "idle"}
     for line in lines:
-        found = re.match(r".{3}CPU (\d+) +([\d.]+) %", line)
-        if found is None:
+        result = re.match(r".{3}CPU (\d+) +([\d.]+) %", line)
+        if result is None:
             continue
-        row = cpus[int(found[1])]
-        printed = {"util": found[2]}
+        row = cpus[int(result[1])]
+        printed = {"util": result[2]}
         printed |= {keys[name]: text for name, text in re.findall(r"(\w+) +([\d.]+)  ", line)
                  if name in keys}  # fmt: skip
         for key, text in printed.items():
             if not agrees(text, row[key], 100):
-                yield f"CPU {found[1]}, {key}: {text} is drawn, {row[key]} is said"
+                yield f"CPU {result[1]}, {key}: {text} is drawn, {row[key]} is said"
 
 
-def wrong_in_time(lines: list[str], said: Line) -> Iterator[str]:
+def wrong_in_time(lines: list[str], message: Line) -> Iterator[str]:
     """The newest values, at the right of the rows."""
-    cpus = {row["cpu"]: row for row in said["cpus"]}
+    cpus = {row["cpu"]: row for row in message["cpus"]}
     for line in lines:
-        found = re.match(r"[▌ ] +(?:\d+ +)?(\d+(?:,\d+)*)  .*?((?: +[\d.]+)+)[◐▼╳≁ ]*$", line)
-        if found is None or "package" in line:
+        result = re.match(r"[▌ ] +(?:\d+ +)?(\d+(?:,\d+)*)  .*?((?: +[\d.]+)+)[◐▼╳≁ ]*$", line)
+        if result is None or "package" in line:
             continue
-        texts, mine = found[2].split(), found[1].split(",")
+        texts, mine = result[2].split(), result[1].split(",")
         for cpu, text in zip(mine, texts[-len(mine) :], strict=False):
             if int(cpu) in cpus and not agrees(text, cpus[int(cpu)]["util"], 100):
                 yield f"time, CPU {cpu}: {text} is drawn, {cpus[int(cpu)]['util']} is said"
 
 
-def wrong_in_text(session: Session, interval: Interval, said: Line) -> Iterator[str]:
+def wrong_in_text(session: Session, interval: Interval, message: Line) -> Iterator[str]:
     """The table of `stat`."""
-    cpus = {str(row["cpu"]): row for row in said["cpus"]}
-    first = {core["cpus"][0]: core for core in said["cores"]}
+    cpus = {str(row["cpu"]): row for row in message["cpus"]}
+    first = {core["cpus"][0]: core for core in message["cores"]}
     for line in StatTable(session, [*USUAL, "smt"]).lines(interval):
         name, *cells = line.split() or [""]
         row = cpus.get(name.lstrip("~"))
@@ -201,8 +201,8 @@ def wrong_in_summary(session: Session) -> Iterator[str]:
     drawn = stat_text.ending_lines(session, Tally(), line, asked=USUAL)
     for key in USUAL:
         label, measure = METRICS[key].name(GHZ), line["machine"][key]
-        found = next(text for text in drawn if text.strip().startswith(f"{label} "))
-        cells = found.strip().removeprefix(label).split()
+        result = next(text for text in drawn if text.strip().startswith(f"{label} "))
+        cells = result.strip().removeprefix(label).split()
         for span, text in zip(SPANS, cells, strict=False):
             value = measure[span] if measure else None
             if not agrees(text, value, METRICS[key].scale(GHZ)[0]):
@@ -228,16 +228,16 @@ def test_every_other_place_shows_the_numbers_of_stat(scenario: str, small: bool)
             session, interval = app._session, app.interval
             assert session is not None
             assert interval is not None
-            said = interval_line(session, interval)
+            text = interval_line(session, interval)
             episodes = [episode_line(session, episode) for episode in session.running]
             lines = app.terminal.lines()
-            wrong = [*wrong_above(lines, said), *wrong_alert(lines, episodes)]
+            wrong = [*wrong_above(lines, text), *wrong_alert(lines, episodes)]
             if small:
-                wrong += [*wrong_in_selected(lines, said), *wrong_in_accounts(lines, said)]
-                wrong += wrong_in_charts(lines, said, losers(episodes))
-            wrong += wrong_in_time(await press(app, "3", "window 60 s"), said)
-            wrong += wrong_on_core_page(await press(app, "enter", "· esc back"), said)
-            wrong += wrong_in_text(session, interval, said)
+                wrong += [*wrong_in_selected(lines, text), *wrong_in_accounts(lines, text)]
+                wrong += wrong_in_charts(lines, text, losers(episodes))
+            wrong += wrong_in_time(await press(app, "3", "window 60 s"), text)
+            wrong += wrong_on_core_page(await press(app, "enter", "· esc back"), text)
+            wrong += wrong_in_text(session, interval, text)
             return [*wrong, *wrong_in_summary(session)]
 
     assert asyncio.run(act()) == []

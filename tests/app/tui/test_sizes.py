@@ -48,8 +48,8 @@ async def test_rows_remain_on_the_smallest_screens() -> None:
         await run.pilot.press("down", "down", "down")
         await run.intervals(1)
         assert run.grid.size.height == 3
-        shown = zip(run.text()[2:5], ("1,5", "2,6", "3,7"), strict=True)
-        assert all(cpus in line for line, cpus in shown)
+        output = zip(run.text()[2:5], ("1,5", "2,6", "3,7"), strict=True)
+        assert all(cpus in line for line, cpus in output)
         assert marked(run) == [run.text()[4]]
         await run.pilot.click(Overview, offset=(2, 0))
         assert run.grid.choice.cpu == 1

@@ -35,8 +35,8 @@ class Reading(Terminal):
         self.waits: list[float | None] = []
         self.gone = False
         self.exit_event = _EndEvent(self.fileno, self._report_loss)
-        self.exit_event.input_comes, asked = self._waited, self.exit_event.input_comes  # type: ignore[method-assign]
-        self._asked = asked
+        self.exit_event.input_comes, request = self._waited, self.exit_event.input_comes  # type: ignore[method-assign]
+        self._asked = request
         self.thread = threading.Thread(target=self.run_input_thread)
         self.thread.start()
 
@@ -158,12 +158,12 @@ def test_a_terminal_that_cannot_be_opened_again_is_left_to_the_writing_thread(
 
 
 def test_a_terminal_that_is_gone_takes_nothing_and_is_shown() -> None:
-    shown: list[bool] = []
+    results: list[bool] = []
     reader, writer = os.pipe()
-    output = _Output(writer, "utf-8", lambda: shown.append(True))
+    output = _Output(writer, "utf-8", lambda: results.append(True))
     os.close(reader)
     assert output.write_now("a refresh") == b""
-    assert shown == [True]
+    assert results == [True]
     os.close(writer)
 
 

@@ -38,7 +38,9 @@ def test_a_recording_is_small_whole_and_shows_no_other_process(name: str) -> Non
     with Recording(path) as recording:
         messages = list(recording.messages())
         assert recording.damage is None
-        text = repr((recording.hello, [one for one in messages if isinstance(one, wire.Note)]))
+        text = repr(
+            (recording.hello, [message for message in messages if isinstance(message, wire.Note)])
+        )
     assert recording.hello.host == "vm1"
     for folder in ("/work", "/home", "/root"):
         assert folder not in text

@@ -211,21 +211,21 @@ def test_phases_are_paired_by_label(tmp_path: Path, capsys: pytest.CaptureFixtur
     a = exported.marked(tmp_path / "a", DROP, 200, {2.0: "load", 7.95: "solve", 12.15: "store"})
     b = exported.marked(tmp_path / "b", DROP, 75, {0.95: "load", 3.0: "solve", 7.45: "end"})
     assert compared(a, b, "--by", "mark", "--json") == 0
-    found = phases(capsys)
-    assert [*found] == ["load", "solve"]
-    clock = found["solve"]["busy_hz"]
+    result = phases(capsys)
+    assert [*result] == ["load", "solve"]
+    clock = result["solve"]["busy_hz"]
     assert clock["difference"] / clock["b"] == pytest.approx(SHARE * 4.1 / 4.2, rel=0.06)
-    assert found["solve"]["below_ceiling"]["a"] > 0.9
-    assert (found["solve"]["length_s"]["a"], found["solve"]["length_s"]["b"]) == (
+    assert result["solve"]["below_ceiling"]["a"] > 0.9
+    assert (result["solve"]["length_s"]["a"], result["solve"]["length_s"]["b"]) == (
         pytest.approx(4.2, abs=0.11), pytest.approx(4.4, abs=0.11),
     )  # fmt: skip
-    assert abs(found["load"]["busy_hz"]["difference"]) < 0.01 * clock["b"]
+    assert abs(result["load"]["busy_hz"]["difference"]) < 0.01 * clock["b"]
 
 
 def test_marks_of_one_name_are_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each second is a step; those of B are a drop."""
-    a = exported.marked(tmp_path / "a", DROP, 70, {at + 1.95: "step" for at in range(5)})
-    b = exported.marked(tmp_path / "b", DROP, 120, {at + 8.15: "step" for at in range(4)})
+    a = exported.marked(tmp_path / "a", DROP, 70, {i + 1.95: "step" for i in range(5)})
+    b = exported.marked(tmp_path / "b", DROP, 120, {i + 8.15: "step" for i in range(4)})
     assert compared(a, b, "--by", "mark", "--json") == 0
     (phase,) = json.loads(capsys.readouterr().out)["phases"]
     assert (phase["runs_a"], phase["runs_b"]) == (5, 4)
@@ -307,12 +307,12 @@ def noisy(tmp_path: Path, seconds: float, seeds: range) -> list[Path]:
 
 def called(files: list[Path], capsys: pytest.CaptureFixture[str]) -> list[str]:
     """The numbers reported as different, over all pairs of recordings."""
-    found = []
+    results = []
     for a, b in itertools.combinations(files, 2):
         assert compared(a, b, "--json") == 0
         (numbers,) = phases(capsys).values()
-        found += [key for key, row in numbers.items() if row["chance"] and row["chance"] < 0.05]
-    return found
+        results += [key for key, row in numbers.items() if row["chance"] and row["chance"] < 0.05]
+    return results
 
 
 def test_recordings_of_one_noisy_load_do_not_differ(
@@ -326,13 +326,15 @@ def test_a_command_in_a_recording_has_a_run_time(
 ) -> None:
     paths = []
     for name, wall_s in (("a", 5.0), ("b", 6.0)):
-        found = exported.messages(DROP, 6)
-        last = found[-1]
+        messages = exported.messages(DROP, 6)
+        last = messages[-1]
         assert isinstance(last, wire.Frame)
         data = {"pid": 7, "status": 0, "wall_s": wall_s, "user_s": 4.0, "sys_s": 1.0}
-        start = wire.Note("run-start", exported.hello(found).raw_ns, data={"argv": ["./job", name]})
+        start = wire.Note(
+            "run-start", exported.hello(messages).raw_ns, data={"argv": ["./job", name]}
+        )
         end = wire.Note("run-end", last.time_ns, data=data)
-        paths.append(exported.record(tmp_path / name, [found[0], start, *found[1:], end]))
+        paths.append(exported.record(tmp_path / name, [messages[0], start, *messages[1:], end]))
     assert compared(*paths, "--json") == 0
     printed = json.loads(capsys.readouterr().out)
     row = printed["phases"][0]["numbers"]["run_s"]

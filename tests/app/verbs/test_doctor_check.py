@@ -85,9 +85,9 @@ def test_json_names_each_rule(
 ) -> None:
     monkeypatch.setattr(machine, "ask", lambda *_: {"readiness": ITEMS})
     assert cli.main(["doctor", "--json", "--check", "quota", "governor=performance"]) == 1
-    found = json.loads(capsys.readouterr().out)
-    assert (found["type"], found["holds"]) == ("check", False)
-    assert [rule["state"] for rule in found["rules"]] == ["holds", "broken"]
+    result = json.loads(capsys.readouterr().out)
+    assert (result["type"], result["holds"]) == ("check", False)
+    assert [rule["state"] for rule in result["rules"]] == ["holds", "broken"]
 
 
 def test_a_mistyped_condition_is_a_usage_error(

@@ -44,8 +44,8 @@ def path(tmp_path: Path, recorded: bytes) -> Path:
     "text", ["0-2,5", "7", "pkg1", "core1", "pkg1core0", "PKG0", " 1 , pkg1core1", "6-7,core0"]
 )
 def test_cpus_are_those_that_the_probe_would_read(path: Path, text: str) -> None:
-    found = {int(row["cpu"]) for row in rows(export(path, cpus=text))}
-    assert sorted(found) == cpu_sets.select(text, HELLO.topology)
+    results = {int(row["cpu"]) for row in rows(export(path, cpus=text))}
+    assert sorted(results) == cpu_sets.select(text, HELLO.topology)
 
 
 def test_cpus_by_type(tmp_path: Path) -> None:
@@ -53,8 +53,8 @@ def test_cpus_by_type(tmp_path: Path) -> None:
     with path.open("rb") as file:
         hello = next(wire.Decoder().feed(file.read()))
     assert isinstance(hello, wire.Hello)
-    found = {int(row["cpu"]) for row in rows(export(path, cpus="type:E"))}
-    assert sorted(found) == cpu_sets.select("type:E", hello.topology)
+    results = {int(row["cpu"]) for row in rows(export(path, cpus="type:E"))}
+    assert sorted(results) == cpu_sets.select("type:E", hello.topology)
 
 
 @pytest.mark.parametrize(
@@ -96,18 +96,18 @@ def test_metrics_by_key_or_by_column(path: Path) -> None:
 @pytest.mark.parametrize(("every_ns", "lengths"), [(None, {1.0}), (200_000_000, {0.2}),
                                                    (2_500_000_000, {2.5})])  # fmt: skip
 def test_every(path: Path, every_ns: int | None, lengths: set[float]) -> None:
-    found = rows(export(path, every_ns=every_ns))
-    assert {round(float(row["elapsed_s"]), 6) for row in found[:-8]} == lengths
-    times = sorted({float(row["time_unix_s"]) for row in found})
+    result = rows(export(path, every_ns=every_ns))
+    assert {round(float(row["elapsed_s"]), 6) for row in result[:-8]} == lengths
+    times = sorted({float(row["time_unix_s"]) for row in result})
     first_ns = FOUND[1].time_ns if isinstance(FOUND[1], wire.Frame) else 0
-    span_s = sum(float(row["elapsed_s"]) for row in found if row["cpu"] == "0")
+    span_s = sum(float(row["elapsed_s"]) for row in result if row["cpu"] == "0")
     start_s = (HELLO.wall_ns + first_ns - HELLO.raw_ns) / 1e9
     assert start_s + span_s == pytest.approx(times[-1])
 
 
 def test_a_sample_longer_than_a_second_is_the_interval(tmp_path: Path) -> None:
-    found = messages("sim:idle,cpus=2", 8, 2_000_000_000)
-    printed = rows(export(record(tmp_path / "recording", found)))
+    result = messages("sim:idle,cpus=2", 8, 2_000_000_000)
+    printed = rows(export(record(tmp_path / "recording", result)))
     assert {row["elapsed_s"] for row in printed} == {"2.0"}
 
 
@@ -194,9 +194,9 @@ def test_pipes(path: Path) -> None:
     """A stream as a probe writes it, in and out; and a reader that has seen enough."""
     argv = command.argv("export", "-", "--format", "jsonl")
     whole = stream([*FOUND, wire.Bye("done")])
-    done = subprocess.run(argv, input=whole, capture_output=True, check=True, timeout=MOST_S)
-    assert done.stdout == export(path, "jsonl")
-    assert done.stderr == b""
+    result = subprocess.run(argv, input=whole, capture_output=True, check=True, timeout=MOST_S)
+    assert result.stdout == export(path, "jsonl")
+    assert result.stderr == b""
     with subprocess.Popen(
         command.argv("export", str(path)), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
@@ -209,10 +209,10 @@ def test_pipes(path: Path) -> None:
 
 def test_a_pipe_without_an_end_was_cut(path: Path) -> None:
     argv, data = command.argv("export", "-", "--format", "jsonl"), stream(FOUND)
-    done = subprocess.run(argv, input=data, capture_output=True, check=False, timeout=MOST_S)
-    assert done.stdout == export(path, "jsonl")
-    assert done.returncode == 4
-    assert done.stderr.decode() == f"perftop: stdin: cut after byte {len(data)}: it has no end\n"
+    result = subprocess.run(argv, input=data, capture_output=True, check=False, timeout=MOST_S)
+    assert result.stdout == export(path, "jsonl")
+    assert result.returncode == 4
+    assert result.stderr.decode() == f"perftop: stdin: cut after byte {len(data)}: it has no end\n"
 
 
 def test_a_pipe_gets_each_interval_at_once(path: Path) -> None:

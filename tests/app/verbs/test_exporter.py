@@ -54,45 +54,45 @@ def test_a_unix_socket(tmp_path: Path) -> None:
     path = tmp_path / "perftop.sock"
     with exporter(*SIM, "--listen", f"unix:{path}", "--detail", "cpu") as running:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        found = series(running.get()[2], openmetrics=False)
-        assert ("perftop_cpu_seconds_total", "3", "busy", "0") in found
+        result = series(running.get()[2], openmetrics=False)
+        assert ("perftop_cpu_seconds_total", "3", "busy", "0") in result
         assert running.end()[0] == 0
     assert not path.exists()
 
 
 def test_an_inherited_socket_is_used(tmp_path: Path) -> None:
     """By the protocol of systemd: descriptor 3, and who it is for."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        one.listen()
+    with socket.socket() as connection:
+        connection.bind(("127.0.0.1", 0))
+        connection.listen()
         code = (
             "import os, sys; os.dup2(int(sys.argv[1]), 3); "
             "os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS='1'); "
             "os.execv(sys.argv[2], sys.argv[2:])"
         )
-        command = [sys.executable, "-c", code, str(one.fileno()), *argv("exporter", *SIM)]
-        with started(command, [one.fileno()]) as process:
+        command = [sys.executable, "-c", code, str(connection.fileno()), *argv("exporter", *SIM)]
+        with started(command, [connection.fileno()]) as process:
             running = Running(process)
-            assert running.where.startswith(f"127.0.0.1:{one.getsockname()[1]}/")
+            assert running.where.startswith(f"127.0.0.1:{connection.getsockname()[1]}/")
             assert running.get()[0] == 200
             assert running.end()[0] == 0
 
 
 def test_a_port_in_use_ends_it_at_once_with_1() -> None:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        one.listen()
-        done = here("exporter", "--listen", f"127.0.0.1:{one.getsockname()[1]}")
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1
-    assert "Address already in use" in done.stderr
+    with socket.socket() as connection:
+        connection.bind(("127.0.0.1", 0))
+        connection.listen()
+        result = here("exporter", "--listen", f"127.0.0.1:{connection.getsockname()[1]}")
+    assert result.returncode == 1
+    assert result.stderr.count("\n") == 1
+    assert "Address already in use" in result.stderr
     assert here("exporter", "--listen", "nowhere").returncode == 2
 
 
 def test_a_missing_source_has_status_3(tmp_path: Path) -> None:
-    done = here("exporter", "--listen", f"unix:{tmp_path / 's'}", "--source", "msr",
+    result = here("exporter", "--listen", f"unix:{tmp_path / 's'}", "--source", "msr",
                 "--sysroot", str(tmp_path))  # fmt: skip
-    assert done.returncode == 3
+    assert result.returncode == 3
     assert not (tmp_path / "s").exists()
 
 
@@ -129,8 +129,8 @@ def test_a_text_file_for_node_exporter(tmp_path: Path) -> None:
     path = tmp_path / "perftop.prom"
     with started(argv("exporter", *SIM, "--textfile", str(path))) as process:
         wait(path.exists, "the file")
-        found = series(path.read_bytes(), openmetrics=False)
-        assert found["perftop_series",] == len(found)
+        result = series(path.read_bytes(), openmetrics=False)
+        assert result["perftop_series",] == len(result)
         assert stat.S_IMODE(path.stat().st_mode) == 0o644
         assert [each.name for each in tmp_path.iterdir()] == ["perftop.prom"]
         process.send_signal(signal.SIGTERM)
@@ -139,9 +139,9 @@ def test_a_text_file_for_node_exporter(tmp_path: Path) -> None:
 
 
 def test_a_text_file_that_cannot_be_written_ends_it(tmp_path: Path) -> None:
-    done = here("exporter", *SIM, "--textfile", str(tmp_path / "no" / "x.prom"))
-    assert done.returncode == 1
-    assert "cannot write" in done.stderr
+    result = here("exporter", *SIM, "--textfile", str(tmp_path / "no" / "x.prom"))
+    assert result.returncode == 1
+    assert "cannot write" in result.stderr
     assert here("exporter", *SIM, "--textfile", str(tmp_path)).returncode == 1
 
 
@@ -149,10 +149,10 @@ def test_a_text_file_that_cannot_be_written_ends_it(tmp_path: Path) -> None:
 
 
 def status(asked: str) -> tuple[int, str]:
-    with pytest.raises(Failed) as found, listening(asked):
+    with pytest.raises(Failed) as result, listening(asked):
         pass
-    assert "\n" not in str(found.value)
-    return found.value.status, str(found.value)
+    assert "\n" not in str(result.value)
+    return result.value.status, str(result.value)
 
 
 @pytest.mark.parametrize(

@@ -54,9 +54,9 @@ def test_each_machine_has_a_line_and_a_silent_one_a_reason(
     hosts = fake_ssh.install(tmp_path, monkeypatch)
     hosts.set("n1", "run sim:steady,cpus=4")
     hosts.set("n2", "refused")
-    done = command.here("fleet", "n1", "n2", "--json", "-n", "2", "-i", "100ms")
-    assert done.returncode == 0, done.stderr
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    result = command.here("fleet", "n1", "n2", "--json", "-n", "2", "-i", "100ms")
+    assert result.returncode == 0, result.stderr
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert [line["machine"] for line in lines if line["type"] == "machine"] == ["n2", "n1"] * 2
     silent, answers = lines[0], next(line for line in lines if line["machine"] == "n1")
     assert not silent["answers"]
@@ -114,9 +114,9 @@ async def test_a_hanging_or_broken_host_delays_no_other(
 
 
 def test_without_a_terminal_the_screen_names_json() -> None:
-    done = command.here("fleet", "sim:idle")
-    assert done.returncode == 2
-    assert "--json" in done.stderr
+    result = command.here("fleet", "sim:idle")
+    assert result.returncode == 2
+    assert "--json" in result.stderr
 
 
 async def test_a_broken_link_is_reported_at_once_and_restored(
@@ -204,8 +204,8 @@ async def test_moments_are_entered_forwards_and_backwards(night: Path) -> None:
 
 
 def test_lines_report_whether_a_machine_answers(night: Path) -> None:
-    done = command.here("fleet", str(night), "--json", "-n", "1")
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    result = command.here("fleet", str(night), "--json", "-n", "1")
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert {line["machine"]: line["answers"] for line in lines} == {"n1": True, "n2": False}
 
 

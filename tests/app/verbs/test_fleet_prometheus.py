@@ -42,12 +42,12 @@ def serving(answer: Answer) -> Iterator[str]:
         def do_GET(self) -> None:
             path, _, query = self.path.partition("?")
             fields = {key: value[0] for key, value in urllib.parse.parse_qs(query).items()}
-            found = answer(path.rpartition("/")[2], fields)
-            status, body = 200, found
-            if isinstance(found, str):
-                status, body = 422, json.dumps({"status": "error", "error": found}).encode()
-            elif not isinstance(found, bytes):
-                body = encoded(found)
+            result = answer(path.rpartition("/")[2], fields)
+            status, body = 200, result
+            if isinstance(result, str):
+                status, body = 422, json.dumps({"status": "error", "error": result}).encode()
+            elif not isinstance(result, bytes):
+                body = encoded(result)
             self.send_response(status)
             self.end_headers()
             self.wfile.write(body)
@@ -183,8 +183,8 @@ def test_series_of_another_shape_are_left_out() -> None:
             {"metric": {}, "value": [10**400, "2"]}]  # fmt: skip
     body = json.dumps({"data": {"result": rows}}).encode()
     with serving(lambda *_: body) as url:
-        found = Server(url).query("up")
-    assert [tuple(one) for one in found] == [({"a": "1"}, [(1.0, 2.0)]), ({}, []), ({}, [])]
+        result = Server(url).query("up")
+    assert [tuple(one) for one in result] == [({"a": "1"}, [(1.0, 2.0)]), ({}, []), ({}, [])]
 
 
 def test_no_server_and_no_url() -> None:
@@ -254,7 +254,7 @@ def lies(chance: random.Random) -> Answer:
             times = [NOW + step for step in range(chance.choice((0, 1, 20)))]
             if chance.random() < 0.2:
                 times = [chance.choice(values) for _ in times]
-            rows.append((labels, [(at, chance.choice(values)) for at in times]))
+            rows.append((labels, [(time, chance.choice(values)) for time in times]))
         return rows
 
     return answer
@@ -264,15 +264,15 @@ def test_a_server_that_lies_is_shown_or_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    shown = 0
+    output = 0
     for seed in range(25):
         with serving(lies(random.Random(seed))) as url:
-            done = here("fleet", "--prometheus", url, "--json", "-n", "1")
-        assert done.returncode in {0, 1}, done.stderr
-        assert "internal error" not in done.stderr
-        assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", done.stdout + done.stderr)
-        for line in done.stdout.splitlines():
+            result = here("fleet", "--prometheus", url, "--json", "-n", "1")
+        assert result.returncode in {0, 1}, result.stderr
+        assert "internal error" not in result.stderr
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", result.stdout + result.stderr)
+        for line in result.stdout.splitlines():
             json.loads(line, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
-        shown += "k1" in done.stdout
-    assert shown > 3
+        output += "k1" in result.stdout
+    assert output > 3
     assert not list(tmp_path.iterdir())

@@ -124,18 +124,18 @@ def test_the_doctor_in_ascii() -> None:
 
 def test_a_terminal_that_takes_ascii_alone() -> None:
     plain = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
-    done = subprocess.run(
+    result = subprocess.run(
         command.argv("doctor"), capture_output=True, check=False, timeout=command.TIMEOUT_S,
         env=os.environ | plain,
     )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert done.stdout.isascii()
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert result.stdout.isascii()
 
 
 def test_the_doctor_on_this_machine() -> None:
-    done = command.here("doctor")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "perf counters" in done.stdout
+    result = command.here("doctor")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "perf counters" in result.stdout
     answer = json.loads(command.here("doctor", "--json").stdout)
     assert {check["what"] for check in answer["checks"]} >= {"perf counters", "MSRs", "clock"}
     assert answer["source"] in {"os", "perf"}
@@ -229,10 +229,10 @@ def test_many_cpus_stand_side_by_side() -> None:
     first = TIMERS["offsets"][0]
     many = [first | {"cpu": n} for n in range(1, 64)]
     lines = timers.draw(TIMERS | {"offsets": many}, 160)
-    shown = [line for line in lines if "± 267 ticks" in line]
-    assert len(shown) <= 21
-    assert sum(line.count("± 267 ticks") for line in shown) == 63
-    assert max(map(len, shown)) <= 160
+    matching_lines = [line for line in lines if "± 267 ticks" in line]
+    assert len(matching_lines) <= 21
+    assert sum(line.count("± 267 ticks") for line in matching_lines) == 63
+    assert max(map(len, matching_lines)) <= 160
 
 
 def test_timers_of_a_single_cpu() -> None:
@@ -242,9 +242,9 @@ def test_timers_of_a_single_cpu() -> None:
 
 
 def test_timers_of_this_machine() -> None:
-    done = command.here("timers", "--json")
-    assert (done.returncode, done.stderr) == (0, "")
-    answer = json.loads(done.stdout)
+    result = command.here("timers", "--json")
+    assert (result.returncode, result.stderr) == (0, "")
+    answer = json.loads(result.stdout)
     assert not list(json_page.object_faults(answer, "timers", "timers"))
     for width in (80, 160):
         lines = timers.draw(answer, width)
@@ -259,9 +259,9 @@ def test_impossible_requests_for_timers_are_refused() -> None:
         (["--cpu", "x"], 2, "invalid int"),
         (["--sysroot", "."], 2, "--sysroot"),
     ):
-        done = command.here("timers", *arguments)
-        assert (done.returncode, done.stdout) == (status, ""), arguments
-        *usage, line = done.stderr.splitlines()
+        result = command.here("timers", *arguments)
+        assert (result.returncode, result.stdout) == (status, ""), arguments
+        *usage, line = result.stderr.splitlines()
         assert word in line
         assert "perfprobe" not in line
         assert all(extra.startswith(("usage: ", "  ")) for extra in usage)

@@ -38,17 +38,17 @@ def test_a_recorded_command_divides_itself_into_phases(tmp_path: Path) -> None:
 def test_a_measured_command_divides_itself_into_phases() -> None:
     mark = f"{sys.executable} -m perftop mark"
     busy = f"{sys.executable} -c 'import time\nwhile time.process_time() < 0.4: pass'"
-    found = run("stat", "--source", "os", "--brief", "--sample", "50ms", "--", "sh", "-c",
+    result = run("stat", "--source", "os", "--brief", "--sample", "50ms", "--", "sh", "-c",
                 f"{mark} first; {busy}; {mark} second; {busy}")  # fmt: skip
-    rows = [line.split()[0] for line in found.stderr.splitlines() if line[:1].isalpha()]
+    rows = [line.split()[0] for line in result.stderr.splitlines() if line[:1].isalpha()]
     assert [row for row in rows if row in {"first", "second"}] == ["first", "second"]
 
 
 def test_a_mark_without_a_measurement_says_what_to_do() -> None:
-    found = run("mark", "x", **{VARIABLE: ""})
-    assert found.returncode == 1
-    assert found.stderr.startswith("perftop: no mark is set: ")
-    assert "perftop record -- CMD" in found.stderr
+    result = run("mark", "x", **{VARIABLE: ""})
+    assert result.returncode == 1
+    assert result.stderr.startswith("perftop: no mark is set: ")
+    assert "perftop record -- CMD" in result.stderr
     ended = run("mark", "x", **{VARIABLE: "perftop-0-gone"})
     assert (ended.returncode, ended.stderr) == (
         1, "perftop: no mark is set: the perftop that ran this command has ended\n",

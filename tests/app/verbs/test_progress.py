@@ -27,8 +27,8 @@ def path(tmp_path: Path) -> Path:
 
 def test_the_line_is_drawn_after_a_while_and_erased() -> None:
     now_s, out = [0.0], io.StringIO()
-    hello, found = messages("sim:idle,cpus=2", SAMPLES)
-    source = SimpleNamespace(hello=hello, messages=lambda: found, size=400, offset=100)
+    hello, result = messages("sim:idle,cpus=2", SAMPLES)
+    source = SimpleNamespace(hello=hello, messages=lambda: result, size=400, offset=100)
     line = Line(out, "reading a", cast("Source", source), lambda: now_s[0])
     counted = line.counted()
     list(islice(counted, 30))
@@ -52,9 +52,9 @@ def test_it_is_shown_on_a_terminal_only(
     with (
         open_source(path) as source,
         pytest.raises(KeyboardInterrupt),
-        headless.read_with_progress(source, "a", quiet=quiet) as found,
+        headless.read_with_progress(source, "a", quiet=quiet) as result,
     ):
-        assert len(list(found)) == SAMPLES
+        assert len(list(result)) == SAMPLES
         raise KeyboardInterrupt
     assert bool(out.getvalue()) == (terminal and not quiet)
     assert not out.getvalue() or out.getvalue().endswith("\r\x1b[K")

@@ -131,14 +131,14 @@ def test_an_unwritable_picture_is_refused_before_the_measurement(
 
 
 def test_on_this_machine() -> None:
-    done = command.here("ramp", "--seconds", "1")
-    if done.returncode == 3:
-        pytest.skip(done.stderr)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "\x1b" not in done.stdout
-    assert ("probe clock" in done.stdout) is ("no counter" in done.stdout)
-    assert ("probe clock" in done.stdout) is not ("busy clock" in done.stdout)
-    assert "Warm up CPU" in done.stdout or "No answer" in done.stdout
+    result = command.here("ramp", "--seconds", "1")
+    if result.returncode == 3:
+        pytest.skip(result.stderr)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "\x1b" not in result.stdout
+    assert ("probe clock" in result.stdout) is ("no counter" in result.stdout)
+    assert ("probe clock" in result.stdout) is not ("busy clock" in result.stdout)
+    assert "Warm up CPU" in result.stdout or "No answer" in result.stdout
     printed = json.loads(command.here("ramp", "--seconds", "1", "--json").stdout)
     assert printed["steady_hz"] is None or 1e8 < printed["steady_hz"] < 1e10
     assert all(climb["points"] for climb in printed["climbs"])
@@ -151,9 +151,9 @@ def test_on_this_machine() -> None:
     (["--cpu", "x"], 2, "--cpu x: name one CPU by its number, or all"),
 ])  # fmt: skip
 def test_impossible_requests_get_one_line(arguments: list[str], status: int, text: str) -> None:
-    done = command.here("ramp", *arguments)
-    assert (done.returncode, done.stdout) == (status, "")
-    (line,) = done.stderr.splitlines()
+    result = command.here("ramp", *arguments)
+    assert (result.returncode, result.stdout) == (status, "")
+    (line,) = result.stderr.splitlines()
     assert line.startswith(f"perftop: {text}")
 
 
@@ -169,10 +169,10 @@ def made(**changes: Any) -> dict[str, Any]:
 
 def drawn(width: int, height: int = 8, *, unicode: bool = True, colour: bool = False) -> list[str]:
     words = made()
-    found = ramp_runs.ramp_of_runs(words)
+    result = ramp_runs.ramp_of_runs(words)
     parts = ramp_runs.traces(words, words["runs"][0])
     lines = ramp_pictures.chart(
-        found, found.climbs[0], parts, width, height, unicode=unicode, colour=colour
+        result, result.climbs[0], parts, width, height, unicode=unicode, colour=colour
     )  # fmt: skip
     return lines if unicode else [in_ascii(line) for line in lines]
 
@@ -201,9 +201,9 @@ def test_the_chart_has_steps_moments_gaps_and_both_scales() -> None:
 def test_nothing_to_draw() -> None:
     assert drawn(20) == []
     words = answer(run(CLOCK, load_s=1e-7), phases=[{"isa": "scalar", "seconds": 1e-7}])
-    found = ramp_runs.ramp_of_runs(words)
+    result = ramp_runs.ramp_of_runs(words)
     parts = ramp_runs.traces(words, words["runs"][0])
-    assert ramp_pictures.chart(found, found.climbs[0], parts, 80, 8, unicode=True, colour=False)
+    assert ramp_pictures.chart(result, result.climbs[0], parts, 80, 8, unicode=True, colour=False)
 
 
 # --- words
@@ -254,21 +254,21 @@ def _masked(text: str) -> str:
 
 def test_disturbed_runs_give_low_confidence() -> None:
     words = answer(*[run(CLOCK, idle_s=0.1, steal_s=0.02)] * 5)
-    found = ramp_runs.ramp_of_runs(words)
-    assert "low confidence" in ramp.sentence(words, found)
-    text = " ".join(" ".join(ramp.facts(words, found, 100)).split())
+    result = ramp_runs.ramp_of_runs(words)
+    assert "low confidence" in ramp.sentence(words, result)
+    text = " ".join(" ".join(ramp.facts(words, result, 100)).split())
     assert "0 of 5 left out: before only 20 % idle (in 5)" in text
     assert "the hypervisor took 20 ms (in 5)" in text
 
 
 def test_no_answer() -> None:
     words = answer(*[run([(0.3, 2e9), (1.0, 3e9)])] * 5)
-    found = ramp_runs.ramp_of_runs(words)
-    assert ramp.sentence(words, found) == (
+    result = ramp_runs.ramp_of_runs(words)
+    assert ramp.sentence(words, result) == (
         "No answer: the clock of CPU 3 did not settle within 500 ms, but went from 2.00 to "
         "3.00 GHz in any of 5 runs; try longer ones: --seconds."
     )
-    assert "not steady (in 5)" in " ".join(ramp.facts(words, found, 200))
+    assert "not steady (in 5)" in " ".join(ramp.facts(words, result, 200))
     apart = [run([(0.3, low), (1.0, high)]) for low, high in ((2e9, 3e9), (1.8e9, 2.8e9))]
     words = answer(*apart)
     assert "went from 1.80 to 3.00 GHz in any of 2" in ramp.sentence(
@@ -297,9 +297,9 @@ def test_a_tsc_that_may_follow_the_clock_is_reported(invariant: bool | None) -> 
 
 def test_no_clock_is_claimed_where_the_step_is_not_known() -> None:
     words = made(step_cycles=None, uarch="unknown (X)")
-    found = ramp_runs.ramp_of_runs(words)
-    assert found.steady_hz == pytest.approx(1e9, rel=1e-3)
-    text = ramp.sentence(words, found) + " ".join(ramp.facts(words, found, 200))
+    result = ramp_runs.ramp_of_runs(words)
+    assert result.steady_hz == pytest.approx(1e9, rel=1e-3)
+    text = ramp.sentence(words, result) + " ".join(ramp.facts(words, result, 200))
     assert "1.000 ± 0.001 G steps/s" in text
     assert "GHz" not in text
     assert "unknown (X)" in text
@@ -336,11 +336,11 @@ def test_the_clock_is_named_and_compared_with_the_chain() -> None:
 
 def test_a_counted_clock_is_named_as_counted() -> None:
     words = answer(*[run(CLOCK, HALTS, counter=1.0, running=[0])] * 5, step_cycles=None)
-    found = ramp_runs.ramp_of_runs(words)
-    assert "steady at 3.000 ± 0.001 GHz" in ramp.sentence(words, found)
+    result = ramp_runs.ramp_of_runs(words)
+    assert "steady at 3.000 ± 0.001 GHz" in ramp.sentence(words, result)
     assert ramp.title(words).endswith("· GHz")
     assert ramp.clock_name(words) == "busy clock (cycles counter)"
-    text = " ".join(" ".join(ramp.facts(words, found, 100)).split())
+    text = " ".join(" ".join(ramp.facts(words, result, 100)).split())
     assert "cold caches" not in text  # which slow a chain down, and no clock
     assert "1 of 5 to 60 µs, 2 longer; 2 without cycles, so no interrupts" in text
     words = answer(*[run(CLOCK, HALTS, counter=1.0, running=[0, 1, 2])] * 5)
@@ -365,7 +365,7 @@ def test_wide_code_is_reported_with_scalar_code(scalar_hz: float, told: str) -> 
 
 def test_a_table_of_cpus() -> None:
     words = [made(cpu=cpu) for cpu in (2, 10)]
-    lines = ramp.table([(each, ramp_runs.ramp_of_runs(each)) for each in words], {7: "it is off"})
+    lines = ramp.table([(word, ramp_runs.ramp_of_runs(word)) for word in words], {7: "it is off"})
     assert [line.split()[0] for line in lines] == ["CPU", "2", "7", "10", "Times"]
     assert lines[2].endswith("it is off")
     assert lines[1].split()[1:] == ["1.20", "3.000", "0.001", "4.0", "ms", "4.0", "ms", "4.0", "ms",
@@ -377,9 +377,9 @@ def test_a_table_of_cpus() -> None:
 
 def test_the_picture_is_an_svg_with_a_line_a_run() -> None:
     words = made(model="A & B <C>")
-    found = ramp_runs.ramp_of_runs(words)
+    result = ramp_runs.ramp_of_runs(words)
     parts = [ramp_runs.traces(words, each) for each in words["runs"]]
-    text = ramp_pictures.svg(ramp.title(words), "answer", ramp.clock_name(words), found, parts, 2)
+    text = ramp_pictures.svg(ramp.title(words), "answer", ramp.clock_name(words), result, parts, 2)
     root = ET.fromstring(text)  # noqa: S314 - our own
     lines = [e for e in root if e.tag.endswith("polyline")]
     assert [e.get("stroke-width") for e in lines] == ["1", "1", "1", "1", "2"]

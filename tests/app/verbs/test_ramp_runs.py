@@ -24,98 +24,98 @@ PHASES = [{"isa": "avx512", "seconds": 0.25}, {"isa": "scalar", "seconds": 0.125
           {"isa": "avx512", "seconds": 0.125}]  # fmt: skip
 
 
-def printed(made: dict[str, Any], **changes: Any) -> Climb:
-    return ramp_runs.climb(answer(made, **changes), made)
+def printed(result: dict[str, Any], **changes: Any) -> Climb:
+    return ramp_runs.climb(answer(result, **changes), result)
 
 
 def test_a_climb_in_steps() -> None:
-    found = printed(run(STEPS))
-    assert found.levels[0].hz == pytest.approx(3.0e9, rel=1e-3)
-    assert found.levels[0].error_hz < 3e6
-    for at in (found.t90_s, found.t99_s, found.steady_s):
+    result = printed(run(STEPS))
+    assert result.levels[0].hz == pytest.approx(3.0e9, rel=1e-3)
+    assert result.levels[0].error_hz < 3e6
+    for at in (result.t90_s, result.t99_s, result.steady_s):
         assert at == pytest.approx(4e-3, rel=0.03)
-    assert found.first_hz == pytest.approx(1.2e9, rel=1e-2)
-    assert (found.gaps, found.bursts_s, found.disturbed) == ([], [], {})
+    assert result.first_hz == pytest.approx(1.2e9, rel=1e-2)
+    assert (result.gaps, result.bursts_s, result.disturbed) == ([], [], {})
 
 
 def test_a_smooth_climb_reaches_each_share_when_it_does() -> None:
     """3 GHz less 60 % that fades with 5 ms: a tenth is left after 5 ms ln 6."""
     clock = [(t, 3e9 * (1 - 0.6 * math.exp(-(t - 2e-5) / 5e-3)))
              for t in np.arange(4e-5, 0.06, 4e-5).tolist()]  # fmt: skip
-    found = printed(run([*clock, (1.0, 3e9)]))
-    assert found.t90_s == pytest.approx(5e-3 * math.log(6), rel=0.03)
-    assert found.t99_s == pytest.approx(5e-3 * math.log(60), rel=0.03)
-    assert found.steady_s == found.t99_s  # within 2 % it was before
+    result = printed(run([*clock, (1.0, 3e9)]))
+    assert result.t90_s == pytest.approx(5e-3 * math.log(6), rel=0.03)
+    assert result.t99_s == pytest.approx(5e-3 * math.log(60), rel=0.03)
+    assert result.steady_s == result.t99_s  # within 2 % it was before
 
 
 HALTS = [(100e-6, 8.5e-6), (2e-3, 20e-6), (0.2, 40e-6), (0.3, 400e-6)]
 
 
 def test_halts_have_their_place_and_length_and_nothing_else_changes() -> None:
-    found = printed(run(STEPS, HALTS))
-    assert [gap.kind for gap in found.gaps] == ["short", "short", "short", "long"]
-    for gap, (at, length) in zip(found.gaps, HALTS, strict=True):
+    result = printed(run(STEPS, HALTS))
+    assert [gap.kind for gap in result.gaps] == ["short", "short", "short", "long"]
+    for gap, (at, length) in zip(result.gaps, HALTS, strict=True):
         assert gap.length_s == pytest.approx(length, abs=0.3e-6)
         assert at - FIRST_S <= gap.at_s <= at
     plain = printed(run(STEPS))
-    assert found.levels[0].hz == pytest.approx(plain.levels[0].hz, rel=1e-4)
+    assert result.levels[0].hz == pytest.approx(plain.levels[0].hz, rel=1e-4)
     for key in ("t90_s", "t99_s", "steady_s"):
-        assert getattr(found, key) == pytest.approx(getattr(plain, key), rel=0.03)
+        assert getattr(result, key) == pytest.approx(getattr(plain, key), rel=0.03)
 
 
 def test_preemption_is_no_low_clock() -> None:
     halts = [(t, 4e-3) for t in np.arange(0.01, 0.5, 0.02).tolist()]
-    found = printed(run(FINE, halts, preempted=range(len(halts))))
-    assert {gap.kind for gap in found.gaps} == {"preempted"}
-    assert len(found.gaps) == len(halts)
-    assert found.levels[0].hz == pytest.approx(3e9, rel=1e-3)
-    assert found.lost == pytest.approx(0.2, abs=0.02)
-    assert found.disturbed == {"lost": pytest.approx(0.2, abs=0.02), "preempted": len(halts)}
-    assert found.steady_s == pytest.approx(chains.CYCLES / 3e9, rel=1e-3)
+    result = printed(run(FINE, halts, preempted=range(len(halts))))
+    assert {gap.kind for gap in result.gaps} == {"preempted"}
+    assert len(result.gaps) == len(halts)
+    assert result.levels[0].hz == pytest.approx(3e9, rel=1e-3)
+    assert result.lost == pytest.approx(0.2, abs=0.02)
+    assert result.disturbed == {"lost": pytest.approx(0.2, abs=0.02), "preempted": len(halts)}
+    assert result.steady_s == pytest.approx(chains.CYCLES / 3e9, rel=1e-3)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_noise(seed: int) -> None:
-    found = printed(run(STEPS, HALTS[:2], noise=np.random.default_rng(seed), stamp=46))
-    assert found.levels[0].hz == pytest.approx(3e9, rel=5e-3)
-    assert found.steady_s == pytest.approx(4e-3, rel=0.05)
-    assert [gap.length_s for gap in found.gaps] == pytest.approx([8.5e-6, 20e-6], abs=4.2e-6)
+    result = printed(run(STEPS, HALTS[:2], noise=np.random.default_rng(seed), stamp=46))
+    assert result.levels[0].hz == pytest.approx(3e9, rel=5e-3)
+    assert result.steady_s == pytest.approx(4e-3, rel=0.05)
+    assert [gap.length_s for gap in result.gaps] == pytest.approx([8.5e-6, 20e-6], abs=4.2e-6)
 
 
 def test_the_stamp_is_not_the_chain() -> None:
-    found = printed(run(FINE, stamp=400))
-    assert found.levels[0].hz == pytest.approx(3e9, rel=2e-3)
-    assert found.lost == pytest.approx(0, abs=1e-3)
+    result = printed(run(FINE, stamp=400))
+    assert result.levels[0].hz == pytest.approx(3e9, rel=2e-3)
+    assert result.lost == pytest.approx(0, abs=1e-3)
     gaps = printed(run(FINE, HALTS, stamp=400)).gaps
     assert [gap.length_s for gap in gaps] == pytest.approx([it[1] for it in HALTS], abs=0.1e-6)
 
 
 def test_a_late_drop_is_a_drop_and_no_longer_ramp() -> None:
     clock = [(4e-3, 2e9), (0.1, 3e9), (0.13, 2.5e9), (0.18, 3e9), (0.2, 2.5e9), (1.0, 3e9)]
-    found = printed(run(clock))
-    assert found.steady_s == pytest.approx(4e-3, rel=0.03)
-    assert found.bursts_s == pytest.approx([0.03, 0.02], rel=0.05)
+    result = printed(run(clock))
+    assert result.steady_s == pytest.approx(4e-3, rel=0.03)
+    assert result.bursts_s == pytest.approx([0.03, 0.02], rel=0.05)
 
 
 @pytest.mark.parametrize(("at_s", "length_s"), [(1e-3, 0.2e-3), (8.3e-3, 1e-3), (15e-3, 4e-3)])
 def test_a_burst_after_the_climb_is_no_climb(at_s: float, length_s: float) -> None:
     """A true warm-up of 0.1 ms, and a low clock for a while some time later."""
-    found = printed(run([(1e-4, 1.2e9), (at_s, 3e9), (at_s + length_s, 2.5e9), (1.0, 3e9)]))
-    assert found.steady_s == pytest.approx(1e-4, abs=15e-6)
-    assert found.bursts_s == pytest.approx([length_s], rel=0.2)
+    result = printed(run([(1e-4, 1.2e9), (at_s, 3e9), (at_s + length_s, 2.5e9), (1.0, 3e9)]))
+    assert result.steady_s == pytest.approx(1e-4, abs=15e-6)
+    assert result.bursts_s == pytest.approx([length_s], rel=0.2)
 
 
 def test_a_short_visit_to_the_steady_clock_is_part_of_the_climb() -> None:
-    found = printed(run([(1e-3, 3e9), (8e-3, 3.6e9), (1.0, 3e9)]))
-    assert found.steady_s == pytest.approx(8e-3, rel=0.03)
-    assert found.bursts_s == []
+    result = printed(run([(1e-3, 3e9), (8e-3, 3.6e9), (1.0, 3e9)]))
+    assert result.steady_s == pytest.approx(8e-3, rel=0.03)
+    assert result.bursts_s == []
 
 
 def test_a_clock_that_sinks_to_where_it_stays() -> None:
-    found = printed(run([(10e-3, 3.6e9), (1.0, 3e9)]))
-    assert found.t99_s is not None
-    assert found.t99_s < FIRST_S
-    assert found.steady_s == pytest.approx(10e-3, rel=0.03)
+    result = printed(run([(10e-3, 3.6e9), (1.0, 3e9)]))
+    assert result.t99_s is not None
+    assert result.t99_s < FIRST_S
+    assert result.steady_s == pytest.approx(10e-3, rel=0.03)
 
 
 @pytest.mark.parametrize("clock", [
@@ -130,22 +130,22 @@ def test_a_clock_that_is_never_steady(clock: chains.Clock) -> None:
 
 
 def test_too_little_to_say() -> None:
-    found = printed(run(FINE, load_s=50e-6))
-    assert (found.steady_s, found.levels) == (None, [])
+    result = printed(run(FINE, load_s=50e-6))
+    assert (result.steady_s, result.levels) == (None, [])
 
 
 def test_disturbances_of_a_run_have_their_amounts() -> None:
-    made = run(FINE, idle_s=0.25, steal_s=0.02, siblings_idle_s=0.4)
-    found = printed(made, siblings=[7])
-    assert found.disturbed == {"idle": 0.5, "steal_s": 0.02, "sibling": pytest.approx(0.6)}
-    assert printed(made).disturbed.keys() == {"idle", "steal_s"}
+    built = run(FINE, idle_s=0.25, steal_s=0.02, siblings_idle_s=0.4)
+    result = printed(built, siblings=[7])
+    assert result.disturbed == {"idle": 0.5, "steal_s": 0.02, "sibling": pytest.approx(0.6)}
+    assert printed(built).disturbed.keys() == {"idle", "steal_s"}
     assert printed(run(FINE, idle_s=None, steal_s=None)).disturbed == {"idle": None}
 
 
 def test_each_sibling_may_idle_for_as_long_as_it_lasted() -> None:
     """Half a second of sleep and half of load: of three siblings one worked all the while."""
-    found = printed(run(FINE, siblings_idle_s=2.0), siblings=[5, 6, 7])
-    assert found.disturbed == {"sibling": pytest.approx(1 / 3)}
+    result = printed(run(FINE, siblings_idle_s=2.0), siblings=[5, 6, 7])
+    assert result.disturbed == {"sibling": pytest.approx(1 / 3)}
     assert printed(run(FINE, siblings_idle_s=2.9), siblings=[5, 6, 7]).disturbed == {}
 
 
@@ -154,13 +154,13 @@ def test_each_sibling_may_idle_for_as_long_as_it_lasted() -> None:
 
 @pytest.mark.parametrize("stamp", [0, 200])
 def test_an_honest_counter_agrees_with_the_chain(stamp: int) -> None:
-    found = printed(run(STEPS, HALTS, counter=1.0, stamp=stamp))
+    result = printed(run(STEPS, HALTS, counter=1.0, stamp=stamp))
     by_chain = printed(run(STEPS, HALTS, stamp=stamp))
-    assert found.levels[0].hz == pytest.approx(3e9, rel=1e-4)
-    assert found.levels[0].chain_hz == by_chain.levels[0].hz == by_chain.levels[0].chain_hz
-    assert found.steady_s == pytest.approx(by_chain.steady_s, rel=0.05)
-    assert found.first_hz == pytest.approx(1.2e9, rel=1e-3)
-    assert found.disturbed == {}
+    assert result.levels[0].hz == pytest.approx(3e9, rel=1e-4)
+    assert result.levels[0].chain_hz == by_chain.levels[0].hz == by_chain.levels[0].chain_hz
+    assert result.steady_s == pytest.approx(by_chain.steady_s, rel=0.05)
+    assert result.first_hz == pytest.approx(1.2e9, rel=1e-3)
+    assert result.disturbed == {}
 
 
 @pytest.mark.parametrize("cycles_per_step", [3.12, 2.9, 5.0])
@@ -168,57 +168,59 @@ def test_the_counter_is_used_and_the_chain_kept_as_a_check(cycles_per_step: floa
     """Where a step does not take what is thought, the chain's clock is off by as much; neither
     time that it lost nor halts come from that."""
     factor = cycles_per_step / chains.STEP_CYCLES
-    found = printed(run(STEPS, HALTS, counter=factor))
-    assert found.levels[0].hz == pytest.approx(3e9 * factor, rel=1e-4)
-    assert found.levels[0].chain_hz == pytest.approx(3e9, rel=1e-3)
-    assert found.steady_s == pytest.approx(4e-3, rel=0.03)
-    assert found.lost == pytest.approx(printed(run(STEPS, HALTS)).lost, abs=1e-3)
-    assert found.disturbed == {}
-    for gap, (_, length) in zip(found.gaps, HALTS, strict=True):
+    result = printed(run(STEPS, HALTS, counter=factor))
+    assert result.levels[0].hz == pytest.approx(3e9 * factor, rel=1e-4)
+    assert result.levels[0].chain_hz == pytest.approx(3e9, rel=1e-3)
+    assert result.steady_s == pytest.approx(4e-3, rel=0.03)
+    assert result.lost == pytest.approx(printed(run(STEPS, HALTS)).lost, abs=1e-3)
+    assert result.disturbed == {}
+    for gap, (_, length) in zip(result.gaps, HALTS, strict=True):
         assert gap.length_s == pytest.approx(length, abs=0.3e-6)
 
 
 def test_the_clock_is_a_rate_if_the_cycles_of_a_step_are_unknown() -> None:
-    made = run(STEPS, counter=1.0)
-    found = ramp_runs.ramp_of_runs(answer(made, step_cycles=None))
-    assert found.steady_hz == pytest.approx(3e9, rel=1e-4)
-    assert found.chain_hz == pytest.approx(1e9, rel=1e-3)
-    assert found.climbs[0].disturbed == {}
+    result = run(STEPS, counter=1.0)
+    ramp = ramp_runs.ramp_of_runs(answer(result, step_cycles=None))
+    assert ramp.steady_hz == pytest.approx(3e9, rel=1e-4)
+    assert ramp.chain_hz == pytest.approx(1e9, rel=1e-3)
+    assert ramp.climbs[0].disturbed == {}
 
 
 def test_halts_have_no_cycles_and_interrupts_have() -> None:
     halts = [(1e-3, 20e-6), (2e-3, 20e-6), (0.2, 400e-6), (0.3, 4e-3)]
-    found = printed(run(FINE, halts, counter=1.0, running=[1, 3], preempted=[3]))
-    assert [gap.halted for gap in found.gaps] == [True, False, True, False]
-    assert [gap.kind for gap in found.gaps] == ["short", "short", "long", "preempted"]
-    assert found.levels[0].hz == pytest.approx(3e9, rel=1e-4)
-    assert (found.levels[0].low_hz, found.levels[0].high_hz) == pytest.approx((3e9, 3e9), rel=1e-4)
+    result = printed(run(FINE, halts, counter=1.0, running=[1, 3], preempted=[3]))
+    assert [gap.halted for gap in result.gaps] == [True, False, True, False]
+    assert [gap.kind for gap in result.gaps] == ["short", "short", "long", "preempted"]
+    assert result.levels[0].hz == pytest.approx(3e9, rel=1e-4)
+    assert (result.levels[0].low_hz, result.levels[0].high_hz) == pytest.approx(
+        (3e9, 3e9), rel=1e-4
+    )
     assert {gap.halted for gap in printed(run(FINE, halts)).gaps} == {None}
 
 
 def test_halts_within_the_first_chunks_are_no_low_clock() -> None:
     halts = [(t, 30e-6) for t in (60e-6, 200e-6, 300e-6)]
-    made = run(FINE, halts, counter=1.0)
-    found = printed(made)
-    assert found.t99_s is not None
-    assert found.t99_s < 100e-6
-    (part,) = ramp_runs.traces(answer(made), made)
+    built = run(FINE, halts, counter=1.0)
+    result = printed(built)
+    assert result.t99_s is not None
+    assert result.t99_s < 100e-6
+    (part,) = ramp_runs.traces(answer(built), built)
     assert part.hz == pytest.approx(np.full(len(part.hz), 3e9), rel=1e-3)
 
 
 def test_recurring_interrupts_are_no_halts_of_the_ramp() -> None:
     halts = [(1e-3, 20e-6), (2e-3, 30e-6)]
-    found = ramp_runs.ramp_of_runs(answer(*[run(FINE, halts, counter=1.0, running=[0])] * 5))
-    assert [halt.length_s for halt in found.halts] == pytest.approx([30e-6], abs=0.5e-6)
+    ramp = ramp_runs.ramp_of_runs(answer(*[run(FINE, halts, counter=1.0, running=[0])] * 5))
+    assert [halt.length_s for halt in ramp.halts] == pytest.approx([30e-6], abs=0.5e-6)
 
 
 def test_a_chain_that_is_throttled_at_a_full_clock() -> None:
     """The core issues less for a while, its cycles go on: time lost, but no low clock."""
     clock = [(1.0, 3e9)]
-    made = [run(clock, [(0.2501, 200e-6)], phases=(0.25, 0.375), counter=1.0, running=[0])] * 3
-    found = ramp_runs.ramp_of_runs(answer(*made, isa="avx512", phases=PHASES))
-    assert [found.steady_hz, found.scalar_hz] == pytest.approx([3e9, 3e9], rel=1e-4)
-    assert found.switch_s == pytest.approx([200e-6, 0], abs=3e-6)
+    result = [run(clock, [(0.2501, 200e-6)], phases=(0.25, 0.375), counter=1.0, running=[0])] * 3
+    ramp = ramp_runs.ramp_of_runs(answer(*result, isa="avx512", phases=PHASES))
+    assert [ramp.steady_hz, ramp.scalar_hz] == pytest.approx([3e9, 3e9], rel=1e-4)
+    assert ramp.switch_s == pytest.approx([200e-6, 0], abs=3e-6)
 
 
 # --- wide code
@@ -229,13 +231,13 @@ def test_levels_and_the_cost_of_changing() -> None:
     for _ in range(3):  # a phase ends with its last chunk: until clock and halts are where it does
         clock = [(first, 2.7e9), (second, 3e9), (1.0, 2.7e9)]
         halts = [(first + 50e-6, 10e-6), (second + 50e-6, 25e-6)]
-        made = [run(clock, halts, phases=(0.25, 0.375))] * 3
-        chunks = made[0]["chunks"]
+        result = [run(clock, halts, phases=(0.25, 0.375))] * 3
+        chunks = result[0]["chunks"]
         first, second = (chunks["begin"][chunks["phase"].index(i)] / chains.TSC_HZ for i in (1, 2))
-    found = ramp_runs.ramp_of_runs(answer(*made, isa="avx512", phases=PHASES))
-    assert found.steady_hz == pytest.approx(2.7e9, rel=1e-3)
-    assert found.scalar_hz == pytest.approx(3e9, rel=1e-3)
-    assert found.switch_s == pytest.approx([10e-6, 25e-6], abs=3e-6)
+    ramp = ramp_runs.ramp_of_runs(answer(*result, isa="avx512", phases=PHASES))
+    assert ramp.steady_hz == pytest.approx(2.7e9, rel=1e-3)
+    assert ramp.scalar_hz == pytest.approx(3e9, rel=1e-3)
+    assert ramp.switch_s == pytest.approx([10e-6, 25e-6], abs=3e-6)
 
 
 # --- several runs
@@ -246,28 +248,28 @@ def climbing(until_s: float, hz: float = 3e9, **more: Any) -> dict[str, Any]:
 
 
 def test_the_error_covers_what_runs_differ() -> None:
-    found = ramp_runs.ramp_of_runs(answer(*(climbing(1e-3, hz) for hz in (2.98e9, 3e9, 3.03e9))))
-    assert found.steady_hz == pytest.approx(3e9, rel=1e-3)
-    assert found.error_hz == pytest.approx(3e7, rel=0.05)
+    ramp = ramp_runs.ramp_of_runs(answer(*(climbing(1e-3, hz) for hz in (2.98e9, 3e9, 3.03e9))))
+    assert ramp.steady_hz == pytest.approx(3e9, rel=1e-3)
+    assert ramp.error_hz == pytest.approx(3e7, rel=0.05)
 
 
 def test_the_spread_of_times() -> None:
-    found = ramp_runs.ramp_of_runs(answer(*(climbing(t) for t in (1e-3, 2e-3, 4e-3))))
-    assert found.steady_s is not None
-    seen = (found.steady_s.low, found.steady_s.middle, found.steady_s.high)
+    ramp = ramp_runs.ramp_of_runs(answer(*(climbing(t) for t in (1e-3, 2e-3, 4e-3))))
+    assert ramp.steady_s is not None
+    seen = (ramp.steady_s.low, ramp.steady_s.middle, ramp.steady_s.high)
     assert seen == pytest.approx((1e-3, 2e-3, 4e-3), rel=0.03)
-    assert found.is_clean
-    assert ramp_runs.median_run(found) == 1
+    assert ramp.is_clean
+    assert ramp_runs.median_run(ramp) == 1
 
 
 def test_disturbed_runs_are_left_out_if_enough_others_remain() -> None:
     good, bad = [climbing(1e-3)] * 3, [climbing(50e-3, idle_s=0.0)] * 2
-    found = ramp_runs.ramp_of_runs(answer(bad[0], *good, bad[1]))
-    assert (found.used, found.is_clean) == ([1, 2, 3], True)
-    assert found.steady_s is not None
-    assert found.steady_s.high == pytest.approx(1e-3, rel=0.03)
-    found = ramp_runs.ramp_of_runs(answer(*bad, *good[:2]))
-    assert (found.used, found.is_clean) == ([0, 1, 2, 3], False)
+    ramp = ramp_runs.ramp_of_runs(answer(bad[0], *good, bad[1]))
+    assert (ramp.used, ramp.is_clean) == ([1, 2, 3], True)
+    assert ramp.steady_s is not None
+    assert ramp.steady_s.high == pytest.approx(1e-3, rel=0.03)
+    ramp = ramp_runs.ramp_of_runs(answer(*bad, *good[:2]))
+    assert (ramp.used, ramp.is_clean) == ([0, 1, 2, 3], False)
 
 
 @pytest.mark.parametrize("runs", [5, 10])
@@ -279,7 +281,7 @@ def test_the_confidence_is_no_higher_than_the_truth(
     run is no slower if it settles within the time of the slowest run that counts."""
     random, trials = np.random.default_rng(runs), 400
     whole = printed(run(FINE, load_s=0.01))
-    made = answer(*[run(FINE, load_s=0.01)] * runs)
+    result = answer(*[run(FINE, load_s=0.01)] * runs)
 
     def drawn(*_: object) -> Climb:
         if random.random() < bad:
@@ -291,48 +293,48 @@ def test_the_confidence_is_no_higher_than_the_truth(
     monkeypatch.setattr(ramp_runs, "climb", drawn)
     stated, true = [], []
     for _ in range(trials):
-        found = ramp_runs.ramp_of_runs(made)
-        if found.steady_s is not None and found.is_clean:
+        ramp = ramp_runs.ramp_of_runs(result)
+        if ramp.steady_s is not None and ramp.is_clean:
             following = drawn()
             settled = following.steady_s is not None and not following.disturbed
-            stated.append(found.confidence)
-            true.append(settled and (following.steady_s or 0.0) <= found.steady_s.high)
+            stated.append(ramp.confidence)
+            true.append(settled and (following.steady_s or 0.0) <= ramp.steady_s.high)
     error = 2 * math.sqrt(0.25 / len(true))
     assert np.mean(true) - error <= np.mean(stated) <= np.mean(true) + error
 
 
 def test_no_run_is_steady() -> None:
-    found = ramp_runs.ramp_of_runs(answer(*[run([(0.3, 2e9), (1.0, 3e9)])] * 2))
-    assert found.used == []
-    assert (found.steady_hz, found.error_hz, found.steady_s, found.halts) == (None, None, None, [])
-    assert ramp_runs.median_run(found) in {0, 1}
+    ramp = ramp_runs.ramp_of_runs(answer(*[run([(0.3, 2e9), (1.0, 3e9)])] * 2))
+    assert ramp.used == []
+    assert (ramp.steady_hz, ramp.error_hz, ramp.steady_s, ramp.halts) == (None, None, None, [])
+    assert ramp_runs.median_run(ramp) in {0, 1}
 
 
 def test_recurring_halts_belong_to_the_ramp() -> None:
     """One at a place of its own in each of five runs, among others that are anywhere."""
     random = np.random.default_rng(1)
-    made = []
+    results = []
     for i in range(5):
         places = [120e-6 + i * 1e-6, *random.uniform(0.5e-3, 0.5, 60).tolist()]
-        made.append(run(FINE, [(t, 10e-6) for t in sorted(places)]))
-    found = ramp_runs.ramp_of_runs(answer(*made)).halts
-    assert [halt.runs for halt in found] == [5]
-    assert found[0].at_s == pytest.approx(120e-6, abs=6e-6)
-    assert found[0].length_s == pytest.approx(10e-6, abs=0.5e-6)
-    assert ramp_runs.ramp_of_runs(answer(*made[:2], *[run(FINE)] * 3)).halts == []
+        results.append(run(FINE, [(t, 10e-6) for t in sorted(places)]))
+    result = ramp_runs.ramp_of_runs(answer(*results)).halts
+    assert [halt.runs for halt in result] == [5]
+    assert result[0].at_s == pytest.approx(120e-6, abs=6e-6)
+    assert result[0].length_s == pytest.approx(10e-6, abs=0.5e-6)
+    assert ramp_runs.ramp_of_runs(answer(*results[:2], *[run(FINE)] * 3)).halts == []
 
 
 @pytest.mark.parametrize(("apart_s", "count"), [(55e-6, 1), (70e-6, 0)])
 def test_distant_gaps_are_not_the_same(apart_s: float, count: int) -> None:
     """At 2 ms that is by more than 20 us and 2 %."""
-    made = [run(FINE, [(2e-3 + i * apart_s, 10e-6)]) for i in range(2)]
-    assert len(ramp_runs.ramp_of_runs(answer(*made, run(FINE))).halts) == count
+    results = [run(FINE, [(2e-3 + i * apart_s, 10e-6)]) for i in range(2)]
+    assert len(ramp_runs.ramp_of_runs(answer(*results, run(FINE))).halts) == count
 
 
 @pytest.mark.parametrize("count", range(8))
 def test_a_running_median_shrinks_at_the_ends(count: int) -> None:
     values = np.random.default_rng(count).random(count)
-    found = ramp_runs.running_median(values)
+    result = ramp_runs.running_median(values)
     for i in range(count):
         reach = min(2, i, count - 1 - i)
-        assert found[i] == sorted(values[i - reach : i + reach + 1])[reach]
+        assert result[i] == sorted(values[i - reach : i + reach + 1])[reach]

@@ -38,8 +38,8 @@ def begun(path: Path) -> set[str]:
 
 
 def notes(path: Path, *, ended: bool = True) -> dict[str, wire.Note]:
-    found = read(path, ended=ended)
-    return {message.kind: message for message in found if isinstance(message, wire.Note)}
+    content = read(path, ended=ended)
+    return {message.kind: message for message in content if isinstance(message, wire.Note)}
 
 
 def until_there(path: Path, process: subprocess.Popen[str]) -> None:
@@ -98,11 +98,11 @@ async def test_while_the_command_runs_its_samples_are_measured_some_at_a_time() 
 
 def test_the_times_of_the_run_enclose_those_of_the_command(tmp_path: Path) -> None:
     path, command = tmp_path / "a", [sys.executable, "-S", "-c", TELLING]
-    done = run("record", "-o", str(path), "--source", "os", "--sample", "20ms", "--", *command)
-    assert done.returncode == 7
-    begun_ns, over_ns = map(int, done.stdout.split())
-    found = notes(path)
-    begin, end = found["run-start"], found["run-end"]
+    process = run("record", "-o", str(path), "--source", "os", "--sample", "20ms", "--", *command)
+    assert process.returncode == 7
+    begun_ns, over_ns = map(int, process.stdout.split())
+    result = notes(path)
+    begin, end = result["run-start"], result["run-end"]
     assert begin.author == end.author == "recorder"
     assert begin.data["argv"] == command
     assert (end.data["pid"], end.data["status"]) == (begin.data["pid"], 7)
@@ -190,10 +190,10 @@ def test_the_summary_is_that_of_stat(tmp_path: Path) -> None:
 def test_in_a_simulated_machines_own_time(tmp_path: Path) -> None:
     path = tmp_path / "a"
     assert here("record", "-o", str(path), *SIM, "--", "sleep", "0.3").returncode == 0
-    found, times = notes(path), [message.time_ns for message in read(path)]
+    result, times = notes(path), [message.time_ns for message in read(path)]
     assert times == sorted(times)
-    assert found["run-start"].time_ns < found["run-end"].time_ns == times[-1]
-    assert found["run-end"].data["first_ns"] is found["run-end"].data["last_ns"] is None
+    assert result["run-start"].time_ns < result["run-end"].time_ns == times[-1]
+    assert result["run-end"].data["first_ns"] is result["run-end"].data["last_ns"] is None
 
 
 def test_a_terminal_is_left_to_the_command(tmp_path: Path) -> None:
@@ -227,9 +227,9 @@ def test_a_signal_is_the_commands(tmp_path: Path) -> None:
 
 
 def test_a_missing_program_leaves_no_file(tmp_path: Path) -> None:
-    done = here("record", "-o", str(tmp_path / "a"), *SIM, "--", str(tmp_path / "nothing"))
+    result = here("record", "-o", str(tmp_path / "a"), *SIM, "--", str(tmp_path / "nothing"))
     why = os.strerror(2)
-    assert (done.returncode, done.stderr) == (127, f"perftop: {tmp_path / 'nothing'}: {why}\n")
+    assert (result.returncode, result.stderr) == (127, f"perftop: {tmp_path / 'nothing'}: {why}\n")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -265,9 +265,9 @@ def test_whatever_its_arguments_hold(tmp_path: Path) -> None:
     path, long = tmp_path / "a", "x" * 10_000
     command = argv("record", "-o", str(path), *SIM, "--", "true")
     command += [os.fsdecode(b"\xff\n"), long]
-    done = subprocess.run(command, capture_output=True, timeout=MOST_S, check=False)
-    assert done.returncode == 0
-    assert b"true '??' xxx" in done.stderr
+    result = subprocess.run(command, capture_output=True, timeout=MOST_S, check=False)
+    assert result.returncode == 0
+    assert b"true '??' xxx" in result.stderr
     name, odd, cut = notes(path)["run-start"].data["argv"]
     assert (name, odd) == ("true", "?\n")
     assert long.startswith(cut[:-1])

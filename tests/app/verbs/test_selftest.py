@@ -244,8 +244,10 @@ from perftop.tui.frame.header import Status
 session = Session(dataclasses.replace(made.hello(), boot_id="b-1"))
 print(strips.text(top.alert_line(session, None, Status(0), 80)[0]))
 """
-    done = python(code, check=False, env=os.environ | {"PYTHONPATH": str(SUPPORT)})
-    assert "! selftest found counters wrong on this boot: instructions" in done.stdout, done.stderr
+    result = python(code, check=False, env=os.environ | {"PYTHONPATH": str(SUPPORT)})
+    assert "! selftest found counters wrong on this boot: instructions" in result.stdout, (
+        result.stderr
+    )
 
 
 def test_readiness_is_drawn_below_the_checks() -> None:
@@ -257,8 +259,8 @@ def test_readiness_is_drawn_below_the_checks() -> None:
               "source": "os", "smt_method": None, "tsc_hz": None, "base_hz": None,
               "multipliers": [], "missing": [], "readiness": items}  # fmt: skip
     lines = doctor.draw(answer)
-    at = lines.index("Benchmarks here:")
-    assert lines[at : at + 5] == ["Benchmarks here:", f"~ {'turbo':<18}on",
+    index = lines.index("Benchmarks here:")
+    assert lines[index : index + 5] == ["Benchmarks here:", f"~ {'turbo':<18}on",
                           " " * 20 + "falls", " " * 20 + "to change: x",
                          f"? {'SMT':<18}5 µs"]  # fmt: skip
     assert "\n".join(machine.draw_answer(answer, doctor.draw, unicode=False)).isascii()

@@ -35,19 +35,19 @@ def frame(seq: int) -> wire.Frame:
 
 
 def large(seq: int) -> wire.Frame:
-    found = frame(seq)
-    return wire.Frame(seq, found.time_ns, found.blocks, records={"x": b"x" * 200_000})
+    result = frame(seq)
+    return wire.Frame(seq, result.time_ns, result.blocks, records={"x": b"x" * 200_000})
 
 
 def received(peer: socket.socket) -> list[wire.Message]:
     """All messages that are in the socket now."""
     decoder = wire.Decoder()
-    found: list[wire.Message] = []
+    results: list[wire.Message] = []
     peer.setblocking(False)
     with contextlib.suppress(BlockingIOError):
         while data := peer.recv(1 << 20):
-            found += decoder.feed(data)
-    return found
+            results += decoder.feed(data)
+    return results
 
 
 @contextlib.contextmanager
@@ -119,7 +119,7 @@ async def test_hello_is_unchanged_after_a_sleep() -> None:
 async def test_a_slow_reader_loses_frames_and_delays_no_other() -> None:
     async with played() as readers:
         readers.take(HELLO)
-        found: list[wire.Message] = []
+        results: list[wire.Message] = []
         with pair(readers) as slow, pair(readers) as quick:
             decoder = wire.Decoder()
             quick.setblocking(False)
@@ -128,9 +128,9 @@ async def test_a_slow_reader_loses_frames_and_delays_no_other() -> None:
                 for _ in range(20):
                     await asyncio.sleep(0)
                     with contextlib.suppress(BlockingIOError):
-                        found += decoder.feed(quick.recv(1 << 20))
-            assert len(found) == 101
-            assert all(m.lost == 0 for m in found if isinstance(m, wire.Frame))
+                        results += decoder.feed(quick.recv(1 << 20))
+            assert len(results) == 101
+            assert all(m.lost == 0 for m in results if isinstance(m, wire.Frame))
             (backlog,) = (box._bytes for box in readers._outboxes.values() if box)
             assert backlog < 3 << 20
             got: list[wire.Message] = []
@@ -192,14 +192,14 @@ def server(path: Path, *more: str) -> Iterator[subprocess.Popen[bytes]]:
 def test_stat_and_record_read_what_is_served(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with server(path) as process:
-        done = here("stat", "--attach", f"unix:{path}", "--json", "-n", "2")
-        assert done.returncode == 0, done.stderr
-        (hello,) = lines(done.stdout, "hello")
+        result = here("stat", "--attach", f"unix:{path}", "--json", "-n", "2")
+        assert result.returncode == 0, result.stderr
+        (hello,) = lines(result.stdout, "hello")
         assert len(hello["topology"]) == 4
-        assert len(lines(done.stdout, "interval")) == 2
+        assert len(lines(result.stdout, "interval")) == 2
         kept = tmp_path / "kept"
-        done = here("record", "--attach", f"unix:{path}", "-o", str(kept), "--duration", "1s")
-        assert done.returncode == 0, done.stderr
+        result = here("record", "--attach", f"unix:{path}", "-o", str(kept), "--duration", "1s")
+        assert result.returncode == 0, result.stderr
         with file.Recording(kept) as recording:
             assert len(recording.hello.topology) == 4
         (probe,) = children(process.pid)
@@ -241,10 +241,10 @@ def test_the_probe_rests_when_nobody_reads(tmp_path: Path, monkeypatch: pytest.M
             for turn in (2, 3):
                 reader, writer = await asyncio.open_unix_connection(path)
                 decoder = wire.Decoder()
-                found: list[wire.Message] = []
-                while len(found) < 3:
-                    found += decoder.feed(await reader.read(1 << 16))
-                assert isinstance(found[0], wire.Hello)
+                results: list[wire.Message] = []
+                while len(results) < 3:
+                    results += decoder.feed(await reader.read(1 << 16))
+                assert isinstance(results[0], wire.Hello)
                 assert len(starts) == turn
                 writer.close()
                 await until(rests, "the probe rests again")
@@ -267,5 +267,5 @@ def test_the_probe_rests_when_nobody_reads(tmp_path: Path, monkeypatch: pytest.M
     ],
 )
 def test_mistakes_are_reported(arguments: tuple[str, ...], status: int, text: str) -> None:
-    done = here(*arguments)
-    assert (done.returncode, text in done.stderr) == (status, True), done.stderr
+    result = here(*arguments)
+    assert (result.returncode, text in result.stderr) == (status, True), result.stderr

@@ -29,13 +29,13 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> fake_ssh.Hosts:
 
 
 def test_record_keeps_a_file_each(hosts: fake_ssh.Hosts, tmp_path: Path) -> None:
-    done = here("record", *HOSTS, "-o", str(tmp_path / "kept"), "--duration", "2s")
-    assert done.returncode == 0, done.stderr
-    found = {}
+    result = here("record", *HOSTS, "-o", str(tmp_path / "kept"), "--duration", "2s")
+    assert result.returncode == 0, result.stderr
+    results = {}
     for path in (tmp_path / "kept").iterdir():
         with file.Recording(path) as recording:
-            found[path.name] = len(recording.hello.topology)
-    assert found == {"n1.perftop": 2, "me@n2.perftop": 4, "n3.perftop": 6}
+            results[path.name] = len(recording.hello.topology)
+    assert results == {"n1.perftop": 2, "me@n2.perftop": 4, "n3.perftop": 6}
     again = here("record", *HOSTS, "-o", str(tmp_path / "kept"), "--duration", "2s")
     assert again.returncode == 1
     assert "exists already" in again.stderr
@@ -45,11 +45,11 @@ def test_a_mark_is_written_to_every_recording(tmp_path: Path) -> None:
     records = [Record(cli._parsed(["record"]), tmp_path / name) for name in "ab"]
     for record in records:
         record.side_by_side = records
-        hello, found = messages("sim:idle,cpus=2", 2)
-        record.take([hello, found[0]])
+        hello, result = messages("sim:idle,cpus=2", 2)
+        record.take([hello, result[0]])
     records[0]._mark_all()
     for record in records:
-        record.take([found[1]])
+        record.take([result[1]])
         record.on_end()
         with file.Recording(record._path) as recording:
             assert [type(message) for message in recording.messages()].count(wire.Note) == 1
@@ -57,19 +57,19 @@ def test_a_mark_is_written_to_every_recording(tmp_path: Path) -> None:
 
 def test_a_broken_recording_does_not_stop_the_others(hosts: fake_ssh.Hosts, tmp_path: Path) -> None:
     hosts.set("me@n2", "refused")
-    done = here("record", *HOSTS, "-o", str(tmp_path / "kept"), "--duration", "1s")
-    assert done.returncode == 1
-    assert "me@n2: connection" in done.stderr
-    assert "1 of 3 machines failed" in done.stderr
+    result = here("record", *HOSTS, "-o", str(tmp_path / "kept"), "--duration", "1s")
+    assert result.returncode == 1
+    assert "me@n2: connection" in result.stderr
+    assert "1 of 3 machines failed" in result.stderr
     assert {path.name for path in (tmp_path / "kept").iterdir()} == {"n1.perftop", "n3.perftop"}
 
 
 def test_lines_of_stat_name_their_machine(hosts: fake_ssh.Hosts) -> None:
     hosts.set("n3", "nologin")
-    done = here("stat", *HOSTS, "--json", "-n", "2")
-    assert done.returncode == 1
+    result = here("stat", *HOSTS, "--json", "-n", "2")
+    assert result.returncode == 1
     for kind, each in (("hello", 1), ("interval", 2), ("summary", 1)):
-        whose = [line["from"] for line in lines(done.stdout, kind)]
+        whose = [line["from"] for line in lines(result.stdout, kind)]
         assert sorted(whose) == sorted(["n1", "me@n2"] * each)
 
 
@@ -91,10 +91,10 @@ def test_the_window_holds_the_command_on_each(hosts: fake_ssh.Hosts) -> None:
     for host in ("n1", "me@n2", "n3"):
         hosts.set(host, "other")
     kept = hosts.path.parent / "kept"
-    done = run("record", *HOSTS, "--source", "os", "-o", str(kept),
+    result = run("record", *HOSTS, "--source", "os", "-o", str(kept),
                "--", sys.executable, "-c", COMMAND)  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    first_ns, last_ns = map(int, done.stdout.split())
+    assert result.returncode == 0, result.stderr
+    first_ns, last_ns = map(int, result.stdout.split())
     assert len(list(kept.iterdir())) == 3
     for path in kept.iterdir():
         with file.Recording(path) as recording:
@@ -107,8 +107,8 @@ def test_no_clock_of_another_machine_is_compared(hosts: fake_ssh.Hosts) -> None:
     """Only lengths: the window there is longer than the run by the slack reported."""
     hosts.set("n1", "other")
     out = hosts.path.parent / "out"
-    done = here("stat", "--host", "n1", "--source", "os", "--json", "-o", str(out), "--", "true")
-    assert done.returncode == 0, done.stderr
+    result = here("stat", "--host", "n1", "--source", "os", "--json", "-o", str(out), "--", "true")
+    assert result.returncode == 0, result.stderr
     (printed,) = (line["run"] for line in lines(out.read_text(encoding="utf-8"), "summary"))
     assert (printed["start"], printed["end"]) == (None, None)
     (first, _), (_, last) = printed["first_samples"], printed["last_samples"]
@@ -119,8 +119,8 @@ def test_no_clock_of_another_machine_is_compared(hosts: fake_ssh.Hosts) -> None:
 def test_an_older_probe_has_no_window(hosts: fake_ssh.Hosts) -> None:
     hosts.set("n1", "old")
     out = hosts.path.parent / "out"
-    done = here("stat", "--host", "n1", "--source", "os", "--json", "-o", str(out), "--", "true")
-    assert done.returncode == 0, done.stderr
+    result = here("stat", "--host", "n1", "--source", "os", "--json", "-o", str(out), "--", "true")
+    assert result.returncode == 0, result.stderr
     (printed,) = (line["run"] for line in lines(out.read_text(encoding="utf-8"), "summary"))
     assert (printed["slack_s"], printed["first_samples"]) == (None, None)
 
@@ -131,34 +131,34 @@ def test_the_status_of_the_command_is_returned_and_a_lost_machine_reported(
     for host in ("n1", "n3"):
         hosts.set(host, "real")
     hosts.set("me@n2", "badkey")
-    done = run("stat", *HOSTS, "--source", "os", "--", "sh", "-c", "exit 7")
-    assert done.returncode == 7
-    assert "me@n2: key" in done.stderr
-    assert done.stderr.count("\nexit status 7") == 2
-    done = here("stat", *HOSTS, "--source", "os", "--", "true")
-    assert done.returncode == 1
+    result = run("stat", *HOSTS, "--source", "os", "--", "sh", "-c", "exit 7")
+    assert result.returncode == 7
+    assert "me@n2: key" in result.stderr
+    assert result.stderr.count("\nexit status 7") == 2
+    result = here("stat", *HOSTS, "--source", "os", "--", "true")
+    assert result.returncode == 1
 
 
 def test_no_command_starts_without_a_machine(hosts: fake_ssh.Hosts) -> None:
     for host in ("n1", "me@n2", "n3"):
         hosts.set(host, "refused")
-    done = here("stat", *HOSTS, "--", "echo", "it ran")
-    assert done.returncode == 3
-    assert done.stdout == ""
+    result = here("stat", *HOSTS, "--", "echo", "it ran")
+    assert result.returncode == 3
+    assert result.stdout == ""
 
 
 @pytest.mark.parametrize("verb", ["live", "doctor", "topology", "serve"])
 def test_other_verbs_take_one(verb: str) -> None:
-    done = here(verb, *HOSTS)
-    assert done.returncode == 2
-    assert "one --host" in done.stderr
+    result = here(verb, *HOSTS)
+    assert result.returncode == 2
+    assert "one --host" in result.stderr
 
 
 def test_names_of_machines_are_safe_as_names_of_files(tmp_path: Path) -> None:
     wild = ["../../etc/x", "a/b", "a:b", ".x", "---", "ü" * 300, "[::1]"]
-    found = headless.paths(tmp_path, wild)
-    assert len({*found}) == len(wild)
-    for path in found:
+    result = headless.paths(tmp_path, wild)
+    assert len({*result}) == len(wild)
+    for path in result:
         assert path.parent == tmp_path
         assert path.name[0] not in ".-"
         assert len(path.name.encode()) < 100

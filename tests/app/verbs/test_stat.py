@@ -59,10 +59,10 @@ def test_an_episode_that_still_runs_is_printed_once(
     json_: bool, lines: bool, told: list[str]
 ) -> None:
     """As text when it begins, or at the end if only that is printed."""
-    hello, found = messages("sim:turbo-drop,cpus=4,packages=1,seed=1", 100)
+    hello, result = messages("sim:turbo-drop,cpus=4,packages=1,seed=1", 100)
     printer = Stat(cli._parsed(["stat", *(["--json"] if json_ else [])]))
     printer.out, printer._lines = io.StringIO(), lines
-    printer.take([hello, *found])
+    printer.take([hello, *result])
     printer.on_end()
     printed = printer.out.getvalue().splitlines()
     if json_:
@@ -77,9 +77,9 @@ JOB = ("--source", "sim:steady,cpus=2", "--", "sh", "-c", "exit 3")
 
 @pytest.mark.parametrize("verb", ["stat", "why"])
 def test_a_full_disk_leaves_the_status_of_the_command(verb: str) -> None:
-    done = here(verb, "-o", "/dev/full", *JOB)
-    assert done.returncode == 3
-    assert "cannot write /dev/full: No space left on device" in done.stderr
+    result = here(verb, "-o", "/dev/full", *JOB)
+    assert result.returncode == 3
+    assert "cannot write /dev/full: No space left on device" in result.stderr
     full = here(verb, "-o", "/dev/full", "--source", "sim:steady,cpus=2", "--duration", "1s")
     assert full.returncode == 1
 

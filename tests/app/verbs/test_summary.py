@@ -48,19 +48,19 @@ def phases(capsys: pytest.CaptureFixture[str], file: Path, *more: str) -> dict[s
 
 
 def test_phases_are_cut_at_marks(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = phases(capsys, recording, *BY_MARK)
-    assert [*found] == ["load", "solve", "store", "whole"]
-    assert [found[name]["lost_ratio"] for name in ("load", "solve", "store")] == pytest.approx(
+    result = phases(capsys, recording, *BY_MARK)
+    assert [*result] == ["load", "solve", "store", "whole"]
+    assert [result[name]["lost_ratio"] for name in ("load", "solve", "store")] == pytest.approx(
         [0, SHARE * 4.1 / 4.2, 0], abs=0.01
     )
-    assert found["solve"]["elapsed_s"] == pytest.approx(4.2, abs=0.11)
-    assert found["whole"]["lost_ratio"] == pytest.approx(SHARE * 4.1 / 20, abs=0.003)
-    (cause, *_) = found["solve"]["causes"]
+    assert result["solve"]["elapsed_s"] == pytest.approx(4.2, abs=0.11)
+    assert result["whole"]["lost_ratio"] == pytest.approx(SHARE * 4.1 / 20, abs=0.003)
+    (cause, *_) = result["solve"]["causes"]
     assert (cause["kind"], cause["cause"]) == ("turbo-drop", "power-pl1")
-    clocks = {name: line["machine"]["busy_hz"]["mean"] for name, line in found.items()}
+    clocks = {name: line["machine"]["busy_hz"]["mean"] for name, line in result.items()}
     assert clocks["load"] - clocks["solve"] == pytest.approx(620e6 * 4.1 / 4.2, rel=0.05)
-    joules = sum(found[name]["energy_j"] for name in ("load", "solve", "store"))
-    assert joules < found["whole"]["energy_j"], "what is before the first mark is left out"
+    joules = sum(result[name]["energy_j"] for name in ("load", "solve", "store"))
+    assert joules < result["whole"]["energy_j"], "what is before the first mark is left out"
 
 
 def test_a_part_is_summed_up_alone(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,8 +72,8 @@ def test_a_part_is_summed_up_alone(recording: Path, capsys: pytest.CaptureFixtur
 def test_marks_before_the_part_begin_no_phase(
     recording: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = phases(capsys, recording, *BY_MARK, "--from", "5s", "--to", "14s")
-    assert [*found] == ["solve", "store", "whole"]
+    result = phases(capsys, recording, *BY_MARK, "--from", "5s", "--to", "14s")
+    assert [*result] == ["solve", "store", "whole"]
 
 
 @pytest.mark.parametrize("more", [(), ("--by", "mark")])
@@ -87,9 +87,9 @@ def test_text_fits_and_begins_with_the_answer(
 
 
 def test_many_phases_have_a_row_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    hello, found = messages(SPEC, 100)
+    hello, result = messages(SPEC, 100)
     timed: list[wire.Message] = []
-    for i, message in enumerate(found):
+    for i, message in enumerate(result):
         if i % 20 == 0:
             timed.append(wire.Note("mark", message.time_ns, data={"label": f"step {i}"}))
         timed.append(message)
@@ -148,8 +148,8 @@ def test_a_recording_without_samples_is_reported(
 
 
 def _flat() -> list[wire.Message]:
-    hello, found = messages(SPEC, 20)
-    return [hello, *found]
+    hello, result = messages(SPEC, 20)
+    return [hello, *result]
 
 
 def test_times_of_day_are_those_of_the_clock_after_a_suspend(
@@ -189,8 +189,8 @@ def test_the_next_day_has_as_many_hours_as_the_clock_says(
         start_s = time.mktime((2026, month, day - 1, 12, 0, 1, 0, 0, -1))
         hello, _ = messages(SPEC.removeprefix("sim:"), 1)
         hello = replace(hello, wall_ns=int(start_s) * 10**9)
-        found = summary._moment("12:00:00", hello)
-        assert found == (int(start_s + hours * 3600 - 1) * 10**9, True)
+        result = summary._moment("12:00:00", hello)
+        assert result == (int(start_s + hours * 3600 - 1) * 10**9, True)
     finally:
         monkeypatch.undo()
         time.tzset()

@@ -154,12 +154,12 @@ def test_a_kernel_without_ids_gives_a_plain_list() -> None:
 
 def expand(text: str) -> list[int]:
     """The numbers in the text of ranges(), parsed by other code."""
-    found: list[int] = []
+    results: list[int] = []
     for part in filter(None, text.split(",")):
         span, _, stride = part.partition(":1/")
         first, _, last = span.partition("-")
-        found += range(int(first), int(last or first) + 1, int(stride or 1))
-    return found
+        results += range(int(first), int(last or first) + 1, int(stride or 1))
+    return results
 
 
 @given(st.sets(st.integers(0, 200)))

@@ -24,20 +24,20 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_report_on_the_machine() -> None:
-    done = run("why", *QUICK, "--duration", "20s")
-    assert done.returncode == 0
-    assert done.stderr == ""
-    assert "power limit PL1" in done.stdout.splitlines()[0]
-    assert "\x1b" not in done.stdout
+    result = run("why", *QUICK, "--duration", "20s")
+    assert result.returncode == 0
+    assert result.stderr == ""
+    assert "power limit PL1" in result.stdout.splitlines()[0]
+    assert "\x1b" not in result.stdout
 
 
 def test_a_recording_gives_the_same_answer(tmp_path: Path) -> None:
     path = tmp_path / "recording"
-    made = here("record", *QUICK, "--duration", "20s", "-o", str(path))
-    assert made.returncode == 0, made.stderr
-    done = here("why", str(path), "--json")
-    assert done.returncode == 0, done.stderr
-    (line,) = map(json.loads, done.stdout.splitlines())
+    result = here("record", *QUICK, "--duration", "20s", "-o", str(path))
+    assert result.returncode == 0, result.stderr
+    process = here("why", str(path), "--json")
+    assert process.returncode == 0, process.stderr
+    (line,) = map(json.loads, process.stdout.splitlines())
     first = line["causes"][0]
     assert (first["kind"], first["cause"], first["running"]) == ("turbo-drop", "power-pl1", False)
     assert line["seen"]["elapsed_s"] == pytest.approx(20, abs=1)
@@ -49,9 +49,9 @@ def test_one_sample_is_too_little(tmp_path: Path) -> None:
     played = exported.messages("sim:idle,cpus=2", 1)
     exported.record(path, played[:2])
     for arguments, status in (([str(path)], USAGE), ([*QUICK, "--duration", "1ms"], 0)):
-        done = here("why", *arguments)
-        assert (done.stdout, done.returncode) == ("", status)
-        assert "fewer than two samples" in done.stderr
+        result = here("why", *arguments)
+        assert (result.stdout, result.returncode) == ("", status)
+        assert "fewer than two samples" in result.stderr
 
 
 WAYS: list[list[str]] = [[], ["--json"], ["--json", "-o", "-"], ["--json", "-o", "FILE"]]
@@ -61,9 +61,9 @@ WAYS: list[list[str]] = [[], ["--json"], ["--json", "-o", "-"], ["--json", "-o",
 def test_a_command_has_its_own_output_and_status(how: list[str], tmp_path: Path) -> None:
     path = tmp_path / "FILE"
     how = [str(path) if word == "FILE" else word for word in how]
-    done = run("why", "--source", "os", *how, "--", "sh", "-c", "echo mine; exit 3")
-    assert done.returncode == 3, done.stderr
-    own, printed = (done.stderr, done.stdout) if "-" in how else (done.stdout, done.stderr)
+    result = run("why", "--source", "os", *how, "--", "sh", "-c", "echo mine; exit 3")
+    assert result.returncode == 3, result.stderr
+    own, printed = (result.stderr, result.stdout) if "-" in how else (result.stdout, result.stderr)
     if path.exists():
         assert printed == ""
         printed = path.read_text()
@@ -75,6 +75,6 @@ def test_a_command_has_its_own_output_and_status(how: list[str], tmp_path: Path)
 
 
 def test_a_recording_and_a_command_do_not_go_together(tmp_path: Path) -> None:
-    done = here("why", str(tmp_path), "--", "true")
-    assert done.returncode == 2
-    assert "not both" in done.stderr
+    result = here("why", str(tmp_path), "--", "true")
+    assert result.returncode == 2
+    assert "not both" in result.stderr

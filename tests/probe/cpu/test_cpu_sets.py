@@ -85,14 +85,14 @@ def test_round_trip(cpus: set[int]) -> None:
 @given(st.text() | st.from_regex(r"\A[0-9,:/ -]{0,30}\Z"))
 def test_any_text_is_a_list_or_a_value_error(text: str) -> None:
     for read in (cpu_sets.parse, lambda text: cpu_sets.select(text, XEON)):
-        said = ""
+        message = ""
         try:
             cpus = read(text)
             assert cpus == sorted(set(cpus))
         except ValueError as error:
-            said = str(error)
-        assert len(said) < 200
-        assert "\n" not in said
+            message = str(error)
+        assert len(message) < 200
+        assert "\n" not in message
 
 
 # --- selection -----------------------------------------------------------------------------------

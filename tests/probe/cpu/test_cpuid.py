@@ -201,8 +201,8 @@ def test_no_registers_raise(registers: Registers) -> None:
         return (0xFFFFFFFF, *registers[1:]) if leaf & 0x7FFFFFFF == 0 else registers
 
     cpuid.vendor(leaves)
-    found = cpuid.perfmon(leaves)
-    assert found is None or (found.gp <= 32 and found.gp_bits <= 64 and found.fixed_bits <= 64)
+    result = cpuid.perfmon(leaves)
+    assert result is None or (result.gp <= 32 and result.gp_bits <= 64 and result.fixed_bits <= 64)
     cpuid.anythread(leaves)
     cpuid.amd_counters(leaves)
     cpuid.crystal(leaves)

@@ -139,14 +139,14 @@ def test_model(
     smt: int | None,
     methods: tuple[str, ...],
 ) -> None:
-    found = find(INTEL, family, model, 0, machine(perfmon), core_type)
-    assert (found.name, found.vendor, found.smt) == (name, INTEL, smt)
-    assert found.methods == methods
-    assert found.core_type == core_type
-    assert ("one_thread" in found.events) is ("one-thread" in methods)
-    assert ("any_thread" in found.events) is ("any-thread" in methods)
-    assert ("distributed" in found.events) is ("distributed" in methods)
-    assert {"cycles", "instructions", "ref", "ref_p"} <= found.events.keys()
+    result = find(INTEL, family, model, 0, machine(perfmon), core_type)
+    assert (result.name, result.vendor, result.smt) == (name, INTEL, smt)
+    assert result.methods == methods
+    assert result.core_type == core_type
+    assert ("one_thread" in result.events) is ("one-thread" in methods)
+    assert ("any_thread" in result.events) is ("any-thread" in methods)
+    assert ("distributed" in result.events) is ("distributed" in methods)
+    assert {"cycles", "instructions", "ref", "ref_p"} <= result.events.keys()
 
 
 def test_the_table_has_no_other_models() -> None:
@@ -177,8 +177,8 @@ def test_models_whose_mperf_runs_at_the_base_clock() -> None:
         *(0xCC, 0xD5, 0xE5),
     }
     for family, model, side, *_ in MODELS:
-        found = find(INTEL, family, model, 0, machine(V5), side)
-        assert found.uses_base_clock_for_aperf is (family == 18 or model in tweaked), found.name
+        result = find(INTEL, family, model, 0, machine(V5), side)
+        assert result.uses_base_clock_for_aperf is (family == 18 or model in tweaked), result.name
 
 
 def test_no_two_rows_claim_one_cpu() -> None:
@@ -195,9 +195,9 @@ def test_no_two_rows_claim_one_cpu() -> None:
 
 @pytest.mark.parametrize("stepping", [None, *range(16)])
 def test_every_stepping_of_55_is_known(stepping: int | None) -> None:
-    found = find(INTEL, 6, 0x55, stepping, machine(V4))
-    assert found.methods == ONE_ANY
-    assert found.licenses["license_2"].config == 0x2028
+    result = find(INTEL, 6, 0x55, stepping, machine(V4))
+    assert result.methods == ONE_ANY
+    assert result.licenses["license_2"].config == 0x2028
 
 
 # --- names ----------------------------------------------------------------------------------------
@@ -254,19 +254,23 @@ def test_models_of_the_kernel_have_a_name(family: int, model: int, name: str) ->
 def test_zen(
     family: int, model: int, leaf22: Registers | None, hypervisor: bool, name: str
 ) -> None:
-    found = find(AMD, family, model, 1, epyc(leaf22, hypervisor=hypervisor))
-    assert (found.name, found.smt, found.methods) == (name, 2, ("traced", "bounds"))
-    assert found.budget == Budget(6, 0, 48, 0)
-    assert found.events["cycles"].config == 0x76
-    assert found.events["instructions"].config == 0xC0
-    assert ("ref" in found.events) is (name in {"Zen 4", "Zen 5", "Zen 6"})
-    assert ("smi" in found.events) is (name != "Zen 1")
-    assert found.clocks == Clocks(0xC00000E7, 0xC00000E8)
-    assert found.bank is not None
-    assert (found.bank.select, found.bank.counter, found.bank.step) == (0xC0010200, 0xC0010201, 2)
-    assert (found.bank.control is not None) is (leaf22 == (1, 6, 0, 0))
-    assert found.rapl is not None
-    assert found.rapl.package == 0xC001029B
+    result = find(AMD, family, model, 1, epyc(leaf22, hypervisor=hypervisor))
+    assert (result.name, result.smt, result.methods) == (name, 2, ("traced", "bounds"))
+    assert result.budget == Budget(6, 0, 48, 0)
+    assert result.events["cycles"].config == 0x76
+    assert result.events["instructions"].config == 0xC0
+    assert ("ref" in result.events) is (name in {"Zen 4", "Zen 5", "Zen 6"})
+    assert ("smi" in result.events) is (name != "Zen 1")
+    assert result.clocks == Clocks(0xC00000E7, 0xC00000E8)
+    assert result.bank is not None
+    assert (result.bank.select, result.bank.counter, result.bank.step) == (
+        0xC0010200,
+        0xC0010201,
+        2,
+    )
+    assert (result.bank.control is not None) is (leaf22 == (1, 6, 0, 0))
+    assert result.rapl is not None
+    assert result.rapl.package == 0xC001029B
 
 
 def test_zen_4_reference_has_a_code_of_nine_bits() -> None:
@@ -286,8 +290,8 @@ def test_zen_without_a_cpuid_driver_follows_its_family() -> None:
 
 
 def test_zen_in_a_guest_that_hides_its_clocks() -> None:
-    found = find(AMD, 0x19, 0x11, 1, epyc(None, hypervisor=True, counts=False))
-    assert found.clocks is None
+    result = find(AMD, 0x19, 0x11, 1, epyc(None, hypervisor=True, counts=False))
+    assert result.clocks is None
 
 
 def test_zen_in_a_guest_with_only_resettable_clocks() -> None:

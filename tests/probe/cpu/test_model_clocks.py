@@ -15,38 +15,38 @@ from perfprobe.cpu.model_terms import Budget, Clocks
 
 def test_skylake_sp() -> None:
     leaves = machine(V4, (168, 2, 0), 2100)
-    found = multipliers(find(INTEL, 6, 0x55, 4, leaves), leaves, 21 << 8)
+    result = multipliers(find(INTEL, 6, 0x55, 4, leaves), leaves, 21 << 8)
     for key in ("ref_p", "one_thread", "any_thread"):
-        assert factors(found, key) == [84, 1, 21]
-    first = found[0]
+        assert factors(result, key) == [84, 1, 21]
+    first = result[0]
     assert first.why == (
         "core crystal: CPUID.15H 168/2; 25 MHz crystal: 4 x base ratio 21, MSR CEH"
     )
     assert first.type is None
-    assert factors(found, "distributed") == []
+    assert factors(result, "distributed") == []
 
 
 def test_xeon_w_has_24_mhz_under_the_same_model_number() -> None:
     leaves = machine(V4, (276, 2, 0), 3300)
-    found = multipliers(find(INTEL, 6, 0x55, 4, leaves), leaves, 33 << 8)
-    assert factors(found, "one_thread") == [138, 132, 1, 33]
+    result = multipliers(find(INTEL, 6, 0x55, 4, leaves), leaves, 33 << 8)
+    assert factors(result, "one_thread") == [138, 132, 1, 33]
 
 
 def test_ice_lake_sp() -> None:
     leaves = machine(V5, (192, 2, 0), 2400)
-    found = multipliers(find(INTEL, 6, 0x6A, 6, leaves), leaves, None)
-    assert [(m.counter, m.factor) for m in found] == [
+    result = multipliers(find(INTEL, 6, 0x6A, 6, leaves), leaves, None)
+    assert [(m.counter, m.factor) for m in result] == [
         (key, factor) for key in ("ref_p", "one_thread", "distributed") for factor in (96, 1, 24)
     ]
 
 
 def test_sapphire_rapids_has_two_units_under_one_code() -> None:
     leaves = machine(V5, (176, 2, 25_000_000), 2200)
-    found = multipliers(find(INTEL, 6, 0x8F, 8, leaves), leaves, 22 << 8)
-    assert factors(found, "ref_p") == [1, 88]
-    assert factors(found, "one_thread") == [88, 1, 22]
-    assert factors(found, "distributed") == [88, 1, 22]
-    assert factors(found, "any_thread") == []
+    result = multipliers(find(INTEL, 6, 0x8F, 8, leaves), leaves, 22 << 8)
+    assert factors(result, "ref_p") == [1, 88]
+    assert factors(result, "one_thread") == [88, 1, 22]
+    assert factors(result, "distributed") == [88, 1, 22]
+    assert factors(result, "any_thread") == []
 
 
 def test_alder_lake_has_multipliers_on_p_cores_only() -> None:
@@ -61,53 +61,53 @@ def test_alder_lake_has_multipliers_on_p_cores_only() -> None:
 
 def test_skylake_client() -> None:
     leaves = machine(V4, (334, 2, 0), 4000)
-    found = multipliers(find(INTEL, 6, 0x5E, 3, leaves), leaves, 40 << 8)
-    assert factors(found, "one_thread") == [167, 160, 1, 40]
+    result = multipliers(find(INTEL, 6, 0x5E, 3, leaves), leaves, 40 << 8)
+    assert factors(result, "one_thread") == [167, 160, 1, 40]
 
 
 @pytest.mark.parametrize("model", [0x2D, 0x3E, 0x3F, 0x4F])
 def test_bus_clock_of_sandy_bridge_to_broadwell(model: int) -> None:
     leaves = machine(V3)
-    found = find(INTEL, 6, model, 1, leaves)
-    assert factors(multipliers(found, leaves, 0x80838F3011800), "any_thread") == [24, 1, 96]
-    assert factors(multipliers(found, leaves, 0x80838F3011800), "one_thread") == [24, 1, 96]
+    result = find(INTEL, 6, model, 1, leaves)
+    assert factors(multipliers(result, leaves, 0x80838F3011800), "any_thread") == [24, 1, 96]
+    assert factors(multipliers(result, leaves, 0x80838F3011800), "one_thread") == [24, 1, 96]
     # Without the MSR the TSC tells; without either, nothing is better than a wrong guess.
-    assert factors(multipliers(found, leaves, None, 2.394e9), "one_thread") == [24, 1, 96]
-    assert multipliers(found, leaves, None) == []
+    assert factors(multipliers(result, leaves, None, 2.394e9), "one_thread") == [24, 1, 96]
+    assert multipliers(result, leaves, None) == []
 
 
 def test_nehalem_needs_calibration() -> None:
     leaves = machine(V3)
-    found = find(INTEL, 6, 0x1A, 5, leaves)
-    assert factors(multipliers(found, leaves, 22 << 8), "any_thread") == [1, 22, 88]
-    assert factors(multipliers(found, leaves, None, 2.933e9), "any_thread") == [1, 22, 88]
-    assert factors(multipliers(found, leaves, None), "any_thread") == [1]
+    result = find(INTEL, 6, 0x1A, 5, leaves)
+    assert factors(multipliers(result, leaves, 22 << 8), "any_thread") == [1, 22, 88]
+    assert factors(multipliers(result, leaves, None, 2.933e9), "any_thread") == [1, 22, 88]
+    assert factors(multipliers(result, leaves, None), "any_thread") == [1]
 
 
 def test_xeon_phi() -> None:
     leaves = machine(V3_NARROW, x06=(0, 0, 1, 0))
-    found = find(INTEL, 6, 0x57, 1, leaves)
-    assert factors(multipliers(found, leaves, 14 << 8), "any_thread") == [1, 14, 56]
-    assert {m.counter for m in multipliers(found, leaves, 14 << 8)} == {"ref_p", "any_thread"}
-    assert found.budget == Budget(2, 3, 40, 40)
+    result = find(INTEL, 6, 0x57, 1, leaves)
+    assert factors(multipliers(result, leaves, 14 << 8), "any_thread") == [1, 14, 56]
+    assert {m.counter for m in multipliers(result, leaves, 14 << 8)} == {"ref_p", "any_thread"}
+    assert result.budget == Budget(2, 3, 40, 40)
     assert find(INTEL, 6, 0x57, 1, unreadable).budget == Budget(2, 3, 40, 40)
-    assert found.clocks == Clocks(0xE7, 0xE8, shift=10)
-    assert found.turbo is not None
-    assert found.turbo.layout == "knl"
+    assert result.clocks == Clocks(0xE7, 0xE8, shift=10)
+    assert result.turbo is not None
+    assert result.turbo.layout == "knl"
 
 
 def test_only_intel_has_platform_info() -> None:
     leaves = machine(V3)
-    found = find("CentaurHauls", 7, 0x3B, 0, leaves)
-    assert factors(multipliers(found, leaves, 22 << 8), "ref_p") == [1]
+    result = find("CentaurHauls", 7, 0x3B, 0, leaves)
+    assert factors(multipliers(result, leaves, 22 << 8), "ref_p") == [1]
 
 
 def test_amd_has_no_rate_candidates() -> None:
     zen = epyc((1, 6, 0, 0))
-    found = find(AMD, 0x19, 0x11, 1, zen)
-    assert multipliers(found, zen, 21 << 8, 2.1e9) == []
-    assert tsc_hz(found, zen, 21 << 8) == []
-    assert base_hz(found, zen, 21 << 8) == []
+    result = find(AMD, 0x19, 0x11, 1, zen)
+    assert multipliers(result, zen, 21 << 8, 2.1e9) == []
+    assert tsc_hz(result, zen, 21 << 8) == []
+    assert base_hz(result, zen, 21 << 8) == []
 
 
 # --- frequencies ----------------------------------------------------------------------------------
@@ -156,16 +156,16 @@ def test_the_crystal_is_ambiguous_without_a_base_frequency() -> None:
 
 def test_base_of_goldmont_plus() -> None:
     leaves = machine(V4_GONE, (171, 3, 0))
-    found = find(INTEL, 6, 0x7A, 1, leaves)
-    assert [rate.hz for rate in base_hz(found, leaves, 11 << 8)] == [1.1e9]
-    assert found.rapl is not None
-    assert found.rapl.limits == 0x610
+    result = find(INTEL, 6, 0x7A, 1, leaves)
+    assert [rate.hz for rate in base_hz(result, leaves, 11 << 8)] == [1.1e9]
+    assert result.rapl is not None
+    assert result.rapl.limits == 0x610
 
 
 def test_base() -> None:
     leaves = machine(V4, (168, 2, 0), 2100)
-    found = base_hz(find(INTEL, 6, 0x55, 4, leaves), leaves, 21 << 8)
-    assert [(rate.hz, rate.origin) for rate in found] == [
+    result = base_hz(find(INTEL, 6, 0x55, 4, leaves), leaves, 21 << 8)
+    assert [(rate.hz, rate.origin) for rate in result] == [
         (2100e6, "MSR CEH: 21 x 100 MHz"),
         (2100e6, "CPUID.16H: 2100 MHz"),
     ]

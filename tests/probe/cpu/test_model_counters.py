@@ -60,25 +60,25 @@ def test_licenses() -> None:
 @pytest.mark.parametrize("model", [0x55, 0x3C, 0x1A, 0x57, 0x1C])
 def test_no_anythread_where_cpuid_denies_it(model: int) -> None:
     for leaves in (machine((0x07300402, 0x8603)), machine((0x07300404, 0x8603)), unreadable):
-        found = find(INTEL, 6, model, 0, leaves)
-        assert "any_thread" not in found.events
-        assert "any-thread" not in found.methods
+        result = find(INTEL, 6, model, 0, leaves)
+        assert "any_thread" not in result.events
+        assert "any-thread" not in result.methods
 
 
 def test_no_counters_in_a_guest_without_them() -> None:
-    found = find(INTEL, 6, 0x55, 4, machine((0, 0)))
-    assert found.budget == Budget(0, 0, 0, 0)
-    assert found.events == {}
-    assert found.licenses == {}
-    assert found.methods == ("traced", "bounds")
-    assert multipliers(found, machine((0, 0)), 0x1500) == []
+    result = find(INTEL, 6, 0x55, 4, machine((0, 0)))
+    assert result.budget == Budget(0, 0, 0, 0)
+    assert result.events == {}
+    assert result.licenses == {}
+    assert result.methods == ("traced", "bounds")
+    assert multipliers(result, machine((0, 0)), 0x1500) == []
 
 
 def test_a_guest_with_two_fixed_counters_has_no_ref() -> None:
     guest = machine((0x07300402, 0x8602), x01=(0x50654, 0, 1 << 31, 0))
-    found = find(INTEL, 6, 0x55, 4, guest)
-    assert "ref" not in found.events
-    assert "one_thread" in found.events
+    result = find(INTEL, 6, 0x55, 4, guest)
+    assert "ref" not in result.events
+    assert "one_thread" in result.events
 
 
 # --- hybrids --------------------------------------------------------------------------------------
@@ -97,18 +97,18 @@ def test_hybrid_sides_by_cpuid() -> None:
 
 
 def test_a_hybrid_model_without_e_cores_is_all_p() -> None:
-    found = find(INTEL, 6, 0x97, 5, machine(V5, x01=BARE, x07=(2, 0, 0, 0)))
-    assert (found.name, found.smt, found.core_type) == ("Alder Lake", 2, None)
-    assert found.methods == ONE_DIST
+    result = find(INTEL, 6, 0x97, 5, machine(V5, x01=BARE, x07=(2, 0, 0, 0)))
+    assert (result.name, result.smt, result.core_type) == ("Alder Lake", 2, None)
+    assert result.methods == ONE_DIST
 
 
 def test_a_hybrid_of_unknown_type_has_only_architectural_events() -> None:
     guest = machine(V5, x01=(0x90672, 0, 1 << 31, 0), x07=(2, 0, 0, 0))
     for leaves in (guest, machine(V5, x01=BARE, x07=HYBRID)):
-        found = find(INTEL, 6, 0x97, 2, leaves)
-        assert found.name == "unknown (GenuineIntel family 6 model 97h)"
-        assert found.events.keys() == {"ref", "cycles", "instructions", "ref_p"}
-        assert found.licenses == {}
+        result = find(INTEL, 6, 0x97, 2, leaves)
+        assert result.name == "unknown (GenuineIntel family 6 model 97h)"
+        assert result.events.keys() == {"ref", "cycles", "instructions", "ref_p"}
+        assert result.licenses == {}
 
 
 # --- unknown models -------------------------------------------------------------------------------
@@ -127,18 +127,18 @@ def test_unknown_model_by_capability() -> None:
 
 
 def test_unknown_model_that_denies_the_reference_event() -> None:
-    found = find(INTEL, 6, 0xF0, 1, machine(None, x0A=(0x07300403, 0x4, 0, 0x603)))
-    assert found.events.keys() == {"ref", "cycles", "instructions"}
-    assert found.methods == ("traced", "bounds")
+    result = find(INTEL, 6, 0xF0, 1, machine(None, x0A=(0x07300403, 0x4, 0, 0x603)))
+    assert result.events.keys() == {"ref", "cycles", "instructions"}
+    assert result.methods == ("traced", "bounds")
     known = find(INTEL, 6, 0x1A, 5, machine(None, x0A=(0x07300403, 0x4, 0, 0x603)))
     assert known.methods == ANY  # Nehalem's own event is under the same code
 
 
 def test_a_model_without_a_row_counts_what_cpuid_announces() -> None:
-    found = find(INTEL, 6, 0x8A, 0, machine(V6))  # Lakefield
-    assert found.events.keys() == {"ref", "cycles", "instructions", "ref_p"}
-    assert found.methods == SOFT
-    assert (found.turbo, found.limits, found.rapl, found.smt) == (None, None, None, None)
+    result = find(INTEL, 6, 0x8A, 0, machine(V6))  # Lakefield
+    assert result.events.keys() == {"ref", "cycles", "instructions", "ref_p"}
+    assert result.methods == SOFT
+    assert (result.turbo, result.limits, result.rapl, result.smt) == (None, None, None, None)
 
 
 # --- counters that leaf 0AH does not tell ---------------------------------------------------------
@@ -169,9 +169,9 @@ def test_counters_after_a_gap_are_left_out() -> None:
 def test_bonnell_has_three_fixed_counters_unless_a_hypervisor_reports_one(
     bits: int, fixed: int
 ) -> None:
-    found = find(INTEL, 6, 0x1C, 2, machine(V3_BONNELL, x01=(0x106C2, 0, bits, 0)))
-    assert found.budget == Budget(2, fixed, 40, 40)
-    assert ("ref" in found.events) is (fixed == 3)
+    result = find(INTEL, 6, 0x1C, 2, machine(V3_BONNELL, x01=(0x106C2, 0, bits, 0)))
+    assert result.budget == Budget(2, fixed, 40, 40)
+    assert ("ref" in result.events) is (fixed == 3)
 
 
 def zeros(leaf: int, subleaf: int = 0, /) -> Registers | None:
@@ -182,19 +182,19 @@ def zeros(leaf: int, subleaf: int = 0, /) -> Registers | None:
 @pytest.mark.parametrize("vendor", ["", INTEL, AMD, "CentaurHauls"])
 @pytest.mark.parametrize(("family", "model"), [(None, None), (6, 0xF0), (6, None), (0x15, 2)])
 def test_nothing_known(vendor: str, family: int | None, model: int | None, leaves: Leaves) -> None:
-    found = find(vendor, family, model, None, leaves)
-    assert found.name.startswith("unknown (")
-    assert found.events == {}
-    assert found.methods == ("traced", "bounds")
-    assert (found.bank, found.clocks, found.thermal, found.budget) == (None, None, None, None)
-    assert multipliers(found, leaves, None) == []
-    assert tsc_hz(found, leaves, None) == []
-    assert base_hz(found, leaves, None) == []
+    result = find(vendor, family, model, None, leaves)
+    assert result.name.startswith("unknown (")
+    assert result.events == {}
+    assert result.methods == ("traced", "bounds")
+    assert (result.bank, result.clocks, result.thermal, result.budget) == (None, None, None, None)
+    assert multipliers(result, leaves, None) == []
+    assert tsc_hz(result, leaves, None) == []
+    assert base_hz(result, leaves, None) == []
 
 
 def test_a_known_model_with_garbled_leaves_keeps_its_table_row() -> None:
     garbled = machine((0xFFFFFFFF, 0xFFFFFFFF))
     for leaves in (unreadable, zeros, garbled):
-        found = find(INTEL, 6, 0x6A, 6, leaves)
-        assert found.budget == Budget(8, 4, 48, 48)
-        assert found.methods == ONE_DIST
+        result = find(INTEL, 6, 0x6A, 6, leaves)
+        assert result.budget == Budget(8, 4, 48, 48)
+        assert result.methods == ONE_DIST

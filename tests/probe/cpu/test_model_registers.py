@@ -107,8 +107,8 @@ def test_core_states_of_new_hybrids(family: int, model: int) -> None:
 
 def test_package_states() -> None:
     def msrs(model: int) -> list[int]:
-        found = find(INTEL, 6, model, 0).residencies
-        return [state.msr for state in found if state.scope == "package"]
+        result = find(INTEL, 6, model, 0).residencies
+        return [state.msr for state in result if state.scope == "package"]
 
     assert msrs(0x55) == [0x60D, 0x3F8, 0x3F9, 0x3FA]
     deep = [0x60D, 0x3F8, 0x3F9, 0x3FA, 0x630, 0x631, 0x632]
@@ -159,8 +159,8 @@ def test_limit_reasons_seen_on_a_haswell_server() -> None:
     """A Dell server's register was C500C100h."""
     limits = find(INTEL, 6, 0x3F, 2).limits
     assert limits is not None
-    shown = [part for bit, part in enumerate(limits.parts) if 0xC500C100 >> bit & 1]
-    assert shown == ["electrical", "below turbo for the active cores", "below request"]
+    results = [part for bit, part in enumerate(limits.parts) if 0xC500C100 >> bit & 1]
+    assert results == ["electrical", "below turbo for the active cores", "below request"]
     assert [limits.parts[bit] for bit in range(16) if 0xC500 >> bit & 1][1] == "multi-core turbo"
 
 

@@ -33,12 +33,12 @@ def test_movements_between_two_readings(tmp_path: Path) -> None:
     machine(tmp_path, 10, 100, 3)
     first = disturbance.now(0, tmp_path)
     machine(tmp_path, 30, 150, 4)
-    found = moved(tmp_path, first)
-    assert found.keys() == {"idle_s", "steal_s", "interrupts", "siblings_idle_s", "switches"}
-    assert {key: found[key] for key in ("idle_s", "steal_s", "interrupts")} == {
+    result = moved(tmp_path, first)
+    assert result.keys() == {"idle_s", "steal_s", "interrupts", "siblings_idle_s", "switches"}
+    assert {key: result[key] for key in ("idle_s", "steal_s", "interrupts")} == {
         "idle_s": 0.5, "steal_s": 0.01, "interrupts": 20,
     }  # fmt: skip
-    assert found["siblings_idle_s"] == 0
+    assert result["siblings_idle_s"] == 0
 
 
 def test_idle_time_in_microseconds_from_cpuidle(tmp_path: Path) -> None:
@@ -56,8 +56,8 @@ def test_idle_time_in_microseconds_from_cpuidle(tmp_path: Path) -> None:
 
 def test_missing_counts_are_none(tmp_path: Path) -> None:
     untold = disturbance.now(0, tmp_path)
-    found = moved(tmp_path, untold)
-    assert [found[key] for key in found if key != "switches"] == [None] * 4
+    result = moved(tmp_path, untold)
+    assert [result[key] for key in result if key != "switches"] == [None] * 4
     machine(tmp_path, 1, 2, 3)
     assert moved(tmp_path, untold)["idle_s"] is None
     now = disturbance.now(2, tmp_path)

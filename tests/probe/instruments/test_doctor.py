@@ -19,8 +19,8 @@ from perfprobe.wire import Missing
 
 
 def check(root: Path, what: str) -> Check:
-    (found,) = [c for c in doctor.checks(root) if c.what == what]
-    return found
+    (result,) = [c for c in doctor.checks(root) if c.what == what]
+    return result
 
 
 @pytest.fixture
@@ -41,10 +41,10 @@ def test_perf_event_paranoid_is_named_with_level_and_fix(
     fix = check(tree, "perf counters").fix
     assert fix == "give root here CAP_PERFMON, or start perftop outside the container"
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    found = check(tree, "perf counters")
-    assert found.state == "not usable"
-    assert "it is 2" in found.why
-    assert found.fix == "perftop --sudo, or sudo sysctl kernel.perf_event_paranoid=0"
+    verdict = check(tree, "perf counters")
+    assert verdict.state == "not usable"
+    assert "it is 2" in verdict.why
+    assert verdict.fix == "perftop --sudo, or sudo sysctl kernel.perf_event_paranoid=0"
     trees.put(tree, "proc/sys/kernel/perf_event_paranoid", "0\n")
     assert check(tree, "perf counters").state == "usable"
 
@@ -69,10 +69,10 @@ def test_capabilities(tree: Path, capabilities: str, state: str) -> None:
 def test_what_perf_counts_is_said_once_it_was_tried(
     keys: set[str], state: str, lost: str | None
 ) -> None:
-    found = Check("perf counters", "usable", "core PMU cpu")
+    result = Check("perf counters", "usable", "core PMU cpu")
     missing = [Missing("ref", "no fixed counter", "another CPU", [1]),
                Missing("ref", "no counter", "none")]  # fmt: skip
-    tried = doctor.counted_check(found, keys, missing)
+    tried = doctor.counted_check(result, keys, missing)
     assert (tried.state, tried.lost) == (state, lost)
     if lost:
         assert (tried.why, tried.fix) == ("core PMU cpu; ref: no counter", "none")
@@ -85,34 +85,34 @@ def test_a_guest_without_a_pmu(tree: Path) -> None:
     (tree / "sys/bus/event_source/devices/cpu").rmdir()
     assert check(tree, "perf counters").why == "the kernel offers no core PMU"
     trees.put(tree, "proc/cpuinfo", "processor : 0\nflags : fpu hypervisor\n")
-    found = check(tree, "perf counters")
-    assert "no core PMU in this guest" in found.why
-    assert found.lost
-    assert "clock, IPC" in found.lost
+    verdict = check(tree, "perf counters")
+    assert "no core PMU in this guest" in verdict.why
+    assert verdict.lost
+    assert "clock, IPC" in verdict.lost
     assert check(tree, "clock").state == "limited"
 
 
 def test_msr_module_lockdown_and_refused_writes(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = check(tree, "MSRs")
-    assert (found.state, found.fix) == ("not usable", "sudo modprobe msr")
+    verdict = check(tree, "MSRs")
+    assert (verdict.state, verdict.fix) == ("not usable", "sudo modprobe msr")
     trees.put(tree, "dev/cpu/0/msr", "")
     assert "neither the msr driver's" in check(tree, "MSRs").why
     monkeypatch.setattr(msr, "_is_driver", lambda *_: True)
     assert check(tree, "MSRs").state == "usable"
     trees.put(tree, "sys/module/msr/parameters/allow_writes", "off\n")
     trees.put(tree, "sys/kernel/security/lockdown", "none [integrity] confidentiality\n")
-    found = check(tree, "MSRs")
-    assert found.state == "limited"
-    assert "allow_writes is off and the kernel is locked down" in found.why
+    verdict = check(tree, "MSRs")
+    assert verdict.state == "limited"
+    assert "allow_writes is off and the kernel is locked down" in verdict.why
 
 
 def test_the_watchdog_holds_a_counter(tree: Path) -> None:
     assert check(tree, "NMI watchdog").state == "usable"
     trees.put(tree, "proc/sys/kernel/nmi_watchdog", "1\n")
-    found = check(tree, "NMI watchdog")
-    assert (found.state, found.fix) == ("limited", "sudo sysctl kernel.nmi_watchdog=0")
+    verdict = check(tree, "NMI watchdog")
+    assert (verdict.state, verdict.fix) == ("limited", "sudo sysctl kernel.nmi_watchdog=0")
 
 
 def test_idle_and_cpufreq(tree: Path) -> None:
@@ -147,11 +147,11 @@ def test_hidden_processes(tree: Path, options: str, status: str, hidden: bool) -
     trees.put(tree, "proc/self/mountinfo", lines)
     if status:
         trees.put(tree, "proc/self/status", status)
-    found = check(tree, "tasks")
-    assert found.state == ("limited" if hidden else "usable")
+    verdict = check(tree, "tasks")
+    assert verdict.state == ("limited" if hidden else "usable")
     if hidden:
-        assert found.why.endswith(next(o for o in options.split(",") if o.startswith("hidepid")))
-        assert "remount,hidepid=0" in (found.fix or "")
+        assert verdict.why.endswith(next(o for o in options.split(",") if o.startswith("hidepid")))
+        assert "remount,hidepid=0" in (verdict.fix or "")
 
 
 def test_a_pid_namespace_hides_the_rest(tree: Path) -> None:
@@ -162,16 +162,16 @@ def test_a_pid_namespace_hides_the_rest(tree: Path) -> None:
     assert check(tree, "tasks").state == "usable"
     link.unlink()
     link.symlink_to("pid:[4026532201]")
-    found = check(tree, "tasks")
-    assert (found.state, found.fix) == ("limited", "start perftop outside the container")
+    verdict = check(tree, "tasks")
+    assert (verdict.state, verdict.fix) == ("limited", "start perftop outside the container")
 
 
 def test_every_refusal_names_what_is_lost(tmp_path: Path) -> None:
     """On an empty tree nothing is there, and nothing is raised."""
-    for found in doctor.checks(tmp_path):
-        assert found.why
-        assert (found.state == "usable") == (found.lost is None)
-        assert "setcap" not in (found.fix or "")
+    for result in doctor.checks(tmp_path):
+        assert result.why
+        assert (result.state == "usable") == (result.lost is None)
+        assert "setcap" not in (result.fix or "")
 
 
 def test_memory_controllers_are_named(tree: Path) -> None:
@@ -183,12 +183,12 @@ def test_memory_controllers_are_named(tree: Path) -> None:
             at = f"{fakeperf.DEVICES}/uncore_imc_{i}/events/cas_count_{what}"
             for end, text in (("", "event=4"), (".unit", "MiB"), (".scale", "6.1e-5")):
                 trees.put(tree, at + end, text)
-    found = check(tree, "memory bandwidth")
-    assert found.state == "not usable"
-    assert "it is 2" in found.why
+    verdict = check(tree, "memory bandwidth")
+    assert verdict.state == "not usable"
+    assert "it is 2" in verdict.why
     trees.put(tree, "proc/sys/kernel/perf_event_paranoid", "0\n")
-    found = check(tree, "memory bandwidth")
-    assert (found.state, found.why) == ("usable", "PMU uncore_imc_0 to uncore_imc_1")
+    verdict = check(tree, "memory bandwidth")
+    assert (verdict.state, verdict.why) == ("usable", "PMU uncore_imc_0 to uncore_imc_1")
 
 
 # --- readiness ------------------------------------------------------------------------------------
@@ -198,8 +198,8 @@ CPUS = "sys/devices/system/cpu"
 
 
 def item(root: Path, what: str) -> Item:
-    (found,) = [i for i in conditions.items(root) if i.what == what]
-    return found
+    (result,) = [i for i in conditions.items(root) if i.what == what]
+    return result
 
 
 def test_nothing_is_reported_on_an_empty_tree(tmp_path: Path) -> None:
@@ -274,18 +274,18 @@ CASES = [
 def test_states(tmp_path: Path, what: str, files: dict[str, str], state: str) -> None:
     for name, text in files.items():
         trees.put(tmp_path, name, text)
-    found = item(tmp_path, what)
-    assert found.state == state
-    assert (found.change is not None) == (state == "matters")
-    assert found.change is None or found.effect
+    result = item(tmp_path, what)
+    assert result.state == state
+    assert (result.change is not None) == (state == "matters")
+    assert result.change is None or result.effect
 
 
 def test_governors_that_differ_are_named_with_their_cpus(tmp_path: Path) -> None:
     for cpu, name in enumerate(("performance", "performance", "powersave")):
         trees.put(tmp_path, f"{CPUS}/cpu{cpu}/cpufreq/scaling_governor", name)
-    found = item(tmp_path, "governor")
-    assert found.state == "matters"
-    assert found.now == "performance on CPUs 0-1, powersave on CPUs 2"
+    result = item(tmp_path, "governor")
+    assert result.state == "matters"
+    assert result.now == "performance on CPUs 0-1, powersave on CPUs 2"
 
 
 @pytest.mark.parametrize(("file", "now", "then"), [

@@ -37,13 +37,13 @@ from perfprobe.perf import perf_events
 def disassembly(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """Mnemonics of each function; the compiler's own flags play no part in assembler text."""
     text = listing("ramp_chains.c", tmp_path_factory.mktemp("ramp"))
-    found: dict[str, list[str]] = {}
+    results: dict[str, list[str]] = {}
     for line in text.splitlines():
         if line.endswith(">:"):
             name = line.partition("<")[2][:-2]
         elif "\t" in line and line.strip():
-            found.setdefault(name, []).append(line.split("\t")[1].strip())
-    return found
+            results.setdefault(name, []).append(line.split("\t")[1].strip())
+    return results
 
 
 def loop(code: list[str]) -> list[str]:
@@ -169,16 +169,16 @@ def test_cycles_of_a_step_are_reported_only_where_known(
 
 @pytest.mark.parametrize("isa", ["scalar", "avx512"])
 def test_the_command(isa: str) -> None:
-    done = command.run("ramp", "--isa", isa, "--seconds", "1", program="perfprobe")
+    result = command.run("ramp", "--isa", isa, "--seconds", "1", program="perfprobe")
     cpu = max(os.sched_getaffinity(0))
     with affinity.pinned(cpu):
         there = lib.pp_ramp_isas() >> ramp.ISAS.index(isa) & 1
     if not there:
-        assert (done.returncode, done.stdout) == (3, "")
-        assert done.stderr.startswith(f"perfprobe: --isa {isa} needs ")
+        assert (result.returncode, result.stdout) == (3, "")
+        assert result.stderr.startswith(f"perfprobe: --isa {isa} needs ")
         return
-    assert (done.returncode, done.stderr) == (0, "")
-    answer = json.loads(done.stdout)
+    assert (result.returncode, result.stderr) == (0, "")
+    answer = json.loads(result.stdout)
     assert (answer["cpu"], answer["isa"]) == (cpu, isa)
     assert len(answer["runs"]) == ramp.RUNS
     for run in answer["runs"]:
@@ -204,9 +204,9 @@ def test_impossible_requests(
     arguments: list[str], status: int, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["ramp", *arguments]) == status
-    said = capsys.readouterr()
-    (line,) = said.err.splitlines()
-    assert said.out == ""
+    output = capsys.readouterr()
+    (line,) = output.err.splitlines()
+    assert output.out == ""
     assert line.startswith(f"perfprobe: {text}")
 
 
@@ -279,9 +279,9 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
          str(where / "made.c"), "-o", str(where / "made.so")],
         check=True, timeout=MOST_S,
     )  # fmt: skip
-    made = ctypes.CDLL(str(where / "made.so"))
-    made.made_up.restype = ctypes.c_void_p
-    return made
+    result = ctypes.CDLL(str(where / "made.so"))
+    result.made_up.restype = ctypes.c_void_p
+    return result
 
 
 WORK = ramp.Workload(1_000_000, [("scalar", 0.02)])
@@ -296,9 +296,9 @@ def measured(
     monkeypatch.setattr(ramp, "open_cycles", lambda _cpu: group)
     cpu = max(os.sched_getaffinity(0))
     with affinity.pinned(cpu):
-        found = ramp.measure_runs(WORK, tsc_rate.calibrate().hz, cpu, [])
+        result = ramp.measure_runs(WORK, tsc_rate.calibrate().hz, cpu, [])
     assert group.closed
-    return found
+    return result
 
 
 def test_cycles_of_each_chunk(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,9 +339,9 @@ def test_unfit_counters(
 
 class Direct(fakeperf.Kernel):
     def group(self, fds: Sequence[int], *, timed: bool, mapped: bool = True) -> fakeperf.Group:
-        found = super().group(fds, timed=timed, mapped=mapped)
-        found.direct = True
-        return found
+        result = super().group(fds, timed=timed, mapped=mapped)
+        result.direct = True
+        return result
 
 
 @pytest.mark.parametrize(("pmus", "config"), [

@@ -61,11 +61,11 @@ values_ = st.lists(st.floats(1, 1e6), min_size=1, max_size=40)
 @given(limits_, values_, st.floats(1e-6, 1e-3), st.floats(1e-4, 0.5))
 def test_limits_hold(limits: Limits, values: list[float], cost: float, epsilon: float) -> None:
     machine = Simulated(cost, lambda i: values[i % len(values)])
-    found = machine.run(epsilon, limits)
+    result = machine.run(epsilon, limits)
     sizes = [size for size, _ in machine.rounds]
-    assert found.count == sum(sizes)
+    assert result.count == sum(sizes)
     assert sizes[0] == limits.first
-    assert found.count <= max(limits.count, limits.first)
+    assert result.count <= max(limits.count, limits.first)
     for size, begun in zip(sizes[1:], machine.begun[1:], strict=True):
         assert size % limits.first == 0
         assert limits.first <= size <= limits.most
@@ -73,7 +73,7 @@ def test_limits_hold(limits: Limits, values: list[float], cost: float, epsilon: 
         if size > limits.first:
             assert begun + size * cost <= limits.seconds * (1 + 1e-6) + 1e-9
             assert size * cost <= limits.longest_s * (1 + 1e-6)
-    assert min(values) * 0.999999 <= found.mean <= max(values) * 1.000001
+    assert min(values) * 0.999999 <= result.mean <= max(values) * 1.000001
 
 
 @given(limits_, values_, st.floats(1e-6, 1e-3), st.floats(1e-4, 0.5))
@@ -81,22 +81,22 @@ def test_a_settled_mean_is_stable(
     limits: Limits, values: list[float], cost: float, epsilon: float
 ) -> None:
     machine = Simulated(cost, lambda i: values[i % len(values)])
-    found = machine.run(epsilon, limits)
+    result = machine.run(epsilon, limits)
     sizes = list(accumulate(size for size, _ in machine.rounds))
     sums = accumulate(size * mean for size, mean in machine.rounds)
     means = [total / size for total, size in zip(sums, sizes, strict=True)]
     moves = [abs(b - a) <= epsilon * abs(b) for a, b in pairwise(means)]
     held = len(moves) >= STABLE_ROUNDS and all(moves[-STABLE_ROUNDS:])
-    assert found.settled == (held and machine.now - 100.0 >= limits.least_s)
-    if found.error is not None:
-        assert found.error >= epsilon * found.mean * 0.999999
+    assert result.settled == (held and machine.now - 100.0 >= limits.least_s)
+    if result.error is not None:
+        assert result.error >= epsilon * result.mean * 0.999999
 
 
 def test_a_constant_settles_soon() -> None:
     machine = Simulated(1e-6, lambda _: 42.0)
-    found = machine.run(0.01, Limits(seconds=10, count=10**9))
+    result = machine.run(0.01, Limits(seconds=10, count=10**9))
     assert [size for size, _ in machine.rounds] == [64, 256, 1024, 4096]
-    assert found == RepeatedMean(42.0, 0.42, 64 + 256 + 1024 + 4096, settled=True)
+    assert result == RepeatedMean(42.0, 0.42, 64 + 256 + 1024 + 4096, settled=True)
 
 
 def test_nothing_settles_before_the_least_time() -> None:
@@ -107,20 +107,20 @@ def test_nothing_settles_before_the_least_time() -> None:
 
 def test_a_drift_never_settles() -> None:
     machine = Simulated(1e-6, lambda i: 1.1**i)
-    found = machine.run(0.001, Limits(seconds=0.2, count=10**9))
-    assert not found.settled
-    assert found.error is not None
-    assert found.error > 0.1 * found.mean
+    result = machine.run(0.001, Limits(seconds=0.2, count=10**9))
+    assert not result.settled
+    assert result.error is not None
+    assert result.error > 0.1 * result.mean
 
 
 def test_one_round_has_no_error() -> None:
-    found = Simulated(1.0, lambda _: 7.0).run(0.01, Limits(seconds=1, count=10**9))
-    assert (found.mean, found.error, found.settled) == (7.0, None, False)
+    result = Simulated(1.0, lambda _: 7.0).run(0.01, Limits(seconds=1, count=10**9))
+    assert (result.mean, result.error, result.settled) == (7.0, None, False)
 
 
 def test_with_a_stopped_clock_the_count_ends_the_rounds() -> None:
-    found = Simulated(0.0, float).run(1e-9, Limits(seconds=1, count=20_000))
-    assert found.count <= 20_000
+    result = Simulated(0.0, float).run(1e-9, Limits(seconds=1, count=20_000))
+    assert result.count <= 20_000
 
 
 def test_the_interval_contains_the_truth_with_its_confidence() -> None:
@@ -130,9 +130,9 @@ def test_the_interval_contains_the_truth_with_its_confidence() -> None:
         inside = 0
         for _ in range(1000):
             rounds = [(n, generator.gauss(50.0, 10 / math.sqrt(n))) for n in sizes]
-            found = error(rounds)
-            assert found is not None
-            inside += abs(weighted_mean(rounds) - 50.0) <= found
+            result = error(rounds)
+            assert result is not None
+            inside += abs(weighted_mean(rounds) - 50.0) <= result
         assert 900 <= inside <= 990, (sizes[:4], inside)
 
 
@@ -142,10 +142,10 @@ def test_few_rounds_use_students_t(freedom: int) -> None:
     rounds = [(1, 50.0 + i % 2) for i in range(freedom + 1)]
     mean, n = weighted_mean(rounds), freedom + 1
     sigma = math.sqrt(sum((one - mean) ** 2 for _, one in rounds) / freedom / n)
-    found = error(rounds)
-    assert found is not None
+    result = error(rounds)
+    assert result is not None
     scale = math.exp(math.lgamma(n / 2) - math.lgamma(freedom / 2)) / math.sqrt(freedom * math.pi)
-    width = found / sigma / 5000
+    width = result / sigma / 5000
     within = 2 * width * scale * sum(
         (1 + ((i + 0.5) * width) ** 2 / freedom) ** (-n / 2) for i in range(5000)
     )  # fmt: skip
@@ -172,9 +172,9 @@ def test_differing_parts_widen_the_error() -> None:
     assert (whole.mean, whole.count, whole.settled) == (50.0, 3000, True)
     assert whole.error == pytest.approx(0.1414, abs=1e-4)
     apart = [RepeatedMean(50.0 + 5 * i, 0.1, 1000, settled=i < 2) for i in range(3)]
-    found = combined(apart)
-    assert (found.mean, found.settled) == (55.0, False)
-    assert found.error is not None
-    assert found.error > 5.0
+    result = combined(apart)
+    assert (result.mean, result.settled) == (55.0, False)
+    assert result.error is not None
+    assert result.error > 5.0
     assert combined(alike[:1]).error == pytest.approx(0.1414, abs=1e-4)
     assert combined([RepeatedMean(7.0, None, 64, settled=False)]).error is None

@@ -48,42 +48,42 @@ samples = st.lists(st.integers(1, 10**6), min_size=1, max_size=300)
 @given(samples)
 @example([n * n for n in range(1, 100)])
 def test_spread_of_samples(values: list[int]) -> None:
-    found = spread(Counter(values))
+    result = spread(Counter(values))
     kept = sorted(values)[len(values) // 20 : len(values) - len(values) // 20]
-    assert found.count == len(values)
-    assert found.least == min(values)
-    assert found.median == statistics.median(values)
-    assert found.mean == pytest.approx(statistics.fmean(kept))
-    assert found.sigma == pytest.approx(statistics.pstdev(kept), abs=1e-6)
-    assert found.mean_all == pytest.approx(statistics.fmean(values))
-    assert trimmed_mean(values) == pytest.approx(found.mean)
+    assert result.count == len(values)
+    assert result.least == min(values)
+    assert result.median == statistics.median(values)
+    assert result.mean == pytest.approx(statistics.fmean(kept))
+    assert result.sigma == pytest.approx(statistics.pstdev(kept), abs=1e-6)
+    assert result.mean_all == pytest.approx(statistics.fmean(values))
+    assert trimmed_mean(values) == pytest.approx(result.mean)
 
 
 def test_an_interrupt_does_not_move_the_mean() -> None:
-    found = spread(Counter([20] * 500 + [22] * 499 + [10**6]))
-    assert found.mean == pytest.approx(21, abs=0.01)
-    assert found.sigma == pytest.approx(1, abs=0.01)
-    assert found.mean_all > 1000
-    assert found.far == 0.001
+    result = spread(Counter([20] * 500 + [22] * 499 + [10**6]))
+    assert result.mean == pytest.approx(21, abs=0.01)
+    assert result.sigma == pytest.approx(1, abs=0.01)
+    assert result.mean_all > 1000
+    assert result.far == 0.001
 
 
 @given(samples, st.sampled_from([None, 2.0, 24.5]))
 def test_a_histogram_loses_no_sample(values: list[int], grid: float | None) -> None:
-    found = histogram(Counter(values), grid)
-    assert sum(found.counts) + found.beyond == len(values)
-    assert found.beyond <= HISTOGRAM_TAIL * len(values)
-    assert found.first == min(values)
-    assert found.counts[0] > 0
-    assert len(found.counts) <= 24
-    end = found.first + found.width * len(found.counts)
-    assert found.beyond == sum(value >= end for value in values)
+    result = histogram(Counter(values), grid)
+    assert sum(result.counts) + result.beyond == len(values)
+    assert result.beyond <= HISTOGRAM_TAIL * len(values)
+    assert result.first == min(values)
+    assert result.counts[0] > 0
+    assert len(result.counts) <= 24
+    end = result.first + result.width * len(result.counts)
+    assert result.beyond == sum(value >= end for value in values)
 
 
 def test_a_histogram_has_no_gaps_from_the_clock_step() -> None:
     """Readings of a clock that moves by two: bins of three ticks would be full and half full."""
-    found = histogram(Counter(range(20, 80, 2)), 2.0)
-    assert set(found.counts[:-1]) == {2}
-    assert found.width == 4
+    result = histogram(Counter(range(20, 80, 2)), 2.0)
+    assert set(result.counts[:-1]) == {2}
+    assert result.width == 4
     assert set(histogram(Counter(range(20, 40, 2)), 2.0).counts) == {1}
 
 
@@ -118,9 +118,9 @@ def test_random_differences_have_no_step() -> None:
 def code(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Mnemonics of timers.c, compiled as the package is."""
     text = listing("timers.c", tmp_path_factory.mktemp("code"))
-    found = re.findall(r"^ +[0-9a-f]+:\t(\S+)", text, re.MULTILINE)
-    assert len(found) > 100
-    return found
+    result = re.findall(r"^ +[0-9a-f]+:\t(\S+)", text, re.MULTILINE)
+    assert len(result) > 100
+    return result
 
 
 def test_every_stamp_has_the_instructions_of_its_name(code: list[str]) -> None:
@@ -172,17 +172,17 @@ def test_a_cost_is_of_one_call_without_the_stamps_around_it() -> None:
 
 def test_a_step_is_in_ns_and_has_its_origin() -> None:
     rate = Rate(2e9, "so", 0.0)
-    found = timer_runs.Measurement(run_of(1, lib.PP_TIMER_NOTHING), [], rate, rate)
+    result = timer_runs.Measurement(run_of(1, lib.PP_TIMER_NOTHING), [], rate, rate)
     clock_run = run_of(8, lib.PP_TIMER_CLOCK, "ns")
-    assert timers._step(clock_run, False, found)["step_from"] == "clock_getres"
+    assert timers._step(clock_run, False, result)["step_from"] == "clock_getres"
     clock_run.steps.update([10, 20, 30, 70, 100])
-    assert timers._step(clock_run, False, found) == {"step_ns": 10.0, "step_from": "its answers"}
+    assert timers._step(clock_run, False, result) == {"step_ns": 10.0, "step_from": "its answers"}
     stamps = run_of(1, lib.PP_TIMER_RDTSC)
-    assert timers._step(stamps, True, found) == {"step_ns": None, "step_from": "the TSC's"}
+    assert timers._step(stamps, True, result) == {"step_ns": None, "step_from": "the TSC's"}
     stamps.ticks.update([22, 24, 26, 28])
-    found.rows.append(stamps)
-    assert timers._step(stamps, True, found)["step_ns"] == 1.0  # 2 ticks of 2 GHz
-    count = timers._step(run_of(1, lib.PP_TIMER_SYSCALL, "count"), False, found)
+    result.rows.append(stamps)
+    assert timers._step(stamps, True, result)["step_ns"] == 1.0  # 2 ticks of 2 GHz
+    count = timers._step(run_of(1, lib.PP_TIMER_SYSCALL, "count"), False, result)
     assert set(count) == {"step_from"}
 
 
@@ -193,14 +193,14 @@ def test_a_method_that_fails_while_running_is_named(monkeypatch: pytest.MonkeyPa
     wanted = [Method("good", lib.PP_TIMER_RDTSC, None), Method("MSR", lib.PP_TIMER_MSR, None)]
     monkeypatch.setattr(timer_runs, "PASSES", 1)
     cpu = min(os.sched_getaffinity(0))
-    found = timer_runs.measure_methods(
+    result = timer_runs.measure_methods(
         cpu, affinity.cpuid_leaves(cpu), wanted
     )  # this MSR has no descriptor
-    good, bad = found.rows
+    good, bad = result.rows
     assert good.trouble is None
     assert bad.trouble is not None
     assert bad.trouble.why == "it failed while it ran: Input/output error"
-    row = timers._method_row(bad, found, affinity.cpuid_leaves(cpu))
+    row = timers._method_row(bad, result, affinity.cpuid_leaves(cpu))
     assert set(row) == set(timers.KEYS)
     assert (row["usable"], row["mean_ticks"]) == (False, None)
 
@@ -218,9 +218,9 @@ def test_nothing_can_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("asked", ["99999", "-1", "x"])
 def test_nonexistent_cpus(asked: str) -> None:
-    done = command.run("timers", f"--cpu={asked}", program="perfprobe")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert asked in done.stderr.splitlines()[-1]
+    result = command.run("timers", f"--cpu={asked}", program="perfprobe")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert asked in result.stderr.splitlines()[-1]
 
 
 def test_amd_needs_a_serializing_lfence() -> None:
@@ -275,9 +275,11 @@ def test_disturbances_are_named(tmp_path: Path) -> None:
     put(tmp_path, "proc/interrupts", BEFORE.replace("2241", "2250").replace("108127", "109127"))
     put(tmp_path, "proc/stat", "cpu2 190 0 0 900 0 0 0 10 0 0\ncpu3 40 0 0 550 10 0 0 0 0 0\n")
     after = disturbance.now(2, tmp_path)
-    found = {row["what"]: row["found"] for row in disturbance.seen(2, [3], before, after, tmp_path)}
-    found.pop("scheduler", None)  # of this test's own thread: as it happens
-    assert found == {
+    results = {
+        row["what"]: row["found"] for row in disturbance.seen(2, [3], before, after, tmp_path)
+    }
+    results.pop("scheduler", None)  # of this test's own thread: as it happens
+    assert results == {
         "governor": "powersave",
         "turbo": "on",
         "SMT sibling CPU 3": "40 % busy",
@@ -317,10 +319,10 @@ def test_a_quiet_machine_has_no_disturbances(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def answer() -> dict[str, Any]:
-    done = command.run("timers", "--json", program="perfprobe")
-    assert (done.returncode, done.stderr) == (0, "")
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    process = command.run("timers", "--json", program="perfprobe")
+    assert (process.returncode, process.stderr) == (0, "")
+    result: dict[str, Any] = json.loads(process.stdout)
+    return result
 
 
 def test_every_method_is_listed(answer: dict[str, Any]) -> None:
@@ -364,7 +366,7 @@ def test_the_tsc(answer: dict[str, Any]) -> None:
 
 def test_offsets_of_all_cpus(answer: dict[str, Any]) -> None:
     cpus = sorted(os.sched_getaffinity(0))
-    told = [row["cpu"] for row in answer["offsets"]]
-    assert len(told) + 1 + answer["offsets_left_out"] == len(cpus)
-    assert set(told) <= {*cpus[1:]}
+    results = [row["cpu"] for row in answer["offsets"]]
+    assert len(results) + 1 + answer["offsets_left_out"] == len(cpus)
+    assert set(results) <= {*cpus[1:]}
     assert answer["cpu"] in os.sched_getaffinity(0)

@@ -19,7 +19,7 @@ messages = st.lists(st.tuples(delays, delays, delays), min_size=1, max_size=50)
 
 
 def played(
-    said: list[tuple[float, float, float]], skew: float, step: float, phases: tuple[float, float]
+    message: list[tuple[float, float, float]], skew: float, step: float, phases: tuple[float, float]
 ) -> list[Exchange]:
     """What two clocks read that move in steps, the second `skew` ahead of the first."""
 
@@ -27,7 +27,7 @@ def played(
         return floor(floor((clock + phase) / step) * step)
 
     now, rows = 1e9, []
-    for pause, there, back in said:
+    for pause, there, back in message:
         sent = now + pause
         seen = sent + there
         now = seen + back
@@ -46,18 +46,18 @@ def test_the_true_offset_is_within_the_bounds(
 ) -> None:
     """Whatever the ways take, and however unlike they are."""
     # Reading down to whole numbers is a step of its own, of one tick at most.
-    found = bounds(played(said, skew, step, (0.0, 0.0)), step + (step % 1 > 0))
-    assert found is not None
-    assert found.low <= skew <= found.high
+    result = bounds(played(said, skew, step, (0.0, 0.0)), step + (step % 1 > 0))
+    assert result is not None
+    assert result.low <= skew <= result.high
 
 
 @given(messages, st.floats(-1e8, 1e8))
 def test_bounds_are_as_tight_as_the_shortest_round(
     said: list[tuple[float, float, float]], skew: float
 ) -> None:
-    found = bounds(played(said, skew, 1.0, (0.0, 0.0)))
-    assert found is not None
-    assert found.high - found.low <= min(there + back for _, there, back in said) + 4
+    result = bounds(played(said, skew, 1.0, (0.0, 0.0)))
+    assert result is not None
+    assert result.high - result.low <= min(there + back for _, there, back in said) + 4
 
 
 @given(messages, messages, st.floats(-1e6, 1e6))
@@ -97,10 +97,10 @@ def test_all_of_few_cpus_and_a_spread_of_many() -> None:
 
 def test_here() -> None:
     cpus = sorted(os.sched_getaffinity(0))
-    found = timers.measure_offsets(cpus, 1.0, 2e9)
-    assert [row.cpu for row in found] == cpus[1:]
+    result = timers.measure_offsets(cpus, 1.0, 2e9)
+    assert [row.cpu for row in result] == cpus[1:]
     assert os.sched_getaffinity(0) == set(cpus)
-    for row in found:
+    for row in result:
         assert row.against == cpus[0]
         assert (row.offset_ticks is None) == (row.why is not None)
         if row.why is None:

@@ -31,9 +31,9 @@ def run(code: str, *through: str) -> str:
     """A program that has kept what it needs for a source, which it names first. `through`: what
     starts it."""
     head = "import os, sys; from pathlib import Path; from perfprobe.kernel import access\n"
-    done = python(head + code, *through, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    result = python(head + code, *through, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
 
 
 def working(process: subprocess.Popen[bytes]) -> None:
@@ -125,7 +125,12 @@ sys.stdout.flush(); os.execvp("grep", ["grep", "CapEff", "/proc/self/status"])
 """
     word = run(code).split()[1]
     assert (
-        int(word, 16) & ~sum(1 << each for each in access.needed_capabilities(Path("/"), "os")) == 0
+        int(word, 16)
+        & ~sum(
+            1 << needed_capability
+            for needed_capability in access.needed_capabilities(Path("/"), "os")
+        )
+        == 0
     )
 
 
@@ -137,8 +142,8 @@ def test_no_capability_is_inheritable() -> None:
 access.drop_capabilities(Path("/"), "os")
 print(Path("/proc/thread-self/status").read_text())
 """
-    told = run(code, setpriv, "--inh-caps=+sys_rawio")
-    assert "CapInh:\t0000000000000000\n" in told
+    result = run(code, setpriv, "--inh-caps=+sys_rawio")
+    assert "CapInh:\t0000000000000000\n" in result
 
 
 def test_later_imports_are_loaded_before_the_drop() -> None:

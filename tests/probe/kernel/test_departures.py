@@ -23,10 +23,10 @@ class Events:
     def recvfrom(self, _: int, /) -> tuple[bytes, Any]:
         if not self.waiting:
             raise BlockingIOError(errno.EAGAIN, "nothing")
-        found = self.waiting.pop(0)
-        if isinstance(found, OSError):
-            raise found
-        return found, (self.sender, 1)
+        result = self.waiting.pop(0)
+        if isinstance(result, OSError):
+            raise result
+        return result, (self.sender, 1)
 
     def close(self) -> None:
         self.closed = True

@@ -64,15 +64,15 @@ def test_untraced_cpus_and_cores() -> None:
 
 def programs(pid: int | str) -> list[int]:
     """Ids of the BPF programs (not of links to them) that a process holds."""
-    found = []
+    results = []
     for file in Path(f"/proc/{pid}/fdinfo").iterdir():
         try:
             fields = dict(line.split(":", 1) for line in file.read_text().splitlines())
         except (OSError, ValueError):
             continue
         if "prog_id" in fields and "link_id" not in fields:
-            found.append(int(fields["prog_id"]))
-    return found
+            results.append(int(fields["prog_id"]))
+    return results
 
 
 def loaded(program: int) -> bool:
@@ -132,18 +132,18 @@ def show(*options: str, needs: Sequence[int] = ()) -> str:
 
 
 def test_missing_rights_are_named() -> None:
-    said = show("--bounding-set=-all", "--inh-caps=-all")
+    text = show("--bounding-set=-all", "--inh-caps=-all")
     value = idle_trace.DISABLED.read_text().strip()
-    assert "needs CAP_BPF and CAP_PERFMON, or root" in said
-    assert f"kernel.unprivileged_bpf_disabled={value})" in said
+    assert "needs CAP_BPF and CAP_PERFMON, or root" in text
+    assert f"kernel.unprivileged_bpf_disabled={value})" in text
 
 
 def test_two_capabilities_are_enough() -> None:
     caps = "+bpf,+perfmon"
     user = f"--reuid={NOBODY}", "--clear-groups"
     needs = (SETUID, SETGID, access.CAP_BPF, access.CAP_PERFMON)
-    said = show(*user, f"--inh-caps={caps}", f"--ambient-caps={caps}", needs=needs)
-    assert said == "True\n"
+    text = show(*user, f"--inh-caps={caps}", f"--ambient-caps={caps}", needs=needs)
+    assert text == "True\n"
 
 
 @pytest.mark.parametrize(
@@ -182,10 +182,10 @@ def test_remedies(
     monkeypatch.setattr(access, "is_seccomp_filtered", lambda _: filtered)
     monkeypatch.setattr(identity, "user_namespace", lambda *_: False)
     monkeypatch.setattr(os, "geteuid", lambda: 0 if root else NOBODY)
-    found = idle_trace.trouble(idle_trace._failure(number, "BPF_MAP_CREATE\n"))
-    assert why in found.why
-    assert (found.fix is None) == (fix is None)
-    assert (fix or "") in (found.fix or "")
+    trouble = idle_trace.trouble(idle_trace._failure(number, "BPF_MAP_CREATE\n"))
+    assert why in trouble.why
+    assert (trouble.fix is None) == (fix is None)
+    assert (fix or "") in (trouble.fix or "")
 
 
 def test_the_verifiers_messages_are_a_note() -> None:

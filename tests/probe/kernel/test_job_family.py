@@ -26,13 +26,13 @@ def stat(parent: int, start: int) -> Stat:
 
 def pids(family: Family, **there: tuple[int, int]) -> list[str]:
     """`p12=(parent, start)`: who there is."""
-    return [pid for pid, _ in family.among((p[1:], stat(*told)) for p, told in there.items())]
+    return [pid for pid, _ in family.among((p[1:], stat(*report)) for p, report in there.items())]
 
 
 def test_children_and_grandchildren() -> None:
     family = Family("10", 500)
-    found = pids(family, p1=(0, 1), p13=(12, 530), p12=(10, 520), p10=(1, 500), p11=(1, 510))
-    assert found == ["10", "12", "13"]
+    result = pids(family, p1=(0, 1), p13=(12, 530), p12=(10, 520), p10=(1, 500), p11=(1, 510))
+    assert result == ["10", "12", "13"]
 
 
 def test_a_former_member_stays_in_the_family() -> None:
@@ -51,10 +51,10 @@ def test_an_older_process_had_a_different_parent() -> None:
 def test_the_parent_comes_from_the_kernels_file() -> None:
     child = subprocess.Popen(["sleep", "30"])
     try:
-        found = parse(read(f"/proc/{child.pid}/stat"))
+        result = parse(read(f"/proc/{child.pid}/stat"))
         me = Path("/proc/self").readlink().name
-        assert found is not None
-        assert str(found.parent) == me
+        assert result is not None
+        assert str(result.parent) == me
     finally:
         child.kill()
         child.wait()
@@ -109,19 +109,19 @@ def test_all_threads_of_a_tree_within_the_limit(tmp_path: Path) -> None:
     watch = Watch(Path("/"), str(child.pid), tree=True)
     try:
         tasks = Tasks(Path("/"), [0], watch)
-        told: set[str] = set()
+        report: set[str] = set()
 
         def all_told() -> bool:
             tasks.work()
-            found = watch.take(time.monotonic_ns()).get("watched", {})
-            told.update(found.get("threads", {}))
-            return len(told) >= 3
+            result = watch.take(time.monotonic_ns()).get("watched", {})
+            report.update(result.get("threads", {}))
+            return len(report) >= 3
 
         wait(all_told, "three threads")
-        assert len(told) == 3
-        assert str(child.pid) in told
+        assert len(report) == 3
+        assert str(child.pid) in report
     finally:
-        for pid in told:
+        for pid in report:
             subprocess.run(["kill", "-9", pid], check=False)
         child.wait()
         watch.close()

@@ -109,9 +109,9 @@ def test_an_unknown_job_name_suggests_a_similar_one(tmp_path: Path) -> None:
     trees.put(tmp_path, "proc/7/comm", "postgres\n")
     assert Watch(tmp_path, "postgres").warning == ""
     assert Watch(tmp_path, "7").warning == ""
-    found = Watch(tmp_path, "postgers").warning
-    assert "no process is named postgers now" in found
-    assert found.endswith("did you mean postgres?")
+    result = Watch(tmp_path, "postgers").warning
+    assert "no process is named postgers now" in result
+    assert result.endswith("did you mean postgres?")
     assert "did you mean" not in Watch(tmp_path, "nginx").warning
 
 
@@ -193,8 +193,8 @@ def test_all_take_turns_within_a_second(
     for tid in range(10, 10 + threads):
         thread(tmp_path, 10, tid)
     watched = scan(Watch(tmp_path, "10"), tmp_path)
-    told = [watched.take(S + at * MS) for at in range(0, 2000, sample_ms)][1:]
-    turns = [list(record["watched"]["threads"]) if record else [] for record in told]
+    report = [watched.take(S + i * MS) for i in range(0, 2000, sample_ms)][1:]
+    turns = [list(record["watched"]["threads"]) if record else [] for record in report]
     assert {len(turn) for turn in turns} == each
     assert len(set(itertools.chain(*turns[: 1000 // sample_ms]))) == threads
     assert sum(map(len, turns)) <= 2 * S / job_threads.READ_INTERVAL_NS + 1
@@ -285,9 +285,9 @@ def test_a_second_job_is_kept_apart(tmp_path: Path) -> None:
     thread(tmp_path, 20, 20)
     beside = Watch(tmp_path, "20", tree=True)
     watched = scan(Watch(tmp_path, "job", second=beside), tmp_path)
-    told = watched.take(S)
-    assert [*told["watched"]["threads"]] == ["10"]
-    assert [*told["command"]["threads"]] == ["20"]
+    report = watched.take(S)
+    assert [*report["watched"]["threads"]] == ["10"]
+    assert [*report["command"]["threads"]] == ["20"]
     assert watched.take(S) == {}, "none of them is due"
     watched.close()
 

@@ -104,8 +104,8 @@ def test_counts_are_read_at_each_scan_and_a_new_quota_after_a_few(unified: Path)
     quotas = Quotas(unified)
     assert quotas.record([7]) == {}
     limit(unified, "job", "50000 100000")
-    found = [quotas.record([7]) for _ in range(REREAD_SCANS)]
-    assert [bool(record) for record in found] == [False] * (REREAD_SCANS - 1) + [True]
+    results = [quotas.record([7]) for _ in range(REREAD_SCANS)]
+    assert [bool(record) for record in results] == [False] * (REREAD_SCANS - 1) + [True]
     limit(unified, "job", "50000 100000", THROTTLED.replace("nr_throttled 30", "nr_throttled 31"))
     assert quotas.record([7])["groups"] == {"/job": [0.5, 40, 31, 2_500_000]}
 
@@ -147,7 +147,7 @@ def test_a_loop_with_a_fifth_of_a_cpu_is_throttled_by_the_kernel(group: Path) ->
             end = quotas.record([process.pid])["groups"]
         finally:
             process.kill()
-    (before,), (after,) = ([*found.values()] for found in (start, end))
+    (before,), (after,) = ([*result.values()] for result in (start, end))
     assert isinstance(before, list)
     assert isinstance(after, list)
     assert [*start] == [f"/{group.name}"]
@@ -173,8 +173,8 @@ def test_a_cpuset_comes_from_the_group_but_not_from_the_root(
 ) -> None:
     trees.put(tmp_path, "proc/self/mountinfo", mounts)
     trees.put(tmp_path, f"{GROUPS}/{name}", "0-3,8\n")
-    found = hierarchy(tmp_path, "cpuset")
-    assert cpuset(found, groups) == "0-3,8"
-    assert cpuset(found, "4:cpuset:/\n0::/\n") == ""
-    assert cpuset(found, "4:cpuset:/other\n0::/other\n") == ""
+    result = hierarchy(tmp_path, "cpuset")
+    assert cpuset(result, groups) == "0-3,8"
+    assert cpuset(result, "4:cpuset:/\n0::/\n") == ""
+    assert cpuset(result, "4:cpuset:/other\n0::/other\n") == ""
     assert cpuset(None, groups) == ""

@@ -34,8 +34,8 @@ def test_a_sleeping_process_is_not_read(machine: Machine) -> None:
     for ticks in (50, 100):
         run(10, ticks)
         clocks["10"] = ticks * TICK_NS
-        told = machine.scan()
-    assert told == {"7": [10, "job", 0.5]}
+        records = machine.scan()
+    assert records == {"7": [10, "job", 0.5]}
     trees.put(machine.root, "proc/10/stat", "not to be read")
     for _ in range(5):
         assert machine.scan() == {}

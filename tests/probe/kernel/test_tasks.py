@@ -29,9 +29,9 @@ def test_the_busiest_task_of_each_cpu_is_reported(machine: Machine) -> None:
     assert machine.scan() is None, "nothing to compare with as yet"
     for pid, ticks, cpu in ((10, 30, 0), (11, 60, 0), (12, 150, 3), (13, 1, 4), (14, 90, 99)):
         machine.runs(pid, 1000 + ticks, cpu, comm=b"%d" % pid)
-    told = machine.scan(2 * S)
+    records = machine.scan(2 * S)
     # 12 can have run for no more than all the time; a tick of 13 is noise; there is no CPU 99.
-    assert told == {"0": [11, "11", 0.3], "3": [12, "12", 0.75]}
+    assert records == {"0": [11, "11", 0.3], "3": [12, "12", 0.75]}
     assert machine.scan() == {}, "nobody ran"
     machine.runs(12, 9999, 3)
     assert machine.scan() == {"3": [12, "job", 1.0]}
@@ -59,8 +59,8 @@ def test_up_to_three_tasks_of_a_cpu_are_reported(machine: Machine) -> None:
         "3": [[30, "30", 0.02]],
         "5": [[50, "two", 0.06]],
     }
-    tasks_ = {cpu: told[0] for cpu, told in others.items()}
-    unknown = {cpu: [[None, None]] * len(told) for cpu, told in others.items()}
+    tasks_ = {cpu: report[0] for cpu, report in others.items()}
+    unknown = {cpu: [[None, None]] * len(report) for cpu, report in others.items()}
     assert records == {"tasks": tasks_, "others": others, "waits": unknown}
 
 
@@ -89,18 +89,18 @@ def test_waits_of_a_task_are_reported_from_its_second_read(machine: Machine) -> 
     assert run(1222, 350, (51, 11))["waits"]["2"] == [[None, None]], "not asked in the last scan"
     assert run(1626, 9999, (51, 11))["waits"]["2"] == [[1.0, 0.0]]
     for ms in (2030, 2434, 2838):
-        told = run(ms, ms, (ms, 11), threads=2)
-    assert told["others"]["2"] == [[10, "job", 0.404]]
-    assert told["waits"]["2"] == [[0.404, 404.0]], "a thread has files of its own"
+        result = run(ms, ms, (ms, 11), threads=2)
+    assert result["others"]["2"] == [[10, "job", 0.404]]
+    assert result["waits"]["2"] == [[0.404, 404.0]], "a thread has files of its own"
 
 
 def test_a_kernel_that_counts_no_waits_leaves_them_unknown(machine: Machine) -> None:
     for turn in range(3):
         machine.runs(10, 50 * turn, 2)
         trees.put(machine.root, "proc/10/schedstat", "0 0 0\n")
-        told = machine.records()
-    assert told["tasks"] == {"2": [10, "job", 0.5]}
-    assert told["waits"] == {"2": [[None, None]]}
+        records = machine.records()
+    assert records["tasks"] == {"2": [10, "job", 0.5]}
+    assert records["waits"] == {"2": [[None, None]]}
 
 
 def test_the_exact_share_decides_the_order(machine: Machine) -> None:
@@ -108,8 +108,8 @@ def test_the_exact_share_decides_the_order(machine: Machine) -> None:
         for pid, ms in ((10, 300), (11, 309)):
             machine.runs(pid, turn * 30, 0)
             trees.put(machine.root, f"proc/{pid}/schedstat", f"{turn * ms}000000 0 1\n")
-        told = machine.records()
-    assert told["others"] == {"0": [[11, "job", 0.309], [10, "job", 0.3]]}
+        records = machine.records()
+    assert records["others"] == {"0": [[11, "job", 0.309], [10, "job", 0.3]]}
 
 
 def test_waits_are_read_only_for_the_busiest_tasks(
@@ -120,8 +120,8 @@ def test_waits_are_read_only_for_the_busiest_tasks(
         for pid in (10, 11, 12):
             machine.runs(pid, turn * pid, pid)
             trees.put(machine.root, f"proc/{pid}/schedstat", f"{turn}000000000 {turn}0000000 1\n")
-        told = machine.records()
-    assert told["waits"] == {"10": [[None, None]], "11": [[0.01, None]], "12": [[0.01, None]]}
+        records = machine.records()
+    assert records["waits"] == {"10": [[None, None]], "11": [[0.01, None]], "12": [[0.01, None]]}
 
 
 def test_a_new_task_is_reported_at_once(machine: Machine) -> None:
@@ -132,10 +132,10 @@ def test_a_new_task_is_reported_at_once(machine: Machine) -> None:
     machine.runs(12, 90, 2, threads=2)
     machine.thread(12, 12, 60, 2)
     machine.thread(12, 13, 30, 3)
-    told = machine.records()
+    records = machine.records()
     tasks_ = {"1": [11, "job", 0.4], "2": [12, "job", 0.6], "3": [12, "job", 0.3]}
-    assert told["tasks"] == tasks_
-    assert set(map(str, told["waits"].values())) == {"[[None, None]]"}
+    assert records["tasks"] == tasks_
+    assert set(map(str, records["waits"].values())) == {"[[None, None]]"}
     machine.runs(12, 140, 2, threads=3)
     machine.thread(12, 14, 50, 4)
     assert machine.scan() == {"4": [12, "job", 0.5]}, "beside known threads a new one is new"
@@ -169,9 +169,9 @@ def test_a_thread_is_identified_by_its_own_start_time(machine: Machine) -> None:
     for ticks, start in ((0, 1), (50, 1), (100, 1), (150, 2), (200, 2)):
         machine.runs(10, ticks, threads=2)
         machine.thread(10, 11, ticks, 5, start=start)
-        told = machine.scan()
+        records = machine.scan()
         if start == 2:
-            assert told == ({} if ticks == 150 else {"5": [10, "job", 0.5]})
+            assert records == ({} if ticks == 150 else {"5": [10, "job", 0.5]})
 
 
 def test_time_of_ended_threads_is_not_their_leaders(machine: Machine) -> None:
@@ -205,8 +205,8 @@ def test_unreadable_files_hide_no_other_process(machine: Machine) -> None:
         machine.runs(10**12, ticks, 2)
         machine.runs(26, ticks, 1, threads=2)
         machine.thread(26, 27, ticks, 1)
-        told = machine.scan()
-    assert told == {"0": [10, "job", 0.4], "1": [26, "job", 0.4]}
+        records = machine.scan()
+    assert records == {"0": [10, "job", 0.4], "1": [26, "job", 0.4]}
 
 
 def test_processes_vanish_during_a_scan(machine: Machine) -> None:
@@ -222,9 +222,9 @@ def test_processes_vanish_during_a_scan(machine: Machine) -> None:
     assert machine.tasks.due() == 0
     for pid in pids:
         shutil.rmtree(machine.root / f"proc/{pid}")
-    told = machine.scan(0)
-    assert list(told) == ["1"]
-    assert told["1"][0] in pids
+    records = machine.scan(0)
+    assert list(records) == ["1"]
+    assert records["1"][0] in pids
     assert machine.scan() is None, "there are no processes"
 
 

@@ -48,22 +48,22 @@ def rounds(source: Machine, frames: list[wire.Frame]) -> list[int]:
 @pytest.mark.parametrize("seed", range(3))
 def test_batches_of_any_length_have_all_rounds(root: Path, seed: int) -> None:
     rng = random.Random(seed)
-    told: list[wire.Frame] = []
+    results: list[wire.Frame] = []
     with closing(open_os(root, SAMPLE_NS, None)) as source:
         for frames in batches(source):
-            told += frames
+            results += frames
             assert all(POLLED.isdisjoint(frame.blocks) for frame in frames[:-1])
             assert frames[-1].blocks.keys() >= POLLED
             assert all("stat" in frame.blocks for frame in frames)
-            if len(told) > 150:
+            if len(results) > 150:
                 break
             if rng.random() < 0.3:
                 source.pace(rng.choice([1, 20 * MS, 50 * MS, 200 * MS]))
-        passed = rounds(source, told)
-        missed = passed[-1] + 1 - len(told)
-    assert [frame.seq for frame in told] == list(range(1, len(told) + 1))
+        passed = rounds(source, results)
+        missed = passed[-1] + 1 - len(results)
+    assert [frame.seq for frame in results] == list(range(1, len(results) + 1))
     assert passed == sorted(set(passed))
-    assert told[-1].late - told[0].late == missed, "each round is told, or counted as late"
+    assert results[-1].late - results[0].late == missed, "each round is told, or counted as late"
 
 
 def test_nothing_is_read_between_the_ends_of_batches(
@@ -83,9 +83,9 @@ def test_nothing_is_read_between_the_ends_of_batches(
 
     with closing(open_os(root, SAMPLE_NS, None)) as source:
         source.pace(100 * MS)
-        told = batches(source)
+        report = batches(source)
         for _ in range(3):  # the first two rounds come alone, and a batch to be on the grid
-            next(told)
+            next(report)
         count(source._sampler, "drain", "drain")
         count(source._polling, "fill", "fill")
         count(source, "_read_online", "online")
@@ -105,9 +105,9 @@ def test_a_source_that_is_not_due_does_not_wake(
 ) -> None:
     with closing(open_os(root, 100 * MS, None)) as source:
         source.pace(500 * MS)
-        told = batches(source)
+        report = batches(source)
         for _ in range(2):
-            next(told)
+            next(report)
         source._tasks._next_ns = 1 << 62
         batch_s = source.due()
         source._tasks._next_ns = int(batch_s * 1e9) - 200 * MS  # a scan is due before the batch
@@ -119,10 +119,10 @@ def test_lost_rounds_are_counted(root: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(os_source, "MIN_RING", 4)
     monkeypatch.setattr(os_source, "RING_BATCHES", 0)
     with closing(open_os(root, SAMPLE_NS, None)) as source:
-        told = batches(source)
-        first = next(told)
+        report = batches(source)
+        first = next(report)
         time.sleep(0.3)  # nobody drains
-        frames = [*first, *next(told)]
+        frames = [*first, *next(report)]
         passed = rounds(source, frames)
         assert passed[-1] >= 26
         assert frames[-1].late - first[0].late == passed[-1] + 1 - len(frames)
@@ -132,11 +132,11 @@ def test_the_rings_hold_four_of_the_longest_batches(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rings = []
-    made = Sampler.__init__
+    result = Sampler.__init__
 
     def noted(self: Sampler, *args: int, ring: int, **more: object) -> None:
         rings.append(ring)
-        made(self, *args, ring=ring, **more)  # type: ignore[arg-type]
+        result(self, *args, ring=ring, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Sampler, "__init__", noted)
     for sample_ns in (100 * MS, SAMPLE_NS, MS):
@@ -151,11 +151,11 @@ def test_a_suspend_in_a_batch_drops_its_ambiguous_rounds(
     monkeypatch.setattr(tsc_rate, "suspended_ns", lambda: slept_ns)
     with closing(open_os(root, SAMPLE_NS, None)) as source:
         source.pace(100 * MS)
-        told = batches(source)
-        before = [frame for _ in range(3) for frame in next(told)]
+        report = batches(source)
+        before = [frame for _ in range(3) for frame in next(report)]
         slept_ns = 5_000_000_000
-        (woken,) = next(told)
-        after = next(told)
+        (woken,) = next(report)
+        after = next(report)
         frames = [*before, woken, *after]
         passed = rounds(source, frames)
         told_of = rounds(source, [*before, woken])
@@ -191,7 +191,7 @@ def test_a_cpu_is_offline_in_the_batch_at_whose_end_it_returns(
     with closing(open_os(root, SAMPLE_NS, None)) as source:
         ready = whenever_due(source.due, source.poll, "the note")
         trees.put(root, f"{trees.CPU}/online", "0\n")
-        next(found for found in ready if any(isinstance(m, wire.Note) for m in found))
+        next(result for result in ready if any(isinstance(m, wire.Note) for m in result))
         drained = source._rounds
 
         def with_a_sample() -> list[_Round]:
@@ -203,8 +203,8 @@ def test_a_cpu_is_offline_in_the_batch_at_whose_end_it_returns(
 
         monkeypatch.setattr(source, "_rounds", with_a_sample)
         trees.put(root, f"{trees.CPU}/online", "0-1\n")
-        told = next(found for found in ready if any(isinstance(m, wire.Note) for m in found))
-    *frames, note = told
+        report = next(result for result in ready if any(isinstance(m, wire.Note) for m in result))
+    *frames, note = report
     assert isinstance(note, wire.Note)
     assert note.data["online"]
     assert {flags(frame, 1) for frame in frames if isinstance(frame, wire.Frame)} == {

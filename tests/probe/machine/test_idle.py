@@ -123,5 +123,5 @@ def test_without_rights_the_reason_is_given() -> None:
         "from perfprobe.machine import idle\nfrom perfprobe.wire import Cpu\n"
         "(part,) = idle.open_traced([Cpu(0, True)])\nprint(part.missing[0].why)"
     )
-    done = python(code, setpriv(), "--bounding-set=-all", "--inh-caps=-all", check=False)
-    assert "CAP_BPF and CAP_PERFMON" in done.stdout, done.stderr
+    result = python(code, setpriv(), "--bounding-set=-all", "--inh-caps=-all", check=False)
+    assert "CAP_BPF and CAP_PERFMON" in result.stdout, result.stderr

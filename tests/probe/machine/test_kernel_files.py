@@ -62,21 +62,21 @@ def values(source: Machine, after: int = 1, off: int = 0) -> Values:
     for messages in whenever_due(source.due, source.poll, f"{after} whole frames"):
         for message in messages:
             if isinstance(message, Frame):
-                found = _read(source.hello, message)
-                whole = found["max_hz"].count(None) == off and None not in found["core_throttles"]
+                result = _read(source.hello, message)
+                whole = result["max_hz"].count(None) == off and None not in result["core_throttles"]
                 after -= whole
         if after <= 0:
             break
-    return found
+    return result
 
 
 def _read(hello: Hello, frame: Frame) -> Values:
     """By key: the first column of each row, None where it is not valid."""
-    found: Values = {}
+    results: Values = {}
     for key in (counter.key for block in hello.blocks for counter in block.counters):
         values, valid = (get(hello, frame.blocks, key)[:, 0].tolist() for get in (raw, valid_))
-        found[key] = [v if ok else None for v, ok in zip(values, valid, strict=True)]
-    return found
+        results[key] = [v if ok else None for v, ok in zip(values, valid, strict=True)]
+    return results
 
 
 def test_values_of_files_arrive(source: Machine, tmp_path: Path) -> None:
@@ -114,6 +114,6 @@ def test_the_remaining_cpu_reads_shared_files(source: Machine, tmp_path: Path) -
     """CPU 1 goes off: its core's row is read by CPU 3 from then on."""
     values(source)
     trees.put(tmp_path, f"{trees.CPU}/online", "0,2-3\n")
-    found = values(source, off=1)
-    assert found["core_throttled_s"] == [100, 103]
-    assert found["package_throttles"] == [10]
+    result = values(source, off=1)
+    assert result["core_throttled_s"] == [100, 103]
+    assert result["package_throttles"] == [10]

@@ -60,4 +60,7 @@ def test_parts_that_share_nothing_are_unchanged() -> None:
 def test_a_key_of_another_part_is_not_missing() -> None:
     missing = [Missing(key, "made") for key in "abc"]
     counters = [counter("a"), counter("b", cpus=[0])]
-    assert [each.what for each in drop_served_keys(missing, counters)] == ["b", "c"]
+    assert [drop_served_key.what for drop_served_key in drop_served_keys(missing, counters)] == [
+        "b",
+        "c",
+    ]

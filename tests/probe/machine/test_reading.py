@@ -106,9 +106,9 @@ class Rig:
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[Rig]:
-    made = Rig(tmp_path)
-    yield made
-    made.source.close()
+    result = Rig(tmp_path)
+    yield result
+    result.source.close()
 
 
 def test_one_row_for_each_core_and_package(rig: Rig) -> None:

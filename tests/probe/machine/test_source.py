@@ -98,15 +98,15 @@ def later(session: Session, than_ns: int) -> bool:
     return session.now_ns >= than_ns
 
 
-def same(found: Callable[[], list[float]], want: list[float]) -> bool:
-    return found() == want
+def same(result: Callable[[], list[float]], want: list[float]) -> bool:
+    return result() == want
 
 
 def moved(session: Session, key: str) -> list[float]:
     column = session.counters.columns[key]
     table = session.run.delta.tables[column.block].increments
-    found: list[float] = table[:, column.first : column.first + column.counter.columns].sum(1)
-    return [round(float(x), 6) for x in found]
+    result: list[float] = table[:, column.first : column.first + column.counter.columns].sum(1)
+    return [round(float(x), 6) for x in result]
 
 
 def test_values_of_files_arrive_to_the_tick(machine: TreeMachine) -> None:
@@ -163,12 +163,12 @@ def test_a_cpu_goes_offline_and_online(
     poll = source.poll
 
     def watched() -> list[wire.Frame | wire.Note]:
-        found = poll()
-        for message in found:
+        result = poll()
+        for message in result:
             if isinstance(message, wire.Frame):
                 words = memoryview(message.blocks["cpu"].head).cast("Q")
                 heads.append([words[row * wire.HEAD + 4] for row in (0, 1)])
-        return found
+        return result
 
     monkeypatch.setattr(source, "poll", watched)
     frames(source, session, 2)
@@ -251,10 +251,10 @@ def test_no_frame_is_older_than_hello(
 def test_unpinnable_cpus_are_known_once_all_threads_have_tried(
     machine: TreeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = {0: [errno.EINPROGRESS, 0], 1: [errno.EINPROGRESS, errno.EINPROGRESS, errno.EINVAL]}
+    results = {0: [errno.EINPROGRESS, 0], 1: [errno.EINPROGRESS, errno.EINPROGRESS, errno.EINVAL]}
     with contextlib.closing(open_os(machine.root, SAMPLE_NS, None)) as source:
         monkeypatch.setattr(
-            source._sampler, "stats", lambda cpu: Mock(pin_errno=told[cpu].pop(0)), raising=True
+            source._sampler, "stats", lambda cpu: Mock(pin_errno=results[cpu].pop(0)), raising=True
         )
         monkeypatch.setattr(source, "_real", True)
         assert source._unpinned() == [1]
@@ -267,14 +267,14 @@ def test_every_later_frame_reports_a_suspend(
     monkeypatch.setattr(tsc_rate, "suspended_ns", lambda: before_ns)
     source = open_os(machine.root, SAMPLE_NS, None)
     try:
-        told = []
+        results = []
         for slept_ns in (0, 300, 5_000_000_000, 5_000_000_300):
             monkeypatch.setattr(tsc_rate, "suspended_ns", lambda ns=slept_ns: before_ns + ns)
             polled = iter(lambda: [m for m in source.poll() if isinstance(m, wire.Frame)], None)
-            told.append(next(found for found in polled if found)[0].records.get("asleep_ns"))
+            results.append(next(result for result in polled if result)[0].records.get("asleep_ns"))
     finally:
         source.close()
-    assert told == [None, None, 5_000_000_000, 5_000_000_300]
+    assert results == [None, None, 5_000_000_000, 5_000_000_300]
 
 
 def test_garbled_files_invalidate_only_their_column(machine: TreeMachine) -> None:

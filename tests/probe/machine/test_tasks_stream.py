@@ -94,31 +94,31 @@ def test_scans_do_not_wait_for_frames(tmp_path: Path) -> None:
 
 def test_psutil_waits_until_it_is_needed() -> None:
     code = "import perfprobe.machine.source, sys; print({'psutil', 'numpy'} & sys.modules.keys())"
-    done = python(code)
-    assert done.stdout == "set()\n"
+    result = python(code)
+    assert result.stdout == "set()\n"
 
 
 def test_details_of_a_process(child: Callable[..., subprocess.Popen[bytes]]) -> None:
     process = child("print('ready', flush=True); input()", b"\xff", "x" * 300)
-    found = task_files.describe(process.pid)
-    command = found.pop("command")
+    result = task_files.describe(process.pid)
+    command = result.pop("command")
     assert isinstance(command, str)
     assert len(command) == task_files.MAX_COMMAND
     assert " ? xxx" in command
-    message = wire.Frame(1, 0, {}, records={"details": {"1": found | {"command": command}}})
+    message = wire.Frame(1, 0, {}, records={"details": {"1": result | {"command": command}}})
     assert wire.encode(message), "bytes that are no text do not stop the stream"
-    assert found.keys() == {"user", "threads", "affinity"}
-    assert found["threads"] == 1
+    assert result.keys() == {"user", "threads", "affinity"}
+    assert result["threads"] == 1
     process.kill()
     process.wait()
     assert task_files.describe(process.pid) == {}
 
 
 def test_details_are_sent_once_a_minute() -> None:
-    told = task_files.SentDetails()
+    report = task_files.SentDetails()
     who = [(pid, 5, "job") for pid in range(task_files.MAX_DETAILS + 3)]
-    assert told.wanted([*who, *who], 0) == who[:-3]
-    assert told.wanted(who, 1 * S) == who[-3:]
-    assert told.wanted(who, 2 * S) == []
-    assert told.wanted([(0, 6, "job"), (1, 5, "exec")], 3 * S) == [(0, 6, "job"), (1, 5, "exec")]
-    assert told.wanted(who, task_files.RESEND_NS) == who[:-3]
+    assert report.wanted([*who, *who], 0) == who[:-3]
+    assert report.wanted(who, 1 * S) == who[-3:]
+    assert report.wanted(who, 2 * S) == []
+    assert report.wanted([(0, 6, "job"), (1, 5, "exec")], 3 * S) == [(0, 6, "job"), (1, 5, "exec")]
+    assert report.wanted(who, task_files.RESEND_NS) == who[:-3]

@@ -44,8 +44,8 @@ def test_two_on_one_cpu_and_one_is_watched(
     tid = str(job.pid)
 
     def told(frame: wire.Frame) -> Any:
-        found = frame.records.get("watched", {}).get("threads", {}).get(tid)
-        return found and (frame.time_ns, found)
+        result = frame.records.get("watched", {}).get("threads", {}).get(tid)
+        return result and (frame.time_ns, result)
 
     def both(frame: wire.Frame) -> Any:
         names = {pid: comm for pid, comm, _ in frame.records.get("others", {}).get(str(cpu), [])}
@@ -94,8 +94,8 @@ def test_a_simulated_job_runs_as_scheduled(sample_ns: int) -> None:
     # From 8 s to 18 s a stream runs on the sibling.
     looks = [frame.records for frame in frames if "others" in frame.records]
     assert len(looks) == 12, "who runs is told once a second"
-    told = {cpu: told[0][1] for cpu, told in looks[-1]["others"].items()}
-    assert told.items() >= {"0": "lmp", "4": "lmp", "8": "stream", "12": "stream"}.items()
+    results = {cpu: results[0][1] for cpu, results in looks[-1]["others"].items()}
+    assert results.items() >= {"0": "lmp", "4": "lmp", "8": "stream", "12": "stream"}.items()
     assert all(
         look["others"][cpu][0] == task for look in looks[1:] for cpu, task in look["tasks"].items()
     )
@@ -144,6 +144,6 @@ def test_a_simulated_job_has_its_thread_limit() -> None:
 )
 def test_refusals(arguments: list[str], status: int, text: str) -> None:
     command = [sys.executable, "-m", "perfprobe", "stream", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=MOST_S, check=False)
-    assert (done.returncode, done.stdout) == (status, "")
-    assert done.stderr.startswith(text)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=MOST_S, check=False)
+    assert (result.returncode, result.stdout) == (status, "")
+    assert result.stderr.startswith(text)

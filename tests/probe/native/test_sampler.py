@@ -250,13 +250,13 @@ MS = 1_000_000
 
 def ends(batches: Batches, count: int, first: int = 0) -> list[int]:
     """The rounds that end the next batches."""
-    found = []
+    results = []
     for _ in range(count):
         first = batches.end(first)
         batches.took(first)
-        found.append(first)
+        results.append(first)
         first += 1
-    return found
+    return results
 
 
 def test_without_a_pace_every_round_is_a_batch() -> None:
@@ -313,10 +313,10 @@ def test_a_batch_is_a_round_at_least_and_bounded(
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What it slept, where nobody has begun before."""
-    found: list[float] = []
-    monkeypatch.setattr(time, "sleep", found.append)
+    results: list[float] = []
+    monkeypatch.setattr(time, "sleep", results.append)
     monkeypatch.setattr(tsc_rate, "_begun", None)
-    return found
+    return results
 
 
 def test_calibration_sleeps_only_for_the_rest_of_its_span(slept: list[float]) -> None:

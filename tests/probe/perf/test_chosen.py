@@ -39,8 +39,8 @@ def test_software_events_share_a_group_and_need_no_pmu(tmp_path: Path) -> None:
     (part,) = opened(tmp_path, kernel, "cs,page-faults:u", own=False)
     assert has(part) == [*TIMES, "e.cs", "e.page-faults:u"]
     assert all(counter.cpus is None for counter in part.counters)
-    asked = {(e.type, e.config, e.user) for e, *_ in kernel.opened.values()}
-    assert asked == {(1, 3, False), (1, 2, True)}
+    request = {(e.type, e.config, e.user) for e, *_ in kernel.opened.values()}
+    assert request == {(1, 3, False), (1, 2, True)}
     assert not any(group.mapped for group in kernel.groups)
     (slot,) = part.open(1)
     assert (slot.column, slot.count) == (0, 4)

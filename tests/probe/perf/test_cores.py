@@ -110,8 +110,8 @@ def test_ice_lake_has_distributed_for_second_choice(tmp_path: Path) -> None:
     assert has(core) == [*TIMES, *ALL, "distributed", *LEVELS]
     assert core.missing == []
     assert cores.smt_methods(set(has(core))) == ["distributed", "bounds"]
-    found = planner.multipliers(set(has(core)), None)
-    assert [(m.counter, m.factor) for m in found[:1]] == [("distributed", 84.0)]
+    multipliers = planner.multipliers(set(has(core)), None)
+    assert [(m.counter, m.factor) for m in multipliers[:1]] == [("distributed", 84.0)]
 
 
 def hybrid(root: Path) -> tuple[cores.Planner, list[int]]:
@@ -119,18 +119,18 @@ def hybrid(root: Path) -> tuple[cores.Planner, list[int]]:
     fakeperf.identity(root, INTEL, 6, ALDER)
     fakeperf.pmu(root, "cpu_core", 4, "0-15")
     fakeperf.pmu(root, "cpu_atom", 10, "16-31")
-    asked: list[int] = []
+    request: list[int] = []
 
     def leaves_of(cpu: int) -> Leaves:
-        asked.append(cpu)
+        request.append(cpu)
         return Leaves(5, deprecated=True, gp=8 if cpu < 16 else 6)
 
-    return cores.Planner(root, topology.read(root), leaves_of), asked
+    return cores.Planner(root, topology.read(root), leaves_of), request
 
 
 def test_hybrids_name_the_pmu(tmp_path: Path) -> None:
-    planner, asked = hybrid(tmp_path)
-    assert asked == [0, 16]  # CPUID is read on one CPU of each type
+    planner, request = hybrid(tmp_path)
+    assert request == [0, 16]  # CPUID is read on one CPU of each type
     kernel = fakeperf.Kernel()
     core, _ = opened(tmp_path, planner, kernel)
     by_cpu: dict[int, list[tuple[str, int, int]]] = {}

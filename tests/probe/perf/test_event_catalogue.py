@@ -25,8 +25,8 @@ OFFCORE = "cpu/event=0xb7,umask=0x1,offcore_rsp=0x3fbfc00001/"
 
 def words(root: Path, text: str) -> dict[str | None, tuple[int, int, int]]:
     """Type, config and config1 by PMU."""
-    found = Catalogue(root).find(parse(text)[0][0])
-    return {pmu: (e.type, e.config, e.config1) for pmu, e in found.events.items()}
+    result = Catalogue(root).find(parse(text)[0][0])
+    return {pmu: (e.type, e.config, e.config1) for pmu, e in result.events.items()}
 
 
 @pytest.mark.parametrize(("machine", "text", "expected"), [
@@ -86,11 +86,11 @@ LISTED: list[Any] = [
 
 
 def test_what_perf_lists_is_checked() -> None:
-    found = perf_events(lambda: json.dumps(LISTED).encode())
-    assert found["mem_load_retired.l1_hit"] == [
+    result = perf_events(lambda: json.dumps(LISTED).encode())
+    assert result["mem_load_retired.l1_hit"] == [
         ListedEvent("cpu", "event=0xd1,umask=0x1", "Hits in L1")
     ]
-    assert set(found) == {"mem_load_retired.l1_hit", "uncore"}
+    assert set(result) == {"mem_load_retired.l1_hit", "uncore"}
     for garbage in (b"", b"{", b"[" * 100_000, b"\xff", b"{}"):
         assert perf_events(lambda garbage=garbage: garbage) == {}  # type: ignore[misc]
 
@@ -110,9 +110,9 @@ def test_a_name_of_perf_chooses_by_our_formats(
     with pytest.raises(ValueError, match="no event of that name"):  # the PMU lacks its umask
         catalogue.find(parse("MEM_LOAD_RETIRED.L1_HIT")[0][0])
     (tmp_path / fakeperf.DEVICES / "cpu/format/umask").write_text("config:8-15\n")
-    found = catalogue.find(parse("MEM_LOAD_RETIRED.L1_HIT:k")[0][0])
-    event = found.events["cpu"]
-    assert (event.type, event.config, event.kernel, found.about) == (4, 0x1D1, True, "Hits in L1")
+    result = catalogue.find(parse("MEM_LOAD_RETIRED.L1_HIT:k")[0][0])
+    event = result.events["cpu"]
+    assert (event.type, event.config, event.kernel, result.about) == (4, 0x1D1, True, "Hits in L1")
 
 
 # --- event list -----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from perfprobe.perf.event_names import MAX_EVENTS, EventName, nearest_names, par
 
 
 def names(text: str) -> list[list[str]]:
-    return [[asked.name for asked in group] for group in parse(text)]
+    return [[request.name for request in group] for group in parse(text)]
 
 
 def test_commas_part_events_but_not_terms_and_groups() -> None:
@@ -34,8 +34,8 @@ def test_commas_part_events_but_not_terms_and_groups() -> None:
     ("MEM_LOAD_RETIRED:L1_HIT", "MEM_LOAD_RETIRED:L1_HIT", False, False),
 ])  # fmt: skip
 def test_rings_stand_behind(text: str, name: str, user: bool, kernel: bool) -> None:
-    ((found,),) = parse(text)
-    assert (found.name, found.user, found.kernel) == (name, user, kernel)
+    ((result,),) = parse(text)
+    assert (result.name, result.user, result.kernel) == (name, user, kernel)
 
 
 @pytest.mark.parametrize("text", [

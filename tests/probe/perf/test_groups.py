@@ -26,16 +26,16 @@ def test_so_many_work_run_in_threads_and_answers_are_in_order() -> None:
 
 
 def test_the_first_error_comes_back_after_the_others_have_ended() -> None:
-    done: list[int] = []
+    result: list[int] = []
 
     def one(item: int) -> None:
         if item == 1:
             raise OSError("1 is off")
-        done.append(item)
+        result.append(item)
 
     with pytest.raises(OSError, match="1 is off"):
         run_in_threads(one, range(5))
-    assert sorted(done) == [0, 2, 3, 4]
+    assert sorted(result) == [0, 2, 3, 4]
 
 
 def test_nothing_to_do_starts_no_thread() -> None:

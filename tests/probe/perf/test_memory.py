@@ -139,8 +139,8 @@ def test_amd_names_no_events(tmp_path: Path) -> None:
     part = of_memory(tmp_path, kernel)
     assert [(c.unit, c.scale, c.columns) for c in part.counters] == [("B", 64.0, 2)] * 2
     part.open(6)
-    found = [kernel.opened[fd][1] for group in kernel.groups for fd in group.fds]
-    assert found == [4] * 4
+    results = [kernel.opened[fd][1] for group in kernel.groups for fd in group.fds]
+    assert results == [4] * 4
     assert [codes(kernel, g) for g in kernel.groups] == [[(42, 0x10A), (42, 0x20A)],
                                                          [(43, 0x10A), (43, 0x20A)]]  # fmt: skip
 

@@ -243,11 +243,11 @@ WHY = {
 
 @pytest.mark.parametrize("number", WHY)
 def test_every_errno_has_its_reason(number: int, tmp_path: Path) -> None:
-    found = trouble(OSError(number, "x"), tmp_path)
+    result = trouble(OSError(number, "x"), tmp_path)
     why, fix = WHY[number]
-    assert why in found.why
-    assert (found.fix is None) is (fix is None)
-    assert fix is None or fix in (found.fix or "")
+    assert why in result.why
+    assert (result.fix is None) is (fix is None)
+    assert fix is None or fix in (result.fix or "")
 
 
 def rights(root: Path, paranoid: str, caps: int = 0, seccomp: int = 0) -> None:
@@ -263,9 +263,9 @@ def test_the_paranoid_level(
 ) -> None:
     rights(tmp_path, level)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    found = trouble(OSError(number, "x"), tmp_path)
-    assert found.why == f"needs CAP_PERFMON or kernel.perf_event_paranoid <= 0, it is {level}"
-    assert found.fix == "perftop --sudo, or sudo sysctl kernel.perf_event_paranoid=0"
+    result = trouble(OSError(number, "x"), tmp_path)
+    assert result.why == f"needs CAP_PERFMON or kernel.perf_event_paranoid <= 0, it is {level}"
+    assert result.fix == "perftop --sudo, or sudo sysctl kernel.perf_event_paranoid=0"
 
 
 PERFMON, ADMIN = 1 << 38, 1 << 21
@@ -285,9 +285,9 @@ def test_from_level_3_on_debian_wants_more_than_perfmon(
     level: str, caps: int, said: str, tmp_path: Path
 ) -> None:
     rights(tmp_path, level, caps=caps)
-    found = trouble(OSError(errno.EACCES, "x"), tmp_path)
-    assert said in found.why
-    assert ("kernel.perf_event_paranoid=2" in (found.fix or "")) == ("SYS_ADMIN" in said)
+    result = trouble(OSError(errno.EACCES, "x"), tmp_path)
+    assert said in result.why
+    assert ("kernel.perf_event_paranoid=2" in (result.fix or "")) == ("SYS_ADMIN" in said)
 
 
 @pytest.mark.parametrize("caps", [0, PERFMON, (1 << 41) - 1])
@@ -296,10 +296,10 @@ def test_root_of_a_user_namespace_is_not_told_to_be_root(caps: int, tmp_path: Pa
     trees.put(tmp_path, "proc/self/uid_map", "         0          0 4294967295\n")
     assert "namespace" not in trouble(OSError(errno.EACCES, "x"), tmp_path).why
     trees.put(tmp_path, "proc/self/uid_map", "         0       1000          1\n")
-    found = trouble(OSError(errno.EACCES, "x"), tmp_path)
-    assert "user namespace" in found.why
-    assert found.fix is not None
-    assert "--sudo" not in found.fix
+    result = trouble(OSError(errno.EACCES, "x"), tmp_path)
+    assert "user namespace" in result.why
+    assert result.fix is not None
+    assert "--sudo" not in result.fix
     trees.put(tmp_path, "proc/sys/kernel/perf_event_paranoid", "0\n")
     assert "namespace" not in trouble(OSError(errno.EACCES, "x"), tmp_path).why
 
@@ -319,8 +319,8 @@ def test_a_container_answers_eperm(tmp_path: Path) -> None:
 def test_nobody_is_told_to_use_setcap(tmp_path: Path) -> None:
     rights(tmp_path, "2")
     for number in (*WHY, errno.EACCES):
-        found = trouble(OSError(number, "x"), tmp_path)
-        assert "setcap" not in f"{found.why} {found.fix}"
+        result = trouble(OSError(number, "x"), tmp_path)
+        assert "setcap" not in f"{result.why} {result.fix}"
 
 
 def test_a_watchdog_that_is_off_is_not_blamed(tmp_path: Path) -> None:
@@ -340,7 +340,7 @@ def test_out_of_descriptors_is_told() -> None:
         "except OSError as e:\n"
         "    t = trouble(e); print(t.why, '|', t.fix)\n"
     )
-    done = python(code)
-    if "paranoid" in done.stdout or "refused" in done.stdout:
-        pytest.skip(done.stdout)
-    assert done.stdout.startswith("not enough file descriptors: the hard limit is 32 | raise it")
+    result = python(code)
+    if "paranoid" in result.stdout or "refused" in result.stdout:
+        pytest.skip(result.stdout)
+    assert result.stdout.startswith("not enough file descriptors: the hard limit is 32 | raise it")

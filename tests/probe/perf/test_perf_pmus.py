@@ -21,10 +21,10 @@ from perfprobe.perf.perf_pmus import Code
 def test_events_of_a_pmu(tmp_path: Path) -> None:
     fakeperf.pmu(tmp_path, "msr", 9)
     fakeperf.events(tmp_path, "msr", tsc=0, aperf=1, smi=4)
-    found = perf_pmus.find(tmp_path, "msr")
-    assert found is not None
-    assert (found.type, found.cpus) == (9, None)
-    assert [perf_pmus.config(found, name) for name in ("tsc", "smi", "pperf")] == [0, 4, None]
+    result = perf_pmus.find(tmp_path, "msr")
+    assert result is not None
+    assert (result.type, result.cpus) == (9, None)
+    assert [perf_pmus.config(result, name) for name in ("tsc", "smi", "pperf")] == [0, 4, None]
     assert perf_pmus.find(tmp_path, "power") is None
 
 
@@ -40,8 +40,8 @@ def test_terms_go_where_the_format_says(tmp_path: Path) -> None:
         "wild": "config:64",
     }.items():
         trees.put(tmp_path, f"{at}/format/{name}", text + "\n")
-    found = perf_pmus.find(tmp_path, "p")
-    assert found is not None
+    result = perf_pmus.find(tmp_path, "p")
+    assert result is not None
     for text, expected in {
         "event=0x120,umask=0x01": 0x1_0000_0120,
         "event=0x3c,umask=1,any": 0x20013C,
@@ -54,7 +54,7 @@ def test_terms_go_where_the_format_says(tmp_path: Path) -> None:
         "": None,
     }.items():
         trees.put(tmp_path, f"{at}/events/e", text + "\n")
-        assert perf_pmus.config(found, "e") == expected, text
+        assert perf_pmus.config(result, "e") == expected, text
     for text, words in {
         "event=1,far=0x5,further=0x21": Code(1, 5, 0x21),
         "config1=0xffffffffffffffff": Code(0, 2**64 - 1),
@@ -62,13 +62,13 @@ def test_terms_go_where_the_format_says(tmp_path: Path) -> None:
         "event=0x1_0": None,
     }.items():
         trees.put(tmp_path, f"{at}/events/e", text + "\n")
-        assert perf_pmus.code(found, "e") == words, text
+        assert perf_pmus.code(result, "e") == words, text
     trees.put(tmp_path, f"{at}/events/e.unit", "Joules\n")
-    assert (perf_pmus.unit(found, "e"), perf_pmus.unit(found, "none")) == ("Joules", "1")
+    assert (perf_pmus.unit(result, "e"), perf_pmus.unit(result, "none")) == ("Joules", "1")
     trees.put(tmp_path, f"{at}/events/e.scale", "2.3283064365386962890625e-10\n")
-    assert perf_pmus.scale(found, "e") == 2**-32
+    assert perf_pmus.scale(result, "e") == 2**-32
     trees.put(tmp_path, f"{at}/events/e.scale", "zero\n")
-    assert perf_pmus.scale(found, "e") == 1.0
+    assert perf_pmus.scale(result, "e") == 1.0
 
 
 # --- CPUID ----------------------------------------------------------------------------------------
@@ -93,5 +93,5 @@ def test_cpuid_is_executed_on_its_cpu() -> None:
 
 def test_uarch_is_found_by_executed_leaves() -> None:
     cpu = min(os.sched_getaffinity(0))
-    found = model.find(identity.identity().vendor, None, None, None, affinity.cpuid_leaves(cpu))
-    assert found.vendor == identity.identity().vendor
+    result = model.find(identity.identity().vendor, None, None, None, affinity.cpuid_leaves(cpu))
+    assert result.vendor == identity.identity().vendor

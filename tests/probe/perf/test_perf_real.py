@@ -76,9 +76,9 @@ def group(system: System, cpu: int) -> Iterator[OpenGroup]:
     for event in events:
         fds.append(system.open(event, cpu, fds[0] if fds else LEADER))
     system.enable(fds[0])
-    made = system.group(fds, timed=True)
-    yield made
-    made.close()
+    result = system.group(fds, timed=True)
+    yield result
+    result.close()
 
 
 def test_a_real_group_counts(system: System, group: OpenGroup, cpu: int) -> None:
@@ -229,12 +229,14 @@ def test_from_the_kernel_to_the_session(system: System) -> None:
 
 
 def test_the_command_line_says_what_blocks_it() -> None:
-    done = command.run("stream", "--source", "perf", program="perfprobe", stdin=subprocess.DEVNULL)
+    result = command.run(
+        "stream", "--source", "perf", program="perfprobe", stdin=subprocess.DEVNULL
+    )
     if perf_pmus.cores(Path("/")):
         pytest.skip("there is a core PMU here")
-    assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr.startswith("perfprobe: the perf source is not available: no core PMU")
-    assert done.stderr.count("\n") == 1
+    assert (result.returncode, result.stdout) == (3, "")
+    assert result.stderr.startswith("perfprobe: the perf source is not available: no core PMU")
+    assert result.stderr.count("\n") == 1
 
 
 def test_auto_goes_on_without_and_says_why() -> None:
@@ -248,11 +250,11 @@ def test_auto_goes_on_without_and_says_why() -> None:
 
 
 def test_no_perf_below_a_directory(tmp_path: Path) -> None:
-    done = command.run(
+    result = command.run(
         "stream", "--source", "perf", "--sysroot", str(tmp_path), program="perfprobe"
     )
-    assert done.returncode == 2
-    assert "no events below a directory" in done.stderr
+    assert result.returncode == 2
+    assert "no events below a directory" in result.stderr
 
 
 def test_an_ordinary_user_is_told(system: System) -> None:
@@ -265,5 +267,5 @@ def test_an_ordinary_user_is_told(system: System) -> None:
         "try: System().open(Event('x', 1, 0, core=False), 0, -1)\n"
         "except OSError as e: print(trouble(e).why)\n"
     )
-    done = python(code)
-    assert "needs CAP_PERFMON or kernel.perf_event_paranoid <= 0, it is " + level in done.stdout
+    result = python(code)
+    assert "needs CAP_PERFMON or kernel.perf_event_paranoid <= 0, it is " + level in result.stdout

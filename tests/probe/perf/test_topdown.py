@@ -40,10 +40,10 @@ def test_ice_lake_has_a_group_that_slots_leads(tmp_path: Path) -> None:
     fakeperf.pmu(tmp_path, "cpu", 4)
     listing(tmp_path, "cpu", LEVEL_1)
     kernel = fakeperf.Kernel(moved=MOVED)
-    found = opened(tmp_path, kernel)
-    (part,) = found.parts
+    result = opened(tmp_path, kernel)
+    (part,) = result.parts
     assert has(part) == [*TIMES, *LEVEL_1]
-    assert found.missing == []
+    assert result.missing == []
     opens = [(e.key, e.config, leader) for e, cpu, leader, _ in kernel.opened.values() if cpu == 1]
     assert [key for key, _, _ in opens[-5:]] == [*LEVEL_1]
     assert {(key, config) for key, config, leader in opens if leader == LEADER} == {
@@ -75,8 +75,8 @@ def test_of_a_hybrid_only_the_p_cores(tmp_path: Path) -> None:
 def test_groups_that_fail_as_real_ones_do(tmp_path: Path) -> None:
     machine(tmp_path)
     fakeperf.pmu(tmp_path, "cpu", 4)
-    found = opened(tmp_path, fakeperf.Kernel())
-    assert (found.parts, found.missing[0].why) == ([], chosen.NO_PERF_METRICS)
+    result = opened(tmp_path, fakeperf.Kernel())
+    assert (result.parts, result.missing[0].why) == ([], chosen.NO_PERF_METRICS)
     listing(tmp_path, "cpu", LEVEL_1)
     zeros = fakeperf.Kernel(moved=MOVED | {"topdown_retiring": 0, "topdown_backend": 0})
     negative = fakeperf.Kernel(moved=MOVED | {"topdown_retiring": -400, "topdown_backend": 1200})
@@ -86,7 +86,7 @@ def test_groups_that_fail_as_real_ones_do(tmp_path: Path) -> None:
 
     refusing = fakeperf.Kernel(refuse=not_beside_slots)
     for kernel in (zeros, negative, refusing):
-        found = opened(tmp_path, kernel)
-        assert found.parts == []
-        assert [m.what for m in found.missing] == [chosen.TOPDOWN_KEY]
+        result = opened(tmp_path, kernel)
+        assert result.parts == []
+        assert [m.what for m in result.missing] == [chosen.TOPDOWN_KEY]
         assert all(group.closed for group in kernel.groups)

@@ -68,11 +68,11 @@ def filled(source: Hsmp) -> list[dict[str, list[int]]]:
     """By package, what is valid."""
     rows = []
     for _, values in source.read():
-        at, found = iter(values), dict[str, list[int]]()
+        at, result = iter(values), dict[str, list[int]]()
         for counter in source.block.counters:
-            told = [value for value in islice(at, counter.columns) if value is not None]
-            found |= {counter.key: told} if told else {}
-        rows.append(found)
+            matching_values = [value for value in islice(at, counter.columns) if value is not None]
+            result |= {counter.key: matching_values} if matching_values else {}
+        rows.append(result)
     return rows
 
 
@@ -172,16 +172,16 @@ def test_a_missing_device_is_not_reported(two: Path) -> None:
 
 def test_slow_messages_are_sent_less_often(two: Path) -> None:
     """At most a hundredth of the main thread's time, however long the firmware takes."""
-    clock, asked = Clock(), []
+    clock, request = Clock(), []
 
     def slowly(socket: int, message: int) -> int:
-        asked.append(message)
+        request.append(message)
         clock.now_s += 0.002
         return 0
 
     source = Hsmp(two, topology.read(two), slowly, clock)
-    asked.clear()
+    request.clear()
     for _ in range(100):
         list(source.read())
         clock.now_s += 0.1
-    assert len(asked) == 4 * 13, "four messages take 8 ms, so a pause of 0.8 s follows"
+    assert len(request) == 4 * 13, "four messages take 8 ms, so a pause of 0.8 s follows"

@@ -32,11 +32,11 @@ def two(tmp_path: Path) -> Path:
 
 def came_on(source: LimitStatus) -> list[tuple[int, dict[str, int]] | None]:
     """By package: looks, and how many of them found which bit newly on; None: not valid."""
-    found = []
+    results = []
     for _, (looks, *bits) in source.read():
-        told = {part: count for part, count in zip(PARTS, bits, strict=True) if count}
-        found.append(None if looks is None else (looks, told))
-    return found
+        report = {part: count for part, count in zip(PARTS, bits, strict=True) if count}
+        results.append(None if looks is None else (looks, report))
+    return results
 
 
 def test_bits_set_before_the_start_are_named(two: Path) -> None:

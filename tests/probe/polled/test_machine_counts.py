@@ -130,8 +130,8 @@ def test_any_bytes(data: bytes) -> None:
     fd = os.memfd_create("pressure")
     try:
         os.write(fd, data)
-        found = some(fd)
+        result = some(fd)
         assert all(value is None or 0 <= value < 10**18 for value in loads(data) + totals(data))
-        assert found is None or 0 <= found < 10**18
+        assert result is None or 0 <= result < 10**18
     finally:
         os.close(fd)

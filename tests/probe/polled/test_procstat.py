@@ -76,22 +76,22 @@ def test_every_frame_of_a_batch_has_the_lines_of_its_round(root: Path) -> None:
     write(root, *(line(cpu, *[0] * 8) for cpu in (0, 1, 3)))
     with closing(open_os(root, SAMPLE_NS, None)) as source:
         source.pace(100 * MS)
-        found = frames(source)
+        result = frames(source)
         for _ in range(3):
-            next(found)
+            next(result)
         versions = range(1, 40)
         written = []
         for version in versions:
             write(root, *(line(cpu, *[version] * 8) for cpu in (0, 1, 3)))
             written.append(time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW))
             time.sleep(SAMPLE_NS / 1e9)
-        told = []
-        for frame in found:
-            told.append(frame)
+        results = []
+        for frame in result:
+            results.append(frame)
             if frame.time_ns > written[-1]:
                 break
     seen = set()
-    for frame in told:
+    for frame in results:
         ticks = {row for row in rows(frame) if row is not OFF}
         assert len(ticks) <= 1, "one text for all CPUs"
         for row in ticks - {(0,) * 8}:
@@ -178,9 +178,9 @@ def test_1024_cpus(tmp_path: Path) -> None:
         for drained in whenever_due(sampler.due, sampler.drain, "a round"):
             if drained is not None and sampler.frame.cast("Q")[place.head]:
                 break
-        found = rows(wire.Frame(0, 0, {"stat": place.data(sampler.frame)}))
+        result = rows(wire.Frame(0, 0, {"stat": place.data(sampler.frame)}))
     stat.close()
-    assert found == [(cpu, *[most] * 7) for cpu in range(1024)]
+    assert result == [(cpu, *[most] * 7) for cpu in range(1024)]
 
 
 def test_this_machine() -> None:
@@ -192,11 +192,11 @@ def test_this_machine() -> None:
     before = own()
     with closing(open_os(Path("/"), SAMPLE_NS, None)) as source:
         source.pace(200 * MS)
-        found = frames(source)
-        told = [next(found) for _ in range(50)]
+        result = frames(source)
+        results = [next(result) for _ in range(50)]
         after = own()
         cpus = [row.cpu for row in source.hello.topology]
-    whole = [rows(frame) for frame in told if any(rows(frame))]
+    whole = [rows(frame) for frame in results if any(rows(frame))]
     assert len(whole) > 40
     for table in whole:
         for cpu, row in zip(cpus, table, strict=True):

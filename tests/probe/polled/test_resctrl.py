@@ -45,8 +45,8 @@ def opened(root: Path) -> tuple[Resctrl, Clock]:
 
 def looked(source: Resctrl) -> list[list[int | None]]:
     """Values by CPU; None: not valid."""
-    found = dict(source.read())
-    return [[*found.get(row, [None] * source.block.columns)] for row in range(source.rows)]
+    result = dict(source.read())
+    return [[*result.get(row, [None] * source.block.columns)] for row in range(source.rows)]
 
 
 def test_an_l3_is_on_the_row_of_its_first_cpu(two: Path) -> None:
@@ -142,10 +142,10 @@ def test_each_group_reports_its_traffic(two: Path) -> None:
     group(two, "/batch", 0, total=900)
     group(two, "/batch/mon_groups/web", 0, total=10)  # another monitor, which begins anew
     looked(source)
-    told = source.take()["l3_groups"]
-    assert isinstance(told, dict)
-    assert told["batch"] == [[0, 600], [1, None]]
-    assert told["batch/mon_groups/web"][0] == [0, None]
+    report = source.take()["l3_groups"]
+    assert isinstance(report, dict)
+    assert report["batch"] == [[0, 600], [1, None]]
+    assert report["batch/mon_groups/web"][0] == [0, None]
     shutil.rmtree(two / PLACE / "batch")
     looked(source)
     assert source.take() == {}

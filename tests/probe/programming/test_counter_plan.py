@@ -18,9 +18,9 @@ OWN = ("ref", "cycles", "instructions", "one_thread", "kernel_cycles", "kernel_i
 
 def planned(name: str, budget: Budget | None = None) -> Plan:
     uarch = next(row.uarch for row in ROWS if row.uarch.name == name)
-    found = counter_plan.plan(replace(uarch, budget=budget or uarch.budget), any_thread=False)
-    assert found is not None
-    return found
+    plan = counter_plan.plan(replace(uarch, budget=budget or uarch.budget), any_thread=False)
+    assert plan is not None
+    return plan
 
 
 def test_what_a_counter_counts() -> None:

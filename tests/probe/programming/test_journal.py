@@ -142,9 +142,9 @@ def test_a_journal_is_removed(directory: Path, root: Path) -> None:
 def test_unusable_journals(directory: Path, root: Path, changed: dict[str, Any], why: str) -> None:
     path = written(directory, root)
     forge(path, **changed)
-    found = journal.read_journals(directory, BOOT, root)
-    assert found.entries == []
-    ((where, text),) = found.rejected
+    result = journal.read_journals(directory, BOOT, root)
+    assert result.entries == []
+    ((where, text),) = result.rejected
     assert where == path
     assert why in text
     assert re.fullmatch(r"[a-zA-Z0-9 -]+", text), "an exception of Python has quotes or brackets"
@@ -205,9 +205,9 @@ def test_files_that_are_no_journals(
     forge(path)
     assert len(journal.read_journals(directory, BOOT, root).entries) == 1
     spoil(path)
-    found = journal.read_journals(directory, BOOT, root)
-    assert (found.entries, [where for where, _ in found.rejected]) == ([], [path])
-    assert re.fullmatch(r"[a-zA-Z ()]+", found.rejected[0][1])
+    result = journal.read_journals(directory, BOOT, root)
+    assert (result.entries, [where for where, _ in result.rejected]) == ([], [path])
+    assert re.fullmatch(r"[a-zA-Z ()]+", result.rejected[0][1])
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o777])

@@ -43,9 +43,9 @@ def stat(kernel: FakeKernel, *more: str) -> subprocess.CompletedProcess[str]:
 # --- what is in the way ---------------------------------------------------------------------------
 
 
-def missing(done: subprocess.CompletedProcess[str]) -> dict[str, Line]:
-    assert done.returncode == 0, done.stderr
-    (hello,) = lines(done.stdout, "hello")
+def missing(result: subprocess.CompletedProcess[str]) -> dict[str, Line]:
+    assert result.returncode == 0, result.stderr
+    (hello,) = lines(result.stdout, "hello")
     return {m["what"]: m for m in hello["missing"]}
 
 
@@ -62,19 +62,19 @@ def test_counters_in_use_are_left_alone(
 ) -> None:
     spec = [[cpu, *pair] for cpu in range(4) for pair in registers]
     with FakeKernel(tmp_path / "root", registers=spec) as kernel:
-        done = stat(kernel, "-n", "1", "-i", "100ms")
-        assert done.returncode == 3
-        assert said in done.stderr
-        assert "nmi_watchdog" in done.stderr
-        assert len(done.stderr.splitlines()) == 1
+        result = stat(kernel, "-n", "1", "-i", "100ms")
+        assert result.returncode == 3
+        assert said in result.stderr
+        assert "nmi_watchdog" in result.stderr
+        assert len(result.stderr.splitlines()) == 1
         assert kernel.writes() == []
 
 
 def test_one_cpu_in_use_leaves_the_others(tmp_path: Path) -> None:
     with FakeKernel(tmp_path / "root", registers=[[2, 0x186, EN]]) as kernel:
-        done = stat(kernel, "-n", "4", "-i", "400ms")
-        assert missing(done)["cycles"]["cpus"] == [2]
-        rows = [row for interval in lines(done.stdout, "interval") for row in interval["cpus"]]
+        result = stat(kernel, "-n", "4", "-i", "400ms")
+        assert missing(result)["cycles"]["cpus"] == [2]
+        rows = [row for interval in lines(result.stdout, "interval") for row in interval["cpus"]]
         assert {row["cpu"] for row in rows if row["ipc"] is not None} == {0, 1, 3}
         assert {w["cpu"] for w in kernel.writes()} == {0, 1, 3}
         assert kernel.changed() == {}
@@ -84,8 +84,8 @@ def test_leftover_selects_are_no_use_and_are_restored(tmp_path: Path) -> None:
     """A select without its global bit, and global bits without a select."""
     stale = [[cpu, reg, v] for cpu in range(4) for reg, v in ((0x186, EN), (GLOBAL, 2))]
     with FakeKernel(tmp_path / "root", registers=[*stale, [1, 0x38D, 0x30]]) as kernel:
-        done = stat(kernel, "-n", "2", "-i", "400ms")
-        assert "cycles" not in missing(done)
+        result = stat(kernel, "-n", "2", "-i", "400ms")
+        assert "cycles" not in missing(result)
         assert kernel.changed() == {}
         assert [kernel.peek(1, reg) for reg in (0x186, 0x38D, GLOBAL)] == [EN, 0x30, 2]
 
@@ -94,13 +94,13 @@ def test_leftover_selects_are_no_use_and_are_restored(tmp_path: Path) -> None:
 def test_ineffective_writes(tmp_path: Path, run_dir: Path, policy: str) -> None:
     with served_first(), FakeKernel(tmp_path / "root", writes=policy) as kernel:
         offset = time.time() - time.clock_gettime(time.CLOCK_MONOTONIC_RAW)
-        done = stat(kernel, "-n", "5", "-i", "400ms")
-        lost = missing(done)
+        result = stat(kernel, "-n", "5", "-i", "400ms")
+        lost = missing(result)
         reason = {"drop": "writes are dropped", "eperm": "msr.allow_writes"}[policy]
         for key in ("instructions", "kernel_cycles", "one_thread"):
             assert reason in lost[key]["why"]
         off, hz = [], []
-        for interval in lines(done.stdout, "interval"):
+        for interval in lines(result.stdout, "interval"):
             end, row = interval["time"] - offset, interval["cpus"][0]
             cores = kernel.truth(end - interval["elapsed_s"], end)["cores"]
             (true,) = (lp for core in cores for lp in core["lps"] if lp["cpu"] == 0)
@@ -126,10 +126,10 @@ def test_ineffective_writes(tmp_path: Path, run_dir: Path, policy: str) -> None:
 )
 def test_no_register_can_be_read(tmp_path: Path, spec: dict[str, Any], said: str) -> None:
     with FakeKernel(tmp_path / "root", **spec) as kernel:
-        done = stat(kernel, "-n", "1")
-        assert (done.returncode, done.stdout) == (3, "")
-        assert said in done.stderr
-        assert len(done.stderr.splitlines()) == 1
+        result = stat(kernel, "-n", "1")
+        assert (result.returncode, result.stdout) == (3, "")
+        assert said in result.stderr
+        assert len(result.stderr.splitlines()) == 1
         assert kernel.writes() == []
 
 
@@ -142,11 +142,11 @@ def probe(kernel: FakeKernel) -> Iterator[tuple[subprocess.Popen[bytes], list[wi
     command = ("stream", "--source", "msr", "--sysroot", str(kernel.root))
     with started(*command, program="perfprobe") as process:
         decoder = wire.Decoder()
-        found: list[wire.Message] = []
-        while not any(isinstance(message, wire.Frame) for message in found):
-            found += decoder.feed(some(process))
+        results: list[wire.Message] = []
+        while not any(isinstance(message, wire.Frame) for message in results):
+            results += decoder.feed(some(process))
         assert kernel.changed()
-        yield process, found
+        yield process, results
 
 
 def ended_by_sigterm(process: subprocess.Popen[bytes]) -> None:
@@ -186,8 +186,8 @@ def test_killed_and_started_again(fake: FakeKernel, run_dir: Path) -> None:
     assert set(changed) == {0, 1, 2, 3}
     (entry,) = journal.stale(run_dir, boot, fake.root)
     assert entry.pid == process.pid
-    told = {r: (c.before, c.ours) for r, c in entry.cpus[3].items() if c.before != c.ours}
-    assert told == changed[3]
+    results = {r: (c.before, c.ours) for r, c in entry.cpus[3].items() if c.before != c.ours}
+    assert results == changed[3]
     with probe(fake) as (again, messages):
         (note,) = [message for message in messages if isinstance(message, wire.Note)]
         assert note.kind == "warning"
@@ -301,7 +301,7 @@ def test_another_program_takes_counters_over(fake: FakeKernel) -> None:
     assert all(row["util"] is None or 0 <= row["util"] <= 1 for row in rows)
     # Where the reads of a sample are held up, they are of different moments, and a number is off.
     for key, usual, most in (("busy_hz", 4e9, MAX_HZ), ("ipc", 3, MAX_IPC)):
-        told = [row[key] for row in rows if row[key] is not None]
-        assert statistics.median(told) < usual
-        assert max(told) < most
+        results = [row[key] for row in rows if row[key] is not None]
+        assert statistics.median(results) < usual
+        assert max(results) < most
     assert fake.changed() == {2: {0x186: (0, 0x4300C0)}}

@@ -123,8 +123,8 @@ def test_one_takeover_is_one_note(root: Path) -> None:
             kernel.poke(cpu, 0x38D, 0x222)
         note, _ = seen(source, "taken")
         assert note.data["cpus"] == [0, 1, 3]
-        found = [m for m in source.poll() if isinstance(m, wire.Note)]
-        assert [m.kind for m in found if m.kind != "warning"] == []
+        results = [m for m in source.poll() if isinstance(m, wire.Note)]
+        assert [m.kind for m in results if m.kind != "warning"] == []
 
 
 @pytest.mark.parametrize(

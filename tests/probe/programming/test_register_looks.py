@@ -98,5 +98,5 @@ def test_values_before_the_return_of_a_counter_stay_invalid(bench: Bench) -> Non
 def test_all_cpus_are_checked_once_in_a_period(bench: Bench) -> None:
     """However often it is asked to look."""
     bench.taken = {0: ["ref"], 1: ["ref"]}
-    found = [bench.look(at * PERIOD_NS // 4) for at in range(1, 5)]
-    assert found == [[], [taken([0], ["ref"], 0)], [], [taken([1], ["ref"], 0)]]
+    results = [bench.look(i * PERIOD_NS // 4) for i in range(1, 5)]
+    assert results == [[], [taken([0], ["ref"], 0)], [], [taken([1], ["ref"], 0)]]

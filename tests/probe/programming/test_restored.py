@@ -44,9 +44,9 @@ def below(kernel: FakeKernel) -> tuple[str, str]:
     return "--sysroot", str(kernel.root)
 
 
-def mended(said: str) -> None:
+def mended(text: str) -> None:
     """Does what the line tells."""
-    (line,) = [line for line in said.splitlines() if "to restore" in line]
+    (line,) = [line for line in text.splitlines() if "to restore" in line]
     command = shlex.split(line.partition("to restore")[2].partition(":")[2].rpartition(";")[2])
     assert command[0] == "perftop"
     assert run(*command[1:]).returncode == 0
@@ -70,16 +70,16 @@ def test_a_signal_ends_stat_with_its_summary_and_registers_restored(
 ) -> None:
     with started(*stat(fake)) as process:
         assert process.stdout
-        said = some(process)
-        while b'"interval"' not in said:
-            said += some(process)
+        message = some(process)
+        while b'"interval"' not in message:
+            message += some(process)
         assert set(fake.changed()) == set(range(CPUS))
         process.send_signal(number)
         while more := process.stdout.read(1 << 16):
-            said += more
+            message += more
         assert process.wait(MOST_S) == 128 + number
         assert fake.changed() == {}
-    assert lines(said.decode(), "summary")
+    assert lines(message.decode(), "summary")
     assert left(fake.root) == []
 
 
@@ -178,12 +178,12 @@ def test_cpus_offline_at_the_end_are_reported(fake: FakeKernel) -> None:
         _, errors = process.communicate(timeout=MOST_S)
         assert process.returncode == 1
     assert set(fake.changed()) == {3, 5}
-    (said,) = errors.decode().splitlines()
-    assert said.startswith("perftop: counters of CPUs 3,5 stay programmed: ")
-    assert f"tee {fake.root}/sys/devices/system/cpu/cpu{{3,5}}/online" in said
+    (message,) = errors.decode().splitlines()
+    assert message.startswith("perftop: counters of CPUs 3,5 stay programmed: ")
+    assert f"tee {fake.root}/sys/devices/system/cpu/cpu{{3,5}}/online" in message
     for cpu in (3, 5):
         fake.ask("online", cpu=cpu, online=True)
-    mended(said)
+    mended(message)
     assert fake.changed() == {}
 
 
@@ -230,9 +230,9 @@ def test_a_journal_of_an_ended_session_is_found(
         probe.kill()
     assert set(fake.changed()) == set(range(CPUS))
     monkeypatch.delenv("XDG_RUNTIME_DIR")
-    done = run(*stat(fake, "-n", "1"))
-    assert done.returncode == 0
-    assert "restored the counter registers" in done.stderr
+    result = run(*stat(fake, "-n", "1"))
+    assert result.returncode == 0
+    assert "restored the counter registers" in result.stderr
     assert fake.changed() == {}
 
 
@@ -270,13 +270,13 @@ def test_registers_are_restored_whenever_the_probe_ends(fake: FakeKernel, times:
                 process.send_signal(signal.SIGKILL if victim == "killed" else number)
             os.set_blocking(out.fileno(), True)
             _, errors = process.communicate(timeout=MOST_S)
-        said = errors.decode()
+        text = errors.decode()
         if victim == "killed":  # its probe may not even have programmed anything yet
             wait(lambda: not running(fake.root), "the probe ends")
         elif fake.changed():
             assert victim == "probe"
-            assert process.returncode == 1, said
-            assert re.search("killed|signal 9", said)
-            mended(said)
-        assert fake.changed() == {}, (victim, number, said)
+            assert process.returncode == 1, text
+            assert re.search("killed|signal 9", text)
+            mended(text)
+        assert fake.changed() == {}, (victim, number, text)
         assert left(fake.root) == []

@@ -64,11 +64,11 @@ class Measured:
         with served_first(), FakeKernel(root, model=name, **spec) as kernel:
             offset = time.time() - time.clock_gettime(time.CLOCK_MONOTONIC_RAW)
             before = idle_s()
-            done = stat(kernel, "-i", interval, *more)
+            result = stat(kernel, "-i", interval, *more)
             self.idle_s = idle_s() - before
-            assert done.returncode == 0, done.stderr
-            (self.hello,) = lines(done.stdout, "hello")
-            self.intervals = lines(done.stdout, "interval")
+            assert result.returncode == 0, result.stderr
+            (self.hello,) = lines(result.stdout, "hello")
+            self.intervals = lines(result.stdout, "interval")
             self.truth = [
                 kernel.truth(line["time"] - line["elapsed_s"] - offset, line["time"] - offset)
                 for line in self.intervals
@@ -101,10 +101,10 @@ def idle_s() -> float:
     return float(Path("/proc/uptime").read_text(encoding="ascii").split()[1])
 
 
-def too_busy(found: Measured) -> None:
+def too_busy(measurement: Measured) -> None:
     """No test where others left the CPUs next to no time: every thread wakes late then."""
-    if found.idle_s < LEAST_IDLE_S:
-        pytest.skip(f"the machine is too busy: its CPUs were idle for {found.idle_s:.2f} s")
+    if measurement.idle_s < LEAST_IDLE_S:
+        pytest.skip(f"the machine is too busy: its CPUs were idle for {measurement.idle_s:.2f} s")
 
 
 def usual(pairs: list[tuple[Any, float | None, float]]) -> list[float]:
@@ -120,36 +120,36 @@ def usual(pairs: list[tuple[Any, float | None, float]]) -> list[float]:
     return [abs(statistics.median(of)) for of in errors.values()]
 
 
-def what_each_cpu_did(found: Measured, name: str) -> None:
+def what_each_cpu_did(measurement: Measured, name: str) -> None:
     model = MODELS[name]
-    assert found.hello["source"] == "msr"
-    assert found.hello["tsc_hz"] == pytest.approx(model.tsc_hz, rel=1e-3)
-    assert max(found.cpus("util")) < OFF
-    assert max(found.cpus("busy_hz")) < 1e-3 * model.turbo_hz
-    assert max(found.cpus("net_hz")) < OFF * model.turbo_hz
-    assert max(found.cpus("ipc")) < OFF
-    assert max(found.cpus("kernel_cycles")) < OFF
+    assert measurement.hello["source"] == "msr"
+    assert measurement.hello["tsc_hz"] == pytest.approx(model.tsc_hz, rel=1e-3)
+    assert max(measurement.cpus("util")) < OFF
+    assert max(measurement.cpus("busy_hz")) < 1e-3 * model.turbo_hz
+    assert max(measurement.cpus("net_hz")) < OFF * model.turbo_hz
+    assert max(measurement.cpus("ipc")) < OFF
+    assert max(measurement.cpus("kernel_cycles")) < OFF
     if name == "knights-landing":  # two counters
-        (lost,) = [m for m in found.hello["missing"] if m["what"] == "kernel_instructions"]
+        (lost,) = [m for m in measurement.hello["missing"] if m["what"] == "kernel_instructions"]
         assert "2 general counters" in lost["why"]
     else:
-        assert max(found.cpus("kernel_instructions")) < OFF
+        assert max(measurement.cpus("kernel_instructions")) < OFF
 
 
-def the_four_states(found: Measured) -> None:
+def the_four_states(measurement: Measured) -> None:
     for state in STATES:
-        errors = found.states(state)
+        errors = measurement.states(state)
         assert len(errors) == 2
         assert max(errors) < 1e-3, state
-    methods = {core["smt_method"] for line in found.intervals for core in line["cores"]}
+    methods = {core["smt_method"] for line in measurement.intervals for core in line["cores"]}
     assert methods == {"one-thread"}
 
 
-def without_an_smt_event_the_truth_lies_in_bounds(found: Measured) -> None:
+def without_an_smt_event_the_truth_lies_in_bounds(measurement: Measured) -> None:
     """In most intervals, for the reason given in `usual`."""
-    assert found.hello["origin"]["util"] == "ref / tsc (MPERF, MSR C00000E7H)"
+    assert measurement.hello["origin"]["util"] == "ref / tsc (MPERF, MSR C00000E7H)"
     held: dict[tuple[str, int], list[bool]] = {}
-    for line, truth in zip(found.intervals, found.truth, strict=True):
+    for line, truth in zip(measurement.intervals, measurement.truth, strict=True):
         for row, core in zip(line["cores"], truth["cores"], strict=True):
             assert row["smt_method"] == "bounds"
             for state in STATES:
@@ -158,27 +158,27 @@ def without_an_smt_event_the_truth_lies_in_bounds(found: Measured) -> None:
                 known = None not in (low, high) and high - low < 0.5
                 lies = known and low - 2e-2 <= core["smt"][state] <= high + 2e-2
                 held.setdefault((state, row["core"]), []).append(lies)
-    assert len(held) == len(STATES) * len(found.truth[0]["cores"])
+    assert len(held) == len(STATES) * len(measurement.truth[0]["cores"])
     assert [core for core, lies in held.items() if 2 * sum(lies) <= len(lies)] == []
 
 
-def four_threads_a_core(found: Measured) -> None:
-    assert max(found.cores(lambda row: row["smt"]["neither"], lambda c: c["neither"])) < OFF
-    active = found.cores(lambda row: row["active_threads"], lambda c: c["active_threads"])
+def four_threads_a_core(measurement: Measured) -> None:
+    assert max(measurement.cores(lambda row: row["smt"]["neither"], lambda c: c["neither"])) < OFF
+    active = measurement.cores(lambda row: row["active_threads"], lambda c: c["active_threads"])
     assert max(active) < 4 * OFF
-    *_, last = found.intervals
+    *_, last = measurement.intervals
     assert {core["smt_method"] for core in last["cores"]} == {"any-thread"}
     assert {core["smt"]["both"] for core in last["cores"]} == {None}
 
 
-def registers_are_given_back_and_counters_wrapped(found: Measured, name: str) -> None:
-    assert found.changed == {}
-    assert {w["result"] for w in found.writes} == {"ok"}
-    assert len({w["cpu"] for w in found.writes}) == cores(name) * MODELS[name].threads
-    assert all(found.wrapped)
-    reasons = {r for line in found.intervals for row in line["cpus"] for r in row["suspect"]}
+def registers_are_given_back_and_counters_wrapped(measurement: Measured, name: str) -> None:
+    assert measurement.changed == {}
+    assert {w["result"] for w in measurement.writes} == {"ok"}
+    assert len({w["cpu"] for w in measurement.writes}) == cores(name) * MODELS[name].threads
+    assert all(measurement.wrapped)
+    reasons = {r for line in measurement.intervals for row in line["cpus"] for r in row["suspect"]}
     assert not any("jumped" in reason for reason in reasons)
-    uses_any = any(w["value"] & ANY for w in found.writes if w["reg"] in range(0x186, 0x190))
+    uses_any = any(w["value"] & ANY for w in measurement.writes if w["reg"] in range(0x186, 0x190))
     assert uses_any == (name == "knights-landing")
 
 
@@ -187,19 +187,19 @@ def test_values_match_the_machines_truth(name: str, tmp_path: Path) -> None:
     """Twice more on a machine measured anew, if need be: what disturbs half of the intervals is
     gone then, and a wrong formula is not."""
     for attempt in range(3):
-        found = Measured(name, tmp_path / str(attempt), "500ms", "-n", "6")
-        registers_are_given_back_and_counters_wrapped(found, name)
+        result = Measured(name, tmp_path / str(attempt), "500ms", "-n", "6")
+        registers_are_given_back_and_counters_wrapped(result, name)
         try:
-            what_each_cpu_did(found, name)
+            what_each_cpu_did(result, name)
             if name in PAIRS:
-                the_four_states(found)
+                the_four_states(result)
             elif name == "zen3":
-                without_an_smt_event_the_truth_lies_in_bounds(found)
+                without_an_smt_event_the_truth_lies_in_bounds(result)
             elif name == "knights-landing":
-                four_threads_a_core(found)
+                four_threads_a_core(result)
         except AssertionError:
             if attempt == 2:
-                too_busy(found)
+                too_busy(result)
                 raise
         else:
             return
@@ -211,18 +211,18 @@ def test_windows_that_are_not_multiples_of_the_load_period(tmp_path: Path) -> No
     worst = 1.0
     for attempt in (1, 2):
         root = tmp_path / f"root{attempt}"
-        found = Measured("skylake-sp", root, "780ms", "--sample", "130ms", "-n", "5")
-        too_busy(found)
-        worst = min(worst, max(*found.states("both"), *found.cpus("util")))
+        result = Measured("skylake-sp", root, "780ms", "--sample", "130ms", "-n", "5")
+        too_busy(result)
+        worst = min(worst, max(*result.states("both"), *result.cpus("util")))
         if worst < 2 * OFF:
             return
-    too_busy(found)
+    too_busy(result)
     raise AssertionError(f"off by {worst}, twice")
 
 
 def test_a_guest_has_no_any_thread(tmp_path: Path) -> None:
     with FakeKernel(tmp_path / "root", model="knights-landing", kvm=True) as kernel:
-        done = stat(kernel, "-i", "100ms", "-n", "1")
-        (interval,) = lines(done.stdout, "interval")
+        result = stat(kernel, "-i", "100ms", "-n", "1")
+        (interval,) = lines(result.stdout, "interval")
         assert {core["smt_method"] for core in interval["cores"]} == {"bounds"}
         assert not any(w["value"] & ANY or w["result"] != "ok" for w in kernel.writes())

@@ -110,9 +110,9 @@ def test_root_changes_no_file_of_an_archive(archive: Path, tmp_path: Path) -> No
     passwd.write_bytes(OURS)
     (archive / "dev/cpu/0/msr").symlink_to(passwd)
     (archive / "dev/cpu/1/msr").write_bytes(OURS)
-    done = run("stat", "--source", "msr", "--sysroot", str(archive), "-n", "1", "-i", "100ms")
-    assert done.returncode == 3
-    assert "link" in done.stderr
+    result = run("stat", "--source", "msr", "--sysroot", str(archive), "-n", "1", "-i", "100ms")
+    assert result.returncode == 3
+    assert "link" in result.stderr
     assert [path.read_bytes() for path in (passwd, archive / "dev/cpu/1/msr")] == [OURS, OURS]
 
 

@@ -45,19 +45,19 @@ def frames(source: Msr, n: int, session: Session | None = None) -> list[Frame]:
     late because the machine is busy. The session gets the same frames and all other messages."""
     decoder = wire.Decoder()
     list(decoder.feed(wire.encode(source.hello)))
-    found: list[Frame] = []
+    results: list[Frame] = []
     for messages in whenever_due(source.due, source.poll, f"{n} whole frames", 100):
         for message in messages:
             for decoded in decoder.feed(wire.encode(message)):
                 if isinstance(decoded, Frame):
                     if not whole(source.hello, decoded):
                         continue
-                    found.append(decoded)
+                    results.append(decoded)
                 if session is not None:
                     session.apply(decoded)
-        if len(found) >= n:
+        if len(results) >= n:
             break
-    return found
+    return results
 
 
 def columns(hello: Hello, frame: Frame, key: str) -> np.ndarray:
@@ -85,8 +85,8 @@ def table_of(hello: Hello) -> Turbo:
 def stamps_ns(hello: Hello, frame: Frame, block: str) -> np.ndarray:
     """Before and after the reading of each row: CLOCK_MONOTONIC_RAW, as the fake's own time."""
     assert hello.stamp == "raw"
-    found: np.ndarray = read_rows.head(frame.blocks[block])[:, :2]
-    return found
+    result: np.ndarray = read_rows.head(frame.blocks[block])[:, :2]
+    return result
 
 
 # --- a power-limit drop ---------------------------------------------------------------------------
@@ -96,34 +96,34 @@ class Watched:
     """One package of a machine that loses clock to its power limit, as frames tell of it."""
 
     def __init__(
-        self, scene: PowerLimitDrop, package: int, session: Session, told: list[Frame]
+        self, scene: PowerLimitDrop, package: int, session: Session, report: list[Frame]
     ) -> None:
         self.scene, self.package, self.session = scene, package, session
         self.hello = session.hello
-        self.pairs = [(a, b) for a, b in itertools.pairwise(told) if b.seq == a.seq + 1]
+        self.pairs = [(a, b) for a, b in itertools.pairwise(report) if b.seq == a.seq + 1]
 
     def limited(self, frame: Frame, block: str, row: int) -> bool | None:
         """Whether it was when the row was read; None: close to a change."""
         before, after = stamps_ns(self.hello, frame, block)[row].tolist()
-        found = {self.scene.limited(t / 1e9) for t in (before - EDGE_NS, after)}
-        return found.pop() if len(found) == 1 else None
+        results = {self.scene.limited(t / 1e9) for t in (before - EDGE_NS, after)}
+        return results.pop() if len(results) == 1 else None
 
     def polls(self, key: str, part: str) -> dict[bool, list[tuple[int, int, int]]]:
         """Polls, those that saw the bit, those that saw any other; in each interval."""
         place_ = place(self.hello, key)[2].parts.index(part)
-        found: dict[bool, list[tuple[int, int, int]]] = {False: [], True: []}
+        results: dict[bool, list[tuple[int, int, int]]] = {False: [], True: []}
         for a, b in self.pairs:
             limited = self.limited(b, "package", self.package)
             moved = (columns(self.hello, b, key) - columns(self.hello, a, key))[self.package]
             polls, *seen = moved.tolist()
             mine = seen.pop(place_)
             if limited is not None:
-                found[limited].append((polls, mine, sum(seen)))
-        return found
+                results[limited].append((polls, mine, sum(seen)))
+        return results
 
     def busy_hz(self, cpu: int) -> dict[bool, list[float]]:
         assert self.hello.tsc_hz is not None
-        found: dict[bool, list[float]] = {False: [], True: []}
+        results: dict[bool, list[float]] = {False: [], True: []}
         for a, b in self.pairs:
             both = {self.limited(frame, "cpu", cpu) for frame in (a, b)}
             cycles, ref = (
@@ -131,8 +131,8 @@ class Watched:
                 for key in ("cycles", "ref")
             )
             if len(both) == 1 and (limited := both.pop()) is not None:
-                found[limited].append(cycles / ref * self.hello.tsc_hz.hz)
-        return found
+                results[limited].append(cycles / ref * self.hello.tsc_hz.hz)
+        return results
 
 
 @pytest.fixture(scope="module")
@@ -149,11 +149,11 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> list[Watched]:
         source = open_msr(kernel.root, SAMPLE_NS, None)
         try:
             session = Session(source.hello)
-            told = frames(source, round(1.5 * scene.period_s * 1e9 / SAMPLE_NS), session)
+            report = frames(source, round(1.5 * scene.period_s * 1e9 / SAMPLE_NS), session)
         finally:
             source.close()
         assert kernel.changed() == {}
-    return [Watched(scene, package, session, told) for package in (0, 1)]
+    return [Watched(scene, package, session, report) for package in (0, 1)]
 
 
 def test_the_table_is_in_hello(watched: list[Watched]) -> None:
@@ -204,8 +204,8 @@ def test_throttled_time_is_the_length_of_the_drop(watched: list[Watched]) -> Non
 def test_a_drop_is_an_episode_of_its_package_alone(watched: list[Watched]) -> None:
     scene, session = watched[0].scene, watched[0].session
     assert set(session.take().ceilings.hz.round(-8).tolist()) == {scene.fast_hz}
-    found = [*session.ended, *session.detector.running]
-    drops = [episode for episode in found if episode.kind == "turbo-drop"]
+    results = [*session.ended, *session.detector.running]
+    drops = [episode for episode in results if episode.kind == "turbo-drop"]
 
     def length_ns(drop: Episode) -> int:
         return (drop.end_ns or session.now_ns) - drop.start_ns
@@ -240,7 +240,7 @@ def source(kernel: FakeKernel) -> Iterator[Msr]:
 
 def test_register_values_of_an_8160(kernel: FakeKernel, source: Msr) -> None:
     frame = frames(source, 2)[-1]
-    told = {
+    results = {
         "temperature_c": 38,  # 57 below 95
         "power_limit_w": 150,
         "power_limit2_w": 180,
@@ -250,8 +250,8 @@ def test_register_values_of_an_8160(kernel: FakeKernel, source: Msr) -> None:
         "hwp_max": 37,
         "hwp_highest": 37,
     }
-    assert {key: set(value(source.hello, frame, key)) for key in told} == {
-        key: {number} for key, number in told.items()
+    assert {key: set(value(source.hello, frame, key)) for key in results} == {
+        key: {number} for key, number in results.items()
     }
     parts = {key: place(source.hello, key)[2].parts for key in ("core_thermal", "package_thermal")}
     assert parts == {
@@ -318,12 +318,12 @@ def test_the_next_cpu_continues_polling(kernel: FakeKernel, source: Msr) -> None
 def test_poll_counts_outlive_their_thread(
     kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[weakref.ref[Flags]] = []
+    results: list[weakref.ref[Flags]] = []
 
     class Counted(Flags):
         def __init__(self, register: int, mask: int) -> None:
             super().__init__(register, mask)
-            made.append(weakref.ref(self))
+            results.append(weakref.ref(self))
 
     monkeypatch.setattr(parts, "Flags", Counted)
     counter = Counter("limit_reasons", "", "1", "", "flags", columns=3)
@@ -332,11 +332,11 @@ def test_poll_counts_outlive_their_thread(
     (first,), (second,) = part.open(0), part.open(1)
     gc.collect()
     assert first.arg != second.arg
-    assert None not in [ref() for ref in made]
+    assert None not in [ref() for ref in results]
     part.shut(0)
-    assert [ref() is None for ref in made] == [True, False]
+    assert [ref() is None for ref in results] == [True, False]
     part.close()
-    assert [ref() for ref in made] == [None, None]
+    assert [ref() for ref in results] == [None, None]
 
 
 # --- what is not there ----------------------------------------------------------------------------
@@ -414,10 +414,10 @@ def test_tables_of_other_models(
 
 def test_amd_reports_the_p_state_limit() -> None:
     """P-state current limit: bits 2:0 of MSR C0010061H in all manuals since family 10h."""
-    (found,) = limits._pstate_limit(model.find("AuthenticAMD", 0x19, 0x01, 1))
-    assert isinstance(found, Reading)
-    assert (found.counter.key, found.register) == ("pstate_limit", 0xC0010061)
-    assert found.counter.origin.endswith("bits 2:0")
+    (result,) = limits._pstate_limit(model.find("AuthenticAMD", 0x19, 0x01, 1))
+    assert isinstance(result, Reading)
+    assert (result.counter.key, result.register) == ("pstate_limit", 0xC0010061)
+    assert result.counter.origin.endswith("bits 2:0")
     assert limits._pstate_limit(model.find("GenuineIntel", 6, 0x55, 4)) == []
 
 

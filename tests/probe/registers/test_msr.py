@@ -88,9 +88,9 @@ def test_modprobe_is_suggested_only_if_the_module_can_exist(
     monkeypatch.setattr(Path, "glob", lambda *_: iter([Path("msr.ko")] if module else []))
     missing = FileNotFoundError(errno.ENOENT, "No such file or directory")
     monkeypatch.setattr(files, "numbered", lambda *_: [])
-    found = msr._open_trouble(Path("/"), 0, missing)
-    assert found.fix == fix
-    assert "no /dev/cpu/N/msr" in found.cause
+    result = msr._open_trouble(Path("/"), 0, missing)
+    assert result.fix == fix
+    assert "no /dev/cpu/N/msr" in result.cause
 
 
 def test_no_driver(tmp_path: Path) -> None:
@@ -151,10 +151,10 @@ def test_unreadable_registers_are_reported_and_not_raised(tmp_path: Path) -> Non
 
 def planned(model: int, budget: Budget | None = None, *, any_thread: bool = False) -> Plan:
     """The registers of an Intel model, its counters as in the table or as given."""
-    found = next(row.uarch for row in uarch.ROWS if row.family == 6 and model in row.models)
-    made = counter_plan.plan(replace(found, budget=budget or found.budget), any_thread=any_thread)
-    assert made is not None
-    return made
+    result = next(row.uarch for row in uarch.ROWS if row.family == 6 and model in row.models)
+    plan = counter_plan.plan(replace(result, budget=budget or result.budget), any_thread=any_thread)
+    assert plan is not None
+    return plan
 
 
 def test_selects_of_a_server() -> None:
@@ -189,8 +189,8 @@ def test_never_more_than_eight_selects() -> None:
 
 
 def values(plan: Plan, **changed: int) -> dict[int, int]:
-    found = dict.fromkeys(plan.controls, 0)
-    return found | {int(name[1:], 16): value for name, value in changed.items()}
+    result = dict.fromkeys(plan.controls, 0)
+    return result | {int(name[1:], 16): value for name, value in changed.items()}
 
 
 @pytest.mark.parametrize(

@@ -20,19 +20,19 @@ def read(model: int, registers: dict[int, int], stepping: int = 4) -> Turbo | Mi
 
 
 def steps(model: int, registers: dict[int, int]) -> list[tuple[int, float]]:
-    found = read(model, registers)
-    assert isinstance(found, Turbo)
-    return [(step.cores, step.hz / GHZ) for step in found.steps]
+    content = read(model, registers)
+    assert isinstance(content, Turbo)
+    return [(step.cores, step.hz / GHZ) for step in content.steps]
 
 
 def test_skylake_sp_has_groups_of_cores() -> None:
     """As a Xeon 8160 of 24 cores: 1CH is 28, 25H is 37; up to 2, 4, 8, 12, 16, 20, 24 cores."""
     registers = {0x1AD: 0x1C1C1C1F22222325, 0x1AE: 0x1C1814100C080402}
     assert steps(0x55, registers) == [(2, 3.7), (4, 3.5), (12, 3.4), (16, 3.1), (28, 2.8)]
-    found = read(0x55, registers)
-    assert isinstance(found, Turbo)
-    assert found.origin == "MSR 1ADH, licence 0"
-    assert found.cpus is None
+    content = read(0x55, registers)
+    assert isinstance(content, Turbo)
+    assert content.origin == "MSR 1ADH, licence 0"
+    assert content.cpus is None
 
 
 def test_groups_that_are_not_used_are_zero() -> None:
@@ -47,9 +47,9 @@ def test_one_byte_for_each_count() -> None:
 
 def test_haswell_ep_has_two_more_ratio_registers() -> None:
     registers = {0x1AD: 0x1D1E1F2021222424, 0x1AE: 0x1C1C1C1C1C1C1C1C, 0x1AF: 0x1B1C}
-    found = steps(0x3F, registers)
-    assert found[:3] == [(2, 3.6), (3, 3.4), (4, 3.3)]
-    assert found[-3:] == [(8, 2.9), (17, 2.8), (18, 2.7)]
+    result = steps(0x3F, registers)
+    assert result[:3] == [(2, 3.6), (3, 3.4), (4, 3.3)]
+    assert result[-3:] == [(8, 2.9), (17, 2.8), (18, 2.7)]
 
 
 def test_the_semaphore_of_haswell_ep_is_no_ratio() -> None:
@@ -62,10 +62,10 @@ def test_the_semaphore_of_haswell_ep_is_no_ratio() -> None:
 
 def test_broadwell_ep_may_lack_the_second_register() -> None:
     assert steps(0x4F, {0x1AD: 0x202122}) == [(1, 3.4), (2, 3.3), (3, 3.2)]
-    found = read(0x4F, {0x1AD: 0x2222222222222222, 0x1AE: 0x20})
-    assert isinstance(found, Turbo)
-    assert [(step.cores, step.hz) for step in found.steps] == [(8, 3.4e9), (9, 3.2e9)]
-    assert found.origin == "MSR 1ADH, MSR 1AEH, licence 0"
+    content = read(0x4F, {0x1AD: 0x2222222222222222, 0x1AE: 0x20})
+    assert isinstance(content, Turbo)
+    assert [(step.cores, step.hz) for step in content.steps] == [(8, 3.4e9), (9, 3.2e9)]
+    assert content.origin == "MSR 1ADH, MSR 1AEH, licence 0"
 
 
 def test_nehalem_has_another_bus_clock() -> None:
@@ -84,10 +84,10 @@ def test_hybrids_have_a_table_for_each_type() -> None:
     registers = {0x1AD: 0x3031323334353535, 0x650: 0x2828282828282828}
     for side, cpus, first in (("P", [0, 1], (3, 5.3e9)), ("E", [2, 3], (8, 4.0e9))):
         model = find(INTEL, 6, 0x97, 2, core_type=side)
-        found = limits.turbo_table(model, registers.get, cpus)
-        assert isinstance(found, Turbo)
-        assert found.cpus == cpus
-        assert (found.steps[0].cores, found.steps[0].hz) == first
+        result = limits.turbo_table(model, registers.get, cpus)
+        assert isinstance(result, Turbo)
+        assert result.cpus == cpus
+        assert (result.steps[0].cores, result.steps[0].hz) == first
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_hybrids_have_a_table_for_each_type() -> None:
 def test_a_missing_turbo_table_has_a_reason(
     model: Uarch, registers: dict[int, int], why: str
 ) -> None:
-    found = limits.turbo_table(model, registers.get)
-    assert isinstance(found, Missing)
-    assert found.what == "turbo"
-    assert found.why.startswith(why)
+    result = limits.turbo_table(model, registers.get)
+    assert isinstance(result, Missing)
+    assert result.what == "turbo"
+    assert result.why.startswith(why)

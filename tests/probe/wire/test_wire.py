@@ -67,7 +67,7 @@ def by_hand(body: Any) -> bytes:
 
 def read(data: bytes, step: int = 1 << 20) -> list[wire.Message]:
     decoder = Decoder()
-    return [m for at in range(0, len(data), step) for m in decoder.feed(data[at : at + step])]
+    return [m for i in range(0, len(data), step) for m in decoder.feed(data[i : i + step])]
 
 
 @pytest.mark.parametrize("step", [1, 7, 1 << 20])
@@ -224,9 +224,9 @@ def test_blocks_may_be_views() -> None:
     """What the sampler fills is packed where it lies."""
     data = bytearray(words(1, 2, 3, 4, 1) * 2)
     rows = Rows(memoryview(data), memoryview(words(1, 1)), bytearray(words(5, 6)))
-    (_, found) = read(START + wire.encode(Frame(1, 2, {"cpu": rows})))
-    assert isinstance(found, Frame)
-    assert bytes(found.blocks["cpu"].values) == words(5, 6)
+    (_, result) = read(START + wire.encode(Frame(1, 2, {"cpu": rows})))
+    assert isinstance(result, Frame)
+    assert bytes(result.blocks["cpu"].values) == words(5, 6)
 
 
 def test_a_frame_is_small() -> None:

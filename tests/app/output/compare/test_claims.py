@@ -38,11 +38,11 @@ def tables(
 ) -> list[list[Row]]:
     """Rows of comparisons of two sides whose values are drawn by `a` and `b`."""
     draw = random.Random(seed)
-    found = []
+    results = []
     for _ in range(trials):
         of_a, of_b = side(keys, lambda: a(draw), runs), side(keys, lambda: b(draw), runs)
-        found.append(compare([("", of_a, of_b)])[0].rows)
-    return found
+        results.append(compare([("", of_a, of_b)])[0].rows)
+    return results
 
 
 def rate(events: Iterable[bool]) -> float:
@@ -72,14 +72,14 @@ def rarely_slow(mean: float) -> Draw:
 @pytest.mark.parametrize("runs", [3, 6, 12])
 @pytest.mark.parametrize("same", [normal(100, 1), rarely_slow(100)], ids=["normal", "rarely-slow"])
 def test_noise_is_called_a_difference_in_at_most_one_of_20_tables(runs: int, same: Draw) -> None:
-    found = tables(300, runs, same, same, MANY[:5])
-    assert rate(any(row.sure for row in rows) for rows in found) <= 0.05 + error(0.05, 300)
+    result = tables(300, runs, same, same, MANY[:5])
+    assert rate(any(row.sure for row in rows) for rows in result) <= 0.05 + error(0.05, 300)
 
 
 def test_values_in_ticks_are_called_no_difference() -> None:
     """In three runs of A and three of B, all values can be the same tick on each side."""
-    found = tables(300, 3, ticks, ticks, MANY)
-    assert rate(any(row.sure for row in rows) for rows in found) <= 0.05 + error(0.05, 300)
+    result = tables(300, 3, ticks, ticks, MANY)
+    assert rate(any(row.sure for row in rows) for rows in result) <= 0.05 + error(0.05, 300)
 
 
 @cache
@@ -111,8 +111,8 @@ def test_runs_of_several_files_are_compared_by_files(files: int) -> None:
 @pytest.mark.parametrize("ratio", [1.1, 3.0])
 def test_the_interval_of_a_ratio_holds_the_true_ratio(ratio: float) -> None:
     """A varies by 10 %, and so does its share in the noise of B / A."""
-    found = tables(600, 6, normal(100, 10), normal(100 * ratio, 10 * ratio))
-    intervals = [rows[0].interval for rows in found]
+    result = tables(600, 6, normal(100, 10), normal(100 * ratio, 10 * ratio))
+    intervals = [rows[0].interval for rows in result]
     held = rate(low <= ratio - 1 <= high for low, high in filter(None, intervals))
     assert 0.95 - error(0.95, 600) <= held <= 0.95 + error(0.95, 600)
 
@@ -135,15 +135,15 @@ def test_no_interval_is_beyond_what_is_possible() -> None:
 def test_intervals_agree_with_verdicts_and_hold_together() -> None:
     """Half of the tables had an interval without 0 beside the verdict that there is no difference,
     or the other way round."""
-    found = tables(300, 5, normal(100, 1), normal(100, 1), MANY)
+    result = tables(300, 5, normal(100, 1), normal(100, 1), MANY)
     moved = tables(100, 5, normal(100, 1), normal(101.5, 1), MANY)
-    for rows in found + moved:
+    for rows in result + moved:
         for row in rows:
             assert row.interval is not None
             assert (row.interval[0] <= 0 <= row.interval[1]) == (row.verdict == NOISE)
     together = rate(
         all(row.interval and row.interval[0] <= 0 <= row.interval[1] for row in rows)
-        for rows in found
+        for rows in result
     )
     assert together >= 0.95 - error(0.95, 300)
 
@@ -154,14 +154,14 @@ def test_intervals_agree_with_verdicts_and_hold_together() -> None:
 @pytest.mark.parametrize(("runs", "rows"), [(5, 1), (10, 1), (5, 10)])
 def test_the_least_difference_is_found_in_8_of_10(runs: int, rows: int) -> None:
     moved = statistics.least_difference(1.0, runs, rows)
-    draw, found = random.Random(runs), []
+    draw, result = random.Random(runs), []
     keys = MANY[:rows]
     for _ in range(400):
         a = side(keys, lambda: draw.gauss(100, 1), runs)
         b = [Reading(one.numbers | {"run_s": draw.gauss(100 + moved, 1)}, {}, {})
              for one in side(keys, lambda: draw.gauss(100, 1), runs)]  # fmt: skip
-        found.append(compare([("", a, b)])[0].rows[0].sure)
-    assert rate(found) == pytest.approx(0.8, abs=0.04 + error(0.8, 400))
+        result.append(compare([("", a, b)])[0].rows[0].sure)
+    assert rate(result) == pytest.approx(0.8, abs=0.04 + error(0.8, 400))
 
 
 @pytest.mark.parametrize(("moved", "runs"), [(0.05, 2), (0.02, 3), (0.01, 4), (0.002, 64)])
@@ -176,10 +176,10 @@ def test_the_number_of_runs_for_a_difference(moved: float, runs: int) -> None:
 @pytest.mark.parametrize("runs", [10, 20])
 def test_a_difference_is_found_beside_rare_slow_runs(runs: int) -> None:
     """Slow runs hide 2 % from the means."""
-    found = tables(200, runs, rarely_slow(100), rarely_slow(102))
-    heavy = [rows[0] for rows in found if rows[0].ranked]
+    result = tables(200, runs, rarely_slow(100), rarely_slow(102))
+    heavy = [rows[0] for rows in result if rows[0].ranked]
     assert len(heavy) > 100
-    assert rate(rows[0].sure for rows in found) >= 0.85
+    assert rate(rows[0].sure for rows in result) >= 0.85
     held = [row.interval[0] <= 0.02 <= row.interval[1] for row in heavy if row.interval]
     assert rate(held) >= 0.95 - error(0.95, len(heavy))
 
@@ -206,8 +206,8 @@ def test_an_outlier_is_found_and_a_wait_that_others_have_is_no_reason() -> None:
     for _ in range(100):
         waits = [draw.uniform(0, 0.3) for _ in range(10)]
         times = [draw.gauss(2, 0.004) for _ in range(9)]
-        made = [line(time, job={"waited_s": wait}) for time, wait in zip([2.3, *times], waits)]  # noqa: B905
-        (outlier,) = Runs([Repeat(one, warmup=False) for one in made]).outliers
+        results = [line(time, job={"waited_s": wait}) for time, wait in zip([2.3, *times], waits)]  # noqa: B905
+        (outlier,) = Runs([Repeat(result, warmup=False) for result in results]).outliers
         assert outlier.index == 0
         reasons.append(outlier.why)
     assert rate(map(bool, reasons)) <= 0.1

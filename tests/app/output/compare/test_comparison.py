@@ -34,7 +34,7 @@ def side(
     state: dict[str, Any] | None = None, lost: float = 0.0, noise: float = 0.005,
 ) -> list[Reading]:  # fmt: skip
     """Runs of 41.2 s whose numbers vary by `noise`."""
-    found = []
+    results = []
     for _ in range(count):
         vary = [1 + draw.gauss(0, noise) for _ in range(8)]
         machine = {key: {"mean": MEASURES[key] * vary[at]} for at, key in enumerate(MEASURES)}
@@ -43,16 +43,16 @@ def side(
         one["machine"] |= machine
         one["totals"] |= {"instructions": 12.79e12 * vary[7], "below_ceiling": lost * vary[4]}
         one["causes"] = [{"kind": "turbo-drop", "cause": "power-pl1", "lost_ratio": lost}]
-        found.append(reading(one | {"state": STATE | (state or {})}))
-    return found
+        results.append(reading(one | {"state": STATE | (state or {})}))
+    return results
 
 
 def compared(a: list[Reading], b: list[Reading]) -> Comparison:
     return compare([("", a, b)])[0]
 
 
-def verdicts(found: Comparison) -> dict[str, str]:
-    return {row.number.key: row.verdict for row in found.rows}
+def verdicts(result: Comparison) -> dict[str, str]:
+    return {row.number.key: row.verdict for row in result.rows}
 
 
 @pytest.mark.parametrize(("own", "other"), [(44, 44), (44, 8), (8, 60)])
@@ -69,20 +69,20 @@ def test_names_of_models_are_separate_and_fit(own: int, other: int) -> None:
 def test_a_limit_that_an_episode_names_explains_the_clock() -> None:
     draw = random.Random(1)
     now = {"power_limit_w": 205.0, "kernel": "6.8.0-47"}
-    found = compared(side(draw), side(draw, slower=0.142, clock=0.78, state=now, lost=0.22))
-    assert [state.key for state in found.differing] == ["power_limit_w", "kernel"]
-    assert [bool(state.explains) for state in found.differing] == [True, False]
-    found_verdicts = verdicts(found)
+    comparison = compared(side(draw), side(draw, slower=0.142, clock=0.78, state=now, lost=0.22))
+    assert [state.key for state in comparison.differing] == ["power_limit_w", "kernel"]
+    assert [bool(state.explains) for state in comparison.differing] == [True, False]
+    found_verdicts = verdicts(comparison)
     assert {key: found_verdicts[key] for key in ("run_s", "busy_hz", "ipc", "instructions")} == {
         "run_s": "worse", "busy_hz": "worse", "ipc": NOISE, "instructions": NOISE,
     }  # fmt: skip
-    assert [row.cause for row in found.rows if row.number.key in {"run_s", "busy_hz"}] == [
+    assert [row.cause for row in comparison.rows if row.number.key in {"run_s", "busy_hz"}] == [
         None, ("turbo-drop", "power-pl1"),
     ]  # fmt: skip
-    words = answer([found])
+    words = answer([comparison])
     assert "longer" in words
     assert "205 W in B, 250 W in A" in words
-    assert any("kernel" in left for left in not_known([found]))
+    assert any("kernel" in left for left in not_known([comparison]))
 
 
 def test_a_certain_difference_leads_and_the_run_time_follows() -> None:
@@ -105,10 +105,10 @@ def test_a_certain_difference_leads_and_the_run_time_follows() -> None:
 
 def test_a_limit_that_no_episode_names_explains_nothing() -> None:
     draw = random.Random(2)
-    found = compared(side(draw), side(draw, slower=0.1, state={"power_limit_w": 205.0}))
-    assert [state.explains for state in found.differing] == [[]]
-    assert "205" not in answer([found])
-    assert any("power limit PL1" in left for left in not_known([found]))
+    comparison = compared(side(draw), side(draw, slower=0.1, state={"power_limit_w": 205.0}))
+    assert [state.explains for state in comparison.differing] == [[]]
+    assert "205" not in answer([comparison])
+    assert any("power limit PL1" in left for left in not_known([comparison]))
 
 
 def test_a_small_or_opposite_cause_explains_nothing() -> None:
@@ -116,9 +116,9 @@ def test_a_small_or_opposite_cause_explains_nothing() -> None:
     state = {"power_limit_w": 205.0}
     little = compared(side(draw), side(draw, clock=0.78, state=state, lost=0.004))
     other = compared(side(draw, lost=0.22), side(draw, clock=0.78, state=state))
-    for found in (little, other):
-        assert all(row.cause is None for row in found.rows if row.number.key == "busy_hz")
-        clock = [key for one in found.differing for key in one.explains if key == "busy_hz"]
+    for result in (little, other):
+        assert all(row.cause is None for row in result.rows if row.number.key == "busy_hz")
+        clock = [key for one in result.differing for key in one.explains if key == "busy_hz"]
         assert not clock, "the clock is lower in B"
 
 
@@ -141,40 +141,40 @@ def test_two_states_with_one_cause_are_not_separated() -> None:
 
 def test_one_run_each_is_no_evidence() -> None:
     draw = random.Random(4)
-    found = compared(side(draw, count=1), side(draw, count=1, slower=0.2))
-    assert {*verdicts(found).values()} == {ALONE}
-    assert "can be chance" in answer([found])
-    assert text.diff_json([found], ([], []))["phases"][0]["numbers"]["run_s"]["low"] is None
+    comparison = compared(side(draw, count=1), side(draw, count=1, slower=0.2))
+    assert {*verdicts(comparison).values()} == {ALONE}
+    assert "can be chance" in answer([comparison])
+    assert text.diff_json([comparison], ([], []))["phases"][0]["numbers"]["run_s"]["low"] is None
 
 
 def test_values_that_both_sides_lack_have_no_row_and_of_one_side_are_named() -> None:
     draw = random.Random(5)
     a, b = side(draw), [Reading({"run_s": 41.0, "steal": 0.0}, {}, {}) for _ in range(3)]
     a = [Reading(one.numbers | {"steal": 0.0}, one.state, one.lost) for one in a]
-    found = compared(a, b)
-    assert [row.number.key for row in found.rows] == ["run_s"], "steal is 0 on both sides"
-    assert "busy_hz" in found.only[0]
-    assert found.only[1] == []
+    comparison = compared(a, b)
+    assert [row.number.key for row in comparison.rows] == ["run_s"], "steal is 0 on both sides"
+    assert "busy_hz" in comparison.only[0]
+    assert comparison.only[1] == []
 
 
 def test_text_fits_and_its_values_are_aligned() -> None:
     draw = random.Random(6)
-    found = compared(side(draw), side(draw, slower=0.142, clock=0.78, lost=0.22, state={
+    comparison = compared(side(draw), side(draw, slower=0.142, clock=0.78, lost=0.22, state={
         "power_limit_w": 205.0}))  # fmt: skip
-    lines = text.lines([found], ("monday.perftop", "today.perftop"))
+    lines = text.lines([comparison], ("monday.perftop", "today.perftop"))
     assert max(map(len, lines)) <= 80
     heading = next(line for line in lines if "verdict" in line)
-    at = heading.index("verdict")
+    index = heading.index("verdict")
     rows = [line for line in lines if line.startswith("  ") and " to " in line]
-    assert {line[at - 2 : at] for line in rows} == {"  "}
-    assert len(rows) == len(found.rows)
+    assert {line[index - 2 : index] for line in rows} == {"  "}
+    assert len(rows) == len(comparison.rows)
 
 
 def test_untrusted_text_cannot_control_a_terminal() -> None:
     draw = random.Random(14)
     evil = {"governor": "\x1b[2J", "odd\x1b]0;": "\x07", "kernel": "5 µ"}
-    found = compared(side(draw), side(draw, state=evil, slower=0.1))
-    lines = text.lines([found], ("a\x1b[31m", "b\n"), unicode=False, colour=True)
+    comparison = compared(side(draw), side(draw, state=evil, slower=0.1))
+    lines = text.lines([comparison], ("a\x1b[31m", "b\n"), unicode=False, colour=True)
     assert all(line.isascii() for line in lines)
     assert {c for line in lines for c in line if not c.isprintable()} == {"\x1b"}
     assert all(line.count("\x1b") in {0, 2} for line in lines)
@@ -183,9 +183,9 @@ def test_untrusted_text_cannot_control_a_terminal() -> None:
 
 def test_a_distribution_is_drawn_on_one_axis_for_both_sides() -> None:
     draw = random.Random(10)
-    found = compared(side(draw), side(draw, clock=0.5))
+    comparison = compared(side(draw), side(draw, clock=0.5))
     for unicode, full in ((True, "█"), (False, "#")):
-        a, b = pictures(found, unicode=unicode)[-2:]
+        a, b = pictures(comparison, unicode=unicode)[-2:]
         assert a.rstrip().endswith("A")
         assert a.index(full) > b.rindex(full), "the clock of B is lower"
         assert b.isascii() != unicode
@@ -197,8 +197,8 @@ def test_work_and_speed_are_separated() -> None:
     draw = random.Random(15)
     faster = []
     for one in side(draw, clock=0.9):
-        found = {**one.numbers, "ipc": 1.2 * one.numbers["ipc"]}
-        faster.append(dataclasses.replace(one, numbers=found))
+        results = {**one.numbers, "ipc": 1.2 * one.numbers["ipc"]}
+        faster.append(dataclasses.replace(one, numbers=results))
     words = work(compared(side(draw), faster))
     assert words.startswith("B does the same work in fewer cycles (IPC), but has 1")
     assert words.endswith(" % fewer of them in each second.")
@@ -209,9 +209,9 @@ def test_work_and_speed_are_separated() -> None:
 
 
 def printed(spec: str, **more: object) -> dict[str, object]:
-    found = exported.messages(spec, 1)
-    session = Session(dataclasses.replace(exported.hello(found), **more))  # type: ignore[arg-type]
-    for _ in session.play(found[1:]):
+    messages = exported.messages(spec, 1)
+    session = Session(dataclasses.replace(exported.hello(messages), **more))  # type: ignore[arg-type]
+    for _ in session.play(messages[1:]):
         pass
     return state(session)
 
@@ -225,10 +225,10 @@ def test_limits_of_all_packages_are_added_up() -> None:
 
 def test_settings_are_printed_and_bounded() -> None:
     settings = {"governor": "powersave"} | {f"setting {i}": "x" * 900 for i in range(900)}
-    found = printed("sim:steady,cpus=2", settings=settings)
-    assert found["governor"] == "powersave"
-    assert len(found) < 100
-    assert max(len(str(value)) for value in found.values()) <= 200
+    result = printed("sim:steady,cpus=2", settings=settings)
+    assert result["governor"] == "powersave"
+    assert len(result) < 100
+    assert max(len(str(value)) for value in result.values()) <= 200
 
 
 def test_values_have_words_and_small_differences_are_none() -> None:

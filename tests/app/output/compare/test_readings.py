@@ -45,22 +45,22 @@ def recorded(seed: int = 1) -> list[Reading]:
     reader = Recorded(by_mark=False)
     reader.take([hello, *messages])
     reader.on_end()
-    found = reader.readings
+    result = reader.readings
     own = Session(hello)
     own.account()
     played(own, messages)
-    made = phase(own, "")
-    shown = "\n".join(summary_lines(own, [], made))
+    built = phase(own, "")
+    text = "\n".join(summary_lines(own, [], built))
     for label in ("branches         /s", "branches        /ki", "back end          %"):
-        assert label in shown
-    assert found[0].numbers["e.branches"] == pytest.approx(made.value("e.branches"))
-    return found
+        assert label in text
+    assert result[0].numbers["e.branches"] == pytest.approx(built.value("e.branches"))
+    return result
 
 
 def test_events_are_printed_and_compared() -> None:
     a, b = recorded(), recorded(seed=2)
-    (found,) = compare([("", a, b)])
-    rows = {row.number.key: row for row in found.rows}
+    (result,) = compare([("", a, b)])
+    rows = {row.number.key: row for row in result.rows}
     assert {*KEYS} <= rows.keys()
     assert rows["e.branches"].a == pytest.approx(a[0].numbers["e.branches"], rel=0.02)
     branches = rows["e.branches"]
@@ -87,10 +87,10 @@ def test_a_foreign_line_with_any_names_does_no_harm() -> None:
     line: dict[str, Any] = dict.fromkeys(("job", "energy_j"))
     line |= {"type": "summary", "machine": machine, "totals": {}, "cores": [], "cpus": []}
     line["elapsed_s"] = 1.0
-    found = numbers(line)
-    assert len(found) <= 64
-    assert all(len(number_of(key).label) <= 12 for key in found)
-    assert len(row_keys([found])) > len(found)
+    result = numbers(line)
+    assert len(result) <= 64
+    assert all(len(number_of(key).label) <= 12 for key in result)
+    assert len(row_keys([result])) > len(result)
     every: dict[str, Any] = {f"e.{n}": 1.0 for n in range(1000)}
     assert len(reading({"type": "run", "numbers": every, "machine": {}}).numbers) == MAX_EVENTS
 
@@ -103,26 +103,26 @@ def test_an_event_that_one_side_lacks_is_named_once() -> None:
     assert left.count("branches") == 1
 
 
-def course_of(found: list[wire.Message]) -> Course:
-    session = Session(exported.hello(found))
-    made = Course(session)
-    for _ in session.parts(found[1:]):
+def course_of(messages: list[wire.Message]) -> Course:
+    session = Session(exported.hello(messages))
+    result = Course(session)
+    for _ in session.parts(messages[1:]):
         if session.newest is not None:
-            made.take(*session.newest)
-    return made
+            result.take(*session.newest)
+    return result
 
 
 def test_joined_slices_hold_what_they_were_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = exported.messages("sim:turbo-drop,cpus=4,packages=1", 10)
-    whole = course_of(found)
+    messages = exported.messages("sim:turbo-drop,cpus=4,packages=1", 10)
+    whole = course_of(messages)
     monkeypatch.setattr(readings, "MAX_SLICES", 36)
-    joined = course_of(found)
+    joined = course_of(messages)
     for key, (ends_ns, amounts, sizes) in joined.sums().items():
         other_ns, every_amount, every_size = whole.sums()[key]
-        at = [*other_ns].index(ends_ns[-1])
+        index = [*other_ns].index(ends_ns[-1])
         assert len(ends_ns) <= 36 + 1 < len(other_ns)
-        assert amounts[-1] == pytest.approx(every_amount[at])
-        assert sizes[-1] == pytest.approx(every_size[at])
+        assert amounts[-1] == pytest.approx(every_amount[index])
+        assert sizes[-1] == pytest.approx(every_size[index])
 
 
 # --- several runs of one command: outliers and their reasons
@@ -149,12 +149,12 @@ def lost(lost_s: float) -> list[dict[str, Any]]:
     ],
 )
 def test_an_outlier_is_named_with_its_reason(more: dict[str, Any], words: str) -> None:
-    found = runs(line(TIMES[0], **more), *map(line, TIMES[1:]))
-    (outlier,) = found.outliers
+    result = runs(line(TIMES[0], **more), *map(line, TIMES[1:]))
+    (outlier,) = result.outliers
     assert outlier.index == 0
     assert outlier.by_s == pytest.approx(3.04 - 0.03, abs=0.03)
     assert words in outlier.why
-    assert words in lines(found, ["./job"])[0]
+    assert words in lines(result, ["./job"])[0]
 
 
 @pytest.mark.parametrize(("times", "warmups", "hint"), [
@@ -162,8 +162,8 @@ def test_an_outlier_is_named_with_its_reason(more: dict[str, Any], words: str) -
     ([38.0, *TIMES[1:]], 0, False),
 ])  # fmt: skip
 def test_a_slow_first_run_needs_a_warmup(times: list[float], warmups: int, hint: bool) -> None:
-    shown = lines(runs(*map(line, times), warmups=warmups), ["./job"])
-    assert any("add --warmup 1" in text for text in shown) is hint
+    display = lines(runs(*map(line, times), warmups=warmups), ["./job"])
+    assert any("add --warmup 1" in text for text in display) is hint
 
 
 def test_reasons_of_short_runs_have_enough_digits() -> None:
@@ -176,15 +176,15 @@ def test_reasons_of_short_runs_have_enough_digits() -> None:
 def test_small_or_common_losses_explain_nothing() -> None:
     small = runs(line(TIMES[0], job={"disk_s": 0.2}), *map(line, TIMES[1:]))
     common = runs(*(line(time, causes=lost(3.0)) for time in TIMES))
-    assert [one.why for found in (small, common) for one in found.outliers] == ["", ""]
+    assert [outlier.why for result in (small, common) for outlier in result.outliers] == ["", ""]
 
 
 def test_a_faster_run_has_no_reason_and_a_wait_is_named_once() -> None:
     faster = runs(line(38.0, job={"disk_s": 1.0}), *map(line, TIMES[1:]))
-    assert [one.why for one in faster.outliers] == [""]
+    assert [outlier.why for outlier in faster.outliers] == [""]
     behind = [{"kind": "neighbour", "cause": "scheduler", "lost_ratio": 0.1, "lost_s": 1.3}]
     waits = runs(line(TIMES[0], job={"waited_s": 1.2}, causes=behind), *map(line, TIMES[1:]))
-    assert [one.why for one in waits.outliers] == ["waited 1.10 s more for a CPU"]
+    assert [outlier.why for outlier in waits.outliers] == ["waited 1.10 s more for a CPU"]
 
 
 def test_other_cpus_are_those_that_the_command_did_not_use() -> None:
@@ -195,53 +195,53 @@ def test_other_cpus_are_those_that_the_command_did_not_use() -> None:
 
 
 def test_the_page_shows_these_lines() -> None:
-    found = [line(at, energy_j=9800.0, job={"disk_s": float(at > 42)}) for at in TIMES]
-    for one in found:
-        one["machine"] |= {
+    results = [line(at, energy_j=9800.0, job={"disk_s": float(at > 42)}) for at in TIMES]
+    for result in results:
+        result["machine"] |= {
             "util": {"mean": 0.95},
             "busy_hz": {"mean": 3.09e9},
             "ipc": {"mean": 1.62},
         }
-    shown = output("compare", "./job takes")
-    assert shown == lines(runs(*found), ["./job"])[: len(shown)]
+    display = output("compare", "./job takes")
+    assert display == lines(runs(*results), ["./job"])[: len(display)]
 
 
 def test_only_outliers_of_many_runs_have_a_row() -> None:
-    found = lines(runs(line(60.0), *(line(41 + at % 3 / 10) for at in range(29))), ["./job"])
-    assert [row.split()[0] for row in found if "  0  " in row] == ["1"]
+    result = lines(runs(line(60.0), *(line(41 + i % 3 / 10) for i in range(29))), ["./job"])
+    assert [row.split()[0] for row in result if "  0  " in row] == ["1"]
 
 
 def test_warmups_count_only_for_the_status() -> None:
-    found = runs(line(90.0, status=7), line(41.0), line(41.1), line(0.5, status=3), warmups=1)
-    *each, whole = lines_json(found, ["./job"])
+    result = runs(line(90.0, status=7), line(41.0), line(41.1), line(0.5, status=3), warmups=1)
+    *each, whole = lines_json(result, ["./job"])
     assert [(one["number"], one["warmup"]) for one in each] == [
         (1, True), (1, False), (2, False), (3, False),
     ]  # fmt: skip
     assert (whole["runs"], whole["failed"], whole["warmups"], whole["status"]) == (2, 1, 1, 7)
     assert whole["numbers"]["run_s"]["mean"] == pytest.approx(41.05)
     assert whole["numbers"]["run_s"]["half"] == pytest.approx(12.706 * 0.05, rel=1e-3)
-    assert "90.00 s" in "\n".join(lines(found, ["./job"]))
-    assert first_failed(found.all_runs) == 3
+    assert "90.00 s" in "\n".join(lines(result, ["./job"]))
+    assert first_failed(result.all_runs) == 3
 
 
 def test_a_failed_run_is_in_the_table_and_in_no_mean() -> None:
-    found = runs(line(41.0), line(0.02, status=1), line(41.2))
-    shown = lines(found, ["./job"])
-    assert shown[0] == "./job takes 41.10 s ± 1.27 s. 1 of 3 runs failed and are not counted."
-    assert [row.endswith("not counted") for row in shown[3:6]] == [False, True, False]
-    assert found.values("run_s") == [41.0, 41.2]
+    result = runs(line(41.0), line(0.02, status=1), line(41.2))
+    display = lines(result, ["./job"])
+    assert display[0] == "./job takes 41.10 s ± 1.27 s. 1 of 3 runs failed and are not counted."
+    assert [row.endswith("not counted") for row in display[3:6]] == [False, True, False]
+    assert result.values("run_s") == [41.0, 41.2]
 
 
 def test_a_command_that_always_fails_has_no_mean() -> None:
-    found = runs(line(0.02, status=1), line(0.03, status=2))
-    assert lines(found, ["./job"]) == [
+    result = runs(line(0.02, status=1), line(0.03, status=2))
+    assert lines(result, ["./job"]) == [
         "./job failed in all 2 runs (exit status 1, 2): no run counts."
     ]
-    assert lines_json(found, ["./job"])[-1]["numbers"]["run_s"] is None
+    assert lines_json(result, ["./job"])[-1]["numbers"]["run_s"] is None
 
 
 def test_a_single_run_has_no_interval() -> None:
-    found = runs(line(2.5))
-    whole = lines_json(found, ["./job"])[-1]
+    result = runs(line(2.5))
+    whole = lines_json(result, ["./job"])[-1]
     assert (whole["numbers"]["run_s"]["half"], whole["least_difference_s"]) == (None, None)
-    assert "in one run" in lines(found, ["./job"])[0]
+    assert "in one run" in lines(result, ["./job"])[0]

@@ -33,11 +33,11 @@ def compared(
 
 def test_an_estimate_is_that_of_the_worked_example() -> None:
     """Sum of squares 0.9374, so a standard deviation of 0.4841 and 2.776 x 0.2165 on each side."""
-    found = statistics.estimate([42.06, 41.02, 40.97, 41.05, 40.90])
-    assert found.mean == pytest.approx(41.2)
-    assert found.half == pytest.approx(0.601, abs=0.0005)
+    estimate = statistics.estimate([42.06, 41.02, 40.97, 41.05, 40.90])
+    assert estimate.mean == pytest.approx(41.2)
+    assert estimate.half == pytest.approx(0.601, abs=0.0005)
     least = (2.306 + 0.889) * 0.4841 * math.sqrt(2 / 5)
-    assert statistics.least_difference(found.sd, 5) == pytest.approx(least, abs=0.001)
+    assert statistics.least_difference(estimate.sd, 5) == pytest.approx(least, abs=0.001)
     assert math.isinf(statistics.estimate([3.0]).half)
 
 
@@ -48,28 +48,28 @@ def test_welch_is_that_of_the_worked_example() -> None:
     a, b = [9.0, 10.0, 10.0, 11.0], [12.0, 14.0, 14.0, 14.0, 16.0]
     a = [0.10 + (x - 10) * math.sqrt(1.5) / 100 for x in a]
     b = [0.14 + (x - 14) * math.sqrt(2) / 100 for x in b]
-    found = compared(a, b, is_share=True)
-    assert found is not None
-    assert found.value == pytest.approx(0.04)
+    comparison = compared(a, b, is_share=True)
+    assert comparison is not None
+    assert comparison.value == pytest.approx(0.04)
     half = 2.437 * 0.010247
-    assert found.interval(0.95) == pytest.approx((0.04 - half, 0.04 + half), abs=3e-5)
-    assert found.p == pytest.approx(0.0077, abs=0.0003)
+    assert comparison.interval(0.95) == pytest.approx((0.04 - half, 0.04 + half), abs=3e-5)
+    assert comparison.p == pytest.approx(0.0077, abs=0.0003)
 
 
 def test_numbers_are_compared_by_their_logarithms() -> None:
     """Errors of 10 % of A and of B, of six values each: t with 10 degrees of freedom is 2.228."""
     of_a, of_b = statistics.Estimate(10, 1, 6), statistics.Estimate(20, 2, 6)
-    found = statistics.difference(of_a, of_b)
-    assert found is not None
+    difference = statistics.difference(of_a, of_b)
+    assert difference is not None
     factor = math.exp(2.228 * 0.1 * math.sqrt(2))
-    assert found.value == pytest.approx(1.0)
-    assert found.interval(0.95) == pytest.approx((2 / factor - 1, 2 * factor - 1), abs=1e-3)
+    assert difference.value == pytest.approx(1.0)
+    assert difference.interval(0.95) == pytest.approx((2 / factor - 1, 2 * factor - 1), abs=1e-3)
 
 
 def test_a_single_value_is_taken_to_vary_as_the_others_do() -> None:
-    found = compared([0.10, 0.11, 0.12], [0.15], is_share=True)
-    assert found is not None
-    low, high = found.interval(0.95)
+    comparison = compared([0.10, 0.11, 0.12], [0.15], is_share=True)
+    assert comparison is not None
+    low, high = comparison.interval(0.95)
     assert (high - low) / 2 == pytest.approx(4.303 * 0.01 * math.sqrt(4 / 3), abs=2e-5)
     assert compared([10.0], [15.0]) is None
 
@@ -90,13 +90,13 @@ def test_values_that_never_vary_can_vary_within_their_ticks() -> None:
 def test_ranks_are_those_of_the_worked_example() -> None:
     """Of 20 ways to choose three of six values, one has no pair the other way round, one has one
     such pair, two have two: the p of two pairs is 2 x 4 / 20."""
-    found = statistics.ranked_difference([1.0, 2.0, 4.0], [3.0, 5.0, 6.0])
-    assert found.p == pytest.approx(2 * 2 / 20)
-    found = statistics.ranked_difference([1.0, 2.0, 5.0], [3.0, 4.0, 6.0])
-    assert found.p == pytest.approx(2 * 4 / 20)
-    assert found.value == pytest.approx(1.0), "the median of nine ratios is 4 / 2"
-    assert found.interval(0.8) == pytest.approx((3 / 5 - 1, 6.0 - 1))
-    assert found.interval(0.95) == pytest.approx((-1.0, math.expm1(statistics.MAX_LOG)))
+    result = statistics.ranked_difference([1.0, 2.0, 4.0], [3.0, 5.0, 6.0])
+    assert result.p == pytest.approx(2 * 2 / 20)
+    result = statistics.ranked_difference([1.0, 2.0, 5.0], [3.0, 4.0, 6.0])
+    assert result.p == pytest.approx(2 * 4 / 20)
+    assert result.value == pytest.approx(1.0), "the median of nine ratios is 4 / 2"
+    assert result.interval(0.8) == pytest.approx((3 / 5 - 1, 6.0 - 1))
+    assert result.interval(0.95) == pytest.approx((-1.0, math.expm1(statistics.MAX_LOG)))
 
 
 def test_ranks_of_many_values_are_normal() -> None:
@@ -122,30 +122,32 @@ def test_outliers_are_those_of_the_printed_table() -> None:
         value, rest = 12.0, [10.0 + (-1) ** i for i in range(count - 1)]
         while not statistics.outliers([*rest, value]):
             value += step
-        made = statistics.estimate([*rest, value])
-        assert (value - made.mean) / made.sd == pytest.approx(limit, abs=0.003)
+        estimate = statistics.estimate([*rest, value])
+        assert (value - estimate.mean) / estimate.sd == pytest.approx(limit, abs=0.003)
 
 
 def covered(trials: int, count: int) -> float:
     """Share of intervals of normal values that hold the true mean."""
     draw = random.Random(count)
     t = statistics.t_quantile(0.975, count - 1)
-    made = [statistics.estimate([draw.gauss(100, 1) for _ in range(count)]) for _ in range(trials)]
-    assert made[0].half == pytest.approx(t * made[0].error)
-    return sum(abs(one.mean - 100) <= t * one.error for one in made) / trials
+    results = [
+        statistics.estimate([draw.gauss(100, 1) for _ in range(count)]) for _ in range(trials)
+    ]
+    assert results[0].half == pytest.approx(t * results[0].error)
+    return sum(abs(result.mean - 100) <= t * result.error for result in results) / trials
 
 
 def called(trials: int, moved: float) -> float:
     """Share of pairs of five and eight values of unequal spread whose difference is called one."""
     draw = random.Random(7)
-    found = 0
+    result = 0
     for _ in range(trials):
         a = [draw.gauss(100, 1) for _ in range(5)]
         b = [draw.gauss(100 + moved, 3) for _ in range(8)]
-        told = compared(a, b)
-        assert told is not None
-        found += told.p < 0.05
-    return found / trials
+        comparison = compared(a, b)
+        assert comparison is not None
+        result += comparison.p < 0.05
+    return result / trials
 
 
 @pytest.mark.parametrize("count", [3, 10])
@@ -156,22 +158,22 @@ def test_the_interval_holds_the_mean_as_often_as_it_says(count: int) -> None:
 def course(draw: random.Random, count: int, length: float, moved: float) -> list[float]:
     """Noise whose neighbours are alike for so many samples, about a mean of 10 + moved."""
     keeps = math.exp(-1 / length) if length else 0.0
-    step, value, found = math.sqrt(1 - keeps * keeps), draw.gauss(0, 1), []
+    step, value, result = math.sqrt(1 - keeps * keeps), draw.gauss(0, 1), []
     for _ in range(count):
         value = keeps * value + step * draw.gauss(0, 1)
-        found.append(10 + moved + value)
-    return found
+        result.append(10 + moved + value)
+    return result
 
 
 def of_courses(trials: int, count: int, length: float, moved: float = 0.0) -> tuple[float, float]:
     """Shares of pairs of recordings whose difference is called one, and of which none is told."""
     draw, called, untold = random.Random(int(length) + count), 0, 0
     for _ in range(trials):
-        made = [course(draw, count, length, at * moved) for at in range(2)]
-        a, b = (statistics.estimate_of_series(one, [1.0] * count) for one in made)
-        told = statistics.difference(a, b) if a.known and b.known else None
-        untold += told is None
-        called += told is not None and told.p < 0.05
+        results = [course(draw, count, length, i * moved) for i in range(2)]
+        a, b = (statistics.estimate_of_series(result, [1.0] * count) for result in results)
+        report = statistics.difference(a, b) if a.known and b.known else None
+        untold += report is None
+        called += report is not None and report.p < 0.05
     return called / trials, untold / trials
 
 
@@ -186,22 +188,22 @@ def test_noise_whose_neighbours_are_alike_is_called_no_difference(length: float)
 def test_a_ratio_of_sums_weighs_its_parts() -> None:
     """Cycles over seconds: a block in which a CPU hardly ran hardly counts."""
     cycles, ran = [3.0, 3.0, 0.001] * 20, [1.0, 1.0, 0.001] * 20
-    found = statistics.estimate_of_series(cycles, ran)
-    assert found.mean == pytest.approx(sum(cycles) / sum(ran))
-    assert found.error < 0.001
+    estimate = statistics.estimate_of_series(cycles, ran)
+    assert estimate.mean == pytest.approx(sum(cycles) / sum(ran))
+    assert estimate.error < 0.001
 
 
 def test_remaining_correlation_increases_the_error() -> None:
     """Sixteen blocks of which each two are alike, and opposite to the next two: the correlation of
     neighbours is 0 over all, 1/16 less than of noise in the mean, so that 14.1 count."""
     parts = [1.0, 1.0, -1.0, -1.0] * 8
-    found = statistics.estimate_of_series(parts, [1.0] * 32)
+    estimate = statistics.estimate_of_series(parts, [1.0] * 32)
     r = 1 / 32 + 1 / 32
-    assert found.count == pytest.approx(32 * (1 - r) / (1 + r))
-    assert found.error == pytest.approx(math.sqrt(32 / 31 / found.count))
+    assert estimate.count == pytest.approx(32 * (1 - r) / (1 + r))
+    assert estimate.error == pytest.approx(math.sqrt(32 / 31 / estimate.count))
 
 
 def test_a_drifting_series_has_no_interval() -> None:
-    found = statistics.estimate_of_series([float(i) for i in range(400)], [1.0] * 400)
-    assert found.mean == pytest.approx(199.5)
-    assert not found.known
+    estimate = statistics.estimate_of_series([float(i) for i in range(400)], [1.0] * 400)
+    assert estimate.mean == pytest.approx(199.5)
+    assert not estimate.known

@@ -26,16 +26,16 @@ FEW = ("util", "busy_hz", "smt", "smt_neither_low_ratio", "cycles_count", "power
     [("table.csv", "csv", None), ("lines.jsonl", "jsonl", None), ("series.om", "openmetrics", FEW)],
 )
 def test_golden(recording: Path, name: str, form: str, metrics: tuple[str, ...] | None) -> None:
-    found = export(recording, form, metrics=metrics, every_ns=EVERY_NS)
-    assert found.decode() == exported.golden(name, found).decode()
+    result = export(recording, form, metrics=metrics, every_ns=EVERY_NS)
+    assert result.decode() == exported.golden(name, result).decode()
 
 
 def test_the_recording_is_as_awkward_as_it_should_be(recording: Path) -> None:
-    found = rows(export(recording))
-    assert {row["smt_method"] for row in found} >= {"one-thread", "bounds", "single"}
-    assert {row["online"] for row in found} == {"true", "false"}
-    assert any(row["suspect"].startswith("cycles: ") for row in found)
-    assert any('smi_count=in use by "pcm", says the kernel since boot' in r["why"] for r in found)
+    result = rows(export(recording))
+    assert {row["smt_method"] for row in result} >= {"one-thread", "bounds", "single"}
+    assert {row["online"] for row in result} == {"true", "false"}
+    assert any(row["suspect"].startswith("cycles: ") for row in result)
+    assert any('smi_count=in use by "pcm", says the kernel since boot' in r["why"] for r in result)
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "openmetrics"])
@@ -62,12 +62,12 @@ def _doubtful(path: Path) -> Path:
     """A recording in which CPU 1 has too many reference cycles in the first of two seconds, and
     which counts late and lost frames."""
     greeting = made.hello([made.REF, made.CYCLES])
-    found: list[wire.Message] = [greeting]
+    results: list[wire.Message] = [greeting]
     for seq in range(21):
         ref = [seq * 10**8, seq * 10**8 + (10**9 if seq > 5 else 0)]
         values = {"ref": ref, "cycles": [count * 2 for count in ref]}
-        found.append(made.frame(greeting, seq, values, lost=seq // 10, late=seq // 5))
-    return record(path / "doubtful", found)
+        results.append(made.frame(greeting, seq, values, lost=seq // 10, late=seq // 5))
+    return record(path / "doubtful", results)
 
 
 def test_doubted_late_and_lost_samples_are_in_all_formats(tmp_path: Path) -> None:
@@ -105,9 +105,9 @@ def test_every_form_has_host_labels_command_and_start(tmp_path: Path) -> None:
     printed = json.loads(export(path, "jsonl").splitlines()[0])
     assert printed["labels"] == {"run": "17", "who": "a b"}
     assert (printed["command"], printed["start"]) == (["make", "-j 2"], start)
-    (row, *_) = found = rows(export(path))
+    (row, *_) = result = rows(export(path))
     assert (row["host"], row["label_run"], row["label_who"]) == ("h", "17", "a b")
-    spans = [round(float(row["elapsed_s"]), 6) for row in found[::2]]
+    spans = [round(float(row["elapsed_s"]), 6) for row in result[::2]]
     assert spans[:2] == [0.5, 0.5], "what was asked for when it was recorded"
     export(path, "parquet")
     known = parquet.read_schema(path.with_name("exported")).metadata

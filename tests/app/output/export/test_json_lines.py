@@ -22,9 +22,9 @@ from perftop.session.session import Session
 from perftop.verbs import stat
 
 
-async def _printed(found: list[wire.Message], interval_ns: int, seconds: float) -> bytes:
+async def _printed(result: list[wire.Message], interval_ns: int, seconds: float) -> bytes:
     async def stream() -> AsyncIterator[list[wire.Message]]:
-        for message in found:
+        for message in result:
             yield [message]
 
     times = [
@@ -52,19 +52,19 @@ async def _printed(found: list[wire.Message], interval_ns: int, seconds: float) 
     ],
 )
 def test_jsonl_equals_the_lines_of_stat(tmp_path: Path, spec: str, every_ns: int) -> None:
-    found = messages(spec, 10.5)
-    path = record(tmp_path / "recording", found)
-    printed = asyncio.run(_printed(found, every_ns, 10.5))
+    result = messages(spec, 10.5)
+    path = record(tmp_path / "recording", result)
+    printed = asyncio.run(_printed(result, every_ns, 10.5))
     assert printed.count(b'"type":"interval"') > 10
-    told = re.sub(rb',"own_cpu_s":[0-9.e-]+', b"", printed)
-    assert told != printed, "it is told by those who have caused it, not by a file"
-    assert export(path, "jsonl", every_ns=every_ns) == told
+    text = re.sub(rb',"own_cpu_s":[0-9.e-]+', b"", printed)
+    assert text != printed, "it is told by those who have caused it, not by a file"
+    assert export(path, "jsonl", every_ns=every_ns) == text
 
 
 def _summary(tmp_path: Path, notes: list[wire.Note]) -> dict[str, Any]:
     path = record(tmp_path / "recording", [*counted(), *notes])
-    found: dict[str, Any] = json.loads(export(path, "jsonl").splitlines()[-1])
-    return found
+    result: dict[str, Any] = json.loads(export(path, "jsonl").splitlines()[-1])
+    return result
 
 
 def test_marks_are_lines_where_they_were_set(tmp_path: Path) -> None:
@@ -110,12 +110,12 @@ def test_the_command_that_was_recorded_is_in_the_summary(tmp_path: Path) -> None
 def test_notes_of_a_command_are_not_trusted(tmp_path: Path) -> None:
     keys = "pid", "status", "user_s", "sys_s", "switches", "first_ns", "last_ns", "missed"
     wrong = ["x", -1.5, None, {}, [2, 1.5], float("nan"), float("inf"), True]
-    told = {"pid", "status", "user_s", "sys_s", "switches", "first_samples", "last_samples",
+    results = {"pid", "status", "user_s", "sys_s", "switches", "first_samples", "last_samples",
             "slack_s", "missed"}  # fmt: skip
     for value in wrong:
         end = wire.Note("run-end", 2, data=dict.fromkeys(keys, value))
         run = _summary(tmp_path, [wire.Note("run-start", 1, data={"pid": 7}), end])["run"]
-        assert {key: run[key] for key in told} == dict.fromkeys(told), value
+        assert {key: run[key] for key in results} == dict.fromkeys(results), value
         assert run["start"] is None, "it began before the first sample"
 
 

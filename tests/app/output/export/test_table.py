@@ -30,8 +30,8 @@ NOT_ASKED = {"counted_ratio", "package", "core", "suspect", "why", "task", "task
 @pytest.mark.parametrize("spec", [None, "sim:hybrid", "sim:idle,smt=1", "sim:smt-mix,smt=4"])
 def test_every_empty_cell_has_its_reason(tmp_path: Path, spec: str | None) -> None:
     """And a column is there on any machine, even one that counts a single thing."""
-    found = counted(stamp="raw", tsc_hz=None) if spec is None else messages(spec, 3)
-    printed = rows(export(record(tmp_path / "recording", found)))
+    result = counted(stamp="raw", tsc_hz=None) if spec is None else messages(spec, 3)
+    printed = rows(export(record(tmp_path / "recording", result)))
     header = (awkward.GOLDEN / "table.csv").read_text().partition("\n")[0].split(",")
     assert list(printed[0]) == header
     for row in printed:
@@ -119,16 +119,16 @@ def test_each_cpu_has_the_number_of_its_package() -> None:
         pass
     interval = session.take()
     assert interval is not None
-    found = of_cpus(session, interval, KEYS[1])
+    result = of_cpus(session, interval, KEYS[1])
     for cpus, rate in zip(hello.packages, interval.packages[KEYS[1][8:]], strict=True):
-        assert {float(found[session.position[cpu]]) for cpu in cpus} == {float(rate)}
+        assert {float(result[session.position[cpu]]) for cpu in cpus} == {float(rate)}
     assert np.isnan(of_cpus(session, interval, KEYS[2])).all()  # nobody monitors L3s there
 
 
 def test_exports_have_it_once_a_package(tmp_path: Path) -> None:
     hello, messages = played()
-    found: list[Message] = [hello, *messages]
-    path = record(tmp_path / "recording", found)
+    results: list[Message] = [hello, *messages]
+    path = record(tmp_path / "recording", results)
     printed = rows(export(path, metrics=KEYS))
     assert {*KEYS} <= printed[0].keys()
     assert float(printed[-1][KEYS[1]]) > 0
@@ -172,11 +172,11 @@ def test_openmetrics_equals_json_lines(recording: Path) -> None:
 def test_a_counter_that_is_not_known_for_a_while_has_no_samples_then(tmp_path: Path) -> None:
     """CPU 1 is off in the second of four seconds; the third lacks a sample."""
     greeting = made.hello([made.REF], threads=1, cores=2)
-    found: list[wire.Message] = [greeting]
+    results: list[wire.Message] = [greeting]
     for seq in range(41):
         ref = [seq * 10**7, None if 11 <= seq <= 20 else seq * 10**7]
-        found.append(made.frame(greeting, seq, {"ref": ref}))
-    path = record(tmp_path / "recording", found)
+        results.append(made.frame(greeting, seq, {"ref": ref}))
+    path = record(tmp_path / "recording", results)
     data = export(path, "openmetrics", every_ns=10**9, metrics=["ref_count"])
     series = by_name(data)["perftop_ref_total"]
     zero = greeting.wall_ns / 1e9

@@ -50,9 +50,9 @@ async def asked(port: int, request: bytes) -> bytes:
     """All that comes back."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request)
-    found = await reader.read()
+    content = await reader.read()
     writer.close()
-    return found
+    return content
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,8 @@ def test_answers(head: bytes, status: int) -> None:
 
 
 def test_an_answer_has_a_body_unless_only_its_head_was_requested() -> None:
-    found = answer(b"GET /metrics HTTP/1.0", BODY.__getitem__).data
-    head, _, body = found.partition(b"\r\n\r\n")
+    result = answer(b"GET /metrics HTTP/1.0", BODY.__getitem__).data
+    head, _, body = result.partition(b"\r\n\r\n")
     assert body == b"old\n"
     assert b"Content-Length: 4" in head
     assert answer(b"HEAD /metrics HTTP/1.0", BODY.__getitem__).data == head + b"\r\n\r\n"
@@ -111,8 +111,8 @@ def test_an_answer_has_a_body_unless_only_its_head_was_requested() -> None:
 def test_the_form_is_negotiated(accept: str, openmetrics: bool) -> None:
     assert wants_openmetrics(accept) is openmetrics
     head = f"GET /metrics HTTP/1.0\r\nAccept: {accept}".encode()
-    found = answer(head, BODY.__getitem__)
-    assert (found.body, found.kind) == (
+    result = answer(head, BODY.__getitem__)
+    assert (result.body, result.kind) == (
         BODY[openmetrics],
         http.OPENMETRICS if openmetrics else http.TEXT,
     )
@@ -138,12 +138,12 @@ async def test_requests_arrive_in_any_pieces() -> None:
 async def test_a_head_of_ten_megabytes_is_refused_and_not_kept() -> None:
     async with served() as (server, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        found = asyncio.ensure_future(reader.read(1 << 16))
+        result = asyncio.ensure_future(reader.read(1 << 16))
         with pytest.raises(OSError):
             for _ in range(160):
                 writer.write(b"GET / HTTP/1.1\r\nx: " + b"a" * (1 << 16))
                 await writer.drain()
-        assert (await found).startswith(b"HTTP/1.1 431 ")
+        assert (await result).startswith(b"HTTP/1.1 431 ")
         await until(lambda: not server.open, "the connection is dropped")
         writer.close()
 

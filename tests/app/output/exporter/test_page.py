@@ -46,10 +46,12 @@ def story() -> list[wire.Message]:
 
 
 def test_names_labels_and_kinds(story: list[wire.Message]) -> None:
-    found = {metric.name: metric for metric in families(fed(story)[1].text(openmetrics=True))}
-    labels = {name: {*metric.samples[0].labels} for name, metric in found.items() if metric.samples}
+    results = {metric.name: metric for metric in families(fed(story)[1].text(openmetrics=True))}
+    labels = {
+        name: {*metric.samples[0].labels} for name, metric in results.items() if metric.samples
+    }
     assert labels == LABELS
-    for name, metric in found.items():
+    for name, metric in results.items():
         counts = any(sample.name.endswith("_total") for sample in metric.samples)
         assert metric.type == ("info" if name == "perftop" else "counter" if counts else "gauge")
         assert metric.documentation
@@ -98,23 +100,23 @@ def test_only_the_selected_cpus_are_printed() -> None:
     hello = given[0]
     assert isinstance(hello, wire.Hello)
     fields = {name: getattr(hello, name) for name in hello.__match_args__} | {"selected": [1, 5]}
-    found = shown(fed([wire.Hello(**fields), *given[1:]], "cpu")[1])
-    assert {labels[0] for labels, _ in named(found, "perftop_cpu_seconds_total")} == {"1", "5"}
-    assert {labels[0] for labels, _ in named(found, "perftop_smt_seconds_total")} == {"1"}
+    screen = shown(fed([wire.Hello(**fields), *given[1:]], "cpu")[1])
+    assert {labels[0] for labels, _ in named(screen, "perftop_cpu_seconds_total")} == {"1", "5"}
+    assert {labels[0] for labels, _ in named(screen, "perftop_smt_seconds_total")} == {"1"}
 
 
 def test_missing_families_of_a_vm_have_a_reason() -> None:
     _, page = fed(messages("guest", 3))
-    found = shown(page)
-    names = {name for name, *_ in found}
+    screen = shown(page)
+    names = {name for name, *_ in screen}
     assert not names & {"perftop_cycles_total", "perftop_energy_joules_total",
                         "perftop_ceiling_hertz", "perftop_below_ceiling_seconds_total"}  # fmt: skip
-    missing = {labels[0]: labels[1] for labels, value in named(found, "perftop_missing")}
+    missing = {labels[0]: labels[1] for labels, value in named(screen, "perftop_missing")}
     assert "no core PMU in this guest" in missing["perftop_cycles_total:all"]
     assert {"perftop_cpu_seconds_total:involuntary_halt", "perftop_energy_joules_total",
             "perftop_below_ceiling_seconds_total"} <= {*missing}  # fmt: skip
     assert all(missing.values())
-    modes = {labels[0] for labels, _ in named(found, "perftop_cpu_seconds_total")}
+    modes = {labels[0] for labels, _ in named(screen, "perftop_cpu_seconds_total")}
     assert modes == {"busy", "idle", "steal"}
 
 
@@ -131,10 +133,10 @@ def test_a_ceiling_without_a_clock_gives_no_time_below_it() -> None:
         ])
         for block in hello.blocks
     ]  # fmt: skip
-    found = shown(fed([wire.Hello(**fields), *given[1:]])[1])
-    assert ("perftop_ceiling_hertz", "0") in found
-    assert not [*named(found, "perftop_below_ceiling_seconds_total")]
-    assert ("perftop_missing", "perftop_below_ceiling_seconds_total") in {k[:2] for k in found}
+    screen = shown(fed([wire.Hello(**fields), *given[1:]])[1])
+    assert ("perftop_ceiling_hertz", "0") in screen
+    assert not [*named(screen, "perftop_below_ceiling_seconds_total")]
+    assert ("perftop_missing", "perftop_below_ceiling_seconds_total") in {k[:2] for k in screen}
 
 
 def test_no_name_of_a_program_is_exported() -> None:
@@ -156,6 +158,6 @@ def test_no_name_of_a_program_is_exported() -> None:
         wire.Frame(m.seq, m.time_ns, {k: v for k, v in m.blocks.items() if k != "package"})
         for m in printed if isinstance(m, wire.Frame)
     ]  # fmt: skip
-    found = shown(fed([wire.Hello(**(fields | {"blocks": blocks})), *stripped])[1])
-    assert found["perftop_missing", "perftop_energy_joules_total",
+    screen = shown(fed([wire.Hello(**(fields | {"blocks": blocks})), *stripped])[1])
+    assert screen["perftop_missing", "perftop_energy_joules_total",
                  "in use by a program\nsince boot"] == 1  # fmt: skip

@@ -29,18 +29,18 @@ LIMIT = 2.0
 
 
 def program(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
+    result = shutil.which(name)
+    if result is None:
         pytest.skip(f"{name} is not installed")
-    return found
+    return result
 
 
 def run(*command: str | Path, status: int = 0, **more: Any) -> str:
-    done = subprocess.run(
+    result = subprocess.run(
         command, capture_output=True, text=True, timeout=MOST_S, check=False, **more
     )
-    assert done.returncode == status, done.stdout + done.stderr
-    return str(done.stdout + done.stderr)
+    assert result.returncode == status, result.stdout + result.stderr
+    return str(result.stdout + result.stderr)
 
 
 def expressions() -> Iterator[str]:
@@ -52,9 +52,9 @@ def expressions() -> Iterator[str]:
 
 def samples() -> set[str]:
     """All names of samples that the exporter can have."""
-    told = [*shown(fed(messages("turbo-drop,cpus=4", 20))[1]),
+    results = [*shown(fed(messages("turbo-drop,cpus=4", 20))[1]),
             *shown(fed(messages("guest", 1))[1])]  # fmt: skip
-    return {name for name, *_ in told}
+    return {name for name, *_ in results}
 
 
 # --- Prometheus
@@ -153,9 +153,9 @@ def test_the_alert_is_for_a_package_below_its_ceiling_for_a_tenth_of_an_hour(
 def test_rules_and_board_query_existing_families() -> None:
     there = samples()
     text = [shipped("rules").replace("instance:perftop_", "instance:"), *expressions()]
-    asked = {word for each in text for word in WORDS.findall(each)}
-    assert len(asked) > 10
-    assert asked <= there
+    request = {word for each in text for word in WORDS.findall(each)}
+    assert len(request) > 10
+    assert request <= there
 
 
 # --- Grafana
@@ -214,9 +214,9 @@ def units(tmp_path: Path) -> Path:
 def printed(name: str) -> str:
     """A file as the command prints it."""
     words = ("record", "--print-unit") if name == "recorder" else ("exporter", f"--print-{name}")
-    done = here(*words)
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
+    result = here(*words)
+    assert (result.returncode, result.stderr) == (0, "")
+    return result.stdout
 
 
 def test_systemd_takes_the_units(units: Path) -> None:
@@ -228,8 +228,8 @@ def test_systemd_takes_the_units(units: Path) -> None:
 @pytest.mark.parametrize("name", ["perftop.service", "perftop-record.service"])
 def test_the_services_are_hardened(units: Path, name: str) -> None:
     tool = program("systemd-analyze")
-    said = run(tool, "security", "--offline=true", units / name)
-    (level,) = re.findall(rf"Overall exposure level for {re.escape(name)}: ([0-9.]+)", said)
+    result = run(tool, "security", "--offline=true", units / name)
+    (level,) = re.findall(rf"Overall exposure level for {re.escape(name)}: ([0-9.]+)", result)
     assert float(level) <= LIMIT
 
 
@@ -252,5 +252,5 @@ def test_the_service_has_the_rights_of_perf_and_no_more() -> None:
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_files_are_printed_unchanged(name: str) -> None:
-    told, ours = printed(name), shipped(name).split("@PERFTOP@")
-    assert all(part in told for part in ours)
+    report, ours = printed(name), shipped(name).split("@PERFTOP@")
+    assert all(part in report for part in ours)

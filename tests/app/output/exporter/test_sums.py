@@ -38,9 +38,9 @@ def windows(spec: str, seconds: float, kind: str) -> list[dict[str, Any]]:
     return [line for line in truth(spec, seconds) if line["type"] == kind]
 
 
-def of(found: Series, name: str, *labels: str) -> float:
+def of(result: Series, name: str, *labels: str) -> float:
     """The sum over all series of this name that have these labels."""
-    return sum(value for place, value in named(found, name) if {*labels} <= {*place})
+    return sum(value for place, value in named(result, name) if {*labels} <= {*place})
 
 
 @pytest.mark.parametrize("sample_ns", SAMPLES_NS)
@@ -49,23 +49,23 @@ def test_states_are_those_of_the_schedule_and_sum_to_the_time_of_the_cores(
     spec: str, sample_ns: int
 ) -> None:
     session, page = played(spec, SECONDS, sample_ns)
-    found = shown(page)
+    screen = shown(page)
     true: dict[tuple[int, str], float] = defaultdict(float)
     for line in windows(spec, SECONDS, "core"):
         for state in STATES:
             true[line["package"], state] += line["smt"][state] * (line["end"] - line["start"])
     for (package, state), seconds in true.items():
-        printed = found["perftop_smt_seconds_total", str(package), state]
+        printed = screen["perftop_smt_seconds_total", str(package), state]
         assert printed == pytest.approx(seconds, rel=0.01, abs=0.02 * SECONDS)
     cores = len(session.hello.cores)
-    assert of(found, "perftop_smt_seconds_total") == pytest.approx(SECONDS * cores, rel=2e-3)
-    assert of(found, "perftop_smt_seconds_total", "unknown") == pytest.approx(0, abs=0.01)
+    assert of(screen, "perftop_smt_seconds_total") == pytest.approx(SECONDS * cores, rel=2e-3)
+    assert of(screen, "perftop_smt_seconds_total", "unknown") == pytest.approx(0, abs=0.01)
 
 
 @pytest.mark.parametrize("spec", ["halts,cpus=8", "neighbour,cpus=8", "smt-mix,cpus=16"])
 def test_modes_and_counts_are_those_of_the_schedule(spec: str) -> None:
     session, page = played(spec, SECONDS)
-    found = shown(page)
+    screen = shown(page)
     cpus = windows(spec, SECONDS, "cpu")
     whole_s = len(session.hello.topology) * SECONDS
 
@@ -73,7 +73,7 @@ def test_modes_and_counts_are_those_of_the_schedule(spec: str) -> None:
         return float(sum(line[key] for line in cpus))
 
     def mode(*names: str) -> float:
-        return sum(of(found, "perftop_cpu_seconds_total", name) for name in names)
+        return sum(of(screen, "perftop_cpu_seconds_total", name) for name in names)
 
     near = 0.002 * whole_s
     # In an idle CPU that polls reference cycles go on: the schedule counts that as running.
@@ -81,13 +81,13 @@ def test_modes_and_counts_are_those_of_the_schedule(spec: str) -> None:
     assert mode("idle") == pytest.approx(total("idle"), rel=0.01, abs=near)
     assert mode("steal") == pytest.approx(total("steal"), rel=0.02, abs=0.2)
     assert mode("involuntary_halt") == pytest.approx(total("involuntary"), rel=0.1, abs=near)
-    assert of(found, "perftop_cpu_seconds_total") == pytest.approx(whole_s, rel=2e-3)
+    assert of(screen, "perftop_cpu_seconds_total") == pytest.approx(whole_s, rel=2e-3)
     cycles = sum(line["util"] * (line["busy_hz"] or 0) for line in cpus)
-    assert of(found, "perftop_cycles_total", "all") == pytest.approx(cycles, rel=0.005)
+    assert of(screen, "perftop_cycles_total", "all") == pytest.approx(cycles, rel=0.005)
     retired = sum(line["util"] * (line["busy_hz"] or 0) * (line["ipc"] or 0) for line in cpus)
-    assert of(found, "perftop_instructions_total", "all") == pytest.approx(retired, rel=0.005)
-    tsc_hz = found["perftop_tsc_hertz",]
-    reference = of(found, "perftop_reference_cycles_total")
+    assert of(screen, "perftop_instructions_total", "all") == pytest.approx(retired, rel=0.005)
+    tsc_hz = screen["perftop_tsc_hertz",]
+    reference = of(screen, "perftop_reference_cycles_total")
     assert reference == pytest.approx(total("util") * tsc_hz, rel=0.005)
 
 
@@ -108,7 +108,7 @@ EPISODES = [
 def test_seconds_of_episodes_are_as_scripted(spec: str, kind: str, sample_ns: int) -> None:
     seconds = 33 if spec.startswith("license") else 37  # at neither an episode runs
     _, page = played(spec, seconds + LATE_S, sample_ns)
-    found, sample_s = shown(page), sample_ns / 1e9
+    result, sample_s = shown(page), sample_ns / 1e9
     true: dict[str, list[float]] = defaultdict(list)
     for line in scripted(spec, seconds, kind):
         assert line["end"] is not None
@@ -116,11 +116,11 @@ def test_seconds_of_episodes_are_as_scripted(spec: str, kind: str, sample_ns: in
     assert true
     for cause, lengths in true.items():
         near = pytest.approx(sum(lengths), abs=1.01 * sample_s * len(lengths))
-        assert found["perftop_episode_seconds_total", cause, kind, "0"] == near
-        assert found["perftop_episodes_total", cause, kind, "0"] == len(lengths)
+        assert result["perftop_episode_seconds_total", cause, kind, "0"] == near
+        assert result["perftop_episodes_total", cause, kind, "0"] == len(lengths)
         if kind == "turbo-drop":
-            assert found["perftop_below_ceiling_seconds_total", cause, "0"] == near
-    printed = {labels[0] for labels, value in named(found, "perftop_episodes_total")
+            assert result["perftop_below_ceiling_seconds_total", cause, "0"] == near
+    printed = {labels[0] for labels, value in named(result, "perftop_episodes_total")
             if labels[1] == kind and value}  # fmt: skip
     assert printed == {*true}
 
@@ -129,15 +129,15 @@ def test_cycles_below_the_ceiling_are_depth_times_running_time() -> None:
     _, page = played("turbo-drop,cpus=16", 37 + LATE_S)
     drops = scripted("turbo-drop,cpus=16", 37, "turbo-drop")
     cycles = sum(d["depth"] * (d["end"] - d["start"]) * len(d["cpus"]) for d in drops)
-    found = shown(page)["perftop_below_ceiling_cycles_total", "power-pl1", "0"]
-    assert found == pytest.approx(cycles, rel=0.03)
+    result = shown(page)["perftop_below_ceiling_cycles_total", "power-pl1", "0"]
+    assert result == pytest.approx(cycles, rel=0.03)
 
 
 def test_a_running_episode_is_printed_before_it_ends() -> None:
     """It is late by the time in which an episode can still prove to have ended."""
     _, page = fed(messages("license,cpus=12", 19))  # from 11 s to 20 s
-    found = shown(page)["perftop_below_ceiling_seconds_total", "license", "0"]
-    assert found == pytest.approx(19 - 11 - LATE_S, abs=0.21)
+    result = shown(page)["perftop_below_ceiling_seconds_total", "license", "0"]
+    assert result == pytest.approx(19 - 11 - LATE_S, abs=0.21)
 
 
 @pytest.mark.parametrize("spec", ["hotplug,cpus=4", "jitter,cpus=8", "demo,cpus=8", "guest"])
@@ -163,13 +163,13 @@ def test_a_doubted_counter_makes_dependent_values_unknown() -> None:
     ]
     calm = [m for m in sane if not isinstance(m, wire.Frame) or m.seq != awkward.JUMPS_AT]
     (_, page), (_, other) = fed([hello, *sane], "cpu"), fed([hello, *calm], "cpu")
-    found, rest = shown(page), shown(other)
-    assert found["perftop_suspect_samples_total", "jumped"] > 0
-    hurt = [key for key, value in named(found, "perftop_cycles_total") if value < 1e13]
+    result, rest = shown(page), shown(other)
+    assert result["perftop_suspect_samples_total", "jumped"] > 0
+    hurt = [key for key, value in named(result, "perftop_cycles_total") if value < 1e13]
     assert len(hurt) == 8
     for name in ("perftop_cycles_total", "perftop_instructions_total"):
-        assert found[name, "2", "0", "all"] < rest[name, "2", "0", "all"]
-    busy = found["perftop_cpu_seconds_total", "2", "busy", "0"]
+        assert result[name, "2", "0", "all"] < rest[name, "2", "0", "all"]
+    busy = result["perftop_cpu_seconds_total", "2", "busy", "0"]
     assert busy == pytest.approx(rest["perftop_cpu_seconds_total", "2", "busy", "0"], rel=1e-3)
 
 
@@ -187,10 +187,10 @@ def test_a_lost_read_of_a_core_is_time_that_is_unknown() -> None:
         head[8 * (wire.HEAD * cpu + 4)] |= wire.ROW_REBASED
     blocks = frame.blocks | {"cpu": wire.Rows(bytes(head), rows.valid, rows.values)}
     given[at] = wire.Frame(frame.seq, frame.time_ns, blocks, records=frame.records)
-    found = shown(fed(given)[1])
-    unknown = found["perftop_smt_seconds_total", "0", "unknown"]
+    screen = shown(fed(given)[1])
+    unknown = screen["perftop_smt_seconds_total", "0", "unknown"]
     assert unknown == pytest.approx(0.1, rel=0.02)
-    assert of(found, "perftop_smt_seconds_total") == pytest.approx(10 * 2, rel=2e-3)
+    assert of(screen, "perftop_smt_seconds_total") == pytest.approx(10 * 2, rel=2e-3)
 
 
 IDLE = made.counter("idle_s", "s", bits=64, scale=1e-6)
@@ -201,24 +201,24 @@ STEP = int(made.TSC_HZ / 10)
 def halves(samples: int, jump_at: int = -1) -> list[wire.Message]:
     """One CPU that runs for 60 ms of 100, 20 of these polling; its reference counter may jump."""
     hello = made.hello([made.REF, IDLE, POLL], threads=1)
-    found: list[wire.Message] = [hello]
+    results: list[wire.Message] = [hello]
     for seq in range(samples + 1):
         ref = int(0.6 * STEP) * seq + (1 << 44) * (0 <= jump_at <= seq)
         values = {"ref": [ref], "idle_s": [40_000 * seq], "poll_s": [20_000 * seq]}
-        found.append(made.frame(hello, seq, values))
-    return found
+        results.append(made.frame(hello, seq, values))
+    return results
 
 
 def test_polling_is_no_work_although_reference_cycles_advance() -> None:
-    found = shown(fed(halves(10))[1])
-    printed = {labels[0]: value for labels, value in named(found, "perftop_cpu_seconds_total")}
+    screen = shown(fed(halves(10))[1])
+    printed = {labels[0]: value for labels, value in named(screen, "perftop_cpu_seconds_total")}
     assert printed == pytest.approx({"busy": 0.4, "idle": 0.4, "poll": 0.2})
 
 
 def test_modes_of_a_doubted_sample_are_left_out_together() -> None:
-    found = shown(fed(halves(10, jump_at=5))[1])
-    printed = {labels[0]: value for labels, value in named(found, "perftop_cpu_seconds_total")}
-    assert found["perftop_suspect_samples_total", "jumped"] == 1
+    screen = shown(fed(halves(10, jump_at=5))[1])
+    printed = {labels[0]: value for labels, value in named(screen, "perftop_cpu_seconds_total")}
+    assert screen["perftop_suspect_samples_total", "jumped"] == 1
     assert printed == pytest.approx({"busy": 0.36, "idle": 0.36, "poll": 0.18})
 
 
@@ -239,11 +239,11 @@ def test_no_moment_counts_twice_and_takeovers_have_one_cause(
         return [e for e in printed if e.start_ns <= until_ns and (e.end_ns or 0) > since_ns]
 
     monkeypatch.setattr(Session, "episodes", episodes)
-    found = shown(fed(given)[1])
-    assert found["perftop_below_ceiling_seconds_total", "thermal", "0"] == pytest.approx(1.5)
-    assert found["perftop_episode_seconds_total", "thermal", "turbo-drop", "0"] == pytest.approx(2)
-    assert found["perftop_episodes_total", "thermal", "turbo-drop", "0"] == 2
-    assert found["perftop_episode_seconds_total", "counters", "suspect", "0"] == pytest.approx(0.2)
+    screen = shown(fed(given)[1])
+    assert screen["perftop_below_ceiling_seconds_total", "thermal", "0"] == pytest.approx(1.5)
+    assert screen["perftop_episode_seconds_total", "thermal", "turbo-drop", "0"] == pytest.approx(2)
+    assert screen["perftop_episodes_total", "thermal", "turbo-drop", "0"] == 2
+    assert screen["perftop_episode_seconds_total", "counters", "suspect", "0"] == pytest.approx(0.2)
 
 
 # --- time of cores is neither lost nor made
@@ -256,11 +256,11 @@ def stream(flags: dict[int, int], samples: int = 20) -> list[wire.Message]:
     """Two cores of one thread that run for half of the time. `flags`: of the first core, by
     sample."""
     hello = made.hello([made.REF], cores=2, threads=1)
-    found: list[wire.Message] = [hello]
+    results: list[wire.Message] = [hello]
     for seq in range(samples + 1):
         values = {"ref": [STEP // 2 * seq] * 2}
-        found.append(made.frame(hello, seq, values, flags=[flags.get(seq, 1), wire.ROW_SAMPLED]))
-    return found
+        results.append(made.frame(hello, seq, values, flags=[flags.get(seq, 1), wire.ROW_SAMPLED]))
+    return results
 
 
 def printed(page: Page) -> dict[str, float]:
@@ -280,10 +280,10 @@ def printed(page: Page) -> dict[str, float]:
 )
 def test_time_without_a_read_is_unknown(flags: dict[int, int], unknown_s: float) -> None:
     _, page = fed(stream(flags), "core")
-    found = printed(page)
-    assert found.get("unknown", 0.0) == pytest.approx(unknown_s, abs=1e-9)
-    assert found["neither"] == found["lp0"] == pytest.approx((2.0 - unknown_s) / 2)
-    assert sum(found.values()) == pytest.approx(2.0)
+    answer = printed(page)
+    assert answer.get("unknown", 0.0) == pytest.approx(unknown_s, abs=1e-9)
+    assert answer["neither"] == answer["lp0"] == pytest.approx((2.0 - unknown_s) / 2)
+    assert sum(answer.values()) == pytest.approx(2.0)
 
 
 def test_time_is_not_that_of_a_core_that_is_off() -> None:
@@ -294,8 +294,8 @@ def test_time_is_not_that_of_a_core_that_is_off() -> None:
         assert isinstance(frame, wire.Frame)
         data = {"cpu": 0, "online": online}
         given.insert(place, wire.Note("hotplug", frame.time_ns - 1, data=data))
-    found = printed(fed(given, "core")[1])
-    assert sum(found.values()) == pytest.approx(1.0 + 0.5, abs=0.11)
+    answer = printed(fed(given, "core")[1])
+    assert sum(answer.values()) == pytest.approx(1.0 + 0.5, abs=0.11)
 
 
 def test_a_core_keeps_its_time_when_cores_are_regrouped() -> None:
@@ -317,8 +317,8 @@ def test_cores_with_the_same_number_are_distinguished() -> None:
     ]
     hello = dataclasses.replace(hello, topology=topology)
     frames = [made.frame(hello, seq, {"ref": [STEP // 2 * seq] * 4}) for seq in range(3)]
-    found = shown(fed([hello, *frames], "core")[1])
-    names = {labels[0] for labels, _ in named(found, "perftop_smt_seconds_total")}
+    screen = shown(fed([hello, *frames], "core")[1])
+    names = {labels[0] for labels, _ in named(screen, "perftop_smt_seconds_total")}
     assert names == {"cpu0", "cpu1", "1", "cpu3"}
 
 
@@ -327,7 +327,7 @@ def test_cpus_without_a_package_have_no_package_label() -> None:
     hello = dataclasses.replace(hello, packages=[[0]])
     frames = [made.frame(hello, seq, {"ref": [STEP // 2 * seq] * 2}) for seq in range(3)]
     _, page = fed([hello, *frames])
-    found = shown(page)
-    busy = dict(named(found, "perftop_cpu_seconds_total"))
+    screen = shown(page)
+    busy = dict(named(screen, "perftop_cpu_seconds_total"))
     assert busy == pytest.approx({("busy", "0"): 0.1, ("busy",): 0.1})
-    assert np.isclose(found["perftop_smt_seconds_total", "lp0"], 0.1)
+    assert np.isclose(screen["perftop_smt_seconds_total", "lp0"], 0.1)

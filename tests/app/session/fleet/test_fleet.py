@@ -25,11 +25,11 @@ NOW = 1_700_000_000.0
 
 
 def machine(name: str, lost_: float = 0.0, cause: str = "", start: float = NOW - 60) -> Row:
-    made = Row(name)
-    made.add_numbers(NOW - 1, {**UNKNOWN_NUMBERS, "lost": lost_, "busy": 1.0, "power_w": 100.0})
+    result = Row(name)
+    result.add_numbers(NOW - 1, {**UNKNOWN_NUMBERS, "lost": lost_, "busy": 1.0, "power_w": 100.0})
     if cause:
-        made.running = [MachineEpisode(name, "turbo-drop", cause, start, None, 5e8, 1.0)]
-    return made
+        result.running = [MachineEpisode(name, "turbo-drop", cause, start, None, 5e8, 1.0)]
+    return result
 
 
 def names(fleet: Fleet, **sight: object) -> list[str]:
@@ -70,22 +70,22 @@ def test_episodes_of_two_detectors_with_one_cause_are_joined() -> None:
         MachineEpisode("a", kind, "hypervisor", NOW - 5, None, 0.1)
         for kind in ("steal", "neighbour")
     ]
-    (found,) = Fleet([one]).running()
-    assert (found.kind, found.machines) == ("steal", ("a",))
+    (result,) = Fleet([one]).running()
+    assert (result.kind, result.machines) == ("steal", ("a",))
 
 
 def test_ended_episodes_are_joined_only_if_they_began_together() -> None:
-    found = []
+    results = []
     for i in range(4):
         one = machine(f"n{i}")
         for start in (NOW - 500 + i, NOW - 100 - 400 * (i == 3)):
             one.ended.append(
                 MachineEpisode(one.name, "turbo-drop", "current", start, start + 3, 1e8)
             )
-        found.append(one)
-    told = Fleet(found).happened(50)
-    assert [len(each.machines) for each in told] == [3, 4]
-    assert [each.start for each in told] == [NOW - 100, NOW - 500]
+        results.append(one)
+    report = Fleet(results).happened(50)
+    assert [len(each.machines) for each in report] == [3, 4]
+    assert [each.start for each in report] == [NOW - 100, NOW - 500]
 
 
 def test_machines_below_their_ceiling_are_counted_over_time() -> None:
@@ -103,8 +103,8 @@ def test_a_filter_asks_for_words_of_name_cause_or_state() -> None:
 
 
 def test_lost_is_of_the_time_that_was_wanted() -> None:
-    found = {**UNKNOWN_NUMBERS, "busy": 0.6, "steal": 0.2, "clock_hz": 2e9, "ceiling_hz": 4e9}
-    assert lost_share(found) == pytest.approx((0.2 + 0.6 * 0.5) / 0.8)
+    results = {**UNKNOWN_NUMBERS, "busy": 0.6, "steal": 0.2, "clock_hz": 2e9, "ceiling_hz": 4e9}
+    assert lost_share(results) == pytest.approx((0.2 + 0.6 * 0.5) / 0.8)
     assert lost_share(UNKNOWN_NUMBERS) != lost_share(UNKNOWN_NUMBERS)
 
 
@@ -117,8 +117,8 @@ def test_means_leave_out_what_is_unknown() -> None:
 
 def test_names_are_ordered_as_people_count() -> None:
     assert sorted(["n10", "n9", "m2", "n9-b"], key=natural) == ["m2", "n9", "n9-b", "n10"]
-    found = racks([Row(name) for name in ("k2n10", "k2n9", "k10n1", "db")])
-    assert {rack: [m.name for m in mine] for rack, mine in found.items()} == {
+    result = racks([Row(name) for name in ("k2n10", "k2n9", "k10n1", "db")])
+    assert {rack: [m.name for m in mine] for rack, mine in result.items()} == {
         "db": ["db"], "k2": ["k2n9", "k2n10"], "k10": ["k10n1"],
     }  # fmt: skip
 
@@ -141,12 +141,12 @@ def fed(machine: Machine, samples: int = 3, late_s: float = 0.0) -> Row:
 
 def test_numbers_are_those_of_the_cpus() -> None:
     row = fed(Machine(does={cpu: Does(util=0.75, hz=2.4e9) for cpu in range(8)}))
-    found = row.numbers
-    assert found["busy"] == pytest.approx(0.75, abs=0.01)
-    assert found["clock_hz"] == pytest.approx(2.4e9, rel=0.01)
-    assert found["ceiling_hz"] == pytest.approx(3.2e9)
-    assert found["below"] == pytest.approx(1.0)
-    assert found["both"] + found["lp0"] + found["lp1"] + found["neither"] == pytest.approx(1.0)
+    result = row.numbers
+    assert result["busy"] == pytest.approx(0.75, abs=0.01)
+    assert result["clock_hz"] == pytest.approx(2.4e9, rel=0.01)
+    assert result["ceiling_hz"] == pytest.approx(3.2e9)
+    assert result["below"] == pytest.approx(1.0)
+    assert result["both"] + result["lp0"] + result["lp1"] + result["neither"] == pytest.approx(1.0)
     assert (row.cpu_count, row.core_count, row.answers) == (8, 4, True)
 
 
@@ -199,7 +199,7 @@ def test_the_past_is_bounded_and_evenly_spaced() -> None:
     for second in range(2000):
         past.add(START + second, {**UNKNOWN_NUMBERS, "busy": second / 2000})
     assert len(past.times) == 600
-    found = past.series("busy", 6, START + 2000, 600)
-    assert found == sorted(found)
-    assert found[-1] == pytest.approx(0.975, abs=0.03)
+    result = past.series("busy", 6, START + 2000, 600)
+    assert result == sorted(result)
+    assert result[-1] == pytest.approx(0.975, abs=0.03)
     assert isnan(past.series("busy", 6, START + 2000, 6000)[0])

@@ -36,13 +36,13 @@ def test_a_clock_falls_below_its_ceiling_in_red_while_something_is_wrong() -> No
     session.ended.clear()
     session.detector.running.append(episode)
     of = charts(session, interval)
-    found = of.history.axis.cells_of(episode)
-    assert found
+    result = of.history.axis.cells_of(episode)
+    assert result
     high, low = _where(of, "clock"), _where(of, RED)
-    assert set(low) == set(found[0])
+    assert set(low) == set(result[0])
     assert {high[column] for column in list(high)[1:-1]} == {1}  # below the line of the ceiling
-    assert min(low[column] for column in found[0][1:18]) > 3
-    assert {low[column] for column in found[0][22:]} == {1}
+    assert min(low[column] for column in result[0][1:18]) > 3
+    assert {low[column] for column in result[0][22:]} == {1}
     first = [char for text, _ in of.panels()[0] for char in text][numbers.LABEL_WIDTH :]
     assert set(first[: of.history.axis.cells]) == {theme.LIMIT}
 
@@ -62,13 +62,13 @@ def test_a_long_label_does_not_shift_its_chart(share: float) -> None:
 
 def _where(of: Charts, key: str) -> dict[int, int]:
     """The lowest line of the clock's panel in which a column has this style."""
-    found: dict[int, int] = {}
+    results: dict[int, int] = {}
     start = numbers.LABEL_WIDTH
     for y, runs in enumerate(of.panels()[: of.moment.page.panels[0].lines]):
         cells = [(char, style) for text, style in runs for char in text]
         cells = cells[start : start + of.history.axis.cells]
-        found |= {at: y for at, cell in enumerate(cells) if cell[0] != " " and cell[1] == key}
-    return found
+        results |= {at: y for at, cell in enumerate(cells) if cell[0] != " " and cell[1] == key}
+    return results
 
 
 def test_a_sleepers_clock_is_faint_and_does_not_widen_the_scale() -> None:
@@ -90,9 +90,9 @@ def test_bounds_are_drawn_and_shown_as_a_range() -> None:
     drawn = column(charts(session, interval), "smt")
     certain = round(len(drawn) / 2)
     assert drawn.strip(theme.UNKNOWN) == theme.BOTH * certain
-    found = text(session, interval)
-    assert line(found, "█ both").split()[-1] == "50–75"
-    assert any("▒ may be any of them" in text for text in found)
+    result = text(session, interval)
+    assert line(result, "█ both").split()[-1] == "50–75"
+    assert any("▒ may be any of them" in text for text in result)
 
 
 def test_of_four_threads_it_is_shown_whether_any_runs() -> None:
@@ -100,9 +100,9 @@ def test_of_four_threads_it_is_shown_whether_any_runs() -> None:
     drawn = column(charts(session, interval), "smt")
     assert set(drawn.strip(theme.NEITHER)) == {theme.UNKNOWN}
     assert abs(drawn.count(theme.UNKNOWN) - len(drawn) / 2) <= 1
-    found = text(session, interval)
-    assert line(found, "▒ active").split()[-1] == "0.50"
-    assert line(found, "busy %").split()[-4:] == ["50.0", "0.0", "0.0", "0.0"]
+    result = text(session, interval)
+    assert line(result, "▒ active").split()[-1] == "0.50"
+    assert line(result, "busy %").split()[-4:] == ["50.0", "0.0", "0.0", "0.0"]
 
 
 class Shared(Machine):
@@ -134,18 +134,18 @@ def test_the_thread_that_is_on_alone_is_drawn_as_itself() -> None:
     drawn = column(charts(session, interval), "smt")
     half = len(drawn) // 2
     assert drawn == theme.NEITHER * half + theme.LP1 * half
-    found = text(session, interval)
-    assert "CPUs 0 off, 1" in found[0]
-    assert line(found, "busy %").split()[-2:] == ["off", "100.0"]
-    assert line(found, "lp1 only").split()[-1] == "100.0"
+    result = text(session, interval)
+    assert "CPUs 0 off, 1" in result[0]
+    assert line(result, "busy %").split()[-2:] == ["off", "100.0"]
+    assert line(result, "lp1 only").split()[-1] == "100.0"
 
 
 def test_unread_time_is_blank() -> None:
     session, interval = lived(Machine(cores=1))
     of = charts(session, interval, window_s=30.0)
-    shown = panel(of, "util")[0]
+    output = panel(of, "util")[0]
     bins = -(-50 * made.SAMPLE_NS // of.history.axis.bin_ns)
-    assert shown.lstrip() == "⣤" * bins
+    assert output.lstrip() == "⣤" * bins
     assert any("history from" in strips.text(line) for line in of.foot())
 
 

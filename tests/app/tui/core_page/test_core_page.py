@@ -39,11 +39,11 @@ def test_nothing_moves_when_values_change(size: tuple[int, int], split: bool) ->
         session, interval = lived(machine)
         of = charts(session, interval, size=size)
         names = numbers.LABEL_WIDTH + of.moment.page.columns + 1
-        found = text(session, interval, size=size, exact=False)
-        assert max(map(len, found)) == size[0]
+        result = text(session, interval, size=size, exact=False)
+        assert max(map(len, result)) == size[0]
         return [
             text[: numbers.LABEL_WIDTH] + text[names : names + numbers.NAME_WIDTH]
-            for text in found[1:-5]
+            for text in result[1:-5]
         ]
 
     low = Machine(cores=1, split=split, does={c: Does(0.2, 3.1e9, 0.11, 0.0) for c in (0, 1)})

@@ -29,9 +29,9 @@ def test_clocks_in_the_units_that_are_chosen() -> None:
     session, interval = lived(machine)
 
     def shown(units: Units) -> tuple[str, str]:
-        found = text(session, interval, units=units)
-        return line(found, "─ clock").split()[-1], next(
-            t[:12].strip() for t in found[1:] if t[:12].strip()
+        result = text(session, interval, units=units)
+        return line(result, "─ clock").split()[-1], next(
+            t[:12].strip() for t in result[1:] if t[:12].strip()
         )
 
     assert shown("GHz") == ("3.00▼", "3.20 GHz")
@@ -48,9 +48,9 @@ def test_without_a_base_clock_there_are_no_multiples_of_it() -> None:
 )
 def test_only_numbers_of_a_suspect_counter_are_marked(key: str, marked: set[str]) -> None:
     session, interval = lived(Machine(cores=1))
-    found = text(session, doubting(interval, 1, key), size=(120, 45))
+    result = text(session, doubting(interval, 1, key), size=(120, 45))
     labels = ("busy %", "clock", "IPC", "krn %", "neither", "both")
-    assert {label for label in labels if DOUBTED_SIGN in line(found, label)} == marked
+    assert {label for label in labels if DOUBTED_SIGN in line(result, label)} == marked
 
 
 # --- words
@@ -82,8 +82,8 @@ def test_episodes_are_shown_with_their_evidence() -> None:
         Episode("license", [2], -9 * SECOND, -8 * SECOND, cause="long ago"),
         Episode("license", [2], SECOND, 2 * SECOND, cause="level 2"),
     ]
-    found = [strips.text(line).rstrip() for line in runs(session, interval, size=(120, 45))][-3:]
-    assert found == [
+    result = [strips.text(line).rstrip() for line in runs(session, interval, size=(120, 45))][-3:]
+    assert result == [
         " ▼ turbo-drop  since 22:13:21.0  4.0 s  power limit PL1 · watts: 150 of 150",
         " ≁ suspect  since 22:13:23.0  2.0 s  37 GHz",
         " ◊ license  22:13:21.0  1.0 s  level 2",
@@ -96,8 +96,8 @@ def test_stolen_time_is_shown_once() -> None:
         Episode("steal", [0], SECOND, None, 0.2, "hypervisor"),
         Episode("neighbour", [0], SECOND, None, 0.2, "hypervisor"),
     ]
-    found = [strips.text(line) for line in runs(session, interval, size=(120, 45))]
-    assert [line.split()[1] for line in found if line.startswith(" ╳")] == ["neighbour"]
+    results = [strips.text(line) for line in runs(session, interval, size=(120, 45))]
+    assert [line.split()[1] for line in results if line.startswith(" ╳")] == ["neighbour"]
 
 
 def test_only_the_number_that_an_episode_makes_worse_is_red_and_only_on_its_cpu() -> None:
@@ -105,9 +105,9 @@ def test_only_the_number_that_an_episode_makes_worse_is_red_and_only_on_its_cpu(
     session.detector.running[:] = [Episode("neighbour", [0], SECOND, None, 0.3, "sibling")]
 
     def red(label: str) -> list[bool]:
-        found = next(x for x in runs(session, interval, cpu=0) if label in strips.text(x))
-        at = next(i for i, (text, _) in enumerate(found) if text.startswith(label))
-        return [key == "alarm" for text, key in found[at + 1 :] if "." in text]
+        result = next(x for x in runs(session, interval, cpu=0) if label in strips.text(x))
+        at = next(i for i, (text, _) in enumerate(result) if text.startswith(label))
+        return [key == "alarm" for text, key in result[at + 1 :] if "." in text]
 
     assert red("IPC") == [True, False]
     assert red("clock") == [False, False]
@@ -132,12 +132,12 @@ def test_a_guest_has_its_panels_and_one_line_for_what_it_lacks() -> None:
         [0.25] * 3, abs=0.05
     )
     assert set(drawn) <= set(theme.LEVELS + "╳▓")
-    found = text(session, interval, size=(120, 45))
-    assert not any(word in text for word in ("─ clock", "IPC ", "invol") for text in found[:-3])
-    assert line(found, "steal %").split()[-1] == "25.0"
+    result = text(session, interval, size=(120, 45))
+    assert not any(word in text for word in ("─ clock", "IPC ", "invol") for text in result[:-3])
+    assert line(result, "steal %").split()[-1] == "25.0"
     assert any(
         "clock, IPC, halts, kernel cycles unknown: no core PMU in this guest" in text
-        for text in found[-3:]
+        for text in result[-3:]
     )
 
 
@@ -151,16 +151,18 @@ def test_a_core_that_lacks_what_others_have_shows_why() -> None:
     ]
     machine.hello.blocks[0].counters[:] = counters
     session, interval = lived(machine)
-    found = text(session, interval, cpu=1)
-    assert "clock, IPC, kernel cycles, task data unknown: E cores have no such counter" in found[-2]
-    assert not any("─ clock " in text for text in found)
+    result = text(session, interval, cpu=1)
+    assert (
+        "clock, IPC, kernel cycles, task data unknown: E cores have no such counter" in result[-2]
+    )
+    assert not any("─ clock " in text for text in result)
     assert "E cores" not in "".join(strips.text(line) for line in runs(session, interval, cpu=0))
 
 
 def test_a_page_without_room_for_words_has_none() -> None:
-    found = page(Machine(cores=1, broken={0}), size=(60, 6))
-    assert len(found) <= 6
-    assert DOUBTED_SIGN not in found[-1]
+    result = page(Machine(cores=1, broken={0}), size=(60, 6))
+    assert len(result) <= 6
+    assert DOUBTED_SIGN not in result[-1]
 
 
 # --- numbers beside the charts
@@ -177,8 +179,8 @@ def beside(key: str) -> tuple[numbers.CoreMoment, list[Run]]:
     interval = session.interval_at(session.now_ns, 500_000_000)
     assert interval is not None
     place = Places(session).places[0]
-    made = page_layout(numbers.capabilities(session, place, tasks=False), 160, 40)
-    moment = numbers.core_moment(session, interval, place, made, "GHz", 0)
+    result = page_layout(numbers.capabilities(session, place, tasks=False), 160, 40)
+    moment = numbers.core_moment(session, interval, place, result, "GHz", 0)
     return moment, numbers.panel_numbers(moment, Panel(key, 1, 3))[0]
 
 

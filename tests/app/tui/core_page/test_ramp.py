@@ -36,10 +36,10 @@ def test_its_moments_are_below_the_clock_with_what_was_reached() -> None:
     drawn = panel(of, "clock")
     woke = of.history.axis.bin(2_050_000_000)
     at = {word: [row.find(word) for row in drawn] for word in ("90 %", "99 %", "steady")}
-    assert [next(x for x in found if x >= 0) for found in at.values()] == [
+    assert [next(x for x in value if x >= 0) for value in at.values()] == [
         woke + samples + 1 for samples in (4, 6, 9)
     ]
-    lines = [next(y for y, x in enumerate(found) if x >= 0) for found in at.values()]
+    lines = [next(y for y, x in enumerate(value) if x >= 0) for value in at.values()]
     assert lines == [len(drawn) - 3, len(drawn) - 2, len(drawn) - 1]
     assert {drawn[-1][woke + samples] for samples in (4, 6, 9)} == {"│"}
 
@@ -74,14 +74,14 @@ def test_rules_and_words_leave_the_line_alone() -> None:
 
 
 def test_it_is_shown_with_how_sure_that_is() -> None:
-    shown = line(text(*climbed(FAR), size=(160, 45)), "╱ ramp").split(maxsplit=3)[3].strip()
-    assert shown == (
+    output = line(text(*climbed(FAR), size=(160, 45)), "╱ ramp").split(maxsplit=3)[3].strip()
+    assert output == (
         "steady 3.00 GHz after 900 ms (± 100 ms) · 90 % after 400 ms · 99 % after 600 ms"
         " · from 1.20 · ceiling 3.40 · fell 1× on the way"
     )
-    shown = (
+    output = (
         line(text(*climbed(FAST, cores=2), size=(120, 45)), "╱ ramp").split(maxsplit=3)[3].strip()
     )
-    assert shown == (
+    assert output == (
         "steady 3.00 GHz after at most 100 ms · from below 2.00 · ceiling 3.40 · median of 2 cores"
     )

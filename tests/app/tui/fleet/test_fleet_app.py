@@ -60,20 +60,18 @@ def line(lines: Sequence[str], text: str) -> int:
 def test_origins_are_shown_only_with_room() -> None:
     moment = "playing · 22:13:25 of 07:38:37"
     fleet = fleets.small()
-    for width, shown in ((80, False), (160, True)):
+    for width, output in ((80, False), (160, True)):
         look = Look(fleet, 1030.0, width, 24, what="recorded", paused=moment)
         line = strips.text(page.header(look)[0])
         assert moment in line
-        assert ("recorded" in line) == shown
+        assert ("recorded" in line) == output
 
 
 def test_a_chart_without_a_clock_is_not_scaled_by_the_ceiling() -> None:
     """A ceiling alone may be known: in the first seconds, or where clocks are not counted."""
     machine = Machine("node")
-    for at in range(30):
-        machine.add_numbers(
-            1000.0 + at, dict(UNKNOWN_NUMBERS) | {"lost": 0.02, "ceiling_hz": 3.4e9}
-        )
+    for i in range(30):
+        machine.add_numbers(1000.0 + i, dict(UNKNOWN_NUMBERS) | {"lost": 0.02, "ceiling_hz": 3.4e9})
     title, top, *_ = detail.detail_chart(Look(Fleet([machine]), 1030.0, 80, 24), machine, 60, 8)
     assert "lost" in title[0][0][0]
     assert top[0][0][0].strip() == "2.0"
@@ -99,10 +97,10 @@ async def test_every_view_fits_every_size(
 
 async def test_rows_out_of_sight_are_counted_and_have_a_cell_each() -> None:
     lines = await seen(middle(), (120, 30))
-    shown = lines[line(lines, "more rows")]
-    hidden = int(shown.split()[0])
+    output = lines[line(lines, "more rows")]
+    hidden = int(output.split()[0])
     assert hidden == 64 - sum("k0" in text[:12] for text in lines[line(lines, "name ") :])
-    assert hidden >= shown.count("▄") > 20
+    assert hidden >= output.count("▄") > 20
 
 
 async def test_the_selected_row_stays_in_sight() -> None:
@@ -231,8 +229,8 @@ def test_no_two_keys_clash_and_each_has_its_action() -> None:
     for key in fleet:
         name = key.action.partition("(")[0]
         assert any(hasattr(one, f"action_{name}") for one in (FleetScreen, FleetApp)), name
-    shown = [name for key in page.KEYS for name in key.ids]
-    assert sorted([*shown, "interrupt", "suspend", "redraw"]) == sorted(keys.FLEET)
+    results = [name for key in page.KEYS for name in key.ids]
+    assert sorted([*results, "interrupt", "suspend", "redraw"]) == sorted(keys.FLEET)
 
 
 async def test_keys_are_the_users_own() -> None:

@@ -37,9 +37,9 @@ def test_a_model_without_what_all_models_say(name: str, short: str) -> None:
 def test_a_guest_is_reported() -> None:
     session, interval = seen(guest())
     session.hello = replace(session.hello, virtualisation="KVM")
-    shown = strips.text(header.header_line(session, interval, STATUS, 160))
-    assert "KVM guest · " in shown
-    assert "skew" not in shown
+    output = strips.text(header.header_line(session, interval, STATUS, 160))
+    assert "KVM guest · " in output
+    assert "skew" not in output
 
 
 def test_a_large_skew_is_a_warning() -> None:
@@ -65,9 +65,9 @@ def test_states_stay_where_the_rest_goes() -> None:
         (replace(STATUS, failed="gone"), "DEAD"),
     ):
         for width in range(20, 300):
-            shown = strips.text(header.header_line(session, interval, state, width))
-            assert len(shown) <= max(width, 60)
-            assert word in shown or width < 60
+            output = strips.text(header.header_line(session, interval, state, width))
+            assert len(output) <= max(width, 60)
+            assert word in output or width < 60
         assert "dropped 0" in strips.text(header.header_line(session, interval, state, 120))
     assert "late 3" in strips.text(header.header_line(session, interval, STATUS, 160))
 

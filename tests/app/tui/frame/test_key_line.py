@@ -38,9 +38,9 @@ def line(name: str, width: int, *, replay: bool = False, **labels: str) -> list[
 def test_the_key_line_fits_and_always_has_help_and_quit(
     name: str, width: int, replay: bool
 ) -> None:
-    found = line(name, width, replay=replay)
-    assert sum(len(piece.text) for piece in found) < width
-    assert shown(found).endswith(ENDS)
+    result = line(name, width, replay=replay)
+    assert sum(len(piece.text) for piece in result) < width
+    assert shown(result).endswith(ENDS)
 
 
 def test_more_room_shows_more_keys_in_groups() -> None:
@@ -81,8 +81,8 @@ def bar(run: Run) -> KeyLine:
 
 
 async def click(run: Run, text: str) -> None:
-    at = bar(run).render_line(0).text.index(text)
-    await run.pilot.click(bar(run), offset=(at, 0))
+    index = bar(run).render_line(0).text.index(text)
+    await run.pilot.click(bar(run), offset=(index, 0))
 
 
 async def test_a_click_on_a_key_presses_it() -> None:

@@ -248,9 +248,9 @@ class Counting:
     """A filter that counts how often it is asked."""
 
     def __init__(self, text: str) -> None:
-        found = parse(text)
-        assert found is not None
-        self.filter, self.is_steady, self.text, self.asked = found, found.is_steady, text, 0
+        result = parse(text)
+        assert result is not None
+        self.filter, self.is_steady, self.text, self.asked = result, result.is_steady, text, 0
 
     def cpus(self, *of: object) -> object:
         self.asked += 1

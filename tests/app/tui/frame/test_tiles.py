@@ -22,9 +22,9 @@ MORE = TOLD | {
 
 def test_numbers_fit_and_the_important_ones_stay() -> None:
     for size in range(20, 300):
-        for shown in (TOLD, MORE):
-            assert strips.width(tiles.tile_line(shown, size)) <= size
-            assert strips.width(tiles.tile_column_line(tiles.tile_columns(shown, size))) <= size
+        for output in (TOLD, MORE):
+            assert strips.width(tiles.tile_line(output, size)) <= size
+            assert strips.width(tiles.tile_column_line(tiles.tile_columns(output, size))) <= size
     assert "waits for a CPU  41.2 %" in strips.text(tiles.tile_line(TOLD, 120))
     narrow = strips.text(tiles.tile_line(TOLD, 80))
     assert "waits  41.2 %" in narrow
@@ -44,10 +44,10 @@ def test_the_past_is_below_its_number(size: int) -> None:
     for seq in range(40):
         session.apply(machine.frame(seq))
     interval = session.take()
-    shown = tiles.values(session, interval)
-    numbers = strips.text(tiles.tile_column_line(tiles.tile_columns(shown, size)))
+    output = tiles.values(session, interval)
+    numbers = strips.text(tiles.tile_column_line(tiles.tile_columns(output, size)))
     (past,) = tiles.TileHistory(session).lines(
-        tiles.tile_columns(shown, size), interval, 10**8, size
+        tiles.tile_columns(output, size), interval, 10**8, size
     )
     assert strips.width(past) <= size
     assert "busy" in numbers
@@ -66,7 +66,10 @@ def test_steal_is_red_as_far_back_as_it_was_high_without_a_break() -> None:
 
 def test_a_column_keeps_its_place_while_its_number_changes() -> None:
     calm = {**MORE, "load_1": 0.2, "interrupts_hz": 7.0, "util": 0.01}
-    rooms = [[each.room for each in tiles.tile_columns(shown, 240)] for shown in (MORE, calm)]
+    rooms = [
+        [tile_column.room for tile_column in tiles.tile_columns(output, 240)]
+        for output in (MORE, calm)
+    ]
     assert rooms[0] == rooms[1]
 
 

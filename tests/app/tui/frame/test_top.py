@@ -27,9 +27,9 @@ def text(session: Session, interval: Interval | None, status: Status, width: int
 
 def test_a_dead_probe_is_the_worst_there_is() -> None:
     session, interval = seen(Machine())
-    shown = alert_line(session, interval, Status(0, failed="the probe ended by signal 9"), 80)[0]
-    assert shown[0] == (" ▼ the probe ended by signal 9", "alarm")
-    assert "q quits" in strips.text(shown)
+    output = alert_line(session, interval, Status(0, failed="the probe ended by signal 9"), 80)[0]
+    assert output[0] == (" ▼ the probe ended by signal 9", "alarm")
+    assert "q quits" in strips.text(output)
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ def test_an_episode_lasts_as_long_as_in_the_panels() -> None:
 def test_a_cause_is_shown_once() -> None:
     assert evidence("ref", {"ref": "fast", "samples": 3}) == "samples: 3"
     session, interval = seen(Machine(ceiling_hz=3.0e9))
-    shown = Episode("suspect", [1], 0, cause="ref", evidence={"ref": "fast", "samples": 3})
-    session.detector.running.append(shown)
+    episode = Episode("suspect", [1], 0, cause="ref", evidence={"ref": "fast", "samples": 3})
+    session.detector.running.append(episode)
     assert text(session, interval, Status(0)).endswith(" · samples: 3")
     assert text(session, interval, Status(0)).count("ref") == 1
 
@@ -109,23 +109,23 @@ DROP = {"power_w": 150.0, "power_limit_w": 150.0, "busy_hz": 2.4e9, "ceiling_hz"
 
 def drop(session: Session, cpus: Sequence[int] = range(8), depth: float = 6e8) -> Episode:
     start_ns = session.now_ns - 4 * 10**9
-    found = Episode("turbo-drop", [*cpus], start_ns, None, depth, "power-pl1", dict(DROP))
-    session.detector.running.append(found)
-    return found
+    episode = Episode("turbo-drop", [*cpus], start_ns, None, depth, "power-pl1", dict(DROP))
+    session.detector.running.append(episode)
+    return episode
 
 
 def test_the_sentence_is_whole_at_80_and_evidence_comes_in_whole_pieces() -> None:
     session, interval = seen(Machine(ceiling_hz=3.0e9))
     drop(session)
     for width in range(20, 300):
-        shown = alert_line(session, interval, Status(0), width)
-        line = strips.text(shown[0])
+        output = alert_line(session, interval, Status(0), width)
+        line = strips.text(output[0])
         assert len(line) <= width
-        assert shown[1] == "victim"
-        assert [part for part, key in shown[0][:3] if key == "alarm"] == ["▌", "▼"]
+        assert output[1] == "victim"
+        assert [part for part, key in output[0][:3] if key == "alarm"] == ["▌", "▼"]
         if width >= 80:
             assert {"PL1", "2.40", "3.00", "GHz", "0", "4.0"} <= {*line.replace(",", "").split()}
-            assert ("2.40 of 3.00 GHz", "alarm") in shown[0]
+            assert ("2.40 of 3.00 GHz", "alarm") in output[0]
             pieces = line.split(" · ")[1:]
             assert pieces == ["power 150 of 150 W"][: len(pieces)]
     assert len(pieces) == 1, "the sentence has the clocks"
@@ -147,8 +147,8 @@ def test_the_costliest_is_shown_and_the_others_are_counted() -> None:
 def test_steal_is_one_thing_and_no_sign_of_a_neighbour() -> None:
     session, interval = seen(Machine(ceiling_hz=3.0e9))
     for kind in ("steal", "neighbour"):
-        found = Episode(kind, [0], session.now_ns - 10**9, None, 0.2, "hypervisor")
-        session.detector.running.append(found)
+        episode = Episode(kind, [0], session.now_ns - 10**9, None, 0.2, "hypervisor")
+        session.detector.running.append(episode)
     line = text(session, interval, Status(0))
     assert line.startswith("▌ ╳")
     assert "20 %" in line
@@ -203,7 +203,7 @@ def test_episodes_without_a_cost_do_not_linger() -> None:
 def test_a_broken_link_has_its_reason_and_the_next_try() -> None:
     session, interval = seen(Machine())
     link = LinkState("n7", 0.01, 0.0, "n7: connection: refused", 12.3, 4.2)
-    shown = alert_line(session, interval, Status(0, link=link), 160)[0]
-    assert shown[0] == (" next try in 4 s · n7: connection: refused", "alarm")
+    output = alert_line(session, interval, Status(0, link=link), 160)[0]
+    assert output[0] == (" next try in 4 s · n7: connection: refused", "alarm")
     tried = Status(0, link=replace(link, next_s=0.0))
     assert text(session, interval, tried).startswith(" trying again · n7")

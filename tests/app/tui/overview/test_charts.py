@@ -37,13 +37,13 @@ def shown(machine: Machine, samples: int = 40) -> tuple[Session, Interval]:
 def charts(machine: Machine, width: int, height: int, **wishes: object) -> Charts | None:
     session, interval = shown(machine)
     places = Places(session)
-    made = Charts(session, places)
-    if not made.fit(height, width):
+    result = Charts(session, places)
+    if not result.fit(height, width):
         return None
     order = [*range(len(places.places))]
     choice = Choice(cpu=0, window_s=60.0)
-    made.read(interval, order, choice, "colour")
-    return made
+    result.read(interval, order, choice, "colour")
+    return result
 
 
 def test_a_calibration_that_is_refused_later_leaves_the_range_and_no_blank() -> None:
@@ -55,10 +55,10 @@ def test_a_calibration_that_is_refused_later_leaves_the_range_and_no_blank() -> 
     calibration = session.calibrations["one_thread"]
     calibration._is_settled = False
     places = Places(session)
-    made = Charts(session, places)
-    assert made.fit(41, 160)
+    result = Charts(session, places)
+    assert result.fit(41, 160)
     choice = Choice(cpu=0, window_s=60.0)
-    made.read(interval, [0, 1], choice, "colour")
+    result.read(interval, [0, 1], choice, "colour")
     calibration._sums[-1], calibration.chosen = 1e9, None
     assert calibration.state == "refused"
     for message in [machine.frame(seq) for seq in range(40, 100)]:
@@ -66,8 +66,8 @@ def test_a_calibration_that_is_refused_later_leaves_the_range_and_no_blank() -> 
     calibration._is_settled = False
     interval = session.take()
     assert interval.split.method[0] == "bounds"
-    made.read(interval, [0, 1], choice, "colour")
-    keys = {key for line in made.lines for text, key in line if text.strip()}
+    result.read(interval, [0, 1], choice, "colour")
+    keys = {key for line in result.lines for text, key in line if text.strip()}
     assert "unknown" in keys
 
 
@@ -81,9 +81,9 @@ def test_a_calibration_that_is_refused_later_leaves_the_range_and_no_blank() -> 
 def test_charts_of_cpus_are_as_tall_as_the_screen_allows(
     count: int, height: int, rows: int
 ) -> None:
-    found = plan(count, height, 160, packages=1, counted=False)
-    assert found is not None
-    assert (found.kind, found.rows + found.lane_rows) == ("titled", rows)
+    result = plan(count, height, 160, packages=1, counted=False)
+    assert result is not None
+    assert (result.kind, result.rows + result.lane_rows) == ("titled", rows)
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,9 @@ def test_charts_of_cpus_are_as_tall_as_the_screen_allows(
 def test_charts_of_cores_have_an_even_number_of_rows(
     count: int, height: int, rows: int, gap: int
 ) -> None:
-    found = plan(count, height, 160, packages=1, counted=True)
-    assert found is not None
-    assert (found.kind, found.rows, found.gap) == ("beside", rows, gap)
+    result = plan(count, height, 160, packages=1, counted=True)
+    assert result is not None
+    assert (result.kind, result.rows, result.gap) == ("beside", rows, gap)
 
 
 @pytest.mark.parametrize(("count", "height", "width"), [(17, 41, 160), (8, 18, 80), (2, 41, 59)])
@@ -107,11 +107,11 @@ def test_rows_replace_charts_that_do_not_fit(count: int, height: int, width: int
 def test_a_plan_fills_the_height_and_leaves_room_for_panels(
     count: int, height: int, counted: bool, packages: int
 ) -> None:
-    found = plan(count, height, MIN_WIDTH, packages=packages, counted=counted)
-    if found is None:
+    result = plan(count, height, MIN_WIDTH, packages=packages, counted=counted)
+    if result is None:
         return
-    assert lines(found) + found.blank + found.panels == height
-    assert found.panels >= 4
+    assert lines(result) + result.blank + result.panels == height
+    assert result.panels >= 4
 
 
 def lines(of: Plan) -> int:
@@ -145,19 +145,19 @@ def test_a_short_history_fills_most_of_a_chart() -> None:
 def test_lines_are_no_wider_than_the_screen(width: int, height: int, cores: int | None) -> None:
     """None: a guest, in which nothing is counted."""
     machine = guest({0: Does(0.5, steal=0.2)}) if cores is None else Machine(cores=cores)
-    made = charts(machine, width, height)
-    if made is None:
+    result = charts(machine, width, height)
+    if result is None:
         return
-    assert {strips.width(line) for line in made.lines} <= {*range(width + 1)}
-    assert len(made.lines) == len(made.rows) <= height - made.panel_height
-    assert {at for at in made.rows if at is not None} == {*range(len(made._places.places))}
+    assert {strips.width(line) for line in result.lines} <= {*range(width + 1)}
+    assert len(result.lines) == len(result.rows) <= height - result.panel_height
+    assert {row for row in result.rows if row is not None} == {*range(len(result._places.places))}
 
 
 @pytest.mark.parametrize("scenario", ["turbo-drop,cpus=8", "hotplug,cpus=4", "guest,cpus=2"])
 def test_clocks_are_low_in_charts_where_they_are_in_rows(scenario: str) -> None:
-    hello, found = simulated(scenario, 250)
+    hello, result = simulated(scenario, 250)
     session, low = Session(hello, History(hello)), set[bool]()
-    for message in found:
+    for message in result:
         session.apply(message)
         interval, places = session.take(), Places(session)
         counted = bool(session.evaluator.chosen["busy_hz"])
@@ -165,9 +165,9 @@ def test_clocks_are_low_in_charts_where_they_are_in_rows(scenario: str) -> None:
         sheet = Reader(session, places).read(interval)
         moment = Moment(sheet, every, GHZ)
         for unit in every:
-            shown = moment.numbers(unit, chosen=False)
-            assert np.array_equal(shown.ceiling_hz, sheet.ceiling[unit.core_index], equal_nan=True)
-            is_low = shown.dropped[0] == theme.DROPPED
+            output = moment.numbers(unit, chosen=False)
+            assert np.array_equal(output.ceiling_hz, sheet.ceiling[unit.core_index], equal_nan=True)
+            is_low = output.dropped[0] == theme.DROPPED
             assert is_low or not sheet.dropped[unit.core_index]
             low.add(is_low)
     assert low == ({False, True} if "turbo" in scenario else {False})

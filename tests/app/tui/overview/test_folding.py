@@ -42,9 +42,9 @@ def packages(run: Run) -> dict[str, int]:
 
 @pytest.mark.parametrize(("cpu", "opened"), [(0, 0), (15, 1), (29, 2), (None, 0)])
 def test_only_where_the_cursor_is(cpu: int | None, opened: int) -> None:
-    found = kinds(14, "needed", cpu)
+    result = kinds(14, "needed", cpu)
     expected = ["folded"] * opened + ["package"] + ["row"] * 10 + ["folded"] * (2 - opened)
-    assert found == expected
+    assert result == expected
 
 
 @pytest.mark.parametrize(("cpu", "opened"), [(0, 0), (15, 1), (29, 2)])

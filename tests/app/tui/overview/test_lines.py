@@ -26,8 +26,8 @@ def of_session(session: Session, interval: Interval, width: int = 160, **more: A
     places, troubles = Places(session), RowEpisodes(session)
     troubles.read(interval)
     sheet = Reader(session, places).read(interval)
-    shown = columns.grid_columns(session, places, width - columns.MARKS_WIDTH - 1)
-    return Grid(places, sheet, shown, troubles, **more)
+    output = columns.grid_columns(session, places, width - columns.MARKS_WIDTH - 1)
+    return Grid(places, sheet, output, troubles, **more)
 
 
 def picture(of: Machine, width: int = 160, order: str = "topology", **more: Any) -> Grid:
@@ -149,9 +149,9 @@ def test_victims_and_takers_come_before_numbers_in_narrow_rows() -> None:
     p = losing(Machine(), "neighbour", [1, 2], 80, depth=0.31, cause="sibling")
     assert "t2 ◂ t6" in lines(p)[2]
     p.columns = []
-    shown = strips.text(heading(p, PlaceLine("package", 0), 76))
-    assert "2 of 4 cores lose" in shown
-    assert " W" not in shown
+    text = strips.text(heading(p, PlaceLine("package", 0), 76))
+    assert "2 of 4 cores lose" in text
+    assert " W" not in text
 
 
 def test_only_the_cpu_that_lost_has_a_red_number() -> None:
@@ -167,10 +167,10 @@ def test_an_episode_of_a_package_is_red_in_its_line_only() -> None:
     assert row(p, 2)[0][1] == (theme.DROPPED, "text")
     assert row(p, 2)[1] == "calm"
     assert "%" not in "".join(lines(p))
-    shown = heading(p, PlaceLine("package", 0), 160)
-    assert ("2.40", "alarm") in shown
-    assert (theme.DROPPED, "alarm") in shown
-    assert "turbo-drop −0.60 GHz" in strips.text(shown)
+    output = heading(p, PlaceLine("package", 0), 160)
+    assert ("2.40", "alarm") in output
+    assert (theme.DROPPED, "alarm") in output
+    assert "turbo-drop −0.60 GHz" in strips.text(output)
 
 
 def test_the_line_of_a_package_counts_the_cores_that_lose() -> None:
@@ -259,8 +259,8 @@ def test_every_shape_has_a_plain_stand_in_as_wide() -> None:
 
 
 def test_a_second_bar_of_issue_slots_where_there_is_room() -> None:
-    hello, found = messages("sim:smt-mix,cpus=8,slots=1", 20)
-    session = played(Session(hello), found)
+    hello, result = messages("sim:smt-mix,cpus=8,slots=1", 20)
+    session = played(Session(hello), result)
     wide = of_session(session, session.take(), 200)
     assert [column.key for column in wide.columns].count("slots") == 1
     column = next(column for column in wide.columns if column.key == "slots")

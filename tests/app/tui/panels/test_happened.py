@@ -44,10 +44,10 @@ def text(of: tuple[Session, Interval], width: int, height: int) -> list[str]:
 
 def test_running_episodes_come_first_then_the_newest() -> None:
     older = Episode("offline", [1], 0, S // 2)
-    found = text(session(STEAL, ended=(older, OVER)), 58, 10)
-    assert found[0].startswith("what happened  3 in 4.0 s ────")
-    assert found[1].split() == ["since", "what", "how", "long"]
-    assert found[2:] == [
+    result = text(session(STEAL, ended=(older, OVER)), 58, 10)
+    assert result[0].startswith("what happened  3 in 4.0 s ────")
+    assert result[1].split() == ["since", "what", "how", "long"]
+    assert result[2:] == [
         f"╳ {at(2)}  The hypervisor takes 13.8 % of CPU 0     2.0 s",
         "            cause     hypervisor",
         "            evidence  usually 1.80 %",
@@ -67,20 +67,20 @@ def test_only_what_runs_is_red_and_its_number_most() -> None:
 
 
 def test_a_narrow_panel_shows_it_in_a_few_words_and_without_evidence() -> None:
-    found = text(session(STEAL, ended=(OVER,)), 38, 5)
-    assert found[0] == "what happened  2 in 4.0 s ────────────"
-    assert found[1:] == [
+    result = text(session(STEAL, ended=(OVER,)), 38, 5)
+    assert result[0] == "what happened  2 in 4.0 s ────────────"
+    assert result[1:] == [
         f"╳ {at(2)} steal 13.8 %, CPU 0   2.0 s",
         f"╳ {at(1)} steal 6.3 %, CPU 1    1.8 s",
     ]  # fmt: skip
 
 
 def test_a_few_words_name_what_the_hypervisor_takes_alike_and_keep_the_loss() -> None:
-    shown = Episode("neighbour", [0], S, 28 * S // 10, 0.09, "hypervisor")
+    episode = Episode("neighbour", [0], S, 28 * S // 10, 0.09, "hypervisor")
     noisy = Episode("neighbour", [1], S // 2, 3 * S, 0.31, "sibling")
-    found = text(session(ended=(shown, noisy)), 37, 5)
-    assert any(f"╳ {at(1)} steal 9 %, CPU 0 " in line for line in found)
-    assert any("neighbour 31 %" in line for line in found), found
+    result = text(session(ended=(episode, noisy)), 37, 5)
+    assert any(f"╳ {at(1)} steal 9 %, CPU 0 " in line for line in result)
+    assert any("neighbour 31 %" in line for line in result), result
 
 
 def test_episodes_of_one_cause_are_one_line() -> None:
@@ -101,17 +101,24 @@ def test_episodes_of_one_cause_are_one_line() -> None:
 
 def test_each_line_leads_to_its_episode() -> None:
     of = session(STEAL, ended=(OVER,))
-    found = [target for _, target in panels.what_happened(*of, Choice(), 58, 10)]
-    assert [isinstance(e, Episode) and e.start_ns // S for e in found] == [False, False, 2, 2, 2, 1]
+    results = [target for _, target in panels.what_happened(*of, Choice(), 58, 10)]
+    assert [isinstance(e, Episode) and e.start_ns // S for e in results] == [
+        False,
+        False,
+        2,
+        2,
+        2,
+        1,
+    ]
 
 
 def test_the_past_shows_what_ran_then() -> None:
     of, now = session(STEAL, ended=(OVER,))
     then = dataclasses.replace(now, time_ns=int(1.5 * S))
-    found = text((of, then), 58, 10)
-    assert "1 in 1.5 s" in found[0]
-    assert found[2].startswith(f"╳ {at(1)}  The hypervisor takes 6.3 % of CPU 1")
-    assert found[2].endswith("0.5 s")
+    result = text((of, then), 58, 10)
+    assert "1 in 1.5 s" in result[0]
+    assert result[2].startswith(f"╳ {at(1)}  The hypervisor takes 6.3 % of CPU 1")
+    assert result[2].endswith("0.5 s")
 
 
 def test_marks_are_among_the_rest() -> None:
@@ -121,12 +128,12 @@ def test_marks_are_among_the_rest() -> None:
 
 
 def test_evidence_that_does_not_fit_is_marked() -> None:
-    shown = {f"n{i}_share": 0.5 for i in range(30)}
-    long = dataclasses.replace(STEAL, evidence=shown)
-    found = text(session(long, ended=(OVER,)), 58, 10)
-    assert found[2].startswith("╳")
-    assert found[8].endswith("·…")
-    assert found[9].startswith("╳")
+    results = {f"n{i}_share": 0.5 for i in range(30)}
+    long = dataclasses.replace(STEAL, evidence=results)
+    result = text(session(long, ended=(OVER,)), 58, 10)
+    assert result[2].startswith("╳")
+    assert result[8].endswith("·…")
+    assert result[9].startswith("╳")
     tall = "\n".join(text(session(long, ended=(OVER,)), 58, 40))
     assert all(f"n{i} 50 %" in tall for i in range(30))
     assert "…" not in tall

@@ -38,18 +38,18 @@ def test_every_panel_has_exactly_its_size(kind: Kind, count: int) -> None:
     of = crowd(count)
     for width in (*range(20, 130, 3), 160, 200, 240, 300):
         for height in (1, 4, 5, 8, 12, 30):
-            found = PanelRow((kind,), (1,), width, height).lines(*of, Choice(cpu=0))
-            assert len(found) == height
-            assert {strips.width(line) for line in found} == {width}
-            assert all(c.isprintable() for line in found for c in strips.text(line))
+            lines = PanelRow((kind,), (1,), width, height).lines(*of, Choice(cpu=0))
+            assert len(lines) == height
+            assert {strips.width(line) for line in lines} == {width}
+            assert all(c.isprintable() for line in lines for c in strips.text(line))
 
 
 @pytest.mark.parametrize("kind", PANELS)
 def test_a_guest_has_panels_as_well(kind: Kind) -> None:
     of = seen(guest(), records=tasks(["lmp", "cc1"]))
     for width in range(20, 300, 7):
-        found = PanelRow((kind,), (1,), width, 10).lines(*of, Choice(cpu=0))
-        assert [strips.width(line) for line in found] == [width] * 10
+        lines = PanelRow((kind,), (1,), width, 10).lines(*of, Choice(cpu=0))
+        assert [strips.width(line) for line in lines] == [width] * 10
 
 
 @pytest.mark.parametrize(
@@ -88,14 +88,14 @@ def text(of: tuple[Session, Interval], width: int, height: int) -> list[str]:
 
 
 def test_a_pair_is_who_takes_how_much_from_whom() -> None:
-    found = text(lost(Episode("neighbour", [0], 0, None, 0.25, "sibling", SIBLING)), 94, 4)
-    assert found[0].startswith("who loses to whom  1 pair ─────")
-    assert found[0].endswith(" 6 all pairs")
-    assert found[1].split() == [
+    result = text(lost(Episode("neighbour", [0], 0, None, 0.25, "sibling", SIBLING)), 94, 4)
+    assert result[0].startswith("who loses to whom  1 pair ─────")
+    assert result[0].endswith(" 6 all pairs")
+    assert result[1].split() == [
         "◐", "stream?", "4002", "CPU", "2", "takes", "25", "%", "from", "lmp", "4000", "CPU", "0",
         "IPC", "1.50,", "alone", "2.00",
     ]  # fmt: skip
-    assert found[2:] == []
+    assert result[2:] == []
 
 
 def test_the_greatest_loss_comes_first_and_more_pairs_are_counted() -> None:
@@ -103,9 +103,9 @@ def test_the_greatest_loss_comes_first_and_more_pairs_are_counted() -> None:
         Episode("neighbour", [cpu], 0, None, (cpu + 1) / 10, "sibling", SIBLING) for cpu in range(4)
     ]
     of = lost(*each)
-    found = text(of, 94, 4)
-    assert "3 of 4 pairs" in found[0]
-    assert [line.partition("takes ")[2][:4] for line in found[1:]] == ["40 %", "30 %", "20 %"]
+    result = text(of, 94, 4)
+    assert "3 of 4 pairs" in result[0]
+    assert [line.partition("takes ")[2][:4] for line in result[1:]] == ["40 %", "30 %", "20 %"]
     assert [target for _, target in panels.who_loses(*of, Choice(), 94, 7)] == [None, 3, 2, 1, 0]
 
 
@@ -122,8 +122,8 @@ def test_exact_sizes_at_any_width(count: int) -> None:
     of = lost(*each)
     for width in range(20, 301, 7):
         for height in (1, 4, 9):
-            found = PanelRow(("losses",), (1,), width, height).lines(*of, Choice())
-            assert [strips.width(line) for line in found] == [width] * height
+            lines = PanelRow(("losses",), (1,), width, height).lines(*of, Choice())
+            assert [strips.width(line) for line in lines] == [width] * height
         for since in (False, True):
-            made = pairs.pair_columns(width, since=since)
-            assert width < 34 or total_width(made) <= width
+            result = pairs.pair_columns(width, since=since)
+            assert width < 34 or total_width(result) <= width

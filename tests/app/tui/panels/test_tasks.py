@@ -32,7 +32,7 @@ DETAILS = {
 
 
 def records(**changes: Any) -> dict[str, Any]:
-    tasks = {cpu: shown[0] for cpu, shown in OTHERS.items()}
+    tasks = {cpu: output[0] for cpu, output in OTHERS.items()}
     plain = {"tasks": tasks, "others": OTHERS, "waits": WAITS, "details": DETAILS}
     return {key: value for key, value in (plain | changes).items() if value is not None}
 
@@ -51,20 +51,20 @@ def styles(of: tuple[Session, Interval], part: str) -> set[str]:
 
 
 def test_a_guest_of_two_cpus_has_a_column_for_each() -> None:
-    found = text(seen(guest(), records=records()), 97, 10)
-    assert found[0].startswith("who runs  % of a CPU ─────")
-    assert found[1].split() == [
+    result = text(seen(guest(), records=records()), 97, 10)
+    assert result[0].startswith("who runs  % of a CPU ─────")
+    assert result[1].split() == [
         "task", "job", "CPU", "0", "CPU", "1", "━", "runs", "━", "waits", "─", "sleeps", "waits",
         "switches/s",
     ]  # fmt: skip
-    assert [line.replace("━", "").replace("─", "").split() for line in found[2:7]] == [
+    assert [line.replace("━", "").replace("─", "").split() for line in result[2:7]] == [
         ["cc1plus", "4502", "make", "47.9", "·", "38.2", "212"],
         ["postgres", "812", "postgresql", "·", "38.4", "3.1", "2104"],
         ["cc1plus", "4509", "24.6", "·", "52.4", "187"],
         ["make", "4471", "2.7", "·", "9.4", "58"],
         ["perfprobe", "4610", "·", "0.6", "0.2", "20"],
     ]
-    assert found[7:] == []
+    assert result[7:] == []
 
 
 def test_a_bar_is_made_of_running_waiting_and_sleeping() -> None:
@@ -86,24 +86,24 @@ def test_tasks_that_wait_over_a_fifth_of_the_time_are_bold() -> None:
 
 def test_uncounted_parts_are_not_shown() -> None:
     of = seen(guest(), records=records(waits=None, details=None))
-    found = "\n".join(text(of, 240, 12))
-    assert "waits " in found, "the bar's legend"
-    assert not any(title in found for title in ("switches/s", "job", "IPC"))
-    assert "n/a" not in found
+    result = "\n".join(text(of, 240, 12))
+    assert "waits " in result, "the bar's legend"
+    assert not any(title in result for title in ("switches/s", "job", "IPC"))
+    assert "n/a" not in result
     waits = {"0": [[None, None]], "1": [[0.5, None]]}
-    found = "\n".join(text(seen(guest(), records=records(waits=waits)), 97, 12))
-    assert "switches/s" in found
-    assert "n/a" in found, "a column does not come and go with its numbers"
+    result = "\n".join(text(seen(guest(), records=records(waits=waits)), 97, 12))
+    assert "switches/s" in result
+    assert "n/a" in result, "a column does not come and go with its numbers"
 
 
 def test_ipc_is_shown_where_one_task_has_a_cpu_for_itself() -> None:
     m = Machine(cores=4, does={0: Does(1.0, ipc=1.87), 1: Does(1.0, ipc=0.93)})
     others = {"0": [[1, "alone", 0.9]], "1": [[2, "one", 0.5], [3, "two", 0.4]]}
-    found = text(seen(m, records=records(others=others)), 60, 10)
-    assert found[1].split()[-1] == "IPC"
-    assert found[2].split()[0] == "alone"
-    assert found[2].split()[-1] == "1.87"
-    assert [line.split()[-1] for line in found[3:5]] == ["n/a", "n/a"]
+    result = text(seen(m, records=records(others=others)), 60, 10)
+    assert result[1].split()[-1] == "IPC"
+    assert result[2].split()[0] == "alone"
+    assert result[2].split()[-1] == "1.87"
+    assert [line.split()[-1] for line in result[3:5]] == ["n/a", "n/a"]
 
 
 def test_threads_of_one_name_are_one_task() -> None:
@@ -115,9 +115,9 @@ def test_threads_of_one_name_are_one_task() -> None:
 
 def test_running_tasks_are_computed_once_per_record() -> None:
     session, interval = seen(guest(), records=records())
-    found = tasks.ranking(session, interval)
+    result = tasks.ranking(session, interval)
     again = tasks.ranking(session, dataclasses.replace(interval, seq=interval.seq + 1))
-    assert again is found
+    assert again is result
     other = dataclasses.replace(interval, snapshot=TaskSnapshot({"0": [7, "other", 0.5]}))
     assert tasks.ranking(session, other).tasks == [(7, "other")]
 
@@ -150,8 +150,8 @@ def test_without_tasks_one_line_shows_why() -> None:
     machine = guest()
     missing = [*NO_PMU, Missing("tasks", "hidepid=invisible hides them")]
     machine.hello = dataclasses.replace(machine.hello, missing=missing)
-    found = text(seen(machine), 60, 4)
-    assert found[1:] == ["  hidepid=invisible hides them"]
+    result = text(seen(machine), 60, 4)
+    assert result[1:] == ["  hidepid=invisible hides them"]
     unknown = "  no task data yet (sampled once a second)"
     assert text(seen(guest()), 60, 2)[1] == unknown
     idle = {cpu: Does(util=0.01) for cpu in (0, 1)}

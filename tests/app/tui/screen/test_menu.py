@@ -23,19 +23,19 @@ async def over(
     screen: Callable[[], Menu | Chooser], *, ascii_: bool = False
 ) -> AsyncIterator[tuple[Run, list[object]]]:
     """With what came back."""
-    found: list[object] = []
+    results: list[object] = []
     async with running(Machine(), (80, 24), ascii_=ascii_) as run:
-        await run.app.push_screen(screen(), found.append)
+        await run.app.push_screen(screen(), results.append)
         await until(lambda: run.app.screen.focused, "the list to take the keys")
         await run.pilot.pause()
-        yield run, found
+        yield run, results
 
 
 async def pressed(screen: Callable[[], Menu | Chooser], *keys: str) -> list[object]:
-    async with over(screen) as (run, found):
+    async with over(screen) as (run, result):
         await run.pilot.press(*keys)
         await until(lambda: len(run.app.screen_stack) == 1, "the list to close")
-    return found
+    return result
 
 
 def picture(run: Run) -> str:
@@ -78,7 +78,7 @@ async def test_a_click_takes_one_turns_one_or_leaves() -> None:
 
 
 async def test_labels_are_drawn_as_they_are_and_the_view_is_not_dimmed() -> None:
-    async with over(lambda: Menu("fruit", THREE, "b")) as (run, found):
+    async with over(lambda: Menu("fruit", THREE, "b")) as (run, result):
         text = picture(run)
         for part in (
             "fruit",
@@ -90,19 +90,19 @@ async def test_labels_are_drawn_as_they_are_and_the_view_is_not_dimmed() -> None
             assert part in text
         await run.intervals(2)  # numbers go on beneath
         await run.pilot.press("slash", "question_mark", "4", "escape")
-    assert found == [None]
+    assert result == [None]
 
 
 async def test_many_scroll_on_a_small_screen() -> None:
     many = [(str(i), f"number {i}") for i in range(90)]
 
-    async with over(lambda: Menu("long", many, "89")) as (run, found):
+    async with over(lambda: Menu("long", many, "89")) as (run, result):
         panel = run.app.screen.query_one(OptionList)
         assert panel.region.bottom <= 24
         assert "number 89" in "".join(panel.render_line(y).text for y in range(panel.size.height))
         await run.pilot.resize_terminal(20, 5)
         await run.pilot.press("end", "enter")
-    assert found == ["89"]
+    assert result == ["89"]
 
 
 async def test_the_menu_has_full_names_and_marks_the_order_in_force() -> None:
@@ -118,14 +118,14 @@ async def test_the_menu_has_full_names_and_marks_the_order_in_force() -> None:
 
 
 async def test_a_second_enter_that_comes_too_late_does_nothing() -> None:
-    async with over(lambda: Menu("fruit", THREE, "a")) as (run, found):
+    async with over(lambda: Menu("fruit", THREE, "a")) as (run, result):
         menu = run.app.screen
         assert isinstance(menu, Menu)
         menu.dismiss("a")
         menu.dismiss("b")
         await run.pilot.pause()
         assert len(run.app.screen_stack) == 1
-        assert found == ["a"]
+        assert result == ["a"]
 
 
 async def test_a_menu_without_room_is_not_shown() -> None:

@@ -20,14 +20,14 @@ THEMES = theme.names(no_color=False)
 
 def test_there_is_a_command_for_each_thing_to_choose() -> None:
     session, _ = seen(Machine())
-    found = {name: action for name, _, action in commands(session, THEMES)}
-    assert found["Theme perftop-safe"] == "app.theme('perftop-safe')"
-    assert found["Clocks in MHz"] == "units('MHz')"
-    assert found["Sort by worst first"] == "sort('worst first')"
-    assert found["Sort by IPC"] == "sort('ipc')"
-    assert found["Show IPC"] == "metric('ipc')"
-    assert {f"Filter {text}" for text, _ in HELP} <= set(found)
-    assert not any("steal" in name for name in found) or session.evaluator.chosen["steal"]
+    results = {name: action for name, _, action in commands(session, THEMES)}
+    assert results["Theme perftop-safe"] == "app.theme('perftop-safe')"
+    assert results["Clocks in MHz"] == "units('MHz')"
+    assert results["Sort by worst first"] == "sort('worst first')"
+    assert results["Sort by IPC"] == "sort('ipc')"
+    assert results["Show IPC"] == "metric('ipc')"
+    assert {f"Filter {text}" for text, _ in HELP} <= set(results)
+    assert not any("steal" in name for name in results) or session.evaluator.chosen["steal"]
 
 
 def test_every_command_can_be_done() -> None:
@@ -55,7 +55,7 @@ def test_cpus_and_cores_are_found_by_number(query: str, names: list[str]) -> Non
 
 def shown(run: Run) -> list[str]:
     lists = run.app.screen.query(CommandList)
-    return [str(option.prompt).partition("\n")[0] for found in lists for option in found.options]
+    return [str(option.prompt).partition("\n")[0] for result in lists for option in result.options]
 
 
 async def listed(run: Run, query: str, first: str) -> list[str]:

@@ -35,9 +35,9 @@ def test_each_sentence_is_made_once_for_its_episodes_and_room() -> None:
     ended = [Episode("turbo-drop", [cpu], S, 2 * S, 1e8 * cpu, "thermal") for cpu in range(300)]
     for some in ([one] for one in ended):
         for most in (20, 70):
-            shown = ended_sentence(session, some, most)
-            assert shown == sentence(session.topology, some, over=True, most=most)
-            assert ended_sentence(session, some, most) is shown
+            output = ended_sentence(session, some, most)
+            assert output == sentence(session.topology, some, over=True, most=most)
+            assert ended_sentence(session, some, most) is output
     assert text(ended_sentence(session, ended[1:2], 20)) != text(
         ended_sentence(session, ended[1:2], 70)
     )

@@ -110,11 +110,11 @@ async def test_lines_of_before_are_not_taken_for_those_of_a_filter(name: str) ->
         await run.pilot.press(*"4231")
         await run.pilot.press("4" if name == "overview" else "1")
         await screen.action_view(name)  # which has no size before the next layout
-        shown = screen.view
+        view = screen.view
         screen.choice.filter = parse("0")
         screen._apply_filter()
         for to in (1, -1):
-            shown.action_end(to)  # type: ignore[attr-defined]
+            view.action_end(to)  # type: ignore[attr-defined]
         assert screen.choice.cpu == 0
 
 

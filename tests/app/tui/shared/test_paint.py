@@ -33,15 +33,15 @@ RUNS = st.lists(
 
 def cells(text: str) -> list[tuple[str, Style]]:
     """What a terminal shows after this: character by character with its style."""
-    found: list[tuple[str, Style]] = []
+    results: list[tuple[str, Style]] = []
     for decoded in AnsiDecoder().decode(text):
         styles = [Style() for _ in decoded.plain]
         for span in decoded.spans:
             for i in range(span.start, span.end):
                 styles[i] = Style.combine([styles[i], Style.parse(str(span.style))])
-        found += zip(decoded.plain, styles, strict=True)
+        results += zip(decoded.plain, styles, strict=True)
     # A space shows its ground only.
-    return [(c, Style(bgcolor=s.bgcolor) if c == " " else _plain(s)) for c, s in found]
+    return [(c, Style(bgcolor=s.bgcolor) if c == " " else _plain(s)) for c, s in results]
 
 
 def _plain(style: Style) -> Style:
@@ -62,8 +62,8 @@ def test_the_terminal_shows_the_same(runs: list[Run], ink: Ink, size: int) -> No
 @given(RUNS, st.lists(st.integers(1, 40), min_size=1, max_size=4, unique=True))
 def test_cut_like_any_strip(runs: list[Run], cuts: list[int]) -> None:
     ready = ready_strip(runs, INK, 40, ascii_=False)
-    at = sorted(cuts)
-    for mine, other in zip(ready.divide(at), plain(ready).divide(at), strict=True):
+    items = sorted(cuts)
+    for mine, other in zip(ready.divide(items), plain(ready).divide(items), strict=True):
         assert mine.text == other.text
         assert mine.cell_length == other.cell_length
         assert cells(mine.render(CONSOLE)) == cells(other.render(CONSOLE))
@@ -127,8 +127,8 @@ def test_another_terminal_gets_its_own_colours() -> None:
 
 
 def test_a_terminal_of_256_colours_gets_those_that_all_have() -> None:
-    made = _ink("perftop-dark", "chosen", no_color=False, system=ColorSystem.EIGHT_BIT)
-    written = made.write([("abc", "alarm")], 3)
+    result = _ink("perftop-dark", "chosen", no_color=False, system=ColorSystem.EIGHT_BIT)
+    written = result.write([("abc", "alarm")], 3)
     assert "38;5;203" in written
     assert "48;5;235" in written
 

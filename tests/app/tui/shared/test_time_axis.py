@@ -109,12 +109,12 @@ def test_ticks_are_at_round_clock_times() -> None:
 
 def _ticks(a: time_axis.Axis) -> dict[int, int]:
     """Unix times by cell, as they are written; of the day of raw 0."""
-    found = {}
+    results = {}
     day = time.gmtime(WALL_S)
     for at, text in time_axis.ticks(a, unix):
         parts = [*map(int, text.split(":")), 0][:3]
-        found[at] = calendar.timegm((day.tm_year, day.tm_mon, day.tm_mday, *parts))
-    return found
+        results[at] = calendar.timegm((day.tm_year, day.tm_mon, day.tm_mday, *parts))
+    return results
 
 
 @given(
@@ -124,12 +124,12 @@ def _ticks(a: time_axis.Axis) -> dict[int, int]:
 )
 def test_a_tick_is_where_its_time_begins(now_ns: int, window_s: float, room: int) -> None:
     a = time_axis.fitted(now_ns, window_s, room)
-    found = _ticks(a)
-    for at, moment_s in found.items():
+    result = _ticks(a)
+    for at, moment_s in result.items():
         since_ns = (moment_s - WALL_S) * S - a.start_ns
         if abs(since_ns) < 12 * 3600 * S:  # of the same day
             assert since_ns // a.bin_ns == at
-    apart = [b - a for a, b in pairwise(sorted(found))]
+    apart = [b - a for a, b in pairwise(sorted(result))]
     assert not apart or max(apart) - min(apart) <= 1
 
 
@@ -262,8 +262,8 @@ def test_unkept_time_is_blank_with_the_start_of_history() -> None:
 def test_clock_times_share_the_line_of_episodes_in_low_charts() -> None:
     """The times may cover strokes of ended episodes."""
     assert line(0, drop(10, 61), inside=True) == "─" * 10 + "▼" + "━" * 49
-    shown = line(0, drop(10, 31), inside=True)
-    assert shown == "─" * 10 + "▼" + "━" * 14 + " 22:14:30 ───── 22:14:45 ──────────"
+    output = line(0, drop(10, 31), inside=True)
+    assert output == "─" * 10 + "▼" + "━" * 14 + " 22:14:30 ───── 22:14:45 ──────────"
     assert len(line(0, inside=True)) == 60
 
 
@@ -296,7 +296,7 @@ def test_an_edge_belongs_to_the_earlier_bin_and_a_start_there_to_the_later_one()
     assert wide.cells_of(Episode("offline", [0], 90 * S, 92 * S)) == (range(8), True)
     odd = replace(wide, columns=43)  # its first three columns belong to no bin
     assert (odd.bins, odd.column(90 * S + 1), odd.column(100 * S)) == (10, 3, 39)
-    assert odd.edges.tolist() == [at * S for at in range(90, 101)]
+    assert odd.edges.tolist() == [i * S for i in range(90, 101)]
 
 
 def test_there_is_no_axis_before_the_history() -> None:

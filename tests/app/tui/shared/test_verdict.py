@@ -75,10 +75,10 @@ def test_two_tasks_that_share_a_cpu_are_both_named() -> None:
     session, verdicts = watched([*sharing()])
     verdict = verdicts[-1][1]
     assert verdict.text == "hogA[11] and hogB[12] share CPU 1: each waits 50 % of its time"
-    shown, mood = alert_line(session, None, Status(0), 80, verdict=verdict)
+    output, mood = alert_line(session, None, Status(0), 80, verdict=verdict)
     assert mood == "victim"
-    assert strips.text(shown).startswith(f"▌ ◐ {verdict.text} · for 1")
-    assert ("50 %", "alarm") in shown
+    assert strips.text(output).startswith(f"▌ ◐ {verdict.text} · for 1")
+    assert ("50 %", "alarm") in output
 
 
 def test_there_is_always_a_sentence() -> None:

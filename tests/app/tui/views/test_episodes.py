@@ -51,14 +51,14 @@ def calm(**more: Any) -> Machine:
 
 
 def view(run: Run) -> Episodes:
-    found = run.monitor.view
-    assert isinstance(found, Episodes)
-    return found
+    result = run.monitor.view
+    assert isinstance(result, Episodes)
+    return result
 
 
 def lines(run: Run) -> list[str]:
-    shown = run.monitor.view
-    return [shown.render_line(y).text.rstrip() for y in range(shown.size.height)]
+    output = run.monitor.view
+    return [output.render_line(y).text.rstrip() for y in range(output.size.height)]
 
 
 def kinds(run: Run) -> list[str]:
@@ -128,9 +128,9 @@ def test_every_line_is_as_wide_as_its_columns(width: int) -> None:
         runs = plan.line(of, episode, parts, beside, chosen=False, kept=True)
         assert strips.width(runs) == size
         assert all(strips.width(plan.below(piece)) <= width for piece in why)
-        found = plan.details(of, episode, 6, [])
-        assert len(found) == 6
-        assert all(strips.width(line) <= width for line in found)
+        result = plan.details(of, episode, 6, [])
+        assert len(result) == 6
+        assert all(strips.width(line) <= width for line in result)
         assert width < 60 or strips.width(plan.heading("kind", reverse=False)) == size
 
 
@@ -196,19 +196,19 @@ async def test_only_visible_lines_are_made() -> None:
 
 async def test_lines_are_in_the_chosen_order() -> None:
     async with at_list(RAMP, DROP, HALT, STEAL) as run:
-        found = {}
+        results = {}
         for order in ("length", "depth", "kind", "start"):
             await run.pilot.press("o")
             assert f"{order}▼" in lines(run)[1]
-            found[order] = kinds(run)
-        assert found == {
+            results[order] = kinds(run)
+        assert results == {
             "length": ["steal", "turbo-drop", "involuntary-halt", "ramp"],
             "depth": ["turbo-drop", "involuntary-halt", "steal", "ramp"],
             "kind": ["turbo-drop", "involuntary-halt", "steal", "ramp"],
             "start": ["steal", "involuntary-halt", "turbo-drop", "ramp"],
         }
         await run.pilot.press("r")
-        assert kinds(run) == found["start"][::-1]
+        assert kinds(run) == results["start"][::-1]
         assert run.monitor.choice.order == "topology"  # of other views
 
 
@@ -231,9 +231,9 @@ async def test_episodes_of_one_kind_are_sorted_by_depth() -> None:
 
 async def test_a_filter_lets_through_what_touches_its_cpus() -> None:
     async with at_list(RAMP, DROP, HALT, STEAL) as run:
-        for text, found in (("3", ["steal", "turbo-drop"]), ("5", ["turbo-drop", "ramp"])):
+        for text, result in (("3", ["steal", "turbo-drop"]), ("5", ["turbo-drop", "ramp"])):
             await run.pilot.press("slash", *text, "enter")
-            assert kinds(run) == found
+            assert kinds(run) == result
             await run.pilot.press("backslash")
         run.session.ended.clear()
         await run.pilot.press("slash", "0", "enter")
@@ -257,12 +257,12 @@ async def test_a_calm_machine_has_a_calm_list() -> None:
 
 def test_steal_is_not_counted_as_a_neighbour() -> None:
     session, _ = seen(guest())
-    found = [
+    results = [
         Episode("neighbour", [0], 0, 1, 0.1, "hypervisor"),
         Episode("steal", [0], 0, 1, 0.1, "hypervisor"),
         Episode("neighbour", [1], 0, 1, 0.1, "sibling"),
     ]
-    text = strips.text(summary(session, found, 100))
+    text = strips.text(summary(session, results, 100))
     assert f"{EPISODES['neighbour']} 1 neighbour" in text
     assert f"{EPISODES['steal']} 2 steal" in text
 
@@ -327,12 +327,12 @@ async def test_a_moment_dropped_from_history_is_reported() -> None:
 async def test_keys_go_from_one_to_the_next(name: str) -> None:
     async with at_list(RAMP, DROP, HALT, STEAL) as run:
         await run.pilot.press(name)
-        found = []
+        results = []
         for key in ("n", "N", "N", "N", "N", "n"):
             await run.pilot.press(key)
             await run.pilot.pause()
-            found.append(moment(run) if run.app.status.paused else None)
-        assert found == [None, 32, 24, 12, 7, 12]
+            results.append(moment(run) if run.app.status.paused else None)
+        assert results == [None, 32, 24, 12, 7, 12]
         assert run.has(
             "▼ Power limit PL1 keeps package 0 at 2.78 of 3.40 GHz for 0.2 s of 1.0 s · power"
         )

@@ -23,13 +23,13 @@ LEVELS = [OFF, UNKNOWN, *range(theme.HEAT)]
 def shape(packages: int, caches: int, cores: int) -> tuple[list[heat_layout.Package], list[str]]:
     """So many packages of so many L3s of so many cores, and the names of the cores."""
     numbers = iter(range(packages * caches * cores))
-    found = [
+    results = [
         [Group(f"L3 {p * caches + c}" if caches > 1 else "",
                tuple(next(numbers) for _ in range(cores)))
          for c in range(caches)]
         for p in range(packages)
     ]  # fmt: skip
-    return found, [str(core % (caches * cores)) for core in range(packages * caches * cores)]
+    return results, [str(core % (caches * cores)) for core in range(packages * caches * cores)]
 
 
 def planned(of: tuple[int, int, int], threads: int, width: int, height: int, *,

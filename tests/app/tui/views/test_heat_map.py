@@ -16,9 +16,9 @@ from perftop.tui.views.heat_map import HeatMap
 
 
 def view(run: Run) -> HeatMap:
-    found = run.app.screen_stack[0].query_one(HeatMap)
-    assert found.display
-    return found
+    result = run.app.screen_stack[0].query_one(HeatMap)
+    assert result.display
+    return result
 
 
 def text(run: Run) -> list[str]:
@@ -75,9 +75,9 @@ def test_the_outlier_is_named_marked_and_found() -> None:
     lines = shown(Machine(cores=8, does=slow()), "v", size=(140, 30))
     assert "[ ] outlier core 2 · 2.48 GHz, package median 3.00" in lines[1]
     assert [line.count("[2.48]") for line in lines[3:5]] == [1, 1]
-    found = shown(Machine(cores=8, does=slow()), "v", "w")
-    assert "▸ core 2 " in found[-1]
-    assert "outlier, median 3.00" in found[-1]
+    screen = shown(Machine(cores=8, does=slow()), "v", "w")
+    assert "▸ core 2 " in screen[-1]
+    assert "outlier, median 3.00" in screen[-1]
 
 
 def test_at_80_columns_the_median_is_still_shown() -> None:

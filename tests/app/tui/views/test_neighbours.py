@@ -110,8 +110,8 @@ async def watch(run: Run, intervals: int, cpus: tuple[int, ...], share: float) -
     others = {"0": [STREAM, LMP]}
     last = run.seq() + intervals
     for _ in range(2 * intervals):
-        shown = watched(run.feed.seq, cpus, share) | {"tasks": {"0": STREAM}, "others": others}
-        run.feed.frames(1, records=shown)
+        output = watched(run.feed.seq, cpus, share) | {"tasks": {"0": STREAM}, "others": others}
+        run.feed.frames(1, records=output)
     await until(lambda: run.seq() >= last, "the intervals")
     await run.pilot.pause()
 
@@ -122,9 +122,9 @@ async def test_a_watched_job_its_threads_and_who_hurts_it() -> None:
         await watch(run, 10, (0, 1), 0.75)
         await sees(run, "lmp  2 threads   on CPUs 0-1   runs 1.50 CPUs   waits 25.0 %")
         await sees(run, "takes 25 %  from  lmp 4100")
-        found = lines(run)
-        assert any("stream 4001" in line and "scheduler" in line for line in found)
-        (thread,) = [line for line in found if "lmp 4101" in line and "scheduler" not in line]
+        result = lines(run)
+        assert any("stream 4001" in line and "scheduler" in line for line in result)
+        (thread,) = [line for line in result if "lmp 4101" in line and "scheduler" not in line]
         assert thread.split()[:5] == ["1", "lmp", "4101", "75.0", "25.0"]
 
 
@@ -220,5 +220,7 @@ async def test_names_cannot_reach_the_terminal() -> None:
 
 
 def test_a_long_list_continues_on_the_next_line() -> None:
-    found = [text(runs) for runs in neighbours.wrapped("checked: ", ["a" * 30, "b" * 30, "c"], 58)]
-    assert found == [f" checked: {'a' * 30}", f"          {'b' * 30} · c"]
+    results = [
+        text(runs) for runs in neighbours.wrapped("checked: ", ["a" * 30, "b" * 30, "c"], 58)
+    ]
+    assert results == [f" checked: {'a' * 30}", f"          {'b' * 30} · c"]

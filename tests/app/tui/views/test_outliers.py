@@ -26,7 +26,7 @@ def judged(machine: Machine, field: Number) -> list[Outlier]:
 
 
 def far(machine: Machine, field: Number) -> list[int]:
-    return [found.core for found in judged(machine, field)]
+    return [result.core for result in judged(machine, field)]
 
 
 def packages(cores: int, **changes: Any) -> dict[str, Any]:
@@ -38,9 +38,9 @@ def packages(cores: int, **changes: Any) -> dict[str, Any]:
 
 
 def test_one_slow_core_is_found_with_the_median_it_misses() -> None:
-    found = judged(Machine(cores=8, does={11: Does(0.9, 2.48e9)}), CLOCK)
-    assert [(o.core, o.row) for o in found] == [(3, 11)]
-    assert found[0].usual == pytest.approx(3e9, rel=1e-3)
+    result = judged(Machine(cores=8, does={11: Does(0.9, 2.48e9)}), CLOCK)
+    assert [(o.core, o.row) for o in result] == [(3, 11)]
+    assert result[0].usual == pytest.approx(3e9, rel=1e-3)
 
 
 def test_noise_does_not_glow() -> None:
@@ -100,8 +100,8 @@ def test_one_that_is_far_off_never_hides(clocks: list[float], at: int, hz: float
     session, interval = SEEN
     values = np.array(clocks)
     values[at] = hz
-    found = Peers(session).judge(CLOCK, values, interval)
-    assert [o.row for o in found] == [at]
+    result = Peers(session).judge(CLOCK, values, interval)
+    assert [o.row for o in result] == [at]
 
 
 SEEN = seen(Machine(cores=8))

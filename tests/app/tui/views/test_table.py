@@ -118,7 +118,7 @@ async def test_a_column_sorts_by_its_values() -> None:
         await run.intervals(1)
         assert cpus(run) == [0, 4, 1, 5, 2, 6, 3, 7]
         choice = view(run).choice
-        for order, reverse, found in (
+        for order, reverse, result in (
             ("util", False, list(range(8))),
             ("util", True, list(range(8))[::-1]),
             ("busy_hz", True, [0, 4, 1, 5, 2, 6, 3, 7]),  # all alike; 7 did not run
@@ -129,7 +129,7 @@ async def test_a_column_sorts_by_its_values() -> None:
         ):
             choice.order, choice.reverse = order, reverse
             view(run).lay_out()
-            assert cpus(run) == found, (order, reverse)
+            assert cpus(run) == result, (order, reverse)
 
 
 async def test_tasks_sort_by_name() -> None:
@@ -158,11 +158,11 @@ async def test_keys_and_clicks_sort() -> None:
         assert choice.order == "task"
         assert "▲task" in shown(run)[0]  # brought into sight
         await run.pilot.press(*["less_than_sign"] * 30)
-        at = shown(run)[0].index("busy")
-        await run.pilot.click(Table, offset=(at, 0))
+        index = shown(run)[0].index("busy")
+        await run.pilot.click(Table, offset=(index, 0))
         assert (choice.order, choice.reverse) == ("util", False)
-        at = shown(run)[0].index("busy")
-        await run.pilot.click(Table, offset=(at, 0))
+        index = shown(run)[0].index("busy")
+        await run.pilot.click(Table, offset=(index, 0))
         assert (choice.order, choice.reverse, "▲busy" in shown(run)[0]) == ("util", True, True)
         await run.pilot.click(Table, offset=(2, 0))
         assert choice.order == "CPU number"
@@ -208,14 +208,14 @@ async def test_the_cpu_stays_selected_when_rows_change_places() -> None:
 
 async def test_clocks_are_shown_in_chosen_units() -> None:
     async with at_table(Machine(changes={"base_hz": Rate(2e9, "made")})) as run:
-        found = []
+        results = []
         for _ in range(3):
             title = shown(run)[0].split("  ")
             busy_title = next(part.strip() for part in title if "clock" in part)
             end = shown(run)[0].index(busy_title) + len(busy_title)
-            found.append((busy_title, shown(run)[1][:end].split()[-1]))
+            results.append((busy_title, shown(run)[1][:end].split()[-1]))
             await run.pilot.press("u")
-        assert found == [("clock GHz", "3.00"), ("clock MHz", "3000"), ("clock ×base", "1.50")]
+        assert results == [("clock GHz", "3.00"), ("clock MHz", "3000"), ("clock ×base", "1.50")]
 
 
 async def test_columns_are_those_chosen_in_their_order() -> None:
@@ -232,9 +232,9 @@ async def test_columns_are_those_chosen_in_their_order() -> None:
 async def test_only_cpus_that_match_are_there() -> None:
     async with at_table(Machine()) as run:
         table = view(run)
-        for text, found in (("5-6", [5, 6]), ("core:1", [1, 5])):
+        for text, result in (("5-6", [5, 6]), ("core:1", [1, 5])):
             await run.pilot.press("slash", *text, "enter")
-            assert cpus(run) == found
+            assert cpus(run) == result
             assert table.choice.cpu in {1, 2}
             await run.pilot.press("backslash")
         table.choice.filter = parse("99")

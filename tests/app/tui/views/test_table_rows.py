@@ -27,16 +27,16 @@ def page(machine: Machine, doubt: tuple[int, str] | None = None, **more: Any) ->
     session, interval = seen(machine, **more)
     interval = doubting(interval, *doubt) if doubt else interval
     of = columns.CpuColumns(session)
-    made = table.Page(names=table.name_columns(session)[:1])
-    made.scroll([table.number_column(number, GHZ) for number in of.columns()], 0, 400)
-    made.read(of, session, interval)
-    return made
+    result = table.Page(names=table.name_columns(session)[:1])
+    result.scroll([table.number_column(number, GHZ) for number in of.columns()], 0, 400)
+    result.read(of, session, interval)
+    return result
 
 
 def row(machine: Machine, cpu: int, **more: Any) -> dict[str, str]:
     """What stands under each heading."""
-    made = page(machine, **more)
-    cells = zip(made.columns, made.cells(cpu, "a:1", None), strict=True)
+    result = page(machine, **more)
+    cells = zip(result.columns, result.cells(cpu, "a:1", None), strict=True)
     return {column.key: str(cell[0]) for column, cell in cells}
 
 
@@ -45,26 +45,26 @@ def row(machine: Machine, cpu: int, **more: Any) -> dict[str, str]:
 
 def test_every_number_that_is_known_of_a_cpu() -> None:
     m = Machine(cores=2, does={0: Does(1.0, 2.5e9, ipc=0.42), 2: Does(0.25, alone=0.0)})
-    found = row(m, 0, records=tasks(["lmp"]))
+    result = row(m, 0, records=tasks(["lmp"]))
     served = {key for key in METRICS if seen(m)[0].evaluator.chosen[key]}
-    assert served <= found.keys()
-    assert {key: found[key] for key in ("util", "busy_hz", "ipc", "involuntary", "task")} == {
+    assert served <= result.keys()
+    assert {key: result[key] for key in ("util", "busy_hz", "ipc", "involuntary", "task")} == {
         "util": "100.0", "busy_hz": "2.50", "ipc": "0.42", "involuntary": "0.00", "task": "a:1",
     }  # fmt: skip
-    assert [found[key] for key in ("both", "lp0", "lp1", "neither")] == [
+    assert [result[key] for key in ("both", "lp0", "lp1", "neither")] == [
         "25.0",
         "75.0",
         "0.0",
         "0.0",
     ]
-    assert found["turbo_ceiling_hz"] == "3.20"
+    assert result["turbo_ceiling_hz"] == "3.20"
     assert row(m, 2)["both"] == "25.0"  # a sibling has it in common
 
 
 def test_uncounted_numbers_have_no_column() -> None:
-    found = row(guest(), 0)
-    assert not {"busy_hz", "ipc", "both", "turbo_ceiling_hz", "smi", "task"} & found.keys()
-    assert {"util", "steal"} <= found.keys()
+    result = row(guest(), 0)
+    assert not {"busy_hz", "ipc", "both", "turbo_ceiling_hz", "smi", "task"} & result.keys()
+    assert {"util", "steal"} <= result.keys()
     bounds_only = Machine(cores=2, split=False)
     assert not {"both", "lp0"} & row(bounds_only, 0).keys()
     assert row(Machine(cores=2, threads=4), 0).get("neither") is not None
@@ -74,24 +74,24 @@ def test_uncounted_numbers_have_no_column() -> None:
 def test_unknown_is_no_number_and_a_cpu_at_rest_has_no_clock() -> None:
     m = Machine(does={1: Does(0.0), 2: Does(0.005)})
     for cpu in (1, 2):
-        found = row(m, cpu)
-        assert (found["busy_hz"], found["ipc"], found["kernel_cycles"]) == (theme.NEITHER,) * 3
+        result = row(m, cpu)
+        assert (result["busy_hz"], result["ipc"], result["kernel_cycles"]) == (theme.NEITHER,) * 3
     assert row(Machine(ceiling_hz=None), 0).get("turbo_ceiling_hz") is None
 
 
 def test_only_numbers_of_a_suspect_counter_are_marked() -> None:
     doubt = 2, "instructions"
-    shown = row(Machine(), 2, doubt=doubt)
-    assert (shown["util"], shown["busy_hz"], shown["kernel_cycles"]) == ("50.0", "3.00", "10.0")
-    assert shown["ipc"] == "≁1.25"
+    output = row(Machine(), 2, doubt=doubt)
+    assert (output["util"], output["busy_hz"], output["kernel_cycles"]) == ("50.0", "3.00", "10.0")
+    assert output["ipc"] == "≁1.25"
     assert "≁" not in "".join(row(Machine(), 1, doubt=doubt).values())
 
 
 def test_states_are_marked_on_both_cpus_of_the_core() -> None:
     doubt = 2, "one_thread"
     for cpu in (2, 6):
-        shown = row(Machine(), cpu, doubt=doubt)
-        assert {key for key, text in shown.items() if "≁" in text} == {*STATES}
+        output = row(Machine(), cpu, doubt=doubt)
+        assert {key for key, text in output.items() if "≁" in text} == {*STATES}
     assert "≁" not in "".join(row(Machine(), 1, doubt=doubt).values())
 
 
@@ -101,19 +101,19 @@ def test_states_are_marked_on_both_cpus_of_the_core() -> None:
 def test_nothing_moves_when_values_change() -> None:
     low = Does(0.001, 0.8e9, 0.01, 0.0)
     high = Does(1.0, 9.2e9, 9.99, 1.0)
-    found = []
+    results = []
     for does in (low, high):
-        made = page(Machine(does=dict.fromkeys(range(8), does)))
-        title = strips.text(made.headings("util", 400, reverse=False))
-        texts = [strips.text(line(made.columns, made.cells(i, "", None))) for i in range(8)]
-        found.append((title, [len(text) for text in texts]))
+        result = page(Machine(does=dict.fromkeys(range(8), does)))
+        title = strips.text(result.headings("util", 400, reverse=False))
+        texts = [strips.text(line(result.columns, result.cells(i, "", None))) for i in range(8)]
+        results.append((title, [len(text) for text in texts]))
         for text in texts:  # every number ends below its title
             at = 0
-            for column in made.columns:
+            for column in result.columns:
                 at += column.width
                 end = title[at - 1 + table.SIGNS]
                 assert column.left or (text[at - 1] != " " and end != " "), column.key
-    assert found[0] == found[1]
+    assert results[0] == results[1]
 
 
 @given(
@@ -123,16 +123,16 @@ def test_nothing_moves_when_values_change() -> None:
 )
 def test_columns_in_sight_fit_and_none_is_lost(widths: list[int], left: int, width: int) -> None:
     every = [Column(str(i), "x", wide) for i, wide in enumerate(widths)]
-    made = table.Page(names=[Column("cpu", "cpu", 6)])
-    made.scroll(every, left, width)
-    count, room = len(made.numbers), width - table.SIGNS - 1
-    assert made.hidden + count + made.more == len(every)
-    assert made.numbers == every[made.hidden : made.hidden + count]
+    result = table.Page(names=[Column("cpu", "cpu", 6)])
+    result.scroll(every, left, width)
+    count, room = len(result.numbers), width - table.SIGNS - 1
+    assert result.hidden + count + result.more == len(every)
+    assert result.numbers == every[result.hidden : result.hidden + count]
     assert bool(count) == bool(every)
     if count > 1:
-        assert total_width(made.columns) <= room
-    if made.hidden and made.more == 0:  # not further than needed
-        assert total_width([every[made.hidden - 1], *made.columns]) > room
+        assert total_width(result.columns) <= room
+    if result.hidden and result.more == 0:  # not further than needed
+        assert total_width([every[result.hidden - 1], *result.columns]) > room
 
 
 def test_rows_that_look_equal_keep_their_places() -> None:

@@ -54,10 +54,10 @@ async def test_an_offline_cpu_leaves_a_gap_and_is_off() -> None:
         view.run.feed.offline(24)
         await view.run.intervals(10)
     cells = view.strip(1)
-    at = cells.index(("○", "text"))  # it went
-    assert set(cells[at - 20 : at - 3]) == {("▀", "heat0/heat11")}
-    assert set(cells[at + 3 :]) == {("▀", "heat0")}  # the sibling goes on, alone
-    assert len(cells) > at + 20
+    index = cells.index(("○", "text"))  # it went
+    assert set(cells[index - 20 : index - 3]) == {("▀", "heat0/heat11")}
+    assert set(cells[index + 3 :]) == {("▀", "heat0")}  # the sibling goes on, alone
+    assert len(cells) > index + 20
     assert view.rows[1].rstrip().endswith("  2.0    off ○")
 
 
@@ -71,7 +71,7 @@ async def test_a_cpu_at_rest_is_blank_and_its_clock_a_dot() -> None:
 
 
 async def test_the_window_is_the_users_choice_and_cells_say_how_long_they_are() -> None:
-    shown = []
+    results = []
 
     async with look(many()) as view:
         await view.run.intervals(40)
@@ -79,8 +79,8 @@ async def test_the_window_is_the_users_choice_and_cells_say_how_long_they_are() 
             await view.run.pilot.press(*[key] if key else [])
             await view.run.pilot.pause()
             window, cell = view.heads[0].split("window ")[1].split("   ")[0].split(", each cell ")
-            shown.append((window, cell))
-    windows, cells = zip(*shown, strict=True)
+            results.append((window, cell))
+    windows, cells = zip(*results, strict=True)
     assert windows == ("60 s", "120 s", "60 s", "30 s", "15 s", "5 s")
     assert cells[0] == cells[1] == cells[2] == cells[3]  # there have been 10 s
     assert float(cells[4].split()[0]) > float(cells[5].split()[0])
@@ -136,16 +136,16 @@ async def test_a_suspect_value_is_marked(key: str, number: str) -> None:
 
 
 async def test_a_filter_leaves_what_matches_and_shows_if_that_is_nothing() -> None:
-    found: list[list[str]] = []
+    results: list[list[str]] = []
     counts: list[int] = []
     async with look(many()) as view:
         for chosen in ("3", "999"):
             choice = view.past.choice
             choice.filter, choice.mask = parse(chosen), frozenset({int(chosen)} - {999})
             await view.again()
-            found.append(view.seen())
+            results.append(view.seen())
             counts.append(view.past.count)
-    some, none = found
+    some, none = results
     assert [line.split()[0] for line in some[3 : 2 + counts[0]] if line[:6].strip()] == ["▌"]
     assert " 3  3 " in some[3]
     assert any("no CPU matches" in line for line in none)
@@ -202,11 +202,11 @@ async def test_in_ascii_every_cpu_has_its_line_and_shapes_show_values() -> None:
 
 
 async def test_only_what_is_in_sight_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[int, int]] = []
+    request: list[tuple[int, int]] = []
     field = History.field
 
     def counted(self: History, key: str, rows: Sequence[int], edges: Any) -> Any:
-        asked.append((len(rows), len(edges) - 1))
+        request.append((len(rows), len(edges) - 1))
         return field(self, key, rows, edges)
 
     async with look(many(128)) as view:
@@ -214,10 +214,10 @@ async def test_only_what_is_in_sight_is_read(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(History, "field", counted)
         await view.run.intervals(1)
         most = 2 * view.past.size.height
-        assert len(asked) == 1
-        assert asked[0][0] <= most
+        assert len(request) == 1
+        assert request[0][0] <= most
         await view.run.pilot.press("end")
         await view.run.pilot.pause()
-        assert all(rows <= most + 2 for rows, _ in asked)
+        assert all(rows <= most + 2 for rows, _ in request)
         assert view.seen()[-3].split()[1:3] == ["127", "127,255"]
         assert "▀" in view.seen()[-3]

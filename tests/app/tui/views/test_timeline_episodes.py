@@ -30,11 +30,11 @@ async def shown(view: View, *episodes: Episode) -> None:
 async def test_an_episode_marks_axis_and_row_where_it_began() -> None:
     async with look(many()) as view:
         await shown(view, Episode("involuntary-halt", [24], 14 * S // 10))
-    at = view.feet[0].index("║")
-    assert view.rows[1][at] == "║"
+    index = view.feet[0].index("║")
+    assert view.rows[1][index] == "║"
     assert view.rows[1].rstrip().endswith("98.0 ║")  # and it goes on
     assert not any("║" in row for row in view.rows[2:])
-    assert set(view.feet[0][at + 1 : view.past._chart_left + view.past._axis.cells]) == {"━"}
+    assert set(view.feet[0][index + 1 : view.past._chart_left + view.past._axis.cells]) == {"━"}
 
 
 async def test_an_ended_episode_is_marked_without_a_stroke_to_the_end() -> None:
@@ -46,7 +46,7 @@ async def test_an_ended_episode_is_marked_without_a_stroke_to_the_end() -> None:
 
 
 async def test_panels_fill_the_room_below_the_axis() -> None:
-    found: list[object] = []
+    results: list[object] = []
 
     async with look(two()) as view:
         await shown(view, Episode("involuntary-halt", [1], S // 2, S))
@@ -54,9 +54,9 @@ async def test_panels_fill_the_room_below_the_axis() -> None:
         seen = view.seen()
         first = next(y for y, line in enumerate(seen) if "what happened" in line)
         at = next(y for y in range(first, len(seen)) if "║" in seen[y])
-        found.append(past.target(seen[at].index("║"), past.size.height - at))
-        found.extend((past.size.height - len(past.heads) - past.count, len(past.feet)))
-    episode, room, feet = found
+        results.append(past.target(seen[at].index("║"), past.size.height - at))
+        results.extend((past.size.height - len(past.heads) - past.count, len(past.feet)))
+    episode, room, feet = results
     assert isinstance(episode, Episode)
     assert episode.kind == "involuntary-halt"
     assert room == feet
@@ -115,6 +115,6 @@ def test_marks_take_the_place_of_cells_and_nothing_else_moves() -> None:
     runs = [("aaaa", "x"), ("bb", "y")]
     assert lanes.with_marks(runs, {}) == runs
     marks = {0: ("▼", "alarm"), 3: ("│", "text"), 5: ("▼", "alarm")}
-    found = lanes.with_marks(runs, marks)
-    assert text(found) == "▼aa│b▼"
-    assert found == [("▼", "alarm"), ("aa", "x"), ("│", "text"), ("b", "y"), ("▼", "alarm")]
+    result = lanes.with_marks(runs, marks)
+    assert text(result) == "▼aa│b▼"
+    assert result == [("▼", "alarm"), ("aa", "x"), ("│", "text"), ("b", "y"), ("▼", "alarm")]

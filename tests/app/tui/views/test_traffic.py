@@ -28,8 +28,8 @@ from perftop.tui.views.timeline import Timeline
 
 
 def watched(spec: str, samples: int) -> Session:
-    hello, found = simulated.messages(spec, samples)
-    return played(Session(hello, History(hello)), found)
+    hello, result = simulated.messages(spec, samples)
+    return played(Session(hello, History(hello)), result)
 
 
 @asynccontextmanager

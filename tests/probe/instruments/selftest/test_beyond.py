@@ -65,17 +65,17 @@ def verdicts(**steps: int | None) -> dict[str, dict[str, Any]]:
 
 
 def test_each_counter_has_a_verdict() -> None:
-    found = verdicts(energy_j=40, package_c6=0, temperature_c=7, pcu_vr=None)
-    assert {key: row["verdict"] for key, row in found.items()} == {
+    result = verdicts(energy_j=40, package_c6=0, temperature_c=7, pcu_vr=None)
+    assert {key: row["verdict"] for key, row in result.items()} == {
         "energy_j": "counts", "package_c6": "stands still", "temperature_c": "read",
         "pcu_vr": "no reading", "l3_memory_bytes": "counts",
     }  # fmt: skip
-    (moved,) = found["energy_j"]["moved"]
+    (moved,) = result["energy_j"]["moved"]
     assert moved % 20 == 0
     assert moved > 0
-    assert found["pcu_vr"]["moved"] == [None]
-    (traffic,) = found["l3_memory_bytes"]["moved"]
-    assert (found["l3_memory_bytes"]["scope"], traffic > 0) == ("L3", True)
+    assert result["pcu_vr"]["moved"] == [None]
+    (traffic,) = result["l3_memory_bytes"]["moved"]
+    assert (result["l3_memory_bytes"]["scope"], traffic > 0) == ("L3", True)
 
 
 def test_an_absent_counter_has_its_reason() -> None:

@@ -33,19 +33,19 @@ class Source(made.Source):
         self.cpu, self.package, self.rates = [*cpu.values()], package, rates
 
     def poll(self) -> list[Any]:
-        found = []
+        results = []
         for second in range(5):
             stamp = [second * HZ, second * HZ, 0, 0, wire.ROW_SAMPLED]
             values = [int(second * rate * HZ) for rate in self.cpu]
             blocks = {"cpu": made.packed([stamp] * 2, [(1 << len(values)) - 1] * 2, values * 2)}
-            told = [
+            report = [
                 rate if counter.kind == "gauge" else second * rate
                 for counter, rate in zip(self.package, self.rates, strict=True)
             ]
-            blocks["p"] = made.packed([stamp], [(1 << len(told)) - 1], told)
-            found.append(wire.Frame(second, second, blocks))
+            blocks["p"] = made.packed([stamp], [(1 << len(report)) - 1], report)
+            results.append(wire.Frame(second, second, blocks))
         self.poll = list  # type: ignore[method-assign]
-        return found
+        return results
 
 
 def verdicts(
@@ -68,19 +68,19 @@ def verdicts(
 
 
 def test_a_working_instrument_reports_its_measurement() -> None:
-    found = verdicts(energy_j=120, temperature_c=71)
-    assert found["energy"]["verdict"] == found["temperature"]["verdict"] == "works"
-    (energy,), (heat,) = found["energy"]["measured"], found["temperature"]["measured"]
+    result = verdicts(energy_j=120, temperature_c=71)
+    assert result["energy"]["verdict"] == result["temperature"]["verdict"] == "works"
+    (energy,), (heat,) = result["energy"]["measured"], result["temperature"]["measured"]
     assert (energy["values"], energy["unit"]) == ([pytest.approx(120)], "W")
     assert (heat["values"], heat["unit"]) == ([71], "°C")
 
 
 def test_an_absent_instrument_has_a_reason() -> None:
-    found = verdicts()
-    assert {found[name]["verdict"] for name in ("HSMP", "top-down", "turbo ceiling")} == {
+    result = verdicts()
+    assert {result[name]["verdict"] for name in ("HSMP", "top-down", "turbo ceiling")} == {
         "not there"
     }
-    assert all(row["why"] for row in found.values() if row["verdict"] != "works")
+    assert all(row["why"] for row in result.values() if row["verdict"] != "works")
 
 
 @pytest.mark.parametrize(
@@ -118,15 +118,15 @@ def test_a_missed_known_count_is_reported() -> None:
     good = Result("ref", "at work", "trusted", "made")
     bad = dataclasses.replace(good, verdict="unusable", expected=1.0, measured=2.0, unit="cycles")
     unsure = dataclasses.replace(good, verdict="disturbed")
-    told = [verdicts(checks=(one,))["core counters"]["verdict"] for one in (good, bad, unsure)]
-    assert told == ["works", "wrong", "undecided"]
+    results = [verdicts(checks=(one,))["core counters"]["verdict"] for one in (good, bad, unsure)]
+    assert results == ["works", "wrong", "undecided"]
     assert instruments.wrong(verdicts(checks=(bad,)).values()) == ["ref"]
 
 
 def test_only_contradicted_counters_are_wrong() -> None:
-    found = verdicts(energy_j=120, energy_ram_j=0)
-    assert found["energy"]["counters"] == ["energy_j", "energy_ram_j"]
-    assert instruments.wrong(found.values()) == ["energy_ram_j"]
+    result = verdicts(energy_j=120, energy_ram_j=0)
+    assert result["energy"]["counters"] == ["energy_j", "energy_ram_j"]
+    assert instruments.wrong(result.values()) == ["energy_ram_j"]
     pair = verdicts(energy_j=100, energy_core_j=160)
     assert {*instruments.wrong(pair.values())} == {"energy_core_j", "energy_j"}
 

@@ -28,7 +28,7 @@ KINDS = {
 def loops(tmp_path: Path) -> list[Counter[str]]:
     """The instructions of every backward jump's body, by name, with the jump."""
     text = listing("known.c", tmp_path)
-    found: list[Counter[str]] = []
+    results: list[Counter[str]] = []
     section: list[tuple[int, str]] = []
     for line in text.splitlines():
         match = re.match(r"\s*([0-9a-f]+):\s+(\w+)\s*([0-9a-f]*)", line)
@@ -38,17 +38,17 @@ def loops(tmp_path: Path) -> list[Counter[str]]:
         address, name, target = int(match[1], 16), match[2], match[3]
         section.append((address, name))
         if name == "jne" and target and int(target, 16) < address:
-            found.append(Counter(n for at, n in section if at >= int(target, 16)))
-    return found
+            results.append(Counter(n for at, n in section if at >= int(target, 16)))
+    return results
 
 
 def test_the_loops_as_disassembled(tmp_path: Path) -> None:
-    found = loops(tmp_path)
+    result = loops(tmp_path)
     for kind, name in KINDS.items():
         body = Counter({name: load.chain_length(kind), "dec": 1, "jne": 1})
         if kind == load.ENTER:
             body |= Counter({"mov": 1, "syscall": 1})
-        assert body in found, name
+        assert body in result, name
         assert body.total() == load.turn_length(kind)
 
 
@@ -92,12 +92,14 @@ def test_patterns_run_on_the_requested_cpus() -> None:
     begin = time.monotonic_ns() + 20_000_000
     work = {cpu: partial(load.pattern, begin, 10_000_000, 2_000_000, 3) for cpu in cpus}
     work[4095] = partial(load.pattern, begin, 1, 1, 1)  # there is no such CPU
-    done = load.run_pinned(work)
-    assert sorted(done) == cpus
+    result = load.run_pinned(work)
+    assert sorted(result) == cpus
     for cpu in cpus:
-        assert [spell.cpu for spell in done[cpu]] == [cpu] * 3
-        assert all(s.begin_ns >= begin + i * 10_000_000 for i, s in enumerate(done[cpu]))
-        assert all(s.end_ns >= begin + i * 10_000_000 + 2_000_000 for i, s in enumerate(done[cpu]))
+        assert [spell.cpu for spell in result[cpu]] == [cpu] * 3
+        assert all(s.begin_ns >= begin + i * 10_000_000 for i, s in enumerate(result[cpu]))
+        assert all(
+            s.end_ns >= begin + i * 10_000_000 + 2_000_000 for i, s in enumerate(result[cpu])
+        )
     assert os.sched_getaffinity(0) == before
 
 

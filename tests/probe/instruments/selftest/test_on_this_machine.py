@@ -13,10 +13,10 @@ pytestmark = pytest.mark.machine
 
 
 def test_on_this_machine() -> None:
-    done = command.run("selftest", "--source", "os", program="perfprobe")
-    assert done.stderr == ""
-    assert done.returncode == 0, done.stdout  # nothing in use is wrong, whoever else is at work
-    answer = json.loads(done.stdout)
+    result = command.run("selftest", "--source", "os", program="perfprobe")
+    assert result.stderr == ""
+    assert result.returncode == 0, result.stdout  # nothing in use is wrong, whoever else is at work
+    answer = json.loads(result.stdout)
     verdicts = {(c["counter"], c["what"]): c["verdict"] for c in answer["checks"]}
     assert set(verdicts.values()) <= {*verdict.RANK, "not there"}
     assert ("tsc", working.RATE.what) in verdicts

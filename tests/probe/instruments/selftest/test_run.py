@@ -110,8 +110,8 @@ class Machine(made.Source):
             values = array("Q")
             for row in range(rows):
                 for counter in block.counters:
-                    shown = self.truth[row][counter.key] * self.wrong.get(counter.key, 1.0)
-                    values.append(round(shown) % (1 << counter.bits))
+                    output = self.truth[row][counter.key] * self.wrong.get(counter.key, 1.0)
+                    values.append(round(output) % (1 << counter.bits))
             blocks[block.name] = wire.Rows(head.tobytes(), valid.tobytes(), values.tobytes())
         self.frames.append(Frame(self.seq, self.now, blocks))
 
@@ -134,7 +134,7 @@ class Machine(made.Source):
         }
 
     def patterns(self, _: object) -> Times:
-        spells: dict[int, list[WorkSpan]] = {0: [], 1: []}
+        spans: dict[int, list[WorkSpan]] = {0: [], 1: []}
         begins = {0: 0, 1: 0}
         self.go([], 60_000_000)
         for _ in range(load.TIMES):
@@ -145,9 +145,9 @@ class Machine(made.Source):
                 self.go(busy, ns * 1_000_000)
                 for cpu, last in ((0, [0, 1]), (1, [1])):
                     if busy == last:
-                        spells[cpu].append(self.spell(begins[cpu], cpu))
+                        spans[cpu].append(self.spell(begins[cpu], cpu))
                         begins[cpu] = 0
-        return Times(spells, dict.fromkeys((0, 1), 0.02 + self.others))
+        return Times(spans, dict.fromkeys((0, 1), 0.02 + self.others))
 
 
 @pytest.fixture
@@ -210,13 +210,13 @@ def test_reads_that_prove_nothing_are_left_out(tested: Tested, flags: int) -> No
     def with_gaps() -> None:
         frame()
         if machine.seq % 2 == 0:
-            made = machine.frames.pop()
-            for name, rows in made.blocks.items():
+            result = machine.frames.pop()
+            for name, rows in result.blocks.items():
                 head = array("Q", rows.head)
                 head[4 :: wire.HEAD] = array("Q", [flags] * (len(head) // wire.HEAD))
                 nothing = bytes(len(rows.values))
-                made.blocks[name] = wire.Rows(head.tobytes(), rows.valid, nothing)
-            machine.frames.append(made)
+                result.blocks[name] = wire.Rows(head.tobytes(), rows.valid, nothing)
+            machine.frames.append(result)
 
     machine._frame = with_gaps  # type: ignore[method-assign]
     assert {*KEYS, *SECONDS} <= by_counter(tested(machine), "trusted")
@@ -367,6 +367,6 @@ CHECK = Check("x", "", "", 0.01, "")
      ("perfprobe", ["--sysroot", "/proc"]), ("perfprobe", ["--source", "nonsense"])],
 )  # fmt: skip
 def test_refusal_in_one_line(program: str, option: list[str]) -> None:
-    done = command.run("selftest", *option, program=program)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert len(done.stderr.splitlines()) == 1
+    result = command.run("selftest", *option, program=program)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert len(result.stderr.splitlines()) == 1

@@ -72,7 +72,7 @@ def test_offset_tscs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A message takes 300 ns, and the CPUs' counters are set apart."""
     home = min(os.sched_getaffinity(0))
     for apart, expected in ((-50_000_000, "unusable"), (-2000, "close"), (100, "trusted")):
-        there = [Exchange(at, at + 300 + apart, at + 600) for at in range(10**9, 10**9 + 9000, 900)]
+        there = [Exchange(i, i + 300 + apart, i + 600) for i in range(10**9, 10**9 + 9000, 900)]
         monkeypatch.setattr(timers, "exchange_stamps", lambda *_, there=there: there)
         ((check, seen),) = working.same([home, home + 1], 1e9)
         assert verdict.judge(check, seen) == expected
@@ -85,8 +85,10 @@ def test_offset_tscs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_user_time_of_a_nice_process_is_nice_time(
     niceness: int, measured: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = {"stat_user_s": 0.01, "stat_nice_s": 0.12}
-    tape = SimpleNamespace(columns=told, moved=lambda key, *_, **__: Movement(0, 10**9, told[key]))
+    results = {"stat_user_s": 0.01, "stat_nice_s": 0.12}
+    tape = SimpleNamespace(
+        columns=results, moved=lambda key, *_, **__: Movement(0, 10**9, results[key])
+    )
     spell = SimpleNamespace(begin=0, end=10**9, own_ns=130_000_000)
     window = SimpleNamespace(
         load=SimpleNamespace(run=SimpleNamespace(spell=spell)), tape=tape, row=0, cpu=0,

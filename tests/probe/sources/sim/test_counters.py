@@ -26,7 +26,7 @@ def test_counters_follow_the_schedule(scenario: str) -> None:
     for first, last in ((3, 4), (0, 300), (78, 83), (255, 262)):
         two = [frames[first], frames[last]]
         moments = [(head(f)[:, 0] + head(f)[:, 1]) / 2 / 2.1 - hello.raw_ns for f in two]
-        found = {key: deltas(hello, two, key)[-1] for key in rates}
+        results = {key: deltas(hello, two, key)[-1] for key in rates}
         for cpu in (0, 2, 4, 6, 8, 12, 15):
             truth = between(schedule, *(round(m[cpu]) for m in moments))[:, cpu]
             for key, (row, factor) in rates.items():
@@ -35,7 +35,7 @@ def test_counters_follow_the_schedule(scenario: str) -> None:
                 slack = {"one_thread": 14, "smi": 0, "stat_steal_s": 1, "idle_entries": 1}.get(
                     key, 2 if key.endswith("_s") else slack
                 )
-                assert abs(found[key][cpu] - truth[row] * factor) <= slack, (key, cpu, first)
+                assert abs(results[key][cpu] - truth[row] * factor) <= slack, (key, cpu, first)
 
 
 def test_reference_clocks_tick_with_the_crystal() -> None:

@@ -48,8 +48,8 @@ def halts(cells: Cells, core: int) -> list[tuple[int, int]]:
     period, phase, length = (
         int(a[0, 0, core]) for a in (cells.halt_period, cells.halt_phase, cells.halt)
     )
-    found = [(b + phase, b + phase + length) for b in range(0, CELL_NS, period)] if length else []
-    return [(max(0, a), min(CELL_NS, b)) for a, b in found if a < CELL_NS]
+    result = [(b + phase, b + phase + length) for b in range(0, CELL_NS, period)] if length else []
+    return [(max(0, a), min(CELL_NS, b)) for a, b in result if a < CELL_NS]
 
 
 def sweep(schedule: Schedule, t0: int, t1: int) -> Ints:
@@ -233,11 +233,11 @@ def during(
 @pytest.mark.parametrize("scenario", by_day(SCENARIOS, TELLING))
 def test_truth_is_consistent(scenario: str) -> None:
     spec = f"sim:{scenario},cpus=16"
-    found = list(truth(spec, 34.5))
-    assert json.loads(json.dumps(found)) == found
-    assert [x["start"] for x in found] == sorted(x["start"] for x in found)
-    assert len([x for x in found if x["type"] == "cpu"]) == 35 * 16
-    for line in found:
+    result = list(truth(spec, 34.5))
+    assert json.loads(json.dumps(result)) == result
+    assert [x["start"] for x in result] == sorted(x["start"] for x in result)
+    assert len([x for x in result if x["type"] == "cpu"]) == 35 * 16
+    for line in result:
         if line["type"] == "core":
             assert sum(line["smt"].values()) == pytest.approx(1, abs=1e-12)
             assert min(line["smt"].values()) >= 0
@@ -249,9 +249,9 @@ def test_truth_is_consistent(scenario: str) -> None:
         elif line["type"] == "episode":
             assert line["cpus"]
             assert line["end"] is None or line["start"] <= line["end"] <= 34.5
-    assert found == list(truth(spec, 34.5)), "not the same twice"
+    assert result == list(truth(spec, 34.5)), "not the same twice"
     if scenario not in {"idle", "steady"}:
-        assert found != list(truth(f"{spec},seed=2", 34.5)), "the seed changes nothing"
+        assert result != list(truth(f"{spec},seed=2", 34.5)), "the seed changes nothing"
 
 
 def test_memory_traffic_has_a_limit() -> None:
@@ -296,19 +296,19 @@ def test_episodes_have_their_scripted_depth(
     key: str,
     change: Callable[[float, float, Any], bool],
 ) -> None:
-    told = episode(f"sim:{scenario}", kind, cause)
+    report = episode(f"sim:{scenario}", kind, cause)
     rows = lines(f"sim:{scenario}", 37, "cpu")
-    before = during(rows, told["cpus"], told["start"] - 3, told["start"], key)
-    within = during(rows, told["cpus"], told["start"], told["end"], key)
-    near = pytest.approx(told["depth"], rel=0.02, abs=1e-4)
-    assert change(before, within, near), (before, within, told["depth"])
+    before = during(rows, report["cpus"], report["start"] - 3, report["start"], key)
+    within = during(rows, report["cpus"], report["start"], report["end"], key)
+    near = pytest.approx(report["depth"], rel=0.02, abs=1e-4)
+    assert change(before, within, near), (before, within, report["depth"])
 
 
 def test_halts_at_clock_changes_have_the_known_length() -> None:
     rows = lines("sim:halts", 30, "cpu")
-    for told in lines("sim:halts", 30, "episode")[:2]:
-        share = during(rows, told["cpus"], told["start"], told["end"], "involuntary")
-        assert share == pytest.approx(told["depth"], rel=0.05)
+    for report in lines("sim:halts", 30, "episode")[:2]:
+        share = during(rows, report["cpus"], report["start"], report["end"], "involuntary")
+        assert share == pytest.approx(report["depth"], rel=0.05)
     others = during(rows, [1], 5, 15, "involuntary")
     assert others == 0
 
@@ -338,8 +338,8 @@ def test_truth_of_an_offline_cpu() -> None:
 
 
 def test_episodes_repeat_and_may_still_run_at_the_end() -> None:
-    found = lines("sim:turbo-drop", 50, "episode")
-    assert [(e["start"], e["end"]) for e in found] == [(8, 12.1), (28, 32.1), (48, None)]
+    result = lines("sim:turbo-drop", 50, "episode")
+    assert [(e["start"], e["end"]) for e in result] == [(8, 12.1), (28, 32.1), (48, None)]
     assert lines("sim:turbo-drop,packages=2", 9, "episode")[0]["cpus"] == [0, 1, 2, 3]
 
 

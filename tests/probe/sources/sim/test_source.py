@@ -116,27 +116,27 @@ def test_tasks() -> None:
 
 def test_a_new_task_is_reported_with_its_share_of_the_second() -> None:
     _, frames, _ = run("smt-mix", 16)
-    told = [frames[seq].records["tasks"] for seq in (131, 141, 151)]
-    assert [tasks["1"][1] for tasks in told] == ["lmp", "stream", "stream"]
-    assert 0.1 < told[1]["1"][2] < 0.21, "0.1 s, and the sample in which it came"
-    assert told[1]["0"][2] == told[2]["1"][2] == 1.0
+    results = [frames[seq].records["tasks"] for seq in (131, 141, 151)]
+    assert [tasks["1"][1] for tasks in results] == ["lmp", "stream", "stream"]
+    assert 0.1 < results[1]["1"][2] < 0.21, "0.1 s, and the sample in which it came"
+    assert results[1]["0"][2] == results[2]["1"][2] == 1.0
 
 
 def test_tasks_of_one_cpu_wait_for_each_other() -> None:
     _, frames, _ = run("guest", 30)
-    told = next(f.records for f in frames if len(f.records.get("others", {}).get("0", [])) == 3)
-    (_, _, share), *_ = told["others"]["0"]
-    (wait, switches), *_ = told["waits"]["0"]
+    report = next(f.records for f in frames if len(f.records.get("others", {}).get("0", [])) == 3)
+    (_, _, share), *_ = report["others"]["0"]
+    (wait, switches), *_ = report["waits"]["0"]
     assert wait == pytest.approx(share * 380 / 500, abs=0.001), "as its crew has it"
     assert switches >= wait / 0.003, "it loses its CPU to each that waited for a slice"
-    assert told["waits"].keys() == told["others"].keys()
+    assert report["waits"].keys() == report["others"].keys()
 
 
 def test_details_of_new_tasks_are_sent() -> None:
     def told(text: str) -> list[tuple[int, str, Any]]:
         """Frame, PID and details."""
-        found = [(f.seq, f.records.get("details", {})) for f in run(text, 12)[1]]
-        return [(seq, pid, detail) for seq, details in found for pid, detail in details.items()]
+        results = [(f.seq, f.records.get("details", {})) for f in run(text, 12)[1]]
+        return [(seq, pid, detail) for seq, details in results for pid, detail in details.items()]
 
     first = {pid: detail for seq, pid, detail in told("smt-mix") if seq == 1}
     assert first["4000"].keys() == {"user", "command", "threads", "affinity", "parent"}
@@ -200,20 +200,20 @@ def test_batches_of_any_length_have_the_same_frames(clock: SimpleNamespace, seed
     """But for blocks that are read once a batch: those are in the last frame of each."""
     rng = random.Random(seed)
     one, other = (open_sim("sim:hotplug,epoch=1000", SAMPLE_NS) for _ in range(2))
-    found: list[list[Message]] = [[], []]
-    while len(found[0]) < 200:
+    results: list[list[Message]] = [[], []]
+    while len(results[0]) < 200:
         if rng.random() < 0.3:
             other.pace(rng.choice([1, SAMPLE_NS, 2 * SAMPLE_NS, 5 * SAMPLE_NS, 10**12]))
         clock.now = other.due()
         batch = other.poll()
-        found[1] += batch
+        results[1] += batch
         frames = [m for m in batch if isinstance(m, Frame)]
         assert all("stat" in frame.blocks for frame in frames)
         assert ["machine" in f.blocks for f in frames] == [False] * (len(frames) - 1) + [True]
         assert len(frames) <= 10
-        found[0] += one.poll()
-    assert len(found[0]) == len(found[1])
-    for alone, together in zip(*found, strict=True):
+        results[0] += one.poll()
+    assert len(results[0]) == len(results[1])
+    for alone, together in zip(*results, strict=True):
         if isinstance(alone, Frame) and isinstance(together, Frame):
             kept = {name: alone.blocks[name] for name in together.blocks}
             machine = {name: rows for name, rows in together.blocks.items() if name != "machine"}
@@ -252,8 +252,8 @@ def test_a_machine_without_a_reader_pauses(clock: SimpleNamespace) -> None:
 
 def test_numpy_is_not_loaded_for_other_sources() -> None:
     code = "import perfprobe.sources, perfprobe.wire, sys; print('numpy' in sys.modules)"
-    done = python(code)
-    assert done.stdout == "False\n"
+    result = python(code)
+    assert result.stdout == "False\n"
 
 
 # --- hello ----------------------------------------------------------------------------------------
