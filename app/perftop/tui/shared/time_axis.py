@@ -233,7 +233,10 @@ def ticks(axis: Axis, unix: Unix | None) -> list[Tick]:
     for time_ns, text in round_times(start_ns, step_ns, unix):
         if time_ns >= axis.end_ns:
             break
-        if (cell := axis.cell_after(time_ns)) >= blank:
+        cell = axis.cell_after(time_ns)
+        # Where bins are several columns wide, ticks can be closer together than the step.
+        touches = ticks_found and cell <= ticks_found[-1][0] + len(ticks_found[-1][1])
+        if cell >= blank and not touches:
             ticks_found.append((cell, text))
     return ticks_found
 

@@ -148,6 +148,17 @@ def test_there_are_always_ticks_and_no_time_touches_the_next(window_s: float, ro
         assert start < 0 or start + len(name) > room or text[start:].startswith(name)
 
 
+@pytest.mark.parametrize("bin_ms", range(300, 1000, 50))
+def test_times_do_not_touch_where_bins_are_several_columns_wide(bin_ms: int) -> None:
+    """Ticks are then at the edges of bins, up to a bin away from where their times would be."""
+    bin_ns = bin_ms * 1_000_000
+    end_ns = -(-1000 * S // bin_ns) * bin_ns
+    ticks = time_axis.ticks(time_axis.Axis(end_ns, bin_ns, 60, end_ns, None, 4), unix)
+    assert len(ticks) > 1
+    for (left, text), (right, _) in pairwise(ticks):
+        assert right - left > len(text)
+
+
 # --- what went on
 
 
