@@ -1,4 +1,4 @@
-"""What a frame costs: encoding, decoding, differences and metrics, at 2 to 1024 CPUs.
+"""Measures the cost of a frame: encoding, decoding, differences and metrics, at 2 to 1024 CPUs.
 
 Run by hand: python tests/bench/bench_frames.py
 """
@@ -20,7 +20,7 @@ from perftop.session.session import Session
 
 
 def without_records(frame: wire.Frame) -> wire.Frame:
-    """Counters alone: who runs where is a record of its own cost."""
+    """Returns the frame with counters only, because the record of tasks has a cost of its own."""
     return dataclasses.replace(frame, records={})
 
 
@@ -48,7 +48,7 @@ def codec(cpus: int) -> list[tuple[str, float, float]]:
 
 
 def model(cpus: int) -> list[tuple[str, float, float]]:
-    """Reference: the same arrays subtracted once, which nothing can do without."""
+    """Measures the metrics of a frame; the reference is one subtraction of the same arrays."""
     hello, result, _ = run(f"smt-mix,cpus={cpus}", 6)
     session = Session(hello)
     reader = Session(hello).counters

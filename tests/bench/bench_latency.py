@@ -1,5 +1,5 @@
-"""How long it takes: from the arrival of a frame in the app to the last byte on the terminal; from
-the command to the first numbers.
+"""Measures two delays: from the arrival of a frame in the app to the last byte on the terminal, and
+from the command to the first numbers.
 
 Run by hand: python tests/bench/bench_latency.py
 """
@@ -22,7 +22,8 @@ PERIOD_NS = 100_000_000
 
 
 def played(cpus: int, report: int) -> None:
-    """The app in this process, on a simulated machine whose every frame is noted as it arrives."""
+    """Runs the app in this process on a simulated machine, and reports the arrival time of each
+    frame."""
     from perfprobe import wire
     from perfprobe.sources.sim.source import open_sim
     from perftop.process.streams import Stream
@@ -47,7 +48,7 @@ def played(cpus: int, report: int) -> None:
 
 
 def latencies(cpus: int) -> list[float]:
-    """ms from each frame to the end of the burst of bytes that follows it."""
+    """Returns the ms from each frame to the end of the burst of bytes that follows the frame."""
     ours, theirs = os.pipe()
     os.set_inheritable(theirs, True)
     argv = [sys.executable, __file__, str(cpus), str(theirs)]
@@ -73,7 +74,7 @@ def latencies(cpus: int) -> list[float]:
 
 
 def first(source: str, mark: bytes) -> tuple[float, float]:
-    """ms from the command to its first text, and to the first numbers."""
+    """Returns the ms from the start of the command to its first text, and to the first numbers."""
     start = time.monotonic()
     argv = [sys.executable, "-m", "perftop", "--source", source]
     pid, fd = terminal.start(argv, 160, 50)

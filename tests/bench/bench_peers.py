@@ -1,6 +1,7 @@
-"""What watching this machine costs in all - the program and whatever it starts - beside what the
-others that are installed here cost, in one run. Seconds of CPU a minute, at 160x50. Some look at
-every process, so it matters how many there are: an argument has so many more sleep meanwhile.
+"""Compares the CPU time that perftop and the other installed monitors take to watch this machine,
+in one run: seconds of CPU per minute at 160x50, including all processes that a program starts.¶Some
+monitors read every process, so the number of processes matters: an argument adds that many sleeping
+processes.
 
 Run by hand: python tests/bench/bench_peers.py [PROCESSES]
 """
@@ -22,14 +23,14 @@ WARM_S, SPAN_S = 4.0, 20.0
 OWN = [sys.executable, "-m", "perftop"]
 PERF = ["perf", "stat", "-a", "-I", "1000", "-e", "cpu-clock,context-switches"]
 ORDINARY = 200
-"""Idle processes that a server with its services has beyond those of a bare guest."""
+"""Number of idle processes that a server has in addition to those of a bare guest."""
 
 Kinds = dict[str, dict[str, list[str]]]
 
 
 @contextmanager
 def crowd(count: int) -> Iterator[int]:
-    """Runs so many idle processes meanwhile. Yields the number of all processes."""
+    """Runs `count` idle processes during the block. Yields the number of all processes."""
     started = [subprocess.Popen(["sleep", "1h"]) for _ in range(count)]
     try:
         yield sum(1 for _ in Path("/proc").glob("[0-9]*"))
@@ -41,7 +42,7 @@ def crowd(count: int) -> Iterator[int]:
 
 
 def kinds() -> Kinds:
-    """Command lines by what they do; what is not installed is left out."""
+    """Returns command lines by their description; programs that are not installed are left out."""
     results: Kinds = {"default": {"perftop": [*OWN, "--source", "os"]}}
     for name in ("htop", "btop", "top", "s-tui", "glances"):
         results["default"][name] = [name]
@@ -76,7 +77,8 @@ def kinds() -> Kinds:
 
 
 def cost(argv: list[str], span_s: float = SPAN_S) -> tuple[float, float]:
-    """Seconds a minute: of the program itself, and of all that it has started."""
+    """Returns the CPU time in s per minute of the program itself, and of all processes that it
+    started."""
     pid, fd = terminal.start(argv, 160, 50)
     terminal.drain(fd, WARM_S)
     mine, all_ = (terminal.cpu_s(pids) for pids in ([pid], terminal.family(pid)))

@@ -1,6 +1,6 @@
-"""What drawing costs: CPU of a refresh of the whole app without its waiting, beside a plain ANSI
-writer in the same run. The numbers are made beforehand; only showing them is measured. The text
-goes nowhere.
+"""Measures the CPU time of a refresh of the whole app, without waits, and that of a plain ANSI
+writer in the same run for comparison.¶The numbers are computed beforehand; only their display is
+measured. The text is discarded.
 
 Run by hand: python tests/bench/bench_refresh.py [--profile] [view ...]
 """
@@ -23,7 +23,7 @@ from textual import events
 
 WARM, COUNTED = 60, 60
 SETTLE_S = 0.03
-"""Longer than Textual puts off a paint."""
+"""Time in s, longer than Textual delays a paint."""
 KEYS = {"overview": "1", "heat": "2", "time": "3", "table": "4", "episodes": "5",
         "neighbours": "6", "core": "enter"}  # fmt: skip
 
@@ -31,7 +31,7 @@ KEYS = {"overview": "1", "heat": "2", "time": "3", "table": "4", "episodes": "5"
 def refresh_us(
     cpus: int, view: str, size: tuple[int, int], profile: cProfile.Profile | None = None
 ) -> tuple[float, float]:
-    """CPU us and characters of one refresh, the median."""
+    """Returns the median CPU time in us of one refresh, and its number of characters."""
     results: list[tuple[float, float]] = []
 
     async def idle_us() -> float:
@@ -67,7 +67,7 @@ def refresh_us(
 
 
 def plain_us(columns: int, lines: int) -> float:
-    """The reference: every cell of a screen formatted and coloured by a plain loop."""
+    """Returns the reference in us: a plain loop formats and colours every cell of a screen."""
     shades = [f"\x1b[38;2;{i * 8};{200 - i * 4};90m" for i in range(16)]
 
     def draw() -> None:

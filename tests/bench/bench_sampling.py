@@ -1,7 +1,8 @@
-"""What a sample costs, read and wake-up apart: this machine's own threads, several kinds of slots.
+"""Measures the cost of a sample, with read and wake-up separate, in this machine's lanes with
+several kinds of slots.
 
-Reference: a thread that only sleeps to the same deadlines and does nothing.
-Run by hand: python tests/bench/bench_sampling.py
+The reference is a thread that only sleeps to the same deadlines. Run by hand: python
+tests/bench/bench_sampling.py
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ SAMPLES = 150
 
 
 def run(hz: int, parts: Sequence[Part], rows: Sequence[Cpu]) -> tuple[float, float, float]:
-    """us of CPU a sample, median us of the read, median us of lateness."""
+    """Returns the CPU time of a sample, the median time of a read, and the median lateness, all in
+    us."""
     reading = RowReaders(parts, rows)
     places, words = lay_out(reading.blocks())
     reading.place({place.block.name: place for place in places})

@@ -1,6 +1,6 @@
-"""The targets of what perftop may cost, a line each: what was measured, and whether it is reached.
-
-Nothing else should run. Fifteen minutes. Run by hand: python tests/bench/bench_targets.py
+"""Checks the targets for the cost of perftop. Prints a line for each target with the measured value
+and whether the target is reached. Takes fifteen minutes, in which nothing else should run. Run by
+hand: python tests/bench/bench_targets.py
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from perfprobe.cpu import topology
 from perfprobe.machine import source
 
 Line = tuple[str, float, float, str]
-"""Name, what was measured, what it may be, unit."""
+"""Name of the target, measured value, limit, unit."""
 RUNS = 7
 
 
 def costs() -> Iterator[Line]:
-    """On this machine, in all, beside htop where it is installed: htop looks at every process, so
-    as the machine is and with as many as an ordinary one has."""
+    """Measures the total cost on this machine and, if htop is installed, that of htop. htop reads
+    every process, so both are measured with the present processes and with as many as an ordinary
+    server has."""
     kinds = bench_peers.kinds()
     yield "the default", sum(bench_peers.cost(kinds["default"]["perftop"])), 0.6, "s/min"
     for more in (0, ORDINARY):
@@ -45,7 +46,7 @@ def costs() -> Iterator[Line]:
 
 
 def many() -> Iterator[Line]:
-    """Machines that are not here: the app is measured on a simulated one."""
+    """Measures the app on larger, simulated machines."""
     ten = ["--source", "sim:smt-mix,cpus=256", "-i", "100ms", "--sample", "100ms"]
     yield "the app alone, 256 CPUs, 10 Hz", bench_peers.cost([*OWN, *ten])[0], 3.0, "s/min"
     yield "96 CPUs at 1 Hz, idle", ninety_six(), 0.6, "s/min"
@@ -54,8 +55,9 @@ def many() -> Iterator[Line]:
 
 
 def ninety_six() -> float:
-    """All that 96 CPUs at 1 Hz cost, s/min: the app of a simulated machine and the probe of this
-    one are measured, threads for the other CPUs are computed from the sample of one."""
+    """Returns the cost of 96 CPUs at 1 Hz in s/min. The app on a simulated machine and the probe on
+    this machine are measured; the cost of lanes for the remaining CPUs is computed from the cost of
+    one sample."""
     one = ["-i", "1s", "--sample", "1s"]
     app = bench_peers.cost([*OWN, "--source", "sim:smt-mix,cpus=96", *one])[0]
     probe = bench_peers.cost([*OWN, "--source", "os", *one])[1]
@@ -69,7 +71,7 @@ def ninety_six() -> float:
 
 @contextmanager
 def load() -> Iterator[None]:
-    """Every CPU that we may use works on something else meanwhile."""
+    """Keeps every CPU that this process may use busy during the block."""
     argv = [sys.executable, "-c", "while True: pass"]
     cpus = sorted(os.sched_getaffinity(0))
     started = [subprocess.Popen(["taskset", "-c", str(cpu), *argv]) for cpu in cpus]
@@ -101,7 +103,7 @@ def starting() -> Iterator[Line]:
 
 
 def hello() -> float:
-    """ms from the command to the first bytes of the stream."""
+    """Returns the ms from the start of the command to the first bytes of the stream."""
     start = time.monotonic()
     argv = [sys.executable, "-m", "perfprobe", "stream", "--source", "auto"]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as probe:

@@ -1,8 +1,8 @@
-"""Many at once: fifty perftops on one machine, 64 hosts behind a fake ssh of which a third hang and
-a third lie, and a fleet of 500 such machines inside one process.
+"""Runs many perftops or hosts at once: fifty perftops on one machine, 64 hosts behind a fake ssh of
+which a third hang and a third send wrong data, and a fleet of 500 such machines inside one process.
 
-All must end with a documented status, the good ones must be shown, and nobody may wait for the bad.
-A line for each. Run by hand: python tests/bench/crowds.py
+All must end with a documented status, the good hosts must be shown, and no good host may be delayed
+by a bad one. Prints a line for each case. Run by hand: python tests/bench/crowds.py
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LIES = (
 
 
 def perftops() -> tuple[bool, str]:
-    """Fifty measurements of this machine at the same time."""
+    """Measures this machine fifty times at once."""
     command = argv("stat", "--json", "-n", "2", "-i", "1s")
     since_s = time.monotonic()
     processes = [
@@ -65,7 +65,7 @@ def perftops() -> tuple[bool, str]:
 
 
 def hosts() -> tuple[bool, str]:
-    """A fleet of as many hosts as perftop reads over ssh."""
+    """Runs a fleet with the largest number of hosts that perftop reads over ssh."""
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
         installed = fake_ssh.install(Path(directory), patch)
         names = [f"h{number}" for number in range(HOSTS)]
@@ -130,7 +130,7 @@ def refuses() -> AbstractAsyncContextManager[Stream]:
 
 
 async def machines() -> tuple[bool, str]:
-    """The loop of a fleet, with machines that need no process."""
+    """Runs the loop of a fleet with machines that need no process."""
     streams.START_S = 0.2
     counts = [Count() for _ in range(MACHINES)]
     kinds = (works, hangs, lies, works, hangs, refuses)

@@ -1,6 +1,6 @@
 """Cases in which the C library's writes fail: an I/O error or a full disk after some bytes, writes
-that take only a part, interrupted writes, and fsync that fails. A preloaded library makes them so,
-for the files below one directory. Part of hard_times.py; words for it alone: "writes"
+that take only a part, interrupted writes, and fsync that fails. A preloaded library makes writes
+fail for the files below one directory. Part of hard_times.py; to run only these cases: "writes"
 """
 
 from __future__ import annotations
@@ -92,9 +92,9 @@ FAILING = {
     "eio@0": "Input/output", "eio@5000": "Input/output", "enospc@0": "No space",
     "enospc@100": "No space", "enospc@5000": "No space", "enospc@100000": "No space",
 }  # fmt: skip
-"""How writes fail, and a word of the line that says so."""
+"""The ways in which writes fail, each with a word of the error message."""
 EARLY = ("eio@0", "eio@5000", "enospc@0", "enospc@100", "enospc@5000")
-"""Those with less room than the start of a recording takes: there is no recording then, and no
+"""The ways that leave less room than the start of a recording needs: there is no recording, and no
 command is started."""
 HARMLESS = ("short", "eintr", "fsync")
 FAST = ("--source", "sim:smt-mix,cpus=64,speed=max")

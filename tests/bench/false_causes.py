@@ -1,6 +1,6 @@
-"""How often a cause is named where there is none: an hour of programs with phases beside a sibling
-that does not harm them, and a day of a calm machine. Prints a line for each run, and exits with 1
-if any of them has an episode that names a cause.
+"""Counts episodes that name a cause although there is none: in an hour of programs with phases
+whose sibling does not slow them, and in a day of a calm machine. Prints a line for each run, and
+exits with 1 if any of them has an episode that names a cause.
 
 Run by hand: PYTHONPATH=tests/support python tests/bench/false_causes.py [HOURS] (24 and 1)
 """
@@ -16,7 +16,7 @@ from truths import play
 CALM = "steady", "idle", "jitter", "smt-mix"
 SECOND = 1_000_000_000
 NO_CAUSE = {"ramp", "suspect", "online", "offline"}
-"""Kinds that blame nothing."""
+"""Kinds of episodes that name no cause."""
 
 
 def main() -> int:

@@ -1,4 +1,5 @@
-"""Through how many of our files a piece of work runs: a newcomer has to read these to follow it.
+"""Counts the files of the app through which a piece of work runs: a newcomer must read these to
+follow it.
 
 Run by hand: PYTHONPATH=tests/support python tests/bench/flows.py [--files]
 
@@ -29,7 +30,7 @@ from perftop import cli
 APP = str(Path(perftop.__file__).parent)
 CPUS, WARM = 8, 40
 PAINT_S = 0.2
-"""Longer than Textual puts off a paint."""
+"""Time in s, longer than Textual delays a paint."""
 GOALS = {"a sample to the overview": 45, "key 2 to the heat map": 35, "a drop to a sentence": 30}
 
 

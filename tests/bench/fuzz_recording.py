@@ -1,7 +1,8 @@
-"""Breaks recordings, goes on from those that led to code not reached before, and reports all that
-is no plain answer: a crash, a warning, much memory, much time, a number that is none.
+"""Fuzzes recordings. Mutants that reach new code are mutated further, and every fault is reported:
+a crash, a warning, much memory, much time, a value that is not a finite number.
 
-What is broken is the content, packed again so that lengths and checksums fit; now and then bytes.
+Mostly the content is changed and packed again, so that lengths and checksums are right; sometimes
+bytes are changed.
 
 Run by hand: python tests/bench/fuzz_recording.py [minutes] [seed]
 """
@@ -42,9 +43,9 @@ from perftop.session.history import edges
 from perftop.verbs import export
 
 Tree = Any
-"""What msgpack can hold."""
+"""Values of all types that msgpack has."""
 Case = list[Tree]
-"""The hello's map; then maps, to be sent as they are, and lists, to be packed."""
+"""The hello's map, then the messages: maps are written as they are, lists are packed first."""
 Edges = set[tuple[CodeType, int, int]]
 
 SPECS = ("hotplug,cpus=4", "hybrid,cpus=8", "smt-mix,cpus=8,smt=4", "turbo-drop,cpus=4",
@@ -52,11 +53,11 @@ SPECS = ("hotplug,cpus=4", "hybrid,cpus=8", "smt-mix,cpus=8,smt=4", "turbo-drop,
 SAMPLE_NS = 500_000_000
 SAMPLES = 20
 MEMORY = 1 << 30
-"""Bytes more than at the start."""
+"""Upper bound of the memory beyond that at the start, in bytes."""
 SECONDS = 30
-"""Seconds of CPU time for one file; being watched it is read some times slower."""
+"""Upper bound of the CPU time for one file in s; tracing makes reading several times slower."""
 OFTEN = 40
-"""Calls in one file; after that only some are watched."""
+"""Number of calls while one file is read after which only some calls are traced."""
 OURS = (str(Path(perftop.__file__).parent), str(Path(wire.__file__).parent))
 ODD: tuple[Tree, ...] = (
     None, True, -1, 0, 1, 2, 255, 2**31, 2**53 + 1, 2**63 - 1, 2**64 - 1, -(2**63), 0.5, -1e300,
@@ -119,7 +120,7 @@ def broken(case: Case, others: list[Case], rng: random.Random) -> Case:
 
 
 def _changed(tree: Tree, rng: random.Random) -> Tree:
-    """With one thing in it another one."""
+    """Returns the tree with one value replaced."""
     inside = list(tree.items()) if isinstance(tree, dict) else list(enumerate(tree or ())) if (
         isinstance(tree, list)) else []  # fmt: skip
     if not inside or rng.random() < 0.05:
@@ -150,7 +151,7 @@ def _odd(value: Tree, rng: random.Random) -> Tree:
 def _bytes(data: bytearray, rng: random.Random) -> bytes:
     offset = rng.randrange(len(data))
     way = rng.random()
-    if way < 0.6:  # a whole word, as most of them are
+    if way < 0.6:  # a whole word, like most values
         word = rng.choice((0, 1, 2, 8, 16, 31, 2**32, 2**48, 2**63, 2**64 - 1, rng.getrandbits(64)))
         data[offset & ~7 : (offset & ~7) + 8] = word.to_bytes(8, "little")[
             : len(data) - (offset & ~7)
@@ -201,7 +202,8 @@ def ways(rng: random.Random) -> Callable[[Path], None]:
 
 @contextlib.contextmanager
 def watched(found: Edges) -> Iterator[None]:
-    """Which line came after which, of our own code; of what is called often not every time."""
+    """Records pairs of consecutive lines of perftop's code; frequently called functions are not
+    recorded each time."""
     calls: Counter[CodeType] = Counter()
 
     def call(frame: FrameType, event: str, arg: object) -> Any:
@@ -238,14 +240,14 @@ def bounded() -> None:
 
 
 def tried(path: Path, read: Callable[[Path], None], result: Edges) -> str | None:
-    """What went wrong; None: it was read, or refused in words."""
+    """Returns the fault; None if the file was read, or refused with a message."""
     signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
     try:
         with watched(result), contextlib.redirect_stderr(io.StringIO()):
             read(path)
     except (Failed, wire.WireError):
         return None
-    except Exception:  # noqa: BLE001 - that is what is looked for
+    except Exception:  # noqa: BLE001 - any error is a fault
         return traceback.format_exc()
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
@@ -253,7 +255,7 @@ def tried(path: Path, read: Callable[[Path], None], result: Edges) -> str | None
 
 
 def fuzz(seconds: float, seed: int, into: Path) -> int:
-    """How many different things went wrong; the files that did it stay."""
+    """Returns the number of different faults; the files that caused them are kept."""
     rng, reached, faults = random.Random(seed), Edges(), dict[str, Path]()
     cases = [case(spec) for spec in SPECS]
     for spec in (c for c in cases for _ in range(2)):

@@ -1,5 +1,5 @@
-"""The growth of work and memory with what can grow: marks, episodes, renamed tasks, CPUs, hours,
-kept recordings, damaged places, machines.
+"""Measures how work and memory grow with the number of marks, episodes, renamed tasks, CPUs, hours,
+kept recordings, damaged places and machines.
 
 Each case is measured at a size and at its double, twice over, each in a process of its own: calls
 of functions, CPU seconds, and the peak of memory. Calls may at most double, and a little more;
@@ -91,7 +91,7 @@ def exported_marks(count: int, place: Path) -> Work:
 
 
 def episodes(count: int, place: Path) -> Work:
-    """Steal that comes and goes on eight CPUs in turn."""
+    """Makes a recording in which steal starts and ends on eight CPUs in turn."""
     machine = fakes.Machine(cores=8, threads=1, counted=False)
     messages: list[TimedMessage] = []
     for seq in range(count * 10):
@@ -110,7 +110,7 @@ def episodes(count: int, place: Path) -> Work:
 
 
 def listed_episodes(count: int, _: Path) -> Work:
-    """A whole recording's episodes, shown while they are being found."""
+    """Lists the episodes of a whole recording while they are still being searched."""
 
     def work() -> None:
         result = RecordingEpisodes()
@@ -125,7 +125,7 @@ def listed_episodes(count: int, _: Path) -> Work:
 
 
 def renamed_tasks(count: int, _: Path) -> Work:
-    """A task on each CPU, with another name and PID in each record."""
+    """Runs a task on each CPU whose name and PID change with each record."""
     machine = fakes.Machine(cores=2, threads=2)
 
     def work() -> None:
@@ -166,7 +166,7 @@ def cpus_in(verb: str, *words: str) -> Callable[[int, Path], Work]:
 
 
 def seconds_in(*words: str) -> Callable[[int, Path], Work]:
-    """A recording with a sample a second."""
+    """Makes a recording with one sample per second."""
 
     def case(count: int, place: Path) -> Work:
         hello = dataclasses.replace(HELLO, sample_ns=S)
@@ -182,7 +182,7 @@ def seconds_in(*words: str) -> Callable[[int, Path], Work]:
 
 
 def live_seconds(count: int, _: Path) -> Work:
-    """A screen's session, with an interval a second."""
+    """Runs a session as the screen does, with one interval per second."""
 
     def work() -> None:
         session = Session(HELLO, History(HELLO))
@@ -196,7 +196,7 @@ def live_seconds(count: int, _: Path) -> Work:
 
 
 def ring_beside(count: int, place: Path, max_bytes: int) -> Ring:
-    """A ring in a directory with so many kept recordings."""
+    """Makes a ring in a directory with `count` kept recordings."""
     before = os.umask(0o077)
     for number in range(count):
         kept = place / "box" / KEPT_DIRECTORY / f"20260101-{number:06}-steal.perftop"
@@ -207,7 +207,7 @@ def ring_beside(count: int, place: Path, max_bytes: int) -> Ring:
 
 
 def kept_recordings(count: int, place: Path) -> Work:
-    """Twenty parts of a ring."""
+    """Writes twenty parts of a ring that has kept recordings."""
     ring = ring_beside(count, place, 1 << 40)
     ring.write(frame(0))
 
@@ -219,7 +219,7 @@ def kept_recordings(count: int, place: Path) -> Work:
 
 
 def full_ring(count: int, place: Path) -> Work:
-    """A ring that must remove as many kept recordings as there are."""
+    """Opens a ring that must remove all kept recordings."""
     ring = ring_beside(count, place, 10_000)
 
     def work() -> None:

@@ -1,13 +1,12 @@
-"""What perftop does when the machine fails it: a table of what must happen and what has happened.
+"""Tests perftop when the machine fails, and prints a table of expected and actual results. The
+failures: a full disk, a removed directory, a limit of file sizes, a probe or an app that is stopped
+for ten seconds, a clock that is set back and forward by an hour. Each occurs while perftop records,
+prints to a file, replays, exports, or shows the screen.
 
-A full disk, a directory that is removed, a limit of file sizes, a probe and an app that are stopped
-for ten seconds, a clock that is set back and forward by an hour; while recording, printing to a
-file, replaying, exporting, and on the screen. In every case there must be at most one line that
-tells it, a documented status, and nothing wrong or torn in what was written.
-
-The full disk is 1 MB of memory, mounted where no other process sees it (needs root; left out
-without). The clock is set for perftop only. Run by hand:
-  python tests/bench/hard_times.py [WORD …]   only cases that have these words; quick: "clock"
+In every case there must be at most one line about the failure, a documented status, and nothing
+wrong or torn in the output. The full disk is 1 MB of memory that is mounted in a private namespace;
+these cases are left out without root. The clock is set for perftop only. Run by hand: python
+tests/bench/hard_times.py [WORD …] only cases that have these words; quick: "clock"
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ AT_ONCE = 4
 
 
 def apart() -> None:
-    """Goes on in a mount namespace of its own: what is mounted there ends with it."""
+    """Restarts the program in a private mount namespace, whose mounts end with it."""
     if os.geteuid() == 0 and APART not in os.environ:
         os.environ[APART] = "1"
         command = ["unshare", "--mount", "--propagation", "private", sys.executable, *sys.argv]
@@ -42,7 +41,7 @@ def apart() -> None:
 def tried(case: Callable[[Path], Result], directory: Path) -> Result:
     try:
         return case(directory)
-    except Exception as error:  # noqa: BLE001 - told as what has happened
+    except Exception as error:  # noqa: BLE001 - reported as the result
         return Result(bad=f"{type(error).__name__}: {error}")
 
 

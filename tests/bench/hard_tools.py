@@ -19,9 +19,9 @@ from taped import written
 from terminal import LIMIT_S, Screen
 
 TOGETHER_S = 2e-3
-"""Times of intervals are told to a millisecond."""
+"""Resolution in s of the printed times of intervals."""
 SOURCES: dict[str, Path] = {}
-"""Recordings that cases read."""
+"""File names of the recordings that cases read."""
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Case:
 
 
 def prepared(root: Path) -> None:
-    """Writes the recordings, a small and a large one."""
+    """Writes the recordings that cases read, a small and a large one."""
     for name, cpus, seconds in (("small", 2, 20), ("large", 16, 200)):
         SOURCES[name] = written(root / name, *lasting(f"sim:smt-mix,cpus={cpus}", seconds))
 
@@ -62,7 +62,7 @@ def prepared(root: Path) -> None:
 
 
 def ran(*command: str, **more: Any) -> tuple[int, str, list[str]]:
-    """Status, stdout, and lines of stderr."""
+    """Runs a command. Returns its status, stdout, and lines of stderr."""
     result = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
         **more,
@@ -96,7 +96,7 @@ def one_line(status: int, lines: list[str], want: int, word: str) -> Result:
 
 
 def readable(result: Result, path: Path, least_s: float = 0.0) -> Result:
-    """Whether a recording can be read and is consistent."""
+    """Checks that a recording can be read and is consistent."""
     report, damage = story(path)
     seen = report.seen
     result.told += f"; {seen['frames']} frames, {seen['late']} late, {seen['lost']} lost"
@@ -107,7 +107,7 @@ def readable(result: Result, path: Path, least_s: float = 0.0) -> Result:
 
 
 def whole(result: Result, text: str, *, torn: bool = False) -> Result:
-    """Whether all lines are lines; the last may be torn if `torn`."""
+    """Checks that all lines are complete; the last line may be torn if `torn`."""
     *lines, last = text.split("\n")
     result.check(lines, "nothing was written").check(torn or not last, f"torn: {last[:40]!r}")
     width = len(lines[0].split(",")) if lines and not lines[0].startswith("{") else 0
@@ -121,7 +121,8 @@ def whole(result: Result, text: str, *, torn: bool = False) -> Result:
 
 
 def steady(result: Result, text: str, least_s: float) -> Result:
-    """Whether the intervals of these lines follow each other, and numbers can be."""
+    """Checks that the intervals of these lines are consecutive, and that the numbers are
+    possible."""
     lines = [json.loads(line) for line in text.splitlines()]
     matching_lines = [line for line in lines if line["type"] == "interval"]
     apart = [abs(b["time"] - a["time"] - b["elapsed_s"]) for a, b in pairwise(matching_lines)]

@@ -1,14 +1,14 @@
-"""Hostile bytes at everything that listens: the probe's orders, the socket of `serve`, and `export`
-on a pipe.
+"""Sends hostile bytes to everything that reads input: the probe's stdin, the socket of `serve`, and
+`export` on a pipe.
 
-The probe takes one order on stdin. It gets what is nearly that order, and must go on as if nothing
-had come: no frame missing, its batches as long as before, its memory as large; then a real order
-counts, and the end of stdin ends it with 0. Readers of `serve` write orders and noise, which go
-nowhere: another reader misses no frame, and the server grows by nothing. `export -` gets recordings
-that were damaged, and messages made by grammar, in pieces of any size; it must end with 0 or 4 and
-a line that says why. What cannot be leafed through must be refused by `replay` with a line. A line
-for each of them.
-Run by hand: python tests/bench/hostile_bytes.py [BYTES] [SEED] (1000000 each; quick: 50000)
+The probe reads orders on stdin. It gets lines that are nearly orders, which must change nothing: no
+frame is missing, batches are as long and memory is as large as before. Then a real order must work,
+and the end of stdin must end the probe with 0. Readers of `serve` write orders and noise, which
+must be ignored: another reader misses no frame, and the server's memory does not grow. `export -`
+gets damaged recordings, and messages made by a grammar, in pieces of any size; it must end with 0
+or 4 and a line with the reason. `replay` must refuse, with a line, input that cannot be read at any
+position. Prints a line for each of them. Run by hand: python tests/bench/hostile_bytes.py [BYTES]
+[SEED] (1000000 each; quick: 50000)
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ NEARLY = (b"batch", b"batch ", b"batch 0", b"batch -5", b"batch 1e9", b"batch 5.
           b"batch 5;batch 6", b"echo", b"echo 0", b"echo x", b"\x1b[2J", b"hello",
           b"batch " + b"9" * 100)  # fmt: skip
 BATCH, ORDERED = 10, 2
-"""Samples of a batch: as it begins, and as it is asked for at the end."""
+"""Samples in a batch: at the start, and as ordered at the end."""
 SAMPLE_NS = 20_000_000
 MOST_MORE_MB = 4.0
 LIMIT_S = 30.0
 
 
 def line(rng: random.Random) -> bytes:
-    """What is no order, without its end."""
+    """Returns a line that is not an order, without its newline."""
     match rng.randrange(6):
         case 0 | 1 | 2:
             choice = rng.choice(NEARLY)
@@ -94,7 +94,8 @@ class Listener(threading.Thread):
 
 
 def awaited(listener: Listener, length: int, least: int = 2) -> bool:
-    """Whether its last two batches get this long, once there are at least so many."""
+    """Waits until there are at least `least` batches and the last two have this length. Returns
+    whether that happened."""
     end_s = time.monotonic() + LIMIT_S
     while listener.batches[-2:] != [length] * 2 or len(listener.batches) < least:
         if time.monotonic() > end_s:
@@ -154,7 +155,7 @@ def orders(count: int, rng: random.Random) -> bool:
 
 
 def written(path: Path, count: int, rng: random.Random) -> int:
-    """Bytes that hostile readers got rid of."""
+    """Returns the number of bytes that hostile readers could write."""
     sent = tried = 0
     while tried < count:
         text = b"".join(line(rng) + b"\n" for _ in range(20)) + b"batch 1000000\necho 5\n"
@@ -233,14 +234,14 @@ def into_export(data: bytes, form: str, rng: random.Random) -> tuple[int, str]:
                 process.stdin.write(data[:size])
                 process.stdin.flush()
                 data = data[size:]
-        except BrokenPipeError:  # it has seen enough
+        except BrokenPipeError:  # export has ended early
             pass
         message = process.communicate(timeout=LIMIT_S)[1].decode()
     return process.returncode, message
 
 
 def refused() -> bool:
-    """What replay cannot leaf through."""
+    """Tests that replay refuses input in which it cannot move back."""
     fifo = Path(tempfile.mkdtemp(prefix="hostile-")) / "fifo"
     os.mkfifo(fifo)
     good = True

@@ -1,10 +1,10 @@
-"""Hostile clients at the exporter: what they cost it, a line for each kind.
+"""Measures the cost of hostile clients of the exporter; prints a line for each kind of client.
 
-Each kind has some seconds with an exporter of its own, which reads a simulated machine of 256 CPUs
-ten times a second and tells every CPU. Beside them somebody scrapes as Prometheus does, once a
-second. The exporter must lose no sample, keep its memory and its descriptors bounded, answer the
-honest client, and end with 0 when it is told to.
-Run by hand: python tests/bench/hostile_scrapes.py [SECONDS] [SEED] (10 each; quick: 3)
+Each kind runs for some seconds against an exporter of its own, which reads a simulated machine of
+256 CPUs ten times a second and exports every CPU. Meanwhile an honest client scrapes once a second,
+like Prometheus. The exporter must lose no sample, keep its memory and its descriptors bounded,
+answer the honest client, and end with 0 on SIGTERM. Run by hand: python
+tests/bench/hostile_scrapes.py [SECONDS] [SEED] (10 each; quick: 3)
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from scraping import Running, exporter  # noqa: E402
 SOURCE = "--source", "sim:smt-mix,cpus=256", "--sample", "100ms", "--detail", "cpu"
 MOST_MORE_MB, MOST_FDS = 40.0, 64
 WARM_S = 3.0
-"""Until memory has come to rest."""
+"""Time in s after which memory is stable."""
 GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
 Address = tuple[str, int]
 Client = Callable[[Address, float, random.Random], int]
-"""Does its worst for so many seconds; returns how many connections it made."""
+"""A hostile client: runs for a number of seconds, and returns its number of connections."""
 
 
 class Crowd:
-    """Connections that are kept open; those that the other side has closed are made anew."""
+    """Connections that are kept open; closed connections are replaced."""
 
     def __init__(self, address: Address, count: int) -> None:
         self._address, self._count = address, count
@@ -44,7 +44,7 @@ class Crowd:
         self.made = 0
 
     def fill(self, first: bytes, most: int = 50) -> None:
-        """Connects the missing ones, at most so many at once. Each sends this."""
+        """Opens the missing connections, at most `most` at once. Each sends `first`."""
         self._open = [one for one in self._open if not _closed(one)]
         for _ in range(min(most, self._count - len(self._open))):
             with contextlib.suppress(OSError):
@@ -94,7 +94,7 @@ def _crowd(count: int, first: bytes, more: bytes = b"", each_s: float = 0.1) -> 
 
 
 def long_heads(address: Address, seconds: float, _: random.Random) -> int:
-    """Ten megabytes of header each."""
+    """Sends a header of ten megabytes on each connection."""
     result, end_s = 0, time.monotonic() + seconds
     while time.monotonic() < end_s:
         with contextlib.suppress(OSError), socket.create_connection(address, 5) as connection:
@@ -106,7 +106,7 @@ def long_heads(address: Address, seconds: float, _: random.Random) -> int:
 
 
 def flood(address: Address, seconds: float, _: random.Random) -> int:
-    """As many whole scrapes as can be made, twenty at a time."""
+    """Makes complete scrapes as fast as possible, twenty at a time."""
     result, end_s = 0, time.monotonic() + seconds
     with selectors.DefaultSelector() as waiting:
         while time.monotonic() < end_s:
@@ -128,7 +128,7 @@ def flood(address: Address, seconds: float, _: random.Random) -> int:
 
 
 def garbage(address: Address, seconds: float, rng: random.Random) -> int:
-    """Bytes of any kind, and requests with some of theirs changed."""
+    """Sends random bytes, and requests in which some bytes were changed."""
     result, end_s = 0, time.monotonic() + seconds
     while time.monotonic() < end_s:
         data = (
@@ -158,7 +158,7 @@ KINDS: dict[str, Client] = {
 
 
 class Honest:
-    """Somebody who scrapes as Prometheus does."""
+    """A client that scrapes as Prometheus does."""
 
     def __init__(self, running: Running) -> None:
         self._running = running
@@ -182,7 +182,7 @@ class Honest:
 
 
 def beside(client: Client, address: Address, seconds: float, seed: int, honest: Honest) -> int:
-    """The client in a process of its own. Returns how many connections it made."""
+    """Runs the client in a process of its own. Returns its number of connections."""
     out, into = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -1,7 +1,8 @@
 """Kills recordings at random moments and reads them back: two sources, four sizes each.
 
-Each must open, hold frames without a gap, and say that it has no end. A line for each source and
-size, and one for all of them. Run by hand: python tests/bench/kill_recordings.py [count] [seed]
+Each recording must open, have frames without a gap, and be reported as incomplete. Prints a line
+for each source and size, and one for all of them. Run by hand: python
+tests/bench/kill_recordings.py [count] [seed]
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ KINDS = {
     **{f"sim, {n} CPUs": ("sim:smt-mix,speed=max,cpus=" + str(n), "0.1") for n in (2, 16, 64, 256)},
     **{f"os, every {ms} ms": ("os", str(ms / 1000)) for ms in (10, 20, 50, 100)},
 }
-"""Source, and seconds of a sample."""
+"""Source, and sample time in s."""
 START_S = 30.0
 LIFE_S = 1.0
-"""Longest life of a recording after its file is there."""
+"""Longest time in s from the creation of the file to the kill."""
 
 
 def started(path: Path, source: str, sample: str) -> int:
-    """Process of a recording. It is forked, so that nothing has to be imported again."""
+    """Starts a process that records. It is forked, so that no module must be imported again."""
     if pid := os.fork():
         return pid
     null = os.open(os.devnull, os.O_RDWR)
@@ -52,7 +53,7 @@ def killed(path: Path, kind: str, rng: random.Random) -> None:
 
 
 def found(path: Path) -> tuple[str, int]:
-    """What is wrong with it, in a word; and how many frames it has."""
+    """Returns the fault of a recording in a word, and its number of frames."""
     if not path.exists():
         return "NO FILE", 0
     try:

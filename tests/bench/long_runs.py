@@ -1,10 +1,11 @@
-"""Long runs, in which memory, descriptors and threads must stay flat. A line for each sample of
-them, and one for each process: flat or what has grown. A run that fails is told too.
+"""Long runs, in which memory, descriptors and threads must stay flat. Prints a line for each sample
+of them, and for each process a line with what has grown. Failed runs are reported as well.
 
-`simulated`: `stat` and the screen, on a simulated machine that is calm and on one on which much
-happens, as fast as they can. `here`: `stat` and `record` at once, every 10 ms, on this machine.
-Run by hand: python tests/bench/long_runs.py simulated [HOURS] [CPUS] (8 and 64; quick: 1)
-             python tests/bench/long_runs.py here [SECONDS] (3600; quick: 60)
+`simulated`: runs `stat` and the screen as fast as possible, on a calm simulated machine and on one
+with many episodes. `here`: runs `stat` and `record` at once on this machine, with samples of 10 ms.
+
+Run by hand: python tests/bench/long_runs.py simulated [HOURS] [CPUS]  (8 and 64; quick: 1)
+             python tests/bench/long_runs.py here [SECONDS]  (3600; quick: 60)
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from perftop.recording.file import Recording
 
 PERFTOP = [sys.executable, "-m", "perftop"]
 SAMPLES = 48
-"""Looks at a run; the first is when the first of them is due, not at the start."""
+"""Number of times that a run is sampled; the first sample is one period after the start."""
 CALM, EVENTFUL = "steady", "halts"
 SAMPLE_NS = 100_000_000
 MOST_SILENT_S = 120.0
@@ -39,7 +40,7 @@ RULE = (
     f"flat: in the last quarter of a run no process holds more than {SLACK:.0%} and {SLACK_MB:g} MB"
     " above the most in its second quarter, and not one descriptor or thread more"
 )
-"""The first quarter is for stores that fill up to their limits."""
+"""The first quarter of samples is skipped, because bounded stores fill up in that time."""
 
 
 class Held(NamedTuple):
@@ -60,7 +61,7 @@ def held(pid: int) -> Held:
 
 
 def family(pid: int) -> dict[str, int]:
-    """The processes of a perftop that runs: its pid and that of its probe."""
+    """Returns the pids of a running perftop and its probe."""
     with contextlib.suppress(OSError):
         words = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
         return dict(zip(("perftop", "perfprobe"), [pid, *map(int, words)], strict=False))
@@ -68,7 +69,7 @@ def family(pid: int) -> dict[str, int]:
 
 
 def grown(trail: Sequence[Held]) -> str:
-    """What has grown in these samples of a process; '' if nothing has."""
+    """Returns what has grown in these samples of a process; '' if nothing has."""
     quarter = len(trail) // 4
     if not quarter:
         return "too few samples"
@@ -84,7 +85,7 @@ def grown(trail: Sequence[Held]) -> str:
 
 
 class Run:
-    """A running perftop; what it holds is looked at when it is told to."""
+    """A running perftop, whose memory, descriptors and threads are sampled by `look`."""
 
     def __init__(self, name: str, pid: int) -> None:
         self.name, self.pid = name, pid
@@ -93,7 +94,7 @@ class Run:
     def look(self, at: str) -> None:
         results = {}
         for what, pid in family(self.pid).items():
-            with contextlib.suppress(OSError):  # it has ended, which is told at the end
+            with contextlib.suppress(OSError):  # it has ended, which is reported at the end
                 results[what] = held(pid)
         for what, now in results.items():
             self._trails.setdefault(what, []).append(now)
@@ -101,7 +102,7 @@ class Run:
         print(f"{self.name}, {at}: {report}", flush=True)
 
     def judge(self, trouble: str = "") -> bool:
-        """Whether all went well."""
+        """Prints the result of the run. Returns whether it passed."""
         bad = [trouble] if trouble else []
         for what, trail in self._trails.items():
             more = grown(trail)
@@ -117,7 +118,8 @@ class Run:
 
 
 def bytes_a_second(spec: str) -> float:
-    """How much the probe writes in a simulated second: that tells how far a run has come."""
+    """Returns the bytes that the probe writes in a simulated second, from which the progress of a
+    run is computed."""
     source = open_sim(spec, SAMPLE_NS)
     written, end_ns, now_ns = 0, source.hello.raw_ns + 60 * 10**9, 0
     while now_ns < end_ns:
@@ -134,7 +136,7 @@ def written_by(pid: int) -> int:
 
 
 def followed(run: Run, hours: float, rate: float, drain: Callable[[], int]) -> str:
-    """Looks at a run until it has come so far; what went wrong, or ''."""
+    """Samples a run until it has simulated `hours`. Returns what went wrong, or ''."""
     next_s, last, heard_s = 0.0, 0, time.monotonic()
     while True:
         drain()
@@ -220,7 +222,7 @@ def looked_at(runs: list[Run], seconds: int) -> None:
 
 
 def read_back(path: Path) -> str:
-    """What is wrong with the recording, or ''."""
+    """Returns the faults of the recording, or ''."""
     count = lost = gaps = 0
     last: wire.Frame | None = None
     with Recording(path) as recording:

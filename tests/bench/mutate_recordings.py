@@ -1,8 +1,9 @@
-"""Sends bytes through the reader: recordings that were damaged, and messages made by grammar.
+"""Feeds damaged recordings, and messages made by a grammar, to the reader. Every input must be read
+or refused with the documented error, in bounded memory and time.
 
-Every input must be read or refused by the one error, in bounded memory and time. A line for each
-way, with the largest memory beyond the start and the longest time of one input; faults are kept as
-files. Run by hand: python tests/bench/mutate_recordings.py [bytes] [seed]
+Prints a line for each kind of input, with the largest memory beyond that at the start and the
+longest time of one input; inputs that cause faults are kept as files. Run by hand: python
+tests/bench/mutate_recordings.py [bytes] [seed]
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from perftop.recording.file import Recording
 MOST_BYTES, MOST_S = 200 << 20, 2.0
 SPECS = ("hotplug,cpus=2", "smt-mix,cpus=4,smt=2", "hybrid,cpus=8", "throttle,cpus=16")
 MOST_PLAIN = 1 << 25
-"""Bytes of a packed message; this script must not need the memory itself."""
+"""Upper bound of a packed message in bytes, so that this script itself needs little memory."""
 KEYS = ("type", "time_ns", "first", "crc", "data", "kind", "author", "seq", "blocks", "records",
         "lost", "late", "reason", "status", "wire", "topology", "cores", "check", "blocks", "at",
         "tasks", "details", "head", "valid", "values", "cpu")  # fmt: skip
@@ -42,7 +43,8 @@ TYPES = ("hello", "frame", "note", "packed", "bye", "novel")
 
 
 def mutant(data: bytes, end: int, rng: random.Random) -> bytes:
-    """Mostly behind the hello, which ends at `end`: nothing is read if that is damaged."""
+    """Damages a recording, mostly after the hello, which ends at `end`: nothing is read if the
+    hello is damaged."""
     begin = 0 if rng.random() < 0.1 else end
     result = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 8, 40))):
@@ -108,7 +110,8 @@ def mapped(rng: random.Random, depth: int) -> bytes:
 
 
 def grown(hello: wire.Hello, rng: random.Random) -> bytes:
-    """A hello, and messages behind it: whole ones of any content, and well packed ones of any."""
+    """Returns a hello and messages after it: complete messages with any content, and packed
+    messages whose content may be anything."""
     out = [wire.encode(hello)]
     for _ in range(rng.randrange(1, 12)):
         if rng.random() < 0.5:
@@ -132,7 +135,7 @@ def grown(hello: wire.Hello, rng: random.Random) -> bytes:
 
 
 def read(path: Path, data: bytes) -> str:
-    """How it ended, in a word."""
+    """Reads the data. Returns the outcome in a word."""
     words = []
     try:
         for _ in Reader().feed(data):
@@ -151,7 +154,7 @@ def read(path: Path, data: bytes) -> str:
 
 
 def sent(name: str, make: Callable[[], bytes], count: int, into: Path) -> int:
-    """Faults of `count` bytes."""
+    """Sends `count` bytes. Returns the number of faults."""
     outcomes, result, longest_s = Counter[str](), 0, 0.0
     before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     faults = 0

@@ -31,13 +31,13 @@ FAST = ("--source", "sim:smt-mix,cpus=64,speed=max")
 FASTER = ("--source", "sim:smt-mix,cpus=256,speed=max")
 SOON = ("--source", "sim:smt-mix,cpus=64,speed=20")
 DRAWN = 5000
-"""Bytes of a whole screen, at least: it has begun."""
+"""Minimum number of bytes of a whole screen, which shows that the app has started."""
 FILE_BYTES, DISK = 1 << 18, "1m"
 
 
 @dataclass
 class Room:
-    """Where there is no room: how a command gets there, where it writes, what it is told."""
+    """A place without room: how a command gets there, where it writes, and its error message."""
 
     directory: Path
     word: str
@@ -78,7 +78,7 @@ def export(room: Room) -> Result:
 
 
 def live(room: Room) -> Result:
-    """`R` writes to where the app was started."""
+    """Presses `R`, which writes to the directory in which the app was started."""
     with Screen(["env", "-C", str(room.directory), *room.prefix, *argv(*SOON)]) as screen:
         screen.draws(DRAWN)
         screen.type("R")
@@ -90,7 +90,7 @@ def live(room: Room) -> Result:
 
 
 def replay(room: Room) -> Result:
-    """It writes nothing, so no room is needed."""
+    """Replays, which writes nothing and needs no room."""
     path = str(shutil.copy(SOURCES["small"], room.directory))
     with contextlib.suppress(OSError), (room.directory / "filler").open("wb") as file:
         while not room.prefix:
@@ -189,7 +189,7 @@ def absent(*verb: str) -> Callable[[Path], Result]:
 
 
 def nowhere(*verb: str) -> Callable[[Path], Result]:
-    """Starts in a directory that was removed."""
+    """Starts a command in a directory that was removed."""
 
     def from_nowhere(directory: Path) -> Result:
         directory.mkdir()

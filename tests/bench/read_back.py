@@ -20,7 +20,7 @@ REPORT_NS = 1_000_000_000
 
 
 class Story:
-    """What a recording tells of its frames and of the CPUs that went and came."""
+    """The frames of a recording, and its CPUs that went offline and online."""
 
     def __init__(self, hello: wire.Hello) -> None:
         self._hello = hello
@@ -98,7 +98,7 @@ class Story:
 
 
 def story(path: Path) -> tuple[Story, str]:
-    """What a recording tells; and its damage, '' if there is none."""
+    """Reads a recording. Returns its story, and its damage ('' if there is none)."""
     with Recording(path) as recording:
         report = Story(recording.hello)
         for message in recording.messages():

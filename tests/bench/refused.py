@@ -23,9 +23,9 @@ LIMITS = (
     *(f"NOFILE={n}" for n in (4, 8, 12, 16)),
 )
 STATUSES = {0, 1, 2, 3, 126, 127, 130}
-"""The documented exit statuses of perftop, besides a command's own status."""
+"""The documented exit statuses of perftop, in addition to a command's own status."""
 OWN = 7
-"""The command's own."""
+"""Exit statuses that come from the command."""
 _ESCAPES = re.compile(r"\x1b\][^\x07\x1b]*(\x07|\x1b\\)|\x1b[\[(PX^_][0-9;?<>=$]*[ -/]*[@-~]?|\r")
 VERBS = {
     "live": (["live"], False),
@@ -38,7 +38,7 @@ VERBS = {
     "doctor": (["doctor"], False),
     "export": (["export", "SMALL", "--format", "jsonl"], False),
 }
-"""The words of each verb, and whether it runs a command."""
+"""Arguments of each verb, and whether it runs a command."""
 
 
 def tried(trouble: str, verb: str) -> Callable[[Path], Result]:
@@ -71,7 +71,8 @@ def _alone(command: list[str]) -> int:
 
 
 def _in_pipes(command: list[str]) -> tuple[int | None, str, int]:
-    """Status, or None if it never ended; stderr; how many processes it left."""
+    """Runs the command. Returns its status (None if it never ended), stderr, and the number of
+    remaining processes."""
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
         start_new_session=True,
@@ -109,7 +110,7 @@ def _on_terminal(command: list[str]) -> tuple[int | None, str, int]:
 
 
 def end_session(session: int) -> int:
-    """Kills what still runs in a session; how many processes that were."""
+    """Kills the remaining processes of a session. Returns their number."""
     count = 0
     for entry in Path("/proc").iterdir():
         try:

@@ -1,9 +1,9 @@
-"""Bursts of random signals at perftop, from its first moment to its last: nothing may be left
-behind, the terminal must be as it was, and the status must be a documented one.
+"""Sends bursts of random signals to perftop, from its start to its end: no process may remain, the
+terminal must be restored, and the status must be a documented one.
 
 Run by hand: python tests/bench/signal_bursts.py [BURSTS [SEED]]   default: 1000 bursts, two at once
-A status -N is that of a signal that came before Python could handle it, or after; a shell shows it
-as 128 + N, as it shows a handled one. These are counted apart.
+A status -N means that a signal came before Python could handle it, or after; a shell shows it as
+128 + N, as it shows a handled signal. These are counted separately.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ VERBS = {
     "ramp": (["ramp", "--seconds", "1"], False),
     "live": (["live", *SIM], True),
 }
-"""The words of each verb, and whether it runs on a terminal."""
+"""Arguments of each verb, and whether it runs on a terminal."""
 SIGNALS = [getattr(signal, f"SIG{name}") for name in (
     "INT", "TERM", "HUP", "QUIT", "TTIN", "TTOU", "TSTP", "CONT", "PIPE", "WINCH", "CHLD",
     "USR1",
@@ -59,7 +59,8 @@ def _runs(pid: int) -> bool:
 
 
 def burst(pid: int, chance: random.Random) -> list[str]:
-    """Sends signals; names those sent. At last it lets the program go on, and asks it to end."""
+    """Sends signals and returns their names. Finally it continues the program and asks it to
+    end."""
     end_s, sent = time.monotonic() + LIMIT_S, []
     time.sleep(chance.choice((0.0, 0.0, 0.3)) + chance.expovariate(3))
     for _ in range(chance.randint(1, 6)):
@@ -74,7 +75,7 @@ def burst(pid: int, chance: random.Random) -> list[str]:
     time.sleep(chance.uniform(0.0, 0.5))
     try:
         os.kill(pid, signal.SIGTERM)
-        while _runs(pid) and time.monotonic() < end_s:  # it may stop itself only now
+        while _runs(pid) and time.monotonic() < end_s:  # the program may stop itself only now
             os.kill(pid, signal.SIGCONT)
             time.sleep(0.3)
     except ProcessLookupError:
@@ -83,7 +84,7 @@ def burst(pid: int, chance: random.Random) -> list[str]:
 
 
 def tried(number: int, seed: int) -> tuple[str, str]:
-    """The verb, and what went wrong; '' if nothing did, 'early' for a signal's own status."""
+    """Returns the verb and what went wrong: '' if nothing did, 'early' for a status -N."""
     chance = random.Random(f"{seed} {number}")
     verb = list(VERBS)[number % len(VERBS)]
     words, on_terminal = VERBS[verb]
@@ -140,7 +141,8 @@ def _on_terminal(command: list[str], chance: random.Random) -> str:
 
 
 def _left(session: int) -> int:
-    """How many processes of the session still run half a second later; they are killed."""
+    """Kills the processes of the session that still run after half a second. Returns their
+    number."""
     time.sleep(0.5)
     return refused.end_session(session)
 
@@ -150,7 +152,7 @@ def _problem(status: int | None, text: str, left: int, sent: list[str]) -> str:
         return f"it never ends after {sent}"
     if left:
         return f"{left} processes are left after {sent}, status {status}"
-    ours = "import signal" in text or "<frozen site>" in text  # before our first instruction
+    ours = "import signal" in text or "<frozen site>" in text  # before perftop's first instruction
     if "init_import_site" in text or (ours and status == -signal.SIGINT):
         return "early"
     if "Traceback" in text or "internal error" in text:

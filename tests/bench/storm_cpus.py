@@ -1,8 +1,8 @@
-"""CPUs go off and come back in storms while a recording runs; then it is read back.
+"""Takes CPUs offline and online in storms while a recording runs, and then reads the recording.
 
-In a storm some CPUs go off in random order, at random moments, and come back in another order; each
-may do so several times. Nothing may crash, nothing may be missing from the recording without being
-told, and no counter may stay programmed. A line for each recording, and one for all.
+In a storm some CPUs go offline in random order, at random moments, and come online in another
+order, possibly several times. Nothing may crash, the recording must report everything that it
+lacks, and no counter may stay programmed. Prints a line for each recording, and one for all.
 
 `fake`: on a fake kernel (needs root and /dev/fuse) with `--source msr`; every second recording ends
 in the middle of a storm. `here`: on this machine, CPU 1 (needs root and a kernel that lets it go
@@ -33,13 +33,13 @@ from journals import left, swept  # noqa: E402
 from read_back import faults, story  # noqa: E402
 
 CORES, EACH = 4, 25
-"""Cores of the fake kernel, with two threads each; storms of a recording."""
+"""Number of cores of the fake kernel, each with two threads; number of storms in a recording."""
 PAUSES_S, LONGEST_OFF_S = (0.02, 0.1, 0.4), 0.3
-"""Longest pause between two switches of a storm; the last only on the fake kernel. The recording
-looks for changes every 0.2 s, so some are over before it has seen them."""
+"""Longest pauses in s between two switches of a storm; the last only on the fake kernel. The
+recording reads the list of CPUs every 0.2 s, so it misses some changes."""
 ONLINE = Path("/sys/devices/system/cpu/cpu1/online")
 MOST_S = 30.0
-"""Longest wait for the recording to see who is back."""
+"""Longest wait in s until the recording sees that the CPUs are online."""
 SAMPLE = ("--sample", "20ms")
 Switch = Callable[[int, bool], None]
 
@@ -58,7 +58,7 @@ def storm(rng: random.Random, cpus: list[int], pauses_s: Sequence[float], switch
 
 @contextlib.contextmanager
 def recorded(path: Path, *source: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A recording that has begun."""
+    """Waits until the recording has begun."""
     command = argv("record", "-o", str(path), *SAMPLE, *source)
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         try:
@@ -71,7 +71,8 @@ def recorded(path: Path, *source: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def settled(path: Path) -> None:
-    """Waits until the recording has seen that all CPUs are back; that it has is judged later."""
+    """Waits until the recording has seen that all CPUs are online, or until the time is up;
+    `judged` checks the recording later."""
     end_s = time.monotonic() + MOST_S
     while story(path)[0].off and time.monotonic() < end_s:
         time.sleep(0.2)
@@ -80,7 +81,7 @@ def settled(path: Path) -> None:
 def judged(
     path: Path, what: str, wrong: list[str], total: Counter[str], *, all_on: bool = True
 ) -> None:
-    """Reads it back and prints the line; `wrong` is what went wrong before."""
+    """Reads the recording and prints its line; `wrong` has the faults that were found before."""
     told, damage = story(path)
     wrong += [f"CPUs {told.off} did not come back"] if told.off and all_on else []
     total += told.seen
@@ -100,7 +101,7 @@ def fake(
     online = dict.fromkeys(range(2 * CORES), True)
 
     def switch(cpu: int, state: bool) -> None:
-        if state and rng.random() < 0.5:  # firmware may have set it up anew
+        if state and rng.random() < 0.5:  # firmware may have set up its registers again
             kernel.ask("reset", cpu=cpu)
         kernel.ask("online", cpu=cpu, online=state)
         online[cpu] = state
@@ -121,7 +122,7 @@ def fake(
     for cpu in off:
         switch(cpu, state=True)
     wrong = [f"status {process.returncode}: {message}"] if process.returncode != int(stay) else []
-    if stay:  # the line names the command that gives them back, which any `stat` does, too
+    if stay:  # any `stat` restores the registers, like the printed command
         run("stat", "-n", "1", "-i", "100ms", *source)
     wrong += [f"programmed: {kernel.changed()}"] * bool(kernel.changed())
     return wrong + ["a journal is left"] * bool(left(kernel.root))
@@ -142,7 +143,8 @@ def fakes(storms: int, rng: random.Random, directory: Path) -> Counter[str]:
 
 @contextlib.contextmanager
 def kept_on() -> Iterator[None]:
-    """CPU 1 is on afterwards, also if this process is killed: another one waits for its end."""
+    """Brings CPU 1 online at the end of the block. A second process waits for the end of this one
+    and does so if it is killed."""
     waiting, result = os.pipe()
     if not os.fork():
         os.setsid()

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-# An installed program is compiled; what starts here must not be compiled at each start.
+# Programs keep their compiled modules, as an installed program does: no start includes compiling.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 TICKS = os.sysconf("SC_CLK_TCK")
 SIZE = (120, 40)
@@ -28,7 +28,7 @@ def start(argv: list[str], columns: int, lines: int) -> tuple[int, int]:
     pid, fd = pty.fork()
     if pid == 0:
         os.environ |= {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LC_ALL": "C.UTF-8"}
-        time.sleep(0.05)  # the size is set meanwhile
+        time.sleep(0.05)  # the parent sets the size meanwhile
         os.execvp(argv[0], argv)  # noqa: S606
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     return pid, fd
@@ -43,7 +43,7 @@ def stop(pid: int, fd: int) -> None:
 
 
 def drain(fd: int, seconds: float) -> int:
-    """Reads what it draws, for so long; how many bytes."""
+    """Reads the program's output for `seconds`. Returns the number of bytes."""
     return len(drained(fd, seconds))
 
 
@@ -53,7 +53,7 @@ def drained(fd: int, seconds: float) -> bytes:
         if select.select([fd], [], [], left)[0]:
             try:
                 data = os.read(fd, 1 << 16)
-            except OSError:  # it has ended
+            except OSError:  # the program has ended
                 break
             if not data:
                 break
@@ -69,7 +69,7 @@ def family(pid: int) -> list[int]:
 
 
 def cpu_s(pids: list[int]) -> float:
-    """User and system time so far."""
+    """Returns the user and system time of these processes so far, in s."""
     total = 0
     for pid in pids:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
@@ -108,17 +108,17 @@ class Screen:
         os.write(self.fd, keys.encode())
 
     def drain(self, seconds: float) -> int:
-        """Reads what it draws, for so long; how many bytes."""
+        """Reads the program's output for `seconds`. Returns the number of bytes."""
         data = drained(self.fd, seconds)
         self.raw += data
         return len(data)
 
     def text(self) -> str:
-        """All it has drawn so far, without colours and positions."""
+        """Returns all text that was drawn so far, without colours and positions."""
         return _ESCAPES.sub(b"", self.raw).decode(errors="replace")
 
     def sees(self, *words: str) -> bool:
-        """Waits until one of them has been drawn."""
+        """Waits until one of these texts has been drawn."""
         end_s = time.monotonic() + LIMIT_S
         while not any(word in self.text() for word in words):
             if time.monotonic() > end_s or (not self.drain(0.1) and self.gone()):
@@ -126,7 +126,7 @@ class Screen:
         return True
 
     def draws(self, count: int = 1000) -> bool:
-        """Waits until it has drawn so many bytes more."""
+        """Waits until the program has drawn `count` more bytes."""
         wanted, end_s = len(self.raw) + count, time.monotonic() + LIMIT_S
         while len(self.raw) < wanted and time.monotonic() < end_s:
             if not self.drain(0.1) and self.gone():
@@ -140,7 +140,7 @@ class Screen:
         return self.status is not None
 
     def quit(self) -> int:
-        """Its status after q; -9 if it does not end."""
+        """Presses q and returns the exit status; -9 if the program does not end."""
         self.raw = b""
         if not self.gone():
             self.type("q")

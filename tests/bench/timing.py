@@ -1,5 +1,5 @@
-"""Timing for benchmarks: CPU time, best of some rounds, as a ratio to a reference of the same run.
-Machines are shared: only ratios are worth comparing."""
+"""Timing for benchmarks: the CPU time of the best of some rounds, as a ratio to a reference in the
+same run. Machines are shared, so only ratios are comparable."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROUNDS = 7
 
 
 def best_us(work: Callable[[], object], repeat: int) -> float:
-    """CPU time of one call in us, the minimum of some rounds."""
+    """Returns the CPU time of one call in us, the minimum of some rounds."""
     best = float("inf")
     for _ in range(ROUNDS):
         start = time.process_time_ns()
@@ -21,7 +21,7 @@ def best_us(work: Callable[[], object], repeat: int) -> float:
 
 
 def table(title: str, rows: list[tuple[str, float, float]]) -> None:
-    """Rows of (what, microseconds, reference microseconds)."""
+    """Prints rows of (name, microseconds, reference microseconds)."""
     print(f"\n{title}")
     print(f"{'':44}{'us':>10}{'reference':>12}{'ratio':>8}")
     for what, mine, reference in rows:

@@ -32,7 +32,7 @@ from terminal import Screen
 STOPPED_S = 10.0
 HOUR_S = 3600
 DRAWN = 5000
-"""Bytes of a whole screen, at least: it has begun."""
+"""Minimum number of bytes of a whole screen, which shows that the app has started."""
 CLOCK = """import os, time
 def moved(read, unit):
     def told(*clock):
@@ -135,7 +135,7 @@ def export_stopped(directory: Path) -> Result:
 
 @contextlib.contextmanager
 def clock(directory: Path) -> Iterator[Callable[[int], None]]:
-    """What sets the clock of the programs that are started in this block, by seconds."""
+    """Yields a function that shifts the clock of programs started in this block by seconds."""
     directory.mkdir()
     (directory / "sitecustomize.py").write_text(CLOCK)
     shift = directory / "shift"

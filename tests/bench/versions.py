@@ -1,9 +1,10 @@
-"""The fast part of the suite with the oldest and with the newest versions of what perftop depends
-on, as pyproject.toml allows them, on several versions of Python.
+"""Runs the fast part of the suite with the oldest and with the newest versions of perftop's
+dependencies that pyproject.toml allows, on several versions of Python.
 
-Each is installed into an environment of its own, beside a copy of the committed files. A line for
-each. An interpreter that is not here, or for which the oldest versions have no binary package, is
-reported as such and is no failure; --strict makes it one.
+Each combination is installed into an environment of its own, with a copy of the committed files.
+Prints a line for each. An interpreter that is not installed, or for which the oldest versions have
+no binary package, is reported as such and is no failure; --strict makes it one.
+
 Run by hand: python tests/bench/versions.py [--strict] [PYTHON:oldest|newest …] [-- PYTEST-WORD …]
              (default: 3.11 to 3.14, each with the oldest and the newest versions)
 """
@@ -44,7 +45,8 @@ def oldest(python: str) -> list[str]:
 
 
 def tools() -> list[str]:
-    """What the tests need, without the version of Textual whose pictures they compare."""
+    """Returns the packages that the tests need, without the pinned version of Textual for comparing
+    pictures."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     tests = project["optional-dependencies"]["test"]
     return [name for name in tests if not re.match(r"textual|mypy|ruff|types", name)]

@@ -1,7 +1,6 @@
-"""Random keys, clicks and resizes, on a live simulated machine and on a recording by turns.
-
-A line for each walk that went wrong, with its seed, and one for all of them.
-Run by hand: python tests/bench/walk_screen.py [count] [seconds] [first seed]
+"""Sends random keys, clicks and resizes to the screen, alternately on a live simulated machine and
+on a recording. Prints a line with the seed for each walk that failed, and one for all of them. Run
+by hand: python tests/bench/walk_screen.py [count] [seconds] [first seed]
 """
 
 from __future__ import annotations
