@@ -195,10 +195,12 @@ class Siblings:
             self._alone_ns, np.broadcast_to(time_ns[:, None], alone.shape), alone
         )[-1]
 
-    def alone(self, at: int) -> float:
-        """Returns the IPC of the program at this position while its sibling was idle; NaN if the
-        sibling never was."""
-        instructions, cycles = self._programs.learned[:2, at].tolist()
+    def alone(self, row: int) -> float:
+        """Returns the IPC of the program on the CPU at position `row` while its sibling was idle;
+        NaN if the sibling was never idle, or if another task, or none, runs there now."""
+        if self._running.firsts(self._names[row]) != [self._programs.tasks[row]]:
+            return nan
+        instructions, cycles = self._programs.learned[:2, row].tolist()
         return float(instructions / cycles) if cycles > 0 else nan
 
     def _compare(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import isnan
 from typing import Any
 
 import made
@@ -83,6 +84,21 @@ def test_a_sibling_takes_a_quarter_and_is_named() -> None:
     play.run(10, tasks={"0": LMP})
     assert play.running == []
     assert play.ended[0].end_ns == 70 * SAMPLE_NS
+
+
+@pytest.mark.parametrize("next_task", [None, [4000, "other", 0.95], [4002, "lmp", 0.95]])
+def test_the_ipc_alone_of_a_task_is_not_shown_for_the_next_one(next_task: list[object]) -> None:
+    """The task ends, executes another program, or its CPU runs another process."""
+    play = Play()
+    play.does(**ALONE)
+    play.run(21, tasks={"0": LMP})
+    alone = play.session.neighbours.siblings.alone
+    assert alone(0) == pytest.approx(2.0, abs=0.01)
+    play.does(c0=Does(1.0, ipc=1.0) if next_task else REST)
+    play.run(1, every=1, tasks={"0": next_task} if next_task else {})
+    assert isnan(alone(0))
+    play.run(19, tasks={"0": next_task} if next_task else {})
+    assert alone(0) == pytest.approx(1.0, abs=0.01) if next_task else isnan(alone(0))
 
 
 def test_a_sibling_that_came_and_went_three_times_is_measured() -> None:
