@@ -18,9 +18,11 @@ from perftop.model.machine_totals import READ_KEY, WRITE_KEY
 from perftop.model.smt import bounds
 from perftop.session.session import Session
 from perftop.tui.core_page.numbers import (
+    ACCOUNT,
     L3,
     L3_TRAFFIC,
     LABEL_WIDTH,
+    PAIR_ACCOUNT,
     TRAFFIC,
     CoreMoment,
     Panel,
@@ -95,7 +97,7 @@ class Charts:
             return self._clock(panel.lines)
         if panel.key == "smt":
             return _labels(panel.lines, "SMT lp0", "lp1"), self._smt(panel.lines)
-        if panel.key == "account":
+        if panel.key in {ACCOUNT, PAIR_ACCOUNT}:
             return _labels(panel.lines, "time 100 %", "0"), self._account(panel.lines)
         if panel.key in {TRAFFIC, L3}:
             return self._traffic(panel)

@@ -48,7 +48,9 @@ panels."""
 MIN_HEIGHT_FOR_ACCOUNT = 50
 """Minimum number of lines for a panel of user and kernel time in addition to the SMT states."""
 
-
+ACCOUNT, PAIR_ACCOUNT = "account", "pair_account"
+"""Keys of the panels of user, kernel and stolen time: in place of the panel of busy time, and in
+addition to it on the page of a core with several threads."""
 TRAFFIC, L3 = "traffic", "l3"
 """Keys of the panels of memory traffic: of the core's package, and of its L3."""
 L3_TRAFFIC = OF_L3["memory_bytes_per_s"]
@@ -77,7 +79,7 @@ class Panel:
     """A panel of the page: a chart with its numbers."""
 
     key: str
-    """"clock", "smt", "account", or the key of a metric drawn as strips."""
+    """"clock", "smt", one of the constants above, or the key of a metric drawn as strips."""
     strips: int
     """Number of strips below each other: one for each CPU, or one for the core."""
     height: int
@@ -214,28 +216,29 @@ def _panels(capability: Capabilities, room: int) -> Iterable[Panel]:
 
 
 def _requests(capability: Capabilities, room: int) -> list[_PanelRequest]:
-    """Returns the panels for which the source has data, in their order on the page."""
+    """Returns the panels for which the source has data, in their order on the page. Nothing is
+    drawn twice: the account shows the busy time of a core with one thread, and steal."""
     is_pair = capability.threads > 1 and capability.states
     account = capability.metrics >= {"user", "system"}
     has_room = room >= MIN_HEIGHT_FOR_PAIRS
+    draws_account = account and (not is_pair or room >= MIN_HEIGHT_FOR_ACCOUNT)
     requests = []
     if "busy_hz" in capability.metrics:
         requests.append(_PanelRequest(Panel("clock", 1, 3), 16, 6, 1))
+    gap = has_room and bool(requests)
     if is_pair:
-        requests.append(
-            _PanelRequest(Panel("smt", 1, 2, gap=has_room and bool(requests)), 14, 6, 2, step=2)
-        )
-    elif account:
-        requests.append(
-            _PanelRequest(Panel("account", 1, 3, gap=has_room and bool(requests)), 14, 6, 2)
-        )
-    max_height = 6 if capability.threads == 1 else 3
-    requests.append(
-        _PanelRequest(Panel("util", capability.threads, 1, gap=has_room), max_height, 1, 0)
-    )
+        requests.append(_PanelRequest(Panel("smt", 1, 2, gap=gap), 14, 6, 2, step=2))
+    if is_pair or not account:
+        panel = Panel("util", capability.threads, 1, gap=has_room)
+        requests.append(_PanelRequest(panel, 6 if capability.threads == 1 else 3, 1, 0))
+    else:
+        panel = Panel(ACCOUNT, 1, min(3, max(1, room)), gap=gap)
+        requests.append(_PanelRequest(panel, 24, 2, 0))
     ranks = {"steal": 1, "involuntary": 3, "ipc": 4, "kernel_cycles": 5}
     for key in ("ipc", "involuntary", "kernel_cycles", "steal"):
-        if key in capability.metrics and (key != "steal" or capability.virtual):
+        if key == "steal" and (draws_account or not capability.virtual):
+            continue
+        if key in capability.metrics:
             is_per_cpu = has_room and capability.threads == 2 and key != "steal"
             panel = Panel(key, 2, 2) if is_per_cpu else Panel(key, 1, 1)
             requests.append(_PanelRequest(panel, 3, 1, ranks[key]))
@@ -243,8 +246,8 @@ def _requests(capability: Capabilities, room: int) -> list[_PanelRequest]:
         requests.append(_PanelRequest(Panel(key, 1, 1), 3, 1, rank))
     for rank, key in enumerate(capability.events[:MAX_EVENTS], 8):
         requests.append(_PanelRequest(Panel(key, 1, 1), 3, 1, rank))
-    if account and is_pair and room >= MIN_HEIGHT_FOR_ACCOUNT:
-        requests.append(_PanelRequest(Panel("account", 1, 4, gap=True), 6, 2, 12))
+    if draws_account and is_pair:
+        requests.append(_PanelRequest(Panel(PAIR_ACCOUNT, 1, 4, gap=True), 6, 2, 12))
     return requests
 
 
@@ -253,7 +256,8 @@ def _requests(capability: Capabilities, room: int) -> list[_PanelRequest]:
 DRAM = "power_dram_w"
 _NUMBERS_BESIDE = {
     "clock": ("busy_hz", "ceiling", "net_hz"),
-    "account": ("user", "system", "iowait", "steal"),
+    ACCOUNT: ("util", "user", "system", "steal", "iowait", "idle", "halt", "poll"),
+    PAIR_ACCOUNT: ("user", "system", "iowait", "steal"),
     "util": ("util", "idle", "halt", "poll"),
     "involuntary": ("involuntary", "smi"),
     "kernel_cycles": ("kernel_cycles", "kernel_instructions"),

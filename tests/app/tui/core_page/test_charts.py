@@ -133,7 +133,7 @@ def test_the_thread_that_is_on_alone_is_drawn_as_itself() -> None:
     interval = session.take()
     drawn = column(charts(session, interval), "smt")
     half = len(drawn) // 2
-    assert drawn == theme.NEITHER * half + theme.LP1 * half
+    assert drawn == theme.NEITHER * half + theme.KERNEL * half
     result = text(session, interval)
     assert "CPUs 0 off, 1" in result[0]
     assert line(result, "busy %").split()[-2:] == ["off", "100.0"]

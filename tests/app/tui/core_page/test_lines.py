@@ -134,7 +134,13 @@ def test_a_guest_has_its_panels_and_one_line_for_what_it_lacks() -> None:
     assert set(drawn) <= set(theme.LEVELS + "╳▓")
     result = text(session, interval, size=(120, 45))
     assert not any(word in text for word in ("─ clock", "IPC ", "invol") for text in result[:-3])
-    assert line(result, "steal %").split()[-1] == "25.0"
+    for number, value in (("busy %", "50.0"), ("idle %", "25.0"), ("steal %", "25.0")):
+        (shown,) = (text for text in result if number in text)
+        assert shown.split()[-1] == value
+    labels = " ".join(text[: numbers.LABEL_WIDTH] for text in result)
+    assert "time" in labels
+    assert "busy" not in labels
+    assert "steal" not in labels
     assert any(
         "clock, IPC, halts, kernel cycles unknown: no core PMU in this guest" in text
         for text in result[-3:]
