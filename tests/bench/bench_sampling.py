@@ -1,8 +1,9 @@
 """Measures the cost of a sample, with read and wake-up separate, in this machine's lanes with
 several kinds of slots.
 
-The reference is a thread that only sleeps to the same deadlines. Run by hand: python
-tests/bench/bench_sampling.py
+The reference is a thread that only sleeps to the same deadlines.
+
+Run by hand: python tests/bench/bench_sampling.py
 """
 
 from __future__ import annotations

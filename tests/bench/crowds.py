@@ -2,7 +2,9 @@
 which a third hang and a third send wrong data, and a fleet of 500 such machines inside one process.
 
 All must end with a documented status, the good hosts must be shown, and no good host may be delayed
-by a bad one. Prints a line for each case. Run by hand: python tests/bench/crowds.py
+by a bad one. Prints a line for each case.
+
+Run by hand: python tests/bench/crowds.py
 """
 
 from __future__ import annotations

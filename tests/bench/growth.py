@@ -4,6 +4,7 @@ kept recordings, damaged places and machines.
 Each case is measured at a size and at its double, twice over, each in a process of its own: calls
 of functions, CPU seconds, and the peak of memory. Calls may at most double, and a little more;
 seconds may do so within their noise. A line for each case.
+
 Run by hand: python tests/bench/growth.py [WORD …]   only cases whose names have one of these words
 """
 

@@ -5,8 +5,10 @@ prints to a file, replays, exports, or shows the screen.
 
 In every case there must be at most one line about the failure, a documented status, and nothing
 wrong or torn in the output. The full disk is 1 MB of memory that is mounted in a private namespace;
-these cases are left out without root. The clock is set for perftop only. Run by hand: python
-tests/bench/hard_times.py [WORD …] only cases that have these words; quick: "clock"
+these cases are left out without root. The clock is set for perftop only.
+
+Run by hand:
+  python tests/bench/hard_times.py [WORD …]   only cases that have these words; quick: "clock"
 """
 
 from __future__ import annotations

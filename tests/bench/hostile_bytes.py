@@ -7,8 +7,9 @@ and the end of stdin must end the probe with 0. Readers of `serve` write orders 
 must be ignored: another reader misses no frame, and the server's memory does not grow. `export -`
 gets damaged recordings, and messages made by a grammar, in pieces of any size; it must end with 0
 or 4 and a line with the reason. `replay` must refuse, with a line, input that cannot be read at any
-position. Prints a line for each of them. Run by hand: python tests/bench/hostile_bytes.py [BYTES]
-[SEED] (1000000 each; quick: 50000)
+position. Prints a line for each of them.
+
+Run by hand: python tests/bench/hostile_bytes.py [BYTES] [SEED] (1000000 each; quick: 50000)
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
 Each kind runs for some seconds against an exporter of its own, which reads a simulated machine of
 256 CPUs ten times a second and exports every CPU. Meanwhile an honest client scrapes once a second,
 like Prometheus. The exporter must lose no sample, keep its memory and its descriptors bounded,
-answer the honest client, and end with 0 on SIGTERM. Run by hand: python
-tests/bench/hostile_scrapes.py [SECONDS] [SEED] (10 each; quick: 3)
+answer the honest client, and end with 0 on SIGTERM.
+
+Run by hand: python tests/bench/hostile_scrapes.py [SECONDS] [SEED] (10 each; quick: 3)
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Kills recordings at random moments and reads them back: two sources, four sizes each.
 
 Each recording must open, have frames without a gap, and be reported as incomplete. Prints a line
-for each source and size, and one for all of them. Run by hand: python
-tests/bench/kill_recordings.py [count] [seed]
+for each source and size, and one for all of them.
+
+Run by hand: python tests/bench/kill_recordings.py [count] [seed]
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 or refused with the documented error, in bounded memory and time.
 
 Prints a line for each kind of input, with the largest memory beyond that at the start and the
-longest time of one input; inputs that cause faults are kept as files. Run by hand: python
-tests/bench/mutate_recordings.py [bytes] [seed]
+longest time of one input; inputs that cause faults are kept as files.
+
+Run by hand: python tests/bench/mutate_recordings.py [bytes] [seed]
 """
 
 from __future__ import annotations
