@@ -1,4 +1,4 @@
-"""What several tests of the probe are given."""
+"""Fixtures that several tests of the probe share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def fake(tmp_path: Path) -> Iterator[FakeKernel]:
 
 @pytest.fixture
 def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Journals of these tests are not the machine's."""
+    """The directory of journals in these tests, instead of the machine's."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with swept(tmp_path / "root") as directory:
         yield directory

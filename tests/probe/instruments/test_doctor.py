@@ -1,5 +1,5 @@
-"""What a user may read, on trees that say so; every refusal has a reason, and a mend if there is
-one that works for a Python program.
+"""The checks of `doctor` on trees of files: what a user may read. Every refusal has a reason, and a
+fix if there is one that works for a Python program.
 """
 
 from __future__ import annotations
@@ -135,7 +135,8 @@ def test_idle_and_cpufreq(tree: Path) -> None:
      ("rw,gid=27,hidepid=ptraceable", "Groups:\t4 27 1000 \n", True)],
 )  # fmt: skip
 def test_hidden_processes(tree: Path, options: str, status: str, hidden: bool) -> None:
-    """What a /proc mounted so shows to a user, to CAP_SYS_PTRACE and to a group."""
+    """Tests what a /proc with these mount options shows to a user, to CAP_SYS_PTRACE and to a
+    group."""
     assert (check(tree, "tasks").state, check(tree, "tasks").fix) == ("not usable", None)
     trees.put(tree, "proc/1/stat", "")
     lines = (
@@ -167,7 +168,7 @@ def test_a_pid_namespace_hides_the_rest(tree: Path) -> None:
 
 
 def test_every_refusal_names_what_is_lost(tmp_path: Path) -> None:
-    """On an empty tree nothing is there, and nothing is raised."""
+    """On an empty tree every check fails, and none raises an error."""
     for result in doctor.checks(tmp_path):
         assert result.why
         assert (result.state == "usable") == (result.lost is None)

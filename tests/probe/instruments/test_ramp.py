@@ -35,7 +35,8 @@ from perfprobe.perf import perf_events
 
 @pytest.fixture(scope="module")
 def disassembly(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """Mnemonics of each function; the compiler's own flags play no part in assembler text."""
+    """Returns the mnemonics of each function; the compiler's flags do not change inline
+    assembly."""
     text = listing("ramp_chains.c", tmp_path_factory.mktemp("ramp"))
     results: dict[str, list[str]] = {}
     for line in text.splitlines():
@@ -47,7 +48,7 @@ def disassembly(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]
 
 
 def loop(code: list[str]) -> list[str]:
-    """From the jump's target on: what lies between the padding and the jump back."""
+    """Returns the instructions from the jump's target to the jump back."""
     end = next(i for i, line in enumerate(code) if line.startswith("jne"))
     target = next(i for i, line in enumerate(code) if line.startswith("imul"))
     assert not any(line.startswith("j") for line in code[target:end])
@@ -63,7 +64,7 @@ def test_a_block_has_its_instructions(
     wide = lib.PP_RAMP_WIDE * lib.PP_RAMP_BLOCK if register else 0
     assert count["imul"] == lib.PP_RAMP_BLOCK
     assert count["vfmadd213ps"] == wide
-    assert sum(count.values()) == lib.PP_RAMP_BLOCK + wide + 1  # and the count goes down
+    assert sum(count.values()) == lib.PP_RAMP_BLOCK + wide + 1  # and the decrement of the count
     assert count["dec"] == 1
     assert all(register in line for line in body if line.startswith("v"))
 
@@ -73,7 +74,7 @@ def test_each_step_waits_for_the_previous_step(
     disassembly: dict[str, list[str]], name: str
 ) -> None:
     steps = {line for line in loop(disassembly[f"chain_{name}"]) if line.startswith("imul")}
-    assert len(steps) == 1  # the same two registers throughout
+    assert len(steps) == 1  # all steps use the same two registers
     source, target = steps.pop().split()[1].split(",")
     assert source != target
     assert source.startswith("%r")  # 64 bits
@@ -83,7 +84,7 @@ def test_each_step_waits_for_the_previous_step(
 def test_wide_steps_do_not_wait_for_each_other(
     disassembly: dict[str, list[str]], name: str
 ) -> None:
-    """Each accumulator comes again only after four steps, which take longer than an FMA."""
+    """Each accumulator is used again only after four steps, which take longer than an FMA."""
     body = [line for line in loop(disassembly[f"chain_{name}"]) if not line.startswith("dec")]
     last: dict[str, int] = {}
     for at, line in enumerate(body):
@@ -262,10 +263,10 @@ struct pp_perf_group *made_up(void)
 }
 """
 FIRST_PIECE = 135
-"""The reading after the first piece of the first run: what is tried before takes 132 readings, and
-the run begins with two. Later ones may fall between runs where the machine is busy."""
+"""Number of the reading after the first piece of the first run: the trial before takes 132
+readings, and the run begins with two. Later readings may fall between runs on a busy machine."""
 FASTER = 1.5
-"""Than the TSC: what this counter counts. No chain says so."""
+"""Ratio of this counter's rate to the TSC's rate; no chain has this ratio."""
 
 
 @pytest.fixture(scope="module")
@@ -326,7 +327,8 @@ def test_cycles_of_each_chunk(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPa
 def test_unfit_counters(
     library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, how: dict[str, int], why: str
 ) -> None:
-    """Before the first run, in the midst of them, and by what it costs: then no run has cycles."""
+    """The counter fails before the first run or during the runs, or costs too much: then no run has
+    cycles."""
     runs, trouble = measured(library, monkeypatch, **how)
     assert trouble is not None
     assert trouble.why.startswith(why)

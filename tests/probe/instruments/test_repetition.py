@@ -23,7 +23,7 @@ from perfprobe.instruments.measurement import (
 
 
 class Simulated:
-    """A clock that moves by what samples cost, and a measurement that remembers its rounds."""
+    """A clock that advances by the cost of samples, and a measurement that records its rounds."""
 
     def __init__(self, cost_s: float, value: Callable[[int], float]) -> None:
         self.now = 100.0
@@ -124,7 +124,8 @@ def test_with_a_stopped_clock_the_count_ends_the_rounds() -> None:
 
 
 def test_the_interval_contains_the_truth_with_its_confidence() -> None:
-    """Gaussian noise, 1/sqrt(n) of a round of n: rounds that grow, and rounds of one size."""
+    """The noise is Gaussian, 1/sqrt(n) in a round of n. Tests rounds that grow, and rounds of one
+    size."""
     for sizes in ([64 * 2**i for i in range(8)], [64] * 10, [64, 256, 1024, *[4096] * 10]):
         generator = random.Random(7)
         inside = 0
@@ -138,7 +139,7 @@ def test_the_interval_contains_the_truth_with_its_confidence() -> None:
 
 @pytest.mark.parametrize("freedom", [*range(1, 21), 1000])
 def test_few_rounds_use_students_t(freedom: int) -> None:
-    """By summing up his density within the error."""
+    """The reference is the sum of Student's density within the error."""
     rounds = [(1, 50.0 + i % 2) for i in range(freedom + 1)]
     mean, n = weighted_mean(rounds), freedom + 1
     sigma = math.sqrt(sum((one - mean) ** 2 for _, one in rounds) / freedom / n)
@@ -153,7 +154,7 @@ def test_few_rounds_use_students_t(freedom: int) -> None:
 
 
 def test_another_run_is_within_the_error_with_its_confidence() -> None:
-    """Five parts each, of a value that wanders from part to part."""
+    """Each run has five parts; the value drifts from part to part."""
     chance = random.Random(7)
 
     def once() -> RepeatedMean:

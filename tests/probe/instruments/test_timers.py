@@ -1,5 +1,5 @@
-"""`perfprobe timers`: what is made of samples, what the code that takes them consists of, and the
-answer of this machine."""
+"""`perfprobe timers`: the evaluation of samples, the machine code that takes them, and the answer
+on this machine."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_histogram_loses_no_sample(values: list[int], grid: float | None) -> N
 
 
 def test_a_histogram_has_no_gaps_from_the_clock_step() -> None:
-    """Readings of a clock that moves by two: bins of three ticks would be full and half full."""
+    """The clock advances by two ticks: bins of three ticks would be full and half full in turn."""
     result = histogram(Counter(range(20, 80, 2)), 2.0)
     assert set(result.counts[:-1]) == {2}
     assert result.width == 4
@@ -88,7 +88,7 @@ def test_a_histogram_has_no_gaps_from_the_clock_step() -> None:
 
 
 def readings(grid: float, count: int = 2000, most: int = 40) -> list[int]:
-    """Differences of readings of a clock that moves by `grid` at a time."""
+    """Returns differences of readings of a clock that advances in steps of `grid`."""
     generator = random.Random(3)
     clocks = [0]
     for _ in range(count):
@@ -116,7 +116,7 @@ def test_random_differences_have_no_step() -> None:
 
 @pytest.fixture(scope="module")
 def code(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Mnemonics of timers.c, compiled as the package is."""
+    """Returns the mnemonics of timers.c, compiled like the package."""
     text = listing("timers.c", tmp_path_factory.mktemp("code"))
     result = re.findall(r"^ +[0-9a-f]+:\t(\S+)", text, re.MULTILINE)
     assert len(result) > 100
@@ -124,7 +124,8 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 def test_every_stamp_has_the_instructions_of_its_name(code: list[str]) -> None:
-    """One before the loop and eight in it, with nothing between that waits or branches."""
+    """There is one stamp before the loop and eight in it, with no waiting instruction or branch
+    between them."""
     stamps = 9
     assert code.count("rdtscp") == 2 * stamps
     assert code.count("cpuid") == stamps
@@ -138,7 +139,7 @@ def test_every_stamp_has_the_instructions_of_its_name(code: list[str]) -> None:
 
 
 def test_stamps_follow_each_other_without_a_jump(code: list[str]) -> None:
-    """Eight in a row, for each of the six: a run of stamps between two jumps."""
+    """Each of the six kinds has eight stamps in a row between two jumps."""
     rows = []
     for name in code:
         if name[0] == "j" or name == "ret":
@@ -152,7 +153,7 @@ def test_stamps_follow_each_other_without_a_jump(code: list[str]) -> None:
 
 
 def run_of(calls: int, kind: int, answers: Any = "ticks") -> timer_runs.Run:
-    """100 samples of 180 ticks, one of 10 000 times as many."""
+    """Returns a run of 100 samples of 180 ticks and one sample of 10 000 times that."""
     run = timer_runs.Run(Method("m", kind, None, answers, calls), timer_runs.Timer(None))
     run.ticks = Counter({180: 99, 1_800_000: 1})
     run.parts = [RepeatedMean(180.0, 2.0, 50, settled=True)] * 2
@@ -237,7 +238,7 @@ def test_amd_needs_a_serializing_lfence() -> None:
 
 
 def test_only_a_fence_after_the_stamp_delays_later_instructions() -> None:
-    """Whatever stands before RDTSC says nothing of what comes after it."""
+    """An instruction before RDTSC does not order the instructions after it."""
     for method in METHODS:
         if "rdtsc" in method.name:
             held = method.name.endswith(";lfence")
@@ -278,7 +279,7 @@ def test_disturbances_are_named(tmp_path: Path) -> None:
     results = {
         row["what"]: row["found"] for row in disturbance.seen(2, [3], before, after, tmp_path)
     }
-    results.pop("scheduler", None)  # of this test's own thread: as it happens
+    results.pop("scheduler", None)  # it depends on this test's thread
     assert results == {
         "governor": "powersave",
         "turbo": "on",
@@ -344,7 +345,7 @@ def test_every_method_is_listed(answer: dict[str, Any]) -> None:
 
 
 def test_costlier_methods_cost_more(answer: dict[str, Any]) -> None:
-    """The least of very many samples does not depend on who else runs here."""
+    """The minimum of very many samples does not depend on other load."""
     least = {row["name"]: row["least_ticks"] for row in answer["methods"] if row["usable"]}
     assert least["rdtsc"] <= least["lfence;rdtsc"] <= least["mfence;lfence;rdtsc"]
     assert least["MONOTONIC_COARSE"] < least["MONOTONIC"] < least["cpuid;rdtsc"]
@@ -352,7 +353,7 @@ def test_costlier_methods_cost_more(answer: dict[str, Any]) -> None:
 
 
 def test_the_tsc(answer: dict[str, Any]) -> None:
-    """Against a clock and a stamp of our own: a rough sum, but not the product's."""
+    """Compares the rate with a rough computation of this test's own."""
     ns, tsc = time.monotonic_ns(), lib.pp_stamp()
     time.sleep(0.2)
     ns, tsc = time.monotonic_ns() - ns, lib.pp_stamp() - tsc

@@ -1,4 +1,4 @@
-"""Offsets of simulated clocks, whose truth is known; and of the CPUs here."""
+"""Offsets of simulated clocks, whose true values are known, and of this machine's CPUs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from perfprobe.instruments.timers import Exchange, bounds
 
 delays = st.floats(0, 1e6)
 messages = st.lists(st.tuples(delays, delays, delays), min_size=1, max_size=50)
-"""For each: how long after the last one, how long there, how long back."""
+"""For each message: time since the previous message, time there, time back."""
 
 
 def played(
     message: list[tuple[float, float, float]], skew: float, step: float, phases: tuple[float, float]
 ) -> list[Exchange]:
-    """What two clocks read that move in steps, the second `skew` ahead of the first."""
+    """Returns the readings of two clocks that advance in steps; the second is `skew` ahead of the
+    first."""
 
     def reading(clock: float, phase: float) -> int:
         return floor(floor((clock + phase) / step) * step)
@@ -44,7 +45,7 @@ def played(
 def test_the_true_offset_is_within_the_bounds(
     said: list[tuple[float, float, float]], skew: float, step: float
 ) -> None:
-    """Whatever the ways take, and however unlike they are."""
+    """The bounds hold for any duration of the two directions, even if they differ."""
     # Reading down to whole numbers is a step of its own, of one tick at most.
     result = bounds(played(said, skew, step, (0.0, 0.0)), step + (step % 1 > 0))
     assert result is not None

@@ -19,7 +19,7 @@ from perfprobe.kernel import access
 
 
 def held(process: int | str = "self") -> Iterator[dict[str, str]]:
-    """The status of each of its threads."""
+    """Returns the capability status of each thread of the process."""
     for path in Path(f"/proc/{process}/task").glob("*/status"):
         yield dict(line.split(":\t", 1) for line in path.read_text().splitlines() if ":\t" in line)
 
@@ -28,8 +28,8 @@ pytestmark = pytest.mark.skipif(bool(cannot_drop()), reason=cannot_drop() or "it
 
 
 def run(code: str, *through: str) -> str:
-    """A program that has kept what it needs for a source, which it names first. `through`: what
-    starts it."""
+    """Runs code after the drop of capabilities for a source, which is the first word. `through` is
+    the program that starts it."""
     head = "import os, sys; from pathlib import Path; from perfprobe.kernel import access\n"
     result = python(head + code, *through, check=False)
     assert result.returncode == 0, result.stderr
@@ -37,7 +37,7 @@ def run(code: str, *through: str) -> str:
 
 
 def working(process: subprocess.Popen[bytes]) -> None:
-    """Waits for a frame: rights are dropped between the hello and that."""
+    """Waits for a frame: capabilities are dropped between the hello and the first frame."""
     some(process)
     some(process)
 
@@ -147,7 +147,7 @@ print(Path("/proc/thread-self/status").read_text())
 
 
 def test_later_imports_are_loaded_before_the_drop() -> None:
-    """It may lie where root is refused then."""
+    """The modules may be in a directory that root cannot read after the drop."""
     assert (
         run('access.drop_capabilities(Path("/"), "os"); print("psutil" in sys.modules)') == "True\n"
     )

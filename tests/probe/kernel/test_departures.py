@@ -1,4 +1,4 @@
-"""CPUs that went offline, from the events of the kernel."""
+"""CPUs that went offline, detected from the kernel's events."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 from perfprobe.kernel.departures import KERNEL, Departures, open_departures
 
 UDEV = 4711
-"""Port of a program that sends what looks like an event."""
+"""Port of a program that imitates the kernel's events."""
 
 
 class Events:
-    """Events that wait, and errors."""
+    """A socket with queued events and errors."""
 
     def __init__(self, *waiting: bytes | OSError, sender: int = KERNEL) -> None:
         self.waiting, self.sender, self.closed = [*waiting], sender, False
@@ -33,7 +33,7 @@ class Events:
 
 
 def event(action: str, path: str = "/devices/system/cpu/cpu3") -> bytes:
-    """As the kernel sends it."""
+    """Returns an event as the kernel sends it."""
     return f"{action}@{path}\0ACTION={action}\0DEVPATH={path}\0SEQNUM=7\0".encode()
 
 
@@ -44,7 +44,7 @@ def event(action: str, path: str = "/devices/system/cpu/cpu3") -> bytes:
         ([event("offline")], {3}),
         ([event("offline"), event("online")], {3}),
         ([event("online")], set()),
-        ([event("offline", "/devices/system/cpu/cpu9")], set()),  # one that nobody asked for
+        ([event("offline", "/devices/system/cpu/cpu9")], set()),  # a CPU that is not read
         ([event("offline", "/devices/system/memory/memory3")], set()),
         ([event("remove", "/devices/virtual/cpuid/cpu3"), event("offline")], {3}),
         ([event("offline", "/devices/system/cpu/cpu3/cache")], set()),

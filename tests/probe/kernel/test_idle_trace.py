@@ -1,8 +1,8 @@
-"""The facade, attached to the real kernel. What the program does with a transition is tested
-exactly in tests/native/test_idle.c; here: that the kernel's transitions arrive, all of them.
+"""IdleTrace on the real kernel: tests that all of the kernel's transitions arrive. The effect of a
+transition is tested exactly in tests/native/test_idle.c.
 
-Other load on the machine only makes CPUs busier. So bounds from the tasks' own clocks always hold
-on one side; on the other as far as /proc/stat shows no foreign load.
+Other load on the machine only makes CPUs busier. So lower bounds from the tasks' own clocks always
+hold; upper bounds hold only if /proc/stat shows no other load.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ pytestmark = [pytest.mark.machine, pytest.mark.usefixtures("_may_trace")]
 NS = 1_000_000_000
 TICK_NS = NS // os.sysconf("SC_CLK_TCK")
 PERIOD_NS, SHIFT_NS = 100_000_000, 20_000_000
-ON_NS = 30_000_000, 40_000_000  # unlike, so that mixing them up shows: ideally .4 .2 .3 .1
+ON_NS = 30_000_000, 40_000_000  # different, so that swapped CPUs show: ideally .4 .2 .3 .1
 LEAD_NS = 3 * NS // 10  # in which the tasks start
 LOAD_NS = 12 * NS // 10
-POINTS = 0.02  # of the load test
-WAKE_NS = 15_000  # an interrupt that ends idling, at most, on average
-QUIET = 0.1  # foreign load, of one CPU, above which it says too little
+POINTS = 0.02  # tolerance of the load test
+WAKE_NS = 15_000  # upper bound of the mean time of an interrupt that ends idling
+QUIET = 0.1  # other load of a CPU above which the test proves too little
 
 TASK = """
 import json, os, sys, time
@@ -79,7 +79,8 @@ def two() -> tuple[int, int]:
 
 
 def wait_idle(trace: IdleTrace, cpu: int) -> None:
-    """Until the CPU has been seen to go idle; if others keep it busy all the time, no test."""
+    """Waits until the CPU has gone idle; skips the test if other tasks keep it busy all the
+    time."""
     before = idle_ticks(cpu)
     try:
         wait(lambda: trace.entries(cpu), f"CPU {cpu} goes idle", 5)
@@ -109,7 +110,7 @@ def covered(spans: Spans, start: int, end: int) -> Spans:
 
 
 def expected(first: Spans, second: Spans, start: int, end: int) -> list[float]:
-    """neither, lp0, lp1, both as shares, by the tasks' own clocks."""
+    """Returns the shares of neither, lp0, lp1 and both, by the tasks' own clocks."""
     first, second = covered(first, start, end), covered(second, start, end)
     on0, on1 = (sum(b - a for a, b in spans) for spans in (first, second))
     both = sum(max(0, min(b, d) - max(a, c)) for a, b in first for c, d in second)
@@ -119,7 +120,7 @@ def expected(first: Spans, second: Spans, start: int, end: int) -> list[float]:
 
 
 class Load:
-    """Two tasks, one a CPU, seen by three traces with different core maps at once."""
+    """Two tasks, one on each CPU, observed by three traces with different core maps at once."""
 
     def __init__(self, cpus: tuple[int, int]) -> None:
         a, b = cpus
@@ -180,7 +181,7 @@ def test_a_known_load_has_its_four_states(two: tuple[int, int]) -> None:
 
 
 def check_siblings(load: Load) -> None:
-    """Swapped siblings swap the states, and a core of one thread has no second."""
+    """Swapped siblings swap the states, and a core of one thread has no second LP."""
     (_, lp0, _, both), swapped, single = load.shares
     close = 0.001 + load.apart
     assert [swapped[i] for i in (0, 2, 1, 3)] == pytest.approx(load.shares[0], abs=close)
@@ -201,12 +202,14 @@ def test_the_four_states_and_the_unknown_are_all_time(two: tuple[int, int]) -> N
 
 
 def clamped_ns(trace: IdleTrace, cpu: int) -> int:
-    """By how much clocks of the CPU's transitions were behind that of its core, from its row."""
+    """Returns the sum of ns by which the CPU's transitions were behind the core's clock, from the
+    CPU's row."""
     return int(ffi.cast("uint64_t *", trace.base() + (1 + cpu) * 64)[6])
 
 
 def test_core_and_cpus_agree(two: tuple[int, int]) -> None:
-    """Each CPU's own sum is counted apart; between two reads of it lies that of the core."""
+    """The sum of a CPU is counted separately from its core's; the core is read between two reads of
+    the CPU."""
     a, b = two
     with IdleTrace({a: (0, 0), b: (0, 1)}) as trace:
         for cpu in two:
@@ -227,7 +230,7 @@ def test_core_and_cpus_agree(two: tuple[int, int]) -> None:
 
 
 def cpuidle(cpu: int) -> tuple[int, int]:
-    """ns in all states and entries, by cpuidle's own account."""
+    """Returns the ns in all states and the number of entries, by cpuidle's account."""
     states = sorted(Path(f"/sys/devices/system/cpu/cpu{cpu}/cpuidle").glob("state*"))
     if not states:
         pytest.skip("no cpuidle here")
@@ -236,7 +239,7 @@ def cpuidle(cpu: int) -> tuple[int, int]:
 
 
 def test_it_agrees_with_cpuidle_and_proc_stat() -> None:
-    """Read on the CPU in question, which is busy then: both accounts are complete."""
+    """The accounts are read on the measured CPU, which is then busy, so both are complete."""
     cpus = sorted(os.sched_getaffinity(0))[:2]
     allowed = os.sched_getaffinity(0)
 
@@ -272,7 +275,7 @@ def test_an_always_busy_cpu_is_settled(two: tuple[int, int]) -> None:
     os.sched_setaffinity(0, {cpu})
     try:
         with IdleTrace({cpu: (0, 0), other: (0, 1)}, settle=False) as trace:
-            unknown = trace.busy(cpu)  # this thread did not sleep since
+            unknown = trace.busy(cpu)  # this thread has not slept since
             trace.settle([cpu])
             first, second = trace.busy(cpu), trace.busy(cpu)
             entries = trace.entries(cpu)
@@ -288,7 +291,8 @@ def test_an_always_busy_cpu_is_settled(two: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("offset_s", [-3000, 3000])
 def test_busy_time_is_right_in_a_time_namespace(offset_s: int) -> None:
-    """The program stamps by the kernel's clock, which differs there from the one we are shown."""
+    """The program takes stamps from the kernel's clock, which differs there from this process's
+    clock."""
     shifted = ["unshare", "--time", "--monotonic", str(offset_s)]
     if subprocess.run([*shifted, "true"], capture_output=True, check=False).returncode:
         pytest.skip("no time namespace can be made here")
@@ -316,5 +320,5 @@ def test_4096_cpus() -> None:
     with IdleTrace(core_map, settle=False) as trace:
         assert not trace.states(2047).known
         assert trace.entries(4095) == 0
-        trace.settle([0])  # others may keep it busy, and then it has no transition of its own
+        trace.settle([0])  # other tasks may keep it busy, and then it has no transition
         assert trace.busy(0) is not None

@@ -1,4 +1,4 @@
-"""The life of a trace: rights, errors, and that nothing of it remains in the kernel."""
+"""The life of a trace: rights, errors, and its complete removal from the kernel."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_untraced_cpus_and_cores() -> None:
 
 
 def programs(pid: int | str) -> list[int]:
-    """Ids of the BPF programs (not of links to them) that a process holds."""
+    """Returns the ids of the BPF programs (not of links to them) that a process holds."""
     results = []
     for file in Path(f"/proc/{pid}/fdinfo").iterdir():
         try:
@@ -76,7 +76,7 @@ def programs(pid: int | str) -> list[int]:
 
 
 def loaded(program: int) -> bool:
-    """In the kernel at all, whoever holds it."""
+    """Whether the program is in the kernel, whichever process holds it."""
     attributes = ctypes.create_string_buffer(program.to_bytes(4, sys.byteorder), 128)
     fd = ctypes.CDLL(None, use_errno=True).syscall(BPF, PROG_GET_FD_BY_ID, attributes, 128)
     if fd < 0:
@@ -126,7 +126,7 @@ except OSError as error:
 
 
 def show(*options: str, needs: Sequence[int] = ()) -> str:
-    """What a process says that gave up its rights by these options of setpriv."""
+    """Returns the output of a process that gave up its rights by these options of setpriv."""
     command = [capabilities.setpriv(*needs), *options, sys.executable, "-c", SHOW]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
@@ -177,7 +177,8 @@ def test_remedies(
     number: int, root: bool, permitted: bool, filtered: bool, why: str, fix: str | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """Root is not told to become root, and nobody to take rights to a kernel without bpf(2)."""
+    """The remedy for root is never to become root, and no rights are suggested on a kernel without
+    bpf(2)."""
     monkeypatch.setattr(idle_trace, "_permitted", lambda: permitted)
     monkeypatch.setattr(access, "is_seccomp_filtered", lambda _: filtered)
     monkeypatch.setattr(identity, "user_namespace", lambda *_: False)

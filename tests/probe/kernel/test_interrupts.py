@@ -1,4 +1,4 @@
-"""Interrupts and softirqs of CPUs, from files with counts that are known."""
+"""Interrupts and softirqs of CPUs, from files with known counts."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ SOFTIRQS = """\
 
 
 class Node:
-    """Files of two CPUs, of which CPU 0 may spend time in softirqs."""
+    """The files of two CPUs; CPU 0 may spend time in softirqs."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.now_ns, self.seconds, self.softirq = root, 0, 0, 0
         self.interrupts = Interrupts(root, lambda: self.now_ns)
 
     def second(self, softirq: int) -> dict[str, object]:
-        """The record after a second in which CPU 0 spent so many ticks in softirqs."""
+        """Returns the record after a second in which CPU 0 spent `softirq` ticks in softirqs."""
         self.now_ns += 1_000_000_000
         self.seconds += 1
         self.softirq += softirq
@@ -56,7 +56,7 @@ def test_lines_are_read_only_while_a_cpu_shows_the_symptom(tmp_path: Path) -> No
     node.second(0)
     node.second(40)
     assert node.second(2) == {}
-    node.second(40)  # its counts would be since the last read, and not since the last scan
+    node.second(40)  # counts would be since the last read instead of the last scan
     assert node.second(40)["0"] != [0.4, 0.0, 0.4, [], []]
     (tmp_path / "proc/interrupts").unlink()
     assert node.second(2) == {}

@@ -43,7 +43,7 @@ def test_a_former_member_stays_in_the_family() -> None:
 
 
 def test_an_older_process_had_a_different_parent() -> None:
-    """Files of processes that sleep are not read again: 11 had a 12 that is gone."""
+    """Files of sleeping processes are not read again: 11 once had a child 12 that has ended."""
     family = Family("10", 500)
     assert pids(family, p10=(1, 500), p12=(10, 800), p11=(12, 400)) == ["10", "12"]
 
@@ -98,7 +98,7 @@ def test_a_tree_is_followed_with_its_daemon() -> None:
         assert scanned() <= {str(root.pid), daemon}
     finally:
         root.kill()
-        if daemon:  # it holds the pipe open
+        if daemon:  # the daemon holds the pipe open
             os.kill(int(daemon), signal.SIGKILL)
         root.communicate()
         watch.close()

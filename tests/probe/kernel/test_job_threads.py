@@ -39,7 +39,8 @@ def process(root: Path, pid: int, comm: str = "job", threads: int = 1, start: in
 def thread(
     root: Path, pid: int, tid: int, ns: tuple[int, int] | None = (1, 2), **more: Any
 ) -> None:
-    """`ns`: running and waiting; None: there is no such file."""
+    """Writes the files of a thread. `ns` are its running and waiting times; None: there is no such
+    file."""
     at, comm = f"proc/{pid}/task/{tid}", more.get("comm", "job")
     stat = STAT.format(tid, comm, more.get("ticks", 0), 1, 500, more.get("cpu", 0))
     trees.put(root, f"{at}/stat", stat)
@@ -259,7 +260,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_the_scan_finds_new_threads(tmp_path: Path) -> None:
-    """Also while a frame comes between its slices."""
+    """The scan also does so if a frame is made between its slices."""
     (tmp_path / "proc").mkdir()
     now_ns = 0
     watched = Watch(tmp_path, "job")

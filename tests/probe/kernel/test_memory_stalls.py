@@ -1,4 +1,4 @@
-"""Waiting for memory, from files with counts that are known."""
+"""Stalls for memory, from files with known counts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ V2 = "41 31 0:38 / /sys/fs/cgroup/{at} rw,nosuid - cgroup2 cgroup2 rw\n"
 
 
 def second(root: Path, n: int, *, stalled_us: int, version: int) -> None:
-    """Writes the files as they are after so many seconds. Process 7 is in the group /job."""
+    """Writes the files as they are after `n` seconds. Process 7 is in the group /job."""
     at = "sys/fs/cgroup/" + ("memory/" if version == 1 else "")
     unified = "sys/fs/cgroup/" + ("unified/" if version == 1 else "")
     mounts = V2.format(at="unified" if version == 1 else "")

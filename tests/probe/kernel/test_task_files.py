@@ -1,4 +1,4 @@
-"""Files of processes in /proc, by files that the test writes and on this machine."""
+"""Files of processes in /proc: files that the test writes, and this machine's."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def test_garbage_is_no_process(data: bytes) -> None:
 def test_a_new_last_pid_is_a_birth(tmp_path: Path) -> None:
     trees.put(tmp_path, "loadavg", "0.20 0.18 0.12 1/80 11206\n")
     births = Births(str(tmp_path))
-    assert births.any()  # since ever
+    assert births.any()  # the first call
     assert not births.any()
-    for last in (11207, 300):  # numbers begin anew
+    for last in (11207, 300):  # numbers wrap
         trees.put(tmp_path, "loadavg", f"0.20 0.18 0.12 1/80 {last}\n")
         assert births.any()
         assert not births.any()

@@ -1,4 +1,4 @@
-"""The times of task scans, the length of their slices, and the files that they need not read."""
+"""The times of task scans, the length of their slices, and the files that they do not read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def test_a_sleeping_process_is_not_read(machine: Machine) -> None:
-    """Whose CPU clock stands still; its share counts from there when it wakes up."""
+    """The CPU clock of a sleeping process stands still; its share counts from then when it wakes
+    up."""
     clocks = {"10": 0}
     machine.tasks._clock_ns = clocks.get  # type: ignore[method-assign, assignment]
 
@@ -45,7 +46,8 @@ def test_a_sleeping_process_is_not_read(machine: Machine) -> None:
 
 
 def test_a_nearly_idle_process_is_not_read(machine: Machine) -> None:
-    """However long it goes on; its share counts from the last scan when it has more to do."""
+    """It is not read however long this lasts; its share counts from the last scan when it runs
+    more."""
     clocks = {"10": 0}
     machine.tasks._clock_ns = clocks.get  # type: ignore[method-assign, assignment]
     machine.runs(10, 0)
@@ -59,7 +61,7 @@ def test_a_nearly_idle_process_is_not_read(machine: Machine) -> None:
 
 
 def test_the_directory_is_read_when_a_task_was_born(machine: Machine) -> None:
-    """Until then the processes of the last scan are all there are, and some of them end."""
+    """Until then only processes of the last scan exist, and some of them end."""
     machine.tasks._clock_ns = lambda _: None  # type: ignore[method-assign, assignment]
 
     def scan(ticks: int, *pids: int) -> dict[str, Any]:
@@ -79,7 +81,7 @@ def test_the_directory_is_read_when_a_task_was_born(machine: Machine) -> None:
         shutil.rmtree(machine.root / f"proc/{pid}")
     assert scan(130) == {}
     scan(0, 13)
-    assert scan(50, 13) == {"13": 13}  # nobody was left, so the directory was read
+    assert scan(50, 13) == {"13": 13}  # no process was left, so the directory was read
 
 
 def test_a_scan_a_second_and_less_often_if_it_costs(machine: Machine) -> None:
@@ -98,7 +100,7 @@ def test_a_scan_a_second_and_less_often_if_it_costs(machine: Machine) -> None:
 def test_a_slice_is_short(machine: Machine) -> None:
     for pid in range(100, 100 + 10 * BATCH):
         machine.runs(pid, 0)
-    machine.step_ns = tasks.SLICE_NS // (2 * BATCH)  # two batches a slice
+    machine.step_ns = tasks.SLICE_NS // (2 * BATCH)  # two batches in a slice
     machine.now_ns += S
     slices = 0
     while not slices or machine.tasks.due() == 0:
@@ -113,7 +115,7 @@ def test_a_slice_is_short(machine: Machine) -> None:
 def test_children_that_ended_between_scans_count_for_their_parent(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     machine.runs(7, 0, comm=b"sh", children=10)
-    machine.runs(8, 50, comm=b"cc1", parent=7)  # a scan has seen it
+    machine.runs(8, 50, comm=b"cc1", parent=7)  # the previous scan has seen it
     machine.records()
     machine.runs(7, 20, comm=b"sh", children=90)
     machine.runs(9, 1, comm=b"true", parent=7, start=600)

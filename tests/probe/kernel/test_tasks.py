@@ -38,7 +38,8 @@ def test_the_busiest_task_of_each_cpu_is_reported(machine: Machine) -> None:
 
 
 def test_up_to_three_tasks_of_a_cpu_are_reported(machine: Machine) -> None:
-    """The busiest first, threads of one process each for itself; who hardly ran is nobody."""
+    """The busiest task is first; threads of one process count separately; tasks that hardly ran are
+    left out."""
 
     def run(ticks: dict[int, int]) -> None:
         for pid, ran in ticks.items():
@@ -65,7 +66,8 @@ def test_up_to_three_tasks_of_a_cpu_are_reported(machine: Machine) -> None:
 
 
 def test_waits_of_a_task_are_reported_from_its_second_read(machine: Machine) -> None:
-    """With it comes the exact time that it ran; a new task of the same number begins anew."""
+    """The second read also has the exact time that the task ran; a new task with the same number
+    starts again."""
 
     def run(ms: int, waited_ms: int, switches: tuple[int, int], **more: Any) -> dict[str, Any]:
         at = "proc/10/task/11" if more.get("threads") else "proc/10"
@@ -125,7 +127,7 @@ def test_waits_are_read_only_for_the_busiest_tasks(
 
 
 def test_a_new_task_is_reported_at_once(machine: Machine) -> None:
-    """All that it ran is since then, and so is all that its threads ran."""
+    """Its whole running time, and that of its threads, is since the last scan."""
     machine.runs(10, 1000)
     machine.scan()
     machine.runs(11, 40, 1)
@@ -148,7 +150,7 @@ def test_a_pid_with_a_new_start_time_is_a_new_task(machine: Machine) -> None:
     assert machine.scan() == {}
     machine.runs(10, 140, start=700)
     assert machine.scan() == {"0": [10, "job", 0.5]}
-    machine.runs(10, 20, start=700)  # time does not run backwards: no share, and none below 0
+    machine.runs(10, 20, start=700)  # times stepped back: there is no share, and none below 0
     assert machine.scan() == {}
 
 
@@ -190,7 +192,7 @@ def test_unreadable_files_hide_no_other_process(machine: Machine) -> None:
     proc = machine.root / "proc"
     for name in ("self", "12x", "٣x", "-5"):
         (proc / name).mkdir()
-    (proc / "20/stat").mkdir(parents=True)  # as EACCES, for root too: cannot be read
+    (proc / "20/stat").mkdir(parents=True)  # cannot be read, even by root, as with EACCES
     (proc / "21").mkdir()  # gone before it was read
     (proc / "22").write_bytes(b"")
     (proc / "23").mkdir()
@@ -244,7 +246,7 @@ def test_details_come_when_a_process_is_first_named(
     monkeypatch.setattr(machine.tasks, "_clock_ns", lambda _: None)
 
     def describe(pid: int) -> dict[str, str]:
-        if pid == 11:  # it is another one by now
+        if pid == 11:  # the process has been replaced meanwhile
             machine.runs(11, 0, start=900)
         return {"user": f"u{pid}"}
 

@@ -1,4 +1,5 @@
-"""Batches of this machine's source, on a tree of files: the same rounds, and less reading."""
+"""Batches of this machine's source, on a tree of files: the rounds are the same, and fewer files
+are read."""
 
 from __future__ import annotations
 
@@ -33,14 +34,14 @@ def root(tmp_path: Path) -> Path:
 
 
 def batches(source: Machine) -> Iterator[list[wire.Frame]]:
-    """The frames of each poll that has any."""
+    """Returns the frames of each poll that has frames."""
     for messages in whenever_due(source.due, source.poll, "a batch"):
         if frames := [m for m in messages if isinstance(m, wire.Frame)]:
             yield frames
 
 
 def rounds(source: Machine, frames: list[wire.Frame]) -> list[int]:
-    """Numbers of the frames' rounds, from 0."""
+    """Returns the round numbers of the frames, from 0."""
     first_ns = frames[0].time_ns
     return [round((frame.time_ns - first_ns) / source.hello.sample_ns) for frame in frames]
 
@@ -69,7 +70,7 @@ def test_batches_of_any_length_have_all_rounds(root: Path, seed: int) -> None:
 def test_nothing_is_read_between_the_ends_of_batches(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A guard of structure: what is done for ten samples."""
+    """Counts the calls for ten samples."""
     calls = {"drain": 0, "fill": 0, "online": 0}
 
     def count(owner: object, name: str, key: str) -> None:
@@ -84,7 +85,7 @@ def test_nothing_is_read_between_the_ends_of_batches(
     with closing(open_os(root, SAMPLE_NS, None)) as source:
         source.pace(100 * MS)
         report = batches(source)
-        for _ in range(3):  # the first two rounds come alone, and a batch to be on the grid
+        for _ in range(3):  # two batches of one round, and one up to the grid
             next(report)
         count(source._sampler, "drain", "drain")
         count(source._polling, "fill", "fill")
@@ -121,7 +122,7 @@ def test_lost_rounds_are_counted(root: Path, monkeypatch: pytest.MonkeyPatch) ->
     with closing(open_os(root, SAMPLE_NS, None)) as source:
         report = batches(source)
         first = next(report)
-        time.sleep(0.3)  # nobody drains
+        time.sleep(0.3)  # no round is drained
         frames = [*first, *next(report)]
         passed = rounds(source, frames)
         assert passed[-1] >= 26
@@ -186,7 +187,7 @@ def test_a_cpu_is_offline_from_the_end_of_its_batch(root: Path, tmp_path: Path) 
 def test_a_cpu_is_offline_in_the_batch_at_whose_end_it_returns(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The round that is open while it goes may have a sample of it already."""
+    """The round that is open when the CPU goes offline may already have its sample."""
     trees.machine(tmp_path, 2)
     with closing(open_os(root, SAMPLE_NS, None)) as source:
         ready = whenever_due(source.due, source.poll, "the note")

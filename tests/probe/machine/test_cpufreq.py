@@ -67,13 +67,13 @@ def test_one_clock_applies_to_all_cpus(four: Path) -> None:
     files(four, range(4), cpuinfo_max_freq=3_700_000)
     (table,), missing = cpu_files.cpufreq_turbo(four, topology.read(four))
     assert (table.steps, table.cpus, missing) == ([Step(1, 3.7e9)], None, [])
-    assert table.origin.startswith("cpufreq")  # by which it is told from what registers say
+    assert table.origin.startswith("cpufreq")  # distinguishes it from a table of registers
 
 
 def test_favoured_cores_have_a_table_of_their_own(four: Path) -> None:
     files(four, range(4), cpuinfo_max_freq=4_500_000)
     files(four, range(1, 2), cpuinfo_max_freq=4_700_000)
-    trees.lists(four, "0-3", "0-2")  # of a CPU that is off nothing is said
+    trees.lists(four, "0-3", "0-2")  # an offline CPU has no files
     tables, _ = cpu_files.cpufreq_turbo(four, topology.read(four))
     assert [(t.steps[0].hz, t.cpus) for t in tables] == [(4.7e9, [1]), (4.5e9, [0, 2])]
 
@@ -91,7 +91,8 @@ def test_a_clock_without_turbo_is_no_ceiling(four: Path) -> None:
 
 
 def test_a_p_state_of_acpi_is_no_ceiling(four: Path) -> None:
-    """Boost goes beyond the fastest that acpi-cpufreq lists - unless it knows that, too."""
+    """Boost exceeds the fastest P-state that acpi-cpufreq lists, unless the driver lists the boost
+    clock, too."""
     listed = "2600000 1900000 1500000 "
     files(four, range(4), cpuinfo_max_freq=2_600_000, scaling_available_frequencies=listed)
     tables, (missing,) = cpu_files.cpufreq_turbo(four, topology.read(four))

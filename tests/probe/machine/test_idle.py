@@ -1,5 +1,5 @@
 """States from the kernel's idle transitions, through the sampler, the wire and the session. This
-machine may have no siblings: two of its CPUs are declared to be some."""
+machine may have no siblings, so two of its CPUs are declared to be siblings."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def measure(seconds: float) -> tuple[Session, Interval]:
 
 @pytest.mark.parametrize("lp", by_day([0, 1], [1]))
 def test_busy_and_idle_siblings_are_distinguished(lp: int) -> None:
-    """The other CPU does what it likes: the states must say the same of it as its own time."""
+    """The other CPU's load is unknown: the states must agree with its own busy time."""
     with burning(CPUS[lp]):
         session, interval = measure(1.0)
     assert session.hello.smt_methods[0] == "traced"
@@ -72,7 +72,8 @@ def test_busy_and_idle_siblings_are_distinguished(lp: int) -> None:
 
 
 def assert_a_busy_cpu_is_traced(rows: list[Cpu], *, shut_first: bool) -> None:
-    """The second CPU, while it burns: it is opened, and its busy time follows the clock."""
+    """Checks that the second CPU is opened while it is busy, and that its busy time follows the
+    clock."""
     cpu = CPUS[1]
     part, *_ = idle.open_traced(rows)
     assert isinstance(part, idle.TracedPart)
@@ -93,7 +94,7 @@ def assert_a_busy_cpu_is_traced(rows: list[Cpu], *, shut_first: bool) -> None:
 
 
 def test_a_busy_cpu_that_returns_counts_as_busy() -> None:
-    """It has no idle transition that would say so, as long as it stays busy."""
+    """It has no idle transition while it stays busy."""
     rows = [Cpu(cpu, True, 0, 0, index, 0) for index, cpu in enumerate(CPUS)]
     assert_a_busy_cpu_is_traced(rows, shut_first=True)
 

@@ -21,14 +21,14 @@ ZONE = "sys/class/powercap/intel-rapl:0"
 
 
 def rewrite(root: Path, path: str, text: str) -> None:
-    """In place: the source keeps its files open."""
+    """Rewrites a file in place, because the source keeps its files open."""
     with (root / path).open("r+", encoding="ascii") as file:
         file.write(text)
         file.truncate()
 
 
 def write(root: Path) -> None:
-    """A package of two cores of two threads."""
+    """Writes the files of a package with two cores of two threads."""
     trees.machine(root, 2, 2)
     for cpu in range(4):
         at = f"{trees.CPU}/cpu{cpu}"
@@ -58,7 +58,8 @@ def source(tmp_path: Path) -> Iterator[Machine]:
 
 
 def values(source: Machine, after: int = 1, off: int = 0) -> Values:
-    """The values of the `after`th frame from now that lacks the rows of at most `off` CPUs."""
+    """Returns the values of the `after`th frame from now that lacks the rows of at most `off`
+    CPUs."""
     for messages in whenever_due(source.due, source.poll, f"{after} whole frames"):
         for message in messages:
             if isinstance(message, Frame):
@@ -71,7 +72,7 @@ def values(source: Machine, after: int = 1, off: int = 0) -> Values:
 
 
 def _read(hello: Hello, frame: Frame) -> Values:
-    """By key: the first column of each row, None where it is not valid."""
+    """Returns the first column of each row by key; None for values that are not valid."""
     results: Values = {}
     for key in (counter.key for block in hello.blocks for counter in block.counters):
         values, valid = (get(hello, frame.blocks, key)[:, 0].tolist() for get in (raw, valid_))
@@ -82,7 +83,7 @@ def _read(hello: Hello, frame: Frame) -> Values:
 def test_values_of_files_arrive(source: Machine, tmp_path: Path) -> None:
     before = values(source)
     assert before["max_hz"] == [3_000_000, 3_000_001, 3_000_002, 3_000_003]
-    assert before["core_throttled_s"] == [100, 101]  # by the first CPU of each core
+    assert before["core_throttled_s"] == [100, 101]  # the first CPU of each core reads them
     assert before["core_throttles"] == [0, 1]
     assert before["package_throttles"] == [10]
     assert before["power_limit_w"] == [150_000_000]
@@ -111,7 +112,7 @@ def test_hello_has_the_fastest_clock_and_the_base(source: Machine) -> None:
 
 
 def test_the_remaining_cpu_reads_shared_files(source: Machine, tmp_path: Path) -> None:
-    """CPU 1 goes off: its core's row is read by CPU 3 from then on."""
+    """CPU 1 goes offline: CPU 3 reads the row of their core from then on."""
     values(source)
     trees.put(tmp_path, f"{trees.CPU}/online", "0,2-3\n")
     result = values(source, off=1)

@@ -25,7 +25,7 @@ COUNTERS = {"core": "core_c6", "package": "energy_j"}
 
 
 class Numbers:
-    """A part of one counter, which is the number in a file. It remembers who had it open."""
+    """A part with one counter, which is the number in a file. It records which CPUs opened it."""
 
     def __init__(self, root: Path, scope: Scope) -> None:
         self.scope = scope
@@ -57,7 +57,7 @@ class Numbers:
 
 
 class Rig:
-    """Two packages of one core of two threads: CPUs 0 and 2, 1 and 3."""
+    """Two packages, each with one core of two threads: CPUs 0 and 2, 1 and 3."""
 
     def __init__(self, root: Path, selected: str | None = None) -> None:
         self.root = root
@@ -144,7 +144,8 @@ def test_rows_move_when_their_cpu_goes_offline(rig: Rig) -> None:
 
 
 def test_counts_between_two_readers_are_no_difference(rig: Rig) -> None:
-    """The heir's group began at 0, say: its first value has nothing to do with the last one."""
+    """The group of the next reader may have started at 0, so its first value is unrelated to the
+    last value."""
     rig.frames(2)
     seen: list[int] = []
     steps = rig.session.counters.steps

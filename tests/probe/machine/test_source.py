@@ -1,4 +1,4 @@
-"""The source of this machine on a tree of files, whose values arrive to the tick."""
+"""The source of this machine on a tree of files; the values must arrive exactly."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class TreeMachine:
         for state, time_us in enumerate(us):
             path = f"{trees.CPU}/cpu{cpu}/cpuidle/state{state}/time"
             file = self.root / path
-            if file.exists():  # in place: the source keeps it open
+            if file.exists():  # in place, because the source keeps it open
                 with file.open("r+") as f:
                     f.write(f"{time_us}\n")
             else:
@@ -72,12 +72,12 @@ def machine(tmp_path: Path) -> TreeMachine:
 def drive(
     source: Machine, session: Session, until: Callable[[], bool], what: str, whole: int = 0
 ) -> None:
-    """Until that holds, and so many frames have come in which all CPUs were read from now on: on a
-    busy machine some lack a CPU, and some that were read before are still to come."""
+    """Polls until the condition holds and `whole` frames have come in which all CPUs were read from
+    now on: on a busy machine some frames lack a CPU, and earlier frames may still arrive."""
     begun_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
     for messages in whenever_due(source.due, source.poll, what):
         for message in messages:
-            decoder = wire.Decoder()  # as the app would get it
+            decoder = wire.Decoder()  # as the app receives it
             data = wire.encode(source.hello) + wire.encode(message)
             _, arrived = decoder.feed(data)
             session.apply(arrived)
@@ -88,7 +88,7 @@ def drive(
 
 
 def frames(source: Machine, session: Session, n: int) -> None:
-    """A CPU that is not selected is in none."""
+    """Returns `n` frames; a CPU that is not selected has no row in them."""
     goal = session.frames + n
     whole = n if source.hello.selected is None else 0
     drive(source, session, lambda: session.frames >= goal, f"{n} frames", whole)
@@ -131,7 +131,8 @@ def test_values_of_files_arrive_to_the_tick(machine: TreeMachine) -> None:
 
 
 def test_utilisation_is_the_time_not_idle(machine: TreeMachine) -> None:
-    """Under a sysroot as on the machine itself: elapsed less idle, polling and steal."""
+    """It is elapsed time minus idle, polling and steal, under a sysroot as on the machine
+    itself."""
     source = open_os(machine.root, SAMPLE_NS, None)
     session = Session(source.hello)
     frames(source, session, 2)
@@ -175,7 +176,7 @@ def test_a_cpu_goes_offline_and_online(
     trees.put(machine.root, f"{trees.CPU}/online", "0\n")
     drive(source, session, lambda: not session.online[1], "CPU 1 is off")
     frames(source, session, 2)
-    machine.idle(1, 0, 5, 5)  # counts anew
+    machine.idle(1, 0, 5, 5)  # counts from 0 again
     seen = len(heads)  # one poll may bring that it is on and frames behind that
     trees.put(machine.root, f"{trees.CPU}/online", "0-1\n")
     drive(source, session, lambda: bool(session.online[1]), "CPU 1 is on")
@@ -199,7 +200,7 @@ def test_a_cpu_goes_offline_and_online(
 def test_a_cpu_that_went_offline_and_online_between_reads_is_reopened(
     machine: TreeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its counters stand still otherwise: the kernel has ended them."""
+    """Otherwise its counters would stand still, because the kernel has ended them."""
     went: list[set[int]] = [set(), {1}]
     with contextlib.closing(open_os(machine.root, SAMPLE_NS, None)) as source:
         session = Session(source.hello)
@@ -217,7 +218,7 @@ def test_a_cpu_that_went_offline_and_online_between_reads_is_reopened(
 def test_a_cpu_without_readable_files_is_retried(
     machine: TreeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its files come a moment after its number."""
+    """Its files appear a moment after its number."""
     with contextlib.closing(open_os(machine.root, SAMPLE_NS, None)) as source:
         session = Session(source.hello)
         trees.put(machine.root, f"{trees.CPU}/online", "0\n")
@@ -233,7 +234,7 @@ def test_a_cpu_without_readable_files_is_retried(
 def test_no_frame_is_older_than_hello(
     machine: TreeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Samples are taken while hello is still being made."""
+    """Samples are taken while the hello is still being made."""
     introduce = Machine._introduce
 
     def slowly(self: Machine, *about: Any) -> wire.Hello:
@@ -263,7 +264,7 @@ def test_unpinnable_cpus_are_known_once_all_threads_have_tried(
 def test_every_later_frame_reports_a_suspend(
     machine: TreeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before_ns = 7_000_000_000  # of another suspend, since boot
+    before_ns = 7_000_000_000  # an earlier suspension since boot
     monkeypatch.setattr(tsc_rate, "suspended_ns", lambda: before_ns)
     source = open_os(machine.root, SAMPLE_NS, None)
     try:
@@ -335,7 +336,7 @@ def test_an_empty_tree_is_unavailable(tmp_path: Path) -> None:
 def test_a_failed_open_leaves_no_threads_or_files(
     machine: TreeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They would write to memory that is given to others."""
+    """The threads would write to memory that has been freed."""
 
     def mine() -> list[int]:
         return [len(list(Path("/proc/self", of).iterdir())) for of in ("task", "fd")]

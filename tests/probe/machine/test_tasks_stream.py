@@ -30,7 +30,7 @@ print("ready", flush=True)
 THREAD
 """
 BURNS = ["burn()", "threading.Thread(target=burn).start()"]
-"""By its first thread, or by another."""
+"""Programs that run in their first thread, or in another thread."""
 
 
 @pytest.mark.parametrize("how", by_day(BURNS, [BURNS[1]]))
@@ -44,7 +44,7 @@ def test_a_busy_child_is_named_on_its_cpu(
     details: dict[str, Any] = {}
 
     def named(frame: wire.Frame) -> wire.Frame | None:
-        """Details come when a process is first named, which may be as one of several."""
+        """Details come in the frame that first names a process, in `tasks` or in `others`."""
         details.update(frame.records.get("details", {}))
         pid, _, _ = frame.records.get("tasks", {}).get(str(cpu), [None, None, None])
         return frame if pid == busy.pid and str(pid) in details else None
@@ -60,7 +60,7 @@ def test_a_busy_child_is_named_on_its_cpu(
 def test_a_sysroot_reports_its_own_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And its hello of those that it hides. Records are in the frames that follow a scan only."""
+    """Its hello reports hidden processes as well. Only frames after a scan have records."""
     monkeypatch.setattr(tasks, "PERIOD_NS", 150_000_000)  # a scan may begin 50 ms early
     monkeypatch.setattr(tasks, "PAUSE_FACTOR", 0)
     trees.machine(tmp_path, 1)
@@ -70,10 +70,11 @@ def test_a_sysroot_reports_its_own_processes(
     source = open_os(tmp_path, 10_000_000, None)
     assert "hidepid=invisible" in next(m.why for m in source.hello.missing if m.what == "tasks")
     first = heard(source, lambda frame: "tasks" in frame.records and frame)
-    heard(source, lambda frame: "tasks" not in frame.records and frame)  # else it is in all
+    heard(source, lambda frame: "tasks" not in frame.records and frame)  # not in every frame
 
     def works_on(frame: wire.Frame) -> wire.Frame | None:
-        """On a busy machine two scans may end between two frames, which then have the second."""
+        """On a busy machine two scans may end between two frames; then only the second is in a
+        frame."""
         trees.put(tmp_path, "proc/10/stat", STAT.format(ticks=10**6 * frame.seq))
         return frame if frame.records.get("tasks") else None
 

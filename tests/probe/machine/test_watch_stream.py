@@ -76,7 +76,7 @@ def run(text: str, seconds: float, sample_ns: int, watch: str) -> list[wire.Fram
 
 
 def busy_ns(text: str, cpu: int, begin_s: float, end_s: float) -> int:
-    """By the schedule."""
+    """Returns the busy time by the schedule in ns."""
     schedule = simulated.schedule_of(text)
     return int(simulated.between(schedule, round(begin_s * S), round(end_s * S))[Row.BUSY, cpu])
 
@@ -103,7 +103,7 @@ def test_a_simulated_job_runs_as_scheduled(sample_ns: int) -> None:
 
 @pytest.mark.parametrize("sample_ns", [130 * MS, 400 * MS, 7 * S])
 def test_only_time_of_the_job_counts(sample_ns: int) -> None:
-    """In hybrid, CPU 2 is lmp's for 15 s and another's for the next 15, and so on."""
+    """In the scenario hybrid, CPU 2 alternates every 15 s between lmp and another program."""
     frames = run("hybrid", 77, sample_ns, "lmp")
     there = [f for f in frames if "4002" in f.records["watched"]["threads"]]
     shares = {f.seq * sample_ns // (15 * S) for f in there}

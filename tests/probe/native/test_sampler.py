@@ -1,4 +1,5 @@
-"""The facade, with real threads on this machine. No time is asserted; every wait is bounded."""
+"""The class Sampler, with real threads on this machine. No time is asserted; every wait is
+bounded."""
 
 from __future__ import annotations
 
@@ -49,11 +50,11 @@ def flags(sampler: Sampler, row: int) -> int:
 
 
 def drain(sampler: Sampler, until: Callable[[DrainedRound], bool] = lambda _: True) -> DrainedRound:
-    """Drains as a caller does, sleeping until `due`, to the first round that is as wanted."""
+    """Drains as a caller does, sleeping until `due`, up to the first round that `until` accepts."""
     for drained in whenever_due(sampler.due, sampler.drain, "such a round"):
         if drained is not None and until(drained):
             return drained
-    raise AssertionError  # it has raised
+    raise AssertionError  # never reached: the wait has raised
 
 
 def test_two_cpus_one_frame(fd: int) -> None:
@@ -138,7 +139,7 @@ def test_a_short_sleep_is_made_up_for(fd: int) -> None:
     with Sampler(PERIOD_NS, ROW, proof=False, ring=4096) as sampler:
         sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, fd))])
         drain(sampler)
-        for _ in range(20):  # on a busy machine it may be a long one
+        for _ in range(20):  # on a busy machine it may take many rounds
             lost, begin_ns = sampler.stats(0).lost, time.monotonic_ns()
             time.sleep(10 * PERIOD_NS / 1e9)
             for _ in range(5):
@@ -150,7 +151,8 @@ def test_a_short_sleep_is_made_up_for(fd: int) -> None:
 
 
 class Scripted:
-    """The library, but for a clock that is set and a drain that answers what it is told."""
+    """The C library, with a clock that the test sets and a drain whose answers the test
+    specifies."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_ns = 0
@@ -249,7 +251,7 @@ MS = 1_000_000
 
 
 def ends(batches: Batches, count: int, first: int = 0) -> list[int]:
-    """The rounds that end the next batches."""
+    """Returns the rounds that end the next batches."""
     results = []
     for _ in range(count):
         first = batches.end(first)
@@ -312,7 +314,7 @@ def test_a_batch_is_a_round_at_least_and_bounded(
 
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """What it slept, where nobody has begun before."""
+    """Returns how long calibration slept if no span was started before."""
     results: list[float] = []
     monkeypatch.setattr(time, "sleep", results.append)
     monkeypatch.setattr(tsc_rate, "_begun", None)

@@ -21,7 +21,7 @@ from perfprobe.perf.groups import Groups
 def opened(
     root: Path, kernel: fakeperf.Kernel, text: str, *, multiplex: bool = True, own: bool = True
 ) -> list[Groups]:
-    """On a Skylake: the own counters first, which are pinned, then these."""
+    """Opens the events of `text` on a Skylake, after the probe's own counters, which are pinned."""
     rows, groups = topology.read(root), chosen.find(root, text)
     if own:
         planner = skylake(root)
@@ -152,7 +152,7 @@ def test_an_event_that_never_has_a_counter_is_refused_with_the_reason(
     assert hard.missing[0].fix is not None
     assert fix in hard.missing[0].fix
     live = {event.key for event, _ in kernel.live(0)}
-    assert {"kernel_instructions", "kernel_cycles"} <= live  # they would not have made enough room
+    assert {"kernel_instructions", "kernel_cycles"} <= live  # they would not suffice
     with pytest.raises(Unavailable, match=f"-e branches: no counter is left for it: {why}"):
         opened(tmp_path, fakeperf.Kernel(counters=8, taken=2), "{branches,branch-misses,r81d0,r1}")
 

@@ -92,7 +92,7 @@ def test_no_smt_event_where_no_core_has_siblings(tmp_path: Path) -> None:
 
 
 def test_any_thread_is_refused_where_cpuid_says_it_is_gone() -> None:
-    """Whatever the kernel lets through, and even if a table named it."""
+    """This holds whatever the kernel accepts, and even if a table has the event."""
     raw = model.find(INTEL, 6, SKX, 4, Leaves())
     usable = [event.key for event in cores.smt_events(raw, Leaves(), 4)]
     assert usable == ["one_thread", "any_thread"]
@@ -163,7 +163,7 @@ def test_amd_has_its_own_reference_event(tmp_path: Path) -> None:
     kernel = fakeperf.Kernel(refuse=lambda e, _, __: errno.ENOENT if e.config == 9 else 0)
     core, _ = opened(tmp_path, planner, kernel)
     assert has(core) == [*TIMES, *ALL, "smt_contention"]
-    assert core.counters[-1].scale == 1 / 8  # Zen 5 dispatches so many in a cycle
+    assert core.counters[-1].scale == 1 / 8  # Zen 5 dispatches 8 slots in a cycle
     assert {e.config for e, *_ in kernel.opened.values() if e.key == "ref"} == {0x100000120}
     assert planner.base_hz(Rate(2e9, "made")) == Rate(
         2e9, "the TSC's: both count at the P0 rate", None
@@ -171,7 +171,7 @@ def test_amd_has_its_own_reference_event(tmp_path: Path) -> None:
 
 
 def test_the_msr_pmu_has_a_group_of_its_own(tmp_path: Path) -> None:
-    """It takes no turns, so its origin must not say perf."""
+    """The group is never rotated, so its origin must not begin with perf."""
     planner = skylake(tmp_path)
     fakeperf.pmu(tmp_path, "msr", 9)
     fakeperf.events(tmp_path, "msr", tsc=0, aperf=1, mperf=2, smi=4)
@@ -199,7 +199,7 @@ def test_the_tsc_alone_is_not_worth_a_read(tmp_path: Path) -> None:
 
 
 def test_a_cpu_with_fewer_counters_lacks_only_its_own(tmp_path: Path) -> None:
-    """Columns stay where they are; its group fills the others."""
+    """Columns keep their positions; the group fills only those of the counters that the CPU has."""
     kernel = fakeperf.Kernel(9, taken={2: 5})
     core, _ = opened(tmp_path, skylake(tmp_path), kernel)
     assert has(core, cpu=2) == [*TIMES, "ref", "cycles", "instructions", "one_thread"]
@@ -213,7 +213,8 @@ def test_a_cpu_with_fewer_counters_lacks_only_its_own(tmp_path: Path) -> None:
 
 
 def test_simd_levels_go_first(tmp_path: Path) -> None:
-    """A Skylake has 3 fixed counters and, with SMT, 4: one is left for the level most code has."""
+    """A Skylake has 3 fixed and, with SMT, 4 general counters: one is left for the SIMD level that
+    most code has."""
     core, _ = opened(tmp_path, skylake(tmp_path), fakeperf.Kernel(7))
     assert has(core) == [*TIMES, *ALL, "one_thread", "license_1"]
     assert [(m.what, m.fix) for m in core.missing] == [
@@ -233,7 +234,7 @@ def test_a_gap_in_the_columns(tmp_path: Path) -> None:
         refuse=lambda e, cpu, _: errno.ENOENT if (e.key, cpu) == ("cycles", 1) else 0
     )
     core, _ = opened(tmp_path, skylake(tmp_path), kernel)
-    for _again in range(2):  # as it was tried, and as it is opened when the CPU comes back
+    for _again in range(2):  # the trial, and the open when the CPU comes online again
         (slot,) = core.open(1)
         group = next(g for g in kernel.groups if g.address == slot.arg)
         assert group.at == [0, 2, 3, 4, 5, 6, 7, 8]
@@ -268,7 +269,7 @@ def test_a_mediated_pmu_is_left_to_guests_from_the_start(
 ) -> None:
     """KVM starts no guest with a PMU while an event includes guests."""
     planner = skylake(tmp_path)
-    trees.put(tmp_path, "dev/kvm", "")  # says nothing of the PMU
+    trees.put(tmp_path, "dev/kvm", "")  # does not show who owns the PMU
     if mediated is not None:
         path = "sys/module/kvm_intel/parameters/enable_mediated_pmu"
         trees.put(tmp_path, path, f"{mediated}\n")

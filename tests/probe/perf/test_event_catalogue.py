@@ -1,4 +1,4 @@
-"""What names of events choose on several machines, by the formats that their kernels show."""
+"""The events that names choose on several machines, by the formats that their kernels list."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OFFCORE = "cpu/event=0xb7,umask=0x1,offcore_rsp=0x3fbfc00001/"
 
 
 def words(root: Path, text: str) -> dict[str | None, tuple[int, int, int]]:
-    """Type, config and config1 by PMU."""
+    """Returns type, config and config1 by PMU."""
     result = Catalogue(root).find(parse(text)[0][0])
     return {pmu: (e.type, e.config, e.config1) for pmu, e in result.events.items()}
 

@@ -1,4 +1,5 @@
-"""Memory controllers: PMUs as the kernel's drivers show them, a package's traffic as one sum."""
+"""Memory controllers: PMUs as the kernel's drivers list them, and the traffic of a package as one
+sum."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def of_memory(root: Path, kernel: fakeperf.Kernel) -> Part:
 
 
 def codes(kernel: fakeperf.Kernel, group: fakeperf.Group) -> list[tuple[int, int]]:
-    """Type and config of each event of a group."""
+    """Returns type and config of each event of a group."""
     return [(e.type, e.config) for e, *_ in (kernel.opened[fd] for fd in group.fds)]
 
 
@@ -160,7 +161,7 @@ def refusing(event: Event, _cpu: int, _host_only: bool) -> int:
 def test_why_there_is_no_traffic(
     tmp_path: Path, masks: list[str], kernel: fakeperf.Kernel, why: str
 ) -> None:
-    """One controller that may not be read makes every sum too small."""
+    """Every sum would be too small if one controller cannot be read."""
     two_packages(tmp_path)
     trees.put(tmp_path, "proc/sys/kernel/perf_event_paranoid", "2\n")
     for i, mask in enumerate(masks):

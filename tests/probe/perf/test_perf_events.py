@@ -71,7 +71,7 @@ def test_the_next_leads_where_the_first_is_refused() -> None:
 
 
 def test_another_event_of_the_same_key_serves() -> None:
-    """AMD's own code of reference cycles, where the kernel has none."""
+    """AMD's own code of reference cycles is used if the kernel has none."""
     own = Event("ref", 4, 0x100000120)
     kernel = fakeperf.Kernel(refuse=lambda e, _, __: errno.ENOENT if e is REF else 0)
     settled = run(kernel, [REF, own, CYCLES])
@@ -100,7 +100,7 @@ def test_what_is_dropped_first(free: int, how: str) -> None:
     assert keys(settled) == [e.key for e in ALL[:6] if e.key not in gone]
     assert sorted(settled.missing) == sorted(gone)
     for reason in settled.missing.values():
-        if how == "refused":  # by an empty unit: nobody holds a counter
+        if how == "refused":  # an empty PMU refuses it: no program holds a counter
             assert reason == TOO_FEW_COUNTERS
             continue
         assert reason.why.startswith(f"only {free} counters free: the NMI watchdog or another tool")
@@ -125,7 +125,7 @@ def test_an_event_that_is_wrong_itself_is_no_shortage() -> None:
 
 
 def test_a_group_whose_turn_has_not_come_is_waited_for() -> None:
-    """Others take turns with it. Only what is pinned holds a counter for good."""
+    """Other groups take turns with it. Only pinned events keep their counters."""
     kernel = fakeperf.Kernel(8, turns={3: 8})
     settled = run(kernel)
     assert settled.missing == {}
@@ -137,7 +137,7 @@ def test_a_group_whose_turn_has_not_come_is_waited_for() -> None:
 
 
 def test_a_counter_that_stood_still_in_one_trial_only_is_used() -> None:
-    """The CPU was taken away between two reads."""
+    """A hypervisor took the CPU away between two reads."""
     kernel = fakeperf.Kernel()
     plain, trials = kernel.trial, list[int]()
 
@@ -172,7 +172,7 @@ def test_nothing_is_used_of_counters_that_are_all_dead() -> None:
 
 
 def test_one_thread_may_stand_still() -> None:
-    """The sibling was busy throughout."""
+    """It stands still if the sibling is always busy."""
     assert "one_thread" in keys(run(fakeperf.Kernel(moved={"one_thread": 0})))
 
 
@@ -180,7 +180,7 @@ def test_one_thread_may_stand_still() -> None:
     ("share", "fine"), [(0.19, True), (0.17, False), (0.3, True), (1.04, True), (1.06, False)]
 )
 def test_reference_cycles_go_with_the_tsc(share: float, fine: bool) -> None:
-    """Own time was 0.9 of the trial: a fifth of that is the least."""
+    """The thread ran for 0.9 of the trial; the minimum is a fifth of that."""
     settled = run(fakeperf.Kernel(moved={"ref": int(share * TICKS)}))
     assert ("ref" in keys(settled)) is fine
     assert ("ref" in settled.missing) is not fine
@@ -209,7 +209,8 @@ def test_only_the_host_where_guests_own_the_pmu() -> None:
 
 
 def test_what_no_guest_owns_is_refused_alone() -> None:
-    """Software and uncore events cannot exclude guests, so nothing is opened again for one."""
+    """Software and uncore events cannot exclude guests, so a refused one causes no second
+    attempt."""
     clock = Event("clock", 1, 0, core=False)
     kernel = fakeperf.Kernel(refuse=lambda e, _, __: errno.EOPNOTSUPP if e is clock else 0)
     settled = run(kernel, [*ALL, clock])
@@ -331,7 +332,7 @@ def test_a_watchdog_that_is_off_is_not_blamed(tmp_path: Path) -> None:
 
 
 def test_out_of_descriptors_is_told() -> None:
-    """The real call, at the limit."""
+    """Makes the real system call at the limit of descriptors."""
     code = (
         "import os, resource as r\nfrom perfprobe.perf.perf_events import *\n"
         "r.setrlimit(r.RLIMIT_NOFILE, (32, 32))\n"

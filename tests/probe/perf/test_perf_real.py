@@ -70,7 +70,7 @@ def msr_tsc() -> Event:
 
 @pytest.fixture
 def group(system: System, cpu: int) -> Iterator[OpenGroup]:
-    """CPU clock, page faults and the TSC, of different PMUs."""
+    """A group with CPU clock, page faults and the TSC, which are of different PMUs."""
     events = [*software(CPU_CLOCK, FAULTS), msr_tsc()]
     fds: list[int] = []
     for event in events:
@@ -97,7 +97,8 @@ def words(sampler: Sampler, n: int) -> list[int]:
 
 
 def test_a_real_group_through_the_sampler(group: OpenGroup, cpu: int) -> None:
-    """Spread over columns 1 to 8 of a row: those that nobody fills are not valid."""
+    """The events are spread over columns 1 to 8 of a row; columns that no event fills are not
+    valid."""
     group.place([0, 3, 5])
     assert group.columns == 8
     slot = Slot(lib.PP_PERF, 1, -1, group.address, group.columns)
@@ -121,7 +122,7 @@ def test_a_real_group_through_the_sampler(group: OpenGroup, cpu: int) -> None:
         assert clock > 0
         assert faults >= 0
         assert ticks > 0
-        stamps = b[0] - a[0]  # the TSC by the sampler, beside that by the kernel
+        stamps = b[0] - a[0]  # the sampler's TSC, to compare with the kernel's
         assert abs(ticks - stamps) <= (a[1] - a[0]) + (b[1] - b[0])
 
 
@@ -136,7 +137,7 @@ def test_a_plan_that_gives_the_group_less_room_is_refused(group: OpenGroup, cpu:
 
 
 def test_settling_on_the_real_kernel(system: System, cpu: int) -> None:
-    """Where there is no core PMU the reason is its; where there is one, everything counts."""
+    """Without a core PMU, that is the reason; with one, all events count."""
     settled = open_group(system, [*CORE, *software(CPU_CLOCK)], cpu, timed=True, tried=True)
     assert settled.group is not None
     settled.group.close()
@@ -175,7 +176,8 @@ def test_the_limit_is_left_alone_where_it_cannot_be_raised(
 
 
 class Planner:
-    """Software events in the place of the core's, so that all but the PMU is real."""
+    """A planner with software events instead of the core's, so that everything except the PMU is
+    real."""
 
     pmus = ("software",)
 

@@ -1,4 +1,4 @@
-"""Intel's group of issue slots: which machines have it, and groups that fail as real ones do."""
+"""Intel's group of issue slots: the machines that have it, and groups that fail like real ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOVED = {"slots": 1000, "topdown_retiring": 400, "topdown_bad_speculation": 50,
 
 
 def listing(root: Path, pmu: str, *tables: dict[str, tuple[str, str]]) -> None:
-    """Events as Linux lists them: event 0 with a umask of the pseudo code."""
+    """Returns events as Linux lists them: event 0 with a umask of the pseudo code."""
     trees.put(root, f"{fakeperf.DEVICES}/{pmu}/format/event", "config:0-7\n")
     trees.put(root, f"{fakeperf.DEVICES}/{pmu}/format/umask", "config:8-15\n")
     names = [name for table in tables for name, _ in table.values()]

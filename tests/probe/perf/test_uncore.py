@@ -82,7 +82,7 @@ def test_after_a_cpu_goes_offline_the_kernels_new_mask_is_used(tmp_path: Path) -
 
 
 def test_a_core_is_counted_once_on_either_cpu(tmp_path: Path) -> None:
-    """Both its CPUs count all of it: their sum would be twice what there was."""
+    """Both CPUs of a core count all of its time: their sum would be twice the true count."""
     planner = skylake(tmp_path)
     fakeperf.pmu(tmp_path, "cstate_core", 20, mask="0-3")
     fakeperf.events(tmp_path, "cstate_core", c6_residency=2)
@@ -109,7 +109,7 @@ def test_unreadable_energy(tmp_path: Path) -> None:
 
 
 def power_control(root: Path, model: int, form: str = "config:0-7", mask: str = "0") -> list[Part]:
-    """Parts of a machine with that unit, and no other uncore PMU."""
+    """Returns the parts of a machine with a power control unit and no other uncore PMU."""
     planner = planned(root, INTEL, 6, model, Leaves())
     fakeperf.pmu(root, "uncore_pcu", 31, mask=mask)
     trees.put(root, f"{fakeperf.DEVICES}/uncore_pcu/format/event", f"{form}\n")

@@ -87,7 +87,7 @@ def test_an_absent_counter_has_its_reason() -> None:
 
 
 def test_a_copy_must_show_in_memory_traffic() -> None:
-    """A memory counter that moves less than what was copied meanwhile counts something else."""
+    """A memory counter that advances by less than the copied bytes counts something else."""
     enough = verdicts(memory_read_bytes=1 << 40)["memory_read_bytes"]
     assert enough["verdict"] == "counts"
     assert enough["at_least"] >= 1 << 20

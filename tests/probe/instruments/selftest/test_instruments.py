@@ -18,13 +18,13 @@ from perfprobe.wire import Counter
 
 HZ = int(made.TSC_HZ)
 SPAN = CopyRun(begin=2 * HZ, end=3 * HZ, copied=10**9, cpu=1)
-"""A second, in the midst of four reads."""
+"""A span of one second, in the middle of four reads."""
 TOP_DOWN = ("slots", *instruments.PARTS)
 
 
 class Source(made.Source):
-    """Two CPUs and one package, read at each second; `rates` is what each counter moves in one,
-    gauges are at it."""
+    """Two CPUs and one package, read once a second; `rates` has the movement of each counter per
+    second, and the value of each gauge."""
 
     def __init__(self, cpu: dict[str, float], package: list[Counter], rates: list[int]) -> None:
         every = [Counter(key, key, "events", "made") for key in cpu]
@@ -147,7 +147,7 @@ def test_an_absent_turbo_table_has_the_reason_that_the_stream_gives() -> None:
 
 
 def test_a_disturbed_known_count_is_the_reason() -> None:
-    """It was read, by the test itself."""
+    """The counter was read by the test of known code."""
     disturbed = Result("both_s", "at work in turns", "disturbed", "made")
     row = verdicts(checks=(disturbed,))["SMT tracing"]
     assert (row["verdict"], row["counters"]) == ("undecided", ["both_s"])

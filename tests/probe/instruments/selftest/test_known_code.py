@@ -1,5 +1,5 @@
-"""Loads of known counts. That each loop is as long as it says is tested by single steps, in
-tests/native/test_known.c; here a second time, by what the compiler made of it."""
+"""Loads with known counts. The length of each loop is tested by single steps in
+tests/native/test_known.c, and a second time here by its disassembly."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ KINDS = {
 
 
 def loops(tmp_path: Path) -> list[Counter[str]]:
-    """The instructions of every backward jump's body, by name, with the jump."""
+    """Returns the instructions of each loop, from the target of a backward jump to the jump, by
+    function."""
     text = listing("known.c", tmp_path)
     results: list[Counter[str]] = []
     section: list[tuple[int, str]] = []
@@ -104,7 +105,7 @@ def test_patterns_run_on_the_requested_cpus() -> None:
 
 
 def test_no_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that have begun do not wait for the others for good."""
+    """The threads that were started do not wait for the others forever."""
     begun: list[threading.Thread] = []
     start = threading.Thread.start
 

@@ -1,5 +1,5 @@
-"""The verdicts of selftest on counters that are right, wrong, dead, noisy, absent or disturbed: on
-a machine of made-up counters, whose truth is the work that it was given. Time there is its own: a
+"""The verdicts of selftest on counters that are right, wrong, dead, noisy, absent or disturbed, on
+a simulated machine whose true counts are known from its work. The machine has a clock of its own: a
 tick of the TSC is a nanosecond."""
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ SECONDS = ("idle_s", "busy_s", "stat_idle_s", "both_s", "lp0_s", "lp1_s", "neith
 WAITING = "stat_iowait_s"
 LATENCY = 3
 START = 2.0**40 - 1e6
-"""In the midst of the first loop counters of 40 bits begin anew."""
+"""Counters of 40 bits wrap in the middle of the first loop."""
 Truth = dict[str, float]
 
 
 class Machine(made.Source):
-    """Two CPUs of one core. `wrong` scales what a counter shows; `others` is the share of each CPU
-    that a stranger takes, who runs 1.5 instructions a cycle."""
+    """Two CPUs of one core. `wrong` scales the value of a counter; `others` is the share of each
+    CPU that another program takes, which runs 1.5 instructions per cycle."""
 
     def __init__(self, wrong: Truth | None = None, lacking: Sequence[str] = ()) -> None:
         self.wrong = wrong or {}
@@ -65,7 +65,7 @@ class Machine(made.Source):
     # --- a source ---
 
     def due(self) -> float:
-        """Who asks is about to wait, so time goes on."""
+        """The caller is about to wait, so time advances."""
         self.go([], SAMPLE)
         return 0.0
 
@@ -76,7 +76,7 @@ class Machine(made.Source):
     # --- time ---
 
     def go(self, busy: Sequence[int], ns: int, rates: Truth | None = None) -> None:
-        """Work on some CPUs; every sample on the way becomes a frame."""
+        """Works on some CPUs; every sample meanwhile becomes a frame."""
         while ns:
             step = min(ns, SAMPLE - self.now % SAMPLE)
             for cpu in range(2):
