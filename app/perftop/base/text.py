@@ -105,7 +105,9 @@ def utf8() -> bool:
         named = os.environ.get("LC_CTYPE", "C.UTF-8") not in {"C.UTF-8", "C", "POSIX"}
     else:
         named = codecs.lookup(locale.getencoding()).name == "utf-8"
-    return named and codecs.lookup(sys.stdout.encoding or "ascii").name == "utf-8"
+    # A full screen replaces stdout by an object without encoding; it draws on the real one.
+    encoding = getattr(sys.stdout, "encoding", None) or getattr(sys.__stdout__, "encoding", None)
+    return named and codecs.lookup(encoding or "ascii").name == "utf-8"
 
 
 def full_terminal(stream: TextIO) -> bool:
