@@ -29,7 +29,7 @@ from perftop.recording.writer import Writer
 from perftop.tui.config import Config
 from perftop.tui.terminal_app import TerminalApp
 from perftop.verbs import headless
-from perftop.verbs.exporter import FILE_S, Exporter
+from perftop.verbs.exporter import FILE_PERIOD_S, Exporter
 
 WHY_NOT = capabilities.cannot_be_another_user()
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "two users can be acted")
@@ -326,7 +326,7 @@ def test_the_text_file_is_written_and_removed_where_it_was(
         swap()
     if when != "at its end":
         with pytest.raises(Failed, match="is a link of another user"):
-            one._write_file(FILE_S)
+            one._write_file(FILE_PERIOD_S)
     one.on_end()
 
 

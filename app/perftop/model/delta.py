@@ -50,7 +50,7 @@ class Doubt(IntEnum):
     """The busy time by idle transitions differs from that of /proc/stat."""
 
 
-MIN_REDUCED = 16
+MIN_REDUCED_SAMPLES = 16
 """Number of sums from which numpy adds up samples one after another; it adds up fewer in pairs."""
 LASTING = np.isin(
     np.arange(256),
@@ -65,7 +65,7 @@ def add_samples(total: Floats, samples: Floats) -> Floats:
     order, so that the result does not depend on how many samples are added at once."""
     if len(samples) == 1:
         return np.asarray(total + samples[0])
-    if total.size < MIN_REDUCED:
+    if total.size < MIN_REDUCED_SAMPLES:
         return np.array(np.add.accumulate(np.concatenate([total[None], samples]))[-1])
     return np.asarray(np.add.reduce(np.concatenate([(total + samples[0])[None], samples[1:]])))
 

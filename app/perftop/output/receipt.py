@@ -20,11 +20,11 @@ from perftop.session.task_times import JobTime
 WIDTH = 78
 """Width of the bar in columns."""
 MAX_NAME = 15
-MIN_S = 0.05
+MIN_SHOWN_S = 0.05
 """Minimum time in s, summed over all threads, that is mentioned or has a column."""
 
 
-class _Spent(NamedTuple):
+class _TimeUse(NamedTuple):
     """The name and the signs of one use of a job's time."""
 
     words: str
@@ -33,20 +33,24 @@ class _Spent(NamedTuple):
     ascii_sign: str
 
 
-SPENT = (
-    _Spent("ran", "ran", "█", "#"),
-    _Spent("waited for a CPU", "waited", "▓", "w"),
-    _Spent("stopped by a quota", "quota", "▒", "q"),
-    _Spent("was blocked (disk)", "disk", "░", "d"),
-    _Spent("was stopped", "stopped", "╳", "x"),
-    _Spent("slept", "slept", "·", "."),
+TIME_USES = (
+    _TimeUse("ran", "ran", "█", "#"),
+    _TimeUse("waited for a CPU", "waited", "▓", "w"),
+    _TimeUse("stopped by a quota", "quota", "▒", "q"),
+    _TimeUse("was blocked (disk)", "disk", "░", "d"),
+    _TimeUse("was stopped", "stopped", "╳", "x"),
+    _TimeUse("slept", "slept", "·", "."),
 )
 """The uses of time, in the order of the fields of JobTime."""
 
 
 def spent_text(spent: JobTime) -> str:
-    """Returns what the threads of a job did as text, without uses that took less than MIN_S."""
-    parts = [f"{part.words} {s:.1f} s" for part, s in zip(SPENT, spent, strict=True) if s >= MIN_S]
+    """Returns what the threads of a job did as text, without uses shorter than MIN_SHOWN_S."""
+    parts = [
+        f"{use.words} {spent_s:.1f} s"
+        for use, spent_s in zip(TIME_USES, spent, strict=True)
+        if spent_s >= MIN_SHOWN_S
+    ]
     return f"{', '.join(parts) or 'nothing'} (all threads together)"
 
 
@@ -55,19 +59,22 @@ def lines(phases: Sequence[RunPhase], *, unicode: bool) -> list[str]:
     it is unknown what the threads did, or if they only slept."""
     nothing = JobTime(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     spent_s = [phase.times.job_time() or nothing for phase in phases]
-    if sum(sum(one) - one.slept_s for one in spent_s) < MIN_S:
+    if sum(sum(times) - times.slept_s for times in spent_s) < MIN_SHOWN_S:
         return []
-    shown = [at for at in range(len(SPENT)) if sum(one[at] for one in spent_s) >= MIN_S]
-    signs = [part.sign if unicode else part.ascii_sign for part in SPENT]
+    shown_uses = [
+        index for index in range(len(TIME_USES))
+        if sum(times[index] for times in spent_s) >= MIN_SHOWN_S
+    ]  # fmt: skip
+    signs = [use.sign if unicode else use.ascii_sign for use in TIME_USES]
     cells = _shares([phase.elapsed_s for phase in phases], WIDTH)
     bar = "".join(
-        "".join(sign * n for sign, n in zip(signs, _shares(one, count), strict=True))
-        for one, count in zip(spent_s, cells, strict=True)
+        "".join(sign * n for sign, n in zip(signs, _shares(times, count), strict=True))
+        for times, count in zip(spent_s, cells, strict=True)
     )
-    legend = "   ".join(f"{2 * signs[at]} {SPENT[at].words}" for at in shown)
+    legend = "   ".join(f"{2 * signs[index]} {TIME_USES[index].words}" for index in shown_uses)
     return [
         _ruler(phases, cells, unicode=unicode), bar, legend,
-        *(_table(phases, spent_s, shown) if len(phases) > 1 else ()),
+        *(_table(phases, spent_s, shown_uses) if len(phases) > 1 else ()),
     ]  # fmt: skip
 
 
@@ -87,33 +94,35 @@ def _ruler(phases: Sequence[RunPhase], cells: Sequence[int], *, unicode: bool) -
     pieces = []
     for phase, count in zip(phases, cells, strict=True):
         name = safe(phase.label, MAX_NAME)
-        lasted = _seconds(phase.elapsed_s)
-        fits = [text for text in (f" {name} {lasted} ", f" {name} ", "") if len(text) + 2 <= count]
-        text = fits[0] if fits else ""
+        duration = _seconds(phase.elapsed_s)
+        fitting = [
+            text for text in (f" {name} {duration} ", f" {name} ", "") if len(text) + 2 <= count
+        ]
+        text = fitting[0] if fitting else ""
         pieces.append((first + rule + text).ljust(count, rule)[:count])
     return "".join(pieces)[: WIDTH - 1] + last
 
 
 def _table(
-    phases: Sequence[RunPhase], spent_s: Sequence[JobTime], shown: Sequence[int]
+    phases: Sequence[RunPhase], spent_s: Sequence[JobTime], shown_uses: Sequence[int]
 ) -> list[str]:
-    headings = ["phase", "length", *(SPENT[at].heading for at in shown)]
-    placed = [Column("", headings[0], MAX_NAME, left=True, gap=0)]
-    placed += [Column("", heading, 9) for heading in headings[1:]]
-    placed.append(Column("", "largest taker", 20, left=True, gap=2))
-    rows = ["", table_line(placed, [*headings, "largest taker"])]
-    for phase, one in zip(phases, spent_s, strict=True):
+    headings = ["phase", "length", *(TIME_USES[index].heading for index in shown_uses)]
+    columns = [Column("", headings[0], MAX_NAME, left=True, gap=0)]
+    columns += [Column("", heading, 9) for heading in headings[1:]]
+    columns.append(Column("", "largest taker", 20, left=True, gap=2))
+    rows = ["", table_line(columns, [*headings, "largest taker"])]
+    for phase, times in zip(phases, spent_s, strict=True):
         program, run_s = phase.largest()
-        taker = f"{safe(program, MAX_NAME)} {_seconds(run_s)}" if run_s >= MIN_S else ""
-        seconds = [_seconds(s) for s in (phase.elapsed_s, *(one[at] for at in shown))]
-        rows.append(table_line(placed, [safe(phase.label, MAX_NAME), *seconds, taker]))
+        largest = f"{safe(program, MAX_NAME)} {_seconds(run_s)}" if run_s >= MIN_SHOWN_S else ""
+        seconds = [_seconds(s) for s in (phase.elapsed_s, *(times[index] for index in shown_uses))]
+        rows.append(table_line(columns, [safe(phase.label, MAX_NAME), *seconds, largest]))
     sums = [sum(phase.elapsed_s for phase in phases)]
-    sums += [sum(one[at] for one in spent_s) for at in shown]
-    return [*rows, table_line(placed, ["all", *map(_seconds, sums), ""])]
+    sums += [sum(times[index] for times in spent_s) for index in shown_uses]
+    return [*rows, table_line(columns, ["all", *map(_seconds, sums), ""])]
 
 
 def _seconds(seconds: float) -> str:
-    """Formats a duration: to 0.1 s below 1000 s, and as 0 below MIN_S."""
-    if seconds < MIN_S:
+    """Formats a duration: to 0.1 s below 1000 s, and as 0 below MIN_SHOWN_S."""
+    if seconds < MIN_SHOWN_S:
         return "0"
     return f"{seconds:.1f} s" if seconds < 1000 else f"{seconds:.0f} s"

@@ -25,10 +25,10 @@ from perftop.session.task_times import ANYWHERE, JobFootprint
 # start. Keys and values are those of the JSON output; the tables in this module translate them into
 # text.
 
-MAX_SHOWN, MAX_VALUE = 60, 200
+MAX_SHOWN_LENGTH, MAX_VALUE_LENGTH = 60, 200
 """Maximum characters of a value on display, and of a value in the state."""
 MAX_SETTINGS = 64
-EQUAL = 0.002
+MAX_EQUAL_DIFFERENCE = 0.002
 """Relative difference up to which two numbers count as equal, because the mean of a gauge is
 rounded."""
 SETTING_NAMES = {
@@ -79,14 +79,14 @@ def value_text(key: str, value: object) -> str:
         return "n/a"
     if isinstance(value, int | float):
         return _SHOWS.get(key, "{}".format if key in SETTING_NAMES else "{:g}".format)(value)
-    text = safe(str(value), MAX_SHOWN)
+    text = safe(str(value), MAX_SHOWN_LENGTH)
     return text.partition("-")[0] if key == "boot_id" else text
 
 
 def is_different(a: object, b: object) -> bool:
-    """Whether two values differ; numbers must differ by more than EQUAL."""
+    """Whether two values differ; numbers must differ by more than MAX_EQUAL_DIFFERENCE."""
     if isinstance(a, int | float) and isinstance(b, int | float):
-        return abs(a - b) > EQUAL * max(abs(a), abs(b))
+        return abs(a - b) > MAX_EQUAL_DIFFERENCE * max(abs(a), abs(b))
     return a != b
 
 
@@ -108,7 +108,7 @@ def state(session: Session) -> Line:
         "packages": len(hello.packages), "source": hello.source,
         "base_hz": None if hello.base_hz is None else number(hello.base_hz.hz),
         "sample_s": hello.sample_ns / 1e9,
-        **{safe(key, MAX_SHOWN): safe(value, MAX_VALUE) for key, value in settings},
+        **{safe(key, MAX_SHOWN_LENGTH): safe(value, MAX_VALUE_LENGTH) for key, value in settings},
         **_gauges(session),
     }  # fmt: skip
     return {key: value for key, value in states.items() if value is not None}

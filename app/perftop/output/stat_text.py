@@ -54,7 +54,7 @@ MAX_CPU_LIST, MAX_SENTENCE = 60, 200
 """Maximum characters of a list of CPUs, and of the sentence about an episode."""
 SPANS = ("min", "mean", "max", "p5")
 EACH_WIDTH, LABEL_WIDTH, SPAN_WIDTH = 12, 24, 9
-MAX_EACH = 8
+MAX_LISTED_CPUS = 8
 """Maximum number of CPUs that the summary of a command lists individually, in four lines each."""
 _GROUPS = {"job": "job CPUs", "rest": "others"}
 """Titles of the columns with means over some of the CPUs. CPUs of the job may also have run other
@@ -184,11 +184,11 @@ def _states(line: Line) -> list[str]:
 
 def _cpu_lines(session: Session, line: Line, numbers: Sequence[Number]) -> list[str]:
     """Returns four lines for each CPU and for the states of each of their cores. With more than
-    MAX_EACH CPUs, only CPUs that the job ran on are listed."""
+    MAX_LISTED_CPUS CPUs, only CPUs that the job ran on are listed."""
     cpus = line["cpus"]
-    if len(cpus) > MAX_EACH and line["job"] is not None:
+    if len(cpus) > MAX_LISTED_CPUS and line["job"] is not None:
         cpus = [cpu for cpu in cpus if cpu["cpu"] in line["job"]["cpus"]]
-    cpus = cpus[:MAX_EACH]
+    cpus = cpus[:MAX_LISTED_CPUS]
     placed = table_columns(EACH_WIDTH, numbers)
     lines = ["", table_line(placed, ["cpu", *(number.label for number in numbers)])]
     lines.append(table_line(placed, ["", *map(shown_unit, numbers)]))
@@ -222,11 +222,11 @@ ALONE_CPUS = 1.05
 """Maximum number of busy CPUs that the sentence names; more are counted."""
 MIN_STATE_S = 0.1
 """Minimum time in s for which threads were stopped or slept that is reported."""
-MIN_WAIT = 0.01
+MIN_WAIT_SHARE = 0.01
 """Minimum share of the elapsed time from which waiting is reported."""
-MIN_ALONE = 0.1
+MIN_ALONE_SHARE = 0.1
 """Minimum share of the elapsed time with a single busy CPU that is reported."""
-MIN_SEEN = 0.9
+MIN_SEEN_SHARE = 0.9
 """Minimum share of the command's running time that task records must cover. With less, its known
 wait is only a lower bound."""
 BLOCK_LABEL = 13
@@ -243,8 +243,8 @@ def headline(command: str, line: Line) -> str:
         return f"{text}."
     wait_text = ""
     waited_s = 0.0 if job is None else job["waited_s"] or 0.0
-    if job is not None and waited_s > 0 and waited_s >= MIN_WAIT * wall_s:
-        bound_text = " at least" if job["seen_s"] < MIN_SEEN * used_s else ""
+    if job is not None and waited_s > 0 and waited_s >= MIN_WAIT_SHARE * wall_s:
+        bound_text = " at least" if job["seen_s"] < MIN_SEEN_SHARE * used_s else ""
         wait_text = f"{bound_text} {seconds_text(waited_s)} for a CPU"
         behind = next((who for who in job["behind"] if who["ran_s"] > waited_s / 4), None)
         if behind is not None:
@@ -256,7 +256,7 @@ def headline(command: str, line: Line) -> str:
     wait_text = f"; its tasks waited{wait_text}" if wait_text else ""
     busy = line.get("busy")
     alone_text = ""
-    if busy is not None and busy["cpus"] >= 3 and busy["one_s"] >= MIN_ALONE * wall_s:
+    if busy is not None and busy["cpus"] >= 3 and busy["one_s"] >= MIN_ALONE_SHARE * wall_s:
         alone_text = f" One CPU alone worked for {busy['one_s']:.1f} s."
     busy_cpus = f"kept {used_s / wall_s:.1f} of {len(line['cpus'])} CPUs busy"
     return f"{text} and {busy_cpus}{wait_text}.{alone_text}"
@@ -275,7 +275,7 @@ def block(session: Session, argv: Sequence[str], line: Line) -> list[str]:
     if (kernel := machine["kernel_cycles"] or machine["system"]) is not None:
         work.append(f"{percent(kernel['mean'])} % in the kernel")
     both_mean = state_means(line, "both")
-    if sum(both_mean) >= MIN_WAIT * len(both_mean) > 0:
+    if sum(both_mean) >= MIN_WAIT_SHARE * len(both_mean) > 0:
         work.append(f"both threads of a core {rough(sum(both_mean) / len(both_mean))}")
     waits = ""
     if job is not None:
@@ -286,7 +286,7 @@ def block(session: Session, argv: Sequence[str], line: Line) -> list[str]:
         for word in ("stopped", "slept"):
             if (seconds := job.get(f"{word}_s") or 0.0) >= MIN_STATE_S:
                 waits += f"{', ' if waits else ''}{word} {seconds_text(seconds)}"
-        is_unseen = job["seen_s"] < MIN_SEEN * (run["user_s"] + run["sys_s"])
+        is_unseen = job["seen_s"] < MIN_SEEN_SHARE * (run["user_s"] + run["sys_s"])
         waits = f"{'at least ' if is_unseen else ''}{waits}, all tasks together" if waits else ""
     run_text = ""
     if other_tasks is not None:
@@ -317,7 +317,7 @@ def _busy_text(busy: Line | None) -> str:
         (f"all {busy['cpus']} for", "all_s", ""), ("one for", "one_s", who),
         ("between for", "between_s", ""), ("none for", "none_s", ""),
     )  # fmt: skip
-    least_s = MIN_WAIT * sum(busy[key] for _, key, _ in spans)
+    least_s = MIN_WAIT_SHARE * sum(busy[key] for _, key, _ in spans)
     return ", ".join(
         f"{name} {busy[key]:.1f} s{task}" for name, key, task in spans if busy[key] > least_s
     )
@@ -331,7 +331,7 @@ def _clock(session: Session, line: Line) -> str:
     ceilings = ceilings[np.isfinite(ceilings)]
     limit = f" of {clock_ghz(float(ceilings.mean()))}" if len(ceilings) else ""
     below = line["totals"].get("below_ceiling") or 0.0
-    if below < MIN_WAIT:
+    if below < MIN_WAIT_SHARE:
         return f"{clock_ghz(measure['mean'])}{limit} GHz"
     kinds = [kind for kind in KINDS if kind == "throttle" or KINDS[kind].depth == "hz"]
     causes = [cause["cause"] for cause in line.get("causes", ()) if cause["kind"] in kinds]

@@ -36,7 +36,7 @@ MAX_NAME, MAX_EVENT = 15, 13
 WHOLE_LABEL = "whole"
 """Label of the phase that covers the whole recording."""
 MAX_PHASES = 1000
-MIN_WANTED = 0.05
+MIN_WANTED_SHARE = 0.05
 """Minimum share of a phase in which CPUs had work, for a sentence on the losses of the phase."""
 
 
@@ -201,7 +201,7 @@ def _sentence(phases: Sequence[Phase]) -> str:
     parts = []
     for one in phases:
         first, name = next(iter(one.findings), None), safe(one.label, MAX_NAME)
-        if one.wanted_s < MIN_WANTED * one.elapsed_s:
+        if one.wanted_s < MIN_WANTED_SHARE * one.elapsed_s:
             parts.append(f"{name} hardly wanted a CPU")
         elif first is None or first.share < MIN_SHARE:
             parts.append(f"{name} loses less than 1 %")

@@ -19,26 +19,26 @@ from perftop.session.session import Session
 from perftop.session.task_times import ANYWHERE, RunTimes, TaskTimes
 
 MAX_NAME = 15
-MIN_WAIT = 0.05
+MIN_WAIT_SHARE = 0.05
 """Minimum share of its time that a task must have waited to count as waiting."""
-MIN_BLAME = 0.1
+MIN_BLAME_SHARE = 0.1
 """Minimum time that another task must have run on the CPUs of the waiting tasks to be named, as a
 share of their waiting time."""
-CROWDED = 1.05
+MIN_CROWDED_CPUS = 1.05
 """Minimum demand of tasks of one group on a single CPU, in CPUs, that proves that they compete.
 With less demand they may have run one after the other."""
-MAX_UNEQUAL = 0.1
+MAX_WAIT_DIFFERENCE = 0.1
 """Maximum difference of the shares of their time that two tasks wait if both wait equally."""
-MIN_FULL = 0.25
+MIN_FULL_SHARE = 0.25
 """Minimum share of the time in which a CPU had more tasks than are seen, from which the waiting is
 a lower bound."""
-MIN_WANTED = 0.1
+MIN_DEMAND_CPUS = 0.1
 """Minimum demand of a group of tasks, in CPUs, from which the share of its own time that it lost is
 reported."""
-ROOM, MIN_IDLE = 0.5, 0.1
+MIN_ROOM, MIN_IDLE = 0.5, 0.1
 """Idle share of a CPU above which it could have run one more task, and idle share from which it
 could have run a part of one."""
-MIN_EXPLAINED = 0.5
+MIN_EXPLAINED_SHARE = 0.5
 """Minimum running time of processes that ended between two scans, as a share of the waiting time,
 to be named. They are not searched for if tasks that were seen ran for as long."""
 KERNEL_THREADS = {
@@ -97,7 +97,9 @@ def queue(
                 by_pid.setdefault(pid, []).append(task)
         pids, members = {*by_pid}, {pid: _sum(parts) for pid, parts in by_pid.items()}
         name, what = safe(comm, MAX_NAME), "task"
-    waiting = {key: one for key, one in members.items() if one.wait_s > MIN_WAIT * one.wanted_s}
+    waiting = {
+        key: one for key, one in members.items() if one.wait_s > MIN_WAIT_SHARE * one.wanted_s
+    }
     if not waiting:
         most = max(members, key=lambda key: members[key].wait_s, default=None)
         if most is None or not members[most].wait_s:
@@ -107,11 +109,11 @@ def queue(
     cpus = sorted({max(one.by_cpu, key=lambda cpu: one.by_cpu[cpu]) for one in waiting.values()})
     ran_s = run_beside(tasks, cpus, pids)
     neighbours = [who for who in sorted(ran_s, key=lambda who: -ran_s[who])
-                 if ran_s[who] >= MIN_BLAME * group.wait_s]  # fmt: skip
+                 if ran_s[who] >= MIN_BLAME_SHARE * group.wait_s]  # fmt: skip
     stuck = {key[0] if isinstance(key, tuple) else key for key in waiting}
     limit, allowed = _allocation(session, stuck)
-    mutual = len(members) > 1 and any(group.by_cpu[cpu] > CROWDED * span_s for cpu in cpus)
-    storm, least_s = None, MIN_EXPLAINED * group.wait_s
+    mutual = len(members) > 1 and any(group.by_cpu[cpu] > MIN_CROWDED_CPUS * span_s for cpu in cpus)
+    storm, least_s = None, MIN_EXPLAINED_SHARE * group.wait_s
     if not mutual and sum(ran_s.values()) < least_s:
         storm = _storm(session, everywhere_tasks, cpus, pids, least_s)
 
@@ -137,7 +139,9 @@ def queue(
 
     they = "they" if len(waiting) > 1 else "it"
     digits = 1 if group.wanted_s >= 1 else 2
-    crowded = job is None and any(times.full_s.get(cpu, 0.0) >= MIN_FULL * span_s for cpu in cpus)
+    crowded = job is None and any(
+        times.full_s.get(cpu, 0.0) >= MIN_FULL_SHARE * span_s for cpu in cpus
+    )
     least = "at least " if crowded else ""
     evidence = [f"{they} waited {least}{group.wait_s:.2f} of {group.wanted_s:.{digits}f} s"]
     evidence += [f"only the {MAX_TASKS_PER_CPU} busiest of a CPU are seen"] if crowded else []
@@ -154,7 +158,7 @@ def queue(
     everyone = _sum(tasks.values())
     if job is None and everyone.wait_s > 1.1 * group.wait_s:
         evidence.append(f"all tasks {everyone.wait_s:.2f} of {everyone.wanted_s:.1f} s")
-    has_room = any(share > ROOM for share in spare.values())
+    has_room = any(share > MIN_ROOM for share in spare.values())
     hint = ""
     if limit == "cpuset" and spare:
         hint = f"a cpuset of more CPUs than {ranges(allowed)}: cpuset.cpus, docker --cpuset-cpus"
@@ -251,7 +255,7 @@ def _pair(
     if len(both) != 2 or len(pids) + len(neighbours) != 2:
         return []
     shares = [one.wait_s / one.wanted_s if one.wanted_s else 0.0 for _, _, one in both]
-    if abs(shares[0] - shares[1]) > MAX_UNEQUAL:
+    if abs(shares[0] - shares[1]) > MAX_WAIT_DIFFERENCE:
         return []
     return sorted(f"{safe(comm, MAX_NAME)}[{pid}]" for pid, comm, _ in both)
 
@@ -261,7 +265,7 @@ def percent_of(lost_s: float, wanted_s: float) -> str:
 
 
 def victim_share(lost_s: float, wanted_s: float, span_s: float) -> float:
-    return lost_s / wanted_s if wanted_s >= max(1.0, MIN_WANTED * span_s) else 0.0
+    return lost_s / wanted_s if wanted_s >= max(1.0, MIN_DEMAND_CPUS * span_s) else 0.0
 
 
 def _without_quotas(run_times: RunTimes, times: Mapping[Any, TaskTimes]) -> dict[Any, TaskTimes]:

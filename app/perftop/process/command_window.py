@@ -296,7 +296,7 @@ class MarkNotes:
         """Yields the notes, each once, that are due at the time of the newest frame; if `over`, all
         remaining notes."""
         window, waiting = self._window, self._waiting
-        waiting += window.job.marks.arrived()
+        waiting += window.job.marks.new_marks()
         while waiting and (over or not window.ours or waiting[0][0] <= now_ns):
             time_ns, name = waiting.pop(0)
             at_ns = min(time_ns, now_ns) if window.ours else now_ns

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from perftop.base.errors import Failed, cannot
 
-VARIABLE = "PERFTOP_MARKS"
+SOCKET_VARIABLE = "PERFTOP_MARKS"
 MAX_BYTES = 256
 """Maximum size of a message in bytes: the raw time of the mark, then its name, which is cut if it
 is too long. The sender sets the time, because messages are read only when samples arrive."""
@@ -47,9 +47,9 @@ class MarkSocket:
 
     def environment(self) -> dict[str, str]:
         """Returns the environment variables that the command needs to set marks."""
-        return {} if self._socket is None else {VARIABLE: self.address}
+        return {} if self._socket is None else {SOCKET_VARIABLE: self.address}
 
-    def arrived(self) -> Iterator[tuple[int, str]]:
+    def new_marks(self) -> Iterator[tuple[int, str]]:
         """Yields the marks that have arrived since the last call: raw time in ns, and name."""
         while self._socket is not None:
             try:
@@ -68,16 +68,16 @@ class MarkSocket:
 
 def send(name: str) -> None:
     """Sets a mark in the measurement around this process. Raises Failed."""
-    address = os.environ.get(VARIABLE)
+    address = os.environ.get(SOCKET_VARIABLE)
     if not address:
         raise Failed(
-            f"no mark is set: {VARIABLE} is not set, so no perftop runs this command; "
+            f"no mark is set: {SOCKET_VARIABLE} is not set, so no perftop runs this command; "
             "start it with perftop record -- CMD, or stat, why"
         )
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-            now = _TIME.pack(time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW))
-            sender.sendto((now + name.encode(errors="replace"))[:MAX_BYTES], f"\0{address}")
+            time_bytes = _TIME.pack(time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW))
+            sender.sendto((time_bytes + name.encode(errors="replace"))[:MAX_BYTES], f"\0{address}")
     except ConnectionRefusedError:
         raise Failed("no mark is set: the perftop that ran this command has ended") from None
     except OSError as error:

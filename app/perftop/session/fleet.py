@@ -22,7 +22,7 @@ from perftop.session.fleet_machine import (
 MIN_SHARED_MACHINES = 3
 """Minimum number of machines with the same cause for their episodes to become one shared
 episode."""
-TOGETHER_S = 30.0
+MAX_TOGETHER_S = 30.0
 """Ended episodes of one cause that started within this time, in s, become one shared episode."""
 ORDERS = ("lost", "name", "busy", "clock_hz", "below", "both", "involuntary", "steal", "power_w",
           "episodes", "suspects", "age")  # fmt: skip
@@ -155,7 +155,7 @@ class Fleet:
             episodes.sort(key=lambda episode: episode.start)
             simultaneous: list[MachineEpisode] = []
             for episode in episodes:
-                if simultaneous and episode.start - simultaneous[0].start > TOGETHER_S:
+                if simultaneous and episode.start - simultaneous[0].start > MAX_TOGETHER_S:
                     shared_episodes += self._shared_episodes(simultaneous)
                     simultaneous = []
                 simultaneous.append(episode)
@@ -240,9 +240,9 @@ MAX_MACHINES = 10_000
 MAX_POINTS = 100_000
 """Maximum number of points in the histories of all machines together; the more machines, the fewer
 points each has."""
-EPISODES_S, EPISODE_STEPS = 1800.0, 120
+EPISODES_SPAN_S, EPISODE_STEPS = 1800.0, 120
 """Span in s for which episodes are queried, and the number of steps in it."""
-MIN_SHARE = 0.05
+MIN_RUNNING_SHARE = 0.05
 """Minimum share of a window for an episode to count as running in it."""
 LOOKBACK = "1h"
 """Time for which a machine is listed as silent after it is no longer scraped, in PromQL."""
@@ -286,7 +286,7 @@ class Questions:
         """The query for the share of the window in which episodes of each kind and cause were
         running."""
         rate = self._rate("episode_seconds_total")
-        return f"max by ({BY}, kind, cause) ({rate}) > {MIN_SHARE}"
+        return f"max by ({BY}, kind, cause) ({rate}) > {MIN_RUNNING_SHARE}"
 
     def _numbers(self) -> dict[str, str]:
         cpu_seconds = self._sum("cpu_seconds_total")

@@ -33,7 +33,7 @@ MIN_CHUNKS = 8
 """A chunk takes at most this fraction (1/n) of the budget, so that little is dropped at once."""
 MAX_PACKED_BYTES, MIN_WAITING_PARTS = 1 << 21, 64
 """Maximum bytes that are packed together, and the fraction (1/n) of the budget that they may be."""
-TASKS_NS = 2_000_000_000
+MAX_TASKS_AGE_NS = 2_000_000_000
 """Age in ns beyond which a record of the tasks is out of date: the probe sends one each second."""
 
 Message = wire.Frame | wire.Note
@@ -420,8 +420,8 @@ class History:
                     time_ns <= end_ns
                     and (snapshot := TaskSnapshot.from_records(packed_records)) is not None
                 ):
-                    return snapshot if end_ns - time_ns <= TASKS_NS else TaskSnapshot()
-            if chunk.first_ns <= end_ns - TASKS_NS:
+                    return snapshot if end_ns - time_ns <= MAX_TASKS_AGE_NS else TaskSnapshot()
+            if chunk.first_ns <= end_ns - MAX_TASKS_AGE_NS:
                 break
         return TaskSnapshot()
 

@@ -224,12 +224,12 @@ MOVED_ROWS = 256
 """Number of samples that are moved at once when others are dropped."""
 SORTED_COLUMNS = 64
 """Number of columns that are sorted at once for percentiles: sorting copies them."""
-LIVE_BYTES = 4 << 20
+MAX_LIVE_BYTES = 4 << 20
 """Maximum size in bytes of the kept samples if there is a history too, with any number of CPUs."""
 MAX_WAITING, MAX_WAITING_BYTES = 32, 1 << 16
 """Maximum number of samples, and bytes of their metrics, that wait to be counted together at the
 end of a batch. The arrays of the whole batch stay in memory as long as one of its samples waits."""
-UNREAD_BYTES = 1 << 16
+MAX_UNREAD_BYTES = 1 << 16
 """Maximum size in bytes of the kept samples if percentiles are never read."""
 
 

@@ -38,7 +38,8 @@ class Moments:
 
     def __init__(self) -> None:
         self.marks: list[Moment] = []
-        self.others: list[Moment] = []
+        self.periodic: list[Moment] = []
+        """Other moments, about once a second."""
         self._step_ns = FIRST_STEP_NS
 
     def mark(self, time_ns: int, label: str, times: RunTimes) -> None:
@@ -46,11 +47,11 @@ class Moments:
             self.marks.append(Moment(time_ns, label, times.copy()))
 
     def note(self, time_ns: int, times: RunTimes) -> None:
-        if self.others and time_ns - self.others[-1].time_ns < self._step_ns:
+        if self.periodic and time_ns - self.periodic[-1].time_ns < self._step_ns:
             return
-        self.others.append(Moment(time_ns, None, times.copy()))
-        if len(self.others) > MAX_MOMENTS:
-            self.others = self.others[::2]
+        self.periodic.append(Moment(time_ns, None, times.copy()))
+        if len(self.periodic) > MAX_MOMENTS:
+            self.periodic = self.periodic[::2]
             self._step_ns *= 2
 
 
@@ -77,29 +78,31 @@ class RunPhase:
 def phases(moments: Moments, start: Moment, end: Moment) -> list[RunPhase]:
     """Returns the phases of the job from `start` to `end`, or to the marks at its start and its
     end, if there are such marks."""
-    named: list[Moment] = []
+    named_marks: list[Moment] = []
     for mark in moments.marks:
         assert mark.label is not None
         if mark.label.startswith(RUN_STARTED):
-            start, named = mark, []
+            start, named_marks = mark, []
         elif mark.label.startswith(RUN_ENDED):
             end = mark
             break
         else:
-            named.append(mark)
-    if named and named[0].time_ns - start.time_ns < MIN_PHASE_NS:
-        return _between([start._replace(label=named[0].label), *named[1:], end])
-    if named:
-        return _between([start._replace(label="before"), *named, end])
-    between = [one for one in moments.others if start.time_ns < one.time_ns < end.time_ns]
+            named_marks.append(mark)
+    if named_marks and named_marks[0].time_ns - start.time_ns < MIN_PHASE_NS:
+        return _between([start._replace(label=named_marks[0].label), *named_marks[1:], end])
+    if named_marks:
+        return _between([start._replace(label="before"), *named_marks, end])
+    between = [
+        moment for moment in moments.periodic if start.time_ns < moment.time_ns < end.time_ns
+    ]
     return _by_largest([start, *between, end])
 
 
 def _between(moments: Sequence[Moment]) -> list[RunPhase]:
     return [
-        RunPhase(one.label or "", one.time_ns, then.time_ns, then.times.since(one.times))
-        for one, then in pairwise(moments)
-        if then.time_ns > one.time_ns
+        RunPhase(first.label or "", first.time_ns, last.time_ns, last.times.since(first.times))
+        for first, last in pairwise(moments)
+        if last.time_ns > first.time_ns
     ]
 
 
@@ -116,8 +119,10 @@ def _by_largest(moments: Sequence[Moment]) -> list[RunPhase]:
             name = largest if run_s > 0 else ""
     edges.append(moments[-1])
     while len(edges) > MAX_UNNAMED_PHASES + 1:
-        lengths = [then.time_ns - one.time_ns for one, then in pairwise(edges)]
-        at = lengths.index(min(lengths))
-        joins_next = at == 0 or (at + 1 < len(lengths) and lengths[at + 1] < lengths[at - 1])
-        del edges[at + 1 if joins_next else at]
+        lengths = [last.time_ns - first.time_ns for first, last in pairwise(edges)]
+        shortest = lengths.index(min(lengths))
+        joins_next = shortest == 0 or (
+            shortest + 1 < len(lengths) and lengths[shortest + 1] < lengths[shortest - 1]
+        )
+        del edges[shortest + 1 if joins_next else shortest]
     return [replace(phase, label=phase.largest()[0]) for phase in _between(edges)]

@@ -25,8 +25,8 @@ from perftop.model.smt import Calibration, core_lists
 from perftop.model.tasks import TaskSnapshot, ThreadActivity
 from perftop.session import episodes
 from perftop.session.episodes import MAX_MARKS, EpisodeLog
-from perftop.session.history import TASKS_NS, History
-from perftop.session.interval import LIVE_BYTES, Distribution, Interval, Span, Tasks
+from perftop.session.history import MAX_TASKS_AGE_NS, History
+from perftop.session.interval import MAX_LIVE_BYTES, Distribution, Interval, Span, Tasks
 from perftop.session.losses import Cause, Losses, LossSums, Totals
 from perftop.session.run_phases import Moment, Moments, RunPhase, phases
 from perftop.session.task_times import BusyCpus, RunTimes
@@ -34,11 +34,12 @@ from perftop.session.task_times import BusyCpus, RunTimes
 MAX_BATCH = 256
 """Maximum number of frames read ahead and computed at once. More would need memory and gain
 little."""
-BATCH_BYTES = 3 << 17
+MAX_BATCH_BYTES = 3 << 17
 """Maximum size in bytes of the counters computed at once, if MAX_BATCH frames have more. Some
 sixty arrays of this size exist at a time."""
 MIN_BATCH = 16
-"""Number of frames that are computed at once although they have up to eight times BATCH_BYTES."""
+"""Number of frames that are computed at once even if they have up to eight times
+MAX_BATCH_BYTES."""
 MAX_WARNINGS = 20
 """Maximum number of warnings kept, the newest: a probe that repeats warnings must not fill the
 memory."""
@@ -52,8 +53,8 @@ machine takes a third of it."""
 def max_batch(hello: wire.Hello) -> int:
     """Returns the maximum number of frames of this stream to read ahead and to compute at once."""
     frame_bytes = sum(8 * hello.rows(block.scope) * block.columns for block in hello.blocks)
-    fitting = BATCH_BYTES // max(1, frame_bytes)
-    few = min(MIN_BATCH, 8 * BATCH_BYTES // max(1, frame_bytes))
+    fitting = MAX_BATCH_BYTES // max(1, frame_bytes)
+    few = min(MIN_BATCH, 8 * MAX_BATCH_BYTES // max(1, frame_bytes))
     return max(1, few, min(MAX_BATCH, fitting))
 
 
@@ -87,7 +88,9 @@ class Session:
         """Warnings of the probe and of this session, newest last; each warning makes a new list."""
         self.warned_ns = 0
 
-        kept_bytes = LIVE_BYTES if history is not None and summary_bytes is None else summary_bytes
+        kept_bytes = (
+            MAX_LIVE_BYTES if history is not None and summary_bytes is None else summary_bytes
+        )
         room = () if kept_bytes is None else (kept_bytes, 2)
         self.distribution = Distribution(self.shown, *room)
         self._span = Span.empty(self.reader, self.now_ns)
@@ -355,7 +358,9 @@ class Session:
         return span.interval(reader, end_ns, self.unix(end_ns), 0, self.history.tasks_at(end_ns))
 
     def _interval(self, span: Span) -> Interval:
-        snapshot = self.snapshot if self.now_ns - self._snapshot_ns <= TASKS_NS else TaskSnapshot()
+        snapshot = (
+            self.snapshot if self.now_ns - self._snapshot_ns <= MAX_TASKS_AGE_NS else TaskSnapshot()
+        )
         unix = self.unix(self.now_ns)
         return span.interval(
             self.reader, self.now_ns, unix, self._seq, snapshot, self._resting_cpus

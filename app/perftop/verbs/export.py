@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from perftop.session.interval import Interval
     from perftop.session.session import Session
 
-EVERY_NS = 1_000_000_000
+DEFAULT_EVERY_NS = 1_000_000_000
 """Length of an interval in ns if neither --every nor the recording sets one."""
 FORMS = ("csv", "jsonl", "parquet", "openmetrics")
 ENDINGS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
@@ -139,10 +139,10 @@ class Export(Follower):
         from dataclasses import replace
 
         from perftop.output.export.forms import Command
-        from perftop.session.interval import UNREAD_BYTES
+        from perftop.session.interval import MAX_UNREAD_BYTES
         from perftop.session.session import Session
 
-        summary_bytes = None if self._summarises else UNREAD_BYTES
+        summary_bytes = None if self._summarises else MAX_UNREAD_BYTES
         session = Session(hello, summary_bytes=summary_bytes)
         if self._asked_cpus is not None:
             cpus = selected_cpus(session, self._asked_cpus)
@@ -194,7 +194,7 @@ def _every_ns(asked_ns: int | None, hello: wire.Hello) -> int:
     samples."""
     sample_ns = hello.sample_ns
     if asked_ns is None:
-        length_ns = hello.interval_ns or EVERY_NS
+        length_ns = hello.interval_ns or DEFAULT_EVERY_NS
         return -(-max(length_ns, sample_ns) // sample_ns) * sample_ns
     steps = asked_ns / sample_ns
     if asked_ns < sample_ns or abs(steps - round(steps)) > 1e-6:

@@ -28,7 +28,7 @@ SAMPLE_NS = 1_000_000_000
 """Length of a sample in ns, long because the exporter runs permanently in the background."""
 DEFAULT_ADDRESS, UNIX = "127.0.0.1:9917", "unix:"
 """Default address to listen on, and the prefix that marks the path of a unix socket."""
-FILE_S, FILE_MODE = 10.0, 0o644
+FILE_PERIOD_S, FILE_MODE = 10.0, 0o644
 """Seconds between two versions of the text file, and its mode. The file is readable by all because
 node_exporter reads it as another user, and it contains no secrets."""
 STALE_S, STALE_SAMPLES = 10.0, 5
@@ -130,7 +130,7 @@ class Exporter(Follower):
         """Raw time of the newest sample."""
         self._has_sample = False
         """Whether the current batch contained a sample."""
-        self._sampled_s = self._written_s = -FILE_S
+        self._sampled_s = self._written_s = -FILE_PERIOD_S
         """Event loop times of the newest sample and of the newest text file, in s."""
         self._serves = False
         self._file_status: os.stat_result | None = None
@@ -151,10 +151,10 @@ class Exporter(Follower):
 
     def on_hello(self, hello: wire.Hello) -> Session:
         from perftop.output.exporter.page import Page
-        from perftop.session.interval import UNREAD_BYTES
+        from perftop.session.interval import MAX_UNREAD_BYTES
         from perftop.session.session import Session
 
-        session = Session(hello, summary_bytes=UNREAD_BYTES)
+        session = Session(hello, summary_bytes=MAX_UNREAD_BYTES)
         self._page = Page(session, self._detail)
         return session
 
@@ -206,7 +206,7 @@ class Exporter(Follower):
     def _write_file(self, now_s: float) -> None:
         from perftop.base import files
 
-        if self._file is not None and now_s - self._written_s >= FILE_S:
+        if self._file is not None and now_s - self._written_s >= FILE_PERIOD_S:
             try:
                 text = self._page.text(openmetrics=False)
                 self._file_status = files.replace(self._file, text, FILE_MODE)

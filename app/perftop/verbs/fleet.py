@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MAX_FILE_BYTES = 1 << 20
 """Maximum bytes of a file of hosts."""
-FIRST_S = 10.0
+MAX_FIRST_WAIT_S = 10.0
 """Maximum seconds to wait for all machines before the first lines are printed."""
 
 
@@ -145,11 +145,11 @@ async def _print_lines(source: Source, count: int | None) -> int:
 
 async def _first_answers(source: Source, feeding: asyncio.Task[None]) -> None:
     """Waits until machines are known, and then until every machine has answered or failed, in all
-    for at most FIRST_S. The machines of a server are known when it has answered, and its source
-    limits the time for that."""
+    for at most MAX_FIRST_WAIT_S. The machines of a server are known when it has answered, and its
+    source limits the time for that."""
     import asyncio
 
-    deadline_s = asyncio.get_running_loop().time() + FIRST_S
+    deadline_s = asyncio.get_running_loop().time() + MAX_FIRST_WAIT_S
     while not feeding.done():
         connecting = [m for m in source.fleet.silent if m.why == "connecting"]
         is_late = asyncio.get_running_loop().time() >= deadline_s

@@ -23,7 +23,7 @@ from perftop.recording.codec import TimedMessage
 from perftop.recording.file import AnyRecording, has_parts, open_recording
 from perftop.session.fleet import (
     EPISODE_STEPS,
-    EPISODES_S,
+    EPISODES_SPAN_S,
     Fleet,
     Questions,
     fill_episodes,
@@ -132,7 +132,7 @@ class _HostFeed:
 
 SCRAPE_S = 15.0
 """Default seconds between two queries, which is a common scrape interval."""
-WINDOW = 4
+WINDOW_INTERVALS = 4
 """Number of intervals that a query covers; a rate needs at least two scrapes."""
 MAX_BACK_S = 30 * 86400.0
 """Maximum age in seconds of the displayed time."""
@@ -149,7 +149,7 @@ class PrometheusSource:
     ) -> None:  # fmt: skip
         """Raises Failed if `url` is no valid URL."""
         self._server, self.every_s, self._clock = Server(url), every_s, clock
-        self._questions = Questions(match, WINDOW * every_s)
+        self._questions = Questions(match, WINDOW_INTERVALS * every_s)
         self.fleet = Fleet([])
         self.what = f"prometheus {safe(url, 60)}"
         self.problem = ""
@@ -207,8 +207,8 @@ class PrometheusSource:
         step = past_step(len(fleet.machines), self.every_s)
         history = server.query_range(questions.past(), end - PAST_S, end, step)
         fill_past(fleet, history, shift_s)
-        step = max(self.every_s, EPISODES_S / EPISODE_STEPS)
-        start = end - EPISODES_S
+        step = max(self.every_s, EPISODES_SPAN_S / EPISODE_STEPS)
+        start = end - EPISODES_SPAN_S
         episodes = server.query_range(questions.episodes(), start, end, step)
         last = max((points[-1][0] for _, points in episodes if points), default=end)
         fill_episodes(fleet, episodes, max(last, end - step), step, shift_s)

@@ -22,12 +22,12 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from perftop.base.arrays import Bools, Floats, Ints
 
-SMOOTHING_REACH = 5
+SMOOTHING_CHUNKS = 5
 """Number of chunks in a running median; up to two consecutive outliers do not affect it."""
-GAP_S = 5e-6
+MIN_GAP_S = 5e-6
 """Minimum length of a gap in s. Interrupts are mostly shorter; clock changes halt the CPU for 6 us
 or more."""
-LONGEST_HALT_S = 60e-6
+MAX_HALT_S = 60e-6
 """Maximum length of a short gap in s; halts for a change of clock or SIMD power take at most 50
 us."""
 
@@ -96,7 +96,7 @@ def _trace(
     chain_hz = piece_s * (pieces - has_pieces) / chained_ticks * tsc_hz
     chain = running_median(chain_hz)
     gap_s = (longest_piece - stamp) / tsc_hz - piece_s / chain
-    is_gap = ~has_pieces & (gap_s >= GAP_S)
+    is_gap = ~has_pieces & (gap_s >= MIN_GAP_S)
     chain_hz = np.where(is_gap, chain, chain_hz)
     work_s = piece_s * pieces.astype(float)
     hz, smooth, stopped_s = chain_hz, chain, None
@@ -115,10 +115,10 @@ def _trace(
 
 
 def running_median(values: Floats) -> Floats:
-    """Returns the running median of SMOOTHING_REACH values. At the ends, it uses fewer values, with
-    equal numbers on both sides."""
+    """Returns the running median of SMOOTHING_CHUNKS values. At the ends, it uses fewer values,
+    with equal numbers on both sides."""
     medians = values.copy()
-    for reach in range(1, SMOOTHING_REACH // 2 + 1):  # wider windows keep the values at the ends
+    for reach in range(1, SMOOTHING_CHUNKS // 2 + 1):  # wider windows keep the values at the ends
         if len(values) > 2 * reach:
             windows = sliding_window_view(values, 2 * reach + 1)
             medians[reach:-reach] = np.median(windows, axis=1)
@@ -128,9 +128,9 @@ def running_median(values: Floats) -> Floats:
 def gaps(parts: Sequence[Trace]) -> list[Gap]:
     gaps_of_run = []
     for part in parts:
-        for i in np.flatnonzero(part.gap_s >= GAP_S).tolist():
+        for i in np.flatnonzero(part.gap_s >= MIN_GAP_S).tolist():
             length = float(part.gap_s[i])
-            kind = "short" if length <= LONGEST_HALT_S else "long"
+            kind = "short" if length <= MAX_HALT_S else "long"
             kind = "preempted" if part.switches[i] else kind
             halted = None if part.stopped_s is None else bool(part.stopped_s[i] > length / 2)
             gaps_of_run.append(Gap(float(part.gap_at_s[i]), length, kind, halted))
@@ -139,13 +139,13 @@ def gaps(parts: Sequence[Trace]) -> list[Gap]:
 
 # --- one run: the rise of the clock, its steadiness, and disturbances
 
-BAND = 0.02
+BAND_SHARE = 0.02
 """Share of the steady clock by which the clock may vary. Except on the fastest CPUs, a clock step
 of 100 MHz exceeds it."""
-TAIL = 0.5
+STEADY_SHARE = 0.5
 """Share of a phase, at its end, that is its steady part. A clock that settles within this part is
 not steady, because it has held for a shorter time than it took to settle."""
-PARTS = 4
+STEADY_SECTIONS = 4
 """Number of sections of the steady part; their differences determine the error of the clock."""
 MAX_ASTRAY_SHARE = 0.2
 """Maximum share of the steady part's work that may be outside the band; with more, the clock is not
@@ -213,18 +213,24 @@ class Climb:
 
 def level(part: Trace, isa: str) -> Level | None:
     """Returns the results of the steady part of a phase; None if it has too few chunks."""
-    begin = part.start_s[0] + (1 - TAIL) * (part.end_s[-1] - part.start_s[0]) if len(part.hz) else 0
+    begin = (
+        part.start_s[0] + (1 - STEADY_SHARE) * (part.end_s[-1] - part.start_s[0])
+        if len(part.hz)
+        else 0
+    )
     tail = part.start_s >= begin
     hz, work = part.hz[tail], part.work_s[tail]
-    if len(hz) < PARTS * SMOOTHING_REACH:
+    if len(hz) < STEADY_SECTIONS * SMOOTHING_CHUNKS:
         return None
     median_hz = weighted_quantile(hz, work, 0.5)
     medians = [
         weighted_quantile(h, w, 0.5)
-        for h, w in zip(np.array_split(hz, PARTS), np.array_split(work, PARTS), strict=True)
+        for h, w in zip(
+            np.array_split(hz, STEADY_SECTIONS), np.array_split(work, STEADY_SECTIONS), strict=True
+        )
     ]
     error = max(abs(median - median_hz) for median in medians)
-    is_astray = np.abs(part.smooth[tail] - median_hz) > BAND * median_hz
+    is_astray = np.abs(part.smooth[tail] - median_hz) > BAND_SHARE * median_hz
     is_steady = work[is_astray].sum() <= MAX_ASTRAY_SHARE * work.sum()
     low, high = weighted_quantile(hz, work, 0.05), weighted_quantile(hz, work, 0.95)
     by_chain = weighted_quantile(part.chain_hz[tail], work, 0.5)
@@ -253,7 +259,7 @@ def settling_time(part: Trace, steady_hz: float) -> tuple[float, list[float]]:
     The climb is fitted: it ends where the least time is on the wrong side, in the band before that
     moment or outside the band after it. So a burst that is shorter than the time for which the
     clock had been steady is not part of the climb."""
-    outside = np.abs(part.smooth - steady_hz) > BAND * steady_hz
+    outside = np.abs(part.smooth - steady_hz) > BAND_SHARE * steady_hz
     length_s = part.end_s - part.start_s
     wrong_s = np.concatenate([[0.0], np.cumsum(np.where(outside, -length_s, length_s))])
     first = int(np.argmin(wrong_s))
@@ -278,7 +284,9 @@ def climb(answer: Mapping[str, Any], run: Mapping[str, Any]) -> Climb:
         t90, t99 = (reached_s(parts[0], share * first.hz) for share in (0.9, 0.99))
         since_s, bursts_s = settling_time(parts[0], first.hz)
         since_s = max(since_s, t99 or 0.0)
-        steady_s = since_s if first.steady and since_s <= (1 - TAIL) * parts[0].end_s[-1] else None
+        steady_s = (
+            since_s if first.steady and since_s <= (1 - STEADY_SHARE) * parts[0].end_s[-1] else None
+        )
     spans = sum(float(part.spent_s.sum()) for part in parts)
     worked_s = sum(float((part.work_s / part.smooth).sum()) for part in parts)
     lost_share = max(0.0, 1 - worked_s / spans) if spans else 0.0
@@ -329,7 +337,7 @@ def disturbances_of_run(
 
 # --- all runs of one CPU
 
-MIN_CLEAN = 3
+MIN_CLEAN_RUNS = 3
 """Minimum number of undisturbed runs; with fewer, disturbed ones are used too, with a note."""
 SOON_S, NEAR_S, NEAR_SHARE = 5e-3, 20e-6, 0.02
 """Gaps of several runs belong to the ramp if they begin before SOON_S and their distance is at most
@@ -395,7 +403,7 @@ def ramp_of_runs(answer: Mapping[str, Any]) -> Ramp:
     climbs = [climb(answer, run) for run in answer["runs"]]
     usable_runs = [i for i, climb in enumerate(climbs) if climb.is_usable]
     clean = [i for i in usable_runs if not climbs[i].disturbed]
-    used_runs = clean if len(clean) >= MIN_CLEAN else usable_runs
+    used_runs = clean if len(clean) >= MIN_CLEAN_RUNS else usable_runs
     used_climbs = [climbs[i] for i in used_runs]
     steady_levels = [climb.levels[0] for climb in used_climbs]
     hz = error_hz = chain_hz = None

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 BATCH_NS = 500_000_000
 """Maximum time in ns that is missing at the end of a recording if perftop or the probe is killed.
 Wake-ups cause nearly all the cost of recording: with 200 ms, the cost is twice as high."""
-RING_NS = 600_000_000_000
+DEFAULT_RING_NS = 600_000_000_000
 """Length of the ring in ns if --on is given without --ring."""
-MAX_BYTES = 1_000_000_000
+DEFAULT_MAX_BYTES = 1_000_000_000
 """Default limit, in bytes, of a ring together with everything that is kept of it; --max-size
 changes the limit."""
 MAX_DELAY_NS = 2_000_000_000
@@ -60,7 +60,9 @@ def add(verbs: Any) -> None:
     text = "keep 30 s around episodes of these kinds: turbo-drop,neighbour …"
     parser.add_argument("--on", metavar="KIND,KIND", help=text)
     text = "limit for all that --ring or --on keep (default: 1G)"
-    parser.add_argument("--max-size", type=size_bytes, default=MAX_BYTES, metavar="SIZE", help=text)
+    parser.add_argument(
+        "--max-size", type=size_bytes, default=DEFAULT_MAX_BYTES, metavar="SIZE", help=text
+    )
     text = "print the systemd service of a black box"
     parser.add_argument("--print-unit", action="store_true", help=text)
     options.add_force(parser)
@@ -153,7 +155,7 @@ class Record(Follower):
         self._now_ns = 0
         self._marks = self._marks_due = 0
         self._command = None if job is None else Command(job, start)
-        self._triggers = Triggered(args.on, args.ring or RING_NS) if args.on else None
+        self._triggers = Triggered(args.on, args.ring or DEFAULT_RING_NS) if args.on else None
         is_alone = job is None and name is None
         self._is_shown = is_alone and sys.stderr is not None and sys.stderr.isatty()
         self.side_by_side: Sequence[Record] = [self]
@@ -195,7 +197,7 @@ class Record(Follower):
         if self._triggers is not None:
             self._triggers.take([named])
         if _is_ring(args):
-            ring = Ring(self._path, named, args.ring or RING_NS, args.max_size)
+            ring = Ring(self._path, named, args.ring or DEFAULT_RING_NS, args.max_size)
             self._recording = self._ring = ring
         else:
             self._recording = Writer(self._path, named, force=args.force)
@@ -331,10 +333,10 @@ class Triggered(Follower):
         """Messages that have not been analysed yet."""
 
     def on_hello(self, hello: wire.Hello) -> Session:
-        from perftop.session.interval import UNREAD_BYTES
+        from perftop.session.interval import MAX_UNREAD_BYTES
         from perftop.session.session import Session
 
-        return Session(hello, summary_bytes=UNREAD_BYTES)
+        return Session(hello, summary_bytes=MAX_UNREAD_BYTES)
 
     def is_due(self, message: wire.Frame | wire.Note) -> bool:
         """Adds a message; returns whether it is time to analyse those that wait."""

@@ -18,11 +18,11 @@ MEANS = {
     "disturbed": "others were at work, or CPU time was limited: try again on a quieter machine",
     "unusable": "wrong: do not believe numbers that need it",
 }
-NAME, VERDICT = 22, 11
+NAME_WIDTH, VERDICT_WIDTH = 22, 11
 """Widths in cells of the columns of names and verdicts."""
 MAX_VALUES = 4
 """Maximum number of values shown of a counter: those of all cores would fill the screen."""
-INDENT = 2 + NAME
+INDENT = 2 + NAME_WIDTH
 
 
 def add(verbs: Any) -> None:
@@ -73,8 +73,8 @@ def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]
             parts += [row["why"]] if row["why"] else []
             parts += [f"fix: {row['fix']}"] if row["fix"] else []
             sign, verdict = mark(row["verdict"], unicode=unicode), row["verdict"]
-            name = f"{sign} {row['instrument']:<{NAME}}{verdict:<{VERDICT}}"
-            lines += fact(name, "; ".join(parts), width, INDENT + VERDICT)
+            name = f"{sign} {row['instrument']:<{NAME_WIDTH}}{verdict:<{VERDICT_WIDTH}}"
+            lines += fact(name, "; ".join(parts), width, INDENT + VERDICT_WIDTH)
     counts = [(verdict, sum(c["verdict"] == verdict for c in done_checks)) for verdict in VERDICTS]
     text = ", ".join(f"{count} {verdict}" for verdict, count in counts if count)
     wrong_text = f"; wrong: {', '.join(answer['wrong'])}" if answer["wrong"] else ""
@@ -104,7 +104,7 @@ def _check(check: Answer, sign: str, width: int) -> list[str]:
     if check["disturbed"] and verdict != "disturbed":
         parts.append(_cpus("disturbed on", check["disturbed"]))
     name = f"{sign} {check['counter']}"
-    first_line = fact(name, f"{verdict:<{VERDICT}}{check['what']}", width, INDENT)
+    first_line = fact(name, f"{verdict:<{VERDICT_WIDTH}}{check['what']}", width, INDENT)
     return [*first_line, *fact("", "; ".join(parts), width, INDENT)]
 
 

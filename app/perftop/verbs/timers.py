@@ -11,12 +11,12 @@ from perftop.base.text import EIGHTHS, MISSING, columns, exact, wrapped
 from perftop.verbs import machine
 from perftop.verbs.machine import INDENT, Answer, add_instrument, fact
 
-COLUMN = 8
-MAX_ROWS = 10
-"""Width in cells of the last column, the step, which includes the unit."""
-MAX_WIDTH = 112
+COLUMN_WIDTH = 8
+STEP_WIDTH = 10
+"""Width in cells of the last column, which has the step with its unit."""
+MIN_WIDE_WIDTH = 112
 """Minimum width of the terminal at which costs are shown both in ticks and in ns."""
-BARS, SIGNS = 24, " .:-=+*#@"
+HISTOGRAM_BINS, ASCII_BARS = 24, " .:-=+*#@"
 """Number of bins of a histogram, and the ASCII characters that represent them."""
 MIN_WIDTH = 80
 """Minimum width of lines; a narrower terminal wraps them itself."""
@@ -64,10 +64,10 @@ def number(value: float | None) -> str:
 def _costs(answer: Answer, width: int) -> Iterator[str]:
     def row(head: str, cells: list[str]) -> str:
         *first, last_cell = cells
-        line = f"{head:<{INDENT}}" + "".join(f"{cell:>{COLUMN}}" for cell in first)
-        return f"{line}{last_cell:>{MAX_ROWS}}"
+        line = f"{head:<{INDENT}}" + "".join(f"{cell:>{COLUMN_WIDTH}}" for cell in first)
+        return f"{line}{last_cell:>{STEP_WIDTH}}"
 
-    keys = [*_TICKS, *(_NS if width >= MAX_WIDTH else ["mean_ns"])]
+    keys = [*_TICKS, *(_NS if width >= MIN_WIDE_WIDTH else ["mean_ns"])]
     units = [""] * (len(keys) + 1)
     units[0], units[len(_TICKS)] = "in ticks", "in ns"
     yield row("", units).rstrip()
@@ -115,15 +115,15 @@ def _notes(answer: Answer, width: int) -> Iterator[str]:
 
 
 def _distributions(answer: Answer, unicode: bool) -> Iterator[str]:
-    yield f"{'samples, in ticks':<{INDENT}}{'from':>{COLUMN}} {'':{BARS}} to"
+    yield f"{'samples, in ticks':<{INDENT}}{'from':>{COLUMN_WIDTH}} {'':{HISTOGRAM_BINS}} to"
     for method in answer["methods"]:
         histogram = method["histogram"]
         if histogram is not None:
             first, counts = histogram["first_ticks"], histogram["counts"]
             end = first + histogram["width_ticks"] * len(counts)
-            bars = columns(counts, EIGHTHS if unicode else SIGNS)
-            line = f"{method['name']:<{INDENT}}{number(first):>{COLUMN}} "
-            line += f"{bars:{BARS}} {number(end):<{COLUMN}}"
+            bars = columns(counts, EIGHTHS if unicode else ASCII_BARS)
+            line = f"{method['name']:<{INDENT}}{number(first):>{COLUMN_WIDTH}} "
+            line += f"{bars:{HISTOGRAM_BINS}} {number(end):<{COLUMN_WIDTH}}"
             far_counts = method["far"]
             yield f"{line} {100 * far_counts:.2g} % far out" if far_counts else line.rstrip()
     yield f"  far out: beyond {answer['far']} times the median; the longest 1 % is not drawn"

@@ -13,13 +13,13 @@ from perftop.verbs.machine import Answer, add_instrument, fact
 
 MIN_WIDTH = 80
 """Minimum width of lines; a narrower terminal wraps them itself."""
-RATES = (100, 1_000, 10_000)
+WAKE_UP_RATES = (100, 1_000, 10_000)
 """Wake-ups per second for which the cost is shown."""
-MIN_IDLE = 0.8
+MIN_IDLE_SHARE = 0.8
 """Minimum share of the wake-ups that must find the CPU idle; with less, a note is shown."""
-BARS, SIGNS = 24, " .:-=+*#@"
+HISTOGRAM_BINS, ASCII_BARS = 24, " .:-=+*#@"
 """Number of bins of a histogram, and the ASCII characters that represent them."""
-_SHOWN = ("median_us", "p95_us", "p99_us", "most_us")
+_COST_KEYS = ("median_us", "p95_us", "p99_us", "most_us")
 
 
 def add(verbs: Any) -> None:
@@ -40,9 +40,10 @@ def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]
     head = "".join(f"{name:>7}" for name in ("median", "95 %", "99 %", "most"))
     lines.append(f"{'woken by':<12}{'deepest state':<14}{head}  in us")
     for row in rows:
-        bars = columns(row["histogram"]["counts"], EIGHTHS if unicode else SIGNS)
-        cells = "".join(f"{row[key]:>7.{1 if row[key] < 1000 else 0}f}" for key in _SHOWN)
-        line = f"{row['kind']:<12}{(row['deepest'] or 'as it is')[:13]:<14}{cells}  {bars:{BARS}}"
+        bars = columns(row["histogram"]["counts"], EIGHTHS if unicode else ASCII_BARS)
+        cells = "".join(f"{row[key]:>7.{1 if row[key] < 1000 else 0}f}" for key in _COST_KEYS)
+        state = (row["deepest"] or "as it is")[:13]
+        line = f"{row['kind']:<12}{state:<14}{cells}  {bars:{HISTOGRAM_BINS}}"
         lines.append(line.rstrip())
     lines += ["", *_meaning(rows[0], width), ""]
     for note in _notes(answer):
@@ -66,7 +67,8 @@ def sentence(answer: Answer) -> str:
 def _meaning(row: Answer, width: int) -> Iterator[str]:
     """Yields the share of its time that a program spends on wake-ups by a timer, by their rate."""
     costs = [
-        f"{rate:,} a second: {percent(min(1.0, rate * row['median_us'] / 1e6))} %" for rate in RATES
+        f"{rate:,} a second: {percent(min(1.0, rate * row['median_us'] / 1e6))} %"
+        for rate in WAKE_UP_RATES
     ]
     yield from wrapped(
         f"A program that waits for each wake-up waits so much of its time: {', '.join(costs)}.",
@@ -76,7 +78,7 @@ def _meaning(row: Answer, width: int) -> Iterator[str]:
 
 def _notes(answer: Answer) -> Iterator[str]:
     idle = [min(1.0, row["idle_entries"] / row["samples"]) for row in answer["rows"]]
-    if answer["states"] and min(idle) < MIN_IDLE:
+    if answer["states"] and min(idle) < MIN_IDLE_SHARE:
         yield (
             f"CPU {answer['cpu']} was idle before {rough(min(idle))} of the wake-ups of a row:"
             " other tasks ran there, and these costs hold the time of waiting for them. Repeat it"

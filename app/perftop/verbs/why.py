@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from perftop.process.job import Job
     from perftop.session.session import Session
 
-USUAL_NS = 10_000_000_000
+DEFAULT_NS = 10_000_000_000
 """Default duration in ns of a measurement without a command."""
 EPILOG = (
     "-- CMD [ARG …] runs a command and shows what it lost, on stderr; the exit status is the "
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     with options.held_job(args) as job:
         from perftop.process import launch
 
-        duration_ns = args.duration or USUAL_NS
+        duration_ns = args.duration or DEFAULT_NS
         batch_ns = launch.longest_batch_ns(sample_ns, options.STAT_INTERVAL_NS, duration_ns)
         argv = options.stream_command(args, sample_ns, batch_ns, job)
         with lean():
@@ -99,7 +99,7 @@ class Why(Measured):
         from perftop.process.streams import REST_S
 
         is_timed = args.file is None and job is None
-        duration_ns = (args.duration or USUAL_NS) if is_timed else None
+        duration_ns = (args.duration or DEFAULT_NS) if is_timed else None
         super().__init__(None, job, rest_s=REST_S, duration_ns=duration_ns)
         self._args = args
         self.has_reported = False

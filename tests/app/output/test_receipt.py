@@ -70,7 +70,7 @@ def test_moments_of_a_long_run_are_few_and_evenly_spread() -> None:
     result = Moments()
     for second in range(5000):
         result.note(second * S, times())
-    seconds = [moment.time_ns // S for moment in result.others]
+    seconds = [moment.time_ns // S for moment in result.periodic]
     assert MAX_MOMENTS // 2 <= len(seconds) <= MAX_MOMENTS
     gaps = {then - one for one, then in itertools.pairwise(seconds)}
     assert max(gaps) <= 1.2 * min(gaps)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perftop.base.errors import Failed
-from perftop.process.marks import VARIABLE, MarkSocket, send
+from perftop.process.marks import SOCKET_VARIABLE, MarkSocket, send
 
 PERFTOP = [sys.executable, "-m", "perftop"]
 
@@ -45,11 +45,11 @@ def test_a_measured_command_divides_itself_into_phases() -> None:
 
 
 def test_a_mark_without_a_measurement_says_what_to_do() -> None:
-    result = run("mark", "x", **{VARIABLE: ""})
+    result = run("mark", "x", **{SOCKET_VARIABLE: ""})
     assert result.returncode == 1
     assert result.stderr.startswith("perftop: no mark is set: ")
     assert "perftop record -- CMD" in result.stderr
-    ended = run("mark", "x", **{VARIABLE: "perftop-0-gone"})
+    ended = run("mark", "x", **{SOCKET_VARIABLE: "perftop-0-gone"})
     assert (ended.returncode, ended.stderr) == (
         1, "perftop: no mark is set: the perftop that ran this command has ended\n",
     )  # fmt: skip
@@ -57,21 +57,21 @@ def test_a_mark_without_a_measurement_says_what_to_do() -> None:
 
 def test_names_come_in_order_and_long_ones_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     marks = MarkSocket()
-    monkeypatch.setenv(VARIABLE, marks.environment()[VARIABLE])
+    monkeypatch.setenv(SOCKET_VARIABLE, marks.environment()[SOCKET_VARIABLE])
     for name in ("a", "b" * 999, "\udcff"):
         send(name)
-    assert [name[:3] for _, name in marks.arrived()] == ["a", "bbb", "?"]
-    assert [*marks.arrived()] == []
+    assert [name[:3] for _, name in marks.new_marks()] == ["a", "bbb", "?"]
+    assert [*marks.new_marks()] == []
     marks.close()
     with pytest.raises(Failed, match="has ended"):
         send("late")
-    assert [*marks.arrived()] == []
+    assert [*marks.new_marks()] == []
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_marks_of_another_user_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     marks = MarkSocket()
-    monkeypatch.setenv(VARIABLE, marks.environment()[VARIABLE])
+    monkeypatch.setenv(SOCKET_VARIABLE, marks.environment()[SOCKET_VARIABLE])
     if (pid := os.fork()) == 0:
         try:
             os.setuid(65534)
@@ -80,7 +80,7 @@ def test_marks_of_another_user_are_left_out(monkeypatch: pytest.MonkeyPatch) -> 
             os._exit(0)
     os.waitpid(pid, 0)
     send("own")
-    assert [name for _, name in marks.arrived()] == ["own"]
+    assert [name for _, name in marks.new_marks()] == ["own"]
     marks.close()
 
 
@@ -91,4 +91,4 @@ def test_where_sockets_are_refused_a_command_has_no_marks(monkeypatch: pytest.Mo
     monkeypatch.setattr("socket.socket", refused)
     marks = MarkSocket()
     assert marks.environment() == {}
-    assert [*marks.arrived()] == []
+    assert [*marks.new_marks()] == []

@@ -13,10 +13,10 @@ after rounding, and an empty text for an unknown number."""
 _FRACTION, _WHOLE, _UNKNOWN = range(3)
 _POWERS = 10.0 ** np.arange(23)
 """The powers of ten that a float represents exactly."""
-_TIE = 0.4999
+_MAX_SAFE_DISTANCE = 0.4999
 """Distance in units from the nearest whole number, above which rounding may go wrong: nearly half a
 unit."""
-_LEAST, _MOST = 1e-300, 1e15
+_MIN_MAGNITUDE, _MAX_MAGNITUDE = 1e-300, 1e15
 """Range of magnitudes in which a product with a power of ten is precise enough."""
 
 
@@ -33,13 +33,13 @@ def number_texts(values: Floats) -> list[str]:
     scaled = values * factor / unit
     units = np.rint(scaled)
     rounded = units / factor * unit
-    is_whole = (np.rint(rounded) == rounded) & (magnitude < 10 * _MOST)
+    is_whole = (np.rint(rounded) == rounded) & (magnitude < 10 * _MAX_MAGNITUDE)
     is_whole &= (rounded != 0) | (magnitude == 0)
     kinds = np.where(is_finite, np.where(is_whole, _WHOLE, _FRACTION), _UNKNOWN)
     printed = np.where(is_whole, rounded, values)
     texts = ("".join(_FORMATS.take(kinds).tolist()) % tuple(printed.tolist())).split("\n")
-    is_unsure = (np.abs(scaled - units) > _TIE) | (magnitude >= _MOST)
-    is_unsure = is_whole & is_unsure | (magnitude > 0) & (magnitude < _LEAST)
+    is_unsure = (np.abs(scaled - units) > _MAX_SAFE_DISTANCE) | (magnitude >= _MAX_MAGNITUDE)
+    is_unsure = is_whole & is_unsure | (magnitude > 0) & (magnitude < _MIN_MAGNITUDE)
     for index in np.flatnonzero(is_unsure & is_finite).tolist():
         texts[index] = repr(float(f"{values[index]:.7g}"))
     return texts[:-1]

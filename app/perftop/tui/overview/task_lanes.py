@@ -17,7 +17,7 @@ from perftop.draw.charts import NAMED_TAKERS, TAKERS, UNSEEN, Look
 from perftop.draw.columns import Run, fit
 from perftop.draw.strips import foreign, merge_runs
 from perftop.model.tasks import TaskSnapshot
-from perftop.session.history import TASKS_NS
+from perftop.session.history import MAX_TASKS_AGE_NS
 from perftop.session.session import Session
 from perftop.tui.overview.chart_numbers import Unit
 from perftop.tui.shared.time_axis import Axis
@@ -62,7 +62,7 @@ class TaskLanes:
         # A record is on the time before it; the newest columns have none yet.
         at = times_ns.searchsorted(ends_ns).clip(0, max(0, len(times_ns) - 1))
         if len(times_ns):
-            is_far = np.abs(times_ns[at] - ends_ns) > TASKS_NS
+            is_far = np.abs(times_ns[at] - ends_ns) > MAX_TASKS_AGE_NS
             at = np.where(is_far, len(times_ns), at)
         shares = self._by_record[:, at]
         known = shares.sum(axis=2)
@@ -91,9 +91,9 @@ class TaskLanes:
             kept, last_ns = [], start_ns - 1
         new = self._session.past.task_records(last_ns, end_ns) if end_ns > last_ns else []
         self._read_ns = start_ns, end_ns
-        if not new and kept is before and (not kept or kept[0][0] > start_ns - TASKS_NS):
+        if not new and kept is before and (not kept or kept[0][0] > start_ns - MAX_TASKS_AGE_NS):
             return False
-        self._records = [one for one in (*kept, *new) if one[0] > start_ns - TASKS_NS]
+        self._records = [one for one in (*kept, *new) if one[0] > start_ns - MAX_TASKS_AGE_NS]
         return True
 
     def _add_up(self) -> None:
