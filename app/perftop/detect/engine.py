@@ -187,7 +187,7 @@ class HighShare:
 
     @property
     def until_ns(self) -> int:
-        """The end of the high share, in case it is over now."""
+        """The end of the high share if it does not continue."""
         return self.last_ns if self.calm_ns is None else self.calm_ns
 
     def show(self, sums: Floats, time_ns: int) -> None:

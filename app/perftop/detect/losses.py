@@ -79,11 +79,11 @@ class NeighbourLosses:
         self.is_quiet = True
         """Whether no position appears to lose anything."""
         self.open: Bools = np.zeros(n, bool)
-        """Mask of the positions that appear to lose something ..."""
+        """Mask of the positions that appear to lose something."""
         self.sure: Bools = np.zeros(n, bool)
-        """... of those that belong to an episode ..."""
+        """Mask of the positions whose loss belongs to an episode."""
         self.fresh: Bools = np.zeros(n, bool)
-        """... and of those whose loss started in this sample."""
+        """Mask of the positions whose loss started in this sample."""
 
     def share(self, at: int) -> float:
         """Returns the share that a losing position has lost so far."""

@@ -35,7 +35,7 @@ CORE_CYCLES, PCU_TICKS = "cycles", "pcu_ticks"
 
 MIN_ACTIVE_SHARE = 0.1
 """Minimum share of polls or cycles. A limit that is active more rarely cannot lower the mean clock
-by START."""
+by DROP_START."""
 MIN_LIMIT_SHARE = 0.99
 """Share of the power limit from which the mean power counts as held at the limit by a
 controller."""

@@ -132,8 +132,8 @@ class Detection:
 # --- Detects counters whose values cannot be true: which counters, on which CPUs, and from when to
 # when.
 #
-# A program that takes counters takes them on many CPUs. Each CPU shows this in a different sample,
-# when its work contradicts the count. All of this forms one episode, whose cause lists the
+# A program that reprograms counters does so on many CPUs. Each CPU shows this in a different
+# sample, when its work contradicts the count. All of this forms one episode, whose cause lists the
 # counters.
 
 CLEAN_NS, CLEAN_SAMPLES = 1_000_000_000, 3

@@ -126,8 +126,8 @@ class BlockPlaces:
         """The rows of block `cpu`, which carry the stamps even if they have no values."""
 
     def in_delta(self, block: str, column: int) -> tuple[Ints, Ints]:
-        """Returns, by row of a block, the indices in a Delta of the row's ticks and of the
-        difference of a column."""
+        """Returns two arrays of indices in a Delta, by row of a block: the ticks of the row, and
+        its difference of this column."""
         place = next(place for place in self.blocks if place.block.name == block)
         rows = np.arange(place.count)
         return place.rows.start + rows, self.rows + place.values.start + column * len(rows) + rows

@@ -358,7 +358,7 @@ class Splitter:
         counted, any_ = self._any(group.by_thread, r0, r1, delta)
         if (name := self.any_counter()) in self._counters.multiplexed:
             uncounted = self._counters.uncounted(delta, name)
-            if np.count_nonzero(uncounted):  # idle transitions still give the states
+            if np.count_nonzero(uncounted):  # use the states by idle transitions instead
                 gone = uncounted.take(group.by_thread, axis=-1).any(axis=-2)
                 counted = np.where(gone, 0, counted)
         split.states[..., cores, :] = shares = states(r0, r1, any_)

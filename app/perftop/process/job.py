@@ -231,7 +231,7 @@ def _used(used: resource.struct_rusage) -> tuple[float, float, int, int, int]:
 def _own_use() -> tuple[float, float, int, int, int]:
     try:
         return _used(resource.getrusage(resource.RUSAGE_SELF))
-    except OSError:  # refused; then the few ms of the fork count as the command's
+    except OSError:  # refused: the few ms of the fork count for the command
         return 0.0, 0.0, 0, 0, 0
 
 

@@ -309,7 +309,7 @@ class Totals:
     """Raw times."""
     losses: LossSums
     times: RunTimes
-    """Times of tasks and threads. Those of a session grow with it; see `copy`."""
+    """Times of tasks and threads. In the totals of a session they keep growing; see `copy`."""
     sample_count: int
     suspect_count: int
     """Number of samples of CPUs with suspect counters."""
