@@ -1,4 +1,4 @@
-"""Streams in which much goes wrong."""
+"""Streams with many disturbances."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ WRONG = (wire.ROW_WIDE, wire.ROW_REBASED, wire.ROW_ELSEWHERE, wire.ROW_OFFLINE)
 
 
 def disturbed(messages: Sequence[TimedMessage], seed: int) -> Iterator[TimedMessage]:
-    """The same with rows that were read late, elsewhere or not at all, values that somebody wrote,
-    blocks that are absent, a suspend, and counters that are taken and given back."""
+    """Returns the messages with disturbances: rows that were read late, on another CPU or not at
+    all, values that another program wrote, absent blocks, a suspension, and counters that are taken
+    and given back."""
     rng = random.Random(seed)
     for i, message in enumerate(messages):
         if not isinstance(message, wire.Frame):

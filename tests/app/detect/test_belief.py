@@ -1,4 +1,4 @@
-"""What `measured` means: one rule, for every cause of every detector."""
+"""The rule that decides whether a cause is `measured`, for every cause of every detector."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_cause_that_nobody_knows_is_unknown(kind: str) -> None:
 
 
 def test_nothing_else_decides_what_is_measured() -> None:
-    """No detector and no report writes a confidence down; all ask for it."""
+    """No detector or report states a confidence itself; all call the rule."""
     for folder in FOLDERS:
         for path in (ROOT / folder).rglob("*.py"):
             if path.name == "belief.py":

@@ -41,7 +41,7 @@ def number(message: Timed) -> int:
 @pytest.mark.parametrize("scenario", TOLD)
 @pytest.mark.parametrize("gone", [3, 17])
 def test_frames_that_are_lost_hide_nothing_but_their_own_time(scenario: str, gone: int) -> None:
-    """In every second one frame arrives late by 2 samples or by 16: its differences cover all."""
+    """Once a second a frame is late by 2 samples or by 16; its differences cover that time."""
     hello, whole = lasting(f"sim:{scenario},cpus=8", 28)
     rest = [m for m in whole if number(m) % 20 >= gone or isinstance(m, wire.Note)]
     result = drops(hello, rest)
@@ -53,7 +53,7 @@ def test_frames_that_are_lost_hide_nothing_but_their_own_time(scenario: str, gon
 
 
 def slept(hello: wire.Hello, stream: Iterable[Timed], at: int, sleep_ns: int) -> Iterator[Timed]:
-    """From frame `at` on everything is later, and counters and clocks began anew at zero."""
+    """From frame `at` on all times are later, and counters and clocks start again at zero."""
     base: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for message in stream:
         if isinstance(message, wire.Note) or message.seq < at:
@@ -100,7 +100,7 @@ def test_a_machine_that_sleeps_makes_no_episode(at: int, sleep_s: int) -> None:
 def without(
     stream: Iterable[Timed], hello: wire.Hello, cpu: int, start: int, end: int
 ) -> Iterator[Timed]:
-    """The CPU is off from one frame to another."""
+    """Takes the CPU offline from frame `start` to frame `end`."""
     row = next(i for i, known in enumerate(hello.topology) if known.cpu == cpu)
     for message in stream:
         if isinstance(message, wire.Note):
@@ -142,7 +142,8 @@ TAKEN = {("kernel_cycles", Doubt.ABOVE), ("any_thread", Doubt.OUTSIDE)}
 
 
 def play(*samples: Doubts, every_ns: int = S) -> tuple[RunningEpisodes, list[Episode]]:
-    """What each sample tells, and as many clean ones as end everything."""
+    """Returns the episodes of each sample, with enough clean samples at the end to end all
+    episodes."""
     detector, ended = RunningEpisodes(), []
     suspects = Suspects(SampleReader(made.hello()), detector)
     for seq, result in enumerate((*samples, *[{}] * max(3, CLEAN_NS // every_ns))):
@@ -151,7 +152,7 @@ def play(*samples: Doubts, every_ns: int = S) -> tuple[RunningEpisodes, list[Epi
 
 
 def told(episode: Episode) -> tuple[list[int], int, int | None]:
-    """With times in samples."""
+    """Returns the episode with its times in samples."""
     return episode.cpus, episode.start_ns // S, episode.end_ns and episode.end_ns // S
 
 
@@ -168,7 +169,8 @@ def test_a_read_that_went_wrong_is_no_takeover() -> None:
 
 
 def test_each_cpu_shows_a_takeover_in_another_sample() -> None:
-    """And some of them do only now and then: it goes on until nobody has shown it for a second."""
+    """Some CPUs show it only sometimes: the episode lasts until no CPU has shown it for a
+    second."""
     results = [{cpu % 48: TAKEN} for cpu in range(0, 96 * 5, 5)]
     _, (one,) = play({}, *results)
     assert told(one) == (sorted({cpu % 48 for cpu in range(0, 96 * 5, 5)}), 1, 97)

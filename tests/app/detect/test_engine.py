@@ -1,4 +1,4 @@
-"""When episodes of shares and losses begin and end, step by step, of values made by hand."""
+"""The start and end of episodes of shares and losses, step by step, from values written by hand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES = [[0, 3], [1, 4], [2, 5]]
 
 
 class Walk(Stepped):
-    """Three positions: two of one group, one of another."""
+    """Three positions: two in one group, one in another."""
 
     def __init__(self, *, after: int = 1, pause: int = 0) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ def test_positions_of_a_group_that_begin_in_one_sample_or_the_next_are_one_episo
 
 @pytest.mark.parametrize("after", [1, 2])
 def test_samples_at_its_ends_do_not_count_for_its_depth(after: int) -> None:
-    """They may lie half outside; of one as short as that there is nothing better."""
+    """They may be partly outside the episode; an episode that short has no better samples."""
     walk = Walk(after=after).go([0.25, 0, 0]).go(ONE, samples=4).go([0.2, 0, 0]).go(0)
     assert walk.spans() == [(0, 6)]
     assert walk.ended[0].depth == pytest.approx(0.5)
@@ -90,7 +90,7 @@ def test_with_two_samples_asked_for_one_alone_is_nothing() -> None:
     walk = Walk(after=2).go(0).go(ONE).go(0).go(ONE)
     assert walk.spans() == []
     assert not walk.spells.is_quiet
-    assert walk.go(ONE).spans() == [(3, None)]  # it began with the first of them
+    assert walk.go(ONE).spans() == [(3, None)]  # it began with the first sample
     walk = Walk(after=2).go(ONE).go(0)
     assert walk.spells.is_quiet
 

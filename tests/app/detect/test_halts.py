@@ -1,4 +1,4 @@
-"""Involuntary halts and their causes, of counters that move as a test says."""
+"""Involuntary halts and their causes, from counters that a test controls."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ INTEL: dict[str, Any] = {
 
 
 def paced(*more: Counter, **changes: Any) -> Paced:
-    """Four CPUs that work all the time, at 3 GHz."""
+    """Returns four CPUs that always work, at 3 GHz."""
     walk = Paced(KIND, [*BASE, *more], **changes)
     return walk.go(3, ref=TSC, cycles=3e9)
 
 
 def losing(walk: Paced, share: float = 0.02, samples: int = 5, **rates: Any) -> Paced:
-    """The first CPU stands still for this share; its clock stays the same."""
+    """Halts the first CPU for this share of the time; its clock stays the same."""
     ref = [TSC * (1 - share), TSC, TSC, TSC]
     return walk.go(samples, **{"ref": ref, "cycles": [1.5 * r for r in ref], **rates})
 
@@ -149,7 +149,7 @@ def test_a_sign_explains_no_more_than_all_of_it() -> None:
 
 
 def test_short_samples_are_taken_together() -> None:
-    """10 ms each, of which every third has a packet."""
+    """Samples take 10 ms, and every third has a packet."""
     ns = S // 10
     walk = paced().go(10, ns=ns)
     for _ in range(20):
@@ -179,7 +179,7 @@ TURNS = [Counter(key, key, "s", "perf", scale=1e-9) for key in ("perf_enabled_s"
 def test_counts_that_were_scaled_up_prove_no_halt(
     running: float, spans: list[tuple[float, float | None]]
 ) -> None:
-    """The busy time is exact, the reference cycles were counted for a tenth of the time."""
+    """The busy time is exact; reference cycles were counted for a tenth of the time."""
     perf = [replace(counter, origin="perf") for counter in (made.REF, made.CYCLES)]
     walk = Paced(KIND, [*TURNS, *perf, BUSY, STEAL])
     walk.session.account()

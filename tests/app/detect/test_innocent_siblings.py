@@ -1,5 +1,5 @@
-"""How often a sibling is blamed for what a program does by itself, and how often a real loss is
-found."""
+"""How often a sibling is blamed for a program's own phases, and how often a real loss is
+detected."""
 
 from __future__ import annotations
 

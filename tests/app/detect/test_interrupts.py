@@ -21,7 +21,8 @@ NAMES: tuple[list[object], list[object]] = (
 
 
 class Flooded:
-    """Two CPUs, with a record of tasks a second and of interrupts where CPU 0 has some."""
+    """Two CPUs with a record of tasks once a second, and a record of interrupts when CPU 0 has
+    some."""
 
     def __init__(self) -> None:
         self.machine = Machine(cores=2)
@@ -78,7 +79,7 @@ def test_a_task_that_gets_next_to_nothing_loses_most() -> None:
     ("entry", "tasks"),
     [
         ([0.9, 0.0, 0.04, [], []], []),
-        ([0.05, 0.0, 0.6, [], []], []),  # nobody else wants the CPU
+        ([0.05, 0.0, 0.6, [], []], []),  # no other task wants the CPU
         ([0.2, 0.0, 0.2, [], []], []),  # it has time to spare
         ([0.5, 0.0, 0.4, *NAMES], [[17, "ksoftirqd/0", 0.38]]),  # a task that others wait for
         ([0.5, float("nan"), -1, [], []], []),

@@ -1,4 +1,4 @@
-"""The rules that name the cause of a drop, each by what is counted, and their order."""
+"""The rules that name the cause of a drop from counters, and their order."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def case(
 
 
 def polled(**seen: float) -> dict[str, Any]:
-    """Ten polls a sample, and how many of them saw what."""
+    """Returns flags with ten polls in a sample, and the number of polls that saw each bit."""
     words = {name.replace(" ", "_").replace("-", "_"): name for name in (*PARTS, *STATUS, *SOURCES)}
     return {"polls": 10.0, **{words[key]: times for key, times in seen.items()}}
 
@@ -152,7 +152,7 @@ def test_a_guest_from_which_time_is_taken() -> None:
 
 
 def test_the_order_of_the_rules() -> None:
-    """All hold; without the first that does, the next."""
+    """All rules match; when the first is removed, the next one names the cause."""
     moved = WIDE | {"limit_reasons": polled(thermal=3)} | AT_PL1 | ASKED | {"stat_steal_s": 0.2}
     order = []
     everything = case(Cap("scaling_max_freq", 2e9), True, **moved)

@@ -1,4 +1,4 @@
-"""Losses to others that press the memory, and what only looks like one."""
+"""Losses to programs that saturate memory bandwidth, and cases that only resemble them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def others_without_a_loss(script: Script) -> None:
 
 
 def others_on_its_siblings(script: Script) -> None:
-    """Their share of the core explains it."""
+    """The siblings' share of the core explains the loss."""
     script.stages[-1].run([8, 12], STREAM)
 
 

@@ -1,4 +1,4 @@
-"""Tasks that stand still for memory, from records of a stream."""
+"""Tasks that are stalled for memory, from records of a stream."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_what_the_kernel_counted_names_the_cause(cause: str, counts: dict[str, i
 @pytest.mark.parametrize(
     "record",
     [
-        {"stalled_us": 300_000, "counts": {}},  # nothing says for what
+        {"stalled_us": 300_000, "counts": {}},  # the reason is unknown
         {"stalled_us": 20_000, "counts": {"allocstall_normal": 40}},
         {"stalled_us": 300_000, "counts": {"workingset_refault_file": 90_000}},  # a file is read
         {"stalled_us": -5, "counts": {"allocstall_normal": 40}},

@@ -1,4 +1,4 @@
-"""Who hurts whom on a machine whose every CPU does what a test says, phase after phase."""
+"""Tasks that slow down others, on a machine whose CPUs a test controls phase by phase."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Play:
         self.machine.does |= {int(cpu[1:]): does for cpu, does in cpus.items()}
 
     def run(self, samples: int, *, every: int = 10, **records: Any) -> None:
-        """So many samples; records with each tenth, as a probe tells them."""
+        """Plays samples; every tenth frame has records, as a probe sends them."""
         seqs = range(self.seq, self.seq + samples)
         records_of = {seq: {} if seq % every else records for seq in seqs}
         played(self.session, [self.machine.frame(s, records=r) for s, r in records_of.items()])
@@ -54,7 +54,7 @@ TOGETHER = {"c0": Does(1.0, ipc=1.5), "c2": Does(1.0, ipc=0.4)}
 
 
 def repeated(play: Play, times: int) -> None:
-    """The sibling comes and goes."""
+    """Repeats phases in which the sibling starts and stops."""
     for _ in range(times):
         for does, more in ((ALONE, {}), (TOGETHER, {"2": STREAM}), (ALONE, {})):
             play.does(**does)
@@ -112,7 +112,7 @@ def test_a_sibling_that_came_and_went_three_times_is_measured() -> None:
 
 
 def test_a_phase_of_the_program_is_not_blamed_on_its_sibling() -> None:
-    """The sibling runs all the time; the program is slower from the middle of that on."""
+    """The sibling runs all the time; the program is slower from the middle of that time on."""
     play = Play()
     for ipc, sibling, more in ((2.0, REST, {}), (2.0, BUSY, {"2": STREAM}), (1.5, BUSY, {})):
         play.does(c0=Does(1.0, ipc=ipc), c2=sibling)
@@ -135,7 +135,7 @@ def test_a_sibling_is_blamed_after_the_program_changed_by_itself_only_if_it_come
 
 @pytest.mark.parametrize(("share", "count"), [(0.45, 0), (0.95, 1)])
 def test_a_task_that_may_have_run_before_the_loss_is_no_victim(share: float, count: int) -> None:
-    """The loss begins in the middle of what the record is about."""
+    """The loss begins in the middle of the time that the record covers."""
     assert len(together(14, alone=46, then=[4000, "lmp", share]).running) == count
 
 

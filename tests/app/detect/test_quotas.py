@@ -1,4 +1,4 @@
-"""Stops by CPU quotas, from records of a stream; and nobody is blamed for them."""
+"""Stops by CPU quotas, from records of a stream; no neighbour is blamed for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ramps, step by step, of clocks made by hand."""
+"""Ramps, step by step, from clocks written by hand."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Each = float | Sequence[float]
 
 
 class Walk(Stepped):
-    """Cores that do what a test says, sample by sample."""
+    """Cores that a test controls sample by sample."""
 
     def __init__(self, cores: int = 1, packages: int = 1) -> None:
         cpus = [list(range(p, 2 * cores, packages)) for p in range(packages)]
@@ -81,7 +81,7 @@ def test_a_ramp_lasts_from_the_waking_to_the_steady_clock() -> None:
 
 
 def test_the_first_clock_is_measured_only_with_many_samples() -> None:
-    """The first one's mean is of a clock that rises in it."""
+    """In the first sample the clock rises, so its mean is too low."""
     (few,) = Walk().sleep().climb(1.2, 1.8, 2.4, 3.0).ended
     (many,) = Walk().sleep().climb(1.2, 1.6, 2.0, 2.4, 3.0).ended
     assert (few.confidence, many.confidence) == ("inferred", "measured")

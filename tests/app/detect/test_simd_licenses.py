@@ -1,4 +1,4 @@
-"""SIMD levels without a drop, of counters that move as a test says."""
+"""SIMD levels without a drop, from counters that a test controls."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_single_sample_is_no_episode() -> None:
 
 def test_depth_is_the_distance_of_the_clock_to_its_ceiling() -> None:
     walk = wide(paced(), cycles=[2.9e9, HZ, 0, 0])
-    assert walk.session.detector.running == walk.running  # it is no drop
+    assert walk.session.detector.running == walk.running  # this is not a drop
     assert walk.running[0].depth == pytest.approx(0.1e9)
     assert walk.running[0].evidence["busy_hz"] == 2_900_000_000
 

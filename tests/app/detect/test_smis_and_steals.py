@@ -1,4 +1,4 @@
-"""SMIs and steal: counts and ticks that come one by one, step by step."""
+"""SMIs and steal, step by step: single counts and ticks."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ NAN = float("nan")
 
 
 class TicksWalk(Stepped):
-    """So many ticks on the first CPU in each sample, none on the other three."""
+    """Advances by a number of ticks on the first CPU in each sample, and none on the other
+    three."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Throttling that lowers no clock, of counters that move as a test says."""
+"""Throttling that lowers no clock, from counters that a test controls."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_single_sample_is_no_episode() -> None:
     (CRITICAL, [0, 1], "thermal", [0, 1, 2, 3]),
     (CORE, [[0, 0, 0], [0.3, 0, 0]], "thermal", [1, 3]),
     (CORE, [[0, 0.3, 0], [0, 0, 0]], "prochot", [0, 2]),
-    (REASONS, [0, 0, 1], None, []),  # a power limit: no business of ours
+    (REASONS, [0, 0, 1], None, []),  # a power limit, which another detector reports
     (PACKAGE, [0, 0, 1], None, []),
 ])  # fmt: skip
 def test_status_bits_name_the_cause_and_the_cpus(

@@ -30,8 +30,8 @@ RUNS = [
 ]
 """Machine, sample and seconds, at the end of which no script has an edge."""
 DAILY = RUNS[0], RUNS[4]
-"""A small machine sampled often and a large one sampled seldom; the others are for the night, as
-are large ones on which nothing is to be found, or the same as on the small ones."""
+"""A small machine with short samples and a large machine with long samples. The other cases run at
+night, including large machines without episodes or with those of the small ones."""
 ONCE = {"steady", "idle", "jitter", "smt-mix", "warmup", "hotplug", "license", "halts",
         "guest", "demo"}  # fmt: skip
 CASES = [
@@ -45,18 +45,18 @@ CASES = [
     if scenario != "hybrid" or "packages=1" in run[0]
 ]
 BY_CORE = {"turbo-drop", "license"}
-"""Kinds that are told of whole cores."""
+"""Kinds that are reported for whole cores."""
 LOOSE = {"turbo-drop": 0.05, "neighbour": 0.05}
-"""How far a depth may be off; 2 % where it is not said."""
+"""Relative tolerance of the depth by kind; the default is 2 %."""
 UNPROVEN = 20
-"""Samples. Before these, too little is known of a program to blame its sibling."""
+"""Number of samples before which too little is known of a program to blame its sibling."""
 INFERRED = {"involuntary-halt", "memory"}
-"""Kinds, and causes of neighbours."""
+"""Kinds, and causes of neighbours, that are inferred instead of measured."""
 LATE = 1.01
-"""Samples. One that is to end where something begins may end just after."""
+"""Number of samples by which an episode may end late if another one begins there."""
 ELSEWHERE = {"ramp": {"warmup", "demo"}, "suspect": {"jitter"}}
-"""Kinds that this cannot hold against the script, and where they may be: ramps have a test of their
-own, and siblings that are read 3 ms apart cannot be believed."""
+"""Kinds that this test does not compare with the script, and the scenarios that may have them:
+ramps have a test of their own, and counts of siblings that are read 3 ms apart are suspect."""
 
 
 def near(ns: int, raw_ns: int, at_s: float, sample_ns: int) -> bool:

@@ -1,4 +1,4 @@
-"""The factor of an SMT event, settled by frames whose truth is known."""
+"""The factor of an SMT event, settled by frames whose true values are known."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Shares = tuple[float, float, float]
 
 
 def observe(result: Calibration, low: Floats, high: Floats) -> None:
-    """One sample: bounds by core."""
+    """Observes one sample, with bounds for each core."""
     assert result.observe(result.judge(low[None], high[None])[:, None]) == 1
 
 
 def play(
     counter: str, true: float, believed: list[float], samples: list[Shares]
 ) -> tuple[Session, Interval]:
-    """One core whose event ticks once in `true` ticks of the TSC."""
+    """Plays a core whose event ticks once in `true` ticks of the TSC."""
     multipliers = [Multiplier(counter, factor, "made") for factor in believed]
     greeting = made.hello([made.REF, made.counter(counter)], multipliers=multipliers)
     session = Session(greeting)
@@ -104,8 +104,8 @@ def test_no_candidate_that_fits_is_no_split() -> None:
     [(1, 2, "uncalibrated"), (2, 4, "refused"), (20, 4, "settled"), (3, 40, "settled")],
 )
 def test_only_an_unsettled_factor_is_refused(good: int, elsewhere: int, state: str) -> None:
-    """Two of three are too few to tell. A factor that was settled once stays: what comes later is
-    somebody else's event, and suspect."""
+    """Two samples of three are too few to decide. A settled factor stays: later contradictions come
+    from another program's event and are suspect."""
     result = calibrations([Multiplier("x", 84.0, "made")])["x"]
     observe(result, np.full(good, 83.9), np.full(good, 84.1))
     observe(result, np.full(elsewhere, 49.9), np.full(elsewhere, 50.1))

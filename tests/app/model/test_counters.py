@@ -1,4 +1,4 @@
-"""Differences at each counter's width; gaps, restarts, rewrites; values by core."""
+"""Differences at the width of each counter; gaps, restarts and rewrites; values by core."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_rewrite_is_suspect_not_huge() -> None:
 
 @pytest.mark.parametrize("flag", [0, wire.ROW_SAMPLED | wire.ROW_WIDE])
 def test_siblings_wait_for_each_other(flag: int) -> None:
-    """So that what they counted is over the same span, and their states can be told."""
+    """Their counts then cover the same span, so that the SMT states can be computed."""
     greeting = made.hello([made.CYCLES], cores=2, threads=2)
     read = wire.ROW_SAMPLED
     values = [[n, n, n, n] for n in (0, 100, 200)]
@@ -151,7 +151,7 @@ def test_a_counter_that_cannot_be_read_is_unknown_not_zero() -> None:
     )
     assert moved(lost, column=0) == 50
     assert np.isnan(moved(lost, column=1))
-    assert np.isnan(moved(back, column=1))  # one read is no difference
+    assert np.isnan(moved(back, column=1))  # one read makes no difference
 
 
 def test_each_row_of_a_batch_whose_time_runs_backwards_is_suspect() -> None:
@@ -169,7 +169,7 @@ def test_a_package_whose_counter_begins_anew_is_left_out_and_the_others_are_not(
     greeting = made.hello([made.CYCLES], cores=2, threads=1, packages=[[0], [1]])
     energy = wire.Counter("energy_j", "energy", "J", "made", bits=64)
     greeting.blocks.append(wire.Block("more", "package", [energy]))
-    rows = [[10**9, 0], [0, 7]]  # the first begins anew
+    rows = [[10**9, 0], [0, 7]]  # the first counter starts again
     _, delta = deltas(
         greeting,
         *(frame(greeting, n, {"cycles": [n, n], "energy_j": row}) for n, row in enumerate(rows)),
@@ -179,7 +179,7 @@ def test_a_package_whose_counter_begins_anew_is_left_out_and_the_others_are_not(
 
 
 def test_a_read_that_ends_before_it_begins_is_suspect() -> None:
-    """Its first stamp lies after the one of the sample before, its second does not even that."""
+    """The first stamp is after that of the previous sample; the second stamp is not."""
     greeting = made.hello([made.CYCLES], threads=1)
     counters = Counters(greeting)
     counters.steps([frame(greeting, 0, {"cycles": [0]})])
@@ -194,7 +194,7 @@ def test_a_read_that_ends_before_it_begins_is_suspect() -> None:
 
 
 def test_sums_of_the_kernel_may_step_back_a_tick() -> None:
-    """iowait is known to; the sum over a longer span must still be right."""
+    """iowait does so; the sum over a longer span must still be right."""
     tick = counter("stat_iowait_s", "s", bits=64, scale=0.01)
     greeting = made.hello([tick], threads=1)
     series = [100, 99, 102]
@@ -236,7 +236,7 @@ def test_one_head_row_stands_for_all() -> None:
 
 
 def test_a_block_without_counters_is_a_block() -> None:
-    """A guest without cpuidle and cpufreq: its CPUs have no counter of their own."""
+    """The machine is a guest without cpuidle and cpufreq, whose CPUs have no counters."""
     greeting = made.hello([], stat=[made.counter("ticks", "1", bits=64)])
     counters = Counters(greeting)
     for seq in (0, 1):
@@ -248,7 +248,7 @@ def test_a_block_without_counters_is_a_block() -> None:
 def test_a_batch_of_incomplete_frames_equals_single_frames(
     sizes: list[int],
 ) -> None:
-    """A block that comes with every third frame, and a value that cannot be read now and then."""
+    """One block is in every third frame only, and one value sometimes cannot be read."""
     stat = [made.counter("ticks", "1", bits=64)]
     greeting = made.hello([made.CYCLES], cores=2, threads=1, stat=stat)
     frames = []

@@ -89,8 +89,8 @@ def test_the_times_of_a_group_scale_its_own_block_only() -> None:
 
 @pytest.mark.parametrize("what", ["e.branches", "perf_running_s", "perf_enabled_s"])
 def test_a_rate_above_what_is_possible_is_doubted(what: str) -> None:
-    """Somebody wrote the event's counter, or the times of its group: the event is unknown then, and
-    nothing else is."""
+    """Another program wrote the event's counter, or the times of its group: then only the event is
+    unknown."""
     hello, result = messages("sim:smt-mix,cpus=4", 12, events="branches,cycles")
     session = Session(hello)
     block = next(b for b in hello.blocks if b.name == "events.1")
@@ -115,7 +115,7 @@ def test_a_rate_above_what_is_possible_is_doubted(what: str) -> None:
 
 @pytest.mark.parametrize("cpus", [2, 64, 1024])
 def test_some_metrics_of_a_group_are_those_of_all_of_them(cpus: int) -> None:
-    """To the last digit."""
+    """They are equal to the last digit."""
     some = np.random.default_rng(cpus)
     top, bottom = some.random((2, len(METRICS), cpus))
     top[some.random(top.shape) < 0.1] = np.nan
@@ -133,7 +133,7 @@ SPEC = "sim:smt-mix,cpus=4,slots=1"
 
 
 def seen_slots(*, wrong: bool = False) -> Session:
-    """`wrong`: what retired counts half."""
+    """With `wrong`, the count of retired slots is half the true count."""
     hello, result = messages(SPEC, 21)
     session = Session(hello)
     block = hello.blocks[0]
@@ -243,7 +243,8 @@ def test_a_count_of_a_quarter_of_the_time_is_scaled_by_four() -> None:
 
 
 def test_shares_of_turns_add_up_over_samples() -> None:
-    """A third of the first sample, all of the second: an estimate, then an exact count."""
+    """The group counts for a third of the first sample (an estimate) and all of the second (an
+    exact count)."""
     greeting = made.hello(ALL, threads=1)
     counters, steps = deltas(
         greeting,
@@ -319,7 +320,7 @@ def test_events_wait_for_their_turn_without_limit_and_say_so() -> None:
 
 
 def test_other_sources_are_not_scaled() -> None:
-    """Without the times there is nothing to scale by."""
+    """Without the times of a group, counts cannot be scaled."""
     plain = made.hello([CYCLES], threads=1)
     counters, (_, delta) = deltas(plain, {"cycles": [0]}, {"cycles": [77]})
     assert delta.tables["cpu"].increments[0, 0] == 77
@@ -327,7 +328,7 @@ def test_other_sources_are_not_scaled() -> None:
 
 
 def test_estimates_are_marked() -> None:
-    """A scaled count says for how much of the time it was counted."""
+    """A scaled count shows the share of the time for which it was counted."""
     greeting = made.hello([ENABLED, RUNNING, REF], threads=1)
     session = Session(greeting)
     for seq in (0, 1):
@@ -343,7 +344,8 @@ def test_estimates_are_marked() -> None:
 
 @pytest.mark.parametrize("why", ["turns", "guests", "doubt"])
 def test_idle_transitions_stand_in_for_counts_without_a_turn(why: str) -> None:
-    """From the second interval on a pinned stranger has the counters, or guests have the PMU."""
+    """From the second interval on another program's pinned events have the counters, or guests have
+    the PMU."""
     perf = [wire.Counter(key, key, "cycles", "perf") for key in ("ref", "one_thread")]
     steal, busy = (
         wire.Counter(key, key, "s", "made", scale=1e-9) for key in ("stat_steal_s", "busy_s")
@@ -386,7 +388,7 @@ def test_idle_transitions_stand_in_for_counts_without_a_turn(why: str) -> None:
 
 
 def test_a_sample_without_a_turn_does_not_make_an_interval_unknown() -> None:
-    """A stranger has the counters for half a second; IPC is that of the rest."""
+    """Another program has the counters for half a second; the IPC is that of the remaining time."""
     perf = [wire.Counter(key, key, "cycles", "perf") for key in ("ref", "cycles", "instructions")]
     greeting = made.hello([ENABLED, RUNNING, *perf], threads=1)
     session = Session(greeting)

@@ -1,4 +1,4 @@
-"""Counters that are taken, frozen or rewritten: made ones, and those of a real machine."""
+"""Counters that are taken, frozen or rewritten: synthetic counters, and those of a real machine."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ FALSE = {
               "kernel_instructions": 60.0, "one_thread": 4.0},
     "jumped": dict.fromkeys(KEYS[:5], 1000.0),
 }  # fmt: skip
-"""By what each counter's steps are multiplied: not by how the gates work, but by what somebody
-else's event would count."""
+"""Factor of each counter's steps: the ratio to what another program's event would count, chosen
+without knowledge of the gates."""
 
 
 def step(cpu: int, seq: int) -> dict[str, float]:
-    """What a CPU counts in a sample. Loads differ a little from sample to sample."""
+    """Returns the counts of a CPU in a sample. Loads differ a little from sample to sample."""
     core, lp = cpu % 3, cpu // 3
     first, second, both = SPLIT[core]
     alone = (first, second)[lp] * (1 + 0.02 * ((seq * 7 + cpu) % 5))
@@ -159,7 +159,8 @@ def test_a_first_read_that_was_interrupted_is_none() -> None:
 
 
 def test_counters_reported_as_taken_are_suspect_until_given_back() -> None:
-    """All rings counted in the place of the kernel alone contradict nothing; registers tell."""
+    """Counts of all rings in place of the kernel's contradict no other counter; only the registers
+    show it."""
     hello = made.hello([counter(key) for key in ("ref", "cycles", "kernel_cycles")], threads=1)
     session, report = Session(hello), {"cpus": [0], "counters": ["kernel_cycles", "no such"]}
     kernel = []
@@ -185,7 +186,7 @@ def test_counters_reported_as_taken_are_suspect_until_given_back() -> None:
 
 
 TAKEN = 18
-"""The first interval that the stranger is in."""
+"""The first interval in which the other program counts."""
 LAST = 58
 FEW = ("ref", "cycles", "any_thread")
 
@@ -195,7 +196,7 @@ def stream() -> Iterator[wire.Message]:
 
 
 def only(keys: tuple[str, ...], messages: Iterator[wire.Message]) -> Iterator[wire.Message]:
-    """The stream as a probe would write it that reads these counters alone."""
+    """Returns the stream of a probe that reads only these counters."""
     hello = next(messages)
     assert isinstance(hello, wire.Hello)
     (block,) = hello.blocks

@@ -1,4 +1,4 @@
-"""What one counter says against another, and the TSC as a counter."""
+"""Comparisons of counters with their witnesses, and the TSC as a counter."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ KEYS = "ref", "cycles", "aperf", "mperf"
 
 
 def sampled(steps: list[list[float]], together: int) -> list[Sample]:
-    """Samples of two siblings. `steps`: by sample and CPU, what cycles are of APERF; 0: the CPU
-    does not run."""
+    """Returns samples of two siblings. `steps` is the ratio of cycles to APERF by sample and CPU;
+    0: the CPU does not run."""
     hello = made.hello([counter(key) for key in KEYS])
     reader, sums = SampleReader(hello), np.zeros((len(KEYS), 2))
     frames = [made.frame(hello, 0, {key: [0, 0] for key in KEYS})]
@@ -211,8 +211,8 @@ def test_the_rate_of_an_event_of_four_threads_is_learned() -> None:
 
 
 def in_turns(share: float) -> Session:
-    """Two siblings that run together, whose reference cycles, cycles and one_thread were counted
-    for a part of the second sample, in which they happened to be busier than in the rest."""
+    """Two siblings run together. Their reference cycles, cycles and one_thread are counted for only
+    a part of the second sample, in which the siblings are busier than in the rest."""
     perf = [
         wire.Counter(key, key, "cycles", "perf")
         for key in ("ref", "cycles", "instructions", "kernel_cycles", "one_thread")

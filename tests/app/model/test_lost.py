@@ -140,7 +140,7 @@ def test_losses_are_those_of_the_script(scenario: str, share: float) -> None:
 
 
 def test_a_span_is_the_sum_of_its_samples() -> None:
-    """Not the mean of shares, and not what the ceiling of the whole span would make of it."""
+    """It is neither the mean of shares nor computed from the ceiling of the whole span."""
     session, _ = found(f"demo,{SMALL}", SAMPLE_NS, PLAYED_S)
     whole = session.whole().values
     at = INDEX["lost_ratio"]

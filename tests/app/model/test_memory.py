@@ -97,7 +97,7 @@ def test_controllers_are_added_up() -> None:
 
 
 def test_a_burst_is_no_best() -> None:
-    """A sample that moves ten times as much as the others of its second."""
+    """One sample moves ten times as much as the other samples of its second."""
     counters, _, frames = several([[100 * i + (900 if i > 5 else 0), 0, 0, 0] for i in range(12)])
     best = BestTraffic(counters)
     result = traffic(counters, counters.steps(frames))
@@ -156,7 +156,7 @@ def test_l3_groups_are_sorted_by_traffic() -> None:
     assert seen.traffic([0, 1]) == []
     second = {"": [[0, 300], [1, 9]], "batch": [[0, 8000], [1, 7]]}
     seen.take({"l3_groups": second}, 12 * S)
-    seen.take({}, 13 * S)  # frames between looks
+    seen.take({}, 13 * S)  # frames between reads
     assert seen.traffic([0, 1]) == [GroupTraffic("batch", 4000), GroupTraffic(DEFAULT, 100)]
     assert seen.traffic([2]) == [GroupTraffic(DEFAULT, 4)]
     seen.take({}, 40 * S)

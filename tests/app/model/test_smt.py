@@ -1,5 +1,5 @@
-"""The split, held against schedules of known truth: who was active when is made first, counts
-follow from it with skewed reads and tick quanta."""
+"""The split into SMT states, compared with known schedules: the counts are derived from a schedule,
+with skewed reads and tick quanta."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def play(
     st.integers(min_value=0, max_value=10**9),
 )
 def test_any_schedule_with_skew_and_quanta(parts: list[int], skew: int, offset: int) -> None:
-    """20 000 ticks are 10 us: what lies between the reads of two siblings at worst."""
+    """20 000 ticks are 10 us, the longest time between the reads of two siblings."""
     ticks = 200_000_000
     pieces = [*schedule(parts, ticks), (10**6, False, False)]
     session, interval = play(pieces, [ticks, ticks + skew], offset)
@@ -86,7 +86,7 @@ def test_any_schedule_with_skew_and_quanta(parts: list[int], skew: int, offset: 
 
 
 def test_the_order_of_the_states() -> None:
-    """A swapped lp0 and lp1, or a sign, would still sum to one."""
+    """With lp0 and lp1 swapped, or a wrong sign, the sum would still be one."""
     _, interval = play(schedule([1, 2, 3, 4], 10**8), [10**8, 10**8])
     assert interval.split.shares(0) == pytest.approx(
         {"neither": 0.1, "lp0": 0.2, "lp1": 0.3, "both": 0.4}, abs=1e-5
@@ -94,7 +94,7 @@ def test_the_order_of_the_states() -> None:
 
 
 def test_counts_that_break_the_bounds_are_suspect_not_clamped() -> None:
-    """A sibling alone for longer than it ran at all: somebody else uses the counter."""
+    """A sibling is alone for longer than it ran: another program uses the counter."""
     greeting = made.hello(
         [made.REF, made.ONE_THREAD], multipliers=[Multiplier("one_thread", TICK, "made")]
     )
@@ -107,14 +107,12 @@ def test_counts_that_break_the_bounds_are_suspect_not_clamped() -> None:
     assert np.isnan(interval.split.states).all()
     assert session.suspect_samples == 2
     assert interval.suspect[0] == {("one_thread", Doubt.OUTSIDE)}
-    assert interval.values["util"] == pytest.approx(
-        [0.2, 0.2]
-    )  # the reference clock is not to blame
+    assert interval.values["util"] == pytest.approx([0.2, 0.2])  # the reference clock is right
 
 
 @pytest.mark.parametrize(("apart", "suspects"), [(0.01, 0), (0.05, 2)])
 def test_two_estimates_may_be_as_far_apart_as_two_reads(apart: float, suspects: int) -> None:
-    """Either may be wrong by 1 % of the span, not by more."""
+    """Each estimate may be wrong by at most 1 % of the span."""
     greeting = made.hello([made.REF, made.ONE_THREAD])
     session = Session(greeting)
     ticks = made.TSC_HZ / 10
@@ -193,7 +191,7 @@ def test_four_threads_give_neither_and_a_mean_only() -> None:
 
 
 def test_siblings_read_over_different_spans_have_no_states() -> None:
-    """One came back in the middle: not wrong, but not to be compared."""
+    """One sibling came online in the middle: its counts are right, but not comparable."""
     greeting = made.hello([made.REF])
     session = Session(greeting)
     ticks = int(made.TSC_HZ / 10)

@@ -1,4 +1,4 @@
-"""Tasks: threads of a watched job and who else runs, from records that may hold anything."""
+"""Threads of a watched job and other tasks, from records that may hold anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ceilings from tables and from counts of active cores, against counting it out; caps."""
+"""Ceilings from tables and counts of active cores, compared with enumeration; caps."""
 
 from __future__ import annotations
 
@@ -108,7 +108,8 @@ def schedules(cores: int, slots: int) -> st.SearchStrategy[np.ndarray]:
 def test_the_range_holds_whatever_the_schedule_was(
     active: np.ndarray, ratios: list[int], data: st.DataObject
 ) -> None:
-    """By counting in each of eight slots how many of five cores were active, and which ran."""
+    """The reference counts, in each of eight time slots, how many of five cores were active, and
+    which ran."""
     steps = list(zip(itertools.count(1), sorted(ratios, reverse=True), strict=False))
     ran = active & np.array(data.draw(schedules(5, 8)))
     allowed = np.array([0.0, *(steps[min(n, len(steps)) - 1][1] * 1e8 for n in range(1, 6))])
