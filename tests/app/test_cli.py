@@ -209,8 +209,8 @@ def probe(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ("stat -i 1h --sample 10ms", "1"), ("stat -i 60s --sample 2s", None),
         ("stat -i 1s --sample 166.666667ms", "1"), ("stat -- true", None),
         ("stat -i 1s -- true", None),
-        ("record", "0.2"), ("record -i 10s", "0.2"), ("record --sample 1ms", "0.2"),
-        ("record --sample 200ms", None), ("record --sample 1s", None), ("record -- true", None),
+        ("record", "0.5"), ("record -i 10s", "0.5"), ("record --sample 1ms", "0.5"),
+        ("record --sample 200ms", "0.5"), ("record --sample 500ms", None), ("record -- true", None),
     ],
 )  # fmt: skip
 def test_a_batch_is_what_the_reader_shows_at_once(

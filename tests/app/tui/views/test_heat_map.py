@@ -75,7 +75,7 @@ def test_the_outlier_is_named_marked_and_found() -> None:
     lines = shown(Machine(cores=8, does=slow()), "v", size=(140, 30))
     assert "[ ] outlier core 2 · 2.48 GHz, package median 3.00" in lines[1]
     assert [line.count("[2.48]") for line in lines[3:5]] == [1, 1]
-    screen = shown(Machine(cores=8, does=slow()), "v", "w")
+    screen = shown(Machine(cores=8, does=slow()), "v", "W")
     assert "▸ core 2 " in screen[-1]
     assert "outlier, median 3.00" in screen[-1]
 
