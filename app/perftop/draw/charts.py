@@ -164,15 +164,18 @@ def _account_cell(parts: tuple[int, ...], heat: int, row: int, rows: int, _: Loo
 NAMED_TAKERS = 5
 """Number of tasks that have a colour and a letter of their own."""
 TAKERS = NAMED_TAKERS + 2
-"""Parts of a column of `takers`: the named tasks, other tasks, and time of no known task."""
+"""Number of parts of a column of `takers`: the named tasks, other tasks, and busy time whose task
+is unknown."""
 _TAKER_STYLES = (*(f"task{i}" for i in range(NAMED_TAKERS + 1)), "rule", "ground")
 TAKER_LETTERS = "abcde+/ "
+"""Letters of the parts of a column without colour; the last is idle time."""
 UNSEEN = "╱"
+"""Sign of busy time whose task is unknown."""
 
 
 def takers(columns: Floats, rows: int, look: Look = "colour") -> list[Column]:
     """Returns the chart of the tasks that used a CPU. `columns`: (columns, TAKERS), shares of the
-    CPU's time from the bottom up; the rest is idle. A column with NaN is blank."""
+    CPU's time, drawn from the bottom; the rest is idle. A column with NaN is blank."""
     ends = np.nan_to_num(columns).cumsum(axis=1)
     ends[~np.isfinite(columns).all(axis=1)] = 0.0
     return [_takers(tuple(column), rows, look) for column in _eighths(ends, rows).tolist()]
@@ -315,21 +318,21 @@ def _worst_of_cells(kinds: Floats) -> list[int]:
 
 
 GAPS = ("unknown", "power", "heat", "licence", "ramp", "policy")
-"""What holds a clock below its ceiling, by the number that is added to LOSING or to ENDED."""
+"""Causes of a clock below its ceiling. The index of a cause is added to LOSING or to ENDED."""
 ENDED = LOSING + len(GAPS)
-"""First state of columns during an episode that has ended."""
+"""State of a column during an ended episode, if its cause is the first of GAPS."""
 GAP_SIGNS = "▒▼■◊╱▽"
-"""Signs of GAPS, in their order."""
+"""Signs of the causes in GAPS, in the same order."""
 MIN_UNEXPLAINED = 4
-"""Minimum height, in eighths, of a gap that no episode explains; a smaller one is noise."""
+"""Minimum height, in eighths, of a gap outside episodes; a smaller gap is noise."""
 
 
 def clock_area(
     columns: Floats, ends: tuple[float, float], rows: int, look: Look = "colour"
 ) -> list[Column]:
-    """Returns the chart of a clock, as an area, and of what it is below its ceiling. `columns`:
-    (columns, 3): the clock, the ceiling, and AWAKE, ASLEEP, or the number of one of GAPS added to
-    LOSING or ENDED. A cell has two columns. `ends`: the lowest and highest clock of the scale."""
+    """Returns the chart of a clock as an area, with the gap up to its ceiling above it. `columns`:
+    (columns, 3): the clock, the ceiling, and AWAKE, ASLEEP, or LOSING or ENDED plus an index in
+    GAPS. A cell shows two columns. `ends`: the lowest and highest clock of the scale."""
     low, high = ends
     pairs = columns[:, :2].reshape(-1, 2, 2)
     known = np.isfinite(pairs)
@@ -374,8 +377,8 @@ def _area(hz: int, ceiling: int, state: int, rows: int, look: Look) -> Column:
 
 
 def with_gap_numbers(lines: list[list[Run]], losses: Sequence[float]) -> list[list[Run]]:
-    """Returns the lines of a clock chart with the sign of its cause, and the loss in GHz, where a
-    gap fills a row. `losses`: the loss in each cell."""
+    """Returns the lines of a clock chart with text in the gaps that fill a row: the sign of the
+    cause, and the loss in GHz. `losses`: the loss in each cell, in GHz."""
     return [_with_signs(line, losses) for line in lines]
 
 

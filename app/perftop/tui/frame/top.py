@@ -87,7 +87,7 @@ class Top(PageWidget):
         self.verdict: Verdict | None = None
         """The shown verdict; None before the first numbers, and if none can be computed."""
         self._loss: tuple[object, Line] | None = None
-        """What the second row of the verdict was made of, and the row."""
+        """The second row of the verdict, after the values from which it was made."""
         self.note: int | None = None
         """Index of the shown note for a new user; None if there is none."""
         self._session: Session | None = None
@@ -230,7 +230,7 @@ def alert_line(
     # An episode's length is up to the end of the interval, so that it equals that in the panels.
     shown_ns = now_ns if interval is None else interval.time_ns
     groups = grouped(running_episodes(session, interval, status))
-    wrong = [alike for alike in groups if episode_style.is_loss(alike[0])]
+    wrong = [same_episodes for same_episodes in groups if episode_style.is_loss(same_episodes[0])]
     if verdict is not None and verdict.level:
         return verdict_line(verdict, size)
     if wrong:
@@ -252,7 +252,7 @@ def _message(text: str, style: str, size: int) -> Line:
 
 
 def is_past(status: Status) -> bool:
-    """Whether the shown moment is past, or in a recording."""
+    """Returns whether the shown moment is in the past or in a recording."""
     return status.paused is not None or status.replay is not None
 
 
@@ -265,8 +265,9 @@ def running_episodes(session: Session, interval: Interval | None, status: Status
 
 
 def _last_episode(session: Session, now_ns: int) -> Episode | None:
-    """Returns the harmful episode that ended last, if it ended within LAST_NS before `now_ns`, else
-    None. Of several that ended together, returns the costliest. `now_ns` may be in the past."""
+    """Returns the harmful episode that ended last, if it ended within LAST_EPISODE_SHOWN_NS before
+    `now_ns`, else None. Of several that ended together, returns the costliest. `now_ns` may be in
+    the past."""
     ended = [
         e
         for e in session.episodes(now_ns - LAST_EPISODE_SHOWN_NS, now_ns)
@@ -331,18 +332,20 @@ def _other_groups(session: Session, groups: list[list[Episode]], room: int) -> l
 def _harmless_pieces(session: Session, groups: list[list[Episode]], now_ns: int) -> list[str]:
     """Returns a sentence on each harmless episode that runs, such as a CPU that is offline."""
     pieces = []
-    for alike in groups:
-        when = sentences.lasting(session, alike, now_ns)
-        parts = sentences.sentence(session.topology, alike, when=when)
-        pieces.append(f"{episode_style.sign(alike[0])} {sentences.text(parts)}")
+    for same_episodes in groups:
+        when = sentences.lasting(session, same_episodes, now_ns)
+        parts = sentences.sentence(session.topology, same_episodes, when=when)
+        pieces.append(f"{episode_style.sign(same_episodes[0])} {sentences.text(parts)}")
     return pieces
 
 
-def _harmless_line(session: Session, alike: list[Episode], now_ns: int, size: int) -> list[Run]:
+def _harmless_line(
+    session: Session, same_episodes: list[Episode], now_ns: int, size: int
+) -> list[Run]:
     """Returns a sentence on a harmless episode, such as a CPU that is offline, and its evidence."""
-    first = alike[0]
-    when = sentences.lasting(session, alike, now_ns)
-    parts = sentences.sentence(session.topology, alike, when=when, most=max(1, size - 4))
+    first = same_episodes[0]
+    when = sentences.lasting(session, same_episodes, now_ns)
+    parts = sentences.sentence(session.topology, same_episodes, when=when, most=max(1, size - 4))
     text = f" {episode_style.sign(first)} {foreign(sentences.text(parts))}"
     style = episode_style.severity(first)
     evidence = _evidence(first, text, size - len(text), "dim")
@@ -366,8 +369,8 @@ def _ended_line(session: Session, last: Episode, now_ns: int, size: int, key: st
 
 
 def _warning(session: Session, now_ns: int) -> str:
-    """Returns the probe's newest warning until it is WARNING_NS old, then a text on the counters
-    that selftests since this boot found wrong; '' if they found none."""
+    """Returns the probe's newest warning until it is WARNING_SHOWN_NS old, then a text on the
+    counters that selftests since this boot found wrong; '' if they found none."""
     if session.warnings and 0 <= now_ns - session.warned_ns < WARNING_SHOWN_NS:
         return session.warnings[-1]
     return files.findings_line(session.hello.boot_id) or ""

@@ -204,7 +204,7 @@ def _task_names(
 
 
 MIN_NAMED_UTIL = 0.05
-"""Busy share of a CPU from which it is said that its tasks were not seen."""
+"""Minimum busy share of a unit for the text that its tasks were not seen."""
 
 
 def _sign(episode: Episode | None) -> Run:

@@ -132,7 +132,8 @@ class Charts:
                 self._add(None, [[]] * plan.gap)
 
     def chart_cells(self) -> list[tuple[int, int, int]]:
-        """Returns the first cell, the cells and the columns a cell of each chart in a line."""
+        """Returns, for each chart in a line, its first cell, its width in cells, and the number of
+        columns of time in each cell."""
         plan = self._plan
         assert plan is not None
         spans = [(plan.block, plan.columns, 1)]
@@ -315,9 +316,10 @@ _MAX_ROWS = ((1, 12), (2, 10), (4, 6), (8, 4), (MAX_CHARTS, 2))
 """(charts, rows): the maximum rows of a chart if there are at most this many charts, before growth
 with the height of the screen."""
 _MAX_ROWS_IF_LOW = ((1, 7), (2, 5), (4, 2))
-"""Maximum rows of a chart, like _CAPS, on a screen with fewer lines than _MIN_HEIGHT_FOR_TIMES."""
+"""Maximum rows of a chart, like _MAX_ROWS, on a screen with fewer lines than
+_MIN_HEIGHT_FOR_TIMES."""
 _LANE_ROWS = (12, 4), (8, 3), (6, 2), (5, 1)
-"""(rows, lanes): of at least so many rows of a chart, so many are for its tasks."""
+"""(rows, lane rows): a chart of at least `rows` lines gives `lane rows` of them to its tasks."""
 _GROWTH_HEIGHT = 42
 """Number of lines beyond which charts grow with the screen."""
 _GROWTH_SHARE = 0.75

@@ -1,7 +1,9 @@
-"""Who used each CPU: a lane below its chart, with the same columns, and the seconds of each task.
+"""The tasks that used each CPU: a lane below the CPU's chart, with the same columns, and the
+seconds of each task.
 
-Tasks with one name count as one. The five that used most have a colour; they keep it while they
-stay among the five. Busy time that no record of tasks accounts for is "not seen".
+Tasks of the same name count as one task. The five tasks that used most CPU time have a colour each,
+and keep it while they are among the five. Busy time that the records of tasks do not cover is "not
+seen".
 """
 
 from __future__ import annotations
@@ -23,14 +25,16 @@ from perftop.tui.overview.chart_numbers import Unit
 from perftop.tui.shared.time_axis import Axis
 
 SUMS_WIDTH = 37
-"""Cells of the sums to the right of a chart."""
+"""Width of the sums to the right of a chart, in cells."""
 MIN_WIDTH_FOR_SUMS = 140
-"""Minimum columns of the screen for the sums."""
+"""Minimum width of a screen with sums, in cells."""
 _NAME_WIDTH, _BAR_WIDTH = 13, 9
 _OTHERS, _UNSEEN = NAMED_TAKERS, NAMED_TAKERS + 1
 
 
 class TaskLanes:
+    """The lanes of some units, each of one CPU, and their sums over a window."""
+
     def __init__(self, session: Session, units: Sequence[Unit]) -> None:
         self._session = session
         self._cpus = [str(unit.cpus[0]) for unit in units]
@@ -38,9 +42,10 @@ class TaskLanes:
         """Records of tasks with their raw times, the oldest first."""
         self._times_ns: Floats = np.zeros(0)
         self._by_record: Floats = np.zeros((len(units), 1, TAKERS))
-        """Shares by unit, record and colour; zeros for the last record, which stands for none."""
+        """Shares by unit, record and colour. The last record is a dummy of zeros, for columns
+        without a record."""
         self._read_ns = 0, 0
-        """Raw times between which records were read."""
+        """Raw times of the start and the end of the span whose records were read."""
         self._names: list[str] = [""] * NAMED_TAKERS
         """The task of each colour; '' if there is none."""
         self._shares = np.zeros((len(units), 0, TAKERS))
@@ -51,7 +56,7 @@ class TaskLanes:
 
     def read(self, axis: Axis, util: Floats, range_ns: tuple[int, int] | None = None) -> None:
         """Reads the tasks of the columns of this axis. `util`: busy shares, (units, columns).
-        `range_ns`: raw times between which seconds are summed up; None: of all columns."""
+        `range_ns`: raw times between which seconds are summed up; None: over all columns."""
         has_news = self._read_records(axis.start_ns, axis.now_ns)
         if has_news:
             self._add_up()
@@ -59,7 +64,7 @@ class TaskLanes:
         column_ns = axis.bin_ns / axis.bin_columns
         ends_ns = axis.end_ns - column_ns * np.arange(columns - 1, -1, -1)
         times_ns = self._times_ns
-        # A record is on the time before it; the newest columns have none yet.
+        # A record covers the time before it; the newest columns have no record yet.
         at = times_ns.searchsorted(ends_ns).clip(0, max(0, len(times_ns) - 1))
         if len(times_ns):
             is_far = np.abs(times_ns[at] - ends_ns) > MAX_TASKS_AGE_NS
@@ -82,22 +87,30 @@ class TaskLanes:
         self._idle_s = column_s.sum(axis=1) - self._seconds.sum(axis=1)
 
     def _read_records(self, start_ns: int, end_ns: int) -> bool:
-        """Reads records from shortly before the axis, so that its first columns have one. Returns
-        whether the records have changed."""
+        """Reads the records of the axis, and keeps those from shortly before it, so that its first
+        columns have a record. Returns whether the records have changed."""
         first_ns, last_ns = self._read_ns
-        before = self._records
-        kept = before
+        previous_records = self._records
+        old_records = previous_records
         if not first_ns <= start_ns <= end_ns or end_ns < last_ns:
-            kept, last_ns = [], start_ns - 1
-        new = self._session.past.task_records(last_ns, end_ns) if end_ns > last_ns else []
+            old_records, last_ns = [], start_ns - 1
+        new_records = self._session.past.task_records(last_ns, end_ns) if end_ns > last_ns else []
         self._read_ns = start_ns, end_ns
-        if not new and kept is before and (not kept or kept[0][0] > start_ns - MAX_TASKS_AGE_NS):
+        if (
+            not new_records
+            and old_records is previous_records
+            and (not old_records or old_records[0][0] > start_ns - MAX_TASKS_AGE_NS)
+        ):
             return False
-        self._records = [one for one in (*kept, *new) if one[0] > start_ns - MAX_TASKS_AGE_NS]
+        self._records = [
+            record
+            for record in (*old_records, *new_records)
+            if record[0] > start_ns - MAX_TASKS_AGE_NS
+        ]
         return True
 
     def _add_up(self) -> None:
-        """Adds up the shares of each record by the colours of tasks."""
+        """Adds up the shares in each record by the colours of the tasks."""
         self._times_ns = np.array([time_ns for time_ns, _ in self._records], float)
         tasks = [
             [[(t.comm, t.share) for t in snapshot.tasks_on(cpu)] for _, snapshot in self._records]
@@ -125,8 +138,8 @@ class TaskLanes:
                 self._names[i] = new.pop(0)
 
     def lane(self, unit: int, rows: int, look: Look) -> list[list[Run]]:
-        """Returns the lane of a CPU in `rows` lines, with the name of a task where it fills the
-        lowest line."""
+        """Returns the lane of a CPU in `rows` lines. The lowest line has the name of a task where
+        the task fills enough cells."""
         lines = charts.rows_of(charts.takers(self._shares[unit], rows, look))
         runs: list[Run] = []
         for signs, key in lines[-1]:
@@ -151,8 +164,8 @@ class TaskLanes:
         return [(signs, key)]
 
     def sums(self, unit: int, rows: int, look: Look) -> list[list[Run]]:
-        """Returns the seconds of each task on a CPU, the most first, in `rows` lines of SUMS_WIDTH
-        cells. They add up to the window."""
+        """Returns the seconds of each task on a CPU, the longest first, in `rows` lines of
+        SUMS_WIDTH cells. With the idle time, the seconds add up to the window."""
         key = unit, rows, look
         if key not in self._sum_lines:
             self._sum_lines[key] = self._make_sums(unit, rows, look)
@@ -186,5 +199,5 @@ class TaskLanes:
         return [merge_runs(line, SUMS_WIDTH) for line in lines]
 
     def window_s(self, unit: int) -> float:
-        """Seconds that the sums of a CPU add up to."""
+        """Returns the seconds to which the sums of a CPU add up."""
         return float(self._seconds[unit].sum() + self._idle_s[unit])

@@ -49,9 +49,9 @@ class Pair:
     lost: float
     """The share that the CPU loses, from 0 to 1; NaN if unknown."""
     ipc: float
-    """`ipc` and `alone`: the IPC of the losing CPU, and its IPC without the taker; NaN if unknown
-    or if the loss is not one of IPC."""
+    """IPC of the losing CPU; NaN if unknown, or if the CPU loses time instead of IPC."""
     alone: float
+    """IPC of the losing CPU without the taker; NaN like `ipc`."""
     since_ns: int
     cause: str
     why: str
@@ -147,8 +147,8 @@ def _pair(
 
 
 def ipc_alone(session: Session, interval: Interval, row: int) -> float:
-    """Returns the IPC of the CPU at this position without its sibling; NaN if unknown, as for
-    earlier intervals."""
+    """Returns the IPC of the CPU at this position without its sibling; NaN if unknown, or
+    if the interval is in the past."""
     return session.neighbours.siblings.alone(row) if interval.seq else nan
 
 

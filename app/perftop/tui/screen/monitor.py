@@ -126,7 +126,7 @@ class Monitor(DirectScreen):
         """The pane of a command's output; None until the command prints something."""
         self._prompt: Prompt | None = None
         self._offered_remedy = ""
-        """The remedy that was shown last and is copied next; '' if there is none."""
+        """The remedy that was shown last, which the next press of the key copies; '' if none."""
         self._range_start_ns: int | None = None
         """Raw time at which the user has started a range; None if there is none."""
         self._filter_state = FilterState(choice)
@@ -260,7 +260,7 @@ class Monitor(DirectScreen):
         await self.app.run_action(key.action, node)
 
     def _noted(self, key: str) -> None:
-        """Goes on to the next note for a new user, if this key is that of the shown one."""
+        """Shows the next note for a new user if the shown note is about this key."""
         note = self._top.note
         if note is not None and NOTES[note][0] == key:
             self._top.note = note + 1 if note + 1 < len(NOTES) else None

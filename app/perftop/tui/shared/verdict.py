@@ -35,11 +35,11 @@ FIRST_NS = 3_000_000_000
 STEP_NS = 1_000_000_000
 """Minimum time between two verdicts, in ns."""
 MAX_READ = 40_000
-"""Maximum number of samples of CPUs that are read again for a past moment."""
+"""Maximum product of samples and CPUs that is read again for a past moment."""
 WARN, ALARM = 0.01, 0.05
 """Shares of their time that the victims lose, from which the line is orange or red."""
 RECENT_NS = 3_000_000_000
-"""Time in ns after which a cause has ended if it took nothing since."""
+"""A cause that has cost nothing for this long, in ns, has ended."""
 LAST_SHOWN_NS = 60_000_000_000
 """How long the last cause is shown after its end, in ns."""
 STRIP_NS, STRIP_CELLS = 600_000_000_000, 18
@@ -49,7 +49,7 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)? %")
 
 
 class Loss(NamedTuple):
-    """What one cause took of the time that tasks wanted."""
+    """The loss to one cause, as a share of the time that tasks wanted to run."""
 
     share: float
     sign: str
@@ -72,16 +72,16 @@ class Verdict:
     acted_ns: int = 0
     """Time for which the cause was active, in ns."""
     lasting: str = ""
-    """For how long the cause is the worst; '' if nothing is lost."""
+    """A text on how long the cause has been the worst; '' if nothing is lost."""
     has_episodes: bool = False
-    """Whether episodes describe the cause, too."""
+    """Whether there are also episodes of the cause."""
     is_past: bool = False
     losses: tuple[Loss, ...] = ()
-    """What each cause took, the most first. No moment counts twice."""
+    """The losses by cause, the greatest first. No moment is counted twice."""
     wanted_s: float = nan
-    """Seconds that tasks wanted; NaN if it is unknown."""
+    """Seconds for which tasks ran or wanted to run; NaN if unknown."""
     seen_s: float = 0.0
-    """Seconds that the verdict is on."""
+    """Length of the verdict's span, in seconds."""
     strip: tuple[float, ...] = ()
     """Lost shares of the last ten minutes, in STRIP_CELLS parts; NaN where nothing is known."""
     report: Report | None = field(default=None, compare=False)
@@ -107,9 +107,9 @@ class Verdict:
         return ("good" if self.sign == CALM else "dim", "warn", loud)[self.level]
 
     def outweighs(self, groups: Sequence[list[Episode]]) -> bool:
-        """Whether tasks lose more, without an episode, than in the worst of these groups of
+        """Returns whether tasks lose more, without an episode, than in the worst of these groups of
         episodes."""
-        worst = next((alike for alike in groups if kind_of(alike[0]).is_wrong), None)
+        worst = next((group for group in groups if kind_of(group[0]).is_wrong), None)
         unseen = self.level > 0 and not self.has_episodes
         return unseen and (worst is None or self.cost > cost(worst))
 
@@ -119,16 +119,16 @@ class _Verdicts:
 
     def __init__(self) -> None:
         self._states: deque[Totals] = deque()
-        """Totals since the start at the end of each second of the last ten."""
+        """Totals since the session's start, one for each of the last ten seconds."""
         self._verdict: Verdict | None = None
         self._range_s = 0.0
-        """Length of the range that the verdict is on; 0: it is on the last seconds."""
+        """Length in seconds of the selected range; 0: the verdict is on the last seconds."""
         self._until_ns = 0
-        """Raw time up to which the verdict is."""
+        """Raw time at which the verdict's span ends."""
         self._since: tuple[tuple[str, str], int] = ("", ""), 0
         """Cause of the last verdict with a loss, and the raw time since which it is the worst."""
         self._last: tuple[str, int] = "", -LAST_SHOWN_NS
-        """Text of that verdict, and the raw time at which it was last true."""
+        """Text of the last verdict with a loss, and the raw time at which it was last true."""
         self._sums: deque[tuple[int, float, float]] = deque(maxlen=STRIP_NS // STEP_NS)
         """Raw times, with the seconds wanted and lost since the start."""
 
@@ -208,7 +208,7 @@ class _Verdicts:
         return replace(verdict, pieces=(lasting, *verdict.pieces), lasting=lasting)
 
 
-_KEPT: WeakKeyDictionary[Session, _Verdicts] = WeakKeyDictionary()
+_VERDICTS: WeakKeyDictionary[Session, _Verdicts] = WeakKeyDictionary()
 
 
 def is_past(session: Session, interval: Interval) -> bool:
@@ -217,11 +217,11 @@ def is_past(session: Session, interval: Interval) -> bool:
 
 def verdict_at(session: Session, interval: Interval, *, is_range: bool = False) -> Verdict | None:
     """Returns the verdict on the span that ends with the interval, or, with `is_range`, on the
-    interval itself. For the newest interval of a
-    live session, it ends with the newest sample. None if the session keeps no sums for it."""
+    interval itself. For the newest interval of a live session, the span ends with the newest
+    sample. None if the session keeps no sums for the span."""
     if session.history is None if is_past(session, interval) else not session.accounts:
         return None
-    return _KEPT.setdefault(session, _Verdicts()).at(session, interval, is_range=is_range)
+    return _VERDICTS.setdefault(session, _Verdicts()).at(session, interval, is_range=is_range)
 
 
 def _past_verdict(session: Session, interval: Interval, *, is_range: bool) -> Verdict:
@@ -254,7 +254,7 @@ def _verdict(
                        is_past=past)  # fmt: skip
     why = report(session, totals.start_ns, past=past, totals=totals, whole=interval)
     text = answer(session, why).removesuffix(".")
-    losses = tuple(Loss(one.share, _sign(one.cause[0]), _loss_name(one)) for one in why.findings)
+    losses = tuple(Loss(f.share, _sign(f.cause[0]), _loss_name(f)) for f in why.findings)
     if not why.named:
         sign = CALM if why.times.has_waits and isfinite(why.sums.lost_ratio) else "·"
         verdict = Verdict(text, _calm_pieces(session, why), sign, 0.0)
@@ -289,7 +289,7 @@ def _loss_name(finding: Finding) -> str:
 
 
 def _calm_pieces(session: Session, why: Report) -> tuple[str, ...]:
-    """Returns how much was looked at."""
+    """Returns the evidence of a calm verdict: how busy the CPUs were, the span, and its samples."""
     online = sum(bool(session.online[row]) for row in session.shown)
     pieces = []
     if why.job is None and online and isfinite(why.sums.lost_ratio):
@@ -308,11 +308,11 @@ def verdict_line(verdict: Verdict, size: int, more: Sequence[str] = ()) -> Line:
         (theme.CHOSEN_SIGN if alarming else " ", "alarm" if alarming else "text"), (" ", "text"),
         (verdict.sign, verdict.sign_style), (" ", "text"),
     ]  # fmt: skip
-    key, at = "bright" if level else "text", 0
+    text_style, position = "bright" if level else "text", 0
     for number in _NUMBER.finditer(text) if level else ():
-        runs += [(text[at : number.start()], key), (number[0], style)]
-        at = number.end()
-    runs.append((text[at:], key))
+        runs += [(text[position : number.start()], text_style), (number[0], style)]
+        position = number.end()
+    runs.append((text[position:], text_style))
     if width(runs) > size:
         return fit_runs(runs, size, style), "victim" if alarming else "calm"
     for piece in map(foreign, (*verdict.pieces, *more)):
@@ -332,13 +332,13 @@ _SHADES = "loss-9", "steal", "over"
 _SHAPES_WITHOUT_COLOUR = "▒░"
 """Signs of causes in the bar, in turn, where there is no colour."""
 _VERBS = {"scheduler": "waited", "quota": "stopped", "stopped": "stopped"}
-"""What tasks did while they lost time to a cause; other causes just took it."""
+"""Verbs for tasks that lose time, by cause; for other causes, the verb is "lost"."""
 
 
 def loss_line(verdict: Verdict, size: int, keys: Sequence[Run], *, colour: bool) -> Line:
-    """Returns the row below the verdict: how much is lost, what was wanted as a bar, its parts in
-    words, and the losses of the last ten minutes as a strip. `keys`: runs for the right end.
-    `colour`: causes have colours; else they have shapes."""
+    """Returns the row below the verdict: the lost share, a bar of the time that tasks wanted, the
+    parts of the bar in words, and a strip of the losses of the last ten minutes. `keys`: runs for
+    the right end. `colour`: whether causes have colours in the bar, instead of shapes."""
     level = verdict.level
     alarming = level == 2 and not verdict.is_past
     key = verdict.sign_style if level or verdict.sign == CALM else "text"
@@ -363,36 +363,35 @@ def loss_line(verdict: Verdict, size: int, keys: Sequence[Run], *, colour: bool)
 
 
 def _bar(verdict: Verdict, size: int, *, colour: bool) -> list[Run]:
-    """Returns a bar of the time that tasks wanted: what they got, then what each cause took. It is
-    shorter while the verdict is on less than the usual time."""
+    """Returns a bar of the time that tasks wanted: the time that they ran, then the loss to each
+    cause. The bar is shorter while the verdict's span is shorter than SPAN_NS."""
     length_cells = round(size * min(1.0, verdict.seen_s / (SPAN_NS / 1e9)))
     if not verdict.wanted_s > 0 or not length_cells:
         return [(" " * size, "text")]
     worst = "warn" if verdict.level < 2 or verdict.is_past else "alarm"
     keys = ["user-8", worst, *_SHADES]
-    begin = 1 - verdict.lost
-    ends = [begin]
+    ends = [1 - verdict.lost]
     for loss in verdict.losses:
         ends.append(ends[-1] + loss.share)
     runs: list[Run] = []
-    at = 0
+    drawn_cells = 0
     for i, end in enumerate(ends):
         eighths = round(8 * length_cells * min(1.0, end))
         key = keys[min(i, len(keys) - 1)]
         if not colour:
-            cells = round(eighths / 8) - at
+            cells = round(eighths / 8) - drawn_cells
             sign = theme.USER if not i else _SHAPES_WITHOUT_COLOUR[(i - 1) % 2]
             runs.append((sign * cells, "text"))
-            at += max(0, cells)
+            drawn_cells += max(0, cells)
             continue
-        cells = eighths // 8 - at
+        cells = eighths // 8 - drawn_cells
         if cells > 0:
             runs.append((theme.USER * cells, key))
-            at += cells
-        if eighths % 8 and eighths // 8 == at and i + 1 < len(ends):
+            drawn_cells += cells
+        if eighths % 8 and eighths // 8 == drawn_cells and i + 1 < len(ends):
             next_key = keys[min(i + 1, len(keys) - 1)]
             runs.append((" ▏▎▍▌▋▊▉"[eighths % 8], f"{key}/{next_key}"))
-            at += 1
+            drawn_cells += 1
     return [*runs, (" " * (size - width(runs)), "text")]
 
 
