@@ -180,29 +180,29 @@ class HighShare:
     last_ns: int
     """End of the last sample that showed the high share."""
     totals: InnerSums | AllSums
-    calm_ns: int | None = None
+    pause_start_ns: int | None = None
     """Start of the current pause; None if there is no pause."""
-    calm: list[Floats] = field(default_factory=list)
+    pause_sums: list[Floats] = field(default_factory=list)
     """Sums of the samples of the current pause. They count once the share is high again."""
 
     @property
     def until_ns(self) -> int:
         """The end of the high share if it does not continue."""
-        return self.last_ns if self.calm_ns is None else self.calm_ns
+        return self.last_ns if self.pause_start_ns is None else self.pause_start_ns
 
     def show(self, sums: Floats, time_ns: int) -> None:
         """Records that the sample that ended at `time_ns` shows the high share. The pause before
         that sample counts as part of the episode."""
-        self.totals.add([*self.calm, sums])
-        self.calm.clear()
-        self.calm_ns, self.last_ns = None, time_ns
+        self.totals.add([*self.pause_sums, sums])
+        self.pause_sums.clear()
+        self.pause_start_ns, self.last_ns = None, time_ns
 
     def pause(self, since_ns: int, sums: Floats | None = None) -> None:
         """Records that a sample does not show the high share. If `sums` is None, the sample never
         counts."""
-        self.calm_ns = since_ns if self.calm_ns is None else self.calm_ns
+        self.pause_start_ns = since_ns if self.pause_start_ns is None else self.pause_start_ns
         if sums is not None:
-            self.calm.append(sums)
+            self.pause_sums.append(sums)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,7 @@ class Patience:
         sample."""
         if not known:
             return time_ns - high.last_ns > self.gap_ns
-        return high.calm_ns is not None and time_ns - high.calm_ns >= self.pause_ns
+        return high.pause_start_ns is not None and time_ns - high.pause_start_ns >= self.pause_ns
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -259,7 +259,7 @@ class OpenEpisodes(Generic[S]):
         same = (
             current
             for current in self.running
-            if current.group == group and current.calm_ns is None
+            if current.group == group and current.pause_start_ns is None
         )
         return next((current for current in same if current.totals.sample_count == 2), None)
 

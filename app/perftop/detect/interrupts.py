@@ -29,15 +29,15 @@ from perftop.model.tasks import TaskSnapshot
 
 START, END = 0.05, 0.03
 """Shares of a CPU's time, at which an episode starts and below which it ends."""
-MIN_TASKS = 0.1
+MIN_TASKS_SHARE = 0.1
 """Share of the time that tasks must run on a CPU to lose something ..."""
 FULL, MIN_TASKS_IF_FULL = 0.9, 0.01
 """Share of the time from which a CPU is full: a task there may get next to nothing, and loses."""
-MIN_BUSY = 0.5
+MIN_BUSY_SHARE = 0.5
 """... and share that they and the interrupts must take together."""
 COSTS = {"NET_RX": 5.0, "NET_TX": 3.0, "BLOCK": 2.0, "TASKLET": 2.0, "IRQ_POLL": 2.0}
 """Typical cost of one softirq of each kind, relative to the cost of a timer softirq."""
-MIN_RAISED = 0.1
+MIN_RAISED_RATIO = 0.1
 """Minimum number of interrupts of a line per softirq for the line to be reported as the source of
 the softirqs. A driver that polls causes few interrupts."""
 MAX_NAME = 40
@@ -88,8 +88,8 @@ class InterruptStorms:
             if (spent := cpus.get(cpu)) is not None:
                 taken = spent.irq + spent.softirq
                 busy = spent.tasks + taken
-                least_tasks = MIN_TASKS if busy < FULL else MIN_TASKS_IF_FULL
-                if busy >= MIN_BUSY and spent.tasks >= least_tasks:
+                least_tasks = MIN_TASKS_SHARE if busy < FULL else MIN_TASKS_IF_FULL
+                if busy >= MIN_BUSY_SHARE and spent.tasks >= least_tasks:
                     shares[at] = taken
         span_s = (data.time_ns - since_ns) / 1e9
         weights = np.full(len(shares), span_s)
@@ -125,7 +125,7 @@ class InterruptStorms:
             episode.cause == "softirq"
             and spent.kind is not None
             and spent.line is not None
-            and spent.line[1] >= MIN_RAISED * spent.kind[1]
+            and spent.line[1] >= MIN_RAISED_RATIO * spent.kind[1]
         ):
             evidence.setdefault("raised_by", spent.line[0])
 

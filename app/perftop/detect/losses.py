@@ -185,7 +185,7 @@ class NeighbourLosses:
 
 def _total(share: HighShare) -> Floats:
     """Returns the loss and its weight so far, the current pause included."""
-    return np.asarray(share.totals.sums + sum(share.calm))
+    return np.asarray(share.totals.sums + sum(share.pause_sums))
 
 
 def were_present(running: RunningTasks, tasks: Sequence[Task], start_ns: int) -> bool:

@@ -28,7 +28,7 @@ from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import SampleBatch, SampleReader
 
-SMALL_IDLE = 0.05
+MAX_SMALL_IDLE = 0.05
 """Share of the time. Less idle time than this cannot hide or cause much loss, however it was
 measured."""
 MAX_READ_S = 20e-6
@@ -81,7 +81,7 @@ class Standstill:
         idle = values["idle"]
         lost_s, span_s = (part[INDEX["involuntary"]] for part in (values.top, values.bottom))
         idle_s = idle * span_s
-        means = self._exact | (idle < SMALL_IDLE)
+        means = self._exact | (idle < MAX_SMALL_IDLE)
         if self._entries is None:
             guessed = IDLE_ERROR * idle_s
         else:
@@ -360,7 +360,7 @@ class Signs:
             ref = self._tsc_share(data, "ref")
             ahead = self._tsc_share(data, "mperf") - ref
             # An SMI stops all CPUs, so it cost at most the smallest loss among the CPUs.
-            busy = share[np.isfinite(share) & (values["idle"] < SMALL_IDLE)]
+            busy = share[np.isfinite(share) & (values["idle"] < MAX_SMALL_IDLE)]
             all_s = span_s * (busy.min() if len(busy) else 0.0)
             smi_s = all_s / self._moved(data, "smi")
             steps = values["busy_hz"] / STEP_HZ

@@ -73,7 +73,7 @@ MIN_ACTIVE = 0.1
 MIN_WHOLE_SHARE = 0.75
 """Share of a group's running time that must be in dropping cores for the whole group to count as
 dropping."""
-LOWERED = 0.97
+MAX_LOWERED_RATIO = 0.97
 """Power limit, as a share of the highest one so far, below which it counts as lowered by a user or
 a program."""
 
@@ -295,7 +295,9 @@ class Drops:
                 drop.pause(sample.since_ns)
                 drop.episode.is_calm = True
             elif known_s:
-                drop.paused_ns += 0 if drop.calm_ns is None else sample.since_ns - drop.calm_ns
+                drop.paused_ns += (
+                    0 if drop.pause_start_ns is None else sample.since_ns - drop.pause_start_ns
+                )
                 drop.episode.is_calm = False
                 self._add(drop, members, clocks, sample)
             known = bool(known_s)
@@ -331,7 +333,7 @@ class Drops:
         }
         limit_w, before_w = episode.evidence.get("power_limit_w", 0.0), self._highest_limit_w
         highest_w = float(before_w[self._cores.package[first]])
-        if episode.cause == "power-pl1" and 0 < limit_w < LOWERED * highest_w:
+        if episode.cause == "power-pl1" and 0 < limit_w < MAX_LOWERED_RATIO * highest_w:
             episode.evidence["power_limit_before_w"] = round(highest_w, 1)
         # Active cores of the package, as each core was last read; omitted if some were never read.
         on = self._cores.total(self._reader.online.astype(float)) > 0

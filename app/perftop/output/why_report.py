@@ -52,11 +52,11 @@ MIN_VICTIM_SHARE = 0.05
 MIN_SHARE of the whole."""
 MAX_CAUSES = 4
 """Maximum number of causes that are named; further causes are only counted."""
-WHOLE = 0.97
+MIN_WHOLE_SHARE = 0.97
 """Minimum share of the observed time from which a cause is reported as active all the time."""
-STILL_NS = 1_000_000_000
+MAX_STILL_ACTIVE_NS = 1_000_000_000
 """A cause that was last active less than this time in ns before the end counts as still active."""
-SPARE_UTIL = 0.5
+MAX_SPARE_UTIL = 0.5
 """Utilisation below which a governor that follows demand may choose a low clock."""
 MAX_STEAL_CPUS = 3
 """Maximum number of CPUs whose stolen time is listed per CPU."""
@@ -230,7 +230,7 @@ def _finding(
         alike = [e for e in alike if not {*cpus}.isdisjoint(e.cpus)]
     worst = alike[0] if alike else None
     running = not past and (
-        not alike or any(e.end_ns is None or e.end_ns > now_ns - STILL_NS for e in alike)
+        not alike or any(e.end_ns is None or e.end_ns > now_ns - MAX_STILL_ACTIVE_NS for e in alike)
     )
     known = alike or [Episode(cause[0], cpus, now_ns, cause=cause[1])]
     if cause[0] == "interrupt" and worst is not None:
@@ -249,7 +249,7 @@ def _finding(
     if cause[1] == UNEXPLAINED:
         evidence = ["no limit was seen to act"]
         rows = [row for row in session.shown if session.topology[row].cpu in cpus]
-        if cause[0] == "turbo-drop" and whole.values.mean("util", rows) < SPARE_UTIL:
+        if cause[0] == "turbo-drop" and whole.values.mean("util", rows) < MAX_SPARE_UTIL:
             evidence.append("with time to spare, so the governor may have chosen this clock")
         return replace(finding, confidence="unknown", evidence=evidence)
     if cause == STEAL:

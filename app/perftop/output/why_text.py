@@ -22,7 +22,7 @@ from perftop.model.kinds import KINDS
 from perftop.output.receipt import spent_text
 from perftop.output.sentences import MAX_SENTENCE, short_place_text
 from perftop.output.stat_json import Line, number
-from perftop.output.why_report import MAX_CAUSES, MIN_SHARE, WHOLE, Finding, Report
+from perftop.output.why_report import MAX_CAUSES, MIN_SHARE, MIN_WHOLE_SHARE, Finding, Report
 from perftop.session.losses import STEAL
 from perftop.session.session import Session
 
@@ -156,7 +156,7 @@ def _finding(one: Finding, elapsed_s: float) -> list[TextLine]:
     role: Role = "lost" if one.running else "text"
     end = ""
     if one.for_s is not None:
-        all_of_it = one.for_s >= WHOLE * elapsed_s
+        all_of_it = one.for_s >= MIN_WHOLE_SHARE * elapsed_s
         end = length(round(one.for_s * 1e9))
         end = f"all {length(round(elapsed_s * 1e9))}" if all_of_it else end
     room = WIDTH - INDENT - len(end) - (3 if end else 0)
