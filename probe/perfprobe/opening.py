@@ -84,11 +84,11 @@ def _open_sim(options: argparse.Namespace) -> Source:
     from perfprobe.cpu import cpu_sets
     from perfprobe.sources.sim.source import open_sim
 
-    asked = options.cpus
+    request = options.cpus
     return open_sim(
         options.source,
         round(options.sample * 1e9),
-        None if asked is None else lambda rows: cpu_sets.select(asked, rows),
+        None if request is None else lambda rows: cpu_sets.select(request, rows),
         options.watch,
         options.events,
         multiplex=not options.no_multiplex,

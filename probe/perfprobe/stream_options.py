@@ -55,11 +55,11 @@ def add(
     """Adds the options of what to read and how often; `sample` parses a time. Returns the group of
     --watch, to which a caller can add other ways to name the watched job. `events`: whether to add
     the options of chosen events, too."""
-    for names, shown, text in _OPTIONS:
+    for names, output, text in _OPTIONS:
         if "--events" in names and not events:
             continue
         reads = sample if "--sample" in names else str
-        metavar = "SECONDS" if reads is float else shown
+        metavar = "SECONDS" if reads is float else output
         parser.add_argument(*names, type=reads, metavar=metavar, help=text)
     if events:
         parser.add_argument(

@@ -151,5 +151,5 @@ def _quoted(text: str) -> str:
 
 def _cut(text: str) -> str:
     """The user's text, printable and short enough for one line of a message."""
-    shown = "".join(c if c.isprintable() else "?" for c in text)
-    return shown if len(shown) <= 40 else shown[:39] + "…"
+    printable = "".join(c if c.isprintable() else "?" for c in text)
+    return printable if len(printable) <= 40 else printable[:39] + "…"

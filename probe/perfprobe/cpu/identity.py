@@ -43,8 +43,8 @@ def kernel(root: Path = Path("/")) -> str:
 def user_namespace(root: Path = Path("/")) -> bool:
     """Whether this process is in a user namespace of its own (`unshare -U`, rootless containers),
     where root and capabilities give no access to the hardware."""
-    found = (text(f"{root}/proc/self/uid_map") or "").split()
-    return bool(found) and found != ["0", "0", "4294967295"]
+    result = (text(f"{root}/proc/self/uid_map") or "").split()
+    return bool(result) and result != ["0", "0", "4294967295"]
 
 
 def boot_id(root: Path = Path("/")) -> str | None:
@@ -82,9 +82,9 @@ def virtualisation(root: Path = Path("/")) -> str | None:
     if cpu_flags is not None and "hypervisor" not in cpu_flags:
         return None
     dmi = [_line(f"{root}/sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name")]
-    said = " ".join(part for part in dmi if part).lower()
+    message = " ".join(part for part in dmi if part).lower()
     for sign, name in _HYPERVISORS:
-        if sign in said:
+        if sign in message:
             return name
     return None if cpu_flags is None else "hypervisor"
 

@@ -282,9 +282,9 @@ def _types(root: Path, base: str, rows: list[Cpu]) -> dict[int, str]:
             row.cpu: files.number(f"{base}/cpu{row.cpu}/{name}") for row in rows if row.online
         }
         classes = _classes({value for value in values.values() if value})
-        found = {cpu: classes[value] for cpu, value in values.items() if value and classes}
-        if found and (name == "cpu_capacity" or _threads_differ(rows, found)):
-            return found
+        results = {cpu: classes[value] for cpu, value in values.items() if value and classes}
+        if results and (name == "cpu_capacity" or _threads_differ(rows, results)):
+            return results
     return {}
 
 

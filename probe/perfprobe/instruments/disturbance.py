@@ -171,8 +171,8 @@ def _siblings(
         asleep = share(before.ticks, after.ticks, sibling, procstat.ASLEEP)
         if asleep is not None and 1 - asleep > MIN_BUSY_SHARE:
             what = f"SMT sibling CPU {sibling}"
-            found = f"{100 * (1 - asleep):.0f} % busy"
-            yield Disturbance(what, found, "it shares the core's units")
+            result = f"{100 * (1 - asleep):.0f} % busy"
+            yield Disturbance(what, result, "it shares the core's units")
 
 
 def _interrupts(cpu: int, before: CpuCounts, after: CpuCounts) -> Iterator[Disturbance]:
@@ -193,5 +193,5 @@ def _others(cpu: int, before: CpuCounts, after: CpuCounts) -> Iterator[Disturban
         times = "once" if switches == 1 else f"{switches} times"
         yield Disturbance("scheduler", f"another task ran {times}", "it leaves cold caches behind")
     if stolen := share(before.ticks, after.ticks, cpu, procstat.STOLEN):
-        found = f"{100 * stolen:.0f} % of CPU {cpu}"
-        yield Disturbance("steal", found, "the hypervisor ran others on it")
+        result = f"{100 * stolen:.0f} % of CPU {cpu}"
+        yield Disturbance("steal", result, "the hypervisor ran others on it")

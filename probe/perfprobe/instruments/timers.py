@@ -115,19 +115,19 @@ def _against(first: int, cpu: int, limit_s: float, step: float, tsc_hz: float) -
         return Offset(cpu, first, 0, why=_reason(error.errno or 0))
     if not rows:
         return Offset(cpu, first, 0, why=f"it did not answer within {limit_s * 1e3:.0f} ms")
-    limits, done, ns = bounds(rows, step), len(rows), 1e9 / tsc_hz
+    limits, result, ns = bounds(rows, step), len(rows), 1e9 / tsc_hz
     if limits is None:
         why = "no constant offset agrees with all exchanges: one of the clocks was set or runs off"
-        return Offset(cpu, first, done, why=why)
+        return Offset(cpu, first, result, why=why)
     offset, half = (limits.low + limits.high) / 2, (limits.high - limits.low) / 2
-    return Offset(cpu, first, done, offset, half, offset * ns, half * ns)
+    return Offset(cpu, first, result, offset, half, offset * ns, half * ns)
 
 
 def exchange_stamps(cpu: int, limit_s: float) -> list[Exchange]:
     """Exchanges between the CPU that the caller is pinned to and `cpu`. Raises OSError."""
     out: Any = ffi.new("pp_exchange[]", EXCHANGES)
-    done = checked(lib.pp_exchange_stamps(cpu, EXCHANGES, round(limit_s * 1e9), out))
-    return [Exchange(e.sent, e.seen, e.back) for e in out[0:done]]
+    count = checked(lib.pp_exchange_stamps(cpu, EXCHANGES, round(limit_s * 1e9), out))
+    return [Exchange(e.sent, e.seen, e.back) for e in out[0:count]]
 
 
 def _reason(code: int) -> str:
@@ -150,10 +150,10 @@ def measure(asked: int | None) -> dict[str, Any]:
     row = affinity.usable_cpu(lib.pp_current_cpu() if asked is None else asked, rows, allowed)
     cpu, leaves = row.cpu, affinity.cpuid_leaves(row.cpu)
     before = disturbance.now(cpu)
-    found = timer_runs.measure_methods(cpu, leaves)
+    result = timer_runs.measure_methods(cpu, leaves)
     after = disturbance.now(cpu)
     some = spread_cpus(allowed)
-    offsets = measure_offsets(some, found.grid or 1.0, found.hz.hz)
+    offsets = measure_offsets(some, result.grid or 1.0, result.hz.hz)
     return {
         "host": identity.hostname(),
         "model": identity.identity().name or None,
@@ -161,13 +161,13 @@ def measure(asked: int | None) -> dict[str, Any]:
         "virtualisation": identity.virtualisation(),
         "cpu": cpu,
         "cpu_why": "where the measurement was started" if asked is None else "asked for",
-        "tsc": _tsc(leaves, found),
+        "tsc": _tsc(leaves, result),
         "trimmed": TRIMMED_SHARE,
         "far": DISTURBED_FACTOR,
         "epsilon": timer_runs.EPSILON,
         "confidence": CONFIDENCE,
-        "bracket_ticks": _rounded(found.bracket.repeated.mean),
-        "methods": [_method_row(one, found, leaves) for one in found.rows],
+        "bracket_ticks": _rounded(result.bracket.repeated.mean),
+        "methods": [_method_row(one, result, leaves) for one in result.rows],
         "offsets": [asdict(one) for one in offsets],
         "offsets_left_out": len(allowed) - len(some),
         "disturbances": disturbance.seen(cpu, affinity.siblings(row, rows), before, after),

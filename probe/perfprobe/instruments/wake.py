@@ -53,14 +53,14 @@ class State:
 
 def states(root: Path, cpu: int) -> list[State]:
     """The idle states of a CPU, the lightest first; empty without a cpuidle driver."""
-    found = []
+    results = []
     base = f"{root}/{files.CPUS}/cpu{cpu}/cpuidle"
     for number in range(32):
         name, latency = (files.word(f"{base}/state{number}/{key}") for key in ("name", "latency"))
         if not latency.isdecimal():
             break
-        found.append(State(number, name or f"state{number}", int(latency)))
-    return found
+        results.append(State(number, name or f"state{number}", int(latency)))
+    return results
 
 
 def entries(root: Path, cpu: int, known: Sequence[State]) -> list[int]:

@@ -52,7 +52,7 @@ class Hierarchy:
 
 def hierarchy(root: Path, controller: str) -> Hierarchy | None:
     """The hierarchy of a controller; None if none is mounted."""
-    found: Hierarchy | None = None
+    hierarchy_v2: Hierarchy | None = None
     for line in (files.text(f"{root}/proc/self/mountinfo", 1 << 20) or "").splitlines():
         before, _, after = line.partition(" - ")
         fields, kind = before.split(), after.split()
@@ -63,9 +63,9 @@ def hierarchy(root: Path, controller: str) -> Hierarchy | None:
         if kind[0] == "cgroup" and controller in kind[2].split(","):
             mounted.version = 1
             return mounted
-        if kind[0] == "cgroup2" and found is None:
-            found = mounted
-    return found
+        if kind[0] == "cgroup2" and hierarchy_v2 is None:
+            hierarchy_v2 = mounted
+    return hierarchy_v2
 
 
 def cpuset(hierarchy: Hierarchy | None, cgroup_file: str) -> str:
@@ -114,9 +114,9 @@ def group_directories(root: Path, text: str) -> list[str]:
         paths = [f"{root}{text}".replace("//", "/"), *(f"{mount}{text}" for mount in mounts)]
         return [path for path in paths if Path(path, "cgroup.procs").is_file()][:1]
     for mount in mounts:
-        found = [path for path in _below(mount) if path.endswith(f"/{text}")]
-        if found:
-            return found
+        matching_paths = [path for path in _below(mount) if path.endswith(f"/{text}")]
+        if matching_paths:
+            return matching_paths
     return []
 
 

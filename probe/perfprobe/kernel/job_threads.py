@@ -137,8 +137,8 @@ class Watch:
     @property
     def pids(self) -> list[int]:
         """Returns the processes whose threads are followed."""
-        found = dict.fromkeys(thread.pid for thread in self._threads.values())
-        return [*found, *(self._second.pids if self._second is not None else [])]
+        pids = dict.fromkeys(thread.pid for thread in self._threads.values())
+        return [*pids, *(self._second.pids if self._second is not None else [])]
 
     def close(self) -> None:
         self._follow({})
@@ -150,8 +150,8 @@ class Watch:
             return self._family.among(processes)
         if self._is_group:
             pids = members(group_directories(self._root, self.text))
-            return [each for each in processes if each[0] in pids]
-        return (each for each in processes if self._matches(*each))
+            return [process for process in processes if process[0] in pids]
+        return (process for process in processes if self._matches(*process))
 
     def _matches(self, pid: str, process: Stat) -> bool:
         if self._pid is None:
@@ -189,8 +189,8 @@ class Watch:
                 return ""
             return f"no control group {self.text} now; it is followed once it exists"
         pids = (pid for some in numbers(self._proc) for pid in some)
-        found = (files.text(f"{self._proc}/{pid}/comm", MAX_STATUS_BYTES) for pid in pids)
-        names = {(name or "").strip("\n") for name in found}
+        results = (files.text(f"{self._proc}/{pid}/comm", MAX_STATUS_BYTES) for pid in pids)
+        names = {(name or "").strip("\n") for name in results}
         if self.text in names:
             return ""
         near = difflib.get_close_matches(self.text, sorted(names), 1)

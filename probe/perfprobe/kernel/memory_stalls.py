@@ -98,8 +98,8 @@ def usage(hierarchy: Hierarchy, group: str) -> list[int | None]:
     else:
         limit = _number(files.text(f"{at}/memory.max", MAX_FILE_BYTES))
         events = files.text(f"{at}/memory.events", MAX_FILE_BYTES) or ""
-        found = re.findall(r"^(?:high|max) (\d{1,18})$", events, re.MULTILINE)
-        hits = sum(map(int, found)) if found else None
+        result = re.findall(r"^(?:high|max) (\d{1,18})$", events, re.MULTILINE)
+        hits = sum(map(int, result)) if result else None
     return [limit, hits, sum(map(int, pages)) if pages else None]
 
 

@@ -189,10 +189,10 @@ def times(schedstat: bytes) -> tuple[int, int] | None:
 
 def switches(status: bytes) -> tuple[int | None, int | None]:
     """Returns voluntary and involuntary switches, usually the last two lines of the file."""
-    _, found, rest = status.rpartition(b"\nvoluntary_ctxt_switches:")
+    _, separator, rest = status.rpartition(b"\nvoluntary_ctxt_switches:")
     voluntary, _, forced = rest.partition(b"\nnonvoluntary_ctxt_switches:")
     numbers = [word.strip() for word in (voluntary, forced.partition(b"\n")[0])]
-    if not found or not all(map(bytes.isdigit, numbers)):
+    if not separator or not all(map(bytes.isdigit, numbers)):
         return None, None
     return int(numbers[0]), int(numbers[1])
 
@@ -215,11 +215,11 @@ class SentDetails:
     def __init__(self) -> None:
         self._at_ns: dict[Who, int] = {}
 
-    def wanted(self, shown: Iterable[Who], now_ns: int) -> list[Who]:
+    def wanted(self, processes: Iterable[Who], now_ns: int) -> list[Who]:
         """Returns the processes whose details were not sent within RESEND_NS. They count as sent
         from now on."""
         self._at_ns = {who: at for who, at in self._at_ns.items() if now_ns - at < RESEND_NS}
-        new = [who for who in dict.fromkeys(shown) if who not in self._at_ns][:MAX_DETAILS]
+        new = [who for who in dict.fromkeys(processes) if who not in self._at_ns][:MAX_DETAILS]
         self._at_ns |= dict.fromkeys(new, now_ns)
         return new
 

@@ -278,8 +278,8 @@ class Tasks:
             if look.stat.start == last.stat.start and ticks * TICK_NS >= MIN_SHARE * elapsed_ns > 0:
                 share = round(ticks * TICK_NS / elapsed_ns, 4)
                 ended[pid] = [look.stat.comm, share, self._newest_child(int(pid))]
-        shown = sorted(ended, key=lambda pid: -float(str(ended[pid][1])))[:MAX_PARENTS]
-        return {pid: ended[pid] for pid in shown}
+        parents = sorted(ended, key=lambda pid: -float(str(ended[pid][1])))[:MAX_PARENTS]
+        return {pid: ended[pid] for pid in parents}
 
     def _newest_child(self, parent: int) -> str:
         """Returns the name of the youngest child of a process; '' if no child runs now."""
@@ -356,8 +356,8 @@ class Tasks:
             ran.setdefault(task.stat.cpu, []).append(runner)
 
     def _describe(self, runners: list[_Runner], details: dict[str, Any]) -> Iterator[None]:
-        shown = [(r.pid, r.process.start, r.process.comm) for r in runners]
-        for pid, start, _ in self._told.wanted(shown, self._now_ns()):
+        processes = [(r.pid, r.process.start, r.process.comm) for r in runners]
+        for pid, start, _ in self._told.wanted(processes, self._now_ns()):
             yield
             description = describe(pid) | self._family(pid)
             look = self._look(f"{self._proc}/{pid}/stat", None)

@@ -290,7 +290,7 @@ class Topdown:
 
 def topdown_events(pmus: Iterable[Pmu]) -> list[ChosenEvent]:
     """Returns the events of the group, the leader first; empty if no PMU lists them."""
-    found: list[ChosenEvent] = []
+    results: list[ChosenEvent] = []
     listing = [pmu for pmu in pmus if perf_pmus.config(pmu, "slots") is not None]
     for key, (name, about) in (LEVEL_1 | LEVEL_2).items():
         events: dict[str | None, Event] = {}
@@ -299,9 +299,11 @@ def topdown_events(pmus: Iterable[Pmu]) -> list[ChosenEvent]:
                 events[pmu.name] = Event(key, pmu.type, config)
         if events:
             trouble = Trouble("cores of this type have no PERF_METRICS")
-            found.append(ChosenEvent(EventName(name, key=key), about, EVENTS, 1.0, events, trouble))
-    keys = {chosen.asked.key for chosen in found}
-    return found if keys >= LEVEL_1.keys() else []
+            results.append(
+                ChosenEvent(EventName(name, key=key), about, EVENTS, 1.0, events, trouble)
+            )
+    keys = {chosen.asked.key for chosen in results}
+    return results if keys >= LEVEL_1.keys() else []
 
 
 def open_topdown(

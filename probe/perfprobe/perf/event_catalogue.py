@@ -178,14 +178,14 @@ class Catalogue:
 
     def _of_perf(self, asked: EventName, word: str) -> tuple[str, dict[str | None, Event]]:
         """Returns what perf lists under a name: a description, and the events of core PMUs."""
-        about, found = word, dict[str | None, Event]()
+        about, result = word, dict[str | None, Event]()
         for named in self.of_perf.get(word.lower(), []):
             pmu = next(pmu for pmu in self.cores if pmu.name == named.pmu)
             with suppress(TermError):
                 code = perf_pmus.encode_terms(pmu.path, perf_pmus.parse_terms(named.terms))
-                found[pmu.name] = _event(asked, pmu, code)
+                result[pmu.name] = _event(asked, pmu, code)
                 about = named.about or word
-        return about, found
+        return about, result
 
     def _of_pmu(self, asked: EventName) -> ChosenEvent:
         pmu = perf_pmus.find(self._root, asked.pmu)

@@ -114,14 +114,14 @@ def _event(text: str, rings: str) -> EventName:
     return _with_rings(parsed, own or rings)
 
 
-def _with_rings(found: EventName, rings: str) -> EventName:
+def _with_rings(event: EventName, rings: str) -> EventName:
     if not set(rings) <= {*_RINGS, "h"}:
-        raise Usage(f"-e {found.name}:{rings}: after the colon: u, k or both")
-    name = f"{found.name}:{rings}" if rings else found.name
+        raise Usage(f"-e {event.name}:{rings}: after the colon: u, k or both")
+    name = f"{event.name}:{rings}" if rings else event.name
     if _NAME.fullmatch(name) is None:
         raise Usage(f"-e {name!r}: a name has at most 64 letters, digits and _.:/=,+-")
     only = _RINGS & set(rings)
-    return EventName(name, found.word, found.pmu, found.terms, only == {"u"}, only == {"k"})
+    return EventName(name, event.word, event.pmu, event.terms, only == {"u"}, only == {"k"})
 
 
 def _split_name(terms: str) -> tuple[str, str]:

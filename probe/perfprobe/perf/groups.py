@@ -52,9 +52,9 @@ class Groups:
 
     def open(self, cpu: int) -> list[Slot]:
         ready = self._ready.pop(cpu, None)
-        found = [(0, ready)] if ready else [*filter(None, map(self._group, self._bundles(cpu)))]
-        self._open[cpu] = [group for _, group in found]
-        return [Slot(lib.PP_PERF, at, -1, one.address, one.columns) for at, one in found]
+        result = [(0, ready)] if ready else [*filter(None, map(self._group, self._bundles(cpu)))]
+        self._open[cpu] = [group for _, group in result]
+        return [Slot(lib.PP_PERF, at, -1, one.address, one.columns) for at, one in result]
 
     def shut(self, cpu: int) -> None:
         for group in self._open.pop(cpu, []):
@@ -103,12 +103,12 @@ def cpu_part(
     events of any CPU. A CPU that was offline is assumed to have the same counters as an opened CPU
     with the same events."""
     alike: dict[tuple[Event, ...], OpenedEvents] = {}
-    for cpu, found in opened.items():
-        alike.setdefault(tuple(wanted[cpu]), found)
+    for cpu, result in opened.items():
+        alike.setdefault(tuple(wanted[cpu]), result)
 
     def events(cpu: int) -> list[Event]:
-        found = opened.get(cpu) or alike.get(tuple(wanted[cpu]))
-        return [] if found is None else found.events
+        result = opened.get(cpu) or alike.get(tuple(wanted[cpu]))
+        return [] if result is None else result.events
 
     def on(counter: Counter, keys: set[str]) -> Counter:
         """Returns the counter, restricted to the CPUs on which one of these keys is counted."""
@@ -125,7 +125,7 @@ def cpu_part(
         *(on(counter, set(column)) for counter in times),
         *(on(counter, {counter.key}) for counter in table),
     ]
-    ready = {cpu: found.group for cpu, found in opened.items() if found.group is not None}
+    ready = {cpu: result.group for cpu, result in opened.items() if result.group is not None}
     for cpu, group in ready.items():
         group.place([column[event.key] for event in opened[cpu].events])
     return Groups(

@@ -375,11 +375,11 @@ Place = list[tuple[Controller, int]]
 once for each die."""
 
 
-def _places(found: Iterable[Controller], package: Sequence[int]) -> Place:
+def _places(result: Iterable[Controller], package: Sequence[int]) -> Place:
     cpus = set(package)
     return [
         (controller, cpu)
-        for controller in found
+        for controller in result
         for cpu in sorted(cpus & (controller.pmu.cpus_now or set()))
     ]
 
@@ -400,24 +400,24 @@ def _bundles(place: Place, channels: int, count: int) -> list[Bundle]:
 # --- why not --------------------------------------------------------------------------------------
 
 
-def _incomparable(found: Sequence[Controller], places: Sequence[Place]) -> Trouble | None:
+def _incomparable(result: Sequence[Controller], places: Sequence[Place]) -> Trouble | None:
     """Returns why the counts of packages are not comparable."""
-    if len({controller.scale for controller in found}) > 1:
+    if len({controller.scale for controller in result}) > 1:
         return Trouble("its memory controllers count in different units")
     numbers = {len(place) for place in places}
     if len(numbers) > 1 or 0 in numbers:
         return Trouble("packages have different numbers of memory controllers")
-    if max(numbers) * max(len(controller.events[0]) for controller in found) >= MAX_CHANNELS:
+    if max(numbers) * max(len(controller.events[0]) for controller in result) >= MAX_CHANNELS:
         return Trouble(f"a package has more than {MAX_CHANNELS - 1} memory channels")
     return None
 
 
-def _refused(found: Sequence[Controller], kernel: Kernel, root: Path) -> Trouble | None:
+def _refused(result: Sequence[Controller], kernel: Kernel, root: Path) -> Trouble | None:
     """Returns why an event cannot be opened. All events are tried, since a sum without one of them
     would be too small."""
     tried = (
         refusal(kernel, event, min(controller.pmu.cpus or {0}), root)
-        for controller in found
+        for controller in result
         for events in controller.events
         for event in events
     )

@@ -114,12 +114,12 @@ def some(fd: int) -> int | None:
 
 def loads(text: bytes) -> list[int | None]:
     """Returns the first numbers in `0.20 0.18 0.12 1/80 11206`, in hundredths."""
-    found: list[int | None] = []
+    results: list[int | None] = []
     for word in (text.split() + [b""] * len(LOADS))[: len(LOADS)]:
         whole, dot, part = word.partition(b".")
         good = dot and whole.isdigit() and part.isdigit() and len(part) == 2 and len(whole) <= 12
-        found.append(int(whole + part) if good else None)
-    return found
+        results.append(int(whole + part) if good else None)
+    return results
 
 
 def totals(text: bytes) -> list[int | None]:

@@ -132,9 +132,9 @@ class Resctrl:
             self._record[name.decode(errors="replace")] = rows
 
     def _value(self, groups: Sequence[str], number: int, name: str) -> int | None:
-        found = {group: self._read(group, number, name) for group in groups}
-        numbers = {group: value for group, value in found.items() if isinstance(value, int)}
-        if not numbers or len(numbers) < len(found):
+        results = {group: self._read(group, number, name) for group in groups}
+        numbers = {group: value for group, value in results.items() if isinstance(value, int)}
+        if not numbers or len(numbers) < len(results):
             return None
         if FILES[name].kind == "gauge":
             return sum(numbers.values())
@@ -155,8 +155,8 @@ class Resctrl:
         """Control groups as paths below the mount, the default group first."""
         yield ""
         names = (name for name in files.names(self._at) if name not in OWN)
-        found = (name for name in names if os.path.isdir(f"{self._at}/{name}/mon_data"))  # noqa: PTH112
-        for count, name in enumerate(found):
+        matching_names = (name for name in names if os.path.isdir(f"{self._at}/{name}/mon_data"))  # noqa: PTH112
+        for count, name in enumerate(matching_names):
             if count < MAX_GROUPS:
                 yield f"/{name}"
 

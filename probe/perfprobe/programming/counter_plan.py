@@ -68,10 +68,10 @@ class Plan:
         """All registers that control counters, in the order in which to write them."""
         bank = self.bank
         general = min(self.budget.gp, MAX_GENERAL)
-        found = [bank.select + bank.step * n for n in range(general)]
+        results = [bank.select + bank.step * n for n in range(general)]
         if self.budget.fixed:
-            found.append(FIXED_CONTROL)
-        return found if bank.control is None else [*found, bank.control]
+            results.append(FIXED_CONTROL)
+        return results if bank.control is None else [*results, bank.control]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,16 +212,16 @@ def program(registers: Registers, wanted: Changes) -> None:
             registers.write(register, change.ours)
 
 
-def restore(registers: Registers, done: Changes) -> Iterator[tuple[int, MsrError]]:
+def restore(registers: Registers, result: Changes) -> Iterator[tuple[int, MsrError]]:
     """Restores the registers, enabling bits first. Yields the registers that could not be restored,
     with their errors."""
     now: dict[int, int] = {}
-    for register in done:
+    for register in result:
         try:
             now[register] = registers.read(register)
         except MsrError as error:
             yield register, error
-    value = given_back(done, now)
+    value = given_back(result, now)
     for register in reversed(now):
         try:
             if value[register] != now[register]:
@@ -230,15 +230,15 @@ def restore(registers: Registers, done: Changes) -> Iterator[tuple[int, MsrError
             yield register, error
 
 
-def given_back(done: Changes, now: Mapping[int, int]) -> dict[int, int]:
+def given_back(result: Changes, now: Mapping[int, int]) -> dict[int, int]:
     """The values to restore. A counter that another program has taken meanwhile keeps its values
     and its enabling bit."""
-    taken = _taken(done, now)
+    taken = _taken(result, now)
     nibbles = sum(0xF << NIBBLE * n for n in range(MAX_FIXED) if taken >> 32 + n & 1)
     theirs = {FIXED_CONTROL: nibbles, GLOBAL_CONTROL: taken, AMD_GLOBAL_CONTROL: taken}
     values = {}
     for register, value in now.items():
-        before, ours = done[register].before, done[register].ours
+        before, ours = result[register].before, result[register].ours
         if register in SHARED:
             own = (before ^ ours) & ~theirs[register]
             values[register] = value & ~own | before & own
@@ -247,11 +247,11 @@ def given_back(done: Changes, now: Mapping[int, int]) -> dict[int, int]:
     return values
 
 
-def _taken(done: Changes, now: Mapping[int, int]) -> int:
+def _taken(result: Changes, now: Mapping[int, int]) -> int:
     """The enabling bits of counters that another program has taken."""
     bits = 0
     for register, value in now.items():
-        before, ours = done[register].before, done[register].ours
+        before, ours = result[register].before, result[register].ours
         if register == FIXED_CONTROL:
             for n in range(MAX_FIXED):
                 expected = {nibble(before, n), nibble(ours, n)}

@@ -226,32 +226,32 @@ def stale(run_dir: Path, boot_id: str | None, root: Path) -> list[Entry]:
 
 def read_journals(run_dir: Path, boot_id: str | None, root: Path) -> Journals:
     """Reads the journals of this tree in a directory. Changes nothing."""
-    found = Journals([], [])
+    result = Journals([], [])
     try:
         directory = _enter(run_dir)
     except OSError:
-        return found
+        return result
     try:
-        _look(directory, run_dir, boot_id, root, found)
+        _look(directory, run_dir, boot_id, root, result)
     finally:
         os.close(directory)
-    return found
+    return result
 
 
-def _look(directory: int, run_dir: Path, boot_id: str | None, root: Path, found: Journals) -> None:
+def _look(directory: int, run_dir: Path, boot_id: str | None, root: Path, result: Journals) -> None:
     name = _name(root)
     path = run_dir / name
     try:
         about = json.loads(_content(directory, name))
-        found.entries.append(_entry(path, about, boot_id, root))
+        result.entries.append(_entry(path, about, boot_id, root))
     except FileNotFoundError:
         return
     except Unusable as error:
-        found.rejected.append((path, str(error)))
+        result.rejected.append((path, str(error)))
     except OSError as error:
-        found.rejected.append((path, f"it cannot be read ({error.strerror})"))
+        result.rejected.append((path, f"it cannot be read ({error.strerror})"))
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-        found.rejected.append((path, "its content is not a journal"))
+        result.rejected.append((path, "its content is not a journal"))
 
 
 def _content(directory: int, name: str) -> bytes:

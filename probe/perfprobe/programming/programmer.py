@@ -104,15 +104,15 @@ class Programmer:
 
     def _recover(self, own: Journal) -> None:
         for directory in journal.directories():
-            found = journal.read_journals(directory, self._boot_id, self._root)
-            for entry in found.entries:
+            result = journal.read_journals(directory, self._boot_id, self._root)
+            for entry in result.entries:
                 if entry.live:
                     raise InUse(
                         f"another perftop (pid {entry.pid}) is programming these counters",
                         "two would overwrite each other's registers",
                         f"end it (kill {entry.pid}), or use --source perf, which shares counters",
                     )
-            for path, why in found.rejected:
+            for path, why in result.rejected:
                 aside = path.with_suffix(".ignored")
                 with contextlib.suppress(OSError):
                     path.replace(aside)
@@ -121,7 +121,7 @@ class Programmer:
                     "if a perftop was killed since the last boot, its counters may stay "
                     f"programmed until the next one (the file is now {aside.name})"
                 )
-            for entry in found.entries:
+            for entry in result.entries:
                 self._give_back(entry)
                 self._journal = own
                 self._save()
@@ -140,9 +140,9 @@ class Programmer:
             if troubled:
                 left[cpu] = {register: changes[register] for register in troubled}
         who = f"perftop (pid {entry.pid}, killed)"
-        done = sorted(set(entry.cpus) - set(left))
-        if done:
-            cpus = cpu_sets.format(done)
+        items = sorted(set(entry.cpus) - set(left))
+        if items:
+            cpus = cpu_sets.format(items)
             self.notes.append(f"restored the counter registers that {who} had left, CPUs {cpus}")
         if left:
             cpus = cpu_sets.format(sorted(left))

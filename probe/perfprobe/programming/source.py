@@ -262,12 +262,12 @@ class RegisterCheck:
     ) -> None:
         """Checks one CPU and adds its changes to `taken` and `back`, by the counters concerned."""
         state, begun_ns = self._cpus[cpu], raw_ns()
-        found = self._programmer.check(cpu)
-        if found is None:
+        verdict = self._programmer.check(cpu)
+        if verdict is None:
             return
-        keys = frozenset(found.taken)
-        if found.text:
-            self.warnings.append(found.text)
+        keys = frozenset(verdict.taken)
+        if verdict.text:
+            self.warnings.append(verdict.text)
         if lost := keys - state.taken:
             cpus, since_ns = taken.get(lost, ([], state.good_ns))
             taken[lost] = ([*cpus, cpu], min(since_ns, state.good_ns))

@@ -154,17 +154,17 @@ class Registers:
             os.close(self.fd)
             self.fd = -1
 
-    def _trouble(self, done: str, register: int, error: OSError) -> MsrError:
+    def _trouble(self, text: str, register: int, error: OSError) -> MsrError:
         code = error.errno or 0
         where = f"CPU {self.cpu}: {name(register)}"
         if code in {errno.ENXIO, errno.ENODEV}:
             return MsrError(
-                f"CPU {self.cpu} is offline", f"{name(register)} cannot be {done}", code=code
+                f"CPU {self.cpu} is offline", f"{name(register)} cannot be {text}", code=code
             )
         if code == errno.EIO:
             why = "this CPU or its hypervisor does not have it, or not with this value"
-            return MsrError(f"{where} cannot be {done}", why, code=code)
-        return MsrError(f"{where} cannot be {done}", os.strerror(code), code=code)
+            return MsrError(f"{where} cannot be {text}", why, code=code)
+        return MsrError(f"{where} cannot be {text}", os.strerror(code), code=code)
 
 
 def _no_driver(root: Path, what: str, code: int) -> MsrError:

@@ -95,13 +95,13 @@ def _check_cpu(row: Cpu) -> None:
 def topology_row(note: Note, old: Cpu) -> Cpu:
     """The topology row of a CPU after a hotplug note. If the note has no valid row, only `online`
     of the old row changes."""
-    told, online = note.data.get("row"), bool(note.data.get("online"))
-    if isinstance(told, dict) and online:
+    report, online = note.data.get("row"), bool(note.data.get("online"))
+    if isinstance(report, dict) and online:
         with contextlib.suppress(WireError):
-            row = asdict(old) | told | {"cpu": old.cpu, "online": True}
-            found = load(Cpu, row, "row")
-            _check_cpu(found)
-            return found
+            row = asdict(old) | report | {"cpu": old.cpu, "online": True}
+            result = load(Cpu, row, "row")
+            _check_cpu(result)
+            return result
     return replace(old, online=online)
 
 
@@ -256,5 +256,5 @@ def _value(hint: Any, value: Any, where: str) -> Any:
             return float(value)
     elif isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
         return value
-    told = type(value).__name__ if isinstance(value, list | dict | bytes) else str(value)[:40]
-    raise WireError(f"{where[:80]}: {told!r} was not expected")
+    report = type(value).__name__ if isinstance(value, list | dict | bytes) else str(value)[:40]
+    raise WireError(f"{where[:80]}: {report!r} was not expected")

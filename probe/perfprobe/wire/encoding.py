@@ -285,9 +285,9 @@ class Decoder:
         """Raises WireError for a second hello or another version."""
         version = body.get("wire")
         if version != VERSION:
-            told = repr(version)[:20] if isinstance(version, int | str) else "of no kind"
+            report = repr(version)[:20] if isinstance(version, int | str) else "of no kind"
             raise WireError(
-                f"wire version {told} is not one this perftop reads ({VERSION}): "
+                f"wire version {report} is not one this perftop reads ({VERSION}): "
                 "use the same perftop at both ends"
             )
         if self.hello is not None:

@@ -90,9 +90,9 @@ def _copy() -> int:
 def _counter_row(tape: FrameLog, key: str, span: CopyRun) -> dict[str, Any]:
     counter = tape.columns[key].counter
     moved = [
-        None if found is None else float(found.amount)
+        None if result is None else float(result.amount)
         for row in having_rows(tape, key)
-        for found in [tape.moved(key, row, span.begin, span.end, inside=False)]
+        for result in [tape.moved(key, row, span.begin, span.end, inside=False)]
     ]
     amounts = [amount for amount in moved if amount is not None]
     verdict = "counts" if any(amounts) else "stands still" if amounts else "no reading"
@@ -362,8 +362,8 @@ def _impossible(measured: Iterable[dict[str, Any]]) -> Iterator[Against]:
         low, high = LIMITS.get(number["counter"], (float("-inf"), float("inf")))
         for value in number["values"]:
             if not low <= value <= high:
-                key, shown = number["counter"], f"{value:.4g} {number['unit']}"
-                yield (key,), f"{key}: {shown}, which no machine has ({low:g} to {high:g})"
+                key, value_text = number["counter"], f"{value:.4g} {number['unit']}"
+                yield (key,), f"{key}: {value_text}, which no machine has ({low:g} to {high:g})"
                 break
 
 

@@ -91,9 +91,9 @@ def run_loop(kind: int, turns: int, marks: int) -> Run:
 
 def pattern(begin_ns: int, period_ns: int, on_ns: int, times: int) -> list[WorkSpan]:
     """Sleeps until each of `times` periods begins, then works for `on_ns`."""
-    spells: Any = ffi.new("pp_spell[]", times)
-    lib.pp_known_pattern(begin_ns, period_ns, on_ns, spells, times)
-    return [_spell(spell) for spell in spells]
+    spans: Any = ffi.new("pp_spell[]", times)
+    lib.pp_known_pattern(begin_ns, period_ns, on_ns, spans, times)
+    return [_spell(spell) for spell in spans]
 
 
 def _spell(s: Any) -> WorkSpan:
@@ -126,8 +126,8 @@ def run_pinned(work: Mapping[int, Callable[[], T]]) -> dict[int, T]:
                 f"selftest needs {len(work)} threads, one for each CPU, and not all can be started"
             )
             raise Unavailable(f"{why}; {REMEDIES[errno.EAGAIN]}") from None
-    done = {cpu: future.result() for cpu, future in futures.items() if not future.exception()}
-    return {cpu: found for cpu, found in done.items() if found is not None}
+    results = {cpu: future.result() for cpu, future in futures.items() if not future.exception()}
+    return {cpu: result for cpu, result in results.items() if result is not None}
 
 
 # --- loads on all CPUs ----------------------------------------------------------------------------
@@ -188,8 +188,8 @@ class Times:
 
 def chains(cpus: Sequence[int], kind: int) -> dict[int, Chain]:
     """Runs code of this kind on all CPUs at once; leaves out CPUs whose thread was moved."""
-    done = run_pinned({cpu: partial(_chain, kind) for cpu in cpus})
-    return {cpu: found for cpu, found in done.items() if found.run.spell.cpu == cpu}
+    process = run_pinned({cpu: partial(_chain, kind) for cpu in cpus})
+    return {cpu: result for cpu, result in process.items() if result.run.spell.cpu == cpu}
 
 
 def _chain(kind: int) -> Chain:
@@ -221,11 +221,11 @@ def patterns(cores: Sequence[Sequence[int]]) -> Times:
         for cpu, lp in places.items()
     }
     before = disturbance.ticks()
-    spells = run_pinned(work)
+    spans = run_pinned(work)
     after = disturbance.ticks()
-    busy = {cpu: disturbance.spent_s(before, after, cpu, BUSY) for cpu in spells}
-    others = {cpu: _others(busy[cpu], own) for cpu, own in spells.items()}
-    return Times(spells, others)
+    busy = {cpu: disturbance.spent_s(before, after, cpu, BUSY) for cpu in spans}
+    others = {cpu: _others(busy[cpu], own) for cpu, own in spans.items()}
+    return Times(spans, others)
 
 
 def _others(busy_s: float | None, own: Sequence[WorkSpan]) -> float:

@@ -54,7 +54,7 @@ class Shares:
 
 def shares(first: Sequence[WorkSpan], second: Sequence[WorkSpan], moved: Movement) -> Shares:
     """Shares of two patterns within the span of `moved`, in TSC ticks."""
-    on0, on1 = ([(s.begin, s.end) for s in spells] for spells in (first, second))
+    on0, on1 = ([(s.begin, s.end) for s in spans] for spans in (first, second))
     return overlapping(on0, on1, moved.end - moved.begin)
 
 
@@ -81,8 +81,8 @@ class PatternReads:
     def moved(self, key: str, row: int) -> Movement | None:
         if key not in self.tape.columns:
             return None
-        spells = [spell for found in self.times.spells.values() for spell in found]
-        begin, end = min(s.begin for s in spells), max(s.end for s in spells)
+        spans = [spell for value in self.times.spells.values() for spell in value]
+        begin, end = min(s.begin for s in spans), max(s.end for s in spans)
         return self.tape.moved(key, row, begin, end, inside=False)
 
     def seconds(self, ticks: float) -> float:
@@ -102,13 +102,13 @@ def see(tape: FrameLog, times: Times) -> Iterator[tuple[Check, Outcome]]:
 
 
 def _cpu(around: PatternReads, row: int, cpu: int) -> Iterator[tuple[Check, Outcome]]:
-    spells, others = around.times.spells[cpu], around.times.others_s[cpu]
+    spans, others = around.times.spells[cpu], around.times.others_s[cpu]
     lost = around.times.lost_s(cpu)
     for check, asleep in ((IDLE_CHECK, True), (BUSY_CHECK, False), (STAT_CHECK, True)):
         moved = around.moved(check.counter, row)
         if moved is None:
             continue
-        on = shares(spells, (), moved)
+        on = shares(spans, (), moved)
         whole = around.seconds(on.whole)
         expected = around.seconds(on.whole - on.first if asleep else on.first)
         measured = moved.amount + (_waiting(around, row) if check is STAT_CHECK else 0.0)
@@ -116,7 +116,7 @@ def _cpu(around: PatternReads, row: int, cpu: int) -> Iterator[tuple[Check, Outc
         telling = around.times.telling([cpu], whole)
         yield check, Outcome(cpu, expected, measured, whole, less, more, telling)
     if (moved := around.moved("ref", row)) is not None:
-        on = shares(spells, (), moved)
+        on = shares(spans, (), moved)
         factor = _nearest(around.tape, "ref", moved.amount, on.first)
         amount = moved.amount * factor
         yield REF_CHECK, _ticking(around, [cpu], amount, on.first, on.whole)

@@ -71,7 +71,7 @@ class Results:
     def _settled(checks: Sequence[Check], best: dict[tuple[Check, int], Outcome]) -> bool:
         seen = {check for check, _ in best}
         return seen >= set(checks) and all(
-            RANK[judge(check, found)] == 0 for (check, _), found in best.items()
+            RANK[judge(check, result)] == 0 for (check, _), result in best.items()
         )
 
     def _having(self, check: Check) -> Sequence[int]:
@@ -180,7 +180,7 @@ def _tests(tape: FrameLog, cpus: Sequence[int]) -> Iterator[Test]:
 def _working(tape: FrameLog, cpus: Sequence[int], kind: int) -> Outcomes:
     tape.begin()
     loads = load.chains(cpus, kind)
-    tape.past(max((each.run.spell.end for each in loads.values()), default=0))
+    tape.past(max((value.run.spell.end for value in loads.values()), default=0))
     yield from working.see(working.CHECKS_BY_CODE[kind], tape, loads)
 
 
@@ -189,7 +189,7 @@ def _resting(tape: FrameLog, cpus: Sequence[int]) -> Outcomes:
     times = load.patterns(paired(tape.hello.cores, cpus))
     if not times.spells:
         return
-    tape.past(max(spells[-1].end for spells in times.spells.values()))
+    tape.past(max(value[-1].end for value in times.spells.values()))
     yield from resting.see(tape, times)
 
 

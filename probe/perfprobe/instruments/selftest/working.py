@@ -85,10 +85,10 @@ class Window:
 
     def moved(self, key: str) -> Movement | None:
         begin, end = self.load.run.marks[0], self.load.run.marks[-1]
-        found = self.tape.moved(key, self.row, begin, end, inside=True)
-        if found is None or found.end - found.begin < MIN_WINDOW_SHARE * (end - begin):
+        result = self.tape.moved(key, self.row, begin, end, inside=True)
+        if result is None or result.end - result.begin < MIN_WINDOW_SHARE * (end - begin):
             return None
-        return found
+        return result
 
     def turns(self, moved: Movement) -> float | None:
         return self.load.run.turns_between(moved.begin, moved.end)

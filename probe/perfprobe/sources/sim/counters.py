@@ -278,7 +278,7 @@ class Events:
                 "--no-multiplex the events take turns"
             )
         why = "the hypervisor exposes no PMU"
-        self.missing = [Missing(asked.key, why) for asked, _ in hard] if guest else []
+        self.missing = [Missing(request.key, why) for request, _ in hard] if guest else []
         soft = [pair for pair in pairs if not pair[1].hardware]
         alone = len(hard) > FREE_COUNTERS
         counted = [] if guest else [[pair] for pair in hard] if alone else [hard]

@@ -47,36 +47,36 @@ def parse_spec(text: str) -> Spec:
     scenario = scenario or "smt-mix"
     if scenario not in SCENARIOS:
         raise Usage(f"sim: unknown scenario {scenario!r}; known: {', '.join(SCENARIOS)}")
-    asked = _options(options)
+    request = _options(options)
     guest = scenario == "guest"
-    cpus = _integer(asked, "cpus", 2 if guest else 16, 1, MAX_CPUS)
+    cpus = _integer(request, "cpus", 2 if guest else 16, 1, MAX_CPUS)
     one_package = guest or scenario == "hybrid"
     spec = Spec(
         scenario,
         cpus,
-        _integer(asked, "packages", 2 if cpus >= 32 and not one_package else 1, 1, 64),
-        _integer(asked, "smt", 1 if guest else 2, 1, 8),
-        _integer(asked, "seed", 1, 0, 2**32 - 1),
-        _speed(asked.get("speed", "1")),
-        _integer(asked, "epoch", 0, 0, 2**33) if "epoch" in asked else None,
-        bool(_integer(asked, "slots", 0, 0, 1)),
+        _integer(request, "packages", 2 if cpus >= 32 and not one_package else 1, 1, 64),
+        _integer(request, "smt", 1 if guest else 2, 1, 8),
+        _integer(request, "seed", 1, 0, 2**32 - 1),
+        _speed(request.get("speed", "1")),
+        _integer(request, "epoch", 0, 0, 2**33) if "epoch" in request else None,
+        bool(_integer(request, "slots", 0, 0, 1)),
     )
     _check_shape(spec)
     return spec
 
 
 def _options(options: list[str]) -> dict[str, str]:
-    asked: dict[str, str] = {}
+    request: dict[str, str] = {}
     for option in options:
         key, equals, value = option.partition("=")
         if not equals:
             raise Usage(f"sim: {option!r} is not KEY=VALUE")
         if key not in KEYS:
             raise Usage(f"sim: unknown option {key!r}; known: {', '.join(KEYS)}")
-        if key in asked:
+        if key in request:
             raise Usage(f"sim: {key} is given twice")
-        asked[key] = value
-    return asked
+        request[key] = value
+    return request
 
 
 def _integer(asked: dict[str, str], key: str, default: int, low: int, high: int) -> int:
