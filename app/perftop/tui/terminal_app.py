@@ -57,7 +57,7 @@ MAX_QUEUED = 2
 to a key is written after the queued texts; with Textual's limit of 30, that may take half a
 minute."""
 MAX_THEME_BYTES = 100
-"""Maximum size of the file with the chosen theme."""
+"""Maximum size of the file with the chosen theme, in bytes."""
 MAX_END_S = 1.0
 """Maximum seconds to wait for a terminal that blocks, in all, once perftop is to end."""
 TICK_S = 0.1

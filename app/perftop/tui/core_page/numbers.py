@@ -544,7 +544,7 @@ def _shared_line(moment: CoreMoment, key: str) -> list[Run] | None:
     if key == "dram" and DRAM not in moment.interval.packages:
         return None
     row, session = moment.place.rows[0], moment.session
-    value = sum(float(of_cpus(session, moment.interval, each)[row]) for each in keys)
+    value = sum(float(of_cpus(session, moment.interval, name)[row]) for name in keys)
     origin = session.counters.columns[counter].counter.origin if counter else ""
     return _centred_line(moment, [(label, "dim")], number(value * scale, digits), origin)
 

@@ -166,7 +166,7 @@ class ChartDrawer:
         self._last = np.array([rows[-1] for rows in self._cpus_of_units], int)
         types = [unit.type for unit in units]
         self._units_by_type = [
-            np.flatnonzero([one == type_ for one in types]) for type_ in {*types}
+            np.flatnonzero([unit.type == type_ for unit in units]) for type_ in {*types}
         ]
         """For each type of core, the indices of its units."""
         cores = [[*unit.cpus] for unit in units]

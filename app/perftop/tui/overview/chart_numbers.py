@@ -247,7 +247,7 @@ class UnitValues:
     hz: float = nan
     ceiling_hz: float = nan
     dropped: Run = (" ", "text")
-    """Mark after the clock: whether the clock is below its ceiling."""
+    """Mark after the clock, not blank if the clock is below its ceiling."""
     ipc: float = nan
     loser: Run = (" ", "text")
     """Mark after the IPC: the sign of the episode that lowers it."""

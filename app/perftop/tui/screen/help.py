@@ -190,7 +190,7 @@ _SHAPES: tuple[tuple[list[Run], str], ...] = (
     ([(MISSING, "faint")], "not known; the reasons are at the end of this page"),
     ([(theme.STEP, "dim")], "what turbo allows has changed (page of a core)"),
 )  # fmt: skip
-SHAPES_AND_COLOURS = Section("shapes and colours", [Entry(*each) for each in _SHAPES])
+SHAPES_AND_COLOURS = Section("shapes and colours", [Entry(*shape) for shape in _SHAPES])
 EPISODES = Section(
     "episodes", [Entry([(kind.sign, "text")], kind.meaning) for kind in KINDS.values()]
 )

@@ -61,7 +61,7 @@ class Part:
     width: int
     cells: tuple[int, ...] = ()
     line: int = 0
-    """Line within the cells; 0 is the top line."""
+    """Line of the screen within the cells' height; 0 is the top line."""
     label: str = ""
     package: int = -1
 
