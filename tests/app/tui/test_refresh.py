@@ -52,6 +52,7 @@ def calls(cpus: int, scenario: str = "smt-mix", samples: int = SAMPLES) -> int:
             assert isinstance(screen, Monitor)
             assert session is not None
             await screen.action_view("overview")  # a large machine opens as a map
+            await quiet()  # the view has a size only after its layout
             counts = []
             for message in feed[samples:]:
                 session.apply(message)
