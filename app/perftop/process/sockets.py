@@ -223,6 +223,8 @@ class Readers:
             wire.take_hotplug(self._topology, message)
         elif isinstance(message, wire.Note) and message.kind in STATE:
             self._state = [*self._state, message][-MAX_STATE:]
+        if self._hello is None:
+            return
         for peer, outbox in list(self._outboxes.items()):
             outbox.put(message)
             self._flush(peer, outbox)
@@ -238,7 +240,7 @@ class Readers:
         return replace(hello, raw_ns=self._now_ns, wall_ns=hello.wall_ns + past_ns, tsc=None)
 
     def rested(self) -> None:
-        """Called when the stream has ended: the next stream begins with its own hello."""
+        """Ends the stream for readers: messages are dropped until the hello of the next stream."""
         self._hello = None
 
     def close(self) -> None:

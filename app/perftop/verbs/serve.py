@@ -130,12 +130,12 @@ async def _relay(readers: Readers, argv: list[str]) -> None:
                 for task in (no_readers, reading):
                     task.cancel()
                 await asyncio.wait({no_readers, reading})
-        readers.rested()
         await readers.came.wait()
 
 
 async def _wait_for_no_readers(readers: Readers) -> None:
-    """Waits until there has been no reader for IDLE_S."""
+    """Waits until there has been no reader for IDLE_S. A reader that comes later, while the probe
+    ends, is one of the next stream."""
     import asyncio
 
     while True:
@@ -144,4 +144,6 @@ async def _wait_for_no_readers(readers: Readers) -> None:
             async with asyncio.timeout(IDLE_S):
                 await readers.came.wait()
         except TimeoutError:
-            return
+            if not readers:
+                readers.rested()
+                return

@@ -254,6 +254,41 @@ def test_the_probe_rests_when_nobody_reads(tmp_path: Path, monkeypatch: pytest.M
     asyncio.run(asyncio.wait_for(play(), MOST_S))
 
 
+def test_a_reader_that_comes_while_the_probe_ends_gets_one_hello(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "IDLE_S", 0.2)
+    spawn, path = probe_stream.spawn, tmp_path / "s"
+    connections: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+    @contextlib.asynccontextmanager
+    async def spawn_and_connect_at_the_end(argv: list[str]) -> Any:
+        async with spawn(argv) as stream:
+            yield stream
+            if not connections:
+                connections.append(await asyncio.open_unix_connection(path))
+                await asyncio.sleep(0.1)  # the server admits the reader
+
+    monkeypatch.setattr(probe_stream, "spawn", spawn_and_connect_at_the_end)
+    argv = probe_command("stream", "--source", "sim:idle,speed=10", "--sample", "0.1")
+
+    async def play() -> None:
+        with listening(path, None) as listener:
+            serving = asyncio.ensure_future(serve.serve(listener, argv, None))
+            await until(lambda: connections, "the probe ends")
+            ((reader, writer),) = connections
+            decoder = wire.Decoder()
+            results: list[wire.Message] = []
+            while len(results) < 3:
+                results += decoder.feed(await reader.read(1 << 16))
+            assert isinstance(results[0], wire.Hello)
+            writer.close()
+            os.kill(os.getpid(), signal.SIGTERM)
+            await serving
+
+    asyncio.run(asyncio.wait_for(play(), MOST_S))
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "text"),
     [
