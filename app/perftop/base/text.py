@@ -136,6 +136,8 @@ _SAME_WIDTH = {
 }  # fmt: skip
 _CUT = re.compile("..…")
 """An ellipsis with the two characters before it: in ASCII, three dots replace all three."""
+_CUT_WORD = re.compile(r"\S\S…")
+"""The cut end of a name: in a table the replacement must not be wider."""
 _IN_LINES = {"±": "+-", "σ": "sd", " · ": ", ", "…": "..."}
 """Longer, more readable replacements, for lines whose width may change."""
 _TABLE = str.maketrans(_SAME_WIDTH)
@@ -160,7 +162,9 @@ def to_ascii(text: str) -> str:
 
 
 def in_ascii(line: str) -> str:
-    """A line in ASCII, for terminals without UTF-8; its width may change."""
+    """A line in ASCII, for terminals without UTF-8; its width may change, but not that of a name
+    that was cut."""
+    line = _CUT_WORD.sub("...", line)
     for sign, instead in _IN_LINES.items():
         line = line.replace(sign, instead)
     return to_ascii(line)

@@ -109,7 +109,7 @@ def _table(
     headings = ["phase", "length", *(TIME_USES[index].heading for index in shown_uses)]
     columns = [Column("", headings[0], MAX_NAME, left=True, gap=0)]
     columns += [Column("", heading, 9) for heading in headings[1:]]
-    columns.append(Column("", "largest taker", 20, left=True, gap=2))
+    columns.append(Column("", "largest taker", MAX_NAME + 10, left=True, gap=2))
     rows = ["", table_line(columns, [*headings, "largest taker"])]
     for phase, times in zip(phases, spent_s, strict=True):
         program, run_s = phase.largest()

@@ -17,7 +17,7 @@ from perftop.output.sentences import depth, place_text
 from perftop.output.stat_json import Line, number
 from perftop.output.stat_table import number_text, shown_unit, table_line
 from perftop.output.why_report import MAX_CAUSES, MIN_SHARE, Finding, report
-from perftop.output.why_text import answer
+from perftop.output.why_text import MIN_WANTED_SHARE, answer
 from perftop.session.episodes import Tally, mark_label
 from perftop.session.follow import Follower
 from perftop.session.session import Session
@@ -36,8 +36,6 @@ MAX_NAME, MAX_EVENT = 15, 13
 WHOLE_LABEL = "whole"
 """Label of the phase that covers the whole recording."""
 MAX_PHASES = 1000
-MIN_WANTED_SHARE = 0.05
-"""Minimum share of a phase in which CPUs had work, for a sentence on the losses of the phase."""
 
 
 @dataclass(frozen=True)
@@ -227,7 +225,7 @@ def _phases_as_columns(phases: Sequence[Phase], numbers: Sequence[Number]) -> li
     wide = _columns_of(2 * CELL_WIDTH, *[""] * len(phases))
     placed = _columns_of(CELL_WIDTH, *["mean", "p5"] * len(phases))
     lines = [
-        table_line(wide, ["", *(safe(one.label, MAX_NAME) for one in phases)]),
+        table_line(wide, ["", *(safe(one.label, 2 * CELL_WIDTH - 1) for one in phases)]),
         table_line(placed, ["", *["mean", "p5"] * len(phases)]),
         table_line(wide, ["from", *(time_of_day(one.start) for one in phases)]),
     ]

@@ -32,6 +32,9 @@ INDENT = 10
 """Width in columns of the marker and the number before the text."""
 LABEL_WIDTH = 11
 """Width in columns of labels such as `not seen`."""
+MIN_WANTED_SHARE = 0.05
+"""Share of its time in which a job must have run or waited for its losses to be a share of that
+time in the answer."""
 MAX_EVIDENCE_LINES = 2
 MAX_UNSEEN = 4
 
@@ -77,6 +80,13 @@ def answer(session: Session, report: Report) -> str:
             else ""
         )
         return _fitting([f"{text}{more}.{blind}", f"{text}{more}.", f"{text}."])
+    if report.job and report.sums.whole_s < MIN_WANTED_SHARE * report.elapsed_s:
+        wanted, elapsed = (
+            length(round(seconds * 1e9)) for seconds in (report.sums.whole_s, report.elapsed_s)
+        )
+        text = f"{who} {'wanted' if report.past else 'wants'} a CPU for only {wanted} of {elapsed}"
+        most = f"{text}, and {loses} {_much(share)} of that to {first.by}"
+        return _fitting([f"{most}.{blind}", f"{most}.", f"{text}."])
     text = f"{_capital(who)} {loses} {_much(share)} of its {first.unit} to {first.by}"
     tries = [f"{text}{place}.{blind}", f"{text}{place}.", f"{text}."]
     if second is not None:

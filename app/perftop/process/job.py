@@ -174,13 +174,19 @@ class Job:
         try:
             handle = os.pidfd_open(self.pid)
         except OSError:  # refused, or no more descriptors
-            while self._runs():  # noqa: ASYNC110
+            while self._runs():
+                self.marks.collect()
                 await asyncio.sleep(POLL_S)
             return self._reap()
         loop.add_reader(handle, over.set)
+        has_marks = self.marks.fileno() >= 0
+        if has_marks:
+            loop.add_reader(self.marks, self.marks.collect)
         try:
             await over.wait()
         finally:
+            if has_marks:
+                loop.remove_reader(self.marks)
             loop.remove_reader(handle)
             os.close(handle)
         return self._reap()

@@ -108,15 +108,16 @@ def _between(moments: Sequence[Moment]) -> list[RunPhase]:
 
 def _by_largest(moments: Sequence[Moment]) -> list[RunPhase]:
     """Returns phases named after the program that ran most. A stretch in which nothing ran belongs
-    to the phase before it. As long as there are more than MAX_UNNAMED_PHASES, the shortest phase is
-    joined with its shorter neighbour."""
+    to the phase before it, or, at the start, to the phase after it. As long as there are more than
+    MAX_UNNAMED_PHASES, the shortest phase is joined with its shorter neighbour."""
     edges: list[Moment] = []
     name = ""
     for phase, moment in zip(_between(moments), moments, strict=False):
         largest, run_s = phase.largest()
-        if not edges or (run_s > 0 and largest != name):
+        if not edges or (run_s > 0 and name and largest != name):
             edges.append(moment)
-            name = largest if run_s > 0 else ""
+        if run_s > 0:
+            name = largest
     edges.append(moments[-1])
     while len(edges) > MAX_UNNAMED_PHASES + 1:
         lengths = [last.time_ns - first.time_ns for first, last in pairwise(edges)]

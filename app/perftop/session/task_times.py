@@ -131,6 +131,8 @@ class TaskTimes:
         )  # fmt: skip
 
 
+DEAD_STATES = frozenset("ZX")
+"""States of a thread that has ended and is still listed, which is not a sleep."""
 STOPPED_BY = {"T": "SIGSTOP", "t": "a debugger", "F": "a frozen group"}
 """The reason why a thread is stopped, by its state."""
 
@@ -308,7 +310,7 @@ class RunTimes:
             if times.comm != thread.comm:
                 times = replace(times, comm=thread.comm)
             letter = watched_job.states.get(thread.tid)
-            if letter is not None and len(thread.points) > 1:
+            if letter and letter not in DEAD_STATES and len(thread.points) > 1:
                 elapsed_s = (time_ns - thread.points[-2].time_ns) / 1e9
                 times = times.in_state(letter, elapsed_s, ran_s + waited_s)
             self.threads[key] = times

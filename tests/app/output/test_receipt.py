@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perftop.base.text import in_ascii
 from perftop.output import receipt
 from perftop.session.run_phases import MAX_MOMENTS, Moment, Moments, RunPhase, phases
 from perftop.session.task_times import RunTimes, TaskTimes
@@ -42,6 +43,11 @@ def test_phases_begin_where_another_program_runs_most() -> None:
                    (4, times(cc1=1.8, ld=0.7)), (5, times(cc1=1.9, ld=1.5)))  # fmt: skip
     end = Moment(6 * S, None, times(cc1=1.9, ld=2.4))
     assert found(result, end) == [("cc1", 0, 3), ("ld", 3, 6)]
+
+
+def test_a_run_that_starts_at_rest_has_no_phase_without_a_name() -> None:
+    made = moments((1, times(sh=0.0)), (2, times(sh=0.5)))
+    assert found(made, Moment(3 * S, None, times(sh=1.0))) == [("sh", 0, 3)]
 
 
 def test_marks_divide_a_run_whatever_runs() -> None:
@@ -106,6 +112,12 @@ def test_a_receipt_in_ascii_keeps_the_meaning_of_each_cell() -> None:
     lines = receipt.lines([phase("job", 2.0, run=1.0, wait=0.5, stop=0.5)], unicode=False)
     assert lines[1] == "#" * 39 + "w" * 19 + "x" * 20
     assert all(line.isascii() for line in lines)
+
+
+def test_in_ascii_a_cut_name_keeps_its_columns() -> None:
+    spans = [phase(name, 2.0, run=1.0, sleep=1.0) for name in ("b" * 40, "link")]
+    shown = receipt.lines(spans, unicode=True)
+    assert [*map(len, map(in_ascii, shown))] == [*map(len, shown)]
 
 
 @pytest.mark.parametrize("parts", [{}, {"sleep": 9.0}])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perftop.base.errors import Failed
-from perftop.process.marks import SOCKET_VARIABLE, MarkSocket, send
+from perftop.process.marks import MAX_PENDING, SOCKET_VARIABLE, MarkSocket, send
 
 PERFTOP = [sys.executable, "-m", "perftop"]
 
@@ -68,12 +68,53 @@ def test_names_come_in_order_and_long_ones_are_cut(monkeypatch: pytest.MonkeyPat
     assert [*marks.new_marks()] == []
 
 
+def test_a_command_that_sets_many_marks_waits_for_no_sample() -> None:
+    script = (
+        "import time; from perftop.process.marks import send; start = time.monotonic()\n"
+        "for at in range(64): send(str(at))\n"
+        "print(time.monotonic() - start)"
+    )
+    # The kernel holds ten or so: with the next sample after 20 s, they must be read before.
+    found = run("stat", "--source", "os", "-o", os.devnull, "--sample", "20s", "--",
+                sys.executable, "-c", script)  # fmt: skip
+    assert float(found.stdout) < 10
+
+
+def test_a_stopped_perftop_delays_a_command_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    marks = MarkSocket()
+    monkeypatch.setenv(SOCKET_VARIABLE, marks.environment()[SOCKET_VARIABLE])
+    monkeypatch.setattr("perftop.process.marks.SEND_TIMEOUT_S", 0.01)
+    with pytest.raises(Failed, match="does not answer"):
+        for _ in range(100_000):
+            send("x")
+
+
+def test_marks_between_two_samples_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    marks = MarkSocket()
+    monkeypatch.setenv(SOCKET_VARIABLE, marks.environment()[SOCKET_VARIABLE])
+    for at in range(MAX_PENDING + 8):
+        send(str(at))
+        marks.collect()
+    assert len(marks.new_marks()) == MAX_PENDING
+    send("next")
+    assert [name for _, name in marks.new_marks()] == ["next"]
+
+
+def test_another_user_learns_that_a_mark_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    marks = MarkSocket()
+    monkeypatch.setenv(SOCKET_VARIABLE, marks.environment()[SOCKET_VARIABLE])
+    monkeypatch.setattr("os.getuid", lambda: 65534)
+    with pytest.raises(Failed, match="another user"):
+        send("stranger")
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_marks_of_another_user_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     marks = MarkSocket()
     monkeypatch.setenv(SOCKET_VARIABLE, marks.environment()[SOCKET_VARIABLE])
     if (pid := os.fork()) == 0:
         try:
+            monkeypatch.setattr("os.getuid", lambda: 0)
             os.setuid(65534)
             send("stranger")
         finally:
