@@ -111,9 +111,9 @@ def run(line: str, monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def carried_out(wanted: list[str], directory: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
-    for example in wanted:
-        if (line := here(example)) is None:
-            continue
+    commands = [(example, line) for example in wanted if (line := here(example)) is not None]
+    commands.sort(key=lambda command: re.match(LASTING, command[1]) is None)  # servers first
+    for example, line in commands:
         directory.prepare(line)
         if lasting := re.match(LASTING, line):
             directory.start(line, lasting["made"])

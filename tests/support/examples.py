@@ -21,7 +21,7 @@ INSTEAD: Rules = (
     (r" (--group perf )?--sudo\b", "", "a test asks for no rights, and for no group"),
     (r" \| (head|jq \.|sudo tee .*)$", "", "who reads a pipe is another program"),
     (r" > (\S+)$", "", "the shell writes the file"),
-    (r"\./job|\bCMD\b|mpirun .*", JOB, "a stranger's program"),
+    (r"\./(job|old|new)\b|\bCMD\b|mpirun .*", JOB, "a stranger's program"),
     (r"--cpu 3 --isa avx512", "--isa scalar", "not every machine has a CPU 3, or that code"),
     (r"^perftop ramp", r"\g<0> --seconds 1", "time"),
     (r"-r 5( --warmup 1)?", "-r 2", "time"),
