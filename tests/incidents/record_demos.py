@@ -168,11 +168,11 @@ INCIDENTS: dict[str, Callable[[Path], None]] = {
 
 
 def main() -> None:
-    inside, directory, *names = sys.argv[1:]
-    if inside != "--inside":
+    if sys.argv[1] != "--inside":
         unshare = ["unshare", "--pid", "--fork", "--mount-proc", "--uts", "--net"]
         again = [sys.executable, __file__, "--inside", *sys.argv[1:]]
         raise SystemExit(subprocess.call([*unshare, *again]))
+    directory, *names = sys.argv[2:]
     socket.sethostname(HOST)
     environment, target = sys.prefix, Path(directory).absolute()
     subprocess.run(["mount", "-t", "tmpfs", "none", "/opt"], check=True)

@@ -128,3 +128,14 @@ def test_a_file_may_have_a_colon_in_its_name(
     Path("n1:quota").write_bytes(path.read_bytes())
     assert cli.main(["summary", "n1:quota"]) == 0
     assert "quota" in capsys.readouterr().out
+
+
+def test_diff_says_of_a_recorded_job_what_why_says(capsys: pytest.CaptureFixture[str]) -> None:
+    """What a job waits is not in the samples of CPUs, which are busy with others meanwhile."""
+    lost = why("bad-run", capsys)["lost_ratio"]
+    assert cli.main(["diff", "--json", "demo:good-run", "demo:bad-run"]) == 0
+    (phase,) = json.loads(capsys.readouterr().out)["phases"]
+    rows = phase["numbers"]
+    assert rows["lost_ratio"]["b"] == pytest.approx(lost, abs=0.01)
+    assert rows["waited_s"]["a"] < 1
+    assert rows["waited_s"]["b"] > 5

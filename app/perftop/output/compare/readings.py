@@ -442,5 +442,12 @@ class Recorded(Phases):
             extremes = self.session.distribution.finish()
             samples = {key: extremes.samples(key, MAX_SAMPLES) for key in NUMBERS if key in METRICS}
             courses = self._course.estimates()
+            if (times := self.session.run_times).threads:
+                # What a job loses is known for the whole only: it waits while CPUs are busy.
+                waited_s = sum(one.wait_s for one in times.threads.values())
+                line["job"] = {"waited_s": waited_s, "disk_s": times.job.disk_s}
+                line["machine"] = line["machine"] | {"lost_ratio": {"mean": line["lost_ratio"]}}
+                courses.pop("lost_ratio", None)
+                samples.pop("lost_ratio", None)
             self.readings.append(replace(reading(line, label), courses=courses, samples=samples))
         self._course = Course(self.session)
