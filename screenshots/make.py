@@ -228,8 +228,9 @@ async def draw(picture: Picture) -> str:
         await given.wait()
         while app.status.link != picture.way:  # the app reads it once a second
             await pilot.pause(0.01)
-        await pilot.press(*picture.keys)
-        await pilot.pause()
+        for key in picture.keys:
+            await pilot.press(key)
+            await pilot.pause()
         return app.export_screenshot(title="perftop")
 
 
