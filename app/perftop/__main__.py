@@ -5,7 +5,7 @@ import sys
 from types import FrameType
 
 IMPORTS = "<frozen importlib._bootstrap>"
-"""File name of the code of Python that imports a module."""
+"""File name that Python gives to its own code for imports."""
 
 
 def main() -> int:

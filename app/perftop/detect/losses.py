@@ -292,7 +292,7 @@ class CpuWork(NamedTuple):
     """The work of CPUs, by position; with a leading axis, in each of several samples."""
 
     util: Floats
-    """Utilisation; 0 where the work does not matter."""
+    """Utilisation; 0 for CPUs whose work is ignored."""
     counted: Bools
     """Whether the IPC is known."""
     cycles: Floats

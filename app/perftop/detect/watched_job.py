@@ -232,7 +232,7 @@ class Budget:
         return best
 
     def _power_drop(self, package: int) -> Episode | None:
-        """Returns a running turbo drop of the package that a power limit causes; None if there is
+        """Returns the package's running turbo drop if a power limit causes it; None if there is
         none."""
         cpus = {*self._packages[package]}
         drops = (e for e in self._episodes.of_kind("turbo-drop") if e.cause.startswith("power"))

@@ -332,7 +332,7 @@ def lost_time(
     # loss.
     index = INDEX["involuntary"]
     halted_s = top[..., index, :]
-    if settle is not None:  # what is carried to or from a sample is no halt
+    if settle is not None:  # steal that `settle` moves to another sample is no halt
         late_s = stolen_s - steal * span_s
         halted_s = halted_s + np.where(evaluator.mask("steal"), late_s, 0.0)
     halt = ratio(

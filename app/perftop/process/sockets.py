@@ -75,8 +75,8 @@ def inherited_unix_socket() -> socket.socket | None:
 @contextlib.contextmanager
 def listening_socket(path: Path, group: int | None = None) -> Iterator[socket.socket]:
     """A listening socket for its owner only, or for a group as well. It is removed at the end of
-    the block. Raises Failed if another program listens at the path, or if there is something else
-    than a socket."""
+    the block. Raises Failed if another program listens at the path, or if the path exists and is
+    no socket."""
     where = f"unix:{path}"
     with contextlib.ExitStack() as stack:
         try:

@@ -26,9 +26,9 @@ _KEYS = (*METRICS, "both", "lp0", "lp1", "neither", "turbo_ceiling_hz", "smi", "
 BY_KEY: dict[str, Number] = {key: NUMBERS[key] for key in _KEYS}
 """Numbers that a table of CPUs can have in any stream."""
 PACKAGE = dict(zip(numbers.PACKAGE, OF_PACKAGE, strict=True))
-"""Keys of the numbers of packages, with their names in a line of JSON."""
+"""Names in a line of JSON of the numbers of packages, by key."""
 L3 = dict(zip(numbers.L3, OF_L3, strict=True))
-"""Keys of the numbers of L3s, with their names in a line of JSON."""
+"""Names in a line of JSON of the numbers of L3s, by key."""
 
 
 def is_possible(key: str) -> bool:

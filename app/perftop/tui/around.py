@@ -44,7 +44,7 @@ MAX_UNSEEN = 1 << 16
 """Maximum bytes of output kept since the pane's last update; they are printed to the terminal if
 the screen closes before the next update."""
 MAX_NAME = 16
-"""Maximum characters shown of the command's name."""
+"""Maximum number of characters shown of the command's name."""
 KEY_OF_SIGNAL = {signal.SIGINT: INTERRUPT, signal.SIGQUIT: QUIT}
 STOPPED_STATUS = 130
 

@@ -63,7 +63,8 @@ class Measured(Follower):
         *, rest_s: float, duration_ns: int | None = None, count: int | None = None,
     ) -> None:  # fmt: skip
         """`start`: the shared start of the job, if several machines are measured around it.
-        `rest_s`: seconds without waiting for a sample while the command runs."""
+        `rest_s`: seconds between two reads of the stream while the command runs, so that its
+        samples are handled in batches."""
         from perftop.output.stat_text import Measurement
 
         super().__init__(interval_ns, duration_ns=duration_ns, count=count)

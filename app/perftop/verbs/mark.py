@@ -9,9 +9,11 @@ from perftop.verbs import options
 
 
 def add(verbs: Any) -> None:
-    text = "inside a command that perftop runs: a name for this moment"
+    text = "name the phase that begins now, from inside a command that perftop runs"
     parser = options.add_verb(verbs, "mark", run, text)
-    parser.add_argument("name", metavar="NAME", help="what begins now, such as link")
+    parser.add_argument(
+        "name", metavar="NAME", help="name of the phase that begins now, such as link"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -198,7 +198,7 @@ def _write_picture(args: argparse.Namespace, answer: Answer, ramp: Ramp) -> None
 
 
 def _json(answer: Answer, ramp: Ramp) -> Answer:
-    """Returns the results of a CPU, with its points: seconds since the start of the load, and
+    """Returns a CPU's results, including its points: seconds since the start of the load, and
     clocks."""
     from dataclasses import asdict
 

@@ -20,8 +20,8 @@ from perfprobe.polled import procstat
 from perfprobe.polled.procstat import TICK_S
 
 MAX_BYTES = 1 << 24
-"""Upper bound on the bytes read of /proc/stat and /proc/interrupts. The latter has a line for each
-interrupt vector, with 11 bytes for each CPU."""
+"""Upper bound on the bytes read from /proc/stat and /proc/interrupts. The latter has a line for
+each interrupt vector, with 11 bytes for each CPU."""
 MAX_INTERRUPT_NAMES = 3
 """Number of interrupt sources that are named; the others are only in the sum."""
 MIN_BUSY_SHARE = 0.02

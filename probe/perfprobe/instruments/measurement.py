@@ -198,7 +198,7 @@ class Limits:
     most: int = 4096
     """Maximum number of samples in a round; the samples of a round should fit into the L1 cache."""
     longest_s: float = math.inf
-    """Maximum time of a round, except one of `first` samples: the error needs several rounds."""
+    """Maximum time of a round. The first round may last longer: an error needs several rounds."""
     least_s: float = 0.0
     """Minimum time before a mean counts as settled: disturbances occur at the rate of the kernel's
     timer or slower."""

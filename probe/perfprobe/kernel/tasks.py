@@ -108,8 +108,8 @@ class _Runner(NamedTuple):
         return self.look.stat
 
     def moved(self) -> Moved:
-        """Returns the movement since the last read; unknown unless the sums were read both
-        times."""
+        """Returns how the sums changed since the last read; unknown if either read lacked
+        them."""
         last, now = self.last, self.look
         if last is None or last.stat is None or last.stat.start != self.stat.start:
             return Moved()

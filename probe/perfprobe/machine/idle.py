@@ -25,7 +25,7 @@ STATES = {
 
 
 def open_traced(rows: Sequence[Cpu]) -> list[Part]:
-    """Returns the parts that can be traced, or one part without counters that has the reason."""
+    """Returns the parts that can be traced, or one part that has no counters but the reason."""
     places = _places(topology.cores(rows), [row.cpu for row in rows])
     try:
         trace = IdleTrace(places)

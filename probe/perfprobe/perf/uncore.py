@@ -251,7 +251,7 @@ class Controller:
     pmu: Pmu
     events: tuple[tuple[Event, ...], tuple[Event, ...]]
     scale: float
-    """Bytes in a count."""
+    """Bytes per count."""
 
 
 def controllers(root: Path) -> list[Controller]:

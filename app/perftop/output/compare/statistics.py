@@ -88,8 +88,8 @@ class Difference:
 
 
 def estimate(values: Sequence[float], step: float = 0.0) -> Estimate:
-    """Returns the estimate of the mean. `step`: resolution of the values, in ticks of which equal
-    values can still vary."""
+    """Returns the estimate of the mean. `step`: resolution of the values. Values that are equal
+    at this resolution may still differ by up to a step."""
     count, mean = len(values), fmean(values)
     if count < 2:
         return Estimate(mean, math.nan, count)

@@ -154,8 +154,8 @@ _KEYS = {field.key for field in MEASURES if field.kind != "count"}
 
 
 class JsonLines(Form):
-    """JSON lines. With all measures, the lines equal the output of `stat` byte by byte, except that
-    `stat` has no marks."""
+    """JSON lines. With all measures, the lines equal the output of `stat` byte for byte, but for
+    marks, which `stat` does not have."""
 
     def __init__(self, session: Session, measures: Sequence[Field], out: Out) -> None:
         self._session, self._measures, self._out = session, measures, out

@@ -81,7 +81,7 @@ class Panel:
     key: str
     """"clock", "smt", one of the constants above, or the key of a metric drawn as strips."""
     strips: int
-    """Number of strips below each other: one for each CPU, or one for the core."""
+    """Number of stacked strips: one for each CPU, or one for the core."""
     height: int
     """Lines of each strip."""
     gap: bool = False

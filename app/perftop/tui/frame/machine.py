@@ -37,7 +37,7 @@ MIN_WIDTH_FOR_DECIMAL = 110
 NEAR_POWER_LIMIT = 0.97
 """Share of the power limit from which the limit counts as reached."""
 MIN_BAR_WIDTH = 12
-"""Minimum cells of a bar that has words beside it; a shorter bar shows too little."""
+"""Minimum width in cells of a bar with text beside it; a shorter bar shows too little."""
 MIN_CPUS_HIT = 0.5
 """Minimum share of the CPUs on which episodes must run for a number of the machine to be red."""
 SHARE_WIDTH = len("100.0")

@@ -55,8 +55,8 @@ class TaskLanes:
         self._sum_lines: dict[tuple[int, int, Look], list[list[Run]]] = {}
 
     def read(self, axis: Axis, util: Floats, range_ns: tuple[int, int] | None = None) -> None:
-        """Reads the tasks of the columns of this axis. `util`: busy shares, (units, columns).
-        `range_ns`: raw times between which seconds are summed up; None: over all columns."""
+        """Reads the tasks for the columns of this axis. `util`: busy shares, (units, columns).
+        `range_ns`: raw times between which seconds are summed; None: over all columns."""
         has_news = self._read_records(axis.start_ns, axis.now_ns)
         if has_news:
             self._add_up()

@@ -609,7 +609,7 @@ class FilterState:
             choice.mask = mask
 
     def matches(self, session: Session | None) -> str:
-        """Returns how many CPUs match, as a text of constant width unless no CPU matches."""
+        """Returns how many CPUs match, as text of a fixed width, unless no CPU matches."""
         mask = self._choice.mask
         if session is None or mask is None:
             return ""

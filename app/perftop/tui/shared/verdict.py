@@ -130,7 +130,7 @@ class _Verdicts:
         self._last: tuple[str, int] = "", -LAST_SHOWN_NS
         """Text of the last verdict with a loss, and the raw time at which it was last true."""
         self._sums: deque[tuple[int, float, float]] = deque(maxlen=STRIP_NS // STEP_NS)
-        """Raw times, with the seconds wanted and lost since the start."""
+        """Raw time, seconds wanted and seconds lost since the start, once a second."""
 
     def at(self, session: Session, interval: Interval, *, is_range: bool) -> Verdict:
         past = is_past(session, interval)

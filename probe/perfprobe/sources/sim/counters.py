@@ -172,7 +172,7 @@ def slot_columns() -> list[SimCounter]:
 
 
 def _free(t: Ints) -> Ints:
-    """Slots x 1000 without an instruction."""
+    """Returns the issue slots that stay empty, times 1000."""
     return np.asarray(WIDTH * t[Row.CYCLES] - t[Row.INSTRUCTIONS])
 
 

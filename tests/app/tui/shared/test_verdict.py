@@ -82,7 +82,7 @@ def test_two_tasks_that_share_a_cpu_are_both_named() -> None:
 
 
 def test_there_is_always_a_sentence() -> None:
-    """At first that we watch, then the verdict; a past moment has one of its own."""
+    """At first "Watching", then the verdict; a past moment has a sentence of its own."""
     messages = exported.messages("sim:steady,cpus=2", 14)
     session, verdicts = watched(messages)
     assert verdicts[0][1].text.startswith("Watching: 1 of 10 s")
