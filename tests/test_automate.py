@@ -16,7 +16,7 @@ PROGRAMS = re.findall(
     TEXTS["automate"].read_text(encoding="utf-8"),
     re.DOTALL | re.MULTILINE,
 )
-PRINTED = (r".*lmp.*backup.*\n *\d+\.\d%  .*backup.*\(measured\); chrt .*\n(.*\n)*not measured: .*",
+PRINTED = (r".*lmp.*backup.*\n *\d+\.\d%  .*backup.*\(measured\); task.*\n(.*\n)*not measured: .*",
            r"CPU 0: busy \d+%, steal \d\.\d%\nCPU 1: busy \d+%, steal \d\.\d%")  # fmt: skip
 
 
