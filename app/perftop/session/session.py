@@ -99,7 +99,7 @@ class Session:
         """CPUs at rest in the last interval."""
         self._watched = ThreadActivity()
         """Activity of the watched job since the last `take`."""
-        self.accounts = self._sums_busy = False
+        self.accounts = self._sums_run = False
         """Whether losses and times of tasks are summed up."""
         self._start_sums()
 
@@ -300,7 +300,7 @@ class Session:
                 self._span = Span.empty(self.reader, message.time_ns)
             if (label := episodes.mark_label(message)) is not None:
                 self.log.add_mark(message.time_ns, label)
-                if self.accounts and message.kind != "gap":
+                if self._sums_run and message.kind != "gap":
                     self._moments.mark(message.time_ns, label, self.run_times)
 
     def _take_hotplug(self, note: wire.Note) -> None:
@@ -375,12 +375,13 @@ class Session:
     def account(self, root: int = -1, *, losses_only: bool = False) -> None:
         """From now on, sum up how long tasks ran and waited, and how much time each cause took, for
         `lost_time` and `run_times`. On a big machine this takes milliseconds of CPU time a second.
-        `root`: first process of a job that we started. `losses_only`: leave out `busy_cpus`."""
+        `root`: first process of a job that we started. `losses_only`: leave out `busy_cpus` and
+        `run_phases`, which only the summary of a run shows."""
         self.accounts, self.run_times.job.root = True, root
-        self._sums_busy = not losses_only
+        self._sums_run = not losses_only
 
     def _add_busy(self, batch: SampleBatch, first: int, last: int) -> None:
-        if first < last and self._sums_busy:
+        if first < last and self._sums_run:
             part = slice(first, last)
             util = np.where(self.online, batch.values["util"][part], np.nan)[:, self.shown]
             span_s = (batch.time_ns[part] - batch.since_ns[part]) / 1e9
@@ -392,7 +393,7 @@ class Session:
         if watched_job.name is not None:
             run_s, waited_s = self.run_times.of_job(watched_job, now_ns)
             losses.add_wait(waited_s)
-            if watched_job.time_ns == now_ns:
+            if watched_job.time_ns == now_ns and self._sums_run:
                 self._moments.note(now_ns, self.run_times)
         losses.add(batch.lost.samples(part), batch.since_ns[part], batch.time_ns[part], run_s)
         if (oldest_ns := losses.due(now_ns)) is not None:
@@ -408,7 +409,7 @@ class Session:
     def run_phases(self) -> list[RunPhase]:
         """The phases of the watched job since the start. `account` must have been called then."""
         start = Moment(self.run.start_ns, None, RunTimes([*self.position]))
-        return phases(self._moments, start, Moment(self.now_ns, None, self.run_times))
+        return phases(self._moments, start, Moment(self.now_ns, None, self.run_times.job_copy()))
 
     def totals_between(self, start_ns: int, end_ns: int) -> Totals | None:
         """Returns the losses between two raw times, summed up again from history with the episodes

@@ -265,6 +265,13 @@ class RunTimes:
             self.wait_snapshots, self.full_s.copy(),
         )  # fmt: skip
 
+    def job_copy(self) -> RunTimes:
+        """Returns a copy of the times of the job only, which takes no more records."""
+        return self._derived(
+            self.threads.copy(), {}, self.quotas, self.seen_s, self.waiting_s,
+            self.wait_snapshots, {},
+        )  # fmt: skip
+
     @property
     def has_waits(self) -> bool:
         """Whether it is known how long tasks waited. A single snapshot covers too little time."""

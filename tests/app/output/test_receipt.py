@@ -82,6 +82,15 @@ def test_moments_of_a_long_run_are_few_and_evenly_spread() -> None:
     assert max(gaps) <= 1.2 * min(gaps)
 
 
+def test_moments_hold_the_times_of_the_job_alone() -> None:
+    """They are kept for the whole run, and other tasks can be thousands."""
+    noted = times(cc1=1.0)
+    noted.tasks = {(9, "other", 0): TaskTimes("other", 1.0)}
+    result = moments((1, noted))
+    result.mark(2 * S, "link", noted)
+    assert [moment.times.tasks for moment in (*result.periodic, *result.marks)] == [{}, {}]
+
+
 def phase(label: str, seconds: float, **parts: float) -> RunPhase:
     result = RunTimes([0])
     run_s, wait_s = parts.get("run", 0.0), parts.get("wait", 0.0)
