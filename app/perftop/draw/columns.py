@@ -97,11 +97,12 @@ class Column:
         return (DOUBTED_SIGN + text, "dim") if doubted else (text, style)
 
     def numbers(self, values: Sequence[float], styles: Sequence[str]) -> list[Run]:
-        """Returns the padded cells of many numbers, as `cell` and `place` would give them."""
+        """Returns the cells of right-aligned numbers without SI prefixes, as `cell` and `place`
+        would give them one by one."""
         spec, scale = f"z{self.width}.{self.digits}f", self.scale
         unknown: Run = self.place(UNKNOWN[self.width < NARROW]), "faint"
         return [
-            unknown if isnan(value) else (format(value * scale, spec), style)
+            unknown if isnan(number := value * scale) else (format(number, spec), style)
             for value, style in zip(values, styles, strict=True)
         ]
 

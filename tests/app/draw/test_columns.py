@@ -54,6 +54,15 @@ def test_columns_of_one_turn_share_spare_cells_by_weight() -> None:
     assert [column.width for column in fitted(columns, 30 + 11)] == [17, 13, 11]
 
 
+@pytest.mark.parametrize("column", [BUSY, IPC, replace(BUSY, scale=nan), replace(BUSY, width=3)])
+def test_numbers_drawn_together_are_as_each_alone(column: Column) -> None:
+    values = [0.5, -0.0001, nan, 0.0, 123.456, 1e9]
+    styles = ["text", "dim", "warn", "faint", "text", "alarm"]
+    alone = [column.cell(value, style) for value, style in zip(values, styles, strict=True)]
+    placed = [(column.place(text), style) for text, style in alone]
+    assert column.numbers(values, styles) == placed
+
+
 @pytest.mark.parametrize(
     ("column", "value", "signs", "cell"),
     [
