@@ -15,7 +15,7 @@ from perftop.model.belief import confidence
 from perftop.model.cores import Cores
 from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX
-from perftop.model.sample_reader import Sample, SampleBatch
+from perftop.model.sample_reader import Sample, SampleBatch, SampleReader
 
 GAP_NS, GAP_SAMPLES = 5_000_000_000, 3
 """A gap in the stream that is longer than both this time in ns and this number of sample intervals
@@ -125,6 +125,19 @@ class RunningEpisodes:
 def gap_ns(sample_ns: int) -> int:
     """Returns the length in ns of the longest gap that does not end an episode."""
     return max(GAP_NS, GAP_SAMPLES * sample_ns)
+
+
+class ScanTimes:
+    """The times of the scans of tasks, for detectors of what the probe records with each scan."""
+
+    def __init__(self, reader: SampleReader) -> None:
+        self._gap_ns, self._time_ns = gap_ns(reader.hello.sample_ns), reader.hello.raw_ns
+
+    def since(self, data: DetectorInput) -> int | None:
+        """Returns the raw time of the scan, or of the start of the stream, before the scan in this
+        sample; None if it was too long ago. Call it once for each sample with a scan."""
+        since_ns, self._time_ns = self._time_ns, data.time_ns
+        return since_ns if 0 < data.time_ns - since_ns <= self._gap_ns else None
 
 
 @dataclass(slots=True)

@@ -18,8 +18,8 @@ from perftop.base.text import safe
 from perftop.detect.engine import (
     DetectorInput,
     RunningEpisodes,
+    ScanTimes,
     ShareEpisodes,
-    gap_ns,
     with_tasks,
 )
 from perftop.model.belief import confidence
@@ -58,11 +58,9 @@ class InterruptStorms:
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self.is_available = True
-        self._names, self._gap_ns = reader.single_cpus, gap_ns(reader.hello.sample_ns)
+        self._names, self._scans = reader.single_cpus, ScanTimes(reader)
         self._groups = np.arange(len(self._names))  # one group, so one episode, per CPU
         self._shares = ShareEpisodes(episodes, "interrupt", START, END, reader.hello.sample_ns)
-        self._time_ns = reader.hello.raw_ns
-        """Raw time of the last record of tasks, or of the start of the stream."""
         self._taken: dict[int, list[float]] = {}
         """By id() of a running episode: the seconds that interrupts took, and the seconds
         recorded."""
@@ -77,8 +75,8 @@ class InterruptStorms:
         """Returns the episodes that this sample ended."""
         if "tasks" not in data.records:
             return []
-        since_ns, self._time_ns = self._time_ns, data.time_ns
-        if not 0 < data.time_ns - since_ns <= self._gap_ns:
+        since_ns = self._scans.since(data)
+        if since_ns is None:
             since_ns = data.since_ns
         cpus = _cpus(data.records)
         if not cpus and self._shares.is_quiet:

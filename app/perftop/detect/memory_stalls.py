@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from perftop.base.arrays import first_true
 from perftop.base.text import safe
-from perftop.detect.engine import DetectorInput, RunningEpisodes, gap_ns, with_tasks
+from perftop.detect.engine import DetectorInput, RunningEpisodes, ScanTimes, with_tasks
 from perftop.model.belief import confidence
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
@@ -57,11 +57,9 @@ class MemoryStalls:
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self.is_available = True
-        self._cpus, self._gap_ns = [*reader.position], gap_ns(reader.hello.sample_ns)
+        self._cpus, self._scans = [*reader.position], ScanTimes(reader)
         self._episodes = episodes
         self._running: dict[tuple[str, str], _Running] = {}
-        self._time_ns = reader.hello.raw_ns
-        """Raw time of the last record of tasks, or of the start of the stream."""
 
     def calm(self, batch: SampleBatch, first: int, last: int) -> int:
         return first_true(batch.once(with_tasks), first, last)
@@ -70,8 +68,8 @@ class MemoryStalls:
         """Returns the episodes that this sample ended."""
         if "tasks" not in data.records:
             return []
-        since_ns, self._time_ns = self._time_ns, data.time_ns
-        if not 0 < data.time_ns - since_ns <= self._gap_ns:
+        since_ns = self._scans.since(data)
+        if since_ns is None:
             return [self._end(key) for key in [*self._running]]
         span_s = (data.time_ns - since_ns) / 1e9
         seen = set()
