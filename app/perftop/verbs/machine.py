@@ -1,17 +1,17 @@
 """Code shared by the verbs that query the machine itself: doctor, topology, events, timers,
-selftest, ramp. The probe runs as a child process and answers with JSON, which is formatted here. So
-only the probe needs more privileges."""
+wake, selftest, ramp. The probe runs as a child process and answers with JSON, which is formatted
+here. So only the probe needs more privileges."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from perftop.base.errors import UNAVAILABLE, Failed
-from perftop.base.text import in_ascii, printable, utf8, wrapped
+from perftop.base.text import EIGHTHS, columns, in_ascii, printable, utf8, wrapped
 from perftop.verbs import options
 
 Answer = dict[str, Any]
@@ -20,6 +20,10 @@ Draw = Callable[..., list[str]]
 in columns, and `unicode`, which allows characters outside ASCII."""
 INDENT = 20
 """Width in cells of the first column."""
+MIN_WIDTH = 80
+"""Minimum width of lines; a narrower terminal wraps them itself."""
+HISTOGRAM_BINS, _ASCII_BARS = 24, " .:-=+*#@"
+"""Number of bins of a histogram, and the ASCII characters that represent them."""
 MAX_REASON = 100
 """Maximum number of characters of the reason why an answer is not understood."""
 
@@ -31,6 +35,11 @@ def add_instrument(verbs: Any, name: str, verb: options.Verb, text: str) -> opti
     options.add_json(parser)
     options.add_machine(parser)
     return parser
+
+
+def cpu_option(args: argparse.Namespace) -> list[str]:
+    """Returns the arguments of the probe for the option --cpu."""
+    return [] if args.cpu is None else [f"--cpu={args.cpu}"]
 
 
 def ask(args: argparse.Namespace, verb: str, *arguments: str) -> Answer:
@@ -81,3 +90,19 @@ def draw_answer(answer: Answer, draw: Draw, width: int = 100, *, unicode: bool =
 def fact(name: str, text: str, width: int, indent: int = INDENT) -> list[str]:
     """Returns lines of a table: a name in the first column, then the wrapped text."""
     return wrapped(f"{name:<{indent}}{text}", width, indent)
+
+
+def bars(counts: Sequence[int], *, unicode: bool) -> str:
+    """Returns a histogram in HISTOGRAM_BINS cells."""
+    return f"{columns(counts, EIGHTHS if unicode else _ASCII_BARS):{HISTOGRAM_BINS}}"
+
+
+def disturbances(answer: Answer, width: int) -> list[str]:
+    """Returns lines on what disturbed a measurement."""
+    if not answer["disturbances"]:
+        return ["no disturbance was seen"]
+    lines = ["what disturbed"]
+    for disturbance in answer["disturbances"]:
+        found = f"{disturbance['found']}: {disturbance['matters']}"
+        lines += fact(f"  {disturbance['what']}", found, width)
+    return lines

@@ -7,19 +7,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from perftop.base import text
-from perftop.base.text import EIGHTHS, MISSING, columns, exact, wrapped
+from perftop.base.text import MISSING, exact, wrapped
 from perftop.verbs import machine
-from perftop.verbs.machine import INDENT, Answer, add_instrument, fact
+from perftop.verbs.machine import HISTOGRAM_BINS, INDENT, Answer, add_instrument, fact
 
 COLUMN_WIDTH = 8
 STEP_WIDTH = 10
 """Width in cells of the last column, which has the step with its unit."""
 MIN_WIDE_WIDTH = 112
 """Minimum width of the terminal at which costs are shown both in ticks and in ns."""
-HISTOGRAM_BINS, ASCII_BARS = 24, " .:-=+*#@"
-"""Number of bins of a histogram, and the ASCII characters that represent them."""
-MIN_WIDTH = 80
-"""Minimum width of lines; a narrower terminal wraps them itself."""
 _TICKS = ("least_ticks", "median_ticks", "mean_ticks", "error_ticks", "sigma_ticks")
 _NS = ("least_ns", "median_ns", "mean_ns", "error_ns", "sigma_ns")
 _HEADS = {"least": "least", "median": "median", "mean": "mean", "error": "±", "sigma": "σ"}
@@ -33,12 +29,11 @@ def add(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    cpu_option = [] if args.cpu is None else [f"--cpu={args.cpu}"]
-    return machine.answer(args, draw, "timers", *cpu_option)
+    return machine.answer(args, draw, "timers", *machine.cpu_option(args))
 
 
 def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
-    width = max(width, MIN_WIDTH)
+    width = max(width, machine.MIN_WIDTH)
     source_text = f"measured on CPU {answer['cpu']} ({answer['cpu_why']})"
     lines = wrapped(" · ".join([*text.machine(answer), source_text]), width, 0)
     lines += ["", *_costs(answer, width), *_notes(answer, width)]
@@ -46,12 +41,7 @@ def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]
     for method in answer["methods"]:
         lines += fact(method["name"], method["guarantees"] or "not stated", width)
     lines += ["", *_tsc(answer["tsc"], width), "", *_offsets(answer, width), ""]
-    lines.append("what disturbed" if answer["disturbances"] else "no disturbance was seen")
-    for disturbance in answer["disturbances"]:
-        lines += fact(
-            f"  {disturbance['what']}", f"{disturbance['found']}: {disturbance['matters']}", width
-        )
-    return lines
+    return lines + machine.disturbances(answer, width)
 
 
 def number(value: float | None) -> str:
@@ -115,15 +105,15 @@ def _notes(answer: Answer, width: int) -> Iterator[str]:
 
 
 def _distributions(answer: Answer, unicode: bool) -> Iterator[str]:
-    yield f"{'samples, in ticks':<{INDENT}}{'from':>{COLUMN_WIDTH}} {'':{HISTOGRAM_BINS}} to"
+    head = f"{'samples, in ticks':<{INDENT}}{'from':>{COLUMN_WIDTH}}"
+    yield f"{head} {'':{HISTOGRAM_BINS}} to"
     for method in answer["methods"]:
         histogram = method["histogram"]
         if histogram is not None:
             first, counts = histogram["first_ticks"], histogram["counts"]
             end = first + histogram["width_ticks"] * len(counts)
-            bars = columns(counts, EIGHTHS if unicode else ASCII_BARS)
             line = f"{method['name']:<{INDENT}}{number(first):>{COLUMN_WIDTH}} "
-            line += f"{bars:{HISTOGRAM_BINS}} {number(end):<{COLUMN_WIDTH}}"
+            line += f"{machine.bars(counts, unicode=unicode)} {number(end):<{COLUMN_WIDTH}}"
             far_counts = method["far"]
             yield f"{line} {100 * far_counts:.2g} % far out" if far_counts else line.rstrip()
     yield f"  far out: beyond {answer['far']} times the median; the longest 1 % is not drawn"

@@ -7,18 +7,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from perftop.base import text
-from perftop.base.text import EIGHTHS, columns, percent, rough, wrapped
+from perftop.base.text import percent, rough, wrapped
 from perftop.verbs import machine
-from perftop.verbs.machine import Answer, add_instrument, fact
+from perftop.verbs.machine import Answer, add_instrument
 
-MIN_WIDTH = 80
-"""Minimum width of lines; a narrower terminal wraps them itself."""
 WAKE_UP_RATES = (100, 1_000, 10_000)
 """Wake-ups per second for which the cost is shown."""
 MIN_IDLE_SHARE = 0.8
 """Minimum share of the wake-ups that must find the CPU idle; with less, a note is shown."""
-HISTOGRAM_BINS, ASCII_BARS = 24, " .:-=+*#@"
-"""Number of bins of a histogram, and the ASCII characters that represent them."""
 _COST_KEYS = ("median_us", "p95_us", "p99_us", "most_us")
 
 
@@ -30,28 +26,24 @@ def add(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    cpu_option = [] if args.cpu is None else [f"--cpu={args.cpu}"]
-    return machine.answer(args, draw, "wake", *cpu_option)
+    return machine.answer(args, draw, "wake", *machine.cpu_option(args))
 
 
 def draw(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
-    width, rows = max(width, MIN_WIDTH), answer["rows"]
+    width, rows = max(width, machine.MIN_WIDTH), answer["rows"]
     lines = [*wrapped(sentence(answer), width, 0), ""]
     head = "".join(f"{name:>7}" for name in ("median", "95 %", "99 %", "most"))
     lines.append(f"{'woken by':<12}{'deepest state':<14}{head}  in us")
     for row in rows:
-        bars = columns(row["histogram"]["counts"], EIGHTHS if unicode else ASCII_BARS)
         cells = "".join(f"{row[key]:>7.{1 if row[key] < 1000 else 0}f}" for key in _COST_KEYS)
         state = (row["deepest"] or "as it is")[:13]
-        line = f"{row['kind']:<12}{state:<14}{cells}  {bars:{HISTOGRAM_BINS}}"
+        bars = machine.bars(row["histogram"]["counts"], unicode=unicode)
+        line = f"{row['kind']:<12}{state:<14}{cells}  {bars}"
         lines.append(line.rstrip())
     lines += ["", *_meaning(rows[0], width), ""]
     for note in _notes(answer):
         lines += wrapped(note, width, 2)
-    lines.append("what disturbed" if answer["disturbances"] else "no disturbance was seen")
-    for disturbance in answer["disturbances"]:
-        found = f"{disturbance['found']}: {disturbance['matters']}"
-        lines += fact(f"  {disturbance['what']}", found, width)
+    lines += machine.disturbances(answer, width)
     source_text = f"measured on CPU {answer['cpu']} in {answer['elapsed_s']:.1f} s"
     return [*lines, "", *wrapped(" · ".join([*text.machine(answer), source_text]), width, 0)]
 
