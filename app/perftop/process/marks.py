@@ -19,7 +19,7 @@ from perftop.base.errors import Failed, cannot
 SOCKET_VARIABLE = "PERFTOP_MARKS"
 MAX_BYTES = 256
 """Maximum size of a message in bytes: the raw time of the mark, then its name, which is cut if it
-is too long. The sender sets the time, because messages are read only when samples arrive."""
+is too long. The sender sets the time, because a busy perftop may read the message late."""
 MAX_PENDING = 1024
 """Maximum number of marks between two samples; further ones are lost."""
 SEND_TIMEOUT_S = 1.0

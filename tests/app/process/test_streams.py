@@ -159,6 +159,16 @@ def served(path: Path, pieces: Sequence[bytes], pause_s: float = 0.0) -> Iterato
         thread.join()
 
 
+async def read_without_retries(address: str) -> None:
+    """Reads a server's stream until the link breaks for the first time."""
+    probe = launch.started([address])
+    async with asyncio.timeout(20), streams.open_stream(probe) as stream:
+        assert probe.link is not None
+        probe.link.end_within(0.0)
+        async for _ in stream:
+            pass
+
+
 async def test_a_server_that_falls_silent_is_a_broken_link(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,12 +177,7 @@ async def test_a_server_that_falls_silent_is_a_broken_link(
         served(tmp_path / "s", [GOOD]) as address,
         pytest.raises(Failed, match=r"no sample has come for .*no time left to try again"),
     ):
-        probe = launch.started([address])
-        async with asyncio.timeout(20), streams.open_stream(probe) as stream:
-            assert probe.link is not None
-            probe.link.end_within(0.0)
-            async for _ in stream:
-                pass
+        await read_without_retries(address)
 
 
 async def test_bytes_that_complete_no_sample_are_silence(
@@ -184,12 +189,7 @@ async def test_bytes_that_complete_no_sample_are_silence(
         served(tmp_path / "s", [GOOD, *[note] * 200], 0.05) as address,
         pytest.raises(Failed, match="no sample has come for"),
     ):
-        probe = launch.started([address])
-        async with asyncio.timeout(20), streams.open_stream(probe) as stream:
-            assert probe.link is not None
-            probe.link.end_within(0.0)
-            async for _ in stream:
-                pass
+        await read_without_retries(address)
 
 
 async def test_a_probe_that_is_stopped_before_its_hello_is_given_up(
