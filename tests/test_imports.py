@@ -32,12 +32,10 @@ MAY_IMPORT = {
     "output/exporter": "base process model session output wire",
     "tui/shared": "base model session output draw",
     "tui/panels": SHOWN,
-    "tui/frame": f"{SHOWN} process",
     **dict.fromkeys(VIEWS.split(), f"{SHOWN} tui/panels"),
     "tui/fleet": SHOWN,
-    "tui/screen": f"{SHOWN} process tui/frame {VIEWS}",
-    "tui": "base model process session recording output draw tui/shared tui/frame tui/screen"
-    " tui/fleet wire",
+    "tui/frame": f"{SHOWN} process {VIEWS}",
+    "tui": "base model process session recording output draw tui/shared tui/frame tui/fleet wire",
     "verbs": "base docs draw process model session recording output tui wire"
     " perfprobe.stream_options",
     "perftop": "base docs tui verbs",

@@ -19,10 +19,10 @@ from perftop.session.session import Session
 from perftop.tui.app import Live, PerfTopApp
 from perftop.tui.config import Config
 from perftop.tui.frame.key_line import KeyLine
+from perftop.tui.frame.monitor import Monitor
 from perftop.tui.frame.top import Top
 from perftop.tui.overview.overview import Overview
 from perftop.tui.replay import Recorded
-from perftop.tui.screen.monitor import Monitor
 
 INTERVAL_NS = 200_000_000
 BIG = (160, 50)

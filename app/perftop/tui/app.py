@@ -33,7 +33,7 @@ from perftop.session.session import Session
 from perftop.tui import first_picture
 from perftop.tui.config import Config
 from perftop.tui.frame.header import Cost, Status
-from perftop.tui.screen.monitor import Monitor, State
+from perftop.tui.frame.monitor import Monitor, State
 from perftop.tui.shared import keys
 from perftop.tui.shared.choice import Choice
 from perftop.tui.terminal_app import TerminalApp, show
@@ -537,7 +537,7 @@ class PerfTopApp(TerminalApp):
     async def action_command_palette(self) -> None:  # type: ignore[override]
         from textual.widgets import Input
 
-        from perftop.tui.screen.menu import Palette, palette
+        from perftop.tui.frame.menu import Palette, palette
 
         if not any(isinstance(screen, Palette) for screen in self.screen_stack):
             screen = palette(self._session)

@@ -21,7 +21,7 @@ from perftop.tui.config import Config
 from perftop.tui.fleet import views
 from perftop.tui.fleet.page import grid_of, halves, key_at, page
 from perftop.tui.fleet.words import Look
-from perftop.tui.screen.monitor import FLEET_VARIABLE
+from perftop.tui.frame.monitor import FLEET_VARIABLE
 from perftop.tui.shared import keys
 from perftop.tui.shared.canvas import PageWidget
 from perftop.tui.terminal_app import PageApp, show

@@ -16,7 +16,7 @@ from textual.strip import Strip
 from waiting import quiet, until
 
 from perfprobe import wire
-from perftop.tui.screen.monitor import Monitor, State
+from perftop.tui.frame.monitor import Monitor, State
 
 SAMPLES = 30
 

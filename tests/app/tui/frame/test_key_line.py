@@ -13,7 +13,7 @@ from waiting import until
 
 from perftop.draw import strips
 from perftop.tui.frame.key_line import KeyLine, MissingLine, Piece, key_pieces, missing_runs
-from perftop.tui.screen.monitor import view
+from perftop.tui.frame.monitor import view
 from perftop.tui.shared import keys
 from perftop.tui.shared.choice import Choice
 

@@ -12,8 +12,8 @@ from waiting import until
 
 from perftop.draw import theme
 from perftop.session.filter import parse
+from perftop.tui.frame.monitor import FilterState
 from perftop.tui.frame.prompt import Prompt
-from perftop.tui.screen.monitor import FilterState
 from perftop.tui.shared.choice import Choice
 
 # --- the line itself

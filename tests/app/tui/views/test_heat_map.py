@@ -10,7 +10,7 @@ from fakes import Does, Machine, doubting
 from playing import Run, play, running
 
 from perftop.draw import theme
-from perftop.tui.screen.monitor import Monitor
+from perftop.tui.frame.monitor import Monitor
 from perftop.tui.shared.canvas import Canvas
 from perftop.tui.views.heat_map import HeatMap
 

@@ -321,14 +321,14 @@ class Monitor(DirectScreen):
             await self.app.action_quit()
 
     def action_help(self) -> None:
-        from perftop.tui.screen.help import Help
+        from perftop.tui.frame.help import Help
 
         bindings = [active_binding.binding for active_binding in self.active_bindings.values()]
         self.app.push_screen(Help(self.last.session, bindings, ascii_=self.choice.ascii))
 
     def action_why(self) -> None:
         """Shows the whole report of which the verdict is the first line."""
-        from perftop.tui.screen.help import Why
+        from perftop.tui.frame.help import Why
 
         self._noted("report")
         session, verdict = self.last.session, self._top.verdict
@@ -430,7 +430,7 @@ class Monitor(DirectScreen):
         self.refresh_view()
 
     def action_sort_menu(self) -> None:
-        from perftop.tui.screen.menu import sort_menu  # late: Textual's list is slow to import
+        from perftop.tui.frame.menu import sort_menu  # late: Textual's list is slow to import
 
         def apply_choice(key: str | None) -> None:
             if key is not None:
@@ -440,7 +440,7 @@ class Monitor(DirectScreen):
             self.app.push_screen(sort_menu(self.last.session, self.choice, self.view), apply_choice)
 
     def action_columns(self) -> None:
-        from perftop.tui.screen.menu import column_chooser, column_order
+        from perftop.tui.frame.menu import column_chooser, column_order
 
         session, choice = self.last.session, self.choice
 

@@ -11,7 +11,7 @@ from playing import Run, running
 from waiting import until
 
 from perftop.tui.app import Playhead
-from perftop.tui.screen.monitor import FLEET_VARIABLE, Monitor
+from perftop.tui.frame.monitor import FLEET_VARIABLE, Monitor
 from perftop.tui.shared import keys
 
 

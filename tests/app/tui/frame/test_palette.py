@@ -12,8 +12,8 @@ from waiting import until
 from perftop.draw import theme
 from perftop.session.filter import HELP
 from perftop.tui.app import PerfTopApp
-from perftop.tui.screen.menu import Palette, commands, cpu_commands
-from perftop.tui.screen.monitor import Monitor
+from perftop.tui.frame.menu import Palette, commands, cpu_commands
+from perftop.tui.frame.monitor import Monitor
 
 THEMES = theme.names(no_color=False)
 
