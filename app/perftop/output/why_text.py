@@ -58,10 +58,9 @@ def answer(session: Session, report: Report) -> str:
         return _fitting([f"{idle}, so nothing could be lost.{blind}"])
     loses, takes = ("lost", "took") if report.past else ("loses", "takes")
     if not report.named:
-        slows, slowing = ("slowed", "slowed") if report.past else ("slows", "is slowing")
-        if not report.times.has_waits:
-            return f"No cause seen that {slows} {who} down. Waits for a CPU are not known."
-        text = f"Nothing {slowing} {who} down ({percent(whole)} % lost in total)."
+        slowing = "slowed" if report.past else "is slowing"
+        seen = "" if report.times.has_waits else "seen "
+        text = f"Nothing {seen}{slowing} {who} down ({percent(whole)} % lost in total)."
         return _fitting([text + blind, text])
     first, share, second = report.named[0], 0.0, None
     for one in report.named:

@@ -334,15 +334,17 @@ class RunTimes:
         span_s = max(0, time_ns - (self._snapshot_ns or first_ns)) / 1e9
         self._snapshot_ns = time_ns
         ran_s, waited_s = ([0.0] * len(self._position) for _ in range(2))
-        has_waits = is_waiting = False
+        known_waits = unknown_waits = 0
+        is_waiting = False
         tasks = self.tasks
         for cpu, index in self._position.items():
             activities = snapshot.activity_on(str(cpu))
             if len(activities) >= MAX_TASKS_PER_CPU and _may_hide_waits(activities):
                 self.full_s[cpu] = self.full_s.get(cpu, 0.0) + span_s
             for (pid, comm, share), wait, _ in activities:
-                if is_known := not isnan(wait):
-                    has_waits = True
+                is_known = not isnan(wait)
+                known_waits += is_known
+                unknown_waits += not is_known
                 run_s, wait_s = share * span_s, wait * span_s if is_known else 0.0
                 key = pid, comm, cpu
                 times = tasks.pop(key, None) or TaskTimes(comm)
@@ -355,7 +357,8 @@ class RunTimes:
             children = self.tasks.pop(key, None) or TaskTimes(parent.comm)
             self.tasks[key] = children.plus(ANYWHERE, run_s, 0.0)
         self.seen_s += span_s
-        self.wait_snapshots += has_waits
+        # If no task ran for long enough to be listed, none waited either.
+        self.wait_snapshots += known_waits > 0 or not unknown_waits
         self.waiting_s += span_s if is_waiting else 0.0
         _drop_oldest(self.tasks, MAX_TASKS)
         return np.array(ran_s), np.array(waited_s)

@@ -326,3 +326,14 @@ def test_tasks_that_no_snapshot_reports_may_wait(count: int, share: float, hidde
             first = times.copy()
     assert times.since(first).full_s.get(0, 0.0) == pytest.approx(hidden_s)
     assert times.since(first).wait_snapshots == 3
+
+
+def test_no_task_of_an_idle_machine_waits() -> None:
+    """Tasks that ran for too short a time are not listed, so the lists of an idle machine are
+    empty; a task that is listed without its wait may have waited."""
+    idle, unknown = RunTimes([0]), RunTimes([0])
+    for second in range(1, 4):
+        idle.of_all(TaskSnapshot({}, {}, {}), 0, second * 1000 * MS)
+        unknown.of_all(TaskSnapshot({"0": [1, "job", 0.5]}, {}, {}), 0, second * 1000 * MS)
+    assert idle.has_waits
+    assert not unknown.has_waits

@@ -295,6 +295,8 @@ def _calm_pieces(session: Session, why: Report) -> tuple[str, ...]:
     if why.job is None and online and isfinite(why.sums.lost_ratio):
         busy = float(why.sums.wanted_s[session.shown].sum()) / (online * why.elapsed_s)
         pieces.append(f"CPUs {rough(min(1.0, busy))} busy")
+    if not why.times.has_waits:
+        pieces.append("waits for a CPU not seen")
     return (*pieces, f"{length(round(why.elapsed_s * 1e9))}, {many(why.samples, 'sample')}")
 
 
