@@ -223,8 +223,8 @@ def _finding(
     kind, lost_s = KINDS.get(cause[0]), sums.by_cause[cause]
     causes = [cause, ("neighbour", "hypervisor")] if cause == STEAL else [cause]
     alike = [e for e in episodes if (e.kind, e.cause) in causes]
-    cpus = [row.cpu for row, s in zip(session.topology, lost_s.tolist(), strict=True)
-            if s > 0.05 * float(lost_s.max())]  # fmt: skip
+    rows = np.flatnonzero(lost_s > 0.05 * lost_s.max()).tolist()
+    cpus = [session.topology[row].cpu for row in rows]
     alike.sort(key=lambda e: -e.lost_s(now_ns))
     if cause[0] == "interrupt":  # an episode is of one CPU, where the job may not run
         alike = [e for e in alike if not {*cpus}.isdisjoint(e.cpus)]
@@ -248,7 +248,7 @@ def _finding(
     )  # fmt: skip
     if cause[1] == UNEXPLAINED:
         evidence = ["no limit was seen to act"]
-        rows = [row for row in session.shown if session.topology[row].cpu in cpus]
+        rows = sorted({*rows}.intersection(session.shown))
         if cause[0] == "turbo-drop" and whole.values.mean("util", rows) < MAX_SPARE_UTIL:
             evidence.append("with time to spare, so the governor may have chosen this clock")
         return replace(finding, confidence="unknown", evidence=evidence)

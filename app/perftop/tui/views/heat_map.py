@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite, isnan, nan
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from textual import events
 from textual.binding import BindingType
 
+from perftop.base.arrays import Ints
 from perftop.base.text import MISSING, ClockUnit, many, ranges
 from perftop.draw import cells, theme
 from perftop.draw.cells import OFF, full_cell, half_cells
@@ -45,6 +46,25 @@ _NOBODY_DIFFERS = "no core differs from its package", "no core differs", "all al
 _NO_LAYOUT = HeatLayout(Cell(1, 1, 0, halves=True), [])
 
 
+class PackageHeading(NamedTuple):
+    """What the heading of a package is about."""
+
+    id: int | None
+    subject: str
+    """Its number of cores or CPUs."""
+    rows: Ints
+    """Positions of its CPUs that are shown."""
+    cores: Ints
+    """The position of the core of each of these CPUs."""
+
+
+def _heading_of(places: Places, id_: int | None) -> PackageHeading:
+    cores = [places.places[i] for i in places.of_package(id_)]
+    cpus = [(row, place.core_index) for place in cores for row in place.rows if row in places.shown]
+    rows, positions = np.array(cpus, int).reshape(-1, 2).T
+    return PackageHeading(id_, many(len(cores), "core" if places.pairs else "CPU"), rows, positions)
+
+
 class Heat:
     """The values of one field at one moment. Its lists are indexed by the position of the CPU."""
 
@@ -67,7 +87,9 @@ class Heat:
         self.scale: Scale = scale(self.field, values[session.shown], previous_scale)
         self.unit = unit_in(self.field, self.clock, self.scale.high)
         self.values: list[float] = values.tolist()
-        self.doubted: list[bool] = suspect_rows(self.field.key, session, interval).tolist()
+        suspect = suspect_rows(self.field.key, session, interval)
+        self.doubted: set[int] = set(np.flatnonzero(suspect).tolist())
+        """Positions of the CPUs with suspect values."""
         self.levels = np.where(interval.online, self.scale.levels(values), OFF).tolist()
         """Steps of the heat ramp, by position of the CPU."""
         self.outliers = peers.judge(self.field, values, interval)
@@ -78,11 +100,20 @@ class Heat:
     def hz(self, value: float) -> str:
         return _value_text(value, self.clock, self.clock.digits)
 
-    def short_text(self, value: float) -> str:
-        """Returns a value in at most four characters."""
-        ratio = self.field.unit == "ratio"
-        digits = int(self.field.is_small) if ratio else self.unit.digits
-        return _value_text(value, self.unit, digits)[:4].rstrip(".")
+    def cpu_cells(
+        self, size: int, letters: Sequence[str], *, ascii_: bool
+    ) -> list[tuple[Run, ...]]:
+        """Returns the cell of each CPU, `size` columns wide. `letters`: styles of numbers, by
+        level."""
+        coloured_cells = [full_cell(level, size, ascii_) for level in self.levels]
+        if size != NUMBER:
+            return coloured_cells
+        digits = int(self.field.is_small) if self.field.unit == "ratio" else self.unit.digits
+        return [
+            ((f"{_value_text(value, self.unit, digits)[:NUMBER].rstrip('.'):>3} "[:NUMBER],
+              letters[level]),) if level >= 0 else cell
+            for value, level, cell in zip(self.values, self.levels, coloured_cells, strict=True)
+        ]  # fmt: skip
 
     # --- the lines above the map
 
@@ -173,19 +204,13 @@ class Heat:
 
     # --- headings of packages
 
-    def heading(self, package: int | None, size: int) -> list[Run]:
+    def heading(self, package: PackageHeading, size: int) -> list[Run]:
         """Returns the heading of a package, worded as in the overview. Parts that do not fit are
         left out."""
-        interval, places = self.interval, self.places
-        cores = [places.places[i] for i in places.of_package(package)]
-        cpus = [
-            (row, place.core_index) for place in cores for row in place.rows if row in places.shown
-        ]
-        rows = [row for row, _ in cpus]
-        subject = many(len(cores), "core" if places.pairs else "CPU")
+        interval, rows = self.interval, package.rows
         pieces: list[Piece] = [
-            (0, [(f" {package_name(package)}", "bright")]),
-            (3, [(subject, "dim")]),
+            (0, [(f" {package_name(package.id)}", "bright")]),
+            (3, [(package.subject, "dim")]),
         ]
         util, busy = map(
             float, interval.values.group(rows, [INDEX[key] for key in ("util", "busy_hz")])
@@ -196,11 +221,11 @@ class Heat:
             has_ceiling = size >= MIN_WIDTH_FOR_CEILING
             # Whether an episode lowers the clock of the whole package.
             is_lowered = any(
-                lowered_number(e) == "busy_hz" for e in self.troubles.on_package(package)[1]
+                lowered_number(e) == "busy_hz" for e in self.troubles.on_package(package.id)[1]
             )
             clock: list[Run] = [("clock " if has_ceiling else "", "dim"),
                                 (self.hz(busy), "alarm" if is_lowered else "text")]  # fmt: skip
-            ceilings = interval.ceiling_hz[[position for _, position in cpus]]
+            ceilings = interval.ceiling_hz[package.cores]
             ceiling = mean_ceiling(ceilings, interval.values["util"][rows])
             if has_ceiling and not isnan(ceiling):
                 clock += [(" of ", "dim"), (self.hz(ceiling), "text")]
@@ -260,7 +285,7 @@ class Heat:
                 text, style = AT_REST, "faint"
             elif isnan(self.values[row]):
                 text, style = MISSING, "faint"
-            elif self.doubted[row]:
+            elif row in self.doubted:
                 text, style = DOUBTED_SIGN + text, "dim"
             runs.append((f"{text:>{width}}", style))
         return [*runs, (f" {self.unit.name}", "dim")] if self.unit.name else runs
@@ -369,12 +394,12 @@ class HeatMap(PaneledView):
     _plan = _NO_LAYOUT
     _outlier_asked = False
     """Whether the user asked for the core that differs most, but there is no outlier."""
-    _packages: list[int | None]
+    _packages: Sequence[PackageHeading] = ()
     _row: dict[int, int]
     """Rows, by position of the core in the session's lists."""
     _marks: Marks
-    _letters: Sequence[str]
-    """Styles of numbers in cells, by the cell's level."""
+    _cpu_cells: Sequence[tuple[Run, ...]]
+    """The cell of each CPU, by the CPU's position."""
 
     # --- lines from an interval
 
@@ -386,11 +411,12 @@ class HeatMap(PaneledView):
     def make_layout(self) -> None:
         places = self.places
         self._row = {place.core_index: row for row, place in enumerate(places.places)}
-        groups, self._packages = packages(self.session, places)
+        groups, ids = packages(self.session, places)
+        self._packages = [_heading_of(places, id_) for id_ in ids]
         names = [places.name(i, "topology") for i in range(len(places.places))]
         strays = 1 if places.strays else 0
         height = self.size.height - FOOT - strays - (0 if self.bare else HEADS)
-        self._plan = layout(groups, self._packages, names, places.threads, self.width, height,
+        self._plan = layout(groups, ids, names, places.threads, self.width, height,
                             ascii_=self.choice.ascii)  # fmt: skip
         texts = [f" off   CPUs {ranges(places.strays)}"] if strays else []
         texts += [] if places.places else [" no CPU matches the filter"]
@@ -404,7 +430,9 @@ class HeatMap(PaneledView):
             self._heat,
         )  # fmt: skip
         places, selected = self.places.places, self._selected_row()
-        self._letters = theme.letters(self.app.theme)
+        self._cpu_cells = heat.cpu_cells(
+            self._plan.cell.wide, theme.letters(self.app.theme), ascii_=self.choice.ascii
+        )
         signs = {}
         if heat.troubles:  # a package's sign is in its heading
             row_episodes = (
@@ -415,7 +443,7 @@ class HeatMap(PaneledView):
                 for i, row_episode in row_episodes
                 if row_episode and row_episode.victim
             }
-        suspects = [i for i, place in enumerate(places) if any(heat.doubted[r] for r in place.rows)]
+        suspects = [i for i, p in enumerate(places) if not heat.doubted.isdisjoint(p.rows)]
         self._marks = marks(self._outliers(heat.outliers), suspects, signs, selected)
         self.heads = [] if self.bare else [
             heat.title(self.width),
@@ -468,11 +496,11 @@ class HeatMap(PaneledView):
                 runs += full_cell(OFF, width, ascii_)
             else:  # an offline sibling has no value
                 cpu_row = max(cpus, key=levels.__getitem__) if is_single else cpus[part.line]
-                if width == NUMBER and levels[cpu_row] >= 0 and not (is_single and part.line):
-                    text = f"{heat.short_text(heat.values[cpu_row]):>3}".ljust(NUMBER)
-                    runs.append((text, self._letters[levels[cpu_row]]))
-                else:
-                    runs += full_cell(levels[cpu_row], width, ascii_)
+                runs += (
+                    full_cell(levels[cpu_row], width, ascii_)
+                    if is_single and part.line
+                    else self._cpu_cells[cpu_row]
+                )
         return [*runs, closing_run]
 
     # --- the cursor
