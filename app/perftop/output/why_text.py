@@ -3,6 +3,7 @@ JSON."""
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from math import isfinite
 from typing import Literal, NamedTuple
 
@@ -17,6 +18,7 @@ from perftop.base.text import (
     printable,
     rough,
     time_of_day,
+    wrapped,
 )
 from perftop.model.kinds import KINDS
 from perftop.output.receipt import spent_text
@@ -181,7 +183,9 @@ def _finding(one: Finding, elapsed_s: float) -> list[TextLine]:
     rows = [head, *([Part(" " * INDENT + line)] for line in rest)]
     rows += [[Part(line, "dim")] for line in evidence]
     if one.hint:
-        rows.append([Part(f"{'':{INDENT}}{'try:':<10}", "dim"), Part(one.hint, "try")])
+        hint = wrapped(one.hint, WIDTH - len(label), 0)
+        for name, line in zip_longest(("try:",), hint, fillvalue=""):
+            rows.append([Part(f"{'':{INDENT}}{name:<10}", "dim"), Part(line, "try")])
     return rows
 
 

@@ -113,16 +113,16 @@ def run_demo(args: argparse.Namespace) -> int:
     name: str = args.scenario
     if name == "list":
         return _list_demos()
-    if options.shipped_recording(name) is not None:
-        replay = args.verbs["replay"].parse_args([f"demo:{name}"])
-        given = {key: value for key, value in vars(args).items() if value is not None}
-        return run_replay(argparse.Namespace(**(vars(replay) | given)))
+    is_recording = options.shipped_recording(name) is not None
     settings_only = "=" in name.partition(",")[0]
     source = f"sim:demo,{name}" if settings_only else f"sim:{name}"
     if not options.at_terminal():
-        raise Failed(
-            f"the screen needs a terminal; in a pipe: perftop stat --source {source}", USAGE
-        )
+        verb = f"summary demo:{name}" if is_recording else f"stat --source {source}"
+        raise Failed(f"the screen needs a terminal; in a pipe: perftop {verb}", USAGE)
+    if is_recording:
+        replay = args.verbs["replay"].parse_args([f"demo:{name}"])
+        given = {key: value for key, value in vars(args).items() if value is not None}
+        return run_replay(argparse.Namespace(**(vars(replay) | given)))
     live = vars(args.live.parse_args(["--source", source]))
     return run(argparse.Namespace(**(live | vars(args))))
 

@@ -72,7 +72,8 @@ def run(args: argparse.Namespace) -> int:
         damage = f": {source.damage}" if source.damage else ""
         raise Failed(f"{file} has fewer than two samples{damage}", DAMAGED if damage else 1)
     if by_mark and not marked_phases.phases:
-        raise Failed(f"no marks in {file}: press m while recording, or send SIGUSR1", USAGE)
+        how = "perftop mark NAME inside a command, key m, or SIGUSR1"
+        raise Failed(f"no marks in {file}; to set one while recording: {how}", USAGE)
     (total,) = whole_phases.phases
     if args.json:
         lines = [stat_json.text(phase_json(phase)) for phase in (*marked_phases.phases, total)]

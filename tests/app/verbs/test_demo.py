@@ -81,6 +81,24 @@ def test_the_bad_run_is_slower_by_what_backup_took(capsys: pytest.CaptureFixture
     assert "backup[" in first["text"]
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_the_report_on_a_recording_fits_into_80_columns(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["why", f"demo:{name}"]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("name", "verb"), [("queue", "summary demo:queue"), ("guest", "stat --source sim:guest")]
+)
+def test_a_demo_in_a_pipe_names_the_verb_for_it(
+    name: str, verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["demo", name]) == 2
+    assert capsys.readouterr().err.endswith(f"in a pipe: perftop {verb}\n")
+
+
 def test_the_list_has_recordings_and_simulated_machines(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -127,7 +127,7 @@ def test_a_range_without_samples_is_refused(recording: Path, more: str, why: str
 
 def test_a_recording_without_marks_has_no_phases(tmp_path: Path) -> None:
     path = exported.record(tmp_path / "run.perftop", [*_flat()])
-    with pytest.raises(Failed, match=r"no marks in .*run\.perftop: press m"):
+    with pytest.raises(Failed, match=r"no marks in .*run\.perftop; .*: perftop mark NAME"):
         run(path, *BY_MARK)
 
 
