@@ -132,10 +132,10 @@ def _on_terminal(command: list[str], chance: random.Random) -> str:
     os.close(main)
     os.close(other)
     problem = _problem(status, data.decode(errors="replace"), left, sent)
-    if not problem and status is not None and status >= 0 and before != after:
+    if problem in {"", "early"} and before != after:
         problem = f"the terminal is changed after {sent}, status {status}"
     output = data.rfind(b"\x1b[?1049h")
-    if not problem and output > data.rfind(b"\x1b[?1049l"):
+    if problem in {"", "early"} and output > data.rfind(b"\x1b[?1049l"):
         problem = f"the other screen stays after {sent}, status {status}"
     return problem
 

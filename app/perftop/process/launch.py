@@ -322,6 +322,7 @@ def ask(argv: Sequence[str]) -> dict[str, Any]:
                 except subprocess.TimeoutExpired:
                     with suppress(PermissionError):
                         process.kill()
+                        process.wait()
                 os.set_blocking(process.stderr.fileno(), False)
                 errors = process.stderr.read() or b""
                 if process.returncode == 1 and errors:

@@ -562,12 +562,16 @@ class PerfTopApp(TerminalApp):
         return self.source.end_recording()
 
 
-def run(probe: Feed, interval_ns: int, config: Config, *, mouse: bool = True) -> int:
-    """Runs the app; returns the exit status. Raises Failed if the stream or the app failed."""
+def run(
+    probe: Feed, interval_ns: int, config: Config, *, on_start: Callable[[], None],
+    mouse: bool = True,
+) -> int:  # fmt: skip
+    """Runs the app; returns the exit status. Raises Failed if the stream or the app failed.
+    `on_start`: see `show`."""
     source = Live(
         lambda: open_stream(probe, restarts=True), pace=probe.pace, link=lambda: probe.link
     )
     app = PerfTopApp(
         source, interval_ns, config, ascii_=not utf8(), tour=first_picture.is_first_start()
     )
-    return show(app, mouse=mouse)
+    return show(app, mouse=mouse, on_start=on_start)

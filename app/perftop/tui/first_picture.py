@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from perftop.base.files import make_directory, open_to_write, user_directory
+from perftop.process.signals import Exits
 
 _SHOW = "\x1b[?1049h\x1b[?25l\x1b[H\x1b[2J \x1b[1mperftop\x1b[0m  {host} \x1b[2m  starting\x1b[0m"
 _HIDE = "\x1b[?1049l\x1b[?25h"
@@ -23,7 +24,7 @@ class Picture:
     on_screen = True
 
     def hand_over(self) -> None:
-        """Called when the app takes over the alternate screen; the app restores the main screen
+        """Called when the app takes over the alternate screen. The app restores the main screen
         when it ends."""
         self.on_screen = False
 
@@ -31,23 +32,26 @@ class Picture:
 @contextmanager
 def show_picture() -> Iterator[Picture]:
     """Shows the picture on the terminal's alternate screen. The picture is removed at the end of
-    the block, unless the app has taken over the screen. Keys typed within the block are not echoed
-    and can still be read after it."""
+    the block, also by a signal that asks perftop to end, unless the app has taken over the screen.
+    Keys typed within the block are not echoed and can still be read after it."""
     fd, picture = sys.stdout.fileno(), Picture()
     _wait_for_foreground(fd)
     saved_modes = termios.tcgetattr(fd)
     quiet_modes = termios.tcgetattr(fd)
     quiet_modes[3] &= ~termios.ECHO
-    _write(fd, _SHOW.format(host=_host()))
-    try:
-        with suppress(termios.error):  # the terminal may be gone
-            termios.tcsetattr(fd, termios.TCSANOW, quiet_modes)
-        yield picture
-    finally:
-        with suppress(termios.error):
-            termios.tcsetattr(fd, termios.TCSANOW, saved_modes)
-        if picture.on_screen:
-            _write(fd, _HIDE)
+    with Exits() as exits:
+        _write(fd, _SHOW.format(host=_host()))
+        try:
+            with suppress(termios.error):  # the terminal may be gone
+                termios.tcsetattr(fd, termios.TCSANOW, quiet_modes)
+            exits.open()
+            yield picture
+        finally:
+            exits.ignore_all()
+            with suppress(termios.error):
+                termios.tcsetattr(fd, termios.TCSANOW, saved_modes)
+            if picture.on_screen:
+                _write(fd, _HIDE)
 
 
 def _wait_for_foreground(fd: int) -> None:

@@ -437,12 +437,14 @@ class PageApp(TerminalApp):
         yield self.page
 
 
-def show(app: TerminalApp, *, mouse: bool) -> int:
+def show(app: TerminalApp, *, mouse: bool, on_start: Callable[[], None] = lambda: None) -> int:
     """Runs the app; returns the exit status. Raises Failed if the app failed or had nothing to
-    show."""
+    show. `on_start` is called when no signal can end perftop any more without the app, which
+    restores the terminal."""
     check_loop()
     app.keep_theme()
     app.hold_signals()
+    on_start()
     with drawing_on_stdout():
         app.run(mouse=mouse)
     if message := app.ended_recording():

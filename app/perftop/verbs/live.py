@@ -94,8 +94,8 @@ def run(args: argparse.Namespace) -> int:
         with first_picture.show_picture() as picture, launch.launched(argv) as probe:
             with lean():
                 from perftop.tui import app
-            picture.hand_over()
-            return app.run(probe, interval_ns, settings, mouse=mouse)
+            on_start = picture.hand_over
+            return app.run(probe, interval_ns, settings, mouse=mouse, on_start=on_start)
     from perftop.process.job_terminal import JobTerminal
 
     columns, lines = os.get_terminal_size()

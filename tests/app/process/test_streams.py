@@ -117,6 +117,20 @@ def test_a_probe_that_will_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> 
     assert time.monotonic() - started < 30
 
 
+def test_a_probe_that_ignores_signals_has_ended_when_perftop_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "GRACE_S", 0.1)
+    stays = (
+        "import os, signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+        "print(os.getpid(), file=open(sys.argv[1], 'w'), flush=True);"
+        "os.kill(os.getppid(), signal.SIGTERM); time.sleep(60)"
+    )
+    with pytest.raises(SystemExit):
+        launch.ask([sys.executable, "-c", stays, str(tmp_path / "pid")])
+    assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()
+
+
 async def test_a_silent_probe_does_not_delay_the_outcome_of_a_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

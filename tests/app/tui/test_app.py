@@ -87,12 +87,23 @@ def test_the_screen_is_drawn_on_stdout_where_stderr_is_no_terminal(
 
         monkeypatch.setattr(PerfTopApp, "run", draw)
         probe: Any = SimpleNamespace(pace=None)  # it is never asked
-        assert perftop_app.run(probe, INTERVAL_NS, Config()) == 0
+        assert perftop_app.run(probe, INTERVAL_NS, Config(), on_start=lambda: None) == 0
         assert select.select([seen], [], [], 5)[0], "nothing was drawn on the terminal"
         assert seen.read(100) == rb"\udcff drawn"
         assert id(sys.__stderr__) == id(stderr)
         assert stderr.getvalue() == ""
         assert not stdout.closed
+
+
+def test_the_first_picture_is_removed_by_its_own_code_until_the_app_holds_signals(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps: list[str] = []
+    monkeypatch.setattr(PerfTopApp, "hold_signals", lambda _: steps.append("holds signals"))
+    monkeypatch.setattr(PerfTopApp, "run", lambda _, **__: steps.append("runs"))
+    probe: Any = SimpleNamespace(pace=None)
+    perftop_app.run(probe, INTERVAL_NS, Config(), on_start=lambda: steps.append("handed over"))
+    assert steps == ["holds signals", "handed over", "runs"]
 
 
 async def test_keys_and_clicks_before_the_first_numbers_do_no_harm() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import select
+import signal
 import sys
 import termios
 from collections.abc import Iterator
@@ -59,10 +60,10 @@ def test_the_first_picture_is_removed_unless_handed_over(monkeypatch: pytest.Mon
         assert echoes(ours)
 
 
-def test_an_error_takes_it_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_removes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with terminal(monkeypatch) as (looks, ours):
-        with pytest.raises(SystemExit), first_picture.show_picture():
-            raise SystemExit(143)
+        with pytest.raises(SystemExit, match="143"), first_picture.show_picture():
+            os.kill(os.getpid(), signal.SIGTERM)
         assert seen(looks).endswith(LEAVE + b"\x1b[?25h")
         assert echoes(ours)
 
