@@ -4,7 +4,7 @@ joins a high share with short pauses into one episode.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
@@ -138,6 +138,59 @@ class ScanTimes:
         sample; None if it was too long ago. Call it once for each sample with a scan."""
         since_ns, self._time_ns = self._time_ns, data.time_ns
         return since_ns if 0 < data.time_ns - since_ns <= self._gap_ns else None
+
+
+@dataclass(slots=True)
+class RecordEpisode:
+    """A running episode, and the sums of the records that showed it."""
+
+    episode: Episode
+    lost_s: float = 0.0
+    span_s: float = 0.0
+    counts: dict[str, float] = field(default_factory=dict)
+    """Further sums of the detector."""
+
+
+class RecordEpisodes:
+    """Episodes of one kind that are seen in records, which the probe sends about once a second. A
+    record has exact bounds, so an episode starts and ends with one. Each key (a CPU, a control
+    group) has at most one running episode."""
+
+    def __init__(self, episodes: RunningEpisodes, kind: str, start: float, end: float) -> None:
+        """`start`: the lost share of the time at which an episode starts; a lower share, down to
+        `end`, keeps it running."""
+        self.running: dict[Hashable, RecordEpisode] = {}
+        self._episodes, self._kind, self._start, self._end = episodes, kind, start, end
+        self._shown: set[Hashable] = set()
+
+    def add(
+        self, key: Hashable, cause: str, lost_s: float, since_ns: int, span_s: float
+    ) -> RecordEpisode | None:
+        """Adds what a record shows for a key. Returns the running episode; None if the loss is too
+        small for one."""
+        current = self.running.get(key)
+        if not lost_s >= (self._start if current is None else self._end) * span_s:
+            return None
+        if current is None:
+            current = RecordEpisode(Episode(self._kind, [], since_ns, cause=cause))
+            current.episode.confidence = confidence(self._kind, cause)
+            self.running[key] = current
+            self._episodes.running.append(current.episode)
+        current.lost_s += lost_s
+        current.span_s += span_s
+        self._shown.add(key)
+        return current
+
+    def close(self) -> list[Episode]:
+        """Ends the episodes to which nothing was added since the last call, at the last record that
+        showed them. Returns them."""
+        over = [key for key in self.running if key not in self._shown]
+        self._shown.clear()
+        ended = [self.running.pop(key) for key in over]
+        return [
+            self._episodes.end(one.episode, one.episode.start_ns + round(one.span_s * 1e9))
+            for one in ended
+        ]
 
 
 @dataclass(slots=True)

@@ -11,18 +11,16 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import numpy as np
-
-from perftop.base.arrays import Floats, first_true
+from perftop.base.arrays import first_true
 from perftop.base.text import safe
 from perftop.detect.engine import (
     DetectorInput,
+    RecordEpisode,
+    RecordEpisodes,
     RunningEpisodes,
     ScanTimes,
-    ShareEpisodes,
     with_tasks,
 )
-from perftop.model.belief import confidence
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.tasks import TaskSnapshot
@@ -58,15 +56,8 @@ class InterruptStorms:
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self.is_available = True
-        self._names, self._scans = reader.single_cpus, ScanTimes(reader)
-        self._groups = np.arange(len(self._names))  # one group, so one episode, per CPU
-        self._shares = ShareEpisodes(episodes, "interrupt", START, END, reader.hello.sample_ns)
-        self._taken: dict[int, list[float]] = {}
-        """By id() of a running episode: the seconds that interrupts took, and the seconds
-        recorded."""
-        self._counts: dict[int, list[float]] = {}
-        """By id() of a running episode: the count of the named line, and the seconds in which it
-        was counted."""
+        self._position, self._scans = reader.position, ScanTimes(reader)
+        self._storms = RecordEpisodes(episodes, "interrupt", START, END)
 
     def calm(self, batch: SampleBatch, first: int, last: int) -> int:
         return first_true(batch.once(with_tasks), first, last)
@@ -77,55 +68,38 @@ class InterruptStorms:
             return []
         since_ns = self._scans.since(data)
         if since_ns is None:
-            since_ns = data.since_ns
-        cpus = _cpus(data.records)
-        if not cpus and self._shares.is_quiet:
-            return []
-        shares: Floats = np.zeros(len(self._names))
-        for at, (cpu,) in enumerate(self._names):
-            if (spent := cpus.get(cpu)) is not None:
-                taken = spent.irq + spent.softirq
-                busy = spent.tasks + taken
-                least_tasks = MIN_TASKS_SHARE if busy < FULL else MIN_TASKS_IF_FULL
-                if busy >= MIN_BUSY_SHARE and spent.tasks >= least_tasks:
-                    shares[at] = taken
+            return self._storms.close()
         span_s = (data.time_ns - since_ns) / 1e9
-        weights = np.full(len(shares), span_s)
-        ended = self._shares.step(
-            shares, weights, self._groups, self._names, since_ns, data.time_ns
-        )
-        for share in self._shares.running:
-            episode = share.episode
-            sums = self._taken.setdefault(id(episode), [0.0, 0.0])
-            sums[0] += float(shares[share.members].sum()) * span_s
-            sums[1] += span_s
-            episode.depth = sums[0] / sums[1]  # a record has exact bounds, so all of them count
-            if (spent := cpus.get(episode.cpus[0])) is not None:
-                self._describe(episode, spent, span_s)
-        running = {id(share.episode) for share in self._shares.running}
-        self._counts = {key: sums for key, sums in self._counts.items() if key in running}
-        self._taken = {key: sums for key, sums in self._taken.items() if key in running}
-        return ended
+        for cpu, spent in _cpus(data.records).items():
+            taken = spent.irq + spent.softirq
+            least_tasks = MIN_TASKS_SHARE if spent.tasks + taken < FULL else MIN_TASKS_IF_FULL
+            is_lost = spent.tasks + taken >= MIN_BUSY_SHARE and spent.tasks >= least_tasks
+            if is_lost and cpu in self._position:
+                cause = "irq" if spent.irq > spent.softirq else "softirq"
+                storm = self._storms.add(cpu, cause, taken * span_s, since_ns, span_s)
+                if storm is not None:
+                    storm.episode.cpus = [cpu]
+                    storm.episode.depth = storm.lost_s / storm.span_s
+                    _describe(storm, spent, span_s)
+        return self._storms.close()
 
-    def _describe(self, episode: Episode, spent: _Cpu, span_s: float) -> None:
-        """Records the line or softirq that took most time. The first one recorded is kept."""
-        if episode.cause == "unknown":
-            episode.cause = "irq" if spent.irq > spent.softirq else "softirq"
-            episode.confidence = confidence("interrupt", episode.cause)
-        named = spent.line if episode.cause == "irq" else spent.kind
-        evidence = episode.evidence
-        if named is not None and evidence.setdefault("line", named[0]) == named[0]:
-            sums = self._counts.setdefault(id(episode), [0.0, 0.0])
-            sums[0] += named[1]
-            sums[1] += span_s
-            evidence["came_per_s"] = round(sums[0] / sums[1])
-        if (
-            episode.cause == "softirq"
-            and spent.kind is not None
-            and spent.line is not None
-            and spent.line[1] >= MIN_RAISED_RATIO * spent.kind[1]
-        ):
-            evidence.setdefault("raised_by", spent.line[0])
+
+def _describe(storm: RecordEpisode, spent: _Cpu, span_s: float) -> None:
+    """Records the line or softirq that took most time. The first one recorded is kept."""
+    cause, evidence = storm.episode.cause, storm.episode.evidence
+    named = spent.line if cause == "irq" else spent.kind
+    if named is not None and evidence.setdefault("line", named[0]) == named[0]:
+        sums = storm.counts
+        sums["came"] = sums.get("came", 0) + named[1]
+        sums["counted_s"] = sums.get("counted_s", 0) + span_s
+        evidence["came_per_s"] = round(sums["came"] / sums["counted_s"])
+    if (
+        cause == "softirq"
+        and spent.kind is not None
+        and spent.line is not None
+        and spent.line[1] >= MIN_RAISED_RATIO * spent.kind[1]
+    ):
+        evidence.setdefault("raised_by", spent.line[0])
 
 
 def _cpus(records: Mapping[str, object]) -> dict[int, _Cpu]:

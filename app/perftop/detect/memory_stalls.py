@@ -11,13 +11,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from perftop.base.arrays import first_true
 from perftop.base.text import safe
-from perftop.detect.engine import DetectorInput, RunningEpisodes, ScanTimes, with_tasks
-from perftop.model.belief import confidence
+from perftop.detect.engine import (
+    DetectorInput,
+    RecordEpisode,
+    RecordEpisodes,
+    RunningEpisodes,
+    ScanTimes,
+    with_tasks,
+)
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.tasks import TaskSnapshot, owner
@@ -44,22 +49,13 @@ class _Stall(NamedTuple):
     """The processes of the group."""
 
 
-@dataclass(slots=True)
-class _Running:
-    episode: Episode
-    stalled_s: float = 0.0
-    span_s: float = 0.0
-
-
 class MemoryStalls:
-    """Detects stalls for memory. An episode has one cause and one group, and starts and ends with a
-    record."""
+    """Detects stalls for memory. An episode has one cause and one group."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self.is_available = True
         self._cpus, self._scans = [*reader.position], ScanTimes(reader)
-        self._episodes = episodes
-        self._running: dict[tuple[str, str], _Running] = {}
+        self._stalls = RecordEpisodes(episodes, "memory-stall", START, END)
 
     def calm(self, batch: SampleBatch, first: int, last: int) -> int:
         return first_true(batch.once(with_tasks), first, last)
@@ -70,35 +66,21 @@ class MemoryStalls:
             return []
         since_ns = self._scans.since(data)
         if since_ns is None:
-            return [self._end(key) for key in [*self._running]]
+            return self._stalls.close()
         span_s = (data.time_ns - since_ns) / 1e9
-        seen = set()
         for stall in _stalls(data.records, span_s):
             key = stall.cause, stall.group
-            running = self._running.get(key)
-            if stall.stalled_s < (START if running is None else END) * span_s:
-                continue
-            seen.add(key)
-            if running is None:
-                running = _Running(Episode("memory-stall", [], since_ns, cause=stall.cause))
-                self._running[key] = running
-                self._episodes.running.append(running.episode)
-            running.stalled_s += stall.stalled_s
-            running.span_s += span_s
-            self._describe(running, stall, data.records)
-        return [self._end(key) for key in [*self._running] if key not in seen]
+            current = self._stalls.add(key, stall.cause, stall.stalled_s, since_ns, span_s)
+            if current is not None:
+                self._describe(current, stall, data.records)
+        return self._stalls.close()
 
-    def _end(self, key: tuple[str, str]) -> Episode:
-        """Ends an episode at the last record that showed it."""
-        running = self._running.pop(key)
-        return self._episodes.end(
-            running.episode, running.episode.start_ns + round(running.span_s * 1e9)
-        )
-
-    def _describe(self, running: _Running, stall: _Stall, records: Mapping[str, object]) -> None:
+    def _describe(
+        self, current: RecordEpisode, stall: _Stall, records: Mapping[str, object]
+    ) -> None:
         """Sets the CPU, depth and evidence of an episode. The CPU is one on which a task of the
         group ran, because it is unknown where tasks stood still."""
-        episode = running.episode
+        episode = current.episode
         if not episode.cpus:
             snapshot = TaskSnapshot.from_records(records) or TaskSnapshot()
             cpus = [
@@ -107,15 +89,14 @@ class MemoryStalls:
                        for ran in snapshot.tasks_on(str(cpu)))
             ]  # fmt: skip
             episode.cpus = cpus[:1] or self._cpus[:1]
-        episode.depth = min(1.0, running.stalled_s / running.span_s)
+        episode.depth = min(1.0, current.lost_s / current.span_s)
         evidence = episode.evidence
         if stall.group:
             evidence["owner"], evidence["group"] = owner(stall.group), stall.group
-        evidence["stalled_s"] = round(running.stalled_s, 3)
+        evidence["stalled_s"] = round(current.lost_s, 3)
         for name, value in stall.counts.items():
             known = name == "memory_limit_mb"
             evidence[name] = round(value if known else evidence.get(name, 0) + value)
-        episode.confidence = confidence(episode.kind, stall.cause)
 
 
 def _stalls(records: Mapping[str, object], span_s: float) -> Iterator[_Stall]:

@@ -20,7 +20,7 @@ from perftop.detect.siblings import Siblings
 from perftop.detect.standstill import Halts, Smis, Steals
 from perftop.detect.throttles import Throttles
 from perftop.detect.turbo_drops import Drops, Licenses
-from perftop.detect.watched_job import Budget, QuotaStops, Scheduler
+from perftop.detect.watched_job import Budget, QuotaStops, Scheduler, Stops
 from perftop.model import machine_totals
 from perftop.model.belief import confidence
 from perftop.model.cores import packages
@@ -261,6 +261,7 @@ class Neighbours:
             reader, episodes, self.running_tasks, self.watched_job, groups, quotas
         )
         self.budget = Budget(reader, episodes, self.running_tasks)
+        self.stops = Stops(reader, episodes, self.watched_job)
 
     def calm(self, batch: SampleBatch, first: int, last: int) -> int:
         detectors = self.siblings, self.hypervisor, self.memory
@@ -301,6 +302,7 @@ class Neighbours:
         if own is not None:
             ended += self.scheduler.sample(data, own)
             ended += self.budget.sample(data, busy, own)
+            ended += self.stops.sample(data)
         return ended
 
     def share(self, episode: Episode, cpu: int) -> float | None:

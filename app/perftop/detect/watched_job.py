@@ -1,15 +1,23 @@
-"""Detects what a watched job loses to others (time in run queues, and clock), and control groups
-that their CPU quota stops."""
+"""Detects what a watched job loses to others (time in run queues, and clock) and while it is
+stopped, and control groups that their CPU quota stops."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from math import isnan
 
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints, first_true
-from perftop.detect.engine import DetectorInput, RunningEpisodes, gap_ns, with_tasks
+from perftop.detect.engine import (
+    DetectorInput,
+    RecordEpisode,
+    RecordEpisodes,
+    RunningEpisodes,
+    gap_ns,
+    with_tasks,
+)
 from perftop.detect.losses import NeighbourLoss, NeighbourLosses, blamed_tasks
 from perftop.model.belief import confidence
 from perftop.model.kinds import CrowdedCpu, Episode
@@ -17,6 +25,7 @@ from perftop.model.numbers import MACHINE
 from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.tasks import (
     KEPT_NS,
+    STOPPED_BY,
     Quota,
     Quotas,
     RunningTasks,
@@ -263,6 +272,51 @@ class Budget:
             episode.evidence |= blamed_tasks(tasks, own)
 
 
+# --- Detects that threads of the watched job are stopped. A thread that only slept before loses
+# nothing.
+
+MIN_ACTIVE = 0.05
+"""Minimum share of the time that a thread ran or waited before it was stopped."""
+
+
+class Stops:
+    def __init__(self, reader: SampleReader, episodes: RunningEpisodes, job: WatchedJob) -> None:
+        self._job, self._position = job, reader.position
+        self._last_ns, self._gap_ns = 0, gap_ns(reader.hello.sample_ns)
+        self._stops = RecordEpisodes(episodes, "stopped", 0.0, 0.0)
+        self._states: dict[int, str] = {}
+        """State of each thread in the last record that has it: a record may have some of them."""
+        self._activity: dict[int, float] = {}
+        """By stopped thread: the share of the time that it had run or waited before."""
+
+    def sample(self, data: DetectorInput) -> list[Episode]:
+        """Returns the episodes that this sample ended."""
+        if self._job.time_ns != data.time_ns:
+            return []
+        since_ns, self._last_ns = self._last_ns, data.time_ns
+        threads, self._states = self._job.threads, self._states | self._job.states
+        self._states = {tid: state for tid, state in self._states.items() if tid in threads}
+        stopped = [tid for tid, state in self._states.items() if state in STOPPED_BY]
+        before, self._activity = self._activity, {}
+        for tid in stopped:
+            past = threads[tid].activity(KEPT_NS)
+            wanted_s = past.run_s + (0.0 if isnan(past.wait_s) else past.wait_s)
+            share = wanted_s / past.elapsed_s if past.elapsed_s else 1.0
+            self._activity[tid] = before.get(tid, min(1.0, share))
+        losers = [tid for tid, share in self._activity.items() if share >= MIN_ACTIVE]
+        cpus = sorted({threads[tid].cpu for tid in losers} & {*self._position})
+        span_s = (data.time_ns - since_ns) / 1e9
+        if cpus and span_s <= self._gap_ns / 1e9:
+            lost_s = span_s * min(len(cpus), sum(self._activity[tid] for tid in losers))
+            stop = self._stops.add("job", "stopped", lost_s, since_ns, span_s)
+            assert stop is not None
+            stop.episode.cpus = sorted({*stop.episode.cpus, *cpus})
+            stop.episode.depth = min(1.0, stop.lost_s / (stop.span_s * len(stop.episode.cpus)))
+            by = STOPPED_BY[self._states[losers[0]]]
+            stop.episode.evidence = {"stopped_by": by, "threads": len(losers)}
+        return self._stops.close()
+
+
 # --- Detects control groups that their CPU quota stops.
 #
 # The kernel counts, for each group, for how long the queues of CPUs stood still. The probe reads
@@ -274,17 +328,6 @@ START, END = 0.05, 0.02
 """Shares of a CPU's time, at which an episode starts and below which it ends."""
 
 
-@dataclass(slots=True)
-class _Stop:
-    """A running episode, and the sums since its start."""
-
-    episode: Episode
-    stopped_s: float = 0.0
-    span_s: float = 0.0
-    period_count: int = 0
-    throttled_count: int = 0
-
-
 class QuotaStops:
     """Detects stops by quotas. `time_ns` is the raw time of the newest record that may show stops.
     `Neighbours` uses it to find the part of a wait that a quota explains."""
@@ -294,10 +337,9 @@ class QuotaStops:
         self.time_ns = 0
         self._cpus = [*reader.position]
         self._gap_ns = gap_ns(reader.hello.sample_ns)
-        self._episodes, self.quotas = episodes, Quotas()
+        self._stops, self.quotas = RecordEpisodes(episodes, "quota", START, END), Quotas()
         self._last: dict[str, tuple[int, int, int]] = {}
         """By group: raw time, periods and throttled periods of its last record."""
-        self._running: dict[str, _Stop] = {}
 
     def hold(self, pids: Collection[int]) -> bool:
         """Returns whether a quota holds for any of these processes."""
@@ -322,57 +364,41 @@ class QuotaStops:
 
     def take(self, records: Mapping[str, object], time_ns: int) -> list[Episode]:
         """Does what `sample` does, from the records of a frame, which may be the first one."""
-        ended: list[Episode] = []
-        if not 0 < time_ns - self.time_ns <= self._gap_ns:
-            ended = [self._end(group) for group in [*self._running]]
+        ended = [] if 0 < time_ns - self.time_ns <= self._gap_ns else self._stops.close()
         if "tasks" not in records and "quotas" not in records:
             return ended
         self.quotas.take(records)
         since_ns, self.time_ns = self.time_ns, time_ns
-        newest = self.quotas.newest
-        ended += [self._end(group) for group in [*self._running] if group not in newest]
         snapshot = TaskSnapshot.from_records(records) or TaskSnapshot()
-        for group, pids in newest.items():
+        for group, pids in self.quotas.newest.items():
             quota = self.quotas.by_group[group]
             last_ns, periods, throttled = self._last.get(group, (0, 0, 0))
             self._last[group] = time_ns, quota.period_count, quota.throttled_count
-            if not 0 < time_ns - last_ns <= self._gap_ns:
-                continue
-            span_s = (time_ns - last_ns) / 1e9
             cpus = [cpu for cpu in self._cpus
                     if any(ran.pid in pids for ran in snapshot.tasks_on(str(cpu)))]  # fmt: skip
-            stop = self._running.get(group)
-            if quota.newest_s < (START if stop is None else END) * span_s:
-                ended += [self._end(group)] if stop else []
-                continue
-            if stop is None:
-                if not cpus:
-                    continue
-                stop = _Stop(Episode("quota", [], max(last_ns, since_ns), cause="quota"))
-                stop.episode.confidence = confidence("quota", "quota")
-                self._running[group] = stop
-                self._episodes.running.append(stop.episode)
-            stop.stopped_s += quota.newest_s
-            stop.span_s += span_s
-            stop.period_count += quota.period_count - periods
-            stop.throttled_count += quota.throttled_count - throttled
-            _describe(stop, quota, cpus)
-        return ended
-
-    def _end(self, group: str) -> Episode:
-        """Ends the episode of a group at the last record that showed a stop."""
-        stop = self._running.pop(group)
-        return self._episodes.end(stop.episode, stop.episode.start_ns + round(stop.span_s * 1e9))
+            is_placed = bool(cpus) or group in self._stops.running
+            if is_placed and 0 < time_ns - last_ns <= self._gap_ns:
+                start_ns, span_s = max(last_ns, since_ns), (time_ns - last_ns) / 1e9
+                stop = self._stops.add(group, "quota", quota.newest_s, start_ns, span_s)
+                if stop is not None:
+                    new = quota.period_count - periods, quota.throttled_count - throttled
+                    _describe(stop, quota, cpus, *new)
+        return [*ended, *self._stops.close()]
 
 
-def _describe(stop: _Stop, quota: Quota, cpus: list[int]) -> None:
-    episode = stop.episode
+def _describe(
+    stop: RecordEpisode, quota: Quota, cpus: list[int], period_count: int, throttled_count: int
+) -> None:
+    """Sets CPUs, depth and evidence. `period_count`, `throttled_count`: those since the last
+    record."""
+    episode, evidence = stop.episode, stop.episode.evidence
     episode.cpus = sorted({*episode.cpus, *cpus})
-    episode.depth = min(1.0, stop.stopped_s / (stop.span_s * len(episode.cpus)))
+    episode.depth = min(1.0, stop.lost_s / (stop.span_s * len(episode.cpus)))
     episode.evidence = {
         "owner": quota.owner, "group": quota.group, "CPUs_allowed": round(quota.cpus, 3),
-        "throttled_periods": stop.throttled_count, "periods": stop.period_count,
-        "throttled_s": round(stop.stopped_s, 3),
+        "throttled_periods": evidence.get("throttled_periods", 0) + throttled_count,
+        "periods": evidence.get("periods", 0) + period_count,
+        "throttled_s": round(stop.lost_s, 3),
     }  # fmt: skip
 
 

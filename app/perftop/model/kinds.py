@@ -96,6 +96,14 @@ KINDS: dict[str, Kind] = {
             ),
         ),
         Kind(
+            "stopped", "▮", "stopped: a signal, a debugger or a frozen group stopped a watched job",
+            loss="time stopped", of_cpu=True, rows=("lost_ratio",),
+            sentences=(
+                "{cause} keeps|kept {loser} from running",
+                "{cause} keeps|kept threads on {where} from running",
+            ),
+        ),
+        Kind(
             "interrupt", "↯", "interrupt: interrupts took time of a CPU from its tasks",
             loss="to interrupts", of_cpu=True, rows=("lost_ratio",),
             sentences=(

@@ -189,6 +189,10 @@ class RunningTasks:
         return self._snapshot.tasks_on(str(cpu))
 
 
+STOPPED_BY = {"T": "SIGSTOP", "t": "a debugger", "F": "a frozen group"}
+"""The reason why a thread is stopped, by its state."""
+
+
 class _Point(NamedTuple):
     """Sums since the start of a thread, at one time."""
 

@@ -175,6 +175,8 @@ def subject(episode: Episode) -> str:
         return CAPS[cap.by][0] if cap.by in CAPS else f"The limit {cap.by}"
     if episode.cause == "prochot" and episode.evidence.get("prochot_from") == OUTSIDE:
         return "A PROCHOT signal from outside"
+    if by := episode.evidence.get("stopped_by"):
+        return f"{by[0].upper()}{by[1:]}"
     name = cause_of(episode.cause).subject or cause_of("unknown").subject
     if episode.cause == "license" and isinstance(simd, Level):
         return f"{name} (level {simd.number})"
@@ -197,7 +199,8 @@ def losers(session: Session, episodes: Sequence[Episode], tasks: Tasks) -> list[
     of a CPU first. They are the tasks that run on the CPUs of the episodes according to `tasks`, or
     the watched job."""
     watched_job = session.neighbours.watched_job
-    if watched_job.name is not None and any(e.kind == "neighbour" for e in episodes):
+    of_job = any(e.kind in {"neighbour", "stopped"} for e in episodes)
+    if watched_job.name is not None and of_job:
         names = [thread.comm for thread in watched_job.threads.values()]
         by_pid = watched_job.name.isdecimal() and names
         return [max(set(names), key=names.count) if by_pid else watched_job.name]

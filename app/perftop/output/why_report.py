@@ -18,7 +18,7 @@ from perftop.model.belief import Confidence, confidence
 from perftop.model.evaluation import TICK_S
 from perftop.model.kinds import CAPS, KINDS, Cap, Episode, cause_of
 from perftop.model.machine_totals import MEMORY, OF_BEST
-from perftop.model.tasks import owner
+from perftop.model.tasks import STOPPED_BY, owner
 from perftop.output.sentences import (
     as_clause,
     culprits,
@@ -43,7 +43,7 @@ from perftop.session.losses import (
 )
 from perftop.session.missing import lasting_reasons, names_by_reason, why_unknown
 from perftop.session.session import Session
-from perftop.session.task_times import STOPPED_BY, JobTime, RunTimes
+from perftop.session.task_times import JobTime, RunTimes
 
 MIN_SHARE = 0.01
 """Minimum share of the time that a cause must cost to be named."""

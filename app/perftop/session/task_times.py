@@ -20,6 +20,7 @@ from perftop.base.arrays import Floats
 from perftop.model.delta import add_samples
 from perftop.model.tasks import (
     MAX_TASKS_PER_CPU,
+    STOPPED_BY,
     Quota,
     Quotas,
     TaskActivity,
@@ -133,8 +134,6 @@ class TaskTimes:
 
 DEAD_STATES = frozenset("ZX")
 """States of a thread that has ended and is still listed, which is not a sleep."""
-STOPPED_BY = {"T": "SIGSTOP", "t": "a debugger", "F": "a frozen group"}
-"""The reason why a thread is stopped, by its state."""
 
 
 class JobTime(NamedTuple):

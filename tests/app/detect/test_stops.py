@@ -1,0 +1,57 @@
+"""A watched job whose threads are stopped, from records of a stream."""
+
+from __future__ import annotations
+
+import made
+import pytest
+from fakes import Machine
+from played import played
+
+from perftop.model.kinds import Episode
+from perftop.output.sentences import losers, sentence, text
+from perftop.session.session import Session
+
+PER_S = 1_000_000_000 // made.SAMPLE_NS
+
+
+def episodes(states: str, active: float = 1.0) -> tuple[Session, list[Episode]]:
+    """The episodes of a job whose only thread has one of these states in each second; it is active
+    for this share of the time while it is running or asleep."""
+    machine = Machine(cores=2, changes={"watch": "job"})
+    session, run_ns, seq = Session(machine.hello), 0, 0
+    for state in states:
+        frames = []
+        for _ in range(PER_S):
+            seq += 1
+            run_ns += round(active * made.SAMPLE_NS) if state in "RS" else 0
+            threads = {"7": [7, "job", 1, run_ns, 0, 0, 0]}
+            record = {"threads": threads, "more": 0, "states": {"7": state}}
+            frames.append(machine.frame(seq, records={"watched": record}))
+        played(session, frames)
+    whole = [*session.detector.running, *session.ended]
+    return session, [episode for episode in whole if episode.kind == "stopped"]
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("T", "SIGSTOP kept job from running"),
+        ("t", "A debugger kept job from running"),
+        ("F", "A frozen group kept job from running"),
+    ],
+)
+def test_a_stop_lasts_from_record_to_record(state: str, words: str) -> None:
+    session, (result,) = episodes(f"RR{state}{state}R")
+    assert (result.cause, result.cpus, result.confidence) == ("stopped", [1], "measured")
+    assert result.end_ns is not None
+    assert (result.end_ns - result.start_ns) / 1e9 == pytest.approx(2.0, abs=0.01)
+    assert result.lost_s(session.now_ns) == pytest.approx(2.0, abs=0.15)
+    names = losers(session, [result], {})
+    assert text(sentence(session.topology, [result], names, over=True)) == words
+
+
+def test_a_thread_loses_as_much_as_it_was_active_before() -> None:
+    _, (result,) = episodes("SSTT", active=0.25)
+    assert result.depth == pytest.approx(0.25, abs=0.03)
+    assert episodes("SSTT", active=0.01)[1] == []
+    assert episodes("SSDD")[1] == []
