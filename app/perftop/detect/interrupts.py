@@ -39,6 +39,8 @@ MIN_RAISED_RATIO = 0.1
 """Minimum number of interrupts of a line per softirq for the line to be reported as the source of
 the softirqs. A driver that polls causes few interrupts."""
 MAX_NAME = 40
+USUAL = re.compile("local timer|rescheduling|function call|irq work|performance mon|non-maskable")
+"""Beginnings of the names of lines that count on each busy CPU, and cost little."""
 
 
 class _Cpu(NamedTuple):
@@ -119,7 +121,7 @@ def _cpus(records: Mapping[str, object]) -> dict[int, _Cpu]:
                 daemon = [ran.share for ran in snapshot.tasks_on(str(cpu))
                           if ran.comm == f"ksoftirqd/{cpu}"]  # fmt: skip
                 softirq = max(0.0, _share(softirq) - sum(daemon))
-                line = _most([named for named in lines if not _is_local(named)])
+                line = _most(lines)
                 cpus[int(cpu)] = _Cpu(_share(tasks), _share(irq), softirq, line, _most(kinds))
     return cpus
 
@@ -128,17 +130,12 @@ def _share(value: float) -> float:
     return min(1.0, value) if value > 0 else 0.0  # a NaN is 0
 
 
-def _is_local(named: object) -> bool:
-    """Whether a line is an interrupt that CPUs send to themselves or to each other."""
-    return not (isinstance(named, list) and named and re.match("[0-9]", str(named[0])))
-
-
 def _most(named: list[object]) -> tuple[str, int] | None:
     """Returns the name with the highest count times its cost."""
     counts = {}
     for entry in named:
         match entry:
-            case [str() as name, int() as count] if 0 < count < 1 << 62:
+            case [str() as name, int() as count] if 0 < count < 1 << 62 and not USUAL.match(name):
                 counts[safe(name, MAX_NAME)] = count
     if not counts:
         return None

@@ -347,6 +347,14 @@ CAUSES: dict[str, Cause] = {
             "numa-balancing", "NUMA balancing", "NUMA balancing", "NUMA",
             "sysctl kernel.numa_balancing=0, and numactl to place the program",
         ),
+        Cause(
+            "idle-injection", "idle injection", "Idle injection", "idle",
+            "whoever injects it: thermald, intel_powerclamp, /sys/class/thermal/cooling_device*",
+        ),
+        Cause(
+            "idle-exit", "leaving idle states", "Leaving idle states", "exits",
+            "perftop wake measures it; cpupower idle-set --disable-by-latency 20, PM QoS",
+        ),
         Cause("sibling", "sibling", "", "sibling"),
         Cause("scheduler", "scheduler", "", "waits"),
         Cause("package", "package", "", "others"),
@@ -355,6 +363,13 @@ CAUSES: dict[str, Cause] = {
         Cause("-", ""),
     )
 }  # fmt: skip
+LINE_REMEDIES = {
+    "threshold apic": "replace the memory that reports errors: ras-mc-ctl --errors, rasdaemon",
+    "machine check": "replace the memory that reports errors: ras-mc-ctl --errors, rasdaemon",
+    "thermal event": "cooling: fans, air flow, dust; or fewer busy cores",
+    "tlb shootdowns": "fewer munmap, mprotect and madvise in programs with many threads",
+}
+"""Advice about lines of interrupts that are sent by no device, by the beginning of the name."""
 CAPS: dict[str, tuple[str, str]] = {
     "scaling_max_freq": ("The limit scaling_max_freq", "cpupower frequency-set -u CLOCK"),
     "turbo off": ("Disabled turbo", "turbo on: 0 into /sys/devices/system/cpu/*pstate/no_turbo"),

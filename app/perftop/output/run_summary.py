@@ -275,6 +275,7 @@ def _job(
     job = _group(session, whole, extremes, rows) | {
         "seen_s": number(footprint.seen_s),
         "waited_s": None if waited_s is None else number(waited_s),
+        "longest_wait_s": None if spent is None else number(session.run_times.longest_wait_s),
         "disk_s": None if disk_s is None else number(disk_s),
         "quota_s": None if spent is None else number(spent.quota_s),
         "stopped_s": None if spent is None else number(spent.stopped_s),

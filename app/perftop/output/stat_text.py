@@ -283,6 +283,9 @@ def block(session: Session, argv: Sequence[str], line: Line) -> list[str]:
         waits = " and ".join(
             f"{seconds_text(s)} for {what}" for what, s in times.items() if s is not None
         )
+        if (longest_s := job.get("longest_wait_s") or 0.0) >= MIN_STATE_S:
+            once = f"for a CPU (once {seconds_text(longest_s)} or longer)"
+            waits = waits.replace("for a CPU", once, 1)
         for word in ("stopped", "slept"):
             if (seconds := job.get(f"{word}_s") or 0.0) >= MIN_STATE_S:
                 waits += f"{', ' if waits else ''}{word} {seconds_text(seconds)}"

@@ -6,13 +6,14 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
-from perftop.base.text import many, ranges, rough, safe
+from perftop.base.text import many, ranges, rough, rounded, safe, short_duration
 from perftop.model.belief import Confidence, confidence
 from perftop.model.kinds import cause_of
 from perftop.model.tasks import MAX_TASKS_PER_CPU
-from perftop.output.sentences import MAX_SENTENCE, short_place_text
+from perftop.output.sentences import MAX_SENTENCE, place_text, short_place_text
 from perftop.session.interval import Interval
 from perftop.session.losses import WAIT_CAUSE, Totals
 from perftop.session.session import Session
@@ -43,9 +44,16 @@ MIN_EXPLAINED_SHARE = 0.5
 to be named. They are not searched for if tasks that were seen ran for as long."""
 KERNEL_THREADS = {
     "ksoftirqd/": "softirq", "irq/": "irq", "kswapd": "reclaim", "kcompactd": "compaction",
-    "khugepaged": "compaction",
+    "khugepaged": "compaction", "idle_inject/": "idle-injection", "kidle_inj": "idle-injection",
 }  # fmt: skip
 """Prefixes of the names of kernel threads that work for other tasks, by the cause of that work."""
+MIN_LONG_S = 0.1
+"""Minimum length in s of a single wait that is reported."""
+MAX_EXIT_S, MIN_IDLE_EXITS = 1e-3, 0.25
+"""Maximum mean wait in s of a wake-up, and minimum idle share of its CPUs, for waits that are due
+to leaving idle states: the deepest states of servers take up to 0.3 ms."""
+_VM = re.compile(r"\S*(?:qemu|kvm)\S* (?:.* )?-name (?:guest=)?([^\s,]+)")
+"""The command line of QEMU, with the name of its VM."""
 UNKNOWN_NEIGHBOUR = "what ran there is not known"
 
 
@@ -70,6 +78,39 @@ Tasks = Mapping[tuple[int, str, int], TaskTimes]
 """Run and wait times of tasks by PID, name and CPU."""
 
 
+@dataclass(frozen=True)
+class _Waiters:
+    """The group of tasks that waited most."""
+
+    name: str
+    what: str
+    """`thread` for a watched job, else `task`."""
+    pids: set[int]
+    members: Mapping[Any, TaskTimes]
+    waiting: dict[Any, TaskTimes]
+    """The members that waited."""
+    total: TaskTimes
+    cpus: list[int]
+    """The CPUs on which the waiting members ran most."""
+
+
+@dataclass(frozen=True)
+class _Reason:
+    """What the group waited for."""
+
+    by: str
+    """In a few words, for use inside a sentence."""
+    for_whom: list[str]
+    """The tasks that it waited for, as text; empty if they are unknown."""
+    evidence: list[str]
+    neighbours: list[tuple[int, str]]
+    """PID and name of the tasks that ran on its CPUs, the largest share first."""
+    preposition: str
+    """`for`, or `behind` other tasks."""
+    hint: str
+    confidence: Confidence
+
+
 def queue(
     session: Session, job: str | None, totals: Totals | None = None,
     whole: Interval | None = None, *, past: bool = False,
@@ -80,23 +121,76 @@ def queue(
     times = session.run_times if totals is None else totals.times
     start_ns = session.run.start_ns if totals is None else totals.start_ns
     span_s = ((session.now_ns if totals is None else totals.end_ns) - start_ns) / 1e9
+    whole = whole or session.whole()
     everywhere_tasks = _without_quotas(times, times.tasks)
     tasks = {key: one for key, one in everywhere_tasks.items() if key[2] != ANYWHERE}
+    waiters = _waiters(session, job, times, tasks)
+    if waiters is None:
+        return None
+    reason = _reason(session, waiters, everywhere_tasks, whole, span_s)
+    name, members, waiting = waiters.name, waiters.members, waiters.waiting
+    group, cpus, for_whom = waiters.total, waiters.cpus, reason.for_whom
+
+    comms = [*dict.fromkeys(safe(one.comm, MAX_NAME) for one in waiting.values() if one.comm)]
+    whose = f"{name} ({', '.join(comms[:2])})" if len(comms) > 1 and job is not None else name
+    who = f"{many(len(members), waiters.what)} of {whose}" if len(members) > 1 else name
+    who = f"{len(waiting)} of {who}" if len(waiting) < len(members) else who
+    verb = "waited" if past else "waits" if len(waiting) == 1 else "wait"
+    after = f"{reason.preposition} "
+    place = short_place_text(session.topology, cpus, cpus[0])
+
+    they = "they" if len(waiting) > 1 else "it"
+    digits = 1 if group.wanted_s >= 1 else 2
+    is_crowded = job is None and any(
+        times.full_s.get(cpu, 0.0) >= MIN_FULL_SHARE * span_s for cpu in cpus
+    )
+    least = "at least " if is_crowded else ""
+    evidence = [f"{they} waited {least}{group.wait_s:.2f} of {group.wanted_s:.{digits}f} s"]
+    evidence += [f"only the {MAX_TASKS_PER_CPU} busiest of a CPU are seen"] if is_crowded else []
+    if group.longest_s >= MIN_LONG_S:
+        evidence.append(f"once for {short_duration(group.longest_s)} or longer")
+    if len(waiting) > 1:
+        slowest = max(one.wait_s / one.wanted_s for one in waiting.values() if one.wanted_s > 0)
+        evidence.append(f"the slowest {rough(slowest)} of its time")
+    evidence += reason.evidence
+    everyone = _sum(tasks.values())
+    if job is None and everyone.wait_s > 1.1 * group.wait_s:
+        evidence.append(f"all tasks {everyone.wait_s:.2f} of {everyone.wanted_s:.1f} s")
+    share = percent_of(group.wait_s, group.wanted_s)
+    headline = f"{who} {verb} {least}{share} of {'their' if len(waiting) > 1 else 'its'} time"
+    is_everywhere = len(cpus) == len(session.shown)
+    ends = [f"{after}{' and '.join(for_whom)}", f"{after}{for_whom[0]}"] if for_whom else []
+    tries = [f"{headline} {end}" if is_everywhere else f"{headline} {end} on {place}"
+             for end in ends] or [f"{headline} for {place}"]  # fmt: skip
+    is_one = job is None and len(cpus) == 1
+    if is_one and (pair := _pair(tasks, cpus[0], reason.neighbours, waiters.pids)):
+        shared, waited = ("shared", "waited") if past else ("share", "waits")
+        tries = [f"{' and '.join(pair)} {shared} {place}: each {waited} {share} of its time"]
+    headline = next((text for text in tries if len(text) < MAX_SENTENCE), tries[-1])
+    return Queue(
+        f"{who} {verb} {f'{ends[0]} on' if for_whom else 'for'} {place}",
+        reason.by if job is not None else name, evidence, reason.hint, cpus, reason.confidence,
+        headline, victim_share(group.wait_s, group.wanted_s, span_s),
+    )  # fmt: skip
+
+
+def _waiters(session: Session, job: str | None, times: RunTimes, tasks: Tasks) -> _Waiters | None:
+    """Returns the watched job, or the group of tasks that waited most; None if none waited."""
     members: Mapping[Any, TaskTimes] = _without_quotas(times, times.threads)
     name, what, pids = job or "", "thread", {pid for pid, _ in times.threads}
     if job is None:
         kin = {(pid, comm): _kin(session, pid, comm) for pid, comm, _ in tasks}
-        waits: dict[tuple[object, ...], float] = {}
+        waits: dict[tuple[str, ...], float] = {}
         for (pid, comm, _), one in tasks.items():
             waits[kin[pid, comm]] = waits.get(kin[pid, comm], 0.0) + one.wait_s
         worst = max(waits, key=lambda name: waits[name], default=("",))
-        comm = str(worst[0])
-        by_pid: dict[int, list[TaskTimes]] = {}
-        for (pid, other, _), task in tasks.items():
-            if kin[pid, other] == worst:
-                by_pid.setdefault(pid, []).append(task)
-        pids, members = {*by_pid}, {pid: _sum(parts) for pid, parts in by_pid.items()}
-        name, what = safe(comm, MAX_NAME), "task"
+        by_pid: dict[tuple[int, str], list[TaskTimes]] = {}
+        for (pid, comm, _), task in tasks.items():
+            if kin[pid, comm] == worst:
+                by_pid.setdefault((pid, comm), []).append(task)
+        pids = {pid for pid, _ in by_pid}
+        members = {key: _sum(parts, key[1]) for key, parts in by_pid.items()}
+        name, what = worst[0], "task"
     waiting = {
         key: one for key, one in members.items() if one.wait_s > MIN_WAIT_SHARE * one.wanted_s
     }
@@ -105,67 +199,69 @@ def queue(
         if most is None or not members[most].wait_s:
             return None
         waiting = {most: members[most]}
-    group = _sum(members.values())
     cpus = sorted({max(one.by_cpu, key=lambda cpu: one.by_cpu[cpu]) for one in waiting.values()})
-    ran_s = run_beside(tasks, cpus, pids)
-    neighbours = [who for who in sorted(ran_s, key=lambda who: -ran_s[who])
-                 if ran_s[who] >= MIN_BLAME_SHARE * group.wait_s]  # fmt: skip
-    stuck = {key[0] if isinstance(key, tuple) else key for key in waiting}
-    limit, allowed = _allocation(session, stuck)
-    mutual = len(members) > 1 and any(group.by_cpu[cpu] > MIN_CROWDED_CPUS * span_s for cpu in cpus)
-    storm, least_s = None, MIN_EXPLAINED_SHARE * group.wait_s
-    if not mutual and sum(ran_s.values()) < least_s:
-        storm = _storm(session, everywhere_tasks, cpus, pids, least_s)
+    return _Waiters(name, what, pids, members, waiting, _sum(members.values()), cpus)
 
+
+def _reason(
+    session: Session, waiters: _Waiters, everywhere_tasks: Tasks, whole: Interval, span_s: float
+) -> _Reason:
+    """Returns what the group waited for: tasks that ran on its CPUs, its own members, processes too
+    short-lived to be seen, or a CPU that first had to leave an idle state; and how a mask or a
+    cpuset kept it from other CPUs."""
+    cpus, total, members = waiters.cpus, waiters.total, waiters.members
+    tasks = {key: one for key, one in everywhere_tasks.items() if key[2] != ANYWHERE}
+    ran_s = run_beside(tasks, cpus, waiters.pids)
+    neighbours = [who for who in sorted(ran_s, key=lambda who: -ran_s[who])
+                 if ran_s[who] >= MIN_BLAME_SHARE * total.wait_s]  # fmt: skip
+    mutual = len(members) > 1 and any(total.by_cpu[cpu] > MIN_CROWDED_CPUS * span_s for cpu in cpus)
+    storm, least_s = None, MIN_EXPLAINED_SHARE * total.wait_s
+    is_explained = mutual or sum(ran_s.values()) >= least_s
+    if not is_explained:
+        storm = _storm(session, everywhere_tasks, cpus, waiters.pids, least_s)
+    mean_s = total.wait_s / total.switches if total.switches else inf
+    rows = [row for row in session.shown if session.topology[row].cpu in cpus]
+    idle = 1 - whole.values.mean("util", rows)
+    is_exit = mean_s <= MAX_EXIT_S and total.wait_s >= MIN_WAIT_SHARE * total.wanted_s
+    if not is_explained and storm is None and is_exit and idle >= MIN_IDLE_EXITS:
+        evidence = [f"{total.switches} wake-ups, {rounded(mean_s)} each",
+                    f"{place_text(session.topology, cpus)} {rough(idle)} idle"]  # fmt: skip
+        exits = ["the end of idle states"]
+        hint = cause_of("idle-exit").remedy
+        belief = confidence(*WAIT_CAUSE, counted=False)
+        return _Reason(cause_of("idle-exit").name, exits, evidence, [], "for", hint, belief)
+
+    evidence = []
     by = "its own threads" if mutual else "waiting for a CPU"
     if len(members) == 1:
         by = "others on its CPU"
-    if neighbours and not (mutual and group.run_s > sum(ran_s.values())):
-        by = safe(neighbours[0][1], MAX_NAME)
+    if neighbours and not (mutual and total.run_s > sum(ran_s.values())):
+        cause = _kernel_cause(session, *neighbours[0])
+        by = cause_of(cause).name if cause else _task_name(session, *neighbours[0])
     for_whom = ["each other"] if mutual else []
     if storm is not None:
         neighbours = []
         by, for_whom = storm.children, [f"{storm.children} of {storm.parent}"]
     for pid, comm in neighbours[:1]:
         more = f" and {len(neighbours) - 1} more" if neighbours[1:] else ""
-        for_whom.append(f"{safe(comm, MAX_NAME)}[{pid}]{more}")
-    comms = [*dict.fromkeys(safe(one.comm, MAX_NAME) for one in waiting.values() if one.comm)]
-    whose = f"{name} ({', '.join(comms[:2])})" if len(comms) > 1 else name
-    who = f"{many(len(members), what)} of {whose}" if len(members) > 1 else name
-    who = f"{len(waiting)} of {who}" if len(waiting) < len(members) else who
-    verb = "waited" if past else "waits" if len(waiting) == 1 else "wait"
-    behind = f"{verb} {'for' if mutual else 'behind'} {' and '.join(for_whom)} on"
-    place = short_place_text(session.topology, cpus, cpus[0])
-
-    they = "they" if len(waiting) > 1 else "it"
-    digits = 1 if group.wanted_s >= 1 else 2
-    crowded = job is None and any(
-        times.full_s.get(cpu, 0.0) >= MIN_FULL_SHARE * span_s for cpu in cpus
-    )
-    least = "at least " if crowded else ""
-    evidence = [f"{they} waited {least}{group.wait_s:.2f} of {group.wanted_s:.{digits}f} s"]
-    evidence += [f"only the {MAX_TASKS_PER_CPU} busiest of a CPU are seen"] if crowded else []
-    if len(waiting) > 1:
-        slowest = max(one.wait_s / one.wanted_s for one in waiting.values() if one.wanted_s > 0)
-        evidence.append(f"the slowest {rough(slowest)} of its time")
-    spare = _spare(session, whole or session.whole(), allowed if limit else cpus)
+        for_whom.append(f"{_task_name(session, pid, comm)}[{pid}]{more}")
+    stuck = {key[0] if isinstance(key, tuple) else key for key in waiters.waiting}
+    limit, allowed = _allocation(session, stuck)
+    spare = _spare(session, whole, allowed if limit else cpus)
     if limit:
         count = sum(row.online for row in session.topology)
         evidence.append(f"may use {len(allowed)} of {many(count, 'CPU')} ({limit})")
         evidence += [f"CPU {cpu} is {rough(share)} idle" for cpu, share in [*spare.items()][:1]]
     evidence += [f"children of {storm.parent} ran {storm.run_s:.2f} s"] if storm else []
     evidence += [] if for_whom else [UNKNOWN_NEIGHBOUR]
-    everyone = _sum(tasks.values())
-    if job is None and everyone.wait_s > 1.1 * group.wait_s:
-        evidence.append(f"all tasks {everyone.wait_s:.2f} of {everyone.wanted_s:.1f} s")
     has_room = any(share > MIN_ROOM for share in spare.values())
     hint = ""
     if limit == "cpuset" and spare:
         hint = f"a cpuset of more CPUs than {ranges(allowed)}: cpuset.cpus, docker --cpuset-cpus"
     elif limit == "mask" and spare and (has_room or mutual or not neighbours):
         hint = f"taskset -acp {ranges({*allowed, *spare})} {min(stuck)}"
-    elif neighbours and (remedy := _kernel_remedy(session, *neighbours[0])):
-        hint = remedy
+    elif neighbours and (cause := _kernel_cause(session, *neighbours[0])):
+        hint = cause_of(cause).remedy
     elif neighbours:
         hint = f"chrt --idle --all-tasks --pid 0 {neighbours[0][0]}"
     elif storm is not None:
@@ -174,42 +270,32 @@ def queue(
         usable = allowed.intersection(session.topology[row].cpu for row in session.shown)
         hint = f"no more than {many(len(usable), 'thread')} at a time, one for each CPU"
         hint += " that it may use" if limit else ""
-    share = percent_of(group.wait_s, group.wanted_s)
-    headline = f"{who} {verb} {least}{share} of {'their' if len(waiting) > 1 else 'its'} time"
-    everywhere = len(cpus) == len(session.shown)
-    ends = (
-        [behind.removeprefix(f"{verb} "), f"{'for' if mutual else 'behind'} {for_whom[0]} on"]
-        if for_whom
-        else ["for"]
-    )
-    tries = [f"{headline} {end.removesuffix(' on')}" if everywhere and for_whom
-             else f"{headline} {end} {place}" for end in ends]  # fmt: skip
-    if job is None and len(cpus) == 1 and (pair := _pair(tasks, cpus[0], neighbours, pids)):
-        shared, waited = ("shared", "waited") if past else ("share", "waits")
-        tries = [f"{' and '.join(pair)} {shared} {place}: each {waited} {share} of its time"]
-    headline = next((text for text in tries if len(text) < MAX_SENTENCE), tries[-1])
-    belief = confidence(*WAIT_CAUSE, counted=storm is None)
-    return Queue(
-        f"{who} {behind if for_whom else f'{verb} for'} {place}",
-        by if job is not None else name,
-        evidence, hint, cpus, belief if for_whom else "unknown", headline,
-        victim_share(group.wait_s, group.wanted_s, span_s),
-    )  # fmt: skip
+    belief = confidence(*WAIT_CAUSE, counted=storm is None) if for_whom else "unknown"
+    after = "for" if mutual else "behind"
+    return _Reason(by, for_whom, evidence, neighbours, after, hint, belief)
 
 
-def _kin(session: Session, pid: int, comm: str) -> tuple[object, ...]:
+def _kin(session: Session, pid: int, comm: str) -> tuple[str, ...]:
     """Returns what tasks of one group have in common: name, user, control group and parent, as far
     as they are known. Tasks that only have the same name are other programs."""
     details = session.details.get(str(pid), {})
-    return comm, *(str(details.get(key, "")) for key in ("user", "group", "parent"))
+    keys = "user", "group", "parent"
+    return _task_name(session, pid, comm), *(str(details.get(key, "")) for key in keys)
 
 
-def _kernel_remedy(session: Session, pid: int, comm: str) -> str:
-    """Returns the remedy for a kernel thread that other tasks wait for; '' for a program."""
+def _task_name(session: Session, pid: int, comm: str) -> str:
+    """Returns the name of a task; of threads of QEMU, the name of their VM."""
+    command = session.details.get(str(pid), {}).get("command")
+    if isinstance(command, str) and (match := _VM.match(command)):
+        return f"VM {safe(match[1], MAX_NAME)}"
+    return safe(comm, MAX_NAME)
+
+
+def _kernel_cause(session: Session, pid: int, comm: str) -> str:
+    """Returns the cause for which a kernel thread works; '' for a program."""
     if "command" in session.details.get(str(pid), {}):
         return ""
-    cause = next((key for name, key in KERNEL_THREADS.items() if comm.startswith(name)), "")
-    return cause_of(cause).remedy if cause else ""
+    return next((cause for name, cause in KERNEL_THREADS.items() if comm.startswith(name)), "")
 
 
 @dataclass(frozen=True)
@@ -276,18 +362,20 @@ def _without_quotas(run_times: RunTimes, times: Mapping[Any, TaskTimes]) -> dict
             task = times[key]
             kept = task.wanted_s - task.wait_s * throttled.share
             by_cpu = {cpu: s * kept / task.wanted_s for cpu, s in task.by_cpu.items()}
-            rest[key] = replace(task, wait_s=task.wait_s * (1 - throttled.share), by_cpu=by_cpu)
+            wait_s = task.wait_s * (1 - throttled.share)
+            rest[key] = replace(task, wait_s=wait_s, by_cpu=by_cpu, longest_s=0.0)
     return rest
 
 
-def _sum(times: Iterable[TaskTimes]) -> TaskTimes:
-    run_s, wait_s, by_cpu = 0.0, 0.0, dict[int, float]()
+def _sum(times: Iterable[TaskTimes], comm: str = "") -> TaskTimes:
+    run_s, wait_s, longest_s, switches, by_cpu = 0.0, 0.0, 0.0, 0, dict[int, float]()
     for task in times:
         run_s += task.run_s
         wait_s += task.wait_s
+        longest_s, switches = max(longest_s, task.longest_s), switches + task.switches
         for cpu, wanted_s in task.by_cpu.items():
             by_cpu[cpu] = by_cpu.get(cpu, 0.0) + wanted_s
-    return TaskTimes("", run_s, wait_s, by_cpu)
+    return TaskTimes(comm, run_s, wait_s, by_cpu, longest_s=longest_s, switches=switches)
 
 
 def run_beside(

@@ -16,7 +16,7 @@ from perftop.base.arrays import Floats
 from perftop.base.text import length, many, percent, ranges, safe
 from perftop.model.belief import Confidence, confidence
 from perftop.model.evaluation import TICK_S
-from perftop.model.kinds import CAPS, KINDS, Cap, Episode, cause_of
+from perftop.model.kinds import CAPS, KINDS, LINE_REMEDIES, Cap, Episode, cause_of
 from perftop.model.machine_totals import MEMORY, OF_BEST
 from perftop.model.tasks import STOPPED_BY, owner
 from perftop.output.sentences import (
@@ -106,6 +106,12 @@ class Check:
     """Share of the time that was lost in this way."""
     brief: str
     """The result in a few words, for the list of ruled-out losses."""
+    measured: float = 0.0
+    """The measured share of the time, of which not all is a loss; NaN where unknown."""
+
+    def is_ruled_out(self, least: float) -> bool:
+        """Returns whether this cannot be a loss of `least`, nor of a noticeable share."""
+        return self.share < least and not self.measured >= MIN_SHARE
 
 
 @dataclass(frozen=True)
@@ -351,6 +357,10 @@ def _hint(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence[
         return CAPS[cap.by][1] if cap.by in CAPS else cause_of("policy").remedy
     if worst is not None and "power_limit_before_w" in worst.evidence:
         return "who lowers it while the machine runs: thermald, the BMC, a power manager"
+    if worst is not None and (line := str(worst.evidence.get("line", ""))):
+        for name, remedy in LINE_REMEDIES.items():
+            if line.startswith(name):
+                return remedy
     who = culprits(worst) if worst is not None else []
     if who and cause[1] == "sibling":
         cores = [core for core in session.cores if not set(cpus).isdisjoint(core)]
@@ -409,18 +419,19 @@ def checks(
         results.append(Check("wait", "tasks waiting for a CPU", waited, share, brief))
     irq = [session.counters.rates(session.run.delta, key) for key in INTERRUPT_COUNTERS]
     if is_whole_run and irq[0] is not None and irq[1] is not None:
-        small = _small(float(np.nanmean(irq[0] + irq[1])))
+        taken = _mean_of_job(session, sums, irq[0] + irq[1])
+        small = _small(taken)
         share = sum(s for (kind, _), s in shares.items() if kind == "interrupt")
-        results.append(
-            Check("interrupts", "interrupts", f"{small} of time", share, f"interrupts ({small})")
-        )
+        found, brief = f"{small} of time", f"interrupts ({small})"
+        results.append(Check("interrupts", "interrupts", found, share, brief, taken))
     pressure = whole.machine.get("pressure_memory", nan)
     if isfinite(pressure):
         small = _small(pressure)
         share = sum(s for (kind, _), s in shares.items() if kind == "memory-stall")
         brief = f"waiting for memory ({small})"
+        found = f"{small} of time"
         results.append(
-            Check("memory-stalls", "tasks waiting for memory", f"{small} of time", share, brief)
+            Check("memory-stalls", "tasks waiting for memory", found, share, brief, pressure)
         )
     halts = whole.values.mean("involuntary", session.shown)
     if chosen["involuntary"] and np.isfinite(halts):
@@ -432,9 +443,8 @@ def checks(
         share = sum(
             s for (kind, _), s in shares.items() if kind in {"involuntary-halt", "throttle"}
         )
-        results.append(
-            Check("halts", "involuntary halts", seen, share, f"involuntary halts ({small})")
-        )
+        brief = f"involuntary halts ({small})"
+        results.append(Check("halts", "involuntary halts", seen, share, brief, halts))
     if any(len(core) > 1 for core in session.cores) and chosen["ipc"]:
         share = shares.get(("neighbour", "sibling"), 0.0)
         seen = "none ran slower than it ran alone"
@@ -453,6 +463,17 @@ def checks(
     if isfinite(heat) and not any(e.cause == "thermal" for e in episodes):
         results.append(Check("heat", "", f"{heat:.0f} °C", 0.0, f"heat ({heat:.0f} °C)"))
     return sorted(results, key=lambda check: -check.share)
+
+
+def _mean_of_job(session: Session, sums: LossSums, by_cpu: Floats) -> float:
+    """Returns the mean over the CPUs of the watched job, weighted by its time there; over all shown
+    CPUs if no job is watched. NaN where unknown."""
+    weights = np.zeros(len(by_cpu))
+    weights[[*session.shown]] = 1.0
+    if session.neighbours.watched_job.name is not None and sums.wanted_s.any():
+        weights = np.maximum(sums.wanted_s, 0.0)
+    known = np.isfinite(by_cpu) & (weights > 0)
+    return float(np.average(by_cpu[known], weights=weights[known])) if known.any() else nan
 
 
 def _small(share: float) -> str:

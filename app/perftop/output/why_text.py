@@ -149,7 +149,7 @@ def rows(session: Session, report: Report) -> list[TextLine]:
         if more := report.named[MAX_CAUSES:]:
             rows.append([Part(f"{'':{INDENT}}+ {len(more)} more", "dim")])
         least = report.named[-1].share
-        ruled_out = ", ".join(check.brief for check in report.checks if check.share < least)
+        ruled_out = ", ".join(check.brief for check in report.checks if check.is_ruled_out(least))
         rows += [[], *_labelled("ruled out", ruled_out or "nothing", "dim")]
     else:
         rows += [*_healthy(session, report), []]

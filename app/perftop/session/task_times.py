@@ -74,6 +74,10 @@ class TaskTimes:
     """Seconds of `elapsed_s` in which it ran or waited for a CPU."""
     by_state: dict[str, float] = field(default_factory=dict)
     """Seconds of `elapsed_s` by the state of the task at the end of each reading."""
+    switches: int = 0
+    """Number of times that it gave up or lost its CPU; 0 where unknown."""
+    longest_s: float = 0.0
+    """Lower bound of its longest single wait in s: the largest mean wait of all readings."""
 
     @property
     def wanted_s(self) -> float:
@@ -91,6 +95,8 @@ class TaskTimes:
             {cpu: wanted_s for cpu, wanted_s in by_cpu.items() if wanted_s > 0},
             self.elapsed_s - earlier.elapsed_s, self.active_s - earlier.active_s,
             {state: s - earlier.by_state.get(state, 0.0) for state, s in self.by_state.items()},
+            self.switches - earlier.switches,
+            self.longest_s if self.longest_s > earlier.longest_s else 0.0,
         )  # fmt: skip
 
     @property
@@ -115,12 +121,16 @@ class TaskTimes:
         """Seconds that it waited where it cannot be woken up, mostly for a disk."""
         return min(self.rest_s - self.stopped_s, self.by_state.get("D", 0.0))
 
-    def plus(self, cpu: int, run_s: float, wait_s: float) -> TaskTimes:
-        """Returns the times with those of one more record."""
+    def plus(self, cpu: int, run_s: float, wait_s: float, switches: int | None = None) -> TaskTimes:
+        """Returns the times with those of one more record. `switches`: None where unknown."""
+        longest_s = self.longest_s
+        if switches is not None:  # it waited at most once before each time that it ran
+            longest_s = max(longest_s, wait_s / (switches + 1))
         by_cpu = {**self.by_cpu, cpu: self.by_cpu.get(cpu, 0.0) + run_s + wait_s}
         return TaskTimes(
             self.comm, self.run_s + run_s, self.wait_s + wait_s, by_cpu,
             self.elapsed_s, self.active_s, self.by_state,
+            self.switches + (switches or 0), longest_s,
         )  # fmt: skip
 
     def in_state(self, letter: str, elapsed_s: float, active_s: float) -> TaskTimes:
@@ -312,7 +322,9 @@ class RunTimes:
             self.job_has_waits |= thread.points[-1].wait_ns is not None
             key = thread.pid, thread.tid
             times = self.threads.get(key) or TaskTimes(thread.comm)
-            times = times.plus(thread.cpu, ran_s, waited_s)
+            past = thread.since_last() if len(thread.points) > 1 else None
+            switches = None if past is None else past.voluntary + past.involuntary
+            times = times.plus(thread.cpu, ran_s, waited_s, switches)
             if times.comm != thread.comm:
                 times = replace(times, comm=thread.comm)
             letter = watched_job.states.get(thread.tid)
@@ -340,14 +352,15 @@ class RunTimes:
             activities = snapshot.activity_on(str(cpu))
             if len(activities) >= MAX_TASKS_PER_CPU and _may_hide_waits(activities):
                 self.full_s[cpu] = self.full_s.get(cpu, 0.0) + span_s
-            for (pid, comm, share), wait, _ in activities:
+            for (pid, comm, share), wait, switches in activities:
                 is_known = not isnan(wait)
                 known_waits += is_known
                 unknown_waits += not is_known
                 run_s, wait_s = share * span_s, wait * span_s if is_known else 0.0
                 key = pid, comm, cpu
                 times = tasks.pop(key, None) or TaskTimes(comm)
-                tasks[key] = times.plus(cpu, run_s, wait_s)
+                count = None if isnan(switches) else round(switches * span_s)
+                tasks[key] = times.plus(cpu, run_s, wait_s, count)
                 ran_s[index] += run_s
                 waited_s[index] += wait_s
                 is_waiting |= wait >= MIN_WAIT
@@ -378,6 +391,12 @@ class RunTimes:
         ran_s = sum(times.run_s for times in self.threads.values())
         slept_s = max(0.0, rest_s - stopped_s - disk_s)
         return JobTime(ran_s, waited_s, quota_s, disk_s, stopped_s, slept_s)
+
+    @property
+    def longest_wait_s(self) -> float:
+        """Lower bound, in s, of the longest time that a thread of the watched job waited for a CPU
+        at once."""
+        return max((times.longest_s for times in self.threads.values()), default=0.0)
 
     def stopped_by_cpu(self) -> Floats:
         """Returns the seconds that threads of the watched job lost while they were stopped, by the

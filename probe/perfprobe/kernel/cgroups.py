@@ -185,6 +185,20 @@ class Quotas:
         usages, groups = self.held(pids)
         return {"groups": {**usages}, "pids": {**groups}} if usages else {}
 
+    def moved(self, pids: Iterable[int]) -> bool:
+        """Whether one of these processes is in another group than when it was last read. If so,
+        `record` reads it again."""
+        hierarchy, moved = self._hierarchy, False
+        if hierarchy is None:
+            return False
+        for pid in pids:
+            known = self._groups.get(str(pid))
+            group = hierarchy.group(files.text(f"{self._proc}/{pid}/cgroup") or "")
+            if known is not None and group != known[1]:
+                moved = True
+                del self._groups[str(pid)]
+        return moved
+
     def held(self, pids: Iterable[int]) -> tuple[dict[str, Usage], dict[str, list[str]]]:
         """Returns the usage of each group whose quota applies to any of these processes, and for
         each PID the groups whose quotas apply to it, the innermost first."""

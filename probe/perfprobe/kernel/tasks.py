@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -57,6 +58,11 @@ MAX_TASKS_PER_CPU = 3
 """Upper bound of the tasks that are reported for each CPU."""
 MAX_PARENTS = 8
 """Upper bound of the processes whose ended children are reported; those with the most time are."""
+CHECKS_NS, CHECK_NS = 3_000_000_000, 100_000_000
+"""Time in ns after the first scan that finds a watched process, in which checks whether it was
+moved to another control group are made, and time between two checks."""
+MAX_CHECKED = 8
+"""Upper bound of the watched processes that are checked: each takes some 15 us."""
 MAX_WAITS = 64
 """Number of busiest tasks whose waiting is reported: each task costs reads of two files, some 20
 us."""
@@ -155,6 +161,13 @@ class Tasks:
         self._next_ns = now_ns()
         self._cost_ns = 0
         self._ready: dict[str, Any] = {}
+        self._check_due_ns: float = inf
+        self._checks_end_ns = 0
+        """Times in ns of the next check of the groups of watched processes, and of the last one; 0
+        before such a process was found."""
+        self._joined: dict[str, Any] = {}
+        """The record of quotas from just after such a move: what is counted since then is the
+        job's."""
 
     def due(self) -> float:
         """Returns the time, in s of time.monotonic(), at which `work` should be called next."""
@@ -177,6 +190,28 @@ class Tasks:
         if self._scan is None:
             rest_ns = 0 if first else PAUSE_FACTOR * self._cost_ns
             self._next_ns = self._now_ns() + max(PERIOD_NS, rest_ns)
+
+    def check_due(self) -> float:
+        """Returns the time, in s of time.monotonic(), at which `check_moves` should be called next;
+        infinity if it need not be called."""
+        return self._check_due_ns / 1e9
+
+    def check_moves(self) -> bool:
+        """If a check is due, notes the counts of the quotas of a group to which a watched process
+        was just moved. Returns whether it was due."""
+        now_ns = self._now_ns()
+        if now_ns < self._check_due_ns:
+            return False
+        self._check_due_ns = now_ns + CHECK_NS if now_ns < self._checks_end_ns else inf
+        if not self._joined and self._quotas.moved(self._watched()[:MAX_CHECKED]):
+            quotas = self._quotas.record(self._watched())
+            self._joined = {"quotas": quotas} if quotas else {}
+        return True
+
+    def take_joined(self) -> dict[str, Any]:
+        """Returns a record that is to be in an earlier frame than that of `take`; usually empty."""
+        joined, self._joined = self._joined, {}
+        return joined
 
     def take(self) -> dict[str, Any]:
         """Returns the records of a scan that ended since the last call; empty if none ended."""
@@ -213,6 +248,8 @@ class Tasks:
         if self._watch is not None:
             yield from self._watch.find((n, look.stat) for n, look in seen.items() if look.stat)
         before, self._seen, self._begun_ns = self._seen, seen, begun_ns
+        if not self._checks_end_ns and self._watched():
+            self._check_due_ns, self._checks_end_ns = begun_ns, begun_ns + CHECKS_NS
         interrupts = self._interrupts.record()
         if before and seen:
             yield from self._make_records(ran)

@@ -12,7 +12,7 @@ import errno
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -167,12 +167,15 @@ class Machine:
         )
 
     def due(self) -> float:
-        wake = self._sampler.due(self._batches.end(self._sampler.round))
+        wake = min(self._batch_due(), self._tasks.check_due())
         scan = self._tasks.due()
         # A scan waits for the end of a batch if that is near, so that it needs no wake-up.
         if (early := scan - EARLY_NS / 1e9) <= time.monotonic():
             return min(wake, early)
         return min(wake, scan) if scan + MAX_SCAN_DELAY_S < wake else wake
+
+    def _batch_due(self) -> float:
+        return self._sampler.due(self._batches.end(self._sampler.round))
 
     def pace(self, batch_ns: int) -> None:
         self._batches.pace(batch_ns)
@@ -180,6 +183,8 @@ class Machine:
     def poll(self) -> list[Frame | Note]:
         """Returns the frames of all complete rounds. Only the last frame has the blocks of
         `Polling`."""
+        if self._tasks.check_moves() and time.monotonic() < self._batch_due():
+            return []
         rounds = self._rounds()
         if not rounds:
             self._tasks.work(EARLY_NS)
@@ -289,8 +294,12 @@ class Machine:
             self._frame(earlier, self._read_places, raw_minus_monotonic_ns, records)
             for earlier in rounds
         ]
+        joined = self._tasks.take_joined()
+        if frames and joined:
+            frames[0] = replace(frames[0], records=records | joined)
         self._polling.fill(memoryview(last.data), self._places, self._sampler.now)
-        records = self._tasks.take() | self._group_records() | records
+        own = joined if joined and not frames else self._tasks.take()
+        records = own | self._group_records() | records
         if self._watch is not None:
             records |= self._watch.take(last.drained.deadline_ns)
         return [*frames, self._frame(last, self._places, raw_minus_monotonic_ns, records)]

@@ -6,11 +6,12 @@ from typing import Any
 
 import made
 import pytest
-from fakes import Machine
+from fakes import Does, Machine
 from played import played
 
 from perftop.model.kinds import Episode
 from perftop.output.sentences import sentence, text
+from perftop.output.why_report import report
 from perftop.session.session import Session
 
 PER_S = 1_000_000_000 // made.SAMPLE_NS
@@ -91,3 +92,21 @@ def test_no_episode(entry: object, tasks: list[object]) -> None:
     for _ in range(3):
         cpu.second(entry, tasks)
     assert cpu.episodes() == []
+
+
+@pytest.mark.parametrize(
+    ("line", "remedy"),
+    [("threshold apic interrupts", "replace the memory"), ("tlb shootdowns", "fewer munmap")],
+)
+def test_a_line_that_no_device_sends_is_named_with_its_own_remedy(line: str, remedy: str) -> None:
+    """Corrected errors of a failing DIMM come as interrupts of the machine check, without a
+    number."""
+    cpu = Flooded()
+    cpu.session.account()
+    cpu.machine.does = {0: Does(util=1.0)}
+    for _ in range(4):
+        cpu.second([0.8, 0.2, 0.0, [["local timer interrupts", 9000], [line, 4000]], []])
+    result = report(cpu.session, cpu.session.run.start_ns)
+    (first,) = [finding for finding in result.findings if finding.cause == ("interrupt", "irq")]
+    assert first.text == f"Interrupt work ({line}) takes 20 % of CPU 0"
+    assert first.hint.startswith(remedy)

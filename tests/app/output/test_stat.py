@@ -199,6 +199,9 @@ def test_the_page_shows_these_lines() -> None:
 def test_unknown_values_are_left_out() -> None:
     assert told("waits", job=None) == told("others", others=None) == told("CPUs", busy=None) == ""
     assert told("waits", job=JOB | {"disk_s": None}) == "13.20 s for a CPU, all tasks together"
+    once = JOB | {"disk_s": None, "longest_wait_s": 1.09}
+    words = "13.20 s for a CPU (once 1.09 s or longer), all tasks together"
+    assert told("waits", job=once) == words
     assert told("waits", job=JOB | {"seen_s": 9.0}).startswith("at least 13.20 s for a CPU")
     nothing = dict.fromkeys(("switches", "page_faults", "disk_faults", "peak_bytes"))
     assert told("used", run=RUN | nothing, totals={}) == ""

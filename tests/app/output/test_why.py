@@ -230,22 +230,74 @@ def test_a_mask_that_is_not_known_of_all_processes_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("details", "hint"),
+    ("comm", "details", "by", "hint"),
     [
-        ({}, cause_of("reclaim").remedy),
-        ({"command": "kswapd0"}, "chrt --idle --all-tasks --pid 0 7"),
+        ("kswapd0", {}, "memory reclaim", cause_of("reclaim").remedy),
+        ("idle_inject/0", {}, "idle injection", cause_of("idle-injection").remedy),
+        ("kswapd0", {"command": "kswapd0"}, "kswapd0", "chrt --idle --all-tasks --pid 0 7"),
     ],
 )
-def test_a_thread_of_the_kernel_is_not_to_be_run_at_another_priority(
-    details: dict[str, object], hint: str
+def test_a_thread_of_the_kernel_is_named_by_what_it_does(
+    comm: str, details: dict[str, object], by: str, hint: str
 ) -> None:
     session: Session = sampled(Machine(cores=2))[0]
     session.run_times.threads = BLOCKED
-    session.run_times.tasks = {(7, "kswapd0", 0): times("kswapd0", 0.3)}
+    session.run_times.tasks = {(7, comm, 0): times(comm, 0.3)}
     session.details = {"7": details}
     result = queue(session, "job")
     assert result is not None
-    assert (result.text, result.hint) == ("job waits behind kswapd0[7] on CPU 0", hint)
+    assert result.text == f"job waits behind {comm}[7] on CPU 0"
+    assert (result.by, result.hint) == (by, hint)
+
+
+def test_the_longest_wait_is_told_beside_the_sum() -> None:
+    """Ten short waits and one that fills the whole time between two records."""
+    job = TaskTimes("job").plus(0, 0.9, 0.1, 10).plus(0, 0.0, 1.1, 0).plus(0, 0.9, 0.1, 10)
+    assert job.longest_s == pytest.approx(1.1)
+    assert job.plus(0, 0.0, 9.0, None).longest_s == pytest.approx(1.1)
+    assert job.since(TaskTimes("job")).longest_s == pytest.approx(1.1)
+    assert job.plus(0, 1.0, 0.0, 1).since(job).longest_s == 0.0  # it may have been earlier
+    result = waits({(1, 1): job}, hog(1.3))
+    assert result.evidence == ["it waited 1.30 of 3.1 s", "once for 1.1 s or longer"]
+    assert "once" not in " ".join(waits(BLOCKED).evidence)
+
+
+@pytest.mark.parametrize(
+    ("util", "switches", "words", "confidence"),
+    [
+        (0.2, 1500, "job waits for the end of idle states on CPU 0", "inferred"),
+        (0.2, 200, "job waits for CPU 0", "unknown"),
+        (0.9, 1500, "job waits for CPU 0", "unknown"),
+    ],
+)
+def test_waits_of_wake_ups_on_idle_cpus_are_exits_of_idle_states(
+    util: float, switches: int, words: str, confidence: str
+) -> None:
+    machine = Machine(cores=2)
+    machine.does = dict.fromkeys(range(4), Does(util=util))
+    session: Session = sampled(machine)[0]
+    session.run_times.threads = {(1, 1): replace(BLOCKED[1, 1], switches=switches)}
+    result = queue(session, "job")
+    assert result is not None
+    assert (result.text, result.confidence) == (words, confidence)
+    if confidence == "inferred":
+        assert result.evidence[1:] == ["1500 wake-ups, 200 µs each", "CPU 0 80 % idle"]
+        assert result.by == "leaving idle states"
+
+
+def test_virtual_machines_of_a_host_are_named_with_their_waits() -> None:
+    """What a VM waits for a CPU of its host is the steal of its guest."""
+    session: Session = sampled(Machine(cores=2))[0]
+    session.run_times.tasks = {
+        (pid, f"CPU {cpu}/KVM", cpu): times(f"CPU {cpu}/KVM", 0.2, wait_s, cpu)
+        for pid, cpu, wait_s in ((1, 0, 0.2), (1, 1, 0.2), (2, 0, 0.1))
+    }
+    command = "/usr/bin/qemu-system-x86_64 -name guest={},debug-threads=on -machine q35"
+    session.details = {str(n): {"command": command.format(f"web{n}")} for n in (1, 2)}
+    result = queue(session, None)
+    assert result is not None
+    assert result.text == "2 tasks of VM web1 wait behind VM web2[2] on CPUs 0-1"
+    assert result.evidence[0] == "they waited 0.40 of 0.80 s"
 
 
 def test_tasks_that_wait_for_each_other_wait_for_no_storm() -> None:

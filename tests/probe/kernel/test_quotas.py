@@ -7,12 +7,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trees
 
 from perfprobe.kernel.cgroups import REREAD_SCANS, Quotas, cpuset, hierarchy
+from perfprobe.kernel.tasks import CHECK_NS, CHECKS_NS, Tasks
 
 V1 = "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n"
 V2 = "41 31 0:38 {root} /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"
@@ -178,3 +181,39 @@ def test_a_cpuset_comes_from_the_group_but_not_from_the_root(
     assert cpuset(result, "4:cpuset:/\n0::/\n") == ""
     assert cpuset(result, "4:cpuset:/other\n0::/other\n") == ""
     assert cpuset(None, groups) == ""
+
+
+class Watched:
+    """A watched job of one process."""
+
+    pids = (7,)
+
+    def find(self, _: object) -> Iterator[None]:
+        yield from ()
+
+
+def test_a_watched_process_that_is_moved_between_scans_has_its_counts_from_then_on(
+    unified: Path,
+) -> None:
+    limit(unified, "job", "50000 100000")
+    member(unified, 7, "/")
+    trees.put(unified, "proc/7/stat", trees.process(7, 0, 0))
+    now_ns = [0]
+    watch: Any = Watched()
+    tasks = Tasks(unified, range(4), watch, lambda: now_ns[0], lambda: 0)
+    assert tasks.check_due() == inf
+    tasks.work()
+    assert tasks.check_due() == 0
+    assert tasks.check_moves()
+    assert tasks.take_joined() == {}
+    assert tasks.check_due() == CHECK_NS / 1e9
+    assert not tasks.check_moves()
+    member(unified, 7, "/job")
+    now_ns[0] = CHECK_NS
+    assert tasks.check_moves()
+    joined = tasks.take_joined()["quotas"]
+    assert joined == {"groups": {"/job": [0.5, 40, 30, 2_500_000]}, "pids": {"7": ["/job"]}}
+    assert tasks.take_joined() == {}
+    now_ns[0] = CHECKS_NS
+    assert tasks.check_moves()
+    assert tasks.check_due() == inf
