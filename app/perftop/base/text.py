@@ -125,6 +125,13 @@ def painted(text: str, code: str) -> str:
     return f"\x1b[{code}m{text}\x1b[0m" if code else text
 
 
+def on_terminal(text: str, code: str = "", *, unicode: bool) -> str:
+    """Untrusted text of one line, made safe for a terminal, with an SGR code (colour or style) if
+    the code is not ''. `unicode`: characters outside ASCII may be used."""
+    shown = printable(text if unicode else in_ascii(text))
+    return painted(shown, code if shown else "")
+
+
 _SAME_WIDTH = {
     "█": "#", "▀": "'", "▄": ",", "·": ".", "▒": "?", "▓": "%", "╳": "x", "━": "=", "╸": "-",
     "┃": "|", "│": "|", "▼": "v", "≁": "~", "▸": ">", "─": "-", "…": ".", "µ": "u", "×": "x",

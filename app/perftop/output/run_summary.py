@@ -13,7 +13,7 @@ from perftop.base.text import ranges, safe
 from perftop.model.kinds import Episode, kind_of
 from perftop.model.numbers import INDEX
 from perftop.model.smt import STATES
-from perftop.output.stat_json import Line, number
+from perftop.output.stat_json import Line, json_number
 from perftop.output.waiting import run_beside
 from perftop.process.command_window import Bounds, CommandWindow
 from perftop.session.interval import Distribution, Interval
@@ -106,7 +106,7 @@ def state(session: Session) -> Line:
         "smt": "on" if has_siblings else "off",
         "selected": "all" if selected is None else ranges(selected),
         "packages": len(hello.packages), "source": hello.source,
-        "base_hz": None if hello.base_hz is None else number(hello.base_hz.hz),
+        "base_hz": json_number(hello.base_hz.hz) if hello.base_hz else None,
         "sample_s": hello.sample_ns / 1e9,
         **{safe(key, MAX_SHOWN_LENGTH): safe(value, MAX_VALUE_LENGTH) for key, value in settings},
         **_gauges(session),
@@ -121,7 +121,7 @@ def _gauges(session: Session) -> Line:
         means = _means(session, key)
         if len(means):
             value = float(means.sum() if key.endswith("_w") else means.max())
-            states[key] = number(float(f"{value:.4g}"))
+            states[key] = json_number(float(f"{value:.4g}"))
     off_means = [_means(session, key) for key in ("turbo_off", "turbo_disabled")]
     shares = [float(means.max()) for means in off_means if len(means)]
     return states | ({"turbo": "off" if max(shares) > 0.5 else "on"} if shares else {})
@@ -133,15 +133,12 @@ def _means(session: Session, key: str) -> Floats:
     return np.zeros(0) if means is None else means[np.isfinite(means)]
 
 
-# --- The last line of `stat --json`: the summary of a whole run and of its command.
+# --- the command
 
 MAX_NEIGHBOURS = 3
 """Maximum number of other processes that are listed with the CPUs of a job."""
 OWN_PROGRAMS = "perftop", "perfprobe"
 """Names of perftop's own processes; their cost is reported separately."""
-
-
-# --- the command
 
 
 def run_line(session: Session, bracket: CommandWindow) -> Line | None:
@@ -190,7 +187,7 @@ def summary_line(
     }
     line: Line = {
         "type": "summary",
-        "elapsed_s": number(elapsed_s),
+        "elapsed_s": json_number(elapsed_s),
         "run": run,
         **_job(session, whole, extremes, footprint),
         "machine": machine,
@@ -198,12 +195,12 @@ def summary_line(
         "cores": [_core(session, whole, extremes, core) for core in session.shown_cores()],
         "episodes": counted,
         "state": state(session),
-        "energy_j": number(_energy_j(session, "energy_j")),
-        "energy_dram_j": number(_energy_j(session, "energy_ram_j")),
+        "energy_j": json_number(_energy_j(session, "energy_j")),
+        "energy_dram_j": json_number(_energy_j(session, "energy_ram_j")),
         "totals": _totals(session, whole),
         **_losses(session),
         "others": _other_tasks(session, footprint),
-        "probe_cpu_s": number(session.probe_cpu_s()),
+        "probe_cpu_s": json_number(session.probe_cpu_s()),
         "lost": session.lost,
         "late": session.late,
         "suspect": session.suspect_samples,
@@ -225,11 +222,11 @@ def _losses(session: Session) -> Line:
         return {}
     sums, busy = session.lost_time(), session.busy_cpus
     causes = [
-        {"kind": kind, "cause": cause, "lost_ratio": number(share),
-         "lost_s": number(float(sums.by_cause[kind, cause].sum()))}
+        {"kind": kind, "cause": cause, "lost_ratio": json_number(share),
+         "lost_s": json_number(float(sums.by_cause[kind, cause].sum()))}
         for (kind, cause), share in sums.shares().items() if share > 0
     ]  # fmt: skip
-    spans = {f"{name}_s": number(getattr(busy, f"{name}_s")) for name in
+    spans = {f"{name}_s": json_number(getattr(busy, f"{name}_s")) for name in
              ("all", "one", "between", "none")}  # fmt: skip
     return {"causes": causes, "busy": spans | {"alone": busy.alone, "cpus": len(session.shown)}}
 
@@ -240,23 +237,17 @@ def _other_tasks(session: Session, footprint: JobFootprint | None) -> Line | Non
     seen_s = session.run_times.seen_s
     if footprint is None or not session.run_times.tasks or seen_s <= 0:
         return None
-    run_s_by_task: dict[tuple[int, str], dict[int, float]] = {}
-    for (pid, comm, cpu), run_of_task in session.run_times.tasks.items():
+    run_s_by_cpu: dict[tuple[int, str], dict[int, float]] = {}
+    for (pid, comm, cpu), times in session.run_times.tasks.items():
         if cpu != ANYWHERE and pid not in footprint.pids and comm not in OWN_PROGRAMS:
-            run_s_by_task.setdefault((pid, comm), {})[cpu] = run_of_task.run_s
-    line: Line = {
-        "cpus": number(
-            sum(sum(run_of_task.values()) for run_of_task in run_s_by_task.values()) / seen_s
-        )
-    }
-    busiest = max(run_s_by_task, key=lambda who: sum(run_s_by_task[who].values()), default=None)
-    if busiest is None:
-        return line | {"most": None}
-    pid, comm = busiest
-    ran_s = number(sum(run_s_by_task[busiest].values()))
-    return line | {
-        "most": {"pid": pid, "comm": comm, "ran_s": ran_s, "cpus": sorted(run_s_by_task[busiest])}
-    }
+            run_s_by_cpu.setdefault((pid, comm), {})[cpu] = times.run_s
+    run_s = {who: sum(by_cpu.values()) for who, by_cpu in run_s_by_cpu.items()}
+    most: Line | None = None
+    if run_s:
+        busiest = pid, comm = max(run_s, key=lambda who: run_s[who])
+        cpus = sorted(run_s_by_cpu[busiest])
+        most = {"pid": pid, "comm": comm, "ran_s": json_number(run_s[busiest]), "cpus": cpus}
+    return {"cpus": json_number(sum(run_s.values()) / seen_s), "most": most}
 
 
 def _job(
@@ -270,17 +261,15 @@ def _job(
         return {"job": None, "rest": None}
     ran_s = run_beside(session.run_times.tasks, cpus, footprint.pids)
     neighbours = sorted(ran_s, key=lambda who: -ran_s[who])[:MAX_NEIGHBOURS]
-    waited_s, disk_s = footprint.waited_s, footprint.disk_s
     spent = session.run_times.job_time()
     job = _group(session, whole, extremes, rows) | {
-        "seen_s": number(footprint.seen_s),
-        "waited_s": None if waited_s is None else number(waited_s),
-        "longest_wait_s": None if spent is None else number(session.run_times.longest_wait_s),
-        "disk_s": None if disk_s is None else number(disk_s),
-        "quota_s": None if spent is None else number(spent.quota_s),
-        "stopped_s": None if spent is None else number(spent.stopped_s),
-        "slept_s": None if spent is None else number(spent.slept_s),
-        "behind": [{"pid": pid, "comm": comm, "ran_s": number(ran_s[pid, comm])}
+        "seen_s": json_number(footprint.seen_s), "waited_s": json_number(footprint.waited_s),
+        "longest_wait_s": None if spent is None
+        else json_number(session.run_times.longest_wait_s),
+        "disk_s": json_number(footprint.disk_s),
+        **{key: None if spent is None else json_number(getattr(spent, key))
+           for key in ("quota_s", "stopped_s", "slept_s")},
+        "behind": [{"pid": pid, "comm": comm, "ran_s": json_number(ran_s[pid, comm])}
                    for pid, comm in neighbours],
     }  # fmt: skip
     other_rows = [row for row in session.shown if row not in rows and session.online[row]]
@@ -295,18 +284,17 @@ def _totals(session: Session, whole: Interval) -> Line:
     were below the ceiling. Unknown and partly suspect counts are left out."""
     totals: dict[str, float] = {
         key: float(whole.counts[key][session.shown].sum())
-        for key in ("cycles", "instructions")
-        if key in whole.counts
-    }
+        for key in ("cycles", "instructions") if key in whole.counts
+    }  # fmt: skip
     ran_s = float(np.nansum(whole.values.top[INDEX["util"], session.shown]))
     if session.evaluator.chosen["busy_hz"] and session.reader.turbo.cpus.any() and ran_s > 0:
         start_ns, end_ns = session.run.start_ns, session.now_ns
         low_s = sum(
-            one.span_s(start_ns, end_ns) * working_share(session, whole, one)
-            for one in session.episodes(start_ns, end_ns) if kind_of(one).depth == "hz"
+            episode.span_s(start_ns, end_ns) * working_share(session, whole, episode)
+            for episode in session.episodes(start_ns, end_ns) if kind_of(episode).depth == "hz"
         )  # fmt: skip
         totals["below_ceiling"] = min(1.0, low_s / ran_s)
-    return {key: number(value) for key, value in totals.items() if math.isfinite(value)}
+    return {key: json_number(value) for key, value in totals.items() if math.isfinite(value)}
 
 
 def working_share(session: Session, whole: Interval, episode: Episode) -> float:
@@ -329,7 +317,7 @@ def _measure(mean: float, extremes: dict[str, float]) -> Line | None:
     if not math.isfinite(mean):
         return None
     spans = {"min": extremes["min"], "mean": mean, "max": extremes["max"], "p5": extremes["p5"]}
-    return {name: number(value) for name, value in spans.items()}
+    return {name: json_number(value) for name, value in spans.items()}
 
 
 def _reasons(
@@ -361,9 +349,7 @@ def _core(session: Session, whole: Interval, extremes: Distribution, core: int) 
     first = session.topology[session.position[session.cores[core][0]]]
     method, means = extremes.split(whole.split, core)
     smt = {state: _measure(means[state], extremes.core(state, core)) for state in STATES}
-    line: Line = {
-        "package": first.package, "core": first.core, "smt": smt, "smt_method": method,
-    }  # fmt: skip
+    line: Line = {"package": first.package, "core": first.core, "smt": smt, "smt_method": method}
     is_missing = {"smt": None in smt.values(), "smt_method": method is None}
     why = {"smt": BOUNDS} if method == "bounds" else why_no_states(session, whole, core)
     why = {key: reason for key, reason in why.items() if is_missing.get(key)}

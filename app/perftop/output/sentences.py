@@ -139,20 +139,16 @@ def loss_text(episode: Episode) -> str:
 def clocks(episodes: Iterable[Episode]) -> str:
     """Returns mean clock and ceiling, such as "2.78 of 3.40 GHz", weighted with the duration and
     the number of CPUs of each episode; '' if they were not measured."""
-    weights = {"busy_hz": 0.0, "ceiling_hz": 0.0}
-    whole = 0
-    for episode_of_clock in episodes:
-        if weights.keys() <= episode_of_clock.evidence.keys():
-            weight = len(episode_of_clock.cpus) * max(
-                1,
-                (episode_of_clock.end_ns or episode_of_clock.start_ns) - episode_of_clock.start_ns,
-            )
-            whole += weight
-            for key in weights:
-                weights[key] += weight * episode_of_clock.evidence[key]
-    if not whole:
+    weighted = [
+        (len(e.cpus) * max(1, (e.end_ns or e.start_ns) - e.start_ns), e.evidence)
+        for e in episodes if {"busy_hz", "ceiling_hz"} <= e.evidence.keys()
+    ]  # fmt: skip
+    if not (whole := sum(weight for weight, _ in weighted)):
         return ""
-    busy_hz, ceiling_hz = (total / whole for total in weights.values())
+    busy_hz, ceiling_hz = (
+        sum(weight * evidence[key] for weight, evidence in weighted) / whole
+        for key in ("busy_hz", "ceiling_hz")
+    )
     return f"{busy_hz / 1e9:.2f} of {ceiling_hz / 1e9:.2f} GHz"
 
 
@@ -187,11 +183,11 @@ def culprits(episode: Episode, key: Literal["who", "self"] = "who") -> list[Task
     """Returns the tasks that take time or resources from other tasks; with `self`, the tasks that
     slow themselves."""
     tasks = episode.evidence.get(key, ())
-    return (
-        []
-        if isinstance(tasks, Host)
-        else [culprit for culprit in tasks if isinstance(culprit, TaskOnCpu)]
-    )
+    return [] if isinstance(tasks, Host) else [t for t in tasks if isinstance(t, TaskOnCpu)]
+
+
+MIN_LOSER_SHARE = 0.02
+"""Minimum share of a CPU that a task must use to be named as a loser."""
 
 
 def losers(session: Session, episodes: Sequence[Episode], tasks: Tasks) -> list[str]:
@@ -204,24 +200,10 @@ def losers(session: Session, episodes: Sequence[Episode], tasks: Tasks) -> list[
         names = [thread.comm for thread in watched_job.threads.values()]
         by_pid = watched_job.name.isdecimal() and names
         return [max(set(names), key=names.count) if by_pid else watched_job.name]
-    cpus = {cpu for episode in episodes for cpu in episode.cpus}
-    running_tasks = [
-        running_task
-        for cpu in sorted(cpus)
-        if (running_task := task(tasks.get(str(cpu)))) is not None
-    ]
-    running_tasks.sort(key=lambda running_task: -running_task.share)
-    return list(
-        dict.fromkeys(
-            running_task.comm
-            for running_task in running_tasks
-            if running_task.share >= MIN_LOSER_SHARE
-        )
-    )
-
-
-MIN_LOSER_SHARE = 0.02
-"""Minimum share of a CPU that a task must use to be named as a loser."""
+    cpus = sorted({cpu for episode in episodes for cpu in episode.cpus})
+    running_tasks = [t for cpu in cpus if (t := task(tasks.get(str(cpu)))) is not None]
+    running_tasks.sort(key=lambda t: -t.share)
+    return [*dict.fromkeys(t.comm for t in running_tasks if t.share >= MIN_LOSER_SHARE)]
 
 
 # --- the sentence
@@ -243,7 +225,7 @@ def text(parts: Sequence[Part]) -> str:
 
 
 _FIELD = re.compile(r"(\{\w+\}|[a-z]+\|[a-z]+)")
-_NUMBERS = "{clocks}", "{lost}", "{climb}"
+_NUMBERS = frozenset({"{clocks}", "{lost}", "{climb}"})
 """If one of these fields is known, the sentence contains at least one of them."""
 _FEW_WORDS = ("{kind} ({short}) {lost}, {where}", "{kind} {climb}, {where}",
               "{kind} {lost}, {where}", "{kind} {lost}", "{kind}, {where}", "{kind}")  # fmt: skip
@@ -260,28 +242,22 @@ def sentence(
     """Returns one sentence about episodes of one kind and cause, based on the deepest one. `names`:
     the tasks that lost, the most important first. `over`: use the past tense. `when`: a phrase for
     the time, left out if the sentence would exceed `most` characters."""
-    worst_episode = max(episodes, key=lambda e: e.depth or 0.0)
-    fields = _fields(topology, worst_episode, episodes, over=over)
-    by_size = [fields | _tasks(worst_episode, names, size) for size in _NAME_SIZES]
-    if (short := cause_of(worst_episode.cause).short_text).isupper():
+    worst = max(episodes, key=lambda e: e.depth or 0.0)
+    fields = _fields(topology, worst, episodes, over=over)
+    by_size = [fields | _tasks(worst, names, size) for size in _NAME_SIZES]
+    if (short := cause_of(worst.cause).short_text).isupper():
         by_size[1]["{cause}"] = Part(short)
-    known_phrases = [
-        p for p in kind_of(worst_episode).sentences if _fields_of(p) <= by_size[0].keys()
-    ]
-    numbers = [number for number in _NUMBERS if number in by_size[0]]
-    phrases = (
-        [p for p in known_phrases if any(number in p for number in numbers)]
-        if numbers
-        else known_phrases
-    )
-    short_phrases = [p for p in _FEW_WORDS if _fields_of(p) <= by_size[0].keys()]
-    ends = [when, ""] if when else [""]
+    if worst.kind == "mark":
+        return _filled("{label}", by_size[0], "", over=over)
+    known_fields = by_size[0].keys()
+    phrases = [p for p in kind_of(worst).sentences if _fields_of(p) <= known_fields]
+    numbers = known_fields & _NUMBERS
+    with_number = [p for p in phrases if not numbers.isdisjoint(_fields_of(p))]
+    short_phrases = [p for p in _FEW_WORDS if _fields_of(p) <= known_fields]
     candidates = [
-        *product(phrases or known_phrases, by_size, ends),
+        *product(with_number or phrases, by_size, [when, ""] if when else [""]),
         *product(short_phrases, by_size[:1], [""]),
     ]
-    if worst_episode.kind == "mark":
-        candidates = [("{label}", by_size[0], "")]
     parts: list[Part] = []
     for phrase, values, end in candidates:
         parts = _filled(phrase, values, end, over=over)
@@ -408,11 +384,9 @@ STEAL_CAUSE = "steal", "hypervisor"
 
 def group(episode: Episode) -> tuple[str, str]:
     """Returns the group of an episode. Episodes of one group share a sentence."""
-    is_steal = episode.kind == "steal" or (episode.kind, episode.cause) == (
-        "neighbour",
-        STEAL_CAUSE[1],
-    )
-    return STEAL_CAUSE if is_steal else (episode.kind, episode.cause)
+    kind_and_cause = episode.kind, episode.cause
+    is_steal = episode.kind == "steal" or kind_and_cause == ("neighbour", STEAL_CAUSE[1])
+    return STEAL_CAUSE if is_steal else kind_and_cause
 
 
 def cost(episodes: Iterable[Episode]) -> float:
@@ -444,22 +418,19 @@ def unique_losses(episodes: Sequence[Episode]) -> list[Episode]:
             for cpu in episode.cpus:
                 losses.setdefault(cpu, []).append(episode)
 
-    def covered(steal: Episode, cpu: int) -> bool:
-        """Whether a loss to the hypervisor lasted for at least half of the steal. A loss that is
-        still in progress has no end yet."""
-        for loss in losses.get(cpu, ()):
-            if loss.end_ns is None or steal.end_ns is None:
-                if loss.end_ns is steal.end_ns:
-                    return True
-                continue
-            both_ns = min(loss.end_ns, steal.end_ns) - max(loss.start_ns, steal.start_ns)
-            if 2 * both_ns >= max(1, steal.end_ns - steal.start_ns):
-                return True
-        return False
+    def covers(loss: Episode, steal: Episode) -> bool:
+        """Whether a loss lasted for at least half of the steal; without an end, it covers a steal
+        that runs, too."""
+        if loss.end_ns is None or steal.end_ns is None:
+            return loss.end_ns is steal.end_ns
+        both_ns = min(loss.end_ns, steal.end_ns) - max(loss.start_ns, steal.start_ns)
+        return 2 * both_ns >= max(1, steal.end_ns - steal.start_ns)
 
     return [
         episode for episode in episodes
-        if episode.kind != STEAL_CAUSE[0] or not all(covered(episode, cpu) for cpu in episode.cpus)
+        if episode.kind != STEAL_CAUSE[0]
+        or not all(any(covers(loss, episode) for loss in losses.get(cpu, ()))
+                   for cpu in episode.cpus)
     ]  # fmt: skip
 
 

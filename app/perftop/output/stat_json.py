@@ -32,10 +32,10 @@ def text(line: Line) -> str:
     return escaped(json.dumps(line, ensure_ascii=False, separators=(",", ":")))
 
 
-def number(value: float) -> float | None:
+def json_number(value: float | None) -> float | None:
     """Rounds a number to seven digits, which is more than the precision of any counter and still
-    readable. Returns None if the number is not finite."""
-    return float(f"{value:.7g}") if math.isfinite(value) else None
+    readable. Returns None if the number is unknown or not finite."""
+    return float(f"{value:.7g}") if value is not None and math.isfinite(value) else None
 
 
 def hello_line(session: Session) -> Line:
@@ -50,8 +50,8 @@ def hello_line(session: Session) -> Line:
         "model": hello.identity.name or None,
         "source": hello.source,
         "origin": {key: origin for key, origin in origins.items() if origin},
-        "tsc_hz": number(hello.tsc_hz.hz) if hello.tsc_hz else None,
-        "base_hz": number(hello.base_hz.hz) if hello.base_hz else None,
+        "tsc_hz": json_number(hello.tsc_hz.hz) if hello.tsc_hz else None,
+        "base_hz": json_number(hello.base_hz.hz) if hello.base_hz else None,
         "smt_method": smt_method(session),
         "missing": [
             {"what": reason.what, **({} if reason.cpus is None else {"cpus": reason.cpus}),
@@ -87,10 +87,10 @@ def interval_line(session: Session, interval: Interval) -> Line:
         "type": "interval",
         "seq": interval.seq,
         "time": interval.time,
-        "elapsed_s": number(interval.elapsed_s),
-        "skew_s": number(interval.skew_s),
+        "elapsed_s": json_number(interval.elapsed_s),
+        "skew_s": json_number(interval.skew_s),
         "machine": {
-            name: number(interval.machine.get(name, math.nan)) for name in machine_totals.NAMES
+            name: json_number(interval.machine.get(name, math.nan)) for name in machine_totals.NAMES
         },
         "packages": [
             _package(session, interval, package) for package in range(len(session.hello.packages))
@@ -113,8 +113,8 @@ def _watched(session: Session, activity: ThreadActivity) -> Line:
     watched_job = session.neighbours.watched_job
     line: Line = {
         "job": watched_job.name, "threads": len(watched_job.threads) + watched_job.more,
-        "cpus": sorted(watched_job.cpus()), "run_s": number(activity.run_s),
-        "wait_s": number(activity.wait_s), "preemptions": activity.involuntary,
+        "cpus": sorted(watched_job.cpus()), "run_s": json_number(activity.run_s),
+        "wait_s": json_number(activity.wait_s), "preemptions": activity.involuntary,
         "sleeps": activity.voluntary,
     }  # fmt: skip
     return line if math.isfinite(activity.wait_s) else line | {"why": {"wait_s": NO_WAITS}}
@@ -128,7 +128,7 @@ def _package(session: Session, interval: Interval, index: int) -> Line:
     for name in machine_totals.OF_PACKAGE:
         values = interval.packages.get(name)
         line[name] = (
-            None if values is None or index >= len(values) else number(float(values[index]))
+            None if values is None or index >= len(values) else json_number(float(values[index]))
         )
     return line
 
@@ -141,14 +141,14 @@ def _caches(session: Session, interval: Interval) -> Line:
     lines: list[Line] = [{"l3": session.topology[row].l3} for row in rows]
     for line, row in zip(lines, rows, strict=True):
         for name, rates in interval.caches.items():
-            line[name] = number(float(rates[row]))
+            line[name] = json_number(float(rates[row]))
     return {"l3": lines} if lines else {}
 
 
 def _multiplier(session: Session, key: str) -> Line:
     """Returns the value of one tick of the counter; `factor_before` is an earlier, wrong value."""
     calibration, factor_before = session.calibrations[key], session.factor_before(key)
-    line: Line = {"factor": number(calibration.factor), "state": calibration.state}
+    line: Line = {"factor": json_number(calibration.factor), "state": calibration.state}
     return line if factor_before is None else line | {"before": factor_before}
 
 
@@ -156,7 +156,7 @@ def _cpu(session: Session, interval: Interval, row: int, counted: float | None) 
     line: Line = {"cpu": session.topology[row].cpu, "online": bool(interval.online[row])}
     why = {}
     for key in session.evaluator.metrics:
-        line[key] = number(float(interval.values[key][row]))
+        line[key] = json_number(float(interval.values[key][row]))
         if line[key] is None and session.evaluator.serves(key, row):
             why[key] = why_absent(session, interval, row, key)
     if ran := interval.snapshot.activity_on(str(line["cpu"]))[:1]:
@@ -168,8 +168,8 @@ def _cpu(session: Session, interval: Interval, row: int, counted: float | None) 
     }
     line["suspect"] = doubt_texts(interval, row)
     if counted is not None:
-        line["counted"] = number(counted)
-    if estimated := {key: number(share) for key, share in estimates(interval, row).items()}:
+        line["counted"] = json_number(counted)
+    if estimated := {key: json_number(share) for key, share in estimates(interval, row).items()}:
         line["counted_events"] = estimated
     return line | {"why": why} if why else line
 
@@ -208,15 +208,15 @@ def _core(session: Session, interval: Interval, core: int) -> Line:
         "package": first.package,
         "core": first.core,
         "cpus": cpus,
-        "smt": {s: number(v) for s, v in split.shares(core).items()},
+        "smt": {s: json_number(v) for s, v in split.shares(core).items()},
         "smt_method": split.method[core],
         "smt_low": _states(split.low[core]) if bounds else None,
         "smt_high": _states(split.high[core]) if bounds else None,
-        "active_threads": number(float(split.active_threads[core])),
-        "turbo_ceiling_hz": number(float(interval.ceilings.hz[core])),
-        "turbo_ceiling_low_hz": number(float(interval.ceilings.low_hz[core])),
-        "turbo_ceiling_high_hz": number(float(interval.ceilings.high_hz[core])),
-        "core_power_w": number(float(interval.core_power_w[core])),
+        "active_threads": json_number(float(split.active_threads[core])),
+        "turbo_ceiling_hz": json_number(float(interval.ceilings.hz[core])),
+        "turbo_ceiling_low_hz": json_number(float(interval.ceilings.low_hz[core])),
+        "turbo_ceiling_high_hz": json_number(float(interval.ceilings.high_hz[core])),
+        "core_power_w": json_number(float(interval.core_power_w[core])),
         "suspect": sorted(reasons),
     }
     why = why_no_states(session, interval, core)
@@ -227,7 +227,7 @@ def _core(session: Session, interval: Interval, core: int) -> Line:
 
 
 def _states(shares: Any) -> Line:
-    return dict(zip(STATES, map(number, shares.tolist()), strict=True))
+    return dict(zip(STATES, map(json_number, shares.tolist()), strict=True))
 
 
 def beginning_line(session: Session, episode: Episode) -> Line:

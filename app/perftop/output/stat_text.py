@@ -33,8 +33,7 @@ from perftop.model.tasks import WatchedJob
 from perftop.output import receipt
 from perftop.output.run_summary import run_line, state_means, summary_line
 from perftop.output.sentences import evidence, losers, place_text, sentence, text
-from perftop.output.stat_json import Line
-from perftop.output.stat_json import number as json_number
+from perftop.output.stat_json import Line, json_number
 from perftop.output.stat_table import (
     columns,
     number_text,

@@ -14,9 +14,9 @@ from perftop.model.numbers import NUMBERS, PER_KI, Number
 from perftop.output import receipt
 from perftop.output.run_summary import summary_line
 from perftop.output.sentences import depth, place_text
-from perftop.output.stat_json import Line, number
+from perftop.output.stat_json import Line, json_number
 from perftop.output.stat_table import number_text, shown_unit, table_line
-from perftop.output.why_report import MAX_CAUSES, MIN_SHARE, Finding, report
+from perftop.output.why_report import MAX_CAUSES, MIN_SHARE, Finding, Report, report
 from perftop.output.why_text import MIN_WANTED_SHARE, answer
 from perftop.session.episodes import Tally, mark_label
 from perftop.session.follow import Follower
@@ -40,64 +40,60 @@ MAX_PHASES = 1000
 
 @dataclass(frozen=True)
 class Phase:
-    label: str
-    start: float
-    """Start of the phase, in Unix seconds."""
-    elapsed_s: float
-    samples: int
-    suspect: int
     line: Line
-    """The summary, in the form that `stat --json` prints."""
-    percentiles: dict[str, dict[str, float]]
-    """Percentiles of the machine's metrics, by key."""
+    """The phase as `summary --json` prints it: the summary of `stat --json` with `label`, `start`,
+    `answer`, `lost_ratio`, `causes` (the costliest first), and p50, p95 and p99 of the machine's
+    measures."""
+    report: Report
     both: float
     """Mean share of time, over the cores, with both threads active; NaN if unknown."""
-    lost_ratio: float
-    wanted_s: float
-    """Seconds in which CPUs, or the threads of the job, ran or could have run."""
-    answer: str
-    findings: list[Finding]
     worst: list[tuple[Finding, Episode | None]]
     """The costliest causes, each with its costliest episode; None if the cause has no episode."""
 
+    @property
+    def name(self) -> str:
+        return safe(self.line["label"], MAX_NAME)
+
     def value(self, key: str, name: str = "mean") -> float:
         """Returns a number of the phase, or one of its percentiles; NaN if it is unknown."""
-        energy_j = self.line["energy_j"]
+        energy_j, elapsed_s = self.line["energy_j"], self.report.totals.elapsed_s
         totals = {
-            "length_s": self.elapsed_s, "lost_ratio": self.lost_ratio, "both": self.both,
-            "energy_j": nan if energy_j is None else energy_j,
-            "power_w": energy_j / self.elapsed_s if energy_j and self.elapsed_s > 0 else nan,
+            "length_s": elapsed_s, "lost_ratio": self.report.sums.lost_ratio, "both": self.both,
+            "energy_j": energy_j,
+            "power_w": energy_j / elapsed_s if energy_j and elapsed_s > 0 else None,
         }  # fmt: skip
-        if key in totals:
-            return totals[key]
-        measure = self.line["machine"].get(key)
-        number = None if measure is None else {**self.percentiles[key], **measure}[name]
+        number = totals[key] if key in totals else (self.line["machine"].get(key) or {}).get(name)
         return nan if number is None else float(number)
 
 
 def phase(session: Session, label: str) -> Phase:
     """Returns a phase with the sums of the session since their last reset."""
     first_ns, now_ns = session.run.start_ns, session.now_ns
-    elapsed_s = (now_ns - first_ns) / 1e9
     episodes, tally = session.episodes(first_ns, now_ns), Tally()
     for episode in episodes:
         tally.add(episode, now_ns)
     why, extremes = report(session, first_ns, past=True), session.distribution.finish()
-    line = summary_line(session, tally.counts_by_cause, elapsed_s)
+    line = summary_line(session, tally.counts_by_cause, why.totals.elapsed_s)
     worst = []
-    for one in why.named[:MAX_CAUSES]:
-        alike = [e for e in episodes if (e.kind, e.cause) == one.cause]
+    for finding in why.named[:MAX_CAUSES]:
+        alike = [e for e in episodes if (e.kind, e.cause) == finding.cause]
         alike.sort(key=lambda e: -e.lost_share * len(e.cpus) * e.span_s(first_ns, now_ns))
-        worst.append((one, alike[0] if alike else None))
-    percentiles = {
-        key: dict(zip(PERCENTILES, extremes.percentiles(key, [*PERCENTILES.values()]), strict=True))
-        for key in line["machine"]
-    }
-    return Phase(
-        label, session.unix(first_ns), elapsed_s, max(0, session.frames - 1),
-        session.suspect_samples, line, percentiles, session.whole().split.mean("both"),
-        why.sums.lost_ratio, why.sums.whole_s, answer(session, why), why.findings, worst,
-    )  # fmt: skip
+        worst.append((finding, alike[0] if alike else None))
+    machine = line.pop("machine")
+    for key, measure in machine.items():
+        values = extremes.percentiles(key, [*PERCENTILES.values()])
+        if measure is not None:
+            measure |= {
+                name: json_number(value) for name, value in zip(PERCENTILES, values, strict=True)
+                if name not in measure and isfinite(value)
+            }  # fmt: skip
+    rest = {key: value for key, value in line.items() if key not in {"type", "run"}}
+    line = {
+        "type": "phase", "label": label, "start": session.unix(first_ns),
+        "answer": answer(session, why), **rest, "machine": machine,
+        "lost_ratio": json_number(why.sums.lost_ratio), "samples": why.totals.sample_count,
+    }  # fmt: skip
+    return Phase(line, why, session.whole().split.mean("both"), worst)
 
 
 class Phases(Follower):
@@ -128,10 +124,8 @@ class Phases(Follower):
             self.reached = True
             if not self._by_mark:
                 self.session.reset_sums()
-        label = None
-        if self._by_mark and isinstance(message, wire.Note):
-            label = mark_label(message)
-        if label is not None:
+        label = mark_label(message) if isinstance(message, wire.Note) else None
+        if self._by_mark and label is not None:
             self.on_end()
             self.session.reset_sums()
             self._label = (label or "no name") if self.reached else ""
@@ -143,35 +137,18 @@ class Phases(Follower):
             self.phases.append(phase(self.session, self._label))
 
 
-def phase_json(phase: Phase) -> Line:
-    """Returns a phase as JSON: the summary of `stat --json` with `label`, `start`, `answer`,
-    `lost_ratio`, `causes` (the costliest first), and p50, p95 and p99 of the machine's measures."""
-    machine = {
-        key: None if measure is None else measure | {
-            name: number(value) for name, value in phase.percentiles[key].items()
-            if name not in measure and isfinite(value)
-        }
-        for key, measure in phase.line["machine"].items()
-    }  # fmt: skip
-    rest = {
-        key: value for key, value in phase.line.items() if key not in {"type", "run", "machine"}
-    }
-    return {
-        "type": "phase", "label": phase.label, "start": phase.start, "answer": phase.answer, **rest,
-        "machine": machine, "lost_ratio": number(phase.lost_ratio), "samples": phase.samples,
-    }  # fmt: skip
-
-
 # --- text
 
 
 def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
     """Returns the lines of the table. `phases`: empty if the recording was not divided into
     phases."""
-    events = session.evaluator.registry.events
-    numbers = [*map(NUMBERS.__getitem__, ROWS), *events.values()]
     all_phases = [*phases, whole]
-    numbers = [one for one in numbers if any(isfinite(each.value(one.key)) for each in all_phases)]
+    events = session.evaluator.registry.events
+    numbers = [
+        number for number in (*map(NUMBERS.__getitem__, ROWS), *events.values())
+        if any(isfinite(phase.value(number.key)) for phase in all_phases)
+    ]  # fmt: skip
     if len(phases) > MAX_SIDE_BY_SIDE:
         table = _phases_as_rows(all_phases, numbers[:MAX_ROW_NUMBERS])
     elif phases:
@@ -179,16 +156,17 @@ def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
     else:
         names = ("mean", *PERCENTILES, "min", "max")
         placed = _columns_of(CELL_WIDTH, *names)
-        lasted = length(round(whole.elapsed_s * 1e9))
-        table = [f"from {time_of_day(whole.start)} for {lasted}", table_line(placed, ["", *names])]
-        for one in numbers:
-            cells = [number_text(one, whole.value(one.key, name)) for name in names]
-            table.append(table_line(placed, [_label(one), *cells]))
+        lasted = length(round(whole.report.totals.elapsed_s * 1e9))
+        start = time_of_day(whole.line["start"])
+        table = [f"from {start} for {lasted}", table_line(placed, ["", *names])]
+        for number in numbers:
+            cells = [number_text(number, whole.value(number.key, name)) for name in names]
+            table.append(table_line(placed, [_label(number), *cells]))
         table += _totals(all_phases, 1)
-    samples = f"{many(whole.samples, 'sample')}, {whole.suspect} suspect"
+    samples = f"{many(whole.line['samples'], 'sample')}, {whole.line['suspect']} suspect"
     bar = receipt.lines(session.run_phases(), unicode=utf8())
     return [
-        _sentence(phases) if phases else whole.answer, "", *bar, *([""] if bar else []),
+        _sentence(phases) if phases else whole.line["answer"], "", *bar, *([""] if bar else []),
         *table, "",
         *_causes(session, phases or [whole]), f"{samples}, {session.lost or 'none'} lost.",
     ]  # fmt: skip
@@ -197,14 +175,15 @@ def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
 def _sentence(phases: Sequence[Phase]) -> str:
     """Returns one sentence with the costliest cause of each phase."""
     parts = []
-    for one in phases:
-        first, name = next(iter(one.findings), None), safe(one.label, MAX_NAME)
-        if one.wanted_s < MIN_WANTED_SHARE * one.elapsed_s:
-            parts.append(f"{name} hardly wanted a CPU")
+    for phase in phases:
+        first = next(iter(phase.report.findings), None)
+        if phase.report.sums.whole_s < MIN_WANTED_SHARE * phase.report.totals.elapsed_s:
+            parts.append(f"{phase.name} hardly wanted a CPU")
         elif first is None or first.share < MIN_SHARE:
-            parts.append(f"{name} loses less than 1 %")
+            parts.append(f"{phase.name} loses less than 1 %")
         else:
-            parts.append(f"{name} loses {percent(first.share)} % of its {first.unit} to {first.by}")
+            lost = f"{percent(first.share)} % of its {first.unit}"
+            parts.append(f"{phase.name} loses {lost} to {first.by}")
     return "; ".join(parts) + "."
 
 
@@ -213,29 +192,28 @@ def _columns_of(width: int, *headings: str) -> list[Column]:
     return [Column("", "", LABEL_WIDTH, left=True, gap=0), *cells]
 
 
-def _label(one: Number) -> str:
+def _label(number: Number) -> str:
     """Returns the name of a number, with its unit right-aligned in the label column."""
-    unit = PER_KI if one.key.endswith(PER_KI) else shown_unit(one)
-    known = one.key in NUMBERS
-    name = one.words if known else safe(one.label.removesuffix(PER_KI), MAX_EVENT)
+    unit = PER_KI if number.key.endswith(PER_KI) else shown_unit(number)
+    is_event = number.key not in NUMBERS
+    name = safe(number.label.removesuffix(PER_KI), MAX_EVENT) if is_event else number.words
     return f"{name:<{LABEL_WIDTH - len(unit)}}{unit}"
 
 
 def _phases_as_columns(phases: Sequence[Phase], numbers: Sequence[Number]) -> list[str]:
     wide = _columns_of(2 * CELL_WIDTH, *[""] * len(phases))
-    placed = _columns_of(CELL_WIDTH, *["mean", "p5"] * len(phases))
+    names = "mean", "p5"
+    placed = _columns_of(CELL_WIDTH, *names * len(phases))
+    labels = (safe(phase.line["label"], 2 * CELL_WIDTH - 1) for phase in phases)
     lines = [
-        table_line(wide, ["", *(safe(one.label, 2 * CELL_WIDTH - 1) for one in phases)]),
-        table_line(placed, ["", *["mean", "p5"] * len(phases)]),
-        table_line(wide, ["from", *(time_of_day(one.start) for one in phases)]),
+        table_line(wide, ["", *labels]),
+        table_line(placed, ["", *names * len(phases)]),
+        table_line(wide, ["from", *(time_of_day(phase.line["start"]) for phase in phases)]),
     ]
-    for one in numbers:
-        cells = [
-            number_text(one, each.value(one.key, name))
-            for each in phases
-            for name in ("mean", "p5")
-        ]
-        lines.append(table_line(placed, [_label(one), *cells]))
+    for number in numbers:
+        values = (phase.value(number.key, name) for phase in phases for name in names)
+        cells = [number_text(number, value) for value in values]
+        lines.append(table_line(placed, [_label(number), *cells]))
     return lines + _totals(phases, 2)
 
 
@@ -243,42 +221,41 @@ def _totals(phases: Sequence[Phase], columns: int) -> list[str]:
     """Returns the rows of numbers without percentiles. `columns`: number of columns of each
     phase."""
     placed, lines = _columns_of(CELL_WIDTH, *[""] * len(phases) * columns), []
-    for one in map(NUMBERS.__getitem__, TOTALS):
-        values = [each.value(one.key) for each in phases]
+    for number in map(NUMBERS.__getitem__, TOTALS):
+        values = [phase.value(number.key) for phase in phases]
         if any(map(isfinite, values)):
             cells = [cell for value in values
-                     for cell in (number_text(one, value), *[""] * (columns - 1))]  # fmt: skip
-            lines.append(table_line(placed, [_label(one), *cells]))
+                     for cell in (number_text(number, value), *[""] * (columns - 1))]  # fmt: skip
+            lines.append(table_line(placed, [_label(number), *cells]))
     return lines
 
 
 def _phases_as_rows(phases: Sequence[Phase], numbers: Sequence[Number]) -> list[str]:
     """Returns a table with a row of means for each phase."""
-    heads = [GHZ.name if one.unit == "Hz" else f"{one.label.split()[0]} {shown_unit(one)}".rstrip()
-             for one in numbers]  # fmt: skip
+    heads = [GHZ.name if n.unit == "Hz" else f"{n.label.split()[0]} {shown_unit(n)}".rstrip()
+             for n in numbers]  # fmt: skip
     placed = [Column("", "phase", LABEL_WIDTH - 3, left=True, gap=0), Column("", "s", CELL_WIDTH)]
     placed += [Column("", head, ROW_CELL_WIDTH) for head in heads]
     lines = [table_line(placed, ["phase", "s", *heads])]
-    for one in phases:
-        cells = [number_text(each, one.value(each.key)) for each in numbers]
-        lines.append(
-            table_line(placed, [safe(one.label, MAX_NAME), f"{one.elapsed_s:.1f}", *cells])
-        )
+    for phase in phases:
+        cells = [number_text(number, phase.value(number.key)) for number in numbers]
+        elapsed = f"{phase.report.totals.elapsed_s:.1f}"
+        lines.append(table_line(placed, [phase.name, elapsed, *cells]))
     return lines
 
 
 def _causes(session: Session, phases: Sequence[Phase]) -> list[str]:
     lines = []
-    for one in phases:
-        for i, (cause, worst) in enumerate(one.worst):
-            parts = [cause.by, f"{percent(cause.share)} %", f"{cause.lost_s:.1f} CPU s"]
+    for phase in phases:
+        for i, (finding, worst) in enumerate(phase.worst):
+            parts = [finding.by, f"{percent(finding.share)} %", f"{finding.lost_s:.1f} CPU s"]
             if worst is not None:
-                since = max(session.unix(worst.start_ns), one.start)
+                since = max(session.unix(worst.start_ns), phase.line["start"])
                 parts.append(f"worst {time_of_day(since)}")
-                parts += [f"on {place_text(session.topology, worst.cpus, 12)}"]
-                parts += [deep] if (deep := depth(worst.kind, worst.depth)) else []
-            sign = KINDS[cause.cause[0]].sign if cause.cause[0] in KINDS else " "
-            name = safe(one.label, MAX_NAME) if i == 0 else ""
+                parts.append(f"on {place_text(session.topology, worst.cpus, 12)}")
+                parts += filter(None, [depth(worst.kind, worst.depth)])
+            sign = KINDS[finding.cause[0]].sign if finding.cause[0] in KINDS else " "
+            name = phase.name if i == 0 else ""
             head = f"{name:<{MAX_NAME + 1}}{sign} " if phases[1:] else f"{sign} "
             while len(text := head + ", ".join(parts)) > WIDTH:
                 parts.pop()

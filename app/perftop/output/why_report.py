@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from perftop.base.arrays import Floats
 from perftop.base.text import length, many, percent, ranges, safe
 from perftop.model.belief import Confidence, confidence
 from perftop.model.evaluation import TICK_S
@@ -118,13 +117,12 @@ class Check:
 class Report:
     job: str | None
     """Name of the watched job; None if the report is about all busy CPUs."""
-    sums: LossSums
+    totals: Totals
     findings: list[Finding]
     """All causes of losses, the costliest first."""
     checks: list[Check]
     not_seen: list[tuple[str, str, str | None]]
     """Name, reason and fix of each loss that cannot be measured here."""
-    times: RunTimes
     whole: Interval
     """The numbers of the span."""
     spent: JobTime | None
@@ -132,17 +130,18 @@ class Report:
     hides: str
     """A sentence on losses that may be mistaken for others because of unavailable measurements; ''
     if there are none."""
-    elapsed_s: float
-    samples: int
-    suspect: int
     past: bool
     """Whether the span is over, so that sentences on it are in the past tense."""
 
     @property
+    def sums(self) -> LossSums:
+        return self.totals.losses
+
+    @property
     def named(self) -> list[Finding]:
         """The causes that cost at least MIN_SHARE, or whose victims lose MIN_VICTIM_SHARE."""
-        return [one for one in self.findings
-                if one.share >= MIN_SHARE or one.victim_share >= MIN_VICTIM_SHARE]  # fmt: skip
+        return [f for f in self.findings
+                if f.share >= MIN_SHARE or f.victim_share >= MIN_VICTIM_SHARE]  # fmt: skip
 
 
 def report(
@@ -156,32 +155,34 @@ def report(
     if totals is None:
         totals = replace(session.totals(), start_ns=first_ns)
     whole = whole or session.whole()
-    sums, job = totals.losses, name or _job(session, totals.times)
+    job = name or _job(session, totals.times)
     episodes = session.episodes(totals.start_ns, totals.end_ns)
-    findings = []
-    for cause, share in sums.shares().items():
-        if share > 0:
-            findings.append(_finding(session, totals, whole, cause, episodes, job, past=past))
+    findings = [
+        _finding(session, totals, whole, cause, episodes, job, past=past)
+        for cause, share in totals.losses.shares().items() if share > 0
+    ]  # fmt: skip
     reasons = names_by_reason(lasting_reasons(session), lambda missing: _NAMES.get(missing.what))
     unseen = [(", ".join(what), why, fix) for (why, fix), what in reasons.items()]
-    spent = totals.times.job_time()
+    spent, chosen = totals.times.job_time(), session.evaluator.chosen
     if not totals.times.has_waits:
         short = "too short to tell" if totals.times.wait_snapshots else ""
         why = short or "known after 3 s, if the kernel reports it"
         unseen.append(("waiting for a CPU", why, None))
     halts = session.whole().values.mean("involuntary", session.shown)
-    if session.evaluator.chosen["involuntary"] and not np.isfinite(halts):
+    if chosen["involuntary"] and not np.isfinite(halts):
         why = why_unknown(session, session.whole(), session.shown, "involuntary")
         unseen.append(("halts", why, None))
     unseen = unseen or [OWN_WAITS if spent is None else SLEEP]
-    if session.evaluator.chosen["ipc"]:
+    if chosen["ipc"]:
         unseen.append(L3_CAPACITY)
-    return Report(
-        job, sums, findings,
-        checks(session, totals, whole, episodes, is_whole_run=is_whole_run),
-        unseen, totals.times, whole, spent,
-        _hides(session), totals.elapsed_s, totals.sample_count, totals.suspect_count, past,
-    )  # fmt: skip
+    hides = ""
+    if not chosen["busy_hz"]:
+        outside = "" if session.hello.virtualisation is None else " or a busy sibling outside"
+        hides = f"A low clock{outside} would look like slow code here."
+    elif not session.reader.turbo.cpus.any():
+        hides = "No turbo table is known: clocks are compared with the base clock."
+    checked = checks(session, totals, whole, episodes, is_whole_run=is_whole_run)
+    return Report(job, totals, findings, checked, unseen, whole, spent, hides, past)
 
 
 _NAMES = {
@@ -196,16 +197,6 @@ L3_CAPACITY = ("the share of the L3", "misses of single programs are not counted
 """Losses that no counter shows; reported if everything else was measured."""
 
 
-def _hides(session: Session) -> str:
-    if not session.evaluator.chosen["busy_hz"]:
-        vm = session.hello.virtualisation is not None
-        outside = " or a busy sibling outside" if vm else ""
-        return f"A low clock{outside} would look like slow code here."
-    if not session.reader.turbo.cpus.any():
-        return "No turbo table is known: clocks are compared with the base clock."
-    return ""
-
-
 def _job(session: Session, times: RunTimes) -> str | None:
     """Returns the name of the watched job; None if no job is watched. A job that is watched by its
     PID has the name of most of its threads."""
@@ -213,7 +204,7 @@ def _job(session: Session, times: RunTimes) -> str | None:
     if name is None or not name.isdecimal():
         is_group = name is not None and name.startswith("/")
         return None if name is None else safe(owner(name) if is_group else name, MAX_NAME + 1)
-    names = [one.comm for one in times.threads.values()]
+    names = [thread.comm for thread in times.threads.values()]
     return safe(max(set(names), key=names.count), MAX_NAME + 1) if names else f"process {name}"
 
 
@@ -240,7 +231,9 @@ def _finding(
     )
     known = alike or [Episode(cause[0], cpus, now_ns, cause=cause[1])]
     if cause[0] == "interrupt" and worst is not None:
-        known = [replace(worst, cpus=cpus, depth=_mean_depth(alike, now_ns))]
+        ran_s = sum(e.span_s(e.start_ns, now_ns) * len(e.cpus) for e in alike)
+        mean_depth = sum(e.lost_s(now_ns) for e in alike) / ran_s if ran_s > 0 else 0.0
+        known = [replace(worst, cpus=cpus, depth=mean_depth)]
     names = [job] if job else losers(session, known, whole.tasks)
     words = text(sentence(session.topology, known, names, over=not running))
     # The sentence already contains the clocks.
@@ -260,7 +253,12 @@ def _finding(
         return replace(finding, confidence="unknown", evidence=evidence)
     if cause == STEAL:
         how = confidence(*STEAL, error=TICK_S, effect=finding.lost_s)
-        return replace(finding, confidence=how, evidence=[_stolen(session, lost_s, cpus, span_ns)])
+        stolen = f"{lost_s.sum():.2f} s on {many(len(cpus), 'CPU')}"
+        if len(cpus) <= MAX_STEAL_CPUS:
+            by_cpu = [f"{lost_s[session.position[cpu]]:.2f} s on CPU {cpu}" for cpu in cpus]
+            stolen = " and ".join(by_cpu)
+        evidence = [f"steal {stolen}, in {length(span_ns)}"]
+        return replace(finding, confidence=how, evidence=evidence)
     if cause == QUOTA:
         return _quota(finding, times, job, totals.elapsed_s, past=past)
     if cause == STOPPED and times.threads:
@@ -320,7 +318,7 @@ def _stopped(finding: Finding, times: RunTimes, job: str | None) -> Finding:
     state = max(STOPPED_BY, key=lambda letter: worst.by_state.get(letter, 0.0))
     who, by = safe(worst.comm, MAX_NAME), STOPPED_BY[state]
     who = job if job is not None and len(threads) == 1 else who
-    others = sum(one.stopped_s > 0 for one in threads.values()) - 1
+    others = sum(thread.stopped_s > 0 for thread in threads.values()) - 1
     seen = "D, its group is frozen" if state == "F" else state
     evidence = [f"state of {safe(worst.comm, MAX_NAME)}[{pid}]: {seen}"]
     evidence += [f"{many(others, 'more thread')} too"] if others else []
@@ -330,12 +328,6 @@ def _stopped(finding: Finding, times: RunTimes, job: str | None) -> Finding:
         finding, text=text, by=by, evidence=evidence, hint=fixes[state],
         confidence=confidence(*STOPPED), running=False, headline=text,
     )  # fmt: skip
-
-
-def _mean_depth(episodes: Sequence[Episode], now_ns: int) -> float:
-    """Returns the lost share over all episodes together."""
-    span_s = sum(e.span_s(e.start_ns, now_ns) * len(e.cpus) for e in episodes)
-    return sum(e.lost_s(now_ns) for e in episodes) / span_s if span_s > 0 else 0.0
 
 
 def _by(cause: Cause, worst: Episode | None) -> str:
@@ -372,13 +364,6 @@ def _hint(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence[
     return cause_of(cause[1]).remedy
 
 
-def _stolen(session: Session, lost_s: Floats, cpus: Sequence[int], span_ns: int) -> str:
-    if len(cpus) <= MAX_STEAL_CPUS:
-        parts = [f"{lost_s[session.position[cpu]]:.2f} s on CPU {cpu}" for cpu in cpus]
-        return f"steal {' and '.join(parts)}, in {length(span_ns)}"
-    return f"steal {lost_s.sum():.2f} s on {many(len(cpus), 'CPU')}, in {length(span_ns)}"
-
-
 def _acted_s(episodes: Sequence[Episode], now_ns: int, span_ns: int) -> float | None:
     """Returns the seconds of the last `span_ns` in which at least one of the episodes was active;
     None without episodes."""
@@ -406,62 +391,59 @@ def checks(
     sums, chosen = totals.losses, session.evaluator.chosen
     shares = sums.shares()
     results: list[Check] = []
+
+    def add(
+        key: str, looked_for: str, seen: str, brief: str, *causes: Cause, measured: float = 0.0
+    ) -> None:
+        share = sum(shares.get(cause, 0.0) for cause in causes)
+        results.append(Check(key, looked_for, seen, share, brief, measured))
+
+    def of_kinds(*kinds: str) -> list[Cause]:
+        return [cause for cause in shares if cause[0] in kinds]
+
     if chosen["busy_hz"] and (clocks := _mean_clocks(session, whole)):
-        share = sum(s for (kind, _), s in shares.items() if kind in KINDS and KINDS[kind].of_cycles)
-        results.append(
-            Check("clock", "a clock below its ceiling", clocks, share, f"clock ({clocks})")
-        )
+        slower = of_kinds(*(key for key, kind in KINDS.items() if kind.of_cycles))
+        add("clock", "a clock below its ceiling", clocks, f"clock ({clocks})", *slower)
     if totals.times.has_waits:
-        share = shares.get(WAIT_CAUSE, 0.0)
         waited_s = sums.by_cause[WAIT_CAUSE].sum() if WAIT_CAUSE in sums.by_cause else 0.0
+        brief = f"waiting for a CPU ({percent(shares.get(WAIT_CAUSE, 0.0))} %)"
         waited = f"{waited_s:.1f} s of {sums.whole_s:.0f} s"
-        brief = f"waiting for a CPU ({percent(share)} %)"
-        results.append(Check("wait", "tasks waiting for a CPU", waited, share, brief))
+        add("wait", "tasks waiting for a CPU", waited, brief, WAIT_CAUSE)
     irq = [session.counters.rates(session.run.delta, key) for key in INTERRUPT_COUNTERS]
     if is_whole_run and irq[0] is not None and irq[1] is not None:
         taken = _mean_of_job(session, sums, irq[0] + irq[1])
-        small = _small(taken)
-        share = sum(s for (kind, _), s in shares.items() if kind == "interrupt")
-        found, brief = f"{small} of time", f"interrupts ({small})"
-        results.append(Check("interrupts", "interrupts", found, share, brief, taken))
+        small, causes = _small(taken), of_kinds("interrupt")
+        brief = f"interrupts ({small})"
+        add("interrupts", "interrupts", f"{small} of time", brief, *causes, measured=taken)
     pressure = whole.machine.get("pressure_memory", nan)
     if isfinite(pressure):
-        small = _small(pressure)
-        share = sum(s for (kind, _), s in shares.items() if kind == "memory-stall")
+        small, causes = _small(pressure), of_kinds("memory-stall")
         brief = f"waiting for memory ({small})"
-        found = f"{small} of time"
-        results.append(
-            Check("memory-stalls", "tasks waiting for memory", found, share, brief, pressure)
-        )
+        seen = f"{small} of time"
+        add("memory-stalls", "tasks waiting for memory", seen, brief, *causes, measured=pressure)
     halts = whole.values.mean("involuntary", session.shown)
     if chosen["involuntary"] and np.isfinite(halts):
-        small = _small(halts)
-        smi = whole.counts.get("smi")
-        seen = f"{small} of all time"
+        small, causes = _small(halts), of_kinds("involuntary-halt", "throttle")
+        smi, seen = whole.counts.get("smi"), f"{small} of all time"
         if smi is not None and np.isfinite(smi).any():
             seen = many(int(np.nanmax(smi)), "SMI")
-        share = sum(
-            s for (kind, _), s in shares.items() if kind in {"involuntary-halt", "throttle"}
-        )
         brief = f"involuntary halts ({small})"
-        results.append(Check("halts", "involuntary halts", seen, share, brief, halts))
+        add("halts", "involuntary halts", seen, brief, *causes, measured=halts)
     if any(len(core) > 1 for core in session.cores) and chosen["ipc"]:
-        share = shares.get(("neighbour", "sibling"), 0.0)
         seen = "none ran slower than it ran alone"
-        results.append(Check("sibling", "tasks slowed by a sibling", seen, share, "siblings"))
+        add("sibling", "tasks slowed by a sibling", seen, "siblings", ("neighbour", "sibling"))
     if OF_BEST in whole.machine and chosen["ipc"]:
-        share = shares.get(("neighbour", "memory"), 0.0)
         moved = sum(whole.machine[name] for name in MEMORY) / 1e9
         seen = f"{moved:.1f} GB/s" if isfinite(moved) else "not read"
         brief = f"memory bandwidth ({seen})"
-        results.append(Check("memory", "saturated memory bandwidth", seen, share, brief))
+        add("memory", "saturated memory bandwidth", seen, brief, ("neighbour", "memory"))
     if chosen["steal"]:
         small = _small(whole.values.mean("steal", session.shown))
         seen = f"{small} of all time" if session.hello.virtualisation else "no hypervisor"
-        results.append(Check("steal", "steal", seen, shares.get(STEAL, 0.0), f"steal ({small})"))
+        add("steal", "steal", seen, f"steal ({small})", STEAL)
     heat = whole.machine.get("temperature_c", nan)
     if isfinite(heat) and not any(e.cause == "thermal" for e in episodes):
-        results.append(Check("heat", "", f"{heat:.0f} °C", 0.0, f"heat ({heat:.0f} °C)"))
+        add("heat", "", f"{heat:.0f} °C", f"heat ({heat:.0f} °C)")
     return sorted(results, key=lambda check: -check.share)
 
 

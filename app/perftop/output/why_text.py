@@ -10,10 +10,9 @@ from typing import Literal, NamedTuple
 from perftop.base.text import (
     folded,
     hundredths,
-    in_ascii,
     length,
     many,
-    painted,
+    on_terminal,
     percent,
     printable,
     rough,
@@ -23,7 +22,7 @@ from perftop.base.text import (
 from perftop.model.kinds import KINDS
 from perftop.output.receipt import spent_text
 from perftop.output.sentences import MAX_SENTENCE, short_place_text
-from perftop.output.stat_json import Line, number
+from perftop.output.stat_json import Line, json_number
 from perftop.output.why_report import MAX_CAUSES, MIN_SHARE, MIN_WHOLE_SHARE, Finding, Report
 from perftop.session.losses import STEAL
 from perftop.session.session import Session
@@ -49,7 +48,7 @@ def answer(session: Session, report: Report) -> str:
     machine = "this VM" if session.hello.virtualisation is not None else "this machine"
     who = report.job or machine
     blind = "" if session.evaluator.chosen["busy_hz"] else " Its clock is not visible."
-    if report.job and not report.times.threads:
+    if report.job and not report.totals.times.threads:
         named = not (session.neighbours.watched_job.name or "").isdecimal()
         unseen = f"No process named {who} was found" if named else f"{who} ended before a sample"
         return f"{unseen}, so nothing is known of it."
@@ -61,30 +60,26 @@ def answer(session: Session, report: Report) -> str:
     loses, takes = ("lost", "took") if report.past else ("loses", "takes")
     if not report.named:
         slowing = "slowed" if report.past else "is slowing"
-        seen = "" if report.times.has_waits else "seen "
+        seen = "" if report.totals.times.has_waits else "seen "
         text = f"Nothing {seen}{slowing} {who} down ({percent(whole)} % lost in total)."
         return _fitting([text + blind, text])
     first, share, second = report.named[0], 0.0, None
-    for one in report.named:
-        if one.by == first.by:
-            share += one.share
+    for finding in report.named:
+        if finding.by == first.by:
+            share += finding.share
         elif second is None:
-            second = one
+            second = finding
     place = short_place_text(session.topology, first.cpus, first.cpus[0]) if first.cpus else ""
     place = "" if len(first.cpus) == len(session.shown) else f" on {place}"
     if report.job is None and (first.cause == STEAL or first.headline):
         text = first.headline or f"The hypervisor {takes} {_much(share)} of {machine}'s time{place}"
-        rest = sum(one.share for one in report.named if one.by != first.by)
-        more = (
-            f"; other causes {'took' if report.past else 'take'} {_much(rest)}"
-            if rest >= MIN_SHARE
-            else ""
-        )
+        rest = sum(finding.share for finding in report.named if finding.by != first.by)
+        take = "took" if report.past else "take"
+        more = f"; other causes {take} {_much(rest)}" if rest >= MIN_SHARE else ""
         return _fitting([f"{text}{more}.{blind}", f"{text}{more}.", f"{text}."])
-    if report.job and report.sums.whole_s < MIN_WANTED_SHARE * report.elapsed_s:
-        wanted, elapsed = (
-            length(round(seconds * 1e9)) for seconds in (report.sums.whole_s, report.elapsed_s)
-        )
+    wanted_s, elapsed_s = report.sums.whole_s, report.totals.elapsed_s
+    if report.job and wanted_s < MIN_WANTED_SHARE * elapsed_s:
+        wanted, elapsed = (length(round(seconds * 1e9)) for seconds in (wanted_s, elapsed_s))
         text = f"{who} {'wanted' if report.past else 'wants'} a CPU for only {wanted} of {elapsed}"
         most = f"{text}, and {loses} {_much(share)} of that to {first.by}"
         return _fitting([f"{most}.{blind}", f"{most}.", f"{text}."])
@@ -130,12 +125,11 @@ def lines(session: Session, report: Report, *, colour: bool, unicode: bool) -> l
     characters outside ASCII."""
     drawn = []
     for row in rows(session, report):
-        text = ""
-        for part in row:
-            shown = printable(part.text)
-            shown = shown if unicode else in_ascii(shown)
-            text += painted(shown, _ANSI.get(part.role, "") if colour and shown else "")
-        drawn.append(text if colour else text.rstrip())
+        line = "".join(
+            on_terminal(part.text, _ANSI.get(part.role, "") if colour else "", unicode=unicode)
+            for part in row
+        )
+        drawn.append(line if colour else line.rstrip())
     return drawn
 
 
@@ -144,8 +138,8 @@ def rows(session: Session, report: Report) -> list[TextLine]:
     rows: list[TextLine] = [[Part(answer(session, report), "answer")], []]
     if report.named:
         rows.append([Part(f"{'lost':>7}{'for':>{WIDTH - 7}}", "dim")])
-        for one in report.named[:MAX_CAUSES]:
-            rows += _finding(one, report.elapsed_s)
+        for finding in report.named[:MAX_CAUSES]:
+            rows += _finding(finding, report.totals.elapsed_s)
         if more := report.named[MAX_CAUSES:]:
             rows.append([Part(f"{'':{INDENT}}+ {len(more)} more", "dim")])
         least = report.named[-1].share
@@ -163,27 +157,27 @@ def rows(session: Session, report: Report) -> list[TextLine]:
     return rows + _labelled("seen", _seen(session, report), "dim")
 
 
-def _finding(one: Finding, elapsed_s: float) -> list[TextLine]:
-    role: Role = "lost" if one.running else "text"
+def _finding(finding: Finding, elapsed_s: float) -> list[TextLine]:
+    role: Role = "lost" if finding.running else "text"
     end = ""
-    if one.for_s is not None:
-        all_of_it = one.for_s >= MIN_WHOLE_SHARE * elapsed_s
-        end = length(round(one.for_s * 1e9))
-        end = f"all {length(round(elapsed_s * 1e9))}" if all_of_it else end
+    if finding.for_s is not None:
+        is_always = finding.for_s >= MIN_WHOLE_SHARE * elapsed_s
+        end = length(round((elapsed_s if is_always else finding.for_s) * 1e9))
+        end = f"all {end}" if is_always else end
     room = WIDTH - INDENT - len(end) - (3 if end else 0)
-    first, *rest = folded(one.text, room) or [""]
-    sign = KINDS[one.cause[0]].sign if one.cause[0] in KINDS else " "
-    head = [Part(f"{sign} {percent(one.share):>4} %", role), Part("  " + first)]
+    first, *rest = folded(finding.text, room) or [""]
+    sign = KINDS[finding.cause[0]].sign if finding.cause[0] in KINDS else " "
+    head = [Part(f"{sign} {percent(finding.share):>4} %", role), Part("  " + first)]
     head.append(Part(end.rjust(WIDTH - INDENT - len(first)) if end else "", "dim"))
-    label = f"{'':{INDENT}}{one.confidence + ':':<10}"
+    label = f"{'':{INDENT}}{finding.confidence + ':':<10}"
     evidence = folded(
-        ", ".join(one.evidence) or "no counter names a limit", WIDTH, initial_indent=label,
+        ", ".join(finding.evidence) or "no counter names a limit", WIDTH, initial_indent=label,
         subsequent_indent=" " * len(label), max_lines=MAX_EVIDENCE_LINES, placeholder=" …",
     )  # fmt: skip
     rows = [head, *([Part(" " * INDENT + line)] for line in rest)]
     rows += [[Part(line, "dim")] for line in evidence]
-    if one.hint:
-        hint = wrapped(one.hint, WIDTH - len(label), 0)
+    if finding.hint:
+        hint = wrapped(finding.hint, WIDTH - len(label), 0)
         for name, line in zip_longest(("try:",), hint, fillvalue=""):
             rows.append([Part(f"{'':{INDENT}}{name:<10}", "dim"), Part(line, "try")])
     return rows
@@ -243,9 +237,10 @@ def _seen(session: Session, report: Report) -> str:
     util = report.whole.values.mean("util", session.shown)
     parts += [f"{rough(util)} busy"] if isfinite(util) and not several else []
     end = time_of_day(session.unix(session.now_ns))
-    parts.append(f"{length(round(report.elapsed_s * 1e9))} to {end}")
-    bad = f"{many(report.samples, 'sample')}, {report.suspect} suspect"
-    parts.append(bad if report.suspect else many(report.samples, "good sample"))
+    totals = report.totals
+    parts.append(f"{length(round(totals.elapsed_s * 1e9))} to {end}")
+    bad = f"{many(totals.sample_count, 'sample')}, {totals.suspect_count} suspect"
+    parts.append(bad if totals.suspect_count else many(totals.sample_count, "good sample"))
     return ", ".join(parts)
 
 
@@ -273,36 +268,33 @@ def why_json(session: Session, report: Report, run: Line | None) -> Line:
     what the threads of the job did, in seconds of all together (null: not known); `seen` is the
     basis of the report. `run` is the run of the command, as in the summary of `stat`.
     """
-    hello, end = session.hello, session.unix(session.now_ns)
+    hello, totals, end = session.hello, report.totals, session.unix(session.now_ns)
     causes = [
         {
-            "kind": one.cause[0], "cause": one.cause[1], "lost_ratio": number(one.share),
-            "lost_s": number(one.lost_s),
-            "for_s": None if one.for_s is None else number(one.for_s), "running": one.running,
-            "cpus": one.cpus, "text": one.text, "confidence": one.confidence,
-            "evidence": one.evidence, "details": one.details, "try": one.hint or None,
+            "kind": f.cause[0], "cause": f.cause[1], "lost_ratio": json_number(f.share),
+            "lost_s": json_number(f.lost_s), "for_s": json_number(f.for_s), "running": f.running,
+            "cpus": f.cpus, "text": f.text, "confidence": f.confidence, "evidence": f.evidence,
+            "details": f.details, "try": f.hint or None,
         }
-        for one in report.findings
+        for f in report.findings
     ]  # fmt: skip
     looked_for = [
-        {"key": check.key, "lost_ratio": number(check.share), "text": check.looked_for,
+        {"key": check.key, "lost_ratio": json_number(check.share), "text": check.looked_for,
          "found": check.found}
         for check in report.checks
     ]  # fmt: skip
     seen = {
         "host": hello.host, "source": hello.source, "virtualisation": hello.virtualisation,
         "cpus": [session.topology[row].cpu for row in session.shown],
-        "start": end - report.elapsed_s, "end": end, "elapsed_s": number(report.elapsed_s),
-        "samples": report.samples, "suspect": report.suspect, "lost": session.lost,
+        "start": end - totals.elapsed_s, "end": end, "elapsed_s": json_number(totals.elapsed_s),
+        "samples": totals.sample_count, "suspect": totals.suspect_count, "lost": session.lost,
     }  # fmt: skip
     return {
         "type": "why", "answer": answer(session, report), "job": report.job,
-        "lost_ratio": number(report.sums.lost_ratio), "wanted_s": number(report.sums.whole_s),
-        "causes": causes, "looked_for": looked_for,
-        "not_seen": [
-            {"what": what, "why": why, "fix": fix} for what, why, fix in report.not_seen
-        ],
+        "lost_ratio": json_number(report.sums.lost_ratio),
+        "wanted_s": json_number(report.sums.whole_s), "causes": causes, "looked_for": looked_for,
+        "not_seen": [{"what": what, "why": why, "fix": fix} for what, why, fix in report.not_seen],
         "spent": None if report.spent is None
-        else {key: number(s) for key, s in report.spent._asdict().items()},
+        else {key: json_number(s) for key, s in report.spent._asdict().items()},
         "seen": seen, "run": run,
     }  # fmt: skip

@@ -159,7 +159,7 @@ async def _first_answers(source: Source, feeding: asyncio.Task[None]) -> None:
 
 
 def machine_line(machine: Machine, now: float) -> dict[str, Any]:
-    from perftop.output.stat_json import number
+    from perftop.output.stat_json import json_number
     from perftop.session.fleet_machine import FIELDS
 
     kind, cause = machine.cause
@@ -169,11 +169,11 @@ def machine_line(machine: Machine, now: float) -> dict[str, Any]:
         "time": now,
         "answers": machine.answers,
         "why": machine.why or None,
-        "age_s": number(now - machine.updated) if isfinite(machine.updated) else None,
+        "age_s": json_number(now - machine.updated) if isfinite(machine.updated) else None,
         "model": machine.model or None,
         "cpus": machine.cpu_count or None,
     }
-    line |= {key: number(machine.numbers[key]) for key in FIELDS}
+    line |= {key: json_number(machine.numbers[key]) for key in FIELDS}
     line |= {"kind": kind or None, "cause": cause or None, "suspects": machine.suspect_count}
     return line | {"episodes": [episode_line(event) for event in machine.running]}
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perftop.base.errors import DAMAGED, USAGE, Failed
 from perftop.base.importing import lean
-from perftop.base.text import in_ascii, printable, utf8
+from perftop.base.text import on_terminal, utf8
 from perftop.verbs import headless, options
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def place(text: str) -> int | str:
 def run(args: argparse.Namespace) -> int:
     with lean():
         from perftop.output import stat_json, summary_text
-        from perftop.output.summary_text import Phases, phase_json
+        from perftop.output.summary_text import Phases
         from perftop.recording.file import open_source, report_damage
         from perftop.session.session import max_batch
 
@@ -76,13 +76,10 @@ def run(args: argparse.Namespace) -> int:
         raise Failed(f"no marks in {file}; to set one while recording: {how}", USAGE)
     (total,) = whole_phases.phases
     if args.json:
-        lines = [stat_json.text(phase_json(phase)) for phase in (*marked_phases.phases, total)]
+        lines = [stat_json.text(phase.line) for phase in (*marked_phases.phases, total)]
     else:
-        lines = [
-            printable(line)
-            for line in summary_text.lines(whole_phases.session, marked_phases.phases, total)
-        ]
-        lines = lines if utf8() else [in_ascii(line) for line in lines]
+        drawn = summary_text.lines(whole_phases.session, marked_phases.phases, total)
+        lines = [on_terminal(line, unicode=utf8()) for line in drawn]
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return report_damage(file, source)
 

@@ -22,9 +22,9 @@ from perftop.model.sample_reader import SampleBatch
 from perftop.model.smt import STATES
 from perftop.output.compare.statistics import MIN_BLOCKS, Estimate, estimate_of_series
 from perftop.output.run_summary import state_means, working_share
-from perftop.output.stat_json import Line, number
+from perftop.output.stat_json import Line, json_number
 from perftop.output.stat_table import shown_unit
-from perftop.output.summary_text import WHOLE_LABEL, Phases, phase_json
+from perftop.output.summary_text import WHOLE_LABEL, Phases
 from perftop.session.session import Session
 
 MAX_EVENTS = 64
@@ -172,7 +172,7 @@ def _finite(values: Mapping[str, object]) -> Numbers:
 
 def numbers_json(values: Numbers) -> Line:
     """Returns the numbers for a JSON line, in base units; null if unknown."""
-    return {key: number(values.get(key, nan)) for key in row_keys([values])}
+    return {key: json_number(values.get(key, nan)) for key in row_keys([values])}
 
 
 # --- a reading
@@ -202,10 +202,10 @@ class Reading:
 
 def reading(line: Line, label: str = "") -> Reading:
     """Parses a summary, a phase, or a line `run` of `stat -r`. The line is untrusted."""
-    given = line.get("numbers")
-    if isinstance(given, dict):
-        events = [key for key in given if of_event(key)][:MAX_EVENTS]
-        values = _finite({key: given[key] for key in (*NUMBERS, *events) if key in given})
+    values = line.get("numbers")
+    if isinstance(values, dict):
+        events = [key for key in values if of_event(key)][:MAX_EVENTS]
+        values = _finite({key: values[key] for key in (*NUMBERS, *events) if key in values})
     else:
         values = numbers(line)
     state, causes, lost = line.get("state"), line.get("causes"), {}
@@ -250,10 +250,8 @@ def from_lines(lines: Iterable[str]) -> tuple[list[Reading], str | None]:
         except (ValueError, OverflowError, RecursionError, KeyError, TypeError, AttributeError):
             if not readings:
                 raise Foreign(f"line {index + 1} is not from perftop") from None
-            return (
-                readings,
-                f"line {index + 1} is cut or damaged; the lines before it were compared",
-            )
+            damage = f"line {index + 1} is cut or damaged; the lines before it were compared"
+            return readings, damage
         readings += [read] if read is not None and len(readings) < MAX_READINGS else []
     if not readings:
         raise Foreign("it has no line summary, phase or run")
@@ -432,8 +430,8 @@ class Recorded(Phases):
     def on_end(self) -> None:
         super().on_end()
         if self.phases and len(self.readings) < MAX_READINGS:
-            label = self.phases[-1].label if self._by_mark else ""
-            line = phase_json(self.phases.pop())
+            line = self.phases.pop().line
+            label = line["label"] if self._by_mark else ""
             if not self._by_mark:
                 line["run"] = self._runs[0] if len(self._runs) == 1 else None
                 line["type"] = "summary"
@@ -444,7 +442,7 @@ class Recorded(Phases):
             courses = self._course.estimates()
             if (times := self.session.run_times).threads:
                 # What a job loses is known for the whole only: it waits while CPUs are busy.
-                waited_s = sum(one.wait_s for one in times.threads.values())
+                waited_s = sum(thread.wait_s for thread in times.threads.values())
                 line["job"] = {"waited_s": waited_s, "disk_s": times.job.disk_s}
                 line["machine"] = line["machine"] | {"lost_ratio": {"mean": line["lost_ratio"]}}
                 courses.pop("lost_ratio", None)

@@ -30,7 +30,7 @@ from perftop.output.compare.statistics import (
     outliers,
     runs_needed,
 )
-from perftop.output.stat_json import Line, number
+from perftop.output.stat_json import Line, json_number
 from perftop.output.stat_table import table_line
 
 TIME = "run_s"
@@ -178,15 +178,15 @@ def lines_json(runs: Runs, argv: Sequence[str]) -> list[Line]:
             continue
         whole = estimate(values)
         estimates[key] = {
-            "mean": number(whole.mean), "half": number(whole.half), "sd": number(whole.sd),
-            "median": number(median(values)), "min": number(min(values)),
-            "max": number(max(values)), "count": whole.count,
-            "mean_without_apart": number(estimate(rest).mean) if rest else None,
+            "mean": json_number(whole.mean), "half": json_number(whole.half),
+            "sd": json_number(whole.sd), "median": json_number(median(values)),
+            "min": json_number(min(values)), "max": json_number(max(values)), "count": whole.count,
+            "mean_without_apart": json_number(estimate(rest).mean) if rest else None,
         }  # fmt: skip
     count = len(runs.runs)
     times_s = runs.values(TIME)
     time = estimate(times_s) if count > 1 else None
-    least_s = None if time is None else number(least_difference(time.sd, count, runs.rows))
+    least_s = None if time is None else json_number(least_difference(time.sd, count, runs.rows))
     needed = {} if time is None else {
         f"{moved:g}": runs_needed(time.sd, moved * time.mean, runs.rows) for moved in CHANGES
     }  # fmt: skip
@@ -205,7 +205,7 @@ def run_json(run: Repeat, index: int, outlier: Outlier | None) -> Line:
     single CPUs and cores."""
     of_run = {key: value for key, value in run.line.items() if key not in {"cpus", "cores", "type"}}
     why = None if outlier is None else {
-        "longer_s": number(outlier.by_s), "why": outlier.why or None}  # fmt: skip
+        "longer_s": json_number(outlier.by_s), "why": outlier.why or None}  # fmt: skip
     return {
         "type": "run", "number": index + 1, "warmup": run.warmup, "side": run.side, "apart": why,
         "numbers": numbers_json(run.numbers), **of_run,

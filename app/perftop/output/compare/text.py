@@ -7,13 +7,13 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from math import nan
 
-from perftop.base.text import EIGHTHS, columns, in_ascii, many, painted, printable, safe
+from perftop.base.text import EIGHTHS, columns, many, on_terminal, safe
 from perftop.draw.columns import Column
 from perftop.model.kinds import cause_of
 from perftop.output.compare.comparison import NOISE, Comparison, Row, answer, not_known, work
 from perftop.output.compare.readings import Reading, number_of, shown_like, unit_of
 from perftop.output.run_summary import label, value_text
-from perftop.output.stat_json import Line, number
+from perftop.output.stat_json import Line, json_number
 from perftop.output.stat_table import table_line
 
 WIDTH, STATE_WIDTH = 80, 21
@@ -39,9 +39,7 @@ def lines(
     sequences for colours."""
 
     def drawn(text: str, code: str = "") -> str:
-        """Returns the text made safe for a terminal; it may contain untrusted names and values."""
-        shown = printable(text if unicode else in_ascii(text)).rstrip()
-        return painted(shown, code if colour else "")
+        return on_terminal(text.rstrip(), code if colour else "", unicode=unicode)
 
     answer_lines = textwrap.wrap(answer(compared), WIDTH)
     text_lines = [
@@ -208,9 +206,10 @@ def _row_json(row: Row) -> Line:
     scale = 1.0 if row.number.unit == "ratio" else abs(row.a)
     low, high = row.interval or (nan, nan)
     return {
-        "a": number(row.a), "b": number(row.b), "difference": number(row.change * scale),
-        "low": number(low * scale), "high": number(high * scale),
-        "chance": None if row.interval is None else number(row.chance), "verdict": row.verdict,
+        "a": json_number(row.a), "b": json_number(row.b),
+        "difference": json_number(row.change * scale),
+        "low": json_number(low * scale), "high": json_number(high * scale),
+        "chance": None if row.interval is None else json_number(row.chance), "verdict": row.verdict,
         "test": None if row.interval is None else "ranks" if row.ranked else "means",
         "cause": None if row.cause is None else row.cause[1],
     }  # fmt: skip

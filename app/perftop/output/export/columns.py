@@ -21,7 +21,7 @@ _MIN_MAGNITUDE, _MAX_MAGNITUDE = 1e-300, 1e15
 
 
 def number_texts(values: Floats) -> list[str]:
-    """Returns `repr(number(value))` of each value (see `stat_json.number`); an empty text where it
+    """Returns `repr(json_number(value))` of each value; an empty text where it
     is not finite."""
     is_finite = np.isfinite(values)
     values = np.where(is_finite, values, 0.0) + 0.0  # not -0.0
@@ -60,7 +60,7 @@ def exact_texts(values: Floats) -> list[str]:
 
 
 def rounded(values: Floats) -> Floats:
-    """Returns `number(value)` of each value; NaN where it is not finite."""
+    """Returns `json_number(value)` of each value; NaN where it is not finite."""
     texts = ("%.7g " * values.size % tuple(values.ravel().tolist())).split()
     numbers = np.array([*map(float, texts)]).reshape(values.shape)
     return np.where(np.isfinite(numbers), numbers, np.nan)

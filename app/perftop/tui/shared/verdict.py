@@ -256,7 +256,7 @@ def _verdict(
     text = answer(session, why).removesuffix(".")
     losses = tuple(Loss(f.share, _sign(f.cause[0]), _loss_name(f)) for f in why.findings)
     if not why.named:
-        sign = CALM if why.times.has_waits and isfinite(why.sums.lost_ratio) else "·"
+        sign = CALM if why.totals.times.has_waits and isfinite(why.sums.lost_ratio) else "·"
         verdict = Verdict(text, _calm_pieces(session, why), sign, 0.0)
     else:
         first = why.named[0]
@@ -266,13 +266,13 @@ def _verdict(
         pieces = (*((first.text,) if is_new else ()), *first.evidence)
         verdict = Verdict(
             text, pieces, _sign(first.cause[0]), max(first.share, first.victim_share, running),
-            first.lost_s / max(1e-9, why.elapsed_s), first.cause,
-            round(1e9 * (why.elapsed_s if first.for_s is None else first.for_s)),
+            first.lost_s / max(1e-9, why.totals.elapsed_s), first.cause,
+            round(1e9 * (why.totals.elapsed_s if first.for_s is None else first.for_s)),
             has_episodes=has_episodes,
         )  # fmt: skip
     return replace(
-        verdict, is_past=past, losses=losses, wanted_s=why.sums.whole_s, seen_s=why.elapsed_s,
-        report=why,
+        verdict, is_past=past, losses=losses, wanted_s=why.sums.whole_s,
+        seen_s=why.totals.elapsed_s, report=why,
     )  # fmt: skip
 
 
@@ -293,11 +293,12 @@ def _calm_pieces(session: Session, why: Report) -> tuple[str, ...]:
     online = sum(bool(session.online[row]) for row in session.shown)
     pieces = []
     if why.job is None and online and isfinite(why.sums.lost_ratio):
-        busy = float(why.sums.wanted_s[session.shown].sum()) / (online * why.elapsed_s)
+        busy = float(why.sums.wanted_s[session.shown].sum()) / (online * why.totals.elapsed_s)
         pieces.append(f"CPUs {rough(min(1.0, busy))} busy")
-    if not why.times.has_waits:
+    if not why.totals.times.has_waits:
         pieces.append("waits for a CPU not seen")
-    return (*pieces, f"{length(round(why.elapsed_s * 1e9))}, {many(why.samples, 'sample')}")
+    samples = many(why.totals.sample_count, "sample")
+    return (*pieces, f"{length(round(why.totals.elapsed_s * 1e9))}, {samples}")
 
 
 def verdict_line(verdict: Verdict, size: int, more: Sequence[str] = ()) -> Line:

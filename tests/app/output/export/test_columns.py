@@ -21,7 +21,7 @@ from perftop.model.delta import Doubt
 from perftop.output.export.columns import exact_texts, number_texts, rounded, whole_texts
 from perftop.output.export.fields import MEASURES
 from perftop.output.export.forms import Delimited
-from perftop.output.stat_json import number
+from perftop.output.stat_json import json_number
 from perftop.recording.codec import TimedMessage
 from perftop.session.interval import Interval
 from perftop.session.missing import DOUBTS
@@ -40,7 +40,7 @@ numbers = st.one_of(st.floats(), decimals, halves, edges)
 @given(st.lists(st.tuples(numbers, st.booleans()), max_size=60))
 def test_a_column_has_the_texts_of_its_numbers(signed: list[tuple[float, bool]]) -> None:
     values = [-value if negative else value for value, negative in signed]
-    each = [number(value) for value in values]
+    each = [json_number(value) for value in values]
     column = np.array(values, float)
 
     expected = ["" if value is None else repr(value + 0.0) for value in each]
