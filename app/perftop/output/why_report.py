@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from perftop.base.arrays import Floats
 from perftop.base.text import length, many, percent, ranges, safe
 from perftop.model.belief import Confidence, confidence
 from perftop.model.evaluation import TICK_S

@@ -16,8 +16,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -95,11 +95,11 @@ class CommandStart:
         if self._unopened <= 0 and self._any and not self.is_stopped:
             self.job.go()
             self.running = asyncio.ensure_future(self.job.ended())
-            self.running.add_done_callback(self._end_if_due)
+            self.running.add_done_callback(self._end)
             for rest, seconds in self.rests:
                 rest(seconds)
 
-    def _end_if_due(self, _: object) -> None:
+    def _end(self, _: object) -> None:
         """Called at the end of the run: streams no longer pause, since the windows wait for
         samples, and broken links are retried only for a limited time."""
         for rest, _ in self.rests:
@@ -318,22 +318,19 @@ class RunNotes:
         job, window = self._job, self._window
         if job.start_ns > 0 and not self._has_started:
             self._has_started = True
-            data: dict[str, object] = {"pid": job.pid, "argv": argv_text(job.argv)}
             self._start_ns = job.start_ns if window.ours else now_ns
+            data = {"pid": job.pid, "argv": argv_text(job.argv)}
             yield wire.Note("run-start", self._start_ns, "recorder", data)
         yield from self._marks.due(now_ns, over=over)
         if over and self._has_started and not self._is_over and (run := window.run) is not None:
             self._is_over = True
             far_ns = self._start_ns + run.end_ns - run.start_ns
             at_ns = run.end_ns if window.ours else far_ns if window.is_remote else now_ns
-            bounds = window.bounds
-            data = {
-                **run.fields(),
-                "first_ns": bounds and bounds.first_ns,  # ranges of the CPUs' first and last reads
-                "last_ns": bounds and bounds.last_ns,
-                "missed": window.missed,
-            }
-            yield wire.Note("run-end", at_ns, "recorder", data)
+            bounds = window.bounds  # ranges of the first and the last reads of the CPUs
+            ranges = {"first_ns": bounds and bounds.first_ns, "last_ns": bounds and bounds.last_ns}
+            yield wire.Note(
+                "run-end", at_ns, "recorder", {**run.fields(), **ranges, "missed": window.missed}
+            )
 
 
 def argv_text(argv: Sequence[str]) -> list[str]:
@@ -346,25 +343,3 @@ def argv_text(argv: Sequence[str]) -> list[str]:
         words.append(word.encode(errors="replace").decode())
         left -= len(word) + 1
     return words
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Labels, command and report interval that the user sets for a measurement. They are added to
-    hello, so that recordings and all outputs have them."""
-
-    labels: Mapping[str, str] = field(default_factory=dict)
-    command: Sequence[str] = ()
-    interval_ns: int | None = None
-
-    def apply(self, hello: wire.Hello) -> wire.Hello:
-        """The hello with these values, which override those of the stream."""
-        return replace(
-            hello,
-            labels=hello.labels | dict(self.labels),
-            command=argv_text(self.command) or hello.command,
-            interval_ns=self.interval_ns or hello.interval_ns,
-        )
-
-
-UNNAMED = Identity()

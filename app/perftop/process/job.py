@@ -78,15 +78,8 @@ class Run:
 
     def fields(self) -> dict[str, int | float | None]:
         """The fields that go into lines of JSON and into notes."""
-        return {
-            "pid": self.pid,
-            "status": self.status,
-            "wall_s": self.wall_s,
-            "late_s": self.late_s,
-            "user_s": self.user_s,
-            "sys_s": self.sys_s,
-            **{name: getattr(self, name) for name in RESOURCE_KEYS},
-        }
+        keys = "pid", "status", "wall_s", "late_s", "user_s", "sys_s", *RESOURCE_KEYS
+        return {key: getattr(self, key) for key in keys}
 
 
 def raw_ns() -> int:
@@ -234,13 +227,6 @@ def _used(used: resource.struct_rusage) -> tuple[float, float, int, int, int]:
     return used.ru_utime, used.ru_stime, switches, faults, used.ru_majflt
 
 
-def _own_use() -> tuple[float, float, int, int, int]:
-    try:
-        return _used(resource.getrusage(resource.RUSAGE_SELF))
-    except OSError:  # refused: the few ms of the fork count for the command
-        return 0.0, 0.0, 0, 0, 0
-
-
 def _resident_bytes() -> int:
     """Resident memory of this process in bytes; if /proc does not have it, its maximum so far; 0 if
     that is refused too."""
@@ -266,8 +252,10 @@ def _wait_and_run(argv: list[str], gate: int, reports: int, terminal: int | None
             signal.signal(number, signal.SIG_DFL)
         programs = _programs(argv[0])
         if os.read(gate, 1):
-            used = _own_use()
-            os.write(reports, _STARTED.pack(raw_ns(), *used))
+            own_use = 0.0, 0.0, 0, 0, 0  # refused: the few ms of the fork count for the command
+            with contextlib.suppress(OSError):
+                own_use = _used(resource.getrusage(resource.RUSAGE_SELF))
+            os.write(reports, _STARTED.pack(raw_ns(), *own_use))
             _become(programs, argv)
     except OSError as error:
         status = NOT_FOUND if error.errno in {errno.ENOENT, errno.ENOTDIR} else NOT_EXECUTABLE

@@ -145,6 +145,27 @@ class Probe:
         """Ask the probe to send a note with this number immediately."""
         self._order(b"echo %d\n" % number)
 
+    def read_to_end(self) -> bytes:
+        """What the probe writes until its end. Raises Failed if that takes too long, or if it is
+        too much."""
+        import select
+
+        place = f"{self.host}: " if self.host else ""
+        late = Failed(f"{place}the probe gave no answer within {ANSWER_S:.0f} s")
+        output, until_s, poll = bytearray(), time.monotonic() + ANSWER_S, select.poll()
+        poll.register(self.stdout, select.POLLIN)
+        while poll.poll(1e3 * max(0.0, until_s - time.monotonic())):
+            piece = os.read(self.stdout.fileno(), READ_BYTES)
+            output += piece
+            if len(output) > ANSWER_BYTES:
+                raise Failed(f"{place}the probe's answer is larger than {ANSWER_BYTES >> 20} MB")
+            if not piece:
+                with suppress(subprocess.TimeoutExpired):
+                    self.process.wait(max(0.0, until_s - time.monotonic()))
+                    return bytes(output)
+                break
+        raise late
+
     def _order(self, line: bytes) -> None:
         if self.process.stdin is not None:
             with suppress(OSError, ValueError):  # the probe has ended, or its stdin is closed
@@ -296,87 +317,20 @@ def ask(argv: Sequence[str]) -> dict[str, Any]:
     registers that it programmed. Raises Failed if it does not answer, or not with a JSON object."""
     import json
 
-    stdin, lifeline = os.pipe()
-    with os.fdopen(stdin), os.fdopen(lifeline, "wb") as held, Exits() as exits:
-        with _starting(argv):
-            process = subprocess.Popen(
-                argv, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-            )
-        assert process.stdout is not None
-        assert process.stderr is not None
-        with process.stdout, process.stderr:
-            try:
-                try:
-                    exits.open()
-                    out, errors = _outputs(process, argv)
-                finally:
-                    exits.hold()
-            except BaseException:
-                exits.ignore_all()
-                held.close()
-                process.stdout.close()  # a probe that is writing its answer does not wait for us
-                with suppress(PermissionError):  # it runs as root; its closed stdin ends it
-                    process.terminate()
-                try:
-                    process.wait(RESTORE_S if "msr" in ssh.words(argv) else GRACE_S)
-                except subprocess.TimeoutExpired:
-                    with suppress(PermissionError):
-                        process.kill()
-                        process.wait()
-                os.set_blocking(process.stderr.fileno(), False)
-                errors = process.stderr.read() or b""
-                if process.returncode == 1 and errors:
-                    raise _no_answer(argv, process.returncode, errors) from None
-                raise
-    with suppress(ValueError, RecursionError):
-        answer = json.loads(out)
-        if isinstance(answer, dict):
-            return answer
-    raise _no_answer(argv, process.returncode, errors)
-
-
-def _outputs(process: subprocess.Popen[bytes], argv: Sequence[str]) -> tuple[bytes, bytes]:
-    """What the probe writes to stdout, and the end of what it writes to stderr, until it has closed
-    both and ended. Raises Failed if it does not end in time, or if it writes too much."""
-    import selectors
-
-    place = f"{name}: " if (name := ssh.host(argv)) else ""
-    late = Failed(f"{place}the probe gave no answer within {ANSWER_S:.0f} s")
-    out, errors, until_s = bytearray(), bytearray(), time.monotonic() + ANSWER_S
-    with selectors.DefaultSelector() as pipes:
-        pipes.register(process.stdout, selectors.EVENT_READ, out)  # type: ignore[arg-type]
-        pipes.register(process.stderr, selectors.EVENT_READ, errors)  # type: ignore[arg-type]
-        while pipes.get_map():
-            left_s = until_s - time.monotonic()
-            for key, _ in pipes.select(left_s) if left_s > 0 else []:
-                piece = os.read(key.fd, READ_BYTES)
-                key.data.extend(piece)
-                if not piece:
-                    pipes.unregister(key.fileobj)
-            del errors[:-STDERR_BYTES]
-            if len(out) > ANSWER_BYTES:
-                raise Failed(f"{place}the probe's answer is larger than {ANSWER_BYTES >> 20} MB")
-            if time.monotonic() > until_s:
-                raise late
-    try:
-        process.wait(max(0.0, until_s - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        raise late from None
-    return bytes(out), bytes(errors)
-
-
-def _no_answer(argv: Sequence[str], code: int, errors: bytes) -> Failed:
-    """The failure of a probe that gave no answer, with the last line of its stderr."""
-    lines = errors.decode(errors="replace").strip().splitlines()
-    if (failed := ssh.failure(argv, code, lines)) is not None:
-        return failed
-    name = ssh.host(argv)
-    if name and not code:
-        text = f"{name}: no answer of perfprobe comes from there"
-        return Failed(f"{text}; {ssh.START_FILE.format(host=name)}", UNAVAILABLE)
-    why = lines[-1] if lines else f"perfprobe ended with status {code}"
-    place = f"{name}: " if name else ""
-    return Failed(place + why.removeprefix("perfprobe: "), max(1, code))
+    with launched(argv) as probe:
+        assert isinstance(probe, Probe)
+        with probe.stdout:  # when it is closed, a probe that is writing does not wait for us
+            output = probe.read_to_end()
+        with suppress(ValueError, RecursionError):
+            answer = json.loads(output)
+            if isinstance(answer, dict):
+                probe.failure_raised = True  # the answer has the reason of its exit status
+                return answer
+        if probe.host and not probe.process.returncode:
+            fix = ssh.START_FILE.format(host=probe.host)
+            text = f"{probe.host}: no answer of perfprobe comes from there; {fix}"
+            raise Failed(text, UNAVAILABLE)
+        raise probe.ended()
 
 
 @contextmanager

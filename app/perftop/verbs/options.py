@@ -21,7 +21,8 @@ from perftop.base.importing import lean
 from perftop.base.text import full_terminal
 
 if TYPE_CHECKING:
-    from perftop.process.command_window import CommandStart, Identity
+    from perfprobe import wire
+    from perftop.process.command_window import CommandStart
     from perftop.process.job import Job
 
 STAT_INTERVAL_NS = 1_000_000_000
@@ -315,8 +316,15 @@ def shared_start(job: Job | None, machines: int) -> CommandStart | None:
     return None if job is None else CommandStart(job, machines)
 
 
-def identity_of(args: argparse.Namespace) -> Identity:
-    with lean():
-        from perftop.process.command_window import Identity
+def with_identity(args: argparse.Namespace, hello: wire.Hello) -> wire.Hello:
+    """Returns hello with the labels, the command and the interval of the options, which override
+    its own, so that recordings and all outputs have them."""
+    from dataclasses import replace
 
-    return Identity(dict(args.label or ()), args.command or (), args.interval)
+    from perftop.process.command_window import argv_text
+
+    return replace(
+        hello, labels=hello.labels | dict(args.label or ()),
+        command=argv_text(args.command or ()) or hello.command,
+        interval_ns=args.interval or hello.interval_ns,
+    )  # fmt: skip

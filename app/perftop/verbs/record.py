@@ -193,7 +193,7 @@ class Record(Follower):
         args, self._now_ns = self._args, hello.raw_ns
         if self._command is not None:
             self._command.begin(hello)
-        named = options.identity_of(args).apply(hello)
+        named = options.with_identity(args, hello)
         if self._triggers is not None:
             self._triggers.take([named])
         if _is_ring(args):

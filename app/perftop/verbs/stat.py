@@ -122,7 +122,7 @@ class Stat(Measured):
         from perftop.output.export.fields import with_events
         from perftop.output.stat_table import SCREENFUL, StatTable
 
-        session = super().on_hello(options.identity_of(self._args).apply(hello))
+        session = super().on_hello(options.with_identity(self._args, hello))
         self._fields = with_events(session, self._fields, self._metrics)
         if self.job is not None:
             session.account(self.job.pid)

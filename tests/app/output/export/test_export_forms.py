@@ -4,6 +4,7 @@ prints, and against readers that others have written."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import exported
@@ -15,7 +16,6 @@ from scraped import by_name
 from taped import written
 
 from perfprobe import wire
-from perftop.process.command_window import Identity
 
 EVERY_NS = 3_000_000_000
 FEW = ("util", "busy_hz", "smt", "smt_neither_low_ratio", "cycles_count", "power_w")
@@ -99,7 +99,8 @@ def test_doubted_late_and_lost_samples_are_in_all_formats(tmp_path: Path) -> Non
 def test_every_form_has_host_labels_command_and_start(tmp_path: Path) -> None:
     greeting, *frames = counted()
     assert isinstance(greeting, wire.Hello)
-    named = Identity({"run": "17", "who": "a b"}, ["make", "-j 2"], 500_000_000).apply(greeting)
+    labels = {"run": "17", "who": "a b"}
+    named = replace(greeting, labels=labels, command=["make", "-j 2"], interval_ns=500_000_000)
     path = record(tmp_path / "recording", [named, *frames])
     start = named.wall_ns / 1e9
     printed = json.loads(export(path, "jsonl").splitlines()[0])
