@@ -157,7 +157,7 @@ def _problem(status: int | None, text: str, left: int, sent: list[str]) -> str:
         return "early"
     if "Traceback" in text or "internal error" in text:
         return f"a traceback after {sent}, status {status}: {text.strip()[-700:]}"
-    if status < 0 and -status in FATAL:
+    if status < 0 and (-status in FATAL or (-status == signal.SIGPIPE and not text)):
         return "early"
     if status not in STATUSES:
         return f"status {status} after {sent}"

@@ -19,7 +19,7 @@ import struct
 import termios
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NoReturn, Self
 
@@ -108,7 +108,10 @@ class Job:
         self._watcher: threading.Thread | None = None
         """Records the time of the command's end, even if a slow terminal blocks the event loop."""
         try:
-            self.pid = os.fork()
+            with _interrupts_held():
+                self.pid = os.fork()
+                if self.pid == 0 and callable(signal.getsignal(signal.SIGINT)):
+                    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it as the command
         except OSError as error:
             for fd in (gate, self._gate, self._reports, reports):
                 os.close(fd)
@@ -220,6 +223,21 @@ class Job:
         )  # fmt: skip
 
 
+@contextlib.contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C in the block takes effect at its end. Python only prints exceptions that are raised in
+    its hooks for a fork, so a KeyboardInterrupt there would be lost."""
+    try:
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    except OSError:  # refused
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _used(used: resource.struct_rusage) -> tuple[float, float, int, int, int]:
     """User and system time, switches, all page faults, and those that waited for a disk."""
     faults = used.ru_minflt + used.ru_majflt
@@ -243,8 +261,6 @@ def _wait_and_run(argv: list[str], gate: int, reports: int, terminal: int | None
     """The code of the child process. No other code of the parent may run in it, in particular no
     exit handlers."""
     status = NOT_EXECUTABLE
-    if callable(signal.getsignal(signal.SIGINT)):
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # so Ctrl-C ends it, like the command
     try:
         if terminal is not None:
             _move_to(terminal)

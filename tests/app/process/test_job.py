@@ -56,6 +56,24 @@ def test_missing_programs_and_files_that_are_none(tmp_path: Path) -> None:
     assert run("").failed == os.strerror(2)
 
 
+INTERRUPTED = """
+import os, signal
+from perftop.process.job import Job
+
+os.register_at_fork(before=lambda: os.kill(os.getpid(), signal.SIGINT))
+try:
+    Job(["true"])
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_ctrl_c_in_a_hook_of_the_fork_is_not_lost() -> None:
+    command = [sys.executable, "-c", INTERRUPTED]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    assert (result.stdout, result.stderr) == ("interrupted\n", "")
+
+
 def test_nothing_runs_before_the_gate_opens(tmp_path: Path) -> None:
     report = tmp_path / "told"
     clock = "import time, sys; open(sys.argv[1], 'w').write(str(time.clock_gettime_ns(4)))"
