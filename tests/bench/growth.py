@@ -5,7 +5,9 @@ Each case is measured at a size and at its double, twice over, each in a process
 of functions, CPU seconds, and the peak of memory. Calls may at most double, and a little more;
 seconds may do so within their noise. A line for each case.
 
-Run by hand: python tests/bench/growth.py [WORD …]   only cases whose names have one of these words
+Run by hand: python tests/bench/growth.py [--large] [WORD …]
+             only cases whose names have one of these words; --large: half the sizes that must be
+             served (10^5 tasks and episodes, 10^4 marks, 4,096 CPUs, 24 hours), and these sizes
 """
 
 from __future__ import annotations
@@ -269,31 +271,31 @@ def machines(count: int, _: Path) -> Work:
     return work
 
 
-CASES: dict[str, tuple[Callable[[int, Path], Work], int]] = {
-    "marks in a pass": (marks, 2500),
-    "marks in export": (exported_marks, 2500),
-    "episodes in a pass": (episodes, 50),
-    "episodes listed": (listed_episodes, 16_000),
-    "renamed tasks": (renamed_tasks, 1600),
-    "CPUs, a session": (cpus, 512),
-    "CPUs, export": (cpus_in("export", "-o", "/dev/null", "--force"), 256),
-    "CPUs, summary": (cpus_in("summary"), 512),
-    "CPUs, why": (cpus_in("why"), 512),
-    "seconds, export": (seconds_in("export", "-o", "/dev/null", "--force"), 4000),
-    "seconds, summary": (seconds_in("summary"), 4000),
-    "seconds, why": (seconds_in("why"), 4000),
-    "seconds, live": (live_seconds, 300),
-    "kept recordings": (kept_recordings, 500),
-    "a full ring": (full_ring, 250),
-    "damages": (damaged_places, 25),
-    "hotplugs": (hotplugs, 200),
-    "machines": (machines, 2500),
+CASES: dict[str, tuple[Callable[[int, Path], Work], int, int]] = {
+    "marks in a pass": (marks, 2500, 10_000),
+    "marks in export": (exported_marks, 2500, 10_000),
+    "episodes in a pass": (episodes, 50, 2000),
+    "episodes listed": (listed_episodes, 16_000, 100_000),
+    "renamed tasks": (renamed_tasks, 1600, 100_000),
+    "CPUs, a session": (cpus, 512, 4096),
+    "CPUs, export": (cpus_in("export", "-o", "/dev/null", "--force"), 256, 4096),
+    "CPUs, summary": (cpus_in("summary"), 512, 4096),
+    "CPUs, why": (cpus_in("why"), 512, 4096),
+    "seconds, export": (seconds_in("export", "-o", "/dev/null", "--force"), 4000, 86_400),
+    "seconds, summary": (seconds_in("summary"), 4000, 86_400),
+    "seconds, why": (seconds_in("why"), 4000, 86_400),
+    "seconds, live": (live_seconds, 300, 86_400),
+    "kept recordings": (kept_recordings, 500, 10_000),
+    "a full ring": (full_ring, 250, 10_000),
+    "damages": (damaged_places, 25, 1000),
+    "hotplugs": (hotplugs, 200, 10_000),
+    "machines": (machines, 2500, 10_000),
 }
-"""Cases, and the smallest of three sizes."""
+"""Cases, the smallest of three sizes, and the size for --large."""
 
 
 def measured(name: str, size: int, answer: object) -> None:
-    case, _ = CASES[name]
+    case = CASES[name][0]
     with tempfile.TemporaryDirectory(prefix="growth-") as directory:
         os.environ["XDG_CACHE_HOME"] = directory
         places = [Path(directory) / part for part in ("a", "b")]
@@ -313,27 +315,30 @@ def measured(name: str, size: int, answer: object) -> None:
 def main(words: list[str]) -> int:
     bad = 0
     forks = multiprocessing.get_context("fork")
-    for name, (_, size) in CASES.items():
+    is_large = "--large" in words
+    words = [word for word in words if word != "--large"]
+    for name, (_, size, large) in CASES.items():
         if words and not any(word in name for word in words):
             continue
         results: list[tuple[int, float, float]] = []
-        for factor in (1, 2, 4):
+        sizes = (large // 2, large) if is_large else (size, 2 * size, 4 * size)
+        for count in sizes:
             answer = forks.SimpleQueue()
-            process = forks.Process(target=measured, args=(name, size * factor, answer))
+            process = forks.Process(target=measured, args=(name, count, answer))
             process.start()
             process.join()
             if process.exitcode:
                 break
             results.append(answer.get())
-        faults = [] if len(results) == 3 else ["it failed"]
+        faults = [] if len(results) == len(sizes) else ["it failed"]
         for (calls, s, _), (more_calls, more_s, _) in pairwise(results):
             if more_calls > MAX_CALLS * calls:
                 faults.append(f"calls grow by {more_calls / calls:.1f}")
             if more_s > MAX_SECONDS * s + NOISE_S:
                 faults.append(f"seconds grow by {more_s / s:.1f}")
         bad += bool(faults)
-        figures = (f"{size * factor}: {calls} calls, {s:.2f} s, {mb:.0f} MB"
-                   for factor, (calls, s, mb) in zip((1, 2, 4), results, strict=False))  # fmt: skip
+        figures = (f"{count}: {calls} calls, {s:.2f} s, {mb:.0f} MB"
+                   for count, (calls, s, mb) in zip(sizes, results, strict=False))  # fmt: skip
         print(f"{'✗' if faults else '✓'} {name:20} {'; '.join([*figures, *faults])}", flush=True)
     return 1 if bad else 0
 
