@@ -49,17 +49,25 @@ class TaskLanes:
         self._names: list[str] = [""] * NAMED_TAKERS
         """The task of each colour; '' if there is none."""
         self._shares = np.zeros((len(units), 0, TAKERS))
+        self._lanes: dict[tuple[int, int, Look], list[list[Run]]] = {}
         self._seconds = np.zeros((len(units), TAKERS))
         self._idle_s = np.zeros(len(units))
-        self._sums_basis: object = None
+        self._basis: object = None
         self._sum_lines: dict[tuple[int, int, Look], list[list[Run]]] = {}
 
     def read(self, axis: Axis, util: Floats, range_ns: tuple[int, int] | None = None) -> None:
         """Reads the tasks for the columns of this axis. `util`: busy shares, (units, columns).
-        `range_ns`: raw times between which seconds are summed; None: over all columns."""
+        `range_ns`: raw times between which seconds are summed; None: over all columns. Lanes and
+        sums change with the records and when a column begins, not with each sample."""
         has_news = self._read_records(axis.start_ns, axis.now_ns)
+        basis = axis.columns, axis.bin_ns, axis.end_ns, range_ns
+        if not has_news and basis == self._basis:
+            return
         if has_news:
             self._add_up()
+        self._basis = basis
+        self._lanes.clear()
+        self._sum_lines.clear()
         columns = axis.columns
         column_ns = axis.bin_ns / axis.bin_columns
         ends_ns = axis.end_ns - column_ns * np.arange(columns - 1, -1, -1)
@@ -75,11 +83,6 @@ class TaskLanes:
             shares *= np.where(known > util, util / known, 1.0)[..., None]
         shares[..., _UNSEEN] = np.maximum(0.0, util - shares.sum(axis=2))
         self._shares = shares
-        basis = axis.columns, axis.bin_ns, range_ns
-        if not has_news and basis == self._sums_basis:  # sums change with the records
-            return
-        self._sums_basis = basis
-        self._sum_lines.clear()
         column_s = np.where(np.isfinite(util), column_ns / 1e9, 0.0)
         if range_ns is not None:
             column_s[:, (ends_ns <= range_ns[0]) | (ends_ns > range_ns[1] + column_ns / 2)] = 0.0
@@ -140,11 +143,13 @@ class TaskLanes:
     def lane(self, unit: int, rows: int, look: Look) -> list[list[Run]]:
         """Returns the lane of a CPU in `rows` lines. The lowest line has the name of a task where
         the task fills enough cells."""
-        lines = charts.rows_of(charts.takers(self._shares[unit], rows, look))
-        runs: list[Run] = []
-        for signs, key in lines[-1]:
-            runs += self._named(signs, key) if look == "colour" else self._lettered(signs, key)
-        return [*lines[:-1], runs]
+        key = unit, rows, look
+        if key not in self._lanes:
+            lines = charts.rows_of(charts.takers(self._shares[unit], rows, look))
+            names = self._named if look == "colour" else self._lettered
+            lines[-1] = [run for signs, style in lines[-1] for run in names(signs, style)]
+            self._lanes[key] = lines
+        return self._lanes[key]
 
     def _named(self, signs: str, key: str) -> list[Run]:
         """Returns a run with the name of its task, if it is long enough and full."""
