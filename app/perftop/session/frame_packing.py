@@ -282,7 +282,7 @@ def _bytes(body: tuple[object, ...]) -> bytes:
     return data
 
 
-def records(data: bytes) -> tuple[int, dict[str, object]]:
-    """Time and records of a packed message, read without unpacking its blocks."""
-    body = msgpack.unpackb(data)
-    return body[1], {} if isinstance(body[0], str) else body[4]
+def records(data: bytes) -> dict[str, object]:
+    """The records, other than counters, of a packed frame, whose blocks are not unpacked."""
+    packed_records: dict[str, object] = msgpack.unpackb(data)[4]
+    return packed_records

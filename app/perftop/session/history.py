@@ -21,7 +21,7 @@ from perftop.model.evaluation import STATIC, ratio
 from perftop.model.machine_totals import NAMES, SHARED_KEYS, TRACED
 from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.tasks import TaskSnapshot
-from perftop.session.frame_packing import Layouts, Packer, records
+from perftop.session.frame_packing import Layouts, Packer
 from perftop.session.history_chunk import CEILING, WEIGHT, Chunk, CounterRows, Times, Trail
 from perftop.session.interval import Span
 
@@ -396,34 +396,21 @@ class History:
 
     def task_records(self, after_ns: int, until_ns: int) -> list[tuple[int, TaskSnapshot]]:
         """The records of tasks after one raw time and up to another, with their times."""
-        found: list[tuple[int, TaskSnapshot]] = []
+        records: list[tuple[int, TaskSnapshot]] = []
         for chunk in reversed(self._chunks):
-            chunk.settle()
-            if chunk.first_ns > until_ns:
-                continue
-            for packed_message in reversed(chunk.messages):
-                time_ns, packed_records = records(packed_message)
-                if time_ns <= after_ns:
-                    return found[::-1]
-                if time_ns <= until_ns and "tasks" in packed_records:
-                    snapshot = TaskSnapshot.from_records(packed_records)
-                    found += [(time_ns, snapshot)] if snapshot is not None else []
-        return found[::-1]
+            for time_ns, index in reversed(chunk.task_frames):
+                snapshot = None
+                if after_ns < time_ns <= until_ns:
+                    snapshot = TaskSnapshot.from_records(chunk.records(index))
+                records += [(time_ns, snapshot)] if snapshot is not None else []
+            if chunk.first_ns <= after_ns:
+                break
+        return records[::-1]
 
     def tasks_at(self, end_ns: int) -> TaskSnapshot:
         """The last record of tasks by that time; empty if it is out of date."""
-        for chunk in reversed(self._chunks):
-            chunk.settle()
-            for packed_message in reversed(chunk.messages):
-                time_ns, packed_records = records(packed_message)
-                if (
-                    time_ns <= end_ns
-                    and (snapshot := TaskSnapshot.from_records(packed_records)) is not None
-                ):
-                    return snapshot if end_ns - time_ns <= MAX_TASKS_AGE_NS else TaskSnapshot()
-            if chunk.first_ns <= end_ns - MAX_TASKS_AGE_NS:
-                break
-        return TaskSnapshot()
+        records = self.task_records(end_ns - MAX_TASKS_AGE_NS - 1, end_ns)
+        return records[-1][1] if records else TaskSnapshot()
 
 
 def _add(frames: Sequence[wire.Frame], begin_ns: int, reader: SampleReader, span: Span) -> None:

@@ -9,7 +9,7 @@ ceiling; 0 where unknown.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,7 @@ from perftop.model.cores import Cores
 from perftop.model.counters import BlockCounter, Counters
 from perftop.model.sample_reader import ReaderState, SampleBatch, StackedSamples
 from perftop.model.smt import STATES
-from perftop.session.frame_packing import Packer
+from perftop.session.frame_packing import Packer, records
 
 Times = Ints
 WEIGHT = len(STATES)
@@ -32,6 +32,8 @@ OVERHEAD = 5_500
 MAX_WAITING, MAX_WAITING_BYTES = 32, 1 << 16
 """Maximum number of frames, and of their bytes, that wait to be packed together: packing many costs
 little more than packing one."""
+TASK_FRAME_BYTES = 130
+"""Bytes that an entry of `Chunk.task_frames` takes."""
 FRAME_OVERHEAD, ROWS_OVERHEAD = 500, 170
 """Bytes of the objects of a frame, and of each of its blocks, in addition to their content."""
 
@@ -174,6 +176,7 @@ class Chunk:
         "messages",
         "packer",
         "state",
+        "task_frames",
         "trail",
     )  # fmt: skip
 
@@ -196,6 +199,8 @@ class Chunk:
         """None: the chunk is sealed."""
         self._waiting_frames: list[wire.Frame] = []
         self._waiting_bytes, self._max_waiting_bytes = 0, max_waiting_bytes
+        self.task_frames: list[tuple[int, int]] = []
+        """Raw time and index, among all messages, of each frame with a record of tasks."""
         self.first_ns, self.last_ns = sys.maxsize, 0
         """Times of the chunk's first and last message."""
         self._bytes = state.nbytes + trail.nbytes + OVERHEAD
@@ -211,6 +216,10 @@ class Chunk:
             self.settle()
             self._pack([message])
             return
+        if "tasks" in message.records:
+            index = len(self.messages) + len(self._waiting_frames)
+            self.task_frames.append((message.time_ns, index))
+            self._bytes += TASK_FRAME_BYTES
         self._waiting_frames.append(message)
         self._waiting_bytes += FRAME_OVERHEAD + sum(
             ROWS_OVERHEAD + len(rows.head) + len(rows.valid) + len(rows.values)
@@ -218,6 +227,12 @@ class Chunk:
         )
         if self._waiting_bytes >= self._max_waiting_bytes:
             self.settle()
+
+    def records(self, index: int) -> Mapping[str, object]:
+        """The records, other than counters, of the message with this index."""
+        if index < len(self.messages):
+            return records(self.messages[index])
+        return self._waiting_frames[index - len(self.messages)].records
 
     def settle_many(self) -> None:
         """Pack the waiting frames, if there are enough of them."""
