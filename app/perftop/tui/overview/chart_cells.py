@@ -221,7 +221,7 @@ class ChartDrawer:
             which, episodes, "steal", charts.AFTER_EPISODE, charts.DURING_EPISODE
         )
         values = _by_column(busy * (1 - part), busy * part, steal, heat)
-        return _lines_of(charts.account, values, rows, look)
+        return lines_of(charts.account, values, rows, look)
 
     def _states(self, rows: int, look: Look) -> list[list[list[Run]]]:
         """Returns charts of the SMT states of cores. Where the states are unknown, their bounds are
@@ -240,7 +240,7 @@ class ChartDrawer:
                 for at, value in enumerate((lp0, lp1, both), 1)
             )
         values = _by_column(both, open_, lp0, lp1)
-        return _lines_of(charts.states, values, rows, look)
+        return lines_of(charts.states, values, rows, look)
 
     def _episode_columns(
         self, which: Sequence[int], episodes: Sequence[Episode], name: str, over: int, now: int
@@ -330,7 +330,7 @@ class ChartDrawer:
             unit_charts.rate = rows_of(charts.rate(columns, self._top, rows, look))
 
 
-def _lines_of(
+def lines_of(
     draw: Callable[[Floats, int, Look], list[charts.Column]], values: Floats, rows: int, look: Look
 ) -> list[list[list[Run]]]:
     """Returns the lines of several charts, whose columns are drawn together. `values`: (charts,

@@ -21,6 +21,7 @@ from perftop.draw.strips import foreign, merge_runs
 from perftop.model.tasks import TaskSnapshot
 from perftop.session.history import MAX_TASKS_AGE_NS
 from perftop.session.session import Session
+from perftop.tui.overview.chart_cells import lines_of
 from perftop.tui.overview.chart_numbers import Unit
 from perftop.tui.shared.time_axis import Axis
 
@@ -38,8 +39,9 @@ class TaskLanes:
     def __init__(self, session: Session, units: Sequence[Unit]) -> None:
         self._session = session
         self._cpus = [str(unit.cpus[0]) for unit in units]
-        self._records: list[tuple[int, TaskSnapshot]] = []
-        """Records of tasks with their raw times, the oldest first."""
+        self._records: list[tuple[int, list[dict[str, float]]]] = []
+        """Raw time of each record of tasks, and by unit the share of each task, by name; the oldest
+        record first."""
         self._times_ns: Floats = np.zeros(0)
         self._by_record: Floats = np.zeros((len(units), 1, TAKERS))
         """Shares by unit, record and colour. The last record is a dummy of zeros, for columns
@@ -49,7 +51,7 @@ class TaskLanes:
         self._names: list[str] = [""] * NAMED_TAKERS
         """The task of each colour; '' if there is none."""
         self._shares = np.zeros((len(units), 0, TAKERS))
-        self._lanes: dict[tuple[int, int, Look], list[list[Run]]] = {}
+        self._lanes: dict[tuple[int, Look], list[list[list[Run]]]] = {}
         self._seconds = np.zeros((len(units), TAKERS))
         self._idle_s = np.zeros(len(units))
         self._basis: object = None
@@ -97,7 +99,11 @@ class TaskLanes:
         old_records = previous_records
         if not first_ns <= start_ns <= end_ns or end_ns < last_ns:
             old_records, last_ns = [], start_ns - 1
-        new_records = self._session.past.task_records(last_ns, end_ns) if end_ns > last_ns else []
+        snapshots = self._session.past.task_records(last_ns, end_ns) if end_ns > last_ns else []
+        new_records = [
+            (time_ns, [_shares_by_name(snapshot, cpu) for cpu in self._cpus])
+            for time_ns, snapshot in snapshots
+        ]
         self._read_ns = start_ns, end_ns
         if (
             not new_records
@@ -115,23 +121,19 @@ class TaskLanes:
     def _add_up(self) -> None:
         """Adds up the shares in each record by the colours of the tasks."""
         self._times_ns = np.array([time_ns for time_ns, _ in self._records], float)
-        tasks = [
-            [[(t.comm, t.share) for t in snapshot.tasks_on(cpu)] for _, snapshot in self._records]
-            for cpu in self._cpus
-        ]
-        self._choose_names(tasks)
+        self._choose_names()
         place = {name: i for i, name in enumerate(self._names) if name}
         self._by_record = np.zeros((len(self._cpus), len(self._records) + 1, TAKERS))
-        for unit, records in enumerate(tasks):
-            for record, entries in enumerate(records):
-                for comm, share in entries:
+        for record, (_, tasks_of_units) in enumerate(self._records):
+            for unit, tasks in enumerate(tasks_of_units):
+                for comm, share in tasks.items():
                     self._by_record[unit, record, place.get(comm, _OTHERS)] += share
 
-    def _choose_names(self, tasks: Sequence[Sequence[Sequence[tuple[str, float]]]]) -> None:
+    def _choose_names(self) -> None:
         used: dict[str, float] = {}
-        for records in tasks:
-            for entries in records:
-                for comm, share in entries:
+        for _, tasks_of_units in self._records:
+            for tasks in tasks_of_units:
+                for comm, share in tasks.items():
                     used[comm] = used.get(comm, 0.0) + share
         top = sorted(used, key=lambda comm: -used[comm])[:NAMED_TAKERS]
         new = [comm for comm in top if comm not in self._names]
@@ -143,13 +145,13 @@ class TaskLanes:
     def lane(self, unit: int, rows: int, look: Look) -> list[list[Run]]:
         """Returns the lane of a CPU in `rows` lines. The lowest line has the name of a task where
         the task fills enough cells."""
-        key = unit, rows, look
-        if key not in self._lanes:
-            lines = charts.rows_of(charts.takers(self._shares[unit], rows, look))
-            names = self._named if look == "colour" else self._lettered
-            lines[-1] = [run for signs, style in lines[-1] for run in names(signs, style)]
-            self._lanes[key] = lines
-        return self._lanes[key]
+        if (rows, look) not in self._lanes:
+            lanes = lines_of(charts.takers, self._shares, rows, look)
+            with_names = self._named if look == "colour" else self._lettered
+            for lines in lanes:
+                lines[-1] = [run for signs, key in lines[-1] for run in with_names(signs, key)]
+            self._lanes[rows, look] = lanes
+        return self._lanes[rows, look][unit]
 
     def _named(self, signs: str, key: str) -> list[Run]:
         """Returns a run with the name of its task, if it is long enough and full."""
@@ -206,3 +208,11 @@ class TaskLanes:
     def window_s(self, unit: int) -> float:
         """Returns the seconds to which the sums of a CPU add up."""
         return float(self._seconds[unit].sum() + self._idle_s[unit])
+
+
+def _shares_by_name(snapshot: TaskSnapshot, cpu: str) -> dict[str, float]:
+    """Returns the shares of a CPU's time that tasks used, by name."""
+    shares: dict[str, float] = {}
+    for task in snapshot.tasks_on(cpu):
+        shares[task.comm] = shares.get(task.comm, 0.0) + task.share
+    return shares
