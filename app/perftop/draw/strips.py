@@ -3,6 +3,7 @@ a line."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
@@ -152,6 +153,9 @@ def overlaid(
     return [*before, *new, (" " * (last - stop), "text"), *cut(runs, last, len(signs))]
 
 
+_NOT_ASCII = re.compile(r"[^ -~]")
+
+
 @lru_cache(maxsize=4096)
 def foreign(value: object) -> str:
     """Returns untrusted text made safe to draw: without control characters, and with every
@@ -159,7 +163,7 @@ def foreign(value: object) -> str:
     raw = str(value)
     if raw.isascii() and raw.isprintable():
         return raw
-    return "".join(c if cell_len(c) == 1 else "?" for c in printable(raw))
+    return _NOT_ASCII.sub(lambda sign: sign[0] if cell_len(sign[0]) == 1 else "?", printable(raw))
 
 
 def spread(left: list[Run], right: list[Run], size: int) -> list[Run]:
