@@ -169,10 +169,10 @@ def report(
         short = "too short to tell" if totals.times.wait_snapshots else ""
         why = short or "known after 3 s, if the kernel reports it"
         unseen.append(("waiting for a CPU", why, None))
-    halts = session.whole().values.mean("involuntary", session.shown)
-    if chosen["involuntary"] and not np.isfinite(halts):
-        why = why_unknown(session, session.whole(), session.shown, "involuntary")
-        unseen.append(("halts", why, None))
+    if chosen["involuntary"]:
+        run = session.whole()
+        if not np.isfinite(run.values.mean("involuntary", session.shown)):
+            unseen.append(("halts", why_unknown(session, run, session.shown, "involuntary"), None))
     unseen = unseen or [OWN_WAITS if spent is None else SLEEP]
     if chosen["ipc"]:
         unseen.append(L3_CAPACITY)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from math import isnan
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -53,6 +53,7 @@ MAX_NAMES = 256
 ANYWHERE = -1
 """Replaces the CPU number where the CPUs of a task are unknown."""
 
+K = TypeVar("K")
 Key = tuple[int, int]
 """IDs of a process and of a thread."""
 
@@ -288,11 +289,8 @@ class RunTimes:
 
     def since(self, earlier: RunTimes) -> RunTimes:
         """Returns the times after those of `earlier`, without tasks that did nothing since."""
-        threads = {key: one.since(earlier.threads.get(key)) for key, one in self.threads.items()}
-        tasks = {key: one.since(earlier.tasks.get(key)) for key, one in self.tasks.items()}
         later = self._derived(
-            {key: one for key, one in threads.items() if one.wanted_s > 0 or one.elapsed_s > 0},
-            {key: one for key, one in tasks.items() if one.wanted_s > 0},
+            _since(self.threads, earlier.threads), _since(self.tasks, earlier.tasks),
             self.quotas.since(earlier.quotas),
             self.seen_s - earlier.seen_s, self.waiting_s - earlier.waiting_s,
             self.wait_snapshots - earlier.wait_snapshots,
@@ -486,6 +484,16 @@ class BusyCpus:
         time."""
         name = max(self._alone_s, key=lambda task: self._alone_s[task], default="")
         return name if name and self._alone_s[name] >= HALF_CPU * self.one_s else ""
+
+
+def _since(times: Mapping[K, TaskTimes], earlier: Mapping[K, TaskTimes]) -> dict[K, TaskTimes]:
+    """Returns the times after the earlier ones, without tasks that have no later record."""
+    later = {
+        key: task.since(before)
+        for key, task in times.items()
+        if (before := earlier.get(key)) is not task
+    }
+    return {key: task for key, task in later.items() if task.wanted_s > 0 or task.elapsed_s > 0}
 
 
 def _may_hide_waits(activities: Sequence[TaskActivity]) -> bool:

@@ -191,9 +191,9 @@ class _Verdicts:
         verdict = _verdict(session, self._of_last_seconds(session, totals), interval)
         before = [state for state in self._states if state.end_ns <= now_ns - RECENT_NS]
         if verdict.level and before:
-            recent = totals.since(before[-1])
-            if not recent.losses.share(verdict.cause) >= WARN:
-                verdict = _verdict(session, recent, interval)
+            recent_losses = totals.losses.since(before[-1].losses)
+            if not recent_losses.share(verdict.cause) >= WARN:
+                verdict = _verdict(session, totals.since(before[-1]), interval)
         if not verdict.level:
             text, end_ns = self._last
             self._since = ("", ""), 0
