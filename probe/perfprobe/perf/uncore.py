@@ -238,6 +238,10 @@ NAMED_EVENTS = (
 a controller, clients, free-running counters of clients and of servers."""
 STEMS = ("uncore_imc", "uncore_imc_free_running")
 """Names of controllers without their numbers, in the order of preference."""
+HBM = "uncore_hbm"
+"""Controllers of Xeon Max's memory in the package, which are not read: Linux's uncore_snbep.c has
+their events, and no public source has the bytes of a count."""
+HBM_TROUBLE = "memory traffic is that of DDR: the unit of the counts of HBM is not public"
 UNIT_BYTES = {"MiB": 1 << 20, "MB": 10**6, "KiB": 1 << 10, "Bytes": 1, "B": 1}
 LINE_BYTES = 64
 AMD, CAS_COMMANDS, MASKS = "amd_umc", 0x0A, (1, 2)
@@ -367,7 +371,8 @@ def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Ke
         place = _places(all_controllers, members[cpu]) if cpu in members else []
         return _bundles(place, channels, count) if len(place) * channels <= count else []
 
-    return Groups(kernel, "package", counters, bundles)
+    hbm = Missing("hbm_bytes", HBM_TROUBLE) if any(_pmus(root, HBM)) else None
+    return Groups(kernel, "package", counters, bundles, missing=[hbm] if hbm else [])
 
 
 Place = list[tuple[Controller, int]]

@@ -241,6 +241,7 @@ def test_models_of_the_kernel_have_a_name(family: int, model: int, name: str) ->
         (0x17, 0x71, None, False, "Zen 2"),
         (0x19, 0x11, None, True, "Zen 4"),
         (0x19, 0x21, None, True, "Zen 3"),
+        (0x19, 0x30, None, True, "Zen 3"),
         (0x19, 0x50, None, True, "Zen 3"),
         (0x19, 0xA0, None, True, "Zen 4"),
         (0x19, 0xC0, None, True, "Zen 3 or 4"),

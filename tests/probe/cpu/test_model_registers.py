@@ -131,14 +131,15 @@ SERVER_690 = {
 }  # fmt: skip
 CLIENT_64F = {0: "PROCHOT", 2: "bit 2", 10: "PL1", 11: "PL2", 12: "max turbo limit", 14: "bit 14"}
 XEON_64F = {**CLIENT_64F, 10: "PL1 or multi-core turbo"}
+PHI_690 = {0: "PROCHOT", 1: "thermal", 6: "VR thermal", 8: "electrical", 10: "bit 10"}
 LIMIT_REASONS: dict[int, tuple[int, dict[int, str]] | None] = {
     **dict.fromkeys((0x3C, 0x45, 0x46, 0x3D, 0x47), (0x690, CLIENT_690)),
     **dict.fromkeys((0x3F, 0x4F, 0x56), (0x690, SERVER_690)),
-    0x57: (0x690, {0: "PROCHOT", 1: "thermal", 6: "VR thermal", 8: "electrical", 10: "bit 10"}),
+    **dict.fromkeys((0x57, 0x85), (0x690, PHI_690)),
     0x5C: (0x64F, {2: "PL1", 3: "PL2", 10: "VR thermal alert", 12: "electrical", 15: "bit 15"}),
     **dict.fromkeys((0x5E, 0x9E, 0x7E, 0x8C), (0x64F, CLIENT_64F)),
     **dict.fromkeys((0x55, 0x6A, 0x8F, 0xCF), (0x64F, XEON_64F)),
-    **dict.fromkeys((0x1A, 0x2D, 0x3E, 0x85, 0x7A, 0x1C, 0xAD, 0xAE), None),
+    **dict.fromkeys((0x1A, 0x2D, 0x3E, 0x7A, 0x1C, 0xAD, 0xAE), None),
 }
 """The SDM's tables by model, as EDK2 and msr-safe transcribe them; some bits of each."""
 

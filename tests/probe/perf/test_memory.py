@@ -91,6 +91,18 @@ def test_after_a_cpu_goes_offline_the_kernels_new_mask_is_used(tmp_path: Path) -
         part.shut(reader)
 
 
+def test_xeon_max_reports_that_its_hbm_is_not_read(tmp_path: Path) -> None:
+    """arch/x86/events/intel/uncore_snbep.c, spr_uncore_hbm: event 5, and the umasks of DDR."""
+    two_packages(tmp_path, model=0x8F)
+    names = {"cas_count_read": "event=0x05,umask=0xcf", "cas_count_write": "event=0x05,umask=0xf0"}
+    controller(tmp_path, "uncore_imc_0", 40, "0,4", ICX_FORMAT, **names)
+    assert of_memory(tmp_path, fakeperf.Kernel()).missing == []
+    controller(tmp_path, "uncore_hbm_0", 60, "0,4", ICX_FORMAT)
+    part = of_memory(tmp_path, fakeperf.Kernel())
+    assert [missing.what for missing in part.missing] == ["hbm_bytes"]
+    assert has(part) == [*KEYS]
+
+
 def test_granite_rapids_has_two_channels_a_controller(tmp_path: Path) -> None:
     two_packages(tmp_path, model=0xAD)
     for i in range(12):

@@ -30,7 +30,7 @@ READ = "memory_read_bytes"
 MIN_READ_SHARE = 0.8
 """Minimum share of the copied bytes that must have been read from memory; the rest may be in a
 large L3."""
-STEMS = ("memory_", "l3_", "energy_", "plr_", "pstate_limit", "limit_reasons")
+STEMS = ("memory_", "hbm_", "l3_", "energy_", "plr_", "pstate_limit", "limit_reasons")
 """Prefixes of the keys of counters whose absence is reported."""
 MAX_ROWS = 64
 """Upper bound of reported rows of a counter; a thousand cores would fill a message."""
