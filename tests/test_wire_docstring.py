@@ -134,7 +134,7 @@ def test_sources_send_what_the_table_lists() -> None:
     ]
     loose.append(firmware_limits.COUNTER)
     loose += [*cpu_files.COUNTERS.values(), *powercap.COUNTERS, msr.tsc().counter]
-    loose += [c for scope in ("core", "package") for c in cpu_files._files(scope).values()]
+    loose += [c for counters in cpu_files.THROTTLES.values() for c in counters.values()]
     for c in loose:
         if c.key in KEYS:
             sent[c.key].add((KEYS[c.key][0], c.kind, c.unit))

@@ -121,9 +121,8 @@ def open_perf(
     own accounts. If neither reference cycles nor cycles can be counted, `perf` raises Unavailable;
     `auto` goes on without them, and the hello has the reason. Raises ValueError for unknown
     events."""
-    from perfprobe.machine.hello import SourceInfo
     from perfprobe.machine.parts import Part
-    from perfprobe.machine.source import Machine, os_parts, read_rows, with_siblings
+    from perfprobe.machine.source import Machine, SourceInfo, os_parts, read_rows, with_siblings
     from perfprobe.perf import chosen, cores
     from perfprobe.registers.opening import open_registers
 

@@ -24,12 +24,21 @@ _CLASS_STEP = 0.9
 def read(root: Path = Path("/")) -> list[Cpu]:
     """Returns a row for each present CPU, ascending; no rows if the tree names no CPU."""
     base = f"{root}/{files.CPUS}"
-    present = _present(root, base)
+    lists = (files.cpus(f"{base}/{name}") for name in ("present", "possible", "online"))
+    present = (
+        next(filter(None, lists), None)
+        or files.numbered(base, "cpu")
+        or sorted(_proc_stat(root))
+        or sorted({cpu for cpu, _, _ in _cpuinfo(root)})
+    )
     online = _online(root, base, present)
     known_cpus = frozenset(present)
     rows = [_core_of(base, cpu, cpu in online, known_cpus) for cpu in present]
     if not any(row.siblings or row.core is not None for row in rows):
-        rows = _from_cpuinfo(root, rows)
+        ids = {cpu: (package, core) for cpu, package, core in _cpuinfo(root)}
+        for at, row in enumerate(rows):
+            package, core = ids.get(row.cpu, (row.package, None))
+            rows[at] = replace(row, package=package, core=core)
     l3 = _l3(base, rows)
     nodes = _nodes(root, base, present)
     types = _types(root, base, rows)
@@ -53,6 +62,16 @@ def cores(rows: Sequence[Cpu]) -> list[list[int]]:
     """
     by_cpu = {row.cpu: row for row in rows}
     mates = _mates(by_cpu)
+
+    def may_share(a: Cpu, b: Cpu) -> bool:  # no core spans packages or dies
+        pairs = ((a.package, b.package), (a.die, b.die))
+        return all(x is None or y is None or x == y for x, y in pairs)
+
+    def order(group: list[int]) -> tuple[tuple[bool, int], ...]:
+        rows = [by_cpu[cpu] for cpu in group]
+        ids = [[row.package for row in rows], [row.die for row in rows], [row.core for row in rows]]
+        return (*(_none_last(_first(numbers)) for numbers in ids), (False, group[0]))
+
     taken: set[int] = set()
     groups: list[list[int]] = []
     for cpu in sorted(mates):
@@ -60,11 +79,11 @@ def cores(rows: Sequence[Cpu]) -> list[list[int]]:
             continue
         group = [cpu]
         for mate in sorted(mates[cpu] - taken):
-            if all(_together(by_cpu[mate], by_cpu[other]) for other in group):
+            if all(may_share(by_cpu[mate], by_cpu[other]) for other in group):
                 group.append(mate)
         taken.update(group)
         groups.append(group)
-    return sorted(groups, key=lambda group: _order(by_cpu, group))
+    return sorted(groups, key=order)
 
 
 def packages(rows: Sequence[Cpu]) -> list[list[int]]:
@@ -79,18 +98,7 @@ def packages(rows: Sequence[Cpu]) -> list[list[int]]:
     return [sorted(members[key]) for key in sorted(members, key=_none_last)]
 
 
-# --- present and online CPUs --------------------------------------------------------------------
-
-
-def _present(root: Path, base: str) -> list[int]:
-    for name in ("present", "possible", "online"):
-        if cpus := files.cpus(f"{base}/{name}"):
-            return cpus
-    return (
-        files.numbered(base, "cpu")
-        or sorted(_proc_stat(root))
-        or sorted({cpu for cpu, _, _ in _cpuinfo(root)})
-    )
+# --- online CPUs ----------------------------------------------------------------------------------
 
 
 def _online(root: Path, base: str, present: list[int]) -> frozenset[int]:
@@ -129,14 +137,6 @@ def _core_of(base: str, cpu: int, online: bool, known_cpus: frozenset[int]) -> C
         core=files.number(f"{directory}/core_id"),
         siblings=siblings,
     )
-
-
-def _from_cpuinfo(root: Path, rows: list[Cpu]) -> list[Cpu]:
-    ids = {cpu: (package, core) for cpu, package, core in _cpuinfo(root)}
-    return [
-        replace(row, package=ids[row.cpu][0], core=ids[row.cpu][1]) if row.cpu in ids else row
-        for row in rows
-    ]
 
 
 def _cpuinfo(root: Path) -> list[tuple[int, int | None, int | None]]:
@@ -179,27 +179,13 @@ def _mates(by_cpu: dict[int, Cpu]) -> dict[int, set[int]]:
             claimed = same[row.package, row.die, row.core]
         for cpu in claimed:
             other = by_cpu.get(cpu)
-            if other is not None and other is not row and _agree(row, other):
+            if other is None or other is row:
+                continue
+            # Lists omit offline CPUs.
+            if not other.siblings or row.cpu in other.siblings or not row.online:
                 mates.setdefault(row.cpu, set()).add(cpu)
                 mates.setdefault(cpu, set()).add(row.cpu)
     return mates
-
-
-def _agree(row: Cpu, other: Cpu) -> bool:
-    """Whether `other`'s list allows `row` as a sibling. Lists omit offline CPUs."""
-    return not other.siblings or row.cpu in other.siblings or not row.online
-
-
-def _together(a: Cpu, b: Cpu) -> bool:
-    """Whether two CPUs may share a core: no core spans packages or dies."""
-    pairs = ((a.package, b.package), (a.die, b.die))
-    return all(x is None or y is None or x == y for x, y in pairs)
-
-
-def _order(by_cpu: dict[int, Cpu], group: list[int]) -> tuple[tuple[bool, int], ...]:
-    rows = [by_cpu[cpu] for cpu in group]
-    ids = [[row.package for row in rows], [row.die for row in rows], [row.core for row in rows]]
-    return (*(_none_last(_first(numbers)) for numbers in ids), (False, group[0]))
 
 
 def _none_last(number: int | None) -> tuple[bool, int]:
@@ -283,20 +269,17 @@ def _types(root: Path, base: str, rows: list[Cpu]) -> dict[int, str]:
         }
         classes = _classes({value for value in values.values() if value})
         results = {cpu: classes[value] for cpu, value in values.items() if value and classes}
-        if results and (name == "cpu_capacity" or _threads_differ(rows, results)):
+        if not results:
+            continue
+        threads: dict[str, set[int]] = {}
+        for row in rows:
+            if row.cpu in results:
+                threads.setdefault(results[row.cpu], set()).add(len(row.siblings))
+        first, *others = threads.values()
+        # Types of a hybrid differ in threads, too; Speed Select's priorities in base clock alone.
+        if name == "cpu_capacity" or all(first.isdisjoint(other) for other in others):
             return results
     return {}
-
-
-def _threads_differ(rows: list[Cpu], types: dict[int, str]) -> bool:
-    """Whether cores of the types have different numbers of threads, as a hybrid's have. Priorities
-    of Speed Select on a server differ in base clock alone."""
-    counts: dict[str, set[int]] = {}
-    for row in rows:
-        if row.cpu in types:
-            counts.setdefault(types[row.cpu], set()).add(len(row.siblings))
-    first, *others = counts.values()
-    return all(first.isdisjoint(other) for other in others)
 
 
 def _classes(values: set[int]) -> dict[int, str]:

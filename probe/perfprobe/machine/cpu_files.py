@@ -107,31 +107,26 @@ def clock_files(root: Path, rows: Sequence[Cpu]) -> Files:
     """Returns the part with the files of cpufreq that are cheap enough to read with every
     sample."""
     counters, missing = {}, []
+    cpu = next((row.cpu for row in rows if row.online), 0)
     for name, counter in COUNTERS.items():
-        why = _trouble(root, rows, name)
-        if why is None:
-            counters[f"cpufreq/{name}"] = counter
-        else:
+        took_ns = []
+        try:
+            for _ in range(3):
+                start_ns = time.monotonic_ns()
+                (root / files.CPUS / f"cpu{cpu}/cpufreq/{name}").read_bytes()
+                took_ns.append(time.monotonic_ns() - start_ns)
+        except OSError:
+            why = "no cpufreq driver (usual in a guest): no clock from the system"
             missing.append(Missing(counter.key, why))
+            continue
+        if min(took_ns) > SLOW_NS:
+            why = f"a read of {name} takes {min(took_ns) // 1000} us: too slow to repeat"
+            missing.append(Missing(counter.key, why))
+        else:
+            counters[f"cpufreq/{name}"] = counter
     part = Files(root, list(counters.values()), list(counters))
     part.missing += missing
     return part
-
-
-def _trouble(root: Path, rows: Sequence[Cpu], name: str) -> str | None:
-    cpu = next((row.cpu for row in rows if row.online), 0)
-    path = root / files.CPUS / f"cpu{cpu}/cpufreq/{name}"
-    took_ns = []
-    try:
-        for _ in range(3):
-            start_ns = time.monotonic_ns()
-            path.read_bytes()
-            took_ns.append(time.monotonic_ns() - start_ns)
-    except OSError:
-        return "no cpufreq driver (usual in a guest): no clock from the system"
-    if min(took_ns) > SLOW_NS:
-        return f"a read of {name} takes {min(took_ns) // 1000} us: too slow to repeat"
-    return None
 
 
 # --- for hello ------------------------------------------------------------------------------------
@@ -180,6 +175,18 @@ def _online(root: Path, rows: Sequence[Cpu]) -> Iterator[tuple[int, str]]:
 
 ORIGIN = "thermal_throttle"
 SCOPES: tuple[Scope, ...] = ("core", "package")
+THROTTLES = {
+    scope: {
+        f"{scope}_{file}": Counter(f"{scope}_{key}", f"{scope} {name}", unit, ORIGIN, scale=scale)
+        for file, key, name, unit, scale in (
+            ("throttle_total_time_ms", "throttled_s", "throttled", "s", 1e-3),
+            ("throttle_count", "throttles", "throttles", "1", 1.0),
+            ("power_limit_count", "power_limits", "power limit events", "1", 1.0),
+        )
+    }
+    for scope in SCOPES
+}
+"""By scope, the counter of each file."""
 
 
 def throttle_files(root: Path, rows: Sequence[Cpu]) -> list[Files]:
@@ -187,24 +194,12 @@ def throttle_files(root: Path, rows: Sequence[Cpu]) -> list[Files]:
     cpu = next((row.cpu for row in rows if row.online), 0)
     base = root / files.CPUS / f"cpu{cpu}"
     parts = []
-    for scope in SCOPES:
+    for scope, counters in THROTTLES.items():
         existing = {
             f"{ORIGIN}/{name}": counter
-            for name, counter in _files(scope).items()
+            for name, counter in counters.items()
             if (base / ORIGIN / name).exists()
         }
         if existing:
             parts.append(Files(root, list(existing.values()), list(existing), scope))
     return parts
-
-
-def _files(scope: Scope) -> dict[str, Counter]:
-    return {
-        f"{scope}_throttle_total_time_ms": Counter(
-            f"{scope}_throttled_s", f"{scope} throttled", "s", ORIGIN, scale=1e-3
-        ),
-        f"{scope}_throttle_count": Counter(f"{scope}_throttles", f"{scope} throttles", "1", ORIGIN),
-        f"{scope}_power_limit_count": Counter(
-            f"{scope}_power_limits", f"{scope} power limit events", "1", ORIGIN
-        ),
-    }

@@ -1,5 +1,5 @@
 """Reads this machine, or the machine whose files are below a sysroot, with a pinned thread per CPU,
-one more thread for /proc/stat, and the main thread once a batch.
+one more thread for /proc/stat, and the main thread once a batch; and makes its hello.
 
 The counters are those of all parts (parts.py); each scope has one block. Under a sysroot only files
 below it are used, and stamps are CLOCK_MONOTONIC_RAW.
@@ -11,20 +11,20 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfprobe import wire
+from perfprobe import __version__, wire
 from perfprobe._native import lib
-from perfprobe.cpu import cpu_sets, files, topology
+from perfprobe.cpu import cpu_sets, files, identity, topology
 from perfprobe.errors import Unavailable
-from perfprobe.kernel import departures
+from perfprobe.kernel import access, departures
+from perfprobe.kernel.settings import settings
 from perfprobe.kernel.tasks import Tasks
 from perfprobe.machine import cpu_files, idle
-from perfprobe.machine.hello import ClockReading, Setup, SourceInfo, hello_of
-from perfprobe.machine.parts import Part, RowReaders, keep_first
+from perfprobe.machine.parts import Part, RowReaders, drop_served_keys, keep_first
 from perfprobe.native import sampler, tsc_rate
 from perfprobe.native.batches import Batches
 from perfprobe.native.sampler import DrainedRound, Sampler
@@ -35,7 +35,7 @@ from perfprobe.polled.polling import Polling
 from perfprobe.polled.powercap import Powercap
 from perfprobe.polled.procstat import STAT_BLOCK, ProcStat
 from perfprobe.polled.resctrl import Resctrl
-from perfprobe.wire import Cpu, Frame, Missing, Note
+from perfprobe.wire import Block, Cpu, Frame, Missing, Multiplier, Note, Rate, Turbo
 
 if TYPE_CHECKING:
     from perfprobe.kernel.job_threads import Watch
@@ -74,6 +74,18 @@ def os_parts(root: Path, rows: Sequence[Cpu]) -> list[Part]:
     parts = idle.open_traced(rows) if root == Path("/") else []
     parts += [cpu_files.idle_times(root, rows), cpu_files.clock_files(root, rows)]
     return [*parts, *cpu_files.throttle_files(root, rows)]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceInfo:
+    """The contents of the hello that do not follow from the parts."""
+
+    source: str = "os"
+    smt_methods: Sequence[str] = ("bounds",)
+    """Methods used if a core has several threads, best first."""
+    rates: Callable[[Rate | None], tuple[list[Multiplier], Rate | None]] = lambda _: ([], None)
+    """Multipliers and base frequency for a TSC of this rate."""
+    turbo: Sequence[Turbo] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -132,7 +144,8 @@ class Machine:
         self._watch = watch
         self._tasks = Tasks(root, {row.cpu for row in rows}, watch)
         self._batches = Batches(sample_ns, self._bytes)
-        self._began = ClockReading.now()
+        self._began = (*tsc_rate.bracket()[:2], time.time_ns())
+        """Raw ns, TSC and wall ns before the first sample: no sample is older than the hello."""
         self._sampler = self._start(sample_ns)
         _OPEN.add(self)
         self._asleep_ns = tsc_rate.suspended_ns()
@@ -141,7 +154,7 @@ class Machine:
         try:
             self._attach_all(rows)
             _need_descriptors()
-            self.hello = self._introduce(rows, selected, sample_ns, missing, about or SourceInfo())
+            self.hello = self._make_hello(rows, selected, sample_ns, missing, about or SourceInfo())
         except BaseException:
             self.close()
             raise
@@ -328,7 +341,7 @@ class Machine:
 
     # --- hello -------------------------------------------------------------------------------
 
-    def _introduce(
+    def _make_hello(
         self,
         rows: list[Cpu],
         selected: list[int] | None,
@@ -336,23 +349,73 @@ class Machine:
         missing: Sequence[Missing],
         about: SourceInfo,
     ) -> wire.Hello:
+        """`missing` is what was missing before any part was opened."""
+        root, (raw_ns, tsc, wall_ns) = self._root, self._began
         tsc_hz = tsc_rate.calibrate() if self._real else None
-        setup = Setup(
-            self._root,
-            self._began,
-            rows,
-            selected,
-            sample_ns,
-            tsc_hz,
-            [place.block for place in self._places.values()],
-            [p.block.name for p in self._read_places.values() if p.block.scope == "cpu"],
-            self._parts,
-            [*missing, *self._stat.missing],
-            self._polling.missing,
-            self._unpinned(),
-            self._watch,
+        cores = topology.cores(rows)
+        multipliers, base_hz = about.rates(tsc_hz)
+        cpufreq_tables, no_turbo = cpu_files.cpufreq_turbo(root, rows)
+        turbo = [*about.turbo, *cpufreq_tables]
+        blocks = [place.block for place in self._places.values()]
+        counters = [counter for block in blocks for counter in block.counters]
+        counters_of_parts = [counter for part in self._parts for counter in part.counters]
+        missing = [*missing, *self._stat.missing, *([] if turbo else no_turbo)]
+        missing += [lacking for part in self._parts for lacking in part.missing]
+        missing = drop_served_keys([*missing, *self._polling.missing], counters)
+        if unpinned := self._unpinned():
+            why = "outside the CPU set of perftop: no thread of it may run there"
+            fix = "start perftop outside the container or cpuset"
+            missing += [Missing(c.key, why, fix, unpinned) for c in counters_of_parts]
+            blocks = self._without(unpinned, blocks, rows)
+        if hidden := access.hidden_tasks(root):
+            missing.append(Missing("tasks", hidden.why, hidden.fix))
+        if self._watch is not None:
+            missing += self._watch.missing
+        # SMT methods, best first: those that count, then traced, then bounds.
+        counted = [method for method in about.smt_methods if method != "bounds"]
+        traced = ["traced"] if "both_s" in {c.key for c in counters_of_parts} else []
+        has_threads = any(len(threads) > 1 for threads in cores)
+        return wire.Hello(
+            perftop=__version__,
+            source=about.source,
+            host=identity.hostname(root),
+            kernel=identity.kernel(root),
+            boot_id=identity.boot_id(root),
+            wall_ns=wall_ns,
+            raw_ns=raw_ns,
+            sample_ns=sample_ns,
+            identity=identity.identity(root),
+            virtualisation=identity.virtualisation(root),
+            topology=rows,
+            cores=cores,
+            packages=topology.packages(rows),
+            blocks=blocks,
+            stamp="tsc" if tsc_hz else "raw",
+            tsc=tsc if tsc_hz else None,
+            tsc_hz=tsc_hz,
+            base_hz=base_hz or cpu_files.cpufreq_base_hz(root, rows),
+            multipliers=multipliers,
+            smt_methods=[*counted, *traced, "bounds"] if has_threads else ["single"],
+            selected=selected,
+            watch=None if self._watch is None else self._watch.text,
+            turbo=turbo,
+            settings=settings(root),
+            missing=missing,
         )
-        return hello_of(setup, about)
+
+    def _without(
+        self, unpinned: Sequence[int], blocks: Sequence[Block], rows: Sequence[Cpu]
+    ) -> list[Block]:
+        """The blocks, without the counters that only a CPU itself can read on these CPUs; metrics
+        then use what the system reports about them."""
+        pinned = sorted({row.cpu for row in rows} - set(unpinned))
+        return [
+            replace(block, counters=[
+                replace(c, cpus=[cpu for cpu in pinned if c.cpus is None or cpu in c.cpus])
+                for c in block.counters
+            ]) if block.scope == "cpu" and block.name in self._read_places else block
+            for block in blocks
+        ]  # fmt: skip
 
     def _unpinned(self) -> list[int]:
         """CPUs on which none of the lanes may run. Waits until all lanes have tried."""

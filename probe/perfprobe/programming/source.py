@@ -20,9 +20,8 @@ from perfprobe.cpu.identity import boot_id
 from perfprobe.cpu.model import INTEL
 from perfprobe.cpu.model_terms import METHODS
 from perfprobe.errors import NotRestored, Unavailable
-from perfprobe.machine.hello import SourceInfo
 from perfprobe.machine.parts import Part
-from perfprobe.machine.source import Machine, os_parts, read_rows, with_siblings
+from perfprobe.machine.source import Machine, SourceInfo, os_parts, read_rows, with_siblings
 from perfprobe.native.tsc_rate import raw_ns
 from perfprobe.programming import counter_plan
 from perfprobe.programming.counter_plan import Plan

@@ -235,14 +235,14 @@ def test_no_frame_is_older_than_hello(
     machine: TreeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Samples are taken while the hello is still being made."""
-    introduce = Machine._introduce
+    make_hello = Machine._make_hello
 
     def slowly(self: Machine, *about: Any) -> wire.Hello:
         due_s = self._sampler.due(self._sampler.round + 3)
         wait(lambda: time.monotonic() >= due_s, "samples are taken")
-        return introduce(self, *about)
+        return make_hello(self, *about)
 
-    monkeypatch.setattr(Machine, "_introduce", slowly)
+    monkeypatch.setattr(Machine, "_make_hello", slowly)
     with contextlib.closing(open_os(machine.root, SAMPLE_NS, None)) as source:
         session = Session(source.hello)
         frames(source, session, 2)
@@ -346,7 +346,7 @@ def test_a_failed_open_leaves_no_threads_or_files(
         raise OSError(errno.EMFILE, "no")
 
     before = mine()
-    monkeypatch.setattr(Machine, "_introduce", fails)
+    monkeypatch.setattr(Machine, "_make_hello", fails)
     with pytest.raises(OSError, match="no"):
         open_os(machine.root, SAMPLE_NS, None)
     assert mine() == before
