@@ -213,13 +213,7 @@ def _doctor(options: argparse.Namespace) -> int:
     from perfprobe.instruments import conditions, doctor
 
     root = options.sysroot
-    answer: dict[str, Any] = {
-        "host": identity.hostname(root),
-        "model": identity.identity(root).name or None,
-        "kernel": identity.kernel(root),
-        "virtualisation": identity.virtualisation(root),
-        "checks": [],
-    }
+    answer: dict[str, Any] = {**identity.facts(root), "checks": []}
     checks = doctor.checks(root)
     # doctor reports on the keys that the hello of a stream from this machine has.
     wanted = _parser().parse_args(["stream", "--sysroot", str(root)])

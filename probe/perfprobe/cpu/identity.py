@@ -69,6 +69,16 @@ def identity(root: Path = Path("/")) -> Identity:
     )
 
 
+def facts(root: Path = Path("/")) -> dict[str, str | None]:
+    """The first facts of an answer: which machine, CPU, kernel and hypervisor it is about."""
+    return {
+        "host": hostname(root),
+        "model": identity(root).name or None,
+        "kernel": kernel(root),
+        "virtualisation": virtualisation(root),
+    }
+
+
 def virtualisation(root: Path = Path("/")) -> str | None:
     """The hypervisor's name, "hypervisor" where it hides its name, None on bare metal.
 

@@ -139,11 +139,10 @@ def seen(
 ) -> list[dict[str, Any]]:
     """Returns the disturbances between two readings. `siblings` are the other threads of the CPU's
     core."""
+    lasting = (conditions.governor(root, [cpu]), conditions.turbo(root))
     disturbances = [
-        *_lasting_conditions(conditions.governor(root, [cpu]), conditions.turbo(root)),
-        *_siblings(siblings, before, after),
-        *_interrupts(cpu, before, after),
-        *_others(cpu, before, after),
+        *_lasting_conditions(*lasting),
+        *_moved(cpu, siblings, before, after),
         *_lasting_conditions(conditions.hypervisor(root)),
     ]
     return [asdict(disturbance) for disturbance in disturbances]
@@ -164,31 +163,22 @@ def _lasting_conditions(*items: Item) -> Iterator[Disturbance]:
             yield Disturbance(item.what, item.now, LASTING_CONDITIONS[item.what])
 
 
-def _siblings(
-    siblings: Sequence[int], before: CpuCounts, after: CpuCounts
+def _moved(
+    cpu: int, siblings: Sequence[int], before: CpuCounts, after: CpuCounts
 ) -> Iterator[Disturbance]:
+    """Work of siblings, interrupts, and time that other tasks or the hypervisor took."""
     for sibling in siblings:
         asleep = share(before.ticks, after.ticks, sibling, procstat.ASLEEP)
         if asleep is not None and 1 - asleep > MIN_BUSY_SHARE:
-            what = f"SMT sibling CPU {sibling}"
             result = f"{100 * (1 - asleep):.0f} % busy"
-            yield Disturbance(what, result, "it shares the core's units")
-
-
-def _interrupts(cpu: int, before: CpuCounts, after: CpuCounts) -> Iterator[Disturbance]:
-    counts = {
-        name: count - before.interrupts.get(name, 0) for name, count in after.interrupts.items()
-    }
-    most = sorted(((n, name) for name, n in counts.items() if n > 0), reverse=True)
+            yield Disturbance(f"SMT sibling CPU {sibling}", result, "it shares the core's units")
+    counts = ((n - before.interrupts.get(name, 0), name) for name, n in after.interrupts.items())
+    most = sorted((pair for pair in counts if pair[0] > 0), reverse=True)
     if most:
         named = ", ".join(f"{n} {name}" for n, name in most[:MAX_INTERRUPT_NAMES])
         text = f"{sum(n for n, _ in most)} on CPU {cpu}: {named}"
-        yield Disturbance(
-            "interrupts", text, "a sample with one in it is longer; the mean leaves the longest out"
-        )
-
-
-def _others(cpu: int, before: CpuCounts, after: CpuCounts) -> Iterator[Disturbance]:
+        effect = "a sample with one in it is longer; the mean leaves the longest out"
+        yield Disturbance("interrupts", text, effect)
     if switches := after.switches - before.switches:
         times = "once" if switches == 1 else f"{switches} times"
         yield Disturbance("scheduler", f"another task ran {times}", "it leaves cold caches behind")

@@ -47,8 +47,7 @@ def checks(root: Path = Path("/")) -> list[Check]:
         _memory(root),
         _msr(root),
         _traced(root),
-        _idle(root),
-        _cpufreq(root),
+        *_drivers(root),
         _tasks(root),
         _watchdog(root),
         _clock(root),
@@ -188,22 +187,21 @@ def _traced(root: Path) -> Check:
     return Check(what, "usable", "counted in the kernel by eBPF on cpu_idle")
 
 
-def _idle(root: Path) -> Check:
+def _drivers(root: Path) -> Iterator[Check]:
+    """The kernel's drivers of idle states and of clocks."""
     driver = files.word(f"{root}/{files.CPUS}/cpuidle/current_driver")
     if driver in {"", "none"}:
         why = "no cpuidle driver here"
-        return Check("idle states", "limited", why, "idle times finer than /proc/stat's 10 ms")
-    return Check("idle states", "usable", f"cpuidle driver {driver}")
-
-
-def _cpufreq(root: Path) -> Check:
-    directory = f"{root}/{files.CPUS}/cpu0/cpufreq"
-    driver = files.word(f"{directory}/scaling_driver")
+        yield Check("idle states", "limited", why, "idle times finer than /proc/stat's 10 ms")
+    else:
+        yield Check("idle states", "usable", f"cpuidle driver {driver}")
+    driver = files.word(f"{root}/{files.CPUS}/cpu0/cpufreq/scaling_driver")
     if not driver:
         why = "no cpufreq driver (usual in a guest)"
-        return Check("cpufreq", "not usable", why, "clocks and limits as the system reports them")
-    governor = settings.governor(root, 0) or "unknown"
-    return Check("cpufreq", "usable", f"driver {driver}, governor {governor}")
+        yield Check("cpufreq", "not usable", why, "clocks and limits as the system reports them")
+    else:
+        governor = settings.governor(root, 0) or "unknown"
+        yield Check("cpufreq", "usable", f"driver {driver}, governor {governor}")
 
 
 def _tasks(root: Path) -> Check:

@@ -49,6 +49,7 @@ COUNTER_TAKEN = Trouble(
     "the kernel gave the counter to others while it was needed", "stop the other tool"
 )
 MOMENT_KEYS = ("begin", "end", "longest_at")
+"""Columns of chunks in TSC ticks since the first stamp; AMOUNT_KEYS are the others."""
 AMOUNT_KEYS = ("aside", "longest", "pieces", "phase", "switches", "cycles", "longest_cycles")
 UNCOUNTED: dict[str, None] = {"cycles": None, "longest_cycles": None}
 _FASTEST = 8
@@ -127,6 +128,12 @@ def _run(
     counted = (
         counter and not result.uncounted and result.off_ns <= MAX_OFF_SHARE * work.load_s * 1e9
     )
+    some = [chunks[i] for i in range(result.chunks)]
+    start = some[0].begin if some else 0
+    columns: dict[str, list[int] | None] = {
+        **{key: [getattr(chunk, key) - start for chunk in some] for key in MOMENT_KEYS},
+        **{key: [getattr(chunk, key) for chunk in some] for key in AMOUNT_KEYS},
+    }
     return {
         "steps": _blocks(tsc_hz) * lib.PP_RAMP_BLOCK,
         "idle_s": work.idle_ns / 1e9,
@@ -134,7 +141,7 @@ def _run(
         "late_s": result.late_ns / 1e9,
         "stamp_ticks": result.stamp_ticks,
         "around": disturbance.moved(cpu, others, before, after),
-        "chunks": _columns(chunks, result.chunks) | ({} if counted else UNCOUNTED),
+        "chunks": columns | ({} if counted else UNCOUNTED),
     }
 
 
@@ -156,16 +163,6 @@ def _load(work: Workload, tsc_hz: float, counter: int) -> tuple[int, Any, Any]:
 def _blocks(tsc_hz: float) -> int:
     """Number of blocks of steps in a piece."""
     return max(1, round(PIECE_S * tsc_hz / (lib.PP_RAMP_BLOCK * STEP_CYCLES)))
-
-
-def _columns(chunks: Any, count: int) -> dict[str, list[int] | None]:
-    """The chunks as columns. Times are TSC ticks since the first stamp."""
-    start = chunks[0].begin if count else 0
-    some = [chunks[i] for i in range(count)]
-    return {
-        **{key: [getattr(chunk, key) - start for chunk in some] for key in MOMENT_KEYS},
-        **{key: [getattr(chunk, key) for chunk in some] for key in AMOUNT_KEYS},
-    }
 
 
 def open_cycles(cpu: int, kernel: Kernel | None = None, root: Path = Path("/")) -> Group:
@@ -205,7 +202,13 @@ differ among each other."""
 def measure(asked: int | None, isa: str, seconds: float) -> dict[str, Any]:
     """Returns the answer of `ramp`; takes `seconds`. Raises ValueError for arguments that no
     machine can fulfil, and Unavailable for arguments that this machine cannot."""
-    rows = _check(isa, seconds)
+    if isa not in ISAS:
+        raise Usage(f"--isa {isa}: there are {', '.join(ISAS)}")
+    if not MIN_S <= seconds <= MAX_S:
+        raise Usage(f"--seconds {seconds:g}: from {MIN_S:g} to {MAX_S:g}")
+    rows = topology.read(Path("/"))
+    if not rows:
+        raise Unavailable(topology.nothing(Path("/")))
     row = measured_cpu(asked, rows, os.sched_getaffinity(0))
     cpu = row.cpu
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's handler would wait for the C to return
@@ -214,17 +217,6 @@ def measure(asked: int | None, isa: str, seconds: float) -> dict[str, Any]:
             return _measure(row, affinity.siblings(row, rows), workload(isa, seconds))
     except OSError as error:
         raise Unavailable(f"--cpu {cpu}: cannot run there: {error.strerror}") from error
-
-
-def _check(isa: str, seconds: float) -> list[Cpu]:
-    if isa not in ISAS:
-        raise Usage(f"--isa {isa}: there are {', '.join(ISAS)}")
-    if not MIN_S <= seconds <= MAX_S:
-        raise Usage(f"--seconds {seconds:g}: from {MIN_S:g} to {MAX_S:g}")
-    rows = topology.read(Path("/"))
-    if not rows:
-        raise Unavailable(topology.nothing(Path("/")))
-    return rows
 
 
 def measured_cpu(asked: int | None, rows: Sequence[Cpu], allowed: set[int]) -> Cpu:

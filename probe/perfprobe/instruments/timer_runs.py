@@ -106,6 +106,7 @@ def open_timer(method: Method, cpu: int, leaves: Leaves, stack: contextlib.ExitS
 
 
 Resource = tuple[str | None, dict[str, int]]
+"""What the method reads, if its name does not show that, and fields of pp_timer."""
 
 
 def _rdtscp(_cpu: int, leaves: Leaves, _stack: contextlib.ExitStack) -> Resource:
@@ -233,8 +234,14 @@ def measure_methods(cpu: int, leaves: Leaves, wanted: Sequence[Method] = METHODS
             rows = [_opened(method, cpu, leaves, stack) for method in wanted]
             for _ in range(PASSES):
                 for run in (bracket, *rows):
-                    if run.trouble is None:
-                        _attempt(run)
+                    if run.trouble is not None:
+                        continue
+                    try:
+                        _measure(run)
+                    except OSError as error:
+                        if error.errno == errno.EXDEV:  # the CPU went offline
+                            raise
+                        run.trouble = Trouble(f"it failed while it ran: {error.strerror}")
             return Measurement(
                 bracket, rows, hello, tsc_rate.rate_between(began, tsc_rate.bracket())
             )
@@ -249,15 +256,6 @@ def _opened(method: Method, cpu: int, leaves: Leaves, stack: contextlib.ExitStac
         return Run(method, open_timer(method, cpu, leaves, stack))
     except Refused as refused:
         return Run(method, Timer(None), trouble=refused.trouble)
-
-
-def _attempt(run: Run) -> None:
-    try:
-        _measure(run)
-    except OSError as error:
-        if error.errno == errno.EXDEV:  # the CPU went offline: no fault of this method
-            raise
-        run.trouble = Trouble(f"it failed while it ran: {error.strerror}")
 
 
 def _measure(run: Run) -> None:

@@ -112,7 +112,10 @@ def _against(first: int, cpu: int, limit_s: float, step: float, tsc_hz: float) -
     try:
         rows = exchange_stamps(cpu, limit_s)
     except OSError as error:
-        return Offset(cpu, first, 0, why=_reason(error.errno or 0))
+        why = _UNREACHED.get(error.errno or 0)
+        name = errno.errorcode.get(error.errno or 0, error.errno)
+        why = why or f"no thread could be started there ({name})"
+        return Offset(cpu, first, 0, why=why)
     if not rows:
         return Offset(cpu, first, 0, why=f"it did not answer within {limit_s * 1e3:.0f} ms")
     limits, result, ns = bounds(rows, step), len(rows), 1e9 / tsc_hz
@@ -123,19 +126,17 @@ def _against(first: int, cpu: int, limit_s: float, step: float, tsc_hz: float) -
     return Offset(cpu, first, result, offset, half, offset * ns, half * ns)
 
 
+_UNREACHED = {
+    errno.EINVAL: "it went offline, or this process may not run on it",
+    errno.EXDEV: "a CPU went offline meanwhile",
+}
+
+
 def exchange_stamps(cpu: int, limit_s: float) -> list[Exchange]:
     """Exchanges between the CPU that the caller is pinned to and `cpu`. Raises OSError."""
     out: Any = ffi.new("pp_exchange[]", EXCHANGES)
     count = checked(lib.pp_exchange_stamps(cpu, EXCHANGES, round(limit_s * 1e9), out))
     return [Exchange(e.sent, e.seen, e.back) for e in out[0:count]]
-
-
-def _reason(code: int) -> str:
-    if code == errno.EINVAL:
-        return "it went offline, or this process may not run on it"
-    if code == errno.EXDEV:
-        return "a CPU went offline meanwhile"
-    return f"no thread could be started there ({errno.errorcode.get(code, code)})"
 
 
 # --- the answer -----------------------------------------------------------------------------------
@@ -155,10 +156,7 @@ def measure(asked: int | None) -> dict[str, Any]:
     some = spread_cpus(allowed)
     offsets = measure_offsets(some, result.grid or 1.0, result.hz.hz)
     return {
-        "host": identity.hostname(),
-        "model": identity.identity().name or None,
-        "kernel": identity.kernel(),
-        "virtualisation": identity.virtualisation(),
+        **identity.facts(),
         "cpu": cpu,
         "cpu_why": "where the measurement was started" if asked is None else "asked for",
         "tsc": _tsc(leaves, result),
@@ -167,8 +165,8 @@ def measure(asked: int | None) -> dict[str, Any]:
         "epsilon": timer_runs.EPSILON,
         "confidence": CONFIDENCE,
         "bracket_ticks": _rounded(result.bracket.repeated.mean),
-        "methods": [_method_row(one, result, leaves) for one in result.rows],
-        "offsets": [asdict(one) for one in offsets],
+        "methods": [_method_row(run, result, leaves) for run in result.rows],
+        "offsets": [asdict(offset) for offset in offsets],
         "offsets_left_out": len(allowed) - len(some),
         "disturbances": disturbance.seen(cpu, affinity.siblings(row, rows), before, after),
         "elapsed_s": round(time.monotonic() - start, 3),

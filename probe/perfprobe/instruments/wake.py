@@ -95,10 +95,7 @@ def measure(asked: int | None) -> dict[str, Any]:
         ]
     after = disturbance.now(cpu)
     return {
-        "host": identity.hostname(),
-        "model": identity.identity().name or None,
-        "kernel": identity.kernel(),
-        "virtualisation": identity.virtualisation(),
+        **identity.facts(),
         "cpu": cpu,
         "waker": waker,
         "waker_why": None if waker is not None else "this process may run on one core only",

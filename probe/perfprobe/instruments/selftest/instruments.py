@@ -22,6 +22,7 @@ from perfprobe.instruments.selftest.tape import FrameLog, now
 from perfprobe.instruments.selftest.verdict import Result
 from perfprobe.instruments.selftest.working import factors
 from perfprobe.native.affinity import pinned
+from perfprobe.wire import Missing
 
 COPY_BYTES, COPY_S = 128 << 20, 0.5
 """Size of a copy, larger than most L3s, so that each copy is read from memory; and how long copies
@@ -53,8 +54,11 @@ def second(tape: FrameLog) -> CopyRun:
     tape.begin()
     cpu = max(os.sched_getaffinity(0))
     with contextlib.suppress(OSError), pinned(cpu):
-        begin = now()[1]
-        copied = _copy()
+        begin, copied = now()[1], 0
+        source, end_s = bytes(COPY_BYTES), time.monotonic() + COPY_S
+        while time.monotonic() < end_s:
+            bytearray(source)
+            copied += COPY_BYTES
         end = now()[1]
         tape.past(end)
         return CopyRun(begin, end, copied, cpu)
@@ -69,22 +73,13 @@ def see(tape: FrameLog, span: CopyRun) -> list[dict[str, Any]]:
         for missing in tape.hello.missing
         if missing.what.startswith(STEMS) and missing.what not in tape.columns
     ]
-    return [*(_counter_row(tape, key, span) for key in tape.columns if _wanted(tape, key)), *absent]
-
-
-def _wanted(tape: FrameLog, key: str) -> bool:
-    scope = tape.scope(key)
-    return scope in {"core", "package"} or (scope == "cpu" and key.startswith("l3_"))
-
-
-def _copy() -> int:
-    """Copies memory for COPY_S; returns the number of bytes that were read."""
-    source, copied = bytes(COPY_BYTES), 0
-    end_s = time.monotonic() + COPY_S
-    while time.monotonic() < end_s:
-        bytearray(source)
-        copied += COPY_BYTES
-    return copied
+    shown = [
+        key
+        for key in tape.columns
+        if (scope := tape.scope(key)) in {"core", "package"}
+        or (scope == "cpu" and key.startswith("l3_"))
+    ]
+    return [*(_counter_row(tape, key, span) for key in shown), *absent]
 
 
 def _counter_row(tape: FrameLog, key: str, span: CopyRun) -> dict[str, Any]:
@@ -152,7 +147,7 @@ class Instrument:
     name: str
     keys: tuple[str, ...]
     """Keys of the instrument's counters."""
-    told: tuple[str, ...] = ()
+    other_keys: tuple[str, ...] = ()
     """Further keys under which hello may explain why the instrument is absent."""
     needs: str = "no PMU, register or file here provides it"
     """The reason of its absence where hello gives none."""
@@ -252,53 +247,20 @@ def _judge(
     instrument: Instrument, tape: FrameLog, span: CopyRun, checks: Sequence[Result],
     others: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:  # fmt: skip
-    own = [
-        check
-        for check in checks
-        if check.counter in instrument.keys and check.verdict != "not there"
-    ]
+    name = instrument.name
+    own = [c for c in checks if c.counter in instrument.keys and c.verdict != "not there"]
     tested = {check.counter for check in own}
     present = [key for key in instrument.keys if key in tape.columns or key in tested]
-    if not present:
-        return _absent(instrument, tape)
-    measured = [
-        number
-        for key in present
-        if key in tape.columns and (number := _measured(tape, key, span)) is not None
-    ]
-    against = [
-        *_against_known(own),
-        *_impossible(measured),
-        *_not_moving(measured),
-        *(_too_little(row) for row in others if row["verdict"] == "too little"
-          and row["counter"] in present),
-        *_disagreeing(measured),
-    ]  # fmt: skip
-    return _conclusion(instrument.name, present, own, measured, against)
-
-
-def _absent(instrument: Instrument, tape: FrameLog) -> dict[str, Any]:
-    """The row of an absent instrument, with the reason that hello gives for the first of its
-    keys."""
-    missing_by_key = {missing.what: missing for missing in reversed(tape.hello.missing)}
-    missing = next(
-        (
-            missing_by_key[key]
-            for key in (*instrument.keys, *instrument.told)
-            if key in missing_by_key
-        ),
-        None,
-    )
-    why, fix = (instrument.needs, None) if missing is None else (missing.why, missing.fix)
-    return _row(instrument.name, "not there", why=why, fix=fix)
-
-
-def _conclusion(
-    name: str, present: Sequence[str], own: Sequence[Result], measured: Sequence[dict[str, Any]],
-    against: Sequence[Against],
-) -> dict[str, Any]:  # fmt: skip
+    if not present:  # with the reason that hello gives for the first of its keys
+        reasons = {missing.what: missing for missing in reversed(tape.hello.missing)}
+        found = (reasons.get(key) for key in (*instrument.keys, *instrument.other_keys))
+        missing = next(filter(None, found), Missing(name, instrument.needs))
+        return _row(name, "not there", why=missing.why, fix=missing.fix)
+    results = (_measured(tape, key, span) for key in present if key in tape.columns)
+    measured = [result for result in results if result is not None]
+    against = [*_contradictions(present, own, measured, others)]
     if against:
-        keys = dict.fromkeys(key for each, _ in against for key in each)
+        keys = dict.fromkeys(key for keys, _ in against for key in keys)
         why = "; ".join(text for _, text in against)
         return _row(name, "wrong", counters=present, why=why, measured=measured, wrong=keys)
     clear = any(check.verdict in {"trusted", "close"} for check in own)
@@ -314,8 +276,10 @@ def _conclusion(
 def _measured(tape: FrameLog, key: str, span: CopyRun) -> dict[str, Any] | None:
     """What each row of a counter showed in the span: the rate of a counter, the value of a gauge,
     or the polls that saw each bit of flags. None if nothing was read."""
-    counter = tape.columns[key].counter
-    rows = [row for row in having_rows(tape, key) if _reads(tape, key, row, span)]
+    counter, topology = tape.columns[key].counter, tape.hello.topology
+    rows = having_rows(tape, key)
+    if tape.scope(key) == "cpu" and not key.startswith("l3_"):
+        rows = [row for row in rows if topology[row].cpu == span.cpu]  # the CPU that copied memory
     if counter.kind == "flags":
         every = [steps for row in rows if (steps := tape.steps(key, row, span.begin, span.end))]
         if not every:
@@ -336,46 +300,28 @@ def _measured(tape: FrameLog, key: str, span: CopyRun) -> dict[str, Any] | None:
     return {"counter": key, "values": rates, "unit": unit} if rates else None
 
 
-def _reads(tape: FrameLog, key: str, row: int, span: CopyRun) -> bool:
-    """Whether to use this row: of a block of CPUs only the CPU that copied memory."""
-    at = tape.hello.topology
-    return tape.scope(key) != "cpu" or key.startswith("l3_") or at[row].cpu == span.cpu
-
-
-# --- contradictions
-
-
-def _too_little(row: dict[str, Any]) -> Against:
-    key, moved = row["counter"], sum(filter(None, row["moved"]))
-    return (key,), f"{key}: {moved:.3g} B, but {row['at_least']:.3g} B were copied"
-
-
-def _against_known(checks: Iterable[Result]) -> Iterator[Against]:
-    for check in checks:
+def _contradictions(
+    present: Sequence[str], own: Iterable[Result], measured: Sequence[dict[str, Any]],
+    others: Iterable[dict[str, Any]],
+) -> Iterator[Against]:  # fmt: skip
+    """What contradicts the counters of one instrument: known counts, what is possible, the copied
+    memory, and their own sums."""
+    for check in own:
         if check.verdict == "unusable" and check.measured is not None:
             key, expected = check.counter, f"{check.expected:.4g} {check.unit}"
             yield (key,), f"{key}: {check.measured:.4g} for {expected}, {check.what}"
-
-
-def _impossible(measured: Iterable[dict[str, Any]]) -> Iterator[Against]:
     for number in measured:
-        low, high = LIMITS.get(number["counter"], (float("-inf"), float("inf")))
-        for value in number["values"]:
-            if not low <= value <= high:
-                key, value_text = number["counter"], f"{value:.4g} {number['unit']}"
-                yield (key,), f"{key}: {value_text}, which no machine has ({low:g} to {high:g})"
-                break
-
-
-def _not_moving(measured: Iterable[dict[str, Any]]) -> Iterator[Against]:
+        key, unit = number["counter"], number["unit"]
+        low, high = LIMITS.get(key, (float("-inf"), float("inf")))
+        for value in [value for value in number["values"] if not low <= value <= high][:1]:
+            yield (key,), f"{key}: {value:.4g} {unit}, which no machine has ({low:g} to {high:g})"
     for number in measured:
-        key = number["counter"]
-        if key in MUST_MOVE and not any(number["values"]):
+        if (key := number["counter"]) in MUST_MOVE and not any(number["values"]):
             yield (key,), f"{key} does not move while memory is copied"
-
-
-def _disagreeing(measured: Iterable[dict[str, Any]]) -> Iterator[Against]:
-    """Numbers of one instrument that contradict each other."""
+    for row in others:
+        if row["verdict"] == "too little" and (key := row["counter"]) in present:
+            moved = sum(filter(None, row["moved"]))
+            yield (key,), f"{key}: {moved:.3g} B, but {row['at_least']:.3g} B were copied"
     total = {number["counter"]: sum(number["values"]) for number in measured}
     slots, parts = total.get("slots", 0.0), [total[key] for key in PARTS if key in total]
     if slots > 0 and len(parts) == len(PARTS) and abs(sum(parts) / slots - 1) > MAX_SLOTS_ERROR:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import chain
@@ -20,7 +20,6 @@ from perfprobe.errors import Unavailable
 from perfprobe.instruments.selftest import instruments, load, resting, working
 from perfprobe.instruments.selftest.tape import FrameLog, now
 from perfprobe.instruments.selftest.verdict import (
-    RANK,
     Check,
     Outcome,
     Result,
@@ -56,7 +55,9 @@ class Results:
                 raise Stopped
             for check, seen in attempt():
                 best[check, seen.cpu] = better(check, best.get((check, seen.cpu)), seen)
-            if self._settled(checks, best) or time.monotonic() > self._end:
+            judged = {check for check, _ in best}
+            trusted = all(judge(check, seen) == "trusted" for (check, _), seen in best.items())
+            if (judged >= set(checks) and trusted) or time.monotonic() > self._end:
                 break
         for check in checks:
             tries = [seen for (of, _), seen in best.items() if of == check]
@@ -66,13 +67,6 @@ class Results:
     def once(self, check: Check, attempt: Outcomes) -> None:
         tries = [seen for _, seen in attempt]
         self.found.append(conclude(check, tries, [], self._origin(check)))
-
-    @staticmethod
-    def _settled(checks: Sequence[Check], best: dict[tuple[Check, int], Outcome]) -> bool:
-        seen = {check for check, _ in best}
-        return seen >= set(checks) and all(
-            RANK[judge(check, result)] == 0 for (check, _), result in best.items()
-        )
 
     def _having(self, check: Check) -> Sequence[int]:
         """CPUs that have the counter; on hybrids some CPUs lack some counters."""
@@ -92,29 +86,6 @@ ORIGINS = {"tsc": "RDTSC"}
 """Origins of checks that read no counter of the stream."""
 _ALL = (*chain.from_iterable(working.CHECKS_BY_CODE.values()), *resting.CHECKS)
 CHECKED = tuple(dict.fromkeys(check.counter for check in _ALL))
-
-
-def not_there(tape: FrameLog) -> list[Result]:
-    """Counters that would be tested if they could be read here."""
-    lacking: dict[str, Missing] = {}
-    for missing in tape.hello.missing:
-        if missing.what in (*CHECKED, "traced") and missing.what not in tape.columns:
-            lacking.setdefault(missing.what, missing)
-    return [
-        Result(key, "", "not there", why=missing.why, fix=missing.fix, cpus=missing.cpus or ())
-        for key, missing in lacking.items()
-    ]
-
-
-def unchecked(tape: FrameLog) -> list[str]:
-    """Counters that no known code moves by a known amount."""
-    return [key for key in tape.columns if key not in (*CHECKED, "tsc", "stat_iowait_s")]
-
-
-def wrong(results: Iterable[Result]) -> list[str]:
-    """Counters that are unusable."""
-    keys = [r.counter for r in results if r.verdict == "unusable"]
-    return list(dict.fromkeys(keys))
 
 
 # --- the test -------------------------------------------------------------------------------------
@@ -146,7 +117,18 @@ def run(
     span = instruments.second(tape)
     others = instruments.see(tape, span)
     results.once(working.RATE, working.rate(hello, begin, now()))
-    all_results = [*results.found, *not_there(tape)]
+    lacking: dict[str, Missing] = {}
+    for missing in hello.missing:
+        if missing.what in (*CHECKED, "traced") and missing.what not in tape.columns:
+            lacking.setdefault(missing.what, missing)
+    all_results = [
+        *results.found,
+        *(
+            Result(key, "", "not there", why=missing.why, fix=missing.fix, cpus=missing.cpus or ())
+            for key, missing in lacking.items()
+        ),
+    ]
+    unusable = [result.counter for result in all_results if result.verdict == "unusable"]
     more = {} if every is None else instruments.answer(tape, span, all_results, others, every)
     return {
         "host": hello.host,
@@ -156,11 +138,9 @@ def run(
         "time": time.time(),
         "elapsed_s": round(time.monotonic() - started, 3),
         "checks": [asdict(result) for result in all_results],
-        "unchecked": unchecked(tape),
+        "unchecked": [key for key in tape.columns if key not in (*CHECKED, "tsc", "stat_iowait_s")],
         "others": others,
-        "wrong": [
-            *dict.fromkeys([*wrong(all_results), *instruments.wrong(more.get("instruments", ()))])
-        ],
+        "wrong": [*dict.fromkeys([*unusable, *instruments.wrong(more.get("instruments", ()))])],
         **more,
     }
 
