@@ -1,5 +1,5 @@
 """Groups of events, each in a block of its own: the events that the user has chosen, and the issue
-slots of a core by Intel's PERF_METRICS.¶Groups that do not fit on the counters together take turns,
+slots of a core by Intel's PERF_METRICS. Groups that do not fit on the counters together take turns,
 and the times of a group show how long it was counted.
 """
 
@@ -121,51 +121,42 @@ class Opener:
     # --- which events are counted together
 
     def arranged(
-        self, groups: Sequence[Sequence[ChosenEvent]], *, multiplex: bool
+        self, chosen_groups: Sequence[Sequence[ChosenEvent]], *, multiplex: bool
     ) -> list[Sequence[ChosenEvent]]:
         """Arranges the events in groups: all software events in one group, since they always count;
         events of cores in one group if they fit, else in groups of one event, which take turns.
-        Groups in braces are kept."""
-        singles = [group[0] for group in groups if len(group) == 1]
+        Groups in braces are kept. Without `multiplex`, raises Unavailable for the first group that
+        does not fit together with the groups before it."""
+        singles = [group[0] for group in chosen_groups if len(group) == 1]
         soft = [c for c in singles if not any(e.core for e in c.events.values())]
         hard = [chosen for chosen in singles if chosen not in soft]
-        braced = [group for group in groups if len(group) > 1]
+        braced = [group for group in chosen_groups if len(group) > 1]
         whole = [hard] if 1 < len(hard) <= MAX_IN_GROUP else [[chosen] for chosen in hard]
         if len(whole) == 1 and not self._fit([*braced, *whole]):
             whole = [[chosen] for chosen in hard]
-        if not multiplex:
-            self._refuse([*braced, *whole])
-        many = [soft[i : i + MAX_IN_GROUP] for i in range(0, len(soft), MAX_IN_GROUP)]
-        return [*many, *braced, *whole]
-
-    def _fit(self, groups: Sequence[Sequence[ChosenEvent]]) -> bool:
-        return all(
-            share >= MIN_COUNTED_SHARE for shares in self._shares(groups) for share in shares
-        )
-
-    def _refuse(self, groups: Sequence[Sequence[ChosenEvent]]) -> None:
-        """Raises Unavailable for the first group that does not fit together with the groups before
-        it."""
-        for i, group in enumerate(groups, 1):
-            if not self._fit(groups[:i]):
-                names = ",".join(chosen.asked.name for chosen in group)
+        for i in range(0 if multiplex else len(braced) + len(whole)):
+            groups = [*braced, *whole][: i + 1]
+            if not self._fit(groups):
+                names = ",".join(chosen.asked.name for chosen in groups[-1])
                 raise Unavailable(
                     f"-e {names}: no counter is left for it; without --no-multiplex "
                     "the events take turns"
                 )
+        many = [soft[i : i + MAX_IN_GROUP] for i in range(0, len(soft), MAX_IN_GROUP)]
+        return [*many, *braced, *whole]
 
-    def _shares(self, groups: Sequence[Sequence[ChosenEvent]]) -> Iterable[list[float]]:
-        """Returns, for one CPU of each PMU, the share of the time for which each group is on the
-        counters while all groups are open; 1 where that cannot be tried."""
-        tried: set[str | None] = set()
+    def _fit(self, groups: Sequence[Sequence[ChosenEvent]]) -> bool:
+        """Whether the groups fit together, tried on one CPU of each PMU."""
+        cpus: dict[str | None, int] = {}
         for row in self._read:
             pmu = self._pmu[row.cpu]
-            name = None if pmu is None else pmu.name
-            if name not in tried:
-                tried.add(name)
-                yield self._tried(groups, row.cpu)
+            cpus.setdefault(None if pmu is None else pmu.name, row.cpu)
+        shares = (share for cpu in cpus.values() for share in self._shares(groups, cpu))
+        return all(share >= MIN_COUNTED_SHARE for share in shares)
 
-    def _tried(self, groups: Sequence[Sequence[ChosenEvent]], cpu: int) -> list[float]:
+    def _shares(self, groups: Sequence[Sequence[ChosenEvent]], cpu: int) -> list[float]:
+        """Returns the share of the time for which each group is on the counters of a CPU while all
+        groups are open; 1 where that cannot be tried."""
         with ExitStack() as stack:
             opened: list[Group | None] = []
             for group in groups:
@@ -173,7 +164,11 @@ class Opener:
                 if opened_group is not None:
                     stack.callback(opened_group.close)
                 opened.append(opened_group)
-            return [0.0 if group is None else self._share(group, cpu) for group in opened]
+            trials = [None if group is None else self._trial(group, cpu) for group in opened]
+            return [
+                0.0 if group is None else 1.0 if trial is None else trial.running
+                for group, trial in zip(opened, trials, strict=True)
+            ]
 
     def whole(
         self, group: Sequence[ChosenEvent], sound: Callable[[Sequence[float]], Trouble | None]
@@ -193,10 +188,6 @@ class Opener:
         if opened.missing:
             return next(iter(opened.missing.values()))
         return sound(trial.counts) if trial and trial.running else None
-
-    def _share(self, group: Group, cpu: int) -> float:
-        trial = self._trial(group, cpu)
-        return 1.0 if trial is None else trial.running
 
     def _trial(self, group: Group, cpu: int) -> Trial | None:
         """Runs a trial of the group; None if it cannot be tried on this CPU."""

@@ -195,8 +195,18 @@ class Catalogue:
         core = pmu.name in {core_pmu.name for core_pmu in self.cores}
         if pmu.cpus is not None and not core:
             raise Usage(f"-e {asked.name}: {pmu.name} does not count each CPU for itself")
+        terms: dict[str, int] = {}
         try:
-            code = perf_pmus.encode_terms(pmu.path, self._terms(pmu, asked.terms))
+            for item in asked.terms.split(","):
+                raw = _RAW.fullmatch(item)
+                listed = "" if "=" in item or not item else f"{pmu.path}/events/{item}"
+                if own := listed and files.word(listed):  # an event that the PMU lists
+                    terms |= perf_pmus.parse_terms(own)
+                elif raw is not None:
+                    terms["config"] = int(raw[1], 16)
+                else:
+                    terms |= perf_pmus.parse_terms(item)
+            code = perf_pmus.encode_terms(pmu.path, terms)
         except TermError as error:
             raise Usage(f"-e {asked.name}: {error}") from None
         unit, scale = measure(pmu, asked.terms) if core else ("1", 1.0)
@@ -204,23 +214,11 @@ class Catalogue:
         where = pmu.name if core else None
         return ChosenEvent(asked, f"{pmu.name}/{asked.terms}/", unit, scale, {where: event})
 
-    def _terms(self, pmu: Pmu, text: str) -> dict[str, int]:
-        """Parses terms; the name of an event that the PMU lists is replaced by that event's
-        terms."""
-        terms: dict[str, int] = {}
-        for item in text.split(","):
-            raw = _RAW.fullmatch(item)
-            own = "" if "=" in item or not item else files.text(f"{pmu.path}/events/{item}") or ""
-            if own:
-                terms |= perf_pmus.parse_terms(own.strip())
-            elif raw is not None:
-                terms["config"] = int(raw[1], 16)
-            else:
-                terms |= perf_pmus.parse_terms(item)
-        return terms
-
     def _unknown(self, asked: EventName) -> str:
-        if self._is_tracepoint(asked.word):
+        group, _, name = asked.word.partition(":")
+        below = "sys/kernel/tracing/events", "sys/kernel/debug/tracing/events"
+        paths = [f"{self._root}/{path}/{group}/{name}/id" for path in below]
+        if name and any(files.number(path) is not None for path in paths):
             return f"-e {asked.word}: tracepoints are not counted (use perf stat -e)"
         near = nearest_names(asked.word, self.names())
         text = f"-e {asked.word}: no event of that name is known here"
@@ -229,13 +227,6 @@ class Catalogue:
         elif not self.cores:
             text += f" ({access.no_pmu(self._root).why})"
         return f"{text}; perftop events lists all"
-
-    def _is_tracepoint(self, word: str) -> bool:
-        """Whether tracefs lists it; False where that cannot be read."""
-        group, _, name = word.partition(":")
-        below = "sys/kernel/tracing/events", "sys/kernel/debug/tracing/events"
-        paths = [f"{self._root}/{path}/{group}/{name}/id" for path in below]
-        return bool(name) and any(files.number(path) is not None for path in paths)
 
 
 def event_names_of(pmu: Pmu) -> list[str]:
@@ -352,7 +343,14 @@ def list_events(
             row["refused"] = _refused(root, catalogue, row, kernel)
     return {
         "events": rows,
-        "pmus": [_pmu(pmu) for pmu in pmus],
+        "pmus": [
+            {
+                "pmu": pmu.name,
+                "type": dict(CORES).get(pmu.name),
+                "cpus": None if pmu.cpus is None else cpu_sets.format(sorted(pmu.cpus)),
+            }
+            for pmu in pmus
+        ],
         "missing": [{"what": "events", "why": m.why, "fix": m.fix} for m in missing],
     }
 
@@ -369,11 +367,6 @@ def _refused(root: Path, catalogue: Catalogue, row: dict[str, Any], kernel: Kern
     return None
 
 
-def _pmu(pmu: Pmu) -> dict[str, Any]:
-    cpus = None if pmu.cpus is None else cpu_sets.format(sorted(pmu.cpus))
-    return {"pmu": pmu.name, "type": dict(CORES).get(pmu.name), "cpus": cpus}
-
-
 def _hardware(root: Path, catalogue: Catalogue) -> Iterator[dict[str, Any]]:
     """Returns the kernel's generic events, then the events of each core PMU, then those that only
     perf lists."""
@@ -383,9 +376,9 @@ def _hardware(root: Path, catalogue: Catalogue) -> Iterator[dict[str, Any]]:
         kind = dict(CORES).get(pmu.name)
         generic = {known.name for known in (*HARDWARE_EVENTS, *CACHE_EVENTS)}
         for known in (*HARDWARE_EVENTS, *CACHE_EVENTS):
-            yield _row(
-                known.name, known.about, known.unit, 1.0, pmu.name, kind, _users(known, watchdog)
-            )
+            users = ["perftop"] if known.name in OWN_EVENTS else []
+            users += ["NMI watchdog"] if watchdog and known.name == WATCHDOG_EVENT else []
+            yield _row(known.name, known.about, known.unit, 1.0, pmu.name, kind, users)
         for name in event_names_of(pmu):
             if name not in generic and perf_pmus.code(pmu, name) is not None:
                 unit, scale = measure(pmu, name)
@@ -395,12 +388,6 @@ def _hardware(root: Path, catalogue: Catalogue) -> Iterator[dict[str, Any]]:
             if named := next((n for n in events if n.pmu == pmu.name), None):
                 about = named.about or f"{pmu.name}/{named.terms}/"
                 yield _row(name, about, "1", 1.0, pmu.name, kind, [])
-
-
-def _users(known: GenericEvent, watchdog: bool) -> list[str]:
-    """Returns the known users that count the event now."""
-    own = ["perftop"] if known.name in OWN_EVENTS else []
-    return [*own, *(["NMI watchdog"] if watchdog and known.name == WATCHDOG_EVENT else [])]
 
 
 def _row(

@@ -4,7 +4,7 @@ clock by the power control unit, and memory traffic."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -126,33 +126,26 @@ def uncore_parts(
     parts = []
     for kind in (*KINDS, PCU):
         pmu = perf_pmus.find(root, kind.pmu)
-        if pmu is not None and read:
-            events = _power_control(root, pmu) if kind is PCU else _listed(kind, pmu)
-            if events:
-                parts.append(_part(kind, pmu, events, rows, read, kernel))
+        if pmu is None or not read:
+            continue
+        if kind is PCU:  # the PMU lists no events, so raw codes are used
+            who = identity.identity(root)
+            codes = pcu_codes(who.vendor, who.family, who.model)
+            names = {key.replace("_", " "): key for key in codes}
+            configs = {
+                name: perf_pmus.placed_term(pmu, "event", codes[key]) for name, key in names.items()
+            }
+        else:  # the PMU lists the events that the model has
+            names = kind.events
+            configs = {name: perf_pmus.config(pmu, name) for name in names}
+        events = {
+            name: Event(names[name], pmu.type, config, core=False)
+            for name, config in configs.items()
+            if config is not None
+        }
+        if events:
+            parts.append(_part(kind, pmu, events, rows, read, kernel))
     return parts
-
-
-def _listed(kind: Kind, pmu: Pmu) -> dict[str, Event]:
-    """Returns the events that the PMU lists, by name; it lists the events that the model has."""
-    configs = {name: perf_pmus.config(pmu, name) for name in kind.events}
-    return {
-        name: Event(kind.events[name], pmu.type, config, core=False)
-        for name, config in configs.items()
-        if config is not None
-    }
-
-
-def _power_control(root: Path, pmu: Pmu) -> dict[str, Event]:
-    """Returns events by name. The PMU lists no events, so raw codes are used."""
-    who = identity.identity(root)
-    codes = pcu_codes(who.vendor, who.family, who.model)
-    configs = {key: perf_pmus.placed_term(pmu, "event", code) for key, code in codes.items()}
-    return {
-        key.replace("_", " "): Event(key, pmu.type, config, core=False)
-        for key, config in configs.items()
-        if config is not None
-    }
 
 
 def _part(
@@ -164,14 +157,23 @@ def _part(
     kernel: Kernel,
 ) -> Groups:
     groups = topology.cores(rows) if kind.scope == "core" else topology.packages(rows)
-    dies = _reading_cpus(kind, pmu, groups)
+    members = {cpu: group for group in groups for cpu in group}
+
+    def dies(cpu: int) -> list[int]:
+        """The CPUs to ask for this CPU's whole core or package. The PMU names them, several for a
+        package of several dies; otherwise it is the CPU itself."""
+        named = pmu.cpus_now or frozenset()
+        chosen = [member for member in members.get(cpu, [cpu]) if member in named]
+        return chosen[:1] if chosen and kind.scope == "core" else chosen or [cpu]
+
     die = dies(read[0].cpu)[0]
     refused = {name: refusal(kernel, event, die) for name, event in wanted.items()}
     events = {name: event for name, event in wanted.items() if refused[name] is None}
     missing = [Missing(wanted[name].key, no.why, no.fix) for name, no in refused.items() if no]
-    if kind.counters is not None:
-        events, short = _fitting_events(events, kind.counters)
-        missing += short
+    if kind.counters is not None:  # the kernel would rotate a larger number of events
+        why = f"its unit has {kind.counters} counters, and more informative events have them"
+        names = list(events)
+        missing += [Missing(events.pop(name).key, why) for name in names[kind.counters :]]
     width = max((len(dies(row.cpu)) for row in read), default=1)
     counters = [
         Counter(
@@ -193,29 +195,6 @@ def _part(
         ]
 
     return Groups(kernel, kind.scope, counters, bundles, missing=missing)
-
-
-def _reading_cpus(kind: Kind, pmu: Pmu, groups: list[list[int]]) -> Callable[[int], list[int]]:
-    """Returns a function from a CPU to the CPUs that must be asked for its whole core or package.
-    The PMU names them, several for a package of several dies; otherwise it is the CPU itself."""
-    members = {cpu: group for group in groups for cpu in group}
-
-    def dies(cpu: int) -> list[int]:
-        named = pmu.cpus_now or frozenset()
-        chosen = [member for member in members.get(cpu, [cpu]) if member in named]
-        return chosen[:1] if chosen and kind.scope == "core" else chosen or [cpu]
-
-    return dies
-
-
-def _fitting_events(
-    events: dict[str, Event], counters: int
-) -> tuple[dict[str, Event], list[Missing]]:
-    """Returns as many events as there are counters; the kernel would rotate a larger number."""
-    names = list(events)
-    why = f"its unit has {counters} counters, and more informative events have them"
-    missing = [Missing(events[name].key, why) for name in names[counters:]]
-    return {name: events[name] for name in names[:counters]}, missing
 
 
 # --- memory controllers ---------------------------------------------------------------------------
@@ -261,11 +240,8 @@ class Controller:
 def controllers(root: Path) -> list[Controller]:
     """The controllers of the first kind that names events for both directions."""
     for stem in (*STEMS, AMD):
-        of_stem = [
-            controller
-            for pmu in _pmus(root, stem)
-            if (controller := _controller(pmu, stem)) is not None
-        ]
+        read = _raw_controller if stem == AMD else _named_controller
+        of_stem = [controller for pmu in _pmus(root, stem) if (controller := read(pmu)) is not None]
         if of_stem:
             return of_stem
     return []
@@ -281,12 +257,14 @@ def _pmus(root: Path, stem: str) -> Iterator[Pmu]:
             yield pmu
 
 
-def _controller(pmu: Pmu, stem: str) -> Controller | None:
-    if stem == AMD:
-        return _raw_controller(pmu)
+def _named_controller(pmu: Pmu) -> Controller | None:
+    def unit_bytes(event: str) -> float | None:
+        unit = UNIT_BYTES.get(perf_pmus.unit(pmu, event))
+        return None if unit is None else perf_pmus.scale(pmu, event) * unit
+
     for names in NAMED_EVENTS:
         codes = [[perf_pmus.config(pmu, name) for name in side] for side in names]
-        scales = {_bytes(pmu, name) for side in names for name in side}
+        scales = {unit_bytes(name) for side in names for name in side}
         (scale, *others) = scales
         if others or scale is None or any(None in side for side in codes):
             continue
@@ -308,12 +286,6 @@ def _raw_controller(pmu: Pmu) -> Controller | None:
         for key, mask in zip(KEYS, masks, strict=True)
     )
     return Controller(pmu, (reads, writes), LINE_BYTES)
-
-
-def _bytes(pmu: Pmu, event: str) -> float | None:
-    """Returns the bytes in one count, by the scale and unit that the driver gives."""
-    unit = UNIT_BYTES.get(perf_pmus.unit(pmu, event))
-    return None if unit is None else perf_pmus.scale(pmu, event) * unit
 
 
 def no_controller(root: Path) -> Trouble:
@@ -346,8 +318,18 @@ def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Ke
     wrong = (
         no_controller(root)
         if not all_controllers
-        else _incomparable(all_controllers, places) or _refused(all_controllers, kernel, root)
-    )
+        else _incomparable(all_controllers, places)
+        # All events are tried: a sum without one of them would be too small.
+        or next(
+            filter(None, (
+                refusal(kernel, event, min(controller.pmu.cpus or {0}), root)
+                for controller in all_controllers
+                for events in controller.events
+                for event in events
+            )),
+            None,
+        )
+    )  # fmt: skip
     if wrong is not None:
         lost = [Missing(key, wrong.why, wrong.fix) for key in KEYS]
         return Groups(kernel, "package", [], lambda _: [], missing=lost)
@@ -368,8 +350,18 @@ def memory_part(root: Path, rows: Sequence[Cpu], read: Sequence[Cpu], kernel: Ke
     members = {cpu: group for group in packages for cpu in reading.intersection(group)}
 
     def bundles(cpu: int) -> list[Bundle]:
+        """A group for each controller, with its reads and its writes."""
         place = _places(all_controllers, members[cpu]) if cpu in members else []
-        return _bundles(place, channels, count) if len(place) * channels <= count else []
+        if len(place) * channels > count:
+            return []
+        return [
+            Bundle(reader, [
+                (replace(event, key=f"{event.key} {i}"), side * count + number * channels + i)
+                for side, events in enumerate(controller.events)
+                for i, event in enumerate(events)
+            ])
+            for number, (controller, reader) in enumerate(place)
+        ]  # fmt: skip
 
     hbm = Missing("hbm_bytes", HBM_TROUBLE) if any(_pmus(root, HBM)) else None
     return Groups(kernel, "package", counters, bundles, missing=[hbm] if hbm else [])
@@ -380,50 +372,22 @@ Place = list[tuple[Controller, int]]
 once for each die."""
 
 
-def _places(result: Iterable[Controller], package: Sequence[int]) -> Place:
+def _places(controllers: Iterable[Controller], package: Sequence[int]) -> Place:
     cpus = set(package)
     return [
         (controller, cpu)
-        for controller in result
+        for controller in controllers
         for cpu in sorted(cpus & (controller.pmu.cpus_now or set()))
     ]
 
 
-def _bundles(place: Place, channels: int, count: int) -> list[Bundle]:
-    """Returns a group for each controller, with its reads and its writes."""
-    bundles = []
-    for number, (controller, cpu) in enumerate(place):
-        columns = [
-            (replace(event, key=f"{event.key} {i}"), side * count + number * channels + i)
-            for side, events in enumerate(controller.events)
-            for i, event in enumerate(events)
-        ]
-        bundles.append(Bundle(cpu, columns))
-    return bundles
-
-
-# --- why not --------------------------------------------------------------------------------------
-
-
-def _incomparable(result: Sequence[Controller], places: Sequence[Place]) -> Trouble | None:
+def _incomparable(controllers: Sequence[Controller], places: Sequence[Place]) -> Trouble | None:
     """Returns why the counts of packages are not comparable."""
-    if len({controller.scale for controller in result}) > 1:
+    if len({controller.scale for controller in controllers}) > 1:
         return Trouble("its memory controllers count in different units")
     numbers = {len(place) for place in places}
     if len(numbers) > 1 or 0 in numbers:
         return Trouble("packages have different numbers of memory controllers")
-    if max(numbers) * max(len(controller.events[0]) for controller in result) >= MAX_CHANNELS:
+    if max(numbers) * max(len(controller.events[0]) for controller in controllers) >= MAX_CHANNELS:
         return Trouble(f"a package has more than {MAX_CHANNELS - 1} memory channels")
     return None
-
-
-def _refused(result: Sequence[Controller], kernel: Kernel, root: Path) -> Trouble | None:
-    """Returns why an event cannot be opened. All events are tried, since a sum without one of them
-    would be too small."""
-    tried = (
-        refusal(kernel, event, min(controller.pmu.cpus or {0}), root)
-        for controller in result
-        for events in controller.events
-        for event in events
-    )
-    return next(filter(None, tried), None)
