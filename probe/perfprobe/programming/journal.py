@@ -231,27 +231,21 @@ def read_journals(run_dir: Path, boot_id: str | None, root: Path) -> Journals:
         directory = _enter(run_dir)
     except OSError:
         return result
+    path = run_dir / _name(root)
     try:
-        _look(directory, run_dir, boot_id, root, result)
-    finally:
-        os.close(directory)
-    return result
-
-
-def _look(directory: int, run_dir: Path, boot_id: str | None, root: Path, result: Journals) -> None:
-    name = _name(root)
-    path = run_dir / name
-    try:
-        about = json.loads(_content(directory, name))
+        about = json.loads(_content(directory, path.name))
         result.entries.append(_entry(path, about, boot_id, root))
     except FileNotFoundError:
-        return
+        pass
     except Unusable as error:
         result.rejected.append((path, str(error)))
     except OSError as error:
         result.rejected.append((path, f"it cannot be read ({error.strerror})"))
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         result.rejected.append((path, "its content is not a journal"))
+    finally:
+        os.close(directory)
+    return result
 
 
 def _content(directory: int, name: str) -> bytes:
@@ -283,21 +277,18 @@ def _entry(path: Path, about: Any, boot_id: str | None, root: Path) -> Entry:
     pid, started = about["pid"], about["start"]
     if type(pid) is not int or type(started) is not int or pid <= 0:
         raise Unusable("it does not name the process that wrote it")
-    cpus = {int(cpu): _changes(table) for cpu, table in about["cpus"].items()}
+    cpus: dict[int, Changes] = {}
+    for cpu, table in about["cpus"].items():
+        cpus[int(cpu)] = changes = {
+            int(text, 16): Change(int(before, 16), int(ours, 16))
+            for text, (before, ours) in table.items()
+        }
+        for register, change in changes.items():
+            if not plausible(register, change):
+                raise Unusable(f"perftop would not restore MSR {register:X}H to {change.before:X}H")
     if any(not 0 <= cpu < 1 << 16 for cpu in cpus):
         raise Unusable("it names CPUs that cannot exist")
     return Entry(path, pid, started, cpus)
-
-
-def _changes(table: Any) -> Changes:
-    changes: Changes = {}
-    for text, (before, ours) in table.items():
-        register = int(text, 16)
-        change = Change(int(before, 16), int(ours, 16))
-        if not plausible(register, change):
-            raise Unusable(f"perftop would not restore MSR {register:X}H to {change.before:X}H")
-        changes[register] = change
-    return changes
 
 
 def plausible(register: int, change: Change) -> bool:

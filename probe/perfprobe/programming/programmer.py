@@ -218,7 +218,20 @@ class Programmer:
         with contextlib.suppress(OSError):  # the old journal, which has more registers, stays valid
             self._save()
         if troubles:
-            self.left = _left(self._root, troubles)
+            # One line on the CPUs whose registers could not be restored, with the remedy.
+            off = [cpu for cpu in sorted(troubles) if troubles[cpu].off]
+            first = next(error for error in troubles.values() if error.off == bool(off))
+            steps = [first.fix] if first.fix else []
+            if off:
+                names = ",".join(map(str, off))
+                names = f"{{{names}}}" if len(off) > 1 else names
+                online = f"{self._root / 'sys/devices/system/cpu'}/cpu{names}/online"
+                steps = [f"echo 1 | sudo tee {online}"]
+            below = "" if self._root == Path("/") else f" --sysroot {self._root}"
+            steps.append(f"perftop stat --source msr -n 1{below}")
+            which = f"CPU{'s' if len(troubles) > 1 else ''} {cpu_sets.format(troubles)}"
+            fix = f"to restore them: {'; '.join(steps)}"
+            self.left = f"counters of {which} stay programmed: {first} · {fix}"
         self._changes = {}
         self._journal = None
 
@@ -242,19 +255,3 @@ def _in_use(cpu: int, used: str) -> InUse:
     return InUse(
         f"CPU {cpu}'s counters are in use: {used}", "they are not touched", counter_plan.IN_USE_FIX
     )
-
-
-def _left(root: Path, troubles: Mapping[int, MsrError]) -> str:
-    """The message on CPUs whose registers could not be restored: one line, with the remedy."""
-    cpus = sorted(troubles)
-    off = [cpu for cpu in cpus if troubles[cpu].off]
-    first = next(error for error in troubles.values() if error.off == bool(off))
-    steps = [first.fix] if first.fix else []
-    if off:
-        names = ",".join(map(str, off))
-        names = f"{{{names}}}" if len(off) > 1 else names
-        steps = [f"echo 1 | sudo tee {root / 'sys/devices/system/cpu'}/cpu{names}/online"]
-    below = "" if root == Path("/") else f" --sysroot {root}"
-    steps.append(f"perftop stat --source msr -n 1{below}")
-    which = f"CPU{'s' if len(cpus) > 1 else ''} {cpu_sets.format(cpus)}"
-    return f"counters of {which} stay programmed: {first} · to restore them: {'; '.join(steps)}"

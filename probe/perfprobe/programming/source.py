@@ -30,7 +30,7 @@ from perfprobe.registers import msr
 from perfprobe.registers.msr import MsrError, Registers
 from perfprobe.registers.opening import Survey
 from perfprobe.registers.parts import Kind, Reading, RegisterPart, register_counter
-from perfprobe.wire import Block, Frame, Hello, Missing, Note, Rate, placed
+from perfprobe.wire import Frame, Hello, Missing, Note, Rate, placed
 
 if TYPE_CHECKING:
     from perfprobe.kernel.job_threads import Watch
@@ -164,7 +164,12 @@ def _program(survey: Survey) -> tuple[list[ProgrammedPart], list[str], list[str]
 def _plans(survey: Survey) -> dict[int, Plan]:
     """Returns the plan of each CPU. Adds keys that got no counter to the missing keys."""
     plans: dict[int, Plan] = {}
-    if all(_hides_counters(kind) for kind in survey.kinds):
+
+    def hides_counters(kind: Kind) -> bool:  # every Intel model has some
+        perfmon = cpuid.perfmon(kind.leaves)
+        return kind.uarch.vendor == INTEL and perfmon is not None and perfmon.version == 0
+
+    if all(map(hides_counters, survey.kinds)):
         why = "CPUID.0AH says that this CPU has no counters (a hypervisor hides them)"
         raise MsrError(why, "there is nothing to program", "perftop --source auto")
     for kind in survey.kinds:
@@ -178,12 +183,6 @@ def _plans(survey: Survey) -> dict[int, Plan]:
         survey.missing += [Missing(key, why, None, cpus) for key in plan.short]
         plans |= dict.fromkeys(kind.cpus, plan)
     return plans
-
-
-def _hides_counters(kind: Kind) -> bool:
-    """Whether CPUID denies all counters, which every Intel model has."""
-    perfmon = cpuid.perfmon(kind.leaves)
-    return kind.uarch.vendor == INTEL and perfmon is not None and perfmon.version == 0
 
 
 # --- the check that they stay programmed ----------------------------------------------------------
@@ -200,9 +199,6 @@ class _Cpu:
     taken: frozenset[str] = frozenset()
     until_ns: Mapping[str, int] = field(default_factory=dict)
     """For each counter that was given back: the time before which samples are not valid."""
-
-    def bad(self, key: str, time_ns: int) -> bool:
-        return key in self.taken or time_ns < self.until_ns.get(key, 0)
 
 
 class RegisterCheck:
@@ -237,45 +233,33 @@ class RegisterCheck:
         now, self._turn = self._turn[:number], self._turn[number:] + self._turn[:number]
         taken: dict[frozenset[str], tuple[list[int], int]] = {}
         back: dict[frozenset[str], list[int]] = {}
+        """CPUs by the counters that were taken or given back."""
         for cpu in now:
-            self._look(cpu, taken, back)
+            state, begun_ns = self._cpus[cpu], raw_ns()
+            if (verdict := self._programmer.check(cpu)) is None:
+                continue
+            keys = frozenset(verdict.taken)
+            if verdict.text:
+                self.warnings.append(verdict.text)
+            if lost := keys - state.taken:
+                cpus, since_ns = taken.get(lost, ([], state.good_ns))
+                taken[lost] = ([*cpus, cpu], min(since_ns, state.good_ns))
+            if ours := state.taken - keys:
+                back.setdefault(ours, []).append(cpu)
+                state.until_ns = {**state.until_ns, **dict.fromkeys(ours, raw_ns())}
+            state.taken = keys
+            if not keys:
+                state.good_ns = begun_ns
         at_ns = raw_ns()
-        notes = [
-            Note(
-                "taken",
-                at_ns,
-                data={"cpus": sorted(cpus), "counters": sorted(keys), "since_ns": since},
-            )
-            for keys, (cpus, since) in taken.items()
-        ]
-        return notes + [
-            Note("given-back", at_ns, data={"cpus": sorted(cpus), "counters": sorted(keys)})
-            for keys, cpus in back.items()
-        ]
 
-    def _look(
-        self,
-        cpu: int,
-        taken: dict[frozenset[str], tuple[list[int], int]],
-        back: dict[frozenset[str], list[int]],
-    ) -> None:
-        """Checks one CPU and adds its changes to `taken` and `back`, by the counters concerned."""
-        state, begun_ns = self._cpus[cpu], raw_ns()
-        verdict = self._programmer.check(cpu)
-        if verdict is None:
-            return
-        keys = frozenset(verdict.taken)
-        if verdict.text:
-            self.warnings.append(verdict.text)
-        if lost := keys - state.taken:
-            cpus, since_ns = taken.get(lost, ([], state.good_ns))
-            taken[lost] = ([*cpus, cpu], min(since_ns, state.good_ns))
-        if ours := state.taken - keys:
-            back.setdefault(ours, []).append(cpu)
-            state.until_ns = {**state.until_ns, **dict.fromkeys(ours, raw_ns())}
-        state.taken = keys
-        if not keys:
-            state.good_ns = begun_ns
+        def note(kind: str, cpus: list[int], keys: frozenset[str], **more: int) -> Note:
+            data = {"cpus": sorted(cpus), "counters": sorted(keys), **more}
+            return Note(kind, at_ns, data=data)
+
+        return [
+            *(note("taken", cpus, keys, since_ns=since) for keys, (cpus, since) in taken.items()),
+            *(note("given-back", cpus, keys) for keys, cpus in back.items()),
+        ]
 
     def mark(self, frame: Frame) -> None:
         """Clears the valid bits of counters that another program has taken."""
@@ -283,15 +267,11 @@ class RegisterCheck:
             if not state.taken and not state.until_ns:
                 continue
             for key, (block, columns) in self._columns.items():
-                if state.bad(key, frame.time_ns):
-                    _clear(frame, block, state.row, columns)
+                if key in state.taken or frame.time_ns < state.until_ns.get(key, 0):
+                    words = memoryview(frame.blocks[block.name].valid).cast("Q")
+                    for column in columns:
+                        words[state.row * block.valid_words + column // 64] &= ~(1 << column % 64)
             state.until_ns = {k: ns for k, ns in state.until_ns.items() if ns > frame.time_ns}
-
-
-def _clear(frame: Frame, block: Block, row: int, columns: range) -> None:
-    words = memoryview(frame.blocks[block.name].valid).cast("Q")
-    for column in columns:
-        words[row * block.valid_words + column // 64] &= ~(1 << column % 64)
 
 
 class Msr:

@@ -12,7 +12,7 @@ from typing import Literal
 from perfprobe import wire
 from perfprobe.cpu import cpuid
 from perfprobe.cpu.model import INTEL
-from perfprobe.cpu.model_terms import Rapl, Uarch
+from perfprobe.cpu.model_terms import Uarch
 from perfprobe.native.sampler import Field
 from perfprobe.registers import msr
 from perfprobe.registers.msr import Registers
@@ -53,28 +53,6 @@ TPMI = {"Granite Rapids", "Sierra Forest", "Grand Ridge", "Clearwater Forest", "
 Readings = list[Reading | MissingCounter]
 
 
-def of_cpu(kind: Kind, device: Registers) -> Readings:
-    if kind.uarch.vendor != INTEL:
-        return []
-    return [*_modulation(kind), *_hwp(kind, device)]
-
-
-def of_core(kind: Kind, device: Registers) -> Readings:  # noqa: ARG001
-    return _thermal(kind, "core")
-
-
-def of_package(kind: Kind, device: Registers) -> Readings:
-    return [
-        *_limit_reasons(kind.uarch),
-        *_thermal(kind, "package"),
-        *_temperature(kind.uarch, device),
-        *_power(kind.uarch, device),
-        *_turbo_disabled(kind.uarch),
-        *_configured_base(kind.uarch, device),
-        *_pstate_limit(kind.uarch),
-    ]
-
-
 def _field(
     key: str, name: str, register: int, shift: int, width: int, *, enable: int = 0,
     unit: str = "1", scale: float = 1.0,
@@ -106,24 +84,51 @@ def _unknown(key: str, uarch: Uarch) -> MissingCounter:
 # --- a CPU ----------------------------------------------------------------------------------------
 
 
-def _modulation(kind: Kind) -> Readings:
-    if not cpuid.has(kind.leaves, "thermal"):
-        return [MissingCounter("modulation", "CPUID does not announce clock modulation")]
-    return [_field("modulation", "clock modulation", MODULATION, 0, 5)]
-
-
-def _hwp(kind: Kind, device: Registers) -> Readings:
+def of_cpu(kind: Kind, device: Registers) -> Readings:
+    if kind.uarch.vendor != INTEL:
+        return []
+    why = "CPUID does not announce clock modulation"
+    modulation: Readings = [MissingCounter("modulation", why)]
+    if cpuid.has(kind.leaves, "thermal"):
+        modulation = [_field("modulation", "clock modulation", MODULATION, 0, 5)]
     if not cpuid.has(kind.leaves, "hwp"):
-        return [MissingCounter(key, "CPUID does not announce HWP") for key in HWP]
-    if not (content(device, HWP_ENABLE) or 0) & 1:
-        return [
-            MissingCounter(key, f"{msr.name(HWP_ENABLE)} does not show that HWP is on")
-            for key in HWP
-        ]
-    return [_field(key, name, register, bit, 8) for key, (name, register, bit) in HWP.items()]
+        why = "CPUID does not announce HWP"
+    elif not (content(device, HWP_ENABLE) or 0) & 1:
+        why = f"{msr.name(HWP_ENABLE)} does not show that HWP is on"
+    else:
+        fields = HWP.items()
+        return [*modulation, *(_field(key, *field, 8) for key, field in fields)]
+    return [*modulation, *(MissingCounter(key, why) for key in HWP)]
 
 
 # --- a core or a package --------------------------------------------------------------------------
+
+
+def of_core(kind: Kind, device: Registers) -> Readings:  # noqa: ARG001
+    return _thermal(kind, "core")
+
+
+def of_package(kind: Kind, device: Registers) -> Readings:
+    uarch = kind.uarch
+    readings = [
+        *_limit_reasons(uarch),
+        *_thermal(kind, "package"),
+        *_temperature(uarch, device),
+        *_power(uarch, device),
+    ]
+    if uarch.vendor != INTEL:
+        # The fastest P-state that AMD's firmware allows (0 is the fastest of all); the register
+        # does not show the reason.
+        known = [_field("pstate_limit", "fastest P-state allowed", PSTATE_LIMIT, 0, 3)]
+        return [*readings, *(known if uarch.events else [])]
+    readings.append(_field("turbo_disabled", "turbo disabled", MISC_ENABLE, TURBO_DISABLED, 1))
+    # The base clock of the config-TDP level in use; that of the nominal level is in the hello.
+    level = (content(device, TDP_CONTROL) or 0) & 3
+    if uarch.bclk_hz is not None and level in {1, 2}:
+        name, register = f"base clock of config-TDP level {level}", TDP_NOMINAL + level
+        field = _field("tdp_base_hz", name, register, TDP_RATIO, 8, unit="Hz", scale=uarch.bclk_hz)
+        readings.append(field)
+    return readings
 
 
 def _thermal(kind: Kind, scope: Literal["core", "package"]) -> Readings:
@@ -148,14 +153,6 @@ def _limit_reasons(uarch: Uarch) -> Readings:
     return [_flags("limit_reasons", "limit reasons", uarch.limits.msr, bits)]
 
 
-def _pstate_limit(uarch: Uarch) -> Readings:
-    """The fastest P-state that AMD's firmware allows (0 is the fastest of all); the register does
-    not show the reason."""
-    if uarch.vendor == INTEL or not uarch.events:
-        return []
-    return [_field("pstate_limit", "fastest P-state allowed", PSTATE_LIMIT, 0, 3)]
-
-
 def _temperature(uarch: Uarch, device: Registers) -> Readings:
     thermal = uarch.thermal
     if thermal is None or thermal.package is None or thermal.tjmax is None:
@@ -166,23 +163,6 @@ def _temperature(uarch: Uarch, device: Registers) -> Readings:
     origin = f"TjMax {tjmax_c} °C, {msr.name(thermal.package)}"
     counter = Counter("temperature_c", "temperature", "°C", origin, "gauge")
     return [Reading(counter, thermal.package, Field(thermal.package, 16, 7, below=tjmax_c))]
-
-
-def _turbo_disabled(uarch: Uarch) -> Readings:
-    if uarch.vendor != INTEL:
-        return []
-    return [_field("turbo_disabled", "turbo disabled", MISC_ENABLE, TURBO_DISABLED, 1)]
-
-
-def _configured_base(uarch: Uarch, device: Registers) -> Readings:
-    """The base clock of the config-TDP level in use; no reading for the nominal level, whose base
-    clock is in the hello."""
-    level = (content(device, TDP_CONTROL) or 0) & 3
-    if uarch.vendor != INTEL or uarch.bclk_hz is None or level not in {1, 2}:
-        return []
-    name = f"base clock of config-TDP level {level}"
-    register = TDP_NOMINAL + level
-    return [_field("tdp_base_hz", name, register, TDP_RATIO, 8, unit="Hz", scale=uarch.bclk_hz)]
 
 
 # --- power ----------------------------------------------------------------------------------------
@@ -198,38 +178,30 @@ def _power(uarch: Uarch, device: Registers) -> Readings:
         why = f"{msr.name(rapl.unit)}, which has its unit, cannot be read"
         return [MissingCounter(key, why) for key in keys]
     readings: Readings = []
-    if rapl.package is not None:
-        readings.append(_sum("energy_j", "energy", "J", rapl.package, units >> 8 & 0x1F))
-    if rapl.throttled is not None:
-        name = "held back by power limits"
-        shift = units >> 16 & 0xF or USUAL_TIME
-        readings.append(_sum("power_throttled_s", name, "s", rapl.throttled, shift))
-    return [*readings, *_power_limits(rapl, uarch, device, 2.0 ** -(units & 0xF))]
-
-
-def _sum(key: str, name: str, unit: str, register: int, shift: int) -> Reading:
-    """A counter in units of 2**-shift."""
-    counter = Counter(key, name, unit, msr.name(register), bits=32, scale=2.0**-shift)
-    return Reading(counter, register)
-
-
-def _power_limits(rapl: Rapl, uarch: Uarch, device: Registers, watts: float) -> Readings:
-    """The limits that are enabled now. A limit that is disabled later has no value from then on."""
+    # Sums in units of 2**-shift J and s.
+    time_shift = units >> 16 & 0xF or USUAL_TIME
+    for key, name, unit, register, shift in (
+        ("energy_j", "energy", "J", rapl.package, units >> 8 & 0x1F),
+        ("power_throttled_s", "held back by power limits", "s", rapl.throttled, time_shift),
+    ):
+        if register is not None:
+            origin, scale = msr.name(register), 2.0**-shift
+            counter = Counter(key, name, unit, origin, bits=32, scale=scale)
+            readings.append(Reading(counter, register))
     if rapl.limits is None:
-        return [_unknown(key, uarch) for key in POWER_LIMITS]
-    readings: Readings = []
+        return [*readings, *(_unknown(key, uarch) for key in POWER_LIMITS)]
+    # A limit that is disabled later has no value from then on.
     word = content(device, rapl.limits)
     for key, (name, first) in POWER_LIMITS.items():
         enable = first + LIMIT_ENABLE
         if word is not None and not word >> enable & 1:
-            readings.append(
-                MissingCounter(key, f"it is off ({msr.name(rapl.limits)} bit {enable})")
-            )
+            why = f"it is off ({msr.name(rapl.limits)} bit {enable})"
+            readings.append(MissingCounter(key, why))
         else:
-            reading = _field(
-                key, name, rapl.limits, first, LIMIT_BITS, enable=enable, unit="W", scale=watts
-            )
-            readings.append(reading)
+            readings.append(_field(
+                key, name, rapl.limits, first, LIMIT_BITS, enable=enable, unit="W",
+                scale=2.0 ** -(units & 0xF),
+            ))  # fmt: skip
     return readings
 
 

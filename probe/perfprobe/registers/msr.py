@@ -27,8 +27,15 @@ IS_NO_DRIVER = "it is neither the msr driver's device for this CPU nor a file of
 
 def open_device(root: Path, cpu: int, flags: int) -> int:
     """Opens the device of a CPU after checking the file. Raises OSError."""
-    path_fd = _found(root, cpu)
+    # O_PATH: opening some files for reading has side effects.
+    path_fd = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
+        for name in ("dev", "cpu", str(cpu), "msr"):
+            below = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=path_fd)
+            os.close(path_fd)
+            path_fd = below
+            if stat.S_ISLNK(os.fstat(path_fd).st_mode):
+                raise OSError(errno.ELOOP, IS_LINK)
         info = os.fstat(path_fd)
         if not _is_driver(info, cpu) and not (stat.S_ISREG(info.st_mode) and _on_fuse(path_fd)):
             raise OSError(errno.EINVAL, IS_NO_DRIVER)
@@ -38,39 +45,18 @@ def open_device(root: Path, cpu: int, flags: int) -> int:
         os.close(path_fd)
 
 
-def _found(root: Path, cpu: int) -> int:
-    """A descriptor (O_PATH) of the file. It is not opened for reading, because opening some files
-    has side effects."""
-    fd = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    for name in ("dev", "cpu", str(cpu), "msr"):
-        try:
-            below = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
-        finally:
-            os.close(fd)
-        fd = below
-        if stat.S_ISLNK(os.fstat(fd).st_mode):
-            os.close(fd)
-            raise OSError(errno.ELOOP, IS_LINK)
-    return fd
-
-
 def _is_driver(info: os.stat_result, cpu: int) -> bool:
     return stat.S_ISCHR(info.st_mode) and info.st_rdev == os.makedev(MSR_MAJOR, cpu)
 
 
 def _on_fuse(fd: int) -> bool:
     """Whether the file is in a FUSE mount, by the kernel's list of mounts."""
-    mount = _value(Path(f"/proc/self/fdinfo/{fd}").read_bytes(), b"mnt_id:")
+    mount = Path(f"/proc/self/fdinfo/{fd}").read_bytes().partition(b"mnt_id:")[2].split()[0]
     for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
         if line.split(b" ", 1)[0] == mount:
             kind = line.partition(b" - ")[2].split(b" ", 1)[0]
             return kind == b"fuse" or kind.startswith(b"fuse.")
     return False
-
-
-def _value(text: bytes, key: bytes) -> bytes:
-    lines = (line for line in text.splitlines() if line.startswith(key))
-    return next(lines, b"").removeprefix(key).strip()
 
 
 # --- registers ------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 from perfprobe.cpu import model
 from perfprobe.cpu.identity import identity
@@ -19,7 +18,7 @@ from perfprobe.kernel.access import Trouble
 from perfprobe.machine.parts import Part, group_missing
 from perfprobe.native import tsc_rate
 from perfprobe.registers import limits, msr
-from perfprobe.registers.limits import Readings, of_core, of_cpu, of_package
+from perfprobe.registers.limits import Readings
 from perfprobe.registers.msr import MsrError, Registers
 from perfprobe.registers.parts import (
     Kind,
@@ -35,7 +34,6 @@ from perfprobe.registers.parts import (
 )
 from perfprobe.wire import Cpu, Missing, Multiplier, Rate, Scope, Turbo
 
-SHARED: tuple[Literal["core", "package"], ...] = ("core", "package")
 UNREAD = ("aperf", "mperf", "smi", "limit_reasons")
 """Keys that are reported missing if no register can be read."""
 
@@ -119,9 +117,25 @@ class Survey:
 
         return [
             self._part("cpu", clock_registers),
-            self._part("cpu", _of_cpu),
-            *(self._part(scope, _shared(scope)) for scope in SHARED),
-        ]
+            self._part(
+                "cpu",
+                lambda kind, device: [
+                    *clocks(kind.uarch), *smi(kind.uarch), *limits.of_cpu(kind, device),
+                ],
+            ),
+            self._part(
+                "core",
+                lambda kind, device: [
+                    *residencies(kind.uarch, "core"), *limits.of_core(kind, device),
+                ],
+            ),
+            self._part(
+                "package",
+                lambda kind, device: [
+                    *residencies(kind.uarch, "package"), *limits.of_package(kind, device),
+                ],
+            ),
+        ]  # fmt: skip
 
     def _part(self, scope: Scope, registers: Finder) -> RegisterPart | None:
         """A part with the registers that can be read on each kind; None: there are none."""
@@ -137,15 +151,6 @@ class Survey:
 
     def _first(self, kind: Kind) -> Registers:
         return Registers(self.root, kind.online[0])
-
-
-def _of_cpu(kind: Kind, device: Registers) -> Readings:
-    return [*clocks(kind.uarch), *smi(kind.uarch), *of_cpu(kind, device)]
-
-
-def _shared(scope: Literal["core", "package"]) -> Finder:
-    of_scope = of_core if scope == "core" else of_package
-    return lambda kind, device: [*residencies(kind.uarch, scope), *of_scope(kind, device)]
 
 
 # --- the TSC below a sysroot ----------------------------------------------------------------------

@@ -7,6 +7,7 @@ import itertools
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -18,10 +19,12 @@ from read_rows import place, whole
 from waiting import whenever_due
 
 from perfprobe import wire
-from perfprobe.cpu import model
+from perfprobe.cpu import cpuid, model
+from perfprobe.cpu.model_terms import Uarch
 from perfprobe.native.sampler import Flags
 from perfprobe.programming.source import Msr, open_msr
 from perfprobe.registers import limits, parts
+from perfprobe.registers.msr import MsrError, Registers
 from perfprobe.registers.parts import MissingCounter, Reading
 from perfprobe.wire import Counter, Frame, Hello, Turbo
 from perftop.model.kinds import Episode
@@ -412,17 +415,30 @@ def test_tables_of_other_models(
     assert ends == [first, last]
 
 
+class Nothing:
+    """Registers of which none can be read."""
+
+    def read(self, register: int) -> int:
+        raise MsrError(f"MSR {register:X}H cannot be read", "it is not there")
+
+
+def of_package(uarch: Uarch) -> dict[str, Reading | MissingCounter]:
+    kind = parts.Kind([0], [0], uarch, cpuid.unreadable)
+    results = limits.of_package(kind, cast("Registers", Nothing()))
+    return {r.counter.key if isinstance(r, Reading) else r.key: r for r in results}
+
+
 def test_amd_reports_the_p_state_limit() -> None:
     """P-state current limit: bits 2:0 of MSR C0010061H in all manuals since family 10h."""
-    (result,) = limits._pstate_limit(model.find("AuthenticAMD", 0x19, 0x01, 1))
+    result = of_package(model.find("AuthenticAMD", 0x19, 0x01, 1))["pstate_limit"]
     assert isinstance(result, Reading)
-    assert (result.counter.key, result.register) == ("pstate_limit", 0xC0010061)
+    assert result.register == 0xC0010061
     assert result.counter.origin.endswith("bits 2:0")
-    assert limits._pstate_limit(model.find("GenuineIntel", 6, 0x55, 4)) == []
+    assert "pstate_limit" not in of_package(model.find("GenuineIntel", 6, 0x55, 4))
 
 
 @pytest.mark.parametrize("number", [0xAD, 0xAF, 0xDD])
 def test_servers_with_tpmi_have_no_register_of_reasons(number: int) -> None:
-    (absent,) = limits._limit_reasons(model.find("GenuineIntel", 6, number, 1))
+    absent = of_package(model.find("GenuineIntel", 6, number, 1))["limit_reasons"]
     assert isinstance(absent, MissingCounter)
     assert "TPMI" in absent.why
