@@ -85,9 +85,21 @@ def _range(item: str) -> range | list[int]:
 def _term(term: str, rows: Sequence[Cpu]) -> list[int]:
     lower = term.lower()
     if lower[0] in "0123456789":
-        return _numbered(term, rows)
+        wanted, existing = parse(term), {row.cpu for row in rows}
+        selected = [cpu for cpu in wanted if cpu in existing]
+        if not selected or wanted[-1] > max(existing):
+            gone = format(cpu for cpu in wanted if cpu not in existing)
+            raise Usage(_none(f"CPU {gone}", format(existing)))
+        return selected
     if lower.startswith("type:"):
-        return _typed(term[5:].strip(), rows)
+        name = term[5:].strip()
+        types = {row.cpu: row.type for row in rows if row.type is not None}
+        matches = [cpu for cpu, kind in types.items() if kind.lower() == name.lower()]
+        if not types:
+            raise Usage(f"type:{_cut(name)}: the CPUs here have no types")
+        if not matches:
+            raise Usage(_none(f"CPU of type {_quoted(name)}", ", ".join(sorted({*types.values()}))))
+        return matches
     match = _PLACE.fullmatch(lower)
     if match is None:
         raise Usage(
@@ -102,26 +114,6 @@ def _term(term: str, rows: Sequence[Cpu]) -> list[int]:
     if core is not None:
         rows = _matching(rows, lambda row: row.core, core, "core", inside)
     return [row.cpu for row in rows]
-
-
-def _numbered(term: str, rows: Sequence[Cpu]) -> list[int]:
-    wanted = parse(term)
-    existing = {row.cpu for row in rows}
-    selected = [cpu for cpu in wanted if cpu in existing]
-    if not selected or wanted[-1] > max(existing):
-        gone = format(cpu for cpu in wanted if cpu not in existing)
-        raise Usage(_none(f"CPU {gone}", format(existing)))
-    return selected
-
-
-def _typed(name: str, rows: Sequence[Cpu]) -> list[int]:
-    matches = [row.cpu for row in rows if row.type is not None and row.type.lower() == name.lower()]
-    if not matches:
-        types = {row.type for row in rows if row.type is not None}
-        if not types:
-            raise Usage(f"type:{_cut(name)}: the CPUs here have no types")
-        raise Usage(_none(f"CPU of type {_quoted(name)}", ", ".join(sorted(types))))
-    return matches
 
 
 def _matching(

@@ -22,7 +22,7 @@ from perfprobe.cpu.model_tables import (
     THERMAL,
     ref_p,
 )
-from perfprobe.cpu.model_terms import METHODS, Bank, Budget, Clocks, Event, Thermal, Tick, Uarch
+from perfprobe.cpu.model_terms import METHODS, Budget, Event, Tick, Uarch
 from perfprobe.wire import Identity, Multiplier, Rate
 
 INTEL = "GenuineIntel"
@@ -43,8 +43,14 @@ def find(
     Events, methods and registers that CPUID denies are left out.
     """
     core_type = core_type or cpuid.core_type(leaves)
-    side = _side(core_type, leaves)
-    v2 = _perfmon_v2(leaves)
+    bare = cpuid.has(leaves, "hypervisor") is False
+    # The core type whose row of a hybrid model applies. CPUID does not set the hybrid bit on parts
+    # without E cores.
+    side = None if core_type is None else "P" if core_type == "P" else "E"
+    if side is None and bare and cpuid.has(leaves, "hybrid") is False:
+        side = "P"
+    announced = cpuid.has(leaves, "amd-perfmon-v2")
+    v2 = announced if announced or bare else None
     for row in ROWS:
         if row.uarch.vendor == vendor and row.family == family and model in row.models:
             stepped = row.steppings is None or stepping is None or stepping in row.steppings
@@ -64,20 +70,6 @@ def preferring(uarch: Uarch, method: str | None) -> Uarch:
     if method is None or method not in uarch.methods:
         return uarch
     return replace(uarch, methods=(method,))
-
-
-def _side(core_type: str | None, leaves: Leaves) -> str | None:
-    """The core type whose row of a hybrid model applies. CPUID does not set the hybrid bit on parts
-    without E cores."""
-    if core_type is not None:
-        return "P" if core_type == "P" else "E"
-    bare = cpuid.has(leaves, "hypervisor") is False
-    return "P" if bare and cpuid.has(leaves, "hybrid") is False else None
-
-
-def _perfmon_v2(leaves: Leaves) -> bool | None:
-    announced = cpuid.has(leaves, "amd-perfmon-v2")
-    return announced if announced or cpuid.has(leaves, "hypervisor") is False else None
 
 
 def _unknown(vendor: str, family: int | None, model: int | None, leaves: Leaves) -> Uarch:
@@ -114,34 +106,41 @@ def _unknown(vendor: str, family: int | None, model: int | None, leaves: Leaves)
 
 
 def _fitted(row: Uarch, leaves: Leaves, core_type: str | None) -> Uarch:
-    budget = _budget(row, leaves)
+    is_amd, budget, pmu = row.vendor in AMD, row.budget, cpuid.perfmon(leaves)
+    if is_amd:
+        gp = cpuid.amd_counters(leaves)
+        budget = replace(budget, gp=gp) if budget and gp else budget
+    elif pmu is not None:
+        lent = 1 << cpuid.TSX_COUNTER if cpuid.lent_to_tsx(leaves) else 0
+        budget = Budget(pmu.gp, pmu.fixed, pmu.gp_bits, pmu.fixed_bits, lent)
     events = {
         key: event
         for key, event in row.events.items()
         if _countable(event, budget) and (not event.any_thread or cpuid.anythread(leaves))
     }
+    bank = row.bank
+    if is_amd and bank and not cpuid.has(leaves, "amd-perfmon-v2"):
+        bank = replace(bank, control=None)
+    clocks, thermal = row.clocks, row.thermal
+    if clocks and not (is_amd and cpuid.has(leaves, "aperfmperf-read-only") is not False):
+        lacking = cpuid.has(leaves, "aperfmperf") is False
+        clocks = None if lacking else replace(clocks, mperf=CLOCKS.mperf, aperf=CLOCKS.aperf)
+    if thermal and cpuid.has(leaves, "thermal") is False:
+        thermal = None
+    elif thermal:
+        bits = tuple(bit for bit in thermal.bits if cpuid.has(leaves, bit[2]) is not False)
+        thermal = replace(thermal, bits=bits)
     return replace(
         row,
         events=events,
         methods=tuple(m for m in row.methods if m not in METHODS or METHODS[m] in events),
         licenses={k: e for k, e in row.licenses.items() if _countable(e, budget)},
         budget=budget,
-        bank=_bank(row, leaves),
-        clocks=_clocks(row, leaves),
-        thermal=_thermal(row, leaves),
+        bank=bank,
+        clocks=clocks,
+        thermal=thermal,
         core_type=core_type,
     )
-
-
-def _budget(row: Uarch, leaves: Leaves) -> Budget | None:
-    if row.vendor in AMD:
-        gp = cpuid.amd_counters(leaves)
-        return replace(row.budget, gp=gp) if row.budget and gp else row.budget
-    pmu = cpuid.perfmon(leaves)
-    if pmu is None:
-        return row.budget
-    lent = 1 << cpuid.TSX_COUNTER if cpuid.lent_to_tsx(leaves) else 0
-    return Budget(pmu.gp, pmu.fixed, pmu.gp_bits, pmu.fixed_bits, lent)
 
 
 def _countable(event: Event, budget: Budget | None) -> bool:
@@ -149,30 +148,6 @@ def _countable(event: Event, budget: Budget | None) -> bool:
         return True
     on_fixed = event.fixed is not None and event.fixed < budget.fixed
     return on_fixed or (event.code != 0 and budget.gp > 0)
-
-
-def _bank(row: Uarch, leaves: Leaves) -> Bank | None:
-    if row.vendor in AMD and row.bank and not cpuid.has(leaves, "amd-perfmon-v2"):
-        return replace(row.bank, control=None)
-    return row.bank
-
-
-def _clocks(row: Uarch, leaves: Leaves) -> Clocks | None:
-    clocks = row.clocks
-    if clocks is None:
-        return None
-    if row.vendor in AMD and cpuid.has(leaves, "aperfmperf-read-only") is not False:
-        return clocks
-    if cpuid.has(leaves, "aperfmperf") is False:
-        return None
-    return replace(clocks, mperf=CLOCKS.mperf, aperf=CLOCKS.aperf)
-
-
-def _thermal(row: Uarch, leaves: Leaves) -> Thermal | None:
-    if row.thermal is None or cpuid.has(leaves, "thermal") is False:
-        return None
-    bits = tuple(bit for bit in row.thermal.bits if cpuid.has(leaves, bit[2]) is not False)
-    return replace(row.thermal, bits=bits)
 
 
 # --- clock rates ----------------------------------------------------------------------------------
@@ -204,7 +179,21 @@ def multipliers(
 
     `platform_info` is MSR CEH. Where it cannot be read, the measured `tsc_hz` replaces it.
     """
-    factors = _clock_factors(uarch, leaves, platform_info, tsc_hz)
+    factors: dict[Belief, tuple[float, str]] = {"tsc": (1.0, "at the rate of the TSC")}
+    crystal = cpuid.crystal(leaves)
+    if crystal is not None:
+        why = f"core crystal: CPUID.15H {crystal.numerator}/{crystal.denominator}"
+        factors["crystal"] = (crystal.ratio, why)
+    # The ratio of base clock to bus clock. The TSC's rate is within one bus clock of that ratio.
+    ratio, origin = _ratio(uarch, platform_info), "MSR CEH"
+    if not ratio and uarch.bclk_hz is not None:
+        if mhz := cpuid.base_mhz(leaves):
+            ratio, origin = round(mhz * 1e6 / uarch.bclk_hz), "CPUID.16H"
+        elif tsc_hz is not None:
+            ratio, origin = round(tsc_hz / uarch.bclk_hz), "TSC frequency"
+    if ratio > 0:
+        factors["base"] = (float(ratio), f"base ratio {ratio}, {origin}")
+        factors["four"] = (4.0 * ratio, f"25 MHz crystal: 4 x base ratio {ratio}, {origin}")
     candidates: list[Multiplier] = []
     for key in SCALED:
         event = uarch.events.get(key)
@@ -222,36 +211,6 @@ def multipliers(
             for factor, why in reasons.items()
         ]
     return candidates
-
-
-def _clock_factors(
-    uarch: Uarch, leaves: Leaves, platform_info: int | None, tsc_hz: float | None
-) -> dict[Belief, tuple[float, str]]:
-    factors: dict[Belief, tuple[float, str]] = {"tsc": (1.0, "at the rate of the TSC")}
-    crystal = cpuid.crystal(leaves)
-    if crystal is not None:
-        why = f"core crystal: CPUID.15H {crystal.numerator}/{crystal.denominator}"
-        factors["crystal"] = (crystal.ratio, why)
-    ratio, origin = _base_ratio(uarch, leaves, platform_info, tsc_hz)
-    if ratio > 0:
-        factors["base"] = (float(ratio), f"base ratio {ratio}, {origin}")
-        factors["four"] = (4.0 * ratio, f"25 MHz crystal: 4 x base ratio {ratio}, {origin}")
-    return factors
-
-
-def _base_ratio(
-    uarch: Uarch, leaves: Leaves, platform_info: int | None, tsc_hz: float | None
-) -> tuple[int, str]:
-    """The ratio of base clock to bus clock, and its origin; the ratio is 0 where unknown. The TSC's
-    rate is within one bus clock of that ratio."""
-    if ratio := _ratio(uarch, platform_info):
-        return ratio, "MSR CEH"
-    if uarch.bclk_hz is not None:
-        if mhz := cpuid.base_mhz(leaves):
-            return round(mhz * 1e6 / uarch.bclk_hz), "CPUID.16H"
-        if tsc_hz is not None:
-            return round(tsc_hz / uarch.bclk_hz), "TSC frequency"
-    return 0, ""
 
 
 def _ratio(uarch: Uarch, platform_info: int | None) -> int:
@@ -274,27 +233,19 @@ def tsc_hz(uarch: Uarch, leaves: Leaves, platform_info: int | None) -> list[Rate
     candidates: list[Rate] = []
     crystal = cpuid.crystal(leaves)
     if crystal is not None:
-        candidates += _by_crystal(crystal, uarch, bases[0].hz if bases else None)
+        ratio = f"CPUID.15H {crystal.numerator}/{crystal.denominator}"
+        if crystal.hz is not None:
+            origin = f"{ratio} x {crystal.hz / 1e6:g} MHz"
+            candidates.append(Rate(crystal.hz * crystal.ratio, origin, NOMINAL_ERROR))
+        else:
+            rates = [hz * crystal.ratio for hz in uarch.crystals_hz]
+            if bases:
+                rates.sort(key=lambda hz: abs(hz - bases[0].hz))
+            error = NOMINAL_ERROR if bases or len(rates) == 1 else None
+            for hz in rates:
+                origin = f"{ratio} x {hz / crystal.ratio / 1e6:g} MHz, the crystal by model"
+                candidates.append(Rate(hz, origin, error))
     return candidates + [Rate(r.hz, f"{r.origin}, taken for the TSC's", BASE_ERROR) for r in bases]
-
-
-def _by_crystal(crystal: cpuid.Crystal, uarch: Uarch, base: float | None) -> list[Rate]:
-    ratio = f"CPUID.15H {crystal.numerator}/{crystal.denominator}"
-    if crystal.hz is not None:
-        origin = f"{ratio} x {crystal.hz / 1e6:g} MHz"
-        return [Rate(crystal.hz * crystal.ratio, origin, NOMINAL_ERROR)]
-    rates = [hz * crystal.ratio for hz in uarch.crystals_hz]
-    if base is not None:
-        rates.sort(key=lambda hz: abs(hz - base))
-    sure = base is not None or len(rates) == 1
-    return [
-        Rate(
-            hz,
-            f"{ratio} x {hz / crystal.ratio / 1e6:g} MHz, the crystal by model",
-            NOMINAL_ERROR if sure else None,
-        )
-        for hz in rates
-    ]
 
 
 def base_hz(uarch: Uarch, leaves: Leaves, platform_info: int | None) -> list[Rate]:

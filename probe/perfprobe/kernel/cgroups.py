@@ -210,7 +210,9 @@ class Quotas:
         self._scan += 1
         read: dict[str, Usage | None] = {}
         for pid in dict.fromkeys(pids):
-            chain = _chain(self._group(hierarchy, pid))
+            own = self._group(hierarchy, pid)
+            path = PurePosixPath(own or "")
+            chain = [str(p) for p in (path, *path.parents)][:MAX_DEPTH] if own else []
             for group in chain:
                 if group not in read and len(read) < MAX_GROUPS:
                     read[group] = self._usage(hierarchy, group)
@@ -250,14 +252,6 @@ class Quotas:
             int(counts.get("throttled_usec", 0)) or int(counts.get("throttled_time", 0)) // 1000
         )
         return [cpus, int(counts.get("nr_periods", 0)), int(counts["nr_throttled"]), throttled_us]
-
-
-def _chain(group: str | None) -> list[str]:
-    """Returns a group and its ancestors up to the mount point."""
-    if group is None:
-        return []
-    path = PurePosixPath(group)
-    return [str(each) for each in (path, *path.parents)][:MAX_DEPTH]
 
 
 def _allowed_cpus(directory: str, version: int) -> float | None:

@@ -150,13 +150,11 @@ class Watch:
             return self._family.among(processes)
         if self._is_group:
             pids = members(group_directories(self._root, self.text))
-            return [process for process in processes if process[0] in pids]
-        return (process for process in processes if self._matches(*process))
-
-    def _matches(self, pid: str, process: Stat) -> bool:
+            return ((pid, stat) for pid, stat in processes if pid in pids)
         if self._pid is None:
-            return process.comm == self.text
-        return pid == self._pid and process.start == self._start
+            return ((pid, stat) for pid, stat in processes if stat.comm == self.text)
+        job = self._pid, self._start
+        return ((pid, stat) for pid, stat in processes if (pid, stat.start) == job)
 
     def _follow(self, pid_by_tid: dict[str, str]) -> None:
         for tid in self._threads.keys() - pid_by_tid.keys():
@@ -205,18 +203,13 @@ class Watch:
         if not self._delays:
             why = "this kernel does not account who waits for a disk (kernel.task_delayacct is 0)"
             missing.append(Missing("disk_wait", why, "sudo sysctl kernel.task_delayacct=1"))
-        if not self._waits():
+        pids = [pid for pid in (self._pid, "1", "self") if pid is not None]
+        readable = [pid for pid in pids if files.text(f"{self._proc}/{pid}/stat", MAX_STAT_BYTES)]
+        texts = [files.text(f"{self._proc}/{pid}/schedstat") for pid in readable]
+        if readable and not any(times((text or "").encode()) for text in texts):
             why = "this kernel does not account who waits for a CPU (/proc/PID/schedstat)"
             missing.append(Missing("wait", why, "a kernel with CONFIG_SCHED_INFO"))
         return missing
-
-    def _waits(self) -> bool:
-        """Whether the kernel measures how long threads wait. Also True if no process can be
-        read."""
-        pids = [pid for pid in (self._pid, "1", "self") if pid is not None]
-        existing = [pid for pid in pids if files.text(f"{self._proc}/{pid}/stat", MAX_STAT_BYTES)]
-        texts = [files.text(f"{self._proc}/{pid}/schedstat") for pid in existing]
-        return not existing or any(times((text or "").encode()) for text in texts)
 
 
 def wanted_pid(text: str) -> str | None:
@@ -293,22 +286,15 @@ class _Thread:
             None,
         )
         switched = switches(self._read("status", MAX_STATUS_BYTES))
-        if self._stands_still(switched) and self._is_frozen(freezer):
-            self.state = "F"
-        return [self.pid, stat.comm, stat.cpu, run_ns, wait_ns, *switched]
-
-    def _stands_still(self, switched: tuple[int | None, int | None]) -> bool:
-        """Whether the thread has slept since the last read, or waits uninterruptibly."""
         last, self._switched = self._switched, switched
-        return self.state == "D" or (self.state == "S" and switched == last)
-
-    def _is_frozen(self, freezer: Hierarchy | None) -> bool:
-        """Whether the thread's group is frozen; this is read once a second."""
-        now_ns = time.monotonic_ns()
-        if now_ns - self._frozen_ns >= FROZEN_NS:
-            self._frozen_ns = now_ns
-            self._frozen = is_frozen(freezer, files.text(self._cgroup) or "")
-        return self._frozen
+        # It waits uninterruptibly, or has slept since the last read.
+        if self.state == "D" or (self.state == "S" and switched == last):
+            now_ns = time.monotonic_ns()
+            if now_ns - self._frozen_ns >= FROZEN_NS:
+                self._frozen_ns = now_ns
+                self._frozen = is_frozen(freezer, files.text(self._cgroup) or "")
+            self.state = "F" if self._frozen else self.state
+        return [self.pid, stat.comm, stat.cpu, run_ns, wait_ns, *switched]
 
     def close(self) -> None:
         while self._files:

@@ -298,7 +298,7 @@ class Tasks:
 
     def _ended_children(self, before: dict[str, _TaskReading]) -> dict[str, list[object]]:
         """Returns for each parent its name, the share of time of children that were born and ended
-        between two scans, and the name of a child that runs now."""
+        between two scans, and the name of the youngest child that runs now; '' if none runs."""
         counted: dict[int, int] = {}
         """By parent, ticks of children that an earlier scan has seen."""
         gone = [look.stat for pid, look in before.items() if pid not in self._seen]
@@ -314,15 +314,11 @@ class Tasks:
             elapsed_ns = look.read_ns - last.read_ns
             if look.stat.start == last.stat.start and ticks * TICK_NS >= MIN_SHARE * elapsed_ns > 0:
                 share = round(ticks * TICK_NS / elapsed_ns, 4)
-                ended[pid] = [look.stat.comm, share, self._newest_child(int(pid))]
+                children = (c.stat for c in self._seen.values() if c.stat is not None)
+                born = [(c.start, c.comm) for c in children if c.parent == int(pid)]
+                ended[pid] = [look.stat.comm, share, max(born)[1] if born else ""]
         parents = sorted(ended, key=lambda pid: -float(str(ended[pid][1])))[:MAX_PARENTS]
         return {pid: ended[pid] for pid in parents}
-
-    def _newest_child(self, parent: int) -> str:
-        """Returns the name of the youngest child of a process; '' if no child runs now."""
-        stats = [look.stat for look in self._seen.values() if look.stat is not None]
-        children = [stat for stat in stats if stat.parent == parent]
-        return max(children, key=lambda stat: stat.start).comm if children else ""
 
     def _watched(self) -> list[int]:
         return self._watch.pids if self._watch is not None else []
@@ -396,16 +392,14 @@ class Tasks:
         processes = [(r.pid, r.process.start, r.process.comm) for r in runners]
         for pid, start, _ in self._told.wanted(processes, self._now_ns()):
             yield
-            description = describe(pid) | self._family(pid)
+            known = self._seen.get(str(pid))
+            parent = self._seen.get(str(known.stat.parent)) if known and known.stat else None
+            groups = files.text(f"{self._proc}/{pid}/cgroup") or ""
+            family = {
+                "parent": parent.stat.comm if parent and parent.stat else "",
+                "group": group(groups), "cpuset": cpuset(self._cpusets, groups),
+            }  # fmt: skip
+            description = describe(pid) | {key: word for key, word in family.items() if word}
             look = self._look(f"{self._proc}/{pid}/stat", None)
             if description and look and look.stat and look.stat.start == start:
                 details[str(pid)] = description
-
-    def _family(self, pid: int) -> dict[str, str | int]:
-        """Returns the parent's name, the control group, and the CPUs of the cpuset."""
-        look = self._seen.get(str(pid))
-        parent = self._seen.get(str(look.stat.parent)) if look and look.stat else None
-        family = {"parent": parent.stat.comm if parent and parent.stat else ""}
-        groups = files.text(f"{self._proc}/{pid}/cgroup") or ""
-        family |= {"group": group(groups), "cpuset": cpuset(self._cpusets, groups)}
-        return {key: value for key, value in family.items() if value}

@@ -39,9 +39,17 @@ class MachineCounts:
         counters = [Counter("probe_cpu_s", "CPU time of the probe", "s", "getrusage", scale=1e-9)]
         counters += self._pressure(root / "proc/pressure")
         counters += self._switches(root / files.CPUS)
-        counters += self._loads(root / "proc/loadavg")
-        if cpus <= MAX_CPUS_FOR_TOTALS:
-            counters += self._totals(root / "proc/stat")
+        if (fd := opened(root / "proc/loadavg")) is not None:
+            self._texts.append((fd, loads, len(LOADS)))
+            counters += [
+                Counter(f"load_{minutes}", f"load average of {minutes} min", "1", "/proc/loadavg",
+                        "gauge", scale=0.01)
+                for minutes in LOADS
+            ]  # fmt: skip
+        if cpus <= MAX_CPUS_FOR_TOTALS and (fd := opened(root / "proc/stat")) is not None:
+            self._texts.append((fd, totals, len(TOTALS)))
+            keys = TOTALS.values()
+            counters += [Counter(key, key.replace("_", " "), "1", "/proc/stat") for key in keys]
         self.block = wire.Block("machine", "machine", counters)
 
     def read(self) -> Iterator[tuple[int, Values]]:
@@ -80,22 +88,6 @@ class MachineCounts:
             name = "share of the highest clock that is allowed"
             counters.append(Counter("max_perf_pct", name, "%", "intel_pstate", "gauge"))
         return counters
-
-    def _loads(self, path: Path) -> list[Counter]:
-        if (fd := opened(path)) is None:
-            return []
-        self._texts.append((fd, loads, len(LOADS)))
-        return [
-            Counter(f"load_{minutes}", f"load average of {minutes} min", "1", "/proc/loadavg",
-                    "gauge", scale=0.01)
-            for minutes in LOADS
-        ]  # fmt: skip
-
-    def _totals(self, path: Path) -> list[Counter]:
-        if (fd := opened(path)) is None:
-            return []
-        self._texts.append((fd, totals, len(TOTALS)))
-        return [Counter(key, key.replace("_", " "), "1", "/proc/stat") for key in TOTALS.values()]
 
     def _opened(self, path: Path, read: Read) -> bool:
         if (fd := opened(path)) is None:

@@ -87,27 +87,25 @@ class Powercap:
                 self._lacks("power_limit_w", "powercap has limits of dies, and none of packages")
             elif name:
                 zones[int(name["package"])] = zone = self._zone(path, wanted)
-                zone.memory = self._memory(base, number) if MEMORY in wanted else None
+                inner = (f"{path}/intel-rapl:{number}:{n}"
+                         for n in files.numbered(path, f"intel-rapl:{number}:"))  # fmt: skip
+                dram = next((at for at in inner if files.word(f"{at}/name") == "dram"), None)
+                if MEMORY in wanted and dram is not None:
+                    memory = self._zone(dram, {"energy_j"})
+                    zone.memory = memory if memory.files else None  # else it may not be read
         return zones
-
-    def _memory(self, base: str, number: int) -> Zone | None:
-        """The zone of the package's memory; None if there is none or it may not be read."""
-        for inner in files.numbered(f"{base}/intel-rapl:{number}", f"intel-rapl:{number}:"):
-            path = f"{base}/intel-rapl:{number}/intel-rapl:{number}:{inner}"
-            if files.word(f"{path}/name") == "dram":
-                zone = self._zone(path, {"energy_j"})
-                return zone if zone.files else None
-        return None
 
     def _zone(self, path: str, wanted: set[str]) -> Zone:
         range_uj = natural((files.text(f"{path}/max_energy_range_uj") or "").encode()) or 0
         return Zone(self._files(path, wanted if range_uj else wanted - {"energy_j"}), range_uj)
 
     def _files(self, path: str, wanted: set[str]) -> dict[str, int]:
-        paths = {} if files.number(f"{path}/enabled") == 0 else _limits(path)
-        opened = {}
-        for key, file in paths.items():
-            if key in wanted:
+        opened: dict[str, int] = {}
+        enabled = files.number(f"{path}/enabled") != 0
+        for number in range(3 if enabled else 0):  # AMD's zones have no limits
+            key = LIMITS.get(files.word(f"{path}/constraint_{number}_name"), "")
+            file = f"{path}/constraint_{number}_power_limit_uw"
+            if key in wanted and files.number(file):
                 with contextlib.suppress(OSError):
                     opened[key] = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
         if "energy_j" in wanted:
@@ -123,17 +121,6 @@ class Powercap:
         missing = Missing(key, why, fix)
         if missing not in self.missing:
             self.missing.append(missing)
-
-
-def _limits(path: str) -> dict[str, str]:
-    """Files of the limits that are set, by counter key. AMD's zones have no limits."""
-    limits = {}
-    for number in range(3):
-        name = files.word(f"{path}/constraint_{number}_name")
-        file = f"{path}/constraint_{number}_power_limit_uw"
-        if name in LIMITS and files.number(file):
-            limits[LIMITS[name]] = file
-    return limits
 
 
 def _shut(zone: Zone) -> None:
