@@ -30,7 +30,7 @@ from perftop.session.session import Session
 from perftop.session.values import mean_ceiling, spread
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.row_episodes import lowered_number
-from perftop.tui.shared.time_axis import Axis, BinValues
+from perftop.tui.shared.time_axis import SLOW_NS, Axis, BinValues
 
 MIN_WIDTH_FOR_DECIMAL = 110
 """Minimum columns of the screen for a decimal in the shares beside the bar."""
@@ -402,6 +402,8 @@ class TileHistory:
         self._metrics = [tile.key for tile in _TILES if tile.key in METRICS]
         self._others = [tile.key for tile in _TILES if tile.key not in METRICS]
         self._bins = BinValues({"tiles": self._values})
+        self._drawn: tuple[object, list[list[Run]]] = None, []
+        """The last lines, after what they were drawn from."""
 
     def lines(
         self,
@@ -411,8 +413,23 @@ class TileHistory:
         size: int,
         rows: int = 1,
     ) -> list[list[Run]]:
-        """Returns the `rows` lines of charts below the numbers. Each cell covers `step_ns`; the
-        newest value is at the right end of its column."""
+        """Returns the `rows` lines of charts below the numbers. Each cell covers `step_ns`, but not
+        less than SLOW_NS; the newest value is at the right end of its column."""
+        step_ns = max(step_ns, SLOW_NS)
+        layout = [(column.tile.key, column.room) for column in columns]
+        basis = interval.time_ns // step_ns, step_ns, size, rows, layout
+        if basis != self._drawn[0]:
+            self._drawn = basis, self._lines(columns, interval, step_ns, size, rows)
+        return self._drawn[1]
+
+    def _lines(
+        self,
+        columns: Sequence[TileColumn],
+        interval: Interval,
+        step_ns: int,
+        size: int,
+        rows: int,
+    ) -> list[list[Run]]:
         keys = [*self._metrics, *self._others]
         newest, history = -(-interval.time_ns // step_ns), self._session.history
         table = np.zeros((size, len(keys)))

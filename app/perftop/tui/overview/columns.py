@@ -23,7 +23,7 @@ from perftop.tui.shared import episode_style, time_axis
 from perftop.tui.shared.places import Place, Places, spans
 from perftop.tui.shared.row_episodes import RowEpisode
 from perftop.tui.shared.sheet import LEAD
-from perftop.tui.shared.time_axis import TICK, Axis, BinValues
+from perftop.tui.shared.time_axis import SLOW_NS, TICK, Axis, BinValues
 
 MARKS_WIDTH = 2
 """Number of cells before the columns, for the mark of the selected row and an episode sign."""
@@ -230,16 +230,11 @@ MIN_WIDTH_FOR_TIME = 24
 """Minimum width of an axis that contains a clock time, in cells."""
 
 
-_MIN_CELL_NS = 500_000_000
-"""Least length of a cell of a history in ns, so that a row shows more than a moment, and moves no
-faster than an eye follows."""
-
-
 def history_axis(session: Session, interval: Interval, cells: int) -> Axis:
     """Returns an axis of `cells` cells. Each cell is as long as the interval, but not shorter than
-    _MIN_CELL_NS, in whole samples."""
+    SLOW_NS, in whole samples."""
     sample_ns = session.hello.sample_ns
-    bin_ns = max(1, round(max(interval.elapsed_s * 1e9, _MIN_CELL_NS) / sample_ns)) * sample_ns
+    bin_ns = max(1, round(max(interval.elapsed_s * 1e9, SLOW_NS) / sample_ns)) * sample_ns
     end_ns = -(-interval.time_ns // bin_ns) * bin_ns
     # At a past moment, the newest cell is read to its end, unless that is later than now.
     return Axis(end_ns, bin_ns, cells, min(end_ns, session.now_ns))

@@ -23,7 +23,7 @@ from perftop.session.history import MAX_TASKS_AGE_NS
 from perftop.session.session import Session
 from perftop.tui.overview.chart_cells import lines_of
 from perftop.tui.overview.chart_numbers import Unit
-from perftop.tui.shared.time_axis import Axis
+from perftop.tui.shared.time_axis import SLOW_NS, Axis
 
 SUMS_WIDTH = 37
 """Width of the sums to the right of a chart, in cells."""
@@ -60,14 +60,13 @@ class TaskLanes:
     def read(self, axis: Axis, util: Floats, range_ns: tuple[int, int] | None = None) -> None:
         """Reads the tasks for the columns of this axis. `util`: busy shares, (units, columns).
         `range_ns`: raw times between which seconds are summed; None: over all columns. Lanes and
-        sums change with the records and when a column begins, not with each sample."""
-        has_news = self._read_records(axis.start_ns, axis.now_ns)
-        basis = axis.columns, axis.bin_ns, axis.end_ns, range_ns
-        if not has_news and basis == self._basis:
+        sums change when a column begins and twice a second, not with each sample."""
+        basis = axis.columns, axis.bin_ns, axis.end_ns, axis.now_ns // SLOW_NS, range_ns
+        if basis == self._basis:
             return
-        if has_news:
-            self._add_up()
         self._basis = basis
+        if self._read_records(axis.start_ns, axis.now_ns):
+            self._add_up()
         self._lanes.clear()
         self._sum_lines.clear()
         columns = axis.columns

@@ -34,6 +34,7 @@ from perftop.tui.shared.canvas import Canvas
 from perftop.tui.shared.choice import Choice
 from perftop.tui.shared.row_episodes import lowered_number
 from perftop.tui.shared.sheet import clock_of, number_column_of
+from perftop.tui.shared.time_axis import SLOW_NS
 from perftop.tui.shared.verdict import Verdict, is_past, verdict_at
 
 Target = Episode | int | None
@@ -494,8 +495,6 @@ MIN_WIDTH_OF_THREE = 200
 """Minimum width of the screen for three panels."""
 _SHARES = {2: (5, 4), 3: (5, 6, 4)}
 """Relative widths of the panels, by the number of panels."""
-_TEXT_NS = 500_000_000
-"""Time for which a panel of names and sentences stays as it is, as nobody reads faster, in ns."""
 
 
 @dataclass
@@ -518,7 +517,7 @@ class PanelRow:
         draw = PANELS[kind]
         if kind == "selected":  # its numbers stand elsewhere on the screen, too
             return draw(session, interval, choice, size, self.height)
-        now = interval.time_ns // (1 if is_past(session, interval) else _TEXT_NS)
+        now = interval.time_ns // (1 if is_past(session, interval) else SLOW_NS)
         episodes = [len(of) for of in (session.running, session.ended, session.marks)]
         drawn_from = now, id(session), episodes, choice, size, self.height
         if self.texts.get(kind, (None, []))[0] != drawn_from:

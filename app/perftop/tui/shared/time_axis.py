@@ -39,6 +39,9 @@ FIT_S = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 18, 21, 25, 30, 35, 40, 50, 60, 75, 90
          180, 210, 240, 300, 360, 420, 500)  # fmt: skip
 """Lengths of the axis in seconds while the history is shorter than the window. There are few,
 because the time per cell changes with each."""
+SLOW_NS = 500_000_000
+"""Time in ns between two changes of what is drawn from history, of sums and of sentences, however
+often numbers change: nobody reads them faster."""
 TICK = "┬"
 NAME = "│"
 """The character before the label of a mark."""
