@@ -25,7 +25,7 @@ from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import fleets
 
@@ -36,9 +36,11 @@ from perftop.process.streams import Stream
 from perftop.recording.codec import Recorder
 from perftop.recording.file import Recording
 from perftop.session.fleet import Fleet
-from perftop.tui.app import Live, PerfTopApp
-from perftop.tui.fleet_app import FleetApp
+from perftop.tui.app import PerfTopApp
+from perftop.tui.fleet_screen import FleetSource
+from perftop.tui.frame.header import Cost
 from perftop.tui.replay import Recorded
+from perftop.tui.stream import Live, StreamSource
 
 HERE = Path(__file__).parent
 SAMPLE_NS = 100_000_000
@@ -172,14 +174,17 @@ async def draw_replay(picture: Picture) -> str:
                 recorder.write(message)
             recorder.end()
         with Recording(path) as recording:
-            app = PerfTopApp(Recorded(recording), INTERVAL_NS, clock=lambda: 0.0)
+            source = stopped(Recorded(recording, INTERVAL_NS))
+            app = PerfTopApp(source)
             async with app.run_test(size=picture.size) as pilot:
-                while (replay := app.status.replay) is None or replay.indexed is not None:
+                while (replay := source.status.replay) is None or replay.indexed is not None:
                     await pilot.pause(0.01)
                 for key in picture.keys:
                     await pilot.press(key)
                     await pilot.pause()
-                    while app.status.replay is None or app.status.replay.seeking_ns is not None:
+                    while (
+                        source.status.replay is None or source.status.replay.seeking_ns is not None
+                    ):
                         await pilot.pause(0.01)
                 while any(worker.group == "deepen" for worker in app.workers):
                     await pilot.pause(0.01)
@@ -187,10 +192,20 @@ async def draw_replay(picture: Picture) -> str:
                 return app.export_screenshot(title="perftop")
 
 
+AnyStream = TypeVar("AnyStream", bound=StreamSource)
+
+
+def stopped(source: AnyStream) -> AnyStream:
+    """Returns the source with clocks that stand still, so that pictures are always the same."""
+    source.clock = lambda: 0.0
+    source.cost = Cost(lambda: 0.0)
+    return source
+
+
 async def draw_fleet(picture: Picture) -> str:
     assert picture.fleet is not None
     source = fleets.Made(picture.fleet(), picture.scenario, picture.facts)
-    app = FleetApp(source, cpu_clock=lambda: 0.0)
+    app = PerfTopApp(FleetSource(source, cpu_clock=lambda: 0.0))
     async with app.run_test(size=picture.size) as pilot:
         await pilot.pause()
         await pilot.press(*picture.keys)
@@ -220,13 +235,13 @@ async def draw(picture: Picture) -> str:
         yield stream()
 
     link: Any = picture.way and SimpleNamespace(state=lambda: picture.way)
-    source = Live(opener, link=lambda: link)
-    app = PerfTopApp(source, INTERVAL_NS, cpu_clock=lambda: 0.0, clock=lambda: 0.0)
+    source = stopped(Live(opener, INTERVAL_NS, link=lambda: link))
+    app = PerfTopApp(source)
     async with app.run_test(size=picture.size) as pilot:
         if picture.theme:
             app.theme = picture.theme
         await given.wait()
-        while app.status.link != picture.way:  # the app reads it once a second
+        while source.status.link != picture.way:  # the app reads it once a second
             await pilot.pause(0.01)
         for key in picture.keys:
             await pilot.press(key)

@@ -25,8 +25,8 @@ from perfprobe import wire
 from perftop import cli
 from perftop.tui import first_picture
 from perftop.tui.app import PerfTopApp
-from perftop.tui.fleet_app import FleetApp
-from perftop.tui.terminal_app import TerminalApp
+from perftop.tui.fleet_screen import FleetSource
+from perftop.tui.stream import StreamSource
 
 SLOW = (
     r"ramp|timers|selftest|-r 5|\.json|--host|n001|sim:|-- .*job|-- CMD|-- mpi|--on|unix"
@@ -72,7 +72,7 @@ def directory(
     (tmp_path / "machines").write_text("n001\nn002\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(first_picture, "show_picture", lambda: contextlib.nullcontext(_Picture()))
-    monkeypatch.setattr(TerminalApp, "run_async", _seen)
+    monkeypatch.setattr(PerfTopApp, "run_async", _seen)
     monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((80, 24)))
     with contextlib.ExitStack() as held:
         yield Directory(tmp_path, held)
@@ -83,17 +83,17 @@ class _Picture:
         pass
 
 
-async def _seen(app: TerminalApp, **_: object) -> None:
+async def _seen(app: PerfTopApp, **_: object) -> None:
     """Runs an app until it shows numbers."""
     async with app.run_test(size=(80, 24)):
         await until(lambda: _shows(app) or app.failure, f"numbers on {type(app).__name__}")
     assert app.failure is None
 
 
-def _shows(app: TerminalApp) -> bool:
-    if isinstance(app, FleetApp):
-        return bool(app.source.fleet.answering)
-    return app.interval is not None if isinstance(app, PerfTopApp) else app._up
+def _shows(app: PerfTopApp) -> bool:
+    if isinstance(app.source, FleetSource):
+        return bool(app.source.page.look.fleet.answering)
+    return app.source.interval is not None if isinstance(app.source, StreamSource) else app._up
 
 
 def run(line: str, monkeypatch: pytest.MonkeyPatch) -> int:

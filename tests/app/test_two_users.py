@@ -26,8 +26,7 @@ from perftop.process import sockets
 from perftop.recording import episode_index
 from perftop.recording.ring import KEPT_DIRECTORY, Ring
 from perftop.recording.writer import Writer
-from perftop.tui.config import Config
-from perftop.tui.terminal_app import TerminalApp
+from perftop.tui.app import PerfTopApp, Source
 from perftop.verbs import headless
 from perftop.verbs.exporter import FILE_PERIOD_S, Exporter
 
@@ -353,7 +352,7 @@ def test_the_theme_is_stored_behind_no_link(
     with nobody():
         os.makedirs("state/perftop")
         os.symlink(homes / "out", "state/perftop/theme")
-    app = TerminalApp(Config())
+    app = PerfTopApp(Source())
     app.keep_theme()
     app.action_theme()
     assert os.path.isfile("state/perftop/theme")

@@ -46,15 +46,15 @@ def refresh_us(
             app.post_message(events.Key(KEYS[view], None))
             await asyncio.sleep(0.5)
             asleep = statistics.median([await idle_us() for _ in range(20)])
-            tell = app.show
-            app.show = lambda: None  # type: ignore[method-assign]
+            show = app.source.show
+            app.source.show = lambda: None  # type: ignore[method-assign]
             for message in feed[WARM:]:
-                app._take([message])
+                app.source.take([message])
                 before = app.terminal.written
                 if profile:
                     profile.enable()
                 start = time.process_time_ns()
-                tell()
+                show()
                 await asyncio.sleep(SETTLE_S)
                 us = (time.process_time_ns() - start) / 1000
                 if profile:

@@ -68,8 +68,8 @@ async def on_screen() -> dict[str, Flow]:
         await asyncio.sleep(PAINT_S)
         with followed() as results["a sample to the overview"]:
             for message in feed[WARM:]:
-                app._take([message])
-            app.show()
+                app.source.take([message])
+            app.source.show()
             await asyncio.sleep(PAINT_S)
         with followed() as results["key 2 to the heat map"]:
             app.post_message(events.Key("2", None))

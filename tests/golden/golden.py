@@ -38,6 +38,7 @@ from perftop.recording.codec import Recorder
 from perftop.recording.file import Recording
 from perftop.tui.app import PerfTopApp
 from perftop.tui.replay import Recorded
+from perftop.tui.stream import Live
 
 HERE = Path(__file__).parent
 EXPECTED = HERE / "expected"
@@ -213,7 +214,7 @@ async def _live(machine: str, size: tuple[int, int], keys: tuple[str, ...]) -> s
     async def opener() -> AsyncIterator[Stream]:
         yield stream()
 
-    app = PerfTopApp(opener, make.INTERVAL_NS, cpu_clock=lambda: 0.0, clock=lambda: 0.0)
+    app = PerfTopApp(make.stopped(Live(opener, make.INTERVAL_NS)))
     async with app.run_test(size=size) as pilot:
         await given.wait()
         for key in keys:
@@ -225,14 +226,15 @@ async def _live(machine: str, size: tuple[int, int], keys: tuple[str, ...]) -> s
 
 async def _replayed(path: Path, size: tuple[int, int], keys: tuple[str, ...]) -> str:
     with Recording(path) as recording:
-        app = PerfTopApp(Recorded(recording), make.INTERVAL_NS, clock=lambda: 0.0)
+        source = make.stopped(Recorded(recording, make.INTERVAL_NS))
+        app = PerfTopApp(source)
         async with app.run_test(size=size) as pilot:
-            while (replay := app.status.replay) is None or replay.indexed is not None:
+            while (replay := source.status.replay) is None or replay.indexed is not None:
                 await pilot.pause(0.01)
             for key in keys:
                 await pilot.press(key)
                 await pilot.pause()
-                while app.status.replay is None or app.status.replay.seeking_ns is not None:
+                while source.status.replay is None or source.status.replay.seeking_ns is not None:
                     await pilot.pause(0.01)
             while any(worker.group == "deepen" for worker in app.workers):
                 await pilot.pause(0.01)
@@ -251,10 +253,10 @@ def _replay(directory: Path, machine: str, size: tuple[int, int], keys: tuple[st
 async def _fleet(name: str, size: tuple[int, int], keys: tuple[str, ...]) -> str:
     import fleets
 
-    from perftop.tui.fleet_app import FleetApp
+    from perftop.tui.fleet_screen import FleetSource
 
     source = fleets.Made(getattr(fleets, name)(), "over ssh", ("0.03 % there",))
-    app = FleetApp(source, cpu_clock=lambda: 0.0)
+    app = PerfTopApp(FleetSource(source, cpu_clock=lambda: 0.0))
     async with app.run_test(size=size) as pilot:
         await pilot.pause()
         await pilot.press(*keys)

@@ -22,6 +22,8 @@ from perfprobe import wire
 from perftop.process.streams import Stream
 from perftop.tui import app
 from perftop.tui.app import PerfTopApp
+from perftop.tui.frame.header import Cost
+from perftop.tui.stream import Live
 
 
 class Terminal(HeadlessDriver):
@@ -82,15 +84,16 @@ class Painted(PerfTopApp):
             strips = self.screen._compositor.render_strips(Size(*self.terminal.size))
         return ["".join(segment.text for segment in strip) for strip in strips]
 
-    def _take(self, messages: list[wire.Message]) -> None:
-        self.source.take(messages)
-
 
 class FedApp(Painted):
     """An app that a test feeds with messages instead of a stream."""
 
+    source: Live
+
     def __init__(self) -> None:
-        super().__init__(_silent, SAMPLE_NS, cpu_clock=lambda: 0.0)
+        source = Live(_silent, SAMPLE_NS)
+        source.cost = Cost(lambda: 0.0)
+        super().__init__(source)
 
 
 @asynccontextmanager
@@ -115,7 +118,7 @@ async def shown(
     fed = FedApp()
     run = asyncio.ensure_future(fed.run_async(size=size))
     await until(lambda: fed._up, "the app is up")
-    fed._take(feed)
+    fed.source.take(feed)
     await drawn(fed)
     yield fed
     fed.exit()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fakes import Feed, Machine, tasks
+from make import stopped
 from textual.pilot import Pilot
 from waiting import until
 
@@ -16,13 +17,13 @@ from perftop.process.link import Link
 from perftop.recording.file import Recording
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.tui.app import Live, PerfTopApp
-from perftop.tui.config import Config
+from perftop.tui.app import PerfTopApp
 from perftop.tui.frame.key_line import KeyLine
 from perftop.tui.frame.monitor import Monitor
 from perftop.tui.frame.top import Top
 from perftop.tui.overview.overview import Overview
 from perftop.tui.replay import Recorded
+from perftop.tui.stream import Live, StreamSource
 
 INTERVAL_NS = 200_000_000
 BIG = (160, 50)
@@ -31,8 +32,15 @@ BIG = (160, 50)
 class Run:
     """An app on a feed, as a user sees it."""
 
-    def __init__(self, app: PerfTopApp, feed: Feed, pilot: Pilot[None]) -> None:
+    def __init__(
+        self, app: PerfTopApp, source: StreamSource, feed: Feed, pilot: Pilot[None]
+    ) -> None:
         self.app, self.feed, self.pilot = app, feed, pilot
+        self._source = source
+
+    @property
+    def source(self) -> StreamSource:
+        return self._source
 
     @property
     def grid(self) -> Overview:
@@ -46,12 +54,12 @@ class Run:
 
     @property
     def session(self) -> Session:
-        return self.app.source.session
+        return self.source.session
 
     @property
     def interval(self) -> Interval:
-        assert self.app.interval is not None
-        return self.app.interval
+        assert self.source.interval is not None
+        return self.source.interval
 
     def text(self) -> list[str]:
         """The lines of the overview."""
@@ -73,21 +81,21 @@ class Run:
         await self.pilot.pause()
 
     def seq(self) -> int:
-        return self.app.playhead.newest.seq if self.app.playhead.newest else 0
+        return self.source.newest.seq if self.source.newest else 0
 
 
 @asynccontextmanager
 async def running(
     machine: Machine, size: tuple[int, int] = BIG,
     *, pace: Callable[[int], None] = lambda _: None,
-    link: Callable[[], Link | None] = lambda: None, **more: Any,
+    link: Callable[[], Link | None] = lambda: None, tour: bool = False, **more: Any,
 ) -> AsyncIterator[Run]:  # fmt: skip
-    """`pace` and `link` are those of the live source."""
+    """`pace`, `link` and `tour` are those of the live source."""
     feed = Feed(machine)
-    source = Live(feed.open, pace=pace, link=link)
-    app = PerfTopApp(source, INTERVAL_NS, cpu_clock=lambda: 0.0, clock=lambda: 0.0, **more)
+    source = stopped(Live(feed.open, INTERVAL_NS, pace=pace, link=link, tour=tour))
+    app = PerfTopApp(source, **more)
     async with app.run_test(size=size) as pilot:
-        run = Run(app, feed, pilot)
+        run = Run(app, source, feed, pilot)
         feed.frames(1, records=tasks(["lmp", "cc1"]))
         await until(lambda: run.seq() >= 1, "a first interval after one sample")
         await pilot.pause()
@@ -130,13 +138,17 @@ class Viewer(Run):
     def __init__(
         self, app: PerfTopApp, source: Recorded, pilot: Pilot[None], clock: list[float]
     ) -> None:
-        self.app, self.source, self.pilot, self._clock = app, source, pilot, clock
+        self.app, self._recorded, self.pilot, self._clock = app, source, pilot, clock
+
+    @property
+    def source(self) -> Recorded:
+        return self._recorded
 
     @property
     def at_s(self) -> float:
         """The time shown, in s since the start of the file."""
-        assert self.app.interval is not None
-        return (self.app.interval.time_ns - self.source.reach_ns[0]) / S
+        assert self.source.interval is not None
+        return (self.source.interval.time_ns - self.source.reach_ns[0]) / S
 
     @property
     def header(self) -> str:
@@ -163,9 +175,10 @@ class Viewer(Run):
 async def view(path: Path, size: tuple[int, int] = (160, 50)) -> AsyncIterator[Viewer]:
     clock = [0.0]
     with Recording(path) as recording:
-        source = Recorded(recording)
-        app = PerfTopApp(source, INTERVAL_NS, Config(), clock=lambda: clock[0])
+        source = Recorded(recording, INTERVAL_NS)
+        source.clock = lambda: clock[0]
+        app = PerfTopApp(source)
         async with app.run_test(size=size) as pilot:
-            await until(lambda: app.interval is not None, "a first moment")
+            await until(lambda: source.interval is not None, "a first moment")
             await pilot.pause()
             yield Viewer(app, source, pilot, clock)

@@ -170,7 +170,7 @@ async def live(rng: random.Random, feed: list[wire.Message], steps: int) -> list
 
     def advance() -> None:
         for message in [m for _, m in zip(range(rng.randint(1, 4)), waiting, strict=False)]:
-            app._take([message])
+            app.source.take([message])
 
     advance()
     return await walk(app, rng, steps, advance)
@@ -183,6 +183,6 @@ async def replay(rng: random.Random, path: Path, steps: int) -> list[str]:
         clock[0] += rng.choice([0.1, 0.5, 3.0, 30.0])
 
     with Recording(path) as recording:
-        return await walk(
-            Replayed(Recorded(recording), 200_000_000, clock=lambda: clock[0]), rng, steps, advance
-        )
+        source = Recorded(recording, 200_000_000)
+        source.clock = lambda: clock[0]
+        return await walk(Replayed(source), rng, steps, advance)

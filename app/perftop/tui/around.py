@@ -25,10 +25,11 @@ from perftop.process.launch import Feed
 from perftop.process.link import Link
 from perftop.process.signals import on_signal, run_loop
 from perftop.process.streams import REST_S, ProbeStream, open_stream
-from perftop.tui.app import Live, Opener, PerfTopApp
+from perftop.tui.app import PerfTopApp
 from perftop.tui.config import Config
 from perftop.tui.frame.header import Status
-from perftop.tui.terminal_app import drawing_on_stdout
+from perftop.tui.stream import Live, Opener
+from perftop.tui.terminal import drawing_on_stdout
 
 if TYPE_CHECKING:  # these modules import numpy
     from perfprobe import wire
@@ -53,9 +54,10 @@ class Around(Live):
     each_sample = True
 
     def __init__(
-        self, tty: JobTerminal, opener: Opener, link: Callable[[], Link | None] = lambda: None
-    ) -> None:
-        super().__init__(opener, link=link)
+        self, tty: JobTerminal, opener: Opener, interval_ns: int,
+        link: Callable[[], Link | None] = lambda: None,
+    ) -> None:  # fmt: skip
+        super().__init__(opener, interval_ns, link=link)
         self.tty = tty
         self.measurement: CommandMeasurement | None = None
         self._notes: RunNotes | None = None
@@ -110,9 +112,9 @@ class Around(Live):
                         self._measure(self.measurement, self._notes, batch)
                         if self._has_left and self.measurement.summary:
                             return
-            self.app.end(Failed("the probe has ended", 0))
+            self.end(Failed("the probe has ended", 0))
         except Failed as failed:
-            self.app.end(failed)
+            self.end(failed)
         except Exception as error:  # noqa: BLE001 - handled as in the app's own tasks
             self.app.crash(error)
 
@@ -155,7 +157,7 @@ class Around(Live):
     @property
     def _rest_s(self) -> float:
         """Maximum seconds between two reads of the stream while samples may be read late."""
-        return min(self.app.status.interval_ns / 1e9, REST_S)
+        return min(self.status.interval_ns / 1e9, REST_S)
 
     def pace(self) -> None:
         super().pace()
@@ -176,7 +178,7 @@ class Around(Live):
 
     async def _show_output(self) -> None:
         self._print_timer = None
-        monitor = self.app.monitor
+        monitor = self.monitor
         if monitor is None:  # the main screen is not mounted yet
             self._print_later()
         elif self._unseen_output:
@@ -292,14 +294,14 @@ def run(
     """Runs the app; returns the command's exit status. Raises Failed if the command could not be
     run, or if the stream or the app failed."""
     ascii_ = not utf8()
-    source = Around(console, lambda: open_stream(probe), link=lambda: probe.link)
-    app = PerfTopApp(source, interval_ns, config, ascii_=ascii_)
+    source = Around(console, lambda: open_stream(probe), interval_ns, lambda: probe.link)
+    app = PerfTopApp(source, config, ascii_=ascii_)
     app.hold_signals()
     run_loop(_run, app, source, mouse=mouse)
     command_run, failure = source.run, app.failure
     if command_run is not None and command_run.failed is not None:
         raise Failed(f"{console.job.argv[0]}: {command_run.failed}", command_run.status)
-    recorded = app.ended_recording()
+    recorded = source.end_recording()
     lines = [f"perftop: {recorded}"] if recorded else []
     lines += source.measurement.summary if source.measurement is not None else []
     text = "".join(f"{printable(in_ascii(line) if ascii_ else line)}\n" for line in lines)

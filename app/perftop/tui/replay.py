@@ -33,21 +33,18 @@ from perftop.recording.player import (
 )
 from perftop.session.episodes import RecordingEpisodes, new_mark, shorten_label
 from perftop.session.session import MAX_BATCH, Session
-from perftop.tui.app import PerfTopApp, Source
+from perftop.tui.app import PerfTopApp, show
 from perftop.tui.config import Config
 from perftop.tui.frame.header import Cost, Replay, Status
-from perftop.tui.terminal_app import show
+from perftop.tui.stream import StreamSource
 
 TICK_S = 0.05
 """Seconds between two steps of playing; no interval of the screen is shorter."""
 
 
-class Recorded(Source):
-    LACKS = frozenset({"record"})
-
-    def __init__(self, recording: AnyRecording) -> None:
-        super().__init__()
-        self.min_interval_ns = recording.hello.sample_ns
+class Recorded(StreamSource):
+    def __init__(self, recording: AnyRecording, interval_ns: int) -> None:
+        super().__init__(max(interval_ns, recording.hello.sample_ns))
         self.reach_ns = frame_range(recording)
         """The first and the last moment of the file, in raw ns."""
         self._recording = recording
@@ -90,13 +87,13 @@ class Recorded(Source):
                 episode_index.follow(recording.path, recording.hello, episodes)
             ) as updates:
                 async for _ in updates:
-                    self.app.show()
+                    self.show()
             if episodes.left_out:
                 self.say(f"{episodes.left_out} more episodes of the file are not listed")
         except (Failed, OSError) as error:
             self.say(str(error))
         self.indexing = False
-        self.app.moved()
+        self.moved()
 
     def watch(self) -> None:
         """Reports damage to the file once. Reads samples from before the history if time axes show
@@ -134,7 +131,7 @@ class Recorded(Source):
     @property
     def _at_end(self) -> bool:
         """Whether the last moment of the recording is shown."""
-        passage, ends_ns, interval = self._passage, self.ends_ns, self.app.interval
+        passage, ends_ns, interval = self._passage, self.ends_ns, self.interval
         is_at_end = ends_ns is not None and interval is not None and interval.time_ns >= ends_ns[1]
         return is_at_end and passage is not None and passage.is_over
 
@@ -143,52 +140,52 @@ class Recorded(Source):
     def _play(self) -> bool:
         """Plays up to the moment that is due, first from the history, then from the file. Returns
         True if this machine cannot read fast enough for the playback speed."""
-        app, passage, interval = self.app, self._passage, self.app.interval
-        now_ns = self._pace.now_ns(app.clock())
+        passage, interval = self._passage, self.interval
+        now_ns = self._pace.now_ns(self.clock())
         if passage is None or interval is None:
             return False
-        if app.playhead.paused and now_ns < passage.session.now_ns:
-            if now_ns - interval.time_ns >= app.status.interval_ns:
-                app.go(int(now_ns))
+        if self.paused and now_ns < passage.session.now_ns:
+            if now_ns - interval.time_ns >= self.status.interval_ns:
+                self.show_moment(int(now_ns))
             return False
-        app.playhead.paused = False
-        app.status = replace(app.status, paused=None)
-        end_s = app.clock() + BATCH_S
+        self.paused = False
+        self.status = replace(self.status, paused=None)
+        end_s = self.clock() + BATCH_S
         due_messages = passage.until(now_ns)
         while messages := list(islice(due_messages, MAX_BATCH)):
             self.take(messages)
-            if app.clock() > end_s:
-                self._pace.begin(passage.session.now_ns, app.clock())
+            if self.clock() > end_s:
+                self._pace.begin(passage.session.now_ns, self.clock())
                 return True
         if passage.is_over:
             self._playing.clear()
-            app.go(END_NS)
+            self.show_moment(END_NS)
         return False
 
     def pause(self) -> None:
         if self._playing.is_set() or self.seek is not None:
             self._playing.clear()
             self._cancel_seek()
-            self.app.playhead.paused = True
+            self.paused = True
         elif self._at_end:
             self.say("end of recording")
-        elif (interval := self.app.interval) is not None:
+        elif (interval := self.interval) is not None:
             self._playing.set()
-            self._pace.begin(interval.time_ns, self.app.clock())
+            self._pace.begin(interval.time_ns, self.clock())
             if (ends_ns := self.ends_ns) is not None and interval.time_ns < ends_ns[0]:
                 self.head_for(interval.time_ns)  # a search has dropped this moment from the history
-        self.app.moved()
+        self.moved()
 
     def speed(self, by: int) -> None:
         self._pace.change(by)
-        if (interval := self.app.interval) is not None:
-            self._pace.begin(interval.time_ns, self.app.clock())
-        self.app.show()
+        if (interval := self.interval) is not None:
+            self._pace.begin(interval.time_ns, self.clock())
+        self.show()
 
     # --- going to another moment
 
     def step(self, by: int) -> None:
-        passage, ends_ns, interval = self._passage, self.ends_ns, self.app.interval
+        passage, ends_ns, interval = self._passage, self.ends_ns, self.interval
         if passage is None or ends_ns is None or interval is None or self.seek is not None:
             return
         self._playing.clear()
@@ -197,7 +194,7 @@ class Recorded(Source):
         if by < 0 and interval.time_ns <= ends_ns[0]:
             self.head_for(interval.time_ns - 1)
         else:
-            self.app.step(by)
+            super().step(by)
 
     def head_for(self, time_ns: int) -> None:
         """Goes to this moment, immediately if it is in the history, else by a seek."""
@@ -209,6 +206,12 @@ class Recorded(Source):
             self._show(time_ns)
         else:
             self.start_seek(partial(self._go, time_ns))
+
+    def begin(self) -> None:
+        self.head_for(0)
+
+    def finish(self) -> None:
+        self.head_for(END_NS)
 
     def go(self, time_ns: int) -> None:
         self._playing.clear()
@@ -224,8 +227,8 @@ class Recorded(Source):
         self._episodes.add_mark(new_mark(time_ns, label))
         time_text = when(self.session.unix(time_ns))
         self.say(f'marked "{label}" at {time_text} until you leave; the file does not change')
-        if self.app.playhead.paused:
-            self.app.step(0)
+        if self.paused and self.interval is not None:
+            self.show_moment(self.interval.time_ns)
 
     def start_seek(self, search: Callable[[], Coroutine[None, None, None]]) -> None:
         """Starts a seek, and cancels a seek that is under way."""
@@ -233,13 +236,13 @@ class Recorded(Source):
         async def seek() -> None:
             await search()
             self.seek = None
-            self.app.show()
+            self.show()
 
         self._cancel_seek()
-        interval = self.app.interval
+        interval = self.interval
         self._seek_ns = self.reach_ns[0] if interval is None else interval.time_ns
         self.seek = self.app.run_worker(seek, group="seek")
-        self.app.show()
+        self.show()
 
     def _cancel_seek(self) -> None:
         if self.seek is not None:
@@ -252,7 +255,7 @@ class Recorded(Source):
     async def _find_episode(self, by: int, cpus: list[int] | None) -> None:
         """Goes to the next (`by` = 1) or previous (-1) episode or mark of the file. Waits until the
         search of the whole file has progressed far enough."""
-        interval, episodes = self.app.interval, self._episodes
+        interval, episodes = self.interval, self._episodes
         if interval is None or self._passage is None:
             return
         while True:
@@ -268,11 +271,11 @@ class Recorded(Source):
             self.say(f"no episode or mark {'after' if by > 0 else 'before'} this moment")
 
     def _search(self) -> Seeker:
-        return Seeker(self._recording, self._episodes, self.app.clock, self._report_seek)
+        return Seeker(self._recording, self._episodes, self.clock, self._report_seek)
 
     def _report_seek(self, time_ns: int) -> None:
         self._seek_ns = time_ns
-        self.app.show()
+        self.show()
 
     def _enter(self, passage: Playback, time_ns: int) -> None:
         """Shows this moment of a section of the file, if the section has samples."""
@@ -282,10 +285,9 @@ class Recorded(Source):
             self.app.workers.cancel_group(self.app, "deepen")
             self._passage = passage
             self.add(passage.session.hello)
-            self.app.cost = Cost(lambda: 0.0)
-            self.app.cost.share(passage.session)
-            self.app.status = replace(self.app.status, own=passage.cost)
-            self.app.playhead.session = passage.session
+            self.cost = Cost(lambda: 0.0)
+            self.cost.share(passage.session)
+            self.status = replace(self.status, own=passage.cost)
         passage.session.take()  # ends the interval, so the next one begins where reading continues
         self._show(time_ns)
 
@@ -295,18 +297,18 @@ class Recorded(Source):
 
     def _show(self, time_ns: int) -> None:
         """Shows this moment; playing continues from this moment."""
-        self.app.go(time_ns)
-        if (interval := self.app.interval) is not None:
-            self._pace.begin(interval.time_ns, self.app.clock())
+        self.show_moment(time_ns)
+        if (interval := self.interval) is not None:
+            self._pace.begin(interval.time_ns, self.clock())
         self._deepen()
 
     def _deepen(self) -> None:
         """Starts to read, in the background, the samples from before the history that time axes
         show."""
-        passage, ends_ns, interval = self._passage, self.ends_ns, self.app.interval
+        passage, ends_ns, interval = self._passage, self.ends_ns, self.interval
         if passage is None or ends_ns is None or interval is None or self.seek is not None:
             return
-        since_ns = max(self.reach_ns[0], interval.time_ns - round(self.app.choice.window_s * 1e9))
+        since_ns = max(self.reach_ns[0], interval.time_ns - round(self.choice.window_s * 1e9))
         deepened_before = self._deepened
         is_done = (
             deepened_before is not None
@@ -318,17 +320,17 @@ class Recorded(Source):
             self.app.run_worker(self._read_past(passage, since_ns), group="deepen", exclusive=True)
 
     async def _read_past(self, passage: Playback, since_ns: int) -> None:
-        search = Seeker(self._recording, self._episodes, self.app.clock, lambda _: None)
+        search = Seeker(self._recording, self._episodes, self.clock, lambda _: None)
         await search.deepen(passage, since_ns)
-        if passage is self._passage and (monitor := self.app.monitor) is not None:
+        if passage is self._passage and (monitor := self.monitor) is not None:
             monitor.refresh_view()
 
 
 def run(path: Path, interval_ns: int, config: Config, *, mouse: bool = True) -> int:
     """Runs the app; returns the exit status. Raises Failed if there is nothing to replay."""
     with open_recording(path) as recording:
-        app = PerfTopApp(Recorded(recording), interval_ns, config, ascii_=not utf8())
+        source = Recorded(recording, interval_ns)
         if not (sys.stdin.isatty() and sys.stdout.isatty()):  # errors in the file are raised first
             verbs = "perftop summary, perftop export"
             raise Failed(f"the screen needs a terminal; for pipes and files: {verbs}", USAGE)
-        return show(app, mouse=mouse)
+        return show(PerfTopApp(source, config, ascii_=not utf8()), mouse=mouse)

@@ -57,9 +57,9 @@ def run(args: argparse.Namespace) -> int:
         from perftop.process.signals import run_loop
 
         return run_loop(_print_lines, source, args.count)
-    from perftop.tui import config, fleet_app
+    from perftop.tui import config, fleet_screen
 
-    return fleet_app.run(source, config.load(args.config), mouse=not args.no_mouse)
+    return fleet_screen.run(source, config.load(args.config), mouse=not args.no_mouse)
 
 
 def _source(args: argparse.Namespace) -> Source:

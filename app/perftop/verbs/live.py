@@ -93,9 +93,9 @@ def run(args: argparse.Namespace) -> int:
         # The app takes longer to import than the probe to start, so both run in parallel.
         with first_picture.show_picture() as picture, launch.launched(argv) as probe:
             with lean():
-                from perftop.tui import app
+                from perftop.tui import stream
             on_start = picture.hand_over
-            return app.run(probe, interval_ns, settings, mouse=mouse, on_start=on_start)
+            return stream.run(probe, interval_ns, settings, mouse=mouse, on_start=on_start)
     from perftop.process.job_terminal import JobTerminal
 
     columns, lines = os.get_terminal_size()
@@ -162,8 +162,8 @@ def run_replay(args: argparse.Namespace) -> int:
 
         return replay.run(files[0], args.interval, config.load(args.config), mouse=mouse)
     with lean():
-        from perftop.tui import config, pair_app
-        from perftop.tui.pair_app import Alignment
+        from perftop.tui import config, pair_screen
+        from perftop.tui.pair_screen import Alignment
 
     moment = Alignment(*(args.align or ("start", "")))
-    return pair_app.run((files[0], files[1]), moment, config.load(args.config), mouse=mouse)
+    return pair_screen.run((files[0], files[1]), moment, config.load(args.config), mouse=mouse)

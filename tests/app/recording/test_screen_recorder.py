@@ -199,7 +199,7 @@ async def test_a_message_disappears_with_the_next_key(here: Path) -> None:
         await run.pilot.press("R")
         await until(lambda: "recording to " in words(run.pilot), "where it lies")
         await run.pilot.press("j")
-        run.app._watch()
+        run.source.check()
         await until(lambda: "recording to " not in words(run.pilot), "it was seen")
         assert " REC " in words(run.pilot)
 
@@ -212,12 +212,12 @@ async def test_the_key_records_and_stops(here: Path) -> None:
         await until(lambda: f"recording to {here}/h-2023" in words(run.pilot), "where it lies")
         await run.intervals(2)
         await until(lambda: any(file.stat().st_size > 1000 for file in here.iterdir()), "content")
-        run.app._watch()
+        run.source.check()
         await until(lambda: " REC " in words(run.pilot), "how much it is")
         await run.pilot.press("R")
 
         def over() -> bool:
-            run.app._watch()
+            run.source.check()
             return "recorded" in words(run.pilot)
 
         await until(over, "what it has become")
@@ -230,9 +230,9 @@ async def test_the_key_records_and_stops(here: Path) -> None:
 async def test_quitting_keeps_the_recording(here: Path) -> None:
     async with running(Machine()) as run:
         await run.pilot.press("R", "q")
-    assert run.app.ended_recording().startswith("recorded 0.1 s, 2 frames, ")
+    assert run.source.end_recording().startswith("recorded 0.1 s, 2 frames, ")
     assert len(read(only(here))) == 2
-    assert run.app.ended_recording() == ""
+    assert run.source.end_recording() == ""
 
 
 async def test_a_recording_that_fails_is_seen_until_another_one(
@@ -244,7 +244,7 @@ async def test_a_recording_that_fails_is_seen_until_another_one(
         await run.pilot.press("R")
 
         def told() -> bool:
-            run.app._watch()
+            run.source.check()
             return "cannot record to" in words(run.pilot)
 
         await until(told, "why")
@@ -271,9 +271,9 @@ async def test_marks_have_names(here: Path) -> None:
         output = view(run)
         assert output.index("label: mark 2") < output.index("label: warm up")
         await run.pilot.press("home", "enter")
-        await until(lambda: run.app.playhead.paused, "its moment")
+        await until(lambda: run.source.paused, "its moment")
         assert run.interval.time_ns == run.session.marks[1].start_ns
-    run.app.ended_recording()
+    run.source.end_recording()
     notes = [m for m in read(only(here)) if isinstance(m, wire.Note)]
     assert [(note.kind, note.author, note.data["label"]) for note in notes] == [
         ("mark", "recorder", "warm up"), ("mark", "recorder", "mark 2")]  # fmt: skip

@@ -24,9 +24,10 @@ from waiting import until
 from perftop.base import errors
 from perftop.base.errors import Failed
 from perftop.base.text import utf8
-from perftop.tui import app as perftop_app
+from perftop.tui import stream
 from perftop.tui.app import PerfTopApp
 from perftop.tui.config import Config
+from perftop.tui.stream import Live
 
 
 async def test_keys_behind_the_one_that_quits_do_nothing() -> None:
@@ -41,7 +42,7 @@ async def test_keys_of_a_recording_do_nothing_live_and_are_not_listed() -> None:
     async with running(Machine()) as run:
         await run.intervals(3)
         await run.pilot.press("0", "$", "{", "}")
-        assert run.app.status.paused is None
+        assert run.source.status.paused is None
         active = {it.binding.id for it in run.monitor.active_bindings.values() if it.enabled}
         assert "record" in active
         assert not {"begin", "finish", "faster", "slower"} & active
@@ -64,7 +65,7 @@ def test_a_signal_at_the_start_waits_until_the_app_is_up() -> None:
         return feed.open()
 
     async def go() -> PerfTopApp:
-        app = PerfTopApp(opener, INTERVAL_NS)
+        app = PerfTopApp(Live(opener, INTERVAL_NS))
         async with app.run_test():
             await until(lambda: not app.is_running, "the app has ended")
         return app
@@ -87,7 +88,7 @@ def test_the_screen_is_drawn_on_stdout_where_stderr_is_no_terminal(
 
         monkeypatch.setattr(PerfTopApp, "run", draw)
         probe: Any = SimpleNamespace(pace=None)  # it is never asked
-        assert perftop_app.run(probe, INTERVAL_NS, Config(), on_start=lambda: None) == 0
+        assert stream.run(probe, INTERVAL_NS, Config(), on_start=lambda: None) == 0
         assert select.select([seen], [], [], 5)[0], "nothing was drawn on the terminal"
         assert seen.read(100) == rb"\udcff drawn"
         assert id(sys.__stderr__) == id(stderr)
@@ -102,12 +103,12 @@ def test_the_first_picture_is_removed_by_its_own_code_until_the_app_holds_signal
     monkeypatch.setattr(PerfTopApp, "hold_signals", lambda _: steps.append("holds signals"))
     monkeypatch.setattr(PerfTopApp, "run", lambda _, **__: steps.append("runs"))
     probe: Any = SimpleNamespace(pace=None)
-    perftop_app.run(probe, INTERVAL_NS, Config(), on_start=lambda: steps.append("handed over"))
+    stream.run(probe, INTERVAL_NS, Config(), on_start=lambda: steps.append("handed over"))
     assert steps == ["holds signals", "handed over", "runs"]
 
 
 async def test_keys_and_clicks_before_the_first_numbers_do_no_harm() -> None:
-    app = PerfTopApp(Feed(Machine()).open, INTERVAL_NS)
+    app = PerfTopApp(Live(Feed(Machine()).open, INTERVAL_NS))
     async with app.run_test(size=(100, 24)) as pilot:
         await pilot.press(
             *[
@@ -139,8 +140,8 @@ async def test_the_probe_is_asked_for_batches_in_which_no_interval_ends() -> Non
 
     async with running(Machine(), pace=request.append) as run:
         assert request == [INTERVAL_NS], "with the first numbers, which come after one sample"
-        run.app.status = replace(run.app.status, interval_ns=1_500_000_000)
-        run.app.source.pace()
+        run.source.status = replace(run.source.status, interval_ns=1_500_000_000)
+        run.source.pace()
         await run.pilot.press("+", "+")
         assert request[1:] == [500_000_000, 1_000_000_000, 1_000_000_000]
 
@@ -182,7 +183,7 @@ async def test_the_interval_goes_in_steps_and_never_below_the_sample() -> None:
         seen = []
         for key in ("+", "+", "-", "-", "-", "-"):
             await run.pilot.press(key)
-            seen.append(run.app.status.interval_ns // 1_000_000)
+            seen.append(run.source.status.interval_ns // 1_000_000)
         assert seen == [500, 1000, 500, 200, 100, 100]
         await run.sees("every 100 ms, sampled 100 ms")
 
@@ -225,7 +226,7 @@ def test_a_source_that_is_not_there_ends_the_app_with_its_status() -> None:
         yield
 
     async def go() -> PerfTopApp:
-        app = PerfTopApp(refused, INTERVAL_NS)
+        app = PerfTopApp(Live(refused, INTERVAL_NS))
         async with app.run_test():
             await until(lambda: not app.is_running, "the app has ended")
         return app
@@ -282,7 +283,7 @@ def test_a_mistake_of_ours_leaves_a_report(tmp_path: Any, monkeypatch: pytest.Mo
 def test_the_first_of_two_mistakes_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PerfTopApp, "is_headless", False)
     monkeypatch.setattr(errors, "report", str)
-    app = PerfTopApp(Feed(Machine()).open, 1)
+    app = PerfTopApp(Live(Feed(Machine()).open, 1))
     for error in (ValueError("the cause"), KeyError("what came of it")):
         app._handle_exception(error)
     assert "the cause" in str(app.failure)

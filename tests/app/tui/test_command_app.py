@@ -13,6 +13,7 @@ from unittest.mock import Mock
 
 import pytest
 from fakes import Feed, Machine
+from make import stopped
 from playing import BIG, INTERVAL_NS, Run
 from textual.pilot import Pilot
 from waiting import until
@@ -31,8 +32,12 @@ SIZES = (160, 50), (80, 24), (80, 11)
 
 class Shown(Run):
     def __init__(self, app: PerfTopApp, source: Around, feed: Feed, pilot: Pilot[None]) -> None:
-        super().__init__(app, feed, pilot)
-        self.source = source
+        super().__init__(app, source, feed, pilot)
+        self._around = source
+
+    @property
+    def source(self) -> Around:
+        return self._around
 
     @property
     def screen(self) -> Monitor:
@@ -70,8 +75,8 @@ class Shown(Run):
 @asynccontextmanager
 async def running(tty: JobTerminal, size: tuple[int, int]) -> AsyncIterator[Shown]:
     feed = Feed(Machine(changes={"source": "sim:made"}))  # whose time is its own
-    source = Around(tty, feed.open)
-    app = PerfTopApp(source, INTERVAL_NS, cpu_clock=lambda: 0.0, clock=lambda: 0.0)
+    source = stopped(Around(tty, feed.open, INTERVAL_NS))
+    app = PerfTopApp(source)
     async with app.run_test(size=size) as pilot:
         run = Shown(app, source, feed, pilot)
         feed.frames(2)
@@ -168,7 +173,7 @@ async def test_the_news_of_its_end_is_until_it_is_old(monkeypatch: pytest.Monkey
         monkeypatch.setattr(Monitor, "show_state", noted)
         for _ in range(3):
             await run.intervals(1)
-            run.app._watch()
+            run.source.check()
         assert drawn
         assert all("status 3" in notice for notice in drawn)
 
@@ -179,11 +184,11 @@ async def test_the_news_of_its_end_is_not_read_below_the_help() -> None:
         await run.pilot.press("question_mark")
         run.source.tty.job.kill(signal.SIGTERM)
         await run.goes_on()
-        await until(lambda: "status 143" in run.app.status.notice, "its news")
+        await until(lambda: "status 143" in run.source.status.notice, "its news")
         await run.pilot.press("escape")
         await run.tells("sh ended with status 143")
         await run.pilot.press("down")
-        await until(lambda: not run.app.status.notice, "it is read")
+        await until(lambda: not run.source.status.notice, "it is read")
 
 
 async def test_while_it_runs_the_stream_is_read_once_an_interval_and_again_after_it() -> None:
@@ -192,7 +197,7 @@ async def test_while_it_runs_the_stream_is_read_once_an_interval_and_again_after
         run.source._rest = drawn.append
         await until(lambda: run.source._patient, "it runs")
         await run.pilot.press("+")
-        assert drawn == [run.app.status.interval_ns / 1e9]
+        assert drawn == [run.source.status.interval_ns / 1e9]
         await run.pilot.press("ctrl+c")
         await until(lambda: not run.source._patient, "samples are waited for")
         await run.goes_on()
@@ -275,8 +280,8 @@ def test_ctrl_c_before_it_was_let_go_calls_it_off(
     async def go(tty: JobTerminal) -> Around:
         feed = Feed(Machine(changes={"source": "sim:made"}))
         monkeypatch.setattr(feed, "frames", Mock())
-        source = Around(tty, feed.open)
-        app = PerfTopApp(source, INTERVAL_NS)
+        source = Around(tty, feed.open, INTERVAL_NS)
+        app = PerfTopApp(source)
         async with app.run_test() as pilot:
             await pilot.press("ctrl+c")
         await source.see_out()
@@ -291,8 +296,8 @@ def test_ctrl_c_before_it_was_let_go_calls_it_off(
 def test_one_that_cannot_be_run_ends_the_app() -> None:
     async def go(tty: JobTerminal) -> Around:
         feed = Feed(Machine(changes={"source": "sim:made"}))
-        source = Around(tty, feed.open)
-        app = PerfTopApp(source, INTERVAL_NS)
+        source = Around(tty, feed.open, INTERVAL_NS)
+        app = PerfTopApp(source)
         async with app.run_test():
             feed.frames(2)
 

@@ -20,8 +20,9 @@ from perftop.base.errors import Failed
 from perftop.tui import config
 from perftop.tui.app import PerfTopApp
 from perftop.tui.config import Config
-from perftop.tui.fleet_app import FleetApp
+from perftop.tui.fleet_screen import FleetSource
 from perftop.tui.shared import keys
+from perftop.tui.stream import Live
 
 
 def wrong(text: str | bytes) -> list[str]:
@@ -272,8 +273,9 @@ def test_a_terminal_of_16_colours_begins_with_its_own(
     for name, value in {"TERM": term, **more}.items():
         monkeypatch.setenv(name, value)
     config = Config(theme=wanted)
-    assert PerfTopApp(Feed(Machine()).open, 500_000_000, config).theme == shown
-    assert FleetApp(Made(small(), "over ssh"), config).theme == shown
+    source = Live(Feed(Machine()).open, 500_000_000)
+    assert PerfTopApp(source, config).theme == shown
+    assert PerfTopApp(FleetSource(Made(small(), "over ssh")), config).theme == shown
 
 
 async def test_the_app_uses_what_is_set() -> None:
@@ -288,7 +290,7 @@ async def test_the_app_uses_what_is_set() -> None:
         await until(lambda: screen.choice.order == "CPU number", "another order")
         assert run.app.screen is screen
         await run.pilot.press("o")
-        await until(lambda: run.app.status.paused is not None, "a pause")
+        await until(lambda: run.source.status.paused is not None, "a pause")
         await run.pilot.press("x")
         await until(lambda: not run.app.is_running, "the end")
 

@@ -28,11 +28,11 @@ async def test_an_idle_line_of_the_table_has_the_same_dots_at_all_times() -> Non
         seen: list[list[int]] = []
         shares: list[float] = []
         for message in feed[-SPANS:]:
-            app._take([message])
+            app.source.take([message])
             await asyncio.sleep(0.05)
-            assert app.interval is not None
+            assert app.source.interval is not None
             if isinstance(message, wire.Frame):
-                shares.append(float(app.interval.values["util"][1]))
+                shares.append(float(app.source.interval.values["util"][1]))
                 seen.append(dots(app, 1))
         assert 0.0 in shares
         assert any(0 < share < MAX_RESTING_SHARE for share in shares)

@@ -16,11 +16,11 @@ from perftop.process.link import Link
 async def test_a_mark_is_shown_with_its_time_and_goes_with_the_next_key() -> None:
     async with running(Machine()) as run:
         await run.pilot.press("m", *"warm", "enter")
-        await until(lambda: run.app.status.notice.startswith('marked "warm" at '), "the mark")
-        output = run.app.status.notice
+        await until(lambda: run.source.status.notice.startswith('marked "warm" at '), "the mark")
+        output = run.source.status.notice
         await run.sees(output)
         await run.pilot.press("down")
-        assert run.app.status.notice == ""
+        assert run.source.status.notice == ""
         assert not run.has(output)
 
 
@@ -35,16 +35,16 @@ async def test_no_other_episode_is_reported(keys: list[str], words: str) -> None
         await run.pilot.press(*keys)
         await run.sees(words)
         await run.pilot.click(offset=(0, 20))
-        await until(lambda: run.app.status.notice == "", "a click ends it, too")
+        await until(lambda: run.source.status.notice == "", "a click ends it, too")
 
 
 async def test_a_jump_shows_where_it_led() -> None:
     async with running(Machine()) as run:
         await run.intervals(12)
         await run.pilot.press("J", "minus", "1", "s", "enter")
-        await until(lambda: run.app.status.notice.startswith("at "), "the moment")
-        assert run.app.status.notice.endswith("; space goes on from there")
-        assert run.app.status.paused is not None
+        await until(lambda: run.source.status.notice.startswith("at "), "the moment")
+        assert run.source.status.notice.endswith("; space goes on from there")
+        assert run.source.status.paused is not None
 
 
 async def test_a_broken_link_is_on_the_screen_and_goes_again() -> None:
@@ -54,7 +54,7 @@ async def test_a_broken_link_is_on_the_screen_and_goes_again() -> None:
         link.set_down("n7: connection: refused")
         await run.sees("NO LINK FOR 0 s")
         assert run.has("n7: connection: refused")
-        assert run.app.interval is not None, "what came before is kept"
+        assert run.source.interval is not None, "what came before is kept"
         link.set_up()
         await until(lambda: not run.has("NO LINK"), "it is back")
 
@@ -63,7 +63,6 @@ async def test_a_restarted_machine_begins_a_new_session() -> None:
     async with running(Machine()) as run:
         await run.intervals(2)
         await run.pilot.press("space")
-        before = run.app.playhead
         hello = run.feed.machine.hello
         later = dataclasses.replace(hello, raw_ns=hello.raw_ns + 5, boot_id="another")
         run.feed.send(later)
@@ -71,7 +70,6 @@ async def test_a_restarted_machine_begins_a_new_session() -> None:
         run.feed.frames(4)
         await run.sees("was restarted")
         await until(lambda: run.seq() >= 1, "numbers of the new session")
-        assert run.app.playhead is not before
-        assert not run.app.playhead.paused
+        assert not run.source.paused
         await run.pilot.press("2", "3", "4", "5", "1")
         await run.intervals(1)

@@ -23,8 +23,10 @@ SAMPLES = 30
 
 def same(app: FedApp) -> State:
     """A message with an interval that is new, but says the same."""
-    assert app.interval is not None
-    return State(app._session, dataclasses.replace(app.interval), app.status)
+    assert app.source.interval is not None
+    return State(
+        app.source.shown_session, dataclasses.replace(app.source.interval), app.source.status
+    )
 
 
 def differs(app: FedApp) -> str:
@@ -48,7 +50,7 @@ def calls(cpus: int, scenario: str = "smt-mix", samples: int = SAMPLES) -> int:
     async def count() -> int:
         async with shown(feed[:samples]) as app:
             app.terminal.keeps = False
-            screen, session = app.screen_stack[0], app._session
+            screen, session = app.screen_stack[0], app.source.shown_session
             assert isinstance(screen, Monitor)
             assert session is not None
             await screen.action_view("overview")  # a large machine opens as a map
@@ -56,7 +58,7 @@ def calls(cpus: int, scenario: str = "smt-mix", samples: int = SAMPLES) -> int:
             counts = []
             for message in feed[samples:]:
                 session.apply(message)
-                news = State(session, session.take(), app.status)
+                news = State(session, session.take(), app.source.status)
                 with counted_calls() as result:
                     screen.show_state(news)
                 counts.append(result.count)
@@ -93,11 +95,11 @@ async def test_unchanged_lines_are_neither_made_nor_written() -> None:
 
 def at_once(app: FedApp, message: wire.Message) -> bool:
     """Whether the refresh after this message is written before Textual gets its turn."""
-    screen, session, written = app.screen_stack[0], app._session, app.terminal.written
+    screen, session, written = app.screen_stack[0], app.source.shown_session, app.terminal.written
     assert isinstance(screen, Monitor)
     assert session is not None
     session.apply(message)
-    screen.show_state(State(session, session.take(), app.status))
+    screen.show_state(State(session, session.take(), app.source.status))
     return app.terminal.written > written
 
 
@@ -118,7 +120,7 @@ async def test_a_refresh_does_not_write_over_what_covers_it() -> None:
         assert not at_once(app, feed[-2])
         app.post_message(events.Key("escape", None))
         await until(lambda: len(app.screen_stack) == 1, "the monitor")
-        app._take([feed[-1]])
+        app.source.take([feed[-1]])
         await until(lambda: app.terminal.lines() == app.composed(), "the same screen")
 
 
@@ -156,7 +158,7 @@ async def test_written_lines_are_those_of_the_compositor(view: str) -> None:
             for key in keys:
                 app.post_message(events.Key(key, None))
             await quiet()
-            app._take([message])
+            app.source.take([message])
             await until(lambda: app.terminal.lines() == app.composed(), "the same screen")
 
 
@@ -174,7 +176,7 @@ async def test_charts_that_move_look_as_if_drawn_again() -> None:
             elif step:
                 app.post_message(events.Key(step, None))
             await quiet()
-            app._take(feed[message : message + 5])
+            app.source.take(feed[message : message + 5])
             await quiet()
             await until(lambda: not differs(app), "the same screen")
 
@@ -210,7 +212,7 @@ async def test_rows_that_move_look_as_if_drawn_again() -> None:
             if at in {20, 24}:
                 app.post_message(events.Key("space", None))
                 await quiet()
-            app._take([message])
+            app.source.take([message])
             await quiet()
             assert not differs(app)
 

@@ -142,7 +142,7 @@ async def test_the_past_is_read_as_far_as_the_time_axes_show_it(path: Path) -> N
         await viewer.press("space", "J", *"+95s", "enter", to_s=95.1)
         await until(lambda: first_s(viewer) <= 35.1, "a minute of the past")
         await viewer.press("right_square_bracket")
-        viewer.app._watch()
+        viewer.source.check()
         await until(lambda: first_s(viewer) <= 0.1, "all of the past")
         assert viewer.at_s == pytest.approx(95.1)
         await viewer.press("shift+left", to_s=85.1)

@@ -163,7 +163,7 @@ def wrong_losses(lines: list[str], episodes: list[Line]) -> Iterator[str]:
 def test_every_view_draws_the_numbers_of_stat(scenario: str) -> None:
     async def act() -> list[str]:
         async with shown(fed(scenario), SIZE) as app:
-            session, interval = app._session, app.interval
+            session, interval = app.source.shown_session, app.source.interval
             assert session is not None
             assert interval is not None
             text = interval_line(session, interval)

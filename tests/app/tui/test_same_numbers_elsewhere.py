@@ -225,7 +225,7 @@ def test_every_other_place_shows_the_numbers_of_stat(scenario: str, small: bool)
 
     async def act() -> list[str]:
         async with shown(fed(scenario, 8 if small else None), size) as app:
-            session, interval = app._session, app.interval
+            session, interval = app.source.shown_session, app.source.interval
             assert session is not None
             assert interval is not None
             text = interval_line(session, interval)

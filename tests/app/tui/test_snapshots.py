@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 import textual
 from fakes import Does, Feed, Machine, guest, tasks
+from make import stopped
 from textual.pilot import Pilot
 from waiting import until
 
 from perftop.model.kinds import Episode
 from perftop.tui.app import PerfTopApp
+from perftop.tui.stream import Live
 
 MADE_WITH = "8.2.8"
 
@@ -46,8 +48,8 @@ def mixed(cores: int) -> Machine:
     return machine
 
 
-def taken(app: PerfTopApp, seq: int) -> bool:
-    return app.interval is not None and app.interval.seq >= seq
+def taken(source: Live, seq: int) -> bool:
+    return source.interval is not None and source.interval.seq >= seq
 
 
 def shot(
@@ -55,22 +57,21 @@ def shot(
     episodes: Sequence[Episode] = (), **more: Any,
 ) -> None:  # fmt: skip
     feed = Feed(machine)
-    app = PerfTopApp(feed.open, 200_000_000, cpu_clock=lambda: 0.0, clock=lambda: 0.0)
+    source = stopped(Live(feed.open, 200_000_000))
 
     async def before(pilot: Pilot[None]) -> None:
-        await until(lambda: app._session is not None, "a session")
-        assert app._session is not None
-        app._session.ended.extend([episode for episode in episodes if episode.end_ns is not None])
-        app._session.detector.running += [e for e in episodes if e.end_ns is None]
+        await until(lambda: source.has_started, "a session")
+        source.session.ended.extend([episode for episode in episodes if episode.end_ns is not None])
+        source.session.detector.running += [e for e in episodes if e.end_ns is None]
         names = ["lammps", "python3", "postgres", "nginx"] * 8
         for seq in range(1, 9):
             feed.frames(2, records=tasks(names), **more)
-            await until(partial(taken, app, seq), "an interval")
+            await until(partial(taken, source, seq), "an interval")
             await pilot.pause()
         await pilot.press(*keys)
         await pilot.pause()
 
-    assert compare(app, terminal_size=size, run_before=before)
+    assert compare(PerfTopApp(source), terminal_size=size, run_before=before)
 
 
 def test_wide(snap_compare: Check) -> None:

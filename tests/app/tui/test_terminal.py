@@ -18,8 +18,8 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
 from waiting import wait
 
-from perftop.tui import terminal_app
-from perftop.tui.terminal_app import Terminal, _EndEvent, _Output
+from perftop.tui import terminal as terminal_module
+from perftop.tui.terminal import Terminal, _EndEvent, _Output
 
 FILLS = 1 << 16
 """Bytes that a pipe holds."""
@@ -104,7 +104,7 @@ def test_little_waits_for_a_slow_terminal(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_late_end_still_restores_a_slow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal came long ago, as perftop was still starting; only waiting for the terminal itself
     is limited."""
-    monkeypatch.setattr(terminal_app, "MAX_END_S", 0.1)
+    monkeypatch.setattr(terminal_module, "MAX_END_S", 0.1)
     terminal: Any = Terminal.__new__(Terminal)
     terminal._writer_thread = WriterThread(sys.stdout)  # it does not run: nobody takes text
     terminal._writer_thread._queue.maxsize = 2

@@ -17,6 +17,7 @@ from waiting import MOST_S, quiet, until
 
 from perfprobe import wire
 from perftop.process.streams import ProbeStream, Stream
+from perftop.tui.stream import Live
 
 BATCHES = 12
 
@@ -31,7 +32,8 @@ class Counted(Painted):
         async def opener() -> AsyncIterator[Stream]:
             yield ProbeStream(probe)
 
-        super().__init__(opener, SAMPLE_NS)
+        self.live = Live(opener, SAMPLE_NS)
+        super().__init__(self.live)
         self.slept = self.writes = 0
         self.drew = threading.Event()
 
@@ -68,7 +70,7 @@ async def test_a_batch_is_one_wake_up_and_one_write() -> None:
     app = Counted(reader)
     run = asyncio.ensure_future(app.run_async(size=(160, 50)))
     os.write(writer, b"".join(texts[:20]))
-    await until(lambda: app._up and app.interval is not None, "the first numbers")
+    await until(lambda: app._up and app.live.interval is not None, "the first numbers")
     await quiet()
     app.watch_sleep()
     slept, writes = app.slept, app.writes

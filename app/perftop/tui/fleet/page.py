@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isfinite
-from typing import NamedTuple
 
 from perftop.base.text import GHZ, time_of_day
 from perftop.draw.columns import Run, fit
@@ -14,6 +13,7 @@ from perftop.session.fleet import SharedEpisode, racks
 from perftop.session.fleet_machine import FIELDS, Machine
 from perftop.tui.fleet import detail, views, words
 from perftop.tui.fleet.words import Look, calm
+from perftop.tui.shared.keys import BY_ID
 
 MIN_WIDTH_FOR_SIDE, SIDE_WIDTH = 150, 33
 """Minimum width of a screen that has a right side, and the minimum width of that side, in cells."""
@@ -37,9 +37,7 @@ def page(look: Look) -> list[Line]:
     room = 3 if height >= 40 else 2 if height >= 30 else 1
     lines = [header(look), totals(look), *alerts(look, room)]
     lines += [BLANK] * (room + 2 + (height >= 30) - len(lines))
-    if look.typing is not None:
-        lines.insert(2, typing(look))
-    draw = {"rows": _rows, "heat": _heat, "time": _time, "episodes": _episodes, "help": _help}
+    draw = {"rows": _rows, "heat": _heat, "time": _time, "episodes": _episodes}
     lines += draw[look.view](look, height - len(lines) - 1, len(lines))
     return [*lines[: height - 1], *[BLANK] * (height - 1 - len(lines)), _keys(look)]
 
@@ -187,24 +185,6 @@ def _more_line(look: Look, episodes: Sequence[SharedEpisode], count: int) -> lis
     return runs
 
 
-def typing(look: Look) -> Line:
-    """Returns the prompt line of the filter."""
-    hint = "words of names, causes or states: k07  pl1  silent"
-    text = look.typing or ""
-    count = f"{len(look.rows)} of {len(look.fleet.machines)}"
-    left_runs: list[Run] = [
-        (" filter ", "badge"),
-        (" ", "text"),
-        (foreign(text), "bright"),
-        ("▏", "key"),
-        ("  ", "text"),
-        ("" if text else fit(hint, 52), "faint"),
-    ]
-    right_runs: list[Run] = [(f"{count}  ", "dim"), ("enter", "key"), (" keep  ", "dim"),
-                        ("esc", "key"), (" all ", "dim")]  # fmt: skip
-    return calm(*spread(left_runs, right_runs, look.width))
-
-
 # --- the views
 
 
@@ -310,52 +290,6 @@ def _episodes(look: Look, body: int, _: int) -> list[Line]:
     return [calm((" ", "text"), *runs) for runs, _ in lines]
 
 
-def _help(look: Look, body: int, _: int) -> list[Line]:
-    keys = [(" ".join(look.captions[name] for name in key.ids), key.help) for key in KEYS]
-    return [
-        calm((f" {key:<16}", "key"), (fit(text, look.width - 18).rstrip(), "text"))
-        for key, text in (*keys, ("", ""), *NUMBERS)
-    ][:body]
-
-
-# --- keys
-
-
-class KeyHelp(NamedTuple):
-    """A line of the help: a key, or two keys with opposite effects."""
-
-    ids: tuple[str, ...]
-    label: str
-    """Label of the first key in the last line of the screen; '' if only the help shows the key."""
-    help: str
-
-
-KEYS = (
-    KeyHelp(("machines",), "machines", "a row a machine"),
-    KeyHelp(("heat",), "heat", "a cell a machine"),
-    KeyHelp(("time",), "time", "a number of each machine over ten minutes"),
-    KeyHelp(("fleet_episodes",), "episodes", "what happened on all machines"),
-    KeyHelp(("open",), "open", "the selected machine alone; quit comes back"),
-    KeyHelp(("why",), "why", "what costs the selected machine most, in a dozen lines"),
-    KeyHelp(("next_episode", "previous_episode"), "next episode",
-         "to the next machine with an episode, and the one before"),
-    KeyHelp(("filter",), "filter", "only machines that match; esc shows all"),
-    KeyHelp(("sort_next", "sort_before"), "sort",
-         "by the next column, and the one before; a click on a title does it too"),
-    KeyHelp(("metric", "metric_back"), "number", "another number in heat map and time view"),
-    KeyHelp(("pause",), "pause", "freeze the screen"),
-    KeyHelp(("help",), "help", "these lines"),
-    KeyHelp(("quit",), "quit", "quit"),
-    KeyHelp(("up", "down"), "", "select a machine"),
-    KeyHelp(("step_back", "step_on"), "",
-         "back and on in time, where there is a past; in the heat map a cell aside"),
-    KeyHelp(("leap_back", "leap_on"), "", "ten steps back and on in time"),
-    KeyHelp(("first", "last"), "", "the first and the last machine"),
-    KeyHelp(("page_up", "page_down"), "", "twenty machines up and down"),
-    KeyHelp(("reverse",), "", "reverse the order"),
-    KeyHelp(("theme",), "", "next theme"),
-    KeyHelp(("back",), "", "back: from a prompt, a filter, the help"),
-)  # fmt: skip
 NUMBERS = (
     ("lost %", "share of the time that working CPUs did not get: clock, halts, steal"),
     *((FIELDS[key].name(GHZ), FIELDS[key].help) for key in ("below", "both", "involuntary")),
@@ -364,6 +298,17 @@ NUMBERS = (
     ("○", "does not answer, and why"),
     ("numbers", "cover ten seconds, or what the server was asked for"),
 )
+"""Numbers and signs, with their meaning, for the help."""
+
+
+# --- keys
+
+_HINTS = ("machines", "heat", "time", "fleet_episodes", "open", "why", "next_episode", "filter",
+          "sort_next", "metric", "pause", "help", "quit")  # fmt: skip
+"""Ids of the keys in the last line, in their order; those that do not fit are left out, except the
+last two."""
+_LABELS = {"open": "open", "metric": "number"}
+"""Labels of the keys that have another label on the screen of a stream."""
 _VIEW_KEYS = {"rows": "machines", "episodes": "fleet_episodes"}
 """IDs of the keys that open a view, by view, where they differ from the view's name."""
 
@@ -372,7 +317,7 @@ def _fitting_keys(look: Look) -> list[tuple[str, str, str]]:
     """Returns caption, label and ID of the keys that fit into the last line. Help and quit are
     always included, at the end."""
     *other_keys, help_, quit_key = [
-        (look.captions[k.ids[0]], k.label, k.ids[0]) for k in KEYS if k.label
+        (look.captions[name], _LABELS.get(name, BY_ID[name].label), name) for name in _HINTS
     ]
     kept_keys: list[tuple[str, str, str]] = []
     for key in other_keys:

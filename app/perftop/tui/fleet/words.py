@@ -63,8 +63,6 @@ class Look:
     captions: Mapping[str, str] = field(default_factory=partial(captions, {}))
     """Captions of keys, by key ID."""
     view: str = "rows"
-    typing: str | None = None
-    """The filter as typed so far; None if its prompt is closed."""
     running: list[SharedEpisode] = field(default_factory=list)
     ascii: bool = False
     theme: str = "perftop-dark"

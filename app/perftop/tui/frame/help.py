@@ -83,9 +83,12 @@ class TextScreen(Screen[None]):
 
 class Help(TextScreen):
     def __init__(
-        self, session: Session | None, bindings: list[Binding], *, ascii_: bool = False
-    ) -> None:
-        super().__init__(lambda size: page(session, bindings, size), ascii_=ascii_)
+        self, bindings: Sequence[Binding], sections: Sequence[Section],
+        more: Sequence[Section] = (), *, ascii_: bool = False,
+    ) -> None:  # fmt: skip
+        """`bindings`: the keys of the screen below. `sections`: sections beside the keys, if there
+        is room, else below them. `more`: sections below both."""
+        super().__init__(lambda size: page(bindings, sections, more, size), ascii_=ascii_)
 
 
 class Why(TextScreen):
@@ -103,11 +106,13 @@ class Why(TextScreen):
         super().__init__(lambda _: [title, [], *lines], ascii_=ascii_)
 
 
-def page(session: Session | None, bindings: Sequence[Binding], size: int) -> list[Line]:
+def page(
+    bindings: Sequence[Binding], right: Sequence[Section], more: Sequence[Section], size: int
+) -> list[Line]:
     """Returns all lines of the help, laid out for `size` columns."""
     title: Line = [(" help", "key"), ("   esc back   ", "dim"), ("j k", "dim"), (" scroll", "dim")]
-    left, right = _keys(bindings), [SHAPES_AND_COLOURS, EPISODES, FILTERS]
-    if size >= MIN_TWO_COLUMNS:
+    left = _keys(bindings)
+    if right and size >= MIN_TWO_COLUMNS:
         half = (size - GAP) // 2
         lines = [
             [
@@ -119,8 +124,7 @@ def page(session: Session | None, bindings: Sequence[Binding], size: int) -> lis
         ]
     else:
         lines = _lines([*left, *right], size)
-    numbers = [] if session is None else [_numbers(session), *_missing(session)]
-    return [title, [], *lines, *_lines(numbers, size)]
+    return [title, [], *lines, *_lines(more, size)]
 
 
 def _lines(sections: Sequence[Section], size: int) -> list[Line]:
@@ -197,18 +201,20 @@ EPISODES = Section(
 FILTERS = Section("filters", [Entry([(example, "key")], what) for example, what in HELP])
 
 
-def _numbers(session: Session) -> Section:
-    """Returns a section with the meaning of each number, and its formula and counters on this
-    machine."""
-    entries = []
-    for key, metric in METRICS.items():
-        origin = session.evaluator.origin(key)
-        if origin is not None:
-            entries.append(Entry([(metric.label, "key")], metric.help))
-            entries.append(Entry([], foreign(origin), "dim"))
-    return Section("numbers, and where they come from", entries)
-
-
-def _missing(session: Session) -> list[Section]:
-    lines = [foreign(line.removeprefix("n/a: ")) for line in missing_text(session)]
-    return [Section("not known here", [Entry([], line) for line in lines])] if lines else []
+def stream_help(
+    session: Session | None, bindings: Sequence[Binding], *, ascii_: bool = False
+) -> Help:
+    """Returns the help of the screen of a stream, with the meaning of each number, and its formula
+    and counters on this machine."""
+    more: list[Section] = []
+    if session is not None:
+        entries = []
+        for key, metric in METRICS.items():
+            origin = session.evaluator.origin(key)
+            if origin is not None:
+                entries.append(Entry([(metric.label, "key")], metric.help))
+                entries.append(Entry([], foreign(origin), "dim"))
+        more.append(Section("numbers, and where they come from", entries))
+        if lines := [foreign(line.removeprefix("n/a: ")) for line in missing_text(session)]:
+            more.append(Section("not known here", [Entry([], line) for line in lines]))
+    return Help(bindings, [SHAPES_AND_COLOURS, EPISODES, FILTERS], more, ascii_=ascii_)

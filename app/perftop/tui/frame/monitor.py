@@ -4,8 +4,9 @@ keys in the last line. The screen holds the user's choices, which all views shar
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual import events
 from textual.app import ComposeResult
@@ -59,25 +60,31 @@ class State(NamedTuple):
         return None if replay is None else replay.indexed
 
 
-class Controls(Protocol):
+class Controls(ABC):
     """The requests that the screen sends to the app. Times are in raw ns."""
 
+    @abstractmethod
     def go(self, time_ns: int) -> None:
         """Shows this moment."""
 
+    @abstractmethod
     def select(self, first_ns: int, last_ns: int) -> None:
         """Shows the numbers between these moments."""
 
+    @abstractmethod
     def pause(self) -> None:
         """Pauses at the shown moment, or resumes."""
 
+    @abstractmethod
     def go_to_episode(self, by: int, cpus: list[int] | None) -> None:
         """Shows the next (`by` = 1) or previous (-1) episode or mark on one of these CPUs; None: on
         any CPU."""
 
+    @abstractmethod
     def mark(self, time_ns: int, label: str) -> None:
         """Sets a mark with this label at this moment; '': the label is a number."""
 
+    @abstractmethod
     def say(self, notice: str) -> None:
         """Shows a message until the user presses a key or some seconds have passed."""
 
@@ -321,10 +328,10 @@ class Monitor(DirectScreen):
             await self.app.action_quit()
 
     def action_help(self) -> None:
-        from perftop.tui.frame.help import Help
+        from perftop.tui.frame.help import stream_help
 
         bindings = [active_binding.binding for active_binding in self.active_bindings.values()]
-        self.app.push_screen(Help(self.last.session, bindings, ascii_=self.choice.ascii))
+        self.app.push_screen(stream_help(self.last.session, bindings, ascii_=self.choice.ascii))
 
     def action_why(self) -> None:
         """Shows the whole report of which the verdict is the first line."""

@@ -37,28 +37,30 @@ KEYS: tuple[Key, ...] = (
     Key("quit", "app", "q,f10", "quit", "quit", "Quit"),
     Key("interrupt", "app", "ctrl+c", "interrupt", "quit",
         "Quit; while a command runs, interrupt it instead", priority=True),
-    Key("pause", "app", "space", "pause", "pause",
+    Key("pause", "app", "space", "source('pause')", "pause",
         "Freeze the display; recording of history continues"),
-    Key("longer", "app", "plus", "interval(1)", "longer",
+    Key("longer", "app", "plus", "source('change_interval',1)", "longer",
         "Longer interval: what one step of the numbers covers"),
-    Key("shorter", "app", "minus", "interval(-1)", "shorter",
+    Key("shorter", "app", "minus", "source('change_interval',-1)", "shorter",
         "Shorter interval, down to the sampling interval"),
-    Key("usual", "app", "equals_sign", "interval(0)", "reset", "Reset the interval"),
-    Key("record", "app", "R", "record", "record",
+    Key("usual", "app", "equals_sign", "source('change_interval',0)", "reset",
+        "Reset the interval"),
+    Key("record", "app", "R", "source('record')", "record",
         "Start or stop recording to a file in this directory, history included"),
     Key("theme", "app", "T", "theme", "theme", "Next theme"),
-    Key("palette", "app", "colon,f2,ctrl+p", "command_palette", "commands", "Command palette"),
+    Key("palette", "app", "colon,f2,ctrl+p", "source('open_palette')", "commands",
+        "Command palette"),
     Key("redraw", "app", "ctrl+l", "redraw", "redraw",
         "Redraw the screen if another program has written over it"),
     Key("suspend", "app", "ctrl+z", "suspend_process", "suspend",
         "Suspend (fg to return)", priority=True),
 
-    Key("faster", "replay", "right_curly_bracket", "speed(1)", "faster",
+    Key("faster", "replay", "right_curly_bracket", "source('speed',1)", "faster",
         "Play faster, up to as fast as the file can be read"),
-    Key("slower", "replay", "left_curly_bracket", "speed(-1)", "slower", "Play slower"),
-    Key("begin", "replay", "0,ctrl+home", "begin", "start",
+    Key("slower", "replay", "left_curly_bracket", "source('speed',-1)", "slower", "Play slower"),
+    Key("begin", "replay", "0,ctrl+home", "source('begin')", "start",
         "Go to the start of the recording"),
-    Key("finish", "replay", "dollar_sign,ctrl+end", "finish", "end",
+    Key("finish", "replay", "dollar_sign,ctrl+end", "source('finish')", "end",
         "Go to the end of the recording"),
 
     Key("help", "monitor", "question_mark,h,f1", "help", "help",
@@ -86,11 +88,11 @@ KEYS: tuple[Key, ...] = (
         "Next metric of the heat map and of the time view"),
     Key("metric_back", "monitor", "V", "metric(-1)", "metric back", "Previous metric"),
     Key("units", "monitor", "u", "units", "units", "Clocks in GHz, in MHz or as multiples of base"),
-    Key("step_back", "app", "left,comma", "step(-1)", "back", "One sample back (pauses)"),
-    Key("step_on", "app", "right,full_stop", "step(1)", "on", "One sample on"),
-    Key("leap_back", "app", "shift+left", "leap(-10)", "10 s back",
+    Key("step_back", "app", "left,comma", "source('step',-1)", "back", "One sample back (pauses)"),
+    Key("step_on", "app", "right,full_stop", "source('step',1)", "on", "One sample on"),
+    Key("leap_back", "app", "shift+left", "source('leap',-10)", "10 s back",
         "Ten seconds back"),
-    Key("leap_on", "app", "shift+right", "leap(10)", "10 s on",
+    Key("leap_on", "app", "shift+right", "source('leap',10)", "10 s on",
         "Ten seconds on"),
     Key("jump", "monitor", "J", "jump", "jump", "Go to a time: 12:03:05, or -30s"),
     Key("mark", "monitor", "m", "mark", "mark", "Mark this moment with a name"),
@@ -174,18 +176,12 @@ KEYS: tuple[Key, ...] = (
 BY_ID = {key.id: key for key in KEYS}
 FLEET = (
     "machines", "heat", "time", "fleet_episodes", "open", "why", "next_episode",
-    "previous_episode",
-    "filter", "sort_next", "sort_before", "metric", "metric_back", "pause", "help", "quit", "up",
-    "down", "step_back", "step_on", "leap_back", "leap_on", "first", "last", "page_up", "page_down",
-    "reverse", "theme", "back", "interrupt", "suspend", "redraw",
+    "previous_episode", "filter", "sort_next", "sort_before", "metric", "metric_back", "help", "up",
+    "down", "first", "last", "page_up", "page_down", "reverse", "back",
 )  # fmt: skip
-"""Ids of the keys that work on the fleet's screen."""
-PAIR = (
-    "step_back", "step_on", "leap_back", "leap_on", "begin", "finish", "next_episode",
-    "previous_episode", "narrower", "wider", "help", "back", "theme", "quit", "interrupt",
-    "suspend", "redraw",
-)  # fmt: skip
-"""Ids of the keys that work on the screen that compares two recordings."""
+PAIR = "next_episode", "previous_episode", "narrower", "wider", "help"
+"""Ids of the keys of the fleet's screen, and of the screen that compares two recordings, besides
+those of the whole app."""
 
 
 def bindings(*places: Place) -> list[Binding]:
@@ -265,16 +261,17 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "up", "down", "page_up", "page_down", "first", "last", "heat_up", "heat_down", "heat_left",
         "heat_right", "heat_first", "heat_last", "heat_page_up", "heat_page_down", "heat_worst",
         "core_up", "core_down", "open", "back", "scroll_left", "scroll_right", "fold", "output",
-        "overview", "heat", "time", "table", "episodes", "neighbours", "next_view", "previous_view",
+        "overview", "machines", "heat", "time", "table", "episodes", "fleet_episodes", "neighbours",
+        "next_view", "previous_view",
     ),
     "time": (
         "pause", "slower", "faster", "step_back", "step_on", "leap_back", "leap_on", "begin",
-        "finish", "jump", "next_episode", "previous_episode", "report", "try", "narrower", "wider",
-        "range_start", "range_end", "longer", "shorter", "usual",
+        "finish", "jump", "next_episode", "previous_episode", "report", "why", "try", "narrower",
+        "wider", "range_start", "range_end", "longer", "shorter", "usual",
     ),
     "find": (
-        "filter", "clear", "sort", "order", "reverse", "sort_left", "sort_right", "metric",
-        "metric_back", "columns", "units",
+        "filter", "clear", "sort", "sort_next", "sort_before", "order", "reverse",
+        "sort_left", "sort_right", "metric", "metric_back", "columns", "units",
     ),
     "keep": ("mark", "record"),
     "perftop": ("help", "palette", "theme", "redraw", "suspend", "quit", "interrupt"),
@@ -311,7 +308,7 @@ def clashes(keymap: Mapping[str, str]) -> Iterator[tuple[str, Key, Key]]:
     """Yields the name of each key that has two different actions in one view, with the two table
     entries."""
     views = [[key for key in KEYS if key.place in places] for places in VIEWS.values()]
-    for view in [*views, [BY_ID[name] for name in FLEET]]:
+    for view in [*views, [key for key in KEYS if key.place == "app" or key.id in FLEET]]:
         owners: dict[str, Key] = {}
         for key in view:
             for name in keymap.get(key.id, key.keys).split(","):

@@ -10,14 +10,16 @@ from math import nan
 import fleets
 import pytest
 from textual.pilot import Pilot
+from textual.widgets import Static
 
 from perftop.draw import strips
 from perftop.session.fleet import Fleet
 from perftop.session.fleet_machine import UNKNOWN_NUMBERS, Machine
+from perftop.tui.app import PerfTopApp
 from perftop.tui.config import Config
 from perftop.tui.fleet import detail, page, views
 from perftop.tui.fleet.words import Look
-from perftop.tui.fleet_app import FleetApp, FleetScreen
+from perftop.tui.fleet_screen import FleetScreen, FleetSource
 from perftop.tui.shared import keys
 
 SIZES = ((80, 24), (120, 30), (160, 50), (240, 70))
@@ -31,26 +33,27 @@ many = cache(partial(fleets.racks, 20, 20))
 async def opened(
     fleet: Fleet, size: tuple[int, int] = (160, 50), keys: Sequence[str] = (), *,
     ascii_: bool = False,
-) -> AsyncIterator[tuple[FleetApp, Pilot[None]]]:  # fmt: skip
+) -> AsyncIterator[tuple[FleetSource, Pilot[None]]]:  # fmt: skip
     """The screen after these keys."""
-    app = FleetApp(fleets.Made(fleet, "over ssh"), cpu_clock=lambda: 0.0, ascii_=ascii_)
+    source = FleetSource(fleets.Made(fleet, "over ssh"), cpu_clock=lambda: 0.0)
+    app = PerfTopApp(source, ascii_=ascii_)
     async with app.run_test(size=size) as pilot:
         await pilot.pause()
         await pilot.press(*keys)
         await pilot.pause()
-        yield app, pilot
+        yield source, pilot
 
 
-def drawn(app: FleetApp) -> list[str]:
-    return [app.page.render_line(y).text.rstrip() for y in range(app.page.size.height)]
+def drawn(source: FleetSource) -> list[str]:
+    return [source.page.render_line(y).text.rstrip() for y in range(source.page.size.height)]
 
 
 async def seen(
     fleet: Fleet, size: tuple[int, int] = (160, 50), keys: Sequence[str] = (), *,
     ascii_: bool = False,
 ) -> list[str]:  # fmt: skip
-    async with opened(fleet, size, keys, ascii_=ascii_) as (app, _):
-        return drawn(app)
+    async with opened(fleet, size, keys, ascii_=ascii_) as (source, _):
+        return drawn(source)
 
 
 def line(lines: Sequence[str], text: str) -> int:
@@ -84,13 +87,13 @@ async def test_every_view_fits_every_size(
 ) -> None:
     """No line is longer than the screen, and no view is empty."""
 
-    async with opened(fleet(), size) as (app, pilot):
-        for view in ("1", "2", "3", "4", "question_mark"):
+    async with opened(fleet(), size) as (source, pilot):
+        for view in ("1", "2", "3", "4"):
             await pilot.press(view)
             await pilot.pause()
-            for runs, _mood in app.page._lines:
+            for runs, _mood in source.page._lines:
                 assert sum(len(text) for text, _key in runs) <= size[0], view
-            lines = drawn(app)
+            lines = drawn(source)
             assert "quit" in lines[-1]
             assert sum(bool(text) for text in lines) >= 8, view
 
@@ -104,57 +107,59 @@ async def test_rows_out_of_sight_are_counted_and_have_a_cell_each() -> None:
 
 
 async def test_the_selected_row_stays_in_sight() -> None:
-    async with opened(middle(), (120, 30)) as (app, pilot):
+    async with opened(middle(), (120, 30)) as (source, pilot):
         for _ in range(3):
             await pilot.press("pagedown")
-        chosen = app.page.look.chosen
-        assert chosen == app.page.look.rows[60].name
-        assert any(chosen in text for text in app.page.text())
+        chosen = source.page.look.chosen
+        assert chosen == source.page.look.rows[60].name
+        assert any(chosen in text for text in source.page.text())
 
 
 async def test_a_filter_is_typed_and_taken_back() -> None:
-    async with opened(fleets.small()) as (app, pilot):
+    async with opened(fleets.small()) as (source, pilot):
         await pilot.press("slash", *"ci")
-        assert [m.name for m in app.page.look.rows] == ["ci-1", "ci-2"]
+        assert [m.name for m in source.page.look.rows] == ["ci-1", "ci-2"]
         await pilot.press("enter", "down")
-        assert app.page.look.chosen == "ci-2"
+        assert source.page.look.chosen == "ci-2"
         await pilot.press("escape")
-        assert len(app.page.look.rows) == 12
+        assert len(source.page.look.rows) == 12
 
 
 async def test_rows_are_sorted_by_keys_and_by_a_click_on_a_title() -> None:
-    async with opened(fleets.small()) as (app, pilot):
+    async with opened(fleets.small()) as (source, pilot):
         await pilot.press("s")
-        assert app.page.look.choice.order == "name"
-        titles = app.page.text()[line(app.page.text(), "name")]
-        await pilot.click(app.page, offset=(titles.index("busy"), line(app.page.text(), "name")))
-        assert app.page.look.choice.order == "busy"
-        assert app.page.look.rows[1].name == "node07"
+        assert source.page.look.choice.order == "name"
+        titles = source.page.text()[line(source.page.text(), "name")]
+        await pilot.click(
+            source.page, offset=(titles.index("busy"), line(source.page.text(), "name"))
+        )
+        assert source.page.look.choice.order == "busy"
+        assert source.page.look.rows[1].name == "node07"
 
 
 async def test_rows_move_only_every_ten_seconds() -> None:
-    async with opened(fleets.small()) as (app, pilot):
-        look = app.page.look
+    async with opened(fleets.small()) as (source, pilot):
+        look = source.page.look
         names = [machine.name for machine in look.rows]
         values = [m.numbers["lost"] for m in look.rows if m.answers]
         assert values == sorted(values, reverse=True)
         best = look.rows[-1]
         best.numbers = {**best.numbers, "lost": 0.9}
-        app.page.redraw()
+        source.page.redraw()
         await pilot.pause()
         assert [machine.name for machine in look.rows] == names
-        app.page._moved -= 10.0
-        app.page.redraw()
+        source.page._moved -= 10.0
+        source.page.redraw()
         await pilot.pause()
         assert look.rows[1] is best
 
 
 async def test_in_the_heat_map_the_cursor_moves_over_racks() -> None:
-    async with opened(many(), (160, 50), ["2"]) as (app, pilot):
-        app.page.look.chosen = "k07n03"
+    async with opened(many(), (160, 50), ["2"]) as (source, pilot):
+        source.page.look.chosen = "k07n03"
         await pilot.press("right", "down", "left", "left")
-        assert app.page.look.chosen == "k06n04"
-        lines = drawn(app)
+        assert source.page.look.chosen == "k06n04"
+        lines = drawn(source)
     assert [text for text in lines if "k01" in text and "k20" in text]
     hot = next(text for text in lines if text.lstrip().startswith("03 "))
     assert "▼ 35" in hot
@@ -166,10 +171,10 @@ async def test_more_machines_than_rows_begin_as_a_heat_map() -> None:
 
 
 async def test_next_goes_to_machines_with_an_episode() -> None:
-    async with opened(fleets.small()) as (app, pilot):
-        app.page.look.chosen = "node07"
+    async with opened(fleets.small()) as (source, pilot):
+        source.page.look.chosen = "node07"
         await pilot.press("n")
-        machine = app.page.look.selected
+        machine = source.page.look.selected
         assert machine is not None
         assert machine.running
 
@@ -180,12 +185,13 @@ async def test_enter_opens_the_selected_machine() -> None:
     async def opener(arguments: Sequence[str]) -> None:
         opened.append(arguments)
 
-    app = FleetApp(fleets.Made(fleets.small(), "over ssh"), opener=opener)
+    source = FleetSource(fleets.Made(fleets.small(), "over ssh"), opener=opener)
+    app = PerfTopApp(source)
     async with app.run_test(size=(120, 30)) as pilot:
         await pilot.pause()
         await pilot.press("down", "enter")
         await app.workers.wait_for_complete([w for w in app.workers if w.group == "open"])
-        name = app.page.look.chosen
+        name = source.page.look.chosen
         await pilot.press("w")
         await app.workers.wait_for_complete([w for w in app.workers if w.group == "open"])
         assert opened == [("live", "--host", name), ("why", "--host", name)]
@@ -223,25 +229,26 @@ def test_rows_of_racks_have_one_order_also_where_numbers_are_equal() -> None:
 
 
 def test_no_two_keys_clash_and_each_has_its_action() -> None:
-    fleet = [keys.BY_ID[name] for name in keys.FLEET]
+    fleet = [key for key in keys.KEYS if key.place == "app" or key.id in keys.FLEET]
     names = [name for key in fleet for name in key.keys.split(",")]
     assert len(names) == len(set(names))
     for key in fleet:
         name = key.action.partition("(")[0]
-        assert any(hasattr(one, f"action_{name}") for one in (FleetScreen, FleetApp)), name
-    results = [name for key in page.KEYS for name in key.ids]
-    assert sorted([*results, "interrupt", "suspend", "redraw"]) == sorted(keys.FLEET)
+        assert any(hasattr(owner, f"action_{name}") for owner in (FleetScreen, PerfTopApp)), name
 
 
 async def test_keys_are_the_users_own() -> None:
     """In the last line, in the help and on the keyboard."""
 
     config = Config(keys={"why": "y", "heat": "x", "help": "z", "metric": "c"})
-    app = FleetApp(fleets.Made(fleets.small(), "over ssh"), config)
+    source = FleetSource(fleets.Made(fleets.small(), "over ssh"))
+    app = PerfTopApp(source, config)
     async with app.run_test(size=(160, 50)) as pilot:
         await pilot.press("2", "x")
-        assert app.page.look.view == "heat"
-        assert any("c another number" in text for text in app.page.text())
-        assert " x heat  3 time " in app.page.text()[-1]
+        assert source.page.look.view == "heat"
+        assert any("c another number" in text for text in source.page.text())
+        assert " x heat  3 time " in source.page.text()[-1]
         await pilot.press("z")
-        assert " y  " in app.page.text()[line(app.page.text(), "what costs the selected")]
+        text = str(app.screen.query_one(Static).content).splitlines()
+        assert text[line(text, "What costs the selected")].split()[0] == "y"
+        assert "R" not in [key for row in text for key in row.split()[:1]], "no recording here"

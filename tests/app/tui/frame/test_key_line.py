@@ -92,7 +92,7 @@ async def test_a_click_on_a_key_presses_it() -> None:
         await click(run, "4 table")
         await until(lambda: run.monitor.view.id == "table", "the table")
         await click(run, "pause")
-        await until(lambda: run.app.status.paused is not None, "a pause")
+        await until(lambda: run.source.status.paused is not None, "a pause")
         window_s = run.monitor.choice.window_s
         await click(run, "[")
         await until(lambda: run.monitor.choice.window_s < window_s, "a shorter window")
@@ -121,7 +121,7 @@ async def test_a_click_between_keys_does_nothing() -> None:
         for gap in ("│", "  "):
             await click(run, gap)
         assert run.monitor.view is before
-        assert run.app.status.paused is None
+        assert run.source.status.paused is None
 
 
 FIX = "ask for a vPMU, or use a metal instance"

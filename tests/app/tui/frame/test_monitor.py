@@ -10,7 +10,6 @@ from painted import messages, shown
 from playing import Run, running
 from waiting import until
 
-from perftop.tui.app import Playhead
 from perftop.tui.frame.monitor import FLEET_VARIABLE, Monitor
 from perftop.tui.shared import keys
 
@@ -63,9 +62,9 @@ async def test_while_paused_another_interval_is_of_the_same_moment() -> None:
     async with running(Machine()) as run:
         await run.intervals(5)
         await run.pilot.press("space")
-        before = run.app.interval
+        before = run.source.interval
         await run.pilot.press("+")
-        after = run.app.interval
+        after = run.source.interval
         assert before is not None
         assert after is not None
         assert after.time_ns == before.time_ns
@@ -78,7 +77,7 @@ async def test_steps_stop_at_both_ends_and_space_returns_to_live() -> None:
     async with running(Machine()) as run:
         await run.intervals(3)
         await run.pilot.press("shift+left")
-        first = run.app.interval
+        first = run.source.interval
         await run.pilot.press("left")
         assert first is not None
         assert run.interval.time_ns == first.time_ns
@@ -97,8 +96,7 @@ async def test_steps_stop_at_both_ends_and_space_returns_to_live() -> None:
 
 async def test_keys_before_there_is_anything() -> None:
     async with running(Machine()) as run:
-        run.app.playhead = Playhead()
-        run.app.source._session = None
+        run.source.interval = run.source.newest = run.source._session = None
         keys = ["left", "right", "shift+left", "J", "escape", "v", "s", "slash", "escape", "c"]
         await run.pilot.press(*keys)
         assert run.app.is_running
@@ -137,14 +135,14 @@ async def test_the_last_numbers_stay_in_every_view() -> None:
 async def test_a_probe_that_hangs_is_shown() -> None:
     async with running(Machine()) as run:
         now_s = 100.0
-        run.app.clock = lambda: now_s
+        run.source.clock = lambda: now_s
         await run.intervals(1)
         assert not run.has("NO DATA")
         now_s += 7.4
-        run.app._watch()
+        run.source.check()
         await run.sees("NO DATA FOR 7 s")
         await run.intervals(1)
-        run.app._watch()
+        run.source.check()
         await until(lambda: not run.has("NO DATA"), "told no more")
 
 

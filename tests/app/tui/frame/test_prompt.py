@@ -283,26 +283,26 @@ def test_a_filter_on_places_is_asked_again_only_when_they_change() -> None:
 async def test_jumping_shows_that_moment() -> None:
     async with running(Machine()) as run:
         await run.intervals(10)
-        newest = run.app.interval
+        newest = run.source.interval
 
         def back_ns() -> int:
             assert newest
-            assert run.app.interval
-            return newest.time_ns - run.app.interval.time_ns
+            assert run.source.interval
+            return newest.time_ns - run.source.interval.time_ns
 
         await run.pilot.press("J", *"noon", "enter")
         assert "12:03:05" in words(run)
-        assert run.app.status.paused is None
+        assert run.source.status.paused is None
         await run.pilot.press(*["backspace"] * 4, *"-1", "enter")
         assert not prompt(run).display
-        await until(lambda: run.app.status.paused is not None, "time stands still")
+        await until(lambda: run.source.status.paused is not None, "time stands still")
         assert back_ns() == 10**9
         await run.pilot.press("J", *"+500ms", "enter")
         await until(lambda: back_ns() == 10**9 // 2, "half way back")
         await run.pilot.press("J", *"-1h", "enter")
         assert "history holds" in words(run)
         await run.pilot.press("escape", "space")
-        assert run.app.status.paused is None
+        assert run.source.status.paused is None
 
 
 async def test_a_filter_without_a_match_is_applied_only_when_accepted() -> None:

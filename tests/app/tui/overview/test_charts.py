@@ -260,7 +260,7 @@ async def test_a_click_in_a_chart_stops_there_and_a_drag_selects_a_range() -> No
         await run.intervals(150)
         view = run.grid
         await run.pilot.click(view, offset=(60, 4))
-        assert run.app.playhead.paused
+        assert run.source.paused
         then_ns = run.interval.time_ns
         x = next(i for i, sign in enumerate(view.render_line(4).text) if sign == "│")
         assert abs(x - 60) <= 1  # a bin of the short history is several cells wide
@@ -275,6 +275,6 @@ async def test_a_click_in_a_chart_stops_there_and_a_drag_selects_a_range() -> No
         assert run.has(f", {run.interval.elapsed_s:.1f} s")
         assert run.has(f"sum of {run.interval.elapsed_s:.1f} s")
         await run.pilot.press("escape")
-        assert run.app.playhead.paused
+        assert run.source.paused
         await run.pilot.press("escape")
-        assert not run.app.playhead.paused
+        assert not run.source.paused

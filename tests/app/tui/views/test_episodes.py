@@ -249,7 +249,7 @@ async def test_a_calm_machine_has_a_calm_list() -> None:
         assert "▼ turbo-drop" in lines(run)[1]
         assert not any("╳" in line for line in lines(run)[:1])
         await run.pilot.press("enter", "down", "G", "pageup", "o", "r", "n", "N")
-        assert run.app.status.paused is None
+        assert run.source.status.paused is None
         drawn(run, DROP)
         await run.intervals(1)
         assert kinds(run) == ["turbo-drop"]
@@ -286,7 +286,7 @@ async def test_undetectable_kinds_have_a_reason() -> None:
 async def test_enter_goes_to_the_moment_on_the_page_of_its_core() -> None:
     async with at_list(RAMP, DROP, HALT, STEAL) as run:
         await run.pilot.press("down", "enter")
-        await until(lambda: run.app.status.paused is not None, "paused")
+        await until(lambda: run.source.status.paused is not None, "paused")
         await run.pilot.pause()
         assert run.monitor.view.id == "core"
         assert run.monitor.choice.cpu == 2
@@ -301,7 +301,7 @@ async def test_a_short_episode_is_shown_at_its_moment() -> None:
         Episode("steal", [3], 14 * SAMPLE_NS, 15 * SAMPLE_NS, 0.2, "hypervisor")
     ) as run:
         await run.pilot.press("enter")
-        await until(lambda: run.app.status.paused is not None, "paused")
+        await until(lambda: run.source.status.paused is not None, "paused")
         await run.pilot.pause()
         assert moment(run) == 15
         assert run.has("╳ The hypervisor takes 20 % of CPU 3 for 0.1 s")
@@ -319,7 +319,7 @@ async def test_a_moment_dropped_from_history_is_reported() -> None:
     async with at_list(old) as run:
         await run.pilot.press("enter")
         assert "that moment is no longer kept: history begins at 22:13:20" in lines(run)[-1]
-        assert (run.monitor.view.id, run.app.status.paused) == ("episodes", None)
+        assert (run.monitor.view.id, run.source.status.paused) == ("episodes", None)
         await run.pilot.press("up")
         assert not any("no longer kept" in line for line in lines(run))
 
@@ -332,7 +332,7 @@ async def test_keys_go_from_one_to_the_next(name: str) -> None:
         for key in ("n", "N", "N", "N", "N", "n"):
             await run.pilot.press(key)
             await run.pilot.pause()
-            results.append(moment(run) if run.app.status.paused else None)
+            results.append(moment(run) if run.source.status.paused else None)
         assert results == [None, 32, 24, 12, 7, 12]
         assert run.has(
             "▼ Power limit PL1 keeps package 0 at 2.78 of 3.40 GHz for 0.2 s of 1.0 s · power"

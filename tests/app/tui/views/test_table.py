@@ -83,7 +83,7 @@ async def test_columns_scroll_beside_those_that_stay() -> None:
         await run.pilot.press(*["right"] * 30)
         last = shown(run)[0]
         assert not last.endswith("→")
-        assert run.app.status.paused is None  # the keys are the table's own here
+        assert run.source.status.paused is None  # the keys are the table's own here
         await run.pilot.press("left")
         assert shown(run)[0] != last  # no steps into the void to take back
         await run.pilot.press(*["left"] * 30)

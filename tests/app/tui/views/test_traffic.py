@@ -24,6 +24,7 @@ from perftop.tui.core_page import numbers
 from perftop.tui.core_page.charts import CoreHistory
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.places import Places
+from perftop.tui.stream import Live
 from perftop.tui.views.timeline import Timeline
 
 
@@ -48,9 +49,10 @@ async def looking(session: Session, order: str) -> AsyncIterator[Timeline]:
     """The time view of the messages that the session has taken."""
     assert session.history is not None
     messages: list[wire.Message] = [*session.history.frames(0, session.now_ns)]
-    app = PerfTopApp(lambda: shown(session, messages), 5 * SAMPLE_NS)
+    source = Live(lambda: shown(session, messages), 5 * SAMPLE_NS)
+    app = PerfTopApp(source)
     async with app.run_test(size=(100, 40)) as pilot:
-        await until(lambda: app.interval is not None, "a first interval")
+        await until(lambda: source.interval is not None, "a first interval")
         await pilot.press("3")
         view = app.screen_stack[0].query_one(Timeline)
         view.choice.order = order

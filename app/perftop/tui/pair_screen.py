@@ -2,8 +2,8 @@
 the chart of B, and both have the same scale.
 
 A `Track` is one recording: its numbers in slices of time, its episodes and marks, and the moment
-that is zero on the axis. `Look` is the state of the screen, `page` draws it, and `PairApp` reads
-both recordings and handles keys."""
+that is zero on the axis. `Look` is the state of the screen, `page` draws it, `PairScreen` handles
+keys, and `PairSource` reads both recordings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from textual import work
+from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from perfprobe import wire
@@ -38,12 +38,13 @@ from perftop.recording.file import Recording
 from perftop.session.history_chunk import Times
 from perftop.session.interval import MAX_UNREAD_BYTES
 from perftop.session.session import MAX_BATCH, Session
+from perftop.tui.app import PerfTopApp, Source, show
 from perftop.tui.config import Config
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.canvas import PageWidget
 from perftop.tui.shared.keys import PAIR, bindings_of, captions
+from perftop.tui.shared.paint import DirectScreen
 from perftop.tui.shared.time_axis import Axis
-from perftop.tui.terminal_app import PageApp, show
 
 BATCH_S, REFRESH_S = 0.03, 0.25
 """Maximum seconds for which reading delays the handling of keys, and minimum seconds between two
@@ -65,16 +66,6 @@ HEADROOM = 1.12
 """Factor by which a scale exceeds the highest value, so that a gap separates B from A above."""
 MAX_NAME = 28
 """Maximum cells of the name of a recording."""
-HELP = (
-    (("step_back", "step_on"), "back and on by a cell"),
-    (("leap_back", "leap_on"), "back and on by ten cells"),
-    (("begin", "finish"), "to the start, to the end"),
-    (("next_episode", "previous_episode"), "to the next episode or mark of either, to the last"),
-    (("narrower", "wider"), "less time on the axis, more"),
-    (("theme",), "next theme"),
-    (("help",), "these lines"),
-    (("quit",), "quit"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +160,6 @@ class Look:
     zoom: float = 1.0
     """The time that both recordings cover, divided by the span of the axis."""
     ascii: bool = False
-    helping: bool = False
     captions: Mapping[str, str] = field(default_factory=partial(captions, {}))
 
     @property
@@ -244,7 +234,7 @@ def page(look: Look) -> list[Line]:
     """Returns the lines of the page, exactly `look.height` of them."""
     lines = [_header(look), _differing(look), _moment(look)]
     room = look.height - len(lines) - 5
-    body = _help(look) if look.helping else _charts(look, room)
+    body = _charts(look, room)
     body = [*body[:room], *[BLANK] * (room - len(body))]
     return [*lines, *body, *_episodes(look), *_axis(look), _keys(look)][: look.height]
 
@@ -358,14 +348,6 @@ def _axis(look: Look) -> list[Line]:
     return [([blank, *line], "calm"), ([blank, *time_axis.times(look.axis, ticks)], "calm")]
 
 
-def _help(look: Look) -> list[Line]:
-    lines: list[Line] = [BLANK]
-    for ids, text in HELP:
-        keys = " ".join(look.captions[name] for name in ids)
-        lines.append(([(f" {keys:<18}", "key"), (text, "text")], "calm"))
-    return lines
-
-
 def _keys(look: Look) -> Line:
     runs: list[Run] = []
     for name, text in (("step_on", "move"), ("next_episode", "next episode"),
@@ -375,32 +357,54 @@ def _keys(look: Look) -> Line:
     return runs, "calm"
 
 
-# --- the app
-
-
-class PairApp(PageApp):
-    TITLE = "perftop replay"
+class PairScreen(DirectScreen):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of(PAIR)]
-    page: PairPage
 
-    def __init__(
-        self, recordings: tuple[Recording, Recording], alignment: Alignment,
-        config: Config | None = None, *, ascii_: bool = False,
-    ) -> None:  # fmt: skip
-        config = config or Config()
-        super().__init__(config)
-        self._recordings = recordings
-        a, b = (Track(recording.path.name, recording.hello) for recording in recordings)
-        look = Look((a, b), alignment, ascii=ascii_, captions=captions(config.keys))
-        self.page = PairPage(look)
+    def __init__(self, page: PairPage) -> None:
+        super().__init__()
+        self.page = page
 
-    def on_ready(self) -> None:
-        self.page.focus()
+    def compose(self) -> ComposeResult:
+        yield self.page
+
+    def action_help(self) -> None:
+        from perftop.tui.frame.help import Help
+
+        bindings = [active.binding for active in self.active_bindings.values()]
+        self.app.push_screen(Help(bindings, [], ascii_=self.page.look.ascii))
+
+    def action_window(self, by: int) -> None:
+        look = self.page.look
+        look.zoom = min(MAX_ZOOM, max(1.0, look.zoom * ZOOM_FACTOR**-by))
         self.page.update()
-        self._read()
 
-    @work(exclusive=True)
-    async def _read(self) -> None:
+    def action_episode(self, by: int) -> None:
+        """Moves to the next (`by` = 1) or previous (-1) start of an episode or mark in either
+        recording."""
+        look = self.page.look
+        starts = sorted(
+            (start_ns - origin) / 1e9
+            for track, origin in zip(look.tracks, look.origins_ns, strict=True)
+            for start_ns in track.starts_ns()
+        )
+        starts_beyond = [start for start in starts if (start - look.cursor_s) * by > 1e-6]
+        if starts_beyond:
+            look.cursor_s = starts_beyond[0] if by > 0 else starts_beyond[-1]
+            self.page.update()
+
+
+class PairSource(Source):
+    def __init__(self, recordings: tuple[Recording, Recording], alignment: Alignment) -> None:
+        self._recordings, self._alignment = recordings, alignment
+
+    def make_screen(self) -> PairScreen:
+        a, b = (Track(recording.path.name, recording.hello) for recording in self._recordings)
+        look = Look((a, b), self._alignment, ascii=self.app.ascii,
+                    captions=captions(self.app.config.keys))  # fmt: skip
+        self.page = PairPage(look)
+        return PairScreen(self.page)
+
+    async def feed(self) -> None:
         """Reads both recordings alternately, so that both appear from the start."""
         streams: list[tuple[Track, Recording, Iterator[wire.Message]]] = [
             (track, recording, recording.messages())
@@ -424,50 +428,22 @@ class PairApp(PageApp):
                 began_s = time.monotonic()
         self.page.update()
 
-    # --- keys
-
-    def action_help(self) -> None:
-        self.page.look.helping = not self.page.look.helping
-        self.page.redraw()
-
-    async def action_back(self) -> None:
-        self.page.look.helping = False
-        self.page.redraw()
-
-    def action_step(self, by: int) -> None:
+    def step(self, by: int) -> None:
         look = self.page.look
         first, last = look.window_s
-        look.move(by * (last - first) / look.cells)
+        self._move(by * (last - first) / look.cells)
+
+    leap = step
+
+    def begin(self) -> None:
+        self._move(-float("inf"))
+
+    def finish(self) -> None:
+        self._move(float("inf"))
+
+    def _move(self, by_s: float) -> None:
+        self.page.look.move(by_s)
         self.page.update()
-
-    action_leap = action_step
-
-    def action_begin(self) -> None:
-        self.page.look.move(-float("inf"))
-        self.page.update()
-
-    def action_finish(self) -> None:
-        self.page.look.move(float("inf"))
-        self.page.update()
-
-    def action_window(self, by: int) -> None:
-        look = self.page.look
-        look.zoom = min(MAX_ZOOM, max(1.0, look.zoom * ZOOM_FACTOR**-by))
-        self.page.update()
-
-    def action_episode(self, by: int) -> None:
-        """Moves to the next (`by` = 1) or previous (-1) start of an episode or mark in either
-        recording."""
-        look = self.page.look
-        starts = sorted(
-            (start_ns - origin) / 1e9
-            for track, origin in zip(look.tracks, look.origins_ns, strict=True)
-            for start_ns in track.starts_ns()
-        )
-        starts_beyond = [start for start in starts if (start - look.cursor_s) * by > 1e-6]
-        if starts_beyond:
-            look.cursor_s = starts_beyond[0] if by > 0 else starts_beyond[-1]
-            self.page.update()
 
 
 def run(paths: tuple[Path, Path], alignment: Alignment, config: Config, *, mouse: bool) -> int:
@@ -476,4 +452,5 @@ def run(paths: tuple[Path, Path], alignment: Alignment, config: Config, *, mouse
         a, b = (files.enter_context(Recording(path)) for path in paths)
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise Failed("the screen needs a terminal; for pipes and files: perftop diff", USAGE)
-        return show(PairApp((a, b), alignment, config, ascii_=not utf8()), mouse=mouse)
+        source = PairSource((a, b), alignment)
+        return show(PerfTopApp(source, config, ascii_=not utf8()), mouse=mouse)

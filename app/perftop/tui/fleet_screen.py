@@ -1,4 +1,4 @@
-"""The terminal app for many machines. It feeds a fleet from a source and draws the fleet."""
+"""`perftop fleet`: many machines as a source of the app, and their screen."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import os
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from textual import events, work
+from textual import events
+from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from perftop.base.errors import Failed
@@ -17,15 +18,22 @@ from perftop.base.text import duration, safe, utf8
 from perftop.draw.strips import Line
 from perftop.session.fleet import ORDERS, Fleet, RowChoice
 from perftop.session.fleet_machine import FIELDS, TRACED, Machine
+from perftop.tui.app import PerfTopApp, Source, show
 from perftop.tui.config import Config
 from perftop.tui.fleet import views
-from perftop.tui.fleet.page import grid_of, halves, key_at, page
+from perftop.tui.fleet.page import NUMBERS, grid_of, halves, key_at, page
 from perftop.tui.fleet.words import Look
 from perftop.tui.frame.monitor import FLEET_VARIABLE
 from perftop.tui.shared import keys
 from perftop.tui.shared.canvas import PageWidget
-from perftop.tui.terminal_app import PageApp, show
+from perftop.tui.shared.paint import DirectScreen
 
+if TYPE_CHECKING:
+    from perftop.tui.frame.prompt import Prompt
+
+Opener = Callable[[Sequence[str]], Awaitable[None]]
+"""Runs a perftop with the given arguments, which shows one machine; returns when that perftop
+ends."""
 REFRESH_S = 1.0
 MAX_PROBLEM = 200
 """Maximum characters shown of a source's problem."""
@@ -39,12 +47,12 @@ CROWDED = 4
 """Maximum machines per line of the screen; with more, the heat map is the first view."""
 
 
-class Source(Protocol):
-    """The source of the fleet's numbers."""
+class FleetFeed(Protocol):
+    """The origin of the fleet's numbers."""
 
     fleet: Fleet
     what: str
-    """Description of the source for the first line, such as "over ssh"."""
+    """Description of the origin for the first line, such as "over ssh"."""
     every_s: float
     problem: str
     """Why no new numbers arrive; '' while they do."""
@@ -59,22 +67,20 @@ class Source(Protocol):
         """The shown moment as text; '' if it is the newest."""
 
     def facts(self) -> Sequence[str]:
-        """Returns the cost of the source, as separate pieces of text."""
+        """Returns the cost of the feed, as separate pieces of text."""
 
     async def run(self) -> None:
         """Feeds the fleet until cancelled. Raises Failed if no machine can ever be shown."""
 
     def travel(self, by: int, /) -> bool:
-        """Moves by this many steps in time. Returns False if the source has no history."""
+        """Moves by this many steps in time. Returns False if the feed has no history."""
 
     def pause(self) -> None:
         """Pauses or resumes."""
 
 
-class FleetScreen(PageWidget, can_focus=True):
-    """The fleet's page. The actions of keys are defined here or, failing that, in the app."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings_of(keys.FLEET)]
+class FleetPage(PageWidget, can_focus=True):
+    """The fleet's page. It selects and orders the machines; keys are handled by the screen."""
 
     def __init__(self, fill: Callable[[Look], None], look: Look) -> None:
         """`fill`: updates the state of the page, `look`, before it is drawn."""
@@ -88,7 +94,7 @@ class FleetScreen(PageWidget, can_focus=True):
         """The choice and the machines when the rows were ordered last."""
         self._moved, self._places = 0.0, dict[str, int]()
         """Unix time at which that was, and the place of each machine, by name."""
-        self._begun = False
+        self._has_drawn = False
         """Whether any machine has been drawn so far."""
 
     def page(self, width: int, height: int) -> list[Line]:
@@ -100,8 +106,8 @@ class FleetScreen(PageWidget, can_focus=True):
         if not self._selects or all(machine.name != look.chosen for machine in look.rows):
             first = next((m for m in look.rows if m.answers), None) or next(iter(look.rows), None)
             look.chosen = first.name if first is not None else ""
-        if not self._begun and look.fleet.machines:
-            self._begun = True
+        if not self._has_drawn and look.fleet.machines:
+            self._has_drawn = True
             look.view = "heat" if len(look.fleet.machines) > CROWDED * look.height else look.view
         look.mouse.clear()
         return page(look)
@@ -116,115 +122,132 @@ class FleetScreen(PageWidget, can_focus=True):
             self._places = {machine.name: i for i, machine in enumerate(rows)}
         return sorted(rows, key=lambda machine: self._places[machine.name])
 
-    # --- actions of keys
+    def select(self, name: str) -> None:
+        self.look.chosen, self._selects = name, True
+        self.update()
+
+    @property
+    def index(self) -> int:
+        """Index of the selected machine in the rows; 0 if it has none."""
+        names = [machine.name for machine in self.look.rows]
+        return names.index(self.look.chosen) if self.look.chosen in names else 0
+
+    def select_row(self, index: int) -> None:
+        if rows := self.look.rows:
+            self.select(rows[max(0, min(len(rows) - 1, index))].name)
+
+
+class FleetScreen(DirectScreen):
+    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings_of(keys.FLEET)]
+
+    def __init__(self, page: FleetPage, opener: Opener) -> None:
+        super().__init__()
+        self.page, self._opener = page, opener
+        self._prompt: Prompt | None = None
+
+    def compose(self) -> ComposeResult:
+        yield self.page
 
     def action_view(self, name: str) -> None:
-        self.look.view = name
-        self.redraw()
+        self.page.look.view = name
+        self.page.redraw()
 
     def action_help(self) -> None:
-        self.action_view("rows" if self.look.view == "help" else "help")
+        from perftop.tui.frame.help import Entry, Help, Section
+
+        bindings = [active.binding for active in self.active_bindings.values()]
+        entries = [Entry([(name, "key")], text) for name, text in NUMBERS]
+        numbers = Section("numbers and signs", entries)
+        self.app.push_screen(Help(bindings, [numbers], ascii_=self.page.look.ascii))
 
     def action_move(self, down: int, aside: int = 0) -> None:
-        look = self.look
-        self._selects = True
+        page, look = self.page, self.page.look
         if look.view == "heat":
             step = (aside > 0) - (aside < 0), (down > 0) - (down < 0)
+            name = look.chosen
             for _ in range(abs(aside) + abs(down)):
-                look.chosen = grid_of(look).neighbour(look.chosen, *step)
+                name = grid_of(look).neighbour(name, *step)
+            page.select(name)
         else:
-            self._choose(self._chosen_index() + down)
-        self.update()
+            page.select_row(page.index + down)
 
     def action_page(self, by: int) -> None:
         self.action_move(by * PAGE)
 
     def action_end(self, by: int) -> None:
-        self._choose(len(self.look.rows) if by > 0 else 0)
-
-    def _chosen_index(self) -> int:
-        names = [machine.name for machine in self.look.rows]
-        return names.index(self.look.chosen) if self.look.chosen in names else 0
-
-    def _choose(self, index: int) -> None:
-        look = self.look
-        self._selects = True
-        if look.rows:
-            look.chosen = look.rows[max(0, min(len(look.rows) - 1, index))].name
-        self.update()
+        self.page.select_row(len(self.page.look.rows) if by > 0 else 0)
 
     def action_episode(self, by: int) -> None:
         """Selects the next (`by` = 1) or previous (-1) machine on which a harmful episode runs."""
-        look, index = self.look, self._chosen_index()
-        count = len(look.rows)
-        for step in range(1, count + 1):
-            i = (index + by * step) % count
-            if any(event.is_wrong for event in look.rows[i].running):
-                self._choose(i)
+        rows, index = self.page.look.rows, self.page.index
+        for step in range(1, len(rows) + 1):
+            i = (index + by * step) % len(rows)
+            if any(episode.is_wrong for episode in rows[i].running):
+                self.page.select_row(i)
                 return
 
     def action_sort(self, by: int) -> None:
-        self._order(ORDERS[(ORDERS.index(self.look.choice.order) + by) % len(ORDERS)])
+        self._order(ORDERS[(ORDERS.index(self.page.look.choice.order) + by) % len(ORDERS)])
 
     def action_reverse(self) -> None:
-        self._order(self.look.choice.order)
+        self._order(self.page.look.choice.order)
 
     def _order(self, name: str) -> None:
         """Sorts by this column, or reverses the order if the machines are already sorted by it."""
-        choice = self.look.choice
+        choice = self.page.look.choice
         reverse = not choice.reverse if name == choice.order else False
-        self.look.choice = RowChoice(name, reverse, choice.filter)
-        self.update()
+        self.page.look.choice = RowChoice(name, reverse, choice.filter)
+        self.page.update()
 
     def action_metric(self, by: int) -> None:
-        look = self.look
+        look = self.page.look
         metric_keys = TRACED if look.view == "time" else tuple(FIELDS)
         index = metric_keys.index(look.shown) if look.shown in metric_keys else 0
         look.shown = metric_keys[(index + by) % len(metric_keys)]
-        self.update()
+        self.page.update()
 
-    def action_filter(self) -> None:
-        self.look.typing = self.look.choice.filter
-        self.redraw()
+    async def action_filter(self) -> None:
+        from perftop.tui.frame.prompt import Prompt  # late: Textual's input is slow to import
+
+        look, previous = self.page.look, self.page.look.choice.filter
+
+        def preview(text: str) -> str:
+            self._filter(text)
+            return f"{len(look.rows)} of {len(look.fleet.machines)}"
+
+        if self._prompt is None:
+            self._prompt = Prompt(self.page.focus, ascii_=look.ascii)
+            await self.mount(self._prompt)
+        hint = "words of names, causes or states: k07  pl1  silent"
+        self._prompt.ask(
+            "filter", hint, preview, leave=lambda: self._filter(previous), text=previous
+        )
+
+    def _filter(self, text: str) -> None:
+        choice = self.page.look.choice
+        self.page.look.choice = RowChoice(choice.order, choice.reverse, text[:MAX_FILTER])
+        self.page.update()
 
     def action_back(self) -> None:
-        if self.look.view == "help":
-            self.action_view("rows")
-        else:
-            self._narrow("")
+        self._filter("")
 
-    def _narrow(self, text: str) -> None:
-        choice = self.look.choice
-        self.look.choice = RowChoice(choice.order, choice.reverse, text[:MAX_FILTER])
-        self.update()
+    async def action_open(self, verb: str = "") -> None:
+        machine = self.page.look.selected
+        if machine is not None and machine.opens:
+            arguments = verb or machine.opens[0], *machine.opens[1:]
+            self.run_worker(self._run(arguments), group="open", exclusive=True)
 
-    # --- typing a filter
+    async def action_why(self) -> None:
+        await self.action_open("why")
 
-    def handle_typing(self, event: events.Key) -> bool:
-        """Handles a key while a filter is being typed. Returns whether the key was handled."""
-        look = self.look
-        if look.typing is None:
-            return False
-        if event.key == "enter":
-            look.typing = None
-        elif event.key == "escape":
-            look.typing = None
-            self._narrow("")
-        elif event.key == "backspace":
-            look.typing = look.typing[:-1]
-            self._narrow(look.typing)
-        elif event.character is not None and event.is_printable:
-            look.typing = (look.typing + event.character)[:MAX_FILTER]
-            self._narrow(look.typing)
-        else:
-            return False
-        self.redraw()
-        return True
+    async def _run(self, arguments: Sequence[str]) -> None:
+        await self._opener(arguments)
+        self.page.redraw()
 
     # --- the mouse
 
     async def on_click(self, event: events.Click) -> None:
-        look = self.look
+        look = self.page.look
         if event.y == look.height - 1:
             if key := key_at(look, event.x):
                 await self._press(key)
@@ -232,12 +255,11 @@ class FleetScreen(PageWidget, can_focus=True):
         if (name := look.mouse.get(event.y)) is None:
             return
         if name:
-            look.chosen, self._selects = name, True
+            self.page.select(name)
             if event.chain > 1:
                 await self._press("open")
         elif order := views.order_at(views.table(look, halves(look)[0]), event.x):
             self._order(order)
-        self.update()
 
     async def _press(self, name: str) -> None:
         """Runs the action of the key with this id."""
@@ -252,42 +274,33 @@ class FleetScreen(PageWidget, can_focus=True):
         self.action_move(-3)
 
 
-class FleetApp(PageApp):
-    TITLE = "perftop fleet"
-    BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings_of(keys.FLEET)]
-    page: FleetScreen
-
+class FleetSource(Source):
     def __init__(
-        self, source: Source, config: Config | None = None, *, ascii_: bool = False,
-        opener: Callable[[Sequence[str]], Awaitable[None]] | None = None,
+        self, feed: FleetFeed, *, opener: Opener | None = None,
         cpu_clock: Callable[[], float] = time.process_time,
     ) -> None:  # fmt: skip
-        """`opener`: runs a perftop with the given arguments, which shows one machine, and returns
-        when that perftop ends."""
-        config = config or Config()
-        super().__init__(config)
-        self.source = source
-        self._opener = opener or self._run_here
+        self._feed, self._opener = feed, opener or self._run_here
         self._cpu_clock, self._refreshed_s = cpu_clock, time.monotonic()
         self._cpu_s = cpu_clock()
         self._share = 0.0
-        look = Look(source.fleet, source.now, 80, 24, every_s=source.every_s, what=source.what,
-                    captions=keys.captions(config.keys), ascii=ascii_)  # fmt: skip
-        self.page = FleetScreen(self._fill, look)
 
-    def on_ready(self) -> None:
-        self.page.focus()
-        self.set_interval(REFRESH_S, self._refresh)
-        self._feed()
-        self._refresh()
+    def make_screen(self) -> FleetScreen:
+        feed = self._feed
+        look = Look(feed.fleet, feed.now, 80, 24, captions=keys.captions(self.app.config.keys),
+                    ascii=self.app.ascii)  # fmt: skip
+        self.page = FleetPage(self._fill, look)
+        return FleetScreen(self.page, self._opener)
 
-    @work(exclusive=True)
-    async def _feed(self) -> None:
+    async def feed(self) -> None:
         try:
-            await self.source.run()
+            await self._feed.run()
         except Failed as failed:
-            self.failure = failed
-            self.leave(failed.status)
+            self.app.failure = failed
+            self.app.leave(failed.status)
+
+    def ready(self) -> None:
+        self.page.set_interval(REFRESH_S, self._refresh)
+        self._refresh()
 
     def _refresh(self) -> None:
         cpu_s, now_s = self._cpu_clock(), time.monotonic()
@@ -295,58 +308,43 @@ class FleetApp(PageApp):
             share = (cpu_s - self._cpu_s) / (now_s - self._refreshed_s)
             self._share += (share - self._share) * 0.2 if self._share else share
         self._cpu_s, self._refreshed_s = cpu_s, now_s
-        if not self.page.look.paused or self.source.moment:
+        if not self.page.look.paused or self._feed.moment:
             self.page.update()
 
     def _fill(self, look: Look) -> None:
-        source = self.source
-        look.now, look.problem = source.now, safe(source.problem, MAX_PROBLEM)
-        look.every_s, look.what = source.every_s, source.what
+        feed = self._feed
+        look.now, look.problem = feed.now, safe(feed.problem, MAX_PROBLEM)
+        look.every_s, look.what = feed.every_s, feed.what
         own_text = f"own {100 * self._share:.1f} % here"
-        look.facts = (f"every {duration(source.every_s)}", own_text, *source.facts())
-        look.paused = source.moment or ("paused" if look.paused == "paused" else "")
+        look.facts = (f"every {duration(feed.every_s)}", own_text, *feed.facts())
+        look.paused = feed.moment or ("paused" if look.paused == "paused" else "")
 
-    # --- keys for which the list of machines has no action
-
-    async def on_event(self, event: events.Event) -> None:
-        if isinstance(event, events.Key) and self.page.handle_typing(event):
-            return
-        await super().on_event(event)
-
-    def action_step(self, by: int) -> None:
-        """Steps in time. In the heat map, moves to the next cell instead; leaps step in time
+    def step(self, by: int) -> None:
+        """Steps in time. In the heat map, selects the next cell instead; leaps step in time
         there."""
         if self.page.look.view == "heat":
-            self.page.action_move(0, by)
+            screen = self.page.screen
+            assert isinstance(screen, FleetScreen)
+            screen.action_move(0, by)
         else:
-            self.action_leap(by)
+            self.leap(by)
 
-    def action_leap(self, by: int) -> None:
-        if self.source.travel(by):
+    def leap(self, by: int) -> None:
+        if self._feed.travel(by):
             self.page.update()
 
-    def action_pause(self) -> None:
+    def pause(self) -> None:
         look = self.page.look
-        self.source.pause()
-        if not self.source.moment:
+        self._feed.pause()
+        if not self._feed.moment:
             look.paused = "" if look.paused else "paused"
         self.page.update()
-
-    @work(exclusive=True, group="open")
-    async def action_open(self, verb: str = "") -> None:
-        machine = self.page.look.selected
-        if machine is not None and machine.opens:
-            await self._opener((verb or machine.opens[0], *machine.opens[1:]))
-            self.page.redraw()
-
-    def action_why(self) -> None:
-        self.action_open("why")
 
     async def _run_here(self, arguments: Sequence[str]) -> None:
         """Runs another perftop on this terminal. The fleet keeps reading while that perftop
         runs."""
         command = [sys.executable, "-P", "-m", "perftop", *arguments]
-        with self.suspend():
+        with self.app.suspend():
             if arguments[0] == "why":
                 print(f"{safe(arguments[-1], MAX_PROBLEM)}: looking for ten seconds …", flush=True)
             child = await asyncio.create_subprocess_exec(
@@ -361,6 +359,6 @@ class FleetApp(PageApp):
                 await asyncio.to_thread(input, "\nenter: back to the fleet ")
 
 
-def run(source: Source, config: Config, *, mouse: bool = True) -> int:
-    """Runs the app; returns the exit status. Raises Failed if the source or the app failed."""
-    return show(FleetApp(source, config, ascii_=not utf8()), mouse=mouse)
+def run(feed: FleetFeed, config: Config, *, mouse: bool = True) -> int:
+    """Runs the app; returns the exit status. Raises Failed if the feed or the app failed."""
+    return show(PerfTopApp(FleetSource(feed), config, ascii_=not utf8()), mouse=mouse)

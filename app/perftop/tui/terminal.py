@@ -1,5 +1,4 @@
-"""The base class of the terminal apps, and the driver of the terminal, which may vanish or block at
-any moment.
+"""The driver of the terminal, which may vanish or block at any moment.
 
 If the terminal vanishes, Textual's own driver would read from it in a busy loop. Its writing thread
 would die, and the app would wait for that thread forever once the queue to the thread is full. This
@@ -23,27 +22,11 @@ import weakref
 from codecs import getincrementaldecoder
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from queue import Full
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
-from textual import events
 from textual._xterm_parser import XTermParser
-from textual.app import App, ComposeResult
-from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
-from textual.screen import Screen
-from textual.widget import Widget
-
-from perftop.base import errors
-from perftop.base.errors import Failed
-from perftop.base.files import make_directory, own_content, replace, user_directory
-from perftop.draw import theme
-from perftop.process.signals import ENDS, check_loop, on_signal
-from perftop.tui.config import Config
-from perftop.tui.shared.canvas import PageWidget
-from perftop.tui.shared.paint import DirectScreen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,8 +39,6 @@ MAX_QUEUED = 2
 """Maximum number of texts queued for a slow terminal; a refresh is one text or a few. The response
 to a key is written after the queued texts; with Textual's limit of 30, that may take half a
 minute."""
-MAX_THEME_BYTES = 100
-"""Maximum size of the file with the chosen theme, in bytes."""
 MAX_END_S = 1.0
 """Maximum seconds to wait for a terminal that blocks, in all, once perftop is to end."""
 TICK_S = 0.1
@@ -263,195 +244,6 @@ class _EndEvent(threading.Event):
         limit. Returns whether there is input."""
         ready = self._all.poll(None if seconds is None else 1000 * seconds)
         return (self._fd, select.POLLIN) in ready
-
-
-# --- the app: themes, the user's key bindings, and how signals and bugs end it
-
-
-class TerminalApp(App[None]):
-    CSS_PATH = "perftop.tcss"
-    ENABLE_COMMAND_PALETTE = False
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.failure: Failed | None = None
-        """Why no new data can be shown; None if there was no failure."""
-        self._up = self._crashed = False
-        self.early_signals: list[signal.Signals] = []
-        """Signals of ENDS that arrived while the event loop was being made."""
-        self._left: int | None = None
-        """Exit status if the app is to end; None: the app continues."""
-        self.displays = 0
-        """Number of times that the app has drawn on the terminal."""
-        for shade in theme.THEMES:
-            self.register_theme(shade)
-        self.theme = self._first_theme(config.theme)
-        self._is_usual_theme = config.theme == Config().theme
-        self._theme_file: Path | None = None
-        """The file that stores the theme chosen last; None: it is not stored."""
-        self.animation_level = "none"
-        self.set_keymap(config.keys)
-        self._key_targets: WeakKeyDictionary[events.Key, Widget | None] = WeakKeyDictionary()
-        """The widget to which each key was forwarded."""
-
-    def _first_theme(self, theme_name: str) -> str:
-        """Returns the theme for the start. On a terminal with 16 colours, that is the theme made of
-        these colours, unless the user has chosen another theme."""
-        themes = theme.names(no_color=self.no_color)
-        if theme_name == Config().theme and self.console.color_system == "standard":
-            theme_name = "perftop-ansi"
-        return theme_name if theme_name in themes else themes[0]
-
-    def keep_theme(self) -> None:
-        """Shows the theme that the user has chosen last, unless the config file names one, and
-        stores the theme from now on."""
-        self._theme_file = user_directory("STATE", "~/.local/state") / "perftop" / "theme"
-        stored = own_content(self._theme_file, MAX_THEME_BYTES) or b""
-        name = stored.decode(errors="replace").strip()
-        if self._is_usual_theme and name in theme.names(no_color=self.no_color):
-            self.theme = name
-
-    def get_driver_class(self) -> type[Driver]:
-        driver = super().get_driver_class()
-        return Terminal if driver is LinuxDriver else driver
-
-    # Textual calls these two methods after the methods of the same name in a derived class.
-
-    def hold_signals(self) -> None:
-        """Lets signals of ENDS wait until there is an event loop: an exception of their handlers
-        would leave half of one. Called before the loop is made."""
-
-        def hold(number: int, _: object) -> None:
-            self.early_signals.append(signal.Signals(number))
-
-        for number in ENDS:
-            if callable(signal.getsignal(number)):
-                signal.signal(number, hold)
-
-    def on_load(self) -> None:
-        on_signal(ENDS, self._signalled, self._hurry)
-        for number in self.early_signals:
-            self._signalled(number)
-
-    def on_ready(self) -> None:
-        self._up = True
-        if self._left is not None:
-            self.leave(self._left)
-
-    def post_display_hook(self) -> None:
-        self.displays += 1
-
-    def action_redraw(self) -> None:
-        """Draws every line; a normal refresh only writes the parts that have changed."""
-        self.screen.refresh()
-
-    async def on_event(self, event: events.Event) -> None:
-        """Drops input that arrives after the app has quit, because no screen is left to handle
-        it."""
-        if self._exit and isinstance(event, events.InputEvent):
-            return
-        if isinstance(event, events.Key) and not event.is_forwarded:
-            self._key_targets[event] = self.focused
-        await super().on_event(event)
-
-    async def _on_key(self, event: events.Key) -> None:
-        """Forwards a key again if an earlier key has moved the focus since. In pasted text, or over
-        a slow link, keys come in one burst: those after `/` belong to the prompt that it opens."""
-        focused = self.focused
-        if focused is not None and self._key_targets.get(event) is not focused:
-            event.prevent_default()
-            again = events.Key(event.key, event.character)
-            self._key_targets[again] = focused
-            focused._forward_event(again)  # noqa: SLF001 - no public name
-        elif event.key not in self.screen.active_bindings:
-            self.key_unknown(event.key)
-
-    def key_unknown(self, key: str) -> None:
-        """Called when a key was pressed that has no action on the visible screen."""
-
-    # --- the end
-
-    def leave(self, status: int) -> None:
-        """Ends the app with this exit status. An app that is still starting cannot be ended yet; it
-        ends as soon as it has started."""
-        self._left = status
-        if self._up:
-            self.exit(return_code=status)
-
-    def _hurry(self) -> None:
-        """Limits the wait for the terminal. Called when a signal arrives, even while the event loop
-        waits for the terminal."""
-        if isinstance(self._driver, Terminal):
-            self._driver.hurry()
-
-    def _signalled(self, number: signal.Signals) -> None:
-        """Ends the app as `q` does: the terminal is restored and the probe is stopped."""
-        self.leave(128 + number)
-
-    def _handle_exception(self, error: Exception) -> None:
-        """Handles an error: restores the terminal and prints why. For a bug in perftop it writes a
-        report, and prints its path."""
-        if self.is_headless:  # tests need the exception itself
-            super()._handle_exception(error)
-            return
-        if not self._crashed:  # later errors are usually consequences of the first
-            self._crashed = True
-            self.failure = errors.expected(error) or Failed(errors.report(error))
-        self.exit(return_code=1)
-
-    def crash(self, error: Exception) -> None:
-        """Handles a bug in a task that is not one of the app's workers."""
-        self._handle_exception(error)
-
-    def ended_recording(self) -> str:
-        """Ends a recording. Returns the message to print to stderr once the screen has closed; ''
-        if there is none."""
-        return ""
-
-    # --- keys
-
-    def action_interrupt(self) -> None:
-        self.exit()
-
-    def action_theme(self, name: str = "") -> None:
-        """Sets this theme, or the next theme if no name is given."""
-        names = theme.names(no_color=self.no_color)
-        self.theme = name or names[(names.index(self.theme) + 1) % len(names)]
-        if self._theme_file is not None:
-            with suppress(OSError):
-                directory = self._theme_file.parent
-                directory.parent.mkdir(parents=True, exist_ok=True)
-                make_directory(directory)
-                replace(self._theme_file, self.theme.encode())
-
-
-class PageApp(TerminalApp):
-    """An app with a single widget, which fills the screen."""
-
-    page: PageWidget
-
-    def get_default_screen(self) -> Screen[Any]:
-        return DirectScreen()
-
-    def compose(self) -> ComposeResult:
-        yield self.page
-
-
-def show(app: TerminalApp, *, mouse: bool, on_start: Callable[[], None] = lambda: None) -> int:
-    """Runs the app; returns the exit status. Raises Failed if the app failed or had nothing to
-    show. `on_start` is called when no signal can end perftop any more without the app, which
-    restores the terminal."""
-    check_loop()
-    app.keep_theme()
-    app.hold_signals()
-    on_start()
-    with drawing_on_stdout():
-        app.run(mouse=mouse)
-    if message := app.ended_recording():
-        errors.complain(message)
-    if app.failure is not None and app.failure.status:
-        raise app.failure
-    return app.return_code or 0
 
 
 @contextmanager

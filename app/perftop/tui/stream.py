@@ -1,0 +1,385 @@
+"""Sources that show one stream: what a live stream, a recording and a stream around a command have
+in common, and the live stream. The source owns the shown moment and the messages to the user."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+
+from perfprobe import wire
+from perftop.base.errors import Failed
+from perftop.base.text import utf8, when
+from perftop.process.launch import Feed, longest_batch_ns
+from perftop.process.link import Link
+from perftop.process.streams import Stream, open_stream
+from perftop.recording.writer import ScreenRecorder
+from perftop.session.episodes import next_mark_label, shorten_label
+from perftop.session.follow import Follower
+from perftop.session.history import History
+from perftop.session.interval import Interval
+from perftop.session.navigation import nearest_moment, reachable
+from perftop.session.session import Session
+from perftop.tui import first_picture
+from perftop.tui.app import PerfTopApp, Source, show
+from perftop.tui.config import Config
+from perftop.tui.frame.header import Cost, Status
+from perftop.tui.frame.monitor import Controls, Monitor, State
+from perftop.tui.shared import keys
+from perftop.tui.shared.choice import Choice
+
+Opener = Callable[[], AbstractAsyncContextManager[Stream]]
+INTERVALS_NS = tuple(ms * 1_000_000 for ms in (50, 100, 200, 500, 1000, 2000, 5000))
+NOTICE_S = 10.0
+"""How long a message is shown if no key is pressed, in seconds."""
+MIN_WATCH_S = 0.9
+"""Minimum seconds, while messages arrive, between two checks for changes that no message
+reports, such as a lost link."""
+MIN_SILENCE_S = 3.0
+"""After this many seconds plus two sampling intervals without a message, the screen reports that
+no data arrives."""
+
+
+class StreamSource(Source, Follower, Controls):
+    """A stream, and the shown moment of it: the newest, or an earlier one that the user has chosen.
+    Sampling continues while an earlier moment is shown. Times are in raw ns."""
+
+    def __init__(self, interval_ns: int, *, starts_early: bool = False, tour: bool = False) -> None:
+        """`interval_ns`: the interval that the numbers cover. `tour`: whether to show notes for a
+        new user."""
+        super().__init__(interval_ns, starts_early=starts_early)
+        self.clock: Callable[[], float] = time.monotonic
+        self.cost = Cost(time.process_time)
+        self.status = Status(interval_ns)
+        self._initial_interval_ns = interval_ns
+        self._tour = tour
+        self.interval: Interval | None = None
+        """The shown interval; while paused it is kept, even if the history has dropped it. None
+        before the first interval."""
+        self.paused = False
+        self.newest: Interval | None = None
+        self._drawn_interval: Interval | None = None
+        """The interval that was the newest at the last update."""
+        self._notice, self._notice_end_s = "", 0.0
+        """The last message, and the time of `clock` at which it is removed."""
+        self._watched_s = self.clock()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def make_screen(self) -> Monitor:
+        config = self.app.config
+        self.choice = Choice(units=config.units, columns=config.columns, ascii=self.app.ascii)
+        return Monitor(self.choice, config.keys, self, tour=self._tour)
+
+    def start(self) -> None:
+        self._watch_later(1.0)
+
+    def ready(self) -> None:
+        self.show()
+        self.check()
+
+    @property
+    def shown_session(self) -> Session | None:
+        return self.session if self.has_started else None
+
+    @property
+    def monitor(self) -> Monitor | None:
+        """The main screen, which other screens may cover; None while it is not mounted."""
+        stack = self.app.screen_stack if self.app.is_running else []
+        screen = stack[0] if stack else None
+        return screen if isinstance(screen, Monitor) and screen.is_mounted else None
+
+    # --- messages of the stream
+
+    def take(self, messages: Iterable[wire.Message]) -> bool:
+        """Applies these messages. Draws only the last of the intervals that they complete."""
+        is_over = super().take(messages)
+        newest, previous = self.newest, self._drawn_interval
+        has_news = newest is not None and newest is not previous and not self.paused
+        self._drawn_interval = newest
+        if has_news:
+            self.status = replace(self.status, own=self.cost.share(self.session))
+        if self.clock() - self._watched_s >= MIN_WATCH_S:
+            self.check()
+        self._watch_later(1.5)  # longer than a batch of samples up to 1 s
+        if has_news or self._current_status() != self.status:
+            self.show()
+        return is_over
+
+    def add(self, message: wire.Message) -> None:
+        """Applies a message that is not from the stream, without drawing."""
+        Follower.take(self, [message])
+
+    def on_interval(self, interval: Interval) -> None:
+        self.newest = interval
+        if not self.paused:
+            self.interval = interval
+
+    def end(self, failed: Failed) -> None:
+        """Called when the stream has ended. The last numbers stay on the screen; if there are none,
+        the app exits."""
+        self.app.failure = failed
+        if self.interval is None:
+            self.app.leave(failed.status)
+            return
+        self.status = replace(self.status, failed=str(failed))
+        self.show()
+
+    # --- the status
+
+    def read(self, status: Status) -> Status:
+        """Returns the status with the state of this source added, and with the source's notice if
+        the status has none."""
+        return status
+
+    def watch(self) -> None:
+        """Called about once a second, even while no messages arrive."""
+
+    def show(self) -> None:
+        """Shows the current state. Calls the screen directly, because a message to it would cost a
+        twentieth of a refresh. Does nothing before the screen is mounted; `ready` calls this method
+        again then."""
+        self.status = self._current_status()
+        if (monitor := self.monitor) is not None:
+            monitor.show_state(State(self.shown_session, self.interval, self.status))
+
+    def say(self, notice: str) -> None:
+        self._notice, self._notice_end_s = notice, self.clock() + NOTICE_S
+        self.show()
+
+    def notice_read(self) -> None:
+        self._notice_end_s = 0.0
+        if self.status.notice:
+            self.show()
+
+    def key_unknown(self, key: str) -> None:
+        is_key = any(key in k.keys.split(",") for k in keys.KEYS)
+        where = "in this view" if is_key else "in perftop"
+        self.say(f"{keys.caption(key)} has no action {where}; "
+                 f"{keys.captions(self.app.config.keys)['help']} lists all keys")  # fmt: skip
+
+    async def open_palette(self) -> None:
+        from textual.widgets import Input
+
+        from perftop.tui.frame.menu import Palette, palette
+
+        if not any(isinstance(screen, Palette) for screen in self.app.screen_stack):
+            screen = palette(self.shown_session)
+            await self.app.push_screen(screen)
+            screen.set_focus(screen.query_one(Input))  # before the next keys are handled
+
+    def _current_status(self) -> Status:
+        notice = self._notice if self.clock() < self._notice_end_s else ""
+        return self.read(replace(self.status, notice=notice))
+
+    def _watch_later(self, seconds: float) -> None:
+        """Schedules a check in this many seconds. A batch of messages that arrives earlier
+        postpones the check, because the source checks with the batch: waking up only for the check
+        would cost a twentieth of a refresh a second."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+        def check() -> None:
+            self._watch_later(1.0)
+            self.check()
+
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(seconds, self.app.call_later, check)
+
+    def check(self) -> None:
+        """Checks for changes that no message reports, and shows them."""
+        self._watched_s = self.clock()
+        self.watch()
+        if self._current_status() != self.status:
+            self.show()
+
+    # --- other moments
+
+    def show_moment(self, time_ns: int, span_ns: int | None = None) -> None:
+        """Pauses at this moment, or at the nearest one in the history. `span_ns`: length of the
+        range of which the numbers are shown; None: the interval."""
+        history = self.session.history if self.has_started else None
+        if history is not None and len(times := history.times()):
+            nearest_ns = max(int(times[0]), min(int(times[-1]), time_ns))
+            interval = self.session.interval_at(nearest_ns, span_ns or self.status.interval_ns)
+            if interval is not None:
+                self.interval, self.paused = interval, True
+        self.moved(is_range=span_ns is not None)
+
+    def moved(self, *, is_range: bool = False) -> None:
+        """Shows the new moment. `is_range`: its interval is a range that the user has selected."""
+        time_s = self.interval.time if self.interval is not None and self.paused else None
+        self.status = replace(self.status, paused=time_s, is_range=is_range)
+        self.show()
+
+    def step(self, by: int) -> None:
+        history = self.session.history if self.has_started else None
+        if self.interval is not None and history is not None and len(times := history.times()):
+            index = int(times.searchsorted(self.interval.time_ns)) + by
+            self.show_moment(int(times[max(0, min(len(times) - 1, index))]))
+
+    @abstractmethod
+    def head_for(self, time_ns: int) -> None:
+        """Shows this moment, or the nearest moment available."""
+
+    def go(self, time_ns: int) -> None:
+        self.head_for(time_ns)
+
+    def select(self, first_ns: int, last_ns: int) -> None:  # noqa: ARG002 - for overrides
+        """Shows the numbers between these moments, if this source can; else the last of them."""
+        self.go(last_ns)
+
+    def leap(self, by: int) -> None:
+        """Moves by this many seconds."""
+        if self.interval is not None:
+            self.head_for(self.interval.time_ns + by * 10**9)
+
+    # --- the interval
+
+    def change_interval(self, by: int) -> None:
+        """Sets another interval. No interval is shorter than the sampling interval."""
+        now_ns = self.status.interval_ns
+        least_ns = self.session.hello.sample_ns if self.has_started else 0
+        steps = [ns for ns in INTERVALS_NS if ns >= least_ns and (ns - now_ns) * by > 0]
+        span_ns = now_ns if by else self._initial_interval_ns
+        if steps:
+            span_ns = min(steps) if by > 0 else max(steps)
+        self.status = replace(self.status, interval_ns=span_ns)
+        self.interval_ns = span_ns
+        self.pace()
+        if self.paused and self.interval is not None:  # the numbers are of the new interval
+            self.show_moment(self.interval.time_ns)
+        self.show()
+
+    def pace(self) -> None:
+        """Called when the interval has changed."""
+
+
+class Live(StreamSource):
+    """A live stream from a probe. Only moments in the history can be shown."""
+
+    def __init__(
+        self, opener: Opener, interval_ns: int, *, pace: Callable[[int], None] = lambda _: None,
+        link: Callable[[], Link | None] = lambda: None, tour: bool = False,
+    ) -> None:  # fmt: skip
+        """`pace`: sets the time between two writes of the probe, in ns. `link`: returns the link
+        to a remote probe; None if the probe is local."""
+        super().__init__(interval_ns, starts_early=True, tour=tour)
+        self._open, self._set_pace, self._link = opener, pace, link
+        self._recorder: ScreenRecorder | None = None
+        self._last_s = 0.0
+        """Time of `clock` at which messages last arrived."""
+
+    async def feed(self) -> None:
+        try:
+            async with self._open() as stream:
+                await self.consume(stream)
+            self.end(Failed("the probe has ended", 0))
+        except Failed as failed:
+            self.end(failed)
+
+    def on_hello(self, hello: wire.Hello) -> Session:
+        """Starts a session. A second hello comes from a machine that was restarted while the link
+        was down."""
+        if self.has_started:
+            recorded = self.end_recording()
+            text = f"{hello.host} was restarted: its past before that is gone"
+            self.interval = self.newest = None
+            self.paused = False
+            self.status = replace(self.status, paused=None)
+            self.say(f"{text} · {recorded}" if recorded else text)
+        session = Session(hello, History(hello))
+        session.account(losses_only=True)
+        self._recorder = ScreenRecorder(session)
+        return session
+
+    def on_interval(self, interval: Interval) -> None:
+        if self.interval is None:
+            self.pace()
+        super().on_interval(interval)
+
+    def on_message(self, message: wire.Message) -> bool:
+        if self._recorder is not None:
+            self._recorder.take(message)
+        return False
+
+    def take(self, messages: Iterable[wire.Message]) -> bool:
+        self._last_s = self.clock()
+        return super().take(messages)
+
+    def read(self, status: Status) -> Status:
+        """Returns the status with the time since the last message if the probe hangs, and with the
+        state of the recording and of the link."""
+        if not self.has_started:
+            return status
+        now_s = self.clock()
+        silent_s = now_s - self._last_s
+        limit_s = MIN_SILENCE_S + 2 * self.session.hello.sample_ns / 1e9
+        is_hanging = status.failed is None and silent_s > limit_s
+        recording, news_text = self._recorder.news(now_s) if self._recorder else (None, "")
+        link = self._link()
+        return replace(
+            status, silent_s=silent_s if is_hanging else None, recording=recording,
+            notice=status.notice or news_text, link=None if link is None else link.state(),
+        )  # fmt: skip
+
+    def notice_read(self) -> None:
+        if self._recorder is not None:
+            self._recorder.clear_notice()
+        super().notice_read()
+
+    def pause(self) -> None:
+        if self.paused:
+            self.interval, self.paused = self.newest, False
+            self.moved()
+        else:
+            self.step(0)
+
+    def head_for(self, time_ns: int) -> None:
+        self.show_moment(time_ns)
+
+    def select(self, first_ns: int, last_ns: int) -> None:
+        self.show_moment(last_ns, last_ns - first_ns)
+
+    def go_to_episode(self, by: int, cpus: list[int] | None) -> None:
+        if self.has_started and self.interval is not None:
+            episodes = reachable(self.session, cpus)
+            time_ns = nearest_moment(self.session, self.interval, episodes, by)
+            if time_ns is None:
+                self.say(f"no {'later' if by > 0 else 'earlier'} episode")
+            else:
+                self.head_for(time_ns)
+
+    def mark(self, time_ns: int, label: str) -> None:
+        label = label or next_mark_label(self.session.marks)
+        self.add(wire.Note("mark", time_ns, "recorder", {"label": label}))
+        self.say(f'marked "{shorten_label(label)}" at {when(self.session.unix(time_ns))}')
+        if self.paused:  # otherwise the mark appears with the next numbers
+            self.step(0)
+
+    def pace(self) -> None:
+        if self.has_started:
+            self._set_pace(longest_batch_ns(self.session.hello.sample_ns, self.status.interval_ns))
+
+    def record(self) -> None:
+        if self._recorder is not None:
+            self._recorder.turn(self.clock())
+        self.check()
+
+    def end_recording(self) -> str:
+        return self._recorder.end() if self._recorder is not None else ""
+
+
+def run(
+    probe: Feed, interval_ns: int, config: Config, *, on_start: Callable[[], None],
+    mouse: bool = True,
+) -> int:  # fmt: skip
+    """Runs the app; returns the exit status. Raises Failed if the stream or the app failed.
+    `on_start`: see `show`."""
+    source = Live(
+        lambda: open_stream(probe, restarts=True), interval_ns, pace=probe.pace,
+        link=lambda: probe.link, tour=first_picture.is_first_start(),
+    )  # fmt: skip
+    return show(PerfTopApp(source, config, ascii_=not utf8()), mouse=mouse, on_start=on_start)
