@@ -26,7 +26,7 @@ from perftop.draw import theme
 from perftop.process.signals import ENDS, check_loop, on_signal
 from perftop.tui.config import Config
 from perftop.tui.shared import keys
-from perftop.tui.terminal import Terminal, drawing_on_stdout
+from perftop.tui.terminal import Terminal, can_be_resumed, drawing_on_stdout
 
 MAX_THEME_BYTES = 100
 """Maximum size of the file with the chosen theme, in bytes."""
@@ -51,6 +51,9 @@ class Source:
 
     def ready(self) -> None:
         """Called when the main screen is mounted."""
+
+    def say(self, notice: str) -> None:
+        """Shows a message until the user presses a key or some seconds have passed."""
 
     def key_unknown(self, key: str) -> None:
         """Called when a key was pressed that has no action on the main screen."""
@@ -188,6 +191,12 @@ class PerfTopApp(App[None]):
     def action_redraw(self) -> None:
         """Draws every line; a normal refresh only writes the parts that have changed."""
         self.screen.refresh()
+
+    def action_suspend_process(self) -> None:
+        if can_be_resumed():
+            super().action_suspend_process()
+        else:
+            self.source.say("no shell could resume perftop: not suspended")
 
     def action_theme(self, name: str = "") -> None:
         """Sets this theme, or the next theme if no name is given."""

@@ -22,6 +22,7 @@ import weakref
 from codecs import getincrementaldecoder
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from queue import Full
 from typing import TYPE_CHECKING, Any
 
@@ -141,6 +142,24 @@ class Terminal(LinuxDriver):
         if not self._is_lost.is_set():
             self._is_lost.set()
             os.kill(os.getpid(), signal.SIGHUP)
+
+
+def can_be_resumed() -> bool:
+    """Returns whether a shell can resume perftop after a stop: whether an ancestor in this session
+    belongs to another process group. If none does, the process stops for good."""
+    pid = os.getppid()
+    while pid > 0:
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        except OSError:  # another user's process, such as sudo, may be hidden
+            return True
+        parent, group, session = map(int, stat.rpartition(")")[2].split()[1:4])
+        if session != os.getsid(0):
+            return False
+        if group != os.getpgrp():
+            return True
+        pid = parent
+    return False
 
 
 class _Output:

@@ -11,6 +11,7 @@ import resource
 import select
 import signal
 import struct
+import subprocess
 import sys
 import termios
 import time
@@ -228,6 +229,31 @@ def test_a_signal_to_stop_that_comes_before_it_went_on() -> None:
             wait(screen.stopped, "it stops again")
         os.kill(screen.pid, signal.SIGCONT)
         terminated(screen)
+
+
+def test_perftop_does_not_suspend_where_nothing_could_resume_it() -> None:
+    with shown("sim:steady,cpus=4") as screen:
+        screen.reads(12_000)
+        os.write(screen.fd, b"\x1a")
+        text = ""
+        end_s = time.monotonic() + MOST_S
+        while "not suspended" not in text and time.monotonic() < end_s:
+            if select.select([screen.fd], [], [], 0.2)[0]:
+                text += os.read(screen.fd, 4096).decode(errors="replace")
+        assert "not suspended" in text
+        terminated(screen)
+
+
+def test_a_process_group_of_its_own_in_a_session_can_be_resumed() -> None:
+    code = "from perftop.tui.terminal import can_be_resumed; print(can_be_resumed())"
+    for first, output in (("", "False"), ("os.setpgid(0, 0)", "True")):
+        child = f"import os; {first}\n{code}"
+        leader = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+        run = subprocess.run(
+            [sys.executable, "-c", leader], text=True, capture_output=True, check=True,
+            start_new_session=True,
+        )  # fmt: skip
+        assert run.stdout.strip() == output, run.stderr
 
 
 def terminated(screen: Shown) -> None:
