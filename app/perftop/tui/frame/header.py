@@ -179,24 +179,17 @@ def _sampling_pieces(
         pieces.append((4, runs))
     if hello.source != "os" or hello.virtualisation is None:
         runs = [(foreign(hello.source), "clock")]
-        if method := _method(session, interval):
-            runs.append((f", {method}", "text"))
-        pieces.append((5, runs))
+        # The method for most cores, with the factor of its counter once that is settled.
+        method = interval.split.usual or "" if interval is not None else ""
+        calibration = session.calibrations.get(method.replace("-", "_"))
+        if calibration is not None and calibration.state == "settled" and calibration.factor != 1:
+            method = f"{method} ×{calibration.factor:g}"
+        pieces.append((5, [*runs, (f", {method}", "text")] if method else runs))
     if with_words:
         shown, sample = duration(status.interval_ns / 1e9), duration(hello.sample_ns / 1e9)
         runs = [("every ", "dim"), (shown, "text"), (", sampled ", "dim"), (sample, "dim")]
         pieces.append((6, runs))
     return pieces
-
-
-def _method(session: Session, interval: Interval | None) -> str:
-    """Returns the method used for the SMT states of most cores, with the calibration factor of its
-    counter once the factor is settled; '' if no core has a method."""
-    name = interval.split.usual or "" if interval is not None else ""
-    calibration = session.calibrations.get(name.replace("-", "_"))
-    if calibration is None or calibration.state != "settled" or calibration.factor == 1:
-        return name
-    return f"{name} ×{calibration.factor:g}"
 
 
 def _cost_pieces(session: Session, interval: Interval | None, status: Status) -> list[Piece]:

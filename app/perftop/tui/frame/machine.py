@@ -133,7 +133,11 @@ def number_line(
     if session.hello.virtualisation is not None:
         pieces.append((3, share("steal", "steal")))
     pieces.append((5, share("kernel_cycles", METRICS["kernel_cycles"].label)))
-    more = [_power(known), _temperature(known, hot="temperature_c" in lowering), _waits(known)]
+    temperature: list[Run] = []
+    if not isnan(degrees := known.get("temperature_c", nan)):
+        style = "alarm" if "temperature_c" in lowering else "text"
+        temperature = [number(degrees, 0, 0, style), (" °C", "dim")]
+    more = [_power(known), temperature, _waits(known)]
     pieces += [(4 + 2 * i, runs) for i, runs in enumerate(filter(None, more))]
     pieces.append((6, _memory(known)))  # outranks the net clock, derived from other numbers
     if not isnan(watts := known.get("power_dram_w", nan)):  # not part of the package power
@@ -163,13 +167,6 @@ def _power(machine: Mapping[str, float]) -> list[Run]:
     style = "warn" if watts >= NEAR_POWER_LIMIT * limit else "text"
     of = "" if isnan(limit) else f" of {limit:.0f}"
     return [("power ", "dim"), number(watts, 0, 0, style), (of, "dim"), (" W", "dim")]
-
-
-def _temperature(machine: Mapping[str, float], *, hot: bool) -> list[Run]:
-    degrees = machine.get("temperature_c", nan)
-    if isnan(degrees):
-        return []
-    return [number(degrees, 0, 0, "alarm" if hot else "text"), (" °C", "dim")]
 
 
 def _waits(machine: Mapping[str, float]) -> list[Run]:
@@ -406,13 +403,9 @@ class TileHistory:
         """The last lines, after what they were drawn from."""
 
     def lines(
-        self,
-        columns: Sequence[TileColumn],
-        interval: Interval,
-        step_ns: int,
-        size: int,
+        self, columns: Sequence[TileColumn], interval: Interval, step_ns: int, size: int,
         rows: int = 1,
-    ) -> list[list[Run]]:
+    ) -> list[list[Run]]:  # fmt: skip
         """Returns the `rows` lines of charts below the numbers. Each cell covers `step_ns`, but not
         less than SLOW_NS; the newest value is at the right end of its column."""
         step_ns = max(step_ns, SLOW_NS)
@@ -423,13 +416,9 @@ class TileHistory:
         return self._drawn[1]
 
     def _lines(
-        self,
-        columns: Sequence[TileColumn],
-        interval: Interval,
-        step_ns: int,
-        size: int,
+        self, columns: Sequence[TileColumn], interval: Interval, step_ns: int, size: int,
         rows: int,
-    ) -> list[list[Run]]:
+    ) -> list[list[Run]]:  # fmt: skip
         keys = [*self._metrics, *self._others]
         newest, history = -(-interval.time_ns // step_ns), self._session.history
         table = np.zeros((size, len(keys)))

@@ -13,12 +13,10 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.dom import DOMNode
 
-from perfprobe.wire import Cpu
 from perftop.base.text import duration, when
 from perftop.draw.columns import fit
 from perftop.draw.strips import foreign
 from perftop.process.job_terminal import Printout
-from perftop.session.filter import Filter, parse
 from perftop.session.interval import Interval
 from perftop.session.navigation import typed_moment
 from perftop.session.session import Session
@@ -136,7 +134,6 @@ class Monitor(DirectScreen):
         """The remedy that was shown last, which the next press of the key copies; '' if none."""
         self._range_start_ns: int | None = None
         """Raw time at which the user has started a range; None if there is none."""
-        self._filter_state = FilterState(choice)
         self._captions = keys.captions(keymap)
         """Displayed names of keys, by id."""
         self._top = Top(self._captions, ascii_=choice.ascii, id="top")
@@ -167,7 +164,9 @@ class Monitor(DirectScreen):
         if previous_state.interval is None and state.interval is not None:
             self._show_machine()  # the machine's lines now have other heights
             self.lay_out()
-            if state.session is not None and self._is_crowded(state.session):
+            session = state.session
+            is_large = session is not None and len(session.shown) > MAX_CPUS_IN_ROWS
+            if is_large and session and len(session.shown_cores()) > self.size.height:
                 self.call_later(self.action_view, "heat")
         self._place_cursor(previous_state.interval)
         with self.collect_lines():
@@ -180,14 +179,9 @@ class Monitor(DirectScreen):
                 state.interval is not previous_state.interval
                 or state.indexed != previous_state.indexed
             ):
-                self._filter_state.update_mask(state.session, state.interval)
+                self.choice.update_mask(state.session, state.interval)
                 self._show_view()
             self._show_keys()
-
-    def _is_crowded(self, session: Session) -> bool:
-        """Returns whether the machine has so many CPUs that the map shows it better than rows."""
-        is_large = len(session.shown) > MAX_CPUS_IN_ROWS
-        return is_large and len(session.shown_cores()) > self.size.height
 
     def _place_cursor(self, previous: Interval | None) -> None:
         """Puts the time cursor at the shown moment while paused. Charts then end where they ended
@@ -249,10 +243,12 @@ class Monitor(DirectScreen):
         if status.paused is not None if replay is None else not replay.playing:
             labels["pause"] = "resume" if replay is None else "play"
         if self._prompt and self._prompt.asks("filter") and not self._prompt.wrong:
-            self._prompt.explain(self._filter_state.matches(self.last.session))
+            self._prompt.explain(self.choice.matches(self.last.session))
         hints = self.view.HINTS if self.output is None else ("output", *self.view.HINTS)
-        if self.choice.filter is not None:
-            labels["clear"] = f"all · {self._filter_state.summary(self.last.session)}"
+        if (shown_filter := self.choice.filter) is not None:
+            text = foreign(shown_filter.text)
+            text = fit(text, min(len(text), MAX_FILTER))
+            labels["clear"] = f"all · {text} · {self.choice.matches(self.last.session)}"
             hints = ("clear", *hints)  # narrow screens leave out the last hints first
         self._keys.show(self.view.id or "", hints, labels, replay=replay is not None)
 
@@ -484,12 +480,10 @@ class Monitor(DirectScreen):
         from perftop.tui.frame.prompt import Prompt  # late: Textual's input is slow to import
 
         if self._prompt is None:
-            self._prompt = Prompt(self._focus_view, ascii_=self.choice.ascii)
+            focus_view = lambda: self.view.focus()  # noqa: E731, PLW0108 - the visible view
+            self._prompt = Prompt(focus_view, ascii_=self.choice.ascii)
             await self.mount(self._prompt, before=self._keys)
         return self._prompt
-
-    def _focus_view(self) -> None:
-        self.view.focus()
 
     async def action_jump(self) -> None:
         session, shown_interval = self.last.session, self.last.interval
@@ -498,9 +492,8 @@ class Monitor(DirectScreen):
 
         def moment(text: str) -> int:
             replay = self.last.status.replay
-            return typed_moment(
-                text, session, shown_interval, None if replay is None else replay.reach_ns
-            )
+            reach_ns = None if replay is None else replay.reach_ns
+            return typed_moment(text, session, shown_interval, reach_ns)
 
         def preview(text: str) -> str:
             return when(session.unix(moment(text)))
@@ -530,100 +523,42 @@ class Monitor(DirectScreen):
     async def action_filter(self, text: str = "") -> None:
         """Asks for a filter. The prompt begins with `text`, or with the current filter if `text` is
         empty."""
+        choice = self.choice
         if self.last.session is None or (self._prompt and self._prompt.asks("filter")):
             return
+        previous = choice.filter, choice.cpu
 
         def preview(text: str) -> str:
             """Applies the text, unless it is not a filter yet or no CPU matches it."""
             try:
-                self._filter_state.set(text)
-                self._filter_state.update_mask(self.last.session, self.last.interval)
-                matches, is_empty = (
-                    self._filter_state.matches(self.last.session),
-                    not self.choice.mask,
-                )
-                if self.choice.filter is not None and is_empty:
-                    self._filter_state.undo()
+                choice.set_filter(text, previous[1])  # an earlier text may have hidden this core
             except ValueError:
-                leave_prompt()
+                leave()
                 raise
+            choice.update_mask(self.last.session, self.last.interval)
+            matches = choice.matches(self.last.session)
+            if choice.filter is not None and not choice.mask:
+                choice.filter, choice.cpu = previous
             self._apply_filter()
             return matches
 
         def accept(text: str) -> None:
-            self._filter_state.set(text)
+            choice.set_filter(text, previous[1])
             self._apply_filter()
 
-        def leave_prompt() -> None:
-            self._filter_state.undo()
+        def leave() -> None:
+            choice.filter, choice.cpu = previous
             self._apply_filter()
 
-        text = self._filter_state.begin(text)
+        text = text or (choice.filter.text if choice.filter else "")
         prompt = await self._shown_prompt()
         hint = "0-15,32  pkg:1  busy>80  postgres"
-        prompt.ask("filter", hint, preview, accept=accept, leave=leave_prompt, text=text)
+        prompt.ask("filter", hint, preview, accept=accept, leave=leave, text=text)
 
     def action_clear(self) -> None:
         self.choice.filter = None
         self._apply_filter()
 
     def _apply_filter(self) -> None:
-        self._filter_state.update_mask(self.last.session, self.last.interval)
+        self.choice.update_mask(self.last.session, self.last.interval)
         self.refresh_view()
-
-
-class FilterState:
-    """The current filter and the CPUs that match it; also the previous filter, which is restored if
-    the user leaves the prompt with Esc."""
-
-    def __init__(self, choice: Choice) -> None:
-        self._choice = choice
-        self._previous: tuple[Filter | None, int | None] = None, None
-        """The filter and the selected core from before the prompt was opened."""
-        self._mask_source: tuple[Filter, Session, list[Cpu]] | None = None
-        """The filter, session and topology from which the mask was made."""
-
-    def begin(self, text: str = "") -> str:
-        """Stores the current filter. Called when the prompt opens. Returns the initial text of the
-        prompt: `text`, or the text of the current filter if `text` is empty."""
-        current = self._choice.filter
-        self._previous = current, self._choice.cpu
-        return text or (current.text if current else "")
-
-    def set(self, text: str) -> None:
-        """Sets the filter to this text. If the text is not a valid filter, raises FilterError and
-        changes nothing."""
-        self._choice.filter = parse(text)
-        self._choice.cpu = self._previous[1]  # an earlier text may have hidden this core
-        self._choice.mask = self._mask_source = None  # makes views check the selected core again
-
-    def undo(self) -> None:
-        self._choice.filter, self._choice.cpu = self._previous
-
-    def update_mask(self, session: Session | None, interval: Interval | None) -> None:
-        """Computes the mask if it may have changed. An equal mask does not replace the old object,
-        because views compare masks by identity."""
-        choice, current = self._choice, self._choice.filter
-        if session is None or current is None:
-            choice.mask = self._mask_source = None
-            return
-        source = current, session, list(session.topology)
-        if current.is_steady and source == self._mask_source:
-            return
-        self._mask_source = source
-        mask = frozenset(current.cpus(session, interval).nonzero()[0].tolist())
-        if mask != choice.mask:
-            choice.mask = mask
-
-    def matches(self, session: Session | None) -> str:
-        """Returns how many CPUs match, as text of a fixed width, unless no CPU matches."""
-        mask = self._choice.mask
-        if session is None or mask is None:
-            return ""
-        count, total = len(mask.intersection(session.shown)), len(session.shown)
-        return f"{count:>{len(str(total))}} of {total} CPUs" if count else "no CPU matches"
-
-    def summary(self, session: Session | None) -> str:
-        """Returns the filter's text, cut to MAX_FILTER characters, and how many CPUs match."""
-        text = foreign(self._choice.filter.text) if self._choice.filter else ""
-        return f"{fit(text, min(len(text), MAX_FILTER))} · {self.matches(session)}"

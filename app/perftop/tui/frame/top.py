@@ -29,16 +29,11 @@ if TYPE_CHECKING:
     from perftop.session.interval import Interval, Tasks
     from perftop.session.session import Session
 
-(
-    MIN_HEIGHT_FOR_KEYS,
-    MIN_HEIGHT_FOR_NUMBERS,
-    MIN_HEIGHT_FOR_BLANK,
-    MIN_HEIGHT_FOR_HISTORY,
-    MIN_HEIGHT_FOR_GAPS,
-) = 8, 12, 24, 40, 50
-"""Heights of the screen in lines. Below TINY the line of keys is hidden, below SHORT most lines
-above the view, and below LOW the blank line above the view. From ROOMY on, numbers may have their
-history; from AIRY on, blank lines separate the blocks."""
+MIN_HEIGHT_FOR_KEYS, MIN_HEIGHT_FOR_NUMBERS, MIN_HEIGHT_FOR_BLANK = 8, 12, 24
+"""Minimum lines of the screen for the line of keys, for most lines above the view, and for a blank
+line above the view."""
+MIN_HEIGHT_FOR_HISTORY, MIN_HEIGHT_FOR_GAPS = 40, 50
+"""Minimum lines of the screen for the history of numbers, and for blank lines between blocks."""
 MIN_WIDTH_FOR_HISTORY = 160
 """Minimum columns of the screen for the history below the numbers."""
 MIN_HEIGHT_FOR_TALL_HISTORY, TALL_HISTORY_LINES = 60, 3
@@ -55,13 +50,10 @@ def plan(
     alert line has text."""
     if height < MIN_HEIGHT_FOR_NUMBERS:  # only one line fits below the header
         return "header", "alert" if has_alert else "numbers"
-    under: Sequence[Name] = ("states",) if has_states else ()
-    if (
-        has_tiles
-        and not has_states
-        and height >= MIN_HEIGHT_FOR_HISTORY
-        and width >= MIN_WIDTH_FOR_HISTORY
-    ):
+    under: Sequence[Name] = ()
+    if has_states:
+        under = ("states",)
+    elif has_tiles and height >= MIN_HEIGHT_FOR_HISTORY and width >= MIN_WIDTH_FOR_HISTORY:
         under = ["history"] * (TALL_HISTORY_LINES if height >= MIN_HEIGHT_FOR_TALL_HISTORY else 1)
     if height >= MIN_HEIGHT_FOR_GAPS:
         return "header", "", "alert", "loss", "", "numbers", *under, ""
@@ -142,10 +134,15 @@ class Top(PageWidget):
             basis = verdict, width, status.is_range, status.paused is None
             if self._loss is None or self._loss[0] != basis:
                 colour = not (self._ascii or self.app.no_color)
-                keys = self._loss_keys(verdict, status)
-                self._loss = basis, loss_line(verdict, width, keys, colour=colour)
+                keys = [("try", "copy range" if status.is_range else "try")]
+                keys = keys if verdict.remedy or status.is_range else []
+                keys += [("pause", "live")] if status.paused is not None else []
+                keys += [("report", "why")] if verdict.report is not None else []
+                parts = [[(self._captions[key], "key"), (f" {word}", "dim")] for key, word in keys]
+                loss = loss_line(verdict, width, gapped(parts, 3), colour=colour)
+                self._loss = basis, loss
             loss = self._loss[1]
-            if usual == "stale" or not is_red(alert):
+            if usual == "stale" or alert[1] != "victim":
                 loss = loss[0], usual
         lines: dict[Name, Line] = {
             "header": (header_line(session, interval, status, width), "calm"), "alert": alert,
@@ -169,16 +166,6 @@ class Top(PageWidget):
             return spread(runs, [(end, "dim")], size)
         return merge_runs(runs, size)
 
-    def _loss_keys(self, verdict: Verdict, status: Status) -> list[Run]:
-        """Returns the keys at the end of the second row of the verdict."""
-        keys = [("try", "try")] if verdict.remedy else []
-        if status.is_range:
-            keys = [("try", "copy range")]
-        keys += [("pause", "live")] if status.paused is not None else []
-        keys += [("report", "why")] if verdict.report is not None else []
-        parts = [[(self._captions[key], "key"), (f" {word}", "dim")] for key, word in keys]
-        return gapped(parts, 3)
-
     async def on_click(self, event: events.Click) -> None:
         """Shows all episodes after a click on the alert line, and the report after a click on the
         row below it."""
@@ -188,10 +175,6 @@ class Top(PageWidget):
             await self.run_action("screen.why")
         elif y is not None and name == "alert" and self._lines[y.y][0]:
             await self.run_action("screen.view('episodes')")
-
-
-def is_red(line: Line) -> bool:
-    return line[1] == "victim"
 
 
 # --- the alert line: the worst running episode, or a message
@@ -212,8 +195,13 @@ def alert_line(
     """Returns a message, a sentence on the worst running episode with its evidence, or the verdict.
     For a minute after the last episode has ended, the line shows that episode in dim text.
     `episodes`: displayed name of the key that lists all episodes."""
-    if status.failed is not None:
-        return _failure(status, interval, size), "calm"
+    if status.failed is not None:  # why the stream ended, and hints where there is room for them
+        text, quits = foreign(status.failed), " · q quits "
+        newest = interval is not None and status.paused is None
+        hints = (f" · these are the last numbers{quits}" if newest else quits, quits, "")
+        end = next((end for end in hints if len(end) <= size - 3 - len(text)), "")
+        text = fit(text, min(len(text), max(8, size - 3)))
+        return [(f" {theme.DROPPED} {text}", "alarm"), (end, "text")], "calm"
     if (link := status.link) is not None and link.down:
         when = f"next try in {link.next_s:.0f} s" if link.next_s else "trying again"
         return _message(f" {when} · {link.down}", "alarm", size)
@@ -236,14 +224,28 @@ def alert_line(
     if wrong:
         tasks = interval.tasks if interval is not None else {}
         return _running_line(session, wrong, tasks, shown_ns, size), "victim"
-    if warning := _warning(session, now_ns):
+    # The probe's newest warning, then counters that selftests since this boot found wrong.
+    is_recent = session.warnings and 0 <= now_ns - session.warned_ns < WARNING_SHOWN_NS
+    warning = session.warnings[-1] if is_recent else files.findings_line(session.hello.boot_id)
+    if warning:
         return _message(f" ! {warning}", "warn", size)
     suspect = bool(groups) and groups[0][0].kind == "suspect"
-    if not suspect and (last := _last_episode(session, now_ns)) is not None:
-        return _ended_line(session, last, now_ns, size, episodes), "calm"
+    if not suspect:
+        ended = [
+            e for e in session.episodes(now_ns - LAST_EPISODE_SHOWN_NS, now_ns)
+            if e.end_ns is not None and e.end_ns <= now_ns and episode_style.is_loss(e)
+        ]  # fmt: skip
+        if ended:  # of several that ended together, the costliest
+            last = max(ended, key=lambda e: (e.end_ns or 0, cost([e]), -rank(e.kind)))
+            return _ended_line(session, last, now_ns, size, episodes), "calm"
     if verdict is not None and not suspect:
-        return verdict_line(verdict, size, _harmless_pieces(session, groups, shown_ns))
-    return (_harmless_line(session, groups[0], shown_ns, size) if groups else []), "calm"
+        return verdict_line(verdict, size, [_harmless_text(session, g, shown_ns) for g in groups])
+    if not groups:
+        return [], "calm"
+    first = groups[0][0]
+    text = f" {_harmless_text(session, groups[0], shown_ns, max(1, size - 4))}"
+    evidence = _evidence(first, text, size - len(text), "dim")
+    return [(text, episode_style.severity(first)), *evidence], "calm"
 
 
 def _message(text: str, style: str, size: int) -> Line:
@@ -262,29 +264,6 @@ def running_episodes(session: Session, interval: Interval | None, status: Status
     if interval is None or not is_past(status):
         return session.running
     return episode_style.overlapping(session, interval)
-
-
-def _last_episode(session: Session, now_ns: int) -> Episode | None:
-    """Returns the harmful episode that ended last, if it ended within LAST_EPISODE_SHOWN_NS before
-    `now_ns`, else None. Of several that ended together, returns the costliest. `now_ns` may be in
-    the past."""
-    ended = [
-        e
-        for e in session.episodes(now_ns - LAST_EPISODE_SHOWN_NS, now_ns)
-        if e.end_ns is not None and e.end_ns <= now_ns and episode_style.is_loss(e)
-    ]
-    return max(ended, key=lambda e: (e.end_ns or 0, cost([e]), -rank(e.kind)), default=None)
-
-
-def _failure(status: Status, interval: Interval | None, size: int) -> list[Run]:
-    """Returns why the stream ended, followed by hints where there is room for them."""
-    text, quits = foreign(status.failed or ""), " · q quits "
-    newest = interval is not None and status.paused is None
-    last = f" · these are the last numbers{quits}" if newest else quits
-    room = size - 3 - len(text)
-    end = next((end for end in (last, quits, "") if len(end) <= room), "")
-    text = fit(text, min(len(text), max(8, size - 3)))
-    return [(f" {theme.DROPPED} {text}", "alarm"), (end, "text")]
 
 
 def _running_line(
@@ -329,27 +308,13 @@ def _other_groups(session: Session, groups: list[list[Episode]], room: int) -> l
     return [(" · ", "faint"), (text, "alarm")] if text else []
 
 
-def _harmless_pieces(session: Session, groups: list[list[Episode]], now_ns: int) -> list[str]:
-    """Returns a sentence on each harmless episode that runs, such as a CPU that is offline."""
-    pieces = []
-    for same_episodes in groups:
-        when = sentences.lasting(session, same_episodes, now_ns)
-        parts = sentences.sentence(session.topology, same_episodes, when=when)
-        pieces.append(f"{episode_style.sign(same_episodes[0])} {sentences.text(parts)}")
-    return pieces
-
-
-def _harmless_line(
-    session: Session, same_episodes: list[Episode], now_ns: int, size: int
-) -> list[Run]:
-    """Returns a sentence on a harmless episode, such as a CPU that is offline, and its evidence."""
-    first = same_episodes[0]
-    when = sentences.lasting(session, same_episodes, now_ns)
-    parts = sentences.sentence(session.topology, same_episodes, when=when, most=max(1, size - 4))
-    text = f" {episode_style.sign(first)} {foreign(sentences.text(parts))}"
-    style = episode_style.severity(first)
-    evidence = _evidence(first, text, size - len(text), "dim")
-    return [(text, style), *evidence]
+def _harmless_text(
+    session: Session, group: list[Episode], now_ns: int, most: int = sentences.MAX_SENTENCE
+) -> str:
+    """Returns the sign and a sentence on harmless episodes, such as a CPU that is offline."""
+    when = sentences.lasting(session, group, now_ns)
+    parts = sentences.sentence(session.topology, group, when=when, most=most)
+    return f"{episode_style.sign(group[0])} {foreign(sentences.text(parts))}"
 
 
 def _ended_line(session: Session, last: Episode, now_ns: int, size: int, key: str) -> list[Run]:
@@ -366,11 +331,3 @@ def _ended_line(session: Session, last: Episode, now_ns: int, size: int, key: st
     if parts[0].role == "text" and not text[1:2].isupper():  # neither a name nor an abbreviation
         text = text[0].lower() + text[1:]
     return [(f"{start}{text}{lasted}", "dim"), (key, "key"), (end, "dim")]
-
-
-def _warning(session: Session, now_ns: int) -> str:
-    """Returns the probe's newest warning until it is WARNING_SHOWN_NS old, then a text on the
-    counters that selftests since this boot found wrong; '' if they found none."""
-    if session.warnings and 0 <= now_ns - session.warned_ns < WARNING_SHOWN_NS:
-        return session.warnings[-1]
-    return files.findings_line(session.hello.boot_id) or ""

@@ -23,7 +23,8 @@ from perftop.draw.strips import BLANK, QUIET_SHARE, Line, fit_runs, foreign, mer
 from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.kinds import Episode
 from perftop.model.numbers import NUMBERS
-from perftop.output.sentences import cause, evidence, group, grouped, losers, sentence
+from perftop.output.sentences import cause, evidence, grouped, losers, sentence
+from perftop.output.sentences import group as cause_key
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import suspect_rows
@@ -84,13 +85,16 @@ def who_runs(
 ) -> list[PanelLine]:  # fmt: skip
     ranking = tasks.ranking(session, interval)
     if not ranking.tasks:
-        parts = wrapped(_why_no_tasks(session, interval), max(1, width - INDENT))
-        max_rows = max(0, height - 2)
-        parts[max_rows:] = (
-            [fit(" ".join(parts[max_rows:]), width - INDENT)] if parts[max_rows:] else []
-        )
-        reason: list[PanelLine] = [([(" " * INDENT + part, "dim")], None) for part in parts]
-        return [(title("who runs", "", width), None), *reason]
+        reason = "no task has run for a noticeable time"
+        if missing := next((m.why for m in session.hello.missing if m.what == "tasks"), None):
+            reason = foreign(missing)
+        elif (interval.values["util"][session.shown] > tasks.DIM_SHARE).any():
+            reason = "no task data yet (sampled once a second)"
+        parts, max_rows = wrapped(reason, max(1, width - INDENT)), max(0, height - 2)
+        if rest := parts[max_rows:]:
+            parts[max_rows:] = [fit(" ".join(rest), width - INDENT)]
+        lines: list[PanelLine] = [([(" " * INDENT + part, "dim")], None) for part in parts]
+        return [(title("who runs", "", width), None), *lines]
     is_low = height < MIN_HEIGHT_FOR_HEADINGS
     columns_shown = tasks.task_columns(session, interval, ranking, width, low=is_low)
     if is_low:  # headings are in the title's line, except those of names
@@ -107,14 +111,6 @@ def who_runs(
     ]
 
 
-def _why_no_tasks(session: Session, interval: Interval) -> str:
-    if reason := next((m.why for m in session.hello.missing if m.what == "tasks"), None):
-        return foreign(reason)
-    if (interval.values["util"][session.shown] > tasks.DIM_SHARE).any():
-        return "no task data yet (sampled once a second)"
-    return "no task has run for a noticeable time"
-
-
 def who_loses(
     session: Session, interval: Interval, choice: Choice, width: int, height: int  # noqa: ARG001
 ) -> list[PanelLine]:  # fmt: skip
@@ -124,9 +120,7 @@ def who_loses(
         no_loss_line: list[Run] = [(f"{' ' * INDENT}{pairs.NO_LOSS_TEXT}", "dim")]
         return [(title("who loses to whom", "", width), None), (no_loss_line, None)]
     count = min(len(losses), max(0, height - 1))
-    count_text = (
-        f"{count} of {many(len(losses), 'pair')}" if count < len(losses) else many(count, "pair")
-    )
+    count_text = f"{count} of " * (count < len(losses)) + many(len(losses), "pair")
     link: list[Run] = [("6", "key"), (" all pairs", "dim")] if width >= 60 else []
     columns_shown = pairs.pair_columns(width, since=False)
     return [
@@ -181,22 +175,16 @@ def what_happened(
     room = max(0, height - len(lines))
     running_groups = groups.running[:room]
     spare_lines = room - len(running_groups) - min(len(groups.ended), room // 2)
-    for same_episodes in running_groups:
-        lines.append(
-            (_group_line(session, interval, same_episodes, size, is_running=True), same_episodes[0])
-        )
+    for group in running_groups:
+        lines.append((_group_line(session, interval, group, size, is_running=True), group[0]))
         if size >= _MIN_WIDTH_FOR_EVIDENCE and spare_lines > 0:
-            reason_lines = cause_lines(same_episodes[0], size, spare_lines)
+            reason_lines = cause_lines(group[0], size, spare_lines)
             spare_lines -= len(reason_lines)
-            lines += [(runs, same_episodes[0]) for runs in reason_lines]
-    for same_episodes in groups.ended[: max(0, height - len(lines))]:
-        lines.append(
-            (
-                _group_line(session, interval, same_episodes, size, is_running=False),
-                same_episodes[0],
-            )
-        )
-    return lines
+            lines += [(runs, group[0]) for runs in reason_lines]
+    return lines + [
+        (_group_line(session, interval, group, size, is_running=False), group[0])
+        for group in groups.ended[: max(0, height - len(lines))]
+    ]
 
 
 @lru_cache(maxsize=4)
@@ -216,25 +204,18 @@ def episode_groups(session: Session, interval: Interval) -> Groups:
     """Returns the groups of episodes that run at the end of the interval, and of episodes that have
     ended by then."""
     now_ns = interval.time_ns
-    ended_episodes, marks = session.ended, session.marks
-    forgotten = (
-        session.log.since(1 << 62)[1] - len(ended_episodes) if session.log.recording is None else 0
-    )
-    ended_count = bisect_right(ended_episodes, now_ns, key=lambda e: e.end_ns or 0)
-    named = bisect_right(marks, now_ns, key=lambda e: e.start_ns)
-    past_episodes = (
-        ended_episodes[max(0, ended_count - MAX_ENDED) : ended_count]
-        + marks[max(0, named - MAX_ENDED) : named]
-    )
-    past_episodes.sort(key=lambda e: -e.start_ns)
-    running_groups, ended_groups = (
-        grouped(session.episodes(now_ns, now_ns)),
-        _group_by_start(past_episodes),
-    )
-    older_count = forgotten + ended_count + named - len(past_episodes)
-    return Groups(
-        running_groups, ended_groups, len(running_groups) + len(ended_groups) + older_count
-    )
+    ended, marks = session.ended, session.marks
+    ended_count = bisect_right(ended, now_ns, key=lambda e: e.end_ns or 0)
+    mark_count = bisect_right(marks, now_ns, key=lambda e: e.start_ns)
+    past = ended[max(0, ended_count - MAX_ENDED) : ended_count]
+    past += marks[max(0, mark_count - MAX_ENDED) : mark_count]
+    past.sort(key=lambda e: -e.start_ns)
+    older_count = ended_count + mark_count - len(past)
+    if session.log.recording is None:  # the log has dropped old episodes
+        older_count += session.log.since(1 << 62)[1] - len(ended)
+    running_groups, ended_groups = grouped(session.episodes(now_ns, now_ns)), _group_by_start(past)
+    count = len(running_groups) + len(ended_groups) + older_count
+    return Groups(running_groups, ended_groups, count)
 
 
 def _group_by_start(newest: Iterable[Episode]) -> list[list[Episode]]:
@@ -243,79 +224,50 @@ def _group_by_start(newest: Iterable[Episode]) -> list[list[Episode]]:
     groups: list[list[Episode]] = []
     last_group: dict[tuple[str, str], list[Episode]] = {}
     for episode in newest:
-        key = group(episode)
-        same_episodes = last_group.get(key) if episode.kind != "mark" else None
-        if same_episodes is not None and (
-            same_episodes[-1].start_ns - episode.start_ns <= MAX_START_GAP_NS
-            or _are_short_steals(episode, same_episodes[-1])
-        ):
-            same_episodes.append(episode)
+        key = cause_key(episode)
+        group = last_group.get(key) if episode.kind != "mark" else None
+        last = group[-1] if group else episode
+        is_short = all((e.end_ns or 0) - e.start_ns <= MAX_SHORT_NS for e in (episode, last))
+        are_short_steals = is_short and episode.kind == "steal" and episode.cpus == last.cpus
+        if group and (last.start_ns - episode.start_ns <= MAX_START_GAP_NS or are_short_steals):
+            group.append(episode)
         else:
             last_group[key] = [episode]
             groups.append(last_group[key])
     return groups
 
 
-def _are_short_steals(first: Episode, second: Episode) -> bool:
-    """Returns whether these are two short episodes of steal on the same CPUs."""
-    is_short = all((e.end_ns or 0) - e.start_ns <= MAX_SHORT_NS for e in (first, second))
-    return is_short and first.kind == "steal" and first.cpus == second.cpus
-
-
 def _group_line(
-    session: Session,
-    interval: Interval,
-    same_episodes: Sequence[Episode],
-    size: int,
-    *,
-    is_running: bool,
+    session: Session, interval: Interval, group: Sequence[Episode], size: int, *, is_running: bool
 ) -> list[Run]:
     """Returns the line of a group: marker, start, description and length. The line is red while the
     episodes run, grey once they have ended."""
-    first = min(same_episodes, key=lambda e: e.start_ns)
+    first, is_loss = min(group, key=lambda e: e.start_ns), episode_style.is_loss(group[0])
     style = episode_style.severity(first) if is_running else "dim"
-    ends_ns = [
-        interval.time_ns if is_running or e.end_ns is None else e.end_ns for e in same_episodes
-    ]
+    ends_ns = [interval.time_ns if is_running or e.end_ns is None else e.end_ns for e in group]
     lasted_ns = max(ends_ns) - first.start_ns
     duration = length(lasted_ns) if lasted_ns > 0 else ""
-    starts_ns = [e.start_ns for e in same_episodes]
+    starts_ns = [e.start_ns for e in group]
     if not is_running and max(starts_ns) - min(starts_ns) > MAX_START_GAP_NS:
         duration = f"{len({ns // MAX_START_GAP_NS for ns in starts_ns})} times"
     gap = "  " if size >= _MIN_WIDTH_FOR_EVIDENCE else " "
     room = size - INDENT - _CLOCK_WIDTH - 2 * len(gap) - len(duration)
-    return [
-        (f"{episode_style.sign(first)} ", style),
-        (f"{time_of_day(session.unix(first.start_ns)):<{_CLOCK_WIDTH}}{gap}", style),
-        *(
-            _group_text(session, interval, same_episodes, room, is_running=is_running)
-            if room > 0
-            else ()
-        ),
-        (f"{gap}{duration}", style),
-    ]
-
-
-def _group_text(
-    session: Session,
-    interval: Interval,
-    same_episodes: Sequence[Episode],
-    room: int,
-    *,
-    is_running: bool,
-) -> list[Run]:
-    """Returns a sentence on a group of episodes, in exactly `room` cells."""
-    is_losing = episode_style.is_loss(same_episodes[0])
-    if is_running:
-        names = losers(session, same_episodes, interval.tasks)
-        parts = sentence(session.topology, same_episodes, names, most=room)
-        style = "bright" if is_losing else "text"
-    else:
-        parts = episode_style.ended_sentence(session, same_episodes, room)
-        style = "text" if is_losing else "dim"
-    alarm_style = "alarm" if is_running and is_losing else style
-    runs = [(foreign(part.text), alarm_style if part.role == "lost" else style) for part in parts]
-    return fit_runs(runs, room, style)
+    text: list[Run] = []
+    if room > 0:
+        if is_running:
+            names = losers(session, group, interval.tasks)
+            parts = sentence(session.topology, group, names, most=room)
+            text_style = "bright" if is_loss else "text"
+        else:
+            parts = episode_style.ended_sentence(session, group, room)
+            text_style = "text" if is_loss else "dim"
+        lost_style = "alarm" if is_running and is_loss else text_style
+        styles = {"lost": lost_style}
+        text = [(foreign(part.text), styles.get(part.role, text_style)) for part in parts]
+        text = fit_runs(text, room, text_style)
+    start = f"{time_of_day(session.unix(first.start_ns)):<{_CLOCK_WIDTH}}{gap}"
+    return [(f"{episode_style.sign(first)} ", style), (start, style), *text,
+            (f"{gap}{duration}", style)]  # fmt: skip
 
 
 def cause_lines(
@@ -362,11 +314,9 @@ def selected_core(
     if not core:
         return [(title("no core", "selected", width), None)]
     room = width - INDENT - _NAME_WIDTH - _UNIT_WIDTH
-    cpus = (
-        core
-        if len(core) <= max(1, room // _VALUE_WIDTHS[0])
-        else [c for c in core if c == choice.cpu]
-    )
+    cpus = core
+    if len(core) > max(1, room // _VALUE_WIDTHS[0]):
+        cpus = [cpu for cpu in core if cpu == choice.cpu]
     size = max(1, min(_VALUE_WIDTHS[1], room // len(cpus)))
     headings = "".join(f"{f'CPU {cpu}':>{size}}" for cpu in cpus)
     lowering = _lowering_episodes(session, interval, cpus)

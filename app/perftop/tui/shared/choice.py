@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from perfprobe.wire import Cpu
     from perftop.session.filter import Filter
+    from perftop.session.interval import Interval
+    from perftop.session.session import Session
 
 Units = Literal["GHz", "MHz", "base"]
 UNITS: tuple[Units, ...] = ("GHz", "MHz", "base")
@@ -48,3 +51,35 @@ class Choice(Sorting):
     stale: bool = False
     """Whether the stream has ended, so that the shown numbers are its last numbers."""
     ascii: bool = False
+    _mask_source: tuple[Filter, Session, list[Cpu]] | None = None
+    """The filter, session and topology from which the mask was made."""
+
+    def set_filter(self, text: str, cpu: int | None) -> None:
+        """Sets the filter to this text, and selects the core of this CPU. If the text is not a
+        valid filter, raises FilterError and changes nothing."""
+        from perftop.session.filter import parse  # late: needs numpy
+
+        self.filter = parse(text)
+        self.cpu = cpu
+        self.mask = self._mask_source = None  # makes views check the selected core again
+
+    def update_mask(self, session: Session | None, interval: Interval | None) -> None:
+        """Computes the mask if it may have changed. An equal mask does not replace the old object,
+        because views compare masks by identity."""
+        if session is None or self.filter is None:
+            self.mask = self._mask_source = None
+            return
+        source = self.filter, session, list(session.topology)
+        if self.filter.is_steady and source == self._mask_source:
+            return
+        self._mask_source = source
+        mask = frozenset(self.filter.cpus(session, interval).nonzero()[0].tolist())
+        if mask != self.mask:
+            self.mask = mask
+
+    def matches(self, session: Session | None) -> str:
+        """Returns how many CPUs match, as text of a fixed width, unless no CPU matches."""
+        if session is None or self.mask is None:
+            return ""
+        count, total = len(self.mask.intersection(session.shown)), len(session.shown)
+        return f"{count:>{len(str(total))}} of {total} CPUs" if count else "no CPU matches"
