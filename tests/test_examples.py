@@ -92,7 +92,7 @@ async def _seen(app: PerfTopApp, **_: object) -> None:
 
 def _shows(app: PerfTopApp) -> bool:
     if isinstance(app.source, FleetSource):
-        return bool(app.source.page.look.fleet.answering)
+        return bool(app.source.page.state.fleet.answering)
     return app.source.interval is not None if isinstance(app.source, StreamSource) else app._up
 
 

@@ -22,7 +22,7 @@ from perftop.tui.app import PerfTopApp, Source, show
 from perftop.tui.config import Config
 from perftop.tui.fleet import views
 from perftop.tui.fleet.page import NUMBERS, grid_of, halves, key_at, page
-from perftop.tui.fleet.words import Look
+from perftop.tui.fleet.words import FleetState
 from perftop.tui.frame.monitor import FLEET_VARIABLE
 from perftop.tui.shared import keys
 from perftop.tui.shared.canvas import PageWidget
@@ -82,10 +82,10 @@ class FleetFeed(Protocol):
 class FleetPage(PageWidget, can_focus=True):
     """The fleet's page. It selects and orders the machines; keys are handled by the screen."""
 
-    def __init__(self, fill: Callable[[Look], None], look: Look) -> None:
-        """`fill`: updates the state of the page, `look`, before it is drawn."""
-        super().__init__(id="fleet", ascii_=look.ascii)
-        self.look = look
+    def __init__(self, fill: Callable[[FleetState], None], state: FleetState) -> None:
+        """`fill`: updates the state of the page, `state`, before it is drawn."""
+        super().__init__(id="fleet", ascii_=state.ascii)
+        self.state = state
         self._fill = fill
         self._selects = False
         """Whether the user has selected a machine; until then the worst machine that answers is
@@ -98,42 +98,48 @@ class FleetPage(PageWidget, can_focus=True):
         """Whether any machine has been drawn so far."""
 
     def page(self, width: int, height: int) -> list[Line]:
-        look = self.look
-        look.width, look.height = width, height
-        self._fill(look)
-        look.theme = self.app.current_theme.name
-        look.rows = self._ordered_rows(look)
-        if not self._selects or all(machine.name != look.chosen for machine in look.rows):
-            first = next((m for m in look.rows if m.answers), None) or next(iter(look.rows), None)
-            look.chosen = first.name if first is not None else ""
-        if not self._has_drawn and look.fleet.machines:
+        state = self.state
+        state.width, state.height = width, height
+        self._fill(state)
+        state.theme = self.app.current_theme.name
+        state.machines = self._ordered_rows(state)
+        if not self._selects or all(
+            machine.name != state.selected_name for machine in state.machines
+        ):
+            first = next((m for m in state.machines if m.answers), None) or next(
+                iter(state.machines), None
+            )
+            state.selected_name = first.name if first is not None else ""
+        if not self._has_drawn and state.fleet.machines:
             self._has_drawn = True
-            look.view = "heat" if len(look.fleet.machines) > CROWDED * look.height else look.view
-        look.mouse.clear()
-        return page(look)
+            state.view = (
+                "heat" if len(state.fleet.machines) > CROWDED * state.height else state.view
+            )
+        state.click_targets.clear()
+        return page(state)
 
-    def _ordered_rows(self, look: Look) -> list[Machine]:
+    def _ordered_rows(self, state: FleetState) -> list[Machine]:
         """Returns the machines in order. Rows move only every MOVE_S, when the order or the filter
         changes, or when a machine begins or ceases to answer."""
-        rows = look.fleet.rows(look.choice, look.now)
-        basis = look.choice, frozenset((machine.name, machine.answers) for machine in rows)
-        if basis != self._basis or not 0 <= look.now - self._moved < MOVE_S:
-            self._basis, self._moved = basis, look.now
+        rows = state.fleet.rows(state.choice, state.now)
+        basis = state.choice, frozenset((machine.name, machine.answers) for machine in rows)
+        if basis != self._basis or not 0 <= state.now - self._moved < MOVE_S:
+            self._basis, self._moved = basis, state.now
             self._places = {machine.name: i for i, machine in enumerate(rows)}
         return sorted(rows, key=lambda machine: self._places[machine.name])
 
     def select(self, name: str) -> None:
-        self.look.chosen, self._selects = name, True
+        self.state.selected_name, self._selects = name, True
         self.update()
 
     @property
     def index(self) -> int:
         """Index of the selected machine in the rows; 0 if it has none."""
-        names = [machine.name for machine in self.look.rows]
-        return names.index(self.look.chosen) if self.look.chosen in names else 0
+        names = [machine.name for machine in self.state.machines]
+        return names.index(self.state.selected_name) if self.state.selected_name in names else 0
 
     def select_row(self, index: int) -> None:
-        if rows := self.look.rows:
+        if rows := self.state.machines:
             self.select(rows[max(0, min(len(rows) - 1, index))].name)
 
 
@@ -149,7 +155,7 @@ class FleetScreen(DirectScreen):
         yield self.page
 
     def action_view(self, name: str) -> None:
-        self.page.look.view = name
+        self.page.state.view = name
         self.page.redraw()
 
     def action_help(self) -> None:
@@ -158,15 +164,15 @@ class FleetScreen(DirectScreen):
         bindings = [active.binding for active in self.active_bindings.values()]
         entries = [Entry([(name, "key")], text) for name, text in NUMBERS]
         numbers = Section("numbers and signs", entries)
-        self.app.push_screen(Help(bindings, [numbers], ascii_=self.page.look.ascii))
+        self.app.push_screen(Help(bindings, [numbers], ascii_=self.page.state.ascii))
 
     def action_move(self, down: int, aside: int = 0) -> None:
-        page, look = self.page, self.page.look
-        if look.view == "heat":
+        page, state = self.page, self.page.state
+        if state.view == "heat":
             step = (aside > 0) - (aside < 0), (down > 0) - (down < 0)
-            name = look.chosen
+            name = state.selected_name
             for _ in range(abs(aside) + abs(down)):
-                name = grid_of(look).neighbour(name, *step)
+                name = grid_of(state).neighbour(name, *step)
             page.select(name)
         else:
             page.select_row(page.index + down)
@@ -175,11 +181,11 @@ class FleetScreen(DirectScreen):
         self.action_move(by * PAGE)
 
     def action_end(self, by: int) -> None:
-        self.page.select_row(len(self.page.look.rows) if by > 0 else 0)
+        self.page.select_row(len(self.page.state.machines) if by > 0 else 0)
 
     def action_episode(self, by: int) -> None:
         """Selects the next (`by` = 1) or previous (-1) machine on which a harmful episode runs."""
-        rows, index = self.page.look.rows, self.page.index
+        rows, index = self.page.state.machines, self.page.index
         for step in range(1, len(rows) + 1):
             i = (index + by * step) % len(rows)
             if any(episode.is_wrong for episode in rows[i].running):
@@ -187,36 +193,36 @@ class FleetScreen(DirectScreen):
                 return
 
     def action_sort(self, by: int) -> None:
-        self._order(ORDERS[(ORDERS.index(self.page.look.choice.order) + by) % len(ORDERS)])
+        self._order(ORDERS[(ORDERS.index(self.page.state.choice.order) + by) % len(ORDERS)])
 
     def action_reverse(self) -> None:
-        self._order(self.page.look.choice.order)
+        self._order(self.page.state.choice.order)
 
     def _order(self, name: str) -> None:
         """Sorts by this column, or reverses the order if the machines are already sorted by it."""
-        choice = self.page.look.choice
+        choice = self.page.state.choice
         reverse = not choice.reverse if name == choice.order else False
-        self.page.look.choice = RowChoice(name, reverse, choice.filter)
+        self.page.state.choice = RowChoice(name, reverse, choice.filter)
         self.page.update()
 
     def action_metric(self, by: int) -> None:
-        look = self.page.look
-        metric_keys = TRACED if look.view == "time" else tuple(FIELDS)
-        index = metric_keys.index(look.shown) if look.shown in metric_keys else 0
-        look.shown = metric_keys[(index + by) % len(metric_keys)]
+        state = self.page.state
+        metric_keys = TRACED if state.view == "time" else tuple(FIELDS)
+        index = metric_keys.index(state.metric) if state.metric in metric_keys else 0
+        state.metric = metric_keys[(index + by) % len(metric_keys)]
         self.page.update()
 
     async def action_filter(self) -> None:
         from perftop.tui.frame.prompt import Prompt  # late: Textual's input is slow to import
 
-        look, previous = self.page.look, self.page.look.choice.filter
+        state, previous = self.page.state, self.page.state.choice.filter
 
         def preview(text: str) -> str:
             self._filter(text)
-            return f"{len(look.rows)} of {len(look.fleet.machines)}"
+            return f"{len(state.machines)} of {len(state.fleet.machines)}"
 
         if self._prompt is None:
-            self._prompt = Prompt(self.page.focus, ascii_=look.ascii)
+            self._prompt = Prompt(self.page.focus, ascii_=state.ascii)
             await self.mount(self._prompt)
         hint = "words of names, causes or states: k07  pl1  silent"
         self._prompt.ask(
@@ -224,15 +230,15 @@ class FleetScreen(DirectScreen):
         )
 
     def _filter(self, text: str) -> None:
-        choice = self.page.look.choice
-        self.page.look.choice = RowChoice(choice.order, choice.reverse, text[:MAX_FILTER])
+        choice = self.page.state.choice
+        self.page.state.choice = RowChoice(choice.order, choice.reverse, text[:MAX_FILTER])
         self.page.update()
 
     def action_back(self) -> None:
         self._filter("")
 
     async def action_open(self, verb: str = "") -> None:
-        machine = self.page.look.selected
+        machine = self.page.state.selected
         if machine is not None and machine.opens:
             arguments = verb or machine.opens[0], *machine.opens[1:]
             self.run_worker(self._run(arguments), group="open", exclusive=True)
@@ -247,18 +253,18 @@ class FleetScreen(DirectScreen):
     # --- the mouse
 
     async def on_click(self, event: events.Click) -> None:
-        look = self.page.look
-        if event.y == look.height - 1:
-            if key := key_at(look, event.x):
+        state = self.page.state
+        if event.y == state.height - 1:
+            if key := key_at(state, event.x):
                 await self._press(key)
             return
-        if (name := look.mouse.get(event.y)) is None:
+        if (name := state.click_targets.get(event.y)) is None:
             return
         if name:
             self.page.select(name)
             if event.chain > 1:
                 await self._press("open")
-        elif order := views.order_at(views.table(look, halves(look)[0]), event.x):
+        elif order := views.order_at(views.table(state, halves(state)[0]), event.x):
             self._order(order)
 
     async def _press(self, name: str) -> None:
@@ -286,9 +292,9 @@ class FleetSource(Source):
 
     def make_screen(self) -> FleetScreen:
         feed = self._feed
-        look = Look(feed.fleet, feed.now, 80, 24, captions=keys.captions(self.app.config.keys),
-                    ascii=self.app.ascii)  # fmt: skip
-        self.page = FleetPage(self._fill, look)
+        captions = keys.captions(self.app.config.keys)
+        state = FleetState(feed.fleet, feed.now, 80, 24, captions=captions, ascii=self.app.ascii)
+        self.page = FleetPage(self._fill, state)
         return FleetScreen(self.page, self._opener)
 
     async def feed(self) -> None:
@@ -308,21 +314,21 @@ class FleetSource(Source):
             share = (cpu_s - self._cpu_s) / (now_s - self._refreshed_s)
             self._share += (share - self._share) * 0.2 if self._share else share
         self._cpu_s, self._refreshed_s = cpu_s, now_s
-        if not self.page.look.paused or self._feed.moment:
+        if not self.page.state.paused or self._feed.moment:
             self.page.update()
 
-    def _fill(self, look: Look) -> None:
+    def _fill(self, state: FleetState) -> None:
         feed = self._feed
-        look.now, look.problem = feed.now, safe(feed.problem, MAX_PROBLEM)
-        look.every_s, look.what = feed.every_s, feed.what
+        state.now, state.problem = feed.now, safe(feed.problem, MAX_PROBLEM)
+        state.every_s, state.origin = feed.every_s, feed.what
         own_text = f"own {100 * self._share:.1f} % here"
-        look.facts = (f"every {duration(feed.every_s)}", own_text, *feed.facts())
-        look.paused = feed.moment or ("paused" if look.paused == "paused" else "")
+        state.facts = (f"every {duration(feed.every_s)}", own_text, *feed.facts())
+        state.paused = feed.moment or ("paused" if state.paused == "paused" else "")
 
     def step(self, by: int) -> None:
         """Steps in time. In the heat map, selects the next cell instead; leaps step in time
         there."""
-        if self.page.look.view == "heat":
+        if self.page.state.view == "heat":
             screen = self.page.screen
             assert isinstance(screen, FleetScreen)
             screen.action_move(0, by)
@@ -334,10 +340,10 @@ class FleetSource(Source):
             self.page.update()
 
     def pause(self) -> None:
-        look = self.page.look
+        state = self.page.state
         self._feed.pause()
         if not self._feed.moment:
-            look.paused = "" if look.paused else "paused"
+            state.paused = "" if state.paused else "paused"
         self.page.update()
 
     async def _run_here(self, arguments: Sequence[str]) -> None:

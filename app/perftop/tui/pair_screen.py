@@ -2,8 +2,8 @@
 the chart of B, and both have the same scale.
 
 A `Track` is one recording: its numbers in slices of time, its episodes and marks, and the moment
-that is zero on the axis. `Look` is the state of the screen, `page` draws it, `PairScreen` handles
-keys, and `PairSource` reads both recordings."""
+that is zero on the axis. `page` draws a `PairState`, `PairScreen` handles keys, and `PairSource`
+reads both recordings."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Track:
         self.session = Session(hello, summary_bytes=MAX_UNREAD_BYTES)
         self.course = Course(self.session)
         self.command_ns: int | None = None
-        self.read = False
+        self.is_read = False
         """Whether the whole recording was read."""
         self.damage: str | None = None
         self._sums_cache: tuple[int, dict[str, tuple[Floats, Floats, Floats]]] = (-1, {})
@@ -150,7 +150,7 @@ class Track:
 
 
 @dataclass(slots=True)
-class Look:
+class PairState:
     tracks: tuple[Track, Track]
     alignment: Alignment
     width: int = 80
@@ -221,45 +221,45 @@ class Look:
 
 
 class PairPage(PageWidget, can_focus=True):
-    def __init__(self, look: Look) -> None:
-        super().__init__(id="pair", ascii_=look.ascii)
-        self.look = look
+    def __init__(self, pair: PairState) -> None:
+        super().__init__(id="pair", ascii_=pair.ascii)
+        self.pair = pair
 
     def page(self, width: int, height: int) -> list[Line]:
-        self.look.width, self.look.height = width, height
-        return page(self.look)
+        self.pair.width, self.pair.height = width, height
+        return page(self.pair)
 
 
-def page(look: Look) -> list[Line]:
-    """Returns the lines of the page, exactly `look.height` of them."""
-    lines = [_header(look), _differing(look), _moment(look)]
-    room = look.height - len(lines) - 5
-    body = _charts(look, room)
+def page(pair: PairState) -> list[Line]:
+    """Returns the lines of the page, exactly `pair.height` of them."""
+    lines = [_header(pair), _differing(pair), _moment(pair)]
+    room = pair.height - len(lines) - 5
+    body = _charts(pair, room)
     body = [*body[:room], *[BLANK] * (room - len(body))]
-    return [*lines, *body, *_episodes(look), *_axis(look), _keys(look)][: look.height]
+    return [*lines, *body, *_episodes(pair), *_axis(pair), _keys(pair)][: pair.height]
 
 
-def _header(look: Look) -> Line:
+def _header(pair: PairState) -> Line:
     left_runs: list[Run] = []
-    for badge, track in zip((" A ", " B "), look.tracks, strict=True):
+    for badge, track in zip((" A ", " B "), pair.tracks, strict=True):
         left_runs += [
             (badge, "badge"),
             (f" {fit(foreign(track.name), MAX_NAME).rstrip()}  ", "bright"),
         ]
-    status = f"aligned at {foreign(look.alignment.words)}"
-    if not all(track.read for track in look.tracks):
+    status = f"aligned at {foreign(pair.alignment.words)}"
+    if not all(track.is_read for track in pair.tracks):
         status = "reading …"
-    elif not look.aligned:
+    elif not pair.aligned:
         status = "not aligned: one has no such moment"
-    elif any(track.damage for track in look.tracks):
+    elif any(track.damage for track in pair.tracks):
         status = "damaged: shown up to the damage"
-    return spread(left_runs, [(f"{status} ", "dim")], look.width), "calm"
+    return spread(left_runs, [(f"{status} ", "dim")], pair.width), "calm"
 
 
-def _differing(look: Look) -> Line:
+def _differing(pair: PairState) -> Line:
     """Returns a line with the settings in which the machines differ, the most important first. The
     line is cut if it is too long."""
-    a, b = (state(track.session) for track in look.tracks)
+    a, b = (state(track.session) for track in pair.tracks)
     keys = [
         key
         for key in (*SETTING_NAMES, *a)
@@ -268,18 +268,18 @@ def _differing(look: Look) -> Line:
     texts = [f"{label(key)} {value_text(key, a[key])} / {value_text(key, b[key])}"
             for key in dict.fromkeys(keys)]  # fmt: skip
     text = "differs: " + ", ".join(texts) if texts else "the machine is set alike in both"
-    return [(f" {fit(text, look.width - 2)}", "warn" if texts else "dim")], "calm"
+    return [(f" {fit(text, pair.width - 2)}", "warn" if texts else "dim")], "calm"
 
 
-def _moment(look: Look) -> Line:
-    times = [when(track.session.unix(round(look.cursor_s * 1e9) + origin))
-             for track, origin in zip(look.tracks, look.origins_ns, strict=True)]  # fmt: skip
-    moment: Run = (f" {look.cursor_s:+.1f} s", "bright")
+def _moment(pair: PairState) -> Line:
+    times = [when(track.session.unix(round(pair.cursor_s * 1e9) + origin))
+             for track, origin in zip(pair.tracks, pair.origins_ns, strict=True)]  # fmt: skip
+    moment: Run = (f" {pair.cursor_s:+.1f} s", "bright")
     return [moment, (f"   A {times[0]}   B {times[1]}", "text")], "calm"
 
 
-def _charts(look: Look, room: int) -> list[Line]:
-    known_keys = set[str]().union(*(track.keys for track in look.tracks))
+def _charts(pair: PairState, room: int) -> list[Line]:
+    known_keys = set[str]().union(*(track.keys for track in pair.tracks))
     keys = [key for key in ROWS if key in known_keys][: max(2, room // MIN_LINES)]
     if not keys:
         return [([(" nothing was read yet", "dim")], "calm")]
@@ -287,21 +287,21 @@ def _charts(look: Look, room: int) -> list[Line]:
     gap = [BLANK] if room >= len(keys) * (2 * chart_height + 1) else []
     lines: list[Line] = []
     for key in keys:
-        lines += [*_band(look, NUMBERS[key], chart_height), *gap]
+        lines += [*_band(pair, NUMBERS[key], chart_height), *gap]
     return lines
 
 
-def _band(look: Look, number: Number, chart_height: int) -> list[Line]:
+def _band(pair: PairState, number: Number, chart_height: int) -> list[Line]:
     """Returns the charts of one number: A above B."""
-    values = [track.values(number.key, look.axis_of(side).edges)
-              for side, track in enumerate(look.tracks)]  # fmt: skip
-    top, cell = _scale_top(number, values), look.cursor_cell
+    values = [track.values(number.key, pair.axis_of(side).edges)
+              for side, track in enumerate(pair.tracks)]  # fmt: skip
+    top, cell = _scale_top(number, values), pair.cursor_cell
     values_now = [float(series[cell]) for series in values]
     rule = {cell: ""}
     lines: list[Line] = []
     for side, series in enumerate(values):
         area = charts.area(
-            series / top, chart_height, AREAS.get(number.key, "user"), ascii_=look.ascii
+            series / top, chart_height, AREAS.get(number.key, "user"), ascii_=pair.ascii
         )
         chart_rows = rows_of(charts.ruled(area.columns(), rule))
         for row, runs in enumerate(chart_rows):
@@ -323,12 +323,12 @@ def _scale_top(number: Number, values: list[Floats]) -> float:
     return max(highest, MIN_TOP if number.unit == "ratio" else 1e-9) * HEADROOM
 
 
-def _episodes(look: Look) -> list[Line]:
+def _episodes(pair: PairState) -> list[Line]:
     """Returns a line for each recording, with a marker where an episode begins, a stroke while it
     lasts, and the labels of marks."""
     lines: list[Line] = []
-    for row, track in enumerate(look.tracks):
-        axis, session = look.axis_of(row), track.session
+    for row, track in enumerate(pair.tracks):
+        axis, session = pair.axis_of(row), track.session
         line: list[Run] = [(" ", "text")] * axis.cells
         time_axis.draw_episodes(line, axis, session.episodes(*track.ends_ns))
         for moment in session.marks:
@@ -339,21 +339,21 @@ def _episodes(look: Look) -> list[Line]:
     return lines
 
 
-def _axis(look: Look) -> list[Line]:
+def _axis(pair: PairState) -> list[Line]:
     """Returns the line of the axis with the cursor, and the line of times."""
     blank: Run = (" " * LABEL_WIDTH, "text")
-    ticks = time_axis.ticks(look.axis, None)
-    line = [(sign, key) for text, key in time_axis.tick_line(look.axis, (), ticks) for sign in text]
-    line[look.cursor_cell] = ("▲", "bright")
-    return [([blank, *line], "calm"), ([blank, *time_axis.times(look.axis, ticks)], "calm")]
+    ticks = time_axis.ticks(pair.axis, None)
+    line = [(sign, key) for text, key in time_axis.tick_line(pair.axis, (), ticks) for sign in text]
+    line[pair.cursor_cell] = ("▲", "bright")
+    return [([blank, *line], "calm"), ([blank, *time_axis.times(pair.axis, ticks)], "calm")]
 
 
-def _keys(look: Look) -> Line:
+def _keys(pair: PairState) -> Line:
     runs: list[Run] = []
     for name, text in (("step_on", "move"), ("next_episode", "next episode"),
                        ("narrower", "less time"), ("wider", "more"), ("help", "help"),
                        ("quit", "quit")):  # fmt: skip
-        runs += [(f" {look.captions[name]}", "key"), (f" {text} ", "dim")]
+        runs += [(f" {pair.captions[name]}", "key"), (f" {text} ", "dim")]
     return runs, "calm"
 
 
@@ -371,25 +371,25 @@ class PairScreen(DirectScreen):
         from perftop.tui.frame.help import Help
 
         bindings = [active.binding for active in self.active_bindings.values()]
-        self.app.push_screen(Help(bindings, [], ascii_=self.page.look.ascii))
+        self.app.push_screen(Help(bindings, [], ascii_=self.page.pair.ascii))
 
     def action_window(self, by: int) -> None:
-        look = self.page.look
-        look.zoom = min(MAX_ZOOM, max(1.0, look.zoom * ZOOM_FACTOR**-by))
+        pair = self.page.pair
+        pair.zoom = min(MAX_ZOOM, max(1.0, pair.zoom * ZOOM_FACTOR**-by))
         self.page.update()
 
     def action_episode(self, by: int) -> None:
         """Moves to the next (`by` = 1) or previous (-1) start of an episode or mark in either
         recording."""
-        look = self.page.look
+        pair = self.page.pair
         starts = sorted(
             (start_ns - origin) / 1e9
-            for track, origin in zip(look.tracks, look.origins_ns, strict=True)
+            for track, origin in zip(pair.tracks, pair.origins_ns, strict=True)
             for start_ns in track.starts_ns()
         )
-        starts_beyond = [start for start in starts if (start - look.cursor_s) * by > 1e-6]
+        starts_beyond = [start for start in starts if (start - pair.cursor_s) * by > 1e-6]
         if starts_beyond:
-            look.cursor_s = starts_beyond[0] if by > 0 else starts_beyond[-1]
+            pair.cursor_s = starts_beyond[0] if by > 0 else starts_beyond[-1]
             self.page.update()
 
 
@@ -399,16 +399,16 @@ class PairSource(Source):
 
     def make_screen(self) -> PairScreen:
         a, b = (Track(recording.path.name, recording.hello) for recording in self._recordings)
-        look = Look((a, b), self._alignment, ascii=self.app.ascii,
+        pair = PairState((a, b), self._alignment, ascii=self.app.ascii,
                     captions=captions(self.app.config.keys))  # fmt: skip
-        self.page = PairPage(look)
+        self.page = PairPage(pair)
         return PairScreen(self.page)
 
     async def feed(self) -> None:
         """Reads both recordings alternately, so that both appear from the start."""
         streams: list[tuple[Track, Recording, Iterator[wire.Message]]] = [
             (track, recording, recording.messages())
-            for track, recording in zip(self.page.look.tracks, self._recordings, strict=True)
+            for track, recording in zip(self.page.pair.tracks, self._recordings, strict=True)
         ]
         shown_s = began_s = time.monotonic()
         while streams:
@@ -417,7 +417,7 @@ class PairSource(Source):
                 if batch := list(islice(messages, MAX_BATCH)):
                     track.play(batch)
                 else:
-                    track.read, track.damage = True, recording.damage
+                    track.is_read, track.damage = True, recording.damage
                     streams.remove(stream)
             now_s = time.monotonic()
             if now_s - began_s > BATCH_S:
@@ -429,9 +429,9 @@ class PairSource(Source):
         self.page.update()
 
     def step(self, by: int) -> None:
-        look = self.page.look
-        first, last = look.window_s
-        self._move(by * (last - first) / look.cells)
+        pair = self.page.pair
+        first, last = pair.window_s
+        self._move(by * (last - first) / pair.cells)
 
     leap = step
 
@@ -442,7 +442,7 @@ class PairSource(Source):
         self._move(float("inf"))
 
     def _move(self, by_s: float) -> None:
-        self.page.look.move(by_s)
+        self.page.pair.move(by_s)
         self.page.update()
 
 

@@ -16,7 +16,7 @@ from perftop.base.errors import USAGE
 from perftop.draw.strips import text, width
 from perftop.recording.file import Recording
 from perftop.tui.app import PerfTopApp
-from perftop.tui.pair_screen import LABEL_WIDTH, Alignment, Look, PairSource, Track, page
+from perftop.tui.pair_screen import LABEL_WIDTH, Alignment, PairSource, PairState, Track, page
 
 DROP = "sim:turbo-drop,cpus=8,packages=1,seed=1"
 """Its drop is from 8.0 to 12.1 s after the start."""
@@ -33,7 +33,7 @@ def track(name: str, seconds: float, **notes: float) -> Track:
         data = {"label": label, "argv": ["./job"]}
         messages.append(wire.Note(kind, hello.raw_ns + int(at_s * 1e9), data=data))
     result.play(sorted(messages[1:], key=lambda message: message.time_ns))  # type: ignore[union-attr]
-    result.read = True
+    result.is_read = True
     return result
 
 
@@ -42,8 +42,8 @@ def tracks() -> tuple[Track, Track]:
     return track("a", 14, solve=8.0, command=1.0), track("b", 15, solve=5.0, command=3.0)
 
 
-def look(tracks: tuple[Track, Track], alignment: Alignment, **more: object) -> Look:
-    return Look(tracks, alignment, **{"width": 120, "height": 40, **more})  # type: ignore[arg-type]
+def state(tracks: tuple[Track, Track], alignment: Alignment, **more: object) -> PairState:
+    return PairState(tracks, alignment, **{"width": 120, "height": 40, **more})  # type: ignore[arg-type]
 
 
 def test_values_are_those_of_the_schedule(tracks: tuple[Track, Track]) -> None:
@@ -66,7 +66,7 @@ def test_both_are_drawn_from_the_moment_they_are_aligned_at(
     tracks: tuple[Track, Track], alignment: Alignment, origin_s: float, shift_s: float
 ) -> None:
     """The same drop lies `shift_s` later in B."""
-    result = look(tracks, alignment)
+    result = state(tracks, alignment)
     lines = [text(runs) for runs, _ in page(result)]
     at = next(i for i, line in enumerate(lines) if "episodes" in line)
     cell_s = (result.window_s[1] - result.window_s[0]) / result.cells
@@ -83,7 +83,7 @@ def test_both_are_drawn_from_the_moment_they_are_aligned_at(
 
 
 def test_a_mark_that_one_lacks_is_shown(tracks: tuple[Track, Track]) -> None:
-    assert "not aligned" in text(page(look(tracks, Alignment("mark", "store")))[0][0])
+    assert "not aligned" in text(page(state(tracks, Alignment("mark", "store")))[0][0])
 
 
 @pytest.mark.parametrize("size", [(40, 10), (80, 24), (240, 70)])
@@ -92,7 +92,7 @@ def test_every_size_is_filled_and_no_line_too_long(
     tracks: tuple[Track, Track], size: tuple[int, int], ascii_: bool
 ) -> None:
     wide, tall = size
-    lines = page(look(tracks, Alignment(), width=wide, height=tall, ascii=ascii_))
+    lines = page(state(tracks, Alignment(), width=wide, height=tall, ascii=ascii_))
     assert len(lines) == tall
     if wide >= 80:
         assert max(width(runs) for runs, _ in lines) <= wide
@@ -106,8 +106,8 @@ async def test_keys_move_the_moment_and_the_axis(tmp_path: Path) -> None:
         source = PairSource((a, b), Alignment())
         app = PerfTopApp(source)
         async with app.run_test(size=(120, 40)) as pilot:
-            output = source.page.look
-            await until(lambda: all(one.read for one in output.tracks), "both are read")
+            output = source.page.pair
+            await until(lambda: all(one.is_read for one in output.tracks), "both are read")
             await pilot.press("n")
             assert output.cursor_s == pytest.approx(2.0, abs=0.11)
             await pilot.press("n")

@@ -16,7 +16,7 @@ from perftop.draw.strips import BLANK, Line, Piece, foreign, shed, spread
 from perftop.session.fleet import SharedEpisode
 from perftop.session.fleet_machine import PAST_S, Machine
 from perftop.tui.fleet import words
-from perftop.tui.fleet.words import MIN_LOSS, Look, amount, calm
+from perftop.tui.fleet.words import MIN_LOSS, FleetState, amount, plain_line
 
 SPAN_S = 1800.0
 """Time covered by the chart of machines below their ceiling, in seconds."""
@@ -34,48 +34,48 @@ _NUMBERS = {"lost": "lost ", "busy": "busy ", "clock_hz": "", "below": "below ",
 """Labels of the selected machine's numbers in one line, by key, the most important first."""
 
 
-def right_side(look: Look, height: int, width: int) -> list[Line]:
+def right_side(state: FleetState, height: int, width: int) -> list[Line]:
     """Returns the right side of the screen, in exactly `height` lines."""
-    selected_lines = _selected_machine(look, width)
-    lines = [*below_ceiling(look, width), BLANK] if height >= MIN_CHARTED else []
+    selected_lines = _selected_machine(state, width)
+    lines = [*below_ceiling(state, width), BLANK] if height >= MIN_CHARTED else []
     room = height - len(lines) + bool(lines) - len(selected_lines) - 3
-    lines += ended_episodes(look, max(3, room), width, brief=True)
+    lines += ended_episodes(state, max(3, room), width, brief=True)
     lines = [*lines[: max(0, height - len(selected_lines) - 1)], BLANK, *selected_lines]
     return [*lines, *[BLANK] * height][:height]
 
 
-def below_ceiling(look: Look, width: int) -> list[Line]:
+def below_ceiling(state: FleetState, width: int) -> list[Line]:
     """Returns a chart of the number of machines below their ceiling over the last half hour."""
     cells = width - 5
-    counts = look.fleet.below(cells, look.now, SPAN_S)
+    counts = state.fleet.below(cells, state.now, SPAN_S)
     top, last_count = max(5.0, *counts), int(counts[-1])
     count_now: list[Run] = [("now ", "dim"), (str(last_count), "alarm" if last_count else "text")]
-    lines = [calm(*spread([("machines below ceiling", "dim")], count_now, width))]
+    lines = [plain_line(*spread([("machines below ceiling", "dim")], count_now, width))]
     for y in range(CHART):
         label = f"{top:.0f}" if not y else "0" if y == CHART - 1 else ""
         runs: list[Run] = [(f"{label:>4} ", "faint")]
         for count in counts:
             eighths = round(8 * CHART * count / top) - 8 * (CHART - 1 - y)
-            is_many = count >= max(3, MIN_SHARE_OF_MACHINES * len(look.fleet.machines))
+            is_many = count >= max(3, MIN_SHARE_OF_MACHINES * len(state.fleet.machines))
             style = ("loss-3" if eighths > 8 else "alarm") if is_many else "kernel-5"
             runs.append((theme.LEVELS[max(0, min(8, eighths))], style))
-        lines.append(calm(*runs))
-    return [*lines, *words.axis_lines(look.now, SPAN_S, cells, left=5)]
+        lines.append(plain_line(*runs))
+    return [*lines, *words.axis_lines(state.now, SPAN_S, cells, left=5)]
 
 
-def ended_episodes(look: Look, max_episodes: int, width: int, *, brief: bool) -> list[Line]:
+def ended_episodes(state: FleetState, max_episodes: int, width: int, *, brief: bool) -> list[Line]:
     """Returns a title, and lines with episodes of all machines, the newest first. `brief`: without
     evidence."""
     title = spread([("episodes of all machines", "dim")], [("length", "dim")], width)
-    episodes = look.fleet.happened(max_episodes)
-    lines = [calm(*_episode(look, episode, width, brief=brief)) for episode in episodes]
-    return [calm(*title), *(lines or [calm(("none so far", "faint"))])]
+    episodes = state.fleet.happened(max_episodes)
+    lines = [plain_line(*_episode(state, episode, width, brief=brief)) for episode in episodes]
+    return [plain_line(*title), *(lines or [plain_line(("none so far", "faint"))])]
 
 
-def _episode(look: Look, episode: SharedEpisode, width: int, *, brief: bool) -> list[Run]:
+def _episode(state: FleetState, episode: SharedEpisode, width: int, *, brief: bool) -> list[Run]:
     style = "text" if episode.end is None else "faint"
-    length = words.span((look.now if episode.end is None else episode.end) - episode.start)
-    name = words.place(episode, len(look.fleet.machines))
+    length = words.span((state.now if episode.end is None else episode.end) - episode.start)
+    name = words.place(episode, len(state.fleet.machines))
     room = width - 11 - len(length) - 1
     if brief:
         name_width = min(max(len(name), 7), room - 4)
@@ -98,43 +98,45 @@ def _episode(look: Look, episode: SharedEpisode, width: int, *, brief: bool) -> 
 # --- the selected machine
 
 
-def _selected_machine(look: Look, width: int) -> list[Line]:
+def _selected_machine(state: FleetState, width: int) -> list[Line]:
     """Returns lines about the selected machine; an empty list if no machine is selected."""
-    machine = look.selected
+    machine = state.selected
     if machine is None:
         return []
     name = fit(foreign(machine.name), width - 10).rstrip()
     cores = f", {machine.core_count} cores" if machine.core_count else ""
     model = foreign(machine.model or "model unknown")
     model = fit(model, width - len(cores)).rstrip() + cores if cores else model
-    lines = [calm(*spread([(name, "bright")], [("selected", "dim")], width)),
-             calm((fit(model, width), "dim"))]  # fmt: skip
+    lines = [plain_line(*spread([(name, "bright")], [("selected", "dim")], width)),
+             plain_line((fit(model, width), "dim"))]  # fmt: skip
     states = {key: machine.numbers[key] for key in ("neither", "lp0", "lp1", "both")}
     if all(map(isfinite, states.values())):
         runs: list[Run] = []
         for key in ("both", "lp0", "lp1", "neither"):
             runs += [(f"{key} ", "dim"), (f"{100 * states[key]:.0f} ", "text")]
-        lines += [calm(*smt([*states.values()], width)), calm(*runs)]
+        lines += [plain_line(*smt([*states.values()], width)), plain_line(*runs)]
     for episode in [episode for episode in machine.running if episode.is_wrong][:2]:
-        since_text = f" since {words.since_text(episode.start, look.now)}"
+        since_text = f" since {words.since_text(episode.start, state.now)}"
         cause: Run = (words.cause_name(*episode.group), "text")
-        lines.append(calm((f"{words.sign(episode.kind)} ", "alarm"), cause, (since_text, "dim")))
+        lines.append(
+            plain_line((f"{words.sign(episode.kind)} ", "alarm"), cause, (since_text, "dim"))
+        )
     share = f"{100 * machine.probe_share:.2f} % of a CPU" if isfinite(machine.probe_share) else ""
     version = f"perfprobe {machine.version}" if machine.version else ""
     for key, text in ("runs", machine.tasks), ("probe", ", ".join(filter(None, (version, share)))):
         if text:
-            lines.append(calm((f"{key:<6}", "dim"), (fit(foreign(text), width - 6), "text")))
+            lines.append(plain_line((f"{key:<6}", "dim"), (fit(foreign(text), width - 6), "text")))
     if not machine.answers:
-        lines.append(calm((fit(words.silence_text(machine, look.now), width), "alarm")))
+        lines.append(plain_line((fit(words.silence_text(machine, state.now), width), "alarm")))
     return lines
 
 
-def detail_numbers(look: Look, machine: Machine) -> Line:
+def detail_numbers(state: FleetState, machine: Machine) -> Line:
     """Returns a line with the numbers of the selected machine."""
     name: list[Run] = [(f" {foreign(machine.name)}", "bright")]
     if not machine.answers:
         reason = fit(
-            words.silence_text(machine, look.now), look.width - len(machine.name) - 6
+            words.silence_text(machine, state.now), state.width - len(machine.name) - 6
         ).rstrip()
         return [*name, ("  ", "text"), (reason, "alarm")], "chosen"
     pieces: list[Piece] = [(0, name)]
@@ -147,30 +149,30 @@ def detail_numbers(look: Look, machine: Machine) -> Line:
         if key == "below" and machine.cause[0]:
             runs.append((f": {words.cause_name(*machine.cause)}", "dim"))
         pieces.append((rank, runs))
-    age: list[Run] = [("age ", "dim"), (words.span(look.now - machine.updated), "text")]
-    return shed([*pieces, (2, age)], look.width - 1, 2), "chosen"
+    age: list[Run] = [("age ", "dim"), (words.span(state.now - machine.updated), "text")]
+    return shed([*pieces, (2, age)], state.width - 1, 2), "chosen"
 
 
-def detail_chart(look: Look, machine: Machine, width: int, height: int) -> list[Line]:
+def detail_chart(state: FleetState, machine: Machine, width: int, height: int) -> list[Line]:
     """Returns a chart of a machine's clock and its ceiling over time; if the clock is unknown, a
     chart of the share of time that the machine lost."""
     cells = width - 6
-    series = machine.past.series("clock_hz", 2 * cells, look.now)
+    series = machine.past.series("clock_hz", 2 * cells, state.now)
     has_clock = any(map(isfinite, series))
-    key, ceilings = ("clock_hz", machine.past.series("ceiling_hz", cells, look.now))
+    key, ceilings = ("clock_hz", machine.past.series("ceiling_hz", cells, state.now))
     if not has_clock:
         key, ceilings = "lost", [nan] * cells
-        series = machine.past.series(key, 2 * cells, look.now)
+        series = machine.past.series(key, 2 * cells, state.now)
     values = np.array(series)
     known_values = values[np.isfinite(values)]
     if not len(known_values):
-        return [calm((" no past yet", "faint")), *[BLANK] * (height - 1)]
+        return [plain_line((" no past yet", "faint")), *[BLANK] * (height - 1)]
     high = max([hz for hz in ceilings if isfinite(hz)] + [float(known_values.max())])
     low = min(float(known_values.min()) * 0.98, high * 0.9) if has_clock else 0.0
     high = high if high > low else low + 1.0
     name = "clock, and the ceiling that turbo allows" if has_clock else "lost"
     title = f" {words.unit(key):<5}{name} · {foreign(machine.name)}"
-    lines = [calm((fit(title, width), "dim"))]
+    lines = [plain_line((fit(title, width), "dim"))]
     chart_height = max(1, height - 3)
     codes = braille.codes(
         braille.line(values, low, high, braille.CELL_DOT_ROWS * chart_height, thickness=2)
@@ -187,5 +189,5 @@ def detail_chart(look: Look, machine: Machine, width: int, height: int) -> list[
                 runs.append((theme.LIMIT, "dim"))
             else:
                 runs.append((chr(code), "alarm" if is_low[x] else "clock"))
-        lines.append(calm(*runs))
-    return [*lines, *words.axis_lines(look.now, PAST_S, cells, left=6)][:height]
+        lines.append(plain_line(*runs))
+    return [*lines, *words.axis_lines(state.now, PAST_S, cells, left=6)][:height]

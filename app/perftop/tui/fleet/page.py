@@ -12,7 +12,7 @@ from perftop.draw.strips import BLANK, Line, Piece, foreign, shed, spread, width
 from perftop.session.fleet import SharedEpisode, racks
 from perftop.session.fleet_machine import FIELDS, Machine
 from perftop.tui.fleet import detail, views, words
-from perftop.tui.fleet.words import Look, calm
+from perftop.tui.fleet.words import FleetState, plain_line
 from perftop.tui.shared.keys import BY_ID
 
 MIN_WIDTH_FOR_SIDE, SIDE_WIDTH = 150, 33
@@ -30,97 +30,86 @@ _TOTALS = (("lost", "lost", 0), ("busy", "busy", 1), ("clock_hz", "clock", 2),
 all fit."""
 
 
-def page(look: Look) -> list[Line]:
-    """Returns the whole screen, in exactly `look.height` lines. Also fills `look.mouse`."""
-    look.running = look.fleet.running()
-    height = look.height
+def page(state: FleetState) -> list[Line]:
+    """Returns the whole screen, in `state.height` lines. Also fills `state.click_targets`."""
+    state.running = state.fleet.running()
+    height = state.height
     room = 3 if height >= 40 else 2 if height >= 30 else 1
-    lines = [header(look), totals(look), *alerts(look, room)]
+    lines = [header(state), totals(state), *alerts(state, room)]
     lines += [BLANK] * (room + 2 + (height >= 30) - len(lines))
     draw = {"rows": _rows, "heat": _heat, "time": _time, "episodes": _episodes}
-    lines += draw[look.view](look, height - len(lines) - 1, len(lines))
-    return [*lines[: height - 1], *[BLANK] * (height - 1 - len(lines)), _keys(look)]
+    lines += draw[state.view](state, height - len(lines) - 1, len(lines))
+    return [*lines[: height - 1], *[BLANK] * (height - 1 - len(lines)), _keys(state)]
 
 
 # --- the top
 
 
-def header(look: Look) -> Line:
+def header(state: FleetState) -> Line:
     """Returns the first line: the source, how many machines answer, the cost of watching them, and
     the time."""
-    fleet = look.fleet
+    fleet = state.fleet
     machine_count = len(fleet.machines)
     connecting = sum(m.why == "connecting" for m in fleet.silent)
     silent_count = len(fleet.silent) - connecting
     left_runs: list[Run] = [(" perftop ", "badge"), (" fleet", "bright"), ("  ", "text"),
                        (f"{machine_count} machine{'s' * (machine_count != 1)} ", "text"),
-                       (look.what, "dim"),
+                       (state.origin, "dim"),
                        (f"  {len(fleet.answering)} answer", "text")]  # fmt: skip
     left_runs += [(f"  {connecting} connecting", "dim")] if connecting else []
-    left_runs += (
-        [(f"  {silent_count} {'does' if silent_count == 1 else 'do'} not", "alarm")]
-        if silent_count
-        else []
-    )
-    left_runs += [("  ", "text"), (f" {look.paused} ", "paused")] if look.paused else []
-    if width(left_runs) > look.width:
-        left_runs = [run for run in left_runs if run != (look.what, "dim")]
-    facts: list[Piece] = [(rank, [(fact, "dim")]) for rank, fact in enumerate(look.facts, 1)]
-    right_runs = shed(
-        [*facts, (0, [(time_of_day(look.now), "text")])], look.width - width(left_runs) - 3, 3
-    )
-    return calm(*spread(left_runs, [*right_runs, (" ", "text")], look.width))
+    verb = "does" if silent_count == 1 else "do"
+    left_runs += [(f"  {silent_count} {verb} not", "alarm")] if silent_count else []
+    left_runs += [("  ", "text"), (f" {state.paused} ", "paused")] if state.paused else []
+    if width(left_runs) > state.width:
+        left_runs = [run for run in left_runs if run != (state.origin, "dim")]
+    facts: list[Piece] = [(rank, [(fact, "dim")]) for rank, fact in enumerate(state.facts, 1)]
+    facts.append((0, [(time_of_day(state.now), "text")]))
+    right_runs = shed(facts, state.width - width(left_runs) - 3, 3)
+    return plain_line(*spread(left_runs, [*right_runs, (" ", "text")], state.width))
 
 
-def totals(look: Look) -> Line:
-    fleet_totals = look.fleet.totals()
+def totals(state: FleetState) -> Line:
+    fleet_totals = state.fleet.totals()
     pieces: list[Piece] = []
     for key, name, rank in _TOTALS:
         if isfinite(fleet_totals[key]):
             style = "bright" if key in {"lost", "busy", "clock_hz"} else "text"
             pieces.append((rank, words.named(f"{name} ", key, fleet_totals, style)))
-    return calm((" ", "text"), *shed(pieces, look.width - 2, 3 if look.width >= 120 else 2))
+    return plain_line((" ", "text"), *shed(pieces, state.width - 2, 3 if state.width >= 120 else 2))
 
 
-def alerts(look: Look, max_lines: int) -> list[Line]:
+def alerts(state: FleetState, max_lines: int) -> list[Line]:
     """Returns at most `max_lines` lines with the worst episodes, each as a sentence. The other
     episodes are listed with their signs in the last line."""
-    silent_machines = [m for m in look.fleet.silent if m.why != "connecting"]
-    causes = [_cause(look, episode) for episode in look.running if episode.kind != "suspect"]
-    is_shared = any(len(episode.machines) > 1 for episode in look.running[: len(causes)])
+    silent_machines = [m for m in state.fleet.silent if m.why != "connecting"]
+    causes = [_cause(state, episode) for episode in state.running if episode.kind != "suspect"]
+    is_shared = any(len(episode.machines) > 1 for episode in state.running[: len(causes)])
     first = 1 if is_shared or not silent_machines else 0
-    sentences: list[list[Run]] = [
-        *causes[:first],
-        *([_silent_line(look, silent_machines)] if silent_machines else []),
-    ]
-    sentences += causes[first:]
-    if look.problem:
-        sentences.insert(0, [(f"{words.SILENT_SIGN} ", "alarm"), (look.problem, "alarm")])
+    silent_lines = [_silent_line(state, silent_machines)] if silent_machines else []
+    sentences = [*causes[:first], *silent_lines, *causes[first:]]
+    if state.problem:
+        sentences.insert(0, [(f"{words.SILENT_SIGN} ", "alarm"), (state.problem, "alarm")])
     if not sentences:
-        quiet_text = "No machine is losing time to a known cause." if look.fleet.answering else ""
-        return [calm((" ", "text"), (quiet_text, "dim"))]
+        quiet_text = "No machine is losing time to a known cause." if state.fleet.answering else ""
+        return [plain_line((" ", "text"), (quiet_text, "dim"))]
     if len(sentences) > max_lines > 1:
-        kept_sentences = sentences[: max_lines - 1]
-        other_episodes = look.running[
-            max(0, len(kept_sentences) - bool(silent_machines) - bool(look.problem)) :
-        ]
-        sentences = [
-            *kept_sentences,
-            _more_line(look, other_episodes, len(sentences) - len(kept_sentences)),
-        ]
+        count = max_lines - 1
+        first = max(0, count - bool(silent_machines) - bool(state.problem))
+        more_line = _more_line(state, state.running[first:], len(sentences) - count)
+        sentences = [*sentences[:count], more_line]
     elif len(sentences) > max_lines:  # the count shares the only line
         text = f"+ {len(sentences) - 1} more"
-        fits = look.width - width(sentences[0]) - 3 > 10
+        fits = state.width - width(sentences[0]) - 3 > 10
         sentences = [[*sentences[0], ("  ", "text"), (text, "dim")] if fits else sentences[0]]
-    return [calm((" ", "text"), *runs) for runs in sentences]
+    return [plain_line((" ", "text"), *runs) for runs in sentences]
 
 
-def _cause(look: Look, episode: SharedEpisode) -> list[Run]:
-    place = words.place(episode, len(look.fleet.machines))
+def _cause(state: FleetState, episode: SharedEpisode) -> list[Run]:
+    place = words.place(episode, len(state.fleet.machines))
     cause = words.cause_name(episode.kind, episode.cause)
-    text = f"{cause} on {place} since {words.since_text(episode.start, look.now)}"
-    evidence = words.depth(episode), _machine_names(look, episode.machines)
-    return _sentence(words.sign(episode.kind), text, evidence, look.width)
+    text = f"{cause} on {place} since {words.since_text(episode.start, state.now)}"
+    evidence = words.depth(episode), _machine_names(state, episode.machines)
+    return _sentence(words.sign(episode.kind), text, evidence, state.width)
 
 
 def _sentence(sign: str, text: str, evidence: Sequence[str], room: int) -> list[Run]:
@@ -134,43 +123,42 @@ def _sentence(sign: str, text: str, evidence: Sequence[str], room: int) -> list[
     return runs
 
 
-def _machine_names(look: Look, names: Sequence[str]) -> str:
+def _machine_names(state: FleetState, names: Sequence[str]) -> str:
     """Returns the racks that contain these machines, or the first of the machines' names; for a
     single machine, its tasks."""
     if len(names) == 1:
-        machine = look.fleet.machines.get(names[0])
+        machine = state.fleet.machines.get(names[0])
         return "" if machine is None else foreign(machine.tasks)
-    racks_of_fleet = racks(list(look.fleet.machines.values()))
+    machines_by_rack = racks(list(state.fleet.machines.values()))
     hit_racks = [
-        rack for rack, machines in racks_of_fleet.items() if any(m.name in names for m in machines)
+        r for r, machines in machines_by_rack.items() if any(m.name in names for m in machines)
     ]
-    if all(rack[-1:].isdigit() for rack in hit_racks) and len(hit_racks) <= min(
-        4, len(racks_of_fleet) // 2
-    ):
+    has_numbers = all(rack[-1:].isdigit() for rack in hit_racks)
+    if has_numbers and len(hit_racks) <= min(4, len(machines_by_rack) // 2):
         return f"only {(' and ' if len(hit_racks) < 3 else ', ').join(hit_racks)}"
     return foreign(", ".join(names[:NAMES]) + (" …" if len(names) > NAMES else ""))
 
 
-def _silent_line(look: Look, machines: Sequence[Machine]) -> list[Run]:
+def _silent_line(state: FleetState, machines: Sequence[Machine]) -> list[Run]:
     """Returns a sentence on the machines that do not answer, since when, and why."""
     machine = min(machines, key=lambda m: m.silent_since)
     since_text = f"since {time_of_day(machine.silent_since)}"
     if len(machines) == 1:
         text = f"{foreign(machine.name)} does not answer {since_text}"
-        evidence = words.silence_text(machine, look.now).split(" · ")
-        return _sentence(words.SILENT_SIGN, text, evidence, look.width)
+        evidence = words.silence_text(machine, state.now).split(" · ")
+        return _sentence(words.SILENT_SIGN, text, evidence, state.width)
     names = foreign(", ".join(m.name for m in machines[:4]) + (" …" if len(machines) > 4 else ""))
-    text = f"{len(machines)} of {len(look.fleet.machines)} do not answer {since_text}"
+    text = f"{len(machines)} of {len(state.fleet.machines)} do not answer {since_text}"
     reason = foreign(machine.why.removeprefix(f"{machine.name}: "))
-    return _sentence(words.SILENT_SIGN, text, (names, reason), look.width)
+    return _sentence(words.SILENT_SIGN, text, (names, reason), state.width)
 
 
-def _more_line(look: Look, episodes: Sequence[SharedEpisode], count: int) -> list[Run]:
+def _more_line(state: FleetState, episodes: Sequence[SharedEpisode], count: int) -> list[Run]:
     """Returns a line that lists the causes without a sentence, each with its machines."""
     runs: list[Run] = [(f"+ {count} more", "dim")]
     by_cause: dict[tuple[str, str], list[str]] = {}
     for episode in episodes:
-        place = words.place(episode, len(look.fleet.machines))
+        place = words.place(episode, len(state.fleet.machines))
         by_cause.setdefault((episode.kind, episode.cause), []).append(place)
     for (kind, cause), places in by_cause.items():
         more = f" +{len(places) - PLACES}" if len(places) > PLACES else ""
@@ -179,7 +167,7 @@ def _more_line(look: Look, episodes: Sequence[SharedEpisode], count: int) -> lis
             (f"{words.cause_name(kind, cause)} ", "text"),
             (", ".join(places[:PLACES]) + more, "dim"),
         ]  # fmt: skip
-        if width(runs) + width(piece) > look.width - 2:
+        if width(runs) + width(piece) > state.width - 2:
             break
         runs += piece
     return runs
@@ -188,57 +176,54 @@ def _more_line(look: Look, episodes: Sequence[SharedEpisode], count: int) -> lis
 # --- the views
 
 
-def halves(look: Look) -> tuple[int, int]:
+def halves(state: FleetState) -> tuple[int, int]:
     """Returns the widths of the table and of the right side, in cells; the right side has 0 if
     there is no room for it."""
-    right = (
-        SIDE_WIDTH + max(0, min(30, (look.width - 160) // 3))
-        if look.width >= MIN_WIDTH_FOR_SIDE
-        else 0
-    )
-    return look.width - (right + 4 if right else 1), right
+    has_side = state.width >= MIN_WIDTH_FOR_SIDE
+    right = SIDE_WIDTH + max(0, min(30, (state.width - 160) // 3)) if has_side else 0
+    return state.width - (right + 4 if right else 1), right
 
 
-def _visible_machines(look: Look, body: int) -> tuple[Sequence[Machine], Sequence[Machine]]:
+def _visible_machines(state: FleetState, body: int) -> tuple[Sequence[Machine], Sequence[Machine]]:
     """Returns the visible machines, scrolled so that the selected one is among them, and the hidden
     machines."""
-    room, rows = body - 2, look.rows
+    room, rows = body - 2, state.machines
     if len(rows) <= room + 1:
-        look.top = 0
+        state.top = 0
         return rows, ()
     names = [machine.name for machine in rows]
-    index = names.index(look.chosen) if look.chosen in names else 0
-    look.top = max(0, min(look.top, index, len(names) - room))
-    look.top = max(look.top, index - room + 1)
-    end = look.top + room
-    return rows[look.top : end], [*rows[: look.top], *rows[end:]]
+    index = names.index(state.selected_name) if state.selected_name in names else 0
+    state.top = max(0, min(state.top, index, len(names) - room))
+    state.top = max(state.top, index - room + 1)
+    end = state.top + room
+    return rows[state.top : end], [*rows[: state.top], *rows[end:]]
 
 
-def _rows(look: Look, body: int, first: int) -> list[Line]:
+def _rows(state: FleetState, body: int, first: int) -> list[Line]:
     """Returns the table, with facts about all machines to its right. Below the table is a chart of
     the selected machine over time, if there are few enough machines to leave room for it."""
-    left, right = halves(look)
-    table = views.table(look, left)
-    lines: list[Line] = [views.headings(look, table)]
-    look.mouse[first] = ""
-    visible, hidden_machines = _visible_machines(look, body)
+    left, right = halves(state)
+    table = views.table(state, left)
+    lines: list[Line] = [views.headings(state, table)]
+    state.click_targets[first] = ""
+    visible, hidden_machines = _visible_machines(state, body)
     for machine in visible:
-        look.mouse[first + len(lines)] = machine.name
-        lines.append(views.row(look, table, machine))
+        state.click_targets[first + len(lines)] = machine.name
+        lines.append(views.row(state, table, machine))
     if hidden_machines:
-        lines.append(views.out_of_sight(look, hidden_machines, left))
-    elif look.rows and body - len(lines) > MIN_CHART:
-        order = f" Order: {look.choice.order}, no answer first; rows move every 10 s or on a key"
-        lines.append(calm((fit(order, left), "dim")))
-    elif not look.rows:
-        text = " no machine matches the filter" if look.choice.filter else " no machine yet"
-        lines.append(calm((text, "dim")))
+        lines.append(views.out_of_sight(state, hidden_machines, left))
+    elif state.machines and body - len(lines) > MIN_CHART:
+        order = f" Order: {state.choice.order}, no answer first; rows move every 10 s or on a key"
+        lines.append(plain_line((fit(order, left), "dim")))
+    elif not state.machines:
+        text = " no machine matches the filter" if state.choice.filter else " no machine yet"
+        lines.append(plain_line((text, "dim")))
     room = body - len(lines)
-    if look.selected is not None and room >= MIN_CHART:
+    if state.selected is not None and room >= MIN_CHART:
         chart_height = min(room - 2, MAX_CHART)
-        lines += [BLANK, *detail.detail_chart(look, look.selected, left - 1, chart_height)]
+        lines += [BLANK, *detail.detail_chart(state, state.selected, left - 1, chart_height)]
     lines += [BLANK] * (body - len(lines))
-    return _side_by_side(lines, detail.right_side(look, body - 1, right), left) if right else lines
+    return _side_by_side(lines, detail.right_side(state, body - 1, right), left) if right else lines
 
 
 def _side_by_side(left: list[Line], right: list[Line], size: int) -> list[Line]:
@@ -250,44 +235,41 @@ def _side_by_side(left: list[Line], right: list[Line], size: int) -> list[Line]:
     return lines
 
 
-def _heat(look: Look, body: int, _: int) -> list[Line]:
+def _heat(state: FleetState, body: int, _: int) -> list[Line]:
     """Returns the heat map, and below it details of the selected machine if there is room."""
-    machine = look.selected
-    detail_lines = (
-        min(16, body // 3) if body >= 26 and machine is not None else 1 if body > 8 else 0
-    )
-    lines = views.heat(look, body - detail_lines)
+    machine = state.selected
+    detail_lines = int(body > 8)
+    if body >= 26 and machine is not None:
+        detail_lines = min(16, body // 3)
+    lines = views.heat(state, body - detail_lines)
     if machine is None or not detail_lines:
         return lines
-    numbers = detail.detail_numbers(look, machine)
+    numbers = detail.detail_numbers(state, machine)
     if detail_lines == 1:
         return [*lines[:-1], numbers, BLANK][:body]
-    detail_width = look.width // 2 if look.width >= 110 else look.width
-    plot = detail.detail_chart(look, machine, detail_width - 2, detail_lines - 2)
-    if look.width >= 110:
-        episode_lines = detail.ended_episodes(
-            look, detail_lines - 3, look.width - detail_width - 2, brief=False
-        )
-        plot = _side_by_side(plot, episode_lines, detail_width - 2)
+    detail_width = state.width // 2 if state.width >= 110 else state.width
+    plot = detail.detail_chart(state, machine, detail_width - 2, detail_lines - 2)
+    if state.width >= 110:
+        room = state.width - detail_width - 2
+        episodes = detail.ended_episodes(state, detail_lines - 3, room, brief=False)
+        plot = _side_by_side(plot, episodes, detail_width - 2)
     return [*lines, numbers, *plot]
 
 
-def _time(look: Look, body: int, first: int) -> list[Line]:
-    lines = views.time_heads(look)
-    visible, hidden_machines = _visible_machines(look, body - 1)
+def _time(state: FleetState, body: int, first: int) -> list[Line]:
+    lines = views.time_heads(state)
+    visible, hidden_machines = _visible_machines(state, body - 1)
     for machine in visible:
-        look.mouse[first + len(lines)] = machine.name
-        lines.append(views.time_row(look, machine))
-    return (
-        [*lines, views.out_of_sight(look, hidden_machines, look.width)]
-        if hidden_machines
-        else lines
-    )
+        state.click_targets[first + len(lines)] = machine.name
+        lines.append(views.time_row(state, machine))
+    if hidden_machines:
+        lines.append(views.out_of_sight(state, hidden_machines, state.width))
+    return lines
 
 
-def _episodes(look: Look, body: int, _: int) -> list[Line]:
-    lines = detail.ended_episodes(look, body - 1, look.width - 2, brief=False)
-    return [calm((" ", "text"), *runs) for runs, _ in lines]
+def _episodes(state: FleetState, body: int, _: int) -> list[Line]:
+    lines = detail.ended_episodes(state, body - 1, state.width - 2, brief=False)
+    return [plain_line((" ", "text"), *runs) for runs, _ in lines]
 
 
 NUMBERS = (
@@ -313,40 +295,40 @@ _VIEW_KEYS = {"rows": "machines", "episodes": "fleet_episodes"}
 """IDs of the keys that open a view, by view, where they differ from the view's name."""
 
 
-def _fitting_keys(look: Look) -> list[tuple[str, str, str]]:
+def _fitting_keys(state: FleetState) -> list[tuple[str, str, str]]:
     """Returns caption, label and ID of the keys that fit into the last line. Help and quit are
     always included, at the end."""
     *other_keys, help_, quit_key = [
-        (look.captions[name], _LABELS.get(name, BY_ID[name].label), name) for name in _HINTS
+        (state.captions[name], _LABELS.get(name, BY_ID[name].label), name) for name in _HINTS
     ]
     kept_keys: list[tuple[str, str, str]] = []
     for key in other_keys:
-        if (
-            sum(len(c) + len(label) + 3 for c, label, _ in [*kept_keys, key, help_, quit_key])
-            <= look.width
-        ):
+        line = [*kept_keys, key, help_, quit_key]
+        if sum(len(caption) + len(label) + 3 for caption, label, _ in line) <= state.width:
             kept_keys.append(key)
     return [*kept_keys, help_, quit_key]
 
 
-def _keys(look: Look) -> Line:
+def _keys(state: FleetState) -> Line:
     runs: list[Run] = []
-    for caption, label, name in _fitting_keys(look):
-        style = "bright" if name == _VIEW_KEYS.get(look.view, look.view) else "dim"
+    for caption, label, name in _fitting_keys(state):
+        style = "bright" if name == _VIEW_KEYS.get(state.view, state.view) else "dim"
         runs += [(" ", "text"), (caption, "key"), (f" {label} ", style)]
-    return calm(*runs)
+    return plain_line(*runs)
 
 
-def key_at(look: Look, x: int) -> str:
+def key_at(state: FleetState, x: int) -> str:
     """Returns the ID of the key at cell `x` of the last line; '' if there is none."""
     end = 0
-    for caption, label, name in _fitting_keys(look):
+    for caption, label, name in _fitting_keys(state):
         end += len(caption) + len(label) + 3
         if x < end:
             return name
     return ""
 
 
-def grid_of(look: Look) -> views.Grid:
+def grid_of(state: FleetState) -> views.Grid:
     """Returns the grid in which the cursor moves."""
-    return views.grid(look.rows or list(look.fleet.machines.values()), look.width, look.height - 12)
+    return views.grid(
+        state.machines or list(state.fleet.machines.values()), state.width, state.height - 12
+    )

@@ -20,7 +20,7 @@ from perftop.draw.strips import BLANK, Line, foreign, spread
 from perftop.session.fleet import ORDERS, natural, racks
 from perftop.session.fleet_machine import FIELDS, PAST_S, TRACED, Machine, mean_numbers
 from perftop.tui.fleet import words
-from perftop.tui.fleet.words import MIN_LOSS, Look, amount, calm, cell, unit
+from perftop.tui.fleet.words import MIN_LOSS, FleetState, amount, cell, plain_line, unit
 
 NAME = 7, 24
 """Minimum and maximum width of a machine's name, in cells."""
@@ -50,16 +50,16 @@ COLUMNS = (
 Table = list[Column]
 
 
-def table(look: Look, width: int) -> Table:
+def table(state: FleetState, width: int) -> Table:
     """Returns the columns that fit: sign and name, then as many numbers as possible."""
-    longest_name = max((len(name) for name in look.fleet.machines), default=0)
+    longest_name = max((len(name) for name in state.fleet.machines), default=0)
     name = min(max(longest_name, NAME[0]), NAME[1], max(NAME[0], width // 6))
     first = Column("sign", "", 2, gap=0), Column("name", "name", 1 + name, left=True, gap=1)
     return columns.fitted([*first, *COLUMNS], width)
 
 
-def headings(look: Look, table: Table) -> Line:
-    choice = look.choice
+def headings(state: FleetState, table: Table) -> Line:
+    choice = state.choice
     return columns.headings(table, choice.order, rising=choice.reverse), "calm"
 
 
@@ -69,30 +69,29 @@ def order_at(table: Table, x: int) -> str:
     return column.key if column is not None and column.key in ORDERS else ""
 
 
-def row(look: Look, table: Table, machine: Machine) -> Line:
-    is_chosen = machine.name == look.chosen
+def row(state: FleetState, table: Table, machine: Machine) -> Line:
+    is_chosen = machine.name == state.selected_name
     sign, name, *other_columns = table
     marks: list[Run] = [(theme.CHOSEN_SIGN if is_chosen else " ", "key"), words.worst_sign(machine)]
     named = foreign(machine.name), "bright" if is_chosen else "text"
     runs = columns.line((sign, name), (marks, named))
     if machine.answers:
-        runs += columns.line(
-            other_columns, [_cell(look, machine, column) for column in other_columns]
-        )
-    elif (text := words.silence_text(machine, look.now)) == "connecting":
+        cells = [_cell(state, machine, column) for column in other_columns]
+        runs += columns.line(other_columns, cells)
+    elif (text := words.silence_text(machine, state.now)) == "connecting":
         runs.append(("  connecting", "dim"))
     else:
-        wait_text = f"  no answer for {words.span(look.now - machine.silent_since)}   "
+        wait_text = f"  no answer for {words.span(state.now - machine.silent_since)}   "
         room = columns.total_width(other_columns) - len(wait_text)
         runs += [(wait_text, "alarm"), (fit(text, max(0, room)), "dim")]
     return runs, "chosen" if is_chosen else "calm"
 
 
-def _cell(look: Look, machine: Machine, column: Column) -> Cell:
+def _cell(state: FleetState, machine: Machine, column: Column) -> Cell:
     size = column.room
     match column.key:
         case "past":
-            return [_bar(share) for share in machine.past.series("lost", size, look.now)]
+            return [_bar(share) for share in machine.past.series("lost", size, state.now)]
         case "cause":
             text = fit(words.verdict(machine)[0], size)
             return text, "text" if machine.cause[0] else "dim"
@@ -100,13 +99,13 @@ def _cell(look: Look, machine: Machine, column: Column) -> Cell:
             since = words.verdict(machine)[1]
             if not isfinite(since):
                 return "", "text"
-            return words.since_text(since, look.now), "alarm" if machine.cause[0] else "dim"
+            return words.since_text(since, state.now), "alarm" if machine.cause[0] else "dim"
         case "suspects":
             return (DOUBTED_SIGN, "warn") if machine.suspect_count else (theme.NEITHER, "neither")
         case "age":
-            age = max(0.0, look.now - machine.updated)
+            age = max(0.0, state.now - machine.updated)
             text = f"{age:.1f}" if age < 100 else f"{age:.0f}"
-            return text, "warn" if age > OLD_S + 2 * look.every_s else "dim"
+            return text, "warn" if age > OLD_S + 2 * state.every_s else "dim"
     return cell(machine, column.key, size)
 
 
@@ -118,7 +117,7 @@ def _bar(share: float) -> Run:
     return theme.LEVELS[max(1, min(7, round(share * 14)))], style
 
 
-def out_of_sight(look: Look, hidden_machines: Sequence[Machine], width: int) -> Line:
+def out_of_sight(state: FleetState, hidden_machines: Sequence[Machine], width: int) -> Line:
     """Returns a line about the machines without a visible row: their number, the worst loss among
     them, and a cell for each machine, grouped by rack."""
     text = f" {len(hidden_machines)} more rows"
@@ -132,18 +131,18 @@ def out_of_sight(look: Look, hidden_machines: Sequence[Machine], width: int) -> 
         if cells_left < len(title) + 1:
             break
         cells_left -= len(title)
-        runs += [(title, "dim"), *(_small_bar(look, machine) for machine in machines[:cells_left])]
+        runs += [(title, "dim"), *(_small_bar(state, machine) for machine in machines[:cells_left])]
         cells_left -= len(machines[:cells_left])
     return runs, "calm"
 
 
-def _small_bar(look: Look, machine: Machine) -> Run:
+def _small_bar(state: FleetState, machine: Machine) -> Run:
     """Returns a machine in one cell: its sign, or a block in the colour of how much it loses."""
     sign, style = words.worst_sign(machine)
     if sign != " ":
         return sign, style
     value = machine.numbers["lost"]
-    step = words.level(value, "lost", words.ramp_top(look, "lost"))
+    step = words.level(value, "lost", words.ramp_top(state, "lost"))
     return "▄", f"heat{max(1, step)}" if value >= MIN_LOSS else "user-2"
 
 
@@ -199,21 +198,15 @@ def grid(machines: Sequence[Machine], width: int, height: int) -> Grid:
     """Returns the grid with the widest cells that fit."""
     room = width - LABEL - 1
     by_rack = racks(machines)
-    numbers = {
-        _number_in_name(machine)
-        for machines_of_rack in by_rack.values()
-        for machine in machines_of_rack
-    }
+    numbers = set(map(_number_in_name, machines))
     rows = sorted(numbers, key=lambda number: (natural(number), number))  # 2 next to 02
     fits = len(by_rack) > 1 and len(rows) + FEET <= height and len(machines) > 2 * len(by_rack)
     for size in SIZES[:3] if fits else ():
         if len(by_rack) * (size + 1) <= room:
             columns = []
             for rack, machines_of_rack in by_rack.items():
-                machine_by_number = {
-                    _number_in_name(machine): machine for machine in machines_of_rack
-                }
-                columns.append((rack, tuple(map(machine_by_number.get, rows))))
+                by_number = {_number_in_name(machine): machine for machine in machines_of_rack}
+                columns.append((rack, tuple(map(by_number.get, rows))))
             return Grid(tuple(columns), tuple(rows), size, racked=True)
     sorted_machines = sorted(machines, key=lambda m: natural(m.name))
     for size in SIZES:
@@ -226,12 +219,8 @@ def grid(machines: Sequence[Machine], width: int, height: int) -> Grid:
         sorted_machines[start : start + rows_of_column]
         for start in range(0, len(sorted_machines), rows_of_column)
     ][:across]
-    return Grid(
-        tuple(("", tuple(piece)) for piece in pieces),
-        ("",) * rows_of_column,
-        size,
-        racked=False,
-    )
+    unnamed_columns = tuple(("", tuple(piece)) for piece in pieces)
+    return Grid(unnamed_columns, ("",) * rows_of_column, size, racked=False)
 
 
 def _number_in_name(machine: Machine) -> str:
@@ -240,18 +229,18 @@ def _number_in_name(machine: Machine) -> str:
     return stem[len(stem.rstrip("0123456789")) :]
 
 
-def heat(look: Look, height: int) -> list[Line]:
+def heat(state: FleetState, height: int) -> list[Line]:
     """Returns the heat map, in exactly `height` lines."""
-    machine_grid = grid(look.rows, look.width, height - 3 - FEET)
-    lines = _legend(look)
-    x, y = machine_grid.place(look.chosen)
+    machine_grid = grid(state.machines, state.width, height - 3 - FEET)
+    lines = _legend(state)
+    x, y = machine_grid.place(state.selected_name)
     if machine_grid.racked:
         runs: list[Run] = [(" " * (LABEL + 1), "text")]
         for column, (title, _) in enumerate(machine_grid.columns):
             text = foreign(title)[-machine_grid.size :]
             runs.append((f"{text:^{machine_grid.size}} ", "key" if column == x else "dim"))
-        lines.append(calm(*runs))
-    inks = theme.letters(look.theme)
+        lines.append(plain_line(*runs))
+    inks = theme.letters(state.theme)
     for row, label in enumerate(machine_grid.labels):
         runs = [(f"{label:>{LABEL}} ", "key" if row == y and machine_grid.racked else "faint")]
         for _, machines in machine_grid.columns:
@@ -259,47 +248,47 @@ def heat(look: Look, height: int) -> list[Line]:
             if machine is None:
                 runs.append((" " * (machine_grid.size + 1), "text"))
             else:
-                runs += _heat_cell(look, machine, machine_grid.size, inks)
-        lines.append(calm(*runs))
+                runs += _heat_cell(state, machine, machine_grid.size, inks)
+        lines.append(plain_line(*runs))
     if machine_grid.racked and machine_grid.size >= 4:
         lines += _feet(machine_grid)
     return [*lines, *[BLANK] * height][:height]
 
 
-def _legend(look: Look) -> list[Line]:
+def _legend(state: FleetState) -> list[Line]:
     """Returns the legend: the displayed number, the heat ramp, and the number of machines on each
     step of the ramp."""
-    key, has_words = look.shown, look.width >= MIN_WIDTH_FOR_WORDS
-    top, name = words.ramp_top(look, key), unit(key)
+    key, has_words = state.metric, state.width >= MIN_WIDTH_FOR_WORDS
+    top, name = words.ramp_top(state, key), unit(key)
     left_runs: list[Run] = [(" ", "text"), (f"{FIELDS[key].label} {name}", "bright")]
     left_runs += [(f"  {FIELDS[key].help}", "dim")] if has_words else []
-    left_runs += [(f"  {look.captions['metric']}", "key"), (" another number", "dim")]
+    left_runs += [(f"  {state.captions['metric']}", "key"), (" another number", "dim")]
     low = amount(key, top / 2) if key in words.CLOCKS else "0"
     high = f" {'≥' if name == '%' and top < 1 else ''}{amount(key, top)} {name} "
     step = 4 if has_words else 2
     ramp: list[Run] = [(f"{low} ", "dim")]
     ramp += [(theme.BOTH * step, f"heat{step_index}") for step_index in range(theme.HEAT)]
-    lines = [calm(*spread(left_runs, [*ramp, (high, "dim")], look.width))]
+    lines = [plain_line(*spread(left_runs, [*ramp, (high, "dim")], state.width))]
     if has_words:
-        steps = [words.level(machine.numbers[key], key, top) for machine in look.rows]
+        steps = [words.level(machine.numbers[key], key, top) for machine in state.machines]
         counts = "".join(
             f"{steps.count(step_index) or '':>{step}}" for step_index in range(theme.HEAT)
         )
         machines: list[Run] = [("machines ", "faint"), (counts, "dim"), (" " * len(high), "text")]
-        lines.append(calm(*spread([], machines, look.width)))
+        lines.append(plain_line(*spread([], machines, state.width)))
     return lines
 
 
-def _heat_cell(look: Look, machine: Machine, size: int, inks: Sequence[str]) -> list[Run]:
+def _heat_cell(state: FleetState, machine: Machine, size: int, inks: Sequence[str]) -> list[Run]:
     """Returns the cell of a machine: the sign of its worst episode and its number, in the colour of
     its step of the ramp. Only machines with a sign show a number; small losses are not shown."""
-    gap: Run = (theme.CURSOR[1], "mark") if machine.name == look.chosen else (" ", "text")
+    gap: Run = (theme.CURSOR[1], "mark") if machine.name == state.selected_name else (" ", "text")
     sign, style = words.worst_sign(machine)
     if not machine.answers:
         return [(f" {sign} ···"[:size] if size >= 6 else f"{sign:^{size}}", style), gap]
-    key = look.shown
+    key = state.metric
     value = machine.numbers[key]
-    step = words.level(value, key, words.ramp_top(look, key))
+    step = words.level(value, key, words.ramp_top(state, key))
     if step < 0:
         return [(fit(sign if sign != " " else MISSING[:size], size), "faint"), gap]
     if size < 4:
@@ -323,48 +312,48 @@ def _feet(machine_grid: Grid) -> list[Line]:
             if key == "lost":
                 style = "bright" if mean[key] >= MIN_LOSS else "faint"
             runs += [(text, style), ("  ", "text")]
-        lines.append(calm(*runs))
+        lines.append(plain_line(*runs))
     runs = [(f" {'kW':<{LABEL}}", "dim")]
     for rack in racks_:
         watts = [v for m in rack if isfinite(v := m.numbers["power_w"])]
         text, _ = number(sum(watts) / 1e3 if watts else float("nan"), 1, machine_grid.size - 1)
         runs += [(text, "dim"), ("  ", "text")]
-    return [*lines, calm(*runs)]
+    return [*lines, plain_line(*runs)]
 
 
 # --- over time
 
 
-def _time_key(look: Look) -> str:
+def _time_key(state: FleetState) -> str:
     """Returns the key of the number to show over time: the chosen one if its history is kept, else
     "lost"."""
-    return look.shown if look.shown in TRACED else "lost"
+    return state.metric if state.metric in TRACED else "lost"
 
 
-def time_heads(look: Look) -> list[Line]:
-    key = _time_key(look)
+def time_heads(state: FleetState) -> list[Line]:
+    key = _time_key(state)
     left_runs: list[Run] = [(" ", "text"), (f"{FIELDS[key].label} {unit(key)}", "bright")]
-    if look.width >= TIME_WIDE:
-        left_runs += [(f"  {FIELDS[key].help}  ", "dim"), (look.captions["metric"], "key"),
+    if state.width >= TIME_WIDE:
+        left_runs += [(f"  {FIELDS[key].help}  ", "dim"), (state.captions["metric"], "key"),
                  (" another number", "dim")]  # fmt: skip
     ramp: list[Run] = [("0 ", "dim"), *[(theme.BOTH * 2, f"heat{i}") for i in range(theme.HEAT)],
                        (" ", "text")]  # fmt: skip
-    cells, start = look.width - TIME_NAME - 12, TIME_NAME + 11
-    _, times = words.axis_lines(look.now, PAST_S, cells, left=start)
-    return [calm(*spread(left_runs, ramp, look.width)), times]
+    cells, start = state.width - TIME_NAME - 12, TIME_NAME + 11
+    _, times = words.axis_lines(state.now, PAST_S, cells, left=start)
+    return [plain_line(*spread(left_runs, ramp, state.width)), times]
 
 
-def time_row(look: Look, machine: Machine) -> Line:
+def time_row(state: FleetState, machine: Machine) -> Line:
     """Returns the line of a machine: its number over the last minutes, the newest at the right."""
-    is_chosen, key = machine.name == look.chosen, _time_key(look)
+    is_chosen, key = machine.name == state.selected_name, _time_key(state)
     name = fit(foreign(machine.name), TIME_NAME)
     runs: list[Run] = [(theme.CHOSEN_SIGN if is_chosen else " ", "key"), words.worst_sign(machine),
                        (" ", "text"), (name, "bright" if is_chosen else "text"),
                        cell(machine, key, 6), ("  ", "text")]  # fmt: skip
-    top = words.ramp_top(look, key)
-    for value in machine.past.series(key, look.width - TIME_NAME - 12, look.now):
+    top = words.ramp_top(state, key)
+    for value in machine.past.series(key, state.width - TIME_NAME - 12, state.now):
         if isfinite(value):
-            runs += full_cell(max(0, words.level(value, key, top)), 1, look.ascii)
+            runs += full_cell(max(0, words.level(value, key, top)), 1, state.ascii)
         else:
             runs.append((" ", "text"))
     return runs, "chosen" if is_chosen else "calm"

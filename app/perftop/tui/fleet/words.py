@@ -34,7 +34,7 @@ _SHORT_NAMES = {"clock-change": "clock steps", "modulation": "modulated"}
 
 
 @dataclass(slots=True)
-class Look:
+class FleetState:
     """The state from which one screen of the fleet is drawn."""
 
     fleet: Fleet
@@ -43,16 +43,16 @@ class Look:
     width: int
     height: int
     choice: RowChoice = field(default_factory=RowChoice)
-    rows: Sequence[Machine] = ()
+    machines: Sequence[Machine] = ()
     """The machines that match the filter, in display order."""
-    chosen: str = ""
+    selected_name: str = ""
     top: int = 0
-    """Index of the first visible machine in `rows`."""
-    shown: str = "lost"
+    """Index of the first visible machine in `machines`."""
+    metric: str = "lost"
     """Key of the number that the heat map and the time view show."""
     every_s: float = 1.0
     """The source's interval between new numbers, in seconds."""
-    what: str = ""
+    origin: str = ""
     """Description of the source of the numbers."""
     problem: str = ""
     """The reason why there are no numbers at present, as text that is safe to draw; '' if there are
@@ -66,15 +66,15 @@ class Look:
     running: list[SharedEpisode] = field(default_factory=list)
     ascii: bool = False
     theme: str = "perftop-dark"
-    mouse: dict[int, str] = field(default_factory=dict)
+    click_targets: dict[int, str] = field(default_factory=dict)
     """Targets of clicks, by line of the screen: a machine's name, or '' for the headings."""
 
     @property
     def selected(self) -> Machine | None:
-        return self.fleet.machines.get(self.chosen)
+        return self.fleet.machines.get(self.selected_name)
 
 
-def calm(*runs: Run) -> Line:
+def plain_line(*runs: Run) -> Line:
     return [*runs], "calm"
 
 
@@ -180,11 +180,11 @@ def level(value: float, key: str, top: float) -> int:
     return max(0, min(theme.HEAT - 1, int(share * theme.HEAT)))
 
 
-def ramp_top(look: Look, key: str) -> float:
+def ramp_top(state: FleetState, key: str) -> float:
     """Returns the value at the upper end of the heat ramp."""
     if FIELDS[key].unit == "ratio":
         return _TOPS.get(key, 1.0)
-    known_values = [v for m in look.fleet.answering if isfinite(v := m.numbers[key])]
+    known_values = [v for m in state.fleet.answering if isfinite(v := m.numbers[key])]
     return max(known_values, default=1.0)
 
 
@@ -260,7 +260,7 @@ def axis_lines(now: float, span_s: float, cells: int, left: int) -> list[Line]:
     blank: Run = (" " * left, "text")
     ticks = time_axis.ticks(axis, _unix)
     lines = time_axis.tick_line(axis, (), ticks), time_axis.times(axis, ticks)
-    return [calm(blank, *line) for line in lines]
+    return [plain_line(blank, *line) for line in lines]
 
 
 def _unix(unix_ns: int) -> float:

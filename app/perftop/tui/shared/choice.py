@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from perfprobe.wire import Cpu
+    from collections.abc import Sequence
+
     from perftop.session.filter import Filter
     from perftop.session.interval import Interval
     from perftop.session.session import Session
@@ -51,7 +52,7 @@ class Choice(Sorting):
     stale: bool = False
     """Whether the stream has ended, so that the shown numbers are its last numbers."""
     ascii: bool = False
-    _mask_source: tuple[Filter, Session, list[Cpu]] | None = None
+    _mask_source: tuple[Filter, Session, Sequence[object]] | None = None
     """The filter, session and topology from which the mask was made."""
 
     def set_filter(self, text: str, cpu: int | None) -> None:

@@ -18,7 +18,7 @@ from perftop.session.fleet_machine import UNKNOWN_NUMBERS, Machine
 from perftop.tui.app import PerfTopApp
 from perftop.tui.config import Config
 from perftop.tui.fleet import detail, page, views
-from perftop.tui.fleet.words import Look
+from perftop.tui.fleet.words import FleetState
 from perftop.tui.fleet_screen import FleetScreen, FleetSource
 from perftop.tui.shared import keys
 
@@ -26,7 +26,7 @@ SIZES = ((80, 24), (120, 30), (160, 50), (240, 70))
 small = cache(fleets.small)
 middle = cache(partial(fleets.racks, 8, 8))
 many = cache(partial(fleets.racks, 20, 20))
-"""Shared by tests that only look."""
+"""Shared by tests that only state."""
 
 
 @asynccontextmanager
@@ -64,8 +64,8 @@ def test_origins_are_shown_only_with_room() -> None:
     moment = "playing · 22:13:25 of 07:38:37"
     fleet = fleets.small()
     for width, output in ((80, False), (160, True)):
-        look = Look(fleet, 1030.0, width, 24, what="recorded", paused=moment)
-        line = strips.text(page.header(look)[0])
+        state = FleetState(fleet, 1030.0, width, 24, origin="recorded", paused=moment)
+        line = strips.text(page.header(state)[0])
         assert moment in line
         assert ("recorded" in line) == output
 
@@ -75,7 +75,9 @@ def test_a_chart_without_a_clock_is_not_scaled_by_the_ceiling() -> None:
     machine = Machine("node")
     for i in range(30):
         machine.add_numbers(1000.0 + i, dict(UNKNOWN_NUMBERS) | {"lost": 0.02, "ceiling_hz": 3.4e9})
-    title, top, *_ = detail.detail_chart(Look(Fleet([machine]), 1030.0, 80, 24), machine, 60, 8)
+    title, top, *_ = detail.detail_chart(
+        FleetState(Fleet([machine]), 1030.0, 80, 24), machine, 60, 8
+    )
     assert "lost" in title[0][0][0]
     assert top[0][0][0].strip() == "2.0"
 
@@ -110,55 +112,55 @@ async def test_the_selected_row_stays_in_sight() -> None:
     async with opened(middle(), (120, 30)) as (source, pilot):
         for _ in range(3):
             await pilot.press("pagedown")
-        chosen = source.page.look.chosen
-        assert chosen == source.page.look.rows[60].name
+        chosen = source.page.state.selected_name
+        assert chosen == source.page.state.machines[60].name
         assert any(chosen in text for text in source.page.text())
 
 
 async def test_a_filter_is_typed_and_taken_back() -> None:
     async with opened(fleets.small()) as (source, pilot):
         await pilot.press("slash", *"ci")
-        assert [m.name for m in source.page.look.rows] == ["ci-1", "ci-2"]
+        assert [m.name for m in source.page.state.machines] == ["ci-1", "ci-2"]
         await pilot.press("enter", "down")
-        assert source.page.look.chosen == "ci-2"
+        assert source.page.state.selected_name == "ci-2"
         await pilot.press("escape")
-        assert len(source.page.look.rows) == 12
+        assert len(source.page.state.machines) == 12
 
 
 async def test_rows_are_sorted_by_keys_and_by_a_click_on_a_title() -> None:
     async with opened(fleets.small()) as (source, pilot):
         await pilot.press("s")
-        assert source.page.look.choice.order == "name"
+        assert source.page.state.choice.order == "name"
         titles = source.page.text()[line(source.page.text(), "name")]
         await pilot.click(
             source.page, offset=(titles.index("busy"), line(source.page.text(), "name"))
         )
-        assert source.page.look.choice.order == "busy"
-        assert source.page.look.rows[1].name == "node07"
+        assert source.page.state.choice.order == "busy"
+        assert source.page.state.machines[1].name == "node07"
 
 
 async def test_rows_move_only_every_ten_seconds() -> None:
     async with opened(fleets.small()) as (source, pilot):
-        look = source.page.look
-        names = [machine.name for machine in look.rows]
-        values = [m.numbers["lost"] for m in look.rows if m.answers]
+        state = source.page.state
+        names = [machine.name for machine in state.machines]
+        values = [m.numbers["lost"] for m in state.machines if m.answers]
         assert values == sorted(values, reverse=True)
-        best = look.rows[-1]
+        best = state.machines[-1]
         best.numbers = {**best.numbers, "lost": 0.9}
         source.page.redraw()
         await pilot.pause()
-        assert [machine.name for machine in look.rows] == names
+        assert [machine.name for machine in state.machines] == names
         source.page._moved -= 10.0
         source.page.redraw()
         await pilot.pause()
-        assert look.rows[1] is best
+        assert state.machines[1] is best
 
 
 async def test_in_the_heat_map_the_cursor_moves_over_racks() -> None:
     async with opened(many(), (160, 50), ["2"]) as (source, pilot):
-        source.page.look.chosen = "k07n03"
+        source.page.state.selected_name = "k07n03"
         await pilot.press("right", "down", "left", "left")
-        assert source.page.look.chosen == "k06n04"
+        assert source.page.state.selected_name == "k06n04"
         lines = drawn(source)
     assert [text for text in lines if "k01" in text and "k20" in text]
     hot = next(text for text in lines if text.lstrip().startswith("03 "))
@@ -172,9 +174,9 @@ async def test_more_machines_than_rows_begin_as_a_heat_map() -> None:
 
 async def test_next_goes_to_machines_with_an_episode() -> None:
     async with opened(fleets.small()) as (source, pilot):
-        source.page.look.chosen = "node07"
+        source.page.state.selected_name = "node07"
         await pilot.press("n")
-        machine = source.page.look.selected
+        machine = source.page.state.selected
         assert machine is not None
         assert machine.running
 
@@ -191,7 +193,7 @@ async def test_enter_opens_the_selected_machine() -> None:
         await pilot.pause()
         await pilot.press("down", "enter")
         await app.workers.wait_for_complete([w for w in app.workers if w.group == "open"])
-        name = source.page.look.chosen
+        name = source.page.state.selected_name
         await pilot.press("w")
         await app.workers.wait_for_complete([w for w in app.workers if w.group == "open"])
         assert opened == [("live", "--host", name), ("why", "--host", name)]
@@ -245,7 +247,7 @@ async def test_keys_are_the_users_own() -> None:
     app = PerfTopApp(source, config)
     async with app.run_test(size=(160, 50)) as pilot:
         await pilot.press("2", "x")
-        assert source.page.look.view == "heat"
+        assert source.page.state.view == "heat"
         assert any("c another number" in text for text in source.page.text())
         assert " x heat  3 time " in source.page.text()[-1]
         await pilot.press("z")
