@@ -160,10 +160,10 @@ class PerfTopApp(App[None]):
     async def on_event(self, event: events.Event) -> None:
         """Drops input that arrives after the app has quit, because no screen is left to handle
         it."""
+        if isinstance(event, events.InputEvent) and (self._exit or not self.screen_stack):
+            return
         if isinstance(event, events.Key | events.MouseDown) and len(self.screen_stack) == 1:
             self.source.notice_read()  # a notice covered by another screen has not been read yet
-        if self._exit and isinstance(event, events.InputEvent):
-            return
         if isinstance(event, events.Key) and not event.is_forwarded:
             self._key_targets[event] = self.focused
         await super().on_event(event)
