@@ -49,7 +49,14 @@ def crystal(ns: Ints) -> Ints:
 
 
 def cpu_columns(machine: Machine, license_events: bool) -> list[SimCounter]:
-    bits = 40 if machine.smt > 2 else 48
+    bits, smt = 40 if machine.smt > 2 else 48, []
+    if machine.smt > 1:
+        key, name = ("one_thread", "one thread active")
+        if machine.smt > 2:
+            key, name = ("any_thread", "any thread active")
+        cpus = machine.p_cpus if machine.hybrid else None
+        counter = Counter(key, name, "1", "sim", bits=bits, cpus=cpus)
+        smt = [SimCounter(counter, lambda t: crystal(t[Row.SMT]), 2**bits - 60_000_000)]
     columns = [
         sim_counter(
             "ref", "reference cycles", "cycles", lambda t: crystal(t[Row.RUN]) * hw.TICK_TSC, 6.3e9,
@@ -59,7 +66,7 @@ def cpu_columns(machine: Machine, license_events: bool) -> list[SimCounter]:
             sim_counter(key, name, unit, _thousandth(row), before_wrap, bits=bits)
             for key, name, unit, row, before_wrap in _COUNTED
         ),
-        *_smt(machine, bits),
+        *smt,
         sim_counter("aperf", "APERF", "cycles", _thousandth(Row.CYCLES)),
         # At the rate of the TSC, but not in quanta of the crystal.
         sim_counter("mperf", "MPERF", "cycles", lambda t: t[Row.RUN] * 21 // 10),
@@ -74,7 +81,10 @@ def cpu_columns(machine: Machine, license_events: bool) -> list[SimCounter]:
             sim_counter("license_2", "license 2 cycles", "cycles", _thousandth(Row.LICENSE_2)),
         ]
     if machine.hybrid:
-        columns.append(_base_hz(machine))
+        kinds = [machine.row(cpu).type or "P" for cpu in range(machine.cpus)]
+        hz = np.array([hw.BASE_MHZ[kind] * 1_000_000 for kind in kinds], np.int64)
+        counter = Counter("base_hz", "base clock", "Hz", "cpufreq", kind="gauge")
+        columns.append(SimCounter(counter, lambda _: hz, step=0))
     return columns
 
 
@@ -91,24 +101,6 @@ def sim_counter(
 def _thousandth(row: Row) -> Callable[[Ints], Any]:
     """A row divided by 1000: cycles and instructions, which integrals hold x 1000, or ns as us."""
     return lambda t: t[row] // 1000
-
-
-def _smt(machine: Machine, bits: int) -> list[SimCounter]:
-    if machine.smt == 1:
-        return []
-    key, name = ("one_thread", "one thread active")
-    if machine.smt > 2:
-        key, name = ("any_thread", "any thread active")
-    cpus = machine.p_cpus if machine.hybrid else None
-    counter = Counter(key, name, "1", "sim", bits=bits, cpus=cpus)
-    return [SimCounter(counter, lambda t: crystal(t[Row.SMT]), 2**bits - 60_000_000)]
-
-
-def _base_hz(machine: Machine) -> SimCounter:
-    kinds = [machine.row(cpu).type or "P" for cpu in range(machine.cpus)]
-    hz = np.array([hw.BASE_MHZ[kind] * 1_000_000 for kind in kinds], np.int64)
-    counter = Counter("base_hz", "base clock", "Hz", "cpufreq", kind="gauge")
-    return SimCounter(counter, lambda _: hz, step=0)
 
 
 def stat_columns() -> list[SimCounter]:
@@ -267,7 +259,7 @@ class Events:
     def __init__(self, text: str, cpus: int, *, multiplex: bool, guest: bool) -> None:
         """Raises ValueError for unknown names, and Unavailable for events that cannot be
         counted."""
-        groups = [[(a, _find(a)) for a in group] for group in event_names.parse(text)]
+        groups = [[(name, _find(name)) for name in group] for group in event_names.parse(text)]
         pairs = [pair for group in groups for pair in group]
         hard = [pair for pair in pairs if pair[1].hardware]
         if guest and len(hard) == len(pairs):

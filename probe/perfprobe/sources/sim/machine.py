@@ -47,7 +47,16 @@ def parse_spec(text: str) -> Spec:
     scenario = scenario or "smt-mix"
     if scenario not in SCENARIOS:
         raise Usage(f"sim: unknown scenario {scenario!r}; known: {', '.join(SCENARIOS)}")
-    request = _options(options)
+    request: dict[str, str] = {}
+    for option in options:
+        key, equals, value = option.partition("=")
+        if not equals:
+            raise Usage(f"sim: {option!r} is not KEY=VALUE")
+        if key not in KEYS:
+            raise Usage(f"sim: unknown option {key!r}; known: {', '.join(KEYS)}")
+        if key in request:
+            raise Usage(f"sim: {key} is given twice")
+        request[key] = value
     guest = scenario == "guest"
     cpus = _integer(request, "cpus", 2 if guest else 16, 1, MAX_CPUS)
     one_package = guest or scenario == "hybrid"
@@ -61,22 +70,20 @@ def parse_spec(text: str) -> Spec:
         _integer(request, "epoch", 0, 0, 2**33) if "epoch" in request else None,
         bool(_integer(request, "slots", 0, 0, 1)),
     )
-    _check_shape(spec)
+    if spec.smt not in {1, 2, 4, 8}:
+        raise Usage(f"sim: smt={spec.smt}: a core has 1, 2, 4 or 8 threads")
+    if guest and spec.smt != 1:
+        raise Usage(f"sim: smt={spec.smt}: a guest is told nothing of siblings, smt=1")
+    if scenario == "hybrid":
+        if spec.packages != 1 or spec.smt != 2 or spec.cpus % 4:
+            why = "hybrid has one package, smt=2 on its P cores, and a multiple of 4 CPUs"
+            raise Usage(f"sim: {why}")
+    elif spec.cpus % (spec.packages * spec.smt):
+        raise Usage(
+            f"sim: {spec.cpus} CPUs cannot be divided into {spec.packages} packages "
+            f"of cores with {spec.smt} threads"
+        )
     return spec
-
-
-def _options(options: list[str]) -> dict[str, str]:
-    request: dict[str, str] = {}
-    for option in options:
-        key, equals, value = option.partition("=")
-        if not equals:
-            raise Usage(f"sim: {option!r} is not KEY=VALUE")
-        if key not in KEYS:
-            raise Usage(f"sim: unknown option {key!r}; known: {', '.join(KEYS)}")
-        if key in request:
-            raise Usage(f"sim: {key} is given twice")
-        request[key] = value
-    return request
 
 
 def _integer(asked: dict[str, str], key: str, default: int, low: int, high: int) -> int:
@@ -99,23 +106,6 @@ def _speed(text: str) -> float | None:
     if not 0.001 <= speed <= 1e6:  # also refuses nan
         raise Usage(f"sim: speed={text}: a number from 0.001 to 1000000, or max, was expected")
     return speed
-
-
-def _check_shape(spec: Spec) -> None:
-    if spec.smt not in {1, 2, 4, 8}:
-        raise Usage(f"sim: smt={spec.smt}: a core has 1, 2, 4 or 8 threads")
-    if spec.scenario == "guest" and spec.smt != 1:
-        raise Usage(f"sim: smt={spec.smt}: a guest is told nothing of siblings, smt=1")
-    if spec.scenario == "hybrid":
-        if spec.packages != 1 or spec.smt != 2 or spec.cpus % 4:
-            raise Usage(
-                "sim: hybrid has one package, smt=2 on its P cores, and a multiple of 4 CPUs"
-            )
-    elif spec.cpus % (spec.packages * spec.smt):
-        raise Usage(
-            f"sim: {spec.cpus} CPUs cannot be divided into {spec.packages} packages "
-            f"of cores with {spec.smt} threads"
-        )
 
 
 # --- hardware -------------------------------------------------------------------------------------

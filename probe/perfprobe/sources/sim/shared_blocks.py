@@ -32,35 +32,20 @@ WRITTEN = 4  # one line in this many is written, the others are read
 
 
 def package_block(machine: Machine) -> Block:
-    e_cpus = list(range(machine.p_cores, machine.cores))
-    ceiling = Counter(
-        "ceiling_hz",
-        "turbo ceiling",
-        "Hz",
-        "turbo table",
-        kind="gauge",
-        cpus=machine.p_cpus if machine.hybrid else None,
-    )
+    reasons = list(LIMITS_SKYLAKE.parts)
+    p_cpus = machine.p_cpus if machine.hybrid else None
     counters = [
         Counter("energy_j", "energy", "J", "sim RAPL", bits=ENERGY_BITS, scale=2.0**-14),
-        Counter("temperature_c", "temperature", "°C", "sim", kind="gauge"),
-        Counter(
-            "limit_reasons",
-            "limit reasons",
-            "1",
-            "sim 0x64F",
-            kind="flags",
-            columns=1 + LIMIT_BITS,
-            parts=list(LIMITS_SKYLAKE.parts),
-        ),
-        ceiling,
-        Counter("power_limit_w", "power limit", "W", "RAPL PL1", kind="gauge", scale=0.001),
-    ]
+        Counter("temperature_c", "temperature", "°C", "sim", "gauge"),
+        Counter("limit_reasons", "limit reasons", "1", "sim 0x64F", "flags",
+                columns=1 + LIMIT_BITS, parts=reasons),
+        Counter("ceiling_hz", "turbo ceiling", "Hz", "turbo table", "gauge", cpus=p_cpus),
+        Counter("power_limit_w", "power limit", "W", "RAPL PL1", "gauge", scale=0.001),
+    ]  # fmt: skip
     if machine.hybrid:
+        e_cpus = list(range(machine.p_cores, machine.cores))
         counters.append(
-            Counter(
-                "e_ceiling_hz", "E-core ceiling", "Hz", "turbo table", kind="gauge", cpus=e_cpus
-            )
+            Counter("e_ceiling_hz", "E-core ceiling", "Hz", "turbo table", "gauge", cpus=e_cpus)
         )
     dram = Counter("energy_ram_j", "energy of the memory", "J", "sim RAPL", bits=32, scale=2.0**-14)
     counters.append(dram)
@@ -68,11 +53,6 @@ def package_block(machine: Machine) -> Block:
         key, name = f"memory_{what}_bytes", f"memory {what}"
         counters.append(Counter(key, name, "B", "sim IMC", bits=TRAFFIC_BITS, scale=LINE))
     return Block("package", "package", counters)
-
-
-def dram_nj(time_ns: int, lines: Ints) -> Ints:
-    """Energy of a package's memory in nJ: 3 W, and half a nJ for each byte."""
-    return np.asarray(3 * time_ns + lines * (LINE // 2))
 
 
 class Packages:
@@ -86,26 +66,15 @@ class Packages:
         cores = np.arange(machine.cpus) % machine.cores
         self._of_package = cores // machine.package_cores
 
-    def _poll(self, time_ns: int, sample_ns: int) -> None:
-        """Adds the polls of the sample that ends now; its first poll is at its start. A bit is set
-        in as many of ten polls as scripted."""
-        times = time_ns - sample_ns + np.arange(POLLS) * sample_ns // POLLS
-        shares = self._tables.limits[self._tables.stage_of(times // CELL_NS)]
-        turn = (self._polls + np.arange(POLLS)) * 7 % 10
-        self._seen += (turn[:, None, None] < shares).sum(axis=0)
-        self._polls += POLLS
-
-    def lines(self, totals: Ints) -> tuple[Ints, Ints]:
-        """Cache lines that each package has read and written, from the integrals of its CPUs."""
-        count = self._machine.packages
-        moved = np.zeros(count, np.int64)
-        np.add.at(moved, self._of_package, totals[Row.TRAFFIC] // 1000)
-        written = moved // (LINE * WRITTEN)
-        return moved // LINE - written, written
-
     def values(self, time_ns: int, sample_ns: int, totals: Ints) -> Words:
         if time_ns >= sample_ns:
-            self._poll(time_ns, sample_ns)
+            # The polls of the sample that ends now; the first poll is at its start. A bit is set in
+            # as many of ten polls as scripted.
+            times = time_ns - sample_ns + np.arange(POLLS) * sample_ns // POLLS
+            shares = self._tables.limits[self._tables.stage_of(times // CELL_NS)]
+            turn = (self._polls + np.arange(POLLS)) * 7 % 10
+            self._seen += (turn[:, None, None] < shares).sum(axis=0)
+            self._polls += POLLS
         tables, stage = self._tables, self._tables.stages.index(time_ns)
         stage_s = tables.stages.since_start(time_ns) // CELL_NS / CELLS_PER_S
         out = np.empty((self._machine.packages, self._columns), np.int64)
@@ -119,10 +88,13 @@ class Packages:
         out[:, 4 + LIMIT_BITS] = hw.PL1_MW
         if self._machine.hybrid:
             out[:, 5 + LIMIT_BITS] = hw.TURBO_E_MHZ * 1_000_000
-        moved = self.lines(totals)
-        out[:, -3] = (dram_nj(time_ns, moved[0] + moved[1]) * 32 // 1_953_125) & (2**32 - 1)
-        for at, lines in zip((-2, -1), moved, strict=True):
-            out[:, at] = (TRAFFIC_FIRST + lines) & (2**TRAFFIC_BITS - 1)
+        moved = np.zeros(self._machine.packages, np.int64)  # bytes, by package
+        np.add.at(moved, self._of_package, totals[Row.TRAFFIC] // 1000)
+        lines, written = moved // LINE, moved // (LINE * WRITTEN)
+        dram_nj = 3 * time_ns + lines * (LINE // 2)  # 3 W, and half a nJ for each byte
+        out[:, -3] = (dram_nj * 32 // 1_953_125) & (2**32 - 1)
+        out[:, -2] = (TRAFFIC_FIRST + lines - written) & (2**TRAFFIC_BITS - 1)
+        out[:, -1] = (TRAFFIC_FIRST + written) & (2**TRAFFIC_BITS - 1)
         return out.view(np.uint64)
 
 

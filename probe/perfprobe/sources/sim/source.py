@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,6 @@ from perfprobe.sources.sim import scenarios, shared_blocks
 from perfprobe.sources.sim.counters import (
     CounterBank,
     Events,
-    SimCounter,
     block,
     cpu_columns,
     slot_columns,
@@ -52,77 +51,45 @@ RAW_NS = 86_400_000_000_000
 Select = Collection[int] | Callable[[list[Cpu]], Collection[int] | None] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """The start of the simulation on all clocks."""
-
-    wall_ns: int
-    raw_ns: int
-    monotonic_ns: int
-
-    @classmethod
-    def of(cls, spec: Spec) -> Clock:
-        if spec.reproducible:
-            epoch = EPOCH_S if spec.epoch is None else spec.epoch
-            return cls(epoch * 1_000_000_000, RAW_NS, time.monotonic_ns())
-        raw_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
-        return cls(time.time_ns(), raw_ns, time.monotonic_ns())
-
-
 def hello_of(
-    spec: Spec, machine: Machine, clock: Clock, sample_ns: int, blocks: list[Block], select: Select
-) -> Hello:
-    topology = [machine.row(cpu) for cpu in range(machine.cpus)]
-    smt, multipliers, missing = _smt(machine)
+    spec: Spec, machine: Machine, wall_ns: int, raw_ns: int, sample_ns: int, blocks: list[Block],
+    selected: list[int] | None,
+) -> Hello:  # fmt: skip
+    smt, multipliers, missing = ["single"], list[Multiplier](), list[Missing]()
+    if machine.smt > 1:
+        key, smt = "one_thread", ["one-thread", "bounds"]
+        if machine.smt > 2:
+            key, smt = "any_thread", ["any-thread"]
+        kind = "P" if machine.hybrid else None
+        multipliers = [
+            Multiplier(key, float(hw.TICK_TSC), "CPUID 15H 168/2", kind),
+            Multiplier(key, 1.0, "at the rate of the TSC", kind),
+        ]
+        if machine.hybrid:
+            small = list(range(machine.p_cores, machine.cores))
+            missing = [Missing(key, "E cores have one thread", None, small)]
     hello = Hello(
         perftop=perfprobe.__version__,
         source=f"sim:{spec.scenario}",
         host="sim",
         kernel="simulated",
-        wall_ns=clock.wall_ns,
-        raw_ns=clock.raw_ns,
+        wall_ns=wall_ns,
+        raw_ns=raw_ns,
         sample_ns=sample_ns,
-        topology=topology,
+        topology=[machine.row(cpu) for cpu in range(machine.cpus)],
         cores=[machine.threads(core) for core in range(machine.cores)],
         packages=[machine.package_cpus(package) for package in range(machine.packages)],
         blocks=blocks,
         identity=Identity("GenuineIntel", 6, 0x55, 4, "perftop sim · Xeon-like", "0x1"),
-        tsc=hw.tsc(clock.raw_ns),
+        tsc=hw.tsc(raw_ns),
         tsc_hz=Rate(float(hw.TSC_HZ), "sim", 0.0),
         base_hz=Rate(hw.BASE_MHZ["P"] * 1e6, "sim", 0.0),
         multipliers=multipliers,
         smt_methods=smt,
-        selected=_selected(topology, select),
+        selected=selected,
         missing=missing,
     )
     return shared_blocks.as_guest(hello) if machine.guest else hello
-
-
-def _smt(machine: Machine) -> tuple[list[str], list[Multiplier], list[Missing]]:
-    if machine.smt == 1:
-        return ["single"], [], []
-    key = "one_thread" if machine.smt == 2 else "any_thread"
-    kind = "P" if machine.hybrid else None
-    multipliers = [
-        Multiplier(key, float(hw.TICK_TSC), "CPUID 15H 168/2", kind),
-        Multiplier(key, 1.0, "at the rate of the TSC", kind),
-    ]
-    methods = ["one-thread", "bounds"] if machine.smt == 2 else ["any-thread"]
-    missing = []
-    if machine.hybrid:
-        small = list(range(machine.p_cores, machine.cores))
-        missing = [Missing(key, "E cores have one thread", None, small)]
-    return methods, multipliers, missing
-
-
-def _selected(topology: list[Cpu], select: Select) -> list[int] | None:
-    chosen = select(topology) if callable(select) else select
-    if chosen is None:
-        return None
-    unknown = sorted(set(chosen) - {row.cpu for row in topology})
-    if unknown:
-        raise Usage(f"sim: there is no CPU {unknown[0]}, they are 0-{len(topology) - 1}")
-    return sorted(set(chosen))
 
 
 # --- source ---------------------------------------------------------------------------------------
@@ -152,11 +119,24 @@ class Sim:
         script = scenarios.build(spec.scenario, machine)
         self._schedule = Schedule(machine, script, spec.seed)
         self._cursor = Cursor(self._schedule)
-        self._clock = Clock.of(spec)
+        # The start of the simulation on all clocks.
+        self._raw_ns, wall_ns, self._start_ns = RAW_NS, EPOCH_S * 10**9, time.monotonic_ns()
+        if spec.epoch is not None:
+            wall_ns = spec.epoch * 10**9
+        elif spec.speed is not None:
+            raw_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+            self._raw_ns, wall_ns = raw_ns, time.time_ns()
         self._lateness = Lateness(
             machine, spec.seed, min(script.late_ns, sample_ns // 4), sample_ns
         )
-        columns, stat = _columns(machine, spec), stat_columns()
+        own = Counter("probe_cpu_s", "probe's own time", "s", "own clock", scale=1e-9)
+        if machine.guest:
+            columns, shared = shared_blocks.guest_columns(), [shared_blocks.machine_block()]
+        else:
+            columns = cpu_columns(machine, spec.scenario == "license")
+            columns += slot_columns() if spec.slots and machine.smt == 2 else []
+            shared = [package_block(machine), Block("machine", "machine", [own])]
+        stat = stat_columns()
         self._table = CounterBank(columns, machine.cpus)
         self._stat = CounterBank(stat, machine.cpus)
         tables = self._schedule.tables
@@ -168,34 +148,34 @@ class Sim:
             chosen = Events(events, machine.cpus, multiplex=multiplex, guest=machine.guest)
         self._chosen = [] if chosen is None else chosen.banks
         more = [] if chosen is None else chosen.blocks
-        blocks = [block("cpu", columns), *more, block("stat", stat), *_blocks(machine)]
+        blocks = [block("cpu", columns), *more, block("stat", stat), *shared]
         self._watched = None if watch is None else Watched(self._schedule, watch)
-        hello = hello_of(spec, machine, self._clock, sample_ns, blocks, select)
+        topology = [machine.row(cpu) for cpu in range(machine.cpus)]
+        selected = select(topology) if callable(select) else select
+        if selected is not None:
+            selected = sorted(set(selected))
+            if unknown := [cpu for cpu in selected if not 0 <= cpu < machine.cpus]:
+                raise Usage(f"sim: there is no CPU {unknown[0]}, they are 0-{machine.cpus - 1}")
+        hello = hello_of(spec, machine, wall_ns, self._raw_ns, sample_ns, blocks, selected)
         missing_events = [] if chosen is None else chosen.missing
         self.hello = replace(hello, watch=watch, missing=[*hello.missing, *missing_events])
-        self._start_state(self.hello)
-
-    def _start_state(self, hello: Hello) -> None:
-        cpus = self._machine.cpus
-        self._selected_cpus = np.ones(cpus, np.bool_)
-        if hello.selected is not None:
-            cores = sorted({cpu % self._machine.cores for cpu in hello.selected})
+        self._selected_cpus = np.ones(machine.cpus, np.bool_)
+        if selected is not None:
             self._selected_cpus[:] = False
-            for core in cores:
-                self._selected_cpus[self._machine.threads(core)] = True
-        self._tasks = Tasks(self._spec.seed, cpus)
+            for core in {cpu % machine.cores for cpu in selected}:
+                self._selected_cpus[machine.threads(core)] = True
+        self._tasks = Tasks(spec.seed, machine.cpus)
         self._number = 0
-        words = sum(hello.rows(b.scope) * (HEAD + b.valid_words + b.columns) for b in hello.blocks)
-        self._batches = Batches(self._sample_ns, 8 * words)
-        self._start_ns = self._clock.monotonic_ns
-        self._base = np.zeros((len(Row), cpus), np.int64)
+        sizes = (hello.rows(b.scope) * (HEAD + b.valid_words + b.columns) for b in blocks)
+        self._batches = Batches(sample_ns, 8 * sum(sizes))
+        self._base = np.zeros((len(Row), machine.cpus), np.int64)
         """The integrals when each CPU last came online; its counters start from them."""
         self._last: Ints | None = None
         self._last_scan: tuple[int, int, Ints] | None = None
         """The last scan of the tasks: its time, its stage, and the integrals at that time. For CPUs
         whose tasks a change of the stage replaced, the integrals are those at the last frame before
         the change."""
-        self._online = np.ones(cpus, np.bool_)
+        self._online = np.ones(machine.cpus, np.bool_)
         self._closed = False
 
     def due(self) -> float | None:
@@ -252,33 +232,34 @@ class Sim:
         notes = self._hotplug(time_ns, online, totals, rebased)
         flags = np.where(online, ROW_SAMPLED + wide, ROW_OFFLINE) + ROW_REBASED * rebased
         flags = np.where(self._selected_cpus | ~online, flags, 0)
-        own = self._rows(online, totals, self._head(time_ns, late, width, flags).tobytes())
-        head = self._shared_head(time_ns)
+        cpu_head = self._head(time_ns, late, width, flags).tobytes()
+        sampled, gains = online & self._selected_cpus, totals - self._base
+        own = {
+            name: Rows(cpu_head, bank.valid(sampled).tobytes(), bank.values(gains).tobytes())
+            for name, bank in (("cpu", self._table), *self._chosen)
+        }
+        # The head of all rows that no CPU reads for itself.
+        at_ns = time_ns + STAT_READ_NS + self._raw_ns
+        stamps = tsc(at_ns), tsc(at_ns + STAT_WIDTH_NS)
+        head = np.array([*stamps, STAT_READ_NS, 0, ROW_SAMPLED], np.uint64).tobytes()
         stat = Rows(head, self._stat.valid(online).tobytes(), self._stat.values(totals).tobytes())
         blocks = {"cpu": own["cpu"], "stat": stat, **own}
         if self._packages is not None:
-            blocks["package"] = self._of_packages(self._packages, time_ns, head, totals)
+            values = self._packages.values(time_ns, self._sample_ns, totals)
+            valid = np.full(len(values), np.uint64(2 ** values.shape[1] - 1))
+            blocks["package"] = Rows(head, valid.tobytes(), values.tobytes())
         if whole:
             blocks["machine"] = self._machine_row(time_ns, head, stage, totals)
         records = self._records(time_ns, stage, totals)
         if self._watched is not None:
             records |= self._watched.record(stage, totals, online)
         self._last = totals
-        at_ns = self._clock.raw_ns + time_ns
-        frame = Frame(self._number, at_ns, blocks, records=records)
+        frame = Frame(self._number, self._raw_ns + time_ns, blocks, records=records)
         self._number += 1
         return [*notes, frame]
 
-    def _rows(self, online: NDArray[np.bool_], totals: Ints, head: bytes) -> dict[str, Rows]:
-        """The blocks that CPUs read for themselves."""
-        sampled, own = online & self._selected_cpus, totals - self._base
-        return {
-            name: Rows(head, bank.valid(sampled).tobytes(), bank.values(own).tobytes())
-            for name, bank in (("cpu", self._table), *self._chosen)
-        }
-
     def _head(self, time_ns: int, late: Ints, width: Ints, flags: Ints) -> Ints:
-        begin = self._clock.raw_ns + time_ns + late
+        begin = self._raw_ns + time_ns + late
         head = np.zeros((len(late), HEAD), np.int64)
         head[:, 0] = tsc(begin) + self._lateness.offset
         head[:, 1] = tsc(begin + width) + self._lateness.offset
@@ -302,21 +283,9 @@ class Sim:
             is_on = bool(online[cpu])
             row = asdict(self._machine.row(cpu, is_on))
             data = {"cpu": cpu, "online": is_on, "row": row}
-            notes.append(Note("hotplug", self._clock.raw_ns + start_ns, data=data))
+            notes.append(Note("hotplug", self._raw_ns + start_ns, data=data))
         self._online = online
         return notes
-
-    def _shared_head(self, time_ns: int) -> bytes:
-        """The head of all rows that no CPU reads for itself."""
-        at_ns = time_ns + STAT_READ_NS
-        before = tsc(at_ns + self._clock.raw_ns)
-        after = tsc(at_ns + STAT_WIDTH_NS + self._clock.raw_ns)
-        return np.array([before, after, STAT_READ_NS, 0, ROW_SAMPLED], np.uint64).tobytes()
-
-    def _of_packages(self, packages: Packages, time_ns: int, head: bytes, totals: Ints) -> Rows:
-        values = packages.values(time_ns, self._sample_ns, totals)
-        all_valid = np.uint64(2 ** values.shape[1] - 1)
-        return Rows(head, np.full(len(values), all_valid).tobytes(), values.tobytes())
 
     def _machine_row(self, time_ns: int, head: bytes, stage: int, totals: Ints) -> Rows:
         """The row that the main thread of a real probe reads once a batch."""
@@ -349,20 +318,6 @@ class Sim:
         shares = np.minimum((totals[Row.BUSY] - base[Row.BUSY]) / span_ns, 1.0)
         sleeps = (totals[Row.ENTRIES] - base[Row.ENTRIES]) / (span_ns / 1e9)
         return self._tasks.records(tasks[stage], shares, sleeps)
-
-
-def _columns(machine: Machine, spec: Spec) -> list[SimCounter]:
-    if machine.guest:
-        return shared_blocks.guest_columns()
-    more = slot_columns() if spec.slots and machine.smt == 2 else []
-    return cpu_columns(machine, spec.scenario == "license") + more
-
-
-def _blocks(machine: Machine) -> list[Block]:
-    if machine.guest:
-        return [shared_blocks.machine_block()]
-    own = Counter("probe_cpu_s", "probe's own time", "s", "own clock", scale=1e-9)
-    return [package_block(machine), Block("machine", "machine", [own])]
 
 
 def open_sim(
