@@ -239,13 +239,13 @@ def _doctor(options: argparse.Namespace) -> int:
 def _events(options: argparse.Namespace) -> int:
     from perfprobe.perf import event_catalogue
     from perfprobe.perf.event_catalogue import Catalogue
-    from perfprobe.perf.perf_events import System
+    from perfprobe.perf.perf_events import Kernel
 
     root, source = options.sysroot, options.source
     if source not in {"auto", "perf"}:
         raise Usage(f"events --source {source}: perf counts events: --source auto or perf")
     catalogue = Catalogue(root, installed=root == Path("/"))
-    kernel = System() if root == Path("/") else None
+    kernel = Kernel() if root == Path("/") else None
     _print(event_catalogue.list_events(root, options.word, catalogue, kernel))
     return 0
 

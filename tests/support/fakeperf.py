@@ -8,12 +8,13 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import trees
 
 from perfprobe.cpu import cpuid, topology
 from perfprobe.machine.parts import Part
-from perfprobe.perf import cores
+from perfprobe.perf import cores, perf_events
 from perfprobe.perf.perf_events import LEADER, Event, Trial
 
 DEVICES = "sys/bus/event_source/devices"
@@ -26,7 +27,7 @@ def nothing(_event: Event, _cpu: int, _host_only: bool) -> int:
 
 
 @dataclass
-class Group:
+class Group(perf_events.Group):
     fds: list[int]
     timed: bool
     address: int
@@ -48,7 +49,7 @@ class Group:
         self.closed = True
 
 
-class Kernel:
+class Kernel(perf_events.Kernel):
     """A kernel in which each event of a core PMU takes one counter; `refuse` returns an errno for
     an event, or 0."""
 
@@ -76,7 +77,7 @@ class Kernel:
         self._fds = itertools.count(100)
         self._lock = threading.Lock()
 
-    def open(self, event: Event, cpu: int, leader: int, *, host_only: bool) -> int:
+    def open(self, event: Event, cpu: int, leader: int, *, host_only: bool = False) -> int:
         with self._lock:
             self.calls.append(("open", event.key, leader))
             if number := self.refuse(event, cpu, host_only):
@@ -106,7 +107,7 @@ class Kernel:
             self.groups.append(group)
             return group
 
-    def trial(self, group: Group, cpu: int, own_ns: int) -> Trial:
+    def trial(self, group: Any, cpu: int, own_ns: int) -> Trial:
         with self._lock:
             self.spun.append((cpu, own_ns))
             events = [self.opened[fd][0] for fd in group.fds]

@@ -24,7 +24,7 @@ from perfprobe.instruments import disturbance
 from perfprobe.kernel.access import Trouble
 from perfprobe.native import affinity, tsc_rate
 from perfprobe.perf import perf_events, perf_pmus
-from perfprobe.perf.perf_events import CYCLES, HARDWARE, Event, Group, Kernel, Refused, System
+from perfprobe.perf.perf_events import CYCLES, HARDWARE, Event, Group, Kernel, Refused
 from perfprobe.wire import Cpu
 
 ISAS = ("scalar", "avx2", "avx512")
@@ -171,7 +171,7 @@ def open_cycles(cpu: int, kernel: Kernel | None = None, root: Path = Path("/")) 
     pmu = perf_pmus.core_at(root, cpu)
     event = Event("cycles", HARDWARE, pmu.extended | CYCLES)
     opened = perf_events.open_group(
-        kernel or System(), [event], cpu, timed=True, tried=True, root=root
+        kernel or Kernel(), [event], cpu, timed=True, tried=True, root=root
     )
     if opened.group is None:
         raise Refused(opened.missing[event.key])

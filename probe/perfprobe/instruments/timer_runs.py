@@ -31,7 +31,7 @@ from perfprobe.kernel.access import Trouble
 from perfprobe.native import tsc_rate
 from perfprobe.native.affinity import pinned
 from perfprobe.perf import perf_events, perf_pmus
-from perfprobe.perf.perf_events import Event, Group, Refused, System, open_group
+from perfprobe.perf.perf_events import Event, Group, Kernel, Refused, open_group
 from perfprobe.registers import msr
 from perfprobe.wire import Rate
 
@@ -140,7 +140,7 @@ def _instructions(pmu: perf_pmus.Pmu, cpu: int, stack: contextlib.ExitStack) -> 
 
 
 def _group(event: Event, cpu: int, stack: contextlib.ExitStack) -> Group:
-    opened = open_group(System(), [event], cpu, timed=True)
+    opened = open_group(Kernel(), [event], cpu, timed=True)
     if opened.group is None:
         raise Refused(opened.missing[event.key])
     stack.callback(opened.group.close)

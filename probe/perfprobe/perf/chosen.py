@@ -23,7 +23,6 @@ from perfprobe.perf.perf_events import (
     Group,
     Kernel,
     OpenedEvents,
-    System,
     Trial,
     group_fits,
     open_events,
@@ -95,7 +94,7 @@ def open_chosen(
     """Opens a part for each group of events. Called after all other counters are open, because
     those take precedence. Raises Unavailable if none of the events can be counted, or, without
     `multiplex`, if an event does not fit."""
-    kernel = kernel or System()
+    kernel = kernel or Kernel()
     selected = set(cpus)
     read = [row for row in rows if row.online and row.cpu in selected]
     opener = Opener(root, kernel, rows, read, pmus)
@@ -302,7 +301,7 @@ def open_topdown(
     kernel: Kernel | None = None,
 ) -> Topdown:  # fmt: skip
     """Opens the part that counts slots; if this machine cannot count them, returns the reason."""
-    kernel = kernel or System()
+    kernel = kernel or Kernel()
     group = topdown_events(pmus)
     if not group:
         return Topdown([], [Missing(TOPDOWN_KEY, NO_PERF_METRICS)] if pmus else [])

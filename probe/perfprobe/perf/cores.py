@@ -31,7 +31,6 @@ from perfprobe.perf.perf_events import (
     Event,
     Kernel,
     OpenedEvents,
-    System,
     open_events,
 )
 from perfprobe.wire import Counter, Cpu, Missing, Multiplier, Rate
@@ -189,7 +188,7 @@ def open_parts(
     pinned, so that it does not take turns with that group, and leaves it counters. `root` is for
     tests: perf events are never below a directory.
     """
-    kernel = kernel or System()
+    kernel = kernel or Kernel()
     planner = planner or Planner(root, rows)
     selected = {row.cpu for row in rows} if cpus is None else set(cpus)
     read = [row for row in rows if row.online and row.cpu in selected]

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from perfprobe._native import ffi, lib
 from perfprobe.cpu import files
@@ -69,38 +69,10 @@ class Trial:
     """Share of the elapsed time that the thread ran."""
 
 
-class Group(Protocol):
-    """Events that are read together. A slot refers to it by its address."""
+class Group:
+    """Events that are read together. A slot refers to it by its address. It owns the descriptors of
+    its events. Without `mapped` it is never read by RDPMC."""
 
-    @property
-    def address(self) -> int: ...
-    @property
-    def columns(self) -> int: ...
-    @property
-    def direct(self) -> bool:
-        """Whether the group can be read by RDPMC, without a system call."""
-
-    def place(self, columns: Sequence[int]) -> None:
-        """Sets the columns after the times that the events fill, in ascending order; by default
-        they are the first columns. Must not be called while a thread reads the group."""
-
-    def close(self) -> None: ...
-
-
-class Kernel(Protocol):
-    """The system calls that groups need; tests replace them. All raise OSError."""
-
-    def open(self, event: Event, cpu: int, leader: int, *, host_only: bool) -> int: ...
-    def enable(self, leader: int) -> None: ...
-    def close(self, fd: int) -> None: ...
-    def group(self, fds: Sequence[int], *, timed: bool, mapped: bool = True) -> Group:
-        """Makes a group, which takes ownership of the descriptors. Without `mapped` it is never
-        read by RDPMC."""
-
-    def trial(self, group: Any, cpu: int, own_ns: int) -> Trial: ...
-
-
-class OpenGroup:
     def __init__(self, fds: Sequence[int], *, timed: bool, mapped: bool = True) -> None:
         out = ffi.new("pp_perf_group **")
         array = ffi.new("int32_t[]", list(fds))
@@ -108,15 +80,21 @@ class OpenGroup:
         self.handle: Any = out[0]
         self.address = int(ffi.cast("uintptr_t", self.handle))
         self.direct = bool(lib.pp_perf_is_direct(self.handle))
+        """Whether the group can be read by RDPMC, without a system call."""
         self.timed = timed
         self._times = TIMES if timed else 0
         self.place(range(len(fds)))
 
+    @property
+    def columns(self) -> int:
+        return lib.pp_perf_columns(self.handle)
+
     def place(self, columns: Sequence[int]) -> None:
+        """Sets the columns after the times that the events fill, in ascending order; by default
+        they are the first columns. Must not be called while a thread reads the group."""
         self.filled = [column + self._times for column in columns]
         bits = sum(1 << column for column in (*range(self._times), *self.filled))
         checked(lib.pp_perf_group_place(self.handle, bits))
-        self.columns = lib.pp_perf_columns(self.handle)
 
     def read(self) -> list[int]:
         """Returns all columns. Columns that no event fills have undefined values."""
@@ -129,8 +107,8 @@ class OpenGroup:
         self.handle, self.address = ffi.NULL, 0
 
 
-class System:
-    """This machine's kernel."""
+class Kernel:
+    """The system calls that groups need; tests replace them. All raise OSError."""
 
     def open(self, event: Event, cpu: int, leader: int, *, host_only: bool = False) -> int:
         flags = lib.PP_EVENT_KERNEL if event.kernel else 0
@@ -147,10 +125,10 @@ class System:
     def close(self, fd: int) -> None:
         os.close(fd)
 
-    def group(self, fds: Sequence[int], *, timed: bool, mapped: bool = True) -> OpenGroup:
-        return OpenGroup(fds, timed=timed, mapped=mapped)
+    def group(self, fds: Sequence[int], *, timed: bool, mapped: bool = True) -> Group:
+        return Group(fds, timed=timed, mapped=mapped)
 
-    def trial(self, group: OpenGroup, cpu: int, own_ns: int) -> Trial:
+    def trial(self, group: Group, cpu: int, own_ns: int) -> Trial:
         moved = ffi.new("uint64_t[64]")
         out: Any = ffi.new("pp_trial *")
         with pinned(cpu):

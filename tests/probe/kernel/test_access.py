@@ -90,9 +90,9 @@ def test_registers_are_reopened_and_restored_with_one_capability(tmp_path: Path)
 def test_sources_with_events_can_reopen_them() -> None:
     opened = """
 access.drop_capabilities(Path("/"), {source!r})
-from perfprobe.perf.perf_events import Event, System
+from perfprobe.perf.perf_events import Event, Kernel
 try:
-    System().open(Event("clock", 1, 0, core=False), 0, -1, host_only=False)
+    Kernel().open(Event("clock", 1, 0, core=False), 0, -1, host_only=False)
 except OSError as error:
     print(error.errno)
 else:

@@ -337,7 +337,7 @@ def test_out_of_descriptors_is_told() -> None:
         "import os, resource as r\nfrom perfprobe.perf.perf_events import *\n"
         "r.setrlimit(r.RLIMIT_NOFILE, (32, 32))\n"
         "try:\n"
-        "    while True: System().open(Event('x', 1, 0, core=False), 0, -1)\n"
+        "    while True: Kernel().open(Event('x', 1, 0, core=False), 0, -1)\n"
         "except OSError as e:\n"
         "    t = trouble(e); print(t.why, '|', t.fix)\n"
     )

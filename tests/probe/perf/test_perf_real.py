@@ -28,8 +28,8 @@ from perfprobe.perf.perf_events import (
     LEADER,
     SOFTWARE,
     Event,
-    OpenGroup,
-    System,
+    Group,
+    Kernel,
     open_group,
     trouble,
 )
@@ -42,8 +42,8 @@ CORE = [Event(key, HARDWARE, n) for key, n in (("ref", 9), ("cycles", 0), ("inst
 
 
 @pytest.fixture
-def system() -> System:
-    kernel = System()
+def system() -> Kernel:
+    kernel = Kernel()
     try:
         kernel.close(kernel.open(Event("x", SOFTWARE, CPU_CLOCK, core=False), 0, LEADER))
     except OSError as error:
@@ -69,7 +69,7 @@ def msr_tsc() -> Event:
 
 
 @pytest.fixture
-def group(system: System, cpu: int) -> Iterator[OpenGroup]:
+def group(system: Kernel, cpu: int) -> Iterator[Group]:
     """A group with CPU clock, page faults and the TSC, which are of different PMUs."""
     events = [*software(CPU_CLOCK, FAULTS), msr_tsc()]
     fds: list[int] = []
@@ -81,7 +81,7 @@ def group(system: System, cpu: int) -> Iterator[OpenGroup]:
     result.close()
 
 
-def test_a_real_group_counts(system: System, group: OpenGroup, cpu: int) -> None:
+def test_a_real_group_counts(system: Kernel, group: Group, cpu: int) -> None:
     trial = system.trial(group, cpu, 2_000_000)
     clock, _, ticks = trial.counts
     assert trial.running == 1.0
@@ -96,7 +96,7 @@ def words(sampler: Sampler, n: int) -> list[int]:
     return list(sampler.frame.cast("Q")[:n])
 
 
-def test_a_real_group_through_the_sampler(group: OpenGroup, cpu: int) -> None:
+def test_a_real_group_through_the_sampler(group: Group, cpu: int) -> None:
     """The events are spread over columns 1 to 8 of a row; columns that no event fills are not
     valid."""
     group.place([0, 3, 5])
@@ -130,13 +130,13 @@ def mask(*columns: int) -> int:
     return sum(1 << column for column in columns)
 
 
-def test_a_plan_that_gives_the_group_less_room_is_refused(group: OpenGroup, cpu: int) -> None:
+def test_a_plan_that_gives_the_group_less_room_is_refused(group: Group, cpu: int) -> None:
     with Sampler(PERIOD_NS, 20) as sampler, pytest.raises(OSError, match="Invalid argument"):
         slot = Slot(lib.PP_PERF, 0, -1, group.address, group.columns - 1)
         sampler.attach(cpu, [RowPlan(0, wire.HEAD, 1, wire.HEAD + 1, [slot])])
 
 
-def test_settling_on_the_real_kernel(system: System, cpu: int) -> None:
+def test_settling_on_the_real_kernel(system: Kernel, cpu: int) -> None:
     """Without a core PMU, that is the reason; with one, all events count."""
     settled = open_group(system, [*CORE, *software(CPU_CLOCK)], cpu, timed=True, tried=True)
     assert settled.group is not None
@@ -149,7 +149,7 @@ def test_settling_on_the_real_kernel(system: System, cpu: int) -> None:
         assert [e.key for e in settled.events] == ["sw0"]
 
 
-def test_groups_leave_no_descriptor_behind(system: System, cpu: int) -> None:
+def test_groups_leave_no_descriptor_behind(system: Kernel, cpu: int) -> None:
     def count() -> int:
         return len(os.listdir("/proc/self/fd"))  # noqa: PTH208
 
@@ -195,7 +195,7 @@ class Planner:
         return [msr_tsc()]
 
 
-def test_from_the_kernel_to_the_session(system: System) -> None:
+def test_from_the_kernel_to_the_session(system: Kernel) -> None:
     rows = topology.read()
     planner: Any = Planner()
     parts = open_parts(Path("/"), rows, planner, kernel=system)
@@ -259,14 +259,14 @@ def test_no_perf_below_a_directory(tmp_path: Path) -> None:
     assert "no events below a directory" in result.stderr
 
 
-def test_an_ordinary_user_is_told(system: System) -> None:
+def test_an_ordinary_user_is_told(system: Kernel) -> None:
     level = Path("/proc/sys/kernel/perf_event_paranoid").read_text(encoding="ascii").strip()
     if not has(SETUID, SETGID) or int(level) <= 0:
         pytest.skip("needs CAP_SETUID, to become nobody, and a paranoid kernel")
     code = (
         "import os\nfrom perfprobe.perf.perf_events import *\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
-        "try: System().open(Event('x', 1, 0, core=False), 0, -1)\n"
+        "try: Kernel().open(Event('x', 1, 0, core=False), 0, -1)\n"
         "except OSError as e: print(trouble(e).why)\n"
     )
     result = python(code)
